@@ -1,0 +1,54 @@
+# The front door. `make demo` and `make test` do all the set-up they need.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUN_DEPS := $(VENV)/.run-installed
+TEST_DEPS := $(VENV)/.test-installed
+
+.PHONY: help demo demo-live setup test lint bench wheel clean debian
+
+help:
+	@echo "make demo       install into .venv and diagnose a captured hang (no torch needed)"
+	@echo "make test       install everything for the tests, then run the whole suite"
+	@echo "make lint       ruff, mypy --strict"
+	@echo "make demo-live  hang a real two-process job on this machine and diagnose it"
+	@echo "make bench      measure; writes docs/benchmarks.md"
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(RUN_DEPS): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install -q -e .
+	@touch $@
+
+$(TEST_DEPS): pyproject.toml requirements/test.txt | $(BIN)/python
+	$(BIN)/python -m pip install -q -r requirements/test.txt -e '.[fast,stacks,zstd,gpu,remote,html]'
+	@touch $@ $(RUN_DEPS)
+
+demo: $(RUN_DEPS)
+	@$(BIN)/python examples/demo.py
+
+demo-live: $(TEST_DEPS)
+	@$(BIN)/unhang lab live never-joined --diagnose
+
+setup: $(TEST_DEPS) debian
+
+debian:
+	@sh requirements/debian.sh
+
+lint: $(TEST_DEPS)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: $(TEST_DEPS) debian
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+bench: $(TEST_DEPS)
+	$(BIN)/python -m benchmarks.run_all
+
+wheel: $(TEST_DEPS)
+	$(BIN)/python -m build --wheel --outdir dist .
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

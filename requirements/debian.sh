@@ -1,0 +1,17 @@
+#!/bin/sh
+# Installs the Debian packages that some integration tests use: a real SLURM, sshd, MPI, a browser.
+# Without root or apt it says so and goes on; those tests are then skipped with the reason.
+set -u
+PACKAGES="slurm-wlm munge openssh-server openssh-client openmpi-bin iproute2 strace chromium gdb procps"
+
+command -v dpkg-query >/dev/null 2>&1 || { echo "no dpkg here: tests that need Debian packages are skipped"; exit 0; }
+missing=""
+for name in $PACKAGES; do
+    dpkg-query -W -f='${Status}' "$name" 2>/dev/null | grep -q "ok installed" || missing="$missing $name"
+done
+[ -n "$missing" ] || exit 0
+[ "$(id -u)" = 0 ] || { echo "not root: tests that need$missing are skipped"; exit 0; }
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -q || { echo "apt-get update failed: tests that need$missing are skipped"; exit 0; }
+# shellcheck disable=SC2086 - a list of words on purpose
+apt-get install -y -q --no-install-recommends $missing || echo "apt-get install failed: tests that need$missing are skipped"

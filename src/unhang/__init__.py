@@ -1,0 +1,46 @@
+"""unhang: why a distributed PyTorch job is stuck, and what to do next.
+
+    >>> import unhang
+    >>> report = unhang.diagnose(unhang.load("dumps/"))    # doctest: +SKIP
+    >>> report.summary, report.culprits                    # doctest: +SKIP
+
+Names are imported when first used, so that `import unhang` stays light inside somebody's job.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from unhang._version import __version__
+
+if TYPE_CHECKING:
+    from unhang.analysis import diagnose
+    from unhang.case import Case
+    from unhang.errors import UnhangError
+    from unhang.ingest import load
+    from unhang.report import Report
+
+__all__ = ["Case", "Report", "UnhangError", "__version__", "diagnose", "load"]
+
+_HOME = {
+    "Case": "unhang.case",
+    "Report": "unhang.report",
+    "UnhangError": "unhang.errors",
+    "diagnose": "unhang.analysis",
+    "load": "unhang.ingest",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the attribute is
+    """Import a public name when it is first asked for (PEP 562)."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'unhang' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

@@ -1,0 +1,138 @@
+"""Entry point: finds the command, imports only its module, turns errors into sentences.
+
+It refuses to know anything about any command beyond its name, module and one line of help.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NamedTuple, Protocol, cast
+
+from unhang._version import __version__
+from unhang.errors import UnhangError
+
+__all__ = ["COMMANDS", "CommandEntry", "build_parser", "main"]
+
+
+class CommandEntry(NamedTuple):
+    """One line of the table of commands."""
+
+    name: str
+    module: str
+    help: str
+
+
+class Command(Protocol):
+    """What a command's module offers.
+
+    Its docstring is the description in `--help`; EXAMPLES (one command a line) is shown below the
+    options.
+    """
+
+    EXAMPLES: str
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's arguments."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do it; returns the exit code."""
+
+
+COMMANDS: tuple[CommandEntry, ...] = (
+    CommandEntry("explain", "unhang.cli.explain", "what a finding code means and what to do"),
+)
+
+PROG = "unhang"
+
+
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """Build the parser; with `only`, import and configure just that command.
+
+    Help and completion of everything pass None for the full tree.
+    """
+    parser = argparse.ArgumentParser(
+        prog=PROG,
+        description="Says why a distributed PyTorch job is stuck: which rank, in which call, "
+        "at which line, and what to do next.",
+        epilog="Run 'unhang COMMAND --help' for a command's options and examples.",
+        formatter_class=_formatter(),
+    )
+    parser.add_argument("--version", action="version", version=f"{PROG} {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for entry in COMMANDS:
+        _add_command(subparsers, entry, load=only in (None, entry.name))
+    return parser
+
+
+def _formatter() -> type[argparse.HelpFormatter]:
+    """rich-argparse where somebody reads the help on a terminal, plain argparse in a pipe."""
+    if not sys.stdout.isatty():
+        return argparse.RawDescriptionHelpFormatter
+    from rich_argparse import RawDescriptionRichHelpFormatter
+
+    return RawDescriptionRichHelpFormatter
+
+
+def _add_command(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
+    entry: CommandEntry,
+    *,
+    load: bool,
+) -> None:
+    if not load:
+        subparsers.add_parser(entry.name, help=entry.help, add_help=False)
+        return
+    module = cast("Command", import_module(entry.module))
+    sub = subparsers.add_parser(
+        entry.name,
+        help=entry.help,
+        description=(module.__doc__ or "").strip(),
+        epilog="examples:\n" + "\n".join(f"  {line}" for line in module.EXAMPLES.splitlines()),
+        formatter_class=_formatter(),
+    )
+    module.configure(sub)
+    sub.set_defaults(run_command=module.run)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code (see docs/cli.md)."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words in (["--version"], ["-V"]):
+        print(f"{PROG} {__version__}")
+        return 0
+    chosen = next((word for word in words if not word.startswith("-")), None)
+    known = {entry.name for entry in COMMANDS}
+    parser = build_parser(only=chosen if chosen in known else "")
+    if not words:
+        parser.print_help()
+        return 2
+    args = parser.parse_args(words)
+    if not hasattr(args, "run_command"):
+        parser.error("a command is needed")
+    return _guarded(args)
+
+
+def _guarded(args: argparse.Namespace) -> int:
+    """Run the chosen command; what a user can cause ends in a sentence, never in a traceback."""
+    try:
+        return int(args.run_command(args))
+    except UnhangError as error:
+        complain(error.message, error.hint)
+        return error.exit_code
+    except KeyboardInterrupt:
+        complain("interrupted")
+        return 130
+    except BrokenPipeError:
+        # The reader of our output (head, less) has gone: that is its good right.
+        sys.stderr.close()
+        return 0
+
+
+def complain(message: str, hint: str = "") -> None:
+    """Print an error and its hint on stderr, without any markup."""
+    print(f"{PROG}: {message}", file=sys.stderr)
+    if hint:
+        print(f"hint: {hint}", file=sys.stderr)

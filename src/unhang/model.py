@@ -1,0 +1,256 @@
+"""The nouns of the field as frozen values: what one call, group, dump, stack or log event is.
+
+Readers make them, the analysis reads them, reports show them. Nothing here parses, draws or opens
+files, and only the standard library is imported. Bulk data (millions of calls) lives in the columns
+of `unhang.case`, not in these objects; `Call` is the row that a reader of one call asks for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from typing import Literal, TypeAlias
+
+__all__ = [
+    "UNKNOWN_RANK",
+    "Call",
+    "DumpStatus",
+    "Frame",
+    "Group",
+    "LogEvent",
+    "LogKind",
+    "Note",
+    "NoteLevel",
+    "OpName",
+    "ProcessSample",
+    "Shape",
+    "Signature",
+    "State",
+    "ThreadStack",
+]
+
+Shape: TypeAlias = tuple[int, ...]
+
+UNKNOWN_RANK = -1
+"""The rank of evidence that names none."""
+
+NoteLevel: TypeAlias = Literal["info", "warning", "error"]
+LogKind: TypeAlias = Literal["cause", "consequence", "observation", "hint", "noise"]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that was skipped, cut, repaired or inferred while reading or reasoning.
+
+    Attributes:
+        level: "info" (inferred, harmless), "warning" (something is missing), "error" (lost).
+        source: The file, rank or step that it is about, as shown to a person.
+        text: One sentence.
+    """
+
+    level: NoteLevel
+    source: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One stack frame. Lists of frames are innermost first, as torch writes them."""
+
+    function: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A process group of the job.
+
+    Attributes:
+        name: torch's group name ("0", "12"); unique only together with `members`.
+        description: torch's group description ("default_pg", "tp").
+        members: Global ranks in group order: position is the group rank.
+        inferred: True where members were inferred from who recorded calls on it.
+        backend: "nccl", "gloo"…, or "" where nothing tells.
+    """
+
+    name: str
+    description: str
+    members: tuple[int, ...]
+    inferred: bool = False
+    backend: str = ""
+
+    @property
+    def size(self) -> int:
+        """Number of member ranks."""
+        return len(self.members)
+
+    @property
+    def label(self) -> str:
+        """The group as people say it: its description, with the name where that adds something."""
+        if not self.description or self.description == "undefined":
+            return self.name or "?"
+        return f"{self.description} ({self.name})" if self.name else self.description
+
+
+class State(IntEnum):
+    """State of a call as recorded. What it proves depends on the backend: see root-cause docs."""
+
+    SCHEDULED = 0
+    STARTED = 1
+    COMPLETED = 2
+    FAILED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class OpName:
+    """A profiling name such as "nccl:send 0->1", taken apart.
+
+    Attributes:
+        raw: The name as recorded.
+        backend: What stands before the colon ("nccl"), or "".
+        op: The operation ("all_reduce", "send", "coalesced"…), without backend and peers.
+        src: Sending *group* rank of a send or receive; -1 where it names none (any source).
+        dst: Receiving *group* rank; -1 where it names none.
+    """
+
+    raw: str
+    backend: str
+    op: str
+    src: int = -1
+    dst: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Shapes and dtypes of one call; equal signatures share one row of the case."""
+
+    input_sizes: tuple[Shape, ...] = ()
+    output_sizes: tuple[Shape, ...] = ()
+    input_dtypes: tuple[str, ...] = ()
+    output_dtypes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One recorded call of one rank: a row of `Case.calls`, with its dictionaries resolved.
+
+    Attributes:
+        row: Row number in `Case.calls`.
+        record_id: The recorder's own counter; -1 where the format has none.
+        seq: Collective sequence number in its group; -1 where unknown.
+        p2p_seq: P2P sequence number in its group; -1 where unknown.
+        created_ns, started_ns, completed_ns: Wall clock of that rank's host in ns; 0 if not known.
+        duration_ms: Device time in ms, or None.
+        timeout_ms: The time-out that the call had, in ms; -1 where unknown.
+        frames: Innermost first; empty where the dump holds no stacks.
+    """
+
+    row: int
+    rank: int
+    group: Group
+    name: OpName
+    record_id: int
+    seq: int
+    p2p_seq: int
+    op_id: int
+    is_p2p: bool
+    state: State
+    retired: bool
+    signature: Signature
+    created_ns: int
+    started_ns: int
+    completed_ns: int
+    duration_ms: float | None
+    timeout_ms: int
+    thread: str
+    frames: tuple[Frame, ...]
+
+
+class DumpStatus(str, Enum):
+    """What became of one rank's dump file."""
+
+    OK = "ok"
+    TRUNCATED = "truncated"
+    EMPTY = "empty"
+    UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadStack:
+    """The stack of one thread at one moment.
+
+    Attributes:
+        frames: Innermost first.
+        native: True where `frames` may hold C/C++ frames.
+        holds_gil, active: None where the sampler cannot tell.
+    """
+
+    name: str
+    tid: int
+    frames: tuple[Frame, ...]
+    is_main: bool = False
+    holds_gil: bool | None = None
+    active: bool | None = None
+    native: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSample:
+    """What one look at one process showed, from outside (a sampler) or from a saved file.
+
+    Attributes:
+        rank: Global rank, or UNKNOWN_RANK for helpers and where nothing tells.
+        role: "rank", "launcher", "data-loader", "helper" or "unknown".
+        state: The kernel's letter (R, S, D, T, Z), or "" where unknown.
+        wait_channel: The kernel function in which it waits, or "".
+        sample: 0 for the first look, 1 for the second…
+        time_ns: Wall clock of the look in ns; 0 where unknown.
+        cpu_s: CPU time used so far in seconds; -1.0 where unknown.
+        tool: What made it ("py-spy", "pystack", "faulthandler", "gdb", "unhang"…).
+        error: Why there is no stack, or "".
+        exit_status: Exit code, 128 + n for a signal as shells say it; None while it runs.
+    """
+
+    rank: int
+    host: str
+    pid: int
+    threads: tuple[ThreadStack, ...] = ()
+    role: str = "rank"
+    state: str = ""
+    wait_channel: str = ""
+    command: str = ""
+    sample: int = 0
+    time_ns: int = 0
+    cpu_s: float = -1.0
+    tool: str = ""
+    error: str = ""
+    exit_status: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """One message of a log that a rule knows.
+
+    Attributes:
+        code: The rule's finding code ("UH712").
+        kind: Whether it is a cause, a consequence…; see `LogKind`.
+        rank: UNKNOWN_RANK where the line does not tell.
+        time_ns: Wall clock in ns; 0 where the line has none.
+        order: Position in the whole input, for ordering lines without time.
+        text: The line, without escapes, cut to a bounded length.
+        source: "file:line".
+        count: How often it came from this rank (first occurrence is kept).
+        fields: What the rule read out of it, e.g. {"seq": "12", "op": "ALLREDUCE"}.
+    """
+
+    code: str
+    kind: LogKind
+    rank: int
+    text: str
+    source: str
+    time_ns: int = 0
+    order: int = 0
+    host: str = ""
+    count: int = 1
+    fields: dict[str, str] = field(default_factory=dict)

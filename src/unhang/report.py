@@ -1,0 +1,251 @@
+"""The verdict as frozen, versioned data: `Report` and what it is made of.
+
+Every command that judges makes one, every renderer reads one, and `to_json` is the contract
+(schema "unhang.report/1"; `report.schema.json` beside this file). Nothing here draws or decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, Literal, TypeAlias
+
+from unhang.codes import CODES
+from unhang.model import Frame, Note
+
+__all__ = [
+    "SCHEMA",
+    "CallSide",
+    "Confidence",
+    "Finding",
+    "GroupRef",
+    "Incident",
+    "Job",
+    "RankState",
+    "RankStatus",
+    "Report",
+    "Role",
+    "Site",
+    "Status",
+    "Subject",
+    "Wait",
+    "to_json",
+]
+
+SCHEMA = "unhang.report/1"
+
+Status: TypeAlias = Literal["healthy", "problem", "slow", "insufficient"]
+Role: TypeAlias = Literal["cause", "consequence", "observation"]
+Confidence: TypeAlias = Literal["high", "medium", "low"]
+RankState: TypeAlias = Literal[
+    "ok",
+    "waiting",
+    "culprit",
+    "ahead",
+    "behind",
+    "idle",
+    "silent",
+    "unreadable",
+    "unknown",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRef:
+    """A process group as a finding names it."""
+
+    name: str
+    description: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Whom or what a finding is about, where ranks alone do not say it.
+
+    Attributes:
+        kind: rank, host, gpu, link, process, file or setting.
+        id: How people name it ("node02", "gpu 3", "node01 -> node02:29500").
+    """
+
+    kind: Literal["rank", "host", "gpu", "link", "process", "file", "setting"]
+    id: str
+    role: Literal["culprit", "victim"] = "culprit"
+    rank: int | None = None
+    host: str | None = None
+    pid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallSide:
+    """What one side called: the ranks that agree, and their call.
+
+    Attributes:
+        role: "culprit", "victim" or "peer".
+        sizes, dtypes: Inputs; outputs only where the inputs do not tell the sides apart.
+        peer: The other *global* rank of a send or receive, or None.
+        state: "scheduled", "started", "completed", "failed", or "" where it was never called.
+    """
+
+    ranks: tuple[int, ...]
+    role: str
+    group: GroupRef | None = None
+    seq: int | None = None
+    p2p_seq: int | None = None
+    op: str = ""
+    sizes: tuple[tuple[int, ...], ...] = ()
+    dtypes: tuple[str, ...] = ()
+    peer: int | None = None
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One link of a chain or loop: `waiter` waits for `target` in `call`.
+
+    In JSON the keys are "from" and "to".
+    """
+
+    waiter: int
+    target: int
+    call: str
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where ranks stand in their own code.
+
+    Attributes:
+        role: "culprit" or "victim".
+        stack_id: Key in `Report.stacks`, or "".
+        age_s: How old this knowledge is in seconds, where it is not of the moment of the dump.
+    """
+
+    ranks: tuple[int, ...]
+    role: str
+    file: str
+    line: int
+    function: str
+    stack_id: str = ""
+    age_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was found.
+
+    `culprits` may be empty: then no single rank is at fault. Ranks are sorted ascending.
+    """
+
+    id: str
+    code: str
+    role: Role
+    confidence: Confidence
+    summary: str
+    culprits: tuple[int, ...] = ()
+    victims: tuple[int, ...] = ()
+    subjects: tuple[Subject, ...] = ()
+    group: GroupRef | None = None
+    seq: int | None = None
+    op: str | None = None
+    calls: tuple[CallSide, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    sites: tuple[Site, ...] = ()
+    evidence: tuple[str, ...] = ()
+    alternatives: tuple[str, ...] = ()
+    actions: tuple[str, ...] = ()
+    caused_by: tuple[str, ...] = ()
+    slug: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.slug and self.code in CODES:
+            object.__setattr__(self, "slug", CODES[self.code].slug)
+
+
+@dataclass(frozen=True, slots=True)
+class RankStatus:
+    """What is known of one expected rank.
+
+    Attributes:
+        head: Its earliest unfinished call in words, or "".
+        detail: One short phrase for the table.
+    """
+
+    rank: int
+    status: RankState
+    detail: str = ""
+    head: str = ""
+    host: str = ""
+    pid: int | None = None
+    replica: str = ""
+    stack_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The job as the evidence shows it. Times are wall clock in ns; 0 where unknown."""
+
+    world_size: int = 0
+    ranks_seen: int = 0
+    groups: int = 0
+    calls: int = 0
+    backends: tuple[str, ...] = ()
+    format_versions: tuple[str, ...] = ()
+    first_ns: int = 0
+    last_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """What is known of the moment: empty strings where nothing tells."""
+
+    id: str = ""
+    job_id: str = ""
+    attempt: str = ""
+    reason: str = ""
+    newest_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The verdict of one command about one incident. Causes stand before consequences."""
+
+    status: Status
+    summary: str
+    job: Job = field(default_factory=Job)
+    incident: Incident = field(default_factory=Incident)
+    findings: tuple[Finding, ...] = ()
+    ranks: tuple[RankStatus, ...] = ()
+    stacks: Mapping[str, tuple[Frame, ...]] = field(default_factory=dict)
+    notes: tuple[Note, ...] = ()
+    tool_version: str = ""
+    schema: str = SCHEMA
+
+    @property
+    def causes(self) -> tuple[Finding, ...]:
+        """The findings of role cause."""
+        return tuple(f for f in self.findings if f.role == "cause")
+
+    @property
+    def culprits(self) -> tuple[int, ...]:
+        """All culprit ranks of all causes, ascending, each once."""
+        return tuple(sorted({rank for f in self.causes for rank in f.culprits}))
+
+
+_RENAMED = {"waiter": "from", "target": "to"}
+
+
+def to_json(value: object) -> Any:  # noqa: ANN401 - JSON is what json.dumps takes
+    """Turn a Report, or any part of one, into what `json.dumps` takes.
+
+    Keys are the field names, except that a wait has "from" and "to".
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        return {
+            _RENAMED.get(f.name, f.name): to_json(getattr(value, f.name)) for f in fields(value)
+        }
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [to_json(item) for item in value]
+    return value
