@@ -8,41 +8,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib import import_module
-from typing import NamedTuple, Protocol, cast
 
 from unhang._version import __version__
+from unhang.cli.commands import CommandEntry, add_command, formatter
 from unhang.errors import UnhangError
 
 __all__ = ["COMMANDS", "CommandEntry", "build_parser", "main"]
 
-
-class CommandEntry(NamedTuple):
-    """One line of the table of commands."""
-
-    name: str
-    module: str
-    help: str
-
-
-class Command(Protocol):
-    """What a command's module offers.
-
-    Its docstring is the description in `--help`; EXAMPLES (one command a line) is shown below the
-    options.
-    """
-
-    EXAMPLES: str
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Add the command's arguments."""
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Do it; returns the exit code."""
-
-
 COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("explain", "unhang.cli.explain", "what a finding code means and what to do"),
+    CommandEntry("lab", "unhang.cli.lab", "hang real jobs on purpose, to see what unhang says"),
 )
 
 PROG = "unhang"
@@ -58,43 +33,13 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         description="Says why a distributed PyTorch job is stuck: which rank, in which call, "
         "at which line, and what to do next.",
         epilog="Run 'unhang COMMAND --help' for a command's options and examples.",
-        formatter_class=_formatter(),
+        formatter_class=formatter(),
     )
     parser.add_argument("--version", action="version", version=f"{PROG} {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for entry in COMMANDS:
-        _add_command(subparsers, entry, load=only in (None, entry.name))
+        add_command(subparsers, entry, load=only in (None, entry.name))
     return parser
-
-
-def _formatter() -> type[argparse.HelpFormatter]:
-    """rich-argparse where somebody reads the help on a terminal, plain argparse in a pipe."""
-    if not sys.stdout.isatty():
-        return argparse.RawDescriptionHelpFormatter
-    from rich_argparse import RawDescriptionRichHelpFormatter
-
-    return RawDescriptionRichHelpFormatter
-
-
-def _add_command(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
-    entry: CommandEntry,
-    *,
-    load: bool,
-) -> None:
-    if not load:
-        subparsers.add_parser(entry.name, help=entry.help, add_help=False)
-        return
-    module = cast("Command", import_module(entry.module))
-    sub = subparsers.add_parser(
-        entry.name,
-        help=entry.help,
-        description=(module.__doc__ or "").strip(),
-        epilog="examples:\n" + "\n".join(f"  {line}" for line in module.EXAMPLES.splitlines()),
-        formatter_class=_formatter(),
-    )
-    module.configure(sub)
-    sub.set_defaults(run_command=module.run)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
