@@ -1,0 +1,1 @@
+"""Jobs that are stuck on purpose: simulated, live, and how well they are diagnosed."""
