@@ -1,0 +1,325 @@
+"""Marks: who is armed on this node, as small JSON files that any process of the same user can read.
+
+The recorder writes one mark a process; `unhang run`, `unhang dump` and `unhang stacks` read them.
+The format and the layout of the runtime directory are documented in docs/recorder.md. This module
+refuses to trust: files of another user, links, and files of an absurd size are passed over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import stat
+import tempfile
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+__all__ = [
+    "Mark",
+    "RuntimeDirError",
+    "alive",
+    "attempt_from_env",
+    "create_private_dir",
+    "job_dir",
+    "job_from_env",
+    "pid_namespace",
+    "read_marks",
+    "remove_mark",
+    "roots",
+    "runtime_root",
+    "start_ticks",
+    "write_mark",
+]
+
+SCHEMA: Final = "unhang.mark/1"
+MAX_MARK_BYTES: Final = 64 * 1024
+MAX_MARKS: Final = 65536
+
+
+class RuntimeDirError(OSError):
+    """No private directory for marks and sockets could be made or trusted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What one armed process says of itself.
+
+    Attributes:
+        pid: Process id in the namespace `pid_ns`.
+        start_ticks: Start time from /proc/PID/stat, in clock ticks: with `pid` it names a process
+            for ever.
+        role: "rank" once `init_process_group` has returned in it; "launcher", "helper" (a child
+            made by multiprocessing) or "unknown" before.
+        phase: "imported", "initialising", "ready", "destroyed", "exited".
+        rank: Global rank; None unless the role is "rank".
+        env_rank: What RANK says in its environment; a hint only, helpers inherit it.
+        groups: Number of process groups made so far.
+        socket: Path of the trigger socket, or "" where there is none.
+        worker_socket: Path of torch's worker server (HTTP over a unix socket), or "".
+        fifo: Path of the trigger pipe, or "".
+        heartbeat: Path of the mmapped heartbeat file, or "".
+        faults: Path of faulthandler's file, or "".
+        armed_by: "hook" or "code".
+        failures: What went wrong while arming or recording, newest last.
+    """
+
+    pid: int
+    start_ticks: int
+    host: str = ""
+    pid_ns: str = ""
+    uid: int = -1
+    job_id: str = ""
+    attempt: int = 0
+    role: str = "unknown"
+    phase: str = "imported"
+    rank: int | None = None
+    world_size: int | None = None
+    local_rank: int | None = None
+    env_rank: int | None = None
+    backend: str = ""
+    groups: int = 0
+    socket: str = ""
+    worker_socket: str = ""
+    fifo: str = ""
+    heartbeat: str = ""
+    faults: str = ""
+    dumps: str = ""
+    armed_by: str = ""
+    armed_ns: int = 0
+    updated_ns: int = 0
+    command: str = ""
+    torch: str = ""
+    failures: tuple[str, ...] = ()
+
+
+_INTS: Final = frozenset({"pid", "start_ticks", "uid", "attempt", "groups", "armed_ns",
+                          "updated_ns"})  # fmt: skip
+_MAYBE_INTS: Final = frozenset({"rank", "world_size", "local_rank", "env_rank"})
+
+
+# ------------------------------------------------------------------ directories
+
+
+def roots() -> list[Path]:
+    """Where runtime directories may be, best first: writers take the first that they can use.
+
+    /tmp comes before XDG_RUNTIME_DIR, because the latter vanishes when the user's last login
+    session ends and is another one inside a batch job.
+    """
+    told = os.environ.get("UNHANG_RUNTIME_DIR")
+    if told:
+        return [Path(told)]
+    uid = os.geteuid()
+    xdg = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{uid}"
+    return [Path(f"/tmp/unhang-{uid}"), Path(xdg) / "unhang"]  # noqa: S108 - ownership is checked
+
+
+def create_private_dir(path: Path) -> Path:
+    """Make `path` with mode 0700, or check that what is there is ours alone.
+
+    Raises:
+        RuntimeDirError: It is a link, somebody else's, open to others, or cannot be made.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise RuntimeDirError(f"{path}: {error.strerror}") from error
+    if not _is_private(path):
+        raise RuntimeDirError(f"{path} is not a directory of this user with mode 0700")
+    return path
+
+
+def _is_private(path: Path) -> bool:
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    return (
+        stat.S_ISDIR(status.st_mode)
+        and status.st_uid == os.geteuid()
+        and not status.st_mode & 0o077
+    )
+
+
+def runtime_root() -> Path:
+    """The runtime directory to write to, made if need be.
+
+    Raises:
+        RuntimeDirError: None of `roots()` can be used; says why for each.
+    """
+    problems = []
+    for root in roots():
+        try:
+            return create_private_dir(root)
+        except RuntimeDirError as error:  # noqa: PERF203 - two rounds at most
+            problems.append(str(error))
+    raise RuntimeDirError("no runtime directory: " + "; ".join(problems))
+
+
+def job_dir(job_id: str, root: Path | None = None) -> Path:
+    """The directory of one job under the runtime directory, made if need be.
+
+    Raises:
+        RuntimeDirError: It cannot be made or trusted.
+    """
+    return create_private_dir((root or runtime_root()) / safe_name(job_id))
+
+
+def safe_name(text: str) -> str:
+    """`text` as a file name: letters, digits, dot, dash, underscore; at most 64 characters."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip(".")[:64] or "job"
+
+
+# ------------------------------------------------------------------ identity
+
+
+def job_from_env() -> str:
+    """The job's id: UNHANG_JOB, or what the launcher says, or the session of this terminal."""
+    env = os.environ
+    told = env.get("UNHANG_JOB")
+    if told:
+        return safe_name(told)
+    elastic = env.get("TORCHELASTIC_RUN_ID", "")
+    if elastic and elastic != "none":
+        return safe_name(elastic)
+    for name in ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID"):
+        if env.get(name):
+            return safe_name(env[name])
+    if env.get("MASTER_PORT"):
+        return safe_name(f"{env.get('MASTER_ADDR', 'local')}-{env['MASTER_PORT']}")
+    return f"session-{os.getsid(0)}"
+
+
+def attempt_from_env() -> int:
+    """How often the launcher has restarted the job, from TORCHELASTIC_RESTART_COUNT; 0 at first."""
+    text = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
+    return int(text) if text.isdigit() else 0
+
+
+def start_ticks(pid: int | str = "self") -> int:
+    """Start time of a process in clock ticks since boot; 0 where it cannot be read."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return int(text.rpartition(")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def pid_namespace(pid: int | str = "self") -> str:
+    """The PID namespace of a process ("pid:[4026531836]"), or "" where it cannot be read."""
+    try:
+        return str(Path(f"/proc/{pid}/ns/pid").readlink())
+    except OSError:
+        return ""
+
+
+def alive(mark: Mark) -> bool:
+    """Whether the very process that wrote the mark still exists here (a zombie does not)."""
+    if mark.host != socket.gethostname():
+        return False
+    if mark.pid_ns and mark.pid_ns != pid_namespace():
+        return False
+    return start_ticks(mark.pid) == mark.start_ticks != 0 and not _is_zombie(mark.pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return True
+    return text.rpartition(")")[2].split()[:1] in (["Z"], ["X"])
+
+
+# ------------------------------------------------------------------ reading and writing
+
+
+def write_mark(directory: Path, mark: Mark) -> Path:
+    """Write `directory/marks/PID.json` in one step (temporary name, rename).
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    path = create_private_dir(directory / "marks") / f"{mark.pid}.json"
+    text = json.dumps({"schema": SCHEMA, **asdict(mark)})
+    handle, name = tempfile.mkstemp(prefix=f".{mark.pid}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        Path(name).replace(path)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return path
+
+
+def remove_mark(directory: Path, pid: int) -> None:
+    """Forget the mark of a process; nothing happens where there is none."""
+    (directory / "marks" / f"{pid}.json").unlink(missing_ok=True)
+
+
+def read_marks(job_id: str | None = None, root: Path | None = None) -> list[Mark]:
+    """All marks of this user on this node, or those of one job, by job, rank and pid.
+
+    Unreadable, foreign and malformed files are passed over: a mark is a hint, never evidence.
+    Marks of dead processes are included; ask `alive`.
+    """
+    found: list[Mark] = []
+    for base in [root] if root else roots():
+        if not _is_private(base):
+            continue
+        jobs = [base / safe_name(job_id)] if job_id else sorted(base.iterdir())
+        for job in jobs:
+            found += _marks_of(job)
+    return sorted(found, key=_order)
+
+
+def _order(mark: Mark) -> tuple[str, int, bool, int, int]:
+    return (mark.job_id, mark.attempt, mark.rank is None, mark.rank or 0, mark.pid)
+
+
+def _marks_of(job: Path) -> list[Mark]:
+    directory = job / "marks"
+    if not (_is_private(job) and _is_private(directory)):
+        return []
+    paths = sorted(directory.glob("[0-9]*.json"))[:MAX_MARKS]
+    return [mark for mark in map(_read_mark, paths) if mark is not None]
+
+
+def _read_mark(path: Path) -> Mark | None:
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with os.fdopen(handle, "rb") as stream:
+        status = os.fstat(stream.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+            return None
+        data = stream.read(MAX_MARK_BYTES + 1)
+    if len(data) > MAX_MARK_BYTES:
+        return None
+    try:
+        raw = json.loads(data)
+    except ValueError:
+        return None
+    return _mark_from(raw)
+
+
+def _mark_from(raw: Any) -> Mark | None:  # noqa: ANN401 - whatever the file holds
+    if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
+        return None
+    known = {field.name: raw[field.name] for field in fields(Mark) if field.name in raw}
+    failures = known.pop("failures", [])
+    if not isinstance(failures, list) or not all(isinstance(text, str) for text in failures):
+        return None
+    for name, value in known.items():
+        if name in _MAYBE_INTS and value is None:
+            continue
+        wanted = int if name in _INTS | _MAYBE_INTS else str
+        if type(value) is not wanted:
+            return None
+    if not {"pid", "start_ticks"} <= set(known):
+        return None
+    return Mark(**known, failures=tuple(failures))

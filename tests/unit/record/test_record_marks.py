@@ -1,0 +1,137 @@
+"""Marks: written in one step, read without trust, in a directory that is ours alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from unhang.record import marks
+from unhang.record.marks import Mark, RuntimeDirError
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A runtime directory of this test."""
+    monkeypatch.setenv("UNHANG_RUNTIME_DIR", str(tmp_path / "run"))
+    return marks.runtime_root()
+
+
+def own_mark(**changes: object) -> Mark:
+    """A mark of this very process."""
+    mark = Mark(
+        pid=os.getpid(),
+        start_ticks=marks.start_ticks(),
+        host=socket.gethostname(),
+        pid_ns=marks.pid_namespace(),
+        job_id="job",
+    )
+    return replace(mark, **changes)
+
+
+def test_a_mark_comes_back_as_it_was_written(root: Path) -> None:
+    """Whole-object equality over a round trip."""
+    mark = own_mark(role="rank", rank=3, world_size=8, failures=("a", "b"))
+    marks.write_mark(marks.job_dir("job", root), mark)
+    assert marks.read_marks() == [mark]
+    assert marks.read_marks("job") == [mark]
+    assert marks.read_marks("other") == []
+
+
+def test_marks_come_by_rank_and_helpers_last(root: Path) -> None:
+    """Ranks in order, then those without one."""
+    directory = marks.job_dir("job", root)
+    for pid, rank in ((10, None), (11, 1), (12, 0)):
+        marks.write_mark(directory, Mark(pid=pid, start_ticks=1, job_id="job", rank=rank))
+    assert [mark.pid for mark in marks.read_marks()] == [12, 11, 10]
+
+
+def test_alive_means_this_very_process() -> None:
+    """A reused pid, another host or another namespace is not this process."""
+    assert marks.alive(own_mark())
+    assert not marks.alive(own_mark(start_ticks=1))
+    assert not marks.alive(own_mark(host="elsewhere"))
+    assert not marks.alive(own_mark(pid_ns="pid:[1]"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b"\xff\xfe",
+        b'{"schema": "unhang.mark/1"}',
+        b'{"schema": "unhang.mark/2", "pid": 1, "start_ticks": 1}',
+        b'{"schema": "unhang.mark/1", "pid": "1", "start_ticks": 1}',
+        b'{"schema": "unhang.mark/1", "pid": true, "start_ticks": 1}',
+        b'{"schema": "unhang.mark/1", "pid": 1, "start_ticks": 1, "failures": "x"}',
+        b'{"schema": "unhang.mark/1", "pid": 1, "start_ticks": 1, "command": "'
+        + b"x" * marks.MAX_MARK_BYTES
+        + b'"}',
+    ],
+)
+def test_malformed_marks_are_passed_over(root: Path, content: bytes) -> None:
+    """A file that is no mark is no error."""
+    directory = marks.create_private_dir(marks.job_dir("job", root) / "marks")
+    (directory / "1.json").write_bytes(content)
+    assert marks.read_marks() == []
+
+
+def test_unknown_fields_are_ignored(root: Path) -> None:
+    """A newer recorder may say more."""
+    directory = marks.create_private_dir(marks.job_dir("job", root) / "marks")
+    raw = {"schema": "unhang.mark/1", "pid": 1, "start_ticks": 2, "colour": "blue"}
+    (directory / "1.json").write_text(json.dumps(raw))
+    assert marks.read_marks() == [Mark(pid=1, start_ticks=2)]
+
+
+def test_links_are_not_followed(root: Path, tmp_path: Path) -> None:
+    """Neither as a mark, nor as a job's directory."""
+    marks.write_mark(marks.job_dir("job", root), own_mark())
+    real = root / "job" / "marks" / f"{os.getpid()}.json"
+    real.rename(tmp_path / "moved.json")
+    real.symlink_to(tmp_path / "moved.json")
+    assert marks.read_marks() == []
+    (root / "linked").symlink_to(root / "job")
+    with pytest.raises(RuntimeDirError):
+        marks.job_dir("linked", root)
+
+
+def test_a_directory_open_to_others_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mode 0755 could be written by nobody else, but its sockets could be seen: refused."""
+    (tmp_path / "open").mkdir(mode=0o755)
+    monkeypatch.setenv("UNHANG_RUNTIME_DIR", str(tmp_path / "open"))
+    with pytest.raises(RuntimeDirError, match="0700"):
+        marks.runtime_root()
+    assert marks.read_marks() == []
+
+
+@pytest.mark.parametrize(
+    ("env", "job"),
+    [
+        ({"UNHANG_JOB": "a/../b c"}, "a_.._b_c"),
+        ({"TORCHELASTIC_RUN_ID": "run7", "SLURM_JOB_ID": "5"}, "run7"),
+        ({"TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "h", "MASTER_PORT": "29500"}, "h-29500"),
+        ({"SLURM_JOB_ID": "5"}, "5"),
+        ({}, f"session-{os.getsid(0)}"),
+    ],
+)
+def test_the_job_is_named_by_who_knows_it(
+    env: dict[str, str], job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ours first, then the launcher's, then the scheduler's; always safe as a file name."""
+    for name in (
+        "UNHANG_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID",
+        "MASTER_ADDR", "MASTER_PORT",
+    ):  # fmt: skip
+        monkeypatch.delenv(name, raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert marks.job_from_env() == job
