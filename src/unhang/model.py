@@ -210,6 +210,7 @@ class ProcessSample:
         tool: What made it ("py-spy", "pystack", "faulthandler", "gdb", "unhang"…).
         error: Why there is no stack, or "".
         exit_status: Exit code, 128 + n for a signal as shells say it; None while it runs.
+        parent_rank: For helpers and data-loader workers: the rank that started them.
     """
 
     rank: int
@@ -226,6 +227,7 @@ class ProcessSample:
     tool: str = ""
     error: str = ""
     exit_status: int | None = None
+    parent_rank: int = UNKNOWN_RANK
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,148 @@
+"""What `py-spy dump` writes, as text and with `--json`, of one or several processes.
+
+In the text form an idle thread may still hold the GIL (py-spy writes "idle" either way), so
+`holds_gil` stays None there; the JSON form tells. Text names files without their directories.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
+from unhang.model import UNKNOWN_RANK, Frame, ProcessSample, ThreadStack
+
+__all__ = ["matches_json", "matches_text", "parse_json", "parse_text"]
+
+TOOL = "py-spy"
+
+_PROCESS = re.compile(r"^Process (\d+): ?(.*)$")
+_THREAD = re.compile(r'^Thread (\d+|0x[0-9A-Fa-f]+) \(([a-z+]+)\)(?:: "(.*)")?\s*$', re.MULTILINE)
+_PARENT = re.compile(r"^Parent Process (\d+):")
+_FRAME = re.compile(r"^ {4}(\S.*) \((.*?)(?::(\d+))?\)\s*$")
+_JSON_HEAD = re.compile(r'^\s*\[\s*(\{\s*"pid"\s*:|\])')
+
+
+def matches_text(text: str) -> bool:
+    """Whether this is the plain output of `py-spy dump`."""
+    return _THREAD.search(text) is not None
+
+
+def parse_text(text: str) -> list[ProcessSample]:
+    """Samples of the plain output; several "Process" headings make several samples."""
+    blocks: list[tuple[int, str, list[str]]] = []
+    for line in text.splitlines():
+        if heading := _PROCESS.match(line):
+            blocks.append((int(heading[1]), heading[2], []))
+        elif blocks:
+            blocks[-1][2].append(line)
+        elif _THREAD.match(line):
+            blocks.append((-1, "", [line]))
+    return [_sample(pid, command, _text_threads(lines, pid)) for pid, command, lines in blocks]
+
+
+def _text_threads(lines: Iterable[str], pid: int) -> Iterator[ThreadStack]:
+    heading: re.Match[str] | None = None
+    frames: list[Frame] = []
+    for line in lines:
+        if found := _THREAD.match(line):
+            if heading:
+                yield _text_thread(heading, frames, pid)
+            heading, frames = found, []
+        elif heading and (frame := _FRAME.match(line)):
+            frames.append(Frame(frame[1], frame[2], int(frame[3] or 0)))
+    if heading:
+        yield _text_thread(heading, frames, pid)
+
+
+def _text_thread(heading: re.Match[str], frames: list[Frame], pid: int) -> ThreadStack:
+    tid, status, name = int(heading[1], 0), heading[2], heading[3] or ""
+    return ThreadStack(
+        name=name,
+        tid=tid,
+        frames=tuple(frames),
+        is_main=name == "MainThread" or tid == pid,
+        holds_gil=True if "gil" in status else False if "active" in status else None,
+        active="active" in status,
+        native=any(_is_native(frame) for frame in frames),
+    )
+
+
+def matches_json(text: str) -> bool:
+    """Whether this is the output of `py-spy dump --json`."""
+    return _JSON_HEAD.match(text) is not None
+
+
+def parse_json(text: str) -> list[ProcessSample]:
+    """Samples of the JSON output; several arrays may follow each other in one file."""
+    decoder = json.JSONDecoder()
+    samples: list[ProcessSample] = []
+    position = 0
+    while position < len(text):
+        if text[position] in " \t\r\n":
+            position += 1
+            continue
+        try:
+            rows, position = decoder.raw_decode(text, position)
+        except RecursionError as error:
+            raise ValueError("nested too deeply") from error
+        samples.extend(_json_samples(rows))
+    return samples
+
+
+def _json_samples(rows: object) -> Iterator[ProcessSample]:
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ValueError("not a list of threads")
+    for pid, group in groupby(rows, key=lambda row: _number(row.get("pid"))):
+        threads = list(group)
+        command = next((_command(row) for row in threads if _command(row)), "")
+        yield _sample(pid, command, (_json_thread(row, pid) for row in threads))
+
+
+def _command(row: dict[str, object]) -> str:
+    info = row.get("process_info")
+    return str(info.get("command_line", "")) if isinstance(info, dict) else ""
+
+
+def _json_thread(row: dict[str, object], pid: int) -> ThreadStack:
+    raw = row.get("frames")
+    frames = (
+        tuple(_json_frame(item) for item in raw if isinstance(item, dict))
+        if isinstance(raw, list)
+        else ()
+    )
+    tid = _number(row.get("os_thread_id"))
+    name = str(row.get("thread_name") or "")
+    gil, active = row.get("owns_gil"), row.get("active")
+    return ThreadStack(
+        name=name,
+        tid=tid if tid >= 0 else _number(row.get("thread_id")),
+        frames=frames,
+        is_main=name == "MainThread" or (tid == pid and tid >= 0),
+        holds_gil=gil if isinstance(gil, bool) else None,
+        active=active if isinstance(active, bool) else None,
+        native=any(_is_native(frame) for frame in frames),
+    )
+
+
+def _json_frame(item: dict[str, object]) -> Frame:
+    return Frame(
+        str(item.get("name", "")), str(item.get("filename", "")), max(_number(item.get("line")), 0)
+    )
+
+
+def _is_native(frame: Frame) -> bool:
+    """py-spy gives a native frame the library as its file, or the line of a C source."""
+    return frame.line == 0 or not frame.file.endswith((".py", ">"))
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else -1
+
+
+def _sample(pid: int, command: str, threads: Iterable[ThreadStack]) -> ProcessSample:
+    ordered = sorted(threads, key=lambda thread: (not thread.is_main, thread.tid))
+    return ProcessSample(
+        rank=UNKNOWN_RANK, host="", pid=pid, threads=tuple(ordered), command=command, tool=TOOL
+    )
