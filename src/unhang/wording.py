@@ -7,9 +7,20 @@ know about colours, widths or any output format.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["fold_ranks", "intervals", "printable"]
+from unhang.errors import UsageError
+
+__all__ = ["count_of", "fold_ranks", "intervals", "parse_ranks", "printable", "rank_phrase"]
+
+MAX_RANK = 10_000_000
+"""No job has more ranks; a larger number in a rank list is a slip that would fill the memory."""
+
+_SHORTEST_STRIDE = 4
+"""Fewer equally spaced ranks are written out: "0,8,16" reads easier than "0-16:8"."""
+
+_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?", re.ASCII)
 
 
 def intervals(ranks: Iterable[int]) -> Iterator[tuple[int, int]]:
@@ -27,16 +38,81 @@ def intervals(ranks: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def fold_ranks(ranks: Iterable[int], limit: int = 12) -> str:
-    """Write a set of ranks as ranges: "0-6,8".
+    """Write a set of ranks as ranges, in the notation of CPU lists: "0-6,8", "0-56:8".
 
-    With more than `limit` ranges the rest is counted: "0,2,4,… (64 ranks)".
+    The latter is every eighth rank, as tensor and data parallel groups have them. With more than
+    `limit` ranges the rest is counted: "0-1,8-9,16-17,… (64 ranks)".
     """
-    members = set(ranks)
-    runs = list(intervals(members))
-    words = [str(a) if a == b else f"{a}-{b}" for a, b in runs[:limit]]
-    if len(runs) > limit:
-        words.append(f"… ({len(members)} ranks)")
+    members = sorted(set(ranks))
+    words: list[str] = []
+    for word in _ranges(members):
+        if len(words) == limit:
+            words.append(f"… ({len(members)} ranks)")
+            break
+        words.append(word)
     return ",".join(words)
+
+
+def _ranges(ranks: Sequence[int]) -> Iterator[str]:
+    start = 0
+    while start < len(ranks):
+        step = 1
+        stop = _run_end(ranks, start, step)
+        if stop == start and start + 1 < len(ranks):
+            step = ranks[start + 1] - ranks[start]
+            stop = _run_end(ranks, start, step)
+            if stop - start + 1 < _SHORTEST_STRIDE:
+                stop = start
+        yield _range(ranks[start], ranks[stop], step)
+        start = stop + 1
+
+
+def _run_end(ranks: Sequence[int], start: int, step: int) -> int:
+    """Index of the last rank of the equally spaced run that begins at `start`."""
+    last = start
+    while last + 1 < len(ranks) and ranks[last + 1] - ranks[last] == step:
+        last += 1
+    return last
+
+
+def _range(first: int, last: int, step: int) -> str:
+    if first == last:
+        return str(first)
+    return f"{first}-{last}" if step == 1 else f"{first}-{last}:{step}"
+
+
+def parse_ranks(text: str) -> frozenset[int]:
+    """Read what `fold_ranks` writes: "0-3,7" or "0-56:8".
+
+    Raises:
+        UsageError: If the text is no such list, a range runs backwards or a rank is absurd.
+    """
+    return frozenset(rank for part in text.split(",") for rank in _read_range(part.strip()))
+
+
+def _read_range(part: str) -> range:
+    found = _RANGE.fullmatch(part)
+    if found:
+        first = int(found[1])
+        last, step = int(found[2] or first), int(found[3] or 1)
+        if first <= last <= MAX_RANK and step:
+            return range(first, last + 1, step)
+    raise UsageError(
+        f"'{printable(part, 40)}' is no rank and no range of ranks",
+        "Write ranks like 0-3,7 or 0-56:8 (every eighth).",
+    )
+
+
+def rank_phrase(ranks: Sequence[int], limit: int = 12) -> str:
+    """Name ranks in a sentence: "rank 7", "ranks 0-6", or "no rank"."""
+    if not ranks:
+        return "no rank"
+    return f"{'rank' if len(set(ranks)) == 1 else 'ranks'} {fold_ranks(ranks, limit)}"
+
+
+def count_of(number: int, noun: str, plural: str = "") -> str:
+    """Write a count with its noun: "1 rank", "1,024 ranks"."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def printable(text: str, limit: int = 0) -> str:

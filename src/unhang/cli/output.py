@@ -1,0 +1,146 @@
+"""Where the verdict of every judging command goes: format, file, colours, exit code.
+
+Commands call `add_report_arguments` and `emit`; they print nothing else on stdout. What a report
+says is `unhang.reports`' business.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from unhang._version import __version__
+from unhang.errors import OutputError, UsageError
+
+if TYPE_CHECKING:
+    from unhang.case import Case
+    from unhang.report import Report
+    from unhang.reports import Look
+
+__all__ = [
+    "EXIT_HEALTHY",
+    "EXIT_INSUFFICIENT",
+    "EXIT_PROBLEM",
+    "add_report_arguments",
+    "deliver",
+    "emit",
+    "exit_code",
+    "look_of",
+]
+
+EXIT_HEALTHY, EXIT_PROBLEM, EXIT_INSUFFICIENT = 0, 1, 3
+
+FORMATS = ("text", "json")
+_BY_SUFFIX = {".json": "json", ".md": "markdown", ".html": "html", ".htm": "html"}
+_WIDTHS = range(40, 401)
+_WIDTH_OF_A_PIPE, _WIDEST_OF_ITSELF = 80, 120
+
+
+def add_report_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add --format, -o, --width and --no-color; `emit` reads them."""
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "--format", choices=FORMATS, help="default: text, or what the name given with -o ends in"
+    )
+    group.add_argument(
+        "-o", "--output", metavar="FILE", help="write the report to FILE instead of the terminal"
+    )
+    group.add_argument("--no-color", action="store_true", help="also: set NO_COLOR")
+    group.add_argument("--width", type=int, metavar="N", help="columns of the text report")
+
+
+def emit(report: Report, args: argparse.Namespace, case: Case | None = None) -> int:
+    """Draw the report where the arguments ask for it and return the command's exit code.
+
+    Raises:
+        UsageError: If the width is out of bounds.
+        OutputError: If the file cannot be written.
+    """
+    from unhang import reports
+
+    if not report.tool_version:
+        report = replace(report, tool_version=__version__)
+    name = args.format or _format_of(args.output)
+    look = look_of(args, sys.stdout, os.environ)
+    deliver(reports.render(name, report, case, look), args.output)
+    return exit_code(report, getattr(args, "fail_on", "any"))
+
+
+def exit_code(report: Report, fail_on: str = "any") -> int:
+    """Return 0 (nothing wrong found), 1 (a problem) or 3 (not enough evidence).
+
+    Args:
+        report: The verdict.
+        fail_on: With "cause", a job that is merely slow passes; with "any" it does not.
+    """
+    if report.status == "insufficient":
+        return EXIT_INSUFFICIENT
+    if report.status == "problem" or (report.status == "slow" and fail_on == "any"):
+        return EXIT_PROBLEM
+    return EXIT_HEALTHY
+
+
+def look_of(args: argparse.Namespace, stream: TextIO, environ: Mapping[str, str]) -> Look:
+    """Find out what the page may use: a file gets no colours, a pipe 80 columns."""
+    from unhang.reports import Look
+
+    if args.width is not None and args.width not in _WIDTHS:
+        raise UsageError(
+            f"--width {args.width} is out of bounds",
+            f"Use {_WIDTHS.start} to {_WIDTHS.stop - 1} columns.",
+        )
+    terminal = stream.isatty() and not args.output
+    width = _WIDTH_OF_A_PIPE
+    if terminal or "COLUMNS" in environ:
+        width = min(shutil.get_terminal_size().columns, _WIDEST_OF_ITSELF)
+    plain = args.no_color or environ.get("NO_COLOR") or environ.get("TERM") == "dumb"
+    encoding = "utf-8" if args.output else (stream.encoding)
+    return Look(
+        width=args.width or max(width, _WIDTHS.start),
+        color=terminal and not plain,
+        unicode="utf" in encoding.lower(),
+    )
+
+
+def deliver(text: str, path: str | None) -> None:
+    """Write a document to a file that the user named, or to stdout.
+
+    A file of that name is replaced: whoever names it wants it. Replaced whole or not at all.
+    """
+    if path is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    target = Path(path)
+    try:
+        if target.is_dir():
+            raise OutputError(f"{path} is a directory", "Name a file in it.")
+        _replace(target, text)
+    except OSError as error:
+        raise OutputError(
+            f"{path} cannot be written: {error.strerror or error}",
+            "Name another place with -o, or leave -o out to read it here.",
+        ) from error
+
+
+def _replace(target: Path, text: str) -> None:
+    if target.exists() and not target.is_file():  # /dev/stdout, a FIFO: written, not replaced
+        target.write_text(text, encoding="utf-8")
+        return
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _format_of(path: str | None) -> str:
+    wanted = _BY_SUFFIX.get(Path(path).suffix.lower(), "text") if path else "text"
+    return wanted if wanted in FORMATS else "text"

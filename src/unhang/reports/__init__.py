@@ -1,0 +1,38 @@
+"""Drawing a verdict: each format is a function of the Report (and, where it helps, the Case).
+
+    render(report, case=None, look=Look()) -> str
+
+Renderers open no files, know no command line and decide nothing. What a report says to a person,
+and in which order, is put together once in `story`; text, Markdown and HTML only lay it out.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Protocol, cast
+
+from unhang.case import Case
+from unhang.report import Report
+from unhang.reports.look import Look
+
+__all__ = ["FORMATS", "Look", "Renderer", "render"]
+
+
+class Renderer(Protocol):
+    """What a format's module offers as `render`."""
+
+    def __call__(self, report: Report, case: Case | None = None, look: Look = ...) -> str:
+        """Return the whole document."""
+
+
+FORMATS: dict[str, str] = {
+    "text": "unhang.reports.text",
+    "json": "unhang.reports.json",
+}
+"""Format -> module; a module is imported when its format is asked for."""
+
+
+def render(name: str, report: Report, case: Case | None = None, look: Look | None = None) -> str:
+    """Draw a report in the named format (a key of `FORMATS`)."""
+    module = import_module(FORMATS[name])
+    return cast("Renderer", module.render)(report, case, look or Look())

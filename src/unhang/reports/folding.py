@@ -1,0 +1,114 @@
+"""Making eight thousand ranks fit where eight do: tables and lists folded, nothing lost silently.
+
+What says the same becomes one row with its ranks as ranges; what does not fit is counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from unhang.model import Note
+from unhang.report import Finding, RankStatus
+from unhang.wording import count_of, fold_ranks, printable, rank_phrase
+
+__all__ = ["RankRow", "fold_notes", "fold_rank_table", "fold_rest"]
+
+MAX_ROWS_OF_A_STATUS = 4
+MAX_REST = 8
+MAX_NOTES = 6
+MAX_SOURCES = 3
+
+_STATUS_ORDER = (
+    "culprit",
+    "silent",
+    "unreadable",
+    "ahead",
+    "behind",
+    "waiting",
+    "unknown",
+    "idle",
+    "ok",
+)
+_LEVEL_ORDER = ("error", "warning", "info")
+
+
+class RankRow(NamedTuple):
+    """Ranks of one status that say the same of themselves."""
+
+    status: str
+    ranks: str
+    number: int
+    text: str
+
+
+def fold_rank_table(ranks: Iterable[RankStatus]) -> tuple[RankRow, ...]:
+    """Fold the table of ranks: the odd ones first, at most a few rows for each status."""
+    folded: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for entry in ranks:
+        folded[entry.status][entry.detail or entry.head].append(entry.rank)
+    order = {status: place for place, status in enumerate(_STATUS_ORDER)}
+    rows: list[RankRow] = []
+    for status in sorted(folded, key=lambda name: order.get(name, len(order))):
+        rows.extend(_rows_of_status(status, folded[status]))
+    return tuple(rows)
+
+
+def _rows_of_status(status: str, texts: dict[str, list[int]]) -> Iterable[RankRow]:
+    """Rows of one status, the most frequent text first; what is left over shares the last row."""
+    ordered = sorted(texts.items(), key=lambda item: (-len(item[1]), min(item[1])))
+    shown = ordered if len(ordered) <= MAX_ROWS_OF_A_STATUS else ordered[: MAX_ROWS_OF_A_STATUS - 1]
+    for text, members in shown:
+        yield RankRow(status, fold_ranks(members), len(members), printable(text, 160))
+    rest = [rank for _, members in ordered[len(shown) :] for rank in members]
+    if rest:
+        text = f"{len(ordered) - len(shown):,} other states"
+        yield RankRow(status, fold_ranks(rest), len(rest), text)
+
+
+def fold_rest(findings: Sequence[Finding]) -> tuple[str, ...]:
+    """One line for each kind of finding that is not told in full."""
+    kinds: dict[tuple[str, str, tuple[str, ...]], list[Finding]] = defaultdict(list)
+    for finding in findings:
+        key = finding.caused_by if finding.role == "consequence" else ()
+        kinds[finding.role, finding.code, key].append(finding)
+    lines = [_kind_line(role, same) for (role, _, _), same in kinds.items()]
+    if len(lines) <= MAX_REST:
+        return tuple(lines)
+    return (*lines[:MAX_REST], f"and {count_of(len(lines) - MAX_REST, 'more kind')} of finding")
+
+
+def _kind_line(role: str, same: Sequence[Finding]) -> str:
+    first = same[0]
+    line = f"{role}: {first.code} {first.slug}: {printable(first.summary)}"
+    if first.caused_by:
+        line += f" (because of {', '.join(printable(cause) for cause in first.caused_by[:5])})"
+    if len(same) > 1:
+        ranks = sorted({r for f in same[1:] for r in f.culprits or f.victims})
+        line += f" And {len(same) - 1:,} like it" + (f" ({rank_phrase(ranks)})." if ranks else ".")
+    return line
+
+
+def fold_notes(notes: Iterable[Note]) -> tuple[tuple[str, str], ...]:
+    """Fold notes that say the same of several sources; the gravest first, as (level, text)."""
+    sources: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for note in notes:
+        sources[note.level, note.text][note.source] += 1
+    ordered = sorted(sources.items(), key=lambda item: _level_place(item[0][0]))
+    lines = [(level, _note_line(text, list(of))) for (level, text), of in ordered]
+    if len(lines) <= MAX_NOTES + 1:
+        return tuple(lines)
+    rest = count_of(len(lines) - MAX_NOTES, "more note")
+    return (*lines[:MAX_NOTES], ("info", f"and {rest} (all of them: --format json)"))
+
+
+def _level_place(level: str) -> int:
+    return _LEVEL_ORDER.index(level) if level in _LEVEL_ORDER else len(_LEVEL_ORDER)
+
+
+def _note_line(text: str, sources: Sequence[str]) -> str:
+    names = [printable(source, 60) for source in sources[:MAX_SOURCES] if source]
+    if len(sources) > MAX_SOURCES:
+        names.append(f"and {len(sources) - MAX_SOURCES:,} more")
+    return f"{', '.join(names)}: {printable(text)}" if names else printable(text)

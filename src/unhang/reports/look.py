@@ -1,0 +1,22 @@
+"""What a page may use: width, colour, characters. It is told from outside, never found out here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Look"]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How to draw.
+
+    Attributes:
+        width: Columns of the page.
+        color: Whether ANSI colours may be used.
+        unicode: Whether characters beyond ASCII can be shown; without it they are escaped.
+    """
+
+    width: int = 80
+    color: bool = False
+    unicode: bool = True

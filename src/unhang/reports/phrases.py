@@ -1,0 +1,207 @@
+"""One finding in words: who stands where, who waits for whom, why, and what to do next.
+
+The order is that of somebody who was woken up: culprit, victims, reason, next step; then what
+proves it and what else it could be. It adds no judgement to what the finding holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from unhang.model import Frame
+from unhang.report import CallSide, Finding, GroupRef, RankStatus, Report, Site, Wait
+from unhang.wording import count_of, printable, rank_phrase
+
+__all__ = ["Who", "call_words", "finding_sections", "group_words", "short_path", "site_words"]
+
+MAX_SIDES = 3
+MAX_WAITS = 6
+MAX_WHY = 2
+MAX_FRAMES = 6
+MAX_SHAPES = 3
+_MAX_WORD = 120
+
+_ROLE_LABELS = {"culprit": "culprit", "victim": "waiting", "peer": "peers"}
+_ROLE_ORDER = {role: place for place, role in enumerate(_ROLE_LABELS)}
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """How ranks are named: with host and process where they are known."""
+
+    ranks: dict[int, RankStatus] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, report: Report) -> Who:
+        """Take names from a report's table of ranks."""
+        return cls({status.rank: status for status in report.ranks})
+
+    def phrase(self, ranks: Sequence[int]) -> str:
+        """Name ranks; a single one with host and process id."""
+        words = rank_phrase(ranks)
+        status = self.ranks.get(ranks[0]) if len(ranks) == 1 else None
+        if status is None:
+            return words
+        where = [printable(status.host, 60)] if status.host else []
+        where += [f"pid {status.pid}"] if status.pid is not None else []
+        return f"{words} ({', '.join(where)})" if where else words
+
+
+def finding_sections(
+    finding: Finding, report: Report, who: Who
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield (label, items) in reading order; items may be empty."""
+    yield from _sides(finding, who)
+    yield (
+        "about",
+        tuple(
+            f"{subject.kind} {printable(subject.id, _MAX_WORD)}"
+            for subject in finding.subjects
+            if subject.kind != "rank"
+        ),
+    )
+    evidence = _sentences(finding.evidence)
+    yield "why", evidence[:MAX_WHY]
+    yield "next", _sentences(finding.actions)
+    yield ("loop" if is_loop(finding.waits) else "chain"), wait_lines(finding.waits)
+    yield "also", evidence[MAX_WHY:]
+    yield "or else", _sentences(finding.alternatives)
+    yield "stack", _culprit_stack(finding, report)
+
+
+def _sentences(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(printable(text) for text in texts)
+
+
+def _sides(finding: Finding, who: Who) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield who stands where and called what, a section a role, culprits first."""
+    sides: dict[tuple[str, tuple[int, ...]], _Side] = {}
+    for site in finding.sites:
+        sides.setdefault((site.role, site.ranks), _Side()).places.append(site_words(site))
+    for call in finding.calls:
+        sides.setdefault((call.role, call.ranks), _Side()).calls.append(call_words(call))
+    for role, ranks in (("culprit", finding.culprits), ("victim", finding.victims)):
+        if ranks and not any(key[0] == role for key in sides):
+            sides[role, ranks] = _Side()
+    for role in sorted({key[0] for key in sides}, key=lambda r: _ROLE_ORDER.get(r, 9)):
+        of_role = [(ranks, side) for (of, ranks), side in sides.items() if of == role]
+        lines = [
+            line for ranks, side in of_role[:MAX_SIDES] for line in side.lines(who.phrase(ranks))
+        ]
+        if len(of_role) > MAX_SIDES:
+            rest = sorted({rank for ranks, _ in of_role[MAX_SIDES:] for rank in ranks})
+            lines.append(f"and {rank_phrase(rest)} elsewhere")
+        yield _ROLE_LABELS.get(role, printable(role)), tuple(lines)
+
+
+@dataclass(slots=True)
+class _Side:
+    """Ranks that stand together: their places in the code and their calls."""
+
+    places: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
+
+    def lines(self, ranks: str) -> Iterator[str]:
+        """Yield "rank 7 in load at data.py:31", then a line for each call."""
+        yield " ".join([ranks, *self.places[:1]])
+        yield from self.places[1:]
+        yield from self.calls
+
+
+def site_words(site: Site) -> str:
+    """Write a place in somebody's code: "in load_batch at data.py:31"."""
+    function = printable(site.function, _MAX_WORD)
+    place = f"{short_path(site.file)}:{site.line}" if site.line > 0 else short_path(site.file)
+    age = f" ({site.age_s:.0f} s before the dump)" if site.age_s else ""
+    return (f"in {function} at {place}" if function else f"at {place}") + age
+
+
+def short_path(path: str, parts: int = 2) -> str:
+    """Keep the end of a path: the part below site-packages, else its last parts."""
+    for mark in ("/site-packages/", "/dist-packages/"):
+        path = path.rsplit(mark, 1)[-1] if mark in path else path
+    return printable("/".join(path.replace("\\", "/").split("/")[-parts:]), _MAX_WORD)
+
+
+def call_words(call: CallSide) -> str:
+    """Write what one side called: "all_reduce #41 of dp (1, 4 ranks): [4096] Float, scheduled"."""
+    if not call.op:
+        return "made no call"
+    if not call.state:
+        return f"never called {_named(call)}"
+    facts = (_data_words(call), printable(call.state, 40))
+    return f"{_named(call)}: {', '.join(fact for fact in facts if fact)}"
+
+
+def _named(call: CallSide) -> str:
+    words = printable(call.op, _MAX_WORD)
+    if call.peer is not None:
+        words += f" with rank {call.peer}"
+    if call.p2p_seq is not None:
+        words += f", P2P #{call.p2p_seq}"
+    elif call.seq is not None:
+        words += f" #{call.seq}"
+    if call.group is not None:
+        words += f" of {group_words(call.group)}"
+    return words
+
+
+def group_words(group: GroupRef) -> str:
+    """Name a group with its name and size: "tp (1, 4 ranks)"."""
+    name, description = printable(group.name, 60), printable(group.description, 60)
+    facts = [count_of(group.size, "rank")] if group.size else []
+    if not description or description == "undefined":
+        label = f"group {name or '?'}"
+    else:
+        label = description
+        facts = [name, *facts] if name else facts
+    return f"{label} ({', '.join(facts)})" if facts else label
+
+
+def _data_words(call: CallSide) -> str:
+    shapes = [str(list(shape)) for shape in call.sizes[:MAX_SHAPES]]
+    if len(call.sizes) > MAX_SHAPES:
+        shapes.append(f"and {len(call.sizes) - MAX_SHAPES} more")
+    kinds = list(dict.fromkeys(call.dtypes))
+    return printable(" ".join([", ".join(shapes), "/".join(kinds)]).strip(), _MAX_WORD)
+
+
+def is_loop(waits: Sequence[Wait]) -> bool:
+    """Whether the waiting comes back to where it began."""
+    return bool(waits) and waits[-1].target == waits[0].waiter
+
+
+def wait_lines(waits: Sequence[Wait]) -> tuple[str, ...]:
+    """Write who waits for whom, those who wait for the same in the same call on one line."""
+    merged: dict[tuple[int, str], list[int]] = {}
+    for wait in waits:
+        merged.setdefault((wait.target, wait.call), []).append(wait.waiter)
+    if len(merged) == 1:
+        return ()  # one step, which the sides have told already
+    lines = [
+        f"{rank_phrase(waiters)} {'waits' if len(waiters) == 1 else 'wait'} for rank {target} "
+        f"in {printable(call, _MAX_WORD)}"
+        for (target, call), waiters in merged.items()
+    ]
+    return _cut(lines, MAX_WAITS, "link")
+
+
+def _culprit_stack(finding: Finding, report: Report) -> tuple[str, ...]:
+    """Frames of the first culprit whose stack the report holds, innermost first."""
+    for site in finding.sites:
+        frames = report.stacks.get(site.stack_id, ()) if site.role == "culprit" else ()
+        if len(frames) > 1:
+            return _cut([_frame_words(frame) for frame in frames], MAX_FRAMES, "frame")
+    return ()
+
+
+def _frame_words(frame: Frame) -> str:
+    return f"{printable(frame.function, _MAX_WORD)} at {short_path(frame.file, 3)}:{frame.line}"
+
+
+def _cut(lines: Sequence[str], limit: int, noun: str) -> tuple[str, ...]:
+    """Keep the first lines and say how many are left out."""
+    if len(lines) <= limit + 1:
+        return tuple(lines)
+    return (*lines[:limit], f"and {count_of(len(lines) - limit, f'more {noun}')}")
