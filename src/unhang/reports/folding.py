@@ -5,7 +5,8 @@ What says the same becomes one row with its ranks as ranges; what does not fit i
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ _STATUS_ORDER = (
     "idle",
     "ok",
 )
+_NUMBER = re.compile(r"\d+")
 _LEVEL_ORDER = ("error", "warning", "info")
 
 
@@ -57,6 +59,8 @@ def fold_rank_table(ranks: Iterable[RankStatus]) -> tuple[RankRow, ...]:
 
 def _rows_of_status(status: str, texts: dict[str, list[int]]) -> Iterable[RankRow]:
     """Rows of one status, the most frequent text first; what is left over shares the last row."""
+    if len(texts) > MAX_ROWS_OF_A_STATUS:
+        texts = _by_pattern(texts)
     ordered = sorted(texts.items(), key=lambda item: (-len(item[1]), min(item[1])))
     shown = ordered if len(ordered) <= MAX_ROWS_OF_A_STATUS else ordered[: MAX_ROWS_OF_A_STATUS - 1]
     for text, members in shown:
@@ -65,6 +69,19 @@ def _rows_of_status(status: str, texts: dict[str, list[int]]) -> Iterable[RankRo
     if rest:
         text = f"{len(ordered) - len(shown):,} other states"
         yield RankRow(status, fold_ranks(rest), len(rest), text)
+
+
+def _by_pattern(texts: dict[str, list[int]]) -> dict[str, list[int]]:
+    """Join texts that differ in their numbers only: "in all_reduce #* of tp * (64 different)"."""
+    joined: dict[str, list[str]] = defaultdict(list)
+    for text in texts:
+        joined[_NUMBER.sub("*", text)].append(text)
+    return {
+        same[0] if len(same) == 1 else f"{pattern} ({len(same):,} different)": [
+            rank for text in same for rank in texts[text]
+        ]
+        for pattern, same in joined.items()
+    }
 
 
 def fold_rest(findings: Sequence[Finding]) -> tuple[str, ...]:
@@ -91,12 +108,12 @@ def _kind_line(role: str, same: Sequence[Finding]) -> str:
 
 
 def fold_notes(notes: Iterable[Note]) -> tuple[tuple[str, str], ...]:
-    """Fold notes that say the same of several sources; the gravest first, as (level, text)."""
-    sources: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    """Fold notes that say the same, but for numbers; the gravest first, as (level, text)."""
+    folded: dict[tuple[str, str], dict[Note, None]] = defaultdict(dict)
     for note in notes:
-        sources[note.level, note.text][note.source] += 1
-    ordered = sorted(sources.items(), key=lambda item: _level_place(item[0][0]))
-    lines = [(level, _note_line(text, list(of))) for (level, text), of in ordered]
+        folded[note.level, _NUMBER.sub("*", note.text)][note] = None
+    ordered = sorted(folded.items(), key=lambda item: _level_place(item[0][0]))
+    lines = [(level, _note_line(tuple(same))) for (level, _), same in ordered]
     if len(lines) <= MAX_NOTES + 1:
         return tuple(lines)
     rest = count_of(len(lines) - MAX_NOTES, "more note")
@@ -107,8 +124,14 @@ def _level_place(level: str) -> int:
     return _LEVEL_ORDER.index(level) if level in _LEVEL_ORDER else len(_LEVEL_ORDER)
 
 
-def _note_line(text: str, sources: Sequence[str]) -> str:
-    names = [printable(source, 60) for source in sources[:MAX_SOURCES] if source]
+def _note_line(notes: Sequence[Note]) -> str:
+    """One line for notes of one pattern: all sources where the text is one, else the first note."""
+    first = printable(notes[0].text)
+    sources = list(dict.fromkeys(note.source for note in notes if note.source))
+    if len({note.text for note in notes}) > 1:
+        more = f" (and {len(notes) - 1:,} more like it)"
+        return f"{printable(sources[0], 60)}: {first}{more}" if sources else first + more
+    names = [printable(source, 60) for source in sources[:MAX_SOURCES]]
     if len(sources) > MAX_SOURCES:
         names.append(f"and {len(sources) - MAX_SOURCES:,} more")
-    return f"{', '.join(names)}: {printable(text)}" if names else printable(text)
+    return f"{', '.join(names)}: {first}" if names else first

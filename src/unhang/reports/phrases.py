@@ -82,8 +82,9 @@ def _sides(finding: Finding, who: Who) -> Iterator[tuple[str, tuple[str, ...]]]:
     for call in finding.calls:
         sides.setdefault((call.role, call.ranks), _Side()).calls.append(call_words(call))
     for role, ranks in (("culprit", finding.culprits), ("victim", finding.victims)):
-        if ranks and not any(key[0] == role for key in sides):
-            sides[role, ranks] = _Side()
+        told = {r for of, members in sides for r in members if (of == "culprit") == (role == of)}
+        if not told.issuperset(ranks):
+            sides.setdefault((role, ranks), _Side())
     for role in sorted({key[0] for key in sides}, key=lambda r: _ROLE_ORDER.get(r, 9)):
         of_role = [(ranks, side) for (of, ranks), side in sides.items() if of == role]
         lines = [
