@@ -1,0 +1,76 @@
+"""Which failure came first: causes before consequences, by time, folded over ranks.
+
+Pure functions over log events. What cannot be ordered is said to be unordered, and a message that
+every rank prints blames no rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from unhang.logs.rules import rule_of
+from unhang.logs.scan import normalise
+from unhang.model import LogEvent
+
+__all__ = ["CLOCK_SLACK_NS", "FailureGroup", "fold", "ordered_failures"]
+
+CLOCK_SLACK_NS = 2 * 10**9
+"""Stamps of different hosts closer than this are not put in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailureGroup:
+    """One message and the ranks that printed it; `first` is the earliest of them."""
+
+    first: LogEvent
+    ranks: tuple[int, ...]
+    count: int
+
+    @property
+    def time_ns(self) -> int:
+        """When it was first printed; 0 where no stamp tells."""
+        return self.first.time_ns
+
+
+def fold(events: Iterable[LogEvent]) -> list[FailureGroup]:
+    """Fold equal messages (numbers aside) over ranks, in order of first appearance."""
+    groups: dict[tuple[str, str], list[LogEvent]] = {}
+    for event in events:
+        groups.setdefault((event.code, _message(event)), []).append(event)
+    folded = [_group(members) for members in groups.values()]
+    return sorted(folded, key=lambda group: _when(group.first))
+
+
+def _message(event: LogEvent) -> str:
+    """What makes two messages the same: an exception's type and place, else its normal form."""
+    if event.code == "UH793":
+        return f"{event.fields.get('type')}|{event.fields.get('file')}:{event.fields.get('line')}"
+    return normalise(event.text)
+
+
+def _group(members: Sequence[LogEvent]) -> FailureGroup:
+    ranks = tuple(sorted({event.rank for event in members if event.rank >= 0}))
+    return FailureGroup(min(members, key=_when), ranks, sum(event.count for event in members))
+
+
+def _when(event: LogEvent) -> tuple[int, int]:
+    return (event.time_ns or 2**63 - 1, event.order)
+
+
+def ordered_failures(events: Sequence[LogEvent]) -> tuple[list[FailureGroup], bool]:
+    """Causes, earliest first.
+
+    Returns:
+        The folded causes (kind "cause" of a rule that claims something), and whether their order
+        can be trusted: by stamps that all of them have, or by position in one single file.
+    """
+    causes = [event for event in events if event.kind == "cause" and _claims(event)]
+    files = {event.source.rpartition(":")[0] for event in causes}
+    stamped = all(event.time_ns for event in causes)
+    return fold(causes), stamped or len(files) <= 1
+
+
+def _claims(event: LogEvent) -> bool:
+    rule = rule_of(event.code)
+    return rule is not None and rule.trust != "C"

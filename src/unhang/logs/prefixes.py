@@ -1,0 +1,168 @@
+"""Whose line is it, and when was it written: the prefixes that launchers and libraries add.
+
+Knows torchrun (`--tee 3`, `[default3]:`, `[rank3]:`), `srun --label`, `mpirun --tag-output`,
+kubectl, `[host:rank]`, NCCL's `host:pid:tid [dev]` and the usual time stamps. It refuses to guess:
+a line without a known prefix has no rank.
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+__all__ = ["Line", "clean", "parse_line"]
+
+MAX_LINE = 4000
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line without its prefixes.
+
+    Attributes:
+        rank: Global rank, or -1.
+        local_rank: Rank on its node where only that is known, or -1.
+        host: Host name, or "".
+        pid: Process id, or -1.
+        time_ns: Wall clock in ns since 1970 (as UTC where the line names no zone), or 0.
+        text: What is left.
+        level: "I", "W", "E" or "F" where the prefix says it, or "".
+    """
+
+    text: str
+    rank: int = -1
+    local_rank: int = -1
+    host: str = ""
+    pid: int = -1
+    time_ns: int = 0
+    level: str = ""
+
+
+def clean(raw: bytes) -> str:
+    """Decode one line and take out terminal escapes and control characters; bounded in length."""
+    text = raw[: MAX_LINE * 4].decode("utf-8", errors="replace")
+    if "\x1b" in text:
+        text = _ANSI.sub("", text)
+    # A progress bar redraws with carriage returns: what stands at the end is what was seen.
+    text = text.rstrip("\r\n").rpartition("\r")[2]
+    return _CONTROL.sub("", text)[:MAX_LINE]
+
+
+_Step = Callable[[re.Match[str], Line], Line]
+
+
+def _set_rank(match: re.Match[str], line: Line) -> Line:
+    return replace(line, rank=int(match["rank"]))
+
+
+def _set_local(match: re.Match[str], line: Line) -> Line:
+    return replace(line, local_rank=int(match["local"]))
+
+
+def _set_host_rank(match: re.Match[str], line: Line) -> Line:
+    return replace(line, host=match["host"], rank=int(match["rank"]))
+
+
+def _set_host(match: re.Match[str], line: Line) -> Line:
+    return replace(line, host=line.host or match["host"])
+
+
+def _set_nccl(match: re.Match[str], line: Line) -> Line:
+    return replace(line, host=line.host or match["host"], pid=int(match["pid"]))
+
+
+def _set_glog(match: re.Match[str], line: Line) -> Line:
+    return replace(line, level=match["level"], time_ns=line.time_ns or _glog_time(match))
+
+
+def _set_time(match: re.Match[str], line: Line) -> Line:
+    return replace(line, time_ns=line.time_ns or _iso_time(match))
+
+
+_GLOG = (
+    r"\[?(?P<level>[IWEF])(?P<month>\d\d)(?P<day>\d\d) "
+    r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:\.(?P<fraction>\d{1,9}))?"
+    r"(?: +\d+)?(?: [\w./-]+:\d+)?\]? ?"
+)
+_ISO = (
+    r"[\[(]?(?P<year>\d{4})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[ T]"
+    r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
+    r"(?P<zone>Z|[+-]\d\d:?\d\d)?[\])]?[ :,]*"
+)
+
+# Each step peels one prefix. They are tried in turn until none fits, so that launchers may stack.
+_STEPS: tuple[tuple[re.Pattern[str], _Step], ...] = (
+    (re.compile(r"\[rank ?(?P<rank>\d{1,6})\]: ?", re.IGNORECASE), _set_rank),
+    (re.compile(r"\[default(?P<local>\d{1,6})\]:? ?"), _set_local),
+    (re.compile(r"\[(?:trainer|worker)_?(?P<local>\d{1,6})\]:? ?"), _set_local),
+    (re.compile(r"\[\d+,(?P<rank>\d{1,6})\]<(?:stdout|stderr|stddiag)>: ?"), _set_rank),
+    (re.compile(r"\[pod/(?P<host>[\w.-]+)/[\w.-]+\] ?"), _set_host),
+    (re.compile(r"\[(?P<host>[A-Za-z][\w.-]*):(?P<rank>\d{1,6})\]:? ?"), _set_host_rank),
+    (re.compile(r" {0,6}(?P<rank>\d{1,6}): "), _set_rank),
+    (re.compile(r"(?P<host>[A-Za-z][\w.-]*):(?P<pid>\d+):\d+ \[-?\d+\] "), _set_nccl),
+    (re.compile(_GLOG), _set_glog),
+    (re.compile(_ISO), _set_time),
+)
+_MAX_PREFIXES = 6
+_BODY_RANK = re.compile(
+    r"\[(?:PG ID \d+ )?(?:PG GUID (?:0|default_pg)(?:\(default_pg\))? )?Rank (?P<rank>\d{1,6})\]"
+)
+
+
+def parse_line(raw: bytes, year: int = 1970) -> Line:
+    """Peel the prefixes of one line.
+
+    Args:
+        raw: The line as read, with or without its newline.
+        year: Year of stamps that have none (glog); the caller knows the file's date.
+    """
+    line = Line(clean(raw))
+    text = line.text
+    for _ in range(_MAX_PREFIXES):
+        for pattern, step in _STEPS:
+            match = pattern.match(text)
+            if match:
+                line = step(match, line)
+                text = text[match.end() :]
+                break
+        else:
+            break
+    if 0 < line.time_ns < _YEAR_NS:
+        line = replace(line, time_ns=line.time_ns + calendar.timegm((year, 1, 1, 0, 0, 0)) * 10**9)
+    if line.rank < 0:
+        body = _BODY_RANK.search(text)
+        if body:
+            line = replace(line, rank=int(body["rank"]))
+    return replace(line, text=text)
+
+
+_YEAR_NS = 366 * 86_400 * 10**9
+
+
+def _clock(match: re.Match[str], year: int) -> int:
+    day = (year, int(match["month"]), int(match["day"]))
+    time = (int(match["hour"]), int(match["minute"]), int(match["second"]))
+    fraction = (match["fraction"] or "0").ljust(9, "0")
+    try:
+        return calendar.timegm((*day, *time, 0, 0, 0)) * 10**9 + int(fraction)
+    except ValueError:
+        return 0
+
+
+def _glog_time(match: re.Match[str]) -> int:
+    """A glog stamp has no year: the time within 1970, moved to the right year by the caller."""
+    return _clock(match, 1970)
+
+
+def _iso_time(match: re.Match[str]) -> int:
+    time_ns = _clock(match, int(match["year"]))
+    zone = match["zone"]
+    if not time_ns or zone in (None, "Z"):
+        return time_ns
+    digits = zone[1:].replace(":", "")
+    seconds = int(digits[:2]) * 3600 + int(digits[2:]) * 60
+    return time_ns - (seconds if zone[0] == "+" else -seconds) * 10**9

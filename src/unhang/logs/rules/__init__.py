@@ -1,0 +1,30 @@
+"""The table of log rules: what a known message means, and what to do about it.
+
+One code per rule, never reused. The order matters: the first rule that matches a line has it, so
+a specific rule stands before a general one of the same family.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from unhang.logs.rules.base import Rule
+from unhang.logs.rules.bootstrap import RULES as BOOTSTRAP
+from unhang.logs.rules.fabric import RULES as FABRIC
+from unhang.logs.rules.memory import RULES as MEMORY
+from unhang.logs.rules.program import RULES as PROGRAM
+from unhang.logs.rules.watchdog import RULES as WATCHDOG
+
+__all__ = ["RULES", "Rule", "rule_of"]
+
+RULES: tuple[Rule, ...] = (*WATCHDOG, *BOOTSTRAP, *MEMORY, *FABRIC, *PROGRAM)
+
+
+@lru_cache(maxsize=1)
+def _by_code() -> dict[str, Rule]:
+    return {rule.code: rule for rule in RULES}
+
+
+def rule_of(code: str) -> Rule | None:
+    """The rule of a code such as "UH701", or None."""
+    return _by_code().get(code)

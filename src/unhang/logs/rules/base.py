@@ -1,0 +1,53 @@
+"""What a log rule is. The tables beside this file hold the rules themselves."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from unhang.model import LogKind
+
+__all__ = ["Rule"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A known message.
+
+    Attributes:
+        code: Finding code of the UH7xx family.
+        slug: Its short name.
+        kind: cause, consequence (never reported as the root cause), observation, hint or noise.
+        anchors: Literals of which at least one stands in every line that can match. They are what
+            the fast scan looks for, so they are as rare as possible and case sensitive.
+        pattern: Regular expression searched in the line; named groups become `LogEvent.fields`.
+        meaning: What the message says about the job, one sentence.
+        action: What to do next, one sentence.
+        source: Where the knowledge comes from.
+        fires: A line as it is printed, which this rule must match.
+        spares: A similar line, which this rule must not match.
+        trust: "A" a confirmed fix or an injected fault, "B" explained by maintainers or seen by
+            several users, "C" recognised only: nothing is claimed.
+    """
+
+    code: str
+    slug: str
+    kind: LogKind
+    anchors: tuple[str, ...]
+    pattern: str
+    meaning: str
+    action: str
+    source: str
+    fires: str
+    spares: str
+    trust: str = "A"
+
+    def search(self, line: str) -> re.Match[str] | None:
+        """Match one line, already without prefix and escapes."""
+        return _compiled(self.pattern).search(line)
+
+
+@lru_cache(maxsize=512)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)

@@ -1,0 +1,238 @@
+"""Messages of starting up: sockets, interfaces, rendezvous, stores (UH727 to UH741)."""
+
+from __future__ import annotations
+
+from unhang.logs.rules.base import Rule
+
+__all__ = ["RULES"]
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        code="UH727",
+        slug="no-socket-interface",
+        kind="cause",
+        anchors=("no socket interface found",),
+        pattern=r"Bootstrap : no socket interface found",
+        meaning="NCCL_SOCKET_IFNAME matches no usable interface on this host.",
+        action="Name the interface that routes between the nodes; unhang doctor net lists them.",
+        source="marin#6940, marin#7018",
+        fires="node01:123:123 [0] bootstrap.cc:70 NCCL WARN Bootstrap : no socket interface found",
+        spares="node01:123:123 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>",
+    ),
+    Rule(
+        code="UH728",
+        slug="bad-address-family",
+        kind="cause",
+        anchors=("is neither AF_INET",),
+        pattern=r"ncclSocketInit: connecting to address .*is neither AF_INET\(2\) nor AF_INET6\(10\)",
+        meaning="The interface of NCCL_SOCKET_IFNAME does not exist on one of the hosts.",
+        action="Check the interface names on every host with unhang doctor net.",
+        source="NVIDIA/nccl#1837",
+        fires=(
+            "NCCL WARN ncclSocketInit: connecting to address  with family 59936 is neither "
+            "AF_INET(2) nor AF_INET6(10)"
+        ),
+        spares="NCCL INFO ncclSocketInit: connecting to address 10.0.0.1 with family 2",
+    ),
+    Rule(
+        code="UH729",
+        slug="no-ip-in-container",
+        kind="cause",
+        anchors=("Address family not supported by protocol",),
+        pattern=r"Socket creation failed : Address family not supported by protocol",
+        meaning="The container has no IP interface of the family that NCCL asked for.",
+        action="Give the container the host's network (docker --net=host).",
+        source="nccl-tests#14, nccl#210",
+        fires="NCCL WARN Socket creation failed : Address family not supported by protocol",
+        spares="Socket creation failed : Permission denied",
+    ),
+    Rule(
+        code="UH730",
+        slug="connect-refused",
+        kind="observation",
+        anchors=("Connection refused",),
+        pattern=(
+            r"(?:Call to connect returned|Connect to (?P<peer>\S+) failed :|connect\(\) to "
+            r"\S+ failed:?) ?Connection refused"
+        ),
+        meaning="The peer advertised an address that nobody answers on, or its process has ended.",
+        action="Check NCCL_SOCKET_IFNAME and look for a process that died before this line.",
+        source="pytorch#38702, espnet#1940, uccl#1034",
+        fires="NCCL INFO Call to connect returned Connection refused, retrying",
+        spares="Connection refused by the metrics server",
+        trust="C",
+    ),
+    Rule(
+        code="UH731",
+        slug="virtual-interface-chosen",
+        kind="hint",
+        anchors=("NET/Socket : Using",),
+        pattern=r"NET/Socket : Using .*?(?P<interface>veth\w+|docker\d+|br-\w+|virbr\d+|cni\d+)\b",
+        meaning="NCCL chose a virtual interface that other nodes cannot reach.",
+        action="Set NCCL_SOCKET_IFNAME to the real interface, or to ^docker,veth.",
+        source="Oneflow#3586, pytorch#68893",
+        fires="node01:1:9 [0] NCCL INFO NET/Socket : Using [0]veth12ab:fe80::1%veth12ab<0>",
+        spares="node01:1:9 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.1<0>",
+        trust="B",
+    ),
+    Rule(
+        code="UH732",
+        slug="socket-wrong-type",
+        kind="cause",
+        anchors=("socketFinalizeAccept: wrong type",),
+        pattern=r"socketFinalizeAccept: wrong type \d+ != \d+",
+        meaning="A connection came from something else than the expected peer.",
+        action="Use one interface only, and one job per port range.",
+        source="nccl-tests#188",
+        fires="NCCL WARN socketFinalizeAccept: wrong type 4 != 3",
+        spares="NCCL INFO socketFinalizeAccept: type 3",
+        trust="C",
+    ),
+    Rule(
+        code="UH733",
+        slug="store-connect-timeout",
+        kind="cause",
+        anchors=("The client socket has timed out after",),
+        pattern=(
+            r"The client socket has timed out after (?P<timeout>\d+)\s?m?s while trying to connect "
+            r"to \((?P<address>[^)]+)\)"
+        ),
+        meaning="The master address did not answer: not started, wrong address, or filtered.",
+        action="Run unhang doctor net on the nodes; compare MASTER_ADDR and MASTER_PORT.",
+        source="pytorch#105782",
+        fires=(
+            "[W socket.cpp:697] [c10d] The client socket has timed out after 900s while trying to "
+            "connect to (10.0.0.1, 29500)."
+        ),
+        spares="[c10d] The client socket has connected to (10.0.0.1, 29500)",
+        trust="B",
+    ),
+    Rule(
+        code="UH734",
+        slug="workers-missing",
+        kind="cause",
+        anchors=("workers joined",),
+        pattern=r"waiting for (?:workers|clients)\.\s*(?P<joined>\d+)/(?P<expected>\d+) (?:workers|"
+        r"clients) joined",
+        meaning="Fewer processes came to the rendezvous than the job expects.",
+        action="Find the processes that were not started, or that ended before.",
+        source="pytorch#111805",
+        fires=(
+            "torch.distributed.DistStoreError: Timed out after 1801 seconds waiting for workers. "
+            "1/2 workers joined."
+        ),
+        spares="All workers joined the rendezvous",
+    ),
+    Rule(
+        code="UH735",
+        slug="address-in-use",
+        kind="cause",
+        anchors=("EADDRINUSE", "Address already in use", "address already in use"),
+        pattern=(
+            r"EADDRINUSE|(?:server socket has failed to (?:bind|listen)|failed to bind|Errno 98)"
+            r".*?[Aa]ddress already in use"
+        ),
+        meaning="The master port is taken, mostly by what an earlier job left behind.",
+        action="End the old process (ss -ltnp shows it) or choose another port.",
+        source="pytorch c10d socket.cpp",
+        fires=(
+            "[W socket.cpp:436] [c10d] The server socket has failed to bind to [::]:29500 (errno: "
+            "98 - Address already in use)."
+        ),
+        spares="reusing the address: already in use by this process",
+    ),
+    Rule(
+        code="UH736",
+        slug="too-many-open-files",
+        kind="cause",
+        anchors=("Too many open files",),
+        pattern=r"Too many open files",
+        meaning="The limit of open files is too low for this many communicators and channels.",
+        action="Raise it in the shell that launches: ulimit -n 65536.",
+        source="nccl#127, nccl#550",
+        fires="NCCL WARN Call to socket failed : Too many open files",
+        spares="too many open windows",
+    ),
+    Rule(
+        code="UH737",
+        slug="name-not-resolved",
+        kind="cause",
+        anchors=("Name or service not known", "Temporary failure in name resolution"),
+        pattern=r"(?:gai error|getaddrinfo|resolve|retrieved|gaierror).*?(?:Name or service not "
+        r"known|Temporary failure in name resolution)",
+        meaning="A host name of the job cannot be resolved on this node.",
+        action="Check MASTER_ADDR and /etc/hosts or DNS on this node.",
+        source="pytorch c10d socket.cpp",
+        fires=(
+            "[W socket.cpp:663] [c10d] The IPv6 network addresses of (node01, 29500) cannot be "
+            "retrieved (gai error: -2 - Name or service not known)."
+        ),
+        spares="ping: node01: Name or service not known",
+        trust="B",
+    ),
+    Rule(
+        code="UH738",
+        slug="communicator-init-started",
+        kind="observation",
+        anchors=("Init START",),
+        pattern=(
+            r"ncclCommInitRank\w* comm \S+ rank (?P<rank>\d+) nranks (?P<nranks>\d+)"
+            r".*commId (?P<comm>\S+) - Init START"
+        ),
+        meaning="This rank entered communicator creation.",
+        action="Ranks with a start and no completion are stuck in it; ranks without are absent.",
+        source="NCCL_DEBUG=INFO; nccl#2385",
+        fires=(
+            "node01:11:42 [0] NCCL INFO ncclCommInitRankConfig comm 0x55d0 rank 0 nranks 8 cudaDev "
+            "0 nvmlDev 0 busId 1000 commId 0x9f3c - Init START"
+        ),
+        spares="NCCL INFO Init timings - ncclCommInitRankConfig: rank 0 nranks 8 total 0.61",
+    ),
+    Rule(
+        code="UH739",
+        slug="communicator-init-complete",
+        kind="observation",
+        anchors=("Init COMPLETE",),
+        pattern=(
+            r"ncclCommInitRank\w* comm \S+ rank (?P<rank>\d+) nranks (?P<nranks>\d+)"
+            r".*commId (?P<comm>\S+) - Init COMPLETE"
+        ),
+        meaning="This rank came out of communicator creation.",
+        action="Nothing: it tells the others apart.",
+        source="NCCL_DEBUG=INFO",
+        fires=(
+            "node01:11:42 [0] NCCL INFO ncclCommInitRankConfig comm 0x55d0 rank 0 nranks 8 cudaDev "
+            "0 nvmlDev 0 busId 1000 commId 0x9f3c - Init COMPLETE"
+        ),
+        spares="NCCL INFO ncclCommInitRankConfig comm 0x55d0 rank 0 nranks 8 - Init START",
+    ),
+    Rule(
+        code="UH740",
+        slug="rendezvous-closed",
+        kind="consequence",
+        anchors=("RendezvousConnectionError", "RendezvousClosedError", "RendezvousTimeoutError"),
+        pattern=r"Rendezvous(?:Connection|Closed|Timeout)Error",
+        meaning="The elastic rendezvous is gone, mostly because the node that hosts it ended.",
+        action="Look at the node of the rendezvous endpoint first.",
+        source="torchelastic rendezvous",
+        fires=(
+            "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to "
+            "the C10d store has failed."
+        ),
+        spares="rendezvous complete for node_rank 1",
+        trust="B",
+    ),
+    Rule(
+        code="UH741",
+        slug="socket-connection-timeout",
+        kind="observation",
+        anchors=("Connection timed out", "No route to host"),
+        pattern=r"(?:NCCL WARN(?!.*ibv_)|socket|connect).*?(?P<what>Connection timed out|No route to host)",
+        meaning="Packets to that peer got no answer: filtered, wrong interface, or host down.",
+        action="Run unhang doctor net between the two hosts.",
+        source="pytorch#68893, Oneflow#3586",
+        fires="NCCL WARN socketStartConnect: Connect to 10.0.0.7<41023> failed : No route to host",
+        spares="INFO Connection timed out waiting for a licence",
+        trust="B",
+    ),
+)

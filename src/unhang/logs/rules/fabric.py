@@ -1,0 +1,302 @@
+"""Messages of InfiniBand, RoCE, EFA and of NCCL itself (UH755 to UH775)."""
+
+from __future__ import annotations
+
+from unhang.logs.rules.base import Rule
+
+__all__ = ["RULES"]
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        code="UH755",
+        slug="ib-retry-exceeded",
+        kind="cause",
+        anchors=("NET/IB : Got completion from peer", "NET/IB: Got completion from peer"),
+        pattern=(
+            r"Got completion from peer (?P<peer>\S+) with (?:error|status)[ =](?:error )?12\b"
+            r"|Got completion from peer (?P<peer2>\S+) with status=(?:IBV_WC_RETRY_EXC_ERR\()?12"
+        ),
+        meaning=(
+            "The network card sent again and again and got no answer: at the start the cards "
+            "cannot talk, in the middle of a run a link or the peer stalled."
+        ),
+        action=(
+            "At the start check the GID index (NCCL_IB_GID_INDEX, show_gids); in the middle the "
+            "link counters of both ends."
+        ),
+        source="nccl#426; nccl#1698, nccl#1814",
+        fires=(
+            "NCCL WARN NET/IB : Got completion from peer 10.0.0.7<41023> with error 12, opcode 0, "
+            "len 0, vendor err 129"
+        ),
+        spares="NCCL WARN NET/IB : Got completion from peer 10.0.0.7<41023> with error 5, opcode 0",
+    ),
+    Rule(
+        code="UH756",
+        slug="ib-queue-flushed",
+        kind="consequence",
+        anchors=("NET/IB : Got completion from peer", "NET/IB: Got completion from peer"),
+        pattern=r"Got completion from peer (?P<peer>\S+) with (?:error |status=\D*)5\b",
+        meaning="The queue was flushed after an earlier completion error.",
+        action="Use the earliest completion error.",
+        source="nccl#1814, nccl#1405",
+        fires=(
+            "NCCL WARN NET/IB : Got completion from peer 10.0.0.7<41023> with error 5, opcode 0, "
+            "len 0, vendor err 244"
+        ),
+        spares="NCCL WARN NET/IB : Got completion from peer 10.0.0.7<41023> with error 12, opcode",
+    ),
+    Rule(
+        code="UH757",
+        slug="gpudirect-blocked",
+        kind="cause",
+        anchors=("vendor err 81",),
+        pattern=r"Got completion .*?(?:error |status=\D*)4\b.*vendor err 81",
+        meaning="GPUDirect RDMA is blocked, mostly by ACS on a PCIe switch.",
+        action="Switch ACS off (BIOS or setpci); unhang doctor gpu shows where it is on.",
+        source="nccl#304, nccl#214, nccl#523",
+        fires="NCCL WARN NET/IB : Got completion with error 4, opcode 1, len 32, vendor err 81",
+        spares="NCCL WARN NET/IB : Got completion with error 12, opcode 1, len 32, vendor err 129",
+    ),
+    Rule(
+        code="UH758",
+        slug="ib-qp-timeout",
+        kind="cause",
+        anchors=("ibv_modify_qp failed with",),
+        pattern=r"Call to ibv_modify_qp failed with (?:error )?(?:110 )?Connection timed out",
+        meaning="Two cards cannot reach each other: link-local GID, no route, or crossed rails.",
+        action="Set the GID index; NCCL_CROSS_NIC=0 where rails are not connected.",
+        source="nccl#769, nccl#2013",
+        fires="NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out",
+        spares="NCCL WARN Call to ibv_modify_qp failed with error Network is unreachable",
+    ),
+    Rule(
+        code="UH759",
+        slug="ib-no-route",
+        kind="observation",
+        anchors=("ibv_modify_qp failed with",),
+        pattern=r"Call to ibv_modify_qp failed with (?:error )?(?:101 )?Network is unreachable",
+        meaning="There is no route for the chosen GID.",
+        action="Check the GID index and the addresses of the RDMA interfaces.",
+        source="nccl-tests#185",
+        fires="NCCL WARN Call to ibv_modify_qp failed with error Network is unreachable",
+        spares="NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out",
+        trust="C",
+    ),
+    Rule(
+        code="UH760",
+        slug="locked-memory-limit",
+        kind="cause",
+        anchors=("Call to ibv_reg_mr", "Call to ibv_create_cq", "Call to ibv_create_qp"),
+        pattern=(
+            r"Call to ibv_(?P<call>reg_mr\w*|create_cq|create_qp) failed(?: with error (?P<error>"
+            r"Cannot allocate memory))?"
+        ),
+        meaning="The limit of locked memory, or of the card's queue pairs, was reached.",
+        action="ulimit -l unlimited in the shell that launches; then the card's own limits.",
+        source="nccl-tests#206, horovod#98",
+        fires="NCCL WARN Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory",
+        spares="NCCL INFO Call to ibv_reg_mr_iova2 succeeded",
+    ),
+    Rule(
+        code="UH761",
+        slug="ib-sizes-differ",
+        kind="cause",
+        anchors=("collective mismatch error",),
+        pattern=r"collective mismatch error, local size (?P<local>\d+) remote size (?P<remote>\d+)",
+        meaning="Two ranks entered one collective with different sizes or different settings.",
+        action="Compare NCCL_* variables and sizes between the ranks.",
+        source="nccl#969",
+        fires=(
+            "NCCL WARN NET/IB : req 0/1 tag 3 peer 10.0.0.7 collective mismatch error, local size "
+            "4096 remote size 8192"
+        ),
+        spares="NCCL INFO collective sizes match, local size 4096",
+    ),
+    Rule(
+        code="UH762",
+        slug="message-truncated",
+        kind="cause",
+        anchors=("Message truncated : received",),
+        pattern=r"Message truncated : received (?P<got>\d+) bytes instead of (?P<wanted>\d+)",
+        meaning="Ranks disagree about a collective's size, or run different NCCL versions.",
+        action="Use one NCCL version and one environment on all ranks; then compare the sizes.",
+        source="nccl#605, nccl#1328",
+        fires="NCCL WARN Message truncated : received 1024 bytes instead of 256",
+        spares="NCCL INFO message received 1024 bytes",
+        trust="B",
+    ),
+    Rule(
+        code="UH763",
+        slug="nccl-mismatched-collective",
+        kind="cause",
+        anchors=("Mismatched collective detected",),
+        pattern=r"Mismatched collective detected, please check your collective calls at and around "
+        r"rank (?P<rank>\d+)",
+        meaning="NCCL saw different calls or sizes around that rank (the rank or its neighbour).",
+        action="Compare the order and sizes of calls; NCCL_DEBUG_SUBSYS=COLL prints opCount.",
+        source="nccl#296",
+        fires=(
+            "NCCL WARN Mismatched collective detected, please check your collective calls at and "
+            "around rank 3. You can use NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=COLL"
+        ),
+        spares="NCCL INFO collective calls checked around rank 3",
+        trust="B",
+    ),
+    Rule(
+        code="UH764",
+        slug="ofi-no-provider",
+        kind="cause",
+        anchors=("Could not find any optimal provider", "No eligible providers were found"),
+        pattern=r"NET/OFI .*(?:Could not find any optimal provider|No eligible providers were found)",
+        meaning="The EFA/OFI plugin found no usable provider; NCCL falls back to slow sockets.",
+        action="Mend libfabric or the plugin; unhang doctor comm shows the bandwidth.",
+        source="nccl#229",
+        fires="NCCL WARN NET/OFI Could not find any optimal provider supporting GPUDirect RDMA",
+        spares="NCCL INFO NET/OFI Selected Provider is efa",
+        trust="B",
+    ),
+    Rule(
+        code="UH765",
+        slug="network-is-sockets",
+        kind="hint",
+        anchors=("Using network Socket",),
+        pattern=r"Using network Socket",
+        meaning="NCCL uses plain sockets: slow, where InfiniBand or EFA is there.",
+        action="If the node has a fast fabric, find out why its plugin did not load.",
+        source="NCCL_DEBUG=INFO",
+        fires="node01:11:42 [0] NCCL INFO Using network Socket",
+        spares="node01:11:42 [0] NCCL INFO Using network IB",
+    ),
+    Rule(
+        code="UH766",
+        slug="ofi-request-failed",
+        kind="observation",
+        anchors=("NET/OFI Request",),
+        pattern=r"NET/OFI Request .*completed with error\. RC: (?P<rc>-?\d+)\. Error: (?P<error>.*)",
+        meaning="A request of the OFI plugin failed.",
+        action="Compare plugin, libfabric and NCCL versions; try NCCL_NET=Socket to tell apart.",
+        source="NERSC and aws-ofi-nccl threads",
+        fires="NCCL WARN NET/OFI Request 0x7f completed with error. RC: 5. Error: 16 (NO_SPACE)",
+        spares="NCCL INFO NET/OFI Request 0x7f completed",
+        trust="C",
+    ),
+    Rule(
+        code="UH767",
+        slug="ras-mismatch",
+        kind="observation",
+        anchors=("MISMATCH", "has launched up to operation"),
+        pattern=r"Rank (?P<rank>\d+) has launched up to operation (?P<operation>\d+)",
+        meaning="NCCL RAS: a rank whose count is lower than its peers' is behind them.",
+        action="Ask three times; a difference of one that changes is normal.",
+        source="NVIDIA NCCL RAS guide; nccl#1911",
+        fires="  Rank 6 has launched up to operation 1842",
+        spares="  operations launched on 8 ranks",
+    ),
+    Rule(
+        code="UH768",
+        slug="ras-dead",
+        kind="cause",
+        anchors=("is considered DEAD", "are considered DEAD", "considered dead"),
+        pattern=r"(?:process|peer|rank)s? .*?(?:is|are)? ?considered (?:DEAD|dead)",
+        meaning="NCCL RAS cannot reach that process any more.",
+        action="Look at that host and process first.",
+        source="NVIDIA NCCL RAS guide",
+        fires="  1 process on node 10.0.0.7 (PID 4711) is considered DEAD",
+        spares="  all processes are alive",
+    ),
+    Rule(
+        code="UH769",
+        slug="xid",
+        kind="cause",
+        anchors=("NVRM: Xid",),
+        pattern=r"NVRM: Xid \(PCI:(?P<pci>[0-9a-fA-F:.]+)\): (?P<xid>\d+)(?:, pid='?(?P<pid>\d+))?",
+        meaning="The driver reported a fault of that GPU.",
+        action="Look the number up in NVIDIA's Xid table; 48, 63, 64, 74, 79, 94, 95 are hardware.",
+        source="NVIDIA Xid errors guide",
+        fires="[84000.1] NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, GPU has fallen off the bus.",
+        spares="NVRM: loading NVIDIA UNIX x86_64 Kernel Module",
+    ),
+    Rule(
+        code="UH770",
+        slug="gpu-memory-error",
+        kind="cause",
+        anchors=("uncorrectable ECC error", "uncorrectable NVLink error"),
+        pattern=r"uncorrectable (?P<what>ECC|NVLink) error",
+        meaning="The GPU's memory or links have a hardware error.",
+        action="Drain the node and run its diagnostics.",
+        source="CUDA runtime",
+        fires="RuntimeError: CUDA error: uncorrectable ECC error encountered",
+        spares="ECC errors corrected: 3",
+    ),
+    Rule(
+        code="UH771",
+        slug="gpu-lost",
+        kind="cause",
+        anchors=("GPU is lost", "fallen off the bus", "device(s) is/are busy or unavailable"),
+        pattern=r"GPU is lost|GPU has fallen off the bus|device\(s\) is/are busy or unavailable",
+        meaning="A GPU does not answer any more, or belongs to somebody else.",
+        action="nvidia-smi on that host; reset or drain it.",
+        source="nvidia-smi, CUDA runtime",
+        fires="Unable to determine the device handle for GPU 0000:3B:00.0: GPU is lost.",
+        spares="the GPU count is 8",
+        trust="B",
+    ),
+    Rule(
+        code="UH772",
+        slug="nccl-internal-error",
+        kind="observation",
+        anchors=("ncclInternalError",),
+        pattern=r"ncclInternalError: Internal check failed",
+        meaning="NCCL stopped at a check of its own.",
+        action="Read the last NCCL WARN line above it; NCCL_DEBUG=INFO for the next time.",
+        source="NCCL user guide, error codes",
+        fires="ncclInternalError: Internal check failed.",
+        spares="ncclInternalError (3)",
+        trust="C",
+    ),
+    Rule(
+        code="UH773",
+        slug="nccl-system-error",
+        kind="observation",
+        anchors=("ncclSystemError", "ncclUnhandledCudaError"),
+        pattern=(
+            r"ncclSystemError: System call \(e\.g\. socket, malloc\) or external library call failed"
+            r"|ncclUnhandledCudaError: Call to CUDA function failed"
+        ),
+        meaning="A system or CUDA call below NCCL failed; the NCCL WARN line above says which.",
+        action="Read the last NCCL WARN line of this rank.",
+        source="NCCL user guide, error codes",
+        fires=(
+            "ncclSystemError: System call (e.g. socket, malloc) or external library call failed or "
+            "device error."
+        ),
+        spares="ncclSystemError (2)",
+        trust="C",
+    ),
+    Rule(
+        code="UH774",
+        slug="ibverbs-not-loaded",
+        kind="noise",
+        anchors=("Failed to open libibverbs.so", "lib wrapper not initialized"),
+        pattern=r"Failed to open libibverbs\.so|lib wrapper not initialized",
+        meaning="Harmless on systems without InfiniBand.",
+        action="Nothing.",
+        source="nccl#229; ezpz#239",
+        fires="NCCL INFO Failed to open libibverbs.so[.1]",
+        spares="NCCL INFO NET/IB : Using [0]mlx5_0:1/IB",
+    ),
+    Rule(
+        code="UH775",
+        slug="rdma-device-missing",
+        kind="cause",
+        anchors=("NET/IB : No device found",),
+        pattern=r"NET/IB : No device found",
+        meaning="NCCL_IB_HCA names no usable card, or the container does not see the cards.",
+        action="List live ports only in NCCL_IB_HCA; pass /dev/infiniband into the container.",
+        source="NCCL_DEBUG=INFO",
+        fires="node01:11:42 [0] NCCL INFO NET/IB : No device found.",
+        spares="node01:11:42 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE",
+        trust="B",
+    ),
+)

@@ -1,0 +1,286 @@
+"""Messages of the program, its storage and its scheduler (UH776 to UH794)."""
+
+from __future__ import annotations
+
+from unhang.logs.rules.base import Rule
+
+__all__ = ["RULES"]
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        code="UH776",
+        slug="disk-full",
+        kind="cause",
+        anchors=("No space left on device", "Disk quota exceeded"),
+        pattern=(
+            r"(?:\[Errno (?:28|122)\] |OSError.*|IOError.*|write.*?: |failed.*?: )"
+            r"(?P<what>No space left on device|Disk quota exceeded)"
+        ),
+        meaning="A write of this rank failed: the rank stops, or retries while the others wait.",
+        action="Free space on that file system of that host, then restart from the checkpoint.",
+        source="field reports of checkpoint writers",
+        fires="OSError: [Errno 28] No space left on device: '/ckpt/step_100/rank_5.pt'",
+        spares="No space left on device in the design document",
+    ),
+    Rule(
+        code="UH777",
+        slug="storage-error",
+        kind="cause",
+        anchors=("Stale file handle", "Input/output error", "Transport endpoint is not connected"),
+        pattern=(
+            r"(?:\[Errno \d+\] |: )(?P<what>Stale file handle|Input/output error|Transport "
+            r"endpoint is not connected)"
+        ),
+        meaning="The file system of this host failed under the program.",
+        action="Check that mount on that host.",
+        source="Linux errno",
+        fires="OSError: [Errno 116] Stale file handle: '/data/shard_0007.tar'",
+        spares="handling Input/output errors in the loader",
+    ),
+    Rule(
+        code="UH778",
+        slug="illegal-memory-access",
+        kind="cause",
+        anchors=("an illegal memory access was encountered",),
+        pattern=r"CUDA error: an illegal memory access was encountered",
+        meaning="A kernel of this rank read or wrote outside its memory, some calls before here.",
+        action="Run that rank with CUDA_LAUNCH_BLOCKING=1 (unhang run --blocking) to find it.",
+        source="CUDA runtime",
+        fires="RuntimeError: CUDA error: an illegal memory access was encountered",
+        spares="checking for an illegal memory access",
+    ),
+    Rule(
+        code="UH779",
+        slug="device-assert",
+        kind="cause",
+        anchors=("device-side assert triggered",),
+        pattern=r"CUDA error: device-side assert triggered",
+        meaning="An assertion in a kernel failed: mostly an index out of range (labels, tokens).",
+        action="Run with CUDA_LAUNCH_BLOCKING=1 (unhang run --blocking) to see the call.",
+        source="CUDA runtime",
+        fires="RuntimeError: CUDA error: device-side assert triggered",
+        spares="a device-side assert was not triggered",
+    ),
+    Rule(
+        code="UH780",
+        slug="reported-later",
+        kind="hint",
+        anchors=("might be asynchronously reported at some other API call",),
+        pattern=r"kernel errors might be asynchronously reported at some other API call",
+        meaning="The traceback shows where the error was noticed, not where it happened.",
+        action="unhang run --blocking moves the error to the call that causes it.",
+        source="PyTorch",
+        fires=(
+            "CUDA kernel errors might be asynchronously reported at some other API call, so the "
+            "stacktrace below might be incorrect."
+        ),
+        spares="errors are reported asynchronously",
+    ),
+    Rule(
+        code="UH781",
+        slug="cuda-error",
+        kind="cause",
+        anchors=("CUDA error: ", "CUDA driver error: "),
+        pattern=r"CUDA (?:driver )?error: (?P<what>(?!initialization)[a-z][^.\n]{3,80})",
+        meaning="A CUDA call of this rank failed.",
+        action="Look at the first rank with it; dmesg of its host for Xid lines.",
+        source="CUDA runtime",
+        fires="torch.AcceleratorError: CUDA error: unspecified launch failure",
+        spares="CUDA errors: 0",
+        trust="B",
+    ),
+    Rule(
+        code="UH782",
+        slug="segmentation-fault",
+        kind="cause",
+        anchors=("Segmentation fault", "Fatal Python error"),
+        pattern=r"Fatal Python error: (?P<what>[\w ]+)|Segmentation fault \(core dumped\)"
+        r"|Caught signal 11 \(Segmentation fault",
+        meaning="The process crashed in native code.",
+        action="Open its core file with unhang core.",
+        source="CPython faulthandler; UCX",
+        fires="Fatal Python error: Segmentation fault",
+        spares="no Segmentation fault was seen",
+    ),
+    Rule(
+        code="UH783",
+        slug="time-limit",
+        kind="cause",
+        anchors=("DUE TO TIME LIMIT",),
+        pattern=r"(?:CANCELLED|STEP \S+) .*DUE TO TIME LIMIT",
+        meaning="The scheduler ended the job at its time limit.",
+        action="Ask for more time; check that it made progress until then.",
+        source="SLURM",
+        fires="slurmstepd: error: *** JOB 812 ON node01 CANCELLED AT 2025-09-22T22:47:17 DUE TO "
+        "TIME LIMIT ***",
+        spares="TIME LIMIT is 2 days",
+    ),
+    Rule(
+        code="UH784",
+        slug="cancelled",
+        kind="observation",
+        anchors=("CANCELLED AT",),
+        pattern=r"\*\*\* (?:JOB|STEP) (?P<job>\S+) ON (?P<host>\S+) CANCELLED AT",
+        meaning="Somebody or the scheduler cancelled the job.",
+        action="If nobody did, look for a node failure in the scheduler's log.",
+        source="SLURM",
+        fires="slurmstepd: error: *** STEP 812.0 ON node01 CANCELLED AT 2025-09-22T22:47:17 ***",
+        spares="the job was not CANCELLED",
+    ),
+    Rule(
+        code="UH785",
+        slug="node-failed",
+        kind="cause",
+        anchors=("NODE FAILURE", "Node failure on", "node failure"),
+        pattern=r"DUE TO NODE FAILURE|Node failure on (?P<host>\S+)",
+        meaning="The scheduler lost a node.",
+        action="Take that node out and restart.",
+        source="SLURM",
+        fires="srun: error: Node failure on node07",
+        spares="node failures are retried",
+    ),
+    Rule(
+        code="UH786",
+        slug="task-exited",
+        kind="observation",
+        anchors=("Exited with exit code", "exited on signal"),
+        pattern=(
+            r"(?:task|tasks) (?P<tasks>[\d,\-]+): Exited with exit code (?P<exitcode>\d+)"
+            r"|process rank (?P<rank>\d+) with PID (?P<pid>\d+) on node (?P<host>\S+) exited on "
+            r"signal (?P<signal>\d+)"
+        ),
+        meaning="The launcher saw this task end.",
+        action="Read that rank's own last lines.",
+        source="SLURM, Open MPI",
+        fires="srun: error: node01: task 3: Exited with exit code 1",
+        spares="the task Exited with success",
+    ),
+    Rule(
+        code="UH787",
+        slug="host-memory-error",
+        kind="cause",
+        anchors=("MemoryError", "DefaultCPUAllocator: can't allocate memory"),
+        pattern=r"^MemoryError\b|DefaultCPUAllocator: can't allocate memory",
+        meaning="The host had no memory left for this rank.",
+        action="Lower host memory use or ask for more.",
+        source="CPython, PyTorch",
+        fires=(
+            "RuntimeError: [enforce fail at alloc_cpu.cpp:114] . DefaultCPUAllocator: can't "
+            "allocate memory: you tried to allocate 8589934592 bytes."
+        ),
+        spares="except MemoryError as error:",
+    ),
+    Rule(
+        code="UH788",
+        slug="not-a-number",
+        kind="cause",
+        anchors=(
+            "oss is NaN",
+            "oss is nan",
+            "oss became",
+            "oss was",
+            "returned nan",
+            "found NaN in",
+        ),
+        pattern=(
+            r"(?:[Ll]oss (?:is|became|was) (?:NaN|nan)\b|returned nan values"
+            r"|found NaN in .*?(?:grad|loss))"
+        ),
+        meaning="Values became NaN; a rank that stops or skips a step for it leaves the others.",
+        action="Decide about skipping with an all_reduce, so that all ranks do the same.",
+        source="Megatron-LM, PyTorch anomaly mode",
+        fires="RuntimeError: Function 'MulBackward0' returned nan values in its 0th output.",
+        spares="checking the loss for NaN every 10 steps",
+        trust="B",
+    ),
+    Rule(
+        code="UH789",
+        slug="interrupted",
+        kind="consequence",
+        anchors=("KeyboardInterrupt", "SignalException"),
+        pattern=r"^KeyboardInterrupt\b|SignalException: Process \d+ got signal",
+        meaning="The program was interrupted from outside.",
+        action="Look at what came before.",
+        source="CPython, torchelastic",
+        fires="torch.distributed.elastic.multiprocessing.api.SignalException: Process 812 got "
+        "signal: 15",
+        spares="except KeyboardInterrupt:",
+    ),
+    Rule(
+        code="UH790",
+        slug="process-group-leaked",
+        kind="noise",
+        anchors=("destroy_process_group() was not called",),
+        pattern=r"destroy_process_group\(\) was not called before program exit",
+        meaning="The program ended without closing its groups.",
+        action="Nothing, unless ranks end at different times.",
+        source="pytorch c10d",
+        fires=(
+            "WARNING: destroy_process_group() was not called before program exit, which can leak "
+            "resources."
+        ),
+        spares="destroy_process_group() was called",
+    ),
+    Rule(
+        code="UH791",
+        slug="no-current-device",
+        kind="hint",
+        anchors=("devices used by this process are currently unknown",),
+        pattern=r"devices? used by this process (?:is|are) currently unknown",
+        meaning="A barrier had to guess the GPU of this rank; a wrong guess hangs.",
+        action="Pass device_id to init_process_group, or call torch.cuda.set_device first.",
+        source="pytorch distributed_c10d",
+        fires=(
+            "[rank1]:[W1120 ProcessGroupNCCL.cpp:4571] [PG ID 0 PG GUID 0 Rank 1]  using GPU 1 as "
+            "device used by this process is currently unknown. This can potentially cause a hang "
+            "devices used by this process are currently unknown"
+        ),
+        spares="the device of this process is cuda:1",
+        trust="B",
+    ),
+    Rule(
+        code="UH792",
+        slug="nccl-version-mismatch",
+        kind="cause",
+        anchors=("NCCL version", "Mismatched NCCL version"),
+        pattern=r"[Mm]ismatched NCCL version|NCCL version mismatch",
+        meaning="Ranks of one job run different NCCL versions.",
+        action="Use one environment everywhere; unhang doctor env compares the nodes.",
+        source="NCCL bootstrap.cc",
+        fires=(
+            "NCCL WARN Bootstrap Root : mismatched NCCL version detected, local 22703 remote 22105"
+        ),
+        spares="NCCL version 2.27.3+cuda12.9",
+    ),
+    Rule(
+        code="UH794",
+        slug="distributed-exception",
+        kind="consequence",
+        anchors=(
+            "DistBackendError: ",
+            "DistNetworkError: ",
+            "DistStoreError: ",
+            "ChildFailedError",
+        ),
+        pattern=r"(?P<type>DistBackendError|DistNetworkError|DistStoreError|ChildFailedError): ?"
+        r"(?P<what>.*)",
+        meaning="torch.distributed passes on a failure that began somewhere else.",
+        action="Read the lines around it and the oldest error of any rank.",
+        source="torch.distributed",
+        fires="torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3690",
+        spares="class DistBackendError(RuntimeError):",
+    ),
+    Rule(
+        code="UH793",
+        slug="unhandled-exception",
+        kind="cause",
+        anchors=("Error: ", "Exception: "),
+        pattern=r"^(?P<type>(?:[A-Za-z_][\w]*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)): (?P<what>.*)",
+        meaning="This rank ended with a Python exception.",
+        action="Read its traceback: the rank leaves and its peers wait.",
+        source="CPython",
+        fires="ValueError: batch 812 has no labels",
+        spares="caught ValueError: batch 812 has no labels, retrying",
+        trust="B",
+    ),
+)

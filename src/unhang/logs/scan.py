@@ -1,0 +1,293 @@
+"""Read gigabytes of logs and keep what the rules know, whose it is and when it was.
+
+An Aho-Corasick automaton over the rules' anchors (ahocorasick_rs) finds the few lines worth
+looking at; only those are decoded and matched. Nothing is decided here: see `failure`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from functools import lru_cache
+from pathlib import Path
+from typing import IO
+
+from unhang.errors import UnhangError
+from unhang.logs.facts import FACT_ANCHORS, Fact, fact_of
+from unhang.logs.prefixes import Line, parse_line
+from unhang.logs.rules import RULES, Rule
+from unhang.logs.sources import LogSource, chunks, open_log
+from unhang.logs.tracebacks import HEADER, Traceback, TracebackReader, is_chain, user_frame
+from unhang.model import UNKNOWN_RANK, LogEvent, Note
+
+__all__ = ["LogScan", "normalise", "scan_logs"]
+
+MAX_EVENTS = 200_000
+MAX_TEXT = 600
+LOOK_BACK = 12
+"""Lines above a line without a stamp in which one is looked for."""
+OPEN_LIMIT = 5_000
+"""Lines of other streams after which a traceback that never ended is given up."""
+
+Progress = Callable[[int], None]
+
+
+@dataclass(slots=True)
+class LogScan:
+    """What was found in all logs together.
+
+    Attributes:
+        events: In order of reading; repeated messages of one rank are one event with a count.
+        tracebacks: (rank, traceback, source) of every complete Python traceback.
+        facts: What NCCL said of itself, per rank.
+        ranks: All ranks that any recognised line named.
+        bytes_read: Size of what was read, decompressed.
+    """
+
+    events: list[LogEvent] = field(default_factory=list)
+    tracebacks: list[tuple[int, Traceback, str]] = field(default_factory=list)
+    facts: list[Fact] = field(default_factory=list)
+    ranks: set[int] = field(default_factory=set)
+    notes: list[Note] = field(default_factory=list)
+    bytes_read: int = 0
+
+
+def scan_logs(sources: Iterable[LogSource], progress: Progress | None = None) -> LogScan:
+    """Scan logs with all rules.
+
+    Args:
+        sources: What to read, in this order. An unreadable one becomes a note.
+        progress: Called with the number of bytes after each block.
+    """
+    found = LogScan()
+    for source in sources:
+        try:
+            with open_log(source.path) as stream:
+                _FileScan(source, found, _year_of(source.path)).run(stream, progress)
+        except (OSError, EOFError, UnhangError) as error:
+            reason = error.message if isinstance(error, UnhangError) else str(error)
+            found.notes.append(Note("error", source.path, f"could not be read: {reason}"))
+    return found
+
+
+def _year_of(path: str) -> int:
+    """Year of a log's last change: glog stamps have none."""
+    try:
+        return datetime.fromtimestamp(Path(path).stat().st_mtime, tz=timezone.utc).year
+    except OSError:
+        return datetime.now(tz=timezone.utc).year
+
+
+@lru_cache(maxsize=1)
+def _automaton() -> tuple[
+    Callable[[bytes], list[tuple[int, int, int]]], tuple[tuple[Rule, ...], ...]
+]:
+    """The search function and, per anchor, the rules that it announces (in table order)."""
+    from ahocorasick_rs import BytesAhoCorasick
+
+    by_anchor: dict[bytes, list[Rule]] = {HEADER.encode(): []}
+    for rule in RULES:
+        for anchor in rule.anchors:
+            by_anchor.setdefault(anchor.encode(), []).append(rule)
+    for anchor in FACT_ANCHORS:
+        by_anchor.setdefault(anchor.encode(), [])
+    search = BytesAhoCorasick(list(by_anchor))
+    return (
+        lambda data: search.find_matches_as_indexes(data, overlapping=True),
+        tuple(tuple(rules) for rules in by_anchor.values()),
+    )
+
+
+@dataclass(slots=True)
+class _FileScan:
+    """State of reading one file: line numbers and the tracebacks that are still open."""
+
+    source: LogSource
+    found: LogScan
+    year: int
+    line_number: int = 1
+    open: dict[tuple[int, int, str], TracebackReader] = field(default_factory=dict)
+    idle: int = 0
+    pid_ranks: dict[tuple[str, int], int] = field(default_factory=dict)
+    seen: dict[tuple[int, str, str], int] = field(default_factory=dict)
+    last_time: int = 0
+
+    def run(self, stream: IO[bytes], progress: Progress | None) -> None:
+        for block in chunks(stream):
+            self._block(block)
+            self.found.bytes_read += len(block)
+            if progress:
+                progress(len(block))
+        for key in list(self.open):
+            self._close(key, self.open.pop(key).feed("<end of the log>"), Line(""))
+
+    def _block(self, data: bytes) -> None:
+        search, rules = _automaton()
+        position = 0
+        for start, end, wanted in _candidates(data, search(data), rules):
+            position = self._through(data, position, start)
+            self.line_number += data.count(b"\n", position, start)
+            line = parse_line(data[start:end], self.year)
+            if not line.time_ns:
+                self.last_time = _time_before(data, start, self.year) or self.last_time
+            self._candidate(line, wanted)
+            self.line_number += 1
+            position = end
+        position = self._through(data, position, len(data))
+        self.line_number += data.count(b"\n", position)
+
+    def _through(self, data: bytes, position: int, stop: int) -> int:
+        """Walk line by line while tracebacks are open; returns where it stopped."""
+        while position < stop and self.open:
+            end = data.find(b"\n", position, stop) + 1 or stop
+            self._feed(parse_line(data[position:end], self.year))
+            self.line_number += 1
+            position = end
+        return position
+
+    def _key(self, line: Line) -> tuple[int, int, str]:
+        return (line.rank, line.local_rank, line.host)
+
+    def _candidate(self, line: Line, wanted: tuple[Rule, ...]) -> None:
+        key = self._key(line)
+        if HEADER in line.text:
+            reader = self.open.setdefault(key, TracebackReader())
+            reader.lines += 1
+            self.idle = 0
+            return
+        if self._feed(line):
+            return
+        self._match(line, wanted, None)
+
+    def _feed(self, line: Line) -> bool:
+        """Give the line to the open traceback of its stream; False if there is none."""
+        key = self._key(line)
+        reader = self.open.get(key)
+        self.idle += 1
+        if reader is None:
+            if self.idle > OPEN_LIMIT:
+                self.open.clear()
+            return False
+        self.idle = 0
+        done = reader.feed(line.text)
+        if done is not None:
+            del self.open[key]
+            self._close(key, done, line)
+        return True
+
+    def _close(self, key: tuple[int, int, str], done: Traceback | None, line: Line) -> None:
+        if done is None or not done.frames:
+            self._match(line, RULES, done)
+            return
+        line = replace(line, rank=key[0], local_rank=key[1], host=key[2])
+        rank = self._rank(line)
+        self.found.tracebacks.append((rank, done, f"{self.source.path}:{self.line_number}"))
+        self._match(line, RULES, done)
+
+    def _match(self, line: Line, wanted: tuple[Rule, ...], traceback: Traceback | None) -> None:
+        if not line.text or is_chain(line.text):
+            return
+        fact = fact_of(line.text)
+        if fact is not None:
+            self.found.facts.append(replace(fact, rank=self._rank(line)))
+        for rule in wanted:
+            match = rule.search(line.text)
+            if match:
+                self._event(rule, match, line, traceback)
+                return
+
+    def _rank(self, line: Line) -> int:
+        for rank in (line.rank, self.source.rank, self.pid_ranks.get((line.host, line.pid), -1)):
+            if rank >= 0:
+                return rank
+        return line.local_rank if line.local_rank >= 0 else UNKNOWN_RANK
+
+    def _event(
+        self, rule: Rule, match: re.Match[str], line: Line, traceback: Traceback | None
+    ) -> None:
+        fields = {key: value for key, value in match.groupdict().items() if value is not None}
+        if rule.code in _NAMES_ITS_RANK and line.rank < 0 and "rank" in fields:
+            line = replace(line, rank=int(fields["rank"]))
+            if line.pid >= 0:
+                self.pid_ranks[line.host, line.pid] = line.rank
+        site = user_frame(traceback.frames) if traceback else None
+        if site:
+            fields |= {"file": site.file, "line": str(site.line), "function": site.function}
+        rank = self._rank(line)
+        if rank >= 0:
+            self.found.ranks.add(rank)
+        # A line without a stamp stands right behind the last one that had one.
+        self.last_time = line.time_ns or self.last_time
+        text = line.text[:MAX_TEXT]
+        seen = (rank, rule.code, normalise(text))
+        if seen in self.seen:
+            index = self.seen[seen]
+            old = self.found.events[index]
+            self.found.events[index] = replace(old, count=old.count + 1)
+        elif len(self.found.events) < MAX_EVENTS:
+            self.seen[seen] = len(self.found.events)
+            self.found.events.append(
+                LogEvent(
+                    code=rule.code,
+                    kind=rule.kind,
+                    rank=rank,
+                    text=text,
+                    source=f"{self.source.path}:{self.line_number}",
+                    time_ns=self.last_time,
+                    order=len(self.found.events),
+                    host=line.host,
+                    fields=fields,
+                )
+            )
+
+
+_NAMES_ITS_RANK = frozenset({"UH702", "UH714", "UH738", "UH739"})
+"""Rules whose field "rank" is the rank that writes the line, not one that it speaks of."""
+
+
+def _candidates(
+    data: bytes, hits: list[tuple[int, int, int]], rules: tuple[tuple[Rule, ...], ...]
+) -> Iterator[tuple[int, int, tuple[Rule, ...]]]:
+    """Lines with at least one anchor: (start, end, rules in table order)."""
+    line_end = -1
+    start = 0
+    wanted: set[int] = set()
+    order = _rule_order()
+    for anchor, position, _ in sorted(hits, key=lambda hit: hit[1]):
+        if position >= line_end:
+            if line_end >= 0:
+                yield start, line_end, tuple(RULES[i] for i in sorted(wanted))
+            start = data.rfind(b"\n", 0, position) + 1
+            line_end = data.find(b"\n", position) + 1 or len(data)
+            wanted = set()
+        wanted |= {order[rule.code] for rule in rules[anchor]}
+    if line_end >= 0:
+        yield start, line_end, tuple(RULES[i] for i in sorted(wanted))
+
+
+def _time_before(data: bytes, start: int, year: int) -> int:
+    """The stamp of the nearest of the few lines above that has one; 0 if none has."""
+    for _ in range(LOOK_BACK):
+        if start <= 0:
+            return 0
+        above = data.rfind(b"\n", 0, start - 1) + 1
+        stamp = parse_line(data[above:start], year).time_ns
+        if stamp:
+            return stamp
+        start = above
+    return 0
+
+
+@lru_cache(maxsize=1)
+def _rule_order() -> dict[str, int]:
+    return {rule.code: i for i, rule in enumerate(RULES)}
+
+
+_VARIABLE = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)*")
+
+
+def normalise(text: str) -> str:
+    """The message without its numbers and addresses, for folding equal messages over ranks."""
+    return _VARIABLE.sub("#", text)
