@@ -66,7 +66,7 @@ def scan_logs(sources: Iterable[LogSource], progress: Progress | None = None) ->
         try:
             with open_log(source.path) as stream:
                 _FileScan(source, found, _year_of(source.path)).run(stream, progress)
-        except (OSError, EOFError, UnhangError) as error:
+        except (OSError, EOFError, UnhangError) as error:  # noqa: PERF203 - one bad log is a note
             reason = error.message if isinstance(error, UnhangError) else str(error)
             found.notes.append(Note("error", source.path, f"could not be read: {reason}"))
     return found

@@ -1,0 +1,195 @@
+"""Scanning interleaved logs: tracebacks put together, first failure, counters, facts."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import random
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unhang.analysis.logfindings import log_findings
+from unhang.logs.facts import differing
+from unhang.logs.failure import ordered_failures
+from unhang.logs.scan import LogScan, scan_logs
+from unhang.logs.sources import chunks, find_logs, rank_of_path
+
+TRACEBACK = (
+    "Traceback (most recent call last):",
+    '  File "/home/user/job/train.py", line 88, in save',
+    "    torch.save(state, path)",
+    '  File "/usr/lib/python3.11/site-packages/torch/serialization.py", line 12, in save',
+    "    f.write(x)",
+    "OSError: [Errno 28] No space left on device: '/ckpt/rank_5.pt'",
+)
+
+
+def watchdog(rank: int, minute: int, *, op: str = "ALLREDUCE", numel: int = 64) -> str:
+    """A watchdog's line as torch prints it."""
+    return (
+        f"[rank{rank}]:[E1120 06:{minute:02d}:31.11 ProcessGroupNCCL.cpp:616] [Rank {rank}] "
+        f"Watchdog caught collective operation timeout: WorkNCCL(SeqNum=122, OpType={op}, "
+        f"NumelIn={numel}, NumelOut={numel}, Timeout(ms)=600000) ran for 600012 milliseconds"
+    )
+
+
+def counters(rank: int, enqueued: int) -> str:
+    """The line with the counters that follows it."""
+    return (
+        f"[rank{rank}]:[E1120 06:07:00.0 ProcessGroupNCCL.cpp:1] [PG ID 0 PG GUID 0(default_pg) "
+        f"Rank {rank}]  failure detected by watchdog at work sequence id: 122 PG status: last "
+        f"enqueued work: {enqueued}, last completed work: 121"
+    )
+
+
+def scan(path: Path, text: str) -> LogScan:
+    """Write a log and scan it."""
+    path.write_text(text)
+    return scan_logs(find_logs(path))
+
+
+def interleaved() -> str:
+    """64 ranks; rank 5's disk is full, everybody's watchdog aborts, torchelastic blames rank 7."""
+    rng = random.Random(7)  # noqa: S311 - a fixed interleaving
+    lines = [
+        f"[rank{r}]:[I1120 05:06:{s:02d}.1 a.cpp:1] step {s}" for s in range(60) for r in range(64)
+    ]
+    for line in TRACEBACK:
+        lines.append(f"[rank5]: {line}")
+        lines += [
+            f"[rank{rng.randrange(6, 60)}]:[I1120 05:56:30.1 a.cpp:1] working" for _ in range(3)
+        ]
+    lines += [watchdog(rank, 6) for rank in range(64) if rank != 5]
+    lines += [
+        "[rank3]: To avoid data inconsistency, we are taking the entire process down.",
+        "Root Cause (first observed failure):",
+        "  rank      : 7 (local_rank: 7)",
+        "  exitcode  : -6 (pid: 99)",
+        "  traceback : Signal 6 (SIGABRT) received by PID 99",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def test_the_full_disk_comes_first(tmp_path: Path) -> None:
+    """The rank whose disk is full is named first, with its own line; the rest are consequences."""
+    found = scan(tmp_path / "job.log", interleaved())
+    findings = log_findings(found.events, range(64))
+    first = findings[0]
+    assert (first.code, first.role, first.culprits) == ("UH776", "cause", (5,))
+    assert (first.sites[0].file, first.sites[0].line) == ("/home/user/job/train.py", 88)
+    assert [f.role for f in findings[1:]] == ["consequence"] * (len(findings) - 1)
+
+
+def test_a_message_of_all_ranks_blames_none(tmp_path: Path) -> None:
+    """When every rank dies with one message, no rank is at fault."""
+    lines = [
+        f"[rank{rank}]: {line}"
+        for rank in range(4)
+        for line in (*TRACEBACK[:-1], "ValueError: no such option: batchsize")
+    ]
+    found = scan(tmp_path / "job.log", "\n".join(lines))
+    first = log_findings(found.events, range(4))[0]
+    assert first.culprits == ()
+    assert "every rank" in first.summary
+
+
+def test_counters_name_the_rank_that_did_not_enqueue(tmp_path: Path) -> None:
+    """Logs alone name the rank behind, with medium confidence."""
+    lines = [watchdog(rank, 6) for rank in range(4) if rank != 2]
+    lines += [counters(rank, 121 if rank == 2 else 122) for rank in range(4)]
+    found = scan(tmp_path / "job.log", "\n".join(lines))
+    first = log_findings(found.events, range(4))[0]
+    assert (first.code, first.culprits, first.confidence) == ("UH101", (2,), "medium")
+    assert first.victims == (0, 1, 3)
+    assert first.seq == 122
+
+
+def test_ops_and_sizes_that_differ(tmp_path: Path) -> None:
+    """One sequence number with two ops, or two sizes, is a mismatch of the minority."""
+    ops = [watchdog(rank, 6, op="BROADCAST" if rank == 1 else "ALLREDUCE") for rank in range(4)]
+    sizes = [watchdog(rank, 6, numel=63 if rank == 3 else 64) for rank in range(4)]
+    by_op = log_findings(scan(tmp_path / "a.log", "\n".join(ops)).events, range(4))[0]
+    by_size = log_findings(scan(tmp_path / "b.log", "\n".join(sizes)).events, range(4))[0]
+    assert (by_op.code, by_op.culprits) == ("UH201", (1,))
+    assert (by_size.code, by_size.culprits) == ("UH202", (3,))
+
+
+def test_two_sides_of_equal_size_blame_nobody(tmp_path: Path) -> None:
+    """Without a majority both sides are shown and neither is blamed."""
+    lines = [watchdog(rank, 6, op="BROADCAST" if rank else "ALLREDUCE") for rank in range(2)]
+    first = log_findings(scan(tmp_path / "a.log", "\n".join(lines)).events, range(2))[0]
+    assert (first.code, first.culprits, first.confidence) == ("UH201", (), "low")
+
+
+def test_everybody_in_the_same_call(tmp_path: Path) -> None:
+    """All ranks time out in one call: no rank is named."""
+    lines = [watchdog(rank, 6) for rank in range(4)]
+    first = log_findings(scan(tmp_path / "a.log", "\n".join(lines)).events, range(4))[0]
+    assert (first.code, first.culprits) == ("UH401", ())
+
+
+def test_nothing_known_is_nothing_found(tmp_path: Path) -> None:
+    """A quiet log gives no finding."""
+    found = scan(tmp_path / "a.log", "step 1\nstep 2\n")
+    assert log_findings(found.events, range(2)) == ()
+
+
+def test_facts_that_differ(tmp_path: Path) -> None:
+    """Ranks that use another interface or version than their peers are shown side by side."""
+    found = scan(
+        tmp_path / "a.log",
+        "[rank0]: NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\n"
+        "[rank1]: NCCL INFO Bootstrap : Using docker0:172.17.0.1<0>\n"
+        "[rank0]: NCCL version 2.27.3+cuda12.9\n[rank1]: NCCL version 2.27.3+cuda12.9\n",
+    )
+    assert differing(found.facts) == {"socket interface": {"eth0": (0,), "docker0": (1,)}}
+
+
+def test_unordered_causes_are_said_to_be_unordered(tmp_path: Path) -> None:
+    """Causes in two files without stamps have no order, and confidence is low."""
+    for rank in range(2):
+        (tmp_path / f"rank_{rank}.log").write_text(f"ValueError: rank {rank} is unhappy\n")
+    found = scan_logs(find_logs(tmp_path))
+    groups, ordered = ordered_failures(found.events)
+    assert {group.ranks for group in groups} == {(0,), (1,)} or len(groups) == 1
+    assert ordered is False
+    assert log_findings(found.events, range(3))[0].confidence == "low"
+
+
+def test_compressed_and_unreadable(tmp_path: Path) -> None:
+    """A .gz is read; a file that only claims to be one becomes a note."""
+    with gzip.open(tmp_path / "rank_3.log.gz", "wt") as stream:
+        stream.write("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n")
+    (tmp_path / "rank_4.log.gz").write_bytes(b"not gzip")
+    found = scan_logs(find_logs(tmp_path))
+    assert [(e.code, e.rank) for e in found.events] == [("UH752", 3)]
+    assert [note.level for note in found.notes] == ["error"]
+
+
+def test_ranks_from_paths() -> None:
+    """The log directory and the usual names tell the rank; other numbers do not."""
+    assert rank_of_path("job_x/attempt_0/3/stderr.log") == 3
+    assert rank_of_path("logs/rank_12.log") == 12
+    assert rank_of_path("logs/rank7.err.gz") == 7
+    assert rank_of_path("job-4711.out") == -1
+
+
+@settings(deadline=None)
+@given(st.lists(st.binary(max_size=40)), st.integers(1, 64))
+def test_chunks_lose_nothing(parts: list[bytes], size: int) -> None:
+    """Whatever the block size, the blocks joined are the file."""
+    data = b"\n".join(parts)
+    assert b"".join(chunks(io.BytesIO(data), size)) == data
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.sampled_from([*TRACEBACK, watchdog(1, 2), "x", "\x1b[31m", ""]), max_size=30))
+def test_any_mixture_of_lines_is_scanned(lines: list[str]) -> None:
+    """No mixture of tracebacks, messages and rubbish makes the scan fail."""
+    with tempfile.NamedTemporaryFile("w", suffix=".log") as file:
+        file.write("\n".join(lines))
+        file.flush()
+        log_findings(scan_logs(find_logs(Path(file.name))).events, range(2))
