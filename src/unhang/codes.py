@@ -70,6 +70,11 @@ _ALL: Final = (
         "No call is in flight, and stacks or logs show that the program does not move.",
     ),
     Code("UH700", "first-failure", "The earliest failure in the logs."),
+    Code(
+        "UH795",
+        "ranks-differ",
+        "Ranks report different versions, interfaces or settings.",
+    ),
     Code("UH901", "insufficient-evidence", "What there is does not allow a verdict."),
 )
 

@@ -10,13 +10,26 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from unhang.logs.facts import Fact, differing
 from unhang.logs.failure import CLOCK_SLACK_NS, FailureGroup, fold, ordered_failures
 from unhang.logs.rules import rule_of
+from unhang.logs.scan import LogScan
 from unhang.model import LogEvent
-from unhang.report import CallSide, Confidence, Finding, GroupRef, Site, Subject
+from unhang.report import (
+    CallSide,
+    Confidence,
+    Finding,
+    GroupRef,
+    Incident,
+    Job,
+    RankStatus,
+    Report,
+    Site,
+    Subject,
+)
 from unhang.wording import fold_ranks
 
-__all__ = ["log_findings"]
+__all__ = ["judge_logs", "log_findings"]
 
 MAX_CONSEQUENCES = 12
 SHOWN = 160
@@ -39,6 +52,52 @@ def log_findings(events: Sequence[LogEvent], ranks: Sequence[int]) -> tuple[Find
     reason = tuple(f"f{i + 1}" for i, f in enumerate(found) if f.role == "cause")
     found.extend(_other(group, reason) for group in [*causes[1:], *effects][:MAX_CONSEQUENCES])
     return tuple(_numbered(found))
+
+
+def judge_logs(scan: LogScan, incident: Incident | None = None) -> Report:
+    """The verdict of logs alone.
+
+    "healthy" means that no rule found a cause, which is what a log without known messages shows.
+    """
+    ranks = sorted(scan.ranks)
+    findings = list(log_findings(scan.events, ranks))
+    findings += _differing(scan.facts)
+    findings = _numbered(findings)
+    causes = [finding for finding in findings if finding.role == "cause"]
+    culprits = {rank for finding in causes for rank in finding.culprits}
+    return Report(
+        status="problem" if causes else "healthy",
+        summary=causes[0].summary if causes else _quiet(scan),
+        job=Job(ranks_seen=len(ranks), world_size=len(ranks)),
+        incident=incident or Incident(newest_ns=max((e.time_ns for e in scan.events), default=0)),
+        findings=tuple(findings),
+        ranks=tuple(
+            RankStatus(rank, "culprit" if rank in culprits else "unknown") for rank in ranks
+        ),
+        notes=tuple(scan.notes),
+    )
+
+
+def _quiet(scan: LogScan) -> str:
+    if scan.events:
+        return "The logs hold known messages, and none of them is the cause of a failure."
+    return "The logs hold no message that a rule knows."
+
+
+def _differing(facts: Sequence[Fact]) -> list[Finding]:
+    return [
+        Finding(
+            id="",
+            code="UH795",
+            role="observation",
+            confidence="medium",
+            summary=f"Ranks differ in {name}.",
+            evidence=tuple(f"{_ranks(ranks)}: {value}" for value, ranks in said.items()),
+            subjects=(Subject("setting", name),),
+            actions=("Start all ranks with the same environment and the same libraries.",),
+        )
+        for name, said in differing(facts).items()
+    ]
 
 
 def _numbered(findings: Sequence[Finding]) -> list[Finding]:

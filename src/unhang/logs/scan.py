@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import lru_cache
 from pathlib import Path
-from typing import IO
 
 from unhang.errors import UnhangError
 from unhang.logs.facts import FACT_ANCHORS, Fact, fact_of
@@ -22,7 +21,7 @@ from unhang.logs.sources import LogSource, chunks, open_log
 from unhang.logs.tracebacks import HEADER, Traceback, TracebackReader, is_chain, user_frame
 from unhang.model import UNKNOWN_RANK, LogEvent, Note
 
-__all__ = ["LogScan", "normalise", "scan_logs"]
+__all__ = ["FileScanner", "LogScan", "normalise", "scan_logs"]
 
 MAX_EVENTS = 200_000
 MAX_TEXT = 600
@@ -65,7 +64,12 @@ def scan_logs(sources: Iterable[LogSource], progress: Progress | None = None) ->
     for source in sources:
         try:
             with open_log(source.path) as stream:
-                _FileScan(source, found, _year_of(source.path)).run(stream, progress)
+                scanner = FileScanner(source, found, _year_of(source.path))
+                for block in chunks(stream):
+                    scanner.feed(block)
+                    if progress:
+                        progress(len(block))
+                scanner.close()
         except (OSError, EOFError, UnhangError) as error:  # noqa: PERF203 - one bad log is a note
             reason = error.message if isinstance(error, UnhangError) else str(error)
             found.notes.append(Note("error", source.path, f"could not be read: {reason}"))
@@ -101,8 +105,11 @@ def _automaton() -> tuple[
 
 
 @dataclass(slots=True)
-class _FileScan:
-    """State of reading one file: line numbers and the tracebacks that are still open."""
+class FileScanner:
+    """Reads one log block by block: line numbers and the tracebacks that are still open.
+
+    `feed` takes blocks of whole lines, also while the log still grows; `close` ends it.
+    """
 
     source: LogSource
     found: LogScan
@@ -114,12 +121,13 @@ class _FileScan:
     seen: dict[tuple[int, str, str], int] = field(default_factory=dict)
     last_time: int = 0
 
-    def run(self, stream: IO[bytes], progress: Progress | None) -> None:
-        for block in chunks(stream):
-            self._block(block)
-            self.found.bytes_read += len(block)
-            if progress:
-                progress(len(block))
+    def feed(self, data: bytes) -> None:
+        """Take the next block of whole lines."""
+        self._block(data)
+        self.found.bytes_read += len(data)
+
+    def close(self) -> None:
+        """End of the log: tracebacks that are still open are cut off here."""
         for key in list(self.open):
             self._close(key, self.open.pop(key).feed("<end of the log>"), Line(""))
 

@@ -1,0 +1,209 @@
+"""Read the logs of a distributed job: what failed first, on which rank, and what only followed.
+
+Takes torchrun, srun --label, mpirun --tag-output, kubectl and plain logs, .gz and .zst, files,
+directories or standard input (-). Lines are given to ranks by their prefixes or their file's name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unhang.cli.output import add_report_arguments, emit
+from unhang.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from unhang.logs.scan import LogScan
+    from unhang.logs.sources import LogSource
+    from unhang.model import Note
+
+EXAMPLES = """unhang logs train.log
+unhang logs torchrun-logs/ --format json
+kubectl logs -l job=train --prefix | unhang logs -
+unhang logs train.log --rank 3
+unhang logs train.log --split by-rank/
+unhang logs train.log --fold
+unhang logs -f train.log"""
+
+POLL_S = 0.5
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `unhang logs`."""
+    parser.add_argument("paths", nargs="+", metavar="FILE", help="logs, directories, or -")
+    views = parser.add_mutually_exclusive_group()
+    views.add_argument("--rank", type=int, metavar="N", help="print the lines of one rank")
+    views.add_argument("--split", metavar="DIR", help="write one file per rank into a new DIR")
+    views.add_argument("--fold", action="store_true", help="equal lines of all ranks as one")
+    views.add_argument("--timeline", action="store_true", help="known messages in order of time")
+    views.add_argument("-f", "--follow", action="store_true", help="wait for more, until Ctrl-C")
+    add_report_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Judge the logs, or show them another way."""
+    sources = _sources(args.paths)
+    notes: list[Note] = []
+    if args.rank is not None:
+        return _print_rank(sources, args.rank, notes)
+    if args.split:
+        return _split(sources, args.split, notes)
+    if args.fold:
+        return _fold(sources, notes)
+    if args.follow:
+        return _follow(sources)
+    return _judge(sources, args)
+
+
+def _sources(paths: list[str]) -> list[LogSource]:
+    from unhang.logs.sources import LogSource, find_logs
+
+    found: list[LogSource] = []
+    for name in paths:
+        if name == "-":
+            found.append(LogSource("-"))
+            continue
+        path = Path(name)
+        if not path.exists():
+            raise InputError(f"{name} does not exist", "Give log files, directories, or - .")
+        try:
+            found.extend(find_logs(path))
+        except OSError as error:
+            raise InputError(f"{name} cannot be read: {error.strerror}") from error
+    if not found:
+        raise InputError("no logs were found", "Directories are searched for *.log, *.out, *.err.")
+    return found
+
+
+def _judge(sources: list[LogSource], args: argparse.Namespace) -> int:
+    from unhang.analysis.logfindings import judge_logs
+
+    scan = _scan(sources)
+    if scan.notes and not scan.bytes_read:
+        first = scan.notes[0]
+        raise InputError(f"{first.source} {first.text}", "No log could be read.")
+    if args.timeline:
+        return _timeline(scan)
+    return emit(judge_logs(scan), args)
+
+
+def _scan(sources: list[LogSource]) -> LogScan:
+    """Scan with a progress bar where somebody watches and there is something to wait for."""
+    from unhang.logs.scan import scan_logs
+
+    total = sum(source.size for source in sources)
+    if total < 50 << 20 or not sys.stderr.isatty():
+        return scan_logs(sources)
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("reading logs", total=total)
+        return scan_logs(sources, lambda count: progress.advance(task, count))
+
+
+def _timeline(scan: LogScan) -> int:
+    from unhang.logs.failure import fold
+
+    for group in fold(scan.events):
+        event = group.first
+        print(f"{_clock(event.time_ns)}  {_ranks(set(group.ranks)):14} {event.code} {event.text}")
+    return 0
+
+
+def _clock(time_ns: int) -> str:
+    if not time_ns:
+        return "(no time)          "
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(time_ns / 1e9))
+
+
+def _ranks(ranks: set[int]) -> str:
+    from unhang.wording import fold_ranks
+
+    if not ranks:
+        return "rank ?"
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {fold_ranks(ranks)}"
+
+
+def _print_rank(sources: list[LogSource], rank: int, notes: list[Note]) -> int:
+    from unhang.logs.streams import lines_of, rank_of
+
+    found = False
+    for source, line in lines_of(sources, notes):
+        if rank_of(source, line) == rank:
+            found = True
+            print(line.text)
+    _complain(notes)
+    if not found:
+        raise UsageError(
+            f"no line belongs to rank {rank}",
+            "Ranks come from prefixes such as [rank3]: or from names such as rank_3.log.",
+        )
+    return 0
+
+
+def _split(sources: list[LogSource], target: str, notes: list[Note]) -> int:
+    from unhang.logs.streams import split_by_rank
+
+    counts = split_by_rank(sources, Path(target), notes)
+    _complain(notes)
+    for name, lines in sorted(counts.items(), key=lambda item: (len(item[0]), item[0])):
+        print(f"{target.rstrip('/')}/{name}  {lines} lines")
+    return 0
+
+
+def _fold(sources: list[LogSource], notes: list[Note]) -> int:
+    from unhang.logs.streams import fold_lines
+
+    for entry in fold_lines(sources, notes):
+        times = f" ({entry.count} times)" if entry.count > max(len(entry.ranks), 1) else ""
+        print(f"{_ranks(entry.ranks)}: {entry.text}{times}")
+    _complain(notes)
+    return 0
+
+
+def _complain(notes: list[Note]) -> None:
+    for note in notes:
+        print(f"unhang: {note.source}: {note.text}", file=sys.stderr)
+
+
+def _follow(sources: list[LogSource]) -> int:
+    """Print known messages as they come; ends with Ctrl-C, or with the end of standard input."""
+    from unhang.logs.scan import FileScanner, LogScan
+    from unhang.logs.sources import open_log
+
+    found = LogScan()
+    year = time.gmtime().tm_year
+    scanners = [(FileScanner(s, found, year), open_log(s.path), s.path) for s in sources]
+    shown = 0
+    rests = dict.fromkeys((path for _, _, path in scanners), b"")
+    while True:
+        ended = True
+        for scanner, stream, path in scanners:
+            data = rests[path] + (stream.readline() if path == "-" else stream.read())
+            cut = data.rfind(b"\n") + 1
+            rests[path] = data[cut:]
+            scanner.feed(data[:cut])
+            ended = ended and path == "-" and not cut
+        for line in _news(found, shown):
+            print(line, flush=True)
+        shown = len(found.events)
+        if ended:
+            return 0
+        if not any(path == "-" for path in rests):
+            time.sleep(POLL_S)
+
+
+def _news(found: LogScan, shown: int) -> Iterator[str]:
+    from unhang.logs.rules import rule_of
+
+    for event in found.events[shown:]:
+        rule = rule_of(event.code)
+        ranks = _ranks({event.rank} if event.rank >= 0 else set())
+        yield f"{_clock(event.time_ns)}  {ranks}  {event.code} {event.kind}: {event.text}"
+        if rule and event.kind == "cause":
+            yield f"    {rule.meaning} {rule.action}"
