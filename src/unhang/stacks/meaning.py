@@ -1,0 +1,206 @@
+"""What a stack means: applies the table of `unhang.stacks.rules` to one stack or process.
+
+A meaning is what the frames show, nothing more: it says that a rank waits in all_reduce, not whose
+fault that is. Judging is the analysis's work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from unhang.model import Frame, ProcessSample, ThreadStack
+from unhang.stacks.places import bare_name, is_library, is_native, same_file, under, user_frame
+from unhang.stacks.rules import CHANNELS, FALLBACKS, IDLE, RULES, Rule
+
+__all__ = ["Meaning", "main_thread", "meaning_of", "meaning_of_frames", "thread_matters"]
+
+_OUTER = ("checkpoint", "data-loader")  # user code below these is still theirs
+_TABLES = {"rules": RULES, "fallbacks": FALLBACKS, "idle": IDLE}
+_STATES = {
+    "T": ("stopped", "stopped by a signal (SIGSTOP, SIGTSTP)"),
+    "t": ("stopped", "stopped by a debugger"),
+    "Z": ("dead", "dead and not yet collected by its parent (zombie)"),
+    "X": ("dead", "dead"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What one thread is doing.
+
+    Attributes:
+        kind: Key of `unhang.stacks.rules.KINDS`.
+        says: Phrase after "rank 3 is": "waiting in all_reduce".
+        op: The collective, where the kind is "collective"; else "".
+        frame: The frame that told; None where the state or the kernel did.
+        site: The innermost frame of the user's own code.
+        within: An outer activity that holds it ("saving or loading a checkpoint (save)"), or "".
+    """
+
+    kind: str
+    says: str
+    op: str = ""
+    frame: Frame | None = None
+    site: Frame | None = None
+    within: str = ""
+
+
+def main_thread(sample: ProcessSample) -> ThreadStack | None:
+    """The main thread of a process; the only one where a single one was seen; None without."""
+    for thread in sample.threads:
+        if thread.is_main:
+            return thread
+    return sample.threads[0] if len(sample.threads) == 1 else None
+
+
+def meaning_of(sample: ProcessSample, thread: ThreadStack | None = None) -> Meaning:
+    """What a process is doing, from its state, its main (or the given) thread and the GIL.
+
+    A process that is stopped, dead, or held up by a GIL that one of its threads keeps in native
+    code, means that before anything that its frames say.
+    """
+    chosen = thread or main_thread(sample)
+    frames = chosen.frames if chosen else ()
+    site = user_frame(frames)
+    if sample.state in _STATES:
+        kind, says = _STATES[sample.state]
+        return Meaning(kind, says, site=site)
+    if sample.state == "D":
+        return Meaning("uninterruptible", _uninterruptible(sample.wait_channel), site=site)
+    if chosen is None:
+        return Meaning("unknown", sample.error or "without a stack")
+    if held := _gil(sample, chosen):
+        return Meaning("gil", held, site=site)
+    channel = sample.wait_channel if chosen.is_main else ""
+    return _refined(meaning_of_frames(chosen.frames), channel, running=sample.state == "R")
+
+
+def _uninterruptible(channel: str) -> str:
+    for start, _, says in CHANNELS:
+        if channel.startswith(start):
+            return f"{says}, uninterruptibly ({channel})"
+    return f"in an uninterruptible system call ({channel or 'unknown wait channel'})"
+
+
+def _gil(sample: ProcessSample, chosen: ThreadStack) -> str:
+    """What the GIL explains: held by a thread that does not run Python while it holds it."""
+    holder = next((t for t in sample.threads if t.holds_gil), None)
+    if holder is None or not (holder.active is False or _ends_native(holder)):
+        return ""
+    place = user_frame(holder.frames) or (holder.frames[0] if holder.frames else None)
+    at = f" in {bare_name(place.function)}" if place else ""
+    if holder == chosen:
+        return f"holding the GIL in native code{at}: no other thread of it can run"
+    return f"waiting for the GIL, which thread {holder.name or holder.tid} holds{at}"
+
+
+def _ends_native(thread: ThreadStack) -> bool:
+    return thread.native and bool(thread.frames) and is_native(thread.frames[0])
+
+
+def _refined(meaning: Meaning, channel: str, *, running: bool) -> Meaning:
+    """Let the kernel say how user code waits, where the frames do not."""
+    if meaning.kind not in ("user-code", "native", "unknown"):
+        return meaning
+    if running:
+        return Meaning(
+            meaning.kind, "running", frame=meaning.frame, site=meaning.site, within=meaning.within
+        )
+    for start, kind, says in CHANNELS:
+        if channel.startswith(start):
+            return Meaning(
+                kind, says, frame=meaning.frame, site=meaning.site, within=meaning.within
+            )
+    return meaning
+
+
+@lru_cache(maxsize=65_536)
+def meaning_of_frames(frames: tuple[Frame, ...]) -> Meaning:
+    """What a stack (innermost first) means by itself."""
+    site = user_frame(frames)
+    found = _innermost(frames, "rules")
+    if found is None:
+        found = _innermost(frames, "fallbacks")
+        if found is None:
+            return _unnamed(frames, site)
+    index, rule = found
+    function = bare_name(frames[index].function)
+    says = rule.says.replace("{function}", function)
+    inner_user = next((f for f in frames[:index] if not is_library(f)), None)
+    if inner_user is not None and rule.kind not in _OUTER:
+        return Meaning("user-code", "in user code", frame=inner_user, site=inner_user, within=says)
+    return Meaning(
+        rule.kind,
+        says,
+        op=function if rule.kind == "collective" else "",
+        frame=frames[index],
+        site=site,
+        within=_context(frames[index + 1 :], rule.kind),
+    )
+
+
+def _unnamed(frames: Sequence[Frame], site: Frame | None) -> Meaning:
+    if not frames:
+        return Meaning("unknown", "without a Python frame")
+    if site is not None:
+        return Meaning("user-code", "in user code", frame=site, site=site)
+    return Meaning("native", f"in {bare_name(frames[0].function)}", frame=frames[0])
+
+
+def _context(outer: Sequence[Frame], kind: str) -> str:
+    """The activity around a call: a collective within a checkpoint, a lock within a loader."""
+    for frame in outer:
+        rule = _rule_for(frame, "rules")
+        if rule and rule.kind in (*_OUTER, "compilation", "teardown") and rule.kind != kind:
+            return rule.says.replace("{function}", bare_name(frame.function))
+    return ""
+
+
+def _innermost(frames: Sequence[Frame], table: str) -> tuple[int, Rule] | None:
+    for index, frame in enumerate(frames):
+        if rule := _rule_for(frame, table):
+            return index, rule
+    return None
+
+
+@lru_cache(maxsize=65_536)
+def _rule_for(frame: Frame, table: str) -> Rule | None:
+    """The first rule of a table that knows a frame (a rule is hashed slowly: hence its name)."""
+    return next((rule for rule in _TABLES[table] if _knows(rule, frame)), None)
+
+
+def _knows(rule: Rule, frame: Frame) -> bool:
+    if rule.native:
+        return is_native(frame) and frame.function.startswith(rule.native)
+    if rule.names:
+        return not is_library(frame) and frame.function.endswith(rule.names)
+    if rule.functions and bare_name(frame.function) not in rule.functions:
+        return False
+    return _lies_in(frame.file, rule.paths)
+
+
+def _lies_in(path: str, places: Iterable[str]) -> bool:
+    return any(
+        under(path, place) if place.endswith("/") else same_file(path, place) for place in places
+    )
+
+
+def thread_matters(thread: ThreadStack) -> bool:
+    """Whether a thread other than the main one is worth showing.
+
+    It is where it holds the GIL, runs, or does something that a job can hang in; a helper that
+    waits for work is not.
+    """
+    if thread.is_main:
+        return True
+    if _innermost(thread.frames[::-1], "idle"):
+        return bool(thread.holds_gil)
+    kind = meaning_of_frames(thread.frames).kind
+    return bool(thread.holds_gil or thread.active) or kind not in (
+        "lock",
+        "native",
+        "idle",
+        "unknown",
+    )
