@@ -1,0 +1,25 @@
+"""A case as tables: DuckDB, Parquet, and SQL that can only read.
+
+`schema` says what there is, `columns` makes it from a Case, `database` writes it, `query` asks it.
+"""
+
+from __future__ import annotations
+
+from unhang.tables.database import connect, write_database, write_parquet
+from unhang.tables.query import Answer, ask, is_parquet_dir, lock, open_database, open_parquet
+from unhang.tables.schema import SCHEMA, TABLES, VIEWS
+
+__all__ = [
+    "SCHEMA",
+    "TABLES",
+    "VIEWS",
+    "Answer",
+    "ask",
+    "connect",
+    "is_parquet_dir",
+    "lock",
+    "open_database",
+    "open_parquet",
+    "write_database",
+    "write_parquet",
+]

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import pytest
+from case_samples import ALL_REDUCE, MS, START_NS, WORLD, stuck_case
+from report_samples import SAMPLES, hostile
+
+from unhang.case import Case, Dump
+from unhang.casebuilder import CallRow, CaseBuilder
+from unhang.model import Frame, Group, Note, Signature
+from unhang.tables import TABLES, VIEWS, connect
+from unhang.tables.schema import Table
+
+CONNECTION = connect(stuck_case(), SAMPLES["never-joined"]())
+
+
+def rows(sql: str) -> list[tuple[object, ...]]:
+    """Ask the tables of the small case."""
+    return CONNECTION.execute(sql).fetchall()
+
+
+@pytest.mark.parametrize("table", [*TABLES, *VIEWS], ids=lambda t: t.name)
+def test_columns_are_as_documented(table: Table) -> None:
+    """Names, order and types of every table and view are what the schema says."""
+    described = [(name, kind) for name, kind, *_ in rows(f"DESCRIBE {table.name}")]
+    assert described == [(column.name, column.type) for column in table.columns]
+
+
+@pytest.mark.parametrize("table", [*TABLES, *VIEWS], ids=lambda t: t.name)
+def test_the_sample_has_something_in_every_table(table: Table) -> None:
+    """A table that nobody fills would never be missed."""
+    assert CONNECTION.table(table.name).fetchall()
+
+
+def test_a_call_keeps_what_was_recorded() -> None:
+    """Every column of one call, with NULL for what is not known."""
+    assert rows("SELECT * FROM calls WHERE call_id = 2") == [
+        (2, 0, 0, 0, 2, "nccl:all_reduce", "all_reduce", "nccl", None, None, 3, 0, 3, 2, False,
+         "scheduled", False, "torch", 0, 0, "python", START_NS + 3000 * MS, None, None, None,
+         600_000),
+    ]  # fmt: skip
+
+
+def test_signatures_are_lists() -> None:
+    """Shapes and dtypes can be asked as lists, and their sizes as numbers."""
+    query = "SELECT input_sizes, input_dtypes, input_numel FROM signatures WHERE signature_id = 0"
+    assert rows(query) == [([[4, 4], [2]], ["Float", "Half"], 18)]
+
+
+def test_stacks_of_calls_samples_and_main_threads_are_shared() -> None:
+    """One table of stacks; a stack's site is its innermost frame outside torch."""
+    assert rows("SELECT * FROM stacks ORDER BY stack_id") == [(0, 3, 1), (1, 1, 2)]
+    assert rows("SELECT depth, function FROM stack_frames JOIN frames USING (frame_id) "
+                "WHERE stack_id = 0 ORDER BY depth") == [
+        (0, "all_reduce"), (1, "train_step"), (2, "main"),
+    ]  # fmt: skip
+    assert rows("SELECT main_stack_id FROM dumps WHERE rank = 2") == [(1,)]
+    assert rows("SELECT stack_id, holds_gil, active FROM threads") == [(1, True, None)]
+
+
+def test_collectives_count_who_is_there() -> None:
+    """Joined, absent, finished and the last to arrive, per sequence number."""
+    query = "SELECT seq, op, ops, size, joined, absent, finished, last_rank FROM collectives"
+    assert rows(query + " WHERE group_id = 0 ORDER BY seq") == [
+        (1, "all_reduce", 1, 4, 3, 1, 3, 2),
+        (2, "all_reduce", 1, 4, 3, 1, 3, 2),
+        (3, "all_reduce", 1, 4, 2, 2, 0, 1),
+    ]
+
+
+def test_stuck_calls_name_the_absent() -> None:
+    """The calls in flight, and nothing of a P2P batch whose end is complete."""
+    query = "SELECT rank, seq, site, joined, absent_ranks FROM stuck_calls"
+    site = "/home/user/train.py:88 train_step"
+    assert rows(query) == [(0, 3, site, 2, [2, 3]), (1, 3, site, 2, [2, 3])]
+
+
+def test_calls_flat_turns_peers_into_global_ranks() -> None:
+    """Group rank 1 of the pair is rank 3; the batch's member counts as finished."""
+    assert rows("SELECT rank, peer, finished FROM calls_flat WHERE op = 'send'") == [(1, 3, True)]
+
+
+def test_calls_flat_has_each_call_once() -> None:
+    """No join of the view multiplies or loses calls."""
+    assert rows("SELECT count(*), count(DISTINCT call_id) FROM calls_flat") == [(10, 10)]
+
+
+def test_arrivals_measure_lateness() -> None:
+    """Rank 2 is 2 ms behind the first, third and last."""
+    query = "SELECT late_ms, place, is_last FROM arrivals WHERE seq = 2 AND rank = 2"
+    assert rows(query) == [(2.0, 3, True)]
+
+
+def test_counters_that_belong_to_no_known_group_stay_without_one() -> None:
+    """A local id that could not be joined has no group."""
+    assert rows("SELECT DISTINCT pg_id, group_id, joined_by FROM group_status ORDER BY pg_id") == [
+        (0, 0, "entries"),
+        (7, None, ""),
+    ]
+
+
+def test_ranks_without_dump_are_there() -> None:
+    """One row a rank, also for the one whose file says nothing."""
+    tables = connect(stuck_case())
+    query = "SELECT rank, dumps, host, pid FROM ranks ORDER BY rank"
+    assert tables.execute(query).fetchall() == [
+        (0, 1, "node01", 100),
+        (1, 1, "node01", 101),
+        (2, 1, "node02", 102),
+        (3, 0, "", None),
+    ]
+
+
+def test_an_empty_case_has_empty_tables() -> None:
+    """Nothing read is no error: only the facts about the tables are there."""
+    tables = connect(Case())
+    assert {t.name for t in TABLES if tables.table(t.name).fetchall()} == {"meta"}
+
+
+def test_absurd_values_do_not_stop_the_tables() -> None:
+    """Numbers beyond 64 bits become NULL or are clipped, halves of characters are escaped."""
+    builder = CaseBuilder()
+    frame = Frame("f\ud800", "x.py", 10**30)
+    row = CallRow(WORLD, ALL_REDUCE, seq=2**62, signature=Signature(((10**30,),)), frames=(frame,))
+    builder.add_dump(Dump(0, 0, "\udcff"), [row])
+    builder.notes.append(Note("info", "\x00", "\x00"))
+    tables = connect(builder.build(), hostile())
+    assert tables.execute("SELECT function, line FROM frames").fetchall() == [
+        ("f\\ud800", 2**63 - 1)
+    ]
+    assert tables.execute("SELECT seq FROM collectives").fetchall() == [(2**62,)]
+    assert tables.execute("SELECT count(*) FROM calls_flat").fetchall() == [(1,)]
+
+
+def test_large_cases_are_handed_over_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of any size give the same calls."""
+    from unhang.tables import columns
+
+    monkeypatch.setattr(columns, "CHUNK_ROWS", 3)
+    whole = CONNECTION.execute("SELECT * FROM calls ORDER BY call_id").fetchall()
+    assert connect(stuck_case()).execute("SELECT * FROM calls").fetchall() == whole
+
+
+def test_two_groups_of_one_name_stay_apart() -> None:
+    """Name and description do not make a group: its members do."""
+    builder = CaseBuilder()
+    groups = [Group("1", "tp", (0, 1)), Group("1", "tp", (2, 3))]
+    for rank in range(4):
+        builder.add_dump(Dump(0, rank, str(rank)), [CallRow(groups[rank // 2], ALL_REDUCE, seq=1)])
+    tables = connect(builder.build(world_size=4))
+    assert tables.execute("SELECT joined, absent FROM collectives").fetchall() == [(2, 0), (2, 0)]
