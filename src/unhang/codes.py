@@ -75,6 +75,9 @@ _ALL: Final = (
         "ranks-differ",
         "Ranks report different versions, interfaces or settings.",
     ),
+    Code("UH796", "core-crash", "A core file shows a crash in native code."),
+    Code("UH797", "core-abort", "A core file shows a process that ended itself."),
+    Code("UH798", "core-alive", "A core file shows where a living process stood."),
     Code("UH901", "insufficient-evidence", "What there is does not allow a verdict."),
 )
 

@@ -18,6 +18,7 @@ __all__ = ["COMMANDS", "CommandEntry", "build_parser", "main"]
 COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("explain", "unhang.cli.explain", "what a finding code means and what to do"),
     CommandEntry("logs", "unhang.cli.logs", "what failed first, from the logs of all ranks"),
+    CommandEntry("core", "unhang.cli.core", "core files of ranks: signal, stacks, meaning"),
     CommandEntry("lab", "unhang.cli.lab", "hang real jobs on purpose, to see what unhang says"),
 )
 

@@ -1,0 +1,216 @@
+"""What cores tell: who crashed, who only ended itself after somebody else, who was alive.
+
+A crash in native code is a cause. An abort by a watchdog is a consequence. A core of a living
+process shows one moment and proves no hang: that is said, and no rank is blamed.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from dataclasses import replace
+
+from unhang.cores.reading import CoreReading
+from unhang.model import Frame, ThreadStack
+from unhang.report import Finding, Job, RankStatus, Report, Site, Subject
+from unhang.stacks.meaning import main_thread, meaning_of
+from unhang.stacks.places import user_frame
+from unhang.wording import fold_ranks
+
+__all__ = ["judge_cores"]
+
+_CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGSYS}
+# Frames that show who called abort(), with what it means.
+_ABORTERS = (
+    ("HeartbeatMonitor", "torch's heartbeat monitor ended the process after an earlier stop"),
+    ("ncclHeartbeatMonitor", "torch's heartbeat monitor ended the process after an earlier stop"),
+    ("ProcessGroupNCCL::Watchdog", "torch's NCCL watchdog ended the process after a time-out"),
+    ("ncclCommWatchdog", "torch's NCCL watchdog ended the process after a time-out"),
+    ("handleException", "an error of a collective was raised again and nobody caught it"),
+    ("EnforceNotMet", "Gloo refused a call, mostly because sizes differ between ranks"),
+    ("std::terminate", "a C++ exception was not caught"),
+    ("__cxa_throw", "a C++ exception was not caught"),
+    ("fatal_error", "the interpreter found a fatal error"),
+)
+_INNERMOST_NOISE = ("raise", "abort", "pthread_kill", "__pthread_kill", "gsignal", "__restore_rt")
+
+
+def judge_cores(readings: Sequence[CoreReading]) -> Report:
+    """The verdict over all cores of one incident."""
+    found = _folded([_finding(reading) for reading in readings])
+    causes = [finding for finding in found if finding.role == "cause"]
+    reason = tuple(finding.id for finding in causes)
+    findings = tuple(replace(f, caused_by=reason) if f.role == "consequence" else f for f in found)
+    culprits = {rank for finding in causes for rank in finding.culprits}
+    ranks = sorted({r.facts.rank for r in readings if r.facts.rank >= 0})
+    return Report(
+        status="problem" if causes else "insufficient",
+        summary=causes[0].summary if causes else _no_cause(findings),
+        job=Job(ranks_seen=len(ranks), world_size=_world(readings)),
+        findings=findings,
+        ranks=tuple(
+            RankStatus(rank, "culprit" if rank in culprits else "unknown", stack_id=f"s{rank}")
+            for rank in ranks
+        ),
+        stacks={_stack_id(r): _faulting(r).frames for r in readings if r.sample.threads},
+        notes=tuple(note for reading in readings for note in reading.notes),
+    )
+
+
+def _world(readings: Sequence[CoreReading]) -> int:
+    sizes = [r.facts.environment.get("WORLD_SIZE", "") for r in readings]
+    return max((int(size) for size in sizes if size.isdigit()), default=0)
+
+
+def _no_cause(findings: Sequence[Finding]) -> str:
+    if any(f.role == "consequence" for f in findings):
+        return "These cores were made by processes that ended themselves: the cause lies before."
+    return f"{findings[0].summary} One moment does not tell whether it moved."
+
+
+def _finding(reading: CoreReading) -> Finding:
+    number = reading.facts.signal
+    if number in _CRASHES:
+        return _crash(reading)
+    if number == signal.SIGABRT:
+        return _abort(reading)
+    return _alive(reading)
+
+
+def _crash(reading: CoreReading) -> Finding:
+    thread = _faulting(reading)
+    native = thread.frames[0].function if thread.frames else "unknown code"
+    name = signal.Signals(reading.facts.signal).name
+    site = user_frame(thread.frames)
+    place = f" below {site.function} at {site.file}:{site.line}" if site else ""
+    return _make(
+        reading,
+        code="UH796",
+        role="cause",
+        summary=f"{_who(reading)} crashed with {name} in {native}{place}.",
+        evidence=(f"{reading.path}: {name} in thread {thread.name or thread.tid}",),
+        alternatives=("Memory that another library spoiled before shows up here as well.",),
+        actions=(
+            f"unhang core --full {reading.path} shows all threads.",
+            "Update or rebuild the extension that the innermost frames belong to.",
+        ),
+    )
+
+
+def _abort(reading: CoreReading) -> Finding:
+    threads = reading.sample.threads
+    frames = [frame for thread in (_faulting(reading), *threads) for frame in thread.frames]
+    why = next((text for part, text in _ABORTERS if any(part in f.function for f in frames)), "")
+    return _make(
+        reading,
+        code="UH797",
+        role="consequence",
+        summary=f"{_who(reading)} ended itself with SIGABRT" + (f": {why}." if why else "."),
+        evidence=(f"{reading.path}: SIGABRT",),
+        actions=("Look for the first failure of any rank: unhang logs, unhang diagnose.",),
+    )
+
+
+def _alive(reading: CoreReading) -> Finding:
+    meaning = meaning_of(reading.sample)
+    where = f" at {meaning.site.file}:{meaning.site.line}" if meaning.site else ""
+    number = reading.facts.signal
+    how = f"It was ended by {_signal_name(number)}." if number else "It was alive (gcore)."
+    return _make(
+        reading,
+        code="UH798",
+        role="observation",
+        summary=f"{_who(reading)} was {meaning.says}{where}.",
+        evidence=(f"{reading.path}: {how}",),
+        actions=("Sample the living process twice with unhang stacks to see whether it moves.",),
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _make(reading: CoreReading, *, code: str, role: str, **texts: object) -> Finding:
+    rank = reading.facts.rank
+    site = user_frame(_faulting(reading).frames)
+    ranks = (rank,) if rank >= 0 else ()
+    culprit = role == "cause"
+    return Finding(
+        id="",
+        code=code,
+        role=role,  # type: ignore[arg-type]  # one of the three words above
+        confidence="high" if reading.sample.threads else "medium",
+        culprits=ranks if culprit else (),
+        victims=() if culprit else ranks,
+        subjects=(
+            Subject("process", f"pid {reading.facts.pid}", pid=reading.facts.pid,
+                    role="culprit" if culprit else "victim"),
+        ),
+        sites=(_site(site, ranks, _stack_id(reading), culprit=culprit),) if site else (),
+        **texts,  # type: ignore[arg-type]  # summary, evidence, alternatives, actions
+    )  # fmt: skip
+
+
+def _site(frame: Frame, ranks: tuple[int, ...], stack: str, *, culprit: bool) -> Site:
+    role = "culprit" if culprit else "victim"
+    return Site(ranks, role, frame.file, frame.line, frame.function, stack)
+
+
+def _stack_id(reading: CoreReading) -> str:
+    rank = reading.facts.rank
+    return f"s{rank}" if rank >= 0 else f"p{reading.facts.pid}"
+
+
+def _faulting(reading: CoreReading) -> ThreadStack:
+    """The thread that got the signal, without the frames of the signal itself."""
+    threads = reading.sample.threads
+    tid = reading.facts.faulting_tid
+    chosen = next((thread for thread in threads if thread.tid == tid), None)
+    chosen = chosen or main_thread(reading.sample) or (threads[0] if threads else None)
+    if chosen is None:
+        return ThreadStack("", tid, ())
+    frames = chosen.frames
+    while len(frames) > 1 and frames[0].function.split("@")[0].strip() in _INNERMOST_NOISE:
+        frames = frames[1:]
+    return replace(chosen, frames=frames)
+
+
+def _who(reading: CoreReading) -> str:
+    if reading.facts.rank >= 0:
+        return f"Rank {reading.facts.rank}"
+    return f"Process {reading.facts.pid} ({reading.facts.program or 'unknown program'})"
+
+
+def _folded(findings: Sequence[Finding]) -> list[Finding]:
+    """Findings of one kind at one place as one, over their ranks; causes first."""
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in findings:
+        site = finding.sites[0] if finding.sites else None
+        place = (site.file, site.line) if site else (finding.summary,)
+        groups.setdefault((finding.code, *place), []).append(finding)
+    order = {"cause": 0, "consequence": 1, "observation": 2}
+    merged = sorted((_merged(g) for g in groups.values()), key=lambda f: order[f.role])
+    return [replace(finding, id=f"f{i + 1}") for i, finding in enumerate(merged)]
+
+
+def _merged(group: Sequence[Finding]) -> Finding:
+    first = group[0]
+    if len(group) == 1:
+        return first
+    culprits = tuple(sorted({r for f in group for r in f.culprits}))
+    victims = tuple(sorted({r for f in group for r in f.victims}))
+    ranks = culprits or victims
+    who = f"Ranks {fold_ranks(ranks)}" if ranks else f"{len(group)} processes"
+    tail = first.summary.split(" ", 2)[2] if ranks else first.summary
+    return replace(
+        first,
+        summary=f"{who} {tail}",
+        culprits=culprits,
+        victims=victims,
+        subjects=tuple(s for f in group for s in f.subjects),
+        sites=tuple(replace(s, ranks=ranks) for s in first.sites),
+        evidence=tuple(e for f in group for e in f.evidence)[:8],
+    )
