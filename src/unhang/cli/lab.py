@@ -7,9 +7,11 @@ import argparse
 from unhang.cli.commands import CommandEntry, add_command
 from unhang.errors import UsageError
 
-EXAMPLES = """unhang lab --help"""
+EXAMPLES = """unhang lab live --list"""
 
-SUBCOMMANDS: tuple[CommandEntry, ...] = ()
+SUBCOMMANDS: tuple[CommandEntry, ...] = (
+    CommandEntry("live", "unhang.cli.lab_live", "run a real Gloo job with a fault and capture it"),
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

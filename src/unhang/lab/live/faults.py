@@ -1,0 +1,225 @@
+"""The table of live faults: which script, how many ranks, and which verdicts are right.
+
+A verdict is right by what the evidence can show, decided here before any analysis has looked: a
+rank that was killed leaves no dump, so naming it as silent is right, and with Gloo, whose sends and
+receives torch does not record, "no call is in flight" is the truth about a dump of a P2P hang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+__all__ = ["FAULTS", "JOBS", "Ending", "Expected", "Fault", "Who"]
+
+JOBS = Path(__file__).parent / "jobs"
+
+Who: TypeAlias = Callable[[int, int], tuple[int, ...]]
+"""Which ranks, given the number of ranks and the odd one."""
+
+Ending: TypeAlias = Literal["", "killed", "stopped", "aborted"]
+"""What becomes of a process: nothing, the odd rank is killed or stopped, or somebody aborts."""
+
+
+def the_odd_one(_world: int, odd: int) -> tuple[int, ...]:
+    """The rank with the fault."""
+    return (odd,)
+
+
+def nobody(_world: int, _odd: int) -> tuple[int, ...]:
+    """No rank: nothing is wrong, or no single rank is at fault."""
+    return ()
+
+
+def last_of_each_half(world: int, _odd: int) -> tuple[int, ...]:
+    """The last rank of the first half and of the second."""
+    return (world // 2 - 1, world - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """One right verdict.
+
+    Attributes:
+        status: The report's status.
+        codes: The finding that carries the verdict has one of these.
+        culprits: Who is named, exactly.
+        casualties: The process that aborted is named instead; it need not be the odd rank, so
+            confidence must not be high.
+    """
+
+    status: str
+    codes: tuple[str, ...]
+    culprits: Who
+    casualties: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One job that can be run.
+
+    Attributes:
+        name: As on the command line.
+        script: File in `jobs/`.
+        meaning: One sentence for lists and READMEs.
+        expected: The right verdicts, best first.
+        ranks: Processes unless told otherwise; must be a multiple of `multiple_of` and at least
+            `at_least`.
+        odd: The rank with the fault unless told otherwise; at least `odd_from`.
+        odd_matters: False where the fault has no single rank.
+        ending: What becomes of processes.
+        environ: What the script and torch are told.
+    """
+
+    name: str
+    script: str
+    meaning: str
+    expected: tuple[Expected, ...]
+    ranks: int = 4
+    at_least: int = 2
+    multiple_of: int = 1
+    odd: int = 1
+    odd_from: int = 0
+    odd_matters: bool = True
+    ending: Ending = ""
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def path(self) -> Path:
+        """Where the script is."""
+        return JOBS / self.script
+
+
+_SILENT = Expected("problem", ("UH103",), the_odd_one)
+_SOMEBODY_ABORTED = Expected("problem", ("UH103",), nobody, casualties=True)
+_NOTHING_IN_FLIGHT = (
+    Expected("healthy", ("UH601",), nobody),
+    Expected("insufficient", ("UH901",), nobody),
+)
+
+_ALL = (
+    Fault(
+        "healthy",
+        "healthy.py",
+        "Every kind of call, on the whole job and on sub-groups; all of them finish.",
+        (Expected("healthy", ("UH601",), nobody),),
+        odd_matters=False,
+    ),
+    Fault(
+        "never-joined",
+        "never_joined.py",
+        "One rank waits for data that never come; its peers wait for it in all_reduce.",
+        (Expected("problem", ("UH101",), the_odd_one),),
+        odd=2,
+    ),
+    Fault(
+        "skipped-call",
+        "skipped_call.py",
+        "One rank leaves out one all_reduce, and nobody notices until the calls run out.",
+        (Expected("problem", ("UH102", "UH101"), the_odd_one),),
+    ),
+    Fault(
+        "crossed-order",
+        "crossed_order.py",
+        "Ranks enter two groups in crossed order, and wait for each other in a circle.",
+        (Expected("problem", ("UH301",), nobody),),
+        at_least=4,
+        multiple_of=4,
+        odd_matters=False,
+    ),
+    Fault(
+        "wrong-op",
+        "wrong_op.py",
+        "One rank calls all_gather where its peers call all_reduce.",
+        (Expected("problem", ("UH201",), the_odd_one),),
+        at_least=3,
+        odd=2,
+    ),
+    Fault(
+        "wrong-shape",
+        "wrong_shape.py",
+        "One rank reduces a smaller tensor than its peers.",
+        (Expected("problem", ("UH202",), the_odd_one),),
+        at_least=4,
+        odd=2,
+    ),
+    Fault(
+        "wrong-shape-abort",
+        "wrong_shape.py",
+        "One rank reduces a larger tensor than its peers, and Gloo aborts a process.",
+        (Expected("problem", ("UH202",), the_odd_one), _SOMEBODY_ABORTED),
+        at_least=4,
+        odd=1,
+        ending="aborted",
+        environ={"ODD_WIDTH": "4096"},
+    ),
+    Fault(
+        "wrong-dtype",
+        "wrong_dtype.py",
+        "One rank reduces in double precision, and Gloo aborts a process.",
+        (Expected("problem", ("UH203",), the_odd_one), _SOMEBODY_ABORTED),
+        at_least=4,
+        odd=2,
+        ending="aborted",
+    ),
+    Fault(
+        "dead-rank",
+        "dead_rank.py",
+        "One rank is killed; some peers get an error, the others wait.",
+        (_SILENT,),
+        at_least=3,
+        odd=3,
+        ending="killed",
+    ),
+    Fault(
+        "frozen-rank",
+        "frozen_rank.py",
+        "One rank's process is stopped and cannot answer; its peers wait in all_reduce.",
+        (_SILENT,),
+        odd=2,
+        ending="stopped",
+    ),
+    Fault(
+        "wrapped-buffer",
+        "wrapped_buffer.py",
+        "A rank never joins, long after the recorder's buffer has wrapped unevenly.",
+        (Expected("problem", ("UH101",), the_odd_one),),
+        at_least=3,
+        odd=3,
+        odd_from=2,
+        environ={"TORCH_FR_BUFFER_SIZE": "16"},
+    ),
+    Fault(
+        "two-faults",
+        "two_faults.py",
+        "Two halves of a job each lose a rank, for reasons of their own.",
+        (Expected("problem", ("UH101",), last_of_each_half),),
+        at_least=4,
+        multiple_of=2,
+        odd_matters=False,
+    ),
+    Fault(
+        "late-rank",
+        "late_rank.py",
+        "Nothing hangs, but one rank comes last to every call since half of the run.",
+        (Expected("slow", ("UH501",), the_odd_one),),
+    ),
+    Fault(
+        "p2p-cycle",
+        "p2p_cycle.py",
+        "All ranks of a ring receive before they send. Torch does not record Gloo's P2P calls.",
+        _NOTHING_IN_FLIGHT,
+        odd_matters=False,
+    ),
+    Fault(
+        "p2p-unmatched",
+        "p2p_unmatched.py",
+        "One rank waits in a receive that nobody answers; its peers wait for it in all_reduce.",
+        (Expected("problem", ("UH101", "UH302"), the_odd_one),),
+        at_least=3,
+    ),
+)
+
+FAULTS: Mapping[str, Fault] = {fault.name: fault for fault in _ALL}
