@@ -16,6 +16,9 @@ from unhang.errors import UnhangError
 __all__ = ["COMMANDS", "CommandEntry", "build_parser", "main"]
 
 COMMANDS: tuple[CommandEntry, ...] = (
+    CommandEntry("diagnose", "unhang.cli.diagnose", "say why a job is stuck, from what it left"),
+    CommandEntry("entries", "unhang.cli.entries", "show the recorded calls, ranks side by side"),
+    CommandEntry("query", "unhang.cli.query", "ask the tables of a case in SQL"),
     CommandEntry("explain", "unhang.cli.explain", "what a finding code means and what to do"),
     CommandEntry("logs", "unhang.cli.logs", "what failed first, from the logs of all ranks"),
     CommandEntry("core", "unhang.cli.core", "core files of ranks: signal, stacks, meaning"),

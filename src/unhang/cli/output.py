@@ -27,6 +27,7 @@ __all__ = [
     "EXIT_HEALTHY",
     "EXIT_INSUFFICIENT",
     "EXIT_PROBLEM",
+    "add_look_arguments",
     "add_report_arguments",
     "deliver",
     "emit",
@@ -51,8 +52,13 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "-o", "--output", metavar="FILE", help="write the report to FILE instead of the terminal"
     )
+    add_look_arguments(group)
+
+
+def add_look_arguments(group: argparse._ArgumentGroup) -> None:
+    """Add --no-color and --width; `look_of` reads them."""
     group.add_argument("--no-color", action="store_true", help="also: set NO_COLOR")
-    group.add_argument("--width", type=int, metavar="N", help="columns of the text report")
+    group.add_argument("--width", type=int, metavar="N", help="columns of the page")
 
 
 def emit(report: Report, args: argparse.Namespace, case: Case | None = None) -> int:
@@ -95,12 +101,13 @@ def look_of(args: argparse.Namespace, stream: TextIO, environ: Mapping[str, str]
             f"--width {args.width} is out of bounds",
             f"Use {_WIDTHS.start} to {_WIDTHS.stop - 1} columns.",
         )
-    terminal = stream.isatty() and not args.output
+    output = getattr(args, "output", None)
+    terminal = stream.isatty() and not output
     width = _WIDTH_OF_A_PIPE
     if terminal or "COLUMNS" in environ:
         width = min(shutil.get_terminal_size().columns, _WIDEST_OF_ITSELF)
     plain = args.no_color or environ.get("NO_COLOR") or environ.get("TERM") == "dumb"
-    encoding = "utf-8" if args.output else (stream.encoding)
+    encoding = "utf-8" if output else (stream.encoding)
     return Look(
         width=args.width or max(width, _WIDTHS.start),
         color=terminal and not plain,

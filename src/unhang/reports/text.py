@@ -6,22 +6,17 @@ plain ASCII.
 
 from __future__ import annotations
 
-import io
-from dataclasses import fields, is_dataclass, replace
-from typing import TypeVar, cast
-
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from unhang.case import Case
 from unhang.report import Report
 from unhang.reports.look import Look
+from unhang.reports.paint import paint, to_ascii
 from unhang.reports.story import Chapter, Section, Story, tell
 
 __all__ = ["render"]
-
-T = TypeVar("T")
 
 _STATUS_STYLES = {
     "problem": "bold red",
@@ -32,42 +27,14 @@ _STATUS_STYLES = {
 _LABEL_STYLES = {"culprit": "bold red", "next": "bold green"}
 _RANK_STYLES = {"culprit": "red", "silent": "red", "unreadable": "red", "waiting": "yellow"}
 _LABEL_WIDTH = 9
-_PLAIN = str.maketrans({"…": "..."})
 
 
 def render(report: Report, case: Case | None = None, look: Look | None = None) -> str:
     """Return the report as text; `case` adds nothing to it."""
     del case
     look = look or Look()
-    console = Console(
-        file=io.StringIO(),
-        width=look.width,
-        force_terminal=look.color,
-        color_system="standard" if look.color else None,
-        no_color=not look.color,
-        markup=False,
-        highlight=False,
-        emoji=False,
-        legacy_windows=False,
-        _environ={},
-    )
     story = tell(report)
-    with console.capture() as capture:
-        console.print(_page(story if look.unicode else _ascii(story)))
-    return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
-
-
-def _ascii(value: T) -> T:
-    """Put a story, or any part of one, into ASCII before it is laid out."""
-    if isinstance(value, str):
-        plain = value.translate(_PLAIN).encode("ascii", "backslashreplace").decode("ascii")
-        return cast("T", plain)
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{f.name: _ascii(getattr(value, f.name)) for f in fields(value)})
-    if isinstance(value, tuple):
-        items = [_ascii(item) for item in value]
-        return cast("T", type(value)(*items) if hasattr(value, "_fields") else tuple(items))
-    return value
+    return paint(_page(story if look.unicode else to_ascii(story)), look)
 
 
 def _page(story: Story) -> RenderableType:

@@ -1,0 +1,69 @@
+"""Say which rank, which call and which line a stuck job waits for, from what it left behind.
+
+PATH is a case directory, a directory of dumps, files, a glob, or a tar or zip of those. Without
+PATH it is the newest case under ./unhang-cases.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from unhang.cli.output import add_report_arguments, emit
+from unhang.cli.places import add_case_arguments, load_case
+from unhang.errors import UsageError
+
+if TYPE_CHECKING:
+    from unhang.case import Case
+    from unhang.report import Report
+
+EXAMPLES = """unhang diagnose dumps/
+unhang diagnose job.tar.gz --world-size 64
+unhang diagnose dumps/ --format json -o report.json
+unhang diagnose dumps/ --db out.duckdb
+unhang diagnose dumps/ --fail-on cause"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `unhang diagnose`."""
+    add_case_arguments(parser)
+    judging = parser.add_argument_group("judging")
+    judging.add_argument(
+        "--slow", action="store_true", help="say who arrives late even where the job is stuck"
+    )
+    judging.add_argument(
+        "--fail-on",
+        choices=("any", "cause"),
+        default="any",
+        help="exit 1 for any problem (default), or only where a cause was found: a slow job passes",
+    )
+    tables = parser.add_argument_group("tables")
+    tables.add_argument("--db", metavar="FILE", help="also write the case as a DuckDB file")
+    tables.add_argument("--parquet", metavar="DIR", help="also write the case as Parquet files")
+    tables.add_argument("--force", action="store_true", help="replace tables that are there")
+    add_report_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read, judge, write what is asked for, report."""
+    if args.force and not (args.db or args.parquet):
+        raise UsageError(
+            "--force is about --db and --parquet", "Name one of them, or leave it out."
+        )
+    from unhang.analysis import diagnose
+
+    case = load_case(args)
+    report = diagnose(case, slow=args.slow)
+    _write_tables(case, report, args)
+    return emit(report, args, case)
+
+
+def _write_tables(case: Case, report: Report, args: argparse.Namespace) -> None:
+    if not (args.db or args.parquet):
+        return
+    from unhang.tables import write_database, write_parquet
+
+    if args.db:
+        write_database(case, report, args.db, force=args.force)
+    if args.parquet:
+        write_parquet(case, report, args.parquet, force=args.force)
