@@ -1,0 +1,59 @@
+"""`unhang diagnose` beside `torchfrtrace`: whole processes over the same files, in the same run."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.figures import MIB, Cost, Section, measure, program, show
+from benchmarks.jobs import Shape, write_dumps
+
+__all__ = ["main"]
+
+SIZES = (64, 256, 1024)
+ENTRIES = 2000
+RUNS_OF_THE_OTHER = 1  # it takes minutes at the largest size, and its spread is small beside that
+
+
+def main(*, quick: bool = False) -> Section:
+    """Measure each size; `quick` leaves out the largest."""
+    return Section(
+        title="diagnose, beside torchfrtrace",
+        text=(
+            f"Generated dumps of a job with {ENTRIES:,} entries a rank and a stack of 20 frames "
+            "each, one rank of which never joined. Wall time and peak memory of whole processes, "
+            "files in the page cache; medians of 3 runs of `unhang diagnose`, 1 of `torchfrtrace`."
+        ),
+        columns=("ranks", "input", "unhang", "peak", "torchfrtrace", "peak", "times faster"),
+        rows=tuple(_rows(SIZES[:-1] if quick else SIZES)),
+    )
+
+
+def _rows(sizes: tuple[int, ...]) -> Iterator[tuple[str, ...]]:
+    for ranks in sizes:
+        with tempfile.TemporaryDirectory(prefix="unhang-bench-") as scratch:
+            directory = Path(scratch) / "dumps"
+            size = write_dumps(directory, Shape(ranks, ENTRIES))
+            ours = measure(program("diagnose", str(directory)))
+            if ours.exit_code != 1:
+                raise RuntimeError(f"diagnose ended with {ours.exit_code} on a job with a fault")
+            yield (f"{ranks:,}", f"{size / MIB:.0f} MiB", *_cells(ours), *_other(directory, ours))
+
+
+def _cells(cost: Cost) -> tuple[str, str]:
+    return f"{cost.wall_s:.2f} s", f"{cost.peak_mib:,.0f} MiB"
+
+
+def _other(directory: Path, ours: Cost) -> tuple[str, str, str]:
+    tool = shutil.which("torchfrtrace") or str(Path(sys.executable).with_name("torchfrtrace"))
+    if not Path(tool).exists():
+        return ("not installed", "", "")
+    theirs = measure([tool, str(directory)], runs=RUNS_OF_THE_OTHER)
+    return (*_cells(theirs), f"{theirs.wall_s / ours.wall_s:.0f}")
+
+
+if __name__ == "__main__":
+    print(show(main(quick="--quick" in sys.argv)))

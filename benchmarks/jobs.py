@@ -1,0 +1,124 @@
+"""Write the dumps of a large job that hangs, as torch's NCCL recorder would have written them.
+
+A plain tensor- and data-parallel training: groups of eight neighbours and one of all. One rank
+has not called the last all_reduce of all. The point is size: the simulator of `unhang lab` makes
+realistic jobs, this one makes big ones fast, in the dialect that `torchfrtrace` reads too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unhang.lab.torchfile import encode_pickle
+
+__all__ = ["CULPRIT", "Shape", "write_dumps"]
+
+CULPRIT = 3
+NODE = 8
+CALLS_OF_A_LAYER = 4
+DEPTH = 20
+START_NS = 1_790_000_000_000_000_000
+SITES = ("forward", "attention", "mlp", "backward", "reduce_gradients")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How large the job is."""
+
+    ranks: int
+    entries: int
+
+
+def write_dumps(directory: Path, shape: Shape) -> int:
+    """Write one dump a rank into a directory; returns the bytes of all."""
+    directory.mkdir(parents=True, exist_ok=True)
+    total = 0
+    for rank in range(shape.ranks):
+        data = encode_pickle(_dump(rank, shape))
+        (directory / f"nccl_trace_rank_{rank}").write_bytes(data)
+        total += len(data)
+    return total
+
+
+def _dump(rank: int, shape: Shape) -> dict[str, Any]:
+    node = rank // NODE
+    members = list(range(node * NODE, min((node + 1) * NODE, shape.ranks)))
+    whole, tensor = ("0", "default_pg"), (str(node + 1), "tp")
+    entries = list(_entries(rank, shape, (whole, tensor)))
+    last = {pg: max(e["collective_seq_id"] for e in entries if e["pg_id"] == pg) for pg in (0, 1)}
+    waiting = rank != CULPRIT
+    return {
+        "entries": entries,
+        "pg_config": {
+            "0": {"name": "0", "desc": whole[1], "ranks": str(list(range(shape.ranks)))},
+            tensor[0]: {"name": tensor[0], "desc": tensor[1], "ranks": str(members)},
+        },
+        "pg_status": {
+            "0": _counters(last[0], last[0] - waiting),
+            "1": _counters(last[1], last[1]),
+        },
+        "comm_lib_version": "2.27.5",
+        "version": "2.10",
+    }
+
+
+def _counters(enqueued: int, completed: int) -> dict[str, int]:
+    return {
+        "last_enqueued_collective": enqueued,
+        "last_started_collective": enqueued,
+        "last_completed_collective": completed,
+    }
+
+
+def _entries(
+    rank: int, shape: Shape, groups: Sequence[tuple[str, str]]
+) -> Iterator[dict[str, Any]]:
+    stacks = [_stack(site) for site in range(len(SITES))]
+    seqs = [0, 0]
+    count = shape.entries - (rank == CULPRIT)
+    for index in range(count):
+        pg = 0 if index % (CALLS_OF_A_LAYER + 1) == CALLS_OF_A_LAYER else 1
+        seqs[pg] += 1
+        site = index % len(SITES)
+        sizes = [[16 << site, 1024]]
+        done = index < shape.entries - 1
+        created = START_NS + index * 1_000_000 + rank * 100
+        yield {
+            "frames": stacks[site],
+            "record_id": index,
+            "pg_id": pg,
+            "process_group": groups[pg],
+            "thread_name": "pt_main_thread",
+            "thread_id": str(140_000_000_000_000 + rank),
+            "collective_seq_id": seqs[pg],
+            "p2p_seq_id": 0,
+            "op_id": seqs[pg],
+            "profiling_name": "nccl:all_reduce",
+            "time_created_ns": created,
+            "input_sizes": sizes,
+            "input_dtypes": ["BFloat16"],
+            "output_sizes": sizes,
+            "output_dtypes": ["BFloat16"],
+            "state": "completed" if done else "scheduled",
+            "time_discovered_started_ns": created + 20_000 if done else None,
+            "time_discovered_completed_ns": created + 400_000 if done else None,
+            "retired": done,
+            "timeout_ms": 600_000,
+            "is_p2p": False,
+        }
+
+
+def _stack(site: int) -> list[dict[str, Any]]:
+    """A stack of 20 frames, the inner ones of this site only."""
+    inner = [
+        {"name": SITES[site], "filename": f"/home/user/job/{SITES[site]}.py", "line": 40 + depth}
+        for depth in range(DEPTH // 2)
+    ]
+    outer = [
+        {"name": f"step_{depth}", "filename": "/home/user/job/train.py", "line": 100 + depth}
+        for depth in range(DEPTH - len(inner))
+    ]
+    return inner + outer
