@@ -15,12 +15,14 @@ from unhang.errors import UsageError
 
 if TYPE_CHECKING:
     from unhang.case import Case
+    from unhang.redact import Redactor
     from unhang.report import Report
 
 EXAMPLES = """unhang diagnose dumps/
 unhang diagnose job.tar.gz --world-size 64
 unhang diagnose dumps/ --format json -o report.json
 unhang diagnose dumps/ --db out.duckdb
+unhang diagnose dumps/ --redact --format markdown -o for-the-issue.md
 unhang diagnose dumps/ --fail-on cause"""
 
 
@@ -41,6 +43,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     tables.add_argument("--db", metavar="FILE", help="also write the case as a DuckDB file")
     tables.add_argument("--parquet", metavar="DIR", help="also write the case as Parquet files")
     tables.add_argument("--force", action="store_true", help="replace tables that are there")
+    sharing = parser.add_argument_group("sharing")
+    sharing.add_argument(
+        "--redact",
+        action="store_true",
+        help="replace hosts, users, directories, addresses and secrets, the same by the same",
+    )
     add_report_arguments(parser)
 
 
@@ -53,9 +61,22 @@ def run(args: argparse.Namespace) -> int:
     from unhang.analysis import diagnose
 
     case = load_case(args)
+    redactor = _redactor(args)
+    if redactor is not None:
+        case = redactor.case(case)
     report = diagnose(case, slow=args.slow)
+    if redactor is not None:
+        report = redactor.report(report)
     _write_tables(case, report, args)
     return emit(report, args, case)
+
+
+def _redactor(args: argparse.Namespace) -> Redactor | None:
+    if not args.redact:
+        return None
+    from unhang.redact import Redactor
+
+    return Redactor()
 
 
 def _write_tables(case: Case, report: Report, args: argparse.Namespace) -> None:

@@ -1,0 +1,335 @@
+"""Taking names out of what leaves the house: hosts, users, paths, addresses, secrets.
+
+The same name becomes the same stand-in everywhere ("host1", "user1", "dir1"), so that a redacted
+case tells the same story. File names, line numbers and the insides of installed packages stay: they
+are what a verdict is about. What is no name by its form or its field cannot be recognised; tell the
+`Redactor` further hosts and users where you know them. Replaced too much is the better mistake.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, Final, TypeVar, cast
+
+from unhang.case import Case
+from unhang.model import Note
+from unhang.report import Report
+from unhang.wording import count_of
+
+__all__ = ["SECRET", "Redactor"]
+
+T = TypeVar("T")
+
+SECRET: Final = "<secret>"  # noqa: S105 - what stands where a secret was
+
+_TELLTALE_WORDS: Final = (
+    "secret|passwd|password|passphrase|credential|"
+    "api[_-]?key|access[_-]?key|private[_-]?key|auth[_-]?key|signing[_-]?key"
+)
+_ASSIGNED: Final = r"(?:\s*[=:]\s*|(?<=key)\s+)[\"']?"
+_VALUE: Final = r"[^\s\"',;&]{4,}"
+_SECRETS: Final = tuple(
+    re.compile(pattern, re.IGNORECASE | re.DOTALL)
+    for pattern in (
+        r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+        r"(?<=://)[^\s/:@]+:[^\s/@]+(?=@)",  # user:password in a URL
+        r"\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*",  # JSON web tokens
+        r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
+        r"\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{20,}",
+        r"\bhf_[A-Za-z0-9]{20,}\b|\bsk-[\w-]{20,}|\bxox[abprs]-[\w-]{10,}|\bAIza[\w-]{35}",
+        r"(?<=\bbearer )[\w.~+/=-]{8,}|(?<=\bbasic )[\w+/=]{8,}",
+        # NAME_SECRET=value, "password": "value", --api-key value
+        rf"(?<![A-Za-z])(?P<kept>[\w-]*(?:{_TELLTALE_WORDS})s?[\"']?{_ASSIGNED})(?P<value>{_VALUE})",
+        # the same for tokens, of which models have harmless ones: a mere number is none
+        rf"(?<![A-Za-z])(?P<kept>[\w-]*token[\"']?{_ASSIGNED})(?![\d.,]+(?!\S))(?P<value>{_VALUE})",
+    )
+)
+_PATH: Final = re.compile(r"(?<![\w/.<-])(?:/[\w.@+~-]+)+/?|(?<=file://)(?:/[\w.@+~-]+)+")
+_HOME: Final = re.compile(r"/(?:home|Users)/([\w.@+-]+)")
+_PACKAGES: Final = re.compile(r"/(?:lib(?:64)?/python\d[^/]*|site-packages|dist-packages)(?:/|$)")
+_EMAIL: Final = re.compile(r"\b([\w.+-]+)@([\w-]+(?:\.[\w-]+)+)\b")
+_FQDN: Final = re.compile(
+    r"(?<![\w./-])(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+"
+    r"(?:com|net|org|edu|gov|mil|io|ai|dev|cloud|local|localdomain|internal|intranet|intra|corp|lan|"
+    r"cluster|svc|de|uk|fr|ch|cn|jp|kr|in|us|eu|ca|au)(?![\w-]|\.\w)",
+    re.IGNORECASE,
+)
+_IS: Final = r"(?:=|[\"']\s*[:=]\s*)[\"']?"  # as in the environment or in JSON, not as in prose
+_HOST_FIELD: Final = re.compile(
+    r"\b(?:MASTER_ADDR|HOSTNAME|SLURMD_NODENAME|SLURM_SUBMIT_HOST|host(?:name)?|nodename)"
+    rf"{_IS}([A-Za-z0-9][\w.-]*)"
+)
+_USER_FIELD: Final = re.compile(
+    rf"\b(?:USER|LOGNAME|USERNAME|SLURM_JOB_USER|user(?:name)?){_IS}([A-Za-z_][\w.-]*)"
+)
+_IPV4: Final = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d)")
+_IPV6: Final = re.compile(
+    r"(?<![\w:.])(?=[0-9a-f:]*:[0-9a-f:]*:)[0-9a-f:]{3,39}(?![\w:])", re.IGNORECASE
+)
+_MAC: Final = re.compile(r"\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b", re.IGNORECASE)
+_GPU: Final = re.compile(
+    r"\b(GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE
+)
+
+_SYSTEM_ROOTS: Final = frozenset(
+    ("usr", "lib", "lib64", "bin", "sbin", "opt", "etc", "dev", "proc", "sys", "tmp", "run", "var")
+)
+_KEPT_NAMES: Final = frozenset(
+    # Words of our own reports, and names that name nobody: replaced in paths only.
+    (
+        "rank", "ranks", "group", "groups", "call", "calls", "node", "nodes", "host", "hosts",
+        "user", "users", "train", "trainer", "data", "test", "tests", "root", "home", "work",
+        "job", "jobs", "model", "models", "project", "admin", "ubuntu", "runner", "python",
+        "torch", "nccl", "gloo", "localhost", "none", "null", "true", "false", "default", "dumps",
+        "dump", "worker", "workers", "launcher",
+    )
+)  # fmt: skip
+_KEPT_PARTS: Final = frozenset(("home", "Users", "root", "user"))
+_SHORTEST_NAME = 3
+_MAX_REMEMBERED = 50_000
+_HOST_KEYS: Final = frozenset(("host", "hostname", "host_name", "node", "nodename"))
+_USER_KEYS: Final = frozenset(("user", "username", "logname"))
+_NO_ADDRESSES: Final = ("127.", "0.0.0.0", "255.255.255.255")  # noqa: S104 - compared, not bound
+_DOCUMENTATION_NETS: Final = ("192.0.2.", "198.51.100.", "203.0.113.")  # RFC 5737
+
+
+@dataclass(slots=True)
+class Redactor:
+    """Replaces names consistently; keep one for everything that belongs together.
+
+    Attributes:
+        stand_ins: kind -> original -> what stands for it. Private: it undoes the redaction.
+        counts: In how many places each kind was replaced; equal strings count once.
+    """
+
+    stand_ins: dict[str, dict[str, str]] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    _names: re.Pattern[str] | None = None
+    _given: set[str] = field(default_factory=set)
+    _seen: dict[str, str] = field(default_factory=dict)
+
+    def learn(self, *, hosts: Iterable[str] = (), users: Iterable[str] = ()) -> None:
+        """Name hosts and users that are to be replaced wherever they stand as a word."""
+        for host in hosts:
+            self._learn("host", host)
+        for user in users:
+            self._learn("user", user)
+
+    def _learn(self, kind: str, name: str) -> None:
+        if name and name.lower() not in _KEPT_NAMES and not _is_address(name):
+            self._stand_in(kind, name)
+
+    def _stand_in(self, kind: str, original: str) -> str:
+        """Return what stands for a name, making it up at first sight."""
+        if original in self._given:
+            return original
+        known = self.stand_ins.setdefault(kind, {})
+        if original not in known:
+            if kind == "host" and "." in original:  # node7.example.org is node7
+                short = self._stand_in(kind, original.split(".", 1)[0])
+                known[original] = short
+            else:
+                known[original] = _MAKERS[kind](len(set(known.values())) + 1)
+            self._given.add(known[original])
+            self._names = None
+            self._seen.clear()
+        return known[original]
+
+    def _replace(self, kind: str, original: str) -> str:
+        stand_in = self._stand_in(kind, original)
+        self.counts[kind] += stand_in != original
+        return stand_in
+
+    def text(self, text: str) -> str:
+        """Return a text without names, addresses and secrets."""
+        self._learn_from(text)
+        return self._cleaned(text)
+
+    def _learn_from(self, text: str) -> None:
+        for pattern, kind in ((_HOME, "user"), (_USER_FIELD, "user"), (_HOST_FIELD, "host")):
+            for name in pattern.findall(text):
+                self._learn(kind, name)
+
+    def _cleaned(self, text: str) -> str:
+        if text not in self._seen:
+            if len(self._seen) >= _MAX_REMEMBERED:
+                self._seen.clear()
+            self._seen[text] = self._clean(text)
+        return self._seen[text]
+
+    def _clean(self, text: str) -> str:
+        for pattern in _SECRETS:
+            text = pattern.sub(self._secret, text)
+        text = _EMAIL.sub(
+            lambda m: f"{self._replace('user', m[1])}@{self._replace('host', m[2])}", text
+        )
+        text = _PATH.sub(lambda m: self._path(m[0]), text)
+        text = _FQDN.sub(lambda m: self._replace("host", m[0]), text)
+        text = _GPU.sub(lambda m: self._replace("device", m[0]), text)
+        text = _MAC.sub(lambda m: self._replace("MAC address", m[0].lower()), text)
+        text = _IPV4.sub(lambda m: self._address(m[0]), text)
+        text = _IPV6.sub(lambda m: self._address(m[0]), text)
+        return self._name_pattern().sub(lambda m: self._known_name(m[0]), text)
+
+    def _secret(self, found: re.Match[str]) -> str:
+        if found["value" if "value" in found.re.groupindex else 0] == SECRET:
+            return found[0]
+        self.counts["secret"] += 1
+        return (found["kept"] if "kept" in found.re.groupindex else "") + SECRET
+
+    def _path(self, path: str) -> str:
+        """Keep the file's name and what is below a package directory; replace the rest."""
+        found = _PACKAGES.search(path)
+        cut = found.start() if found else path.rfind("/", 0, len(path) - 1)
+        head, tail = path[: max(cut, 0)], path[max(cut, 0) :]
+        parts = head.split("/")
+        if len(parts) > 1 and parts[1] in _SYSTEM_ROOTS and not _HOME.search(head):
+            return path
+        return "/".join(self._path_part(parts, place) for place in range(len(parts))) + tail
+
+    def _path_part(self, parts: list[str], place: int) -> str:
+        part = parts[place]
+        if not part or part in _KEPT_PARTS:
+            return part
+        if place and parts[place - 1] in ("home", "Users"):
+            return self._replace("user", part)
+        if part in self.stand_ins.get("user", {}):
+            return self._replace("user", part)
+        return self._replace("path", part)
+
+    def _address(self, text: str) -> str:
+        if not _is_address(text) or text.startswith(_NO_ADDRESSES):
+            return text
+        address = ipaddress.ip_address(text)
+        if address.is_loopback or address.is_unspecified:
+            return text
+        return self._replace(f"IPv{address.version} address", str(address))
+
+    def _name_pattern(self) -> re.Pattern[str]:
+        """All known hosts and users as one pattern, the longest first."""
+        if self._names is None:
+            names = {
+                name
+                for kind in ("host", "user")
+                for name in self.stand_ins.get(kind, {})
+                if len(name) >= _SHORTEST_NAME and name.lower() not in _KEPT_NAMES
+            }
+            ordered = sorted(names, key=lambda name: (-len(name), name))
+            words = "|".join(map(re.escape, ordered)) or r"(?!)"
+            self._names = re.compile(rf"(?<![\w-])(?:{words})(?![\w-])")
+        return self._names
+
+    def _known_name(self, name: str) -> str:
+        return self._replace("host" if name in self.stand_ins.get("host", {}) else "user", name)
+
+    def value(self, value: T) -> T:
+        """Redact nested data as JSON and pickled dumps hold it: keys stay, strings are cleaned.
+
+        Strings under keys like "host" and "user" are names as a whole; under keys that speak of
+        secrets they go altogether.
+        """
+        for key, text in _strings("", value):
+            self._learn_field(key, text)
+        return cast("T", self._redacted("", value))
+
+    def _learn_field(self, key: str, text: str) -> None:
+        if key in _HOST_KEYS:
+            self._learn("host", text)
+        elif key in _USER_KEYS:
+            self._learn("user", text)
+        self._learn_from(text)
+
+    def _redacted(self, key: str, value: Any) -> Any:  # noqa: ANN401 - nested data
+        if isinstance(value, str):
+            pair = f"{key}={value}"
+            if value != SECRET and any(by_key.fullmatch(pair) for by_key in _SECRETS[-2:]):
+                self.counts["secret"] += 1
+                return SECRET
+            return self._cleaned(value)
+        if isinstance(value, Mapping):
+            return {k: self._redacted(k if isinstance(k, str) else "", v) for k, v in value.items()}
+        if isinstance(value, (list, tuple)):
+            items = [self._redacted(key, item) for item in value]
+            return items if isinstance(value, list) else tuple(items)
+        if is_dataclass(value) and not isinstance(value, type):
+            return _map_fields(value, self._redacted)
+        return value
+
+    def report(self, report: Report) -> Report:
+        """Return the report without names, with a note that says what was replaced."""
+        clean = self.value(report)
+        return replace(clean, notes=(*clean.notes, Note("info", "redaction", self.summary())))
+
+    def case(self, case: Case) -> Case:
+        """Return the case without names: paths, hosts, log lines, commands, notes."""
+        bulk = ("dumps", "samples", "log_events", "notes", "threads", "incident")
+        for name in bulk:
+            for key, text in _strings(name, getattr(case, name)):
+                self._learn_field(key, text)
+        frames = tuple(self._redacted("", frame) for frame in case.stacks.frames)
+        return replace(
+            case,
+            stacks=replace(case.stacks, frames=frames),
+            **{name: self._redacted(name, getattr(case, name)) for name in bulk},
+        )
+
+    def summary(self) -> str:
+        """Say how many different names of each kind were replaced; it names none of them."""
+        kinds = [
+            count_of(len(names), kind, f"{kind}es" if kind.endswith("s") else "")
+            for kind, names in sorted(self.stand_ins.items())
+            if self.counts[kind]
+        ]
+        if self.counts["secret"]:
+            kinds.append(count_of(self.counts["secret"], "secret"))
+        return f"Replaced: {', '.join(kinds)}." if kinds else "Nothing had to be replaced."
+
+
+def _map_fields(value: Any, change: Callable[[str, Any], Any]) -> Any:  # noqa: ANN401 - a dataclass
+    return replace(value, **{f.name: change(f.name, getattr(value, f.name)) for f in fields(value)})
+
+
+def _strings(key: str, value: Any) -> Iterable[tuple[str, str]]:  # noqa: ANN401 - nested data
+    """Yield every string in nested data with the key under which it stands."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _strings(name if isinstance(name, str) else "", item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _strings(key, item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for f in fields(value):
+            yield from _strings(f.name, getattr(value, f.name))
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _ipv4(number: int) -> str:
+    """Addresses reserved for documentation, then for nobody (240.0.0.0/4)."""
+    place, last = divmod(number - 1, 254)
+    if place < len(_DOCUMENTATION_NETS):
+        return f"{_DOCUMENTATION_NETS[place]}{last + 1}"
+    return str(ipaddress.IPv4Address(0xF0000000 + number))
+
+
+_MAKERS: Final[dict[str, Callable[[int], str]]] = {
+    "host": lambda n: f"host{n}",
+    "user": lambda n: f"user{n}",
+    "path": lambda n: f"dir{n}",
+    "device": lambda n: f"GPU-00000000-0000-0000-0000-{n:012x}",
+    "MAC address": lambda n: ":".join(f"02{n:010x}"[i : i + 2] for i in range(0, 12, 2)),
+    "IPv4 address": _ipv4,
+    "IPv6 address": lambda n: f"2001:db8::{n:x}",
+}
