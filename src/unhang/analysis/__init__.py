@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from unhang.case import Case
-from unhang.report import Report
+from unhang.analysis.engine import diagnose
 
 __all__ = ["diagnose"]
-
-
-def diagnose(case: Case, *, slow: bool = False) -> Report:
-    """Find out why the job of this case does not move."""
-    raise NotImplementedError

@@ -1,0 +1,236 @@
+"""Findings about ranks that keep others waiting and wait for nobody themselves.
+
+Never joined (UH101), silent (UH103), stuck inside the enqueue (UH104). Whether a rank that never
+joined skipped a call long before is for `unhang.analysis.divergence`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unhang.analysis.evidence import Ints
+from unhang.analysis.picture import Picture
+from unhang.analysis.roots import Root
+from unhang.analysis.standing import Known, Place
+from unhang.analysis.waits import Edge
+from unhang.analysis.words import ACTIONS, ALTERNATIVES, subject, waiting_for
+from unhang.model import DumpStatus
+from unhang.report import CallSide, Confidence, Finding, Site
+from unhang.wording import count_of, rank_phrase
+
+__all__ = ["explain_absent"]
+
+_UNLAUNCHED = (
+    "The entry #{seq} is there, and the counters of these ranks stand at the call before it; they "
+    "move only once the library's call has returned."
+)
+
+
+def explain_absent(picture: Picture, root: Root) -> Finding:
+    """Explain a root made of ranks that wait for nobody."""
+    if root.edge == Edge.UNKNOWN:
+        return _silent(picture, root)
+    if root.edge == Edge.NOT_LAUNCHED:
+        return _inside_enqueue(picture, root)
+    return _never_joined(picture, root)
+
+
+def _never_joined(picture: Picture, root: Root) -> Finding:
+    unit = root.units[0]
+    culprits = picture.named(root.ranks)
+    distance = picture.graph.reaching(np.asarray(root.ranks, np.int64))
+    victims = picture.victims(distance)
+    waiting = picture.named(picture.heads.inside(unit))
+    label = picture.label(unit)
+    return Finding(
+        id="",
+        code="UH101",
+        role="cause",
+        confidence=_confidence(picture, root),
+        summary=(
+            f"{subject(culprits)} never called {label}, "
+            f"in which {rank_phrase(waiting)} {'waits' if len(waiting) == 1 else 'wait'}."
+        ),
+        culprits=culprits,
+        victims=victims,
+        group=picture.group_ref(unit),
+        seq=picture.seq(unit),
+        op=picture.op(unit),
+        calls=(_never_called(picture, culprits, unit), *_waiting_sides(picture, unit)),
+        waits=picture.chain(distance),
+        sites=_sites(picture, root.ranks, unit),
+        evidence=(
+            *_last_calls(picture, root.ranks, unit),
+            _how_known(root.known),
+            waiting_for(len(victims)),
+        ),
+        alternatives=ALTERNATIVES["UH101"],
+        actions=ACTIONS["UH101"],
+    )
+
+
+def _never_called(picture: Picture, ranks: tuple[int, ...], unit: int) -> CallSide:
+    return picture.side(ranks, picture.row(unit), "culprit", called=False)
+
+
+def _waiting_sides(picture: Picture, unit: int) -> tuple[CallSide, ...]:
+    return picture.sides_by_row(picture.heads.row[picture.heads.inside(unit)], "victim")
+
+
+def _sites(picture: Picture, culprits: tuple[int, ...], unit: int) -> tuple[Site, ...]:
+    return (
+        *picture.book.sites_of_rows(picture.last_rows(culprits), "culprit"),
+        *picture.book.sites_of_rows(picture.heads.row[picture.heads.inside(unit)], "victim"),
+    )
+
+
+def _last_calls(picture: Picture, ranks: tuple[int, ...], unit: int) -> list[str]:
+    """What each culprit called last: in the group, or at all."""
+    channel = int(picture.heads.channel[unit])
+    sentences = []
+    for rank in ranks[:8]:
+        at = int(picture.standing.at(np.asarray([rank], np.int64), channel)[0])
+        reach = int(picture.standing.reach[at]) if at >= 0 else -1
+        number = int(picture.evidence.ranks.numbers[rank])
+        last = f"#{reach}" if reach >= 0 else "none"
+        sentences.append(f"Rank {number}: last call in this group {last}, and it is finished.")
+    return sentences
+
+
+def _how_known(known: int) -> str:
+    if known >= Known.SURE:
+        return "Their dumps cover that moment and do not have the call."
+    if known == Known.INFERRED:
+        return (
+            "Their counters stand before the call; the counters were joined to the group by the "
+            "order of groups, which is inferred."
+        )
+    return "Their dumps do not have the call, and could have left it out had it finished."
+
+
+def _confidence(picture: Picture, root: Root) -> Confidence:
+    """High only where everybody's dump is there and covers the moment."""
+    unit = root.units[0]
+    _, places = picture.places(unit)
+    complete = not (places == Place.UNKNOWN).any() and not picture.group(unit).inferred
+    return "high" if root.known >= Known.SURE and complete else "medium"
+
+
+def _silent(picture: Picture, root: Root) -> Finding:
+    unit = root.units[0]
+    culprits = picture.named(root.ranks)
+    ranks = np.asarray(root.ranks, np.int64)
+    distance = picture.graph.reaching(ranks)
+    victims = picture.victims(distance)
+    label = picture.label(unit)
+    outdated = bool(np.isin(ranks, picture.outdated).all())
+    if outdated:
+        return _outdated(picture, root, victims)
+    return Finding(
+        id="",
+        code="UH103",
+        role="cause",
+        confidence="medium",
+        summary=(
+            f"{subject(culprits)} left no usable dump, and all others of {label} are in the call "
+            "or past it: it is dead, or could not write."
+        ),
+        culprits=culprits,
+        victims=victims,
+        group=picture.group_ref(unit),
+        seq=picture.seq(unit),
+        op=picture.op(unit),
+        calls=_waiting_sides(picture, unit),
+        waits=picture.chain(distance),
+        sites=_sites(picture, (), unit),
+        evidence=(*_why_silent(picture, culprits), _everybody_else(picture, unit)),
+        alternatives=ALTERNATIVES["UH103"],
+        actions=ACTIONS["UH103"],
+    )
+
+
+def _everybody_else(picture: Picture, unit: int) -> str:
+    inside = len(picture.heads.inside(unit))
+    return f"{count_of(inside, 'rank')} of {picture.group(unit).size} are seen waiting in the call."
+
+
+def _why_silent(picture: Picture, ranks: tuple[int, ...]) -> list[str]:
+    status = {d.rank: d for d in picture.evidence.case.dumps if not d.usable}
+    cut = {d.rank: d for d in picture.evidence.dumps if d.status is DumpStatus.TRUNCATED}
+    sentences = []
+    for rank in ranks[:8]:
+        if rank in status:
+            dump = status[rank]
+            sentences.append(f"The dump of rank {rank} ({dump.source}) is {dump.status.value}.")
+        elif rank in cut:
+            sentences.append(f"The dump of rank {rank} ({cut[rank].source}) is cut short.")
+        else:
+            sentences.append(f"There is no dump of rank {rank}.")
+    return sentences
+
+
+def _outdated(picture: Picture, root: Root, victims: tuple[int, ...]) -> Finding:
+    unit = root.units[0]
+    ranks = picture.named(root.ranks)
+    return Finding(
+        id="",
+        code="UH901",
+        role="observation",
+        confidence="low",
+        summary=(
+            f"Not enough evidence: {rank_phrase(victims)} wait in {picture.label(unit)}, and the "
+            f"only dumps of {rank_phrase(ranks)} are older than that."
+        ),
+        victims=victims,
+        group=picture.group_ref(unit),
+        seq=picture.seq(unit),
+        op=picture.op(unit),
+        calls=_waiting_sides(picture, unit),
+        evidence=("Their peers finished calls that need everybody and that these dumps lack.",),
+        alternatives=("The dumps may come from two incidents, or from moments far apart.",),
+        actions=("Take all dumps at one moment: unhang dump, or run under unhang run.",),
+    )
+
+
+def _inside_enqueue(picture: Picture, root: Root) -> Finding:
+    unit = root.units[0]
+    culprits = picture.named(root.ranks)
+    distance = picture.graph.reaching(np.asarray(root.ranks, np.int64))
+    rows: Ints = picture.heads.row[np.asarray(root.ranks, np.int64)]
+    return Finding(
+        id="",
+        code="UH104",
+        role="cause",
+        confidence=_confidence(picture, root),
+        summary=(
+            f"{subject(culprits)} entered {picture.label(unit)} and never came out of the "
+            "enqueue: the call is recorded, but was not launched."
+        ),
+        culprits=culprits,
+        victims=picture.victims(distance),
+        group=picture.group_ref(unit),
+        seq=picture.seq(unit),
+        op=picture.op(unit),
+        calls=(
+            *picture.sides_by_row(rows, "culprit"),
+            *(
+                side
+                for side in _waiting_sides(picture, unit)
+                if not set(side.ranks) <= set(culprits)
+            ),
+        ),
+        waits=picture.chain(distance),
+        sites=(
+            *picture.book.sites_of_rows(rows, "culprit"),
+            *picture.book.sites_of_rows(_others(picture, unit, root.ranks), "victim"),
+        ),
+        evidence=(_UNLAUNCHED.format(seq=picture.seq(unit)),),
+        alternatives=ALTERNATIVES["UH104"],
+        actions=ACTIONS["UH104"],
+    )
+
+
+def _others(picture: Picture, unit: int, ranks: tuple[int, ...]) -> Ints:
+    inside = picture.heads.inside(unit)
+    others: Ints = picture.heads.row[inside[~np.isin(inside, ranks)]]
+    return others

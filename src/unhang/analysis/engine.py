@@ -1,0 +1,188 @@
+"""From a case to a report: the steps of docs/how-it-works.md, one after the other.
+
+Evidence, standing, heads, agreement, waiting, roots; then a finding for each root. This module only
+puts the steps in order and counts; every judgement is made in the module that it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from unhang._version import __version__
+from unhang.analysis.absent import explain_absent
+from unhang.analysis.cycles import explain_cycle
+from unhang.analysis.evidence import Bools, Evidence, gather
+from unhang.analysis.heads import Heads, find_heads
+from unhang.analysis.joined import explain_disagreement, explain_joined
+from unhang.analysis.match import disagreements, rows_at_units
+from unhang.analysis.outdated import same_moment
+from unhang.analysis.picture import Picture
+from unhang.analysis.quiet import quiet_findings
+from unhang.analysis.ranktable import rank_table
+from unhang.analysis.roots import Root, find_roots
+from unhang.analysis.sites import StackBook
+from unhang.analysis.standing import Standing, stand
+from unhang.analysis.waits import collective_edges, make_graph
+from unhang.case import Case
+from unhang.model import Note
+from unhang.report import Finding, Incident, Job, Report, Status
+
+__all__ = ["diagnose"]
+
+_MAX_FINDINGS = 64
+
+
+def diagnose(case: Case, *, slow: bool = False) -> Report:
+    """Find out why the job of this case does not move.
+
+    Args:
+        case: What was read; nothing in it is trusted to be complete.
+        slow: Rank late arrivals even if something is stuck.
+
+    Returns:
+        The verdict. The same case gives the same report, in whatever order its dumps stand.
+    """
+    picture, notes = look(case)
+    findings, cut = _findings(picture)
+    if not any(finding.role == "cause" for finding in findings):
+        findings = [*findings, *quiet_findings(picture, findings)]
+    findings = [replace(f, id=f"f{i + 1}") for i, f in enumerate(findings)]
+    del slow
+    return Report(
+        status=_status(findings),
+        summary=_summary(findings),
+        job=_job(case, picture.evidence),
+        incident=_incident(case),
+        findings=tuple(findings),
+        ranks=rank_table(picture, findings),
+        stacks=dict(picture.book.used),
+        notes=(*case.notes, *notes, *cut),
+        tool_version=__version__,
+    )
+
+
+def look(case: Case) -> tuple[Picture, tuple[Note, ...]]:
+    """Work out everything that is known before anything is judged."""
+    evidence = gather(case)
+    moment = same_moment(evidence, stand(evidence))
+    evidence, standing = moment.evidence, moment.standing
+    heads = find_heads(evidence, moment.outdated)
+    unlaunched = _unlaunched(evidence, standing, heads)
+    matched = rows_at_units(evidence, heads)
+    found = {each.unit: each for each in disagreements(evidence, heads, matched)}
+    explained = np.zeros(len(heads), np.bool_)
+    explained[list(found)] = True
+    blame = collective_edges(evidence, standing, heads, unlaunched)
+    picture = Picture(
+        evidence=evidence,
+        standing=standing,
+        heads=heads,
+        outdated=moment.outdated,
+        unlaunched=unlaunched,
+        matched=matched,
+        disagreements=found,
+        graph=make_graph(heads, blame, unlaunched, explained),
+        book=StackBook(case),
+    )
+    return picture, (*evidence.notes, *moment.notes)
+
+
+def _unlaunched(evidence: Evidence, standing: Standing, heads: Heads) -> Bools:
+    """Ranks whose head is recorded while their counters stand before it and a peer's do not."""
+    unlaunched = np.zeros(len(evidence.ranks), np.bool_)
+    inside = np.flatnonzero((heads.unit >= 0) & (heads.unit < heads.n_collective))
+    unit = heads.unit[inside]
+    at = standing.at(inside, heads.channel[unit])
+    has = at >= 0
+    counted = np.where(has, standing.counted[at], -1) if len(standing.keys) else at
+    counts = has & (counted >= 0)
+    launched = np.zeros(max(len(heads), 1), np.bool_)
+    launched[unit[counts & (counted >= heads.seq[unit])]] = True
+    unlaunched[inside] = counts & (counted == heads.seq[unit] - 1) & launched[unit]
+    return unlaunched
+
+
+def _findings(picture: Picture) -> tuple[list[Finding], tuple[Note, ...]]:
+    """One finding a root, those with most victims first."""
+    roots = find_roots(picture.graph, picture.heads)
+    found = [explain_disagreement(picture, each) for each in picture.disagreements.values()]
+    found += [_explain(picture, root) for root in roots if not _told(picture, root)]
+    found.sort(key=_importance)
+    if len(found) <= _MAX_FINDINGS:
+        return found, ()
+    text = f"{len(found) - _MAX_FINDINGS} further findings of fewer victims are left out."
+    return found[:_MAX_FINDINGS], (Note("info", "findings", text),)
+
+
+def _told(picture: Picture, root: Root) -> bool:
+    """Whether a root needs no finding: told by a disagreement already, or a P2P call on its own."""
+    if root.kind != "call":
+        return False
+    return root.units[0] in picture.disagreements or root.units[0] >= picture.heads.n_collective
+
+
+def _explain(picture: Picture, root: Root) -> Finding:
+    if root.kind == "ranks":
+        return explain_absent(picture, root)
+    if root.kind == "cycle":
+        return explain_cycle(picture, root)
+    return explain_joined(picture, root)
+
+
+def _importance(finding: Finding) -> tuple[bool, int, str, tuple[int, ...], str]:
+    is_cause = finding.role == "cause"
+    return (not is_cause, -len(finding.victims), finding.code, finding.culprits, finding.summary)
+
+
+def _status(findings: Sequence[Finding]) -> Status:
+    if any(finding.role == "cause" for finding in findings):
+        return "problem"
+    codes = {finding.code for finding in findings}
+    if "UH901" in codes:
+        return "insufficient"
+    return "slow" if "UH501" in codes else "healthy"
+
+
+def _summary(findings: Sequence[Finding]) -> str:
+    if not findings:
+        return "Nothing wrong was found."
+    more = sum(finding.role == "cause" for finding in findings) - 1
+    rest = f" (and {more} more {'cause' if more == 1 else 'causes'})" if more > 0 else ""
+    return findings[0].summary + rest
+
+
+def _job(case: Case, evidence: Evidence) -> Job:
+    created = case.calls.created_ns[case.calls.created_ns > 0]
+    backends = {name.backend for name in case.names} | {dump.backend for dump in case.dumps}
+    return Job(
+        world_size=len(evidence.ranks),
+        ranks_seen=len(np.unique(evidence.owner)),
+        groups=len(case.groups),
+        calls=len(case.calls),
+        backends=tuple(sorted(backends - {""})),
+        format_versions=tuple(sorted({dump.version for dump in case.dumps if dump.version})),
+        first_ns=int(created.min()) if len(created) else 0,
+        last_ns=int(created.max()) if len(created) else 0,
+    )
+
+
+def _incident(case: Case) -> Incident:
+    told = sorted(case.dumps, key=lambda dump: (dump.time_ns, dump.rank), reverse=True)
+    newest = max(
+        [
+            *(dump.time_ns for dump in case.dumps),
+            *(sample.time_ns for sample in case.samples),
+            *(event.time_ns for event in case.log_events),
+        ],
+        default=0,
+    )
+    return Incident(
+        id=case.incident,
+        job_id=next((dump.job_id for dump in told if dump.job_id), ""),
+        attempt=next((dump.attempt for dump in told if dump.attempt), ""),
+        reason=next((dump.reason for dump in told if dump.reason), ""),
+        newest_ns=newest,
+    )

@@ -1,0 +1,222 @@
+"""Findings about calls in which everybody is and that still do not move.
+
+Members that disagree (UH201 to UH204), nobody to blame (UH401), only some out of it (UH402), or a
+device that has stopped while its host went on (UH105).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unhang.analysis.devices import behind_on_device
+from unhang.analysis.evidence import Ints
+from unhang.analysis.match import Disagreement, Side
+from unhang.analysis.picture import Picture
+from unhang.analysis.roots import Root
+from unhang.analysis.standing import Place
+from unhang.analysis.words import ACTIONS, ALTERNATIVES, subject, waiting_for
+from unhang.report import CallSide, Confidence, Finding
+from unhang.wording import count_of, rank_phrase
+
+__all__ = ["explain_disagreement", "explain_joined"]
+
+_WHAT = {
+    "UH201": "made different calls under number",
+    "UH202": "disagree about the sizes of",
+    "UH203": "disagree about the dtypes of",
+    "UH204": "send and receive different amounts in",
+}
+
+
+def explain_disagreement(picture: Picture, disagreement: Disagreement) -> Finding:
+    """Explain a call about which its members disagree."""
+    unit = disagreement.unit
+    culprits = disagreement.odd_ranks
+    node = np.asarray([picture.graph.n_ranks + unit], np.int64)
+    distance = picture.graph.reaching(node)
+    involved = sorted({rank for side in disagreement.sides for rank in side.ranks})
+    victims = sorted({*picture.victims(distance), *involved} - set(culprits))
+    return Finding(
+        id="",
+        code=disagreement.code,
+        role="cause",
+        confidence=_agreement_confidence(picture, disagreement),
+        summary=_mismatch_sentence(picture, disagreement),
+        culprits=culprits,
+        victims=tuple(victims),
+        group=picture.group_ref(unit),
+        seq=picture.seq(unit),
+        op=picture.op(unit)
+        if disagreement.code != "UH201"
+        else _majority_op(picture, disagreement),
+        calls=tuple(_sides(picture, disagreement)),
+        waits=picture.chain(distance),
+        sites=tuple(
+            site
+            for side in disagreement.sides[:6]
+            for site in picture.book.sites_of_rows(
+                _rows(picture, unit, side),
+                "culprit" if set(side.ranks) <= set(culprits) else "victim",
+            )
+        ),
+        evidence=tuple(_mismatch_evidence(disagreement)),
+        alternatives=ALTERNATIVES[disagreement.code],
+        actions=ACTIONS[disagreement.code],
+    )
+
+
+def _rows(picture: Picture, unit: int, side: Side) -> Ints:
+    rows = picture.matched.of(unit)
+    return rows[np.isin(picture.evidence.case.calls.rank[rows], side.ranks)]
+
+
+def _majority_op(picture: Picture, disagreement: Disagreement) -> str:
+    case = picture.evidence.case
+    side = disagreement.majority or disagreement.sides[0]
+    return case.names[int(case.calls.name[side.row])].op
+
+
+def _sides(picture: Picture, disagreement: Disagreement) -> list[CallSide]:
+    culprits = set(disagreement.odd_ranks)
+    ordered = sorted(disagreement.sides[:8], key=lambda side: not set(side.ranks) <= culprits)
+    return [
+        picture.side(side.ranks, side.row, "culprit" if set(side.ranks) <= culprits else "peer")
+        for side in ordered
+    ]
+
+
+def _mismatch_sentence(picture: Picture, disagreement: Disagreement) -> str:
+    label = picture.label(disagreement.unit)
+    if disagreement.code == "UH201":
+        case = picture.evidence.case
+        said = "; ".join(
+            f"{rank_phrase(side.ranks)}: {case.names[int(case.calls.name[side.row])].op}"
+            for side in disagreement.sides[:4]
+        )
+        group = picture.group(disagreement.unit).label
+        return (
+            f"Members of {group} made different calls as #{picture.seq(disagreement.unit)}: {said}."
+        )
+    who = (
+        rank_phrase(disagreement.odd_ranks) + " against " + rank_phrase(disagreement.majority.ranks)
+        if disagreement.majority
+        else " against ".join(rank_phrase(side.ranks) for side in disagreement.sides[:3])
+    )
+    return f"Members {_WHAT[disagreement.code]} {label}: {who}."
+
+
+def _mismatch_evidence(disagreement: Disagreement) -> list[str]:
+    sentences = []
+    if disagreement.totals:
+        sent, received = disagreement.totals
+        sentences.append(f"All members together send {sent:,} and receive {received:,} elements.")
+    if disagreement.majority is None:
+        sentences.append("No side has a majority, so neither is blamed.")
+    else:
+        known = sum(len(side.ranks) for side in disagreement.sides)
+        sentences.append(f"{len(disagreement.majority.ranks)} of {known} members agree.")
+    return sentences
+
+
+def _agreement_confidence(picture: Picture, disagreement: Disagreement) -> Confidence:
+    _, places = picture.places(disagreement.unit)
+    unseen = (places == Place.UNKNOWN).any() or picture.group(disagreement.unit).inferred
+    return "medium" if unseen or disagreement.majority is None else "high"
+
+
+def explain_joined(picture: Picture, root: Root) -> Finding:
+    """Explain a call in which all members are and agree."""
+    unit = root.units[0]
+    inside = np.asarray(root.ranks, np.int64)
+    node = np.asarray([picture.graph.n_ranks + unit], np.int64)
+    distance = picture.graph.reaching(node)
+    stopped = behind_on_device(picture, inside)
+    if len(stopped):
+        return _device_behind(picture, unit, stopped)
+    out = picture.at_place(unit, Place.FINISHED) if unit < picture.heads.n_collective else ()
+    code = "UH402" if out else "UH401"
+    label = picture.label(unit)
+    victims = picture.victims(distance)
+    stuck = rank_phrase(picture.named(inside))
+    summary = f"All {picture.group(unit).size} members are in {label}, and it does not move."
+    if out:
+        summary = f"{subject(out)} came out of {label}, {stuck} did not."
+    return Finding(
+        id="",
+        code=code,
+        role="cause",
+        confidence="medium",
+        summary=summary,
+        victims=victims,
+        group=picture.group_ref(unit),
+        seq=picture.seq(unit),
+        op=picture.op(unit),
+        calls=picture.sides_by_row(picture.heads.row[inside], "victim"),
+        waits=(),
+        sites=picture.book.sites_of_rows(picture.heads.row[inside], "victim"),
+        evidence=(
+            waiting_for(len(victims)),
+            *_started(picture, unit),
+        ),
+        alternatives=ALTERNATIVES[code],
+        actions=ACTIONS[code],
+    )
+
+
+def _started(picture: Picture, unit: int) -> list[str]:
+    """Who started, where the recorder had timing on."""
+    calls = picture.evidence.case.calls
+    rows = picture.heads.row[picture.heads.inside(unit)]
+    started = calls.started_ns[rows] > 0
+    if not started.any() or started.all():
+        return ["All of them have started it on their devices."] if started.any() else []
+    waiting = tuple(sorted(calls.rank[rows[~started]].tolist()))
+    return [f"Started on all devices but those of {rank_phrase(waiting)}."]
+
+
+def _device_behind(picture: Picture, unit: int, stopped: Ints) -> Finding:
+    culprits = picture.named(stopped)
+    distance = picture.graph.reaching(stopped)
+    node = picture.graph.reaching(np.asarray([picture.graph.n_ranks + unit], np.int64))
+    victims = sorted({*picture.victims(distance), *picture.victims(node)} - set(culprits))
+    rows: Ints = picture.heads.row[stopped]
+    return Finding(
+        id="",
+        code="UH105",
+        role="cause",
+        confidence="high" if not picture.group(unit).inferred else "medium",
+        summary=(
+            f"The device of {rank_phrase(culprits)} finishes nothing any more: it is stuck at "
+            f"{picture.label(unit)}, which its peers have finished, while its host went on."
+        ),
+        culprits=culprits,
+        victims=tuple(victims),
+        group=picture.group_ref(unit),
+        seq=picture.seq(unit),
+        op=picture.op(unit),
+        calls=picture.sides_by_row(rows, "culprit"),
+        waits=picture.chain(distance),
+        sites=picture.book.sites_of_rows(rows, "culprit"),
+        evidence=tuple(_lag_sentences(picture, stopped)),
+        alternatives=ALTERNATIVES["UH105"],
+        actions=ACTIONS["UH105"],
+    )
+
+
+def _lag_sentences(picture: Picture, stopped: Ints) -> list[str]:
+    from unhang.analysis.devices import lags_of
+
+    groups = picture.evidence.case.groups
+    sentences = []
+    for rank in stopped.tolist()[:4]:
+        number = int(picture.evidence.ranks.numbers[rank])
+        lags = lags_of(picture, rank)
+        shown = "; ".join(
+            f"{groups[picture.evidence.group_of(lag.channel)].label}: finished #{lag.finished}, "
+            f"a peer #{lag.peers}, enqueued #{lag.enqueued}"
+            for lag in lags[:4]
+        )
+        sentences.append(
+            f"Rank {number} is behind its peers in {count_of(len(lags), 'group')}: {shown}."
+        )
+    return sentences

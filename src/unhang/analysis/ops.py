@@ -1,0 +1,141 @@
+"""What each operation demands of its members: which sizes must agree, and who may finish early.
+
+One table of families and the rules that follow from it. An operation that is not in the table is
+opaque: only its name is compared. Nothing here knows about ranks, windows or waiting.
+
+Sizes are compared by number of elements, because that is what goes over the wire: a (4, 4) and a
+(16,) all-reduce meet without harm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+from unhang.model import OpName, Shape, Signature
+
+__all__ = ["Demand", "Rule", "demand_of", "is_closing", "is_point_to_point", "rule_of"]
+
+Compared = Literal["input", "output", "totals", "nothing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a family of operations demands.
+
+    Attributes:
+        family: Operations of one family meet each other on the wire.
+        compared: Which sizes all members must agree in; "totals": inputs and outputs agree in sum
+            over all members only.
+        synchronising: It cannot finish anywhere before every member has called it. Not so for a
+            broadcast (its source may run ahead) nor for exchanges with empty parts.
+        known: False for an operation that is not in the table.
+    """
+
+    family: str
+    compared: Compared
+    synchronising: bool
+    known: bool = True
+
+
+_FAMILIES: dict[str, tuple[Compared, bool, tuple[str, ...]]] = {
+    "all_reduce": (
+        "input", True, ("all_reduce", "allreduce", "allreduce_coalesced", "all_reduce_coalesced"),
+    ),
+    "barrier": ("nothing", True, ("barrier", "all_reduce_barrier")),
+    "all_gather": (
+        "output", True,
+        ("all_gather", "allgather", "_all_gather_base", "_allgather_base", "all_gather_into_tensor",
+         "all_gather_single", "all_gather_into_tensor_coalesced", "all_gather_v",
+         "allgather_into_tensor_coalesced"),
+    ),
+    "reduce_scatter": (
+        "input", True,
+        ("reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor", "reduce_scatter_single",
+         "reduce_scatter_tensor_coalesced", "reduce_scatter_v"),
+    ),
+    "all_to_all": (
+        "totals", False,
+        ("all_to_all", "alltoall", "all_to_all_single", "alltoall_base", "all_to_all_v_single",
+         "alltoall_single"),
+    ),
+    "broadcast": ("output", False, ("broadcast", "_broadcast_oop")),
+    "reduce": ("input", False, ("reduce", "_reduce_oop")),
+    "gather": ("input", False, ("gather", "gather_single")),
+    "scatter": ("output", False, ("scatter",)),
+    "coalesced": ("nothing", False, ("coalesced",)),
+    "allgather_coalesced": ("nothing", True, ("allgather_coalesced",)),
+    "reduce_scatter_coalesced": ("nothing", True, ("reduce_scatter_coalesced",)),
+    "send": ("nothing", False, ("send",)),
+    "recv": ("nothing", False, ("recv", "recv_any_source", "recvanysource")),
+}  # fmt: skip
+
+_RULES = {
+    op: Rule(family, compared, synchronising)
+    for family, (compared, synchronising, ops) in _FAMILIES.items()
+    for op in ops
+}
+_POINT_TO_POINT = frozenset({"send", "recv"})
+_CLOSING_SUFFIX = "coalesced"
+_NOT_CLOSING = frozenset({
+    "allreduce_coalesced", "all_reduce_coalesced", "all_gather_into_tensor_coalesced",
+    "allgather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced",
+})  # fmt: skip
+
+
+def rule_of(op: str) -> Rule:
+    """The rule of an operation, by the name that the recorder gives it."""
+    return _RULES.get(op.lower()) or Rule(op.lower(), "nothing", synchronising=False, known=False)
+
+
+def is_point_to_point(name: OpName) -> bool:
+    """Whether it is a send or a receive, by its name alone."""
+    return rule_of(name.op).family in _POINT_TO_POINT
+
+
+def is_closing(name: OpName) -> bool:
+    """Whether an entry closes a batch: NCCL's "coalesced" and "ALLGATHER_coalesced" entries.
+
+    Only that entry has the true state; the members of the batch stay "scheduled" (pytorch#137969).
+    """
+    op = name.op.lower()
+    return op.endswith(_CLOSING_SUFFIX) and op not in _NOT_CLOSING
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What one call demands of its peers; equal demands can meet.
+
+    Attributes:
+        family: See `Rule`.
+        elements: Number of elements that the others must have too, or None where sizes may differ
+            from rank to rank or were not recorded.
+        dtypes: Element types, each once, sorted; empty where not recorded or of no importance.
+    """
+
+    family: str
+    elements: int | None
+    dtypes: tuple[str, ...]
+
+
+def demand_of(name: OpName, signature: Signature) -> Demand:
+    """Boil one call down to what must be equal on all members."""
+    rule = rule_of(name.op)
+    if rule.family in ("barrier", "coalesced") or not rule.known:
+        return Demand(rule.family, None, ())
+    dtypes = tuple(sorted({*signature.input_dtypes, *signature.output_dtypes}))
+    if rule.compared == "input":
+        return Demand(rule.family, elements(signature.input_sizes), dtypes)
+    if rule.compared == "output":
+        return Demand(rule.family, elements(signature.output_sizes), dtypes)
+    return Demand(rule.family, None, dtypes)
+
+
+def elements(sizes: tuple[Shape, ...]) -> int | None:
+    """Number of elements of all tensors together; None where no sizes were recorded.
+
+    >>> elements(((2, 3), (4,)))
+    10
+    """
+    return sum(prod(shape) for shape in sizes) if sizes else None

@@ -1,0 +1,224 @@
+"""Everything that the steps before the findings worked out, and how to speak of it.
+
+A `Picture` is built once per case. The modules that explain roots read it and share these words and
+measures, so that a call, a side or a chain looks the same in every finding.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from unhang.analysis.evidence import Bools, Evidence, Ints
+from unhang.analysis.heads import Heads
+from unhang.analysis.match import Disagreement, Matched
+from unhang.analysis.sites import StackBook
+from unhang.analysis.standing import NEVER, Place, Standing
+from unhang.analysis.waits import Graph
+from unhang.model import Group, State
+from unhang.report import CallSide, GroupRef, Wait
+
+__all__ = ["Picture"]
+
+_MAX_LINKS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """The whole situation.
+
+    Attributes:
+        outdated: Dense ranks whose dumps are older than their peers' and tell nothing of now.
+        unlaunched: Per dense rank: its head was recorded and never launched.
+        disagreements: By unit.
+    """
+
+    evidence: Evidence
+    standing: Standing
+    heads: Heads
+    outdated: Ints
+    unlaunched: Bools
+    matched: Matched
+    disagreements: dict[int, Disagreement]
+    graph: Graph
+    book: StackBook
+
+    def group(self, unit: int) -> Group:
+        """Group of a unit."""
+        channel = int(self.heads.channel[unit])
+        return self.evidence.case.groups[self.evidence.group_of(channel)]
+
+    def group_ref(self, unit: int) -> GroupRef:
+        """Group of a unit as findings name it."""
+        group = self.group(unit)
+        return GroupRef(group.name, group.description, group.size)
+
+    def row(self, unit: int) -> int:
+        """A row that stands for a unit: the head of its lowest rank."""
+        owner = int(self.heads.owner[unit])
+        rank = owner if owner >= 0 else int(self.heads.inside(unit)[0])
+        return int(self.heads.row[rank])
+
+    def op(self, unit: int) -> str:
+        """Operation of a unit."""
+        case = self.evidence.case
+        return case.names[int(case.calls.name[self.row(unit)])].op
+
+    def label(self, unit: int) -> str:
+        """A unit in words: "all_reduce #41 of tp (2)"."""
+        number = int(self.heads.seq[unit])
+        shown = f" #{number}" if number >= 0 else ""
+        return f"{self.op(unit)}{shown} of {self.group(unit).label}"
+
+    def seq(self, unit: int) -> int | None:
+        """Sequence number of a collective unit; None where it has none."""
+        number = int(self.heads.seq[unit])
+        return number if unit < self.heads.n_collective and number >= 0 else None
+
+    def named(self, dense: Iterable[int] | Ints) -> tuple[int, ...]:
+        """Global ranks, ascending."""
+        return self.evidence.ranks.named(np.asarray(list(dense), np.int64))
+
+    def members(self, unit: int) -> Ints:
+        """Dense ranks of a unit's group, strangers left out."""
+        members = self.evidence.members(int(self.heads.channel[unit]))
+        return members[members >= 0]
+
+    def places(self, unit: int) -> tuple[Ints, Ints]:
+        """Members of a collective unit and their `Place`."""
+        members = self.members(unit)
+        channel, seq = int(self.heads.channel[unit]), int(self.heads.seq[unit])
+        return members, self.standing.places(members, channel, seq)[0]
+
+    def at_place(self, unit: int, place: Place) -> tuple[int, ...]:
+        """Global ranks of the members at one place."""
+        members, places = self.places(unit)
+        return self.named(members[places == place])
+
+    @cached_property
+    def silent(self) -> Bools:
+        """Per dense rank: it left no dump that counts."""
+        silent = np.ones(len(self.evidence.ranks), np.bool_)
+        silent[self.evidence.owner] = False
+        return silent
+
+    def last_rows(self, dense: Iterable[int]) -> Ints:
+        """Last recorded row of each of these ranks, where it has one."""
+        stops: dict[int, list[int]] = defaultdict(list)
+        for owner, dump in zip(self.evidence.owner.tolist(), self.evidence.dumps, strict=True):
+            if dump.stop > dump.start:
+                stops[owner].append(dump.stop - 1)
+        created = self.evidence.case.calls.created_ns
+        chosen = [
+            max(stops[rank], key=lambda row: int(created[row])) for rank in dense if rank in stops
+        ]
+        return np.asarray(chosen, np.int64)
+
+    def side(
+        self,
+        ranks: Sequence[int],
+        row: int,
+        role: str,
+        *,
+        called: bool = True,
+        peer: int | None = None,
+    ) -> CallSide:
+        """One side of a finding: what these ranks called, or never called.
+
+        Args:
+            ranks: Global ranks.
+            row: A row that stands for the call.
+            role: "culprit", "victim" or "peer".
+            called: False to say that they never made this call.
+            peer: The other global rank of a send or receive.
+        """
+        case = self.evidence.case
+        calls = case.calls
+        group = case.groups[int(calls.group[row])]
+        signature = case.signatures[int(calls.signature[row])]
+        p2p = not self.evidence.collective[row]
+        return CallSide(
+            ranks=tuple(ranks),
+            role=role,
+            group=GroupRef(group.name, group.description, group.size),
+            seq=None if p2p or calls.seq[row] < 0 else int(calls.seq[row]),
+            p2p_seq=int(calls.p2p_seq[row]) if p2p and calls.p2p_seq[row] >= 0 else None,
+            op=case.names[int(calls.name[row])].op,
+            sizes=(signature.input_sizes or signature.output_sizes) if called else (),
+            dtypes=(signature.input_dtypes or signature.output_dtypes) if called else (),
+            peer=peer,
+            state=_state(self.evidence, row) if called else "",
+        )
+
+    def sides_by_row(self, rows: Ints, role: str) -> tuple[CallSide, ...]:
+        """Sides of several ranks' calls, one row a rank, folded where they are the same."""
+        calls = self.evidence.case.calls
+        folded: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for row in rows.tolist():
+            key = (calls.group[row], calls.seq[row], calls.name[row], calls.signature[row])
+            folded[tuple(int(part) for part in key)].append(row)
+        largest = sorted(folded.values(), key=lambda own: (-len(own), own[0]))
+        return tuple(
+            self.side(sorted(int(calls.rank[row]) for row in own), own[0], role)
+            for own in largest[:8]
+        )
+
+    def victims(self, distance: Ints) -> tuple[int, ...]:
+        """Global ranks that lead to a root, its own left out."""
+        return self.named(np.flatnonzero(distance[: self.graph.n_ranks] > 0))
+
+    def chain(self, distance: Ints) -> tuple[Wait, ...]:
+        """The longest shortest way from a victim to the root, as waits; cut to a few links."""
+        reach = distance[: self.graph.n_ranks]
+        if not len(reach) or reach.max() <= 0:
+            return ()
+        node = int(np.argmax(reach))
+        waits: list[Wait] = []
+        while distance[node] > 0 and len(waits) < _MAX_LINKS:
+            waiter, unit = node, int(self.heads.unit[node])
+            while node >= self.graph.n_ranks or node == waiter:
+                nearer = self._next(node, distance)
+                if nearer is None:
+                    return tuple(waits)
+                node = nearer
+            numbers = self.evidence.ranks.numbers
+            waits.append(Wait(int(numbers[waiter]), int(numbers[node]), self.label(unit)))
+        return tuple(waits)
+
+    def _next(self, node: int, distance: Ints) -> int | None:
+        """The neighbour of a node that is nearest to the root."""
+        low, high = np.searchsorted(self._by_source[0], [node, node + 1])
+        targets = self._by_source[1][low:high]
+        nearer = targets[(distance[targets] >= 0) & (distance[targets] < distance[node])]
+        return int(nearer.min()) if len(nearer) else None
+
+    @cached_property
+    def _by_source(self) -> tuple[Ints, Ints]:
+        order = np.argsort(self.graph.source, kind="stable")
+        return self.graph.source[order], self.graph.target[order]
+
+    @cached_property
+    def finished_up_to(self) -> Ints:
+        """Per row of `standing`: the last sequence number that the rank has finished."""
+        standing = self.standing
+        opened = np.where(standing.open_from == NEVER, standing.reach + 1, standing.open_from)
+        last: Ints = np.minimum(opened - 1, standing.reach)
+        return last
+
+    @cached_property
+    def furthest_finished(self) -> Ints:
+        """Per channel: the last sequence number that anybody has finished; -1 if none."""
+        furthest = np.full(self.evidence.n_channels, -1, np.int64)
+        channel = self.standing.keys % self.standing.n_channels
+        np.maximum.at(furthest, channel, self.finished_up_to)
+        return furthest
+
+
+def _state(evidence: Evidence, row: int) -> str:
+    if evidence.finished[row]:
+        return "completed"
+    return State(int(evidence.case.calls.state[row])).name.lower()

@@ -1,0 +1,75 @@
+"""When nothing waits for anybody: idle, healthy, or not enough to tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from unhang.analysis.picture import Picture
+from unhang.analysis.words import ACTIONS
+from unhang.report import Finding
+from unhang.wording import count_of, rank_phrase
+
+__all__ = ["quiet_findings"]
+
+
+def quiet_findings(picture: Picture, found: Sequence[Finding]) -> list[Finding]:
+    """Say what a case without a cause means.
+
+    Args:
+        picture: The situation.
+        found: What was found already; observations only.
+    """
+    if any(finding.code == "UH901" for finding in found):
+        return []
+    silent = picture.named(np.flatnonzero(picture.silent))
+    if picture.silent.all():
+        return [_insufficient("Not enough evidence: there is no usable dump.", silent)]
+    if (picture.heads.unit >= 0).any():
+        waiting = picture.named(np.flatnonzero(picture.heads.unit >= 0))
+        verb = "waits" if len(waiting) == 1 else "wait"
+        text = f"Not enough evidence: {rank_phrase(waiting)} {verb}, and nothing shows for whom."
+        return [_insufficient(text, silent)]
+    if len(silent):
+        text = (
+            f"Not enough evidence: no call is in flight on the ranks that left a dump, and "
+            f"{rank_phrase(silent)} left none."
+        )
+        return [_insufficient(text, silent)]
+    return [_idle(picture)]
+
+
+def _insufficient(summary: str, silent: tuple[int, ...]) -> Finding:
+    evidence = (f"No usable dump of {rank_phrase(silent)}.",) if silent else ()
+    return Finding(
+        id="",
+        code="UH901",
+        role="observation",
+        confidence="low",
+        summary=summary,
+        evidence=evidence,
+        actions=ACTIONS["UH901"],
+    )
+
+
+def _idle(picture: Picture) -> Finding:
+    calls = len(picture.evidence.case.calls)
+    return Finding(
+        id="",
+        code="UH601",
+        role="observation",
+        confidence="high" if calls else "low",
+        summary="No call is in flight anywhere: the job is idle in communication, or finished.",
+        evidence=(
+            (
+                f"All {count_of(calls, 'recorded call')} of "
+                f"{count_of(len(np.unique(picture.evidence.owner)), 'rank')} are finished."
+            ),
+        ),
+        alternatives=(
+            "The program may be stuck outside communication, in which case dumps cannot show it.",
+            "On Gloo, torch does not record sends, receives and monitored_barrier.",
+        ),
+        actions=("Look at the stacks of all ranks: unhang stacks.",),
+    )

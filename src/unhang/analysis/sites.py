@@ -1,0 +1,79 @@
+"""Where ranks stand in the user's code: picking the frame to show, folding equal stacks.
+
+A stack begins in torch; people look for their own line. The frame shown is the innermost one that
+is neither torch's, nor the standard library's, nor an installed package's; whole stacks are kept by
+reference in the report.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from unhang.analysis.evidence import Ints
+from unhang.case import Case
+from unhang.model import Frame
+from unhang.report import Site
+from unhang.stacks.places import user_frame
+
+__all__ = ["StackBook", "shown_frame"]
+
+
+def shown_frame(frames: Sequence[Frame]) -> Frame | None:
+    """The frame that a person should see first; None for an empty stack.
+
+    Args:
+        frames: Innermost first.
+    """
+    return user_frame(frames) or next(iter(frames), None)
+
+
+@dataclass(slots=True)
+class StackBook:
+    """The stacks that a report refers to, numbered in order of first use."""
+
+    case: Case
+    used: dict[str, tuple[Frame, ...]] = field(default_factory=dict)
+    _ids: dict[tuple[Frame, ...], str] = field(default_factory=dict)
+
+    def refer(self, frames: tuple[Frame, ...]) -> str:
+        """Identifier of a stack; "" for an empty one."""
+        if not frames:
+            return ""
+        if frames not in self._ids:
+            self._ids[frames] = identifier = f"s{len(self._ids) + 1}"
+            self.used[identifier] = frames
+        return self._ids[frames]
+
+    def site(self, ranks: Iterable[int], role: str, frames: tuple[Frame, ...]) -> Site | None:
+        """A site for ranks that share a stack; None for an empty stack."""
+        frame = shown_frame(frames)
+        if frame is None:
+            return None
+        return Site(
+            ranks=tuple(sorted(ranks)),
+            role=role,
+            file=frame.file,
+            line=frame.line,
+            function=frame.function,
+            stack_id=self.refer(frames),
+        )
+
+    def sites_of_rows(self, rows: Ints, role: str, limit: int = 8) -> tuple[Site, ...]:
+        """Sites of calls, folded by stack, most ranks first.
+
+        Args:
+            rows: One row per rank.
+            role: Of all of these ranks.
+            limit: Most sites; the rest is left out.
+        """
+        ranks_by_stack: dict[int, list[int]] = defaultdict(list)
+        stacks = self.case.calls.stack[rows].tolist()
+        ranks = self.case.calls.rank[rows].tolist()
+        for stack, rank in zip(stacks, ranks, strict=True):
+            if stack >= 0:
+                ranks_by_stack[stack].append(rank)
+        largest = sorted(ranks_by_stack.items(), key=lambda item: (-len(item[1]), min(item[1])))
+        sites = (self.site(own, role, self.case.stacks[stack]) for stack, own in largest[:limit])
+        return tuple(site for site in sites if site is not None)

@@ -1,0 +1,254 @@
+"""Verdicts about collectives: who is missing, who disagrees, who waits in a circle."""
+
+from __future__ import annotations
+
+import pytest
+
+from unhang.analysis import diagnose
+from unhang.model import DumpStatus
+from unhang.report import Finding, Report
+from unhang.testing import FakeJob
+
+
+def started(size: int = 4, steps: int = 5, **how: object) -> FakeJob:
+    """A job in which everybody has finished a few all-reduces of different lines."""
+    job = FakeJob(size, **how)  # type: ignore[arg-type]  # fields of the builder
+    for step in range(steps):
+        job.call(range(size), site=f"train.py:{10 + step} step")
+    return job
+
+
+def only_cause(report: Report) -> Finding:
+    """The one cause of a report."""
+    assert len(report.causes) == 1, report.findings
+    return report.causes[0]
+
+
+@pytest.mark.parametrize(
+    ("how", "confidence"),
+    [
+        ({}, "high"),
+        ({"backend": "gloo"}, "high"),
+        ({"buffer": 3}, "high"),
+        ({"counters": False}, "high"),
+        ({"active_only": True}, "medium"),
+        ({"active_only": True, "counters": False}, "medium"),
+    ],
+)
+def test_never_joined(how: dict[str, object], confidence: str) -> None:
+    """A rank that never makes the call is named, however little its dump holds."""
+    job = started(**how)
+    job.call([0, 1, 2], site="train.py:20 step", finished=False)
+    report = diagnose(job.case())
+    cause = only_cause(report)
+    assert (report.status, cause.code, cause.confidence) == ("problem", "UH101", confidence)
+    assert (cause.culprits, cause.victims) == ((3,), (0, 1, 2))
+    assert (cause.seq, cause.op) == (6, "all_reduce")
+    assert [rank.status for rank in report.ranks] == ["waiting"] * 3 + ["culprit"]
+    victims = [site for site in cause.sites if site.role == "victim"]
+    assert [(site.ranks, site.file, site.line) for site in victims] == [((0, 1, 2), "train.py", 20)]
+
+
+def test_the_site_of_a_culprit_is_its_last_call() -> None:
+    """The culprit's last known line stands beside the victims'."""
+    job = started()
+    job.call([0, 1, 2], site="train.py:20 step", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    culprit = next(site for site in cause.sites if site.role == "culprit")
+    assert (culprit.ranks, culprit.line, culprit.function) == ((3,), 14, "step")
+
+
+def test_healthy() -> None:
+    """A job in which everything is finished is healthy."""
+    report = diagnose(started().case())
+    assert (report.status, report.causes) == ("healthy", ())
+    assert {rank.status for rank in report.ranks} == {"ok"}
+
+
+def test_everybody_joined() -> None:
+    """Where all members are in the call, nobody is blamed."""
+    job = started()
+    job.call(range(4), finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.victims) == ("UH401", (), (0, 1, 2, 3))
+
+
+def test_partly_finished() -> None:
+    """Where some came out of the call, it says who did not."""
+    job = started()
+    job.call(range(4), finished=[0, 1, 2])
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.victims) == ("UH402", (), (3,))
+
+
+@pytest.mark.parametrize("status", [None, DumpStatus.EMPTY, DumpStatus.UNREADABLE])
+def test_silent_rank(status: DumpStatus | None) -> None:
+    """A rank without a dump is the only explanation left: medium confidence."""
+    job = started()
+    job.call([0, 1, 2], finished=False)
+    if status is None:
+        job.missing = {3}
+    else:
+        job.broken = {3: status}
+    report = diagnose(job.case())
+    cause = only_cause(report)
+    assert (cause.code, cause.confidence, cause.culprits) == ("UH103", "medium", (3,))
+
+
+def test_a_missing_dump_is_not_blamed_while_somebody_is_missing_for_sure() -> None:
+    """A lost dump beside a rank that is known to be missing is no second culprit."""
+    job = started()
+    job.call([0, 1], finished=False)
+    job.missing = {3}
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH101", (2,), "medium")
+
+
+def test_a_broadcast_source_runs_ahead() -> None:
+    """The rank that is ahead is the odd one out, and not at fault."""
+    job = started()
+    job.call([0, 1, 2], "broadcast", finished=[0])
+    job.call([0], "all_reduce", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.victims) == ("UH101", (3,), (0, 1, 2))
+    assert cause.op == "broadcast"
+
+
+def test_wrong_op_of_one() -> None:
+    """The majority is right about the operation."""
+    job = started()
+    job.call([0, 1, 2], finished=False)
+    job.call([3], "broadcast", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits) == ("UH201", (3,))
+    assert {(side.role, side.ranks, side.op) for side in cause.calls} == {
+        ("culprit", (3,), "broadcast"),
+        ("peer", (0, 1, 2), "all_reduce"),
+    }
+
+
+def test_two_ranks_that_disagree() -> None:
+    """Without a majority both sides are told and neither is blamed."""
+    job = started(2)
+    job.call([0], finished=False, sizes=[(8,)])
+    job.call([1], finished=False, sizes=[(4,)])
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.victims) == ("UH202", (), (0, 1))
+    assert sorted(side.sizes for side in cause.calls) == [((4,),), ((8,),)]
+
+
+def test_wrong_dtype() -> None:
+    """A rank in another precision is named."""
+    job = started()
+    job.call([0, 1, 3], finished=False)
+    job.call([2], finished=False, dtype="Half")
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits) == ("UH203", (2,))
+
+
+@pytest.mark.parametrize("received", [3, 4])
+def test_uneven_exchange(received: int) -> None:
+    """An uneven all-to-all is right where the sums agree, else a split mismatch."""
+    job = started()
+    for rank, (sent, got) in enumerate([(1, 4), (3, 2), (2, 1), (4, received)]):
+        job.call([rank], "all_to_all", sizes=[(sent,)], out=[(got,)], finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert cause.code == ("UH401" if received == 3 else "UH204")
+    assert cause.culprits == ()
+
+
+def test_sizes_that_may_differ() -> None:
+    """Gather's root has outputs and the others have none; a list and a stacked gather can meet."""
+    job = started()
+    job.call([0], "gather", sizes=[(4,)], out=[(4,)] * 4, finished=False)
+    job.call([1, 2, 3], "gather", sizes=[(4,)], out=[], finished=False)
+    assert only_cause(diagnose(job.case())).code == "UH401"
+    job = started()
+    job.call([0, 1], "all_gather", sizes=[(4,)], out=[(4,)] * 4, finished=False)
+    job.call([2, 3], "_all_gather_base", sizes=[(4,)], out=[(16,)], finished=False)
+    assert only_cause(diagnose(job.case())).code == "UH401"
+
+
+def test_unknown_ops_are_opaque() -> None:
+    """Sizes of an operation that nobody knows prove nothing; its name does."""
+    job = started()
+    job.call([0, 1, 2], "new_fancy_op", sizes=[(4,)], finished=False)
+    job.call([3], "new_fancy_op", sizes=[(5,)], finished=False)
+    assert only_cause(diagnose(job.case())).code == "UH401"
+
+
+def test_crossed_order() -> None:
+    """Two groups entered in crossed order are a loop with both call sites and no culprit."""
+    job = started()
+    a, b = job.group([0, 1], "a"), job.group([0, 1], "b")
+    job.call([0], group=a, site="model.py:1 forward", finished=False)
+    job.call([1], group=b, site="model.py:2 forward", finished=False)
+    job.call([2, 3], finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.victims) == ("UH301", (), (0, 1, 2, 3))
+    assert [(wait.waiter, wait.target) for wait in cause.waits] == [(0, 1), (1, 0)]
+    assert {site.line for site in cause.sites} == {1, 2}
+
+
+def test_two_independent_faults() -> None:
+    """Two roots are two causes, each with its own victims."""
+    job = started()
+    a, b = job.group([0, 1], "a"), job.group([2, 3], "b")
+    job.call([0], group=a, finished=False)
+    job.call([2], group=b, finished=False)
+    causes = diagnose(job.case()).causes
+    assert [(cause.culprits, cause.victims) for cause in causes] == [((1,), (0,)), ((3,), (2,))]
+
+
+def test_cascades_collapse() -> None:
+    """Victims of victims belong to the one cause, with the chain that leads to it."""
+    job = started(6)
+    a, b = job.group([0, 1, 2], "a"), job.group([2, 3, 4], "b")
+    job.call([0, 1], group=a, finished=False)
+    job.call([2, 3], group=b, finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.culprits, cause.victims) == ((4,), (0, 1, 2, 3))
+    assert [(wait.waiter, wait.target) for wait in cause.waits] == [(0, 2), (2, 4)]
+
+
+def test_inside_the_enqueue() -> None:
+    """An entry without its counter is a rank stuck in the library, not an absent one."""
+    job = started()
+    job.call([0, 1, 2], finished=False)
+    job.call([3], finished=False, enqueued=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.victims) == ("UH104", (3,), (0, 1, 2))
+
+
+def test_windows_that_do_not_overlap() -> None:
+    """A dump of an earlier moment proves nothing: not enough evidence, and nobody named."""
+    job = started(steps=2)
+    for _ in range(40):
+        job.call([0, 1, 2], site="train.py:30 step")
+    job.call([0, 1, 2], finished=False)
+    job.buffer = 8
+    report = diagnose(job.case())
+    assert (report.status, report.culprits) == ("insufficient", ())
+    assert report.findings[0].code == "UH901"
+    assert report.ranks[3].status == "unknown"
+
+
+def test_no_dump_at_all() -> None:
+    """Nothing read is nothing judged."""
+    job = FakeJob(4)
+    job.missing = {0, 1, 2, 3}
+    report = diagnose(job.case())
+    assert (report.status, report.findings[0].code) == ("insufficient", "UH901")
+    assert [rank.status for rank in report.ranks] == ["silent"] * 4
+
+
+def test_device_that_stopped() -> None:
+    """A device behind its peers in several groups, whose host went on, is the culprit."""
+    job = started()
+    a, b = job.group([0, 1], "a"), job.group([1, 2], "b")
+    for _ in range(3):
+        job.call([0, 1], group=a, finished=[0])
+        job.call([1, 2], group=b, finished=[2])
+    job.call([0, 2, 3], finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.victims) == ("UH105", (1,), (0, 2, 3))
