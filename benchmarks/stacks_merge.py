@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from benchmarks.figures import Section, show
 from unhang.model import Frame
 from unhang.stacks.tree import StackTree, from_rows, merge
 from unhang.stacks.treefile import from_bytes, to_bytes
@@ -117,16 +118,32 @@ def measure(name: str) -> dict[str, float]:
     return figures
 
 
-def main() -> dict[str, dict[str, float]]:
-    """Measure all cases, print and return them."""
-    results = {name: measure(name) for name in CASES}
-    whole, eighth = (
-        results[f"at once, many distinct{part}"]["seconds"] for part in ("", ", 16,384 ranks")
+COLUMNS = ("case", "seconds", "longest way, s", "peak MB", "nodes", "result, bytes")
+KEYS = ("seconds", "critical_s", "peak_mb", "nodes", "bytes")
+
+
+def main(*, quick: bool = False) -> Section:
+    """Measure all cases; `quick` only those with few distinct stacks."""
+    results = {name: measure(name) for name in CASES if not quick or "few" in name}
+    slope = ""
+    if not quick:
+        whole, eighth = (
+            results[f"at once, many distinct{part}"]["seconds"] for part in ("", ", 16,384 ranks")
+        )
+        slope = f" Time grows {whole / eighth:.1f} times from 16,384 to 131,072 ranks."
+    return Section(
+        title="Merging stacks",
+        text=" ".join((__doc__ or "").split()) + slope,
+        columns=COLUMNS,
+        rows=tuple((name, *map(cell, map(figures.get, KEYS))) for name, figures in results.items()),
     )
-    results["slope"] = {"times_for_8_times_the_ranks": whole / eighth}
-    for name, figures in results.items():
-        print(f"{name}: " + ", ".join(f"{key} {value:.4g}" for key, value in figures.items()))
-    return results
+
+
+def cell(figure: float | None) -> str:
+    """One figure as it is shown; empty where a case has none."""
+    if figure is None:
+        return ""
+    return f"{figure:.2f}" if isinstance(figure, float) and figure < 100 else f"{figure:,.0f}"
 
 
 if __name__ == "__main__":
@@ -134,4 +151,4 @@ if __name__ == "__main__":
         work, ranks, distinct = CASES[sys.argv[1]]
         print(json.dumps(work(ranks, distinct)))
     else:
-        main()
+        print(show(main()))

@@ -29,14 +29,11 @@ def main(*, quick: bool = False) -> Section:
     for name, command, target in commands:
         cost = measure(command, runs=runs)
         over = (cost.wall_s - bare.wall_s) * 1000
-        rows.append(
-            (f"`{name}`", f"{cost.wall_s * 1000:.0f} ms", f"{over:+.0f} ms",
-             f"{cost.peak_mib:.0f} MiB", target)
-        )  # fmt: skip
+        rows.append((f"`{name}`", f"{cost.wall_s * 1000:.0f} ms", f"{over:+.0f} ms", target))
     return Section(
         title="Start-up",
         text=f"Wall time of whole processes, medians of {runs} runs, files in the page cache.",
-        columns=("command", "wall", "over bare python", "peak", "target"),
+        columns=("command", "wall", "over bare python", "target"),
         rows=tuple(rows),
     )
 
