@@ -89,7 +89,10 @@ class RankProcess:
                 line = self.answers.readline()
                 return _checked(self.rank, json.loads(line)) if line else None
             if time.monotonic() > deadline:
-                raise ToolError(f"rank {self.rank} does not answer", self.tail())
+                raise ToolError(
+                    f"the job did not get stuck in time: rank {self.rank} does not answer",
+                    self.tail(),
+                )
         return None
 
     def tail(self) -> str:

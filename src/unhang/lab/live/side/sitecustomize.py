@@ -85,20 +85,28 @@ class Watch:
 
 
 def _recorder() -> Any:  # noqa: ANN401 - torch's module has no types
-    return sys.modules.get("torch._C._distributed_c10d")
+    """The module with the recorder, or None: not (wholly) imported yet, or too old to have it."""
+    module = sys.modules.get("torch._C._distributed_c10d")
+    return module if hasattr(module, "_dump_fr_trace_json") else None
 
 
 def serve(requests: int, answers: int, watch: Watch) -> None:
     """Answer until the other end is closed, then end this process."""
-    with os.fdopen(requests) as incoming, os.fdopen(answers, "w") as outgoing:
-        for request in incoming:
-            try:
-                answer = watch.answer(request.rstrip("\n"))
-            except Exception as error:  # noqa: BLE001 - the lab must hear of it, whatever it is
-                answer = {"error": f"{type(error).__name__}: {error}"}
-            outgoing.write(json.dumps(answer) + "\n")
-            outgoing.flush()
-    os._exit(1)
+    try:
+        with os.fdopen(requests) as incoming, os.fdopen(answers, "w") as outgoing:
+            for request in incoming:
+                outgoing.write(json.dumps(replied(watch, request.rstrip("\n"))) + "\n")
+                outgoing.flush()
+    finally:  # also where the watcher went away before it read an answer
+        os._exit(1)
+
+
+def replied(watch: Watch, request: str) -> dict[str, Any]:
+    """The answer to one line, or what went wrong with it."""
+    try:
+        return watch.answer(request)
+    except Exception as error:  # noqa: BLE001 - the lab must hear of it, whatever it is
+        return {"error": f"{type(error).__name__}: {error}"}
 
 
 def die_with_parent() -> None:

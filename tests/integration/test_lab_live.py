@@ -1,0 +1,140 @@
+"""Every live fault, run afresh, gets stuck where it should and gets its right verdict."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from unhang.lab.live.faults import FAULTS
+from unhang.lab.live.truth import disagreements, read_truth
+
+OTHER_SIZES = {"never-joined": 2, "wrong-op": 3, "crossed-order": 8}
+
+
+def unhang(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a directory."""
+    return subprocess.run(
+        [sys.executable, "-m", "unhang", *words],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fresh_hang_gets_its_right_verdict(name: str, tmp_path: Path) -> None:
+    """Capture and diagnosis through the command line; some at another size than the example."""
+    size = ("--ranks", str(OTHER_SIZES[name])) if name in OTHER_SIZES else ()
+    captured = unhang("lab", "live", name, "-o", "capture", *size, cwd=tmp_path)
+    assert (captured.returncode, captured.stdout) == (0, ""), captured.stderr
+    done = unhang("diagnose", "capture", "--format", "json", cwd=tmp_path)
+    assert disagreements(read_truth(tmp_path / "capture"), json.loads(done.stdout)) == []
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small capture that several tests look at."""
+    place = tmp_path_factory.mktemp("live") / "capture"
+    done = unhang("lab", "live", "never-joined", "--ranks", "2", "-o", str(place), cwd=place.parent)
+    assert done.returncode == 0, done.stderr
+    return place
+
+
+def test_a_capture_is_never_overwritten(capture: Path) -> None:
+    """A second run into the same directory is refused before anything starts."""
+    before = {path: path.stat().st_mtime_ns for path in capture.rglob("*")}
+    done = unhang("lab", "live", "never-joined", "-o", str(capture), cwd=capture.parent)
+    assert done.returncode == 2
+    assert "not overwritten" in done.stderr
+    assert {path: path.stat().st_mtime_ns for path in capture.rglob("*")} == before
+
+
+def test_nothing_else_is_left_behind(capture: Path) -> None:
+    """The scratch directory is gone; the capture holds the dumps and the truth."""
+    assert [path.name for path in capture.parent.iterdir()] == ["capture"]
+    files = sorted(str(p.relative_to(capture)) for p in capture.rglob("*") if p.is_file())
+    assert files == ["dumps/gloo/rank_0", "dumps/gloo/rank_1", "truth.json"]
+
+
+def test_an_interrupted_run_leaves_nothing(tmp_path: Path) -> None:
+    """Ctrl-C while ranks run: they are gone, and so are their files; the exit code says it."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "unhang", "lab", "live", "healthy", "-o", "capture"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    while "starting" not in process.stderr.readline():
+        pass
+    ranks = watched(children_of(process.pid, 4))
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    assert list(tmp_path.iterdir()) == []
+    assert all(map(ended, ranks))
+
+
+def test_ranks_die_with_a_killed_parent(tmp_path: Path) -> None:
+    """Even SIGKILL, which nobody can handle, leaves no rank behind."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "unhang", "lab", "live", "never-joined", "-o", "capture"],
+        cwd=tmp_path,
+        stderr=subprocess.DEVNULL,
+    )
+    ranks = watched(children_of(process.pid, 4))
+    process.kill()
+    process.wait()
+    assert all(map(ended, ranks))
+
+
+def children_of(pid: int, count: int) -> list[int]:
+    """The children of a process, as soon as it has so many."""
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    deadline = time.monotonic() + 60
+    while len(children := path.read_text().split()) < count:
+        assert time.monotonic() < deadline, "the ranks were never started"
+        time.sleep(0.01)
+    return [int(child) for child in children]
+
+
+def watched(pids: list[int]) -> list[int]:
+    """A descriptor for each process, which becomes readable when it ends."""
+    return [os.pidfd_open(pid) for pid in pids]
+
+
+def ended(fd: int) -> bool:
+    """Whether the process behind a descriptor ends within a minute."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    gone = bool(poll.poll(60_000))
+    os.close(fd)
+    return gone
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("no-such-fault",), "there is no live fault 'no-such-fault'"),
+        ((), "name a fault"),
+        (("never-joined", "--ranks", "1"), "cannot be run with 1 ranks"),
+        (("never-joined", "--timeout", "0.5"), "did not get stuck in time"),
+        (("never-joined", "-o", "/proc/nowhere/x"), "cannot be written"),
+    ],
+)
+def test_what_does_not_work_is_said(tmp_path: Path, words: tuple[str, ...], complaint: str) -> None:
+    """One sentence and a hint, no traceback, nothing left behind."""
+    done = unhang("lab", "live", *words, cwd=tmp_path)
+    assert done.returncode in (2, 3)
+    assert complaint in done.stderr
+    assert "hint: " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not any(tmp_path.rglob("rank_*"))
