@@ -1,0 +1,181 @@
+"""Put the files of one incident together into a Case: one set of columns, one row a call.
+
+Columns are joined one after the other and dropped from the files as they go, so that the calls are
+never in memory twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from unhang.case import CALL_DTYPES, Calls, Case, Dump
+from unhang.ingest.decoded import Column, Decoded, Origin
+from unhang.ingest.dictionaries import Dictionaries
+from unhang.ingest.groups import Grouping
+from unhang.ingest.reading import Loaded
+from unhang.ingest.status import join_statuses
+from unhang.model import LogEvent, Note, ProcessSample, State
+
+__all__ = ["World", "assemble"]
+
+_RING_AT_LEAST = 1000
+"""Rings are at least this large (2,000 by default): a longer dump is no list of active calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """How many ranks there should be, and how that is known."""
+
+    size: int
+    inferred: bool
+
+
+@dataclass(slots=True)
+class Extras:
+    """What else a case holds beside its dumps."""
+
+    samples: tuple[ProcessSample, ...] = ()
+    log_events: tuple[LogEvent, ...] = ()
+    incident: str = ""
+    notes: list[Note] = field(default_factory=list)
+
+
+def assemble(
+    files: Sequence[Loaded], grouping: Grouping, shared: Dictionaries, world: World, extras: Extras
+) -> Case:
+    """Make the case.
+
+    Args:
+        files: One incident's files; each becomes a dump, in this order.
+        grouping: Groups of the calls.
+        shared: Dictionaries of the calls.
+        world: Number of expected ranks.
+        extras: Everything else.
+    """
+    starts = np.cumsum([0, *(len(item.decoded) if item.decoded else 0 for item in files)]).tolist()
+    hosts = _folders_as_hosts(files)
+    dumps = tuple(
+        _dump(index, item, (starts[index], starts[index + 1]), grouping, host)
+        for index, (item, host) in enumerate(zip(files, hosts, strict=True))
+    )
+    status = join_statuses(files, grouping)
+    return Case(
+        calls=_calls(files, grouping),
+        dumps=dumps,
+        groups=tuple(grouping.groups),
+        group_status=status,
+        names=shared.op_names(),
+        signatures=tuple(shared.signatures),
+        threads=tuple(shared.threads),
+        stacks=shared.packed_stacks(),
+        world_size=world.size,
+        world_size_inferred=world.inferred,
+        samples=extras.samples,
+        log_events=extras.log_events,
+        incident=extras.incident,
+        notes=tuple(extras.notes),
+    )
+
+
+def _calls(files: Sequence[Loaded], grouping: Grouping) -> Calls:
+    lengths = [len(item.decoded) if item.decoded else 0 for item in files]
+    groups = [_group_column(*pair) for pair in zip(files, grouping.of_calls, strict=True)]
+    columns: dict[str, Column] = {
+        "dump": np.repeat(np.arange(len(files), dtype=np.int32), lengths),
+        "rank": np.repeat(np.array([item.rank for item in files], np.int32), lengths),
+        "group": _joined(groups, np.int32),
+    }
+    for key, kind in CALL_DTYPES.items():
+        if key not in columns:
+            columns[key] = _joined([_take(item, key) for item in files], kind)
+    return Calls(**columns)
+
+
+def _joined(pieces: list[Column], kind: type[np.generic]) -> Column:
+    return np.concatenate(pieces, dtype=kind) if pieces else np.zeros(0, kind)
+
+
+def _take(item: Loaded, key: str) -> Column:
+    """A column of a file, which the file then lacks."""
+    if item.decoded is None or not item.decoded.columns:
+        return np.zeros(0, CALL_DTYPES[key])
+    return item.decoded.columns.pop(key)
+
+
+def _group_column(item: Loaded, of_calls: dict[int, int]) -> npt.NDArray[np.int32]:
+    if item.decoded is None or not of_calls:
+        return np.zeros(0, np.int32)
+    table = np.full(max(of_calls) + 1, -1, np.int32)
+    table[list(of_calls)] = list(of_calls.values())
+    return table[item.decoded.columns["pg"]]
+
+
+def _folders_as_hosts(files: Sequence[Loaded]) -> list[str]:
+    """The files' folders, where they can be hosts: several, and no rank is in two of them."""
+    ranks: dict[str, set[int]] = {}
+    for item in files:
+        ranks.setdefault(item.claim.folder, set()).add(item.rank)
+    disjoint = sum(map(len, ranks.values())) == len(set().union(*ranks.values()))
+    if len(ranks) < 2 or not disjoint:  # noqa: PLR2004 - one folder tells nothing apart
+        return [""] * len(files)
+    return [item.claim.folder for item in files]
+
+
+def _dump(index: int, item: Loaded, rows: tuple[int, int], grouping: Grouping, folder: str) -> Dump:
+    decoded = item.decoded or Decoded()
+    origin = decoded.origin or Origin()
+    record_ids = decoded.columns.get("record_id", np.zeros(0, np.int64))
+    host = origin.host or item.claim.host or folder
+    return Dump(
+        index=index,
+        rank=item.rank,
+        source=item.source,
+        status=item.status,
+        start=rows[0],
+        stop=rows[1],
+        backend=item.backend,
+        version=decoded.version,
+        comm_lib_version=decoded.comm_lib_version,
+        active_only=_is_active_only(decoded),
+        has_stacks=item.has_stacks,
+        first_record_id=int(record_ids[0]) if len(record_ids) else -1,
+        reported_by=decoded.reported_by,
+        host=host,
+        pid=origin.pid,
+        job_id=origin.job_id,
+        attempt=origin.attempt,
+        incident=origin.incident,
+        replica=origin.replica or item.replica,
+        reason=origin.reason,
+        time_ns=origin.time_ns,
+        step=origin.step,
+        dropped=origin.dropped,
+        world_size=origin.world_size,
+        local_rank=origin.local_rank,
+        group_ids=grouping.of_files[index],
+        failures=origin.failures,
+        main_stack=origin.main_stack,
+    )
+
+
+def _is_active_only(decoded: Decoded) -> bool:
+    """Whether only unfinished calls were dumped (`onlyActive`): finished ones must have existed.
+
+    They have where ids are missing between the calls, where a list far shorter than any ring does
+    not start at 0, or where counters have moved and there is no call at all.
+    """
+    if not decoded.columns:
+        return False
+    if not len(decoded):
+        return any(status.enqueued > 0 for status in decoded.statuses)
+    columns = decoded.columns
+    torchs = columns["origin"] == 0
+    ids = columns["record_id"][torchs]
+    finished = (columns["state"][torchs] == State.COMPLETED) | columns["retired"][torchs]
+    if finished.any() or not len(ids) or ids[0] < 0:
+        return False
+    return bool((np.diff(ids) > 1).any()) or (int(ids[0]) > 0 and len(ids) < _RING_AT_LEAST)

@@ -1,0 +1,98 @@
+"""What one dump file turned into: the meeting point of the readers and of the assembly.
+
+Rows are columns already; what the file says about itself, its groups and counters are small plain
+values. Nothing here depends on how the file was encoded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unhang.case import CALL_DTYPES
+from unhang.model import Frame
+
+__all__ = ["ROW_DTYPES", "BadDump", "Declared", "Decoded", "Origin", "Status"]
+
+ROW_DTYPES: dict[str, type[np.generic]] = {
+    **{key: kind for key, kind in CALL_DTYPES.items() if key not in ("dump", "rank", "group")},
+    "pg": np.int32,
+    "pg_id": np.int32,
+}
+"""Columns of a file's rows: `pg` is a (name, description) in `Dictionaries.groups`, and becomes a
+group once the members are known; `pg_id` is the local id, -1 where there is none."""
+
+Column = npt.NDArray[Any]
+
+
+class BadDump(Exception):  # noqa: N818 - it is the file that is bad
+    """A file decodes but is no dump; the message says why, for a note."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A group as a dump's `pg_config` declares it; `members` is a number of `Memberships`."""
+
+    name: str
+    description: str
+    members: int
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The counters of one local id (`pg_status`); -1 for none."""
+
+    pg_id: int
+    enqueued: int
+    started: int
+    completed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What our own recorder wrote under the key `unhang`; empty where another wrote the dump.
+
+    Attributes:
+        incident: Names the incident: dumps of different incidents never mix.
+    """
+
+    rank: int = -1
+    local_rank: int = -1
+    replica: str = ""
+    world_size: int = 0
+    host: str = ""
+    pid: int = -1
+    job_id: str = ""
+    attempt: str = ""
+    incident: str = ""
+    backend: str = ""
+    reason: str = ""
+    time_ns: int = 0
+    step: int = -1
+    dropped: int = 0
+    failures: tuple[str, ...] = ()
+    main_stack: tuple[Frame, ...] = ()
+
+
+@dataclass(slots=True)
+class Decoded:
+    """One dump file."""
+
+    version: str = ""
+    comm_lib_version: str = ""
+    reported_by: str = "torch"
+    origin: Origin | None = None
+    declared: tuple[Declared, ...] = ()
+    statuses: tuple[Status, ...] = ()
+    columns: dict[str, Column] = field(default_factory=dict)
+    truncated: bool = False
+    remarks: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.columns["pg"]) if self.columns else 0
+
+
+PlainDict = dict[str, Any]

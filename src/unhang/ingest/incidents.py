@@ -1,0 +1,242 @@
+"""Tell apart the incidents whose dumps lie in one folder, and take one of them.
+
+A folder that was not cleared holds the dumps of two attempts, or of a job that shrank; reasoning
+over a mixture accuses the innocent. What our own recorder wrote decides; else the clock: within one
+incident every rank has called something not longer ago than its peers' time-outs, so a dump whose
+last call is older than twice the longest time-out belongs to an earlier one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+
+from unhang.errors import UsageError
+from unhang.ingest.reading import Loaded
+from unhang.model import DumpStatus, Note
+from unhang.wording import count_of
+
+__all__ = ["Incident", "choose", "drop_duplicates"]
+
+_NS = 1_000_000_000
+_DEFAULT_TIMEOUT_S = 1800
+_LONGEST_TIMEOUT_S = 24 * 3600
+_TIMEOUTS_APART = 2
+_COMPLETE_SHARE = 0.5
+"""A set with at least this share of the largest set's ranks is no leftover."""
+
+
+@dataclass(slots=True)
+class Incident:
+    """The files of one incident.
+
+    Attributes:
+        label: What our recorder called it, or the time of its newest evidence.
+        newest_ns: Wall clock of the newest evidence; 0 where no file has any.
+    """
+
+    label: str
+    newest_ns: int
+    files: list[Loaded] = field(default_factory=list)
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        """Ranks with a file."""
+        return frozenset(item.rank for item in self.files if item.rank >= 0)
+
+
+def choose(loaded: Sequence[Loaded], wanted: str | None) -> tuple[Incident, list[Note]]:
+    """Take one incident: the one asked for, or the newest that is no leftover.
+
+    Args:
+        loaded: All files, with ranks.
+        wanted: A label or its beginning, or "1" for the newest, "2" for the one before.
+
+    Raises:
+        UsageError: There is no such incident.
+    """
+    found = _incidents(loaded)
+    chosen = _newest_complete(found) if wanted is None else _wanted(found, wanted)
+    if len(found) == 1:
+        return chosen, []
+    others = ", ".join(
+        f"{incident.label} ({count_of(len(incident.ranks), 'rank')})"
+        for incident in found if incident is not chosen
+    )  # fmt: skip
+    text = (
+        f"{len(found)} incidents lie here; this is {chosen.label} "
+        f"({count_of(len(chosen.ranks), 'rank')}), left out: {others}; choose with --incident"
+    )
+    return chosen, [Note("warning", "incidents", text)]
+
+
+def _incidents(loaded: Sequence[Loaded]) -> list[Incident]:
+    """All incidents, newest first; files without any time go with their series."""
+    incidents = []
+    for label, files in _by_own_word(loaded).items():
+        for by_time in _by_time(files):
+            for by_series in _by_series(by_time):
+                newest = max((item.newest_ns for item in by_series), default=0)
+                incidents.append(Incident(label or _clock(newest), newest, by_series))
+    incidents.sort(key=lambda incident: incident.newest_ns, reverse=True)
+    _make_unique(incidents)
+    return incidents
+
+
+def _by_own_word(loaded: Sequence[Loaded]) -> dict[str, list[Loaded]]:
+    """Files by what our recorder calls their incident; torch's own files join the nearest."""
+    words: dict[str, list[Loaded]] = {}
+    silent = []
+    for item in loaded:
+        word = _word_of(item)
+        if word:
+            words.setdefault(word, []).append(item)
+        else:
+            silent.append(item)
+    if not words:
+        return {"": silent}
+    times = {word: max(item.newest_ns for item in files) for word, files in words.items()}
+    latest = max(times, key=times.__getitem__)
+    for item in silent:
+        moment = item.newest_ns
+        nearest = min(times, key=lambda word: abs(times[word] - moment)) if moment else latest
+        words[nearest].append(item)
+    return words
+
+
+def _word_of(item: Loaded) -> str:
+    origin = item.decoded.origin if item.decoded else None
+    if origin is None:
+        return ""
+    if origin.incident:
+        return origin.incident
+    return f"{origin.job_id}#{origin.attempt}" if origin.attempt else origin.job_id
+
+
+def _by_time(files: list[Loaded]) -> list[list[Loaded]]:
+    """Split where the newest calls of two files are further apart than time-outs allow."""
+    timed = sorted((item for item in files if item.newest_ns), key=lambda i: i.newest_ns)
+    if not timed:
+        return [files]
+    gap = _TIMEOUTS_APART * _longest_timeout_ns(timed)
+    sets, before = [[timed[0]]], timed[0].newest_ns
+    for item in timed[1:]:
+        moment = item.newest_ns
+        if moment - before > gap:
+            sets.append([])
+        sets[-1].append(item)
+        before = moment
+    for item in files:
+        if not item.newest_ns:
+            _home_of(item, sets).append(item)
+    return sets
+
+
+def _home_of(item: Loaded, sets: list[list[Loaded]]) -> list[Loaded]:
+    """The newest set in which the file's series appears and its rank does not; else the newest."""
+    for files in reversed(sets):
+        series = {other.claim.series for other in files}
+        if item.claim.series in series and all(item.rank != other.rank for other in files):
+            return files
+    return sets[-1]
+
+
+def _longest_timeout_ns(files: Sequence[Loaded]) -> int:
+    longest = 0
+    for item in files:
+        if item.decoded and len(item.decoded):
+            longest = max(longest, int(item.decoded.columns["timeout_ms"].max()) // 1000)
+    return min(longest or _DEFAULT_TIMEOUT_S, _LONGEST_TIMEOUT_S) * _NS
+
+
+def _by_series(files: list[Loaded]) -> list[list[Loaded]]:
+    """Split where whole series of files claim the same ranks of the same recorder."""
+    series: dict[str, list[Loaded]] = {}
+    for item in files:
+        series.setdefault(item.claim.series, []).append(item)
+    newest_first = sorted(series.values(), key=lambda items: -max(i.newest_ns for i in items))
+    sets: list[list[Loaded]] = []
+    seen: list[set[tuple[int, str, str]]] = []
+    for items in newest_first:
+        keys = {item.recorder for item in items}
+        place = next((i for i, taken in enumerate(seen) if not _same_again(keys, taken)), None)
+        if place is None:
+            sets.append(list(items))
+            seen.append(keys)
+        else:
+            sets[place] += items
+            seen[place] |= keys
+    return sets
+
+
+def _same_again(keys: set[tuple[int, str, str]], taken: set[tuple[int, str, str]]) -> bool:
+    """Whether a series repeats a set: most of its ranks are there, and they are several."""
+    return len(keys & taken) > 1 and len(keys & taken) > len(keys) // 2
+
+
+def _wanted(incidents: list[Incident], wanted: str) -> Incident:
+    if wanted.isdecimal() and 0 < int(wanted) <= len(incidents):
+        return incidents[int(wanted) - 1]
+    exact = [incident for incident in incidents if incident.label == wanted]
+    found = exact or [incident for incident in incidents if incident.label.startswith(wanted)]
+    if len(found) == 1:
+        return found[0]
+    labels = ", ".join(incident.label for incident in incidents)
+    raise UsageError(
+        f"{len(found) or 'no'} incident{'s' * (len(found) != 1)} here called {wanted!r}",
+        f"Here, newest first: {labels}. Give a label, its beginning, or 1 for the newest.",
+    )
+
+
+def _newest_complete(incidents: list[Incident]) -> Incident:
+    most = max(len(incident.ranks) for incident in incidents)
+    return next(i for i in incidents if len(i.ranks) >= _COMPLETE_SHARE * most)
+
+
+def _clock(time_ns: int) -> str:
+    if not time_ns:
+        return "undated"
+    try:
+        moment = datetime.fromtimestamp(time_ns // _NS, timezone.utc)
+    except (OverflowError, ValueError, OSError):
+        return "undated"
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _make_unique(incidents: list[Incident]) -> None:
+    """Number labels that come again, so that each can be asked for."""
+    times: Counter[str] = Counter()
+    for incident in incidents:
+        times[incident.label] += 1
+        if times[incident.label] > 1:
+            incident.label += f".{times[incident.label]}"
+
+
+def drop_duplicates(files: Sequence[Loaded]) -> tuple[list[Loaded], list[Note]]:
+    """Keep one file for each rank and recorder: whole, with stacks, newest; name the others."""
+    best: dict[tuple[int, str, str], Loaded] = {}
+    rivals: dict[tuple[int, str, str], list[Loaded]] = {}
+    for item in files:
+        key = item.recorder
+        if key not in best:
+            best[key] = item
+            continue
+        rivals.setdefault(key, [best[key]]).append(item)
+        best[key] = max(best[key], item, key=_worth)
+    notes = [
+        Note(
+            "warning",
+            best[key].source,
+            f"{count_of(len(items), 'file')} claim rank {key[0]}: read this one, "
+            f"not {', '.join(i.source for i in items if i is not best[key])}",
+        )
+        for key, items in rivals.items()
+    ]
+    return [item for item in files if best[item.recorder] is item], notes
+
+
+def _worth(item: Loaded) -> tuple[bool, bool, bool, int]:
+    whole = item.status is DumpStatus.OK
+    return item.decoded is not None, whole, item.has_stacks, item.newest_ns or item.mtime_ns

@@ -1,0 +1,140 @@
+"""`load`: from the paths that a user names to one Case.
+
+The steps are those of the other modules, in order: find files, read them, give them ranks, take one
+incident, resolve groups, assemble. One bad file is a note; only where nothing at all can be read
+does it end in an error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from unhang.case import Case
+from unhang.errors import NoEvidenceError, UnhangError, UsageError
+from unhang.ingest.assemble import World, assemble
+from unhang.ingest.backends import characterise
+from unhang.ingest.companions import expected_ranks, read_companions
+from unhang.ingest.dictionaries import Dictionaries
+from unhang.ingest.groups import resolve_groups
+from unhang.ingest.incidents import choose, drop_duplicates
+from unhang.ingest.naming import compile_rank_pattern
+from unhang.ingest.ranks import DEFAULT_GROUP, assign_ranks, split_replicas
+from unhang.ingest.reading import Loaded, Progress, Reader
+from unhang.ingest.remarks import notes_of_files, passed_over
+from unhang.ingest.sources import Inputs, find_inputs
+from unhang.model import Note
+from unhang.wording import count_of
+
+__all__ = ["load"]
+
+
+def load(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    world_size: int | None = None,
+    rank_pattern: str | None = None,
+    incident: str | None = None,
+    group_world_size: int | None = None,
+    progress: Progress | None = None,
+) -> Case:
+    """Read what a stuck job left behind.
+
+    Args:
+        paths: Case directory, directory of dumps, file, glob or archive, or several of these.
+        world_size: Number of ranks of the job, where files are missing and nothing else tells.
+        rank_pattern: Regular expression that finds the rank in a file's path, in its group "rank"
+            or its first group; for names of no usual form.
+        incident: Which incident to take where several lie in one folder: its label or the
+            beginning of it, or "1" for the newest, "2" for the one before.
+        group_world_size: Ranks of one replica of a torchft job.
+        progress: Called with the bytes read so far and the bytes in all.
+
+    Returns:
+        The case; everything skipped, repaired or inferred is in its notes.
+
+    Raises:
+        UsageError: An option makes no sense, or there is no such incident.
+        InputError: A path does not exist.
+        NoEvidenceError: Nothing that could be read holds any evidence.
+    """
+    _check_positive("--world-size", world_size)
+    _check_positive("--group-world-size", group_world_size)
+    pattern = compile_rank_pattern(rank_pattern)
+    inputs = find_inputs([paths] if isinstance(paths, (str, os.PathLike)) else paths)
+    shared = Dictionaries()
+    reader = Reader(shared, pattern, progress)
+    loaded = list(reader.read_all(inputs.files))
+    extras = read_companions(inputs)
+    extras.notes += [*inputs.notes, *reader.notes, *passed_over(reader.passed_over)]
+    characterise(loaded, shared)
+    extras.notes += assign_ranks(loaded, shared, told=pattern is not None)
+    files = _without_nameless(loaded, extras.notes)
+    replica_size, notes = split_replicas(files, shared.memberships, group_world_size)
+    extras.notes += notes
+    if files:
+        chosen, notes = choose(files, incident)
+        files, duplicates = drop_duplicates(chosen.files)
+        files.sort(key=lambda item: (item.rank, item.backend))
+        extras.incident = chosen.label
+        extras.notes += [*notes, *duplicates, *notes_of_files(files)]
+    if not any(item.decoded for item in files) and not (extras.samples or extras.log_events):
+        raise _no_evidence(inputs, files, reader)
+    told = world_size or expected_ranks(inputs.manifests, extras.notes)
+    world = _world(files, shared, told, replica_size)
+    grouping = resolve_groups(files, shared, world.size, replica_size)
+    extras.notes += grouping.notes
+    return assemble(files, grouping, shared, world, extras)
+
+
+def _check_positive(option: str, value: int | None) -> None:
+    if value is not None and value < 1:
+        raise UsageError(f"{option} {value} makes no sense", "Give the number of ranks, 1 or more.")
+
+
+def _without_nameless(loaded: list[Loaded], notes: list[Note]) -> list[Loaded]:
+    """Leave out files of which nothing tells the rank: guessing would accuse somebody."""
+    files = [item for item in loaded if item.rank >= 0]
+    for item in loaded:
+        if item.rank < 0:
+            text = "left out: neither its name nor its content tells the rank (--rank-pattern can)"
+            notes.append(Note("error", item.source, text))
+    return files
+
+
+def _world(files: list[Loaded], shared: Dictionaries, told: int, replica_size: int) -> World:
+    """Number of expected ranks: as told, as our recorder or a group says, or the highest rank."""
+    if told:
+        return World(told, inferred=False)
+    decoded = [item.decoded for item in files if item.decoded]
+    own = max((item.origin.world_size for item in decoded if item.origin), default=0)
+    if own:
+        return World(own, inferred=False)
+    lists = shared.memberships.lists
+    largest = {False: 0, True: 0}
+    for group in {group for item in decoded for group in item.declared if group.members}:
+        default = group.description == DEFAULT_GROUP
+        largest[default] = max(largest[default], max(lists[group.members]) + 1)
+    highest = max((item.rank for item in files), default=-1) + 1
+    if replica_size:
+        highest = -(-highest // replica_size) * replica_size
+    if largest[True] >= max(highest, 1):
+        return World(largest[True], inferred=False)
+    return World(max(highest, *largest.values()), inferred=True)
+
+
+def _no_evidence(inputs: Inputs, files: list[Loaded], reader: Reader) -> UnhangError:
+    """Why there is nothing to judge, as one sentence."""
+    if reader.missing is not None:
+        return reader.missing
+    hint = "Dumps are called like nccl_trace_rank_0; see docs/formats.md for all that is read."
+    problems = [f"{i.source}: {i.problem}" for i in files if i.problem]
+    problems += [f"{note.source}: {note.text}" for note in [*inputs.notes, *reader.notes]]
+    if problems:
+        more = f" (and {len(problems) - 1:,} more)" if len(problems) > 1 else ""
+        return NoEvidenceError(f"no dump can be read: {problems[0]}{more}", hint)
+    if not inputs.files:
+        return NoEvidenceError("there are no files to read", hint)
+    return NoEvidenceError(
+        f"none of {count_of(len(inputs.files), 'file')} is a dump or an archive of dumps", hint
+    )

@@ -1,0 +1,56 @@
+"""What kind of file some bytes are, told by their beginning and never by their name.
+
+A name may lie, and half of the dumps in the wild have no extension. This module opens nothing and
+decodes nothing; it only keeps readers from being fed what is not theirs.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+__all__ = ["HEAD_BYTES", "FileKind", "kind_of"]
+
+HEAD_BYTES = 512
+"""How much of a file `kind_of` wants to see (a tar says so at offset 257)."""
+
+_TAR_MAGIC_AT = 257
+
+
+class FileKind(Enum):
+    """The kinds of file that matter to a reader of dumps."""
+
+    EMPTY = "empty"
+    PICKLE = "pickle"
+    JSON = "JSON"
+    GZIP = "gzip"
+    ZSTD = "zstd"
+    TAR = "tar"
+    ZIP = "zip"
+    OTHER = "other"
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether files are inside."""
+        return self in (FileKind.GZIP, FileKind.ZSTD, FileKind.TAR, FileKind.ZIP)
+
+
+_MAGIC = (
+    *((bytes((0x80, protocol)), FileKind.PICKLE) for protocol in range(2, 6)),
+    (b"\x1f\x8b", FileKind.GZIP),
+    (b"\x28\xb5\x2f\xfd", FileKind.ZSTD),
+    (b"PK\x03\x04", FileKind.ZIP),
+    (b"PK\x05\x06", FileKind.ZIP),
+)
+
+
+def kind_of(head: bytes) -> FileKind:
+    """Name the kind of a file from its first `HEAD_BYTES` bytes (fewer if it is shorter)."""
+    if not head:
+        return FileKind.EMPTY
+    for magic, kind in _MAGIC:
+        if head.startswith(magic):
+            return kind
+    if head[_TAR_MAGIC_AT : _TAR_MAGIC_AT + 5] == b"ustar":
+        return FileKind.TAR
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip(b" \t\r\n")
+    return FileKind.JSON if text.startswith((b"{", b"[")) else FileKind.OTHER
