@@ -37,7 +37,7 @@ __all__ = [
 
 EXIT_HEALTHY, EXIT_PROBLEM, EXIT_INSUFFICIENT = 0, 1, 3
 
-FORMATS = ("text", "json")
+FORMATS = ("text", "json", "markdown", "html")
 _BY_SUFFIX = {".json": "json", ".md": "markdown", ".html": "html", ".htm": "html"}
 _WIDTHS = range(40, 401)
 _WIDTH_OF_A_PIPE, _WIDEST_OF_ITSELF = 80, 120
@@ -149,5 +149,4 @@ def _replace(target: Path, text: str) -> None:
 
 
 def _format_of(path: str | None) -> str:
-    wanted = _BY_SUFFIX.get(Path(path).suffix.lower(), "text") if path else "text"
-    return wanted if wanted in FORMATS else "text"
+    return _BY_SUFFIX.get(Path(path).suffix.lower(), "text") if path else "text"

@@ -28,6 +28,8 @@ class Renderer(Protocol):
 FORMATS: dict[str, str] = {
     "text": "unhang.reports.text",
     "json": "unhang.reports.json",
+    "markdown": "unhang.reports.markdown",
+    "html": "unhang.reports.html",
 }
 """Format -> module; a module is imported when its format is asked for."""
 
