@@ -38,13 +38,16 @@ class Command(Protocol):
         """Do it; returns the exit code."""
 
 
-def formatter() -> type[argparse.HelpFormatter]:
-    """rich-argparse where somebody reads the help on a terminal, plain argparse in a pipe."""
+def formatter(prog: str) -> argparse.HelpFormatter:
+    """rich-argparse where somebody reads the help on a terminal, plain argparse in a pipe.
+
+    Imported when help is printed, not when a parser is made: rich costs more than most commands.
+    """
     if not sys.stdout.isatty():
-        return argparse.RawDescriptionHelpFormatter
+        return argparse.RawDescriptionHelpFormatter(prog)
     from rich_argparse import RawDescriptionRichHelpFormatter
 
-    return RawDescriptionRichHelpFormatter
+    return RawDescriptionRichHelpFormatter(prog)
 
 
 def add_command(
@@ -63,7 +66,7 @@ def add_command(
         help=entry.help,
         description=(module.__doc__ or "").strip(),
         epilog="examples:\n" + "\n".join(f"  {line}" for line in module.EXAMPLES.splitlines()),
-        formatter_class=formatter(),
+        formatter_class=formatter,
     )
     module.configure(sub)
     sub.set_defaults(run_command=module.run)

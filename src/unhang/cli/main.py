@@ -20,6 +20,7 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("entries", "unhang.cli.entries", "show the recorded calls, ranks side by side"),
     CommandEntry("query", "unhang.cli.query", "ask the tables of a case in SQL"),
     CommandEntry("explain", "unhang.cli.explain", "what a finding code means and what to do"),
+    CommandEntry("run", "unhang.cli.run", "run a job; when it hangs, the verdict comes by itself"),
     CommandEntry("logs", "unhang.cli.logs", "what failed first, from the logs of all ranks"),
     CommandEntry("core", "unhang.cli.core", "core files of ranks: signal, stacks, meaning"),
     CommandEntry("lab", "unhang.cli.lab", "hang real jobs on purpose, to see what unhang says"),
@@ -38,10 +39,12 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         description="Says why a distributed PyTorch job is stuck: which rank, in which call, "
         "at which line, and what to do next.",
         epilog="Run 'unhang COMMAND --help' for a command's options and examples.",
-        formatter_class=formatter(),
+        formatter_class=formatter,
     )
     parser.add_argument("--version", action="version", version=f"{PROG} {__version__}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    subparsers = parser.add_subparsers(
+        dest="command", metavar="COMMAND", title="commands", prog=PROG
+    )
     for entry in COMMANDS:
         add_command(subparsers, entry, load=only in (None, entry.name))
     return parser

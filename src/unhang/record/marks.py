@@ -9,13 +9,22 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import socket
 import stat
 import tempfile
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
+
+from unhang.record.places import (
+    RuntimeDirError,
+    create_private_dir,
+    is_private,
+    job_dir,
+    roots,
+    runtime_root,
+    safe_name,
+)
 
 __all__ = [
     "Mark",
@@ -37,10 +46,6 @@ __all__ = [
 SCHEMA: Final = "unhang.mark/1"
 MAX_MARK_BYTES: Final = 64 * 1024
 MAX_MARKS: Final = 65536
-
-
-class RuntimeDirError(OSError):
-    """No private directory for marks and sockets could be made or trusted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,79 +103,6 @@ class Mark:
 _INTS: Final = frozenset({"pid", "start_ticks", "uid", "attempt", "groups", "armed_ns",
                           "updated_ns"})  # fmt: skip
 _MAYBE_INTS: Final = frozenset({"rank", "world_size", "local_rank", "env_rank"})
-
-
-# ------------------------------------------------------------------ directories
-
-
-def roots() -> list[Path]:
-    """Where runtime directories may be, best first: writers take the first that they can use.
-
-    /tmp comes before XDG_RUNTIME_DIR, because the latter vanishes when the user's last login
-    session ends and is another one inside a batch job.
-    """
-    told = os.environ.get("UNHANG_RUNTIME_DIR")
-    if told:
-        return [Path(told)]
-    uid = os.geteuid()
-    xdg = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{uid}"
-    return [Path(f"/tmp/unhang-{uid}"), Path(xdg) / "unhang"]  # noqa: S108 - ownership is checked
-
-
-def create_private_dir(path: Path) -> Path:
-    """Make `path` with mode 0700, or check that what is there is ours alone.
-
-    Raises:
-        RuntimeDirError: It is a link, somebody else's, open to others, or cannot be made.
-    """
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise RuntimeDirError(f"{path}: {error.strerror}") from error
-    if not _is_private(path):
-        raise RuntimeDirError(f"{path} is not a directory of this user with mode 0700")
-    return path
-
-
-def _is_private(path: Path) -> bool:
-    try:
-        status = path.lstat()
-    except OSError:
-        return False
-    return (
-        stat.S_ISDIR(status.st_mode)
-        and status.st_uid == os.geteuid()
-        and not status.st_mode & 0o077
-    )
-
-
-def runtime_root() -> Path:
-    """The runtime directory to write to, made if need be.
-
-    Raises:
-        RuntimeDirError: None of `roots()` can be used; says why for each.
-    """
-    problems = []
-    for root in roots():
-        try:
-            return create_private_dir(root)
-        except RuntimeDirError as error:  # noqa: PERF203 - two rounds at most
-            problems.append(str(error))
-    raise RuntimeDirError("no runtime directory: " + "; ".join(problems))
-
-
-def job_dir(job_id: str, root: Path | None = None) -> Path:
-    """The directory of one job under the runtime directory, made if need be.
-
-    Raises:
-        RuntimeDirError: It cannot be made or trusted.
-    """
-    return create_private_dir((root or runtime_root()) / safe_name(job_id))
-
-
-def safe_name(text: str) -> str:
-    """`text` as a file name: letters, digits, dot, dash, underscore; at most 64 characters."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip(".")[:64] or "job"
 
 
 # ------------------------------------------------------------------ identity
@@ -268,7 +200,7 @@ def read_marks(job_id: str | None = None, root: Path | None = None) -> list[Mark
     """
     found: list[Mark] = []
     for base in [root] if root else roots():
-        if not _is_private(base):
+        if not is_private(base):
             continue
         jobs = [base / safe_name(job_id)] if job_id else sorted(base.iterdir())
         for job in jobs:
@@ -282,7 +214,7 @@ def _order(mark: Mark) -> tuple[str, int, bool, int, int]:
 
 def _marks_of(job: Path) -> list[Mark]:
     directory = job / "marks"
-    if not (_is_private(job) and _is_private(directory)):
+    if not (is_private(job) and is_private(directory)):
         return []
     paths = sorted(directory.glob("[0-9]*.json"))[:MAX_MARKS]
     return [mark for mark in map(_read_mark, paths) if mark is not None]

@@ -1,0 +1,112 @@
+"""Run a job with the black box in it: when it hangs or crashes, the verdict comes by itself.
+
+CMD is any launcher or script: torchrun, python -m torch.distributed.run, accelerate, deepspeed,
+mpirun, srun, or plain python with RANK set. Its output, input, signals and exit code are passed
+through, and nothing in its code has to change. When no call finishes any more, or a rank dies, the
+evidence of all ranks goes into a case directory and the verdict to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from unhang.errors import UsageError
+
+EXAMPLES = """unhang run -- torchrun --nproc-per-node 8 train.py
+unhang run --hang-after 120 --on-hang kill -- torchrun --nproc-per-node 8 train.py
+unhang run --dry-run -- python train.py"""
+
+DEFAULT_HANG_AFTER_S = 300.0
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `unhang run`."""
+    parser.add_argument(
+        "command_line", nargs=argparse.REMAINDER, metavar="-- CMD…", help="the command to run"
+    )
+    watch = parser.add_argument_group("watching")
+    watch.add_argument(
+        "--hang-after",
+        type=float,
+        default=DEFAULT_HANG_AFTER_S,
+        metavar="SECONDS",
+        help="stuck is a job in which no call has finished for so long (default: 300); more where "
+        "it has lived through longer pauses",
+    )
+    watch.add_argument(
+        "--on-hang",
+        choices=("report", "kill", "keep"),
+        default="report",
+        help="after the verdict: leave the job to its own time-out (default), end it, or freeze "
+        "its processes for a debugger",
+    )
+    watch.add_argument(
+        "--exit-verdict",
+        action="store_true",
+        help="return the verdict's exit code (0, 1, 3) instead of the command's",
+    )
+    case = parser.add_argument_group("case")
+    case.add_argument(
+        "--case", metavar="DIR", help="directory of the case (default: unhang-cases/<time>-<job>)"
+    )
+    case.add_argument(
+        "--job", metavar="ID", help="the job's id; give all nodes the same if they are not found"
+    )
+    case.add_argument(
+        "--logs",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="keep the last output: of files and pipes (default), of terminals too, or never",
+    )
+    record = parser.add_argument_group("recording")
+    record.add_argument(
+        "--no-arm", action="store_true", help="do not put the recorder into the processes"
+    )
+    record.add_argument(
+        "--buffer-size", type=int, default=0, metavar="N", help="calls kept per rank (2000)"
+    )
+    record.add_argument(
+        "--timing", action="store_true", help="let NCCL record when calls start and how long"
+    )
+    record.add_argument(
+        "--rank-logs", action="store_true", help="let torchrun write a log a rank, lines prefixed"
+    )
+    talk = parser.add_argument_group("talking")
+    talk.add_argument("-v", "--verbose", action="store_true", help="print what is set and seen")
+    talk.add_argument("-q", "--quiet", action="store_true", help="print the verdict and no more")
+    talk.add_argument(
+        "--dry-run", action="store_true", help="print what would be set, and do not run"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command under supervision; returns its exit code."""
+    command = list(args.command_line)
+    if command[:1] == ["--"]:
+        command = command[1:]
+    if not command:
+        raise UsageError("there is no command to run", "unhang run -- torchrun … train.py")
+    if not args.hang_after > 0:
+        raise UsageError(f"--hang-after {args.hang_after} is no time", "give seconds above 0")
+    if args.buffer_size < 0:
+        raise UsageError(f"--buffer-size {args.buffer_size} is no size", "give 1 or more")
+    from unhang.run.session import Wishes, run_session
+
+    return run_session(
+        command,
+        Wishes(
+            hang_after_s=args.hang_after,
+            on_hang=args.on_hang,
+            exit_verdict=args.exit_verdict,
+            case=args.case or "",
+            job=args.job or "",
+            logs=args.logs,
+            arm=not args.no_arm,
+            buffer_size=args.buffer_size,
+            timing=args.timing,
+            rank_logs=args.rank_logs,
+            verbose=args.verbose,
+            quiet=args.quiet,
+            dry_run=args.dry_run,
+        ),
+    )

@@ -1,0 +1,266 @@
+"""The environment of the child: the recorder's settings under the names its torch understands.
+
+torch's version comes from the metadata of the installed package in the interpreter that the
+command will use; torch is never imported and no process is started for it. What the user has
+set, under any name that torch knows for it, stays as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+__all__ = [
+    "Options",
+    "Plan",
+    "Setting",
+    "interpreter_of",
+    "plan_environment",
+    "site_directories",
+    "torch_version",
+]
+
+FR_NAMES_SINCE = (2, 9)
+"""torch 2.9 calls the recorder's variables TORCH_FR_*; the older names stay as aliases."""
+
+RECORDER_SINCE = (2, 2)
+"""The first torch whose recorder can be asked for its entries from Python."""
+
+DEFAULT_BUFFER_SIZE = 2000
+
+
+class Options(NamedTuple):
+    """What the command line says about recording.
+
+    Attributes:
+        arm: Put our recorder into every process of the job.
+        buffer_size: Entries that torch's and our own ring keep; 0 for the default of each.
+        timing: Ask NCCL for start events and durations (a few device events a call).
+        rank_logs: Let torchrun write one log a rank and prefix its lines on the terminal.
+    """
+
+    arm: bool = True
+    buffer_size: int = 0
+    timing: bool = False
+    rank_logs: bool = False
+
+
+class Setting(NamedTuple):
+    """One variable of the plan: its name, its value, and whether the user had set it already.
+
+    Attributes:
+        kept_as: The user's "NAME=value" that stands in its place, or "".
+    """
+
+    name: str
+    value: str
+    kept_as: str = ""
+
+
+class Plan(NamedTuple):
+    """What will be set for the child, and what there is to say about it."""
+
+    settings: tuple[Setting, ...]
+    torch: str
+    remarks: tuple[str, ...] = ()
+
+    def apply(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Return `env` with the plan's variables added."""
+        added = {s.name: s.value for s in self.settings if not s.kept_as}
+        return {**env, **added}
+
+
+# ------------------------------------------------------------------ which torch
+
+
+def interpreter_of(command: Sequence[str], env: Mapping[str, str]) -> str:
+    """Path of the Python that `command` will run under, or "" where nothing tells.
+
+    Either the command is a Python itself, or a script whose first line names one.
+    """
+    path = _which(command[0], env.get("PATH", os.defpath)) if command else ""
+    if not path:
+        return ""
+    if re.fullmatch(r"python(\d(\.\d+)?t?)?", os.path.basename(path)):  # noqa: PTH119 - pathlib is slow
+        return path
+    try:
+        with open(path, "rb") as stream:  # noqa: PTH123 - pathlib would cost start-up time
+            head = stream.read(256)
+    except OSError:
+        return ""
+    match = re.match(rb"#!\s*(\S+)(?:\s+(?:-S\s+)?(\S+))?", head)
+    if not match:
+        return ""
+    words = [word.decode("utf-8", "replace") for word in match.groups() if word]
+    if words[0].endswith("/env") and len(words) > 1:
+        return interpreter_of(words[1:], env) if "python" in words[1] else ""
+    return words[0] if "python" in words[0] else ""
+
+
+def _which(name: str, path: str) -> str:
+    if "/" in name:
+        return name if os.access(name, os.X_OK) else ""
+    for folder in path.split(os.pathsep):
+        candidate = f"{folder or '.'}/{name}"
+        if os.access(candidate, os.X_OK) and os.path.isfile(candidate):  # noqa: PTH113 - as above
+            return candidate
+    return ""
+
+
+def site_directories(interpreter: str, env: Mapping[str, str]) -> list[str]:
+    """Where packages of `interpreter` may be: PYTHONPATH, then its site directories."""
+    found = [folder for folder in env.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    if not interpreter:
+        return found
+    places = [interpreter, os.path.realpath(interpreter)]
+    for prefix in dict.fromkeys(os.path.dirname(os.path.dirname(p)) for p in places):  # noqa: PTH120
+        for library in ("lib", "lib64", "local/lib"):
+            base = f"{prefix}/{library}"
+            versions = [name for name in _names(base) if re.fullmatch(r"python3(\.\d+t?)?", name)]
+            for version in versions:
+                found += [f"{base}/{version}/site-packages", f"{base}/{version}/dist-packages"]
+    return found
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - pathlib would cost start-up time
+    except OSError:
+        return []
+
+
+def torch_version(folders: Iterable[str]) -> str:
+    """Version of the first torch that is installed in one of `folders`, or ""."""
+    for folder in folders:
+        for name in _names(folder):
+            match = re.fullmatch(r"torch-([\w.+!]+)\.(?:dist|egg)-info", name)
+            if match:
+                return match.group(1)
+        built = _version_file(f"{folder}/torch/version.py")
+        if built:
+            return built
+    return ""
+
+
+def _version_file(path: str) -> str:
+    """Version of a torch that was built in place and has no metadata."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:  # noqa: PTH123 - as above
+            match = re.search(r"__version__\s*=\s*['\"]([\w.+]+)", stream.read(4096))
+    except OSError:
+        return ""
+    return match.group(1) if match else ""
+
+
+def _numbers(version: str) -> tuple[int, int] | None:
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return (int(match.group(1)), int(match.group(2))) if match else None
+
+
+# ------------------------------------------------------------------ what to set
+
+
+def _torch_settings(
+    version: tuple[int, int] | None, staging: str, options: Options
+) -> list[tuple[tuple[str, ...], str]]:
+    """Each variable of torch's recorder: all its names, the right one first, and its value."""
+    new = version is None or version >= FR_NAMES_SINCE
+    pairs = [
+        ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE",
+         str(options.buffer_size or DEFAULT_BUFFER_SIZE)),
+        ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
+         f"{staging}/nccl/rank_"),
+    ]  # fmt: skip
+    named: list[tuple[tuple[str, ...], str]] = [
+        ((a, b) if new else (b, a), value) for a, b, value in pairs
+    ]
+    # Named FR only after 2.14; the NCCL name is known to every version.
+    named.append((("TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_FR_DUMP_ON_TIMEOUT"), "1"))
+    named.append((("TORCH_INCLUDE_STACK_TRACE",), "1"))
+    named.append((("TORCH_NCCL_DEBUG_INFO_PIPE_FILE",), f"{staging}/pipe_"))
+    if options.timing:
+        named.append((("TORCH_NCCL_ENABLE_TIMING",), "1"))
+    return named
+
+
+def _our_settings(
+    staging: str, run_id: str, job_id: str, options: Options
+) -> list[tuple[tuple[str, ...], str]]:
+    named: list[tuple[tuple[str, ...], str]] = [
+        (("UNHANG_ARM",), "1"),
+        (("UNHANG_JOB",), job_id),
+        (("UNHANG_DIR",), staging),
+        (("UNHANG_RUN",), run_id),
+    ]
+    if options.buffer_size:
+        named.append((("UNHANG_BUFFER_SIZE",), str(options.buffer_size)))
+    return named
+
+
+def plan_environment(
+    env: Mapping[str, str],
+    command: Sequence[str],
+    *,
+    staging: str,
+    run_id: str,
+    job_id: str,
+    options: Options,
+) -> Plan:
+    """Plan the variables of the child.
+
+    Args:
+        env: The environment that it would have without us; nothing in it is overridden.
+        command: The command, to find its interpreter and its torch.
+        staging: Directory for the dumps that processes write by themselves.
+        run_id: Tells processes of this run from others of the same job.
+        job_id: The job's id, the same on all nodes.
+        options: What the command line says about recording.
+    """
+    version = torch_version(site_directories(interpreter_of(command, env), env))
+    numbers = _numbers(version)
+    named = _torch_settings(numbers, staging, options)
+    if options.arm:
+        named += _our_settings(staging, run_id, job_id, options)
+    if options.rank_logs:
+        named += [(("PET_LOG_DIR",), f"{staging}/torchrun"), (("PET_TEE",), "3")]
+    settings = [_setting(env, names, value) for names, value in named]
+    if options.arm:
+        settings.append(_python_path(env))
+    return Plan(tuple(settings), version, tuple(_remarks(version, numbers, command)))
+
+
+def _setting(env: Mapping[str, str], names: tuple[str, ...], value: str) -> Setting:
+    for name in names:
+        if name in env:
+            return Setting(names[0], value, kept_as=f"{name}={env[name]}")
+    return Setting(names[0], value)
+
+
+def _python_path(env: Mapping[str, str]) -> Setting:
+    from unhang.record import HOOK_DIR
+
+    rest = env.get("PYTHONPATH", "")
+    return Setting("PYTHONPATH", f"{HOOK_DIR}{os.pathsep}{rest}" if rest else str(HOOK_DIR))
+
+
+def _remarks(
+    version: str, numbers: tuple[int, int] | None, command: Sequence[str]
+) -> Iterable[str]:
+    if not version:
+        yield (
+            "no torch was found beside this command: the names of torch 2.9 and later are used; "
+            "without torch nothing is recorded, and the command just runs"
+        )
+    elif numbers and numbers < RECORDER_SINCE:
+        yield (
+            f"torch {version} has no recorder of its own: unhang's full recorder and stacks from "
+            "outside are what there is"
+        )
+    options = [word for word in command[1:3] if re.fullmatch(r"-[a-zA-Z]*[EIS][a-zA-Z]*", word)]
+    if options and "python" in os.path.basename(command[0]):  # noqa: PTH119 - as above
+        yield (
+            f"python {options[0]} skips the start-up hook: its processes are sampled from outside "
+            "only, unless the script calls unhang.arm()"
+        )

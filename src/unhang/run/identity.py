@@ -1,0 +1,63 @@
+"""What this run and this job are called, so that several nodes' parts find together.
+
+The job's id must be the same on all of its nodes and another one for every other job; the run's
+id tells two wrappers of one job apart. Both end up in file names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+
+__all__ = ["job_id", "run_id", "spans_nodes"]
+
+_SCHEDULERS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "RAY_JOB_ID")
+
+
+def job_id(env: Mapping[str, str], command: Sequence[str], told: str = "") -> str:
+    """The job's id: what the user says, what scheduler or launcher say, or one of our own."""
+    for text in (told, env.get("UNHANG_JOB", ""), *(env.get(name, "") for name in _SCHEDULERS)):
+        if text:
+            return _safe(text)
+    if spans_nodes(command):
+        for option in ("--rdzv-id", "--rdzv-endpoint", "--master-port"):
+            text = _option(command, option)
+            if text and text != "none":
+                return _safe(text)
+    if env.get("RANK") and env.get("MASTER_PORT"):
+        return _safe(f"{env.get('MASTER_ADDR', 'local')}-{env['MASTER_PORT']}")
+    return _safe(f"{_name_of(command)}-{time.strftime('%H%M%S')}-{os.getpid()}")
+
+
+def run_id() -> str:
+    """The id of this wrapper: host and process, with its start so that it never comes again."""
+    return _safe(f"{os.uname().nodename}-{os.getpid()}-{time.time_ns() // 1_000_000}")
+
+
+def spans_nodes(command: Sequence[str]) -> bool:
+    """Whether the launcher was told to use more than one node."""
+    nodes = _option(command, "--nnodes") or "1"
+    return nodes not in ("1", "1:1")
+
+
+def _option(command: Sequence[str], name: str) -> str:
+    """Value of a launcher's option, in either spelling ("--a-b x", "--a_b=x"), or ""."""
+    for number, word in enumerate(command):
+        option, equals, value = word.partition("=")
+        if option.replace("_", "-") == name:
+            following = command[number + 1] if number + 1 < len(command) else ""
+            return value if equals else following
+    return ""
+
+
+def _name_of(command: Sequence[str]) -> str:
+    """What people call the job: the script's name, or the program's."""
+    scripts = [word for word in command[1:] if word.endswith(".py")]
+    word = scripts[0] if scripts else (command[0] if command else "job")
+    return word.rsplit("/", 1)[-1].removesuffix(".py")
+
+
+def _safe(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._")[:64] or "job"

@@ -1,0 +1,91 @@
+"""One `unhang run` from its start to its exit code: plan, announce, supervise, judge.
+
+Everything up to the child's start stays within the standard library's cheap parts, because it is
+paid by every command (no dataclasses on this path either: their import alone is a sixth of the
+budget); what is needed to watch and to collect is imported by the watching thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from unhang.run.environment import Options, Plan, plan_environment
+from unhang.run.identity import job_id, run_id
+from unhang.run.speak import say
+from unhang.run.streams import plan_streams
+from unhang.run.supervisor import supervise
+
+__all__ = ["Wishes", "run_session"]
+
+
+class Wishes(NamedTuple):
+    """What the command line asks for; see `unhang run --help`."""
+
+    hang_after_s: float = 300.0
+    on_hang: str = "report"
+    exit_verdict: bool = False
+    case: str = ""
+    job: str = ""
+    logs: str = "auto"
+    arm: bool = True
+    buffer_size: int = 0
+    timing: bool = False
+    rank_logs: bool = False
+    verbose: bool = False
+    quiet: bool = False
+    dry_run: bool = False
+
+
+def run_session(command: Sequence[str], wishes: Wishes) -> int:
+    """Run `command` as `wishes` say and return the exit code of `unhang run`.
+
+    Raises:
+        UsageError, OutputError: --case cannot be used.
+        NotFoundError, NotExecutableError: The command cannot be started.
+    """
+    run = run_id()
+    job = job_id(os.environ, command, wishes.job)
+    folder = _private_folder(run, job, make=not wishes.dry_run)
+    plan = plan_environment(
+        os.environ,
+        command,
+        staging=f"{folder}/staging",
+        run_id=run,
+        job_id=job,
+        options=Options(wishes.arm, wishes.buffer_size, wishes.timing, wishes.rank_logs),
+    )
+    if wishes.verbose or wishes.dry_run:
+        _announce(plan, command)
+    if wishes.dry_run:
+        return 0
+    streams = plan_streams(wishes.logs)
+    return supervise(command, plan.apply(os.environ), streams, f"{folder}/logs")
+
+
+def _private_folder(run: str, job: str, *, make: bool) -> str:
+    """Where this run keeps what is no case yet: beside the marks and sockets of its processes."""
+    from unhang.record.places import RuntimeDirError, job_dir, roots, safe_name
+
+    if not make:
+        return f"{roots()[0] / safe_name(job)}/run-{run}"
+    try:
+        return f"{job_dir(job)}/run-{run}"
+    except RuntimeDirError as error:
+        import tempfile
+
+        say(f"{error}: the processes cannot be reached, they are sampled from outside only")
+        return tempfile.mkdtemp(prefix="unhang-")
+
+
+def _announce(plan: Plan, command: Sequence[str]) -> None:
+    import shlex
+
+    lines = [f"torch {plan.torch or 'not found'}"]
+    for setting in plan.settings:
+        value = f"{setting.name}={shlex.quote(setting.value)}"
+        lines.append(f"yours: {setting.kept_as}" if setting.kept_as else f"set:   {value}")
+    lines += [f"note:  {remark}" for remark in plan.remarks]
+    lines.append(f"run:   {shlex.join(command)}")
+    say("\n".join(lines))

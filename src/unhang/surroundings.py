@@ -1,0 +1,87 @@
+"""What surrounds a job on one node: environment, limits, versions. Secrets stay outside.
+
+Of the environment only variables that matter to a distributed job are taken, by prefix, and of
+these none whose name or value looks like a secret: a case is made to be shown to others.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import resource
+from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = ["REMOVED", "describe_node", "harmless_command", "harmless_environment"]
+
+REMOVED = "<removed>"
+
+_PREFIXES = (
+    "CUDA_", "GLOO_", "GOMP_", "HIP_", "HSA_", "JOB_ID", "KMP_", "LD_LIBRARY_PATH", "LD_PRELOAD",
+    "LOCAL_", "LSB_", "MASTER_", "MKL_", "MPI", "NCCL_", "NUMEXPR_", "NVIDIA_", "OMP_",
+    "OMPI_", "PBS_", "PET_", "PMI", "PYTHON", "RANK", "RAY_", "RCCL_", "ROCR_", "ROLE_", "SLURM_",
+    "TORCH", "TP_SOCKET_", "TRITON_", "UCC_", "UCX_", "UNHANG_", "VIRTUAL_ENV", "WORLD_SIZE",
+    "GROUP_", "FI_", "ACCELERATE_", "DS_", "FSDP_", "HOSTNAME",
+)  # fmt: skip
+
+_SECRET_NAME = re.compile(
+    r"TOKEN|SECRET|PASSW|PASSPHRASE|API_?KEY|ACCESS_?KEY|PRIVATE|CREDENTIAL|AUTH"
+    r"|COOKIE|SESSION_KEY|\bKEY$|_KEY$|DSN|CONNECTION_STRING",
+    re.IGNORECASE,
+)
+_SECRET_VALUE = re.compile(
+    r"://[^/\s:@]+:[^/\s@]+@|\b(ghp|gho|github_pat|hf|sk|xox[abp]|glpat|AKIA|AIza)[-_A-Za-z0-9]{16,}"
+    r"|-----BEGIN|\beyJ[\w-]{10,}\.[\w-]{10,}\."
+)
+_LIMITS = ("NOFILE", "MEMLOCK", "NPROC", "STACK", "CORE", "AS", "FSIZE")
+
+
+def harmless_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """The variables that matter to a distributed job, by name, secrets replaced by a word."""
+    return {
+        name: REMOVED if _SECRET_NAME.search(name) or _SECRET_VALUE.search(value) else value
+        for name, value in sorted(env.items())
+        if name.startswith(_PREFIXES)
+    }
+
+
+def harmless_command(words: Sequence[str]) -> list[str]:
+    """A command line with its secrets replaced: `--api-key X`, `--token=X`, URLs with passwords."""
+    clean: list[str] = []
+    hide = False
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if hide and not word.startswith("-"):
+            clean.append(REMOVED)
+        elif equals and _SECRET_NAME.search(name):
+            clean.append(f"{name}={REMOVED}")
+        else:
+            clean.append(_SECRET_VALUE.sub(REMOVED, word))
+        hide = word.startswith("-") and not equals and bool(_SECRET_NAME.search(word))
+    return clean
+
+
+def describe_node(env: Mapping[str, str], torch: str = "") -> dict[str, object]:
+    """Host, kernel, limits, versions and environment of this node as plain values."""
+    return {
+        "host": platform.node(),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "load": list(os.getloadavg()),
+        "python": platform.python_version(),
+        "torch": torch,
+        "limits": dict(_limits(_LIMITS)),
+        "environment": harmless_environment(env),
+    }
+
+
+def _limits(names: Iterable[str]) -> Iterable[tuple[str, list[int | str]]]:
+    for name in names:
+        number = getattr(resource, f"RLIMIT_{name}", None)
+        if number is not None:
+            soft, hard = resource.getrlimit(number)
+            yield (
+                name.lower(),
+                ["unlimited" if x == resource.RLIM_INFINITY else x for x in (soft, hard)],
+            )

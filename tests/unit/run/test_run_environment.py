@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from unhang.run.environment import (
+    Options,
+    Plan,
+    interpreter_of,
+    plan_environment,
+    site_directories,
+    torch_version,
+)
+
+
+def plan(env: dict[str, str], command: list[str], **options: object) -> Plan:
+    """A plan with fixed places and ids."""
+    return plan_environment(
+        env,
+        command,
+        staging="/s",
+        run_id="run1",
+        job_id="job1",
+        options=Options(**options),  # type: ignore[arg-type]
+    )
+
+
+def environment(tmp_path: Path, version: str) -> Path:
+    """A virtual environment in which torch seems to be installed; returns its Python."""
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text("")
+    python.chmod(0o755)
+    info = tmp_path / "lib" / "python3.11" / "site-packages" / f"torch-{version}.dist-info"
+    info.mkdir(parents=True)
+    return python
+
+
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [
+        ("2.13.0+cpu", "TORCH_FR_BUFFER_SIZE"),
+        ("2.9.0", "TORCH_FR_BUFFER_SIZE"),
+        ("2.8.1", "TORCH_NCCL_TRACE_BUFFER_SIZE"),
+        ("2.2.0", "TORCH_NCCL_TRACE_BUFFER_SIZE"),
+    ],
+)
+def test_names_follow_the_torch_that_is_there(tmp_path: Path, version: str, name: str) -> None:
+    """Torch is found beside the command's interpreter, and its own names are used."""
+    found = plan({}, [str(environment(tmp_path, version)), "train.py"])
+    assert found.torch == version
+    assert found.settings[0].name == name
+
+
+def test_what_the_user_set_stays_under_any_name() -> None:
+    """The older alias counts as set: neither name is added."""
+    env = {"TORCH_NCCL_TRACE_BUFFER_SIZE": "77", "UNHANG_JOB": "mine"}
+    found = plan(env, ["python"])
+    added = {k: v for k, v in found.apply(env).items() if k not in env}
+    assert found.settings[0].kept_as == "TORCH_NCCL_TRACE_BUFFER_SIZE=77"
+    assert not {"TORCH_FR_BUFFER_SIZE", "UNHANG_JOB"} & set(added)
+    assert added["TORCH_FR_DUMP_TEMP_FILE"] == "/s/nccl/rank_"
+
+
+def test_the_hook_comes_first_and_keeps_what_is_there() -> None:
+    """PYTHONPATH gains our directory in front and loses nothing."""
+    path = plan({"PYTHONPATH": "/a:/b"}, ["python"]).apply({})["PYTHONPATH"].split(":")
+    assert path[0].endswith("record/hook")
+    assert path[1:] == ["/a", "/b"]
+
+
+def test_without_arming_only_torch_is_configured() -> None:
+    """--no-arm leaves PYTHONPATH and our own variables alone."""
+    names = {setting.name for setting in plan({}, ["python"], arm=False).settings}
+    assert all(name.startswith("TORCH_") for name in names)
+
+
+def test_options_become_variables() -> None:
+    """Buffer size, timing and logs a rank are asked for by the names that others read."""
+    env = plan({}, ["python"], buffer_size=50, timing=True, rank_logs=True).apply({})
+    assert env["TORCH_FR_BUFFER_SIZE"] == env["UNHANG_BUFFER_SIZE"] == "50"
+    assert env["TORCH_NCCL_ENABLE_TIMING"] == "1"
+    assert (env["PET_TEE"], env["PET_LOG_DIR"]) == ("3", "/s/torchrun")
+
+
+def test_interpreters_of_scripts(tmp_path: Path) -> None:
+    """A launcher's first line names its interpreter; /usr/bin/env is looked through."""
+    python = environment(tmp_path, "2.13.0")
+    direct, by_env, shell = tmp_path / "torchrun", tmp_path / "other", tmp_path / "run.sh"
+    direct.write_text(f"#!{python}\n")
+    by_env.write_text("#!/usr/bin/env python\n")
+    shell.write_text("#!/bin/bash\n")
+    for path in (direct, by_env, shell):
+        path.chmod(0o755)
+    env = {"PATH": str(python.parent)}
+    assert interpreter_of([str(direct)], env) == str(python)
+    assert interpreter_of([str(by_env)], env) == str(python)
+    assert interpreter_of([str(shell)], env) == ""
+    assert interpreter_of(["not-there"], env) == ""
+
+
+def test_a_torch_built_in_place_has_a_version(tmp_path: Path) -> None:
+    """Without metadata the version file tells."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "version.py").write_text("__version__ = '2.14.0a0+git'\n")
+    assert torch_version(["/nowhere", str(tmp_path)]) == "2.14.0a0+git"
+    assert torch_version([]) == ""
+
+
+def test_pythonpath_comes_before_the_interpreters_own_packages(tmp_path: Path) -> None:
+    """The order is the interpreter's."""
+    python = environment(tmp_path, "2.13.0")
+    folders = site_directories(str(python), {"PYTHONPATH": "/first"})
+    assert folders[0] == "/first"
+    assert str(tmp_path / "lib/python3.11/site-packages") in folders
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["python", "-E", "train.py"], "skips the start-up hook"),
+        (["python", "-sI", "train.py"], "skips the start-up hook"),
+        (["ls"], "no torch was found"),
+    ],
+)
+def test_what_will_not_work_is_said(command: list[str], words: str) -> None:
+    """Remarks tell what is not armed and why."""
+    assert any(words in remark for remark in plan({}, command).remarks)
+
+
+def test_a_torch_without_recorder_is_said(tmp_path: Path) -> None:
+    """With torch 2.1 our own recorder is what there is."""
+    remarks = plan({}, [str(environment(tmp_path, "2.1.2")), "train.py"]).remarks
+    assert any("no recorder of its own" in remark for remark in remarks)

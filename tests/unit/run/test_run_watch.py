@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unhang.run.watch import Alarm, HangWatch, Look, RankLook, Resumed
+
+
+class Job:
+    """Two ranks under a clock of our own; `play` lets seconds pass and collects what was said."""
+
+    def __init__(self, hang_after_s: float = 10.0) -> None:
+        self.watch = HangWatch(hang_after_s)
+        self.now = 100.0
+        self.finished = 0
+
+    def play(
+        self, seconds: int, *, moves: bool = False, waiting: bool = True, busy: bool = False
+    ) -> list[Alarm | Resumed]:
+        """Let seconds pass; returns what the watch said."""
+        said = []
+        for _ in range(seconds):
+            self.now += 1.0
+            self.finished += moves
+            said.append(self.watch.see(self.look(waiting=waiting, busy=busy)))
+        return [event for event in said if event is not None]
+
+    def look(self, *, waiting: bool, busy: bool, elsewhere_s: float | None = None) -> Look:
+        """The ranks as they are now."""
+        ranks = (
+            RankLook(0, 50, self.finished, waiting, busy),
+            RankLook(1, 51, self.finished, waiting=False, busy=False),
+        )
+        return Look(self.now, ranks, elsewhere_s)
+
+
+def test_a_call_that_waits_too_long_is_an_alarm_once() -> None:
+    """Quiet with a waiting rank alarms at the limit, names who waits, and does not repeat."""
+    job = Job()
+    assert job.play(20, moves=True) == []
+    assert job.play(9) == []
+    (alarm,) = job.play(30)
+    assert (alarm.quiet_s, alarm.waiting) == (10.0, (0,))
+    assert job.watch.alarmed
+
+
+def test_a_job_that_moves_on_says_so_and_is_given_more_time() -> None:
+    """After a false alarm of 15 s a pause of 25 s is normal, one of 35 s is not."""
+    job = Job()
+    job.play(5, moves=True)
+    assert len(job.play(15)) == 1
+    assert job.play(1, moves=True) == [Resumed(16.0)]
+    assert job.play(25) == []
+    job.play(1, moves=True)
+    assert len(job.play(60)) == 1
+
+
+def test_idle_ranks_may_compute_longer() -> None:
+    """Without a pending call, ranks that compute get four times the limit, idle ones once."""
+    computing, idle = Job(), Job()
+    assert computing.play(39, waiting=False, busy=True) == []
+    (alarm,) = computing.play(5, waiting=False, busy=True)
+    assert alarm.waiting == ()
+    assert len(idle.play(12, waiting=False)) == 1
+
+
+def test_work_now_and_then_keeps_idle_ranks_from_an_alarm() -> None:
+    """The stillness is counted from the last sign of work, not from the last call alone."""
+    job = Job()
+    for _ in range(4):
+        assert job.play(8, waiting=False) == []
+        assert job.play(1, waiting=False, busy=True) == []
+
+
+def test_calls_on_another_node_count_as_progress() -> None:
+    """A job is stuck only if no call finishes anywhere."""
+    job = Job()
+    job.play(5, moves=True)
+    job.now += 1
+    for _ in range(30):
+        job.now += 1
+        look = job.look(waiting=True, busy=False, elsewhere_s=3.0)
+        assert job.watch.see(look) is None
+
+
+def test_time_in_which_we_slept_ourselves_is_excused() -> None:
+    """Ctrl-Z for an hour is no hang of the job."""
+    job = Job()
+    job.play(5, moves=True)
+    job.play(3)
+    job.now += 3600
+    assert job.play(6) == []
+    assert len(job.play(10)) == 1
+
+
+def test_new_processes_begin_a_new_quiet() -> None:
+    """After a restart the ranks get the whole limit again."""
+    job = Job()
+    job.play(5, moves=True)
+    job.play(8)
+    job.watch.forget_ranks()
+    job.finished = 0
+    assert job.play(9) == []
+
+
+def test_no_ranks_no_alarm() -> None:
+    """A command without ranks is never stuck."""
+    watch = HangWatch(10.0)
+    assert all(watch.see(Look(float(t), ())) is None for t in range(100))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 9), st.booleans(), st.booleans()), max_size=40))
+def test_pauses_below_the_limit_never_alarm(pauses: Iterable[tuple[int, bool, bool]]) -> None:
+    """Whatever a healthy job does between its calls, pauses shorter than the limit are its own."""
+    job = Job()
+    for seconds, waiting, busy in pauses:
+        assert job.play(seconds, waiting=waiting, busy=busy) == []
+        assert job.play(1, moves=True) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 40), max_size=20))
+def test_every_real_hang_is_found(pauses: Iterable[int]) -> None:
+    """However long the pauses were, a quiet without end alarms within twice the longest."""
+    job = Job()
+    job.play(2, moves=True)
+    for seconds in pauses:
+        job.play(seconds)
+        job.play(1, moves=True)
+    limit = max(10.0, 2 * job.watch.longest_waiting_s)
+    assert len(job.play(int(limit) + 1)) == 1
