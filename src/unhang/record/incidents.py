@@ -14,7 +14,7 @@ from typing import Final
 from unhang.record import dumpfile, marks
 from unhang.record.calls import Recorder
 from unhang.record.dumpfile import Dump
-from unhang.record.marks import safe_name
+from unhang.record.places import safe_name
 
 __all__ = ["END", "REASONS", "Incident", "take"]
 

@@ -24,7 +24,7 @@ from unhang.record.dumpfile import THREAD_NAME
 from unhang.record.groups import channels, note_groups
 from unhang.record.heartbeat import GroupBeat
 from unhang.record.incidents import REASONS, Incident, take
-from unhang.record.marks import safe_name
+from unhang.record.places import safe_name
 from unhang.record.sites import line_of, main_site
 
 __all__ = ["MAX_REQUEST_BYTES", "Watcher"]
