@@ -19,6 +19,7 @@ from unhang.wording import printable
 __all__ = ["MAX_CELL", "csv_lines", "draw_table", "json_lines"]
 
 MAX_CELL = 2000
+_ENOUGH, _GAP = 24, 3
 
 
 def json_lines(records: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -65,26 +66,69 @@ def _csv_cell(value: Any) -> Any:  # noqa: ANN401 - any value of a database
 def draw_table(
     names: Sequence[str], rows: Iterable[Sequence[Any]], look: Look, limit: int = 0
 ) -> str:
-    """Return rows as a table that keeps the page's width; `limit` rows at most, 0 for all."""
+    """Return rows for people: as a table, or as a list of fields where a table would not fit.
+
+    Args:
+        names: Heads of the columns.
+        rows: What is in them.
+        look: What the page may use.
+        limit: Rows at most; 0 for all. What is left out is said.
+    """
+    from unhang.reports.paint import to_ascii
+
+    def text(value: Any) -> str:  # noqa: ANN401 - any value of a database
+        words = "" if value is None else printable(str(value), MAX_CELL)
+        return words if look.unicode else to_ascii(words)
+
+    source = iter(rows)
+    cells = [[*map(text, row)] for row in (islice(source, limit) if limit else source)]
+    heads = [*map(text, names)]
+    page = (_as_table if _fits(heads, cells, look.width) else _as_fields)(heads, cells, look)
+    if limit and next(source, None) is not None:
+        page += f"... and more: these are the first {limit:,} rows (--limit 0 shows all)\n"
+    return page
+
+
+def _fits(heads: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> bool:
+    """Whether every column gets room for its head and for most of its text."""
+    wanted = 0
+    for place, head in enumerate(heads):
+        widest = max((len(row[place]) for row in cells), default=0)
+        wanted += max(len(head), min(widest, _ENOUGH)) + _GAP
+    return wanted - _GAP <= width
+
+
+def _as_table(heads: Sequence[str], cells: Sequence[Sequence[str]], look: Look) -> str:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    from unhang.reports.paint import paint, to_ascii
+    from unhang.reports.paint import paint
 
-    def text(value: Any) -> Text:  # noqa: ANN401 - any value of a database
-        words = "" if value is None else printable(str(value), MAX_CELL)
-        return Text(words if look.unicode else to_ascii(words))
+    style = box.SIMPLE_HEAD if look.unicode else box.ASCII2
+    table = Table(box=style, show_edge=False, pad_edge=False)
+    for place, head in enumerate(heads):
+        widest = max((len(row[place]) for row in cells), default=0)
+        least = max(len(head), min(widest, _ENOUGH))
+        table.add_column(Text(head), overflow="fold", min_width=least)
+    for row in cells:
+        table.add_row(*map(Text, row))
+    return paint(table, look)
 
-    table = Table(
-        box=box.SIMPLE_HEAD if look.unicode else box.ASCII2, show_edge=False, pad_edge=False
-    )
-    for name in names:
-        table.add_column(text(name), overflow="fold")
-    source = iter(rows)
-    for row in islice(source, limit) if limit else source:
-        table.add_row(*map(text, row))
-    page = paint(table, look)
-    if limit and next(source, None) is not None:
-        page += f"... and more: these are the first {limit:,} rows (--limit 0 shows all)\n"
-    return page
+
+def _as_fields(heads: Sequence[str], cells: Sequence[Sequence[str]], look: Look) -> str:
+    """A field a line, an empty line between rows."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from unhang.reports.paint import paint
+
+    table = Table.grid(padding=(0, _GAP, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for number, row in enumerate(cells):
+        if number:
+            table.add_row("", "")
+        for head, cell in zip(heads, row, strict=True):
+            table.add_row(Text(head, style="dim"), Text(cell))
+    return paint(table, look)

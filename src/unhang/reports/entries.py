@@ -198,16 +198,14 @@ def _signature_words(signature: Signature) -> str:
     return printable(f"[{words}{more}] {kinds}".strip(), 80)
 
 
-def stack_lines(case: Case, rows: Rows, frames: int = 6) -> Iterator[str]:
-    """Yield the stacks that the cells refer to: "s3  train_step at train.py:88 < main at ..."."""
+def stack_lines(case: Case, rows: Rows) -> Iterator[str]:
+    """Yield the stacks that the cells refer to, a frame a line, innermost first."""
     for stack in np.unique(case.calls.stack[rows]).tolist():
-        if stack >= 0:
-            some = case.stacks[stack]
-            words = [
-                f"{printable(f.function, 60)} at {short_path(f.file, 3)}:{f.line}" for f in some
-            ]
-            more = f" < and {len(words) - frames} more" if len(words) > frames else ""
-            yield f"s{stack}  {' < '.join(words[:frames])}{more}"
+        label = f"s{stack}"
+        for frame in case.stacks[stack]:
+            place = f"{short_path(frame.file, 3)}:{frame.line}"
+            yield f"{label:<5} {printable(frame.function, 60)} at {place}"
+            label = ""
 
 
 def call_records(case: Case, rows: Rows, *, stacks: bool) -> Iterator[dict[str, Any]]:

@@ -6,6 +6,7 @@ proves it and what else it could be. It adds no judgement to what the finding ho
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +17,7 @@ from unhang.wording import count_of, printable, rank_phrase
 __all__ = ["Who", "call_words", "finding_sections", "group_words", "short_path", "site_words"]
 
 MAX_SIDES = 3
+_PLACE_STARTS = ("in ", "at ")
 MAX_WAITS = 6
 MAX_WHY = 2
 MAX_FRAMES = 6
@@ -75,39 +77,50 @@ def _sentences(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _sides(finding: Finding, who: Who) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield who stands where and called what, a section a role, culprits first."""
-    sides: dict[tuple[str, tuple[int, ...]], _Side] = {}
+    """Yield who stands where and called what, a section a role, culprits first.
+
+    Ranks that stand at the same places in the same calls are one side.
+    """
+    words: dict[int, list[str]] = defaultdict(list)
+    roles: dict[int, set[str]] = defaultdict(set)
+    for role, ranks, line in _stands(finding):
+        for rank in ranks:
+            roles[rank].add(role)
+            if line:
+                words[rank].append(line)
+    sides: dict[str, dict[tuple[str, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
+    for rank in sorted(roles):
+        role = min(roles[rank], key=_role_place)
+        sides[role][tuple(words[rank])].append(rank)
+    for role in sorted(sides, key=_role_place):
+        yield _ROLE_LABELS.get(role, printable(role)), tuple(_side_lines(sides[role], who))
+
+
+def _stands(finding: Finding) -> Iterator[tuple[str, tuple[int, ...], str]]:
+    """Yield (role, ranks, line), places before calls."""
+    yield "culprit", finding.culprits, ""
+    yield "victim", finding.victims, ""
     for site in finding.sites:
-        sides.setdefault((site.role, site.ranks), _Side()).places.append(site_words(site))
+        yield site.role, site.ranks, site_words(site)
     for call in finding.calls:
-        sides.setdefault((call.role, call.ranks), _Side()).calls.append(call_words(call))
-    for role, ranks in (("culprit", finding.culprits), ("victim", finding.victims)):
-        told = {r for of, members in sides for r in members if (of == "culprit") == (role == of)}
-        if not told.issuperset(ranks):
-            sides.setdefault((role, ranks), _Side())
-    for role in sorted({key[0] for key in sides}, key=lambda r: _ROLE_ORDER.get(r, 9)):
-        of_role = [(ranks, side) for (of, ranks), side in sides.items() if of == role]
-        lines = [
-            line for ranks, side in of_role[:MAX_SIDES] for line in side.lines(who.phrase(ranks))
-        ]
-        if len(of_role) > MAX_SIDES:
-            rest = sorted({rank for ranks, _ in of_role[MAX_SIDES:] for rank in ranks})
-            lines.append(f"and {rank_phrase(rest)} elsewhere")
-        yield _ROLE_LABELS.get(role, printable(role)), tuple(lines)
+        yield call.role, call.ranks, call_words(call)
 
 
-@dataclass(slots=True)
-class _Side:
-    """Ranks that stand together: their places in the code and their calls."""
+def _role_place(role: str) -> int:
+    return _ROLE_ORDER.get(role, len(_ROLE_ORDER))
 
-    places: list[str] = field(default_factory=list)
-    calls: list[str] = field(default_factory=list)
 
-    def lines(self, ranks: str) -> Iterator[str]:
-        """Yield "rank 7 in load at data.py:31", then a line for each call."""
-        yield " ".join([ranks, *self.places[:1]])
-        yield from self.places[1:]
-        yield from self.calls
+def _side_lines(sides: dict[tuple[str, ...], list[int]], who: Who) -> Iterator[str]:
+    """Yield "rank 7 in load at data.py:31" and the lines below it, for the largest sides."""
+    ordered = sorted(sides.items(), key=lambda side: (not side[0], -len(side[1]), side[1]))
+    shown = ordered if len(ordered) <= MAX_SIDES + 1 else ordered[:MAX_SIDES]
+    for lines, ranks in shown:
+        place = lines[:1] if lines and lines[0].startswith(_PLACE_STARTS) else ()
+        yield " ".join([who.phrase(ranks), *place])
+        yield from lines[len(place) :]
+    rest = sorted(rank for _, ranks in ordered[len(shown) :] for rank in ranks)
+    if rest:
+        yield f"and {rank_phrase(rest)} in {len(ordered) - len(shown):,} other places"
 
 
 def site_words(site: Site) -> str:

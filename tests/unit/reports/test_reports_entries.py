@@ -104,8 +104,10 @@ def test_stacks_are_numbered_and_listed() -> None:
     pick = Pick(group="default_pg", last=1, stacks=True)
     (block,) = collect_blocks(case, pick)
     assert block.rows[0].cells[0] == "all_reduce s0 *"
-    assert list(stack_lines(case, pick_rows(case, pick), frames=1)) == [
-        "s0  all_reduce at torch/distributed/c10d.py:9 < and 2 more"
+    assert list(stack_lines(case, pick_rows(case, pick))) == [
+        "s0    all_reduce at torch/distributed/c10d.py:9",
+        "      train_step at home/user/train.py:88",
+        "      main at home/user/train.py:101",
     ]
 
 
