@@ -99,10 +99,12 @@ def _expand(path: str) -> list[str]:
 
 def _add(path: str, inputs: Inputs) -> None:
     root = Path(path)
-    if not root.is_dir():
+    if not os.path.isdir(root):  # noqa: PTH112 - without permission that is False, not an error
         inputs.files += _file(path, root.name, inputs)
         return
-    if (root / _CASE_MANIFEST).is_file() or (root / "dumps").is_dir():
+    if os.access(root, os.X_OK) and (
+        (root / _CASE_MANIFEST).is_file() or (root / "dumps").is_dir()
+    ):
         _add_case(root, inputs)
     else:
         inputs.files += sorted(_walk(path, "", inputs), key=lambda s: natural_key(s.relative))
