@@ -32,6 +32,7 @@ __all__ = [
     "deliver",
     "emit",
     "exit_code",
+    "format_of",
     "look_of",
 ]
 
@@ -43,11 +44,18 @@ _WIDTHS = range(40, 401)
 _WIDTH_OF_A_PIPE, _WIDEST_OF_ITSELF = 80, 120
 
 
-def add_report_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add --format, -o, --width and --no-color; `emit` reads them."""
+def add_report_arguments(parser: argparse.ArgumentParser, more: tuple[str, ...] = ()) -> None:
+    """Add --format, -o, --width and --no-color; `emit` reads them.
+
+    Args:
+        parser: The command's.
+        more: Formats of this command alone, which it writes itself.
+    """
     group = parser.add_argument_group("output")
     group.add_argument(
-        "--format", choices=FORMATS, help="default: text, or what the name given with -o ends in"
+        "--format",
+        choices=(*FORMATS, *more),
+        help="default: text, or what the name given with -o ends in",
     )
     group.add_argument(
         "-o", "--output", metavar="FILE", help="write the report to FILE instead of the terminal"
@@ -61,8 +69,16 @@ def add_look_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--width", type=int, metavar="N", help="columns of the page")
 
 
-def emit(report: Report, args: argparse.Namespace, case: Case | None = None) -> int:
+def emit(
+    report: Report, args: argparse.Namespace, case: Case | None = None, below: str = ""
+) -> int:
     """Draw the report where the arguments ask for it and return the command's exit code.
+
+    Args:
+        report: The verdict.
+        args: What `add_report_arguments` has added.
+        case: For formats that show more than the verdict.
+        below: A page of the command's own, after the report; of the same format.
 
     Raises:
         UsageError: If the width is out of bounds.
@@ -72,9 +88,9 @@ def emit(report: Report, args: argparse.Namespace, case: Case | None = None) -> 
 
     if not report.tool_version:
         report = replace(report, tool_version=__version__)
-    name = args.format or _format_of(args.output)
     look = look_of(args, sys.stdout, os.environ)
-    deliver(reports.render(name, report, case, look), args.output)
+    page = reports.render(format_of(args), report, case, look)
+    deliver(f"{page}\n{below}" if below else page, args.output)
     return exit_code(report, getattr(args, "fail_on", "any"))
 
 
@@ -115,20 +131,21 @@ def look_of(args: argparse.Namespace, stream: TextIO, environ: Mapping[str, str]
     )
 
 
-def deliver(text: str, path: str | None) -> None:
-    """Write a document to a file that the user named, or to stdout.
+def deliver(text: str | bytes, path: str | None) -> None:
+    """Write a document to a file that the user named, or a text to stdout.
 
     A file of that name is replaced: whoever names it wants it. Replaced whole or not at all.
     """
     if path is None:
-        sys.stdout.write(text)
+        sys.stdout.write(text if isinstance(text, str) else text.decode("utf-8", "replace"))
         sys.stdout.flush()
         return
+    data = text.encode("utf-8") if isinstance(text, str) else text
     target = Path(path)
     try:
         if target.is_dir():
             raise OutputError(f"{path} is a directory", "Name a file in it.")
-        _replace(target, text)
+        _replace(target, data)
     except OSError as error:
         raise OutputError(
             f"{path} cannot be written: {error.strerror or error}",
@@ -136,17 +153,20 @@ def deliver(text: str, path: str | None) -> None:
         ) from error
 
 
-def _replace(target: Path, text: str) -> None:
+def _replace(target: Path, data: bytes) -> None:
     if target.exists() and not target.is_file():  # /dev/stdout, a FIFO: written, not replaced
-        target.write_text(text, encoding="utf-8")
+        target.write_bytes(data)
         return
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        part.write_text(text, encoding="utf-8")
+        part.write_bytes(data)
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
 
 
-def _format_of(path: str | None) -> str:
-    return _BY_SUFFIX.get(Path(path).suffix.lower(), "text") if path else "text"
+def format_of(args: argparse.Namespace) -> str:
+    """The format that was asked for, or that the name of the file suggests."""
+    if args.format:
+        return str(args.format)
+    return _BY_SUFFIX.get(Path(args.output).suffix.lower(), "text") if args.output else "text"

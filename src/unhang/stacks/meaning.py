@@ -71,10 +71,11 @@ def meaning_of(sample: ProcessSample, thread: ThreadStack | None = None) -> Mean
         return Meaning("uninterruptible", _uninterruptible(sample.wait_channel), site=site)
     if chosen is None:
         return Meaning("unknown", sample.error or "without a stack")
-    if held := _gil(sample, chosen):
-        return Meaning("gil", held, site=site)
+    meaning = meaning_of_frames(chosen.frames)
+    if meaning.kind not in ("collective", "init") and (held := _gil(sample, chosen)):
+        return Meaning("gil", held, site=site, within=meaning.within)
     channel = sample.wait_channel if chosen.is_main else ""
-    return _refined(meaning_of_frames(chosen.frames), channel, running=sample.state == "R")
+    return _refined(meaning, channel, running=sample.state == "R")
 
 
 def _uninterruptible(channel: str) -> str:
@@ -92,7 +93,7 @@ def _gil(sample: ProcessSample, chosen: ThreadStack) -> str:
     place = user_frame(holder.frames) or (holder.frames[0] if holder.frames else None)
     at = f" in {bare_name(place.function)}" if place else ""
     if holder == chosen:
-        return f"holding the GIL in native code{at}: no other thread of it can run"
+        return f"holding the GIL in native code{at}"
     return f"waiting for the GIL, which thread {holder.name or holder.tid} holds{at}"
 
 

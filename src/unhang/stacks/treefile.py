@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from unhang.model import Frame
 from unhang.stacks.tree import StackTree
 
-__all__ = ["SCHEMA", "from_bytes", "is_tree", "to_bytes"]
+__all__ = ["SCHEMA", "from_bytes", "is_tree", "read_tree", "to_bytes"]
 
 SCHEMA = "unhang.stacktree/1"
 
@@ -26,12 +27,30 @@ IntArray = npt.NDArray[np.integer]
 
 _START = b'{"schema": "unhang.stacktree/'
 _MOST = 1 << 28  # integers: a gigabyte
+_MOST_BYTES = 1 << 30
 _LARGEST_RANK = 1 << 24
 
 
 def is_tree(head: bytes) -> bool:
     """Whether a file that begins so is a tree."""
     return head.startswith(_START)
+
+
+def read_tree(path: Path) -> StackTree | None:
+    """Read a file that holds a tree; None for a file or folder that holds none.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is a tree and is damaged.
+    """
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        head = file.read(len(_START))
+        if not is_tree(head):
+            return None
+        data = head + file.read(_MOST_BYTES)
+    return from_bytes(data)
 
 
 def to_bytes(tree: StackTree) -> bytes:

@@ -1,0 +1,111 @@
+"""What the stacks of a case say about each rank: doing what, where, and whether it moved.
+
+Several looks at one process become one `RankLook`. Whether a rank waits for peers, could be waiting
+for them, or does something of its own is told by the kind of its stack's meaning; nobody is blamed
+here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from unhang.model import Frame, ProcessSample
+from unhang.stacks.gathering import has_moved, latest
+from unhang.stacks.meaning import Meaning, main_thread, meaning_of
+
+__all__ = ["RankLook", "at_site", "looks_of"]
+
+_WAITS = frozenset({"collective", "init"})
+_MAY_WAIT = frozenset({"backward", "device-sync", "native"})
+_UNSEEN = frozenset({"unknown"})
+_CERTAIN = frozenset({"stopped", "dead"})
+_HELD = frozenset({"stopped", "dead", "uninterruptible", "gil"})
+
+
+@dataclass(frozen=True, slots=True)
+class RankLook:
+    """One rank as its stacks show it.
+
+    Attributes:
+        moved: Whether its main thread stood elsewhere before; None where one look was taken.
+        frames: Its main thread's stack in the last look, innermost first.
+        gone: It had ended when it was looked at.
+    """
+
+    rank: int
+    host: str
+    pid: int
+    meaning: Meaning
+    moved: bool | None
+    frames: tuple[Frame, ...]
+    gone: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """It waits for peers: in a collective, a send or receive, or while setting up."""
+        return self.meaning.kind in _WAITS
+
+    @property
+    def may_wait(self) -> bool:
+        """It may wait for peers, below what its stack shows."""
+        return self.meaning.kind in _MAY_WAIT
+
+    @property
+    def unseen(self) -> bool:
+        """Its stack could not be taken."""
+        return self.meaning.kind in _UNSEEN and not self.gone
+
+    @property
+    def held(self) -> bool:
+        """It cannot go on whatever its code says: stopped, dead, in the kernel, or without GIL."""
+        return self.meaning.kind in _HELD or self.gone
+
+    @property
+    def certain(self) -> bool:
+        """No second look is needed: it is stopped or dead."""
+        return self.meaning.kind in _CERTAIN
+
+    @property
+    def says(self) -> str:
+        """What it does and where, after "rank 5 is"."""
+        if self.gone:
+            return "gone: its process ended"
+        within = f", while {self.meaning.within}" if self.meaning.within else ""
+        return f"{self.meaning.says}{within}{at_site(self.meaning.site)}"
+
+
+def at_site(frame: Frame | None) -> str:
+    """A place in the user's code: " at load (data.py:31)", or nothing."""
+    if frame is None:
+        return ""
+    return f" at {frame.function} ({frame.file.rpartition('/')[2]}:{frame.line})"
+
+
+def looks_of(samples: Iterable[ProcessSample]) -> dict[int, RankLook]:
+    """The ranks among the samples, ascending; of two processes with one rank the one with a stack.
+
+    Helpers, launchers and processes without a rank say nothing about a rank and are left out.
+    """
+    found: dict[int, RankLook] = {}
+    ranks = [s for s in samples if s.rank >= 0 and s.role == "rank"]
+    for looks in latest(ranks):
+        look = _look(looks)
+        known = found.get(look.rank)
+        if known is None or (known.unseen or known.gone):
+            found[look.rank] = look
+    return dict(sorted(found.items()))
+
+
+def _look(looks: list[ProcessSample]) -> RankLook:
+    last = looks[-1]
+    thread = main_thread(last)
+    return RankLook(
+        rank=last.rank,
+        host=last.host,
+        pid=last.pid,
+        meaning=meaning_of(last),
+        moved=has_moved(looks),
+        frames=thread.frames if thread else (),
+        gone=not last.threads and not last.state and last.error.startswith("it ended"),
+    )

@@ -1,0 +1,50 @@
+"""Adds to findings from dumps what stacks show of their culprits: where they are, if they move.
+
+Dumps say which call is missing, stacks say what its rank does instead. Where the two contradict
+each other, both are told and the confidence falls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from unhang.analysis.lookouts import RankLook
+from unhang.analysis.sites import StackBook
+from unhang.analysis.stackwords import actions, sentences, sites_of, subjects_of
+from unhang.report import Finding
+
+__all__ = ["with_stacks"]
+
+
+def with_stacks(
+    findings: Sequence[Finding], looks: Mapping[int, RankLook], book: StackBook
+) -> list[Finding]:
+    """Add to findings from dumps where their culprits stand now, and whether stacks agree.
+
+    A culprit that is seen waiting in a collective contradicts the dumps, unless those say that it
+    waits too: the confidence falls to low, and both sides are told.
+    """
+    return [_joined(finding, looks, book) for finding in findings]
+
+
+def _joined(finding: Finding, looks: Mapping[int, RankLook], book: StackBook) -> Finding:
+    own = [looks[rank] for rank in finding.culprits if rank in looks and not looks[rank].unseen]
+    if finding.role != "cause" or not own:
+        return finding
+    evidence = tuple(f"Stacks: {sentence}" for sentence in sentences(own))
+    contrary = finding.code == "UH101" and all(look.waits for look in own)
+    if contrary:
+        evidence += ("Sources disagree: the dumps lack the call, the stack is inside one.",)
+    return replace(
+        finding,
+        confidence="low" if contrary else finding.confidence,
+        sites=(*sites_of(own, "culprit", book), *finding.sites),
+        evidence=(*evidence, *finding.evidence),
+        subjects=finding.subjects or subjects_of(own),
+        actions=finding.actions if contrary else _merged(actions(own), finding.actions),
+    )
+
+
+def _merged(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
+    return (*first, *(text for text in second if text not in first))

@@ -1,0 +1,276 @@
+"""Show where the ranks of a job stand: their stacks in one tree, equal ones folded, odd ones first.
+
+Without arguments the ranks on this node are found by themselves and looked at twice, so that what
+moves is told from what is stuck. PATH is a file or a folder of saved stacks: py-spy, faulthandler,
+pystack, gdb, torch's debug server, or what this command wrote with --save.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unhang.cli.output import (
+    EXIT_HEALTHY,
+    add_report_arguments,
+    deliver,
+    emit,
+    exit_code,
+    format_of,
+    look_of,
+)
+from unhang.errors import InputError, NoEvidenceError, OutputError, UsageError
+
+if TYPE_CHECKING:
+    from unhang.case import Case
+    from unhang.collect.processes import Process
+    from unhang.collect.ranks import Target
+    from unhang.model import Note, ProcessSample
+    from unhang.stacks.tree import StackTree
+
+EXAMPLES = """unhang stacks
+unhang stacks --native --samples 3 --interval 5
+unhang stacks --pid 4711
+unhang stacks --tree 4711 --full
+unhang stacks saved-stacks/ --format json
+unhang stacks --format speedscope -o stacks.speedscope.json
+unhang stacks --save stacks.json"""
+
+_TREE_FORMATS = ("speedscope", "collapsed", "tree")
+_LONGEST_INTERVAL_S = 3_600.0
+_MOST_SAMPLES = 100
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `unhang stacks`."""
+    parser.add_argument(
+        "paths", nargs="*", metavar="PATH", help="saved stacks; default: look at live processes"
+    )
+    whom = parser.add_argument_group("whom to look at")
+    choice = whom.add_mutually_exclusive_group()
+    choice.add_argument("--pid", type=int, action="append", metavar="PID", help="this process only")
+    choice.add_argument("--tree", type=int, metavar="PID", help="a process and all below it")
+    choice.add_argument("--all-python", action="store_true", help="every Python process here")
+    whom.add_argument("--job", metavar="ID", help="which job, where several run on this node")
+    how = parser.add_argument_group("how to look")
+    how.add_argument(
+        "--samples", type=int, default=2, metavar="N", help="number of looks (default: 2)"
+    )
+    how.add_argument(
+        "--interval",
+        type=float,
+        default=1.0,
+        metavar="S",
+        help="seconds between looks (default: 1)",
+    )
+    how.add_argument(
+        "--native",
+        action="store_true",
+        help="C and C++ frames too; this pauses each process for a moment",
+    )
+    how.add_argument(
+        "--timeout", type=float, default=10.0, metavar="S", help="limit for one look at one process"
+    )
+    parser.add_argument("--save", metavar="FILE", help="also save the stacks, for PATH")
+    parser.add_argument("--full", action="store_true", help="all threads, helpers, library frames")
+    add_report_arguments(parser, _TREE_FORMATS)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look or read, judge, show."""
+    _check(args)
+    trees: list[StackTree] = []
+    case = _saved(args, trees) if args.paths else _live(args)
+    if args.save:
+        _save(case, args.save)
+    return _show(case, trees, args)
+
+
+def _check(args: argparse.Namespace) -> None:
+    pids = [*(args.pid or ()), *([] if args.tree is None else [args.tree])]
+    if args.paths and (pids or args.all_python or args.job):
+        raise UsageError(
+            "PATH is for saved stacks; --pid, --tree, --all-python and --job for live processes",
+            "Use one or the other.",
+        )
+    if not 1 <= args.samples <= _MOST_SAMPLES:
+        raise UsageError(f"--samples {args.samples} is out of bounds", f"1 to {_MOST_SAMPLES}.")
+    if not 0 <= args.interval <= _LONGEST_INTERVAL_S:
+        raise UsageError(f"--interval {args.interval:g} is out of bounds", "Seconds, 0 to 3600.")
+    if not 0 < args.timeout <= _LONGEST_INTERVAL_S:
+        raise UsageError(f"--timeout {args.timeout:g} is out of bounds", "Seconds, above 0.")
+    if any(pid <= 0 for pid in pids):
+        raise UsageError("a process id is above 0", "See them with: ps -ef")
+
+
+def _saved(args: argparse.Namespace, trees: list[StackTree]) -> Case:
+    """Read saved stacks; partial trees go to `trees`."""
+    from unhang.case import Case
+    from unhang.stacks import read_stacks
+
+    samples: list[ProcessSample] = []
+    notes: list[Note] = []
+    for name in args.paths:
+        if not Path(name).exists():
+            raise InputError(f"{name} does not exist", "Give files or folders of saved stacks.")
+        if (tree := _tree(name)) is not None:
+            trees.append(tree)
+            continue
+        reading = read_stacks(name)
+        samples += reading.samples
+        notes += reading.notes
+    if not samples and not trees:
+        why = f": {notes[0].source} {notes[0].text}" if notes else ""
+        raise NoEvidenceError(
+            f"no stacks were found{why}",
+            "Known are py-spy, faulthandler, pystack, gdb, torch's debug server and our own.",
+        )
+    return Case(samples=tuple(samples), notes=tuple(notes))
+
+
+def _tree(name: str) -> StackTree | None:
+    from unhang.stacks.treefile import read_tree
+
+    try:
+        return read_tree(Path(name))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{name} cannot be read: {error}") from error
+
+
+def _live(args: argparse.Namespace) -> Case:
+    from unhang.case import Case
+    from unhang.collect.sampling import sample_processes
+
+    targets = _targets(args)
+    looks = sample_processes(
+        targets,
+        looks=args.samples,
+        interval_s=args.interval,
+        native=args.native,
+        timeout_s=args.timeout,
+    )
+    if args.pid and not any(sample.threads for sample in looks.samples):
+        first = next((sample for sample in looks.samples if sample.error), None)
+        why = f": {first.error}" if first else ""
+        hint = looks.notes[0].text if looks.notes else "Name a Python process, or try --native."
+        raise NoEvidenceError(f"no stack of process {args.pid[0]} could be taken{why}", hint)
+    world_size = max((target.world_size for target in targets), default=0)
+    return Case(samples=looks.samples, notes=looks.notes, world_size=world_size)
+
+
+def _targets(args: argparse.Namespace) -> Sequence[Target]:
+    from unhang.collect.processes import read_processes
+    from unhang.collect.ranks import Target, below, find_ranks, python_processes
+    from unhang.record.marks import read_marks
+
+    table = read_processes()
+    skip = [os.getpid(), *(process.pid for process in table.above(os.getpid()))]
+    ranks = find_ranks(table, read_marks(), skip)
+    for pid in [*(args.pid or ()), *([args.tree] if args.tree else [])]:
+        if pid not in table.by_pid:
+            raise InputError(f"there is no process {pid}", "It may have ended: see ps -ef.")
+    if args.pid:
+        known = {target.process.pid: target for target in ranks}
+        return [known.get(pid, Target(table.by_pid[pid])) for pid in args.pid]
+    if args.tree:
+        return below(table, args.tree, ranks)
+    if args.all_python:
+        return [t for t in python_processes(table, ranks) if t.process.pid not in skip]
+    return _of_one_job(ranks, args.job, _hidden(table.by_pid.values()))
+
+
+def _hidden(processes: Iterable[Process]) -> int:
+    """How many Python processes of other users hide their environment from us."""
+    return sum(process.python and process.environ is None for process in processes)
+
+
+def _of_one_job(targets: Sequence[Target], job: str | None, hidden: int) -> Sequence[Target]:
+    jobs = sorted({target.job for target in targets})
+    if job is not None:
+        chosen = [target for target in targets if target.job == job]
+        if not chosen:
+            raise InputError(f"no rank of job {job} runs here", f"There are: {_listed(jobs)}.")
+        return chosen
+    if not targets:
+        more = (
+            f"{hidden} Python processes of other users hide their environment: "
+            "run it as that user, or with sudo."
+            if hidden
+            else "Name processes with --pid or --tree, or look at all of them with --all-python."
+        )
+        raise NoEvidenceError("no rank of any job was found on this node", more)
+    if len(jobs) > 1:
+        raise UsageError(
+            f"several jobs run on this node: {_listed(jobs)}", "Choose one with --job ID."
+        )
+    return targets
+
+
+def _listed(jobs: Sequence[str]) -> str:
+    return ", ".join(job or "''" for job in jobs) or "none"
+
+
+def _save(case: Case, name: str) -> None:
+    from unhang.stacks import write_samples
+
+    try:
+        write_samples(Path(name), case.samples)
+    except OSError as error:
+        raise OutputError(f"{name} cannot be written: {error.strerror}") from error
+
+
+def _show(case: Case, trees: list[StackTree], args: argparse.Namespace) -> int:
+    from unhang.stacks.gathering import rows_of
+    from unhang.stacks.tree import from_stacks, merge
+
+    tree = merge([from_stacks(rows_of(case.samples, full=args.full)), *trees])
+    if args.format in _TREE_FORMATS:
+        _export(tree, args)
+    if not case.samples:
+        return _show_tree(tree, args)
+    from unhang.analysis import diagnose
+
+    report = diagnose(case)
+    if args.format in _TREE_FORMATS:
+        return exit_code(report)
+    if format_of(args) in ("text", "markdown"):
+        return emit(report, args, case, below=_drawn(tree, args))
+    return emit(report, args, case)
+
+
+def _show_tree(tree: StackTree, args: argparse.Namespace) -> int:
+    """Partial trees alone: they are for looking at, a verdict needs the samples."""
+    if args.format not in _TREE_FORMATS:
+        if format_of(args) not in ("text", "markdown"):
+            raise UsageError(
+                f"a merged tree holds no verdict to write as {format_of(args)}",
+                "Give the saved stacks themselves, or use --format text.",
+            )
+        deliver(_drawn(tree, args), args.output)
+    return EXIT_HEALTHY
+
+
+def _drawn(tree: StackTree, args: argparse.Namespace) -> str:
+    from unhang.stacks.drawing import draw
+
+    look = look_of(args, sys.stdout, os.environ)
+    text = draw(tree, unicode=look.unicode, full=args.full)
+    return f"```text\n{text}```\n" if format_of(args) == "markdown" else text
+
+
+def _export(tree: StackTree, args: argparse.Namespace) -> None:
+    from unhang.stacks.exports import collapsed, speedscope
+    from unhang.stacks.treefile import to_bytes
+
+    if args.format == "tree":
+        if not args.output:
+            raise UsageError("a tree is no text", "Name a file with -o, for PATH or for a merge.")
+        deliver(to_bytes(tree), args.output)
+    elif args.format == "collapsed":
+        deliver(collapsed(tree), args.output)
+    else:
+        deliver(speedscope(tree, f"stacks of {len(tree.ranks()):,} ranks"), args.output)

@@ -1,0 +1,175 @@
+"""The processes of this node as /proc shows them, read once, without harm.
+
+Every field may be missing: processes end while they are looked at, and those of other users hide
+their environment. Nothing is signalled, traced or stopped here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["Process", "ProcessTable", "read_process", "read_processes"]
+
+PROC = Path("/proc")
+MAX_ENVIRON = 1 << 20
+MAX_COMMAND = 4_096
+
+_PYTHON = re.compile(r"^(python|pypy|ipython|pt_main_thread)", re.IGNORECASE)
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+_TOLD = frozenset(
+    {
+        "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR",
+        "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID",
+        "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS",
+        "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+        "PMI_RANK", "PMI_SIZE", "PMIX_RANK", "PMIX_NAMESPACE", "UNHANG_JOB",
+        "UNHANG_RUNTIME_DIR", "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCHELASTIC_ERROR_FILE", "XDG_CACHE_HOME", "HOME",
+    }
+)  # fmt: skip
+"""The variables that are kept: the others are nobody's business here, secrets above all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process at one moment.
+
+    Attributes:
+        start_ticks: When it began, in clock ticks since boot: with `pid` it names a process.
+        uid: Its user; -1 where unknown.
+        state: The kernel's letter (R, S, D, T, t, Z, X).
+        python: Whether its program is a Python interpreter.
+        environ: The variables that tell ranks and jobs; None where it cannot be read.
+        wait_channel: Kernel function in which its main thread waits, or "".
+        cpu_s: CPU time so far in seconds.
+        tracer: Process id of a debugger that is attached, or 0.
+    """
+
+    pid: int
+    ppid: int = 0
+    start_ticks: int = 0
+    uid: int = -1
+    state: str = ""
+    name: str = ""
+    command: str = ""
+    python: bool = False
+    environ: Mapping[str, str] | None = None
+    wait_channel: str = ""
+    cpu_s: float = -1.0
+    tracer: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessTable:
+    """All processes by id, with their children."""
+
+    by_pid: Mapping[int, Process]
+    children: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, processes: Iterable[Process]) -> ProcessTable:
+        """Index processes by id and by parent."""
+        by_pid = {process.pid: process for process in processes}
+        children: dict[int, list[int]] = {}
+        for process in by_pid.values():
+            children.setdefault(process.ppid, []).append(process.pid)
+        return cls(by_pid, {pid: tuple(sorted(below)) for pid, below in children.items()})
+
+    def below(self, pid: int) -> Iterator[Process]:
+        """A process and all its descendants, parents first."""
+        todo, seen = [pid], set()
+        while todo:
+            current = todo.pop()
+            if current in seen or current not in self.by_pid:
+                continue
+            seen.add(current)
+            yield self.by_pid[current]
+            todo.extend(reversed(self.children.get(current, ())))
+
+    def above(self, pid: int) -> Iterator[Process]:
+        """The ancestors of a process, nearest first."""
+        seen = {pid}
+        process = self.by_pid.get(pid)
+        while process and process.ppid not in seen:
+            seen.add(process.ppid)
+            process = self.by_pid.get(process.ppid)
+            if process:
+                yield process
+
+
+def read_processes(proc: Path = PROC) -> ProcessTable:
+    """Read all processes that are there; those that end meanwhile are left out."""
+    pids = [int(entry.name) for entry in proc.iterdir() if entry.name.isdigit()]
+    found = (read_process(pid, proc) for pid in sorted(pids))
+    return ProcessTable.of(process for process in found if process)
+
+
+def read_process(pid: int, proc: Path = PROC) -> Process | None:
+    """Read one process; None where there is none (any more)."""
+    folder = proc / str(pid)
+    line = _read(folder / "stat")
+    if line is None:
+        return None
+    name, _, rest = line.rpartition(")")
+    values = rest.split()
+    try:
+        state, ppid, start = values[0], int(values[1]), int(values[19])
+        cpu_s = (int(values[11]) + int(values[12])) / _TICKS
+    except (IndexError, ValueError):
+        return None
+    status = _read(folder / "status") or ""
+    command = (_read(folder / "cmdline") or "")[:MAX_COMMAND].rstrip("\0")
+    return Process(
+        pid=pid,
+        ppid=ppid,
+        start_ticks=start,
+        uid=_number(status, "Uid"),
+        state=state,
+        name=name.partition("(")[2],
+        command=command.replace("\0", " "),
+        python=_is_python(folder, name.partition("(")[2], command),
+        environ=_environ(folder),
+        wait_channel=_wait_channel(folder),
+        cpu_s=cpu_s,
+        tracer=max(_number(status, "TracerPid"), 0),
+    )
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+
+
+def _number(status: str, key: str) -> int:
+    found = re.search(rf"^{key}:\s+(\d+)", status, re.MULTILINE)
+    return int(found[1]) if found else -1
+
+
+def _wait_channel(folder: Path) -> str:
+    channel = (_read(folder / "wchan") or "").strip()
+    return "" if channel == "0" else channel
+
+
+def _is_python(folder: Path, name: str, command: str) -> bool:
+    try:
+        program = (folder / "exe").readlink().name
+    except OSError:  # another user's: its own words must do
+        program = command.partition("\0")[0].rpartition("/")[2] or name
+    return _PYTHON.match(program) is not None
+
+
+def _environ(folder: Path) -> dict[str, str] | None:
+    try:
+        with (folder / "environ").open("rb") as file:
+            raw = file.read(MAX_ENVIRON)
+    except OSError:
+        return None
+    pairs = (item.partition("=") for item in raw.decode("utf-8", "replace").split("\0"))
+    return {key: value for key, _, value in pairs if key in _TOLD}

@@ -1,0 +1,229 @@
+"""Which processes of a node are ranks of a job, and what the others beside them are.
+
+The recorder's own marks come first: a marked process said itself that it is rank R. Without marks
+the environment tells, but launchers, wrappers and data-loader workers carry RANK as well; of all
+Python processes in one line of descent with the same rank, the topmost is the rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from unhang.collect.processes import Process, ProcessTable
+from unhang.model import UNKNOWN_RANK
+from unhang.record.marks import Mark, alive
+
+__all__ = ["Target", "below", "find_ranks", "is_launcher", "python_processes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A process that is worth a look.
+
+    Attributes:
+        rank: Global rank, or UNKNOWN_RANK where it is none or nothing tells.
+        role: "rank", "launcher", "data-loader", "helper" or "unknown".
+        parent_rank: The rank to which a helper belongs.
+        world_size: What the job says, or 0.
+        job: What tells one job of this node from another, or "".
+        how: How it is known: "mark", the variable's name, or "".
+    """
+
+    process: Process
+    rank: int = UNKNOWN_RANK
+    role: str = "unknown"
+    parent_rank: int = UNKNOWN_RANK
+    world_size: int = 0
+    local_rank: int = -1
+    job: str = ""
+    how: str = ""
+
+
+_SCHEMES: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
+    # rank, world size, local rank, what names the job
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK",
+     ("UNHANG_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "MASTER_PORT")),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     ("UNHANG_JOB", "PMIX_NAMESPACE", "SLURM_JOB_ID", "MASTER_PORT")),
+    ("PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     ("UNHANG_JOB", "PMIX_NAMESPACE", "SLURM_JOB_ID", "MASTER_PORT")),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", ("UNHANG_JOB", "SLURM_JOB_ID", "MASTER_PORT")),
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ("UNHANG_JOB", "SLURM_JOB_ID")),
+)  # fmt: skip
+
+_SCHEME = {scheme[0]: number for number, scheme in enumerate(_SCHEMES)}
+_LAUNCHERS = frozenset(
+    {
+        "torchrun", "torchx", "deepspeed", "accelerate", "horovodrun", "mpirun", "mpiexec",
+        "mpiexec.hydra", "prterun", "orterun", "orted", "prted", "hydra_pmi_proxy", "srun",
+        "slurmstepd", "composer", "colossalai", "unhang", "torch.distributed.run",
+        "torch.distributed.launch", "deepspeed.launcher.launch", "deepspeed.launcher.runner",
+        "accelerate.commands.launch", "accelerate.commands.accelerate_cli",
+    }
+)  # fmt: skip
+_HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+_TAKES_A_VALUE = frozenset({"-X", "-W", "--check-hash-based-pycs"})
+_MAX_RANK = 1 << 24
+
+
+def program_of(process: Process) -> str:
+    """What a process runs: a module ("torch.distributed.run") or a file's name ("train.py")."""
+    words = iter(process.command.split())
+    first = next(words, "").rpartition("/")[2]
+    if not process.python:
+        return first
+    for word in words:
+        if word in ("-m", "-c"):
+            return " ".join(words) if word == "-c" else next(words, "")
+        if word in _TAKES_A_VALUE:
+            next(words, "")
+        elif not word.startswith("-"):
+            return word.rpartition("/")[2]
+    return first
+
+
+def is_launcher(process: Process) -> bool:
+    """Whether it starts ranks rather than being one."""
+    program = program_of(process)
+    return program in _LAUNCHERS or program.startswith("unhang.")
+
+
+def find_ranks(
+    table: ProcessTable, marks: Iterable[Mark] = (), skip: Iterable[int] = ()
+) -> list[Target]:
+    """Find the ranks of this node and the Python processes that belong to them.
+
+    Args:
+        table: The processes.
+        marks: The recorder's marks; those of other hosts and of the dead are passed over.
+        skip: Processes that are none, such as whoever asks: under srun it has a rank's variables.
+    """
+    ours = set(skip)
+    marked = {mark.pid: mark for mark in marks if mark.pid in table.by_pid and alive(mark)}
+    said = {
+        pid: _from_mark(table.by_pid[pid], mark)
+        for pid, mark in marked.items()
+        if mark.role == "rank" and mark.rank is not None
+    }
+    claims = {
+        process.pid: claim
+        for process in table.by_pid.values()
+        if process.pid not in ours
+        and process.pid not in marked
+        and (claim := _claim(process)) is not None
+    }
+    found = said | {
+        pid: claim for pid, claim in claims.items() if _is_credible(claim, table, claims, said)
+    }
+    helpers = [helper for target in found.values() for helper in _helpers(target, table, found)]
+    return sorted([*found.values(), *helpers], key=_order)
+
+
+def _order(target: Target) -> tuple[str, bool, int, int, int]:
+    return target.job, target.rank < 0, target.rank, target.parent_rank, target.process.pid
+
+
+def _is_credible(
+    claim: Target, table: ProcessTable, claims: dict[int, Target], said: dict[int, Target]
+) -> bool:
+    """Whether a process is the rank that its environment names.
+
+    Not where a rank is above it (it is that rank's helper), where a Python process above it claims
+    the same, nor where one below it has marked itself or claims by a better variable (then it is a
+    launcher: under `srun torchrun`, SLURM_PROCID is the number of the node).
+    """
+    for ancestor in table.above(claim.process.pid):
+        above = claims.get(ancestor.pid)
+        if ancestor.pid in said or (above and _same(above, claim)):
+            return False
+    for process in list(table.below(claim.process.pid))[1:]:
+        lower = claims.get(process.pid)
+        if process.pid in said or (lower and _SCHEME[lower.how] < _SCHEME[claim.how]):
+            return False
+    return True
+
+
+def _from_mark(process: Process, mark: Mark) -> Target:
+    return Target(
+        process,
+        rank=mark.rank if mark.rank is not None else UNKNOWN_RANK,
+        role="rank",
+        world_size=mark.world_size or 0,
+        local_rank=-1 if mark.local_rank is None else mark.local_rank,
+        job=mark.job_id,
+        how="mark",
+    )
+
+
+def _same(one: Target, other: Target) -> bool:
+    return (one.rank, one.how, one.job) == (other.rank, other.how, other.job)
+
+
+def _claim(process: Process) -> Target | None:
+    """The rank that the environment of a Python process names, unless it is a launcher."""
+    environ = process.environ or {}
+    if not process.python or is_launcher(process):
+        return None
+    if program_of(process).startswith("from ") and any(h in process.command for h in _HELPERS):
+        return None
+    for rank_key, world_key, local_key, job_keys in _SCHEMES:
+        rank = _int(environ.get(rank_key))
+        if rank < 0:
+            continue
+        return Target(
+            process,
+            rank=rank,
+            role="rank",
+            world_size=max(_int(environ.get(world_key)), 0),
+            local_rank=_int(environ.get(local_key)),
+            job=next((environ[key] for key in job_keys if _names_a_job(environ.get(key))), ""),
+            how=rank_key,
+        )
+    return None
+
+
+def _names_a_job(value: str | None) -> bool:
+    return bool(value) and value != "none"  # torchrun's default run id
+
+
+def _int(text: str | None) -> int:
+    value = int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else -1  # noqa: PLR2004 - no rank has ten digits
+    return value if value < _MAX_RANK else -1
+
+
+def _helpers(target: Target, table: ProcessTable, found: dict[int, Target]) -> list[Target]:
+    """The Python processes below a rank; a rank below a rank keeps its own."""
+    below_it = list(table.below(target.process.pid))[1:]
+    return [
+        Target(
+            process,
+            role="helper",
+            parent_rank=target.rank,
+            world_size=target.world_size,
+            job=target.job,
+        )
+        for process in below_it
+        if process.python and process.pid not in found
+    ]
+
+
+def below(table: ProcessTable, pid: int, ranks: Sequence[Target]) -> list[Target]:
+    """A process and all its descendants as targets, with the ranks among them as such."""
+    known = {target.process.pid: target for target in ranks}
+    return [known.get(process.pid, Target(process)) for process in table.below(pid)]
+
+
+def python_processes(table: ProcessTable, ranks: Sequence[Target]) -> list[Target]:
+    """All Python processes of this node as targets, with the ranks among them as such."""
+    known = {target.process.pid: target for target in ranks}
+    return [
+        known.get(process.pid, _labelled(process))
+        for process in table.by_pid.values()
+        if process.python
+    ]
+
+
+def _labelled(process: Process) -> Target:
+    target = Target(process)
+    return replace(target, role="launcher") if is_launcher(process) else target

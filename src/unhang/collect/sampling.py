@@ -1,0 +1,163 @@
+"""Looks at many processes at once, once or several times: their stacks, states and wait channels.
+
+Every look is bounded in time and so is their number at a time. A process that cannot be looked at
+gives a sample that says why; it never stops the others.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from unhang.collect.permission import Refusal, refusal
+from unhang.collect.processes import Process, read_process
+from unhang.collect.ranks import Target
+from unhang.collect.samplers import Answer, Sampler, run_sampler, samplers_for
+from unhang.model import Note, ProcessSample
+from unhang.stacks.roles import role_of_stack
+
+__all__ = ["Looks", "sample_once", "sample_processes"]
+
+LOOK_TIMEOUT_S = 10.0
+_INSTALL = "Install a sampler: pip install 'unhang[stacks]' (py-spy, pystack)."
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """What looking showed: samples in order of rank and time, and notes with what to do."""
+
+    samples: tuple[ProcessSample, ...]
+    notes: tuple[Note, ...] = ()
+
+
+def sample_processes(
+    targets: Sequence[Target],
+    *,
+    looks: int = 1,
+    interval_s: float = 1.0,
+    native: bool = False,
+    timeout_s: float = LOOK_TIMEOUT_S,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Looks:
+    """Look at processes `looks` times, `interval_s` apart.
+
+    Args:
+        targets: Whom to look at.
+        looks: How often; two tell what moves from what is stuck.
+        interval_s: Seconds from the end of one look to the next.
+        native: Ask for C and C++ frames too (this pauses the process for a moment).
+        timeout_s: For one look at one process with one sampler.
+        sleep: How to wait between looks.
+    """
+    host = socket.gethostname()
+    samples: list[ProcessSample] = []
+    refusals: dict[Refusal, list[int]] = {}
+    workers = max(1, min(len(targets), 16, 2 * (os.cpu_count() or 1)))
+    with ThreadPoolExecutor(workers, "unhang-look") as pool:
+        for number in range(looks):
+            if number:
+                sleep(interval_s)
+            jobs = [
+                pool.submit(sample_once, target, native=native, timeout_s=timeout_s)
+                for target in targets
+            ]
+            for target, job in zip(targets, jobs, strict=True):
+                sample, why = job.result()
+                samples.append(replace(sample, host=host, sample=number))
+                if why:
+                    refusals.setdefault(why, []).append(target.process.pid)
+    ordered = sorted(samples, key=lambda s: (s.rank < 0, s.rank, s.parent_rank, s.pid, s.sample))
+    return Looks(tuple(ordered), tuple(_notes(refusals)))
+
+
+def _notes(refusals: dict[Refusal, list[int]]) -> Iterable[Note]:
+    for why, pids in refusals.items():
+        unique = sorted(set(pids))
+        named = ", ".join(map(str, unique[:5])) + (", …" if len(unique) > 5 else "")  # noqa: PLR2004 - enough to recognise them
+        text = f"{why.reason}. {why.hint}".strip()
+        yield Note("warning", f"process {named}", text)
+
+
+def sample_once(
+    target: Target, *, native: bool = False, timeout_s: float = LOOK_TIMEOUT_S
+) -> tuple[ProcessSample, Refusal | None]:
+    """One look at one process: its state first, then its stacks.
+
+    Returns:
+        The sample, and why there are no stacks in it where somebody can do something about it.
+    """
+    now = read_process(target.process.pid)
+    if now is None or now.start_ticks != target.process.start_ticks:
+        gone = replace(target.process, state="")
+        return _bare(target, gone, "it ended before it could be looked at"), None
+    if now.state in ("Z", "X"):
+        return _bare(target, now, "it is dead and waits for its parent to collect it"), None
+    answer = _ask(now, samplers_for(now, native=native), timeout_s)
+    if answer.sample is None:
+        return _without_stack(target, now, answer)
+    found = replace(_bare(target, now, ""), threads=answer.sample.threads, tool=answer.sample.tool)
+    return _with_role(found), None
+
+
+def _ask(process: Process, samplers: Iterable[Sampler], timeout_s: float) -> Answer:
+    """The first answer with a stack; else the most telling of the problems."""
+    problems: list[Answer] = []
+    for sampler in samplers:
+        answer = run_sampler(sampler, process.pid, timeout_s)
+        if answer.sample is not None:
+            return answer
+        problems.append(answer)
+        if answer.problem in ("gone", "denied"):
+            break
+    if not problems:
+        return Answer(None, "absent", "neither py-spy nor pystack is installed")
+    order = ("denied", "gone", "not-python", "timeout", "failed", "absent")
+    return min(problems, key=lambda answer: order.index(answer.problem))
+
+
+def _without_stack(
+    target: Target, now: Process, answer: Answer
+) -> tuple[ProcessSample, Refusal | None]:
+    if answer.problem == "denied":
+        why = refusal(now)
+        return _bare(target, now, f"no permission: {why.reason}"), why
+    if answer.problem == "absent":
+        return _bare(target, now, answer.text), Refusal(answer.text, _INSTALL)
+    again = read_process(now.pid)
+    if again is None or again.start_ticks != now.start_ticks:
+        return _bare(target, replace(now, state=""), "it ended while it was looked at"), None
+    if not now.python:
+        return _bare(target, again, "it is no Python process"), None
+    if answer.problem == "not-python":
+        text = f"its Python is none that {answer.text.partition(':')[0]} knows"
+        return _bare(target, again, text), None
+    return _bare(target, again, answer.text), None
+
+
+def _bare(target: Target, process: Process, error: str) -> ProcessSample:
+    return ProcessSample(
+        rank=target.rank,
+        host="",
+        pid=process.pid,
+        role=target.role,
+        state=process.state,
+        wait_channel=process.wait_channel,
+        command=process.command,
+        time_ns=time.time_ns(),
+        cpu_s=process.cpu_s,
+        error=error,
+        parent_rank=target.parent_rank,
+    )
+
+
+def _with_role(sample: ProcessSample) -> ProcessSample:
+    """Let the stack correct the role: an orphaned data-loader worker carries RANK as well."""
+    role = role_of_stack(sample)
+    if role in ("unknown", sample.role):
+        return sample
+    parent = sample.parent_rank if sample.rank < 0 else sample.rank
+    return replace(sample, role=role, rank=-1, parent_rank=parent)

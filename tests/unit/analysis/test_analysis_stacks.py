@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from unhang.analysis import diagnose
+from unhang.case import Case
+from unhang.model import Frame, ProcessSample, ThreadStack
+from unhang.report import Report
+
+C10D = "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
+MODULE = Frame("<module>", "/home/user/train.py", 90)
+STEP = Frame("step", "/home/user/train.py", 88)
+WAITING = (Frame("all_reduce", C10D, 3245), STEP, MODULE)
+BARRIER = (Frame("barrier", C10D, 4000), Frame("evaluate", "/home/user/eval.py", 12), MODULE)
+LOADING = (Frame("Loader.__next__", "/home/user/data.py", 31), MODULE)
+COMPUTING = (Frame("loss", "/home/user/model.py", 7), MODULE)
+BACKWARD = (
+    Frame(
+        "_engine_run_backward", "/opt/venv/lib/python3.11/site-packages/torch/autograd/graph.py", 1
+    ),
+    STEP,
+)
+
+
+def look(rank: int, frames: tuple[Frame, ...], number: int = 0, **more: object) -> ProcessSample:
+    """One look at a rank."""
+    threads = (ThreadStack("MainThread", 100 + rank, frames, is_main=True),) if frames else ()
+    fields: dict[str, object] = {"state": "S", "tool": "py-spy"} | more
+    return ProcessSample(
+        rank, "node01", 100 + rank, threads, sample=number, time_ns=number * 10**9, **fields
+    )  # type: ignore[arg-type]  # fields of ProcessSample
+
+
+def verdict(
+    *stacks: tuple[Frame, ...], looks: int = 2, world_size: int = 0, **odd: dict[str, object]
+) -> Report:
+    """The verdict of ranks that stand at these places in all looks; `odd` changes some: r3={…}."""
+    samples = [
+        look(rank, frames, number, **odd.get(f"r{rank}", {}))
+        for number in range(looks)
+        for rank, frames in enumerate(stacks)
+    ]
+    return diagnose(Case(samples=tuple(samples), world_size=world_size))
+
+
+def essence(report: Report) -> tuple[str, str, str, tuple[int, ...], tuple[int, ...]]:
+    """Status, code, confidence, culprits and victims of the first finding."""
+    first = report.findings[0]
+    return report.status, first.code, first.confidence, first.culprits, first.victims
+
+
+def test_the_one_elsewhere_is_named_with_its_line() -> None:
+    """Seven wait in all_reduce, one loads data, and nothing moves."""
+    report = verdict(*[WAITING] * 5, LOADING, *[WAITING] * 2)
+    assert essence(report) == ("problem", "UH101", "medium", (5,), (0, 1, 2, 3, 4, 6, 7))
+    assert report.summary == (
+        "7 of 8 ranks wait in all_reduce at step (train.py:88); rank 5 is waiting for data "
+        "(__next__) at Loader.__next__ (data.py:31), unchanged between two looks."
+    )
+    site = report.findings[0].sites[0]
+    assert (site.ranks, site.role, site.file, site.line) == (
+        (5,),
+        "culprit",
+        "/home/user/data.py",
+        31,
+    )
+    assert report.stacks[site.stack_id] == LOADING
+    assert [r.status for r in report.ranks] == ["waiting"] * 5 + ["culprit"] + ["waiting"] * 2
+
+
+def test_one_look_is_a_guess() -> None:
+    """It may have been passing by: low confidence, and it says so."""
+    report = verdict(WAITING, WAITING, LOADING, looks=1)
+    assert essence(report) == ("problem", "UH101", "low", (2,), (0, 1))
+    assert "One look cannot tell" in report.findings[0].alternatives[0]
+
+
+def test_a_stopped_rank_is_certain() -> None:
+    """Whatever its frames: a stopped process does not come, even from inside the call."""
+    report = verdict(WAITING, WAITING, WAITING, r1={"state": "T"})
+    assert essence(report) == ("problem", "UH101", "high", (1,), (0, 2))
+    assert "kill -CONT 101" in report.findings[0].actions[0]
+
+
+def test_whoever_moves_while_others_wait_may_be_slow() -> None:
+    """The late one moves: named at low confidence, as slow."""
+    samples = [look(r, WAITING, n) for n in range(2) for r in range(3)]
+    samples += [look(3, LOADING, 0), look(3, COMPUTING, 1)]
+    report = diagnose(Case(samples=tuple(samples)))
+    assert essence(report) == ("problem", "UH101", "low", (3,), (0, 1, 2))
+    assert "slow" in report.findings[0].alternatives[0]
+
+
+def test_a_job_that_moves_is_healthy() -> None:
+    """Ranks that leave their collective between two looks are not stuck."""
+    samples = [look(0, WAITING, 0), look(0, COMPUTING, 1), look(1, COMPUTING), look(1, WAITING, 1)]
+    report = diagnose(Case(samples=tuple(samples)))
+    assert (report.status, report.findings[0].code) == ("healthy", "UH601")
+    assert report.culprits == ()
+
+
+def test_everybody_in_one_call_blames_nobody() -> None:
+    """Nobody is elsewhere: the call itself does not move."""
+    assert essence(verdict(*[WAITING] * 4)) == ("problem", "UH401", "low", (), (0, 1, 2, 3))
+    assert essence(verdict(*[WAITING] * 4, looks=1))[:2] == ("insufficient", "UH901")
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        verdict(WAITING, WAITING, BARRIER, BARRIER),
+        verdict(WAITING, WAITING, BARRIER),
+        verdict(WAITING, WAITING, world_size=16),
+        verdict(WAITING, WAITING, (), r2={"error": "no permission"}),
+        verdict((), (), r0={"error": "x"}, r1={"error": "y"}),
+    ],
+)
+def test_what_stacks_cannot_tell_is_not_told(report: Report) -> None:
+    """Different calls, ranks on other nodes, ranks that were not seen: nobody is named."""
+    assert (report.status, report.findings[0].code, report.culprits) == (
+        "insufficient",
+        "UH901",
+        (),
+    )
+
+
+def test_nobody_communicates_and_nothing_moves() -> None:
+    """All in user code, unchanged: the program itself, and no rank is singled out."""
+    assert essence(verdict(LOADING, LOADING)) == ("problem", "UH602", "low", (), (0, 1))
+    held = verdict(COMPUTING, COMPUTING, r1={"state": "D", "wait_channel": "nfs_wait"})
+    assert essence(held) == ("problem", "UH602", "medium", (1,), ())
+
+
+def test_backward_counts_as_waiting_only_beside_others() -> None:
+    """Ranks in backward wait for the one in its loader; alone they prove nothing."""
+    assert essence(verdict(BACKWARD, BACKWARD, LOADING)) == (
+        "problem", "UH101", "low", (2,), (0, 1),
+    )  # fmt: skip
+    assert verdict(BACKWARD, BACKWARD).culprits == ()
+
+
+def test_helpers_and_launchers_are_no_ranks() -> None:
+    """Samples of other roles never count as ranks."""
+    helper = replace(look(-1, LOADING), role="data-loader", parent_rank=0)
+    launcher = replace(look(0, LOADING), role="launcher", pid=9)
+    samples = [look(r, WAITING, n) for n in range(2) for r in range(2)]
+    report = diagnose(Case(samples=(helper, launcher, *samples)))
+    assert (report.job.ranks_seen, report.culprits) == (2, ())
+
+
+def test_renaming_ranks_renames_the_culprit() -> None:
+    """Nothing depends on which number a rank has."""
+    for culprit in range(4):
+        stacks = [LOADING if rank == culprit else WAITING for rank in range(4)]
+        assert verdict(*stacks).culprits == (culprit,)

@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from unhang.collect.processes import Process, ProcessTable, read_process, read_processes
+from unhang.collect.ranks import Target, below, find_ranks, is_launcher, python_processes
+from unhang.record.marks import Mark, start_ticks
+
+TORCHRUN = {"TORCHELASTIC_RUN_ID": "job7", "WORLD_SIZE": "4", "MASTER_PORT": "29500"}
+
+
+def python(pid: int, ppid: int = 1, command: str = "python train.py", **environ: str) -> Process:
+    """A Python process with an environment."""
+    return Process(
+        pid, ppid, start_ticks=pid, state="S", command=command, python=True, environ=environ
+    )
+
+
+def other(pid: int, ppid: int, command: str, **environ: str) -> Process:
+    """A process of another program."""
+    return Process(pid, ppid, start_ticks=pid, state="S", command=command, environ=environ)
+
+
+def seen(targets: list[Target]) -> list[tuple[int, int, str, int]]:
+    """Process, rank, role and parent rank of each target."""
+    return [(t.process.pid, t.rank, t.role, t.parent_rank) for t in targets]
+
+
+def test_ranks_of_torchrun_and_their_loaders() -> None:
+    """The launcher has no rank, a worker with the same rank below it is its helper."""
+    table = ProcessTable.of(
+        [
+            python(10, command="/opt/venv/bin/python /opt/venv/bin/torchrun --nproc 2 train.py"),
+            python(11, 10, RANK="0", LOCAL_RANK="0", **TORCHRUN),
+            python(12, 10, RANK="1", LOCAL_RANK="1", **TORCHRUN),
+            python(13, 12, RANK="1", LOCAL_RANK="1", **TORCHRUN),
+            python(14, 13, RANK="1", LOCAL_RANK="1", **TORCHRUN),
+            other(15, 12, "nvidia-smi", RANK="1"),
+        ]
+    )
+    found = find_ranks(table)
+    assert seen(found) == [
+        (11, 0, "rank", -1),
+        (12, 1, "rank", -1),
+        (13, -1, "helper", 1),
+        (14, -1, "helper", 1),
+    ]
+    assert (found[1].world_size, found[1].local_rank, found[1].job, found[1].how) == (
+        4,
+        1,
+        "job7",
+        "RANK",
+    )
+
+
+def test_shells_and_numactl_around_a_rank_are_not_it() -> None:
+    """Wrappers carry the variables too; the Python process below them is the rank."""
+    table = ProcessTable.of(
+        [
+            other(10, 1, "bash -c python train.py", SLURM_PROCID="3", SLURM_JOB_ID="9"),
+            other(11, 10, "numactl -N 0 python train.py", SLURM_PROCID="3", SLURM_JOB_ID="9"),
+            python(12, 11, SLURM_PROCID="3", SLURM_JOB_ID="9", SLURM_NTASKS="8"),
+        ]
+    )
+    assert seen(find_ranks(table)) == [(12, 3, "rank", -1)]
+
+
+def test_a_nodes_number_is_not_a_rank() -> None:
+    """`srun torchrun`, and a launcher of one's own: the ranks below have RANK."""
+    node = {"SLURM_PROCID": "1", "SLURM_JOB_ID": "9"}
+    for launcher in ("python -m torch.distributed.run train.py", "python start_all.py"):
+        table = ProcessTable.of(
+            [
+                python(10, command=launcher, **node),
+                python(11, 10, RANK="8", **node),
+                python(12, 10, RANK="9", **node),
+            ]
+        )
+        assert seen(find_ranks(table)) == [(11, 8, "rank", -1), (12, 9, "rank", -1)]
+
+
+@pytest.mark.parametrize(
+    ("key", "rank"),
+    [("OMPI_COMM_WORLD_RANK", "2"), ("PMI_RANK", "5"), ("PMIX_RANK", "6"), ("SLURM_PROCID", "7")],
+)
+def test_mpi_and_slurm_tell_ranks(key: str, rank: str) -> None:
+    """Without torch's variables those of MPI and SLURM count."""
+    table = ProcessTable.of([python(10, **{key: rank})])
+    assert seen(find_ranks(table)) == [(10, int(rank), "rank", -1)]
+
+
+def test_whoever_asks_is_skipped() -> None:
+    """Under srun the collector itself has a rank's variables."""
+    table = ProcessTable.of([python(10, SLURM_PROCID="0"), python(11, SLURM_PROCID="0")])
+    assert seen(find_ranks(table, skip=[11])) == [(10, 0, "rank", -1)]
+
+
+@pytest.mark.parametrize("rank", ["", "-1", "x", "1e3", "99999999999", "²"])
+def test_nonsense_is_no_rank(rank: str) -> None:
+    """What is no number is no rank, nor is an absurd one."""
+    assert find_ranks(ProcessTable.of([python(10, RANK=rank)])) == []
+
+
+def test_marks_come_before_the_environment() -> None:
+    """A process that marked itself is the rank; one that marked itself a helper is none."""
+    me = os.getpid()
+    mark = Mark(
+        pid=me,
+        start_ticks=start_ticks(me),
+        host=socket.gethostname(),
+        role="rank",
+        rank=6,
+        world_size=8,
+        job_id="marked",
+    )
+    table = ProcessTable.of([python(me, RANK="0"), python(me + 1, me, RANK="6")])
+    (first, helper) = find_ranks(table, [mark])
+    assert (first.rank, first.how, first.world_size, first.job) == (6, "mark", 8, "marked")
+    assert (helper.role, helper.parent_rank) == ("helper", 6)
+    table = ProcessTable.of([python(me, RANK="0")])
+    assert find_ranks(table, [replace(mark, role="helper", rank=None)]) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "launcher"),
+    [
+        ("/opt/venv/bin/python3 -u -X dev /opt/venv/bin/torchrun train.py", True),
+        ("python -m torch.distributed.run train.py", True),
+        ("python -m unhang.cli stacks", True),
+        ("python /opt/venv/bin/accelerate launch train.py", True),
+        ("python train.py --launcher torchrun", False),
+        ("python -c import torch", False),
+        ("python", False),
+    ],
+)
+def test_launchers_are_known_by_what_they_run(command: str, launcher: bool) -> None:  # noqa: FBT001 - a table of expectations
+    """The program counts, not a word among its arguments."""
+    assert is_launcher(python(1, command=command)) is launcher
+
+
+def test_trees_and_all_pythons() -> None:
+    """--tree keeps the roles of ranks, --all-python labels launchers."""
+    table = ProcessTable.of(
+        [python(10, command="python /bin/torchrun"), python(11, 10, RANK="0"), other(12, 11, "sh")]
+    )
+    ranks = find_ranks(table)
+    assert seen(below(table, 10, ranks)) == [
+        (10, -1, "unknown", -1),
+        (11, 0, "rank", -1),
+        (12, -1, "unknown", -1),
+    ]
+    assert seen(python_processes(table, ranks)) == [
+        (10, -1, "launcher", -1),
+        (11, 0, "rank", -1),
+    ]
+
+
+def test_loops_in_a_table_end() -> None:
+    """A table read while processes come and go may hold any nonsense."""
+    table = ProcessTable.of([python(1, 2), python(2, 1)])
+    assert [p.pid for p in table.below(1)] == [1, 2]
+    assert [p.pid for p in table.above(1)] == [2]
+
+
+def fake_process(proc: Path, pid: int, stat: str | None = None) -> Path:
+    """A folder like those of /proc."""
+    folder = proc / str(pid)
+    folder.mkdir()
+    numbers = " ".join(["1", *["0"] * 9, "250", "50", *["0"] * 6, "777", "0"])
+    (folder / "stat").write_text(stat or f"{pid} (a (b) c) D {numbers}")
+    (folder / "status").write_text("Name:\tx\nTracerPid:\t42\nUid:\t1000\t1000\t1000\t1000\n")
+    (folder / "cmdline").write_bytes(b"/usr/bin/python3\0train.py\0--x=\xff\0")
+    (folder / "environ").write_bytes(b"RANK=3\0SECRET_TOKEN=abc\0")
+    (folder / "wchan").write_text("nfs_wait_bit_killable")
+    (folder / "exe").symlink_to("/usr/bin/python3.11")
+    return folder
+
+
+def test_a_process_is_read_from_proc(tmp_path: Path) -> None:
+    """Names with brackets, other users, traced, uninterruptible; secrets are not kept."""
+    fake_process(tmp_path, 5)
+    process = read_process(5, tmp_path)
+    assert process is not None
+    assert (process.ppid, process.start_ticks, process.state, process.name) == (
+        1,
+        777,
+        "D",
+        "a (b) c",
+    )
+    assert (process.uid, process.tracer, process.python) == (1000, 42, True)
+    assert process.wait_channel == "nfs_wait_bit_killable"
+    assert process.environ == {"RANK": "3"}
+    assert process.cpu_s == 300 / os.sysconf("SC_CLK_TCK")
+
+
+def test_half_read_processes_are_left_out(tmp_path: Path) -> None:
+    """A process that ends meanwhile leaves an empty or broken folder, or none."""
+    fake_process(tmp_path, 5, stat="5 (x) S")
+    fake_process(tmp_path, 6, stat="garbage")
+    (tmp_path / "7").mkdir()
+    (tmp_path / "self").mkdir()
+    fake_process(tmp_path, 8)
+    (tmp_path / "8" / "environ").unlink()
+    (tmp_path / "8" / "exe").unlink()
+    table = read_processes(tmp_path)
+    assert list(table.by_pid) == [8]
+    assert table.by_pid[8].environ is None
+    assert table.by_pid[8].python
+
+
+def test_this_very_process_is_there() -> None:
+    """The real /proc can be read."""
+    process = read_processes().by_pid[os.getpid()]
+    assert process.python
+    assert process.cpu_s >= 0
