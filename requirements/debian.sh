@@ -2,7 +2,7 @@
 # Installs the Debian packages that some integration tests use: a real SLURM, sshd, MPI, a browser.
 # Without root or apt it says so and goes on; those tests are then skipped with the reason.
 set -u
-PACKAGES="slurm-wlm munge openssh-server openssh-client openmpi-bin iproute2 strace chromium gdb procps"
+PACKAGES="slurm-wlm munge openssh-server openssh-client openmpi-bin iproute2 strace chromium gdb procps nftables"
 
 command -v dpkg-query >/dev/null 2>&1 || { echo "no dpkg here: tests that need Debian packages are skipped"; exit 0; }
 missing=""

@@ -1,0 +1,181 @@
+"""What one node says of itself: settings, limits, versions, interfaces, clock. Prints JSON.
+
+Standard library only and self-contained: it runs on nodes without unhang.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import resource
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+FAMILIES = ("NCCL_", "TORCH", "GLOO_", "MASTER_", "SLURM_", "OMPI_", "UCX_", "FI_", "CUDA_",
+            "HSA_", "RCCL_", "PYTORCH_", "UNHANG_")  # fmt: skip
+SINGLE = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "OMP_NUM_THREADS")
+SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
+SIOCGIFADDR, SIOCGIFMTU, SIOCGIFFLAGS = 0x8915, 0x8921, 0x8913
+IFF_UP, IFF_LOOPBACK, IFF_RUNNING = 0x1, 0x8, 0x40
+PACKAGES = ("torch", "numpy", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "deepspeed", "accelerate",
+            "lightning", "transformers", "megatron-core")  # fmt: skip
+
+
+def settings() -> dict[str, str]:
+    """Variables that matter to distributed jobs; values of secrets are left out."""
+    found = {}
+    for name, value in sorted(os.environ.items()):
+        if name in SINGLE or name.startswith(FAMILIES):
+            found[name] = "(hidden)" if SECRET.search(name) else value[:500]
+    return found
+
+
+def read(path: str, limit: int = 4096) -> str:
+    """Text of a small file, or ""."""
+    try:
+        with Path(path).open(encoding="utf-8", errors="replace") as file:
+            return file.read(limit).strip()
+    except OSError:
+        return ""
+
+
+def count_in(path: str) -> int:
+    """Number of entries of a directory; 0 where there is none."""
+    return sum(1 for _ in Path(path).iterdir()) if Path(path).is_dir() else 0
+
+
+def limits() -> dict[str, int]:
+    """Soft limits; -1 is unlimited. Sizes in bytes."""
+    names = {"open_files": resource.RLIMIT_NOFILE, "locked_memory": resource.RLIMIT_MEMLOCK,
+             "core": resource.RLIMIT_CORE, "processes": resource.RLIMIT_NPROC}  # fmt: skip
+    found = {name: resource.getrlimit(number)[0] for name, number in names.items()}
+    try:
+        found["shm"] = shutil.disk_usage("/dev/shm").total  # noqa: S108 - that is its name
+    except OSError:
+        found["shm"] = 0
+    return found
+
+
+def versions() -> dict[str, str]:
+    """Versions of what is installed for this Python, and of the driver; no import of torch."""
+    found = {
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "kernel": os.uname().release,
+        "machine": os.uname().machine,
+    }
+    for name in PACKAGES:
+        version = _version(name)
+        if version:
+            found[name] = version
+    driver = re.search(r"Module\s+([\d.]+)", read("/proc/driver/nvidia/version"))
+    if driver:
+        found["nvidia driver"] = driver.group(1)
+    return found
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def kind_of(name: str) -> str:
+    """Ethernet, infiniband, virtual, loopback or bridge, as far as sysfs tells."""
+    base = "/sys/class/net/" + name
+    if name == "lo":
+        return "loopback"
+    if read(base + "/type") == "32":  # ARPHRD_INFINIBAND
+        return "infiniband"
+    if Path(base, "bridge").is_dir() or re.match(r"(docker|br-|virbr|cni|lxcbr)", name):
+        return "bridge"
+    if Path(base, "device").exists():
+        return "ethernet"
+    return "virtual"
+
+
+def interfaces() -> list[dict[str, Any]]:
+    """All interfaces in the kernel's order, with IPv4 address, state, MTU and speed (Mbit/s)."""
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in sorted(socket.if_nameindex()):
+            request = struct.pack("256s", name.encode()[:15])
+            flags = _ask(probe, SIOCGIFFLAGS, request)
+            address = _ask(probe, SIOCGIFADDR, request)
+            mtu = _ask(probe, SIOCGIFMTU, request)
+            state = struct.unpack_from("H", flags, 16)[0] if flags else 0
+            speed = read("/sys/class/net/" + name + "/speed")
+            found.append({
+                "name": name,
+                "address": socket.inet_ntoa(address[20:24]) if address else "",
+                "up": bool(state & IFF_UP) and bool(state & IFF_RUNNING),
+                "mtu": struct.unpack_from("i", mtu, 16)[0] if mtu else 0,
+                "speed": int(speed) if speed.isdigit() else 0,
+                "kind": kind_of(name),
+            })  # fmt: skip
+    return found
+
+
+def _ask(probe: socket.socket, request: int, data: bytes) -> bytes:
+    try:
+        return fcntl.ioctl(probe.fileno(), request, data)
+    except OSError:
+        return b""
+
+
+def resolved(name: str) -> dict[str, Any]:
+    """Addresses that a name has on this node, or the error's text."""
+    if not name:
+        return {"addresses": [], "error": ""}
+    try:
+        found = {info[4][0] for info in socket.getaddrinfo(name, None, socket.AF_INET)}
+    except OSError as error:
+        return {"addresses": [], "error": str(error)}
+    return {"addresses": sorted(found), "error": ""}
+
+
+def bad_kernel_lines() -> list[str]:
+    """Lines of the kernel's log about GPUs and the out-of-memory killer, newest last."""
+    try:
+        done = subprocess.run(["dmesg"], capture_output=True, timeout=5, check=False)  # noqa: S607 - by PATH, as a user
+    except (OSError, subprocess.SubprocessError):
+        return []
+    wanted = re.compile(
+        r"NVRM: Xid|Out of memory: Killed|oom-kill|mlx5.*(error|failed)|AER:.*error"
+    )
+    lines = done.stdout.decode("utf-8", "replace").splitlines()
+    return [line[:300] for line in lines if wanted.search(line)][-20:]
+
+
+def main() -> None:
+    """Print all facts of this node."""
+    host = socket.gethostname()
+    facts = {
+        "host": host,
+        "time_ns": time.time_ns(),
+        "settings": settings(),
+        "limits": limits(),
+        "versions": versions(),
+        "interfaces": interfaces(),
+        "own_name": resolved(host),
+        "master": resolved(os.environ.get("MASTER_ADDR", "")),
+        "ptrace_scope": read("/proc/sys/kernel/yama/ptrace_scope"),
+        "core_pattern": read("/proc/sys/kernel/core_pattern"),
+        "numa_balancing": read("/proc/sys/kernel/numa_balancing"),
+        "iommu_groups": count_in("/sys/kernel/iommu_groups"),
+        "dmesg": bad_kernel_lines(),
+    }  # fmt: skip
+    json.dump(facts, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

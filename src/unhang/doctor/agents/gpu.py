@@ -1,0 +1,119 @@
+"""What the GPUs of one node say of themselves, through NVIDIA's management library. Prints JSON.
+
+Needs nvidia-ml-py (module pynvml) on the node; without it, or without a driver, it says so. What a
+GPU does not support is left out. PCIe access control is read from sysfs, where root may.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+ACS_CAPABILITY = 0x000D
+ACS_ON = 0x1D  # source validation, P2P request and completion redirect, upstream forwarding
+PCI = Path("/sys/bus/pci/devices")
+
+
+def acs_enabled(config: bytes) -> bool:
+    """Whether a PCIe device redirects peer traffic, by its configuration space.
+
+    Extended capabilities begin at 0x100: id 16 bits, version 4, next offset 12 (PCIe base
+    specification, 7.6.3); the ACS control register lies 6 bytes behind the header (7.7.11).
+    """
+    offset, steps = 0x100, 0
+    while 0x100 <= offset <= len(config) - 8 and steps < 64:  # noqa: PLR2004 - a chain has no more
+        header = struct.unpack_from("<I", config, offset)[0]
+        if header & 0xFFFF == ACS_CAPABILITY:
+            control = struct.unpack_from("<H", config, offset + 6)[0]
+            return bool(control & ACS_ON)
+        offset, steps = header >> 20, steps + 1
+    return False
+
+
+def bridges_with_acs() -> list[str]:
+    """Addresses of PCI bridges whose access control is on; empty where it cannot be read."""
+    found = []
+    for device in sorted(PCI.glob("*")):
+        with suppress(OSError):
+            is_bridge = (device / "class").read_text().startswith("0x0604")
+            if is_bridge and acs_enabled((device / "config").read_bytes()):
+                found.append(device.name)
+    return found
+
+
+def asked(question: Callable[..., Any], *words: Any) -> Any:  # noqa: ANN401 - NVML's answers
+    """Ask NVML; None where this GPU does not support the question."""
+    with suppress(Exception):  # pynvml.NVMLError is not known before the import
+        return question(*words)
+    return None
+
+
+def describe(nvml: Any, index: int) -> dict[str, Any]:  # noqa: ANN401 - the module
+    """All that is asked of one GPU."""
+    gpu = nvml.nvmlDeviceGetHandleByIndex(index)
+    memory = nvml.nvmlDeviceGetMemoryInfo(gpu)
+    processes = asked(nvml.nvmlDeviceGetComputeRunningProcesses, gpu) or []
+    mig = asked(nvml.nvmlDeviceGetMigMode, gpu)
+    name = nvml.nvmlDeviceGetName(gpu)
+    links = [asked(nvml.nvmlDeviceGetNvLinkState, gpu, link) for link in range(18)]
+    return {
+        "index": index,
+        "name": name.decode() if isinstance(name, bytes) else name,
+        "memory_used": int(memory.used),
+        "memory_total": int(memory.total),
+        "pids": [int(process.pid) for process in processes],
+        "ecc": asked(
+            nvml.nvmlDeviceGetTotalEccErrors,
+            gpu,
+            nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+            nvml.NVML_VOLATILE_ECC,
+        ),
+        "remapped": asked(nvml.nvmlDeviceGetRemappedRows, gpu),
+        "throttle": asked(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, gpu),
+        "temperature": asked(nvml.nvmlDeviceGetTemperature, gpu, nvml.NVML_TEMPERATURE_GPU),
+        "nvlinks": [bool(state) for state in links if state is not None],
+        "pcie_width": asked(nvml.nvmlDeviceGetCurrPcieLinkWidth, gpu),
+        "pcie_width_max": asked(nvml.nvmlDeviceGetMaxPcieLinkWidth, gpu),
+        "mig": bool(mig and mig[0]),
+        "persistence": asked(nvml.nvmlDeviceGetPersistenceMode, gpu),
+    }
+
+
+def peers(nvml: Any, count: int) -> list[list[int]]:  # noqa: ANN401 - the module
+    """Pairs of GPUs that cannot read each other directly."""
+    handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+    missing = []
+    for a in range(count):
+        for b in range(a + 1, count):
+            state = asked(nvml.nvmlDeviceGetP2PStatus, handles[a], handles[b], 0)
+            if state is not None and int(state) != 0:
+                missing.append([a, b])
+    return missing
+
+
+def main() -> None:
+    """Print the facts of all GPUs of this node, or why there are none."""
+    facts: dict[str, Any] = {"gpus": [], "without_p2p": [], "acs": [], "error": ""}
+    try:
+        import pynvml
+    except ImportError:
+        facts["error"] = "nvidia-ml-py is not installed there"
+    else:
+        try:
+            pynvml.nvmlInit()
+            count = pynvml.nvmlDeviceGetCount()
+            facts["gpus"] = [describe(pynvml, index) for index in range(count)]
+            facts["without_p2p"] = peers(pynvml, count)
+            facts["acs"] = bridges_with_acs() if count > 1 else []
+        except pynvml.NVMLError as error:
+            facts["error"] = str(error)
+    json.dump(facts, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

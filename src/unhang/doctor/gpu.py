@@ -1,0 +1,104 @@
+"""Checks of GPUs: pure functions over what agents/gpu.py and the kernel's log said."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from unhang.doctor.nodes import Answer
+from unhang.doctor.results import Result
+from unhang.report import Subject
+from unhang.wording import printable
+
+__all__ = ["check_gpus", "check_kernel_log"]
+
+MIN_LEFT_BYTES = 512 << 20
+# NVML clocks throttle reasons: hardware slow-down, hardware thermal, hardware power brake.
+HARD_THROTTLE = 0x8 | 0x40 | 0x80
+# Xid numbers that mean hardware (NVIDIA's table): anything else is a warning.
+HARD_XIDS = frozenset({48, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120, 140})
+_XID = re.compile(r"Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+)")
+
+
+def check_gpus(answers: Sequence[Answer]) -> list[Result]:
+    """All checks of the GPUs of all nodes that answered."""
+    results: list[Result] = []
+    counts = {a.node.name: len(a.data.get("gpus", [])) for a in answers if not a.error}
+    for answer in answers:
+        host, facts = answer.node.name, answer.data
+        if answer.error:
+            continue
+        if facts.get("error"):
+            reason = printable(str(facts["error"]), 200)
+            results.append(Result("UH840", "skip", f"{host}: no GPU to check: {reason}."))
+            continue
+        for gpu in facts["gpus"]:
+            results += _gpu(host, gpu)
+        results += _between(host, facts)
+    most = max(counts.values(), default=0)
+    for host, count in counts.items():
+        if count < most:
+            seen = f"{host} has {count} GPUs, where other nodes have {most}."
+            results.append(Result("UH840", "fail", seen, (Subject("host", host, host=host),)))
+    return results
+
+
+def _gpu(host: str, gpu: Mapping[str, Any]) -> Iterator[Result]:
+    name = f"{host} gpu {gpu['index']}"
+    subject = (Subject("gpu", name, host=host),)
+    if gpu["memory_used"] > MIN_LEFT_BYTES and not gpu["pids"]:
+        seen = f"{name}: {gpu['memory_used'] >> 20} MB are in use and no process owns them."
+        yield Result("UH841", "fail", seen, subject)
+    elif gpu["pids"]:
+        pids = ", ".join(map(str, gpu["pids"][:8]))
+        yield Result("UH841", "warn", f"{name}: in use by pid {pids}.", subject)
+    if gpu["ecc"]:
+        yield Result("UH842", "fail", f"{name}: {gpu['ecc']} uncorrectable memory errors.", subject)
+    if gpu["remapped"] and len(gpu["remapped"]) > 3 and gpu["remapped"][3]:  # noqa: PLR2004 - correctable, uncorrectable, pending, failed
+        yield Result("UH842", "fail", f"{name}: a memory row could not be remapped.", subject)
+    if gpu["throttle"] and gpu["throttle"] & HARD_THROTTLE:
+        seen = f"{name}: slowed down by the hardware at {gpu['temperature']} degrees C."
+        yield Result("UH844", "fail", seen, subject)
+    if gpu["nvlinks"] and not all(gpu["nvlinks"]):
+        down = gpu["nvlinks"].count(False)
+        seen = f"{name}: {down} of {len(gpu['nvlinks'])} NVLinks are down."
+        yield Result("UH845", "fail", seen, subject)
+    width, widest = gpu["pcie_width"], gpu["pcie_width_max"]
+    if width and widest and width < widest:
+        yield Result("UH847", "warn", f"{name}: PCIe x{width} of x{widest}.", subject)
+    if gpu["mig"]:
+        yield Result("UH851", "warn", f"{name}: MIG is on.", subject)
+    if gpu["persistence"] == 0:
+        yield Result("UH852", "warn", f"{name}: persistence mode is off.", subject)
+
+
+def _between(host: str, facts: Mapping[str, Any]) -> Iterator[Result]:
+    missing = facts["without_p2p"]
+    subject = (Subject("host", host, host=host),)
+    if missing:
+        pairs = ", ".join(f"{a}-{b}" for a, b in missing[:8])
+        seen = f"{host}: GPUs {pairs} cannot reach each other directly."
+        yield Result("UH848", "warn", seen, subject)
+    if facts["acs"]:
+        seen = f"{host}: access control is on at {len(facts['acs'])} PCI bridges."
+        yield Result("UH849", "warn", seen, subject, evidence=tuple(facts["acs"][:8]))
+
+
+def check_kernel_log(nodes: Mapping[str, Mapping[str, Any]]) -> list[Result]:
+    """Xid lines of all nodes, folded by host, card and number."""
+    seen_already: set[tuple[str, str, str]] = set()
+    results = []
+    for host, facts in nodes.items():
+        for line in facts.get("dmesg", []):
+            found = _XID.search(line)
+            if not found or (key := (host, found[1], found[2])) in seen_already:
+                continue
+            seen_already.add(key)
+            hard = int(found[2]) in HARD_XIDS
+            seen = f"{host}: Xid {found[2]} of the GPU at {found[1]}."
+            subject = (Subject("gpu", f"{host} {found[1]}", host=host),)
+            evidence = (printable(line, 200),)
+            results.append(Result("UH843", "fail" if hard else "warn", seen, subject,
+                                  evidence=evidence))  # fmt: skip
+    return results

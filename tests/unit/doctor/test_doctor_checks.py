@@ -1,0 +1,348 @@
+"""The doctor's judgement over facts that are given, not asked for: every check both ways."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+
+from unhang.doctor.agents.gpu import acs_enabled
+from unhang.doctor.comm import CommPlan, judge, run_comm
+from unhang.doctor.env import check_env
+from unhang.doctor.gpu import check_gpus, check_kernel_log
+from unhang.doctor.launch import Trace
+from unhang.doctor.net import check_interfaces, check_matrix, nccl_interface
+from unhang.doctor.nodes import Answer, Node, parse_hosts
+from unhang.doctor.reporting import to_report
+from unhang.doctor.results import CHECKS, Result
+from unhang.errors import UsageError
+
+
+def interface(name: str, address: str, kind: str = "ethernet", mtu: int = 1500) -> dict[str, Any]:
+    """An interface that is up."""
+    return {"name": name, "address": address, "up": True, "mtu": mtu, "speed": 0, "kind": kind}
+
+
+def facts(**changes: Any) -> dict[str, Any]:
+    """A node with nothing wrong."""
+    return {
+        "settings": {},
+        "limits": {"open_files": 65536, "locked_memory": -1, "core": -1, "shm": 16 << 30},
+        "versions": {"torch": "2.13.0", "machine": "x86_64"},
+        "interfaces": [interface("lo", "127.0.0.1", "loopback"), interface("eth0", "10.0.0.1")],
+        "own_name": {"addresses": ["10.0.0.1"], "error": ""},
+        "master": {"addresses": [], "error": ""},
+        "ptrace_scope": "0",
+        "time_ns": 1,
+        "dmesg": [],
+        **changes,
+    }
+
+
+def bad(results: list[Result]) -> list[tuple[str, str]]:
+    """Codes and levels of what is not in order."""
+    return [(r.code, r.level) for r in results if r.level in ("fail", "warn")]
+
+
+def test_a_good_node_passes() -> None:
+    """No check complains without reason."""
+    assert bad(check_env({"a": facts()}, 1)) == []
+    assert bad(check_interfaces({"a": facts(), "b": facts()})) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"settings": {"NCCL_IB_DISABLE": "1", "NCCL_IB_HCA": "mlx5_0"}}, "UH801"),
+        ({"settings": {"NCCL_SOKET_IFNAME": "eth0"}}, "UH802"),
+        ({"settings": {"NCCL_BLOCKING_WAIT": "1"}}, "UH803"),
+        ({"settings": {"TORCH_FR_BUFFER_SIZE": "0"}}, "UH804"),
+        ({"limits": {"open_files": 1024, "shm": 16 << 30}}, "UH805"),
+        (
+            {
+                "limits": {"locked_memory": 65536, "shm": 16 << 30},
+                "interfaces": [interface("ib0", "10.1.0.1", "infiniband")],
+            },
+            "UH806",
+        ),
+        ({"limits": {"shm": 64 << 20}}, "UH807"),
+        ({"limits": {"core": 0, "shm": 16 << 30}}, "UH808"),
+        ({"versions": {"torch": "2.5.1+cu124"}}, "UH810"),
+        ({"ptrace_scope": "2"}, "UH811"),
+    ],
+)
+def test_env_checks(changes: dict[str, Any], code: str) -> None:
+    """Each fault gives its own code and no other."""
+    assert bad(check_env({"a": facts(**changes)})) == [(code, "warn")]
+
+
+def test_an_unknown_name_of_somebody_else_is_not_misspelt() -> None:
+    """Only names close to a known one are called misspelt."""
+    settings = {"NCCL_MY_SITE_WRAPPER_VERSION": "3", "TORCH_HOME": "/models"}
+    assert bad(check_env({"a": facts(settings=settings)})) == []
+
+
+def test_nodes_that_differ() -> None:
+    """Versions, settings and clocks of several nodes are compared; the odd one is named."""
+    nodes = {name: facts() for name in "abc"}
+    nodes["c"] = facts(
+        versions={"torch": "2.12.0"}, settings={"NCCL_NET": "Socket"}, time_ns=60 * 10**9
+    )
+    results = check_env(nodes, 1)
+    assert sorted(bad(results)) == [
+        ("UH809", "warn"), ("UH809", "warn"), ("UH812", "warn"), ("UH813", "warn"),
+    ]  # fmt: skip
+    odd = [r for r in results if r.code in ("UH809", "UH813") and r.level == "warn"]
+    assert {s.host for r in odd for s in r.subjects} == {"c"}
+
+
+@pytest.mark.parametrize(
+    ("interfaces", "setting", "expected"),
+    [
+        (["eth0", "ib0"], "", "ib0"),
+        (["docker0", "eth0"], "", "eth0"),
+        (["docker0"], "", "docker0"),
+        (["eth0", "eth1"], "eth1", "eth1"),
+        (["eth0", "eth10"], "=eth10", "eth10"),
+        (["docker0", "veth1", "bond0"], "^docker,veth", "bond0"),
+        (["eth0"], "=eth", None),
+    ],
+)
+def test_the_interface_that_nccl_takes(
+    interfaces: list[str], setting: str, expected: str | None
+) -> None:
+    """NCCL's own rules: prefixes, exact names, exclusions, and its default order."""
+    settings = {"NCCL_SOCKET_IFNAME": setting} if setting else {}
+    listed = [interface(name, f"10.0.0.{i}") for i, name in enumerate(interfaces, 1)]
+    chosen, _ = nccl_interface(facts(interfaces=listed, settings=settings))
+    assert (chosen["name"] if chosen else None) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"interfaces": [interface("docker0", "172.17.0.1", "bridge")]}, ("UH820", "fail")),
+        ({"interfaces": [interface("eth0", "169.254.3.4")]}, ("UH820", "fail")),
+        ({"settings": {"NCCL_SOCKET_IFNAME": "eth7"}}, ("UH821", "fail")),
+        ({"own_name": {"addresses": ["127.0.1.1"], "error": ""}}, ("UH820", "warn")),
+        ({"master": {"addresses": [], "error": "unknown"}}, ("UH822", "fail")),
+    ],
+)
+def test_interface_checks(changes: dict[str, Any], expected: tuple[str, str]) -> None:
+    """What peers cannot reach, or cannot resolve, is named."""
+    assert bad(check_interfaces({"a": facts(), "b": facts(**changes)})) == [expected]
+
+
+def test_one_mtu_that_differs() -> None:
+    """The node whose MTU is not that of the others."""
+    odd = facts(interfaces=[interface("eth0", "10.0.0.3", mtu=9000)])
+    results = check_interfaces({"a": facts(), "b": facts(), "c": odd})
+    assert [r.subjects[0].host for r in results if r.code == "UH826"] == ["c"]
+
+
+def row(peer: str, state: str = "open", *, port: int = 29500, **more: Any) -> dict[str, Any]:
+    """One connection that a node tried."""
+    return {"peer": peer, "address": f"ip-{peer}", "port": port, "state": state,
+            "latency_ms": 0.1 if state == "open" else None,
+            "mb_per_s": 900.0 if state == "open" else None, "says": "", **more}  # fmt: skip
+
+
+def matrix(names: str, **odd: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """All nodes call all; `odd` replaces single connections, named "ab" for a -> b."""
+    return {a: [odd.get(a + b, row(b)) for b in names if b != a] for a in names}
+
+
+def test_a_working_matrix_is_ok() -> None:
+    """Nothing to say but one ok."""
+    results = check_matrix("abcd", matrix("abcd"), {})
+    assert [(r.code, r.level) for r in results] == [("UH823", "ok")]
+
+
+def test_a_port_that_is_filtered_on_one_host() -> None:
+    """The host that nobody reaches is named once, not once per peer."""
+    odd = {f"{a}c": row("c", "filtered") for a in "abd"}
+    results = check_matrix("abcd", matrix("abcd", **odd), {})
+    assert bad(results) == [("UH823", "fail")]
+    assert results[0].subjects[0].host == "c"
+
+
+def test_one_direction_of_one_pair() -> None:
+    """A single blocked connection is that link's."""
+    results = check_matrix("abcd", matrix("abcd", bd=row("d", "refused")), {})
+    assert bad(results) == [("UH823", "fail")]
+    assert results[0].subjects[0].id == "b -> d:29500"
+
+
+def test_two_nodes_that_do_not_meet_blame_neither() -> None:
+    """With two nodes and no connection either way there is no majority."""
+    rows = matrix("ab", ab=row("b", "filtered"), ba=row("a", "filtered"))
+    results = check_matrix("ab", rows, {})
+    assert [s.kind for r in results for s in r.subjects] == ["link"]
+
+
+def test_a_wrong_host_answers() -> None:
+    """Two nodes behind one address, or a foreign program on the port."""
+    rows = matrix("abc", ab=row("b", "wrong-host", says="c"), cb=row("b", "other-service"))
+    assert bad(check_matrix("abc", rows, {})) == [("UH824", "fail")] * 2
+
+
+def test_a_lossy_pair_is_isolated() -> None:
+    """Loss and low throughput between two nodes name that pair once."""
+    rows = matrix("abcd", ad=row("d", "silent"), da=row("a", mb_per_s=2.0))
+    results = check_matrix("abcd", rows, {})
+    assert bad(results) == [("UH825", "fail")]
+    assert "a and d" in results[0].seen
+
+
+def test_an_advertised_address_that_nobody_reaches() -> None:
+    """The node's own address works, the one that NCCL would take does not."""
+    rows = matrix("abc")
+    for name in "ab":
+        rows[name].append({**row("c", "unreachable"), "address": "192.168.9.9"})
+    results = check_matrix("abc", rows, {"c": "192.168.9.9"})
+    assert bad(results) == [("UH820", "fail")]
+    assert results[0].subjects[0].host == "c"
+
+
+def gpu(**changes: Any) -> dict[str, Any]:
+    """A GPU with nothing wrong, as the management library describes it."""
+    return {"index": 0, "name": "GPU", "memory_used": 0, "memory_total": 1 << 36, "pids": [],
+            "ecc": 0, "remapped": [0, 0, 0, 0], "throttle": 0, "temperature": 40,
+            "nvlinks": [True] * 4, "pcie_width": 16, "pcie_width_max": 16, "mig": False,
+            "persistence": 1, **changes}  # fmt: skip
+
+
+def answer(name: str = "a", **changes: Any) -> Answer:
+    """A node's GPUs."""
+    data = {"gpus": [gpu()], "without_p2p": [], "acs": [], "error": "", **changes}
+    return Answer(Node(name, name), data)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, []),
+        ({"memory_used": 8 << 30}, [("UH841", "fail")]),
+        ({"memory_used": 8 << 30, "pids": [7]}, [("UH841", "warn")]),
+        ({"ecc": 3}, [("UH842", "fail")]),
+        ({"remapped": [0, 0, 0, 1]}, [("UH842", "fail")]),
+        ({"throttle": 0x40}, [("UH844", "fail")]),
+        ({"throttle": 0x1}, []),
+        ({"nvlinks": [True, False]}, [("UH845", "fail")]),
+        ({"pcie_width": 8}, [("UH847", "warn")]),
+        ({"mig": True}, [("UH851", "warn")]),
+        ({"persistence": 0}, [("UH852", "warn")]),
+        ({"ecc": None, "throttle": None, "pcie_width": None, "persistence": None}, []),
+    ],
+)
+def test_gpu_checks(changes: dict[str, Any], expected: list[tuple[str, str]]) -> None:
+    """Each fault of one GPU; what the GPU does not support is no fault."""
+    assert bad(check_gpus([answer(gpus=[gpu(**changes)])])) == expected
+
+
+def test_between_gpus_and_between_nodes() -> None:
+    """Missing P2P, access control, and a node with fewer GPUs than the others."""
+    two = answer("a", gpus=[gpu(), gpu(index=1)])
+    found = check_gpus([two, answer("b", acs=["00:01.0"], without_p2p=[[0, 1]])])
+    assert bad(found) == [("UH848", "warn"), ("UH849", "warn"), ("UH840", "fail")]
+
+
+def test_no_gpu_is_no_fault() -> None:
+    """A node without a driver is skipped, and says why."""
+    result = check_gpus([answer(gpus=[], error="no driver")])
+    assert [(r.level, "no driver" in r.seen) for r in result] == [("skip", True)]
+
+
+def test_xids() -> None:
+    """Hardware numbers fail, others warn, repeated lines count once."""
+    lines = ["NVRM: Xid (PCI:0000:3b:00): 79, gone"] * 2 + ["NVRM: Xid (PCI:0000:3b:00): 31, x"]
+    assert bad(check_kernel_log({"a": {"dmesg": lines}})) == [("UH843", "fail"), ("UH843", "warn")]
+
+
+def test_access_control_is_read_from_the_chain_of_capabilities() -> None:
+    """The ACS capability is found behind another one; its control bits decide."""
+    config = bytearray(4096)
+    struct.pack_into("<I", config, 0x100, 0x140 << 20 | 1 << 16 | 0x0001)
+    struct.pack_into("<I", config, 0x140, 1 << 16 | 0x000D)
+    assert not acs_enabled(bytes(config))
+    struct.pack_into("<H", config, 0x146, 0x1D)
+    assert acs_enabled(bytes(config))
+    assert not acs_enabled(bytes(64))
+
+
+def trace(rank: int, entered: str = "end", *, ended: bool = True, **more: Any) -> Trace:
+    """One rank of the communication test."""
+    steps = ["init", "barrier", "all_reduce"]
+    done = steps if ended else steps[: steps.index(entered)]
+    return Trace(rank, host=f"node{rank}", pid=rank + 1, entered=entered, done=list(done),
+                 ended=ended, **more)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("traces", "code", "ranks"),
+    [
+        ([trace(0, "all_reduce", ended=False, timed_out=True),
+          trace(1, "barrier", ended=False)], "UH860", (1,)),
+        ([trace(0, "all_reduce", ended=False, timed_out=True),
+          trace(1, "all_reduce", ended=False, timed_out=True)], "UH862", ()),
+        ([trace(0), trace(1, wrong={"all_reduce": "3 of 4 values are not 3.0"})], "UH861", (1,)),
+        ([trace(0), Trace(1)], "UH865", (1,)),
+    ],
+)  # fmt: skip
+def test_comm_is_judged(traces: list[Trace], code: str, ranks: tuple[int, ...]) -> None:
+    """Missing, stuck, wrong, not started."""
+    results = [r for r in judge(traces, "gloo") if r.level == "fail"]
+    assert [(r.code, r.ranks) for r in results] == [(code, ranks)]
+
+
+def test_isolation_names_the_transport() -> None:
+    """If the test passes without P2P, P2P is what is left."""
+
+    def runner(count: int, _: object, extra: dict[str, str]) -> list[Trace]:
+        if extra.get("NCCL_SHM_DISABLE"):
+            return [trace(rank) for rank in range(count)]
+        return [trace(r, "barrier", ended=False, timed_out=True) for r in range(count)]
+
+    results = run_comm(CommPlan(2, "nccl", 1.0), runner=runner)
+    isolated = [r for r in results if r.code == "UH863"]
+    assert [s.id for r in isolated for s in r.subjects] == ["NCCL_SHM_DISABLE=1"]
+
+
+@pytest.mark.parametrize("broken", [{2}, {(0, 3)}])
+def test_isolation_names_gpu_or_link(broken: set[object]) -> None:
+    """A GPU that fails with everybody, or one pair of GPUs."""
+
+    def runner(count: int, _: object, extra: dict[str, str]) -> list[Trace]:
+        shown = extra.get("CUDA_VISIBLE_DEVICES")
+        gpus = [int(g) for g in shown.split(",")] if shown else list(range(count))
+        fails = bool(broken & set(gpus)) or tuple(gpus) in broken or not shown
+        if not fails:
+            return [trace(rank) for rank in range(count)]
+        return [trace(r, "barrier", ended=False, timed_out=True) for r in range(count)]
+
+    results = run_comm(CommPlan(4, "nccl", 1.0), runner=runner)
+    subjects = [s.id for r in results if r.code == "UH863" for s in r.subjects]
+    assert subjects == (["gpu 2"] if 2 in broken else ["gpu 0 - gpu 3"])
+
+
+def test_the_report_of_checks() -> None:
+    """Failures are causes, warnings observations, the rest notes; every code has a check."""
+    report = to_report([Result("UH823", "fail", "x"), Result("UH808", "warn", "y"),
+                        Result("UH826", "ok", "z")])  # fmt: skip
+    assert report.status == "problem"
+    assert [(f.code, f.role) for f in report.findings] == [
+        ("UH823", "cause"),
+        ("UH808", "observation"),
+    ]
+    assert len(report.notes) == 1
+    assert len({check.slug for check in CHECKS.values()}) == len(CHECKS)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "via"), [("", None), ("a,a", None), ("-oX", None), ("a", "ssh x")]
+)
+def test_bad_hosts(hosts: str, via: str | None) -> None:
+    """Names that ssh would take for options, doubles, templates without a place for the host."""
+    with pytest.raises(UsageError):
+        parse_hosts(hosts, via)
