@@ -24,7 +24,7 @@ def interface(name: str, address: str, kind: str = "ethernet", mtu: int = 1500) 
     return {"name": name, "address": address, "up": True, "mtu": mtu, "speed": 0, "kind": kind}
 
 
-def facts(**changes: Any) -> dict[str, Any]:
+def facts(**changes: object) -> dict[str, Any]:
     """A node with nothing wrong."""
     return {
         "settings": {},
@@ -141,7 +141,7 @@ def test_one_mtu_that_differs() -> None:
     assert [r.subjects[0].host for r in results if r.code == "UH826"] == ["c"]
 
 
-def row(peer: str, state: str = "open", *, port: int = 29500, **more: Any) -> dict[str, Any]:
+def row(peer: str, state: str = "open", *, port: int = 29500, **more: object) -> dict[str, Any]:
     """One connection that a node tried."""
     return {"peer": peer, "address": f"ip-{peer}", "port": port, "state": state,
             "latency_ms": 0.1 if state == "open" else None,
@@ -205,7 +205,7 @@ def test_an_advertised_address_that_nobody_reaches() -> None:
     assert results[0].subjects[0].host == "c"
 
 
-def gpu(**changes: Any) -> dict[str, Any]:
+def gpu(**changes: object) -> dict[str, Any]:
     """A GPU with nothing wrong, as the management library describes it."""
     return {"index": 0, "name": "GPU", "memory_used": 0, "memory_total": 1 << 36, "pids": [],
             "ecc": 0, "remapped": [0, 0, 0, 0], "throttle": 0, "temperature": 40,
@@ -213,7 +213,7 @@ def gpu(**changes: Any) -> dict[str, Any]:
             "persistence": 1, **changes}  # fmt: skip
 
 
-def answer(name: str = "a", **changes: Any) -> Answer:
+def answer(name: str = "a", **changes: object) -> Answer:
     """A node's GPUs."""
     data = {"gpus": [gpu()], "without_p2p": [], "acs": [], "error": "", **changes}
     return Answer(Node(name, name), data)
@@ -271,7 +271,7 @@ def test_access_control_is_read_from_the_chain_of_capabilities() -> None:
     assert not acs_enabled(bytes(64))
 
 
-def trace(rank: int, entered: str = "end", *, ended: bool = True, **more: Any) -> Trace:
+def trace(rank: int, entered: str = "end", *, ended: bool = True, **more: Any) -> Trace:  # noqa: ANN401 - fields of a trace  # noqa: ANN401 - fields of a trace
     """One rank of the communication test."""
     steps = ["init", "barrier", "all_reduce"]
     done = steps if ended else steps[: steps.index(entered)]
