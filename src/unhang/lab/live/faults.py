@@ -121,6 +121,19 @@ _ALL = (
         (Expected("problem", ("UH102", "UH101"), the_odd_one),),
     ),
     Fault(
+        "skipped-then-barrier",
+        "skipped_then_barrier.py",
+        "One rank left out one all_reduce, and at last stands at a barrier ahead of its peers.",
+        (Expected("problem", ("UH102", "UH201"), the_odd_one),),
+        at_least=3,
+    ),
+    Fault(
+        "ddp-stall",
+        "ddp_stall.py",
+        "One rank's data loader stops; its peers wait inside DistributedDataParallel's backward.",
+        (Expected("problem", ("UH101",), the_odd_one),),
+    ),
+    Fault(
         "crossed-order",
         "crossed_order.py",
         "Ranks enter two groups in crossed order, and wait for each other in a circle.",
