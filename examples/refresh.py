@@ -28,16 +28,16 @@ PAGE = """# {name}
 
 {meaning}
 
-{ranks} ranks ran [`{script}`](../../{jobs}/{script}) over Gloo with torch 2.13; these are the
-recorder's dumps from the moment of the hang, with neutral paths.{notes}
-
+{ranks} ranks ran [`{script}`](../../{jobs}/{script}) over Gloo with torch 2.13.
+These are the dumps of its recorder from the moment of the hang, with neutral paths.
+{notes}
 ```console
 $ unhang diagnose examples/{name}
 {output}
 ```
 
-Exit code {exit_code}. `truth.json` holds what is true, by construction. To run it afresh:
-`unhang lab live {name} --diagnose`.
+The exit code is {exit_code}. `truth.json` says what is true, by construction.
+`unhang lab live {name} --diagnose` runs it afresh.
 """
 
 LIST = """# Captured hangs
@@ -71,7 +71,7 @@ def page(fault: Fault) -> str:
 
 def _notes(truth: Truth) -> str:
     """What the truth adds to the meaning, which stands above."""
-    return "".join(f" {note}" for note in truth.notes[1:])
+    return "".join(f"{note}\n" for note in truth.notes[1:])
 
 
 def diagnosed(name: str) -> tuple[str, int]:

@@ -21,6 +21,7 @@ from unhang.lab.live.job import Job, RankState, started
 from unhang.lab.live.markers import Marker, read_markers
 from unhang.lab.live.neutral import neutral_dump
 from unhang.lab.live.truth import Truth, TruthSite, Verdict
+from unhang.wording import rank_phrase
 
 __all__ = ["DUMPS", "MAX_RANKS", "Request", "capture", "checked_request"]
 
@@ -204,9 +205,9 @@ def _truth(request: Request, markers: Sequence[Marker], states: Sequence[RankSta
     raised = [rank for rank, state in enumerate(states) if state.raised]
     notes = [fault.meaning]
     if silent:
-        notes.append(f"No dump from {list(silent)}: {fault.ending}.")
+        notes.append(f"No dump from {rank_phrase(silent)}: {fault.ending}.")
     if raised:
-        notes.append(f"Ranks {raised} had an error from their connection when they were dumped.")
+        notes.append(f"Already with a connection error when dumped: {rank_phrase(raised)}.")
     return Truth(
         fault=fault.name,
         world_size=request.ranks,
