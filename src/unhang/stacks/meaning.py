@@ -127,7 +127,7 @@ def meaning_of_frames(frames: tuple[Frame, ...]) -> Meaning:
         if found is None:
             return _unnamed(frames, site)
     index, rule = found
-    function = bare_name(frames[index].function)
+    function = _name(frames, index)
     says = rule.says.replace("{function}", function)
     inner_user = next((f for f in frames[:index] if not is_library(f)), None)
     if inner_user is not None and rule.kind not in _OUTER:
@@ -140,6 +140,12 @@ def meaning_of_frames(frames: tuple[Frame, ...]) -> Meaning:
         site=site,
         within=_context(frames[index + 1 :], rule.kind),
     )
+
+
+def _name(frames: Sequence[Frame], index: int) -> str:
+    """The function's name; of a comprehension or a lambda that of the function around it."""
+    names = (bare_name(frame.function) for frame in frames[index:])
+    return next((name for name in names if not name.startswith("<")), frames[index].function)
 
 
 def _unnamed(frames: Sequence[Frame], site: Frame | None) -> Meaning:
