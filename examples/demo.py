@@ -15,17 +15,14 @@ flight recorder held at that moment: examples/{hang}/dumps/gloo/rank_0 to rank_3
 Three ranks wait for the fourth. Which one is it, where do they wait, and what now?
 """
 
-NEXT = """\
-Next:
-  unhang entries examples/{hang} --last 3         what each rank called, side by side
-  unhang query examples/{hang} "SELECT rank, name, seq, state FROM calls_flat ORDER BY 1, 3"
-  unhang diagnose examples/crossed-order            a deadlock in which no rank is to blame
-  unhang explain UH101                              what the code means, and what else it could be
-  unhang diagnose examples/{hang} --format json   the same verdict for a program
-
-The commands live in .venv/bin; examples/README.md lists all captured hangs.
-`make demo-live` hangs a real job on this machine (installs torch's CPU build first).
-"""
+NEXT = (
+    (f"unhang entries examples/{HANG} --last 3", "what each rank called, side by side"),
+    (f"unhang diagnose examples/{HANG} --format json", "the same verdict for a program"),
+    ("unhang diagnose examples/crossed-order", "a deadlock in which no rank is to blame"),
+    ("unhang explain UH101", "what the code means, and what else it could be"),
+    ("make demo-live", "hangs a real job here (installs torch's CPU build first)"),
+)
+WHERE = "The commands live in .venv/bin; examples/README.md lists all captured hangs."
 
 
 def main() -> int:
@@ -33,12 +30,20 @@ def main() -> int:
     print(STORY.format(hang=HANG))
     words = ["diagnose", f"examples/{HANG}"]
     print("$ unhang", *words, "\n", flush=True)
-    done = subprocess.run([sys.executable, "-m", "unhang", *words], cwd=EXAMPLES.parent, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "unhang", *words], cwd=EXAMPLES.parent, check=False
+    )
     print()
     if done.returncode != 1:
-        print(f"unhang ended with {done.returncode}; a problem that was found is 1", file=sys.stderr)
+        print(
+            f"unhang ended with {done.returncode}; a problem that was found is 1", file=sys.stderr
+        )
         return 1
-    print(NEXT.format(hang=HANG))
+    print("Next:")
+    width = max(len(command) for command, _ in NEXT)
+    for command, why in NEXT:
+        print(f"  {command:{width}}  {why}")
+    print(WHERE)
     return 0
 
 

@@ -18,16 +18,32 @@ if TYPE_CHECKING:
     from unhang.case import Case
     from unhang.errors import UnhangError
     from unhang.ingest import load
+    from unhang.record.arm import arm, dump, dump_bytes, step
     from unhang.report import Report
 
-__all__ = ["Case", "Report", "UnhangError", "__version__", "diagnose", "load"]
+__all__ = [
+    "Case",
+    "Report",
+    "UnhangError",
+    "__version__",
+    "arm",
+    "diagnose",
+    "dump",
+    "dump_bytes",
+    "load",
+    "step",
+]
 
 _HOME = {
     "Case": "unhang.case",
     "Report": "unhang.report",
     "UnhangError": "unhang.errors",
+    "arm": "unhang.record.arm",
     "diagnose": "unhang.analysis",
+    "dump": "unhang.record.arm",
+    "dump_bytes": "unhang.record.arm",
     "load": "unhang.ingest",
+    "step": "unhang.record.arm",
 }
 
 

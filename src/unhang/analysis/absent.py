@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from unhang.analysis.evidence import Ints
+from unhang.analysis.exchanges import explain_unpaired
 from unhang.analysis.picture import Picture
 from unhang.analysis.roots import Root
 from unhang.analysis.standing import Known, Place
@@ -32,6 +33,8 @@ def explain_absent(picture: Picture, root: Root) -> Finding:
         return _silent(picture, root)
     if root.edge == Edge.NOT_LAUNCHED:
         return _inside_enqueue(picture, root)
+    if root.edge in (Edge.UNPAIRED, Edge.ANY_SOURCE):
+        return explain_unpaired(picture, root)
     return _never_joined(picture, root)
 
 
@@ -70,7 +73,7 @@ def _never_joined(picture: Picture, root: Root) -> Finding:
 
 
 def _never_called(picture: Picture, ranks: tuple[int, ...], unit: int) -> CallSide:
-    return picture.side(ranks, picture.row(unit), "culprit", called=False)
+    return picture.never_called(ranks, picture.row(unit), "culprit")
 
 
 def _waiting_sides(picture: Picture, unit: int) -> tuple[CallSide, ...]:
@@ -92,8 +95,11 @@ def _last_calls(picture: Picture, ranks: tuple[int, ...], unit: int) -> list[str
         at = int(picture.standing.at(np.asarray([rank], np.int64), channel)[0])
         reach = int(picture.standing.reach[at]) if at >= 0 else -1
         number = int(picture.evidence.ranks.numbers[rank])
-        last = f"#{reach}" if reach >= 0 else "none"
-        sentences.append(f"Rank {number}: last call in this group {last}, and it is finished.")
+        sentences.append(
+            f"Rank {number}: its last call in this group is #{reach}, and it is finished."
+            if reach >= 0
+            else f"Rank {number}: its dump shows no call in this group."
+        )
     return sentences
 
 
@@ -132,8 +138,8 @@ def _silent(picture: Picture, root: Root) -> Finding:
         role="cause",
         confidence="medium",
         summary=(
-            f"{subject(culprits)} left no usable dump, and all others of {label} are in the call "
-            "or past it: it is dead, or could not write."
+            f"{subject(culprits)} left no usable dump, and nobody else is missing from {label}: "
+            "dead, or unable to write."
         ),
         culprits=culprits,
         victims=victims,

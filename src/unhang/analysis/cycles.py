@@ -27,7 +27,7 @@ def explain_cycle(picture: Picture, root: Root) -> Finding:
     nodes = np.r_[np.asarray(root.ranks), picture.graph.n_ranks + np.asarray(root.units)]
     distance = picture.graph.reaching(nodes.astype(np.int64))
     ranks = picture.named(root.ranks)
-    collective = all(unit < picture.heads.n_collective for unit in root.units)
+    collective = any(unit < picture.heads.n_collective for unit in root.units)
     code = "UH301" if collective else "UH303"
     unit = root.units[0]
     told = "; ".join(f"rank {w.waiter} waits in {w.call} for rank {w.target}" for w in loop[:4])

@@ -12,18 +12,16 @@ from dataclasses import replace
 import numpy as np
 
 from unhang._version import __version__
-from unhang.analysis.absent import explain_absent
-from unhang.analysis.cycles import explain_cycle
+from unhang.analysis.causes import find_causes
 from unhang.analysis.evidence import Bools, Evidence, gather
 from unhang.analysis.heads import Heads, find_heads
-from unhang.analysis.joined import explain_disagreement, explain_joined
 from unhang.analysis.lookouts import looks_of
 from unhang.analysis.match import disagreements, rows_at_units
 from unhang.analysis.outdated import same_moment
+from unhang.analysis.p2p import pair_edges, pair_links, pair_up
 from unhang.analysis.picture import Picture
 from unhang.analysis.quiet import quiet_findings
 from unhang.analysis.ranktable import rank_table
-from unhang.analysis.roots import Root, find_roots
 from unhang.analysis.sites import StackBook
 from unhang.analysis.stackfindings import beside_dumps, judge_stacks, stack_findings
 from unhang.analysis.stackjoin import with_stacks
@@ -83,7 +81,9 @@ def look(case: Case) -> tuple[Picture, tuple[Note, ...]]:
     found = {each.unit: each for each in disagreements(evidence, heads, matched)}
     explained = np.zeros(len(heads), np.bool_)
     explained[list(found)] = True
+    pairs = pair_up(evidence, heads)
     blame = collective_edges(evidence, standing, heads, unlaunched)
+    blame = blame.joined(pair_edges(evidence, standing, pairs))
     picture = Picture(
         evidence=evidence,
         standing=standing,
@@ -91,8 +91,9 @@ def look(case: Case) -> tuple[Picture, tuple[Note, ...]]:
         outdated=moment.outdated,
         unlaunched=unlaunched,
         matched=matched,
+        pairs=pairs,
         disagreements=found,
-        graph=make_graph(heads, blame, unlaunched, explained),
+        graph=make_graph(heads, blame, pair_links(pairs), unlaunched, explained),
         book=StackBook(case),
     )
     return picture, (*evidence.notes, *moment.notes)
@@ -115,29 +116,12 @@ def _unlaunched(evidence: Evidence, standing: Standing, heads: Heads) -> Bools:
 
 def _findings(picture: Picture) -> tuple[list[Finding], tuple[Note, ...]]:
     """One finding a root, those with most victims first."""
-    roots = find_roots(picture.graph, picture.heads)
-    found = [explain_disagreement(picture, each) for each in picture.disagreements.values()]
-    found += [_explain(picture, root) for root in roots if not _told(picture, root)]
+    found = find_causes(picture)
     found.sort(key=_importance)
     if len(found) <= _MAX_FINDINGS:
         return found, ()
     text = f"{len(found) - _MAX_FINDINGS} further findings of fewer victims are left out."
     return found[:_MAX_FINDINGS], (Note("info", "findings", text),)
-
-
-def _told(picture: Picture, root: Root) -> bool:
-    """Whether a root needs no finding: told by a disagreement already, or a P2P call on its own."""
-    if root.kind != "call":
-        return False
-    return root.units[0] in picture.disagreements or root.units[0] >= picture.heads.n_collective
-
-
-def _explain(picture: Picture, root: Root) -> Finding:
-    if root.kind == "ranks":
-        return explain_absent(picture, root)
-    if root.kind == "cycle":
-        return explain_cycle(picture, root)
-    return explain_joined(picture, root)
 
 
 def _importance(finding: Finding) -> tuple[bool, int, str, tuple[int, ...], str]:

@@ -6,6 +6,8 @@ device that has stopped while its host went on (UH105).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from unhang.analysis.devices import behind_on_device
@@ -124,43 +126,69 @@ def _agreement_confidence(picture: Picture, disagreement: Disagreement) -> Confi
     return "medium" if unseen or disagreement.majority is None else "high"
 
 
-def explain_joined(picture: Picture, root: Root) -> Finding:
-    """Explain a call in which all members are and agree."""
-    unit = root.units[0]
-    inside = np.asarray(root.ranks, np.int64)
-    node = np.asarray([picture.graph.n_ranks + unit], np.int64)
-    distance = picture.graph.reaching(node)
-    stopped = behind_on_device(picture, inside)
-    if len(stopped):
-        return _device_behind(picture, unit, stopped)
+def explain_joined(picture: Picture, roots: Sequence[Root]) -> list[Finding]:
+    """Explain calls in which all members are and agree.
+
+    A stopped device is a finding of its own; the rest is told together, the call with most
+    victims first.
+    """
+    found, stuck = [], []
+    for root in roots:
+        stopped = behind_on_device(picture, np.asarray(root.ranks, np.int64))
+        if len(stopped):
+            found.append(_device_behind(picture, root.units[0], stopped))
+        else:
+            stuck.append(root)
+    if stuck:
+        found.append(_not_moving(picture, stuck))
+    return found
+
+
+def _not_moving(picture: Picture, roots: Sequence[Root]) -> Finding:
+    def weight(root: Root) -> tuple[int, int]:
+        return len(root.ranks), -root.units[0]
+
+    units = [u for root in sorted(roots, key=weight, reverse=True) for u in root.units]
+    unit, inside = units[0], np.unique([rank for root in roots for rank in root.ranks])
+    distance = picture.graph.reaching(picture.graph.n_ranks + np.asarray(units, np.int64))
     out = picture.at_place(unit, Place.FINISHED) if unit < picture.heads.n_collective else ()
     code = "UH402" if out else "UH401"
-    label = picture.label(unit)
     victims = picture.victims(distance)
-    stuck = rank_phrase(picture.named(inside))
-    summary = f"All {picture.group(unit).size} members are in {label}, and it does not move."
-    if out:
-        summary = f"{subject(out)} came out of {label}, {stuck} did not."
+    rows: Ints = picture.heads.row[inside]
     return Finding(
         id="",
         code=code,
         role="cause",
         confidence="medium",
-        summary=summary,
+        summary=_not_moving_sentence(picture, unit, out) + _and_others(units),
         victims=victims,
         group=picture.group_ref(unit),
         seq=picture.seq(unit),
         op=picture.op(unit),
-        calls=picture.sides_by_row(picture.heads.row[inside], "victim"),
-        waits=(),
-        sites=picture.book.sites_of_rows(picture.heads.row[inside], "victim"),
+        calls=picture.sides_by_row(rows, "victim"),
+        sites=picture.book.sites_of_rows(rows, "victim"),
         evidence=(
             waiting_for(len(victims)),
             *_started(picture, unit),
+            *(f"Also stuck with everybody in it: {picture.label(other)}." for other in units[1:5]),
         ),
         alternatives=ALTERNATIVES[code],
         actions=ACTIONS[code],
     )
+
+
+def _not_moving_sentence(picture: Picture, unit: int, out: tuple[int, ...]) -> str:
+    label, stuck = picture.label(unit), picture.named(picture.heads.inside(unit))
+    if out:
+        return f"{subject(out)} came out of {label}, {rank_phrase(stuck)} did not."
+    if unit >= picture.heads.n_collective:
+        return f"Both sides are in {label} of {rank_phrase(stuck)}, and it does not move."
+    return f"All {picture.group(unit).size} members are in {label}, and it does not move."
+
+
+def _and_others(units: Sequence[int]) -> str:
+    others = len(units) - 1
+    return f" So do {count_of(others, 'other call')}." if others else ""
 
 
 def _started(picture: Picture, unit: int) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,15 +16,18 @@ import numpy as np
 from unhang.analysis.evidence import Bools, Evidence, Ints
 from unhang.analysis.heads import Heads
 from unhang.analysis.match import Disagreement, Matched
+from unhang.analysis.p2p import Pairs
 from unhang.analysis.sites import StackBook
 from unhang.analysis.standing import NEVER, Place, Standing
 from unhang.analysis.waits import Graph
 from unhang.model import Group, State
 from unhang.report import CallSide, GroupRef, Wait
+from unhang.wording import rank_phrase
 
 __all__ = ["Picture"]
 
 _MAX_LINKS = 8
+_MAX_SIDES = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +46,7 @@ class Picture:
     outdated: Ints
     unlaunched: Bools
     matched: Matched
+    pairs: Pairs
     disagreements: dict[int, Disagreement]
     graph: Graph
     book: StackBook
@@ -69,10 +73,24 @@ class Picture:
         return case.names[int(case.calls.name[self.row(unit)])].op
 
     def label(self, unit: int) -> str:
-        """A unit in words: "all_reduce #41 of tp (2)"."""
+        """A unit in words: "all_reduce #41 of tp (2)", "send to rank 5 of pp (7)"."""
+        if unit >= self.heads.n_collective:
+            return f"{self._exchange(unit)} of {self.group(unit).label}"
         number = int(self.heads.seq[unit])
         shown = f" #{number}" if number >= 0 else ""
         return f"{self.op(unit)}{shown} of {self.group(unit).label}"
+
+    def _exchange(self, unit: int) -> str:
+        """A send, a receive or a batch of them in words."""
+        calls = self.pairs.of_unit(unit)
+        numbers = self.evidence.ranks.numbers
+        told = []
+        for sending, word in ((True, "send to"), (False, "recv from")):
+            peers = self.pairs.peer[calls[self.pairs.sending[calls] == sending]]
+            named = sorted({int(numbers[peer]) for peer in peers[peers >= 0]})
+            if named or len(peers):
+                told.append(f"{word} {rank_phrase(named) if named else 'any rank'}")
+        return " and ".join(told) or self.op(unit)
 
     def seq(self, unit: int) -> int | None:
         """Sequence number of a collective unit; None where it has none."""
@@ -118,22 +136,13 @@ class Picture:
         ]
         return np.asarray(chosen, np.int64)
 
-    def side(
-        self,
-        ranks: Sequence[int],
-        row: int,
-        role: str,
-        *,
-        called: bool = True,
-        peer: int | None = None,
-    ) -> CallSide:
-        """One side of a finding: what these ranks called, or never called.
+    def side(self, ranks: Sequence[int], row: int, role: str, peer: int | None = None) -> CallSide:
+        """One side of a finding: what these ranks called.
 
         Args:
             ranks: Global ranks.
             row: A row that stands for the call.
             role: "culprit", "victim" or "peer".
-            called: False to say that they never made this call.
             peer: The other global rank of a send or receive.
         """
         case = self.evidence.case
@@ -148,24 +157,37 @@ class Picture:
             seq=None if p2p or calls.seq[row] < 0 else int(calls.seq[row]),
             p2p_seq=int(calls.p2p_seq[row]) if p2p and calls.p2p_seq[row] >= 0 else None,
             op=case.names[int(calls.name[row])].op,
-            sizes=(signature.input_sizes or signature.output_sizes) if called else (),
-            dtypes=(signature.input_dtypes or signature.output_dtypes) if called else (),
+            sizes=(signature.input_sizes or signature.output_sizes),
+            dtypes=(signature.input_dtypes or signature.output_dtypes),
             peer=peer,
-            state=_state(self.evidence, row) if called else "",
+            state=_state(self.evidence, row),
         )
+
+    def never_called(self, ranks: Sequence[int], row: int, role: str) -> CallSide:
+        """A side that never made the call of this row, which others made."""
+        side = self.side(ranks, row, role)
+        return replace(side, sizes=(), dtypes=(), state="")
 
     def sides_by_row(self, rows: Ints, role: str) -> tuple[CallSide, ...]:
         """Sides of several ranks' calls, one row a rank, folded where they are the same."""
         calls = self.evidence.case.calls
         folded: dict[tuple[int, ...], list[int]] = defaultdict(list)
         for row in rows.tolist():
-            key = (calls.group[row], calls.seq[row], calls.name[row], calls.signature[row])
+            number = calls.seq[row] if self.evidence.collective[row] else -1 - row
+            key = (calls.group[row], number, calls.name[row], calls.signature[row])
             folded[tuple(int(part) for part in key)].append(row)
-        largest = sorted(folded.values(), key=lambda own: (-len(own), own[0]))
+        largest = sorted(folded.values(), key=lambda own: (-len(own), calls.rank[own[0]]))
         return tuple(
-            self.side(sorted(int(calls.rank[row]) for row in own), own[0], role)
-            for own in largest[:8]
+            self.side(sorted(int(calls.rank[row]) for row in own), own[0], role, self.peer(own[0]))
+            for own in largest[:_MAX_SIDES]
         )
+
+    def peer(self, row: int) -> int | None:
+        """Global rank at the other end of an unfinished send or receive; None for the rest."""
+        at = self.pairs.at_row(row)
+        if at < 0 or self.pairs.peer[at] < 0:
+            return None
+        return int(self.evidence.ranks.numbers[self.pairs.peer[at]])
 
     def victims(self, distance: Ints) -> tuple[int, ...]:
         """Global ranks that lead to a root, its own left out."""

@@ -28,7 +28,8 @@ class Root:
     Attributes:
         kind: "ranks" (they wait for nobody), "call" (everybody is in it), "cycle".
         ranks: Dense ranks that make it up; for a call, those whose head it is.
-        units: The call that the ranks keep waiting, the call itself, or the calls of the circle.
+        units: The call that the ranks keep waiting; the call itself, or those that meet; or the
+            calls of the circle.
         edge: Why the others wait for the ranks; meaningful for kind "ranks".
         known: How well that is known (`Known`), the least of all its edges.
     """
@@ -49,7 +50,7 @@ def find_roots(graph: Graph, heads: Heads) -> list[Root]:
     return [
         *_rank_roots(graph, heads, ranks),
         *(Root("call", tuple(heads.inside(unit).tolist()), (unit,)) for unit in units.tolist()),
-        *_cycles(graph),
+        *_cycles(graph, heads),
     ]
 
 
@@ -76,7 +77,7 @@ def _rank_roots(graph: Graph, heads: Heads, ends: Ints) -> list[Root]:
     ]
 
 
-def _cycles(graph: Graph) -> list[Root]:
+def _cycles(graph: Graph, heads: Heads) -> list[Root]:
     """Circles without a way out, by strongly connected components."""
     core = _core(graph)
     if not len(core):
@@ -95,7 +96,7 @@ def _cycles(graph: Graph) -> list[Root]:
     leaves = component[graph.source] != component[graph.target]
     leaving = set(component[graph.source[leaves]].tolist())
     return [
-        _cycle(core[np.asarray(part, np.int64)], graph.n_ranks)
+        _circle(graph, heads, core[np.asarray(part, np.int64)])
         for index, part in enumerate(parts)
         if len(part) > 1 and index not in leaving
     ]
@@ -118,6 +119,11 @@ def _core(graph: Graph) -> Ints:
     return np.flatnonzero(alive)
 
 
-def _cycle(nodes: Ints, n_ranks: int) -> Root:
-    ranks, units = nodes[nodes < n_ranks], nodes[nodes >= n_ranks] - n_ranks
-    return Root("cycle", tuple(sorted(ranks.tolist())), tuple(sorted(units.tolist())))
+def _circle(graph: Graph, heads: Heads, nodes: Ints) -> Root:
+    """A circle of ranks; or, without any rank in it, calls that meet and do not move."""
+    ranks = np.sort(nodes[nodes < graph.n_ranks])
+    units = np.sort(nodes[nodes >= graph.n_ranks] - graph.n_ranks)
+    if not len(ranks):
+        inside = np.flatnonzero(np.isin(heads.unit, units))
+        return Root("call", tuple(inside.tolist()), tuple(units.tolist()))
+    return Root("cycle", tuple(ranks.tolist()), tuple(units.tolist()))

@@ -228,8 +228,15 @@ def _mixed_channels(evidence: Evidence) -> Ints:
 def _known_by_rank(evidence: Evidence) -> Ints:
     """What a rank's dump proves about a channel of which it shows nothing."""
     table = np.zeros((max(len(evidence.ranks), 1), len(evidence.backends)), np.int64)
+    status = evidence.case.group_status
+    counting = set(status.dump[status.last_enqueued >= 0].tolist())
+    others_are = any(dump.active_only for dump in evidence.dumps)
     for owner, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True):
-        proves = _proof(dump.status, active_only=dump.active_only, wrapped=dump.first_record_id > 0)
+        # An empty dump does not say that it was to hold unfinished calls only: counters that
+        # moved, or the dumps of its peers, do.
+        emptied = dump.start == dump.stop and (others_are or dump.index in counting)
+        active_only = dump.active_only or emptied
+        proves = _proof(dump.status, active_only=active_only, wrapped=dump.first_record_id > 0)
         columns = (
             [evidence.backends.index(dump.backend)]
             if dump.backend

@@ -6,7 +6,8 @@ One node per rank and one per waiting call (unit), so that the graph stays linea
 - a unit waits for every member that has not called it (strong), that has it queued behind another
   head (strong), or of which nothing is known (weak: used only where nothing else explains it);
 - a unit waits for the unit before it in the same channel, so that each member hangs on one unit
-  only, the first that it keeps waiting.
+  only, the first that it keeps waiting;
+- units of sends and receives that meet wait for each other: they are done together or not at all.
 
 Edges are arrays; this module knows no codes and blames nobody.
 """
@@ -36,7 +37,8 @@ class Edge(IntEnum):
     QUEUED = 3
     NOT_LAUNCHED = 4
     UNPAIRED = 5
-    UNKNOWN = 6
+    ANY_SOURCE = 6
+    UNKNOWN = 7
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,12 +170,15 @@ def _first_unit_from(heads: Heads, first: Ints, position: Ints, seq: Ints) -> In
     return np.where((unit < n) & (unit_position[inside] == position), inside, -1)
 
 
-def make_graph(heads: Heads, blame: Edges, unlaunched: Bools, explained: Bools) -> Graph:
+def make_graph(
+    heads: Heads, blame: Edges, links: tuple[Ints, Ints], unlaunched: Bools, explained: Bools
+) -> Graph:
     """Put heads, chains and blame together, leaving out weak edges that are not needed.
 
     Args:
         heads: Heads and units.
         blame: For whom the units wait.
+        links: Units of sends and receives that meet each other.
         unlaunched: Ranks that do not wait in their head, since they never launched it.
         explained: Per unit: it has an explanation of its own (its members disagree).
     """
@@ -189,9 +194,9 @@ def make_graph(heads: Heads, blame: Edges, unlaunched: Bools, explained: Bools) 
     return Graph(
         n_ranks=n_ranks,
         n_units=len(heads),
-        source=np.r_[waiting, n_ranks + chained, n_ranks + blame.unit].astype(np.int64),
-        target=np.r_[n_ranks + heads.unit[waiting], n_ranks + chained - 1, blame.rank].astype(
-            np.int64
-        ),
+        source=np.r_[waiting, n_ranks + np.r_[chained, links[0], blame.unit]].astype(np.int64),
+        target=np.r_[
+            n_ranks + np.r_[heads.unit[waiting], chained - 1, links[1]], blame.rank
+        ].astype(np.int64),
         blame=blame,
     )

@@ -67,6 +67,7 @@ class Mark:
         fifo: Path of the trigger pipe, or "".
         heartbeat: Path of the mmapped heartbeat file, or "".
         faults: Path of faulthandler's file, or "".
+        dumps: Directory in which it makes incident directories.
         armed_by: "hook" or "code".
         failures: What went wrong while arming or recording, newest last.
     """

@@ -139,8 +139,12 @@ def _run(
     environ = {**request.fault.environ, "ODD_RANK": str(request.odd)}
     with started(request.fault.path, request.ranks, environ, logs, request.timeout_s) as job:
         states = _await_hang(request, markers, job)
-        alive = [rank for rank, state in enumerate(states) if state.life == "running"]
-        answers = job.ask({rank: f"dump {dumps / f'rank_{rank}'}" for rank in alive})
+        while True:
+            alive = [rank for rank, state in enumerate(states) if state.life == "running"]
+            answers = job.ask({rank: f"dump {dumps / f'rank_{rank}'}" for rank in alive})
+            before, states = states, _await_hang(request, markers, job)
+            if states == before:  # a peer's error may have reached a rank while it was dumped
+                break
     if lost := [rank for rank in alive if not answers.get(rank, {}).get("bytes")]:
         raise ToolError(
             f"ranks {lost} gave no dump", "torch's recorder for Gloo needs torch 2.9 or newer."
@@ -211,11 +215,18 @@ def _truth(request: Request, markers: Sequence[Marker], states: Sequence[RankSta
     return Truth(
         fault=fault.name,
         world_size=request.ranks,
-        verdicts=tuple(_verdict(request, expected, silent) for expected in fault.expected),
+        verdicts=tuple(_verdict(request, one, silent) for one in _applicable(fault, states)),
         sites=tuple(TruthSite(fault.script, marker.line) for marker in markers if marker.site),
         silent=silent,
         notes=tuple(notes),
     )
+
+
+def _applicable(fault: Fault, states: Sequence[RankState]) -> tuple[Expected, ...]:
+    """The right verdicts for what the dumps can show."""
+    nobody_waits = not any(state.waits for state in states)
+    special = any(expected.nobody_waits for expected in fault.expected)
+    return tuple(e for e in fault.expected if e.nobody_waits == (special and nobody_waits))
 
 
 def _verdict(request: Request, expected: Expected, silent: tuple[int, ...]) -> Verdict:

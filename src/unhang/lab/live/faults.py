@@ -48,12 +48,15 @@ class Expected:
         culprits: Who is named, exactly.
         casualties: The process that aborted is named instead; it need not be the odd rank, so
             confidence must not be high.
+        nobody_waits: This is what is right where every survivor had an error already, so that no
+            dump shows anybody waiting.
     """
 
     status: str
     codes: tuple[str, ...]
     culprits: Who
     casualties: bool = False
+    nobody_waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,7 @@ class Fault:
 
 
 _SILENT = Expected("problem", ("UH103",), the_odd_one)
+_ALL_HAD_ERRORS = Expected("insufficient", ("UH901",), nobody, nobody_waits=True)
 _SOMEBODY_ABORTED = Expected("problem", ("UH103",), nobody, casualties=True)
 _NOTHING_IN_FLIGHT = (
     Expected("healthy", ("UH601",), nobody),
@@ -181,7 +185,7 @@ _ALL = (
         "dead-rank",
         "dead_rank.py",
         "One rank is killed; some peers get an error, the others wait.",
-        (_SILENT,),
+        (_SILENT, _ALL_HAD_ERRORS),
         at_least=3,
         odd=3,
         ending="killed",

@@ -1,0 +1,390 @@
+"""Arming: the public functions, and the moments at which the recorder takes hold of a process.
+
+It happens in three steps, so that processes which never communicate pay next to nothing: torch's
+methods are wrapped and a mark is written when torch.distributed is imported; socket, pipe and
+heartbeat come when `init_process_group` is entered; the rank is known when it has returned.
+Nothing here may raise into the job: what fails is noted and reported as `failures`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from time import time_ns
+from typing import Any, Final
+
+from unhang.record import dumpfile, full, groups, marks, process, worker, wrap
+from unhang.record.calls import Recorder
+from unhang.record.crash import CrashWatch
+from unhang.record.heartbeat import Beat, Phase
+from unhang.record.incidents import take
+from unhang.record.ring import Foreign
+from unhang.record.triggers import Watcher
+
+__all__ = ["arm", "armed", "dump", "dump_bytes", "on_import", "step"]
+
+C10D: Final = "torch.distributed.distributed_c10d"
+EXIT_WAIT_S: Final = 5.0
+
+
+class _Armed:
+    """What this process has armed; emptied in a forked child."""
+
+    def __init__(self) -> None:
+        self.recorder: Recorder | None = None
+        self.watcher: Watcher | None = None
+        self.crash: CrashWatch | None = None
+        self.by = ""
+
+
+_armed = _Armed()
+_lock = threading.RLock()
+
+
+# ------------------------------------------------------------------ public
+
+
+def arm() -> None:
+    """Arm the recorder in this process; what `unhang run` does from outside.
+
+    Call it before or after `init_process_group`, once or more often. It imports
+    torch.distributed, and never raises for what goes wrong inside the recorder.
+    """
+    import torch.distributed as dist
+
+    if os.environ.get("UNHANG_ARM") == "0":
+        return
+    on_import(sys.modules[C10D], by="code")
+    if dist.is_available() and dist.is_initialized():
+        _guarded("arming a running job", _catch_up)
+
+
+def armed() -> bool:
+    """Whether this process is armed."""
+    return _armed.recorder is not None
+
+
+def step(number: int) -> None:
+    """Say which training step the program is in: it goes into heartbeat and dumps.
+
+    Without effect where nothing is armed.
+    """
+    recorder = _armed.recorder
+    if recorder is not None:
+        recorder.state.step = number
+        recorder.beat.step(number)
+
+
+def dump() -> list[Path]:
+    """Write this process's dumps into a new incident directory, with stacks.
+
+    Works in processes that are not armed too, with what torch has recorded.
+
+    Returns:
+        The files, one per recorder; empty where nothing could be written (the heartbeat's
+        `failures`, or the next dump, say why).
+    """
+    recorder = _recorder()
+    incident = take(recorder, "api")
+    incident.add_stacks(recorder)
+    return incident.files
+
+
+def dump_bytes(
+    backend: str = "",
+    *,
+    include_collectives: bool = True,
+    include_stack_traces: bool = True,
+    only_active: bool = False,
+) -> bytes:
+    """This process's dump as bytes: torch's layout, with the key `unhang`.
+
+    Args:
+        backend: Which recorder's dump; the first one's by default.
+        include_collectives: With entries.
+        include_stack_traces: With the stack of each entry.
+        only_active: Only entries that have not ended.
+
+    Returns:
+        A pickle of protocol 2 without globals.
+
+    Raises:
+        LookupError: There is no such recorder here, or nothing was recorded.
+    """
+    found = dumpfile.collect(
+        _recorder(),
+        collectives=include_collectives,
+        stacks=include_stack_traces,
+        only_active=only_active,
+    )
+    for candidate in found:
+        if backend in ("", candidate.backend):
+            return dumpfile.encode(candidate.content)
+    raise LookupError(f"no recorder of {backend or 'any backend'} holds anything in this process")
+
+
+def _recorder() -> Recorder:
+    """The recorder that is armed, or a fresh one that sees only what torch has."""
+    return _armed.recorder or Recorder(process.process())
+
+
+# ------------------------------------------------------------------ step 1: the import
+
+
+def on_import(module: Foreign, by: str) -> None:
+    """torch.distributed was imported: wrap its methods, write the mark.
+
+    Args:
+        module: torch.distributed.distributed_c10d.
+        by: "hook" or "code".
+    """
+    if not hasattr(module, "_new_process_group_helper"):
+        return  # a torch without distributed
+    with _lock:
+        _armed.by = _armed.by or by
+        _guarded("arming", lambda: _wrap_torch(module))
+        _guarded("arming", _begin)
+
+
+def _wrap_torch(module: Foreign) -> None:
+    """Wrap torch's methods and the three functions that tell of groups; once a process."""
+    if wrap.installed():
+        return
+    wrap.install(module.ProcessGroup, module.Work)
+    for name, wrapper in (
+        ("init_process_group", _around_init),
+        ("destroy_process_group", _around_destroy),
+        ("_new_process_group_helper", _around_new_group),
+        ("batch_isend_irecv", _around_batch),
+    ):
+        original = getattr(module, name)
+        replacement = wrapper(original)
+        for owner in (module, sys.modules.get("torch.distributed")):
+            if owner is not None and getattr(owner, name, None) is original:
+                setattr(owner, name, replacement)
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _begin() -> None:
+    """The state of this process, its recorder and its mark."""
+    if _armed.recorder is not None:
+        return
+    state = process.process()
+    state.armed_by, state.armed_ns = _armed.by, time_ns()
+    recorder = Recorder(state, on_timeout=_on_timeout)
+    _armed.recorder = recorder
+    wrap.attach(recorder)
+    try:
+        state.directory = marks.job_dir(state.job_id)
+    except OSError as error:
+        state.failures.add("no runtime directory", error)
+    state.write_mark()
+
+
+# ------------------------------------------------------------------ step 2: init is entered
+
+
+def _initialising() -> None:
+    """Open what others may ask us through: a rank can hang in the rendezvous too."""
+    _begin()
+    recorder = _armed.recorder
+    if recorder is None or _armed.crash is not None:
+        return
+    state = recorder.state
+    _armed.crash = CrashWatch(recorder, _at_exit)
+    for what, opening in (
+        ("heartbeat", _open_heartbeat),
+        ("socket", _open_socket),
+        ("faulthandler", _open_faults),
+    ):
+        _guarded(what, functools.partial(opening, recorder))
+    state.enter(Phase.INITIALISING)
+
+
+def _open_heartbeat(recorder: Recorder) -> None:
+    state = recorder.state
+    path = state.private_path("beat")
+    if path is not None:
+        path.unlink(missing_ok=True)  # of a process of this pid that is no more
+        state.beat = Beat(path, pid=state.pid, start_ticks=marks.start_ticks())
+        recorder.beat = state.beat
+
+
+def _open_socket(recorder: Recorder) -> None:
+    state = recorder.state
+    socket_path, fifo_path = state.private_path("sock"), state.private_path("fifo")
+    if socket_path is None or fifo_path is None:
+        return
+    watcher = Watcher(recorder, socket_path, fifo_path)
+    state.socket, state.fifo = str(socket_path), str(fifo_path)
+    watcher.start()
+    _armed.watcher = watcher
+
+
+def _open_faults(recorder: Recorder) -> None:
+    path = recorder.state.private_path("faults")
+    if path is not None and _armed.crash is not None:
+        recorder.state.faults = _armed.crash.enable_faulthandler(path)
+
+
+# ------------------------------------------------------------------ step 3: init has returned
+
+
+def _ready() -> None:
+    """This process is a rank."""
+    recorder = _armed.recorder
+    if recorder is None:
+        return
+    dist: Foreign = sys.modules["torch.distributed"]
+    state = recorder.state
+    groups.note_groups(state)
+    _guarded("worker server", functools.partial(_open_worker, recorder))
+    if _armed.crash is not None:
+        _armed.crash.chain_excepthook()
+    _guarded("signal", functools.partial(_take_signal, recorder))
+    state.becomes(dist.get_rank(), dist.get_world_size())
+
+
+def _open_worker(recorder: Recorder) -> None:
+    path = recorder.state.private_path("http")
+    if path is not None and not recorder.state.worker_socket and worker.start(path):
+        recorder.state.worker_socket = str(path)
+
+
+def _take_signal(recorder: Recorder) -> None:
+    number = recorder.state.settings.signal
+    if not number or _armed.watcher is None or _armed.crash is None:
+        return
+    if threading.current_thread() is not threading.main_thread():
+        recorder.state.failures.add("UNHANG_SIGNAL: not armed in the main thread")
+        return
+    problem = _armed.crash.take_signal(number, _armed.watcher.wake_fd)
+    if problem:
+        recorder.state.failures.add("UNHANG_SIGNAL", problem)
+
+
+def _catch_up() -> None:
+    """Armed by code after `init_process_group`: the groups that exist are adopted as they are."""
+    recorder = _armed.recorder
+    if recorder is not None and recorder.state.phase in (Phase.IMPORTED, Phase.DESTROYED):
+        _initialising()
+        _ready()
+
+
+# ------------------------------------------------------------------ torch's functions
+
+
+def _around_init(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def init_process_group(*args: Foreign, **kwargs: Foreign) -> Foreign:
+        _guarded("init_process_group", _initialising)
+        result = original(*args, **kwargs)
+        _guarded("init_process_group", _ready)
+        return result
+
+    return init_process_group
+
+
+def _around_destroy(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def destroy_process_group(*args: Foreign, **kwargs: Foreign) -> Foreign:
+        recorder = _armed.recorder
+        if recorder is not None:
+            _guarded("groups", lambda: groups.note_groups(recorder.state))
+        result = original(*args, **kwargs)
+        dist: Foreign = sys.modules["torch.distributed"]
+        if recorder is not None and not dist.is_initialized():
+            _guarded("destroy_process_group", lambda: recorder.state.enter(Phase.DESTROYED))
+        return result
+
+    return destroy_process_group
+
+
+def _around_new_group(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def _new_process_group_helper(*args: Foreign, **kwargs: Foreign) -> Foreign:
+        made, store = original(*args, **kwargs)
+        recorder = _armed.recorder
+        if recorder is not None:
+            made = _adopted(recorder, made)
+        return made, store
+
+    return _new_process_group_helper
+
+
+def _adopted(recorder: Recorder, made: Foreign) -> Foreign:
+    """The group to use: a recording one where torch does not record this backend."""
+    try:
+        c10d: Foreign = sys.modules[C10D]
+        if isinstance(made, c10d.ProcessGroup) and full.wanted(made, recorder.state.settings.full):
+            return full.adopt(made)
+    except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
+        recorder.state.failures.add("full recorder", error)
+    return made
+
+
+def _around_batch(original: Callable[..., Any]) -> Callable[..., Any]:
+    """batch_isend_irecv coalesces only for the exact type ProcessGroup: ours must not lose that."""
+
+    @functools.wraps(original)
+    def batch_isend_irecv(p2p_op_list: Foreign) -> Foreign:
+        return full.batch(original, p2p_op_list)
+
+    return batch_isend_irecv
+
+
+# ------------------------------------------------------------------ ends
+
+
+def _on_timeout() -> None:
+    """A call ran into its time-out: dump at once, resolve the stacks in the thread."""
+    recorder = _armed.recorder
+    if recorder is None:
+        return
+    try:
+        incident = take(recorder, "timeout")
+        if incident.files and _armed.watcher is not None:
+            _armed.watcher.later(lambda: incident.add_stacks(recorder))
+    except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
+        recorder.state.failures.add("dump after a time-out", error)
+
+
+def _at_exit() -> None:
+    """The thread finishes what it has begun; then the mark says that we are gone."""
+    if _armed.watcher is not None:
+        _armed.watcher.stop(EXIT_WAIT_S)
+    recorder = _armed.recorder
+    if recorder is not None:
+        for path in (recorder.state.socket, recorder.state.fifo, recorder.state.worker_socket):
+            if path:
+                Path(path).unlink(missing_ok=True)
+        _guarded("exit", lambda: recorder.state.enter(Phase.EXITED))
+
+
+def _after_fork() -> None:
+    """A forked child has none of the parent's threads, files and identity: it starts afresh.
+
+    It is armed again when it makes a process group itself.
+    """
+    global _armed, _lock
+    before, _armed, _lock = _armed, _Armed(), threading.RLock()
+    _armed.by = before.by
+    wrap.detach()
+    groups.forget_channels()
+    process.reset()
+    if before.watcher is not None:
+        before.watcher.close()
+    if before.crash is not None:
+        before.crash.release()
+
+
+def _guarded(what: str, work: Callable[[], None]) -> None:
+    """Do a part of arming; its failure is noted, and the job goes on."""
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
+        process.process().failures.add(what, error)

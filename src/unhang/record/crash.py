@@ -1,0 +1,160 @@
+"""The end of a process: uncaught exceptions, fatal signals, exits with calls still pending.
+
+Whatever the job has installed is called as before: our excepthook dumps and then calls the one
+that it found; a faulthandler that the job enabled is left alone; signals are taken only where
+UNHANG_SIGNAL names one, and the job's handler is called from ours.
+"""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import TextIO
+
+from unhang.record import torchfr
+from unhang.record.calls import Recorder
+from unhang.record.incidents import END, take
+
+__all__ = ["CrashWatch"]
+
+MAX_TEXT = 4000
+
+
+class CrashWatch:
+    """What is installed, so that it can be taken out again after fork."""
+
+    def __init__(self, recorder: Recorder, on_exit: Callable[[], None]) -> None:
+        """Make it; nothing is installed yet.
+
+        Args:
+            recorder: Ours.
+            on_exit: Called last at exit: ends the thread and writes the last mark.
+        """
+        self.recorder = recorder
+        self._on_exit = on_exit
+        self._next_hook: Callable[..., object] | None = None
+        self._faults: TextIO | None = None
+        self._dumped = False
+        atexit.register(self._exit)
+
+    def chain_excepthook(self) -> None:
+        """Put our excepthook before the one in place; torch replaces it in init_process_group."""
+        if sys.excepthook is not self._hook:
+            self._next_hook = sys.excepthook
+            sys.excepthook = self._hook
+
+    def enable_faulthandler(self, path: Path) -> str:
+        """Let fatal signals write all stacks to `path`; returns it, or "" if the job has its own.
+
+        Raises:
+            OSError: The file cannot be made.
+        """
+        if faulthandler.is_enabled():
+            return ""
+        self._faults = path.open("w", encoding="utf-8")
+        path.chmod(0o600)
+        faulthandler.enable(file=self._faults, all_threads=True)
+        return str(path)
+
+    def take_signal(self, number: int, wake_fd: int) -> str:
+        """Let a signal wake the recorder's thread; returns what stands in the way, or "".
+
+        The C handler writes the signal's number into `wake_fd` at once, even while the main
+        thread is inside a blocking call that no Python handler could interrupt.
+        """
+        before = signal.set_wakeup_fd(wake_fd, warn_on_full_buffer=False)
+        if before != -1:
+            signal.set_wakeup_fd(before)
+            return "the job has a wake-up descriptor of its own"
+        old = signal.getsignal(number)
+
+        def handler(number: int, frame: FrameType | None) -> None:
+            if callable(old):
+                old(number, frame)
+
+        signal.signal(number, handler)
+        return ""
+
+    def release(self) -> None:
+        """Undo what a forked child must not keep: its faults are not this rank's."""
+        atexit.unregister(self._exit)
+        if self._faults is not None:
+            faulthandler.disable()
+            self._faults.close()
+        if sys.excepthook == self._hook and self._next_hook is not None:
+            sys.excepthook = self._next_hook
+
+    # -------------------------------------------------------------- the end
+
+    def _hook(
+        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        if not isinstance(error, KeyboardInterrupt):
+            self._last_dump(error)
+        if self._next_hook is not None:
+            self._next_hook(kind, error, trace)
+
+    def _last_dump(self, error: BaseException | None) -> None:
+        """The dump of the end: once, and never in the way of the job's own last words."""
+        if self._dumped:
+            return
+        self._dumped = True
+        state = self.recorder.state
+        try:
+            if error is not None:
+                state.exception = described(error)
+            reason = "exit-pending" if error is None else "exception"
+            take(self.recorder, reason, incident=END)
+        except Exception as problem:  # noqa: BLE001 - an error of ours must not reach the job
+            state.failures.add("last dump", problem)
+
+    def _exit(self) -> None:
+        """At exit: an exception that somebody's excepthook kept from us, or calls pending."""
+        try:
+            error = getattr(sys, "last_value", None)
+            if error is not None and not isinstance(error, (KeyboardInterrupt, SystemExit)):
+                self._last_dump(error)
+            elif self._calls_pending():
+                self._last_dump(None)
+        except Exception as problem:  # noqa: BLE001 - an error of ours must not reach the job
+            self.recorder.state.failures.add("exit", problem)
+        self._on_exit()
+
+    def _calls_pending(self) -> bool:
+        """Whether calls are in flight, in our ring or in torch's."""
+        if self.recorder.state.phase.name != "READY":
+            return False
+        if self.recorder.pending():
+            return True
+        return any(_unfinished(source) for source in torchfr.recorders())
+
+
+def _unfinished(source: torchfr.TorchRecorder) -> bool:
+    """Whether torch's newest calls were enqueued and not completed.
+
+    Counters first, they cost 10 µs. On Gloo they count sends too, which never complete there, so
+    a difference is looked at in the entries.
+    """
+    if all(beat.last_completed >= beat.last_enqueued for beat in torchfr.counters(source)):
+        return False
+    content = source.dump(collectives=True, stacks=False, only_active=False)
+    return any(not entry.get("retired", True) for entry in content.get("entries", []))
+
+
+def described(error: BaseException) -> dict[str, object]:
+    """An exception as it goes into dumps; frames innermost first, as torch writes them."""
+    frames = [
+        {"name": frame.name, "filename": frame.filename, "line": frame.lineno or 0}
+        for frame in traceback.extract_tb(error.__traceback__)
+    ]
+    return {
+        "type": type(error).__name__,
+        "message": str(error)[:MAX_TEXT],
+        "frames": frames[::-1][:100],
+    }

@@ -1,0 +1,229 @@
+"""What the recorder knows of the process that it lives in: one object, made when it is armed.
+
+Identity is strict: a process is rank R only once `init_process_group` has returned in it. Before
+that, and in launchers and data-loader workers, which inherit RANK, it has a role and no rank.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import time_ns
+from typing import Final
+
+from unhang.record import marks
+from unhang.record.heartbeat import Beat, Phase, Word
+from unhang.record.marks import Mark
+from unhang.record.ring import Ring
+from unhang.record.settings import Settings, read_settings
+
+__all__ = ["Failures", "GroupFact", "Process", "process", "reset"]
+
+LAUNCHERS: Final = frozenset(
+    {"torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed",
+     "horovodrun", "mpirun", "srun", "lightning", "fabric"}
+)  # fmt: skip
+
+
+class Failures:
+    """What went wrong inside the recorder: kept and reported, never raised into the job."""
+
+    __slots__ = ("_counts",)
+
+    MOST = 50
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def add(self, what: str, error: BaseException | str = "") -> None:
+        """Note a failure; equal ones are counted."""
+        text = what
+        if isinstance(error, BaseException):
+            text += f": {type(error).__name__}: {error}"
+        elif error:
+            text += f": {error}"
+        text = text[:500]
+        if text in self._counts or len(self._counts) < self.MOST:
+            self._counts[text] = self._counts.get(text, 0) + 1
+
+    def texts(self) -> tuple[str, ...]:
+        """All failures, oldest first, with how often where that is more than once."""
+        return tuple(
+            text if count == 1 else f"{text} ({count} times)"
+            for text, count in list(self._counts.items())
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFact:
+    """A process group as torch's Python side knows it: the truth that Gloo's dumps lack.
+
+    Attributes:
+        ranks: Global ranks in group order.
+        timeout_ms: -1 where the backend does not say.
+    """
+
+    name: str
+    description: str
+    ranks: tuple[int, ...]
+    backend: str
+    timeout_ms: int
+
+
+@dataclass(slots=True)
+class Process:
+    """The state of the recorder in this process.
+
+    Attributes:
+        directory: The job's runtime directory, or None where there is none to be had.
+        groups: Every group ever seen, by name, description and members: they outlive
+            `destroy_process_group`.
+        failed_calls: Calls that raised, as they go into dumps.
+        exception: The uncaught exception, as it goes into dumps.
+        incidents: How many incidents were written so far, by kind.
+    """
+
+    settings: Settings
+    pid: int
+    beat: Beat
+    ring: Ring
+    directory: Path | None = None
+    job_id: str = ""
+    armed_by: str = ""
+    armed_ns: int = 0
+    role: str = "unknown"
+    phase: Phase = Phase.IMPORTED
+    rank: int | None = None
+    world_size: int | None = None
+    step: int | None = None
+    failures: Failures = field(default_factory=Failures)
+    groups: dict[tuple[str, str, tuple[int, ...]], GroupFact] = field(default_factory=dict)
+    failed_calls: list[dict[str, object]] = field(default_factory=list)
+    exception: dict[str, object] | None = None
+    incidents: dict[str, int] = field(default_factory=dict)
+    socket: str = ""
+    worker_socket: str = ""
+    fifo: str = ""
+    faults: str = ""
+
+    def enter(self, phase: Phase) -> None:
+        """Go on to the next phase, and say so in the heartbeat and the mark."""
+        self.phase = phase
+        self.beat.set(Word.PHASE, phase)
+        self.write_mark()
+
+    def becomes(self, rank: int, world_size: int) -> None:
+        """`init_process_group` has returned: this process is a rank from now on."""
+        self.role, self.rank, self.world_size = "rank", rank, world_size
+        self.beat.set(Word.RANK, rank)
+        self.beat.set(Word.WORLD_SIZE, world_size)
+        self.beat.set(Word.LOCAL_RANK, env_number("LOCAL_RANK"))
+        self.beat.set(Word.ATTEMPT, marks.attempt_from_env())
+        self.enter(Phase.READY)
+
+    def mark(self) -> Mark:
+        """What others may read of this process."""
+        return Mark(
+            pid=self.pid,
+            start_ticks=marks.start_ticks(),
+            host=socket.gethostname(),
+            pid_ns=marks.pid_namespace(),
+            uid=os.geteuid(),
+            job_id=self.job_id,
+            attempt=marks.attempt_from_env(),
+            role=self.role,
+            phase=self.phase.name.lower(),
+            rank=self.rank,
+            world_size=self.world_size,
+            local_rank=env_number("LOCAL_RANK") if self.role == "rank" else None,
+            env_rank=env_number("RANK"),
+            backend=",".join(sorted({group.backend for group in list(self.groups.values())})),
+            groups=len(self.groups),
+            socket=self.socket,
+            worker_socket=self.worker_socket,
+            fifo=self.fifo,
+            heartbeat=str(self.beat.path or ""),
+            faults=self.faults,
+            dumps=str(self.cases),
+            armed_by=self.armed_by,
+            armed_ns=self.armed_ns,
+            updated_ns=time_ns(),
+            command=" ".join(sys.orig_argv)[:1000],
+            torch=_torch_version(),
+            failures=self.failures.texts(),
+        )
+
+    def write_mark(self) -> None:
+        """Write the mark; without a runtime directory there is nobody to tell."""
+        if self.directory is None:
+            return
+        try:
+            marks.write_mark(self.directory, self.mark())
+        except OSError as error:
+            self.failures.add("mark not written", error)
+
+    @property
+    def cases(self) -> Path:
+        """Where incident directories are made, if that is possible."""
+        return Path(self.settings.directory or "unhang-cases").absolute()
+
+    def private_path(self, suffix: str) -> Path | None:
+        """A path of this process in the job's runtime directory, or None."""
+        return None if self.directory is None else self.directory / f"{self.pid}.{suffix}"
+
+
+_current: Process | None = None
+
+
+def process() -> Process:
+    """The state of this process, made at the first call; a forked child gets one of its own."""
+    global _current  # noqa: PLW0603 - there is one process
+    if _current is None or _current.pid != os.getpid():
+        _current = _fresh()
+    return _current
+
+
+def reset() -> None:
+    """Forget everything (after fork: sockets, files and identity are the parent's)."""
+    global _current  # noqa: PLW0603 - there is one process
+    _current = None
+
+
+def _fresh() -> Process:
+    """A state in plain memory: no file, no socket, no mark yet (see `unhang.record.arm`)."""
+    settings = read_settings()
+    state = Process(
+        settings=settings,
+        pid=os.getpid(),
+        beat=Beat(None, pid=os.getpid(), start_ticks=marks.start_ticks()),
+        ring=Ring(settings.buffer_size),
+        job_id=marks.job_from_env(),
+        role=_role(),
+    )
+    for problem in settings.problems:
+        state.failures.add(problem)
+    return state
+
+
+def _role() -> str:
+    """What this process is as long as it is no rank."""
+    words = sys.orig_argv[1:12]
+    if any(Path(word).name in LAUNCHERS or word in LAUNCHERS for word in words):
+        return "launcher"
+    if "--multiprocessing-fork" in words or any("spawn_main" in word for word in words):
+        return "helper"
+    return "unknown"
+
+
+def env_number(name: str) -> int | None:
+    """A number in the environment, or None."""
+    text = os.environ.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None  # noqa: PLR2004 - bounded
+
+
+def _torch_version() -> str:
+    torch = sys.modules.get("torch")
+    return str(getattr(torch, "__version__", ""))[:40]

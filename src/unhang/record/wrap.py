@@ -1,0 +1,270 @@
+"""The Python entry points of `ProcessGroup` and `Work`, wrapped in place.
+
+All of torch.distributed's Python functions end in these methods, so wrapping the methods sees
+every call that Python issues, however it was imported, and leaves the functions' identity alone
+(`P2POp` compares them). Calls issued from C++ (DDP's reducer, functional collectives) do not pass
+here and cost nothing; torch's own recorder has them. Nothing is registered with c10d's dispatcher:
+Python under a dispatcher key deadlocks Gloo.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from unhang.record.calls import Recorder, sequence_of
+from unhang.record.groups import channel_of
+from unhang.record.ring import Channel, Entry, Foreign
+
+__all__ = [
+    "COLLECTIVES",
+    "ORIGINALS",
+    "P2P",
+    "attach",
+    "current",
+    "detach",
+    "install",
+    "installed",
+    "named",
+    "waiting",
+]
+
+COLLECTIVES: Final[dict[str, str]] = {
+    "allreduce": "all_reduce",
+    "allreduce_coalesced": "allreduce_coalesced",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "allgather": "all_gather",
+    "allgather_coalesced": "all_gather_coalesced",
+    "_allgather_base": "_all_gather_base",
+    "all_gather_single": "_all_gather_base",
+    "allgather_into_tensor_coalesced": "all_gather_into_tensor_coalesced",
+    "all_gather_single_coalesced": "all_gather_into_tensor_coalesced",
+    "reduce_scatter": "reduce_scatter",
+    "_reduce_scatter_base": "_reduce_scatter_base",
+    "reduce_scatter_single": "_reduce_scatter_base",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter_tensor_coalesced",
+    "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced",
+    "alltoall": "all_to_all",
+    "alltoall_base": "all_to_all",
+    "all_to_all_single": "all_to_all",
+    "gather": "gather",
+    "scatter": "scatter",
+    "barrier": "barrier",
+}
+"""Methods of `ProcessGroup` and what torch's recorder calls them."""
+
+P2P: Final = ("send", "recv", "recv_anysource")
+
+ORIGINALS: Final[dict[str, Callable[..., Any]]] = {}
+"""The methods as torch has them; `Work.wait` is under "wait"."""
+
+_recorder: Recorder | None = None
+_last: tuple[int, str, Channel] | None = None
+
+
+def attach(recorder: Recorder) -> None:
+    """Let the wrapped methods report to `recorder`."""
+    global _recorder  # noqa: PLW0603 - the methods of a class have one state
+    _recorder = recorder
+
+
+def detach() -> None:
+    """Let the wrapped methods pass calls through (after fork)."""
+    global _recorder, _last  # noqa: PLW0603 - same
+    _recorder = _last = None
+
+
+def current() -> Recorder | None:
+    """Who the wrapped methods report to."""
+    return _recorder
+
+
+def installed() -> bool:
+    """Whether the methods are wrapped in this process."""
+    return bool(ORIGINALS)
+
+
+def install(group_class: type, work_class: type) -> None:
+    """Wrap the methods of torch's `ProcessGroup` and `Work`; a second time does nothing.
+
+    A method that this torch lacks is left out.
+    """
+    if installed():
+        return
+    for method, op in COLLECTIVES.items():
+        _wrap(group_class, method, _collective(method, op))
+    for method in P2P:
+        _wrap(group_class, method, _p2p(method))
+    _wrap(group_class, "monitored_barrier", _monitored_barrier())
+    ORIGINALS["wait"] = work_class.__dict__["wait"]
+    work_class.wait = waiting(ORIGINALS["wait"])  # type: ignore[attr-defined]
+
+
+def _wrap(owner: type, method: str, wrapper: Callable[..., Any]) -> None:
+    original = owner.__dict__.get(method)
+    if original is None:
+        return
+    ORIGINALS[method] = original
+    setattr(owner, method, named(wrapper, method, original))
+
+
+def named(
+    wrapper: Callable[..., Any], method: str, original: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Give a wrapper the name and documentation of what it wraps.
+
+    The code object's name matters too: by it, and by the first argument, pybind11 sees that a
+    virtual method is called from its own override, and does not call it again without end.
+    """
+    wrapper.__code__ = wrapper.__code__.replace(co_name=method)
+    wrapper.__name__ = wrapper.__qualname__ = method
+    wrapper.__doc__ = original.__doc__
+    return wrapper
+
+
+def _enter(recorder: Recorder, group: Foreign, op: str) -> Channel | None:
+    """Heartbeat before a call; None where that failed."""
+    try:
+        channel = channel_of(group)
+        recorder.beat.entered(sys._getframe(2), op, channel.name)
+    except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
+        recorder.state.failures.add(f"heartbeat of {op}", error)
+        return None
+    return channel
+
+
+def _returned(recorder: Recorder, op: str, channel: Channel | None, work: Foreign) -> None:
+    global _last  # noqa: PLW0603 - which call the next wait belongs to
+    recorder.beat.enqueued()
+    if channel is not None:
+        _last = (id(work), op, channel)
+
+
+def _collective(method: str, op: str) -> Callable[..., Any]:
+    """The wrapper of a collective: heartbeat, and a note if it raises."""
+
+    def wrapper(self: Foreign, *args: Foreign, **kwargs: Foreign) -> Foreign:
+        recorder = _recorder
+        if recorder is None:
+            return ORIGINALS[method](self, *args, **kwargs)
+        channel = _enter(recorder, self, op)
+        try:
+            work = ORIGINALS[method](self, *args, **kwargs)
+        except BaseException as error:
+            recorder.beat.enqueued()
+            recorder.call_failed(op, channel, error)
+            raise
+        _returned(recorder, op, channel, work)
+        return work
+
+    return wrapper
+
+
+def _p2p(method: str) -> Callable[..., Any]:
+    """The wrapper of a send or receive: an entry as well, where torch makes none (Gloo)."""
+
+    def wrapper(self: Foreign, *args: Foreign, **kwargs: Foreign) -> Foreign:
+        recorder = _recorder
+        if recorder is None:
+            return ORIGINALS[method](self, *args, **kwargs)
+        channel = _enter(recorder, self, method)
+        entry = _begin(recorder, channel, self, method, (*args, *kwargs.values()))
+        try:
+            work = ORIGINALS[method](self, *args, **kwargs)
+        except BaseException as error:
+            recorder.beat.enqueued()
+            recorder.call_failed(method, channel, error, entry)
+            raise
+        _returned(recorder, method, channel, work)
+        if entry is not None:
+            _follow(recorder, entry, work)
+        return work
+
+    return wrapper
+
+
+def _begin(
+    recorder: Recorder, channel: Channel | None, group: Foreign, method: str, args: tuple[Any, ...]
+) -> Entry | None:
+    """An entry for a P2P call, where the group's backend for these tensors is Gloo."""
+    try:
+        if channel is None:
+            return None
+        backend = channel.backend or channel.by_device.get(args[0][0].device.type, "")
+        if backend != "gloo":
+            return None
+        frame = sys._getframe(2)
+        entry = recorder.begin_p2p(group, method, args, frame)
+        # Gloo numbers sends and receives like all operations of the group, collectives included.
+        entry.op_id = sequence_of(channel) + 1
+    except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
+        recorder.state.failures.add(f"recording {method}", error)
+        return None
+    return entry
+
+
+def _follow(recorder: Recorder, entry: Entry, work: Foreign) -> None:
+    try:
+        recorder.follow(entry, work, keep=False)
+    except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
+        recorder.state.failures.add("following a call", error)
+
+
+def _monitored_barrier() -> Callable[..., Any]:
+    """The wrapper of monitored_barrier, which blocks, and which torch does not record."""
+
+    def wrapper(self: Foreign, *args: Foreign, **kwargs: Foreign) -> Foreign:
+        recorder = _recorder
+        if recorder is None:
+            return ORIGINALS["monitored_barrier"](self, *args, **kwargs)
+        channel = _enter(recorder, self, "monitored_barrier")
+        entry = _begin_barrier(recorder, self)
+        try:
+            result = ORIGINALS["monitored_barrier"](self, *args, **kwargs)
+        except BaseException as error:
+            recorder.beat.enqueued()
+            recorder.call_failed("monitored_barrier", channel, error, entry)
+            raise
+        recorder.beat.enqueued()
+        if entry is not None:
+            recorder.follow(entry, None, keep=False)
+        return result
+
+    return wrapper
+
+
+def _begin_barrier(recorder: Recorder, group: Foreign) -> Entry | None:
+    try:
+        frame = sys._getframe(2)
+        entry = recorder.begin_collective(group, "monitored_barrier", (), (), frame)
+        entry.op_id = sequence_of(entry.channel) + 1
+    except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
+        recorder.state.failures.add("recording monitored_barrier", error)
+        return None
+    return entry
+
+
+def waiting(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A wrapper of a Work's `wait`: who waits, and how it ended."""
+
+    def wrapper(self: Foreign, *args: Foreign, **kwargs: Foreign) -> Foreign:
+        recorder = _recorder
+        if recorder is None:
+            return original(self, *args, **kwargs)
+        recorder.beat.waiting()
+        recorder.wait_begins(self)
+        try:
+            result = original(self, *args, **kwargs)
+        except BaseException as error:
+            recorder.beat.waited()
+            last = _last
+            mine = last is not None and last[0] == id(self)
+            recorder.wait_failed(self, error, last[1:] if last and mine else None)
+            raise
+        recorder.beat.waited()
+        recorder.wait_ended(self)
+        return result
+
+    return named(wrapper, "wait", original)

@@ -1,0 +1,90 @@
+"""The wheel as a user gets it: installed into an environment of its own, without torch."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from unhang import __version__
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "unhang"
+
+
+def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program that must not find this checkout."""
+    environ = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    return subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from this checkout."""
+    place = tmp_path_factory.mktemp("wheel")
+    done = run(sys.executable, "-m", "build", "--wheel", "--outdir", place, ROOT, cwd=place)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return next(place.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def unhang(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program that the wheel installs, in a fresh environment."""
+    place = tmp_path_factory.mktemp("environment")
+    made = run(sys.executable, "-m", "venv", place, cwd=place)
+    assert made.returncode == 0, made.stderr
+    python = place / "bin" / "python"
+    done = run(python, "-m", "pip", "install", "-q", "--no-compile", wheel, cwd=place)
+    assert done.returncode == 0, done.stderr
+    return place / "bin" / "unhang"
+
+
+def test_everything_of_the_package_is_in_the_wheel(wheel: Path) -> None:
+    """Scripts, SQL, schema, pages, the type marker: no file of the package stays behind."""
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("unhang/")}
+    files = {
+        str(path.relative_to(PACKAGE.parent))
+        for path in PACKAGE.rglob("*")
+        if path.is_file() and path.suffix not in (".pyc", ".nbi", ".nbc")
+    }
+    assert files <= packed
+
+
+def test_it_starts_and_has_no_torch(unhang: Path, tmp_path: Path) -> None:
+    """The version is this checkout's; what runs is not this checkout; torch is not there."""
+    assert run(unhang, "--version", cwd=tmp_path).stdout == f"unhang {__version__}\n"
+    where = "import unhang, importlib.util as u; print(unhang.__file__, u.find_spec('torch'))"
+    found = run(unhang.with_name("python"), "-c", where, cwd=tmp_path).stdout.split()
+    assert Path(found[0]).is_relative_to(unhang.parents[1])
+    assert found[1] == "None"
+
+
+def test_it_diagnoses_a_capture(unhang: Path, tmp_path: Path) -> None:
+    """The main job works from the wheel alone, SQL views included."""
+    capture = tmp_path / "capture"
+    shutil.copytree(ROOT / "examples" / "never-joined", capture)
+    done = run(unhang, "diagnose", "capture", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "rank 2" in done.stdout
+    query = "SELECT count(*) AS stuck FROM stuck_calls"
+    asked = run(unhang, "query", "capture", query, "--format", "csv", cwd=tmp_path)
+    assert asked.stdout.split() == ["stuck", "3"], asked.stderr
+
+
+def test_a_live_fault_says_what_it_lacks(unhang: Path, tmp_path: Path) -> None:
+    """Without torch, a live fault is refused in one sentence."""
+    done = run(unhang, "lab", "live", "healthy", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "torch, which is not installed here" in done.stderr
