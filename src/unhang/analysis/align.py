@@ -22,7 +22,7 @@ BOUND = 2048
 """Calls of each sequence that are aligned after the first difference."""
 
 _FEW = 2
-_SAME, _ALIKE, _OTHER, _GAP = 4, 1, -1, -1
+_SAME, _ALIKE, _OTHER, _GAP = 8, 2, -1, -2
 
 
 @dataclass(frozen=True, slots=True, eq=False)

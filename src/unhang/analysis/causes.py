@@ -1,40 +1,103 @@
 """One finding for each root of the waiting, and for each call about which its members disagree.
 
-Roots that say the same are told together: silent ranks in one finding, and calls that do not move
-although everybody is in them in one finding, since several communicators stuck at once are one
-trouble.
+What is seen at the end may be the late effect of a call left out long before: then that call is the
+finding. Roots that say the same are told together: silent ranks in one finding, and calls that do
+not move although everybody is in them in one finding, since several communicators stuck at once are
+one trouble.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from unhang.analysis.absent import explain_absent
 from unhang.analysis.cycles import explain_cycle
+from unhang.analysis.divergence import Divergence, divergence_of
 from unhang.analysis.exchanges import explain_pair_mismatch, pair_mismatches
 from unhang.analysis.joined import explain_disagreement, explain_joined
+from unhang.analysis.match import Disagreement
 from unhang.analysis.picture import Picture
+from unhang.analysis.programs import Programs
 from unhang.analysis.roots import Root, find_roots
+from unhang.analysis.skipped import explain_divergence
 from unhang.analysis.waits import Edge
 from unhang.report import Finding
 
 __all__ = ["find_causes"]
 
+_MAX_COMPARED = 16
+"""Ranks of one root whose calls are aligned with their peers'."""
+
 
 def find_causes(picture: Picture) -> list[Finding]:
     """Explain everything that keeps somebody waiting, in no particular order."""
+    programs = Programs(picture)
     roots = find_roots(picture.graph, picture.heads)
     mismatches = pair_mismatches(picture)
     told = {unit for mismatch in mismatches for unit in mismatch.units}
     told |= set(picture.disagreements)
     calls = [root for root in roots if root.kind == "call" and not told.intersection(root.units)]
-    return [
-        *(explain_disagreement(picture, each) for each in picture.disagreements.values()),
-        *(explain_pair_mismatch(picture, mismatch) for mismatch in mismatches),
-        *(explain_absent(picture, root) for root in _absent(picture, roots)),
-        *(explain_cycle(picture, root) for root in roots if root.kind == "cycle"),
-        *explain_joined(picture, calls),
-    ]
+    return _once(
+        [
+            *(_of_disagreement(picture, programs, d) for d in picture.disagreements.values()),
+            *(_of_cycle(picture, programs, root) for root in roots if root.kind == "cycle"),
+            *(f for root in _absent(picture, roots) for f in _of_absent(picture, programs, root)),
+            *(explain_pair_mismatch(picture, mismatch) for mismatch in mismatches),
+            *explain_joined(picture, calls),
+        ]
+    )
+
+
+def _of_disagreement(picture: Picture, programs: Programs, found: Disagreement) -> Finding:
+    """A call that does not fit, or the earlier one that made it so."""
+    odd = found.odd_ranks or [rank for side in found.sides[1:] for rank in side.ranks]
+    symptom = explain_disagreement(picture, found)
+    divergence = _parting(picture, programs, found.unit, picture.evidence.ranks.dense(odd).tolist())
+    if divergence is None or not divergence.shift:
+        return symptom
+    node = picture.graph.n_ranks + found.unit
+    return explain_divergence(picture, divergence, found.unit, symptom.summary, [node])
+
+
+def _of_absent(picture: Picture, programs: Programs, root: Root) -> Iterator[Finding]:
+    """Ranks that others wait for: those that left out a call before, and the rest."""
+    left = root
+    if root.edge == Edge.NOT_CALLED:
+        divergence = _parting(picture, programs, root.units[0], root.ranks)
+        if divergence is not None and divergence.shift:
+            symptom = explain_absent(picture, root).summary
+            yield explain_divergence(picture, divergence, root.units[0], symptom, root.ranks)
+            waiting_parted = not set(root.ranks) & set(divergence.suspects)
+            parted = root.ranks if waiting_parted else divergence.suspects
+            left = replace(root, ranks=tuple(r for r in root.ranks if r not in parted))
+    if left.ranks:
+        yield explain_absent(picture, left)
+
+
+def _of_cycle(picture: Picture, programs: Programs, root: Root) -> Finding:
+    """A circle, or the call left out by one of its ranks that closed it."""
+    symptom = explain_cycle(picture, root)
+    blame = picture.graph.blame
+    inside = np.isin(blame.unit, root.units) & np.isin(blame.rank, root.ranks)
+    inside &= blame.kind == Edge.NOT_CALLED
+    for at in np.flatnonzero(inside)[:_MAX_COMPARED].tolist():
+        unit, rank = int(blame.unit[at]), int(blame.rank[at])
+        divergence = _parting(picture, programs, unit, [rank])
+        if divergence is not None and divergence.shift:
+            return explain_divergence(picture, divergence, unit, symptom.summary, root.ranks)
+    return symptom
+
+
+def _parting(
+    picture: Picture, programs: Programs, unit: int, suspects: Sequence[int]
+) -> Divergence | None:
+    if unit >= picture.heads.n_collective:
+        return None
+    channel = int(picture.heads.channel[unit])
+    return divergence_of(programs, channel, suspects[:_MAX_COMPARED])
 
 
 def _absent(picture: Picture, roots: Iterable[Root]) -> list[Root]:
@@ -51,3 +114,17 @@ def _together(roots: list[Root]) -> Root:
     first = max(roots, key=lambda root: (len(root.ranks), -root.units[0]))
     ranks = sorted({rank for root in roots for rank in root.ranks})
     return Root("ranks", tuple(ranks), first.units, first.edge, first.known)
+
+
+def _once(findings: Iterable[Finding]) -> list[Finding]:
+    """Tell a call that was left out once, though it shows in several places; victims together."""
+    kept: dict[tuple[object, ...], Finding] = {}
+    for finding in findings:
+        apart = finding.code != "UH102"
+        key = (finding.code, len(kept)) if apart else (finding.code, finding.summary)
+        if key in kept:
+            victims = {*kept[key].victims, *finding.victims} - set(finding.culprits)
+            kept[key] = replace(kept[key], victims=tuple(sorted(victims)))
+        else:
+            kept[key] = finding
+    return list(kept.values())

@@ -1,0 +1,121 @@
+"""What a rank called in a channel, as a sequence that can be compared with its peers'.
+
+A call boils down to what it demands of its peers (strictly: and the lines it came from). Peers are
+the members of the same group; where that is too small for a majority, also the members of its kin:
+groups of the same description and size, which run the same program in SPMD jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from unhang.analysis.align import Sequence as Calls
+from unhang.analysis.evidence import Ints
+from unhang.analysis.ops import demand_of
+from unhang.analysis.picture import Picture
+from unhang.model import Frame
+from unhang.stacks.places import is_library
+
+__all__ = ["Program", "Programs"]
+
+_MAX_KIN = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """The collective calls of one rank in one channel that its window shows.
+
+    Attributes:
+        rank: Dense rank.
+        rows: Rows, in order.
+        seqs: Their sequence numbers.
+    """
+
+    rank: int
+    rows: Ints
+    seqs: Ints
+
+    def since(self, seq: int) -> Program:
+        """The part from a sequence number on."""
+        start = int(np.searchsorted(self.seqs, seq))
+        return Program(self.rank, self.rows[start:], self.seqs[start:])
+
+
+@dataclass(slots=True)
+class Programs:
+    """Programs of ranks, with one numbering of demands and sites for all of them."""
+
+    picture: Picture
+    _sites: dict[tuple[Frame, ...], int] = field(default_factory=dict)
+    _site_of_stack: dict[int, int] = field(default_factory=dict)
+    _keys: dict[object, int] = field(default_factory=dict)
+    _pairs: dict[tuple[int, int, int], tuple[int, int]] = field(default_factory=dict)
+
+    def of(self, rank: int, channel: int) -> Program:
+        """Program of one rank (dense) in one channel."""
+        evidence = self.picture.evidence
+        parts = []
+        for at in np.flatnonzero(evidence.owner == rank).tolist():
+            dump = evidence.dumps[at]
+            span = slice(dump.start, dump.stop)
+            wanted = evidence.collective[span] & (evidence.channel(span) == channel)
+            wanted &= evidence.case.calls.seq[span] >= 0
+            parts.append(np.flatnonzero(wanted) + dump.start)
+        rows = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        return Program(rank, rows, np.asarray(evidence.case.calls.seq[rows], np.int64))
+
+    def calls(self, program: Program) -> Calls:
+        """A program as columns to be aligned."""
+        calls = self.picture.evidence.case.calls
+        triples = np.stack(
+            [calls.name[program.rows], calls.signature[program.rows], calls.stack[program.rows]]
+        )
+        unique, inverse = np.unique(triples, axis=1, return_inverse=True)
+        numbers = [self._numbers(*(int(part) for part in triple)) for triple in unique.T]
+        strict = np.asarray([pair[0] for pair in numbers], np.int64)
+        loose = np.asarray([pair[1] for pair in numbers], np.int64)
+        at = inverse.reshape(-1)
+        return Calls(strict[at], loose[at])
+
+    def _numbers(self, name: int, signature: int, stack: int) -> tuple[int, int]:
+        if (name, signature, stack) not in self._pairs:
+            case = self.picture.evidence.case
+            demand = demand_of(case.names[name], case.signatures[signature])
+            loose = self._keys.setdefault(demand, len(self._keys))
+            strict = self._keys.setdefault((demand, self._site(stack)), len(self._keys))
+            self._pairs[name, signature, stack] = strict, loose
+        return self._pairs[name, signature, stack]
+
+    def _site(self, stack: int) -> int:
+        """Number of a stack's own lines, library frames left out; -1 for no stack."""
+        if stack < 0:
+            return -1
+        if stack not in self._site_of_stack:
+            frames = self.picture.evidence.case.stacks[stack]
+            lines = tuple(frame for frame in frames if not is_library(frame)) or frames
+            self._site_of_stack[stack] = self._sites.setdefault(lines, len(self._sites))
+        return self._site_of_stack[stack]
+
+    def kin(self, channel: int) -> Iterator[int]:
+        """Channels of groups with the same description and size, this one left out."""
+        evidence = self.picture.evidence
+        groups = evidence.case.groups
+        mine = groups[evidence.group_of(channel)]
+        backends = len(evidence.backends)
+        found = 0
+        for number, group in enumerate(groups):
+            alike = group.description == mine.description and group.size == mine.size
+            if alike and group is not mine and group.description and found < _MAX_KIN:
+                found += 1
+                yield number * backends + channel % backends
+
+    def peers(self, channel: int, others_than: Sequence[int]) -> list[Program]:
+        """Programs of the other members of a channel that show anything."""
+        members = self.picture.evidence.members(channel).tolist()
+        programs = (
+            self.of(rank, channel) for rank in members if rank >= 0 and rank not in others_than
+        )
+        return [program for program in programs if len(program.rows)]

@@ -1,0 +1,157 @@
+"""Calls left out or made once too often, long before the hang."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from unhang.analysis import diagnose
+from unhang.model import Group
+from unhang.report import Finding, Report
+from unhang.testing import FakeJob
+
+LINES = ("train.py:11 forward", "train.py:12 backward", "train.py:13 optimizer")
+
+
+def only_cause(report: Report) -> Finding:
+    """The one cause of a report."""
+    assert len(report.causes) == 1, report.findings
+    return report.causes[0]
+
+
+def run(  # noqa: PLR0913 - a job has this many independent facts
+    job: FakeJob,
+    ranks: Sequence[int],
+    skips: int,
+    *,
+    steps: int = 20,
+    at: int = 7,
+    sizes: Sequence[int] = (4, 4, 4),
+    group: Group | None = None,
+    stalls: int = -1,
+) -> None:
+    """Steps of three calls; one rank leaves out the second of one step. All calls meet by number.
+
+    The last call is never finished, since one rank never makes it; one may stall before it.
+    """
+    programs = {
+        rank: [
+            (line, size)
+            for step in range(steps)
+            for part, (line, size) in enumerate(zip(LINES, sizes, strict=True))
+            if not (rank == skips and step == at and part == 1)
+        ]
+        for rank in ranks
+    }
+    if stalls >= 0:
+        programs[stalls].pop()
+    for number in range(steps * 3):
+        for rank in ranks:
+            if number < len(programs[rank]):
+                line, size = programs[rank][number]
+                last = number == steps * 3 - 1
+                job.call([rank], site=line, sizes=[(size,)], finished=not last, group=group)
+
+
+@pytest.mark.parametrize("skips", [0, 2, 3])
+def test_a_call_left_out_far_back(skips: int) -> None:
+    """The call is named with both lines, though all that is seen is a last call never made."""
+    job = FakeJob(4)
+    run(job, range(4), skips)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH102", (skips,), "high")
+    assert cause.victims == tuple(rank for rank in range(4) if rank != skips)
+    assert (cause.seq, cause.op) == (7 * 3 + 2, "all_reduce")
+    assert {(site.role, site.line) for site in cause.sites} == {("culprit", 13), ("victim", 12)}
+    assert "never called" in " ".join(cause.evidence)
+
+
+def test_sizes_alone_tell_it_too() -> None:
+    """Without stacks, sizes that follow a pattern show the missing call."""
+    job = FakeJob(4)
+    programs = {r: [s for _ in range(9) for s in (4, 8, 16)] for r in range(4)}
+    del programs[1][10]
+    for number in range(14):
+        for rank, sizes in programs.items():
+            job.call([rank], sizes=[(sizes[number],)], finished=number < 10)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.seq) == ("UH102", (1,), 11)
+
+
+def test_a_mismatch_that_comes_from_a_call_left_out() -> None:
+    """Sizes that do not fit are the late effect of the missing call."""
+    job = FakeJob(4)
+    programs = {r: [(LINES[p], 4 + p) for _ in range(9) for p in range(3)] for r in range(4)}
+    del programs[2][10]
+    for number in range(14):
+        for rank, calls in programs.items():
+            line, size = calls[number]
+            job.call([rank], site=line, sizes=[(size,)], finished=number < 10)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.seq) == ("UH102", (2,), 11)
+    assert "disagree" in " ".join(cause.evidence)
+
+
+def test_a_call_too_many() -> None:
+    """A rank that makes one call more than its peers is the culprit, though it waits."""
+    job = FakeJob(4)
+    for _ in range(5):
+        for line in LINES:
+            job.call(range(4), site=line)
+    job.call([1], site="debug.py:5 check")
+    job.call([0, 2, 3], site=LINES[0])
+    for _ in range(4):
+        job.call([1], site=LINES[0])
+        job.call([0, 2, 3], site=LINES[0])
+    job.call([1], site=LINES[0], finished=False)
+    report = diagnose(job.case())
+    cause = only_cause(report)
+    assert (cause.code, cause.culprits, cause.seq) == ("UH102", (1,), 16)
+
+
+def test_two_ranks_cannot_be_told_apart() -> None:
+    """With two members one lacks a call or the other has one too many: neither is blamed."""
+    job = FakeJob(2)
+    run(job, range(2), 1)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.victims) == ("UH102", (), (0, 1))
+    assert {site.line for site in cause.sites} == {12, 13}
+
+
+def test_kin_decide_for_small_groups() -> None:
+    """Other groups of the same kind run the same program: they are the majority."""
+    job = FakeJob(8)
+    for first in range(0, 8, 2):
+        pair = [first, first + 1]
+        run(job, pair, 3, group=job.group(pair, "tp"))
+    causes = diagnose(job.case()).causes
+    assert [(cause.code, cause.culprits) for cause in causes if cause.culprits] == [("UH102", (3,))]
+
+
+def test_lines_of_its_own_are_no_divergence() -> None:
+    """A rank that makes all calls from other lines left nothing out."""
+    job = FakeJob(4)
+    for step in range(9):
+        job.call([1, 2, 3], site=LINES[step % 3])
+        job.call([0], site=f"main_rank.py:{step % 3} step")
+    job.call([1, 2, 3], site=LINES[0], finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits) == ("UH101", (0,))
+
+
+def test_a_difference_before_the_window() -> None:
+    """Where the ring has lost the place, it says so instead of naming the wrong call."""
+    job = FakeJob(4, buffer=12)
+    run(job, range(4), 2)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH102", (2,), "medium")
+    assert "before" in " ".join(cause.evidence)
+
+
+def test_a_stalled_rank_beside_one_that_left_out_a_call() -> None:
+    """Two ranks that never make the last call may have two reasons."""
+    job = FakeJob(6)
+    run(job, range(6), 2, steps=10, stalls=4)
+    causes = diagnose(job.case()).causes
+    assert {(cause.code, cause.culprits) for cause in causes} == {("UH102", (2,)), ("UH101", (4,))}
