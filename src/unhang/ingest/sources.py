@@ -102,12 +102,16 @@ def _add(path: str, inputs: Inputs) -> None:
     if not os.path.isdir(root):  # noqa: PTH112 - without permission that is False, not an error
         inputs.files += _file(path, root.name, inputs)
         return
-    if os.access(root, os.X_OK) and (
-        (root / _CASE_MANIFEST).is_file() or (root / "dumps").is_dir()
-    ):
+    if os.access(root, os.X_OK) and _is_case(root):
         _add_case(root, inputs)
     else:
         inputs.files += sorted(_walk(path, "", inputs), key=lambda s: natural_key(s.relative))
+
+
+def _is_case(root: Path) -> bool:
+    return (root / _CASE_MANIFEST).is_file() or any(
+        (root / kind).is_dir() for kind in ("dumps", "stacks")
+    )
 
 
 def _add_case(root: Path, inputs: Inputs) -> None:
