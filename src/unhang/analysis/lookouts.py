@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from unhang.model import Frame, ProcessSample
 from unhang.stacks.gathering import has_moved, latest
-from unhang.stacks.meaning import Meaning, main_thread, meaning_of
+from unhang.stacks.meaning import Meaning, main_thread, meaning_of, meaning_of_frames
 
 __all__ = ["RankLook", "at_site", "looks_of"]
 
@@ -31,6 +31,7 @@ class RankLook:
         moved: Whether its main thread stood elsewhere before; None where one look was taken.
         frames: Its main thread's stack in the last look, innermost first.
         gone: It had ended when it was looked at.
+        inside: The collective in which it stands, even if it is stopped there; or "".
     """
 
     rank: int
@@ -40,6 +41,7 @@ class RankLook:
     moved: bool | None
     frames: tuple[Frame, ...]
     gone: bool = False
+    inside: str = ""
 
     @property
     def waits(self) -> bool:
@@ -100,12 +102,14 @@ def looks_of(samples: Iterable[ProcessSample]) -> dict[int, RankLook]:
 def _look(looks: list[ProcessSample]) -> RankLook:
     last = looks[-1]
     thread = main_thread(last)
+    frames = thread.frames if thread else ()
     return RankLook(
         rank=last.rank,
         host=last.host,
         pid=last.pid,
         meaning=meaning_of(last),
         moved=has_moved(looks),
-        frames=thread.frames if thread else (),
+        frames=frames,
         gone=not last.threads and not last.state and last.error.startswith("it ended"),
+        inside=meaning_of_frames(frames).op,
     )

@@ -98,7 +98,7 @@ class _Sides:
 def stack_findings(
     looks: Mapping[int, RankLook], world_size: int, book: StackBook
 ) -> tuple[Finding, ...]:
-    """Findings from stacks alone; one at most is a cause.
+    """Findings from stacks alone; two at most are causes.
 
     Args:
         looks: The ranks by number.
@@ -112,7 +112,10 @@ def stack_findings(
     moving = [look for look in everybody if look.moved]
     held = [look for look in sides.elsewhere if look.held and not look.gone]
     if sides.waiting and sides.elsewhere and not any(look.moved for look in sides.waiting):
-        return (_absent(sides, book),)
+        inside = tuple(look for look in sides.elsewhere if look.inside)
+        absent = tuple(look for look in sides.elsewhere if not look.inside)
+        found = [_absent(replace(sides, elsewhere=absent), book)] if absent else []
+        return (*found, *([_held_inside(inside, sides, book)] if inside else []))
     if held:
         return (_held(held, sides, book),)
     if moving:
@@ -127,7 +130,7 @@ def beside_dumps(findings: Iterable[Finding]) -> list[Finding]:
 
     That everybody waits in one call is for the dumps to say, if they hold calls at all.
     """
-    return [f for f in findings if f.role == "cause" and f.code != "UH401"]
+    return [f for f in findings if f.role == "cause" and (f.culprits or f.code != "UH401")]
 
 
 def _take_sides(looks: Mapping[int, RankLook], world_size: int) -> _Sides:
@@ -174,6 +177,31 @@ def _absent(sides: _Sides, book: StackBook) -> Finding:
         evidence=(*sentences(sides.elsewhere), *_incomplete(sides)),
         alternatives=_alternatives(sides),
         actions=actions(sides.elsewhere),
+    )
+
+
+def _held_inside(inside: Sequence[RankLook], sides: _Sides, book: StackBook) -> Finding:
+    """Some came to the call and cannot go on in it: stopped there, or stuck in the kernel."""
+    op = common([look.inside for look in inside])
+    certain = all(look.certain for look in inside) and len(inside) == len(sides.elsewhere)
+    return Finding(
+        id="",
+        code="UH401",
+        role="cause",
+        confidence="high" if certain and not _incomplete(sides) else "medium",
+        summary=f"{_waiters(sides)}; {doing(inside)}, inside {op or 'that call'}.",
+        culprits=ranks_in(inside),
+        victims=ranks_in(sides.waiting),
+        subjects=subjects_of(inside),
+        op=op or None,
+        calls=tuple(
+            CallSide(ranks=ranks_in(same), role=role, op=same[0].inside, state="started")
+            for role, looks in (("culprit", inside), ("victim", sides.waiting))
+            for same in grouped(looks, by_op=True)
+        ),
+        sites=sites_of(inside, "culprit", book) + sites_of(sides.waiting, "victim", book),
+        evidence=(*sentences(inside), *_incomplete(sides)),
+        actions=actions(inside),
     )
 
 

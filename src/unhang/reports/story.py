@@ -117,7 +117,8 @@ def _rank_head(report: Report) -> str:
     expected = report.job.world_size or len(report.ranks)
     if not expected:
         return ""
-    return f"{expected:,} expected, {report.job.ranks_seen:,} left a dump"
+    how = "left a dump" if report.job.format_versions or report.job.calls else "seen"
+    return f"{expected:,} expected, {report.job.ranks_seen:,} {how}"
 
 
 def _facts(report: Report) -> tuple[str, ...]:

@@ -78,10 +78,18 @@ def test_one_look_is_a_guess() -> None:
 
 
 def test_a_stopped_rank_is_certain() -> None:
-    """Whatever its frames: a stopped process does not come, even from inside the call."""
-    report = verdict(WAITING, WAITING, WAITING, r1={"state": "T"})
+    """A stopped process does not come; no second look is needed for that."""
+    report = verdict(WAITING, COMPUTING, WAITING, r1={"state": "T"}, looks=1)
     assert essence(report) == ("problem", "UH101", "high", (1,), (0, 2))
     assert "kill -CONT 101" in report.findings[0].actions[0]
+
+
+def test_who_is_stopped_inside_the_call_has_joined_it() -> None:
+    """It did not fail to come: the call cannot go on because of it."""
+    report = verdict(WAITING, WAITING, WAITING, r1={"state": "T"})
+    assert essence(report) == ("problem", "UH401", "high", (1,), (0, 2))
+    report = verdict(WAITING, WAITING, WAITING, LOADING, r1={"state": "T"})
+    assert [(f.code, f.culprits) for f in report.causes] == [("UH101", (3,)), ("UH401", (1,))]
 
 
 def test_whoever_moves_while_others_wait_may_be_slow() -> None:
