@@ -6,7 +6,6 @@ puts the steps in order and counts; every judgement is made in the module that i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,10 +25,11 @@ from unhang.analysis.sites import StackBook
 from unhang.analysis.stackfindings import beside_dumps, judge_stacks, stack_findings
 from unhang.analysis.stackjoin import with_stacks
 from unhang.analysis.standing import Standing, stand
+from unhang.analysis.verdict import status_of, summary_of
 from unhang.analysis.waits import collective_edges, make_graph
 from unhang.case import Case
 from unhang.model import Note
-from unhang.report import Finding, Incident, Job, Report, Status
+from unhang.report import Finding, Incident, Job, Report
 
 __all__ = ["diagnose"]
 
@@ -58,8 +58,8 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     findings = [replace(f, id=f"f{i + 1}") for i, f in enumerate(findings)]
     del slow
     return Report(
-        status=_status(findings),
-        summary=_summary(findings),
+        status=status_of(findings),
+        summary=summary_of(findings),
         job=_job(case, picture.evidence),
         incident=_incident(case),
         findings=tuple(findings),
@@ -127,23 +127,6 @@ def _findings(picture: Picture) -> tuple[list[Finding], tuple[Note, ...]]:
 def _importance(finding: Finding) -> tuple[bool, int, str, tuple[int, ...], str]:
     is_cause = finding.role == "cause"
     return (not is_cause, -len(finding.victims), finding.code, finding.culprits, finding.summary)
-
-
-def _status(findings: Sequence[Finding]) -> Status:
-    if any(finding.role == "cause" for finding in findings):
-        return "problem"
-    codes = {finding.code for finding in findings}
-    if "UH901" in codes:
-        return "insufficient"
-    return "slow" if "UH501" in codes else "healthy"
-
-
-def _summary(findings: Sequence[Finding]) -> str:
-    if not findings:
-        return "Nothing wrong was found."
-    more = sum(finding.role == "cause" for finding in findings) - 1
-    rest = f" (and {more} more {'cause' if more == 1 else 'causes'})" if more > 0 else ""
-    return findings[0].summary + rest
 
 
 def _job(case: Case, evidence: Evidence) -> Job:

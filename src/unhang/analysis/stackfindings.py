@@ -26,6 +26,7 @@ from unhang.analysis.stackwords import (
     subjects_of,
     unchanged,
 )
+from unhang.analysis.verdict import status_of, summary_of
 from unhang.case import Case
 from unhang.report import (
     CallSide,
@@ -37,7 +38,6 @@ from unhang.report import (
     RankStatus,
     Report,
     Site,
-    Status,
 )
 from unhang.wording import count_of
 
@@ -60,8 +60,8 @@ def judge_stacks(case: Case) -> Report:
         for number, finding in enumerate(stack_findings(looks, case.world_size, book))
     ]
     return Report(
-        status=_status(findings),
-        summary=findings[0].summary if findings else "Nothing wrong was found.",
+        status=status_of(findings),
+        summary=summary_of(findings),
         job=Job(world_size=max(case.world_size, len(looks)), ranks_seen=len(looks)),
         incident=Incident(
             id=case.incident, newest_ns=max((s.time_ns for s in case.samples), default=0)
@@ -72,13 +72,6 @@ def judge_stacks(case: Case) -> Report:
         notes=case.notes,
         tool_version=__version__,
     )
-
-
-def _status(findings: Sequence[Finding]) -> Status:
-    if any(finding.role == "cause" for finding in findings):
-        return "problem"
-    insufficient = any(finding.code == "UH901" for finding in findings)
-    return "insufficient" if insufficient else "healthy"
 
 
 @dataclass(frozen=True, slots=True)
