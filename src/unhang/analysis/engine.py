@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from unhang._version import __version__
+from unhang.analysis.arrivals import late_findings
 from unhang.analysis.causes import find_causes
 from unhang.analysis.evidence import Bools, Evidence, gather
 from unhang.analysis.heads import Heads, find_heads
@@ -52,11 +53,16 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     picture, notes = look(case)
     findings, cut = _findings(picture)
     findings = with_stacks(findings, looks, picture.book)
-    if not any(finding.role == "cause" for finding in findings):
+    stuck = any(finding.role == "cause" for finding in findings)
+    if not stuck:
         seen = beside_dumps(stack_findings(looks, case.world_size, picture.book))
-        findings = [*seen, *findings, *([] if seen else quiet_findings(picture, findings))]
+        findings = [*seen, *findings]
+        stuck = any(finding.role == "cause" for finding in findings)
+    if slow or not (findings or picture.silent.any()):
+        findings += late_findings(picture, eager=slow)
+    if not findings:
+        findings = quiet_findings(picture)
     findings = [replace(f, id=f"f{i + 1}") for i, f in enumerate(findings)]
-    del slow
     return Report(
         status=status_of(findings),
         summary=summary_of(findings),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from unhang.analysis.picture import Picture
@@ -14,15 +12,8 @@ from unhang.wording import count_of, rank_phrase
 __all__ = ["quiet_findings"]
 
 
-def quiet_findings(picture: Picture, found: Sequence[Finding]) -> list[Finding]:
-    """Say what a case without a cause means.
-
-    Args:
-        picture: The situation.
-        found: What was found already; observations only.
-    """
-    if any(finding.code == "UH901" for finding in found):
-        return []
+def quiet_findings(picture: Picture) -> list[Finding]:
+    """Say what a case means in which nothing was found."""
     silent = picture.named(np.flatnonzero(picture.silent))
     if picture.silent.all():
         return [_insufficient("Not enough evidence: there is no usable dump.", silent)]

@@ -16,6 +16,7 @@ def rank_table(picture: Picture, findings: Sequence[Finding]) -> tuple[RankStatu
     culprits = {rank for finding in causes for rank in finding.culprits}
     waiting = {rank for finding in findings for rank in finding.victims}
     hosts = _hosts(picture)
+    slow = {rank for f in findings if f.code == "UH501" for rank in f.culprits}
     labels = [picture.label(unit) for unit in range(len(picture.heads))]
     table = []
     for dense, rank in enumerate(picture.evidence.ranks.numbers.tolist()):
@@ -23,6 +24,8 @@ def rank_table(picture: Picture, findings: Sequence[Finding]) -> tuple[RankStatu
         status = _status(picture, dense, waits=rank in waiting, stuck=bool(causes))
         if rank in culprits:
             status = "culprit"
+        elif rank in slow and status == "ok":
+            status = "behind"
         host, pid, replica = hosts.get(rank, ("", None, ""))
         table.append(
             RankStatus(

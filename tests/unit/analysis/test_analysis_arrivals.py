@@ -1,0 +1,95 @@
+"""Late ranks in jobs that are not stuck."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from unhang.analysis import diagnose
+from unhang.case import Case
+from unhang.testing import FakeJob
+
+
+def steps(job: FakeJob, number: int, late: dict[int, float] | None = None) -> None:
+    """Steps of 100 ms with one call each."""
+    for _ in range(number):
+        job.tick(100)
+        job.call(range(job.world_size), site="train.py:17 step", late_ms=late)
+
+
+def shifted(case: Case, rank: int, by_ms: int) -> Case:
+    """The same case with the clock of one rank ahead, on a host of its own."""
+    ahead = np.where(case.calls.rank == rank, by_ms * 1_000_000, 0)
+    calls = replace(
+        case.calls,
+        created_ns=case.calls.created_ns + ahead,
+        completed_ns=case.calls.completed_ns + np.where(case.calls.completed_ns > 0, ahead, 0),
+    )
+    dumps = tuple(replace(d, host=f"node{d.rank}") for d in case.dumps)
+    return replace(case, calls=calls, dumps=dumps)
+
+
+def test_a_rank_that_comes_last() -> None:
+    """It says who, since when, by how much and at which line; nothing is a cause."""
+    job = FakeJob(4)
+    steps(job, 12)
+    steps(job, 12, {2: 40.0})
+    report = diagnose(job.case())
+    assert (report.status, report.causes) == ("slow", ())
+    (found,) = report.findings
+    assert (found.code, found.culprits, found.victims) == ("UH501", (2,), (0, 1, 3))
+    assert found.seq == 13
+    assert "40 ms" in found.summary
+    assert [(site.role, site.line) for site in found.sites] == [("culprit", 17)]
+    assert report.ranks[2].status == "behind"
+
+
+def test_small_jitter_is_healthy() -> None:
+    """Whoever comes last by a little, now this one and now that one, is not late."""
+    job = FakeJob(4)
+    for step in range(24):
+        steps(job, 1, {step % 4: 3.0})
+    assert diagnose(job.case()).status == "healthy"
+
+
+def test_a_clock_ahead_is_no_lateness() -> None:
+    """Clocks are set by the moments at which calls finish."""
+    job = FakeJob(4)
+    steps(job, 24)
+    assert diagnose(shifted(job.case(), 1, 500)).status == "healthy"
+
+
+def test_lateness_shows_through_a_clock_behind() -> None:
+    """A late rank whose clock is behind looks early, and is found all the same."""
+    job = FakeJob(4)
+    steps(job, 24, {1: 40.0})
+    report = diagnose(shifted(job.case(), 1, -500))
+    assert (report.status, report.findings[0].culprits) == ("slow", (1,))
+
+
+def test_a_constant_lag_without_completion_times_is_left_alone() -> None:
+    """Over hosts, without moments of completion, a constant lag may be a clock."""
+    job = FakeJob(4, backend="gloo")
+    steps(job, 24, {1: 40.0})
+    assert diagnose(shifted(job.case(), 1, 0)).status == "healthy"
+
+
+def test_stages_of_a_pipeline_are_not_compared() -> None:
+    """The first stage comes last to the call of everybody: that is the program's order."""
+    job = FakeJob(2)
+    for _ in range(12):
+        job.send(0, 1)
+        job.recv(1, 0)
+        steps(job, 1, {0: 40.0})
+    assert diagnose(job.case()).status == "healthy"
+
+
+def test_a_stuck_job_is_not_called_slow() -> None:
+    """Lateness is reported on request only, where something is stuck."""
+    job = FakeJob(4)
+    steps(job, 24, {2: 40.0})
+    job.call([0, 1, 3], finished=False)
+    assert {f.code for f in diagnose(job.case()).findings} == {"UH101"}
+    asked = diagnose(job.case(), slow=True)
+    assert (asked.status, {f.code for f in asked.findings}) == ("problem", {"UH101", "UH501"})
