@@ -96,6 +96,7 @@ class _Host:
     pending: list[_Launch] = field(default_factory=list)
     blocked_on: list[_Launch] = field(default_factory=list)
     device_dead: bool = False
+    blind: int = 0
     records: list[Record] = field(default_factory=list)
     counters: dict[int, list[int]] = field(default_factory=dict)
 
@@ -155,6 +156,9 @@ class _Engine:
 
     def outcome(self) -> Outcome:
         """The result, once nothing moves any more."""
+        for host in self.hosts:
+            if host.blind:
+                _go_blind(host)
         ended = frozenset(
             h.rank for h in self.hosts if h.position >= len(self.plan.programs[h.rank])
         )
@@ -190,7 +194,8 @@ class _Engine:
         elif isinstance(step, HostSync):
             return self._block(host, [*host.streams.values(), *host.pending])
         elif isinstance(step, DeviceStop):
-            _go_blind(host, step.blind)
+            host.device_dead = True
+            host.blind = step.blind
         elif isinstance(step, Stop):
             return False
         return True
@@ -277,8 +282,8 @@ class _Engine:
         launch.latest = launch.started or 0.0
         for issue in issues:
             mine, theirs = launch.rank, issue.peer
-            pair = (mine, theirs) if issue.op == "send" else (theirs, mine)
-            matched = self.channels[(step.group, *pair)].post(issue, launch)
+            source, target = (mine, theirs) if issue.op == "send" else (theirs, mine)
+            matched = self.channels[(step.group, source, target)].post(issue, launch)
             for other in matched:
                 self._transferred(launch, other)
                 self._transferred(other, launch)
@@ -309,11 +314,10 @@ class _Engine:
             self._advance(host)
 
 
-def _go_blind(host: _Host, blind: int) -> None:
-    """The device dies: nothing issued later runs, and the last finishes are never noticed."""
-    host.device_dead = True
-    done = [r for r in host.records if r.finished is not None]
-    for record in done[len(done) - blind :]:
+def _go_blind(host: _Host) -> None:
+    """After a device error the last finishes are never noticed by the host."""
+    done = [r for r in host.records if r.finished is not None and not r.member]
+    for record in done[len(done) - host.blind :]:
         record.seen = False
 
 

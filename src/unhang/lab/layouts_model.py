@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from unhang.lab.draft import Draft, LayoutRequest, site
 from unhang.lab.job import Compute, HostSync, Issue, Join, Plan, Step
 from unhang.lab.mesh import grid
-from unhang.lab.schedules import interleaved_table, one_forward_one_backward
+from unhang.lab.schedules import Work, interleaved_table, one_forward_one_backward
 
 __all__ = ["context", "interleaved", "megatron", "moe", "pipeline", "tensor"]
 
@@ -211,7 +211,7 @@ def interleaved(request: LayoutRequest) -> Plan:
     return draft.plan()
 
 
-def _tick(draft: Draft, group: int, own: int, row: list[object]) -> list[Issue]:
+def _tick(draft: Draft, group: int, own: int, row: list[Work | None]) -> list[Issue]:
     """What one stage sends and receives at one tick: its own result, its neighbours' results."""
     members = draft.book.groups[group].members
     stages = len(members)
@@ -220,7 +220,7 @@ def _tick(draft: Draft, group: int, own: int, row: list[object]) -> list[Issue]:
     for stage, work in enumerate(row):
         if work is None:
             continue
-        depth = work.chunk * stages + stage + (1 if work.forward else -1)  # type: ignore[attr-defined] # rows hold Work
+        depth = work.chunk * stages + stage + (1 if work.forward else -1)
         if not 0 <= depth < 2 * stages:
             continue
         target = depth % stages

@@ -46,7 +46,7 @@ class Meeting:
         self.arrived[rank] = (step, at, launch)
         if self.frozen is None and isinstance(step, Issue) and step.root >= 0:
             if step.op in _FROM_ROOT:
-                return self._along_chain(rank, step)
+                return self._along_chain(step)
             if step.op in _TO_ROOT and rank != step.root:
                 return [(launch, at), *self._all_there(skip_producers=True)]
         return self._all_there(skip_producers=isinstance(step, Issue) and step.op in _TO_ROOT)
@@ -67,7 +67,7 @@ class Meeting:
             leaving.append((launch, latest))
         return leaving
 
-    def _along_chain(self, rank: int, step: Issue) -> list[tuple[Launch, float]]:
+    def _along_chain(self, step: Issue) -> list[tuple[Launch, float]]:
         """Data pass from the root to the next member in group order, as far as there is one."""
         if not self.chain:
             start = self.members.index(step.root)

@@ -71,7 +71,7 @@ class Recorder:
         groups = self.outcome.plan.groups
         return list(dict.fromkeys(groups[i].backend for i in self.memberships[rank]))
 
-    def dump(self, rank: int, backend: str) -> dict[str, Any] | list[dict[str, Any]]:
+    def dump(self, rank: int, backend: str) -> Any:  # noqa: ANN401 - a dict, or a list in the oldest format
         """The content of one file: torch's layout as plain values."""
         view = _View(self, rank, backend)
         entries = view.entries()
@@ -158,12 +158,17 @@ class _View:
     phase: float = field(init=False)
     failed: Record | None = field(init=False)
     calls: list[Record] = field(init=False)
+    local_ids: dict[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
         rng = random.Random(f"watchdog/{self.recorder.seed}/{self.rank}")  # noqa: S311 - reproducible on purpose
         self.phase = rng.random() * _TICK_S
         self.offset_s = self.recorder.clock_offset_s(self.rank)
         outcome = self.recorder.outcome
+        self.local_ids = {}
+        for index in self.recorder.memberships[self.rank]:
+            if outcome.plan.groups[index].backend == self.backend:
+                self.local_ids[index] = len(self.local_ids)
         self.failed = outcome.head(self.rank) if self.recorder.recording.after_failure else None
         self.calls = [
             record
@@ -235,7 +240,7 @@ class _View:
         if recording.stacks:
             row["frames"] = recorder.frames(issue.site, issue.op)
         row["record_id"] = number
-        row["pg_id"] = self.local_id(issue.group)
+        row["pg_id"] = self.local_ids[issue.group]
         row["process_group"] = (group.name, group.description)
         threaded = issue.site.through == "autograd"
         row["thread_name"] = "pt_autograd_0" if threaded else "python"
@@ -260,7 +265,7 @@ class _View:
         return _as_of(recording.version, row)
 
     def title(self, record: Record, group: Group) -> str:
-        """torch's profiling name without backend; peers are group ranks."""
+        """The profiling name as torch writes it, without backend; peers are group ranks."""
         issue = record.issue
         if record.closing:
             return record.closing
@@ -268,12 +273,6 @@ class _View:
             return issue.op
         mine, theirs = group.members.index(self.rank), group.members.index(issue.peer)
         return f"{issue.op} {mine}{'->' if issue.op == 'send' else '<-'}{theirs}"
-
-    def local_id(self, group: int) -> int:
-        """The number of a group among those of its backend in this process."""
-        groups = self.recorder.outcome.plan.groups
-        own = [i for i in self.recorder.memberships[self.rank] if groups[i].backend == self.backend]
-        return own.index(group)
 
     def called_groups(self) -> list[int]:
         """Groups on which this recorder has seen a call, in order of first use."""
@@ -283,7 +282,7 @@ class _View:
         """Groups by name: on NCCL those with a communicator, on Gloo broken as in torch 2.13."""
         groups = self.recorder.outcome.plan.groups
         if self.backend == "gloo":
-            own = [i for i in self.recorder.memberships[self.rank] if groups[i].backend == "gloo"]
+            own = list(self.local_ids)
             ranks = str(list(groups[own[0]].members)) if len(own) == 1 else "[]"
             return {"": {"name": "", "desc": "", "ranks": ranks}}
         config: dict[str, Any] = {}
@@ -304,7 +303,7 @@ class _View:
                 "last_started_collective": [r for r in launches if self.has_started(r)],
                 "last_completed_collective": [r for r in launches if self.over_when(r)[1]],
             }
-            status[str(self.local_id(index))] = {
+            status[str(self.local_ids[index])] = {
                 key: self.counted(found[-1]) if found else -1 for key, found in counts.items()
             }
         return status

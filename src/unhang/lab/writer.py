@@ -65,8 +65,6 @@ def _data(recorder: Recorder, rank: int, backend: str) -> bytes:
     if rank in recording.empty:
         return b""
     dump = recorder.dump(rank, backend)
-    if recording.json and isinstance(dump, dict):
-        data = encode_json(dump)
-    else:
-        data = encode_pickle(dump)
+    as_json = recording.json and recording.version != "list"
+    data = encode_json(dump) if as_json else encode_pickle(dump)
     return data[: len(data) * 3 // 5] if rank in recording.truncated else data

@@ -1,0 +1,24 @@
+"""Fault classes: edits of healthy plans, each with the truth that the files allow to know.
+
+Importing this package fills `FAULTS`. A class's docstring says what happens and what can be known;
+the judge that it returns refuses (UnfitError) jobs in which the fault did not do what it says.
+"""
+
+from __future__ import annotations
+
+from unhang.lab.faults import calls, device, host, p2p, quiet
+from unhang.lab.faults.registry import FAULTS, Fault
+from unhang.lab.faults.scene import Judge, Scene, UnfitError
+
+__all__ = [
+    "FAULTS",
+    "Fault",
+    "Judge",
+    "Scene",
+    "UnfitError",
+    "calls",
+    "device",
+    "host",
+    "p2p",
+    "quiet",
+]
