@@ -10,6 +10,8 @@ from unhang.errors import UsageError
 EXAMPLES = """unhang lab live --list"""
 
 SUBCOMMANDS: tuple[CommandEntry, ...] = (
+    CommandEntry("simulate", "unhang.cli.lab_simulate", "write the dumps of a simulated job"),
+    CommandEntry("score", "unhang.cli.lab_score", "how right are tools on known faults?"),
     CommandEntry("live", "unhang.cli.lab_live", "run a real Gloo job with a fault and capture it"),
 )
 

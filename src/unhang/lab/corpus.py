@@ -251,17 +251,18 @@ def _complete(condition: str, recording: Recording, judge: Judge, outcome: Outco
 def request_for(spec: CaseSpec, rng: random.Random, seed: int) -> LayoutRequest:
     """Sizes of a job: long enough for its class, small enough for many cases."""
     large = spec.ranks > 64  # noqa: PLR2004 - fewer calls where there are many ranks
+    huge = spec.ranks > 8192  # noqa: PLR2004 - and very few where there are very many
     late = spec.fault.startswith(("late", "healthy-one-late", "healthy-skewed"))
-    steps = 8 if late else 2 if large else rng.choice((3, 4, 5))
+    steps = 8 if late else 1 if huge else 2 if large else rng.choice((3, 4, 5))
     return LayoutRequest(
         ranks=spec.ranks,
         seed=seed,
         steps=steps,
-        layers=2 if large else rng.choice((2, 3)),
-        microbatches=4 if large else rng.choice((4, 6, 8)),
+        layers=1 if huge else 2 if large else rng.choice((2, 3)),
+        microbatches=2 if huge else 4 if large else rng.choice((4, 6, 8)),
         naming=rng.choice(("global", "global", "hashed", "local")),
         backend="gloo" if spec.condition.startswith("gloo") else "nccl",
-        world_calls=spec.ranks <= 8192,  # noqa: PLR2004 - the member list alone would be gigabytes
+        world_calls=not huge,  # the lists of members alone would be gigabytes
         batched=rng.random() < 0.7,  # noqa: PLR2004 - most jobs batch
         ends=rng.random() < 0.5,  # noqa: PLR2004 - either way
     )

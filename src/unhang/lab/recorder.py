@@ -13,6 +13,7 @@ import math
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from unhang.lab.engine import Outcome, Record
@@ -48,6 +49,7 @@ class Recorder:
     at_s: float = field(init=False)
     _frames: dict[tuple[Site, str], list[dict[str, Any]]] = field(default_factory=dict)
     _lists: dict[object, list[Any]] = field(default_factory=dict)
+    _offsets: dict[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.memberships = {}
@@ -63,8 +65,11 @@ class Recorder:
 
     def clock_offset_s(self, rank: int) -> float:
         """How far a rank's host clock is off."""
-        rng = random.Random(f"clock/{self.seed}/{self.host(rank)}")  # noqa: S311 - reproducible on purpose
-        return rng.uniform(-1, 1) * self.recording.clock_skew_s
+        host = self.host(rank)
+        if host not in self._offsets:
+            rng = random.Random(f"clock/{self.seed}/{host}")  # noqa: S311 - reproducible on purpose
+            self._offsets[host] = rng.uniform(-1, 1) * self.recording.clock_skew_s
+        return self._offsets[host]
 
     def backends(self, rank: int) -> list[str]:
         """Recorders that a rank has, in order of its groups."""
@@ -120,7 +125,10 @@ class Recorder:
 
     def dtypes(self, dtype: str, count: int) -> list[Any]:
         """One dtype per tensor."""
-        return self._lists.setdefault((dtype, count), [dtype] * count)
+        key = (dtype, count)
+        if key not in self._lists:
+            self._lists[key] = [dtype] * count
+        return self._lists[key]
 
     def frames(self, site: Site, op: str) -> list[dict[str, Any]]:
         """The stack of a call, innermost first."""
@@ -193,7 +201,8 @@ class _View:
 
     def entries(self) -> list[dict[str, Any]]:
         """What the ring still holds, oldest first."""
-        ring = self.recorded()[-self.recorder.recording.buffer :]
+        calls = self.recorded()
+        ring = calls[max(0, len(calls) - self.recorder.recording.buffer) :]
         rows = [self.entry(number, record) for number, record in ring]
         if self.recorder.recording.active_only:
             return [row for row in rows if not self.over(row)]
@@ -339,8 +348,11 @@ def _as_of(version: str, row: dict[str, Any]) -> dict[str, Any]:
     """Leave out what a version did not have yet."""
     if not at_least(version, "2.2"):
         row["seq_id"] = row["collective_seq_id"]
-    return {
-        key: value
-        for key, value in row.items()
-        if key not in _SINCE or at_least(version, _SINCE[key])
-    }
+    for key in _later_than(version):
+        row.pop(key, None)
+    return row
+
+
+@cache
+def _later_than(version: str) -> tuple[str, ...]:
+    return tuple(key for key, since in _SINCE.items() if not at_least(version, since))

@@ -6,6 +6,7 @@ Values and presets; `recorder` applies them to one rank, `writer` to the folder.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 __all__ = ["FILE_NAMES", "VERSIONS", "Recording", "at_least"]
 
@@ -68,6 +69,7 @@ class Recording:
         return self.stacks and not self.json
 
 
+@cache
 def at_least(version: str, other: str) -> bool:
     """Whether a format version is another one or newer; "list" is older than all."""
     if version == "list":

@@ -14,7 +14,7 @@ from typing import Any
 
 __all__ = ["Cause", "Point", "Truth", "from_json", "to_json"]
 
-SCHEMA = "unhang.truth/1"
+SCHEMA = "unhang.simulated-truth/1"
 
 
 @dataclass(frozen=True, slots=True, order=True)

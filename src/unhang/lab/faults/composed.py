@@ -125,22 +125,22 @@ def two_stopped_one_lost(scene: Scene) -> Judge:
 def _composed(name: str, like: str, **changes: object) -> Fault:
     inject = globals()[name.replace("-", "_")]
     meaning = (inject.__doc__ or "").strip()
-    base = replace(FAULTS[like], name=name, inject=inject, meaning=meaning)
+    base = replace(FAULTS[like], name=name, inject=inject, meaning=meaning, weight=1)
     return replace(base, **changes)  # type: ignore[arg-type] # fields of Fault
 
 
 COMPOSED: Final[dict[str, Fault]] = {
     f.name: f
     for f in (
-        _composed("stopped-and-mismatch", "wrong-shape", layouts=_GROUPED, smallest=16,
+        _composed("stopped-and-mismatch", "wrong-shape", layouts=_GROUPED, smallest=32,
                   recordings=("plain", "no-stacks", "skew", "nccl-status")),
-        _composed("stopped-and-frozen", "fabric-stuck", layouts=_GROUPED, smallest=16,
+        _composed("stopped-and-frozen", "fabric-stuck", layouts=_GROUPED, smallest=32,
                   recordings=("plain", "no-stacks", "active", "nccl-status")),
         _composed("stopped-and-some-lost", "never-joined", smallest=8, loses=False,
                   recordings=("lost", "emptied", "cut")),
         _composed("slow-then-stopped", "never-joined", layouts=("ddp", "fsdp", "zero", "tp"),
                   loses=False, recordings=("plain", "skew", "timing")),
-        _composed("skipped-under-skew", "skipped-call", recordings=("skew",)),
+        _composed("skipped-under-skew", "skipped-call", smallest=8, recordings=("skew",)),
         _composed("mismatch-and-some-lost", "wrong-shape", smallest=8,
                   recordings=("lost", "emptied")),
         _composed("stall-with-wrapped-rings", "pipeline-stall", loses=False,

@@ -167,7 +167,7 @@ def _skippable(scene: Scene) -> tuple[int, int]:
     )
 
 
-@fault("skipped-call", "UH102", layouts=COLLECTIVE, history=True, weight=3)
+@fault("skipped-call", "UH102", layouts=COLLECTIVE, smallest=8, history=True, weight=3)
 def skipped_call(scene: Scene) -> Judge:
     """A rank leaves out one collective that its peers make.
 
@@ -189,7 +189,7 @@ def _points_around(scene: Scene, rank: int, position: int, more: int = 0) -> tup
     return tuple(scene.point(issue.group, n, issue) for n in range(run.start, run.stop + more))
 
 
-@fault("repeated-call", "UH102", layouts=COLLECTIVE, history=True, weight=2)
+@fault("repeated-call", "UH102", layouts=COLLECTIVE, smallest=8, history=True, weight=2)
 def repeated_call(scene: Scene) -> Judge:
     """A rank makes one collective twice (a retry, a double hook).
 
@@ -202,7 +202,7 @@ def repeated_call(scene: Scene) -> Judge:
     return _other_calls(rank, points, "UH102")
 
 
-@fault("extra-call", "UH102", layouts=COLLECTIVE, history=True)
+@fault("extra-call", "UH102", layouts=COLLECTIVE, smallest=8, history=True)
 def extra_call(scene: Scene) -> Judge:
     """Only one rank logs: `if rank == 0: dist.all_reduce(...)`, at a line of its own.
 

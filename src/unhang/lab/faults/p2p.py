@@ -105,7 +105,10 @@ def skipped_send(scene: Scene) -> Judge:
 
 @fault("skipped-receive", "UH302", layouts=PIPELINES, history=True)
 def skipped_receive(scene: Scene) -> Judge:
-    """A stage leaves out one receive; its neighbour's send is never taken."""
+    """A stage leaves out one receive; its neighbour's send is never taken.
+
+    The mirror image of a skipped send, and as symmetrical.
+    """
     return _lost_side(scene, "recv", "UH302", "UH303", "UH301")
 
 
@@ -155,14 +158,20 @@ def _circle(code: str) -> Judge:
 
 @fault("receive-first-ring", "UH303", layouts=("cp", "ddp", "tp", "pp", "fsdp"), near=("UH302",))
 def receive_first_ring(scene: Scene) -> Judge:
-    """Every member receives from the left before it sends to the right: nobody ever sends."""
+    """Every member receives from the left before it sends to the right: nobody ever sends.
+
+    A circle of receives. All members made the same calls, so none of them is to blame.
+    """
     _put_ring(scene, 51, receive_first=True)
     return _circle("UH303")
 
 
 @fault("send-first-ring", "UH303", layouts=("cp", "ddp", "tp", "pp", "fsdp"), near=("UH302",))
 def send_first_ring(scene: Scene) -> Judge:
-    """Every member sends (too much to be buffered) before it receives."""
+    """Every member sends (too much to be buffered) before it receives.
+
+    Sends wait for receives that nobody has called yet: a circle without a culprit.
+    """
     _put_ring(scene, 61, receive_first=False)
     return _circle("UH303")
 

@@ -1,0 +1,166 @@
+"""Marks, sums, and the reading of peers' output."""
+
+from __future__ import annotations
+
+import pytest
+
+from unhang.lab.accuracy import as_json, as_markdown, as_text
+from unhang.lab.adapters import in_child, read_fr_attribution, read_torchfrtrace, verdict_of
+from unhang.lab.score import Result, tally
+from unhang.lab.truth import Cause, Point, Truth
+from unhang.lab.verdict import Blame, Verdict, judge
+from unhang.report import Finding, GroupRef, Report, Site
+
+STOPPED = Truth(
+    ("problem",), (Cause(("UH101",), (3,), points=(Point("0", "dp", 7, "/a/train.py", 9),)),), 8
+)
+HEALTHY = Truth(("healthy",), (), 8, ("UH601",))
+
+
+def verdict(*ranks: int, code: str = "UH101", status: str = "problem") -> Verdict:
+    """One finding that names some ranks."""
+    shown = (Point("0", "dp", 7), Point("", "", -1, "/a/train.py", 9))
+    return Verdict(status, (Blame(code, frozenset(ranks), shown, "high"),))
+
+
+def test_a_right_verdict() -> None:
+    """Everything is right."""
+    mark = judge(STOPPED, verdict(3))
+    assert (mark.exact, mark.code, mark.site, mark.call) == (True, True, True, True)
+    assert not mark.overconfident
+
+
+def test_an_innocent_named_with_confidence() -> None:
+    """The worst mark."""
+    mark = judge(STOPPED, verdict(3, 4))
+    assert (mark.exact, mark.named, mark.guilty, mark.overconfident) == (False, 2, 1, True)
+
+
+@pytest.mark.parametrize("said", [verdict(1), verdict(), verdict(2, status="slow")])
+def test_false_alarms(said: Verdict) -> None:
+    """Nothing is wrong with a healthy job."""
+    assert judge(HEALTHY, said).false_alarm
+    assert not judge(HEALTHY, Verdict("healthy")).false_alarm
+
+
+def test_giving_up() -> None:
+    """Right where the files do not suffice, and only there."""
+    assert judge(STOPPED, Verdict("insufficient")).gave_up
+    lost = Truth(("insufficient",), (Cause(("UH901",)),), 8)
+    mark = judge(lost, Verdict("insufficient"))
+    assert (mark.exact, mark.code, mark.gave_up) == (True, True, False)
+
+
+def test_a_silent_tool_is_not_right_about_a_loop() -> None:
+    """Naming nobody is right only together with the status."""
+    loop = Truth(("problem",), (Cause(("UH301",)),), 8)
+    assert not judge(loop, Verdict("healthy")).exact
+    assert judge(loop, verdict(code="UH301")).exact
+
+
+def test_reports_are_read_by_their_causes() -> None:
+    """Consequences and observations accuse nobody."""
+    group = GroupRef("0", "dp", 8)
+    site = Site((3,), "culprit", "/a/train.py", 9, "step")
+    report = Report(
+        "problem",
+        "rank 3",
+        findings=(
+            Finding("f1", "UH101", "cause", "high", "", (3,), group=group, seq=7, sites=(site,)),
+            Finding("f2", "UH302", "consequence", "high", "", (5,)),
+        ),
+    )
+    assert judge(STOPPED, verdict_of(report)).site
+    assert verdict_of(report).named == {3}
+
+
+MISSING = """Not all ranks joining collective, sequence number: 3
+internal record id: 2
+group info: 0:default_pg
+collective: nccl:all_reduce
+missing ranks: {3, 5}
+collective stack trace:
+ all_reduce at /torch/distributed_c10d.py:3245
+train_step at /a/train.py:17
+Not all ranks joining collective, sequence number: 4
+group info: 1:dp
+missing ranks: {6}
+"""
+
+
+def test_torchfrtrace_names_its_first_block() -> None:
+    """Later blocks are mostly consequences: the kindest reading leaves them out."""
+    said = read_torchfrtrace(MISSING)
+    assert said.named == {3, 5}
+    assert Point("0", "default_pg", 3) in said.blames[0].points
+    assert Point("", "", -1, "/a/train.py", 17) in said.blames[0].points
+
+
+def test_torchfrtrace_mismatch() -> None:
+    """Its kinds of errors have nearest codes."""
+    text = (
+        "Collective sequence number: 4 has errors\ninternal record id: 1\ngroup info: 0:dp\n"
+        "error msg: Culprit rank 2; Error type: COLLECTIVE_DTYPE_MISMATCH, x\n"
+    )
+    said = read_torchfrtrace(text)
+    assert (said.named, said.blames[0].code) == (frozenset({2}), "UH203")
+
+
+def test_torchfrtrace_says_nothing() -> None:
+    """Silence is "healthy"; being undecided is "insufficient"."""
+    assert read_torchfrtrace("").status == "healthy"
+    assert read_torchfrtrace("We cannot decide what's wrong").status == "insufficient"
+
+
+def test_fr_attribution_table() -> None:
+    """The first row under "Missing Ranks"; a table of completed ranks names nobody."""
+    head = "PGID | Process Group Desc | Op Type | Size | Dtype | {} Ranks\n"
+    row = "5    | TP_GROUP           | AG      | 4    | BF16  | 9, 14\n"
+    assert read_fr_attribution(head.format("Missing") + row).named == {9, 14}
+    assert read_fr_attribution(head.format("Completed") + row).status == "healthy"
+
+
+def test_peers_that_crash_or_hang_are_contained() -> None:
+    """Their failure is a result."""
+
+    def crash() -> None:
+        raise ValueError("no")
+
+    def hang() -> None:
+        while True:
+            pass
+
+    text, failure = in_child(crash, 5.0)
+    assert "ValueError: no" in text
+    assert failure
+    assert "not finished" in in_child(hang, 0.2)[1]
+    assert in_child(lambda: None, 5.0) == ("", "")
+
+
+def results() -> list[Result]:
+    """Three cases, two tools."""
+    right, wrong = verdict(3), verdict(4)
+    nothing = Verdict("healthy")
+    return [
+        Result("tuned/a-0", "a", "ddp", 8, "plain", STOPPED, {"unhang": right, "peer": nothing}),
+        Result("tuned/a-1", "a", "ddp", 8, "plain", STOPPED, {"unhang": wrong, "peer": wrong}),
+        Result("tuned/b-0", "b", "ddp", 8, "plain", HEALTHY, {"unhang": nothing, "peer": right}),
+    ]
+
+
+def test_sums() -> None:
+    """Counts of marks."""
+    score = tally(results(), "unhang")
+    assert (score.cases, score.exact, score.named, score.guilty) == (3, 2, 2, 1)
+    assert (score.healthy, score.false_alarms, score.wrong) == (1, 0, ["tuned/a-1"])
+    assert tally(results(), "peer").false_alarms == 1
+
+
+def test_pages_show_all_tools_and_hide_held_out_cases() -> None:
+    """Single cases of the held-out part are nobody's business."""
+    parts = {"tuned": results(), "held-out": results()}
+    page = as_markdown(parts)
+    assert "| exact culprit set | 66.7 % | 0.0 % |" in page
+    assert page.count("`tuned/a-1`") == 1
+    assert "peer" in as_text(parts)
+    assert "wrong" not in as_json(parts)["held-out"]["unhang"]
