@@ -69,6 +69,7 @@ def _recorded_type(plain: type) -> type:
         body: dict[str, Any] = {
             "__doc__": "A process group whose calls unhang records before it delegates them.",
             "__module__": __name__,
+            "get_group_store": lambda self: self._unhang_inner.get_group_store(),
         }
         for method in METHODS:
             original = wrap.ORIGINALS.get(method) or plain.__dict__.get(method)
@@ -83,7 +84,7 @@ def _around(cls: type, inner: Foreign) -> Foreign:
     """A wrapper around `inner`, with the same backends: C++ that goes past us works as before."""
     c10d = sys.modules["torch.distributed.distributed_c10d"]
     torch = sys.modules["torch"]
-    outer: Foreign = cls(inner.get_group_store(), inner.rank(), inner.size())
+    outer: Foreign = cls(inner.rank(), inner.size())  # the only constructor for Python classes
     outer._unhang_inner = inner
     known: dict[str, Foreign] = c10d.Backend.backend_type_map
     custom: Foreign = c10d.ProcessGroup.BackendType.CUSTOM
@@ -213,9 +214,10 @@ def _starting(original: Callable[..., Any], *, inner: bool) -> Callable[..., Any
     """A coalesced group begins."""
 
     def wrapper(self: Foreign, *args: Foreign) -> Foreign:
+        result = original(self._unhang_inner if inner else self, *args)
         if wrap.current() is not None:
             channel_of(self).coalescing = set()
-        return original(self._unhang_inner if inner else self, *args)
+        return result
 
     return wrapper
 
