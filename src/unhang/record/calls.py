@@ -8,40 +8,40 @@ on unrecorded.
 from __future__ import annotations
 
 import re
-import threading
-import weakref
-from collections import deque
 from collections.abc import Callable
+from threading import get_ident
 from time import time_ns
 from types import FrameType
 from typing import Any, Final
 
+from unhang.record.follow import Followed
 from unhang.record.groups import channel_of
 from unhang.record.process import Process
-from unhang.record.ring import Channel, Entry, Foreign
+from unhang.record.ring import Channel, Entry, Foreign, TensorFact
 from unhang.record.sites import capture
 
 __all__ = ["Recorder", "is_timeout"]
 
 MOST_FAILED_CALLS: Final = 100
-POLL_AT_ONCE: Final = 8
+MOST_TENSOR_FACTS: Final = 4096
 TIMEOUT: Final = re.compile(r"tim(e|ed)[ -]?out", re.IGNORECASE)
 
 
 class Recorder:
-    """Makes entries and follows torch's Work objects until they end.
+    """Makes entries and sees them end.
 
     Attributes:
+        followed: The calls under way.
         on_timeout: Called, in the thread that made the call, after a call ran into its time-out.
     """
 
     def __init__(self, state: Process, on_timeout: Callable[[], None] | None = None) -> None:
         self.state = state
         self.beat = state.beat
+        self.followed = Followed()
         self.on_timeout = on_timeout
         self._stacks = state.settings.stacks
-        self._weak: dict[int, Entry] = {}
-        self._strong: deque[Entry] = deque(maxlen=state.settings.buffer_size)
+        self._tensors: dict[TensorFact, TensorFact] = {}
 
     # -------------------------------------------------------------- a call begins
 
@@ -50,44 +50,40 @@ class Recorder:
     ) -> Entry:
         """Record a send or receive: `args` is (tensors, peer, tag), or (tensors, tag)."""
         channel = channel_of(group)
-        tensors = described(args[0])
-        peer = args[1] if op != "recv_anysource" else "?"
-        backend = channel.backend or channel.by_device.get(args[0][0].device.type, "")
-        name = (
-            f"{backend}:send {channel.rank}->{peer}"
-            if op == "send"
-            else f"{backend}:recv {channel.rank}<-{peer}"
-        )
-        entry = self._entry(channel, name, tensors, tensors, frame)
+        tensor = args[0][0]
+        backend = channel.backend or channel.by_device.get(tensor.device.type, "")
+        if op == "send":
+            name = f"{backend}:send {channel.rank}->{args[1]}"
+        else:
+            peer = args[1] if op == "recv" else "?"
+            name = f"{backend}:recv {channel.rank}<-{peer}"
+        facts = self._described(args[0])
+        entry = self._entry(channel, name, (facts, facts), frame)
+        entry.on_host = tensor.is_cpu
         entry.is_p2p = True
         entry.tag = args[-1] if isinstance(args[-1], int) else 0
-        if channel.coalescing is None or "p2p" not in channel.coalescing:
+        if channel.begins("p2p"):
             channel.p2p_seq += 1
-        if channel.coalescing is not None:
-            channel.coalescing.add("p2p")
-        entry.p2p_seq = channel.p2p_seq
+        entry.seq, entry.p2p_seq = channel.seq, channel.p2p_seq
         self.state.ring.append(entry)
         return entry
 
     def begin_collective(
         self, group: Foreign, op: str, inputs: Foreign, outputs: Foreign, frame: FrameType | None
     ) -> Entry:
-        """Record a collective of a group that torch does not record."""
+        """Record a collective; `inputs` and `outputs` are tensors, or lists of them, or empty."""
         channel = channel_of(group)
-        first = inputs
-        while isinstance(first, (list, tuple)) and first:
-            first = first[0]
-        device = getattr(getattr(first, "device", None), "type", "")
-        backend = channel.backend or channel.by_device.get(device, "")
-        entry = self._entry(
-            channel, f"{backend}:{op}", described(inputs), described(outputs), frame
-        )
-        if channel.coalescing is None or "collective" not in channel.coalescing:
+        facts = self._described(inputs)
+        others = facts if inputs is outputs else self._described(outputs)
+        tensor = _first(inputs) if facts else None
+        backend = channel.backend
+        if not backend and tensor is not None:
+            backend = channel.by_device.get(tensor.device.type, "")
+        entry = self._entry(channel, f"{backend}:{op}", (facts, others), frame)
+        entry.on_host = tensor is None or tensor.is_cpu
+        if channel.begins("collective"):
             channel.seq += 1
-        if channel.coalescing is not None:
-            channel.coalescing.add("collective")
-        entry.seq = channel.seq
-        entry.p2p_seq = channel.p2p_seq
+        entry.seq, entry.p2p_seq = channel.seq, channel.p2p_seq
         self.state.ring.append(entry)
         return entry
 
@@ -97,8 +93,9 @@ class Recorder:
         spaces, channel.coalescing = channel.coalescing, None
         if not spaces:
             return None
-        entry = self._entry(channel, f"{channel.backend}:coalesced", (), (), frame)
+        entry = self._entry(channel, f"{channel.backend}:coalesced", ((), ()), frame)
         entry.is_p2p = "p2p" in spaces
+        entry.on_host = channel.on_cpu
         entry.seq, entry.p2p_seq = channel.seq, channel.p2p_seq
         self.state.ring.append(entry)
         return entry
@@ -107,71 +104,42 @@ class Recorder:
         self,
         channel: Channel,
         name: str,
-        inputs: tuple[Any, ...],
-        outputs: tuple[Any, ...],
+        tensors: tuple[tuple[TensorFact, ...], tuple[TensorFact, ...]],
         frame: FrameType | None,
     ) -> Entry:
-        if self._strong:
-            self._poll_some()
         stack = capture(frame) if self._stacks else ()
-        entry = Entry(channel, name, inputs, outputs, stack, threading.get_ident(), time_ns())
+        entry = Entry(channel, name, tensors, stack, get_ident(), time_ns())
         channel.op_id += 1
         entry.op_id = channel.op_id
-        entry.seq = channel.seq
         return entry
+
+    def _described(self, value: Foreign) -> tuple[TensorFact, ...]:
+        """Shape and dtype of each tensor in tensors, lists of tensors and lists of those.
+
+        Equal ones are one object: a job has few, and the garbage collector need not see them.
+        """
+        known = self._tensors
+        facts: list[TensorFact] = []
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(item, (list, tuple)):
+                facts += self._described(item)
+                continue
+            fact = (item.shape, item.dtype)
+            same = known.get(fact)
+            if same is None:
+                if len(known) >= MOST_TENSOR_FACTS:
+                    known.clear()
+                same = known[fact] = fact
+            facts.append(same)
+        return tuple(facts)
 
     # -------------------------------------------------------------- a call ends
 
-    def follow(self, entry: Entry, work: Foreign, *, keep: bool) -> None:
-        """The backend took the call: watch its Work until it ends.
-
-        Args:
-            entry: The call.
-            work: Torch's Work object, or None where the call was done at once.
-            keep: Hold the Work until it is seen to have ended. Needed where C++ takes it from
-                our hands; where the program owns it a weak reference does, so that a send nobody
-                waits for keeps no tensor alive.
-        """
-        now = time_ns()
-        entry.enqueued(now)
-        if work is None:
-            entry.completed(now)
-        elif keep:
-            if ended(work):
-                entry.completed(now)
-                return
-            entry.work = work
-            self._weak[id(work)] = entry
-            self._strong.append(entry)
-        else:
-            key = id(work)
-            entry.work = weakref.ref(work, lambda _: self._abandoned(key))
-            self._weak[key] = entry
-
-    def _abandoned(self, key: int) -> None:
-        """A Work has gone: without a wait nobody will ever learn how the call ended."""
-        entry = self._weak.pop(key, None)
-        if entry is not None:
-            entry.abandon()
-
-    def wait_begins(self, work: Foreign) -> None:
-        """Somebody begins to wait for a Work."""
-        entry = self._weak.get(id(work))
-        if entry is not None and not entry.wait_ns:
-            entry.wait_ns = time_ns()
-
-    def wait_ended(self, work: Foreign) -> None:
-        """A wait came back: without a device the call has ended, with one torch must be asked."""
-        entry = self._weak.get(id(work))
-        if entry is not None and (entry.channel.on_cpu or ended(work)):
-            self._weak.pop(id(work), None)
-            entry.completed(time_ns())
-
     def wait_failed(
-        self, work: Foreign, error: BaseException, last: tuple[str, Channel] | None
+        self, work: Foreign, error: BaseException, last: tuple[str, Channel | None] | None
     ) -> None:
         """A wait raised: the call failed. `last` is the newest call, if the Work is its own."""
-        entry = self._weak.pop(id(work), None)
+        entry = self.followed.drop(work)
         if entry is not None:
             self.call_failed(entry.name, entry.channel, error, entry)
         elif last is not None:
@@ -203,43 +171,10 @@ class Recorder:
         if self.on_timeout is not None and is_timeout(error):
             self.on_timeout()
 
-    def _poll_some(self) -> None:
-        """Let go of the oldest Works that have ended: a few at each call."""
-        strong = self._strong
-        for _ in range(min(len(strong), POLL_AT_ONCE)):
-            entry = strong[0]
-            if entry.work is not None and not ended(entry.work):
-                return
-            self._end_strong(strong.popleft())
-
-    def poll(self) -> None:
-        """Look at every Work that is followed (once a second, and before a dump)."""
-        for entry in list(self._strong):
-            if entry.work is not None and ended(entry.work):
-                self._end_strong(entry)
-        for entry in list(self._weak.values()):
-            reference = entry.work
-            work = reference() if isinstance(reference, weakref.ref) else None
-            if work is not None and ended(work):
-                entry.completed(time_ns())
-
-    def _end_strong(self, entry: Entry) -> None:
-        if entry.work is not None:
-            self._weak.pop(id(entry.work), None)
-        entry.completed(time_ns())
-
     def pending(self) -> list[Entry]:
         """Calls of our ring that are not known to have ended."""
-        self.poll()
+        self.followed.ask_all()
         return [entry for entry in self.state.ring.entries() if entry.pending]
-
-
-def ended(work: Foreign) -> bool:
-    """Whether a Work says that it is over; one that cannot say is not."""
-    try:
-        return bool(work.is_completed())
-    except (RuntimeError, ValueError, NotImplementedError, AttributeError, TypeError):
-        return False
 
 
 def sequence_of(channel: Channel) -> int:
@@ -256,9 +191,8 @@ def is_timeout(error: BaseException) -> bool:
     return isinstance(error, Exception) and bool(TIMEOUT.search(str(error)))
 
 
-def described(value: Foreign) -> tuple[tuple[Any, Any], ...]:
-    """Shape and dtype of each tensor in tensors, lists of tensors and lists of those."""
-    if isinstance(value, (list, tuple)):
-        return tuple(pair for item in value for pair in described(item))
-    shape = getattr(value, "shape", None)
-    return () if shape is None else ((shape, value.dtype),)
+def _first(value: Foreign) -> Foreign:
+    """The first tensor in tensors, lists of tensors and lists of those."""
+    while isinstance(value, (list, tuple)):
+        value = value[0]
+    return value

@@ -82,7 +82,7 @@ def collect(
     """
     state = recorder.state
     note_groups(state)
-    recorder.poll()
+    recorder.followed.ask_all()
     in_use = {name for group in list(state.groups.values()) for name in group.backend.split(",")}
     own = state.ring.entries() if collectives else []
     if only_active:

@@ -137,7 +137,8 @@ def _wrap_python_work(work: Foreign) -> None:
     if kind in _own_classes or "wait" not in kind.__dict__ or kind.__module__ == "torch._C":
         return
     _own_classes.add(kind)
-    kind.wait = wrap.waiting(kind.__dict__["wait"])
+    original = kind.__dict__["wait"]
+    kind.wait = wrap.named(wrap.waiting(original), "wait", original)
 
 
 # ------------------------------------------------------------------ the methods
@@ -170,7 +171,7 @@ def _recording(method: str, original: Callable[..., Any], *, inner: bool) -> Cal
             recorder.call_failed(method, None, error, entry)
             raise
         recorder.beat.enqueued()
-        _follow(recorder, entry, work, keep=inner)
+        _follow(recorder, entry, work, hold=inner)
         return work
 
     return wrapper
@@ -196,7 +197,7 @@ def _begin(
         return None
 
 
-def _follow(recorder: Recorder, entry: Entry | None, work: Foreign, *, keep: bool) -> None:
+def _follow(recorder: Recorder, entry: Entry | None, work: Foreign, *, hold: bool) -> None:
     if entry is None:
         return
     try:
@@ -205,7 +206,7 @@ def _follow(recorder: Recorder, entry: Entry | None, work: Foreign, *, keep: boo
             return
         if work is not None:
             _wrap_python_work(work)
-        recorder.follow(entry, work, keep=keep)
+        recorder.followed.add(entry, work, hold=hold)
     except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
         recorder.state.failures.add("following a call", error)
 
@@ -232,7 +233,7 @@ def _closing(original: Callable[..., Any], *, inner: bool) -> Callable[..., Any]
             return original(target, *args)
         entry = recorder.begin_closing(self, sys._getframe(1))
         work = original(target, *args)
-        _follow(recorder, entry, work, keep=inner)
+        _follow(recorder, entry, work, hold=inner)
         return work
 
     return wrapper

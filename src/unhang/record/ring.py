@@ -14,10 +14,23 @@ from typing import Any, Final, TypeAlias
 
 from unhang.record.sites import RawStack, frames_of
 
-__all__ = ["COMPLETED", "FAILED", "SCHEDULED", "STARTED", "Channel", "Entry", "Foreign", "Ring"]
+__all__ = [
+    "COMPLETED",
+    "FAILED",
+    "SCHEDULED",
+    "STARTED",
+    "Channel",
+    "Entry",
+    "Foreign",
+    "Ring",
+    "TensorFact",
+]
 
 Foreign: TypeAlias = Any
 """An object of torch's, whose types cannot be named here: torch is imported lazily, if at all."""
+
+TensorFact: TypeAlias = tuple[Any, Any]
+"""Shape and dtype of a tensor, as torch's objects."""
 
 SCHEDULED: Final = "scheduled"
 STARTED: Final = "started"
@@ -67,35 +80,44 @@ class Channel:
     last_completed: int = -1
     coalescing: set[str] | None = None
 
+    def begins(self, space: str) -> bool:
+        """Whether a call takes a new number of its space: once only inside a coalesced group."""
+        spaces = self.coalescing
+        if spaces is None:
+            return True
+        if space in spaces:
+            return False
+        spaces.add(space)
+        return True
+
 
 class Entry:
     """One call. Times are wall clock in ns, 0 where not known.
 
     `work` is torch's Work object, a weak reference to it, or None; `wait_ns` is when somebody
     began to wait for it; `tag` is that of a send or receive; `abandoned` says that the program
-    let go of it without waiting, so that it blocks nobody.
+    let go of it without waiting, so that it blocks nobody; `on_host` that the end of a wait is the
+    end of the call.
     """
 
     __slots__ = (
         "abandoned", "channel", "completed_ns", "created_ns", "error", "inputs", "is_p2p", "name",
-        "number", "op_id", "outputs", "p2p_seq", "seq", "stack", "started_ns", "state", "tag",
-        "thread", "timeout_ms", "wait_ns", "work",
+        "number", "on_host", "op_id", "outputs", "p2p_seq", "seq", "stack", "started_ns", "state",
+        "tag", "thread", "timeout_ms", "wait_ns", "work",
     )  # fmt: skip
 
     def __init__(
         self,
         channel: Channel,
         name: str,
-        inputs: tuple[Any, ...],
-        outputs: tuple[Any, ...],
+        tensors: tuple[tuple[TensorFact, ...], tuple[TensorFact, ...]],
         stack: RawStack,
         thread: int,
         created_ns: int,
     ) -> None:
         self.channel = channel
         self.name = name
-        self.inputs = inputs
-        self.outputs = outputs
+        self.inputs, self.outputs = tensors
         self.stack = stack
         self.thread = thread
         self.created_ns = created_ns
@@ -111,6 +133,7 @@ class Entry:
         self.tag = 0
         self.wait_ns = 0
         self.abandoned = False
+        self.on_host = True
         self.error = ""
         self.work: Any = None
 

@@ -124,7 +124,7 @@ class Watcher:
             for channel in channels()
             if channel.last_enqueued >= 0
         ]
-        self.recorder.poll()
+        self.recorder.followed.ask_all()
         ring = self.recorder.state.ring
         self.recorder.beat.tick(beats, ring.total, ring.dropped)
 

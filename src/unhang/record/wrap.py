@@ -9,8 +9,9 @@ Python under a dispatcher key deadlocks Gloo.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
+from sys import _getframe
+from types import FrameType
 from typing import Any, Final
 
 from unhang.record.calls import Recorder, sequence_of
@@ -61,7 +62,7 @@ ORIGINALS: Final[dict[str, Callable[..., Any]]] = {}
 """The methods as torch has them; `Work.wait` is under "wait"."""
 
 _recorder: Recorder | None = None
-_last: tuple[int, str, Channel] | None = None
+_last: tuple[int, str, Channel | None] | None = None
 
 
 def attach(recorder: Recorder) -> None:
@@ -94,20 +95,18 @@ def install(group_class: type, work_class: type) -> None:
     if installed():
         return
     for method, op in COLLECTIVES.items():
-        _wrap(group_class, method, _collective(method, op))
+        _wrap(group_class, method, lambda original, op=op: _collective(original, op))
     for method in P2P:
-        _wrap(group_class, method, _p2p(method))
-    _wrap(group_class, "monitored_barrier", _monitored_barrier())
-    ORIGINALS["wait"] = work_class.__dict__["wait"]
-    work_class.wait = waiting(ORIGINALS["wait"])  # type: ignore[attr-defined]
+        _wrap(group_class, method, lambda original, method=method: _p2p(original, method))
+    _wrap(group_class, "monitored_barrier", _monitored_barrier)
+    _wrap(work_class, "wait", waiting)
 
 
-def _wrap(owner: type, method: str, wrapper: Callable[..., Any]) -> None:
+def _wrap(owner: type, method: str, wrapper: Callable[..., Callable[..., Any]]) -> None:
     original = owner.__dict__.get(method)
-    if original is None:
-        return
-    ORIGINALS[method] = original
-    setattr(owner, method, named(wrapper, method, original))
+    if original is not None:
+        ORIGINALS[method] = original
+        setattr(owner, method, named(wrapper(original), method, original))
 
 
 def named(
@@ -124,60 +123,57 @@ def named(
     return wrapper
 
 
-def _enter(recorder: Recorder, group: Foreign, op: str) -> Channel | None:
+def _enter(recorder: Recorder, group: Foreign, op: str, frame: FrameType) -> Channel | None:
     """Heartbeat before a call; None where that failed."""
     try:
         channel = channel_of(group)
-        recorder.beat.entered(sys._getframe(2), op, channel.name)
+        recorder.beat.entered(frame, op, channel.name)
     except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
         recorder.state.failures.add(f"heartbeat of {op}", error)
         return None
     return channel
 
 
-def _returned(recorder: Recorder, op: str, channel: Channel | None, work: Foreign) -> None:
-    global _last  # noqa: PLW0603 - which call the next wait belongs to
-    recorder.beat.enqueued()
-    if channel is not None:
-        _last = (id(work), op, channel)
-
-
-def _collective(method: str, op: str) -> Callable[..., Any]:
+def _collective(original: Callable[..., Any], op: str) -> Callable[..., Any]:
     """The wrapper of a collective: heartbeat, and a note if it raises."""
 
     def wrapper(self: Foreign, *args: Foreign, **kwargs: Foreign) -> Foreign:
+        global _last  # noqa: PLW0603 - which call the next wait belongs to
         recorder = _recorder
         if recorder is None:
-            return ORIGINALS[method](self, *args, **kwargs)
-        channel = _enter(recorder, self, op)
+            return original(self, *args, **kwargs)
+        channel = _enter(recorder, self, op, _getframe(1))
         try:
-            work = ORIGINALS[method](self, *args, **kwargs)
+            work = original(self, *args, **kwargs)
         except BaseException as error:
             recorder.beat.enqueued()
             recorder.call_failed(op, channel, error)
             raise
-        _returned(recorder, op, channel, work)
+        recorder.beat.enqueued()
+        _last = (id(work), op, channel)
         return work
 
     return wrapper
 
 
-def _p2p(method: str) -> Callable[..., Any]:
+def _p2p(original: Callable[..., Any], method: str) -> Callable[..., Any]:
     """The wrapper of a send or receive: an entry as well, where torch makes none (Gloo)."""
 
     def wrapper(self: Foreign, *args: Foreign, **kwargs: Foreign) -> Foreign:
+        global _last  # noqa: PLW0603 - which call the next wait belongs to
         recorder = _recorder
         if recorder is None:
-            return ORIGINALS[method](self, *args, **kwargs)
-        channel = _enter(recorder, self, method)
+            return original(self, *args, **kwargs)
+        channel = _enter(recorder, self, method, _getframe(1))
         entry = _begin(recorder, channel, self, method, (*args, *kwargs.values()))
         try:
-            work = ORIGINALS[method](self, *args, **kwargs)
+            work = original(self, *args, **kwargs)
         except BaseException as error:
             recorder.beat.enqueued()
             recorder.call_failed(method, channel, error, entry)
             raise
-        _returned(recorder, method, channel, work)
+        recorder.beat.enqueued()
+        _last = (id(work), method, channel)
         if entry is not None:
             _follow(recorder, entry, work)
         return work
@@ -195,7 +191,7 @@ def _begin(
         backend = channel.backend or channel.by_device.get(args[0][0].device.type, "")
         if backend != "gloo":
             return None
-        frame = sys._getframe(2)
+        frame = _getframe(2)
         entry = recorder.begin_p2p(group, method, args, frame)
         # Gloo numbers sends and receives like all operations of the group, collectives included.
         entry.op_id = sequence_of(channel) + 1
@@ -207,29 +203,29 @@ def _begin(
 
 def _follow(recorder: Recorder, entry: Entry, work: Foreign) -> None:
     try:
-        recorder.follow(entry, work, keep=False)
+        recorder.followed.add(entry, work, hold=False)
     except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
         recorder.state.failures.add("following a call", error)
 
 
-def _monitored_barrier() -> Callable[..., Any]:
+def _monitored_barrier(original: Callable[..., Any]) -> Callable[..., Any]:
     """The wrapper of monitored_barrier, which blocks, and which torch does not record."""
 
     def wrapper(self: Foreign, *args: Foreign, **kwargs: Foreign) -> Foreign:
         recorder = _recorder
         if recorder is None:
-            return ORIGINALS["monitored_barrier"](self, *args, **kwargs)
-        channel = _enter(recorder, self, "monitored_barrier")
+            return original(self, *args, **kwargs)
+        channel = _enter(recorder, self, "monitored_barrier", _getframe(1))
         entry = _begin_barrier(recorder, self)
         try:
-            result = ORIGINALS["monitored_barrier"](self, *args, **kwargs)
+            result = original(self, *args, **kwargs)
         except BaseException as error:
             recorder.beat.enqueued()
             recorder.call_failed("monitored_barrier", channel, error, entry)
             raise
         recorder.beat.enqueued()
         if entry is not None:
-            recorder.follow(entry, None, keep=False)
+            recorder.followed.add(entry, None, hold=False)
         return result
 
     return wrapper
@@ -237,7 +233,7 @@ def _monitored_barrier() -> Callable[..., Any]:
 
 def _begin_barrier(recorder: Recorder, group: Foreign) -> Entry | None:
     try:
-        frame = sys._getframe(2)
+        frame = _getframe(2)
         entry = recorder.begin_collective(group, "monitored_barrier", (), (), frame)
         entry.op_id = sequence_of(entry.channel) + 1
     except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
@@ -254,7 +250,9 @@ def waiting(original: Callable[..., Any]) -> Callable[..., Any]:
         if recorder is None:
             return original(self, *args, **kwargs)
         recorder.beat.waiting()
-        recorder.wait_begins(self)
+        followed = recorder.followed
+        if followed.by_id:
+            followed.waits(self)
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
@@ -264,7 +262,8 @@ def waiting(original: Callable[..., Any]) -> Callable[..., Any]:
             recorder.wait_failed(self, error, last[1:] if last and mine else None)
             raise
         recorder.beat.waited()
-        recorder.wait_ended(self)
+        if followed.by_id:
+            followed.waited(self)
         return result
 
-    return named(wrapper, "wait", original)
+    return wrapper
