@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from unhang.case import Case
     from unhang.errors import UnhangError
     from unhang.ingest import load
+    from unhang.pausing import breakpoint_on_rank as breakpoint  # noqa: A004, F401 - unhang.breakpoint
+    from unhang.printing import print_atomic as print  # noqa: A004, F401 - unhang.print
     from unhang.record.arm import arm, dump, dump_bytes, step
     from unhang.report import Report
 
+# `breakpoint` and `print` are public too, but a star import must not hide the built-in ones.
 __all__ = [
     "Case",
     "Report",
@@ -39,12 +42,17 @@ _HOME = {
     "Report": "unhang.report",
     "UnhangError": "unhang.errors",
     "arm": "unhang.record.arm",
+    "breakpoint": "unhang.pausing",
     "diagnose": "unhang.analysis",
     "dump": "unhang.record.arm",
     "dump_bytes": "unhang.record.arm",
     "load": "unhang.ingest",
+    "print": "unhang.printing",
     "step": "unhang.record.arm",
 }
+
+# Names that would hide a built-in where they are made.
+_OTHER_NAMES = {"breakpoint": "breakpoint_on_rank", "print": "print_atomic"}
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the attribute is
@@ -53,7 +61,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the attribute is
         raise AttributeError(f"module 'unhang' has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(_HOME[name]), name)
+    value = getattr(import_module(_HOME[name]), _OTHER_NAMES.get(name, name))
     globals()[name] = value
     return value
 

@@ -69,6 +69,9 @@ _ALL: Final = (
         "host-program-stuck",
         "No call is in flight, and stacks or logs show that the program does not move.",
     ),
+    Code("UH603", "last-traced-call", "A process made its last traced call before the others."),
+    Code("UH604", "waits-in-syscall", "A thread waited in one system call all the time."),
+    Code("UH605", "spins-in-syscalls", "A thread makes system calls without end."),
     Code("UH700", "first-failure", "The earliest failure in the logs."),
     Code(
         "UH795",

@@ -17,7 +17,7 @@ FLOORS = {
     "case": 2, "casebuilder": 2, "report": 2, "stacks": 2, "logs": 2, "redact": 2,
     "model": 1, "codes": 1, "errors": 1, "wording": 1, "_version": 0,
 }  # fmt: skip
-APART = {"record", "testing", "__init__", "breakpoint", "printing"}
+APART = {"record", "testing", "__init__", "pausing", "printing"}
 SEPARATE = {"ingest", "analysis", "reports"}
 LIGHT = {"model", "codes", "errors", "wording", "_version"}
 

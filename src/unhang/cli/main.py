@@ -25,7 +25,9 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("logs", "unhang.cli.logs", "what failed first, from the logs of all ranks"),
     CommandEntry("stacks", "unhang.cli.stacks", "stacks of all ranks in one tree, and a verdict"),
     CommandEntry("core", "unhang.cli.core", "core files of ranks: signal, stacks, meaning"),
+    CommandEntry("trace", "unhang.cli.trace", "Python calls before silence, or system calls"),
     CommandEntry("lab", "unhang.cli.lab", "hang real jobs on purpose, to see what unhang says"),
+    CommandEntry("attach", "unhang.cli.attach", "talk to a rank that stopped in a breakpoint"),
 )
 
 PROG = "unhang"

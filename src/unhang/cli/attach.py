@@ -1,0 +1,78 @@
+"""Connect to a rank that stopped in unhang.breakpoint, or attach a debugger to a running one.
+
+Attaching to a running process by its PID needs Python 3.14 or later on both sides (PEP 768).
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import socket
+import subprocess
+import sys
+import threading
+
+from unhang.errors import ToolError, UsageError
+
+EXAMPLES = """unhang attach 127.0.0.1:41234 3f9a1c0b77d2e845
+unhang attach 4711"""
+
+FIRST_ATTACHABLE = (3, 14)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `unhang attach`."""
+    parser.add_argument("target", metavar="ADDRESS|PID", help="as the stopped rank printed it")
+    parser.add_argument("token", nargs="?", help="as the stopped rank printed it")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Talk to a stopped rank, or attach to a running one."""
+    if args.target.isdigit():
+        return _attach(int(args.target))
+    found = re.fullmatch(r"([\w.:-]+):(\d{1,5})", args.target)
+    if not found or not args.token:
+        raise UsageError(
+            f"{args.target!r} is no address with a token, and no PID",
+            "The stopped rank prints the whole command on its stderr.",
+        )
+    return _talk(found[1], int(found[2]), args.token)
+
+
+def _attach(pid: int) -> int:
+    if sys.version_info < FIRST_ATTACHABLE:
+        raise ToolError(
+            "attaching to a running process needs Python 3.14, this is "
+            f"{sys.version_info[0]}.{sys.version_info[1]}",
+            "Put unhang.breakpoint(rank=N) into the program, or look at it with unhang stacks.",
+        )
+    command = [sys.executable, "-m", "pdb", "-p", str(pid)]  # -p is new in 3.14
+    return subprocess.run(command, check=False).returncode  # noqa: S603 - our own interpreter
+
+
+def _talk(host: str, port: int, token: str) -> int:
+    """Send what is typed, show what comes, until the other side closes."""
+    try:
+        stream = socket.create_connection((host, port), timeout=10)
+    except OSError as error:
+        raise ToolError(
+            f"nobody answers at {host}:{port}: {error.strerror or error}",
+            "It listens on the loopback of its own node: run this there, and only while it stops.",
+        ) from error
+    with stream:
+        stream.settimeout(None)
+        stream.sendall(token.encode() + b"\n")
+        threading.Thread(target=_type, args=(stream,), daemon=True).start()
+        while data := stream.recv(1 << 16):
+            sys.stdout.write(data.decode("utf-8", "replace"))
+            sys.stdout.flush()
+    return 0
+
+
+def _type(stream: socket.socket) -> None:
+    try:
+        for line in sys.stdin:
+            stream.sendall(line.encode())
+        stream.shutdown(socket.SHUT_WR)
+    except OSError:
+        return

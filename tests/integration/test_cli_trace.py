@@ -1,0 +1,111 @@
+"""`unhang trace` on real programs: last calls of a killed rank, strace on a waiting one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+VICTIM = """\
+import os, sys, time
+
+def read_storage(path):
+    fd = os.open(path, os.O_RDWR)
+    print("ready", flush=True)
+    return os.read(fd, 1)
+
+def step(number):
+    return number + 1
+
+def train(path):
+    for number in range(3):
+        step(number)
+    return read_storage(path)
+
+train(sys.argv[1])
+"""
+
+
+def unhang(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of unhang."""
+    command = [sys.executable, "-m", "unhang", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> list[str]:
+    """A program that ends up waiting in read."""
+    (tmp_path / "train.py").write_text(VICTIM)
+    os.mkfifo(tmp_path / "storage")
+    return [sys.executable, str(tmp_path / "train.py"), str(tmp_path / "storage")]
+
+
+def test_the_last_calls_of_a_killed_program(victim: list[str], tmp_path: Path) -> None:
+    """SIGKILL loses nothing: the open calls are in the file."""
+    trace = [sys.executable, "-m", "unhang", "trace", "--dir", str(tmp_path / "t"), "--", *victim]
+    with subprocess.Popen(trace, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env={**os.environ, "RANK": "3"}) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(children[0]), signal.SIGKILL)
+        assert process.wait(timeout=30) == 128 + signal.SIGKILL
+    report = json.loads(unhang("trace", "--show", str(tmp_path / "t"), "--format", "json").stdout)
+    stack = [frame["function"] for frame in next(iter(report["stacks"].values()))]
+    assert stack[:2] == ["read_storage", "train"]
+    assert report["ranks"][0]["rank"] == 3
+    assert "step" not in stack
+
+
+def test_exit_code_and_output_are_the_childs(tmp_path: Path) -> None:
+    """A wrapper: what the child prints and returns is what comes out."""
+    done = unhang("trace", "--dir", str(tmp_path / "t"), "--", sys.executable, "-c",
+                  "import sys; print('hello'); sys.exit(7)")  # fmt: skip
+    assert (done.returncode, done.stdout) == (7, "hello\n")
+
+
+@pytest.mark.debian
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_strace_says_what_it_waits_in(victim: list[str], tmp_path: Path) -> None:
+    """The system call and the file behind its descriptor."""
+    with subprocess.Popen(victim, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        done = unhang("trace", "--syscalls", str(process.pid), "--seconds", "1", "--format", "json")
+        process.kill()
+    finding = json.loads(done.stdout)["findings"][0]
+    assert finding["code"] == "UH604"
+    assert [s["id"] for s in finding["subjects"] if s["kind"] == "file"] == [
+        str(tmp_path / "storage")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ([], 2),
+        (["--show", "/no/such"], 3),
+        (["--syscalls", "999999999"], 2),
+        (["--size", "1", "--", "true"], 2),
+        (["--dir", "/proc/none", "--", "true"], 2),
+    ],
+)
+def test_bad_input(words: list[str], code: int) -> None:
+    """One sentence, a hint, the right exit code."""
+    done = unhang("trace", *words)
+    assert done.returncode == code
+    assert done.stderr.startswith("unhang: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_command_that_is_not_there(tmp_path: Path) -> None:
+    """The sentence names it."""
+    done = unhang("trace", "--dir", str(tmp_path / "t"), "--", "no-such-program")
+    assert done.returncode == 3
+    assert "no-such-program" in done.stderr
