@@ -67,6 +67,8 @@ def describe(top: PlainDict, memberships: Memberships) -> Decoded:
     newer = _is_newer(decoded.version)
     if newer:
         decoded.remarks.append(f"read format {newer} like 2.10, the newest that is known")
+    problems = _list(_dict(top.get("unhang")).get("problems"))[:_MAX_FAILURES]
+    decoded.remarks += [f"recorder: {text}" for text in map(_failure, problems) if text]
     return decoded
 
 

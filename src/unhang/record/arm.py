@@ -119,6 +119,7 @@ def dump_bytes(
         _recorder(),
         collectives=include_collectives,
         stacks=include_stack_traces,
+        own_stacks=include_stack_traces,
         only_active=only_active,
     )
     for candidate in found:

@@ -159,7 +159,7 @@ class Recorder:
         if len(self.state.failed_calls) < MOST_FAILED_CALLS:
             self.state.failed_calls.append(
                 {
-                    "name": name,
+                    "op": name,
                     "group": channel.name if channel else "",
                     "description": channel.description if channel else "",
                     "op_id": sequence_of(channel) if channel else -1,

@@ -69,15 +69,21 @@ class Dump:
 
 
 def collect(
-    recorder: Recorder, *, collectives: bool = True, stacks: bool = True, only_active: bool = False
+    recorder: Recorder,
+    *,
+    collectives: bool = True,
+    stacks: bool = True,
+    own_stacks: bool = True,
+    only_active: bool = False,
 ) -> list[Dump]:
     """Take a dump of every recorder of this process that holds something or has groups.
 
     Args:
         recorder: Ours.
         collectives: With entries; without, counters and identity only.
-        stacks: With the Python stack of each entry. Torch's first dump with stacks costs more
-            than a second of CPU; without, 2,000 entries take 20 ms.
+        stacks: With the Python stack of each of torch's entries. The first dump with stacks
+            costs more than a second of CPU; without, 2,000 entries take 20 ms.
+        own_stacks: The same for our own entries, where it costs little.
         only_active: Leave out what has ended.
     """
     state = recorder.state
@@ -95,7 +101,7 @@ def collect(
     unrecorded = in_use - {dump.backend for dump in dumps} - {""}
     dumps += [Dump(backend, _empty()) for backend in sorted(unrecorded)]
     for dump in dumps:
-        _complete(state, dump, own, stacks=stacks)
+        _complete(state, dump, own, stacks=own_stacks)
     return dumps
 
 
@@ -202,8 +208,8 @@ def _extra(state: Process, backend: str, entries: list[dict[str, object]]) -> di
         "step": state.step,
         "torch": str(getattr(sys.modules.get("torch"), "__version__", "")),
         "dropped": state.ring.dropped,
-        "failures": list(state.failures.texts()),
-        "failed_calls": list(state.failed_calls),
+        "failures": list(state.failed_calls),
+        "problems": list(state.failures.texts()),
         "exception": state.exception,
         "groups": [
             {
@@ -215,27 +221,28 @@ def _extra(state: Process, backend: str, entries: list[dict[str, object]]) -> di
             }
             for group in list(state.groups.values())
         ],
-        "stacks": _threads(),
+        "stacks": _stacks(),
         "entries": entries,
     }
 
 
-def _threads() -> list[dict[str, Any]]:
-    """The Python stacks of the program's threads, main thread first."""
-    names = {thread.ident: thread for thread in threading.enumerate()}
+def _stacks() -> dict[str, Any]:
+    """The Python stacks of the program's threads: the main thread's, and the others'."""
+    threads = {thread.ident: thread for thread in threading.enumerate()}
     main = threading.main_thread().ident
-    rows = [
-        {
-            "name": names[ident].name if ident in names else "",
-            "ident": ident,
-            "tid": getattr(names.get(ident), "native_id", None) or 0,
-            "is_main": ident == main,
-            "frames": frames,
-        }
-        for ident, frames in current_stacks().items()
-        if ident not in names or names[ident].name != THREAD_NAME
-    ]
-    return sorted(rows, key=lambda row: not row["is_main"])
+    stacks = current_stacks()
+    return {
+        "main": stacks.get(main or 0, []),
+        "threads": [
+            {
+                "name": threads[ident].name if ident in threads else "",
+                "tid": getattr(threads.get(ident), "native_id", None) or 0,
+                "frames": frames,
+            }
+            for ident, frames in stacks.items()
+            if ident != main and (ident not in threads or threads[ident].name != THREAD_NAME)
+        ],
+    }
 
 
 def add_frames(dump: Dump) -> bool:
@@ -284,7 +291,7 @@ def write(dumps: list[Dump], places: list[Path], name: str, recorder: Recorder) 
         except OSError as error:  # noqa: PERF203 - a few places at most
             recorder.state.failures.add(f"dump not written to {place}", error)
             for dump in dumps:
-                dump.content["unhang"]["failures"] = list(recorder.state.failures.texts())
+                dump.content["unhang"]["problems"] = list(recorder.state.failures.texts())
     return []
 
 

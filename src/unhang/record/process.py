@@ -81,7 +81,8 @@ class Process:
         directory: The job's runtime directory, or None where there is none to be had.
         groups: Every group ever seen, by name, description and members: they outlive
             `destroy_process_group`.
-        failed_calls: Calls that raised, as they go into dumps.
+        failures: What went wrong in the recorder itself (`problems` in dumps).
+        failed_calls: Calls of the job that raised (`failures` in dumps).
         exception: The uncaught exception, as it goes into dumps.
         incidents: How many incidents were written so far, by kind.
     """
