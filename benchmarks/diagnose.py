@@ -24,10 +24,13 @@ def main(*, quick: bool = False) -> Section:
         title="diagnose, beside torchfrtrace",
         text=(
             f"Generated dumps of a job with {ENTRIES:,} entries a rank and a stack of 20 frames "
-            "each, one rank of which never joined. Wall time and peak memory of whole processes, "
+            "each, one rank of which never joined. Wall time, CPU time and peak memory of processes, "
             "files in the page cache; medians of 3 runs of `unhang diagnose`, 1 of `torchfrtrace`."
         ),
-        columns=("ranks", "input", "unhang", "peak", "torchfrtrace", "peak", "times faster"),
+        columns=(
+            *("ranks", "input", "unhang", "CPU", "peak"),
+            *("torchfrtrace", "CPU", "peak", "times faster"),
+        ),
         rows=tuple(_rows(SIZES[:-1] if quick else SIZES)),
     )
 
@@ -43,14 +46,14 @@ def _rows(sizes: tuple[int, ...]) -> Iterator[tuple[str, ...]]:
             yield (f"{ranks:,}", f"{size / MIB:.0f} MiB", *_cells(ours), *_other(directory, ours))
 
 
-def _cells(cost: Cost) -> tuple[str, str]:
-    return f"{cost.wall_s:.2f} s", f"{cost.peak_mib:,.0f} MiB"
+def _cells(cost: Cost) -> tuple[str, str, str]:
+    return f"{cost.wall_s:.2f} s", f"{cost.cpu_s:.2f} s", f"{cost.peak_mib:,.0f} MiB"
 
 
-def _other(directory: Path, ours: Cost) -> tuple[str, str, str]:
+def _other(directory: Path, ours: Cost) -> tuple[str, ...]:
     tool = shutil.which("torchfrtrace") or str(Path(sys.executable).with_name("torchfrtrace"))
     if not Path(tool).exists():
-        return ("not installed", "", "")
+        return ("not installed", "", "", "")
     theirs = measure([tool, str(directory)], runs=RUNS_OF_THE_OTHER)
     return (*_cells(theirs), f"{theirs.wall_s / ours.wall_s:.0f}")
 
