@@ -24,7 +24,7 @@ def main(*, quick: bool = False) -> Section:
         title="diagnose, beside torchfrtrace",
         text=(
             f"Generated dumps of a job with {ENTRIES:,} entries a rank and a stack of 20 frames "
-            "each, one rank of which never joined. Wall time, CPU time and peak memory of processes, "
+            "each, one rank of which never joined. Wall and CPU time, peak memory of processes, "
             "files in the page cache; medians of 3 runs of `unhang diagnose`, 1 of `torchfrtrace`."
         ),
         columns=(
