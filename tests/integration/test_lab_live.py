@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,15 @@ def test_nothing_else_is_left_behind(capture: Path) -> None:
     assert files == ["dumps/gloo/rank_0", "dumps/gloo/rank_1", "truth.json"]
 
 
+@pytest.fixture
+def sigint_heard() -> Iterator[None]:
+    """Children hear Ctrl-C even where a shell started this test run in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("sigint_heard")
 def test_an_interrupted_run_leaves_nothing(tmp_path: Path) -> None:
     """Ctrl-C while ranks run: they are gone, and so are their files; the exit code says it."""
     process = subprocess.Popen(

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from unhang.errors import OutputError, ToolError, UsageError
 from unhang.lab.live.faults import Expected, Fault
-from unhang.lab.live.job import Job, RankState, started
+from unhang.lab.live.job import Job, RankState, armed_environ, started
 from unhang.lab.live.markers import Marker, read_markers
 from unhang.lab.live.neutral import neutral_dump
 from unhang.lab.live.truth import Truth, TruthSite, Verdict
@@ -137,6 +137,8 @@ def _run(
     request: Request, markers: Sequence[Marker], dumps: Path, logs: Path
 ) -> tuple[RankState, ...]:
     environ = {**request.fault.environ, "ODD_RANK": str(request.odd)}
+    if request.fault.armed:
+        environ |= armed_environ(logs)
     with started(request.fault.path, request.ranks, environ, logs, request.timeout_s) as job:
         states = _await_hang(request, markers, job)
         while True:
@@ -216,7 +218,11 @@ def _truth(request: Request, markers: Sequence[Marker], states: Sequence[RankSta
         fault=fault.name,
         world_size=request.ranks,
         verdicts=tuple(_verdict(request, one, silent) for one in _applicable(fault, states)),
-        sites=tuple(TruthSite(fault.script, marker.line) for marker in markers if marker.site),
+        sites=tuple(
+            TruthSite(fault.script, marker.line)
+            for marker in markers
+            if marker.site or (fault.armed and marker.armed_site)
+        ),
         silent=silent,
         notes=tuple(notes),
     )

@@ -73,6 +73,7 @@ class Fault:
         odd: The rank with the fault unless told otherwise; at least `odd_from`.
         odd_matters: False where the fault has no single rank.
         ending: What becomes of processes.
+        armed: unhang's own recorder is armed in the job, as `unhang run` does it.
         environ: What the script and torch are told.
     """
 
@@ -87,6 +88,7 @@ class Fault:
     odd_from: int = 0
     odd_matters: bool = True
     ending: Ending = ""
+    armed: bool = False
     environ: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -236,6 +238,33 @@ _ALL = (
         "One rank waits in a receive that nobody answers; its peers wait for it in all_reduce.",
         (Expected("problem", ("UH101", "UH302"), the_odd_one),),
         at_least=3,
+    ),
+    Fault(
+        "never-joined-armed",
+        "never_joined.py",
+        "never-joined with unhang's recorder armed: it also shows where the missing rank stands.",
+        (Expected("problem", ("UH101",), the_odd_one),),
+        odd=2,
+        armed=True,
+    ),
+    Fault(
+        "p2p-cycle-armed",
+        "p2p_cycle.py",
+        "p2p-cycle with unhang's recorder armed, which records Gloo's P2P calls too.",
+        (Expected("problem", ("UH303",), nobody),),
+        odd_matters=False,
+        armed=True,
+    ),
+    Fault(
+        "p2p-unmatched-armed",
+        "p2p_unmatched.py",
+        "p2p-unmatched with unhang's recorder armed, which records Gloo's P2P calls too.",
+        (
+            Expected("problem", ("UH302",), the_odd_one),
+            Expected("problem", ("UH302", "UH303", "UH301"), nobody),
+        ),
+        at_least=3,
+        armed=True,
     ),
 )
 

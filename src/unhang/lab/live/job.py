@@ -21,12 +21,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from unhang.errors import ToolError
+from unhang.record import HOOK_DIR
 
-__all__ = ["Job", "RankProcess", "RankState", "started"]
+__all__ = ["Job", "RankProcess", "RankState", "armed_environ", "started"]
 
 SIDE = Path(__file__).parent / "side"
+ARMED_BY = "UNHANG_LAB_HOOK"
 
-_SILENCED = ("TORCH_FR_", "TORCH_NCCL_", "TORCHELASTIC_", "TORCH_DISTRIBUTED_", "GLOO_")
+_SILENCED = ("TORCH_FR_", "TORCH_NCCL_", "TORCHELASTIC_", "TORCH_DISTRIBUTED_", "GLOO_", "UNHANG_")
 _LOG_TAIL = 600
 
 
@@ -133,6 +135,12 @@ class Job:
         return {rank: answer for rank, answer in answers.items() if answer is not None}
 
 
+def armed_environ(scratch: Path) -> dict[str, str]:
+    """What arms our own recorder in a job, with all that it writes kept in one directory."""
+    places = {"UNHANG_RUNTIME_DIR": str(scratch), "UNHANG_DIR": str(scratch)}
+    return {ARMED_BY: str(HOOK_DIR), "UNHANG_ARM": "1", "UNHANG_JOB": "lab", **places}
+
+
 @contextmanager
 def started(
     script: Path, world: int, environ: Mapping[str, str], logs: Path, timeout_s: float
@@ -148,7 +156,8 @@ def started(
     """
     with ExitStack() as stack:
         shared = {**_clean_environ(), **environ, **_rendezvous(world)}
-        shared["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SIDE), shared.get("PYTHONPATH")]))
+        hooks = [shared.pop(ARMED_BY, ""), str(SIDE), shared.get("PYTHONPATH", "")]
+        shared["PYTHONPATH"] = os.pathsep.join(filter(None, hooks))
         shared["UNHANG_LAB_SCRIPT"] = str(script)
         ranks = [_start(script, rank, shared, logs, stack) for rank in range(world)]
         yield Job(tuple(ranks), time.monotonic() + timeout_s)

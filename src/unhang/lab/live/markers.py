@@ -7,7 +7,8 @@ after the next edit. A comment reads
 
 that is: who (victims, culprits or all), whether they `wait` in a call that the recorder holds
 unfinished or just `stay` at that line, in which step of the loop (any, if left out), and whether a
-right verdict shows this line. `# lab: site` marks a line at which nobody stands.
+right verdict shows this line. `# lab: site` marks a line at which nobody stands, and `armed site`
+one that only our own recorder sees, because no call is made there.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Marker:
         waits: They are in a call that the recorder holds unfinished.
         step: In which step of the loop; -1 for any.
         site: A right verdict shows this line.
+        armed_site: It does where our own recorder was armed.
     """
 
     line: int
@@ -41,6 +43,7 @@ class Marker:
     waits: bool = False
     step: int = -1
     site: bool = False
+    armed_site: bool = False
 
     def holds(self, role: str, line: int, step: int) -> bool:
         """Whether a rank of this role that stands at `line` in `step` is where it should be."""
@@ -59,7 +62,7 @@ def read_markers(script: Path) -> tuple[Marker, ...]:
 
 
 def _marker(line: int, words: Iterable[str]) -> Marker:
-    who, waits, step, site = "", False, -1, False
+    who, waits, step, site, armed_site = "", False, -1, False, False
     for word in words:
         if stand := _STAND.match(word):
             who, waits = stand[1], stand[2] == "wait"
@@ -67,6 +70,8 @@ def _marker(line: int, words: Iterable[str]) -> Marker:
             step = int(at[1])
         elif word == "site":
             site = True
+        elif word == "armed site":
+            armed_site = True
         else:
             raise ValueError(f"line {line}: {word!r} is nothing that a marker can say")
-    return Marker(line, who, waits, step, site)
+    return Marker(line, who, waits, step, site, armed_site)

@@ -7,6 +7,7 @@ again in torch's own layout.
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -17,6 +18,8 @@ __all__ = ["neutral_dump", "neutral_path"]
 _JOB = PurePosixPath("/home/user/job")
 _LIBRARIES = PurePosixPath("/usr/lib/python3/site-packages")
 _INTERPRETER = PurePosixPath("/usr/lib/python3")
+_HOST = "node01"
+_OURS = Path(__file__).parents[2]
 
 
 def neutral_path(path: str, job: Path) -> str:
@@ -29,6 +32,8 @@ def neutral_path(path: str, job: Path) -> str:
     parts = PurePosixPath(path).parts
     if path.startswith(f"{job}/"):
         return str(_JOB / PurePosixPath(path).relative_to(job))
+    if path.startswith(f"{_OURS}/"):
+        return str(_LIBRARIES / PurePosixPath(path).relative_to(_OURS.parent))
     if "site-packages" in parts:
         inside = len(parts) - parts[::-1].index("site-packages")
         return str(_LIBRARIES.joinpath(*parts[inside:]))
@@ -36,9 +41,22 @@ def neutral_path(path: str, job: Path) -> str:
 
 
 def neutral_dump(data: bytes, job: Path) -> bytes:
-    """The same dump with neutral paths in its frames."""
+    """The same dump with neutral paths in its frames, and without the host's name."""
     dump: dict[str, Any] = pickle.loads(data)  # noqa: S301 - our own rank wrote it a moment ago
-    frames = {id(frame): frame for entry in dump["entries"] for frame in entry["frames"]}
-    for frame in frames.values():
-        frame["filename"] = neutral_path(frame["filename"], job)
+    for holder in {id(found): found for found in _holders(dump)}.values():
+        if "filename" in holder:
+            holder["filename"] = neutral_path(holder["filename"], job)
+        if "host" in holder:
+            holder["host"] = _HOST
     return encode_pickle(dump)
+
+
+def _holders(value: object) -> Iterator[dict[str, Any]]:
+    """All dicts in a dump, frames as often as they occur."""
+    if isinstance(value, dict):
+        yield value
+        for item in value.values():
+            yield from _holders(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _holders(item)

@@ -16,11 +16,13 @@ def test_markers_say_who_stands_where_and_when(tmp_path: Path) -> None:
         "load()  # a comment\n"
         "load()  # lab: culprits stay\n"
         "reduce(y)  # lab: site\n"
+        "wait()  # lab: all stay, armed site\n"
     )
     assert read_markers(script) == (
         Marker(2, "victims", waits=True, step=4, site=True),
         Marker(4, "culprits"),
         Marker(5, site=True),
+        Marker(6, "all", armed_site=True),
     )
 
 

@@ -12,7 +12,7 @@ LAST = 4
 def load(place: common.Place, step: int) -> torch.Tensor:
     """Get the next batch."""
     if place.is_odd and step == LAST:
-        return common.next_batch()  # lab: culprits stay, step 4
+        return common.next_batch()  # lab: culprits stay, step 4, armed site
     return torch.full((16, 16), float(place.rank))
 
 

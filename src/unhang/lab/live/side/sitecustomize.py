@@ -4,7 +4,7 @@ The interpreter imports this by its name before the job's script starts, because
 directory on PYTHONPATH; so the script holds no word about being watched. It answers two questions
 on a pair of pipes, one JSON line each: "state" (where the main thread stands in the script, whether
 the recorder holds an unfinished call, which exception ended it) and "dump PATH" (writes the bytes
-of torch's own recorder). It dies with whoever watches, and does nothing where nobody does.
+of the recorder). It dies with whoever watches, and does nothing where nobody does.
 """
 
 from __future__ import annotations
@@ -65,8 +65,7 @@ class Watch:
 
     def dump(self, path: str) -> int:
         """Write the recorder's bytes to `path`, whole or not at all; returns how many."""
-        recorder = _recorder()
-        data: bytes = recorder._dump_fr_trace() if recorder else b""
+        data = _recorded()
         part = f"{path}.part"
         with open(part, "wb") as file:  # noqa: PTH123 - as little as possible is imported here
             file.write(data)
@@ -88,6 +87,14 @@ def _recorder() -> Any:  # noqa: ANN401 - torch's module has no types
     """The module with the recorder, or None: not (wholly) imported yet, or too old to have it."""
     module = sys.modules.get("torch._C._distributed_c10d")
     return module if hasattr(module, "_dump_fr_trace_json") else None
+
+
+def _recorded() -> bytes:
+    """The dump: torch's own, or that of unhang's recorder where it is armed."""
+    if ours := sys.modules.get("unhang.record.arm"):
+        return bytes(ours.dump_bytes("gloo"))
+    recorder = _recorder()
+    return recorder._dump_fr_trace() if recorder else b""
 
 
 def serve(requests: int, answers: int, watch: Watch) -> None:
