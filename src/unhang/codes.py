@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["CODES", "Code", "lookup"]
+__all__ = ["CODES", "Code"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +85,3 @@ _ALL: Final = (
 )
 
 CODES: Final[dict[str, Code]] = {code.code: code for code in _ALL}
-
-
-def lookup(text: str) -> Code | None:
-    """Find a code by "UH101", "uh101", "101" or its slug; None if there is none."""
-    wanted = text.strip()
-    upper = wanted.upper()
-    for key in (upper, f"UH{upper}"):
-        if key in CODES:
-            return CODES[key]
-    return next((code for code in CODES.values() if code.slug == wanted.lower()), None)

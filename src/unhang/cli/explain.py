@@ -1,11 +1,17 @@
-"""Say what a finding code means, what else it could be and what to do about it."""
+"""Say what a finding code means, what it rests on, what else it could be and what to do.
+
+A code is given with or without "UH", or by its slug. Without a code all of them are listed.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 
-from unhang.codes import CODES, lookup
+from unhang.cli.output import add_look_arguments, look_of
 from unhang.errors import UsageError
+from unhang.wording import printable
 
 EXAMPLES = """unhang explain UH301
 unhang explain wait-cycle
@@ -16,16 +22,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `unhang explain`."""
     parser.add_argument("code", nargs="?", help="a code or its slug, e.g. UH301 or wait-cycle")
     parser.add_argument("--list", action="store_true", help="list all codes")
+    add_look_arguments(parser.add_argument_group("output"))
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the page of one code, or the list of all."""
+    from unhang.cli.pages import entries, find, page_of
+
+    look = look_of(args, sys.stdout, os.environ)
     if args.list or not args.code:
-        for entry in CODES.values():
-            print(f"{entry.code}  {entry.slug:24} {entry.meaning}")
+        for entry in entries():
+            print(f"{entry.code}  {entry.slug:26} {entry.meaning}")
         return 0
-    found = lookup(args.code)
+    found = find(args.code)
     if found is None:
-        raise UsageError(f"there is no finding code {args.code!r}", "unhang explain --list")
-    print(f"{found.code} {found.slug}\n\n{found.meaning}")
+        raise UsageError(
+            f"there is no finding code '{printable(args.code, 40)}'",
+            "unhang explain --list shows all of them.",
+        )
+    page = page_of(found)
+    if look.color:
+        from rich.markdown import Markdown
+
+        from unhang.reports.paint import paint
+
+        page = paint(Markdown(page), look)
+    sys.stdout.write(page)
     return 0

@@ -62,7 +62,7 @@ _ALL: Final = (
     Check("UH803", "setting-deprecated", "env",
           "An old name works until the next version drops it.",
           "Use the new name."),
-    Check("UH804", "recorder-off", "env",
+    Check("UH804", "recorder-switched-off", "env",
           "Without the Flight Recorder a hang leaves nothing to read.",
           "Unset the variable, set it to 2000, or start the job with unhang run."),
     Check("UH805", "open-files-low", "env",

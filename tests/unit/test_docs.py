@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import unhang
+from unhang.cli.main import COMMANDS, build_parser, main
+
+ROOT = Path(__file__).parents[2]
+CLI = (ROOT / "docs" / "cli.md").read_text()
+
+
+def test_made_parts_are_up_to_date() -> None:
+    """Options, examples, tables and columns in docs/ are those of the program."""
+    command = [sys.executable, "docs/refresh.py", "--check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"run: python docs/refresh.py\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("entry", COMMANDS, ids=lambda e: e.name)
+def test_every_command_is_documented_and_helps(
+    entry: unhang.cli.main.CommandEntry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A section in docs/cli.md, a description, and examples that begin with the command."""
+    section = re.search(
+        rf"^## unhang {entry.name}\n(.*?)(?=^## |\Z)", CLI, re.MULTILINE | re.DOTALL
+    )
+    assert section is not None
+    with pytest.raises(SystemExit) as ended:
+        main([entry.name, "--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert "examples:" in text
+    assert f"unhang {entry.name}" in text.split("examples:")[1]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completion_knows_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The script for each shell names all commands, with their options."""
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert [entry.name for entry in COMMANDS if entry.name not in script] == []
+    assert "world-size" in script
+
+
+def test_the_bash_script_completes() -> None:
+    """A real bash completes a command, an option and a choice."""
+    script = subprocess.run(
+        [sys.executable, "-m", "unhang", "completion", "bash"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    words = {"unhang dia": "diagnose", "unhang diagnose --wo": "--world-size"}
+    for line, wanted in words.items():
+        parts = line.split()
+        state = f"COMP_WORDS=({line}); COMP_CWORD={len(parts) - 1}; _shtab_unhang"
+        ask = f"{script}\n{state}; echo ${{COMPREPLY[@]}}"
+        done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True)
+        assert done.stdout.split() == [wanted]
+
+
+def test_every_example_is_a_command_line_that_parses() -> None:
+    """Nobody is shown a command that the parser refuses."""
+    examples = re.findall(r"^unhang .+$", CLI, re.MULTILINE)
+    assert len(examples) > len(COMMANDS)
+    for page in (ROOT / "docs" / "codes").glob("*.md"):
+        examples += re.findall(r"^(?:    )?\$ (unhang [^;\n]+)$", page.read_text(), re.MULTILINE)
+    parser = build_parser()
+    for line in examples:
+        words = shlex.split(line.split(" > ")[0].split(" | ")[0], comments=True)[1:]
+        assert _parses(parser, words), line
+
+
+def _parses(parser: argparse.ArgumentParser, words: list[str]) -> bool:
+    try:
+        parser.parse_args(words)
+    except SystemExit as ended:
+        return ended.code == 0
+    return True
+
+
+def test_the_public_names_are_documented() -> None:
+    """docs/library.md speaks of everything in `unhang.__all__`."""
+    text = (ROOT / "docs" / "library.md").read_text()
+    assert [name for name in unhang.__all__ if f"unhang.{name}" not in text] == []
+
+
+LIGHT = """
+import sys
+before = set(sys.modules)
+import unhang
+print(*sorted({name.split(".")[0] for name in set(sys.modules) - before}))
+unhang.UnhangError
+print("numpy" in sys.modules)
+unhang.Case
+print("numpy" in sys.modules)
+"""
+
+
+def test_importing_unhang_imports_next_to_nothing() -> None:
+    """It runs inside somebody's job: no numpy, rich, duckdb or torch until a name needs it."""
+    done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=True)
+    first, error, case = done.stdout.splitlines()
+    assert set(first.split()) <= {"unhang", *sys.stdlib_module_names}
+    assert (error, case) == ("False", "True")
+
+
+def test_the_version_is_printed_without_the_parser() -> None:
+    """`unhang --version` imports no argparse formatter, no command, no library."""
+    code = "import sys; sys.argv = ['unhang', '--version']; import runpy\n"
+    code += "try: runpy.run_module('unhang', run_name='__main__')\nexcept SystemExit: pass\n"
+    code += "print(*[n for n in ('numpy', 'rich', 'duckdb', 'unhang.report') if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"unhang {unhang.__version__}", ""]
+
+
+def test_lazy_names_are_the_real_ones() -> None:
+    """What the package gives is what its modules define; a wrong name is an AttributeError."""
+    from unhang import analysis, ingest
+
+    assert unhang.load is ingest.load
+    assert unhang.diagnose is analysis.diagnose
+    assert set(unhang.__all__) <= set(dir(unhang))
+    with pytest.raises(AttributeError, match="nothing"):
+        unhang.nothing  # noqa: B018 - asking is the test
