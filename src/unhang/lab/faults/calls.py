@@ -8,7 +8,7 @@ from dataclasses import replace
 from unhang.lab.engine import Outcome
 from unhang.lab.faults.registry import COLLECTIVE, fault
 from unhang.lab.faults.scene import Judge, Scene, UnfitError, found, problem
-from unhang.lab.job import Issue, Step
+from unhang.lab.job import Bundle, Issue, Step
 from unhang.lab.oracle import Oracle
 from unhang.lab.recording import Recording
 from unhang.lab.truth import Cause, Truth
@@ -245,6 +245,11 @@ def membership(scene: Scene) -> Judge:
     view = tuple(m for m in members if m != left_out)
     scene.plan.groups.append(replace(scene.plan.groups[group], members=view))
     program = scene.plan.programs[rank]
+    if any(
+        isinstance(step, (Issue, Bundle)) and step.is_p2p and step.group == group
+        for step in program
+    ):
+        raise UnfitError("a group of sends and receives")
     for position, step in enumerate(program):
         if isinstance(step, Issue) and step.group == group:
             program[position] = replace(step, group=wrong)
