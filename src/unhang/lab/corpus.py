@@ -125,19 +125,21 @@ def _conditions(fault: Fault, layout: str) -> tuple[str, ...]:
     if fault.recordings:
         return fault.recordings
     fit: tuple[str, ...] = _USUAL if fault.history else (*_USUAL, *_FORGETFUL)
-    if layout in _GLOO_LAYOUTS and layout != "mixed" and not _shows_p2p(fault):
+    if layout in _GLOO_LAYOUTS and layout != "mixed" and not _needs_nccl(fault):
         fit = (*fit, *["gloo"] * 5, *(() if fault.code != "UH101" else ("gloo-failed",)))
     if fault.loses:
         fit = (*fit, *_LOSING)
-    if layout in _ONE_GROUP and not fault.history:
+    if layout in _ONE_GROUP and not fault.history and "dtype" not in fault.name:
         fit = (*fit, "oldest")
     if layout == "mixed":
         fit = tuple(name for name in fit if name in ("plain", "no-stacks", "skew", "described"))
     return fit
 
 
-def _shows_p2p(fault: Fault) -> bool:
-    return fault.code in {"UH302", "UH303", "UH304"} or "UH105" in (fault.code, *fault.near)
+def _needs_nccl(fault: Fault) -> bool:
+    """Whether Gloo's recorder cannot show it: no sends, no devices, no times of completion."""
+    codes = {fault.code, *(fault.near if fault.code else ())}
+    return bool(codes & {"UH105", "UH302", "UH303", "UH304", "UH501"})
 
 
 @cache
@@ -233,7 +235,30 @@ def _attempt(spec: CaseSpec, fault: Fault, seed: int) -> MadeCase:
     recording = CONDITIONS[spec.condition](rng, plan)
     outcome = run(plan, seed)
     recording = _complete(spec.condition, recording, judge, outcome)
-    return MadeCase(spec, outcome, recording, judge(outcome, recording), seed)
+    if spec.fault != "head-overwritten":
+        _check_rings(outcome, recording)
+    truth = shown_in(recording, judge(outcome, recording))
+    return MadeCase(spec, outcome, recording, truth, seed)
+
+
+def _check_rings(outcome: Outcome, recording: Recording) -> None:
+    """A small ring must still show the calls in which ranks are stuck."""
+    if recording.buffer and recording.buffer < Recording().buffer:
+        for rank, records in enumerate(outcome.records):
+            head = outcome.head(rank)
+            if head is not None and len(records) - head.number > recording.buffer:
+                raise UnfitError("a ring has forgotten the call in question")
+
+
+def shown_in(recording: Recording, truth: Truth) -> Truth:
+    """Ask for no line of code where the files have no frames."""
+    if recording.shows_frames:
+        return truth
+    causes = tuple(
+        replace(cause, points=tuple(replace(p, file="", line=0) for p in cause.points))
+        for cause in truth.causes
+    )
+    return replace(truth, causes=causes)
 
 
 def _complete(condition: str, recording: Recording, judge: Judge, outcome: Outcome) -> Recording:

@@ -164,13 +164,15 @@ class _View:
     backend: str
     offset_s: float = field(init=False)
     phase: float = field(init=False)
+    period: float = field(init=False)
     failed: Record | None = field(init=False)
     calls: list[Record] = field(init=False)
     local_ids: dict[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
         rng = random.Random(f"watchdog/{self.recorder.seed}/{self.rank}")  # noqa: S311 - reproducible on purpose
-        self.phase = rng.random() * _TICK_S
+        self.period = _TICK_S * rng.uniform(1.0, 1.02)
+        self.phase = rng.random() * self.period
         self.offset_s = self.recorder.clock_offset_s(self.rank)
         outcome = self.recorder.outcome
         self.local_ids = {}
@@ -217,7 +219,7 @@ class _View:
         dumped = self.recorder.at_s
         if at is None or at > dumped:
             return None, False
-        tick = math.ceil((at - self.phase) / _TICK_S) * _TICK_S + self.phase
+        tick = math.ceil((at - self.phase) / self.period) * self.period + self.phase
         return (tick, True) if tick <= dumped else (dumped, False)
 
     def over_when(self, record: Record) -> tuple[float | None, bool]:

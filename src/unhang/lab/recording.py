@@ -64,6 +64,11 @@ class Recording:
         return self.missing | self.empty
 
     @property
+    def shows_dtypes(self) -> bool:
+        """Whether entries hold dtypes."""
+        return at_least(self.version, "2.3")
+
+    @property
     def shows_frames(self) -> bool:
         """Whether a reader can see call sites."""
         return self.stacks and not self.json

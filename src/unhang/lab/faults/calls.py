@@ -32,6 +32,8 @@ def judge_odd_call(rank: int, odd: Issue, *codes: str, blamed: bool = True) -> J
             for m in members
         ):
             raise UnfitError("not all members wait in the call")
+        if codes == ("UH203",) and not recording.shows_dtypes:
+            raise UnfitError("types were not recorded yet")
         lost = (recording.silent | recording.truncated) & set(members)
         if len(members) - len(lost) < _MAJORITY or rank in lost:
             raise UnfitError("no majority left a dump")

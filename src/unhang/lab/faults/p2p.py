@@ -53,17 +53,20 @@ def pipeline_stall(scene: Scene) -> Judge:
 
 
 def _pair(oracle: Oracle, group: int, one: int, two: int) -> tuple[Point, ...]:
-    """The calls between two ranks of a group in which anybody waits now."""
+    """The calls in which two ranks wait, at least one of them for the other."""
     points = set()
+    between = False
     for rank, peer in ((one, two), (two, one)):
         wait = oracle.waits.get(rank)
-        if wait is None or not wait.head.issue.is_p2p or wait.head.issue.group != group:
+        if wait is None:
             continue
-        if any(record.issue.peer == peer for record in oracle.launch_of(wait.head)):
-            points.add(replace(oracle.point(wait.head), file="", line=0))
-    if not points:
+        points.add(replace(oracle.point(wait.head), file="", line=0))
+        issue = wait.head.issue
+        if issue.is_p2p and issue.group == group:
+            between |= any(r.issue.peer == peer for r in oracle.launch_of(wait.head))
+    if not between:
         raise UnfitError("nobody waits between the two")
-    return tuple(points)
+    return tuple(sorted(points))
 
 
 def _lost_side(scene: Scene, op: str, *codes: str) -> Judge:
@@ -176,7 +179,7 @@ def send_first_ring(scene: Scene) -> Judge:
     return _circle("UH303")
 
 
-def _odd_exchange(scene: Scene, *codes: str, change: _Change) -> Judge:
+def _odd_exchange(scene: Scene, *codes: str, change: _Change, dtypes: bool = False) -> Judge:
     """A batched ring exchange in which one rank's send is changed."""
     group, members = _ring_group(scene)
     culprit = scene.rng.choice(members)
@@ -198,6 +201,8 @@ def _odd_exchange(scene: Scene, *codes: str, change: _Change) -> Judge:
             raise UnfitError("it does not hang")
         if set(members) & (recording.silent | recording.truncated):
             raise UnfitError("a side is lost")
+        if dtypes and not recording.shows_dtypes:
+            raise UnfitError("types were not recorded yet")
         waits = [w for r, w in oracle.waits.items() if r in (culprit, partner)]
         points = tuple({replace(oracle.point(w.head), file="", line=0) for w in waits})
         return problem(outcome, Cause(codes, (culprit,), ((),), points))
@@ -238,4 +243,6 @@ def wrong_size(scene: Scene) -> Judge:
 @fault("wrong-p2p-dtype", "UH304", layouts=("cp", "ddp", "tp", "fsdp"))
 def wrong_p2p_dtype(scene: Scene) -> Judge:
     """One rank of a ring sends another type than its neighbour receives; sizes agree."""
-    return _odd_exchange(scene, "UH304", change=lambda send, _: replace(send, dtype="Float"))
+    return _odd_exchange(
+        scene, "UH304", change=lambda send, _: replace(send, dtype="Float"), dtypes=True
+    )

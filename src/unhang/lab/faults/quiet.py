@@ -130,7 +130,7 @@ def _insufficient(outcome: Outcome) -> Truth:
     near=("UH103", "UH101"),
     recordings=("few",),
     smallest=8,
-    layouts=("ddp", "fsdp", "zero", "tp"),
+    layouts=("ddp", "fsdp", "zero"),
 )
 def most_dumps_lost(scene: Scene) -> Judge:
     """Somebody stopped, and only a few dumps came back, all of ranks that wait.
