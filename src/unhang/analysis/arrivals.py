@@ -180,10 +180,8 @@ def _usable_rows(evidence: Evidence) -> Ints:
     """Finished collectives with a time, the last ones of each channel, of dumps that count."""
     calls = evidence.case.calls
     usable = evidence.finished & evidence.collective & (calls.created_ns > 0) & (calls.seq >= 0)
-    used = np.zeros(max(len(evidence.case.dumps), 1), np.bool_)
-    used[[dump.index for dump in evidence.dumps]] = True
     rows = np.flatnonzero(usable)
-    rows = rows[used[calls.dump[rows]]]
+    rows = rows[evidence.counts[calls.dump[rows]]]
     newest = np.full(evidence.n_channels, -1, np.int64)
     channel = evidence.channel(rows)
     np.maximum.at(newest, channel, calls.seq[rows])

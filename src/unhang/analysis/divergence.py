@@ -55,14 +55,15 @@ def divergence_of(programs: Programs, channel: int, suspects: Sequence[int]) -> 
         The earliest difference, or None where there is none in the window.
     """
     own = [program for rank in suspects if len((program := programs.of(rank, channel)).rows)]
-    peers = programs.peers(channel, suspects)[:_MAX_PEERS]
+    peers = programs.peers(channel, suspects, _MAX_PEERS)
     if not own or not peers:
         return None
     members = [*own, *peers]
     reference, agreeing = _reference(programs, members)
     if 2 * len(agreeing) > len(members):
         return _parted(programs, members, reference, agreeing, blame=True)
-    kin = [p for other in programs.kin(channel) for p in programs.peers(other, ())][:_MAX_PEERS]
+    kin = [p for other in programs.kin(channel) for p in programs.peers(other, (), _MAX_PEERS)]
+    kin = kin[:_MAX_PEERS]
     if len(kin) > 1:
         reference, agreeing = _reference(programs, kin)
         if 2 * len(agreeing) > len(kin):

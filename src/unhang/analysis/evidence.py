@@ -8,7 +8,7 @@ has finished. It draws no conclusions.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -73,6 +73,7 @@ class Evidence:
         backends: Names of the recorders' backends; a call's channel is group and backend.
         collective: Per row: not a send or receive, nor the closing entry of a batch of them.
         finished: Per row, see `unhang.analysis.finished`.
+        counts: Per dump of the case: whether it is one of `dumps`.
         open_rows: Rows that have not finished, ascending, of `dumps` only.
     """
 
@@ -84,6 +85,7 @@ class Evidence:
     names: Names
     collective: Bools
     finished: Bools
+    counts: Bools
     open_rows: Ints
     notes: tuple[Note, ...] = field(default=())
 
@@ -126,6 +128,8 @@ def gather(case: Case) -> Evidence:
     backends, names = _names(case)
     calls = case.calls
     collective = ~(calls.is_p2p | names.point_to_point[calls.name])
+    counts = np.zeros(max(len(case.dumps), 1), np.bool_)
+    counts[[dump.index for dump in dumps]] = True
     finished, more = finished_rows(case, dumps, names, backends, collective)
     return Evidence(
         case=case,
@@ -136,7 +140,8 @@ def gather(case: Case) -> Evidence:
         names=names,
         collective=collective,
         finished=finished,
-        open_rows=_open_rows(finished, dumps),
+        counts=counts,
+        open_rows=_open_rows(case, finished, counts),
         notes=(*notes, *more),
     )
 
@@ -157,14 +162,13 @@ def _dumps_that_count(case: Case) -> tuple[tuple[Dump, ...], list[Note]]:
             rivals[dump.rank, dump.backend].append(dump)
     chosen, notes = [], []
     for (rank, _), dumps in rivals.items():
-        best = max(
-            dumps, key=lambda dump: (_newest(case, dump), dump.stop - dump.start, dump.source)
-        )
-        chosen.append(best)
+        best = dumps[0]
         if len(dumps) > 1:
+            best = max(dumps, key=lambda d: (_newest(case, d), d.stop - d.start, d.source))
             others = ", ".join(sorted(dump.source for dump in dumps if dump is not best))
             text = f"Several dumps claim rank {rank}: {best.source} is used, not {others}."
             notes.append(Note("warning", f"rank {rank}", text))
+        chosen.append(best)
     return tuple(sorted(chosen, key=lambda dump: (dump.start, dump.stop, dump.rank))), notes
 
 
@@ -191,10 +195,7 @@ def _flags(values: Iterable[bool]) -> Bools:
     return np.asarray(list(values), np.bool_)
 
 
-def _open_rows(finished: Bools, dumps: Sequence[Dump]) -> Ints:
-    parts = [
-        np.flatnonzero(~finished[dump.start : dump.stop]) + dump.start
-        for dump in dumps
-        if dump.stop > dump.start
-    ]
-    return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
+def _open_rows(case: Case, finished: Bools, counts: Bools) -> Ints:
+    rows = np.flatnonzero(~finished)
+    opened: Ints = rows[counts[case.calls.dump[rows]]]
+    return opened

@@ -93,9 +93,7 @@ def rows_at_units(evidence: Evidence, heads: Heads) -> Matched:
     if not found_row:
         return Matched(np.zeros(0, np.int64), np.zeros(0, np.int64))
     unit, row = np.concatenate(found_unit), np.concatenate(found_row)
-    counts = np.zeros(len(evidence.case.dumps), np.bool_)
-    counts[[dump.index for dump in evidence.dumps]] = True
-    used = counts[calls.dump[row]]
+    used = evidence.counts[calls.dump[row]]
     unit, row = unit[used], row[used]
     order = np.argsort(unit, kind="stable")
     return Matched(unit[order], row[order])

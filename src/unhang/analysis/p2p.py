@@ -138,10 +138,8 @@ def _table(evidence: Evidence, opened: Ints) -> _Table:
 
 def _counts(evidence: Evidence, rows: Ints) -> Bools:
     """Rows of dumps that count, closing entries left out."""
-    used = np.zeros(max(len(evidence.case.dumps), 1), np.bool_)
-    used[[dump.index for dump in evidence.dumps]] = True
     calls = evidence.case.calls
-    counts: Bools = used[calls.dump[rows]] & ~evidence.names.closing[calls.name[rows]]
+    counts: Bools = evidence.counts[calls.dump[rows]] & ~evidence.names.closing[calls.name[rows]]
     return counts
 
 

@@ -126,15 +126,15 @@ class Picture:
 
     def last_rows(self, dense: Iterable[int]) -> Ints:
         """Last recorded row of each of these ranks, where it has one."""
-        stops: dict[int, list[int]] = defaultdict(list)
-        for owner, dump in zip(self.evidence.owner.tolist(), self.evidence.dumps, strict=True):
-            if dump.stop > dump.start:
-                stops[owner].append(dump.stop - 1)
         created = self.evidence.case.calls.created_ns
-        chosen = [
-            max(stops[rank], key=lambda row: int(created[row])) for rank in dense if rank in stops
-        ]
-        return np.asarray(chosen, np.int64)
+        wanted = set(dense)
+        chosen: dict[int, int] = {}
+        for owner, dump in zip(self.evidence.owner.tolist(), self.evidence.dumps, strict=True):
+            if owner in wanted and dump.stop > dump.start:
+                row = dump.stop - 1
+                if owner not in chosen or created[row] > created[chosen[owner]]:
+                    chosen[owner] = row
+        return np.asarray([chosen[rank] for rank in sorted(chosen)], np.int64)
 
     def side(self, ranks: Sequence[int], row: int, role: str, peer: int | None = None) -> CallSide:
         """One side of a finding: what these ranks called.

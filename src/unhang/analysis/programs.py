@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from unhang.analysis.align import Sequence as Calls
 from unhang.analysis.evidence import Ints
 from unhang.analysis.ops import demand_of
 from unhang.analysis.picture import Picture
+from unhang.case import Dump
 from unhang.model import Frame
 from unhang.stacks.places import is_library
 
@@ -49,6 +51,7 @@ class Programs:
     """Programs of ranks, with one numbering of demands and sites for all of them."""
 
     picture: Picture
+    _dumps: dict[int, list[Dump]] = field(default_factory=dict)
     _sites: dict[tuple[Frame, ...], int] = field(default_factory=dict)
     _site_of_stack: dict[int, int] = field(default_factory=dict)
     _keys: dict[object, int] = field(default_factory=dict)
@@ -58,14 +61,20 @@ class Programs:
         """Program of one rank (dense) in one channel."""
         evidence = self.picture.evidence
         parts = []
-        for at in np.flatnonzero(evidence.owner == rank).tolist():
-            dump = evidence.dumps[at]
+        for dump in self._dumps_of_rank().get(rank, ()):
             span = slice(dump.start, dump.stop)
             wanted = evidence.collective[span] & (evidence.channel(span) == channel)
             wanted &= evidence.case.calls.seq[span] >= 0
             parts.append(np.flatnonzero(wanted) + dump.start)
         rows = np.concatenate(parts) if parts else np.zeros(0, np.int64)
         return Program(rank, rows, np.asarray(evidence.case.calls.seq[rows], np.int64))
+
+    def _dumps_of_rank(self) -> dict[int, list[Dump]]:
+        if not self._dumps:
+            evidence = self.picture.evidence
+            for owner, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True):
+                self._dumps.setdefault(owner, []).append(dump)
+        return self._dumps
 
     def calls(self, program: Program) -> Calls:
         """A program as columns to be aligned."""
@@ -112,10 +121,10 @@ class Programs:
                 found += 1
                 yield number * backends + channel % backends
 
-    def peers(self, channel: int, others_than: Sequence[int]) -> list[Program]:
-        """Programs of the other members of a channel that show anything."""
+    def peers(self, channel: int, others_than: Sequence[int], most: int) -> list[Program]:
+        """Programs of the first other members of a channel that show anything."""
         members = self.picture.evidence.members(channel).tolist()
         programs = (
             self.of(rank, channel) for rank in members if rank >= 0 and rank not in others_than
         )
-        return [program for program in programs if len(program.rows)]
+        return list(islice((program for program in programs if len(program.rows)), most))

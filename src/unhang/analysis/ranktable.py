@@ -4,34 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from unhang.analysis.picture import Picture
+from unhang.model import State
 from unhang.report import Finding, RankState, RankStatus
 
 __all__ = ["rank_table"]
 
+_NO_CALL = "no call in flight"
+_WITHOUT_CALL: dict[bool, tuple[RankState, str]] = {
+    True: ("idle", _NO_CALL),
+    False: ("ok", _NO_CALL),
+}
+_WITHOUT_DUMP: dict[bool, tuple[RankState, str]] = {
+    True: ("unreadable", "its dump cannot be read"),
+    False: ("silent", "no dump"),
+}
+
 
 def rank_table(picture: Picture, findings: Sequence[Finding]) -> tuple[RankStatus, ...]:
     """Give every expected rank a status."""
-    causes = [finding for finding in findings if finding.role == "cause"]
-    culprits = {rank for finding in causes for rank in finding.culprits}
+    culprits = {rank for f in findings if f.role == "cause" for rank in f.culprits}
+    late = {rank for f in findings if f.code == "UH501" for rank in f.culprits}
+    stuck = any(finding.role == "cause" for finding in findings)
     waiting = {rank for finding in findings for rank in finding.victims}
+    broken = {dump.rank for dump in picture.evidence.case.dumps if not dump.usable}
+    failed = _failed(picture)
     hosts = _hosts(picture)
-    slow = {rank for f in findings if f.code == "UH501" for rank in f.culprits}
     labels = [picture.label(unit) for unit in range(len(picture.heads))]
+    outdated, silent = set(picture.outdated.tolist()), picture.silent.tolist()
     table = []
-    for dense, rank in enumerate(picture.evidence.ranks.numbers.tolist()):
-        unit = int(picture.heads.unit[dense])
-        status = _status(picture, dense, waits=rank in waiting, stuck=bool(causes))
-        if rank in culprits:
-            status = "culprit"
-        elif rank in slow and status == "ok":
+    for dense, (rank, unit) in enumerate(
+        zip(picture.evidence.ranks.numbers.tolist(), picture.heads.unit.tolist(), strict=True)
+    ):
+        status, detail = _WITHOUT_CALL[stuck]
+        if silent[dense]:
+            status, detail = _WITHOUT_DUMP[rank in broken]
+        elif dense in outdated:
+            status, detail = "unknown", "its dump is older than its peers'"
+        elif unit >= 0:
+            status = "waiting" if stuck or rank in waiting else "unknown"
+            detail = "call failed" if dense in failed else ""
+        elif rank in late:
             status = "behind"
         host, pid, replica = hosts.get(rank, ("", None, ""))
         table.append(
             RankStatus(
                 rank=rank,
-                status=status,
-                detail=_detail(picture, dense, status),
+                status="culprit" if rank in culprits else status,
+                detail=detail,
                 head=labels[unit] if unit >= 0 else "",
                 host=host,
                 pid=pid,
@@ -39,6 +61,13 @@ def rank_table(picture: Picture, findings: Sequence[Finding]) -> tuple[RankStatu
             )
         )
     return tuple(table)
+
+
+def _failed(picture: Picture) -> set[int]:
+    """Dense ranks whose head failed rather than waits."""
+    heads = np.flatnonzero(picture.heads.row >= 0)
+    state = picture.evidence.case.calls.state[picture.heads.row[heads]]
+    return set(heads[state == State.FAILED].tolist())
 
 
 def _hosts(picture: Picture) -> dict[int, tuple[str, int | None, str]]:
@@ -55,40 +84,3 @@ def _hosts(picture: Picture) -> dict[int, tuple[str, int | None, str]]:
                 dump.replica or replica,
             )
     return known
-
-
-def _status(picture: Picture, dense: int, *, waits: bool, stuck: bool) -> RankState:
-    """Status of a rank that is not blamed.
-
-    Args:
-        picture: The situation.
-        dense: The rank.
-        waits: It is a victim of some finding.
-        stuck: Somebody is to blame for something.
-    """
-    if picture.silent[dense]:
-        return _without_dump(picture, int(picture.evidence.ranks.numbers[dense]))
-    if dense in picture.outdated:
-        return "unknown"
-    if picture.heads.unit[dense] >= 0:
-        return "waiting" if waits or stuck else "unknown"
-    return "idle" if stuck else "ok"
-
-
-def _without_dump(picture: Picture, rank: int) -> RankState:
-    broken = any(dump.rank == rank for dump in picture.evidence.case.dumps)
-    return "unreadable" if broken else "silent"
-
-
-def _detail(picture: Picture, dense: int, status: RankState) -> str:
-    if status == "silent":
-        return "no dump"
-    if status == "unreadable":
-        return "its dump cannot be read"
-    if dense in picture.outdated:
-        return "its dump is older than its peers'"
-    if picture.heads.unit[dense] < 0:
-        return "no call in flight"
-    row = int(picture.heads.row[dense])
-    state = int(picture.evidence.case.calls.state[row])
-    return "call failed" if state == 3 else ""  # noqa: PLR2004 - State.FAILED

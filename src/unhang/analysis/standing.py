@@ -228,26 +228,27 @@ def _mixed_channels(evidence: Evidence) -> Ints:
 def _known_by_rank(evidence: Evidence) -> Ints:
     """What a rank's dump proves about a channel of which it shows nothing."""
     table = np.zeros((max(len(evidence.ranks), 1), len(evidence.backends)), np.int64)
-    status = evidence.case.group_status
-    counting = set(status.dump[status.last_enqueued >= 0].tolist())
-    others_are = any(dump.active_only for dump in evidence.dumps)
-    for owner, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True):
-        # An empty dump does not say that it was to hold unfinished calls only: counters that
-        # moved, or the dumps of its peers, do.
-        emptied = dump.start == dump.stop and (others_are or dump.index in counting)
-        active_only = dump.active_only or emptied
-        proves = _proof(dump.status, active_only=active_only, wrapped=dump.first_record_id > 0)
-        columns = (
-            [evidence.backends.index(dump.backend)]
-            if dump.backend
-            else range(len(evidence.backends))
-        )
-        for column in columns:
-            table[owner, column] = max(table[owner, column], proves)
+    proofs = np.asarray(_proofs(evidence), np.int64)
+    backends = {name: number for number, name in enumerate(evidence.backends)}
+    column = np.asarray([backends.get(dump.backend, -1) for dump in evidence.dumps], np.int64)
+    for number in range(len(evidence.backends)):
+        covers = (column == number) | (column < 0)
+        np.maximum.at(table[:, number], evidence.owner[covers], proofs[covers])
     return table
 
 
-def _proof(status: DumpStatus, *, active_only: bool, wrapped: bool) -> Known:
-    if status is not DumpStatus.OK:
-        return Known.UNKNOWN
-    return Known.PRESUMED if active_only or wrapped else Known.SURE
+def _proofs(evidence: Evidence) -> list[int]:
+    """`Known` for each dump: how well it shows that a call was not made."""
+    unknown, presumed, sure = int(Known.UNKNOWN), int(Known.PRESUMED), int(Known.SURE)
+    whole = DumpStatus.OK
+    status = evidence.case.group_status
+    counting = set(status.dump[status.last_enqueued >= 0].tolist())
+    others_are = any(dump.active_only for dump in evidence.dumps)
+    found = []
+    for dump in evidence.dumps:
+        # An empty dump does not say that it was to hold unfinished calls only: counters that
+        # moved, or the dumps of its peers, do.
+        emptied = dump.start == dump.stop and (others_are or dump.index in counting)
+        partial = emptied or dump.active_only or dump.first_record_id > 0
+        found.append(unknown if dump.status is not whole else presumed if partial else sure)
+    return found
