@@ -19,6 +19,7 @@ _INSTALLED = re.compile(
     r"(?:^|/)(?:(?:site|dist)-packages|lib(?:64|32)?/python\d[\d.]*t?(?:/lib-dynload)?|"
     r"python\d[\d.]*\.zip)/"
 )
+_RECORDER = "unhang/record/"
 _PACKAGES = frozenset(
     {
         "accelerate", "apex", "av", "boto3", "botocore", "click", "composer", "datasets",
@@ -63,6 +64,8 @@ def is_library(frame: Frame) -> bool:
     """Whether a frame is not the user's own code: native, the interpreter's or installed."""
     path = frame.file.replace("\\", "/")
     if is_native(frame) or path.startswith("<frozen") or _INSTALLED.search(path):
+        return True
+    if under(path, _RECORDER):  # also where unhang runs from its sources
         return True
     if path.startswith(("/", "<")):
         return False
