@@ -31,6 +31,7 @@ __all__ = [
     "Ending",
     "NodePart",
     "RankPart",
+    "cannot_write",
     "claim",
     "clean_name",
     "create_case",
@@ -239,14 +240,20 @@ def save_file(path: Path, data: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def write_part(case: Path, part: NodePart) -> None:
+def write_part(case: Path, part: NodePart, *, merge: bool = True) -> None:
     """Write what one node contributed, then merge the manifest anew.
+
+    Args:
+        case: The case directory.
+        part: What the node contributed.
+        merge: False where many parts are written one after the other and merged at the end.
 
     Raises:
         OSError: It cannot be written.
     """
     save_file(case / "parts" / f"{clean_name(part.run)}.json", _json(asdict(part)))
-    merge_manifest(case)
+    if merge:
+        merge_manifest(case)
 
 
 def write_ending(case: Path, run: str, ending: Ending) -> None:
@@ -283,7 +290,8 @@ def merge_manifest(case: Path) -> None:
 
 
 def _manifest(parts: Sequence[Mapping[str, Any]], endings: Mapping[str, Any]) -> dict[str, Any]:
-    first = min(parts, key=lambda part: part["incident"].get("time_ns", 0), default={})
+    begun = [part for part in parts if part["incident"].get("time_ns")]
+    first = min(begun, key=lambda part: part["incident"]["time_ns"], default={})
     world = max((part["world_size"] for part in parts), default=0)
     ranks = {str(rank["rank"]): rank for part in parts for rank in part["ranks"]}
     for number in range(world):

@@ -19,9 +19,11 @@ DELAY_S = 0.7
 
 @contextmanager
 def reading_progress(
-    stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+    stream: TextIO | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    what: str = "reading",
 ) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield what to call with (files read, files in all), or None where nobody looks."""
+    """Yield what to call with (things done, things in all), or None where nobody looks."""
     stream = stream or sys.stderr
     if not stream.isatty():
         yield None
@@ -30,7 +32,7 @@ def reading_progress(
     from rich.progress import Progress
 
     bar = Progress(console=Console(file=stream), transient=True)
-    task = bar.add_task("reading", total=None)
+    task = bar.add_task(what, total=None)
     begin = clock()
 
     def show(done: int, total: int) -> None:

@@ -1,0 +1,173 @@
+"""Bring the evidence of a job home from all its nodes, into one case with a manifest.
+
+Dumps (triggered where a recorder listens, found where files lie), stacks, the ends of logs, process
+state, versions, GPUs, kernel log, network. All nodes at once; one dead node never stops the rest,
+and --resume asks again those that did not answer. Nothing needs to be installed on the nodes but
+Python 3.10.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unhang.cli.launching import (
+    add_launcher_arguments,
+    gather_with_progress,
+    launcher_of,
+    plan_of,
+    tell_failures,
+)
+from unhang.cli.output import EXIT_HEALTHY, EXIT_INSUFFICIENT, EXIT_PROBLEM
+from unhang.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from unhang.collect.gather import Gathered
+
+EXAMPLES = """unhang collect
+unhang collect --slurm 4711
+unhang collect --hosts node[01-16] --logs '/scratch/job/logs/*.out'
+unhang collect --kubectl job-name=train -n research
+unhang collect --hostfile hosts --dumps '/shared/dumps/rank_*' --case evidence
+unhang collect --resume unhang-cases/20260102-030405-4711"""
+
+_STATE = "collect.json"
+_WHAT = ("dumps", "stacks", "logs", "env")
+_MOST_SAMPLES = 100
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `unhang collect`."""
+    parser.add_argument(
+        "--case", metavar="DIR", help="a new directory; default: under unhang-cases"
+    )
+    parser.add_argument("--resume", metavar="CASE", help="ask again the nodes that did not answer")
+    add_launcher_arguments(parser)
+    what = parser.add_argument_group("what to collect")
+    what.add_argument("--only", metavar="LIST", help=f"of {','.join(_WHAT)}; default: all of them")
+    what.add_argument("--job", metavar="ID", help="which job, where several run on a node")
+    what.add_argument(
+        "--dumps", action="append", default=[], metavar="GLOB", help="further dumps, on each node"
+    )
+    what.add_argument(
+        "--logs", action="append", default=[], metavar="GLOB", help="further logs, on each node"
+    )
+    what.add_argument(
+        "--log-kib", type=int, default=1024, metavar="N", help="end of each log (default: 1024)"
+    )
+    what.add_argument("--samples", type=int, default=2, metavar="N", help="looks at the stacks")
+    what.add_argument("--interval", type=float, default=1.0, metavar="S", help="between looks")
+    what.add_argument("--native", action="store_true", help="C and C++ frames too")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Collect, or go on with a collection."""
+    if args.resume:
+        case, state = Path(args.resume), _read_state(Path(args.resume))
+        args.__dict__.update({key: state["options"][key] for key in state["options"]})
+        launcher = launcher_of(args)
+        nodes = [node for node in state["nodes"] if node not in state["whole"]]
+        if not nodes:
+            print(f"{case} is complete: all nodes have answered")
+            return EXIT_HEALTHY
+    else:
+        launcher = launcher_of(args)
+        state = {"run": "", "options": _options(args), "whole": []}
+        _check(args)
+        nodes = list(launcher.nodes())
+        case = _new_case(args)
+        state["nodes"] = nodes
+    plan = plan_of(args, launcher, _orders(args, case), state["run"])
+    gathered = gather_with_progress(launcher, nodes, plan, case)
+    state |= {"run": plan.run, "whole": sorted({*state["whole"], *gathered.whole})}
+    _write_state(case, state)
+    return _tell(case, nodes, gathered)
+
+
+def _check(args: argparse.Namespace) -> None:
+    if not 1 <= args.samples <= _MOST_SAMPLES:
+        raise UsageError(f"--samples {args.samples} is out of bounds", f"1 to {_MOST_SAMPLES}.")
+    if args.interval < 0 or args.log_kib < 1:
+        raise UsageError("--interval and --log-kib are above 0", "Leave them out for the defaults.")
+    unknown = set(_wanted(args)) - set(_WHAT)
+    if unknown:
+        raise UsageError(f"--only knows no {min(unknown)!r}", f"Of {', '.join(_WHAT)}.")
+
+
+def _wanted(args: argparse.Namespace) -> list[str]:
+    return [word.strip() for word in args.only.split(",")] if args.only else list(_WHAT)
+
+
+def _orders(args: argparse.Namespace, case: Path) -> dict[str, object]:
+    orders: dict[str, object] = {
+        "incident": case.name,
+        "what": _wanted(args),
+        "looks": args.samples,
+        "interval_s": args.interval,
+        "native": args.native,
+        "dumps": args.dumps,
+        "logs": args.logs,
+        "log_bytes": args.log_kib << 10,
+    }
+    return orders | ({"job": args.job} if args.job else {})
+
+
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    """What must be the same when the collection goes on."""
+    left_out = {"command", "run_command", "resume", "case", "at_once", "node_timeout"}
+    return {key: value for key, value in vars(args).items() if key not in left_out}
+
+
+def _new_case(args: argparse.Namespace) -> Path:
+    from unhang.casedir import CASES, claim, create_case
+
+    job = args.job or args.slurm or "collected"
+    named = claim(Path(args.case), job).path if args.case else None
+    return create_case(Path(CASES), job, time.time(), named=named)
+
+
+def _read_state(case: Path) -> dict[str, Any]:
+    try:
+        state = json.loads((case / _STATE).read_text(encoding="utf-8"))
+        known = isinstance(state["options"], dict) and isinstance(state["nodes"], list)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{case} is no case of unhang collect", "Name a case directory that it made."
+        ) from error
+    if not known:
+        raise InputError(f"{case / _STATE} is damaged", "Collect anew.")
+    return dict(state)
+
+
+def _write_state(case: Path, state: dict[str, Any]) -> None:
+    from unhang.casedir import cannot_write, save_file
+
+    try:
+        save_file(case / _STATE, (json.dumps(state, indent=1) + "\n").encode())
+    except OSError as error:
+        raise cannot_write(case, error) from error
+
+
+def _tell(case: Path, nodes: Sequence[str], gathered: Gathered) -> int:
+    """Say what came; 0 if everything did, 1 if something is missing, 3 if nothing came."""
+    from unhang.wording import count_of, fold_ranks, printable
+
+    for note in dict.fromkeys(gathered.notes):
+        print(f"note: {printable(note)}", file=sys.stderr)
+    tell_failures(gathered, nodes)
+    if not gathered.whole:
+        return EXIT_INSUFFICIENT
+    found = f"ranks {fold_ranks(gathered.ranks)}" if gathered.ranks else "no rank"
+    where = os.path.relpath(case)
+    print(f"{where}: {found} from {count_of(len(gathered.whole), 'node')}")
+    print(f"next: unhang diagnose {where}")
+    if gathered.failed:
+        print(f"      unhang collect --resume {where}")
+    missing = set(range(gathered.world_size)) - gathered.ranks
+    return EXIT_PROBLEM if gathered.failed or missing else EXIT_HEALTHY

@@ -1,0 +1,271 @@
+"""Collects a job's evidence from all its nodes into one case: at once, bounded, resumable.
+
+Nodes are asked in batches by their launcher; where a batch fails, its nodes are asked one by one.
+Each node that answers adds its part to the manifest as it comes, and each that does not adds why.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from unhang.casedir import NodePart, RankPart, merge_manifest, write_part
+from unhang.collect.launchers import Launcher
+from unhang.collect.parcel import ParcelError, safe_node, unpack
+from unhang.collect.running import Delivery, run_launch
+from unhang.collect.ship import make_program
+
+__all__ = ["Gathered", "Plan", "gather"]
+
+_MAX_TEXT = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to collect.
+
+    Attributes:
+        orders: What every node is told; see `unhang.collect.node.main`.
+        run: Names this collecting run.
+        python: Interpreter to try first on the nodes, or "".
+        ship: Send the collector along.
+        timeout_s: For one node, or one batch of nodes.
+        at_once: Most commands at a time.
+    """
+
+    orders: Mapping[str, object]
+    run: str
+    python: str = ""
+    ship: bool = True
+    timeout_s: float = 120.0
+    at_once: int = 32
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What came.
+
+    Attributes:
+        whole: Nodes from which everything came.
+        failed: Why nothing (whole) came from a node.
+        ranks: Ranks that the nodes found.
+        world_size: As the ranks say, 0 where unknown.
+        notes: What the nodes say of what they could not do.
+    """
+
+    whole: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    ranks: set[int] = field(default_factory=set)
+    world_size: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+def gather(
+    launcher: Launcher,
+    nodes: Sequence[str],
+    plan: Plan,
+    case: Path,
+    progress: Callable[[str, str], None] = lambda _node, _what: None,
+) -> Gathered:
+    """Collect from nodes into a case.
+
+    Args:
+        launcher: How to reach them.
+        nodes: Names as the launcher knows them.
+        plan: How to collect.
+        case: A case directory that is there.
+        progress: Called with a node and "done", or why nothing came of it.
+
+    Raises:
+        OSError: The case cannot be written.
+    """
+    gathered = Gathered()
+    batches = _batches(nodes, launcher.at_once)
+    with TemporaryDirectory(dir=case, prefix=".incoming-") as scratch:
+        for single in (False, True):
+            missed: list[tuple[str, str]] = []
+            for batch, delivery in _run_all(launcher, batches, plan, Path(scratch)):
+                missed += _take(batch, delivery, plan, case, gathered, progress)
+            retry = [node for node, _ in missed] if launcher.at_once > 1 and not single else []
+            for node, why in missed:
+                if node not in retry:
+                    _give_up(node, why, plan, case, gathered)
+                    progress(node, why)
+            if not retry:
+                break
+            batches = _batches(retry, 1)
+    merge_manifest(case)
+    return gathered
+
+
+def _batches(nodes: Sequence[str], size: int) -> list[tuple[str, ...]]:
+    return [tuple(nodes[i : i + size]) for i in range(0, len(nodes), max(size, 1))]
+
+
+def _run_all(
+    launcher: Launcher, batches: Sequence[tuple[str, ...]], plan: Plan, scratch: Path
+) -> Iterable[tuple[tuple[str, ...], Delivery]]:
+    def one(number: int, batch: tuple[str, ...]) -> Delivery:
+        orders = {**plan.orders, "run": plan.run, **launcher.orders(batch[0])}
+        program = make_program(orders, plan.python, ship=plan.ship)
+        folder = scratch / f"{time.monotonic_ns()}-{number}"
+        folder.mkdir()
+        return run_launch(launcher.launch(batch, program), plan.run, folder, plan.timeout_s)
+
+    with ThreadPoolExecutor(max(1, min(plan.at_once, len(batches)))) as pool:
+        jobs = {pool.submit(one, number, batch): batch for number, batch in enumerate(batches)}
+        for job in as_completed(jobs):
+            yield jobs[job], job.result()
+
+
+def _take(  # one step of the loop above
+    batch: Sequence[str],
+    delivery: Delivery,
+    plan: Plan,
+    case: Path,
+    gathered: Gathered,
+    progress: Callable[[str, str], None],
+) -> list[tuple[str, str]]:
+    """Take in what a batch brought; returns the nodes of which nothing came, and why."""
+    names = _matched(batch, [*delivery.parcels, *delivery.broken])
+    missed = []
+    for node in batch:
+        own = names.get(node, safe_node(node))
+        parcel = delivery.parcels.get(own)
+        why = delivery.broken.get(own) or delivery.error or "nothing came of it"
+        if parcel is not None:
+            try:
+                with parcel.open("rb") as file:
+                    files, part = unpack(file, case)
+                _add_part(node, files, part, plan, case, gathered)
+            except ParcelError as error:
+                why = f"what it sent is unusable: {error}"
+            else:
+                gathered.whole.append(node)
+                progress(node, "done")
+                continue
+            finally:
+                parcel.unlink(missing_ok=True)
+        missed.append((node, why))
+    return missed
+
+
+def _matched(batch: Sequence[str], senders: Sequence[str]) -> dict[str, str]:
+    """Which sender is which node: by name, without its domain, else the only ones left over."""
+    found: dict[str, str] = {}
+    left = list(senders)
+    for same in (safe_node, lambda name: safe_node(name).partition(".")[0]):
+        for node in batch:
+            own = next((s for s in left if node not in found and same(s) == same(node)), None)
+            if own is not None:
+                found[node] = own
+                left.remove(own)
+    nameless = [node for node in batch if node not in found]
+    if len(nameless) == len(left):
+        found |= dict(zip(nameless, left, strict=True))
+    return found
+
+
+def _add_part(  # what a node sent becomes its part of the manifest
+    node: str,
+    files: Sequence[str],
+    raw: bytes,
+    plan: Plan,
+    case: Path,
+    gathered: Gathered,
+) -> None:
+    part = _parsed(raw)
+    host = _text(part.get("host")) or node
+    rows = (_rank_part(row, host) for row in _rows(part, "ranks"))
+    ranks = [rank for rank in rows if rank is not None]
+    notes = [_text(note) for note in _rows(part, "notes")]
+    world = part.get("world_size")
+    world_size = world if isinstance(world, int) and 0 <= world < 1 << 24 else 0
+    timings = part.get("timings_s")
+    write_part(
+        case,
+        NodePart(
+            run=f"{plan.run}-{safe_node(node)}",
+            host=host,
+            job=_text(part.get("job")),
+            attempt=0,
+            world_size=world_size,
+            command=_text(part.get("command")).split(),
+            incident={
+                "id": str(plan.orders.get("incident", "")),
+                "reason": "collected",
+                "detail": f"{len(files)} files from node {node}",
+                "time_ns": _number(part.get("time_ns")),
+            },
+            ranks=ranks,
+            timings_s=timings if isinstance(timings, dict) else {},
+            notes=notes,
+        ),
+        merge=False,
+    )
+    gathered.ranks |= {rank.rank for rank in ranks}
+    gathered.world_size = max(gathered.world_size, world_size)
+    gathered.notes += [f"{node}: {note}" for note in notes]
+
+
+def _give_up(node: str, why: str, plan: Plan, case: Path, gathered: Gathered) -> None:
+    gathered.failed[node] = why
+    write_part(
+        case,
+        NodePart(
+            run=f"{plan.run}-{safe_node(node)}",
+            host=node,
+            job="",
+            attempt=0,
+            world_size=0,
+            command=(),
+            incident={},
+            notes=[f"nothing came of this node: {why}"],
+        ),
+        merge=False,
+    )
+
+
+def _parsed(raw: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(raw or b"{}")
+    except (ValueError, RecursionError) as error:
+        raise ParcelError("its description of itself is no JSON") from error
+    return value if isinstance(value, dict) else {}
+
+
+def _rows(part: Mapping[str, Any], key: str) -> list[Any]:
+    value = part.get(key)
+    return value[:100_000] if isinstance(value, list) else []
+
+
+def _rank_part(row: object, host: str) -> RankPart | None:
+    if not isinstance(row, dict) or _number(row.get("rank"), -1) < 0:
+        return None
+    return RankPart(
+        rank=_number(row["rank"]),
+        host=host,
+        pid=_number(row.get("pid")),
+        state=_text(row.get("state")),
+        came=_words(row.get("came")),
+        missing=_words(row.get("missing")),
+    )
+
+
+def _words(value: object) -> dict[str, str]:
+    pairs = value.items() if isinstance(value, dict) else ()
+    return {_text(key): _text(word) for key, word in pairs}
+
+
+def _text(value: object) -> str:
+    return value[:_MAX_TEXT] if isinstance(value, str) else ""
+
+
+def _number(value: object, default: int = 0) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else default

@@ -1,0 +1,65 @@
+"""Pods of a job by `kubectl exec`, with the user's own context and rights."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from unhang.collect.launchers import Launch
+from unhang.collect.launchers.tools import ask_tool
+from unhang.collect.ship import Program
+from unhang.errors import ToolError, UsageError
+
+__all__ = ["Kubernetes"]
+
+_HINT = "Check the context and the rights: kubectl auth can-i create pods/exec"
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Kubernetes:
+    """The running pods that a label selector names.
+
+    Attributes:
+        selector: As `kubectl get -l` takes it ("job-name=train").
+        namespace, container: "" for the default ones.
+    """
+
+    selector: str
+    namespace: str = ""
+    container: str = ""
+    name: str = "kubectl"
+    at_once: int = 1
+
+    def nodes(self) -> Sequence[str]:
+        """The names of the pods."""
+        if not self.selector or self.selector.startswith("-"):
+            raise UsageError("that is no label selector", "For example: --kubectl job-name=train")
+        command = ["kubectl", *self._where(), "get", "pods", "-l", self.selector, "-o", "json"]
+        told = ask_tool(command, _HINT)
+        try:
+            items = json.loads(told)["items"]
+            pods = [pod["metadata"]["name"] for pod in items if pod["status"]["phase"] == "Running"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ToolError("kubectl gave no readable list of pods", _HINT) from error
+        pods = [pod for pod in pods if isinstance(pod, str) and _NAME.fullmatch(pod)]
+        if not pods:
+            raise ToolError(f"no pod with {self.selector} is running", "See: kubectl get pods -A")
+        return pods
+
+    def launch(self, nodes: Sequence[str], program: Program) -> Launch:
+        """One exec a pod."""
+        (pod,) = nodes
+        chosen = ("-c", self.container) if self.container else ()
+        command = ("kubectl", *self._where(), "exec", "-i", pod, *chosen, "--", "sh", "-c",
+                   program.script)  # fmt: skip
+        return Launch((pod,), command, program.stdin)
+
+    def orders(self, node: str) -> dict[str, object]:
+        """The pod's name."""
+        return {"node": node}
+
+    def _where(self) -> tuple[str, ...]:
+        return ("-n", self.namespace) if self.namespace else ()

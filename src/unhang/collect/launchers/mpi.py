@@ -1,0 +1,45 @@
+"""Hosts of an MPI host file by `mpirun`, one process on each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unhang.collect.launchers import Launch
+from unhang.collect.launchers.tools import read_host_file, require
+from unhang.collect.ship import Program
+
+__all__ = ["Mpi"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mpi:
+    """Open MPI's mpirun.
+
+    Attributes:
+        host_file: As `mpirun --hostfile` takes it.
+    """
+
+    host_file: Path
+    name: str = "mpirun"
+    at_once: int = 1_024
+
+    def nodes(self) -> Sequence[str]:
+        """The hosts of the file."""
+        require("mpirun", "Install Open MPI (openmpi-bin), or use ssh: --hosts.")
+        return read_host_file(self.host_file)
+
+    def launch(self, nodes: Sequence[str], program: Program) -> Launch:
+        """One mpirun for all of them; the program is an argument, for input reaches one rank."""
+        root = ("--allow-run-as-root",) if os.geteuid() == 0 else ()
+        hosts = ",".join(f"{node}:1" for node in nodes)
+        command = ("mpirun", *root, "--host", hosts, "-n", str(len(nodes)), "--map-by",
+                   "ppr:1:node", "--bind-to", "none", "sh", "-c", program.inline)  # fmt: skip
+        return Launch(tuple(nodes), command)
+
+    def orders(self, node: str) -> dict[str, object]:
+        """Nothing: each node knows its name."""
+        del node
+        return {}

@@ -1,0 +1,228 @@
+"""One node's collection from beginning to end: orders in as JSON, a parcel out as lines.
+
+Orders (every key may be missing):
+
+    run, node, incident   names of the collecting run, of this node, and of the incident
+    what                  of "dumps", "stacks", "logs", "env"; all by default
+    job, slurm_job        which job, where several run on this node
+    looks, interval_s, native, look_s    how to look at stacks
+    dumps, logs           globs
+    log_bytes             how much of the end of each log
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unhang.collect.node.dumps import take_dumps
+from unhang.collect.node.logs import take_logs
+from unhang.collect.node.system import describe_ranks, take_system
+from unhang.collect.parcel import safe_node, write_parcel
+from unhang.collect.processes import ProcessTable, read_processes
+from unhang.collect.ranks import Target, find_ranks
+from unhang.collect.sampling import sample_processes
+from unhang.record.marks import Mark, read_marks
+from unhang.stacks.saved import dump_samples
+
+__all__ = ["EVERYTHING", "main"]
+
+EVERYTHING = ("dumps", "stacks", "logs", "env")
+
+
+@dataclass(slots=True)
+class _Node:
+    """What is being put together."""
+
+    orders: Mapping[str, Any]
+    name: str
+    folder: Path
+    files: dict[str, bytes | Path] = field(default_factory=dict)
+    came: dict[int, dict[str, str]] = field(default_factory=dict)
+    missing: dict[int, dict[str, str]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    timings_s: dict[str, float] = field(default_factory=dict)
+
+    def wants(self, what: str) -> bool:
+        """Whether the orders ask for it."""
+        return what in self.orders.get("what", EVERYTHING)
+
+
+def main(orders_text: str, folder: str = "") -> int:
+    """Collect on this node; returns the exit code."""
+    orders = json.loads(orders_text)
+    name = safe_node(str(orders.get("node") or _own_name()))
+    with tempfile.TemporaryDirectory(prefix="unhang-", dir=folder or None) as scratch:
+        _unpack_tools(folder)
+        node = _Node(orders, name, Path(scratch))
+        part = _collect(node)
+        node.files["part.json"] = json.dumps(part, default=str).encode()
+        write_parcel(node.files, str(orders.get("run", "run")), name, sys.stdout)
+    return 0
+
+
+def _own_name() -> str:
+    """The launcher's name for this node (several may be one machine), else the host's."""
+    told = os.environ.get("UNHANG_NODE") or os.environ.get("SLURMD_NODENAME")
+    return told or socket.gethostname()
+
+
+def _unpack_tools(folder: str) -> None:
+    """Make the programs that travelled with us findable."""
+    if not folder:
+        return
+    import platform
+    import zipfile
+
+    wanted = f"bin/py-spy-{platform.machine()}"
+    with zipfile.ZipFile(Path(folder, "collector.zip")) as archive:
+        if wanted not in archive.namelist():
+            return
+        tools = Path(folder, "bin")
+        tools.mkdir()
+        (tools / "py-spy").write_bytes(archive.read(wanted))
+        (tools / "py-spy").chmod(0o700)
+    os.environ["PATH"] = f"{os.environ.get('PATH', '/usr/bin:/bin')}:{tools}"
+
+
+def _collect(node: _Node) -> dict[str, Any]:
+    table = read_processes()
+    marks = read_marks()
+    targets = _targets(node, table, marks)
+    ranks = [target for target in targets if target.role == "rank"]
+    steps: tuple[tuple[str, Callable[[], None]], ...] = (
+        ("dumps", lambda: _dumps(node, ranks, marks)),
+        ("stacks", lambda: _stacks(node, targets)),
+        ("logs", lambda: _logs(node, ranks)),
+        ("env", lambda: _env(node, ranks)),
+    )
+    for what, step in steps:
+        if node.wants(what):
+            with _timed(node, what):
+                step()
+    return _part(node, ranks)
+
+
+@contextmanager
+def _timed(node: _Node, what: str) -> Iterator[None]:
+    """Note how long a step took; a step that fails is said and does not stop the others."""
+    begun = time.monotonic()
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - the other evidence matters more
+        node.notes.append(f"{what}: {type(error).__name__}: {error}")
+    node.timings_s[what] = round(time.monotonic() - begun, 3)
+
+
+def _targets(node: _Node, table: ProcessTable, marks: Sequence[Mark]) -> list[Target]:
+    skip = [os.getpid(), *(process.pid for process in table.above(os.getpid()))]
+    found = [t for t in find_ranks(table, marks, skip) if _is_wanted(t, node.orders)]
+    if jobs := sorted({target.job for target in found}):
+        if len(jobs) > 1:
+            node.notes.append(f"several jobs run here: {', '.join(jobs)}; all were looked at")
+    else:
+        hidden = sum(p.python and p.environ is None for p in table.by_pid.values())
+        node.notes.append(
+            "no rank of the job runs here"
+            + (f" ({hidden} Python processes of other users could not be read)" if hidden else "")
+        )
+    return found
+
+
+def _is_wanted(target: Target, orders: Mapping[str, Any]) -> bool:
+    environ = target.process.environ or {}
+    if orders.get("job") and target.job != orders["job"]:
+        return False
+    if not orders.get("slurm_job"):
+        return True
+    here = os.environ.get("SLURMD_NODENAME", "")
+    elsewhere = here and environ.get("SLURMD_NODENAME", here) != here
+    return environ.get("SLURM_JOB_ID") == str(orders["slurm_job"]) and not elsewhere
+
+
+def _dumps(node: _Node, ranks: Sequence[Target], marks: Sequence[Mark]) -> None:
+    dumps = take_dumps(
+        ranks,
+        marks,
+        node.orders.get("dumps", ()),
+        node.folder,
+        str(node.orders.get("incident", "")),
+    )
+    node.files.update(dumps.files)
+    node.notes += dumps.notes
+    for rank, paths in dumps.came.items():
+        node.came.setdefault(rank, {})["dump"] = ", ".join(paths)
+    for rank, why in dumps.missing.items():
+        node.missing.setdefault(rank, {})["dump"] = why
+
+
+def _stacks(node: _Node, targets: Sequence[Target]) -> None:
+    orders = node.orders
+    looks = sample_processes(
+        targets,
+        looks=int(orders.get("looks", 2)),
+        interval_s=float(orders.get("interval_s", 1.0)),
+        native=bool(orders.get("native", False)),
+        timeout_s=float(orders.get("look_s", 10.0)),
+    )
+    node.notes += [f"{note.source}: {note.text}" for note in looks.notes]
+    if not looks.samples:
+        return
+    path = f"stacks/{node.name}.json"
+    node.files[path] = dump_samples(looks.samples).encode()
+    for sample in looks.samples:
+        if sample.rank >= 0 and sample.threads:
+            node.came.setdefault(sample.rank, {})["stacks"] = path
+        elif sample.rank >= 0:
+            node.missing.setdefault(sample.rank, {}).setdefault("stacks", sample.error)
+
+
+def _logs(node: _Node, ranks: Sequence[Target]) -> None:
+    logs, notes = take_logs(
+        ranks, node.orders.get("logs", ()), int(node.orders.get("log_bytes", 1 << 20))
+    )
+    node.notes += notes
+    for name, data in logs.items():
+        node.files[f"logs/{node.name}/{name}"] = data
+
+
+def _env(node: _Node, ranks: Sequence[Target]) -> None:
+    for name, data in take_system(ranks).items():
+        node.files[f"env/{node.name}/{name}"] = data
+    if ranks:
+        path = f"env/{node.name}/ranks.json"
+        node.files[path] = describe_ranks(ranks)
+        for target in ranks:
+            node.came.setdefault(target.rank, {})["env"] = path
+
+
+def _part(node: _Node, ranks: Sequence[Target]) -> dict[str, Any]:
+    """What this node says of itself; the receiver makes a part of the manifest of it."""
+    return {
+        "host": socket.gethostname(),
+        "job": next((target.job for target in ranks), ""),
+        "world_size": max((target.world_size for target in ranks), default=0),
+        "command": next((target.process.command for target in ranks), "")[:2_000],
+        "time_ns": time.time_ns(),
+        "timings_s": node.timings_s,
+        "notes": node.notes,
+        "ranks": [
+            {
+                "rank": target.rank,
+                "pid": target.process.pid,
+                "state": target.process.state,
+                "came": node.came.get(target.rank, {}),
+                "missing": node.missing.get(target.rank, {}),
+            }
+            for target in ranks
+        ],
+    }

@@ -1,0 +1,182 @@
+"""What surrounds the ranks of a node: process state, versions, GPUs, kernel log, network, disks.
+
+Every program is bounded in time and output; one that is absent is simply not there. The kernel log
+is cut to lines about GPUs, memory and machine checks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from unhang.collect.ranks import Target
+from unhang.surroundings import describe_node, harmless_command, harmless_environment
+
+__all__ = ["describe_ranks", "take_system"]
+
+PROGRAM_S = 10.0
+MAX_TEXT = 4 << 20
+MAX_ENVIRON = 1 << 20
+RAS_PORT = 28_028
+_RAS_S = 5.0
+
+_COMMANDS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("nvidia-smi.txt", ("nvidia-smi", "-q")),
+    ("nvidia-topology.txt", ("nvidia-smi", "topo", "-m")),
+    ("rocm-smi.txt", ("rocm-smi", "--showallinfo")),
+    ("network.txt", ("ip", "-s", "addr")),
+    ("infiniband.txt", ("ibstat",)),
+    ("disks.txt", ("df", "-h", "-x", "tmpfs", "-x", "devtmpfs")),
+)
+_KERNEL = re.compile(
+    r"xid|nvrm|nvidia|amdgpu|out of memory|oom|killed process|mce|machine check|hardware error|"
+    r"hung task|blocked for more than|i/o error|nfs|lustre|mlx5|link is (down|up)",
+    re.IGNORECASE,
+)
+_TORCH = re.compile(r"(/\S.*/torch)/lib/libtorch[\w.]*\.so")
+_VERSION = re.compile(r"__version__\s*=\s*'([^']+)'")
+
+
+def take_system(targets: Sequence[Target]) -> dict[str, bytes]:
+    """Files that describe this node, by name."""
+    files = dict(_outputs())
+    if kernel := _kernel_log():
+        files["kernel.txt"] = kernel
+    if ras := _ras_status():
+        files["nccl-ras.txt"] = ras
+    node = describe_node({}, next((v for t in targets if (v := _torch(t))), ""))
+    node["nccl"] = sorted({v for target in targets for v in _nccl(target)})
+    driver = Path("/proc/driver/nvidia/version")
+    node["driver"] = _text(driver).splitlines()[:1]
+    files["node.json"] = _json(node)
+    return files
+
+
+def describe_ranks(targets: Sequence[Target]) -> bytes:
+    """State, limits and harmless environment of each rank, as JSON by rank."""
+    return _json({str(target.rank): _process(target) for target in targets})
+
+
+def _process(target: Target) -> dict[str, object]:
+    folder = Path(f"/proc/{target.process.pid}")
+    environ: dict[str, str] = {}
+    with contextlib.suppress(OSError), (folder / "environ").open("rb") as file:
+        words = file.read(MAX_ENVIRON).decode("utf-8", "replace").split("\0")
+        environ = dict(word.split("=", 1) for word in words if "=" in word)
+    return {
+        "pid": target.process.pid,
+        "command": harmless_command(target.process.command.split()),
+        "status": _fields(_text(folder / "status")),
+        "limits": _text(folder / "limits").splitlines(),
+        "wait_channel": target.process.wait_channel,
+        "kernel_stack": _text(folder / "stack").splitlines(),
+        "cgroup": _text(folder / "cgroup").splitlines(),
+        "oom_score": _text(folder / "oom_score").strip(),
+        "open_files": _count(folder / "fd"),
+        "environment": harmless_environment(environ),
+    }
+
+
+def _fields(text: str) -> dict[str, str]:
+    pairs = (line.partition(":") for line in text.splitlines())
+    return {key: value.strip() for key, _, value in pairs}
+
+
+def _count(folder: Path) -> int:
+    try:
+        return sum(1 for _ in folder.iterdir())
+    except OSError:
+        return -1
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.read(MAX_TEXT)
+    except OSError:
+        return ""
+
+
+def _json(value: object) -> bytes:
+    return (json.dumps(value, indent=1, default=str) + "\n").encode()
+
+
+def _outputs() -> Iterator[tuple[str, bytes]]:
+    for name, command in _COMMANDS:
+        if output := _run(command):
+            yield name, output
+
+
+def _run(command: Sequence[str]) -> bytes:
+    program = shutil.which(command[0]) or shutil.which(command[0], path="/usr/sbin:/sbin")
+    if program is None:
+        return b""
+    try:
+        done = subprocess.run(  # noqa: S603 - a fixed list of programs
+            [program, *command[1:]],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=PROGRAM_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"{command[0]} did not end within {PROGRAM_S:g} s\n".encode()
+    except OSError as error:
+        return f"{command[0]}: {error.strerror}\n".encode()
+    return (done.stdout + done.stderr)[:MAX_TEXT]
+
+
+def _kernel_log() -> bytes:
+    text = _run(("dmesg", "--ctime")).decode("utf-8", "replace")
+    lines = [line for line in text.splitlines() if _KERNEL.search(line) or "dmesg:" in line]
+    return "".join(f"{line}\n" for line in lines[-2_000:]).encode()
+
+
+def _ras_status() -> bytes:
+    """What NCCL's RAS answers on this node (`ncclras`), where a job has it switched on."""
+    try:
+        with socket.create_connection(("localhost", RAS_PORT), timeout=1.0) as link:
+            link.settimeout(_RAS_S)
+            link.sendall(b"verbose status\n")
+            return _until_end(link.recv)
+    except OSError:
+        return b""
+
+
+def _until_end(receive: Callable[[int], bytes]) -> bytes:
+    found = b""
+    with contextlib.suppress(OSError):
+        while len(found) < MAX_TEXT and (piece := receive(65_536)):
+            found += piece
+    return found
+
+
+def _torch_folder(target: Target) -> Path | None:
+    found = _TORCH.search(_text(Path(f"/proc/{target.process.pid}/maps")))
+    return Path(found[1]) if found else None
+
+
+def _torch(target: Target) -> str:
+    """Version of the torch that a rank has loaded, read from its files, not imported."""
+    folder = _torch_folder(target)
+    found = _VERSION.search(_text(folder / "version.py")) if folder else None
+    return found[1] if found else ""
+
+
+def _nccl(target: Target) -> list[str]:
+    folder = _torch_folder(target)
+    if folder is None:
+        return []
+    try:
+        return [
+            path.name.removesuffix(".dist-info")
+            for path in folder.parent.glob("nvidia_nccl*.dist-info")
+        ]
+    except OSError:
+        return []

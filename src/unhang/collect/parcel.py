@@ -1,0 +1,221 @@
+"""How a node's evidence travels: files in a compressed tar, as lines of text on standard output.
+
+Every launcher can bring lines home, and nearly every one adds something: labels before each line,
+login banners, warnings, lines of several nodes mixed. So each line names its run and its node and
+has a number, the last one a checksum, and whatever is not ours is passed over:
+
+    @unhang RUN NODE 0 BASE64
+    @unhang RUN NODE 1 BASE64
+    @unhang RUN NODE end 2 SHA256
+
+Both ends are here. What comes in is hostile: sizes are bounded, paths are checked, links and
+devices are left out.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import re
+import tarfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+__all__ = ["Incoming", "ParcelError", "read_line", "safe_node", "unpack", "write_parcel"]
+
+_CHUNK = 2_880  # 3,840 characters: a line stays below PIPE_BUF, so lines do not mix
+_LINE = re.compile(r"@unhang ([\w-]{1,64}) (\S{1,255}) (\d{1,9}|end) (\S{1,8000})(?: (\S{1,64}))?")
+_PATH = re.compile(r"(?:dumps|stacks|logs|env)(?:/[\w@%+=:,.-]{1,200}){1,4}|part\.json")
+MAX_PACKED = 2 << 30
+MAX_UNPACKED = 8 << 30
+MAX_FILES = 200_000
+
+
+class ParcelError(Exception):
+    """A parcel is not whole, too large or holds what it must not."""
+
+
+def safe_node(name: str) -> str:
+    """A node's name as it stands in lines and paths."""
+    return "".join(c if c.isalnum() or c in "_.-" else "_" for c in name)[:100].strip(".") or "node"
+
+
+def write_parcel(files: Mapping[str, bytes | Path], run: str, node: str, out: IO[str]) -> None:
+    """Send files as lines.
+
+    Args:
+        files: Content, or where it is, by path: "part.json", or below dumps, stacks, logs or env.
+        run: Names the collecting run.
+        node: Names the node; without spaces.
+        out: Where the lines go.
+    """
+    digest = hashlib.sha256()
+    count = 0
+    for chunk in _chunks(_packed(files)):
+        digest.update(chunk)
+        out.write(f"@unhang {run} {node} {count} {base64.b64encode(chunk).decode()}\n")
+        count += 1
+    out.write(f"@unhang {run} {node} end {count} {digest.hexdigest()}\n")
+    out.flush()
+
+
+def _packed(files: Mapping[str, bytes | Path]) -> Iterator[bytes]:
+    """The compressed tar, piece by piece, so that it is never in memory as a whole."""
+    machine = zlib.compressobj(3)
+    for name, source in files.items():
+        try:
+            size = len(source) if isinstance(source, bytes) else source.stat().st_size
+            content = io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
+        except OSError:
+            continue  # it was there a moment ago; the node's part says what it wanted to send
+        info = tarfile.TarInfo(name)
+        info.size = size
+        yield machine.compress(info.tobuf(tarfile.PAX_FORMAT))
+        with content:
+            yield from map(machine.compress, _exactly(content, size))
+        yield machine.compress(b"\0" * (-size % tarfile.BLOCKSIZE))
+    yield machine.compress(b"\0" * 2 * tarfile.BLOCKSIZE)
+    yield machine.flush()
+
+
+def _exactly(content: IO[bytes], size: int) -> Iterator[bytes]:
+    """So many bytes of a file that may grow or shrink while it is read."""
+    while size > 0:
+        piece = content.read(min(size, 1 << 20)) or b"\0" * min(size, 1 << 20)
+        size -= len(piece)
+        yield piece
+
+
+def _chunks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    kept = bytearray()
+    for piece in pieces:
+        kept += piece
+        while len(kept) >= _CHUNK:
+            yield bytes(kept[:_CHUNK])
+            del kept[:_CHUNK]
+    if kept:
+        yield bytes(kept)
+
+
+def read_line(text: str, run: str) -> tuple[str, str, str, str] | None:
+    """Take a line apart: node, number or "end", and two words; None where it is none of ours."""
+    found = _LINE.search(text)
+    if found is None or found[1] != run:
+        return None
+    return found[2], found[3], found[4], found[5] or ""
+
+
+@dataclass(slots=True)
+class Incoming:
+    """One node's parcel while it comes in, kept in a file.
+
+    Attributes:
+        file: Takes the compressed bytes.
+        whole: The last line has come, and all before it.
+    """
+
+    file: IO[bytes]
+    whole: bool = False
+    _next: int = 0
+    _size: int = 0
+    _digest: hashlib._Hash = field(default_factory=hashlib.sha256)
+
+    def add(self, number: str, first: str, second: str) -> None:
+        """Take one line in.
+
+        Raises:
+            ParcelError: A line is missing or damaged, or there is too much.
+        """
+        if number == "end":
+            if str(self._next) != first or self._digest.hexdigest() != second:
+                raise ParcelError("what came is not what was sent: lines were lost or damaged")
+            self.whole = True
+            return
+        if int(number) != self._next:
+            raise ParcelError(f"line {self._next} was lost on the way")
+        try:
+            chunk = base64.b64decode(first, validate=True)
+        except ValueError as error:
+            raise ParcelError(f"line {number} was damaged on the way") from error
+        self._size += len(chunk)
+        if self._size > MAX_PACKED:
+            raise ParcelError(f"more than {MAX_PACKED >> 30} GiB from one node")
+        self._digest.update(chunk)
+        self._next += 1
+        self.file.write(chunk)
+
+
+class _Unzipped(io.RawIOBase):
+    """A compressed file as a stream; more than is allowed raises, not fills the disk."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__()
+        self._file, self._machine, self._left = file, zlib.decompressobj(), MAX_UNPACKED
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(buffer)  # type: ignore[arg-type]  # any writable buffer
+        while not self._machine.eof:
+            data = self._machine.unconsumed_tail or self._file.read(1 << 16)
+            if not data:
+                return 0
+            piece = self._machine.decompress(data, len(view))
+            if piece:
+                self._left -= len(piece)
+                if self._left < 0:
+                    raise ParcelError(f"unpacks to more than {MAX_UNPACKED >> 30} GiB")
+                view[: len(piece)] = piece
+                return len(piece)
+        return 0
+
+
+def unpack(file: IO[bytes], case: Path) -> tuple[list[str], bytes]:
+    """Unpack a parcel into a case; nothing that is there is overwritten.
+
+    Returns:
+        The paths written, and the content of part.json.
+
+    Raises:
+        ParcelError: It is damaged or holds what it must not.
+        OSError: The case cannot be written.
+    """
+    written: list[str] = []
+    part = b""
+    try:
+        with tarfile.open(fileobj=io.BufferedReader(_Unzipped(file)), mode="r|") as archive:
+            for member in archive:
+                content = archive.extractfile(member) if _is_allowed(member) else None
+                if content is None or len(written) >= MAX_FILES:
+                    raise ParcelError(f"it holds {member.name[:200]!r}, which no node sends")
+                if member.name == "part.json":
+                    part = content.read()
+                else:
+                    written.append(_save(content, member.name, case))
+    except (tarfile.TarError, zlib.error, EOFError) as error:
+        raise ParcelError(f"it cannot be unpacked: {error}") from error
+    return written, part
+
+
+def _is_allowed(member: tarfile.TarInfo) -> bool:
+    parts = member.name.split("/")
+    plain = member.isreg() and ".." not in parts and "." not in parts
+    return plain and _PATH.fullmatch(member.name) is not None
+
+
+def _save(content: IO[bytes], name: str, case: Path) -> str:
+    target = case / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    number = 1
+    while target.exists():
+        number += 1
+        target = (case / name).with_name(f"{Path(name).name}.{number}")
+    with target.open("xb") as out:
+        while piece := content.read(1 << 20):
+            out.write(piece)
+    return str(target.relative_to(case))

@@ -1,0 +1,169 @@
+"""Runs launches: many at once, each bounded in time, their lines sorted by node as they come.
+
+A launch that dies, hangs or prints rubbish costs its own nodes only. What a node has sent whole is
+kept, whatever becomes of the command that brought it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from unhang.collect.launchers import Launch
+from unhang.collect.parcel import Incoming, ParcelError, read_line
+
+__all__ = ["Delivery", "run_launch"]
+
+_LONGEST_LINE = 16 << 10
+_KEPT_ERRORS = 8 << 10
+_GRACE_S = 3.0
+
+
+@dataclass(slots=True)
+class Delivery:
+    """What one launch brought home.
+
+    Attributes:
+        parcels: Files of whole parcels by node, as the nodes call themselves.
+        broken: Why a node's parcel is not whole.
+        error: What went wrong with the command itself, in its own words; "" if nothing.
+    """
+
+    parcels: dict[str, Path] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+    error: str = ""
+
+
+def run_launch(
+    launch: Launch,
+    run: str,
+    folder: Path,
+    timeout_s: float,
+    on_node: Callable[[str], None] = lambda _: None,
+) -> Delivery:
+    """Run one command and take in what its nodes send.
+
+    Args:
+        launch: What to run.
+        run: Name of the collecting run, which every line carries.
+        folder: Where parcels are kept while they come in.
+        timeout_s: For the whole command.
+        on_node: Called with a node's name when all of it has come.
+    """
+    delivery = Delivery()
+    try:
+        child = subprocess.Popen(  # noqa: S603 - a launcher's command, a list of words
+            launch.command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as error:
+        delivery.error = f"{launch.command[0]} cannot be started: {error.strerror}"
+        return delivery
+    late = threading.Event()
+
+    def give_up() -> None:
+        late.set()
+        _end(child)
+
+    watch = threading.Timer(timeout_s, give_up)
+    feeder = threading.Thread(target=_feed, args=(child, launch.stdin), daemon=True)
+    errors = _Tail(child.stderr)
+    watch.start()
+    feeder.start()
+    try:
+        _take_in(child.stdout, run, folder, delivery, on_node)
+        child.wait()
+    finally:
+        watch.cancel()
+        _end(child)
+    words = errors.last_line()
+    if late.is_set():
+        delivery.error = f"no answer within {timeout_s:g} s" + (f" ({words})" if words else "")
+    elif child.returncode:
+        delivery.error = words or f"{launch.command[0]} ended with exit code {child.returncode}"
+    elif not delivery.parcels:
+        delivery.error = words or f"{launch.command[0]} ended and nothing came"
+    return delivery
+
+
+def _take_in(
+    stream: IO[bytes] | None,
+    run: str,
+    folder: Path,
+    delivery: Delivery,
+    on_node: Callable[[str], None],
+) -> None:
+    incoming: dict[str, tuple[Incoming, Path]] = {}
+    try:
+        while stream is not None and (raw := stream.readline(_LONGEST_LINE)):
+            words = read_line(raw.decode("utf-8", "replace"), run)
+            if words is None or words[0] in delivery.broken or words[0] in delivery.parcels:
+                continue
+            node, number, first, second = words
+            if node not in incoming:
+                path = folder / f"{node}.parcel"
+                incoming[node] = Incoming(path.open("wb")), path
+            parcel, path = incoming[node]
+            try:
+                parcel.add(number, first, second)
+            except ParcelError as error:
+                delivery.broken[node] = str(error)
+            if parcel.whole:
+                parcel.file.close()
+                delivery.parcels[node] = path
+                on_node(node)
+    finally:
+        for node, (parcel, path) in incoming.items():
+            parcel.file.close()
+            if not parcel.whole:
+                delivery.broken.setdefault(node, "it ended before all had come")
+                path.unlink(missing_ok=True)
+
+
+def _feed(child: subprocess.Popen[bytes], data: bytes) -> None:
+    with suppress(OSError):
+        if child.stdin is not None:
+            child.stdin.write(data)
+            child.stdin.close()
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End a command and all that it started: politely first, so that srun cancels its step."""
+    for how, wait_s in ((signal.SIGTERM, _GRACE_S), (signal.SIGKILL, None)):
+        if child.poll() is not None:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, how)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(wait_s)
+
+
+class _Tail:
+    """Reads a stream to its end in a thread and keeps the last of it."""
+
+    def __init__(self, stream: IO[bytes] | None) -> None:
+        self._kept = b""
+        self._stream = stream
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        while self._stream is not None and (piece := self._stream.read1(4_096)):  # type: ignore[attr-defined]  # a pipe is buffered
+            self._kept = (self._kept + piece)[-_KEPT_ERRORS:]
+
+    def last_line(self) -> str:
+        """The last line that says something."""
+        self._thread.join(1.0)
+        lines = self._kept.decode("utf-8", "replace").splitlines()
+        said = [line.strip() for line in lines if line.strip()]
+        return said[-1][:300] if said else ""

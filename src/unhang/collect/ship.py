@@ -1,0 +1,115 @@
+"""The collector that travels: this package's own modules as one zip file, and how it is started.
+
+Nodes need nothing but a shell and Python 3.10. The zip goes in through standard input (or, for
+launchers that have none, as an argument), is unpacked nowhere, and is gone when the collector ends.
+py-spy, which is a program of its own, travels in it where it is found here; the node unpacks that.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import platform
+import shlex
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import unhang
+from unhang.collect.samplers import find_program
+
+__all__ = ["MODULES", "Program", "collector_zip", "make_program"]
+
+MODULES = (
+    "__init__.py", "_version.py", "model.py", "errors.py", "wording.py", "surroundings.py",
+    "collect/__init__.py", "collect/node", "collect/parcel.py", "collect/permission.py",
+    "collect/processes.py", "collect/ranks.py", "collect/samplers.py", "collect/sampling.py",
+    "record/__init__.py", "record/client.py", "record/marks.py", "record/places.py",
+    "record/sockets.py", "stacks",
+)  # fmt: skip
+"""Everything that the node's side imports: the standard library does the rest (a test checks)."""
+
+_NEED_NUMPY = frozenset({"tree.py", "treefile.py", "exports.py", "drawing.py"})
+_PY_SPY = "bin/py-spy-{machine}"
+_LARGEST_PROGRAM = 16 << 20
+
+_START = """\
+import os, shutil, sys, tempfile
+folder = tempfile.mkdtemp(prefix="unhang-")
+try:
+    path = os.path.join(folder, "collector.zip")
+    with open(path, "wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    sys.path.insert(0, path)
+    sys.dont_write_bytecode = True
+    from unhang.collect.node.main import main
+    code = main(sys.argv[1], folder)
+finally:
+    shutil.rmtree(folder, ignore_errors=True)
+sys.exit(code)
+"""
+_INSTALLED = "import sys; from unhang.collect.node.main import main; sys.exit(main(sys.argv[1]))"
+_NEW_ENOUGH = "import sys; sys.exit(sys.version_info < (3, 10))"
+_NONE_FOUND = "no Python 3.10 or newer was found on this node; name one with --python"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a launcher starts on each node.
+
+    Attributes:
+        script: A script for `sh -c`.
+        stdin: What the script reads, or b"".
+        inline: The same with its input inside, for launchers that pass none on.
+    """
+
+    script: str
+    stdin: bytes
+    inline: str
+
+
+def make_program(orders: Mapping[str, object], python: str, *, ship: bool) -> Program:
+    """Put together what runs on the nodes.
+
+    Args:
+        orders: What to collect; see `unhang.collect.node.main`.
+        python: Interpreter to try first; "" for those that are usual.
+        ship: Send the collector along; else unhang must be installed on the nodes.
+    """
+    words = [_START if ship else _INSTALLED, json.dumps(orders, separators=(",", ":"))]
+    usual = ["python3", *(f"python3.{minor}" for minor in range(14, 9, -1)), "python"]
+    tries = " ".join(shlex.quote(name) for name in ([python] if python else usual))
+    run = " ".join(shlex.quote(word) for word in words)
+    script = (
+        f"for p in {tries}; do "
+        f'if "$p" -c {shlex.quote(_NEW_ENOUGH)} </dev/null 2>/dev/null; '
+        f'then {{here}}"$p" -c {run}; exit $?; fi; done; '
+        f"echo {shlex.quote(_NONE_FOUND)} >&2; exit 127"
+    )
+    plain = script.replace("{here}", "")
+    if not ship:
+        return Program(plain, b"", plain)
+    small = base64.b64encode(collector_zip(with_py_spy=False)).decode()
+    inline = script.replace("{here}", f"printf %s {small} | base64 -d | ")
+    return Program(plain, collector_zip(with_py_spy=True), inline)
+
+
+@cache
+def collector_zip(*, with_py_spy: bool) -> bytes:
+    """The collector as a zip file."""
+    root = Path(unhang.__file__).parent
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for module in MODULES:
+            path = root / module
+            files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+            for file in files:
+                if file.name not in _NEED_NUMPY:
+                    archive.write(file, f"unhang/{file.relative_to(root)}")
+        program = find_program("py-spy") if with_py_spy else ""
+        if program and Path(program).stat().st_size <= _LARGEST_PROGRAM:
+            archive.write(program, _PY_SPY.format(machine=platform.machine()), compresslevel=1)
+    return buffer.getvalue()

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from unhang.casedir import create_case
+from unhang.collect.gather import Gathered, Plan, gather
+from unhang.collect.launchers import Launch
+from unhang.collect.parcel import write_parcel
+from unhang.collect.ship import Program, collector_zip, make_program
+
+PLAN = Plan(orders={"incident": "i1"}, run="run1", timeout_s=20.0, ship=False)
+
+
+def lines(node: str, ranks: Sequence[int], world_size: int = 4) -> str:
+    """What a node prints that has these ranks."""
+    part = {
+        "host": node,
+        "job": "train",
+        "world_size": world_size,
+        "time_ns": 5,
+        "notes": ["a note"],
+        "ranks": [
+            {"rank": r, "pid": 100 + r, "state": "S", "came": {"dump": f"d{r}"}} for r in ranks
+        ],
+    }
+    out = io.StringIO()
+    files: dict[str, bytes | Path] = {f"dumps/gloo/rank_{r}": b"dump" for r in ranks}
+    write_parcel({**files, "part.json": json.dumps(part).encode()}, "run1", node, out)
+    return out.getvalue()
+
+
+@dataclass(frozen=True)
+class Scripted:
+    """Nodes that are shell scripts: by node, or for a whole batch under its joined names."""
+
+    scripts: dict[str, str]
+    at_once: int = 1
+    name: str = "scripted"
+
+    def nodes(self) -> Sequence[str]:
+        """All that have a script of their own."""
+        return [node for node in self.scripts if "+" not in node]
+
+    def launch(self, nodes: Sequence[str], program: Program) -> Launch:
+        """A shell with the script."""
+        del program
+        return Launch(tuple(nodes), ("sh", "-c", self.scripts["+".join(nodes)]))
+
+    def orders(self, node: str) -> dict[str, object]:
+        """Its name."""
+        return {"node": node}
+
+
+def says(text: str) -> str:
+    """A script that prints a text."""
+    return f"cat <<'END'\n{text}END"
+
+
+def collected(launcher: Scripted, tmp_path: Path, plan: Plan = PLAN) -> tuple[Gathered, Path]:
+    """Collect from scripted nodes into a new case."""
+    case = create_case(tmp_path, "train", 0.0)
+    return gather(launcher, launcher.nodes(), plan, case), case
+
+
+def manifest(case: Path) -> dict[str, object]:
+    """The manifest of a case."""
+    loaded: dict[str, object] = json.loads((case / "manifest.json").read_text())
+    return loaded
+
+
+def test_one_dead_node_never_stops_the_rest(tmp_path: Path) -> None:
+    """What came is there, and the manifest says of each rank what is not and why."""
+    launcher = Scripted(
+        {
+            "a": says(f"Welcome to a!\n{lines('a', [0, 1])}"),
+            "b": "echo 'ssh: connect to host b port 22: No route to host' >&2; exit 255",
+            "c": says(lines("c", [2]).replace("end", "eend")),
+            "d": "exit 0",
+        }
+    )
+    gathered, case = collected(launcher, tmp_path)
+    assert (gathered.whole, gathered.ranks, gathered.world_size) == (["a"], {0, 1}, 4)
+    assert gathered.failed == {
+        "b": "ssh: connect to host b port 22: No route to host",
+        "c": "it ended before all had come",
+        "d": "sh ended and nothing came",
+    }
+    assert gathered.notes == ["a: a note"]
+    assert (case / "dumps" / "gloo" / "rank_1").read_bytes() == b"dump"
+    told = manifest(case)
+    assert told["world_size"] == 4
+    assert told["job"]["job"] == "train"  # type: ignore[index]  # JSON
+    ranks = told["ranks"]
+    assert ranks["0"]["came"] == {"dump": "d0"}  # type: ignore[index]  # JSON
+    assert ranks["3"]["missing"] == {"all": "no node reported this rank"}  # type: ignore[index]  # JSON
+    notes = {node["host"]: node["notes"] for node in told["nodes"]}  # type: ignore[attr-defined]  # JSON
+    assert notes["b"] == [f"nothing came of this node: {gathered.failed['b']}"]
+    assert not list(case.glob(".incoming*"))
+
+
+def test_a_node_that_hangs_is_given_up(tmp_path: Path) -> None:
+    """After its time; what other nodes of the same command sent is kept."""
+    plan = Plan(orders={}, run="run1", timeout_s=0.5, ship=False)
+    launcher = Scripted(
+        {"a+b": f"{says(lines('a', [0]))}\nsleep 100", "a": "", "b": "sleep 100"}, 2
+    )
+    gathered, _ = collected(launcher, tmp_path, plan)
+    assert gathered.whole == ["a"]
+    assert gathered.failed == {"b": "no answer within 0.5 s"}
+
+
+def test_a_batch_that_fails_is_tried_node_by_node(tmp_path: Path) -> None:
+    """SLURM refuses a step as a whole where one node is down."""
+    launcher = Scripted(
+        {
+            "a+b": "echo 'srun: error: Required node not available (down)' >&2; exit 1",
+            "a": says(lines("a", [0])),
+            "b": "echo 'srun: error: node b is down' >&2; exit 1",
+        },
+        at_once=2,
+    )
+    gathered, _ = collected(launcher, tmp_path)
+    assert gathered.whole == ["a"]
+    assert gathered.failed == {"b": "srun: error: node b is down"}
+
+
+def test_nodes_may_call_themselves_otherwise(tmp_path: Path) -> None:
+    """With a domain, or by another name where only one is left over."""
+    both = lines("a.cluster", [0]) + lines("other-name", [1])
+    launcher = Scripted({"a+b": says(both), "a": "", "b": ""}, 2)
+    gathered, _ = collected(launcher, tmp_path)
+    assert sorted(gathered.whole) == ["a", "b"]
+
+
+def test_a_part_that_lies_does_no_harm(tmp_path: Path) -> None:
+    """Wrong types, absurd numbers, no JSON: taken as nothing, or refused."""
+    odd = {"ranks": [7, {"rank": -1}, {"rank": 1, "came": 5, "pid": "x"}], "world_size": 10**30,
+           "host": 5, "notes": [5, "x"], "timings_s": []}  # fmt: skip
+    out, broken = io.StringIO(), io.StringIO()
+    write_parcel({"part.json": json.dumps(odd).encode()}, "run1", "a", out)
+    write_parcel({"part.json": b"{"}, "run1", "b", broken)
+    launcher = Scripted({"a": says(out.getvalue()), "b": says(broken.getvalue())})
+    gathered, case = collected(launcher, tmp_path)
+    assert (gathered.whole, gathered.ranks, gathered.world_size) == (["a"], {1}, 0)
+    assert "no JSON" in gathered.failed["b"]
+    assert manifest(case)["ranks"]["1"]["pid"] == 0  # type: ignore[index]  # JSON
+
+
+@pytest.mark.parametrize("with_py_spy", [True, False])
+def test_the_collector_needs_only_the_standard_library(
+    tmp_path: Path,
+    with_py_spy: bool,  # noqa: FBT001 - both kinds
+) -> None:
+    """Its zip alone, in an interpreter without any packages, imports what the node runs."""
+    path = tmp_path / "collector.zip"
+    path.write_bytes(collector_zip(with_py_spy=with_py_spy))
+    code = f"import sys; sys.path.insert(0, {str(path)!r}); import unhang.collect.node.main"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert zipfile.ZipFile(path).testzip() is None
+
+
+def test_the_collector_fits_into_an_argument() -> None:
+    """Linux allows 128 KiB for one argument; launchers without input need it there."""
+    program = make_program({"run": "r"}, "", ship=True)
+    assert len(program.inline) < 120_000
+    assert program.stdin
+
+
+def test_a_node_without_python_says_so() -> None:
+    """One sentence and an exit code, not a shell's error."""
+    program = make_program({"run": "r"}, "/no/such/python", ship=True)
+    done = subprocess.run(
+        ["sh", "-c", program.script], input=program.stdin, capture_output=True, check=False
+    )
+    assert done.returncode == 127
+    assert b"no Python 3.10 or newer" in done.stderr
+
+
+@pytest.mark.parametrize("way", ["stdin", "inline"])
+def test_this_machine_can_be_collected_by_what_travels(way: str) -> None:
+    """The shipped collector really runs, both ways, and sends a whole parcel."""
+    program = make_program(
+        {"run": "r", "node": "n1", "what": [], "job": "no-such-job"}, sys.executable, ship=True
+    )
+    script, data = (program.script, program.stdin) if way == "stdin" else (program.inline, b"")
+    done = subprocess.run(["sh", "-c", script], input=data, capture_output=True, check=True)
+    last = done.stdout.decode().splitlines()[-1]
+    assert last.startswith("@unhang r n1 end ")

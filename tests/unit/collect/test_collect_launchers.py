@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from unhang.collect.launchers import Launcher
+from unhang.collect.launchers.kubernetes import Kubernetes
+from unhang.collect.launchers.local import Local
+from unhang.collect.launchers.mpi import Mpi
+from unhang.collect.launchers.slurm import Slurm
+from unhang.collect.launchers.ssh import Pdsh, Ssh
+from unhang.collect.launchers.tools import hosts_of, read_host_file
+from unhang.collect.ship import Program
+from unhang.errors import InputError, ToolError, UnhangError, UsageError
+
+PROGRAM = Program("SCRIPT 'x'", b"zip", "INLINE")
+
+
+def tool(folder: Path, name: str, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a program of this name first in PATH."""
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("node01", ["node01"]),
+        ("a,b,a", ["a", "b"]),
+        ("node[08-11,20],login", ["node08", "node09", "node10", "node11", "node20", "login"]),
+        ("r[1-2]-ib", ["r1-ib", "r2-ib"]),
+        ("user@10.0.0.1, [fe80::1]", ["user@10.0.0.1", "[fe80::1]"]),
+    ],
+)
+def test_lists_of_hosts(text: str, hosts: list[str]) -> None:
+    """Commas, ranges with their zeros, users, addresses; each host once."""
+    assert hosts_of(text) == hosts
+
+
+@pytest.mark.parametrize("text", ["", ",", "-oProxyCommand=x", "a b", "node[3-1]", "n[1-9999999]"])
+def test_what_is_no_host_is_refused(text: str) -> None:
+    """Above all nothing that ssh would take for an option."""
+    with pytest.raises(UsageError):
+        hosts_of(text)
+
+
+def test_host_files(tmp_path: Path) -> None:
+    """As MPI and DeepSpeed write them."""
+    path = tmp_path / "hosts"
+    path.write_text("# ours\nnode01 slots=8\nnode02:8\n\nnode01\n")
+    assert read_host_file(path) == ["node01", "node02"]
+    path.write_text("# nobody\n")
+    with pytest.raises(UsageError, match="names no host"):
+        read_host_file(path)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_host_file(tmp_path / "none")
+
+
+def test_ssh_never_asks_and_quotes_for_any_shell() -> None:
+    """The script is one word for sh, options come before the host, which ends them."""
+    launch = Ssh(("u@node01",), ("-p", "2222")).launch(("u@node01",), PROGRAM)
+    assert launch.command == (
+        "ssh", "-p", "2222", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-T", "--",
+        "u@node01", "exec sh -c 'SCRIPT '\"'\"'x'\"'\"''",
+    )  # fmt: skip
+    assert launch.stdin == b"zip"
+    assert Ssh(("u@node01",)).orders("u@node01") == {"node": "node01"}
+
+
+def test_pdsh_and_mpirun_carry_the_collector_inside() -> None:
+    """They pass no input on: the program is an argument."""
+    launch = Pdsh(("a", "b")).launch(("a", "b"), PROGRAM)
+    assert launch.command == ("pdsh", "-R", "ssh", "-w", "a,b", "exec sh -c INLINE")
+    assert launch.stdin == b""
+    command = Mpi(Path("hosts")).launch(("a", "b"), PROGRAM).command
+    assert command[-3:] == ("sh", "-c", "INLINE")
+    assert "a:1,b:1" in command
+
+
+def test_a_slurm_job_is_asked_for_its_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes by scontrol; the step takes neither GPUs nor memory and labels its lines."""
+    tool(tmp_path, "scontrol", """
+case "$2" in
+  job) echo "JobId=4711 JobState=RUNNING ReqNodeList=(null) NodeList=n[1-2] x";;
+  hostnames) echo n1; echo n2;;
+esac""", monkeypatch)  # fmt: skip
+    slurm = Slurm("4711")
+    assert slurm.nodes() == ["n1", "n2"]
+    command = slurm.launch(("n1", "n2"), PROGRAM).command
+    wanted = {"--jobid=4711", "--overlap", "--gres=none", "--mem=0", "--label", "--nodelist=n1,n2"}
+    assert wanted <= set(command)
+    assert command[-3:] == ("sh", "-c", "SCRIPT 'x'")
+    assert Slurm("4711_3").orders("n1") == {"slurm_job": "4711"}
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [("COMPLETED", "has ended"), ("PENDING", "does not run"), ("TIMEOUT", "has ended")],
+)
+def test_a_job_that_does_not_run_is_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, message: str
+) -> None:
+    """With what can be done instead."""
+    tool(tmp_path, "scontrol", f"echo 'JobState={state} NodeList=(null)'", monkeypatch)
+    with pytest.raises(ToolError, match=message):
+        Slurm("4711").nodes()
+
+
+def test_an_unknown_job_has_slurms_own_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong id is the tool's to say; nonsense never reaches it."""
+    tool(tmp_path, "scontrol", "echo 'slurm_load_jobs error: Invalid job id' >&2; exit 1",
+         monkeypatch)  # fmt: skip
+    with pytest.raises(ToolError, match="Invalid job id"):
+        Slurm("4711").nodes()
+    with pytest.raises(UsageError, match="no job id"):
+        Slurm("$(reboot)").nodes()
+
+
+def test_pods_are_those_that_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By label, in their namespace and container."""
+    pods = {
+        "items": [
+            {"metadata": {"name": "train-0"}, "status": {"phase": "Running"}},
+            {"metadata": {"name": "train-1"}, "status": {"phase": "Pending"}},
+            {"metadata": {"name": "--evil"}, "status": {"phase": "Running"}},
+        ]
+    }
+    tool(tmp_path, "kubectl", f"cat <<'E'\n{json.dumps(pods)}\nE", monkeypatch)
+    kubernetes = Kubernetes("job-name=train", "research", "main")
+    assert kubernetes.nodes() == ["train-0"]
+    assert kubernetes.launch(("train-0",), PROGRAM).command == (
+        "kubectl", "-n", "research", "exec", "-i", "train-0", "-c", "main", "--", "sh", "-c",
+        "SCRIPT 'x'",
+    )  # fmt: skip
+    tool(tmp_path, "kubectl", "echo '{\"items\": []}'", monkeypatch)
+    with pytest.raises(ToolError, match="no pod with job-name=train is running"):
+        kubernetes.nodes()
+    tool(tmp_path, "kubectl", "echo nonsense", monkeypatch)
+    with pytest.raises(ToolError, match="no readable list"):
+        kubernetes.nodes()
+
+
+@pytest.mark.parametrize(
+    "launcher", [Slurm("1"), Kubernetes("a=b"), Ssh(("a",)), Pdsh(("a",)), Mpi(Path("hosts"))],
+    ids=lambda launcher: launcher.name,
+)  # fmt: skip
+def test_an_absent_tool_is_named(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what to install or to use instead."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(UnhangError, match="is not installed here") as caught:
+        launcher.nodes()
+    assert caught.value.hint
+
+
+def test_this_node_needs_no_tool() -> None:
+    """A shell and its own name."""
+    local = Local()
+    (node,) = local.nodes()
+    assert local.launch((node,), PROGRAM).command == ("sh", "-c", "SCRIPT 'x'")
+    assert local.orders(node) == {"node": node}

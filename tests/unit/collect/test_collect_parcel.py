@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unhang.collect import parcel
+from unhang.collect.parcel import Incoming, ParcelError, read_line, safe_node, unpack, write_parcel
+
+
+def sent(files: dict[str, bytes | Path], node: str = "node01") -> list[str]:
+    """The lines of a parcel."""
+    out = io.StringIO()
+    write_parcel(files, "run1", node, out)
+    return out.getvalue().splitlines()
+
+
+def received(lines: list[str]) -> io.BytesIO:
+    """What a receiver makes of lines, which are passed on in order."""
+    file = io.BytesIO()
+    incoming = Incoming(file)
+    for line in lines:
+        words = read_line(line, "run1")
+        if words:
+            incoming.add(*words[1:])
+    assert incoming.whole
+    file.seek(0)
+    return file
+
+
+names = st.from_regex(r"\A(dumps|stacks|logs|env)(/[a-z0-9_]{1,9}){1,3}\Z")
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.dictionaries(names, st.binary(max_size=9_000), max_size=4))
+def test_what_is_sent_arrives(
+    tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes]
+) -> None:
+    """Whatever the content, through labels and noise, every file is there as it was."""
+    if any(a != b and b.startswith(f"{a}/") for a in files for b in files):
+        return  # a file cannot be a folder too
+    lines = [f"{i % 3}: {line}" for i, line in enumerate(sent(dict(files)))]
+    noise = [line for pair in zip(lines, ["Welcome!"] * len(lines), strict=True) for line in pair]
+    case = tmp_path_factory.mktemp("case")
+    written, part = unpack(received(noise), case)
+    assert {name: (case / name).read_bytes() for name in written} == files
+    assert part == b""
+
+
+def test_lines_are_short_enough_not_to_mix() -> None:
+    """Pipes keep writes of up to 4096 bytes whole."""
+    lines = sent({"dumps/nccl/rank_0": os.urandom(50_000)}, "n" * 100)
+    assert max(map(len, lines)) < 4_096
+
+
+def test_lines_of_other_runs_and_nonsense_are_passed_over() -> None:
+    """Only lines of this run count; a forged one has no name that fits."""
+    (line, *_) = sent({"part.json": b"{}"})
+    assert read_line(line, "run1") is not None
+    assert read_line(line, "run2") is None
+    assert read_line("@unhang run1 node x y", "run1") is None
+    assert read_line("hello", "run1") is None
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda lines: lines[1:], "line 0 was lost"),
+        (lambda lines: [lines[0], *lines[2:]], "line 1 was lost"),
+        (lambda lines: [lines[0].replace(lines[0].split()[4], "A" * 8), *lines[1:]], "not what"),
+        (lambda lines: [lines[0][:-2] + "$$", *lines[1:]], "was damaged"),
+        (lambda lines: lines[-1:], "not what was sent"),
+    ],
+)
+def test_lost_and_damaged_lines_are_noticed(spoil: object, words: str) -> None:
+    """The checksum and the numbers tell; half a parcel is none."""
+    lines = sent({"dumps/nccl/rank_0": os.urandom(9_000)})
+    with pytest.raises(ParcelError, match=words):
+        received(spoil(lines))  # type: ignore[operator]  # a function of the table
+
+
+def packed(*members: tarfile.TarInfo) -> io.BytesIO:
+    """A compressed tar of these members."""
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as archive:
+        for member in members:
+            archive.addfile(member, io.BytesIO(b"x" * member.size))
+    return io.BytesIO(zlib.compress(raw.getvalue()))
+
+
+def member(name: str, **fields: object) -> tarfile.TarInfo:
+    """A member with a name."""
+    info = tarfile.TarInfo(name)
+    info.size = 1
+    for key, value in fields.items():
+        setattr(info, key, value)
+    return info
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        member("../evil"),
+        member("dumps/../../evil"),
+        member("/etc/passwd"),
+        member("report.json"),
+        member("dumps"),
+        member("dumps/a/b/c/d/e/f"),
+        member("dumps/a b"),
+        member("dumps/link", type=tarfile.SYMTYPE, linkname="/etc/passwd", size=0),
+        member("dumps/link", type=tarfile.LNKTYPE, linkname="../x", size=0),
+        member("dumps/fifo", type=tarfile.FIFOTYPE, size=0),
+        member("dumps/device", type=tarfile.CHRTYPE, size=0),
+    ],
+    ids=lambda bad: f"{bad.name}-{bad.type!r}",
+)
+def test_what_no_node_sends_is_refused(tmp_path: Path, bad: tarfile.TarInfo) -> None:
+    """No way out of the case, no links, no devices."""
+    case = tmp_path / "case"
+    case.mkdir()
+    with pytest.raises(ParcelError, match="which no node sends"):
+        unpack(packed(bad), case)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["case"]
+
+
+@pytest.mark.parametrize("data", [b"", b"nonsense", zlib.compress(b"no tar at all" * 100)])
+def test_rubbish_is_refused(tmp_path: Path, data: bytes) -> None:
+    """No zlib, no tar, nothing at all: an error that says so."""
+    with pytest.raises(ParcelError, match="cannot be unpacked"):
+        unpack(io.BytesIO(data), tmp_path)
+
+
+def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What unpacks to more than is allowed ends before it fills the disk."""
+    monkeypatch.setattr(parcel, "MAX_UNPACKED", 1 << 20)
+    bomb = packed(member("dumps/nccl/rank_0", size=4 << 20))
+    with pytest.raises(ParcelError, match="unpacks to more"):
+        unpack(bomb, tmp_path)
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    """A second file of one name gets a number."""
+    files: dict[str, bytes | Path] = {"dumps/nccl/rank_0": b"one"}
+    unpack(received(sent(files)), tmp_path)
+    written, _ = unpack(received(sent({"dumps/nccl/rank_0": b"two"})), tmp_path)
+    assert written == ["dumps/nccl/rank_0.2"]
+    assert (tmp_path / "dumps/nccl/rank_0").read_bytes() == b"one"
+
+
+def test_files_are_sent_from_where_they_are(tmp_path: Path) -> None:
+    """A file that shrinks is filled up, one that vanished is left out; the rest arrives."""
+    (tmp_path / "dump").write_bytes(b"x" * 5_000)
+    files: dict[str, bytes | Path] = {
+        "dumps/nccl/rank_0": tmp_path / "dump",
+        "dumps/nccl/rank_1": tmp_path / "gone",
+        "part.json": b"{}",
+    }
+    case = tmp_path / "case"
+    case.mkdir()
+    written, part = unpack(received(sent(files)), case)
+    assert (written, part) == (["dumps/nccl/rank_0"], b"{}")
+
+
+@pytest.mark.parametrize(
+    ("name", "safe"),
+    [("node01.cluster", "node01.cluster"), ("a b/../c", "a_b_.._c"), ("..", "node"), ("", "node")],
+)
+def test_names_of_nodes_fit_into_lines_and_paths(name: str, safe: str) -> None:
+    """No blanks, no slashes, never empty."""
+    assert safe_node(name) == safe
