@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from enum import Enum
 from typing import Any, Final, TypeVar, cast
 
 from unhang.case import Case
@@ -245,11 +246,8 @@ class Redactor:
 
     def _redacted(self, key: str, value: Any) -> Any:  # noqa: ANN401 - nested data
         if isinstance(value, str):
-            pair = f"{key}={value}"
-            if value != SECRET and any(by_key.fullmatch(pair) for by_key in _SECRETS[-2:]):
-                self.counts["secret"] += 1
-                return SECRET
-            return self._cleaned(value)
+            # An Enum is a word of our own, even where it is a str.
+            return value if isinstance(value, Enum) else self._redacted_text(key, value)
         if isinstance(value, Mapping):
             return {k: self._redacted(k if isinstance(k, str) else "", v) for k, v in value.items()}
         if isinstance(value, (list, tuple)):
@@ -258,6 +256,12 @@ class Redactor:
         if is_dataclass(value) and not isinstance(value, type):
             return _map_fields(value, self._redacted)
         return value
+
+    def _redacted_text(self, key: str, text: str) -> str:
+        if text != SECRET and any(by_key.fullmatch(f"{key}={text}") for by_key in _SECRETS[-2:]):
+            self.counts["secret"] += 1
+            return SECRET
+        return self._cleaned(text)
 
     def report(self, report: Report) -> Report:
         """Return the report without names, with a note that says what was replaced."""

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_samples import SAMPLES, never_joined
 
-from unhang.model import Frame, LogEvent, Note
+from unhang.model import DumpStatus, Frame, LogEvent, Note
 from unhang.redact import SECRET, Redactor
 from unhang.report import to_json
 
@@ -116,6 +116,9 @@ def test_a_case_is_cleaned_everywhere() -> None:
     assert not re.search(r"alice|node0\d", text)
     assert clean.stacks.frames[1] == Frame("train_step", "/home/user/train.py", 88)
     assert (clean.calls, clean.groups) == (case.calls, case.groups)
+    assert [dump.status for dump in clean.dumps] == [dump.status for dump in case.dumps]
+    assert clean.dumps[0].usable
+    assert all(isinstance(dump.status, DumpStatus) for dump in clean.dumps)
 
 
 def test_nested_data_is_cleaned_by_key() -> None:

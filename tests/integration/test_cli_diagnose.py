@@ -1,0 +1,161 @@
+"""`unhang diagnose`, `entries` and `query` as a user runs them, on captured hangs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+HUNG = EXAMPLES / "never-joined" / "dumps"
+HEALTHY = EXAMPLES / "healthy" / "dumps"
+PLAIN = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "NO_COLOR")}
+
+
+def unhang(
+    *words: object, cwd: Path | None = None, **environ: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the command line."""
+    command = [sys.executable, "-m", "unhang", *map(str, words)]
+    return subprocess.run(
+        command, cwd=cwd, env=PLAIN | environ, capture_output=True, text=True, check=False
+    )
+
+
+def test_json_is_the_contract_and_alone_on_stdout() -> None:
+    """Valid against the schema in the package; exit code 1; nothing on stderr."""
+    done = unhang("diagnose", HUNG, "--format", "json")
+    assert (done.returncode, done.stderr) == (1, "")
+    report = json.loads(done.stdout)
+    schema = json.loads(files("unhang").joinpath("report.schema.json").read_text())
+    Draft202012Validator(schema).validate(report)
+    assert report["findings"][0]["culprits"] == [2]
+
+
+def test_the_terminal_report_names_rank_and_line() -> None:
+    """In a pipe: 80 columns, no colour, and the first ten lines say it."""
+    done = unhang("diagnose", HUNG)
+    top = "\n".join(done.stdout.splitlines()[:10])
+    assert "ank 2" in top
+    assert "never_joined.py:23" in top
+    assert "\x1b" not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_a_terminal_that_knows_ascii_only_gets_ascii() -> None:
+    """No character beyond it, and no exception."""
+    done = unhang("diagnose", HUNG, PYTHONIOENCODING="ascii:strict")
+    assert done.returncode == 1
+    assert done.stdout.isascii()
+
+
+def test_a_healthy_job_exits_with_0() -> None:
+    """No finding of role cause."""
+    assert unhang("diagnose", HEALTHY).returncode == 0
+
+
+def test_without_a_path_the_newest_case_is_taken(tmp_path: Path) -> None:
+    """The case that was made last under ./unhang-cases."""
+    for age, (name, source) in enumerate((("b-new", HUNG), ("a-old", HEALTHY))):
+        case = tmp_path / "unhang-cases" / name
+        shutil.copytree(source, case / "dumps")
+        os.utime(case, (1_700_000_000 - age, 1_700_000_000 - age))
+    assert unhang("diagnose", cwd=tmp_path).returncode == 1
+
+
+def test_an_archive_and_a_glob_are_paths_too(tmp_path: Path) -> None:
+    """The same verdict from all of them."""
+    with tarfile.open(tmp_path / "job.tar.gz", "w:gz") as tar:
+        tar.add(HUNG, "dumps")
+    verdicts = {
+        unhang("diagnose", path, "--format", "json").stdout.split('"job"')[0]
+        for path in (HUNG, tmp_path / "job.tar.gz", f"{HUNG}/*")
+    }
+    assert len(verdicts) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "start"), [("r.md", "### PROBLEM"), ("r.html", "<!DOCTYPE html>")]
+)
+def test_pages_for_issues_and_browsers(name: str, start: str, tmp_path: Path) -> None:
+    """The file's name chooses the format; stdout stays empty."""
+    done = unhang("diagnose", HUNG, "-o", tmp_path / name)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
+    assert (tmp_path / name).read_text().startswith(start)
+
+
+def test_missing_files_are_silent_ranks_when_the_size_is_told() -> None:
+    """--world-size adds the ranks that left nothing."""
+    done = unhang("diagnose", HUNG, "--world-size", "6", "--format", "json")
+    statuses = {row["rank"]: row["status"] for row in json.loads(done.stdout)["ranks"]}
+    assert {statuses[4], statuses[5]} <= {"silent", "unknown"}
+
+
+def test_redacted_output_has_no_user_host_or_directory(tmp_path: Path) -> None:
+    """What is shared names nobody, in the report and in the tables alike."""
+    dumps = tmp_path / "home" / "alice" / "dumps"
+    shutil.copytree(HUNG, dumps)
+    database = tmp_path / "out.duckdb"
+    done = unhang("diagnose", dumps, "--redact", "--format", "json", "--db", database)
+    assert done.returncode == 1
+    assert "never_joined.py" in done.stdout
+    assert "alice" not in done.stdout
+    asked = unhang("query", database, "SELECT source FROM dumps", "--format", "csv")
+    assert "alice" not in asked.stdout
+    assert "Replaced:" in done.stdout
+
+
+def test_tables_from_dumps_a_database_and_parquet_agree(tmp_path: Path) -> None:
+    """Three ways to the same rows, and nothing but the named files is written."""
+    database, parquet = tmp_path / "out.duckdb", tmp_path / "pq"
+    assert unhang("diagnose", HUNG, "--db", database, "--parquet", parquet).returncode == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"out.duckdb", "pq"}
+    sql = "SELECT rank, seq, op, absent_ranks FROM stuck_calls ORDER BY rank"
+    answers = {
+        unhang("query", p, sql, "--format", "json").stdout for p in (HUNG, database, parquet)
+    }
+    assert len(answers) == 1
+    assert json.loads(answers.pop())[0] == {
+        "rank": 0,
+        "seq": 5,
+        "op": "all_reduce",
+        "absent_ranks": [2],
+    }
+
+
+def test_query_lists_tables_and_limits_rows() -> None:
+    """Without SQL the tables; with --limit no more rows than that, and a word about it."""
+    assert "stuck_calls" in unhang("query", HUNG).stdout
+    done = unhang("query", HUNG, "SELECT rank FROM calls", "--limit", "2")
+    assert "first 2 rows" in done.stdout
+    done = unhang("query", HUNG, "SELECT rank FROM calls", "--limit", "2", "--format", "csv")
+    assert len(done.stdout.splitlines()) == 3
+
+
+def test_entries_are_aligned_and_folded() -> None:
+    """Ranks that agree share a column; the call that rank 2 lacks is a dash."""
+    done = unhang("entries", HUNG, "--last", "2", "--group", "default_pg")
+    assert done.returncode == 0
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert ["#", "0-1,3", "2"] in lines
+    assert ["5", "all_reduce", "*", "-"] in lines
+
+
+def test_entries_for_programs_are_complete() -> None:
+    """CSV has a row a call and JSON an object a call, with stacks when asked for."""
+    rows = list(csv.DictReader(io.StringIO(unhang("entries", HUNG, "--format", "csv").stdout)))
+    assert len(rows) == 19
+    words = ("entries", HUNG, "--format", "json", "--ranks", "2", "--last", "1", "--stacks")
+    (last,) = json.loads(unhang(*words).stdout)
+    assert (last["rank"], last["seq"]) == (2, 4)
+    assert last["stack"][0]["function"] == "all_reduce"
