@@ -81,6 +81,9 @@ _ALL: Final = (
     Code("UH796", "core-crash", "A core file shows a crash in native code."),
     Code("UH797", "core-abort", "A core file shows a process that ended itself."),
     Code("UH798", "core-alive", "A core file shows where a living process stood."),
+    Code("UH870", "numbers-differ", "Two settings give numbers that differ too much."),
+    Code("UH871", "not-finite", "A module or operator gives NaN or infinity."),
+    Code("UH872", "ranks-numbers-differ", "Ranks hold different values of one tensor."),
     Code("UH901", "insufficient-evidence", "What there is does not allow a verdict."),
 )
 

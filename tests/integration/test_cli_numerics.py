@@ -1,0 +1,123 @@
+"""`unhang numerics` with real torch: two dtypes, NaN, two and more ranks on Gloo."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHECK = """\
+import torch
+
+class Odd(torch.nn.Module):
+    def forward(self, x):
+        return x * (1.5 if x.dtype == torch.bfloat16 else 1.0)
+
+def wrong():
+    layers = torch.nn.Linear(8, 8), Odd(), torch.nn.Linear(8, 4)
+    return torch.nn.Sequential(*layers), (torch.randn(4, 8),)
+
+def good():
+    return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()), (torch.randn(4, 8),)
+
+def infinite():
+    return torch.log, (torch.tensor([0.0, 1.0]),)
+
+def replica():
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 4)
+    if torch.distributed.get_rank() == 2:
+        model.weight.data[0, 0] += 0.5
+    return model
+
+def nonsense():
+    return 3
+"""
+
+
+@pytest.fixture(scope="module")
+def check(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The user's file."""
+    path = tmp_path_factory.mktemp("numerics") / "check.py"
+    path.write_text(CHECK)
+    return path
+
+
+def numerics(*words: str) -> tuple[int, str, str]:
+    """Run the command; exit code, stdout, stderr."""
+    command = [sys.executable, "-m", "unhang", "numerics", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return done.returncode, done.stdout, done.stderr
+
+
+def report(check: Path, function: str) -> tuple[int, dict[str, Any]]:
+    """Compare float32 with bfloat16 on the CPU."""
+    sides = ("--on", "cpu", "--on", "cpu/bfloat16")
+    code, out, err = numerics(f"{check}:{function}", *sides, "--ops", "--format", "json")
+    assert "Traceback" not in err
+    return code, json.loads(out)
+
+
+def test_the_first_operator_that_differs(check: Path) -> None:
+    """The multiplication in the odd module, not the layer behind it."""
+    code, found = report(check, "wrong")
+    assert (code, found["findings"][0]["code"]) == (1, "UH870")
+    assert "aten.mul" in found["summary"]
+
+
+def test_rounding_is_no_difference(check: Path) -> None:
+    """What bfloat16 cannot hold is expected."""
+    code, found = report(check, "good")
+    assert (code, found["status"]) == (0, "healthy")
+
+
+def test_the_first_infinity(check: Path) -> None:
+    """log(0) is named on both sides."""
+    code, found = report(check, "infinite")
+    assert code == 1
+    assert {f["code"] for f in found["findings"]} == {"UH871"}
+    assert "aten.log" in found["summary"]
+
+
+def test_a_rank_whose_parameters_differ(check: Path, tmp_path: Path) -> None:
+    """One of three real ranks holds another weight."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    out = tmp_path / "out.json"
+    command = [sys.executable, "-m", "unhang", "numerics", f"{check}:replica", "--across-ranks",
+               "--format", "json", "-o", str(out)]  # fmt: skip
+    job = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    ranks = [subprocess.Popen(command, env={**os.environ, **job, "RANK": str(rank)})
+             for rank in range(3)]  # fmt: skip
+    assert [rank.wait(timeout=120) for rank in ranks] == [1, 0, 0]
+    finding = json.loads(out.read_text())["findings"][0]
+    assert (finding["code"], finding["culprits"]) == ("UH872", [2])
+    assert "weight" in finding["evidence"][0]
+    assert "0.5" in finding["evidence"][0]
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["{check}:good"], 2),
+        (["{check}:good", "--on", "cpu", "--on", "cpu/int8"], 2),
+        (["{check}:good", "--on", "cpu", "--on", "warp9"], 2),
+        (["{check}:none", "--on", "cpu", "--on", "cpu"], 2),
+        (["{check}:nonsense", "--on", "cpu", "--on", "cpu"], 2),
+        (["/no/such.py:f", "--on", "cpu", "--on", "cpu"], 3),
+        (["{check}:replica", "--across-ranks"], 2),
+    ],
+)
+def test_bad_input(check: Path, words: list[str], code: int) -> None:
+    """One sentence, a hint, the right exit code."""
+    got, _, err = numerics(*(word.format(check=check) for word in words))
+    assert got == code
+    assert "Traceback" not in err
+    assert "hint: " in err
