@@ -209,7 +209,9 @@ class Dump:
         host, pid, job_id, attempt, incident, reason, time_ns, step, dropped, world_size: As the
             file says it (our own recorder's) or as its path tells; empty, -1 or 0 where unknown.
         group_ids: Indices in `Case.groups` of the groups that it knows, in its own order.
-        failures: Calls that failed, as our recorder wrote them ("all_reduce #7: timeout").
+        failures: Calls that failed, as our recorder wrote them ("all_reduce (tp): timeout").
+        exception: The exception that ended the program ("ValueError: bad batch"), or "".
+        exception_stack: Where it was raised, innermost first.
         main_stack: The main thread's stack at dump time, innermost first.
     """
 
@@ -240,6 +242,8 @@ class Dump:
     local_rank: int = -1
     group_ids: tuple[int, ...] = ()
     failures: tuple[str, ...] = ()
+    exception: str = ""
+    exception_stack: tuple[Frame, ...] = ()
     main_stack: tuple[Frame, ...] = ()
 
     @property

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unhang.case import CALL_DTYPES, Calls, Case, Dump
-from unhang.ingest.decoded import Column, Decoded, Origin
+from unhang.ingest.decoded import Column, Decoded, Origin, Table
 from unhang.ingest.dictionaries import Dictionaries
 from unhang.ingest.groups import Grouping
 from unhang.ingest.reading import Loaded
@@ -56,7 +56,7 @@ def assemble(
         world: Number of expected ranks.
         extras: Everything else.
     """
-    starts = np.cumsum([0, *(len(item.decoded) if item.decoded else 0 for item in files)]).tolist()
+    starts = np.cumsum([0, *(item.decoded.count if item.decoded else 0 for item in files)]).tolist()
     hosts = _folders_as_hosts(files)
     dumps = tuple(
         _dump(index, item, (starts[index], starts[index + 1]), grouping, host)
@@ -82,7 +82,7 @@ def assemble(
 
 
 def _calls(files: Sequence[Loaded], grouping: Grouping) -> Calls:
-    lengths = [len(item.decoded) if item.decoded else 0 for item in files]
+    lengths = [item.decoded.count if item.decoded else 0 for item in files]
     groups = [_group_column(*pair) for pair in zip(files, grouping.of_calls, strict=True)]
     columns: dict[str, Column] = {
         "dump": np.repeat(np.arange(len(files), dtype=np.int32), lengths),
@@ -91,7 +91,8 @@ def _calls(files: Sequence[Loaded], grouping: Grouping) -> Calls:
     }
     for key, kind in CALL_DTYPES.items():
         if key not in columns:
-            columns[key] = _joined([_take(item, key) for item in files], kind)
+            columns[key] = _joined(_pieces(files, key), kind)
+            _release(files, key)
     return Calls(**columns)
 
 
@@ -99,11 +100,25 @@ def _joined(pieces: list[Column], kind: type[np.generic]) -> Column:
     return np.concatenate(pieces, dtype=kind) if pieces else np.zeros(0, kind)
 
 
-def _take(item: Loaded, key: str) -> Column:
-    """A column of a file, which the file then lacks."""
-    if item.decoded is None or not item.decoded.columns:
-        return np.zeros(0, CALL_DTYPES[key])
-    return item.decoded.columns.pop(key)
+def _pieces(files: Sequence[Loaded], key: str) -> list[Column]:
+    """One column of all files, as few pieces: files of one table that follow each other are one."""
+    spans: list[tuple[Table, int, int]] = []
+    for item in files:
+        decoded = item.decoded
+        if decoded is None or decoded.table is None:
+            continue
+        if spans and spans[-1][0] is decoded.table and spans[-1][2] == decoded.start:
+            spans[-1] = (decoded.table, spans[-1][1], decoded.stop)
+        else:
+            spans.append((decoded.table, decoded.start, decoded.stop))
+    return [table.columns[key][start:stop] for table, start, stop in spans]
+
+
+def _release(files: Sequence[Loaded], key: str) -> None:
+    """Drop a column from the files' tables, now that the case has it."""
+    for item in files:
+        if item.decoded and item.decoded.table:
+            item.decoded.table.columns.pop(key, None)
 
 
 def _group_column(item: Loaded, of_calls: dict[int, int]) -> npt.NDArray[np.int32]:
@@ -111,7 +126,7 @@ def _group_column(item: Loaded, of_calls: dict[int, int]) -> npt.NDArray[np.int3
         return np.zeros(0, np.int32)
     table = np.full(max(of_calls) + 1, -1, np.int32)
     table[list(of_calls)] = list(of_calls.values())
-    return table[item.decoded.columns["pg"]]
+    return table[item.decoded.column("pg")]
 
 
 def _folders_as_hosts(files: Sequence[Loaded]) -> list[str]:
@@ -128,7 +143,7 @@ def _folders_as_hosts(files: Sequence[Loaded]) -> list[str]:
 def _dump(index: int, item: Loaded, rows: tuple[int, int], grouping: Grouping, folder: str) -> Dump:
     decoded = item.decoded or Decoded()
     origin = decoded.origin or Origin()
-    record_ids = decoded.columns.get("record_id", np.zeros(0, np.int64))
+    record_ids = decoded.column("record_id")
     host = origin.host or item.claim.host or folder
     return Dump(
         index=index,
@@ -157,7 +172,9 @@ def _dump(index: int, item: Loaded, rows: tuple[int, int], grouping: Grouping, f
         world_size=origin.world_size,
         local_rank=origin.local_rank,
         group_ids=grouping.of_files[index],
-        failures=origin.failures,
+        failures=origin.failed_calls,
+        exception=origin.exception,
+        exception_stack=origin.exception_stack,
         main_stack=origin.main_stack,
     )
 
@@ -168,14 +185,12 @@ def _is_active_only(decoded: Decoded) -> bool:
     They have where ids are missing between the calls, where a list far shorter than any ring does
     not start at 0, or where counters have moved and there is no call at all.
     """
-    if not decoded.columns:
-        return False
-    if not len(decoded):
+    if not decoded.count:
         return any(status.enqueued > 0 for status in decoded.statuses)
-    columns = decoded.columns
-    torchs = columns["origin"] == 0
-    ids = columns["record_id"][torchs]
-    finished = (columns["state"][torchs] == State.COMPLETED) | columns["retired"][torchs]
+    torchs = decoded.column("origin") == 0
+    ids = decoded.column("record_id")[torchs]
+    finished = (decoded.column("state") == State.COMPLETED) | decoded.column("retired")
+    finished &= torchs
     if finished.any() or not len(ids) or ids[0] < 0:
         return False
     return bool((np.diff(ids) > 1).any()) or (int(ids[0]) > 0 and len(ids) < _RING_AT_LEAST)

@@ -34,10 +34,10 @@ def characterise(loaded: list[Loaded], shared: Dictionaries) -> None:
             continue
         item.backend = _without_calls(decoded, item.source)
         item.newest_ns = decoded.origin.time_ns if decoded.origin else 0
-        if len(decoded):
-            votes = np.bincount(kind_of_name[decoded.columns["name"]])
+        if decoded.count:
+            votes = np.bincount(kind_of_name[decoded.column("name")])
             item.backend = str(kinds[int(votes.argmax())]) or item.backend
-            item.newest_ns = max(item.newest_ns, int(decoded.columns["created_ns"].max()))
+            item.newest_ns = max(item.newest_ns, int(decoded.column("created_ns").max()))
 
 
 def _without_calls(decoded: Decoded, path: str) -> str:

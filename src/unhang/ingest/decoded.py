@@ -15,7 +15,7 @@ import numpy.typing as npt
 from unhang.case import CALL_DTYPES
 from unhang.model import Frame
 
-__all__ = ["ROW_DTYPES", "BadDump", "Declared", "Decoded", "Origin", "Status"]
+__all__ = ["ROW_DTYPES", "BadDump", "Declared", "Decoded", "Origin", "Status", "Table"]
 
 ROW_DTYPES: dict[str, type[np.generic]] = {
     **{key: kind for key, kind in CALL_DTYPES.items() if key not in ("dump", "rank", "group")},
@@ -73,13 +73,22 @@ class Origin:
     time_ns: int = 0
     step: int = -1
     dropped: int = 0
-    failures: tuple[str, ...] = ()
+    failed_calls: tuple[str, ...] = ()
+    exception: str = ""
+    exception_stack: tuple[Frame, ...] = ()
     main_stack: tuple[Frame, ...] = ()
 
 
 @dataclass(slots=True)
+class Table:
+    """Columns of `ROW_DTYPES` of one file or of many; columns leave it as the case takes them."""
+
+    columns: dict[str, Column]
+
+
+@dataclass(slots=True)
 class Decoded:
-    """One dump file."""
+    """One dump file: its rows are `table[start:stop]`."""
 
     version: str = ""
     comm_lib_version: str = ""
@@ -87,12 +96,26 @@ class Decoded:
     origin: Origin | None = None
     declared: tuple[Declared, ...] = ()
     statuses: tuple[Status, ...] = ()
-    columns: dict[str, Column] = field(default_factory=dict)
+    table: Table | None = None
+    start: int = 0
+    stop: int = 0
     truncated: bool = False
     remarks: list[str] = field(default_factory=list)
 
-    def __len__(self) -> int:
-        return len(self.columns["pg"]) if self.columns else 0
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return self.stop - self.start
+
+    def column(self, key: str) -> Column:
+        """One column of the file's rows."""
+        if self.table is None:
+            return np.zeros(0, ROW_DTYPES[key])
+        return self.table.columns[key][self.start : self.stop]
+
+    def take_rows(self, columns: dict[str, Column]) -> None:
+        """Make these columns the file's rows."""
+        self.table, self.start, self.stop = Table(columns), 0, len(columns["pg"])
 
 
 PlainDict = dict[str, Any]

@@ -57,8 +57,18 @@ class Dictionaries:
 
     def stack(self, frames: Iterable[Frame]) -> int:
         """Number of a stack, given innermost first; -1 for none."""
-        ids = tuple(self.frames[frame] for frame in frames)
+        return self.numbered_stack(self.frames[frame] for frame in frames)
+
+    def numbered_stack(self, frames: Iterable[int]) -> int:
+        """Number of a stack, given the numbers of its frames; -1 for none."""
+        ids = tuple(frames)
         return self.stacks[ids] if ids else -1
+
+    def thread(self, name: str, time: int) -> int:
+        """Number of a process' first, second… thread of a name; -1 where it has none."""
+        if not name:
+            return -1
+        return self.threads[name if time == 1 else f"{name} #{time}"]
 
     def op_names(self) -> tuple[OpName, ...]:
         """All profiling names, taken apart."""

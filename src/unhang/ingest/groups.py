@@ -74,9 +74,9 @@ def resolve_groups(
 
 
 def _used_pairs(item: Loaded) -> list[int]:
-    if item.decoded is None or not len(item.decoded):
+    if item.decoded is None or not item.decoded.count:
         return []
-    numbers, first = np.unique(item.decoded.columns["pg"], return_index=True)
+    numbers, first = np.unique(item.decoded.column("pg"), return_index=True)
     return [int(number) for number in numbers[np.argsort(first)]]
 
 

@@ -146,8 +146,8 @@ def _home_of(item: Loaded, sets: list[list[Loaded]]) -> list[Loaded]:
 def _longest_timeout_ns(files: Sequence[Loaded]) -> int:
     longest = 0
     for item in files:
-        if item.decoded and len(item.decoded):
-            longest = max(longest, int(item.decoded.columns["timeout_ms"].max()) // 1000)
+        if item.decoded and item.decoded.count:
+            longest = max(longest, int(item.decoded.column("timeout_ms").max()) // 1000)
     return min(longest or _DEFAULT_TIMEOUT_S, _LONGEST_TIMEOUT_S) * _NS
 
 

@@ -30,6 +30,8 @@ _FOREIGN_EXTENSION = re.compile(
     re.IGNORECASE,
 )
 _AFTER_WORD = re.compile(r"rank[-_.]?(\d{1,9})(?![\d.])", re.IGNORECASE)
+_PROCESS = re.compile(r"pid\d+$")
+"""What our recorder calls the dump of a process that has no rank yet."""
 _AT_END = re.compile(r"(\d{1,9})$")
 _DUMP_WORDS = re.compile(
     r"rank|dump|trace|nccl|hccl|comm_lib|flight|(?:^|[-_.])fr(?:[-_.]|$)", re.IGNORECASE
@@ -92,7 +94,7 @@ def read_name(path: str, pattern: re.Pattern[str] | None = None) -> NameClaim:
         rank = int(text) if _AT_END.fullmatch(text) else -1
         return NameClaim(rank, "", _meaning_of(folder), folder)
     match = _last(_AFTER_WORD, stem) or _AT_END.search(stem)
-    if match is None:
+    if match is None or _PROCESS.search(stem):
         return NameClaim(-1, "", _meaning_of(folder), f"{folder}/{stem}")
     prefix = stem[: match.start(1)]
     host = _HOST.search(prefix)

@@ -7,19 +7,21 @@ torch's. What is missing is left unknown; nothing is guessed here that needs ano
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from unhang.ingest.decoded import BadDump, Declared, Decoded, Origin, PlainDict, Status
+from unhang.case import ORIGIN_UNHANG
+from unhang.ingest.decoded import BadDump, Column, Declared, Decoded, Origin, PlainDict, Status
 from unhang.ingest.dictionaries import MAX_FRAMES, Dictionaries, clean_frame, clean_text
 from unhang.ingest.memberships import Memberships
 from unhang.ingest.rows import columns_of
 from unhang.ingest.torchcomms import is_torchcomms, repair
-from unhang.ingest.values import as_int
+from unhang.ingest.values import as_int, int_column
+from unhang.model import Frame
 
-__all__ = ["describe", "normalise"]
+__all__ = ["describe", "finish", "normalise", "own_entries"]
 
 NEWEST_KNOWN = (2, 10)
 _STATE_KEY = "_comm_state"
@@ -41,17 +43,38 @@ def normalise(value: object, shared: Dictionaries, size: int) -> Decoded:
     if not _is_dump(top):
         raise BadDump("it holds no recorder's dump")
     decoded = describe(top, shared.memberships)
-    entries, late = _merged(
-        _list(top.get("entries")), _list(_dict(top.get("unhang")).get("entries"))
-    )
-    rows = columns_of(entries, shared, size)
-    decoded.columns = rows.columns
+    rows = columns_of(_list(top.get("entries")), shared, size)
+    decoded.take_rows(_in_order(rows.columns, decoded.remarks))
     decoded.remarks += rows.remarks
-    if late:
-        decoded.remarks.append("sorted its entries by record_id")
+    finish(decoded, own_entries(top), shared, size)
+    return decoded
+
+
+def finish(decoded: Decoded, ours: list[Any], shared: Dictionaries, size: int) -> None:
+    """What is left to do once torch's entries are rows: add ours, and repair look-alikes.
+
+    Args:
+        decoded: With the rows of torch's entries.
+        ours: Our own recorder's entries, each with `after_record_id`.
+        shared: Receives names, stacks and so on.
+        size: Bytes of the file, which bounds the work.
+
+    Raises:
+        BadDump: Our entries are a bomb of references rather than calls.
+    """
+    if ours:
+        rows = columns_of(ours, shared, size)
+        decoded.remarks += rows.remarks
+        after = int_column([as_int(_dict(e).get("after_record_id")) for e in rows.entries])
+        rows.columns["origin"][:] = ORIGIN_UNHANG
+        decoded.take_rows(_interleaved(decoded, rows.columns, after))
     if is_torchcomms(decoded, shared):
         repair(decoded, shared)
-    return decoded
+
+
+def own_entries(top: PlainDict) -> list[Any]:
+    """The entries that our recorder adds beside torch's."""
+    return _list(_dict(top.get("unhang")).get("entries"))
 
 
 def describe(top: PlainDict, memberships: Memberships) -> Decoded:
@@ -64,11 +87,10 @@ def describe(top: PlainDict, memberships: Memberships) -> Decoded:
         declared=_declared(top.get("pg_config"), memberships),
         statuses=_statuses(top.get("pg_status")),
     )
-    newer = _is_newer(decoded.version)
-    if newer:
+    if newer := _is_newer(decoded.version):
         decoded.remarks.append(f"read format {newer} like 2.10, the newest that is known")
     problems = _list(_dict(top.get("unhang")).get("problems"))[:_MAX_FAILURES]
-    decoded.remarks += [f"recorder: {text}" for text in map(_failure, problems) if text]
+    decoded.remarks += [f"recorder: {clean_text(problem)}" for problem in problems]
     return decoded
 
 
@@ -82,25 +104,25 @@ def _is_dump(top: PlainDict) -> bool:
     return "pg_config" in top or "pg_status" in top
 
 
-def _merged(torchs: list[Any], ours: list[Any]) -> tuple[list[Any], bool]:
-    """Both recorders' entries in program order, and whether torch's had to be sorted.
+def _in_order(columns: dict[str, Column], remarks: list[str]) -> dict[str, Column]:
+    """Rows in the order of their record ids, which is program order."""
+    if not (np.diff(columns["record_id"]) < 0).any():
+        return columns
+    remarks.append("sorted its entries by record_id")
+    order = np.argsort(columns["record_id"], kind="stable")
+    return {key: column[order] for key, column in columns.items()}
 
-    Ours say after which of torch's they were made; -1 is before all of them.
-    """
-    keys = [as_int(_dict(entry).get("record_id"), -1) for entry in torchs]
-    late = any(after < before for before, after in pairwise(keys))
-    if late:
-        order = sorted(range(len(keys)), key=keys.__getitem__)
-        torchs, keys = [torchs[i] for i in order], [keys[i] for i in order]
-    if not ours:
-        return torchs, late
-    places = [as_int(_dict(entry).get("after_record_id"), -1) for entry in ours]
-    slots = np.searchsorted(np.asarray(keys, np.int64), np.asarray(places, np.int64), side="right")
-    order = np.argsort(
-        np.concatenate((2 * np.arange(len(torchs)) + 1, 2 * slots)), kind="stable"
-    ).tolist()
-    both = torchs + [{"after_record_id": -1, **entry} for entry in ours if isinstance(entry, dict)]
-    return [both[i] for i in order if i < len(both)], late
+
+def _interleaved(
+    decoded: Decoded, ours: dict[str, Column], after: npt.NDArray[np.int64]
+) -> dict[str, Column]:
+    """Both recorders' rows in program order: each of ours follows the record id that it names."""
+    slots = np.searchsorted(decoded.column("record_id"), after, side="right")
+    places = np.concatenate((2 * np.arange(decoded.count) + 1, 2 * slots))
+    order = np.argsort(places, kind="stable")
+    return {
+        key: np.concatenate((decoded.column(key), column))[order] for key, column in ours.items()
+    }
 
 
 def _version(value: object) -> str:
@@ -173,20 +195,27 @@ def _origin(value: object) -> Origin | None:
         time_ns=max(0, as_int(value.get("time_ns"), 0)),
         step=as_int(value.get("step")),
         dropped=max(0, as_int(value.get("dropped"), 0)),
-        failures=tuple(_failure(item) for item in _list(value.get("failures"))[:_MAX_FAILURES]),
-        main_stack=tuple(
-            clean_frame(frame)
-            for frame in _list(_dict(value.get("stacks")).get("main"))[:MAX_FRAMES]
-        ),
+        failed_calls=tuple(map(_failed_call, _list(value.get("failures"))[:_MAX_FAILURES])),
+        exception=_exception(_dict(value.get("exception"))),
+        exception_stack=_frames(_dict(value.get("exception")).get("frames")),
+        main_stack=_frames(_dict(value.get("stacks")).get("main")),
     )
 
 
-def _failure(value: object) -> str:
-    """One failed call as a sentence: ours come as text or as a small dict."""
-    if isinstance(value, dict):
-        parts = (clean_text(value.get(key)) for key in ("op", "call", "error"))
-        return ": ".join(part for part in parts if part)
-    return clean_text(value)
+def _failed_call(value: object) -> str:
+    """A failed call as a sentence: "all_reduce (tp): RuntimeError: timed out"."""
+    call = _dict(value)
+    group = clean_text(call.get("description")) or clean_text(call.get("group"))
+    name = clean_text(call.get("name")) + (f" ({group})" if group else "")
+    return f"{name}: {clean_text(call.get('error'))}"
+
+
+def _exception(value: PlainDict) -> str:
+    return ": ".join(filter(None, (clean_text(value.get(key)) for key in ("type", "message"))))
+
+
+def _frames(value: object) -> tuple[Frame, ...]:
+    return tuple(clean_frame(frame) for frame in _list(value)[:MAX_FRAMES])
 
 
 def _word(value: object) -> str:

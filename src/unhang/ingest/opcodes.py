@@ -10,8 +10,10 @@ import pickle
 import pickletools
 from typing import Final
 
-__all__ = ["CLOSERS", "FIXED_WIDTH", "FRAME", "PUSHES", "PUTS", "STOP", "STRING_WIDTH", "TUPLES",
-           "name_of"]  # fmt: skip
+__all__ = [
+    "CLOSERS", "FIXED_WIDTH", "FRAME", "MAX_MEMO", "PUSHES", "PUTS", "STOP", "STRING_WIDTH",
+    "TUPLES", "name_of",
+]  # fmt: skip
 
 
 def _codes(*opcodes: bytes) -> frozenset[int]:
@@ -37,6 +39,9 @@ STRING_WIDTH: Final[dict[int, int]] = {
 
 FRAME: Final = pickle.FRAME[0]
 STOP: Final = pickle.STOP[0]
+MAX_MEMO: Final = 1 << 20
+"""Memo indices that are accepted: the unpickler sets 16 bytes aside for each below the highest."""
+
 TUPLES: Final[dict[int, int]] = {
     pickle.EMPTY_TUPLE[0]: 0, pickle.TUPLE1[0]: 1, pickle.TUPLE2[0]: 2, pickle.TUPLE3[0]: 3,
 }  # fmt: skip

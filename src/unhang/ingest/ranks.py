@@ -84,12 +84,9 @@ def possible_ranks(decoded: Decoded, shared: Dictionaries) -> frozenset[int]:
 
 def _own_ranks(decoded: Decoded, shared: Dictionaries) -> set[int]:
     """Global ranks that the dump's sends and receives name as their caller."""
-    columns = decoded.columns
-    if not columns:
-        return set()
     by_name = {(group.name, group.description): group.members for group in decoded.declared}
     names, groups = list(shared.names), list(shared.groups)
-    pairs = np.unique(np.stack((columns["name"], columns["pg"])), axis=1).T.tolist()
+    pairs = np.unique(np.stack((decoded.column("name"), decoded.column("pg"))), axis=1).T.tolist()
     found = set()
     for name, group in pairs:
         op = parse_op(names[name])

@@ -21,6 +21,7 @@ from unhang.ingest.archives import (
 )
 from unhang.ingest.decoded import BadDump, Decoded
 from unhang.ingest.dictionaries import Dictionaries
+from unhang.ingest.fast.worth import fast_reader
 from unhang.ingest.jsonfile import BadJson, parse
 from unhang.ingest.naming import NameClaim, looks_foreign, looks_like_dump, read_name
 from unhang.ingest.normalise import normalise
@@ -28,6 +29,7 @@ from unhang.ingest.sniff import HEAD_BYTES, FileKind, kind_of
 from unhang.ingest.sources import Source, show_path
 from unhang.ingest.unpickle import BadPickle, unpickle
 from unhang.model import DumpStatus, Note
+from unhang.wording import count_of
 
 __all__ = ["Loaded", "Progress", "Reader"]
 
@@ -68,7 +70,7 @@ class Loaded:
     @property
     def has_stacks(self) -> bool:
         """Whether its calls carry frames."""
-        return bool(self.decoded and (self.decoded.columns["stack"] >= 0).any())
+        return bool(self.decoded and (self.decoded.column("stack") >= 0).any())
 
 
 @dataclass(slots=True)
@@ -85,9 +87,17 @@ class Reader:
     def read_all(self, sources: list[Source]) -> Iterator[Loaded]:
         """Read every file; those that are no dumps are passed over."""
         total, done = sum(source.size for source in sources), 0
-        for source in sources:
-            yield from self.read(source)
-            done += source.size
+        fast = fast_reader(total, self.shared)
+        batches = fast.read(sources) if fast else ([(source, None)] for source in sources)
+        for batch in batches:
+            for source, decoded in batch:
+                if decoded is None:
+                    yield from self.read(source)
+                else:
+                    yield self.loaded(
+                        show_path(source.path), source.relative, source.mtime_ns, decoded
+                    )
+                done += source.size
             if self.progress is not None:
                 self.progress(done, total)
 
@@ -169,11 +179,15 @@ class Reader:
         except BadDump:
             self.passed_over.append(shown)
         else:
-            status = DumpStatus.TRUNCATED if decoded.truncated else DumpStatus.OK
-            problem = (
-                f"it was cut short after {len(decoded)} whole calls" if decoded.truncated else ""
-            )
-            yield Loaded(shown, claim, mtime_ns, status, decoded, problem)
+            yield self.loaded(shown, relative, mtime_ns, decoded)
+
+    def loaded(self, shown: str, relative: str, mtime_ns: int, decoded: Decoded) -> Loaded:
+        """A file that was decoded, at least in part."""
+        claim = read_name(relative, self.pattern)
+        if not decoded.truncated:
+            return Loaded(shown, claim, mtime_ns, DumpStatus.OK, decoded)
+        problem = f"it was cut short after {count_of(decoded.count, 'whole call')}"
+        return Loaded(shown, claim, mtime_ns, DumpStatus.TRUNCATED, decoded, problem)
 
     def lost(self, shown: str, relative: str, mtime_ns: int, problem: str) -> Iterator[Loaded]:
         """A file that gave nothing: a lost dump if it is called like one."""

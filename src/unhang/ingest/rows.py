@@ -21,10 +21,10 @@ from unhang.ingest.dictionaries import (
     clean_shapes,
     clean_text,
 )
-from unhang.ingest.values import as_int, float_column, int_column
+from unhang.ingest.values import as_int, float_column, int_column, local_ids
 from unhang.model import Signature, State
 
-__all__ = ["Rows", "columns_of"]
+__all__ = ["SPARE_WORK", "STATES", "Rows", "columns_of"]
 
 STATES = {
     "scheduled": State.SCHEDULED,
@@ -33,14 +33,15 @@ STATES = {
     "failed": State.FAILED,
 }
 _P2P_OPS = ("send", "recv")
-_SPARE_WORK = 1_000_000
+SPARE_WORK = 1_000_000
 """Elements of lists that any file may refer to; beyond it they must have been written out."""
 
 
 @dataclass(slots=True)
 class Rows:
-    """The columns of one file and what was wrong with its entries."""
+    """The entries that are entries, their columns, and what was wrong with the rest."""
 
+    entries: list[PlainDict]
     columns: dict[str, Column]
     remarks: list[str] = field(default_factory=list)
 
@@ -57,8 +58,8 @@ def columns_of(entries: list[Any], shared: Dictionaries, size: int) -> Rows:
         BadDump: The entries are a bomb of references rather than calls.
     """
     plain = [entry for entry in entries if isinstance(entry, dict)]
-    reader = _Reader(plain, shared, 4 * size + _SPARE_WORK)
-    rows = Rows(reader.columns())
+    reader = _Reader(plain, shared, 4 * size + SPARE_WORK)
+    rows = Rows(plain, reader.columns())
     if len(plain) < len(entries):
         rows.remarks.append(f"left out {len(entries) - len(plain)} entries that are no entries")
     rows.remarks += reader.remarks
@@ -90,7 +91,7 @@ class _Reader:
             "p2p_seq": self.ints("p2p_seq_id"),
             "op_id": self.ints("op_id"),
             "state": state,
-            "origin": ["after_record_id" in entry for entry in self.entries],
+            "origin": np.zeros(len(self.entries)),
             "retired": self.retired(state),
             "is_p2p": self.p2p(raw_names),
             "created_ns": self.times("time_created_ns"),
@@ -122,9 +123,7 @@ class _Reader:
 
     def local_ids(self) -> Column:
         """Local ids of groups, in the range of their column."""
-        ids = self.ints("pg_id")
-        limit = np.iinfo(np.int32).max
-        return np.where((ids < 0) | (ids > limit), -1, ids)
+        return local_ids(int_column(self.values("pg_id")))
 
     def states(self) -> list[int]:
         """States; a call with an error of ours has failed, an unknown word proves nothing."""
@@ -174,8 +173,7 @@ class _Reader:
             if number is None:
                 text = clean_text(name)
                 times[text] = times.get(text, 0) + 1
-                label = text if times[text] == 1 else f"{text} #{times[text]}"
-                number = seen[key] = self.shared.threads[label] if text else -1
+                number = seen[key] = self.shared.thread(text, times[text])
             column.append(number)
         return column
 

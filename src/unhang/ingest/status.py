@@ -45,11 +45,12 @@ def join_statuses(files: Sequence[Loaded], grouping: Grouping) -> GroupStatus:
 
 def _ids_of(item: Loaded, of_calls: dict[int, int]) -> dict[int, int]:
     """Local id to group, as torch's own calls of this file have it."""
-    if item.decoded is None or not len(item.decoded):
+    if item.decoded is None or not item.decoded.count:
         return {}
-    columns = item.decoded.columns
-    own = (columns["origin"] == 0) & (columns["pg_id"] >= 0)
-    pairs = np.unique(columns["pg_id"][own].astype(np.int64) << 32 | columns["pg"][own])
+    decoded = item.decoded
+    own = (decoded.column("origin") == 0) & (decoded.column("pg_id") >= 0)
+    local = decoded.column("pg_id")[own].astype(np.int64)
+    pairs = np.unique(local << 32 | decoded.column("pg")[own])
     return {int(pair) >> 32: of_calls[int(pair) & 0xFFFFFFFF] for pair in pairs}
 
 

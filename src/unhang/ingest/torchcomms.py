@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unhang.ingest.decoded import Decoded
+from unhang.ingest.decoded import ROW_DTYPES, Decoded
 from unhang.ingest.dictionaries import Dictionaries
 
 __all__ = ["is_torchcomms", "repair"]
@@ -20,24 +20,22 @@ _P2P = frozenset({"send", "recv", "batch_op_issue"})
 
 def is_torchcomms(decoded: Decoded, shared: Dictionaries) -> bool:
     """Whether torchcomms wrote this: its marks together, none of which proves it alone."""
-    columns = decoded.columns
-    if decoded.version != "2.10" or decoded.statuses or decoded.origin or not len(decoded):
+    if decoded.version != "2.10" or decoded.statuses or decoded.origin or not decoded.count:
         return False
-    if columns["is_p2p"].any() or (columns["p2p_seq"] != 0).any():
+    if decoded.column("is_p2p").any() or (decoded.column("p2p_seq") != 0).any():
         return False
-    if (columns["timeout_ms"] != _TIMEOUT_MS).any():
+    if (decoded.column("timeout_ms") != _TIMEOUT_MS).any():
         return False
-    seq = columns["seq"].astype(np.int64)
-    counts_everything = bool((np.diff(seq) > 0).all())
-    several_groups = len(np.unique(columns["pg"])) > 1
+    counts_everything = bool((np.diff(decoded.column("seq")) > 0).all())
+    several_groups = len(np.unique(decoded.column("pg"))) > 1
     return counts_everything and (several_groups or bool(_p2p_rows(decoded, shared).any()))
 
 
 def repair(decoded: Decoded, shared: Dictionaries) -> None:
     """Number the calls per group where the window starts at the first call; else unknown."""
-    columns = dict(decoded.columns)
+    columns = {key: decoded.column(key) for key in ROW_DTYPES}
     p2p = _p2p_rows(decoded, shared)
-    seq = np.full(len(decoded), -1, np.int64)
+    seq = np.full(decoded.count, -1, np.int64)
     if columns["record_id"][0] == 0:
         for group in np.unique(columns["pg"]):
             rows = np.flatnonzero((columns["pg"] == group) & ~p2p)
@@ -49,12 +47,12 @@ def repair(decoded: Decoded, shared: Dictionaries) -> None:
             "calls are gone"
         )
     columns["seq"], columns["is_p2p"] = seq, p2p
-    columns["p2p_seq"] = np.full(len(decoded), -1, np.int64)
-    columns["timeout_ms"] = np.full(len(decoded), -1, np.int64)
-    decoded.columns = columns
+    columns["p2p_seq"] = np.full(decoded.count, -1, np.int64)
+    columns["timeout_ms"] = np.full(decoded.count, -1, np.int64)
+    decoded.take_rows(columns)
     decoded.reported_by = "torchcomms"
 
 
 def _p2p_rows(decoded: Decoded, shared: Dictionaries) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     ids = [number for name, number in shared.names.items() if name.rpartition(":")[2] in _P2P]
-    return np.isin(decoded.columns["name"], ids)
+    return np.isin(decoded.column("name"), ids)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["as_int", "float_column", "int_column", "parse_members"]
+__all__ = ["as_int", "float_column", "int_column", "local_ids", "parse_members"]
 
 MAX_INT64 = 2**63 - 1
 MAX_DIGITS = 19
@@ -46,6 +46,11 @@ def int_column(values: Sequence[Any], default: int = -1) -> npt.NDArray[np.int64
         except OverflowError:
             pass
     return np.array([as_int(value, default) for value in values], np.int64)
+
+
+def local_ids(column: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Local ids of groups, in the range of their column; -1 for what is none."""
+    return np.where((column < 0) | (column > MAX_GROUP_RANK), -1, column)
 
 
 def float_column(values: Sequence[Any]) -> npt.NDArray[np.float64]:

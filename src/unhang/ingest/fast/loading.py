@@ -1,0 +1,180 @@
+"""Drive the compiled decoder over many files: batches, threads, and what to do with the rest.
+
+Threads only read and decode; their results are translated in the order of the files, so that the
+case comes out the same each time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+
+import numpy as np
+
+from unhang.ingest.decoded import BadDump, Decoded, Table
+from unhang.ingest.dictionaries import Dictionaries
+from unhang.ingest.fast import layout
+from unhang.ingest.fast.layout import Bytes, Int64s
+from unhang.ingest.fast.memory import Batch, Memory
+from unhang.ingest.fast.translate import Translator
+from unhang.ingest.normalise import describe, finish, own_entries
+from unhang.ingest.sources import Source
+
+__all__ = ["FastReader"]
+
+_BATCH_BYTES = 8 << 20
+_BATCH_FILES = 2048
+_MAX_THREADS = 8
+
+
+@dataclass(slots=True)
+class _Work:
+    """One batch on its way: its files, and what a thread made of them."""
+
+    sources: list[Source]
+    bytes: int
+    translator: Translator
+    batch: Batch
+
+
+@dataclass(slots=True)
+class FastReader:
+    """Decodes the files of one case."""
+
+    shared: Dictionaries
+    threads: int = field(default_factory=lambda: min(_cores(), _MAX_THREADS))
+
+    def read(self, sources: Sequence[Source]) -> Iterator[list[tuple[Source, Decoded | None]]]:
+        """Read files, in their order, batch by batch; None for those left to the general path."""
+        free: SimpleQueue[Translator] = SimpleQueue()
+        for _ in range(self.threads):
+            free.put(Translator(Memory(), self.shared))
+        waiting: deque[Future[_Work]] = deque()
+        with ThreadPoolExecutor(self.threads) as pool:
+            for batch in _batches(sources):
+                waiting.append(pool.submit(_decode, batch, free))
+                if len(waiting) > 2 * self.threads:
+                    yield self.finished(waiting.popleft().result())
+            while waiting:
+                yield self.finished(waiting.popleft().result())
+
+    def finished(self, work: _Work) -> list[tuple[Source, Decoded | None]]:
+        """Translate a batch."""
+        try:
+            table = work.translator.table(work.batch, work.bytes)
+        except (BadDump, RecursionError, TypeError, ValueError):
+            return [(source, None) for source in work.sources]
+        several = _with_several_threads(work.batch)
+        found: list[tuple[Source, Decoded | None]] = []
+        for index, source in enumerate(work.sources):
+            status = int(work.batch.outcome[index, 0])
+            decoded = None
+            if status != layout.UNUSUAL:
+                decoded = self.one(work, index, table, several=bool(several[index]))
+            found.append((source, decoded))
+        return found
+
+    def one(self, work: _Work, index: int, table: Table, *, several: bool) -> Decoded | None:
+        """One file of a batch; None where the general path has to look at it."""
+        status, start, stop, first, end = work.batch.outcome[index].tolist()
+        strange = any((table.columns[key][start:stop] < 0).any() for key in ("state", "pg"))
+        if strange or (status == layout.CUT and start == stop and first == end):
+            return None
+        try:
+            top = work.translator.top(work.batch.tops[first:end])
+            decoded = describe(top, self.shared.memberships)
+            decoded.table, decoded.start, decoded.stop = table, start, stop
+            if several:
+                numbers = work.batch.rows[layout.K_THREAD, start:stop]
+                table.columns["thread"][start:stop] = work.translator.threads_of(numbers)
+            if not _is_dump(top, stop - start):
+                return None
+            finish(decoded, own_entries(top), self.shared, work.sources[index].size)
+        except (BadDump, RecursionError):
+            return None
+        decoded.truncated = status == layout.CUT
+        return decoded
+
+
+def _is_dump(top: dict[str, object], rows: int) -> bool:
+    """Whether this is surely a dump; the general path has the last word on what is not."""
+    return bool(rows) or "pg_config" in top or "pg_status" in top
+
+
+def _cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS
+        return os.cpu_count() or 1
+
+
+def _batches(sources: Sequence[Source]) -> Iterator[list[Source]]:
+    batch: list[Source] = []
+    size = 0
+    for source in sources:
+        batch.append(source)
+        size += source.size
+        if size >= _BATCH_BYTES or len(batch) >= _BATCH_FILES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _decode(sources: list[Source], free: SimpleQueue[Translator]) -> _Work:
+    """Read and decode a batch: a thread's work, most of it without the interpreter's lock."""
+    buffer, bounds = _contents(sources)
+    translator = free.get()
+    try:
+        batch = translator.memory.decode(buffer, bounds)
+    finally:
+        free.put(translator)
+    return _Work(sources, len(buffer), translator, batch)
+
+
+def _contents(sources: list[Source]) -> tuple[Bytes, Int64s]:
+    """The files' bytes behind each other; nothing of a file that changed or cannot be read."""
+    buffer = np.empty(sum(source.size for source in sources), np.uint8)
+    view = buffer.data
+    bounds = [0]
+    for source in sources:
+        start = bounds[-1]
+        got = _read_into(view[start : start + source.size], source)
+        bounds.append(start + got)
+    return buffer, np.array(bounds, np.int64)
+
+
+def _read_into(view: memoryview, source: Source) -> int:
+    try:
+        file = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        if os.fstat(file).st_size != source.size:
+            return 0
+        done = 0
+        while done < source.size and (got := os.readv(file, [view[done:]])):
+            done += got
+    except OSError:
+        return 0
+    else:
+        return done if done == source.size else 0
+    finally:
+        os.close(file)
+
+
+def _with_several_threads(batch: Batch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """For each file of a batch whether its calls were made by more than one thread."""
+    several = np.zeros(len(batch.outcome), np.bool_)
+    starts, stops = batch.outcome[:, 1], batch.outcome[:, 2]
+    filled = np.flatnonzero(stops > starts)
+    if len(filled):
+        numbers = batch.rows[layout.K_THREAD]
+        lowest = np.minimum.reduceat(numbers, starts[filled])
+        highest = np.maximum.reduceat(numbers, starts[filled])
+        several[filled] = lowest != highest
+    return several

@@ -1,0 +1,52 @@
+"""When the compiled decoder pays: what it costs to start against what it saves.
+
+Importing Numba takes a third of a second, and the very first use on a machine some seconds of
+compiling, which is kept on disk. A small case is read faster without.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from unhang.ingest.dictionaries import Dictionaries
+    from unhang.ingest.fast.loading import FastReader
+
+__all__ = ["fast_reader"]
+
+_WORTH_IMPORTING = 8 << 20
+"""Bytes of dumps; the general path takes some 50 ms for each MB."""
+
+_WORTH_COMPILING = 160 << 20
+
+
+def fast_reader(size: int, shared: Dictionaries) -> FastReader | None:
+    """A reader for so many bytes of dumps; None where the general path is the faster one."""
+    if size < _WORTH_IMPORTING or find_spec("numba") is None:
+        return None
+    try:
+        import numba
+
+        from unhang.ingest.fast.kernel import decode_files
+        from unhang.ingest.fast.loading import FastReader
+        from unhang.ingest.fast.memory import Memory
+    except ImportError:  # Numba is there and does not fit the other libraries
+        return None
+    if numba.config.DISABLE_JIT:
+        return None
+    if size < _WORTH_COMPILING and not _is_compiled(decode_files):
+        return None
+    try:
+        Memory()  # compiles, or loads what was compiled
+    except numba.errors.NumbaError:  # this version of Numba cannot
+        return None
+    return FastReader(shared)
+
+
+def _is_compiled(function: object) -> bool:
+    """Whether an earlier process has left compiled code."""
+    stats = getattr(function, "stats", None)
+    folder = getattr(stats, "cache_path", None)
+    return bool(folder) and any(Path(str(folder)).glob("kernel.decode_files*.nbc"))

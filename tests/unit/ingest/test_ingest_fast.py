@@ -1,0 +1,174 @@
+"""The compiled decoder says what the general path says, or leaves the file to it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from makedumps import dump, entry
+from strategies import dumps, encoders
+
+from unhang.case import Case
+from unhang.errors import NoEvidenceError
+from unhang.ingest import load, reading
+from unhang.ingest.dictionaries import Dictionaries
+from unhang.ingest.fast import layout
+from unhang.ingest.fast.loading import FastReader
+from unhang.ingest.fast.memory import Memory
+from unhang.ingest.sources import Source
+from unhang.lab.torchfile import encode_pickle
+
+
+@pytest.fixture(scope="module")
+def memory() -> Memory:
+    """One memory for all tests: what one file leaves in it must not matter to the next."""
+    return Memory()
+
+
+def decoded_fast(data: bytes, memory: Memory) -> int:
+    """What becomes of one file."""
+    buffer = np.frombuffer(data, np.uint8).copy()
+    return int(memory.decode(buffer, np.array([0, len(data)])).outcome[0, 0])
+
+
+def read(folder: Path, monkeypatch: pytest.MonkeyPatch, *, fast: bool) -> Case | None:
+    """Load a folder on one of the two paths; None where it holds no evidence."""
+
+    def reader(_size: int, shared: Dictionaries) -> FastReader | None:
+        return FastReader(shared, threads=2) if fast else None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reading, "fast_reader", reader)
+        try:
+            return load(folder)
+        except NoEvidenceError:
+            return None
+
+
+def plain(case: Case | None) -> Any:  # noqa: ANN401 - compared as a whole
+    """All that a case says, without its internal numbers."""
+    if case is None:
+        return None
+    calls = [case.call(row) for row in range(len(case.calls))]
+    status = case.group_status
+    columns = (status.dump, status.group, status.joined_by, status.last_enqueued)
+    counters = [
+        (dump, case.groups[group] if group >= 0 else None, joined, count)
+        for dump, group, joined, count in zip(*(c.tolist() for c in columns), strict=True)
+    ]
+    dumps = [dataclasses.replace(d, group_ids=()) for d in case.dumps]
+    known = [[case.groups[g] for g in d.group_ids] for d in case.dumps]
+    return calls, counters, dumps, known, case.world_size, sorted(n.text for n in case.notes)
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_both_paths_read_the_same(data: st.DataObject, tmp_path_factory: Any) -> None:  # noqa: ANN401 - pytest's
+    """Whole and cut files of random content, by any pickler."""
+    folder = tmp_path_factory.mktemp("dumps")
+    for rank in range(3):
+        content = data.draw(encoders)(data.draw(dumps(rank)))
+        cut = data.draw(st.one_of(st.just(len(content)), st.integers(0, len(content))))
+        (folder / f"rank_{rank}").write_bytes(content[:cut])
+    with pytest.MonkeyPatch.context() as patch:
+        fast, general = (read(folder, patch, fast=fast) for fast in (True, False))
+    assert plain(fast) == plain(general)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda e: e.update(collective_seq_id="7"),
+        lambda e: e.update(retired=1),
+        lambda e: e.update(time_created_ns=1.5),
+        lambda e: e.update(process_group=("0",)),
+        lambda e: e.update(frames="none"),
+        lambda e: e.pop("is_p2p"),
+        lambda e: e.update(seq_id=e.pop("collective_seq_id")),
+        lambda e: e.update(state="undecided"),
+        lambda e: e.update(record_id=-5),
+    ],
+)
+def test_what_is_unusual_is_left_to_the_general_path(
+    spoil: Callable[[dict[str, Any]], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old keys, wrong types, unknown words and entries out of order."""
+    rows = [entry(i) for i in range(3)]
+    spoil(rows[1])
+    (tmp_path / "rank_0").write_bytes(encode_pickle(dump(rows, ranks=1)))
+    fast = FastReader(Dictionaries(), threads=1)
+    path = tmp_path / "rank_0"
+    [[(_, found)]] = fast.read([Source(str(path), "rank_0", path.stat().st_size, 0)])
+    assert found is None
+    assert plain(read(tmp_path, monkeypatch, fast=True)) == plain(
+        read(tmp_path, monkeypatch, fast=False)
+    )
+
+
+def test_odd_values_mean_the_same_to_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A local id beyond 32 bits, a pair as a list, empty and missing threads, a long shape."""
+    changes: list[dict[str, Any]] = [
+        {"pg_id": 2**40},
+        {"process_group": ["0", "default_pg"]},
+        {"thread_name": ""},
+        {"thread_id": "other"},
+        {"input_sizes": [[1] * 100, [2]]},
+        {"input_sizes": [[True], ["x"], 5]},
+        {"profiling_name": "x" * 5000},
+    ]
+    rows = [entry(i, **change) for i, change in enumerate(changes)]
+    (tmp_path / "rank_0").write_bytes(encode_pickle(dump(rows, ranks=1)))
+    path = tmp_path / "rank_0"
+    [[(_, found)]] = FastReader(Dictionaries(), threads=1).read(
+        [Source(str(path), "rank_0", path.stat().st_size, 0)]
+    )
+    assert found is not None
+    assert plain(read(tmp_path, monkeypatch, fast=True)) == plain(
+        read(tmp_path, monkeypatch, fast=False)
+    )
+
+
+@settings(deadline=None, max_examples=300)
+@given(data=st.binary(max_size=300))
+def test_random_bytes_are_survived(data: bytes, memory: Memory) -> None:
+    """Any bytes behind a pickle's header end in one of the three outcomes."""
+    assert decoded_fast(b"\x80\x02" + data, memory) in (layout.WHOLE, layout.CUT, layout.UNUSUAL)
+
+
+@settings(deadline=None, max_examples=200)
+@given(data=st.data())
+def test_mutated_dumps_are_survived(data: st.DataObject, memory: Memory) -> None:
+    """Bytes changed anywhere in a dump."""
+    content = bytearray(encode_pickle(dump(6)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    assert decoded_fast(bytes(content), memory) in (layout.WHOLE, layout.CUT, layout.UNUSUAL)
+
+
+def test_memory_grows_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of strings, stacks, shapes and calls, far beyond what is set aside at first."""
+    rows = [
+        entry(
+            i,
+            frames=[{"name": f"f{i % 5000}", "filename": f"file_{i % 700}.py", "line": i}] * 3,
+            input_sizes=[[i, j] for j in range(i % 5)],
+            time_created_ns=i,
+        )
+        for i in range(6000)
+    ]
+    rows[77]["output_sizes"] = [[k] for k in range(20_000)]
+    (tmp_path / "rank_0").write_bytes(encode_pickle(dump(rows, ranks=1)))
+    path = tmp_path / "rank_0"
+    fast = FastReader(Dictionaries(), threads=1)
+    [[(_, found)]] = fast.read([Source(str(path), "rank_0", path.stat().st_size, 0)])
+    assert found is not None
+    assert found.count == 6000
+    assert plain(read(tmp_path, monkeypatch, fast=True)) == plain(
+        read(tmp_path, monkeypatch, fast=False)
+    )
