@@ -100,16 +100,31 @@ def test_a_signal_to_the_whole_group_is_not_passed_on_again(ready: Path) -> None
     count = (
         "got = []\n"
         "signal.signal(signal.SIGTERM, lambda n, f: got.append(n))\n"
-        "signal.signal(signal.SIGUSR1, lambda n, f: (print(len(got)), sys.exit(0)))"
+        "signal.signal(signal.SIGIO, lambda n, f: (print(len(got)), sys.exit(0)))"
     )
     command = [*UNHANG, "--", *victim(ready, count)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
         pid = int(ready.read_text())
         os.killpg(process.pid, signal.SIGTERM)
-        # Passed on in order: when this one arrives, a second SIGTERM would be there too.
-        os.kill(process.pid, signal.SIGUSR1)
+        # Taken in order of their numbers: before this one, a second SIGTERM would be there.
+        os.kill(process.pid, signal.SIGIO)
         out, _ = process.communicate(timeout=PATIENCE_S)
         assert (out.strip(), process.returncode) == (b"1", 0), pid
+
+
+def test_under_timeout_the_command_gets_one_signal(ready: Path) -> None:
+    """timeout(1) signals its child and then its group; torchrun would take two for a crash."""
+    count = (
+        "got = []\n"
+        "signal.signal(signal.SIGTERM, lambda n, f: got.append(n))\n"
+        "signal.signal(signal.SIGIO, lambda n, f: (print(len(got)), sys.exit(0)))"
+    )
+    command = ["timeout", "600", *UNHANG, "--", *victim(ready, count)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+        wrapper = parent_of(int(ready.read_text()))
+        process.send_signal(signal.SIGTERM)
+        os.kill(wrapper, signal.SIGIO)
+        assert process.communicate(timeout=PATIENCE_S)[0].strip() == b"1"
 
 
 def test_ctrl_c_reaches_the_command_once(ready: Path, tmp_path: Path) -> None:
@@ -153,6 +168,11 @@ def test_ctrl_z_stops_both_and_fg_continues(ready: Path) -> None:
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
+
+
+def parent_of(pid: int) -> int:
+    """The process that started a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def state_of(pid: int) -> str:

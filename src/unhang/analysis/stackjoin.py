@@ -20,12 +20,22 @@ __all__ = ["with_stacks"]
 def with_stacks(
     findings: Sequence[Finding], looks: Mapping[int, RankLook], book: StackBook
 ) -> list[Finding]:
-    """Add to findings from dumps where their culprits stand now, and whether stacks agree.
+    """Add to findings from dumps where their ranks stand now, and whether stacks agree.
 
     A culprit that is seen waiting in a collective contradicts the dumps, unless those say that it
     waits too: the confidence falls to low, and both sides are told.
     """
-    return [_joined(finding, looks, book) for finding in findings]
+    return [_joined(_placed(finding, looks, book), looks, book) for finding in findings]
+
+
+def _placed(finding: Finding, looks: Mapping[int, RankLook], book: StackBook) -> Finding:
+    """Show where victims wait, where their dumps came without the stacks of calls."""
+    shown = {rank for site in finding.sites if site.role == "victim" for rank in site.ranks}
+    bare = [looks[rank] for rank in finding.victims if rank in looks and rank not in shown]
+    bare = [look for look in bare if look.waits or look.may_wait]
+    if finding.role != "cause" or not bare:
+        return finding
+    return replace(finding, sites=(*finding.sites, *sites_of(bare, "victim", book)))
 
 
 def _joined(finding: Finding, looks: Mapping[int, RankLook], book: StackBook) -> Finding:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from importlib import import_module
-from typing import NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
-__all__ = ["Command", "CommandEntry", "add_command", "formatter"]
+__all__ = ["Command", "CommandEntry", "Parser", "add_command"]
 
 
 class CommandEntry(NamedTuple):
@@ -38,20 +39,29 @@ class Command(Protocol):
         """Do it; returns the exit code."""
 
 
-def formatter(prog: str) -> argparse.HelpFormatter:
-    """rich-argparse where somebody reads the help on a terminal, plain argparse in a pipe.
+class Parser(argparse.ArgumentParser):
+    """A parser that is cheap to make.
 
-    Imported when help is printed, not when a parser is made: rich costs more than most commands.
+    argparse makes a formatter for every argument, to check it. Here these are plain and of fixed
+    width; what finds out the terminal's width, or imports rich, is made when help is printed.
     """
-    if not sys.stdout.isatty():
-        return argparse.RawDescriptionHelpFormatter(prog)
-    from rich_argparse import RawDescriptionRichHelpFormatter
 
-    return RawDescriptionRichHelpFormatter(prog)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - argparse's own
+        kwargs["formatter_class"] = partial(argparse.RawDescriptionHelpFormatter, width=80)
+        super().__init__(*args, **kwargs)
+
+    def format_help(self) -> str:
+        """rich-argparse where somebody reads the help on a terminal, plain argparse in a pipe."""
+        self.formatter_class = argparse.RawDescriptionHelpFormatter
+        if sys.stdout.isatty():
+            from rich_argparse import RawDescriptionRichHelpFormatter
+
+            self.formatter_class = RawDescriptionRichHelpFormatter
+        return super().format_help()
 
 
 def add_command(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
+    subparsers: argparse._SubParsersAction[Any],
     entry: CommandEntry,
     *,
     load: bool,
@@ -66,7 +76,6 @@ def add_command(
         help=entry.help,
         description=(module.__doc__ or "").strip(),
         epilog="examples:\n" + "\n".join(f"  {line}" for line in module.EXAMPLES.splitlines()),
-        formatter_class=formatter,
     )
     module.configure(sub)
     sub.set_defaults(run_command=module.run)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from unhang._version import __version__
-from unhang.cli.commands import CommandEntry, add_command, formatter
+from unhang.cli.commands import CommandEntry, Parser, add_command
 from unhang.errors import UnhangError
 
 __all__ = ["COMMANDS", "CommandEntry", "build_parser", "main"]
@@ -41,12 +41,11 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
 
     Help and completion of everything pass None for the full tree.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=PROG,
         description="Says why a distributed PyTorch job is stuck: which rank, in which call, "
         "at which line, and what to do next.",
         epilog="Run 'unhang COMMAND --help' for a command's options and examples.",
-        formatter_class=formatter,
     )
     parser.add_argument("--version", action="version", version=f"{PROG} {__version__}")
     subparsers = parser.add_subparsers(

@@ -68,6 +68,7 @@ class Mark:
         heartbeat: Path of the mmapped heartbeat file, or "".
         faults: Path of faulthandler's file, or "".
         dumps: Directory in which it makes incident directories.
+        run: Which `unhang run` started it (UNHANG_RUN), or "".
         armed_by: "hook" or "code".
         failures: What went wrong while arming or recording, newest last.
     """
@@ -93,6 +94,7 @@ class Mark:
     heartbeat: str = ""
     faults: str = ""
     dumps: str = ""
+    run: str = ""
     armed_by: str = ""
     armed_ns: int = 0
     updated_ns: int = 0

@@ -149,6 +149,7 @@ class Process:
             heartbeat=str(self.beat.path or ""),
             faults=self.faults,
             dumps=str(self.cases),
+            run=os.environ.get("UNHANG_RUN", ""),
             armed_by=self.armed_by,
             armed_ns=self.armed_ns,
             updated_ns=time_ns(),

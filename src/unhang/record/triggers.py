@@ -48,6 +48,7 @@ class Watcher:
         self._fds: list[int] = []
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping = False
+        self._last: Incident | None = None
         self._listener = _listen(socket_path)
         self._fifo = _open_fifo(fifo_path)
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -161,8 +162,10 @@ class Watcher:
             yield self.status()
         elif asked == "dump" and isinstance(request, dict):
             yield from self._dump(request)
+        elif asked == "stacks":
+            yield from self._add_stacks()
         else:
-            yield {"ok": False, "error": "a request is a line of JSON: ping, status or dump"}
+            yield {"ok": False, "error": "a request is JSON: ping, status, dump or stacks"}
 
     def _dump(self, request: dict[str, Any]) -> Any:  # noqa: ANN401 - an iterator of replies
         directory, reason = request.get("dir"), request.get("reason", "asked")
@@ -181,10 +184,18 @@ class Watcher:
             incident=safe_name(incident) if incident else "",
             directory=Path(directory) if directory else None,
         )
+        self._last = taken
         yield _reply("entries", taken)
-        if request.get("stacks", True) and taken.files:
-            taken.add_stacks(self.recorder)
-            yield _reply("stacks", taken)
+        if request.get("stacks", True):
+            yield from self._add_stacks()
+
+    def _add_stacks(self) -> Any:  # noqa: ANN401 - an iterator of replies
+        """The second stage of the last dump that was asked for."""
+        taken = self._last
+        if taken is None or not taken.files:
+            return
+        taken.add_stacks(self.recorder)
+        yield _reply("stacks", taken)
 
     def status(self) -> dict[str, Any]:
         """Who this process is and how far it has come; cheap, without entries."""

@@ -8,10 +8,12 @@ budget); what is needed to watch and to collect is imported by the watching thre
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from unhang.run.environment import Options, Plan, plan_environment
+from unhang.run.guard import Guard, Orders
 from unhang.run.identity import job_id, run_id
 from unhang.run.speak import say
 from unhang.run.streams import plan_streams
@@ -60,8 +62,53 @@ def run_session(command: Sequence[str], wishes: Wishes) -> int:
         _announce(plan, command)
     if wishes.dry_run:
         return 0
+    env = plan.apply(os.environ)
     streams = plan_streams(wishes.logs)
-    return supervise(command, plan.apply(os.environ), streams, f"{folder}/logs")
+    orders = Orders(
+        command=command,
+        plan=plan,
+        streams=streams,
+        folder=folder,
+        run=run,
+        job=env.get("UNHANG_JOB", job),
+        named=wishes.case,
+        hang_after_s=wishes.hang_after_s,
+        on_hang=wishes.on_hang,
+        verbose=wishes.verbose,
+        quiet=wishes.quiet,
+    )
+    with _reserved(wishes.case, orders.job):
+        guard = Guard(orders)
+        code = supervise(command, env, streams, f"{folder}/logs", guard)
+    _tidy(folder)
+    if wishes.exit_verdict:
+        return guard.verdict.exit_code if guard.verdict else int(code != 0)
+    return code
+
+
+@contextmanager
+def _reserved(path: str, job: str) -> Iterator[None]:
+    """Keep --case for this job from its beginning; give it back if nothing happened."""
+    if not path:
+        yield
+        return
+    from pathlib import Path
+
+    from unhang.casedir import claim, release
+
+    taken = claim(Path(path), job)
+    try:
+        yield
+    finally:
+        release(taken)
+
+
+def _tidy(folder: str) -> None:
+    """Remove what this run kept for itself; the job's directory goes with its last process."""
+    if os.path.isdir(folder):  # noqa: PTH112 - shutil is dear, and most commands leave nothing
+        import shutil
+
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _private_folder(run: str, job: str, *, make: bool) -> str:

@@ -23,6 +23,7 @@ __all__ = ["NotExecutableError", "NotFoundError", "Watcher", "supervise"]
 SI_KERNEL = 0x80
 """`si_code` of a signal that the kernel sent by itself: on SIGINT, a terminal's Ctrl-C."""
 
+_ENDING = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM})
 _WAITED = PASSED_ON | {signal.SIGCHLD}
 
 
@@ -50,13 +51,19 @@ class Watcher(Protocol):
     def hurry(self) -> None:
         """Somebody is impatient: finish with what there is."""
 
+    def told_to_end(self) -> None:
+        """The command gets a signal to end."""
+
+    def told_to_continue(self) -> None:
+        """The command gets SIGCONT."""
+
 
 def supervise(
     command: Sequence[str],
     env: Mapping[str, str],
     streams: Sequence[Stream],
     folder: str,
-    watcher: Watcher | None = None,
+    watcher: Watcher,
 ) -> int:
     """Run `command` to its end and return its exit code, 128 + n where signal n ended it.
 
@@ -65,7 +72,7 @@ def supervise(
         env: Its environment.
         streams: How its output is kept.
         folder: Where the pump keeps what it passes on.
-        watcher: Watches it from a thread of this process; None for nobody.
+        watcher: Watches it from a thread of this process.
 
     Raises:
         NotFoundError: There is no such command.
@@ -76,12 +83,13 @@ def supervise(
         shadow = start_shadow(streams, folder)
         child = _spawn(command, env, shadow, before)
         shadow.close_redirections()
-        thread = _start(watcher, child)
-        code = _wait(child, shadow)
+        thread = threading.Thread(target=watcher.run, args=(child,), name="unhang-watch")
+        thread.daemon = True
+        thread.start()
+        code = _wait(child, shadow, watcher)
         shadow.drain()
-        if watcher is not None and thread is not None:
-            watcher.ended(code)
-            _wait_for(thread, watcher)
+        watcher.ended(code)
+        _wait_for(thread, watcher)
         return code
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -115,15 +123,8 @@ def _spawn(command: Sequence[str], env: Mapping[str, str], shadow: Shadow, mask:
         ) from error
 
 
-def _start(watcher: Watcher | None, child: int) -> threading.Thread | None:
-    if watcher is None:
-        return None
-    thread = threading.Thread(target=watcher.run, args=(child,), name="unhang-watch", daemon=True)
-    thread.start()
-    return thread
-
-
-def _wait(child: int, shadow: Shadow) -> int:
+def _wait(child: int, shadow: Shadow, watcher: Watcher) -> int:
+    to_all: tuple[int, int] | None = None  # A signal, and who sends it to the whole group.
     while True:
         info = signal.sigwaitinfo(_WAITED)
         if info.si_signo == signal.SIGCHLD:
@@ -132,8 +133,17 @@ def _wait(child: int, shadow: Shadow) -> int:
                 code = os.waitstatus_to_exitcode(status)
                 return 128 - code if code < 0 else code
             continue
-        if info.si_code != SI_KERNEL and not shadow.reached_group(info.si_signo):
+        if info.si_signo in _ENDING:
+            watcher.told_to_end()
+        sender = (info.si_signo, info.si_pid)
+        if info.si_code == SI_KERNEL or sender == to_all:
+            pass  # The command has it already.
+        elif shadow.reached_group(info.si_signo):
+            to_all = sender  # `timeout` signals us first and then the group, us included.
+        else:
             _pass_on(child, info.si_signo)
+        if info.si_signo == signal.SIGCONT:
+            watcher.told_to_continue()
         if info.si_signo == signal.SIGTSTP:
             _stop_as_well()
 
@@ -161,7 +171,7 @@ def _wait_for(thread: threading.Thread, watcher: Watcher) -> None:
     thread.join(0.5)
     while thread.is_alive():
         info = signal.sigtimedwait(_WAITED - {signal.SIGCHLD}, 0)
-        if info is not None and info.si_signo in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if info is not None and info.si_signo in _ENDING:
             asked += 1
             if asked > 1:
                 return

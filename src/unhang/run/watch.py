@@ -19,7 +19,7 @@ SURVIVED_FACTOR = 2.0
 IDLE_FACTOR = 3.0
 """The same where no call waits: the ranks may simply be between two phases of the program."""
 
-BUSY_FACTOR = 4.0
+BUSY_FACTOR = 12.0
 """How much longer the ranks may stay away from communication while one computes or reads."""
 
 

@@ -58,9 +58,9 @@ def test_a_job_that_moves_on_says_so_and_is_given_more_time() -> None:
 
 
 def test_idle_ranks_may_compute_longer() -> None:
-    """Without a pending call, ranks that compute get four times the limit, idle ones once."""
+    """Without a pending call, ranks that compute get twelve times the limit, idle ones once."""
     computing, idle = Job(), Job()
-    assert computing.play(39, waiting=False, busy=True) == []
+    assert computing.play(119, waiting=False, busy=True) == []
     (alarm,) = computing.play(5, waiting=False, busy=True)
     assert alarm.waiting == ()
     assert len(idle.play(12, waiting=False)) == 1

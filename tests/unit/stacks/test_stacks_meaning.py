@@ -163,6 +163,7 @@ def test_every_rule_is_of_a_kind_that_is_documented() -> None:
 @pytest.mark.parametrize(
     ("path", "library"),
     [
+        ("/src/unhang/record/wrap.py", True),
         (f"{SITE}/numpy/core.py", True),
         (f"{STDLIB}/threading.py", True),
         ("/usr/lib/python3/dist-packages/yaml.py", True),

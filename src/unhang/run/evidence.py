@@ -1,0 +1,323 @@
+"""Takes the evidence of this node's ranks into a case, in the order that loses least.
+
+Counters and dumps without stacks first: they cost milliseconds and are gone with the process.
+Where the recorder's thread does not answer (a thread holds the GIL), torch's worker server does.
+Then the stacks of all ranks from outside, twice; nothing is signalled or stopped for it. Dumps
+with stacks are asked for last and never waited for. What does not come is said per rank.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unhang.casedir import RankPart, save_file
+from unhang.collect.processes import ProcessTable, read_processes
+from unhang.collect.ranks import Target
+from unhang.collect.sampling import sample_processes
+from unhang.model import Frame, ProcessSample, ThreadStack
+from unhang.record.client import AskError, ask, ask_worker, request_dump
+from unhang.record.heartbeat import Heartbeat
+from unhang.run.roster import Gone, Member, Roster
+from unhang.stacks import write_samples
+
+__all__ = ["Collected", "Collector"]
+
+STATUS_S = 1.0
+ENTRIES_S = 3.0
+WORKER_S = 2.0
+LOOK_S = 4.0
+LOOKS_APART_S = 1.0
+STACKS_S = 60.0
+_AT_ONCE = 16
+_MOST_HELPERS = 64
+
+_WORKER_DUMPS = (("gloo", "fr_trace_json"), ("nccl", "dump_nccl_trace_json"))
+"""Handlers of torch's worker server, and the recorder that each one reads."""
+
+
+@dataclass(slots=True)
+class Collected:
+    """What came of one rank, in the making."""
+
+    member: Member
+    gone: Gone | None = None
+    beat: Heartbeat | None = None
+    state: str = ""
+    came: dict[str, str] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Collector:
+    """Collects one incident of one node.
+
+    Attributes:
+        case: The case directory.
+        run: Names this node's files in it.
+        incident: Name that all dumps of the incident carry.
+        reason: As the recorder documents them ("hang", "peer-failed").
+        in_time: False once somebody is impatient: what is left is skipped.
+        timings_s: Seconds from the beginning to the end of each step.
+    """
+
+    case: Path
+    run: str
+    incident: str
+    reason: str
+    in_time: Callable[[], bool]
+    notes: list[str] = field(default_factory=list)
+    timings_s: dict[str, float] = field(default_factory=dict)
+    ranks: list[Collected] = field(default_factory=list)
+    world: dict[str, Any] = field(default_factory=dict)
+    _began_s: float = field(default_factory=time.monotonic)
+
+    def collect(self, roster: Roster) -> None:
+        """Take everything but dumps with stacks; never raises for what ranks or disks do."""
+        self.ranks = [Collected(member) for member in roster.members]
+        self.ranks += [Collected(gone.member, gone) for gone in roster.gone_of_attempt()]
+        self.ranks.sort(key=lambda rank: rank.member.rank)
+        for rank in self.ranks:
+            rank.beat = roster.heartbeat(rank.member)
+            if rank.gone is not None:
+                rank.missing["stacks"] = "the process has ended"
+        for name, step in (
+            ("status", self._take_status),
+            ("entries", self._take_entries),
+            ("worker", self._take_from_workers),
+            ("stacks", self._take_stacks),
+        ):
+            if self.in_time():
+                self._guarded(name, step)
+                self.timings_s[name] = round(time.monotonic() - self._began_s, 3)
+            else:
+                self.notes.append(f"{name}: skipped, because somebody was in a hurry")
+
+    def parts(self) -> list[RankPart]:
+        """Every rank as the manifest has it."""
+        return [_part(rank) for rank in self.ranks]
+
+    # -------------------------------------------------------------- steps
+
+    def _take_status(self) -> None:
+        alive = self._alive()
+        answers = _at_once(_status, alive)
+        found = {}
+        for rank, answer in zip(alive, answers, strict=True):
+            if isinstance(answer, str):
+                rank.missing["status"] = answer
+                continue
+            rank.came["status"] = "env/" + self._name("status")
+            found[str(rank.member.rank)] = answer
+        if found:
+            self._save(f"env/{self._name('status')}", json.dumps(found, indent=1).encode())
+
+    def _take_entries(self) -> None:
+        alive = self._alive()
+        for rank, answer in zip(alive, _at_once(self._ask_entries, alive), strict=True):
+            if isinstance(answer, str):
+                rank.missing["dump"] = answer
+            else:
+                rank.came["dump"] = ", ".join(answer)
+
+    def _ask_entries(self, rank: Collected) -> list[str] | str:
+        if not rank.member.mark.socket:
+            return "it has no trigger socket"
+        try:
+            replies = request_dump(
+                rank.member.mark.socket,
+                reason=self.reason,
+                timeout_s=ENTRIES_S,
+                incident=self.incident,
+                directory=self.case,
+                stacks=False,
+            )
+            reply = next(iter(replies), {})
+        except AskError as error:
+            return f"its recorder did not answer: {_words(error)}"
+        files = [self._inside(path) for path in reply.get("files", []) if isinstance(path, str)]
+        return files or f"nothing was written: {'; '.join(map(str, reply.get('failures', [])))}"
+
+    def _take_from_workers(self) -> None:
+        silent = [rank for rank in self._alive() if "dump" not in rank.came]
+        for rank, answer in zip(silent, _at_once(self._ask_worker, silent), strict=True):
+            if isinstance(answer, str):
+                rank.missing["dump"] += f"; torch's worker server: {answer}"
+            else:
+                rank.came["dump"] = ", ".join(answer)
+                rank.missing.pop("dump", None)
+
+    def _ask_worker(self, rank: Collected) -> list[str] | str:
+        path = rank.member.mark.worker_socket
+        if not path:
+            return "there is none in this process"
+        written = []
+        why = "no dump"
+        for backend, handler in _WORKER_DUMPS:
+            if backend not in rank.member.mark.backend.split(","):
+                continue
+            try:
+                body = ask_worker(path, handler, WORKER_S)
+                name = f"dumps/{backend}/rank_{rank.member.rank}.json"
+                (self.case / name).parent.mkdir(parents=True, exist_ok=True)
+                save_file(self.case / name, body)
+                written.append(name)
+            except OSError as error:
+                why = _words(error)
+        return written or why
+
+    def _take_stacks(self) -> None:
+        table = read_processes()
+        targets = [*self._targets(table)]
+        looks = sample_processes(targets, looks=2, interval_s=LOOKS_APART_S, timeout_s=LOOK_S)
+        name = f"stacks/{self.run}.json"
+        self.notes += [f"{note.source}: {note.text}" for note in looks.notes]
+        seen = {sample.rank: sample for sample in looks.samples if sample.rank >= 0}
+        for rank in self._alive():
+            sample = seen.get(rank.member.rank)
+            if sample is None:
+                rank.missing["stacks"] = "the process was not found"
+                continue
+            rank.state = sample.state
+            if sample.threads:
+                rank.came["stacks"] = name
+            else:
+                rank.missing["stacks"] = sample.error
+        last = [s for rank in self.ranks if "stacks" not in rank.came for s in _last_words(rank)]
+        try:
+            write_samples(self.case / name, [*looks.samples, *last])
+        except OSError as error:
+            self.notes.append(f"stacks were not written: {error.strerror}")
+
+    def _targets(self, table: ProcessTable) -> Iterable[Target]:
+        """The ranks, and the Python helpers of those that do not just wait for others."""
+        helpers: list[Target] = []
+        for rank in self._alive():
+            process = table.by_pid.get(rank.member.pid)
+            if process is None or process.start_ticks != rank.member.mark.start_ticks:
+                continue
+            yield Target(process, rank=rank.member.rank, role="rank", how="mark")
+            helpers += [
+                Target(child, role="helper", parent_rank=rank.member.rank)
+                for child in table.below(process.pid)
+                if child.python and child.pid != process.pid
+            ]
+        yield from helpers[:_MOST_HELPERS]
+        if len(helpers) > _MOST_HELPERS:
+            self.notes.append(f"{len(helpers) - _MOST_HELPERS} helper processes were not sampled")
+
+    def take_frames(self) -> int:
+        """Ask for the stacks of the dumps that are there; returns how many ranks answered."""
+        alive = [rank for rank in self._alive() if "dump" in rank.came]
+        done = _at_once(self._ask_frames, alive)
+        self.timings_s["frames"] = round(time.monotonic() - self._began_s, 3)
+        return sum(done)
+
+    def _ask_frames(self, rank: Collected) -> bool:
+        try:
+            replies = ask(rank.member.mark.socket, {"do": "stacks"}, STACKS_S)
+            return any(reply.get("ok") for reply in replies)
+        except AskError as error:
+            rank.missing["frames"] = _words(error)
+            return False
+
+    # -------------------------------------------------------------- helpers
+
+    def _alive(self) -> list[Collected]:
+        return [rank for rank in self.ranks if rank.gone is None]
+
+    def _name(self, kind: str) -> str:
+        return f"{kind}-{self.run}.json"
+
+    def _inside(self, path: str) -> str:
+        """A path as the manifest has it: relative where it is in the case."""
+        try:
+            return str(Path(path).relative_to(self.case.absolute()))
+        except ValueError:
+            return path
+
+    def _save(self, name: str, data: bytes) -> None:
+        try:
+            save_file(self.case / name, data)
+        except OSError as error:
+            self.notes.append(f"{name} was not written: {error.strerror}")
+
+    def _guarded(self, name: str, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - the rest of the evidence matters more
+            self.notes.append(f"{name}: {type(error).__name__}: {error}")
+
+
+def _at_once(work: Callable[[Collected], Any], ranks: Sequence[Collected]) -> list[Any]:
+    if not ranks:
+        return []
+    with ThreadPoolExecutor(min(_AT_ONCE, len(ranks)), "unhang-ask") as pool:
+        return list(pool.map(work, ranks))
+
+
+def _status(rank: Collected) -> dict[str, Any] | str:
+    if not rank.member.mark.socket:
+        return "it has no trigger socket"
+    try:
+        return next(iter(ask(rank.member.mark.socket, {"do": "status"}, STATUS_S)), {})
+    except AskError as error:
+        return _words(error)
+
+
+def _words(error: OSError) -> str:
+    """An error without the path of a socket, which means nothing to anybody."""
+    return str(error).rpartition(": ")[2] or type(error).__name__
+
+
+def _last_words(rank: Collected) -> list[ProcessSample]:
+    """What a rank without stacks left behind: its last line by its heartbeat, and its end."""
+    beat = rank.beat
+    frames: tuple[Frame, ...] = ()
+    if beat is not None and beat.file:
+        frames = (Frame(beat.function, beat.file, beat.line),)
+    sample = ProcessSample(
+        rank=rank.member.rank,
+        host=rank.member.mark.host or socket.gethostname(),
+        pid=rank.member.pid,
+        threads=(ThreadStack("MainThread", rank.member.pid, frames, is_main=True),)
+        if frames
+        else (),
+        state=rank.state,
+        command=rank.member.mark.command,
+        time_ns=beat.last_ns if beat is not None else 0,
+        tool="heartbeat",
+        error="" if frames else "the rank left no heartbeat with a line",
+        exit_status=None if rank.gone is None else rank.gone.status,
+    )
+    return [sample]
+
+
+def _part(rank: Collected) -> RankPart:
+    beat = rank.beat
+    last: dict[str, object] = {}
+    if beat is not None and beat.file:
+        last = {
+            "file": beat.file,
+            "line": beat.line,
+            "function": beat.function,
+            "op": beat.op,
+            "age_s": round(max(0.0, (time.time_ns() - beat.last_ns) / 1e9), 3),
+        }
+    return RankPart(
+        rank=rank.member.rank,
+        host=rank.member.mark.host,
+        pid=rank.member.pid,
+        state=rank.state,
+        phase=rank.member.mark.phase,
+        came=rank.came,
+        missing=rank.missing,
+        exit_status=None if rank.gone is None else rank.gone.status,
+        last_seen=last,
+    )

@@ -1,0 +1,275 @@
+"""Walks beside the ranks: looks, notices that they hang or die, and has each incident worked up.
+
+The loop sleeps until a rank ends, the command ends, or the next look is due. What counts as stuck
+is `watch`'s business, what is collected is `incident`'s; here they meet the processes.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from unhang.casedir import Ending
+from unhang.collect.processes import read_processes
+from unhang.run.guard import Guard, Orders
+from unhang.run.incident import Context, Incident, What
+from unhang.run.roster import Gone, Roster
+from unhang.run.speak import say, write_all
+from unhang.run.verdict import Verdict
+from unhang.run.watch import Alarm, HangWatch, Resumed
+
+__all__ = ["Patrol"]
+
+MOST_INCIDENTS = 16
+"""More than this many cases of one run would tell nothing new."""
+
+INTERVAL_S = (0.25, 5.0)
+INTERRUPTED_S = 120.0
+"""For so long after a signal to end, ranks that end are obeying it."""
+
+GRACE_S = 10.0
+
+
+class Patrol:
+    """One run's watching, from the first rank to the end of the command."""
+
+    def __init__(self, guard: Guard, orders: Orders, child: int) -> None:
+        self.guard = guard
+        self.orders = orders
+        self.child = child
+        low, high = INTERVAL_S
+        self.interval_s = min(max(orders.hang_after_s / 10, low), high)
+        self.watch = HangWatch(orders.hang_after_s, self.interval_s)
+        self.roster = Roster(orders.job, orders.run)
+        self.current: Incident | None = None
+        self.incidents = 0
+        self._watched: dict[int, int] = {}
+        self._parents: dict[int, int] = {}
+        self._frozen: list[int] = []
+        self._remarked = False
+        self.context = Context(
+            command=orders.command,
+            env=orders.plan.apply(os.environ),
+            torch=orders.plan.torch,
+            streams=orders.streams,
+            folder=Path(orders.folder),
+            run=orders.run,
+            job=orders.job,
+            named=Path(orders.named).absolute() if orders.named else None,
+            look=_look(),
+            say=say,
+            in_time=lambda: not guard.hurried,
+        )
+
+    def walk(self) -> None:
+        """Watch until the command has ended and everything is written."""
+        attempt = self.roster.attempt
+        while not self.guard.is_over:
+            self._sleep()
+            self._ranks_ended(self.roster.refresh())
+            if self.roster.attempt != attempt:
+                attempt = self.roster.attempt
+                self._close_current("the launcher has restarted the job")
+                self.watch.forget_ranks()
+            self._look_at_progress()
+            self._thaw_if_asked()
+        self._finish()
+
+    # -------------------------------------------------------------- waiting
+
+    def _sleep(self) -> None:
+        """Until the next look, or until a process or the command ends."""
+        self._watch_processes()
+        poll = select.poll()
+        for descriptor in (self.guard.wake_fd, *self._watched.values()):
+            poll.register(descriptor, select.POLLIN)
+        poll.poll(self.interval_s * 1000)
+        with suppress(BlockingIOError):
+            while os.read(self.guard.wake_fd, 512):
+                pass
+
+    def _watch_processes(self) -> None:
+        """Hold a descriptor for each rank that becomes readable when it ends."""
+        alive = {member.pid for member in self.roster.members}
+        for pid in set(self._watched) - alive:
+            os.close(self._watched.pop(pid))
+        for pid in alive - set(self._watched):
+            with suppress(OSError):  # It has ended already: the next look finds out.
+                self._watched[pid] = os.pidfd_open(pid)
+                self._parents[pid] = _parent(pid)
+
+    # -------------------------------------------------------------- events
+
+    def _ranks_ended(self, gone: Sequence[Gone]) -> None:
+        bad = [end for end in gone if not end.clean]
+        if not bad or self._obeying() or self.current is not None:
+            return
+        first = bad[0]
+        what = What("rank-ended", f"rank {first.member.rank} {_how(first)}")
+        with self._held(first.member.pid):
+            incident = self._begin(what)
+        self._conclude(incident)
+
+    def _look_at_progress(self) -> None:
+        if not self.roster.members:
+            return
+        event = self.watch.see(self.roster.look())
+        if isinstance(event, Resumed):
+            say(f"the job moves on: a call has finished after {event.quiet_s:.0f} s")
+            self._close_current(f"the job moved on after {event.quiet_s:.0f} s without progress")
+        elif isinstance(event, Alarm) and self.current is None:
+            incident = self._begin(What("hang", event.reason, event.quiet_s))
+            self._conclude(incident)
+            self._act(incident)
+
+    def _obeying(self) -> bool:
+        interrupted = self.guard.interrupted_s
+        return bool(interrupted) and time.monotonic() - interrupted < INTERRUPTED_S
+
+    def _finish(self) -> None:
+        """The command has ended: what its ranks left, and how it went on."""
+        code = self.guard.code or 0
+        self._ranks_ended(self.roster.refresh())
+        if code and self.current is None and self.roster.gone and not self._obeying():
+            what = What("rank-ended", f"the command ended with exit code {code}")
+            self._conclude(self._begin(what))
+        elif self.roster.members and not self._obeying():
+            say(f"the command has ended; {len(self.roster.members)} ranks run on, unwatched")
+        self._close_current(f"the command ended with exit code {code}", code)
+        self._thaw()
+
+    # -------------------------------------------------------------- incidents
+
+    def _begin(self, what: What) -> Incident | None:
+        """Collect the evidence of an incident; None where none more are kept or can be."""
+        self.incidents += 1
+        if self.incidents > MOST_INCIDENTS:
+            return None
+        if not self.orders.quiet:
+            say(f"{what.detail}: collecting evidence")
+        incident = Incident(self.context, what)
+        if not incident.collect(self.roster):
+            return None
+        self.current = incident
+        return incident
+
+    def _conclude(self, incident: Incident | None) -> None:
+        if incident is None or incident.case is None:
+            return
+        self._show(incident, incident.judge())
+        if self.roster.members:
+            incident.refine(lambda verdict: self._refined(incident, verdict))
+
+    def _show(self, incident: Incident, verdict: Verdict) -> None:
+        self.guard.verdict = verdict
+        write_all(f"\n{verdict.text}\n")
+        say(f"the evidence is in {_short(incident.case)}")
+
+    def _refined(self, incident: Incident, verdict: Verdict) -> None:
+        before, self.guard.verdict = self.guard.verdict, verdict
+        if before is not None and before.summary != verdict.summary:
+            say("with the stacks of all calls, the verdict is:")
+            self._show(incident, verdict)
+
+    def _close_current(self, text: str, code: int | None = None) -> None:
+        if self.current is not None:
+            self.current.close(Ending(text, code))
+        self.current = None
+
+    # -------------------------------------------------------------- acting on processes
+
+    @contextmanager
+    def _held(self, pid: int) -> Iterator[None]:
+        """Keep the launcher of a dead rank from ending the other ranks while they are asked.
+
+        A launcher that is stopped for some seconds does not mind; ranks that it has killed leave
+        nothing.
+        """
+        launcher = self._parents.get(pid, 0)
+        ours = {process.pid for process in read_processes().below(self.child)}
+        ranks = {member.pid for member in self.roster.members}
+        hold = launcher in ours and launcher not in ranks and bool(ranks)
+        if hold:
+            _send(launcher, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            if hold:
+                _send(launcher, signal.SIGCONT)
+
+    def _act(self, incident: Incident | None) -> None:
+        """What --on-hang says: nothing, end the job, or freeze it; only where a cause was found."""
+        verdict = incident.verdict if incident else None
+        if self.orders.on_hang == "report" or verdict is None:
+            return
+        if verdict.status != "problem":
+            say(f"no cause was found: the job is left alone (--on-hang {self.orders.on_hang})")
+            return
+        pids = [process.pid for process in read_processes().below(self.child)]
+        if self.orders.on_hang == "keep":
+            for pid in reversed(pids):
+                _send(pid, signal.SIGSTOP)
+            self._frozen = pids
+            say(f"the job is frozen for a debugger; to go on: kill -CONT {os.getpid()}")
+            return
+        say("ending the job (--on-hang kill)")
+        self.guard.told_to_end()
+        _send(self.child, signal.SIGTERM)
+        deadline = time.monotonic() + GRACE_S
+        while time.monotonic() < deadline and not self.guard.is_over:
+            time.sleep(0.1)
+        for pid in pids:
+            _send(pid, signal.SIGKILL)
+
+    def _thaw_if_asked(self) -> None:
+        if self._frozen and (self.guard.continued or self.guard.interrupted_s):
+            self._thaw()
+
+    def _thaw(self) -> None:
+        for pid in self._frozen:
+            _send(pid, signal.SIGCONT)
+        self._frozen = []
+
+
+def _parent(pid: int) -> int:
+    with suppress(OSError, IndexError, ValueError):
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return int(text.rpartition(")")[2].split()[1])
+    return 0
+
+
+def _send(pid: int, number: int) -> None:
+    with suppress(OSError):
+        os.kill(pid, number)
+
+
+def _how(gone: Gone) -> str:
+    """How a rank ended, in words."""
+    if gone.status is None:
+        return "has gone without a word"
+    if gone.status > 128:  # noqa: PLR2004 - 128 + signal, as shells say it
+        with suppress(ValueError):
+            return f"was ended by {signal.Signals(gone.status - 128).name}"
+    return f"ended with exit code {gone.status}"
+
+
+def _short(path: Path | None) -> str:
+    """A path as people like to see it: from here, where it is below."""
+    try:
+        return str(path.relative_to(Path.cwd())) if path else ""
+    except (ValueError, OSError):
+        return str(path)
+
+
+def _look() -> list[str]:
+    """Options of the text report for our stderr."""
+    terminal = os.isatty(2)
+    width = min(shutil.get_terminal_size().columns, 120) if terminal else 80
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return ["--width", str(max(width, 40)), *(["--color"] if terminal and not plain else [])]

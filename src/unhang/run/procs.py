@@ -1,0 +1,40 @@
+"""The few things that watching needs from /proc beyond `unhang.collect.processes`, read cheaply.
+
+A process that is gone, or belongs to somebody else, gives None or nothing: both are ordinary.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+__all__ = ["exit_status", "io_bytes"]
+
+_STATUS_WORD = 49
+"""Position of `exit_code` behind the command in /proc/PID/stat (see proc(5), field 52)."""
+
+
+def exit_status(pid: int) -> int | None:
+    """How a process ended, as shells say it, while nobody has waited for it yet; else None."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        words = text.rpartition(")")[2].split()
+        if words[0] not in ("Z", "X"):
+            return None
+        code = os.waitstatus_to_exitcode(int(words[_STATUS_WORD]))
+    except (OSError, IndexError, ValueError):
+        return None
+    return 128 - code if code < 0 else code
+
+
+def io_bytes(pids: Iterable[int]) -> int:
+    """Bytes that processes read and wrote by system calls so far, pipes and files alike."""
+    total = 0
+    for pid in pids:
+        try:
+            lines = Path(f"/proc/{pid}/io").read_text(encoding="ascii").splitlines()
+        except (OSError, UnicodeDecodeError):
+            continue
+        total += sum(int(line.split()[1]) for line in lines if line[1:].startswith("char:"))
+    return total

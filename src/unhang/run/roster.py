@@ -1,0 +1,201 @@
+"""The ranks of this run on this node: who they are, how far they have come, who has gone.
+
+It reads marks, heartbeats and /proc, all of them from outside: a look costs the ranks nothing.
+It decides nothing; `watch` does.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from unhang.collect.processes import ProcessTable, read_processes
+from unhang.record.heartbeat import Heartbeat, read_heartbeat
+from unhang.record.marks import Mark, alive, read_marks
+from unhang.run.procs import exit_status, io_bytes
+from unhang.run.watch import Look, RankLook
+
+__all__ = ["Gone", "Member", "Roster", "finished_calls", "is_waiting"]
+
+BUSY_CORES = 0.05
+"""More CPU time than this share of one core is work, less is waking up to look around."""
+
+BUSY_BYTES_PER_S = 1 << 18
+"""The same for bytes read and written."""
+
+_IN_JOB = ("initialising", "ready")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One rank of this node, or a process that is about to become one.
+
+    Attributes:
+        rank: As the process says, or as its environment says as long as it initialises.
+        certain: False for the latter.
+    """
+
+    mark: Mark
+    rank: int
+    certain: bool
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.mark.pid
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A member whose process has ended.
+
+    Attributes:
+        status: As shells say it; None where it was waited for before we could look.
+        clean: It ended on its own, without error, as far as anybody can tell.
+        order: 0 for the first of the run to go.
+    """
+
+    member: Member
+    status: int | None
+    clean: bool
+    time_ns: int
+    order: int
+
+
+@dataclass(slots=True)
+class _Work:
+    """What a process tree had done at one moment."""
+
+    time_s: float
+    cpu_s: float
+    io: int
+
+
+@dataclass(slots=True)
+class Roster:
+    """Follows the processes of one run on this node.
+
+    Attributes:
+        members: Alive, of the newest attempt, by rank.
+        gone: Ended, in order.
+        attempt: How often the launcher has restarted the job.
+        world_size: What the ranks say; 0 as long as nobody said anything.
+    """
+
+    job: str
+    run: str
+    members: list[Member] = field(default_factory=list)
+    gone: list[Gone] = field(default_factory=list)
+    attempt: int = 0
+    world_size: int = 0
+    _counted: set[tuple[int, int]] = field(default_factory=set)
+    _work: dict[int, _Work] = field(default_factory=dict)
+    _finished: dict[int, int] = field(default_factory=dict)
+
+    def refresh(self) -> list[Gone]:
+        """Read the marks anew; returns the members that have gone since the last time."""
+        found = [
+            member
+            for mark in read_marks(self.job)
+            if mark.run == self.run and (member := _member(mark)) is not None
+        ]
+        living = [member for member in found if alive(member.mark)]
+        present = {_key(member) for member in living}
+        # Also those that came and went between two looks.
+        passed = {_key(m): m for m in (*self.members, *found) if _key(m) not in present}
+        gone = [self._ended(m) for key, m in passed.items() if key not in self._counted]
+        self._counted |= passed.keys()
+        for member in (*passed.values(), *living):
+            self.attempt = max(self.attempt, member.mark.attempt)
+            self.world_size = member.mark.world_size or self.world_size
+        self.members = sorted(
+            (m for m in living if m.mark.attempt == self.attempt), key=lambda m: m.rank
+        )
+        self.gone += gone
+        return gone
+
+    def look(self) -> Look:
+        """What all members have done, as of now; those that have left the job are left out.
+
+        A process may need seconds to end after it has left, and its last counters say nothing.
+        """
+        now = time.monotonic()
+        inside = [member for member in self.members if member.mark.phase in _IN_JOB]
+        beats = {member.pid: read_heartbeat(member.mark.heartbeat) for member in inside}
+        waiting = {pid: is_waiting(beat) for pid, beat in beats.items()}
+        finished = {pid: finished_calls(beat) for pid, beat in beats.items()}
+        # Whether idle ranks work matters only where nothing else tells that the job is alive.
+        unclear = finished == self._finished and not any(waiting.values())
+        self._finished = finished
+        table = read_processes() if unclear else None
+        ranks = [
+            RankLook(
+                member.rank,
+                member.pid,
+                finished[member.pid],
+                waiting[member.pid],
+                busy=table is not None and self._works(member.pid, table, now),
+            )
+            for member in inside
+        ]
+        return Look(now, ranks)
+
+    def heartbeat(self, member: Member) -> Heartbeat | None:
+        """Its heartbeat, which outlives it."""
+        return read_heartbeat(member.mark.heartbeat)
+
+    def gone_of_attempt(self) -> list[Gone]:
+        """Those that have ended in the present attempt, in order."""
+        return [gone for gone in self.gone if gone.member.mark.attempt == self.attempt]
+
+    def _ended(self, member: Member) -> Gone:
+        status = exit_status(member.pid)
+        left_well = member.mark.phase in ("exited", "destroyed")
+        clean = status == 0 or (status is None and left_well)
+        return Gone(member, status, clean, time.time_ns(), len(self.gone))
+
+    def _works(self, pid: int, table: ProcessTable, now: float) -> bool:
+        tree = list(table.below(pid))
+        work = _Work(now, sum(p.cpu_s for p in tree), io_bytes(p.pid for p in tree))
+        before, self._work[pid] = self._work.get(pid), work
+        if before is None or now <= before.time_s:
+            return True
+        seconds = now - before.time_s
+        return (
+            work.cpu_s - before.cpu_s > BUSY_CORES * seconds
+            or work.io - before.io > BUSY_BYTES_PER_S * seconds
+        )
+
+
+def _key(member: Member) -> tuple[int, int]:
+    """What names a process for ever."""
+    return member.mark.pid, member.mark.start_ticks
+
+
+def _member(mark: Mark) -> Member | None:
+    """The rank that a mark speaks of; None for launchers, helpers and those outside a job."""
+    if mark.role == "rank" and mark.rank is not None:
+        return Member(mark, mark.rank, certain=True)
+    if mark.phase in _IN_JOB and mark.env_rank is not None:
+        return Member(mark, mark.env_rank, certain=False)
+    return None
+
+
+def finished_calls(beat: Heartbeat | None) -> int:
+    """A number that changes with every call that ends, and with every step that is told."""
+    if beat is None:
+        return -1
+    joined = beat.phase in ("ready", "destroyed")
+    completed = sum(max(group.last_completed, 0) + 1 for group in beat.groups)
+    return int(joined) + completed + beat.waited + beat.enqueued + (beat.step or 0)
+
+
+def is_waiting(beat: Heartbeat | None) -> bool | None:
+    """Whether a call of it is pending; None without a heartbeat."""
+    if beat is None:
+        return None
+    if beat.phase == "initialising":
+        return True
+    if beat.waits > beat.waited or beat.calls > beat.enqueued:
+        return True
+    return any(group.last_enqueued > group.last_completed for group in beat.groups)

@@ -1,0 +1,199 @@
+"""Real distributed jobs on Gloo that go wrong on purpose: `hanging_jobs.py FAULT`.
+
+Started by torchrun, or alone: then it forks its ranks. A line that ends in "# here" is where the
+culprit of the fault above it stands.
+"""
+
+import ctypes
+import datetime as dt
+import os
+import signal
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset
+
+FOREVER = 100_000
+ODD = 1
+
+
+class Images(Dataset):
+    """A data set whose storage stops answering one rank."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    def __len__(self) -> int:
+        return 1000
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if self.rank == ODD and index == 40:
+            self.fetch()
+        return torch.randn(16)
+
+    def fetch(self) -> None:
+        """Wait for storage that does not answer."""
+        time.sleep(FOREVER)  # loader: here
+
+
+def loader(rank: int) -> None:
+    """DistributedDataParallel, and the data loader of one rank stops."""
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(16, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in DataLoader(Images(rank), batch_size=8):
+        model(batch).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def skip(rank: int) -> None:
+    """One rank does not reduce the norm in one step, and later saves while others wait."""
+    for step in range(10):
+        dist.all_reduce(torch.ones(4))
+        if not (rank == ODD and step == 4):
+            dist.all_reduce(torch.ones(4))
+    if rank == ODD:
+        time.sleep(FOREVER)  # skip: here
+    dist.all_reduce(torch.ones(4))
+
+
+def crossed(rank: int) -> None:
+    """Two ranks enter two groups in different order."""
+    first, second = dist.new_group([0, 1]), dist.new_group([0, 1])
+    dist.all_reduce(torch.ones(1))
+    if rank == 0:
+        dist.all_reduce(torch.ones(2), group=first)  # crossed: here
+        dist.all_reduce(torch.ones(2), group=second)
+    else:
+        dist.all_reduce(torch.ones(2), group=second)  # crossed: here
+        dist.all_reduce(torch.ones(2), group=first)
+
+
+def ring(rank: int) -> None:
+    """A ring in which everybody receives first."""
+    size = dist.get_world_size()
+    dist.all_reduce(torch.ones(1))
+    received = torch.empty(4)
+    dist.recv(received, src=(rank - 1) % size)  # ring: here
+    dist.send(received, dst=(rank + 1) % size)
+
+
+def raises(rank: int) -> None:
+    """One rank raises between two steps."""
+    for step in range(100):
+        dist.all_reduce(torch.ones(4))
+        if rank == ODD and step == 20:
+            raise ValueError("loss is not finite")  # raises: here
+
+
+def killed(rank: int) -> None:
+    """One rank is killed, as by the out-of-memory killer."""
+    for step in range(100):
+        dist.all_reduce(torch.ones(4))  # killed: here
+        if rank == ODD and step == 20:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stopped(rank: int) -> None:
+    """One rank is stopped by a signal."""
+    for step in range(100):
+        dist.all_reduce(torch.ones(4))
+        if rank == ODD and step == 20:
+            os.kill(os.getpid(), signal.SIGSTOP)  # stopped: here
+
+
+def gil(rank: int) -> None:
+    """One rank is in a C function that keeps the GIL."""
+    for step in range(100):
+        dist.all_reduce(torch.ones(4))
+        if rank == ODD and step == 20:
+            ctypes.PyDLL(None).sleep(FOREVER)  # gil: here
+
+
+def fsdp(rank: int) -> None:
+    """FSDP2, and one rank evaluates on its own for ever."""
+    from torch.distributed.fsdp import fully_shard
+
+    model = torch.nn.Sequential(*(torch.nn.Linear(16, 16) for _ in range(3)))
+    for layer in model:
+        fully_shard(layer)
+    fully_shard(model)
+    for step in range(100):
+        model(torch.randn(4, 16)).sum().backward()
+        if rank == ODD and step == 5:
+            time.sleep(FOREVER)  # fsdp: here
+
+
+class Stage(torch.nn.Module):
+    """A pipeline stage that stalls in its tenth microbatch if it is the odd one."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+        self.rank = rank
+        self.calls = 0
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        """One microbatch."""
+        self.calls += 1
+        if self.rank == ODD and self.calls == 10:
+            time.sleep(FOREVER)  # pipeline: here
+        return self.linear(batch)
+
+
+def pipeline(rank: int) -> None:
+    """A pipeline schedule in which a stage stalls."""
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+    size = dist.get_world_size()
+    stage = PipelineStage(Stage(rank), rank, size, torch.device("cpu"))
+    schedule = Schedule1F1B(stage, 4, loss_fn=lambda output, _: output.sum())
+    for _ in range(10):
+        if rank == 0:
+            schedule.step(torch.randn(8, 8))
+        elif rank == size - 1:
+            schedule.step(target=torch.zeros(8, 8))
+        else:
+            schedule.step()
+
+
+def healthy(rank: int) -> None:
+    """A slow first step, then longer and longer checkpoints while the others wait."""
+    time.sleep(1.5)
+    for pause in (1.0, 1.8, 3.2):
+        for _ in range(10):
+            dist.all_reduce(torch.ones(4))
+        if rank == 0:
+            time.sleep(pause)
+        dist.barrier()
+
+
+def run(fault: str) -> None:
+    """One rank, from its environment."""
+    dist.init_process_group("gloo", timeout=dt.timedelta(minutes=10))
+    globals()[fault](dist.get_rank())
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def fork_ranks(size: int, fault: str) -> None:
+    """Be a launcher: ranks by fork, which spares importing torch again."""
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": sys.argv[3]}
+    children = []
+    for rank in range(size):
+        pid = os.fork()
+        if pid == 0:
+            os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank)}
+            run(fault)
+            sys.exit()
+        children.append(pid)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
+    sys.exit(max(map(abs, codes)))
+
+
+if "RANK" in os.environ:
+    run(sys.argv[1])
+else:
+    fork_ranks(int(sys.argv[2]), sys.argv[1])

@@ -1,0 +1,159 @@
+"""Real jobs that hang or crash under `unhang run`: verdict, source line, exit code, case."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch.distributed", reason="needs torch")
+
+UNHANG = [sys.executable, "-m", "unhang", "run"]
+PROGRAM = Path(__file__).parent / "programs" / "hanging_jobs.py"
+TORCHRUN = Path(sys.executable).parent / "torchrun"
+PATIENCE_S = 240
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def lines_of(fault: str) -> set[int]:
+    """Numbers of the lines at which the culprits of a fault stand."""
+    mark = f"# {fault}: here"
+    lines = PROGRAM.read_text().splitlines()
+    return {number for number, line in enumerate(lines, 1) if line.endswith(mark)}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run left."""
+
+    code: int
+    said: str
+    cases: list[Path]
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The verdict of the only case."""
+        return dict(json.loads((self.only_case / "report.json").read_text()))
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """The manifest of the only case."""
+        return dict(json.loads((self.only_case / "manifest.json").read_text()))
+
+    @property
+    def only_case(self) -> Path:
+        """The case, of which there must be one."""
+        assert len(self.cases) == 1, self.said
+        return self.cases[0]
+
+    @property
+    def cause(self) -> dict[str, Any]:
+        """The first finding, which must be a cause."""
+        first = self.report["findings"][0]
+        assert first["role"] == "cause", self.said
+        return dict(first)
+
+
+def launch(
+    folder: Path, fault: str, *options: str, ranks: int = 3, torchrun: bool = False
+) -> Outcome:
+    """Run a job under `unhang run` in its own folder, to its end."""
+    port = free_port()
+    command = [sys.executable, str(PROGRAM), fault, str(ranks), str(port)]
+    if torchrun:
+        command = [str(TORCHRUN), "--nproc-per-node", str(ranks), "--master-port", str(port),
+                   str(PROGRAM), fault]  # fmt: skip
+    env = {
+        **os.environ,
+        "UNHANG_RUNTIME_DIR": str(folder / "runtime"),
+        "OMP_NUM_THREADS": "1",
+    }
+    process = subprocess.run(
+        [*UNHANG, *options, "--", *command],
+        cwd=folder,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    cases = sorted((folder / "unhang-cases").glob("*"))
+    return Outcome(process.returncode, process.stdout, cases)
+
+
+KILL = ("--hang-after", "4", "--on-hang", "kill")
+
+
+@pytest.mark.parametrize(
+    ("fault", "codes", "culprits"),
+    [
+        ("loader", {"UH101"}, [1]),
+        ("skip", {"UH101", "UH102"}, [1]),
+        ("stopped", {"UH103"}, [1]),
+        ("gil", {"UH101"}, [1]),
+        ("fsdp", {"UH101"}, [1]),
+        ("pipeline", {"UH302"}, [1]),
+        ("crossed", {"UH301"}, []),
+        ("ring", {"UH303"}, []),
+    ],
+)
+def test_a_hang_is_found_and_explained(
+    tmp_path: Path, fault: str, codes: set[str], culprits: list[int]
+) -> None:
+    """The right ranks are blamed, at their own line, and the case has everything in it."""
+    ranks = 2 if fault == "crossed" else 3
+    outcome = launch(tmp_path, fault, *KILL, ranks=ranks)
+    cause = outcome.cause
+    assert cause["code"] in codes, outcome.said
+    assert cause["culprits"] == culprits
+    role = "culprit" if culprits else "victim"
+    shown = {
+        site["line"]
+        for site in cause["sites"]
+        if site["role"] == role and site["file"].endswith(PROGRAM.name)
+    }
+    assert lines_of(fault) <= shown, outcome.said
+    assert outcome.code == 143, "the command was ended by SIGTERM, as --on-hang kill asks"
+    assert cause["summary"].split(":")[0][:40] in " ".join(outcome.said.split())
+    check_complete(outcome, ranks, without_dump=[1] if fault == "stopped" else [])
+
+
+def check_complete(outcome: Outcome, ranks: int, without_dump: list[int]) -> None:
+    """Every rank has stacks and a dump, or a reason; logs, environment and report are there."""
+    case, manifest = outcome.only_case, outcome.manifest
+    assert manifest["world_size"] == ranks
+    for number in range(ranks):
+        rank = manifest["ranks"][str(number)]
+        assert (case / rank["came"]["stacks"]).is_file()
+        if number in without_dump:
+            assert "dump" in rank["missing"]
+        else:
+            assert (case / rank["came"]["dump"]).is_file()
+    (node,) = manifest["nodes"]
+    for stream in node["streams"]:
+        assert "why_not" in stream or (case / stream["path"]).is_file()
+    assert node["ending"]["exit_code"] == outcome.code
+    assert {path.name for path in case.iterdir()} >= {
+        "dumps", "env", "logs", "manifest.json", "report.json", "report.txt", "stacks",
+    }  # fmt: skip
+
+
+def test_pauses_of_a_healthy_job_are_no_hang(tmp_path: Path) -> None:
+    """A slow first step and checkpoints that grow longer than --hang-after raise no alarm."""
+    outcome = launch(tmp_path, "healthy", "--hang-after", "3")
+    assert (outcome.code, outcome.cases) == (0, []), outcome.said
+    assert "unhang:" not in outcome.said
