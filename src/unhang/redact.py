@@ -76,6 +76,9 @@ _GPU: Final = re.compile(
     r"\b(GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE
 )
 
+_WORD: Final = re.compile(r"[\w-]+(?:\.[\w-]+)*")
+
+_NAMED_KINDS: Final = ("host", "user")
 _SYSTEM_ROOTS: Final = frozenset(
     ("usr", "lib", "lib64", "bin", "sbin", "opt", "etc", "dev", "proc", "sys", "tmp", "run", "var")
 )
@@ -109,9 +112,10 @@ class Redactor:
 
     stand_ins: dict[str, dict[str, str]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
-    _names: re.Pattern[str] | None = None
+    _made: Counter[str] = field(default_factory=Counter)
     _given: set[str] = field(default_factory=set)
-    _seen: dict[str, str] = field(default_factory=dict)
+    _seen: dict[tuple[str, str], str] = field(default_factory=dict)
+    _read: set[tuple[str, str]] = field(default_factory=set)
 
     def learn(self, *, hosts: Iterable[str] = (), users: Iterable[str] = ()) -> None:
         """Name hosts and users that are to be replaced wherever they stand as a word."""
@@ -134,10 +138,11 @@ class Redactor:
                 short = self._stand_in(kind, original.split(".", 1)[0])
                 known[original] = short
             else:
-                known[original] = _MAKERS[kind](len(set(known.values())) + 1)
+                self._made[kind] += 1
+                known[original] = _MAKERS[kind](self._made[kind])
             self._given.add(known[original])
-            self._names = None
-            self._seen.clear()
+            if kind in _NAMED_KINDS:  # they count wherever they stand as a word
+                self._seen.clear()
         return known[original]
 
     def _replace(self, kind: str, original: str) -> str:
@@ -148,19 +153,12 @@ class Redactor:
     def text(self, text: str) -> str:
         """Return a text without names, addresses and secrets."""
         self._learn_from(text)
-        return self._cleaned(text)
+        return self._clean(text)
 
     def _learn_from(self, text: str) -> None:
         for pattern, kind in ((_HOME, "user"), (_USER_FIELD, "user"), (_HOST_FIELD, "host")):
             for name in pattern.findall(text):
                 self._learn(kind, name)
-
-    def _cleaned(self, text: str) -> str:
-        if text not in self._seen:
-            if len(self._seen) >= _MAX_REMEMBERED:
-                self._seen.clear()
-            self._seen[text] = self._clean(text)
-        return self._seen[text]
 
     def _clean(self, text: str) -> str:
         for pattern in _SECRETS:
@@ -174,7 +172,7 @@ class Redactor:
         text = _MAC.sub(lambda m: self._replace("MAC address", m[0].lower()), text)
         text = _IPV4.sub(lambda m: self._address(m[0]), text)
         text = _IPV6.sub(lambda m: self._address(m[0]), text)
-        return self._name_pattern().sub(lambda m: self._known_name(m[0]), text)
+        return _WORD.sub(lambda m: self._word(m[0]), text)
 
     def _secret(self, found: re.Match[str]) -> str:
         if found["value" if "value" in found.re.groupindex else 0] == SECRET:
@@ -210,22 +208,18 @@ class Redactor:
             return text
         return self._replace(f"IPv{address.version} address", str(address))
 
-    def _name_pattern(self) -> re.Pattern[str]:
-        """All known hosts and users as one pattern, the longest first."""
-        if self._names is None:
-            names = {
-                name
-                for kind in ("host", "user")
-                for name in self.stand_ins.get(kind, {})
-                if len(name) >= _SHORTEST_NAME and name.lower() not in _KEPT_NAMES
-            }
-            ordered = sorted(names, key=lambda name: (-len(name), name))
-            words = "|".join(map(re.escape, ordered)) or r"(?!)"
-            self._names = re.compile(rf"(?<![\w-])(?:{words})(?![\w-])")
-        return self._names
+    def _word(self, word: str) -> str:
+        """Replace a word that is a known host or user, whole or between its dots."""
+        if "." in word and not self._is_known(word):
+            return ".".join(map(self._word, word.split(".")))
+        if not self._is_known(word):
+            return word
+        return self._replace("host" if word in self.stand_ins.get("host", {}) else "user", word)
 
-    def _known_name(self, name: str) -> str:
-        return self._replace("host" if name in self.stand_ins.get("host", {}) else "user", name)
+    def _is_known(self, word: str) -> bool:
+        if len(word) < _SHORTEST_NAME or word.lower() in _KEPT_NAMES:
+            return False
+        return any(word in self.stand_ins.get(kind, {}) for kind in _NAMED_KINDS)
 
     def value(self, value: T) -> T:
         """Redact nested data as JSON and pickled dumps hold it: keys stay, strings are cleaned.
@@ -238,6 +232,11 @@ class Redactor:
         return cast("T", self._redacted("", value))
 
     def _learn_field(self, key: str, text: str) -> None:
+        if (key, text) in self._read:
+            return
+        if len(self._read) >= _MAX_REMEMBERED:
+            self._read.clear()
+        self._read.add((key, text))
         if key in _HOST_KEYS:
             self._learn("host", text)
         elif key in _USER_KEYS:
@@ -258,10 +257,16 @@ class Redactor:
         return value
 
     def _redacted_text(self, key: str, text: str) -> str:
-        if text != SECRET and any(by_key.fullmatch(f"{key}={text}") for by_key in _SECRETS[-2:]):
-            self.counts["secret"] += 1
-            return SECRET
-        return self._cleaned(text)
+        """Clean a string by its key and its form, each pair once."""
+        if (key, text) not in self._seen:
+            if len(self._seen) >= _MAX_REMEMBERED:
+                self._seen.clear()
+            if text != SECRET and any(p.fullmatch(f"{key}={text}") for p in _SECRETS[-2:]):
+                self.counts["secret"] += 1
+                self._seen[key, text] = SECRET
+            else:
+                self._seen[key, text] = self._clean(text)
+        return self._seen[key, text]
 
     def report(self, report: Report) -> Report:
         """Return the report without names, with a note that says what was replaced."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 from unhang.codes import CODES
@@ -235,17 +236,23 @@ class Report:
 _RENAMED = {"waiter": "from", "target": "to"}
 
 
+@lru_cache(maxsize=64)
+def _keys(kind: type) -> tuple[tuple[str, str], ...]:
+    """Field and JSON key of a dataclass, in order."""
+    return tuple((f.name, _RENAMED.get(f.name, f.name)) for f in fields(kind))
+
+
 def to_json(value: object) -> Any:  # noqa: ANN401 - JSON is what json.dumps takes
     """Turn a Report, or any part of one, into what `json.dumps` takes.
 
     Keys are the field names, except that a wait has "from" and "to".
     """
-    if is_dataclass(value) and not isinstance(value, type):
-        return {
-            _RENAMED.get(f.name, f.name): to_json(getattr(value, f.name)) for f in fields(value)
-        }
-    if isinstance(value, Mapping):
-        return {str(key): to_json(item) for key, item in value.items()}
+    if value is None or isinstance(value, (str, int, float)):
+        return value
     if isinstance(value, (tuple, list)):
         return [to_json(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {key: to_json(getattr(value, name)) for name, key in _keys(type(value))}
     return value

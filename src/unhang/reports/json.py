@@ -15,11 +15,57 @@ from unhang.reports.look import Look
 
 __all__ = ["render"]
 
+_FLAT = ("ranks", "notes", "stacks")
+"""Long lists of the report of which each item fits a line."""
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever json.dumps did not know
+    """Turn a numpy scalar into the number that it stands for."""
+    return value.item()
+
+
+_ENCODE = json.JSONEncoder(allow_nan=False, default=_plain).encode
+
 
 def render(report: Report, case: Case | None = None, look: Look | None = None) -> str:
-    """Return the report as indented JSON; `case` and `look` change nothing."""
+    """Return the report as JSON, a rank or a note a line; `case` and `look` change nothing."""
     del case, look
-    return json.dumps(_finite(to_json(report)), indent=2, allow_nan=False, default=_plain) + "\n"
+    value = to_json(report)
+    try:
+        return _laid_out(value, 4) + "\n"
+    except ValueError:  # NaN or infinity somewhere: JSON has no word for them
+        return _laid_out(_finite(value), 4) + "\n"
+
+
+def _laid_out(value: Any, levels: int, indent: str = "") -> str:  # noqa: ANN401 - any JSON value
+    """Write one item a line down to some levels, and each item compact below them.
+
+    `json.dumps(indent=2)` would put every number of a list of 100,000 ranks on its own line, and
+    leaves the compiled encoder.
+    """
+    if not levels or not _has_parts(value):
+        return _ENCODE(value)
+    deeper = indent + "  "
+    if isinstance(value, list):
+        lines = [_laid_out(item, levels - 1, deeper) for item in value]
+        return _block("[", lines, "]", indent)
+    lines = [
+        f"{_ENCODE(key)}: {_laid_out(item, levels - (3 if key in _FLAT else 1), deeper)}"
+        for key, item in value.items()
+    ]
+    return _block("{", lines, "}", indent)
+
+
+def _has_parts(value: Any) -> bool:  # noqa: ANN401 - any JSON value
+    """Whether a value deserves lines of its own: objects and lists, but for lists of numbers."""
+    if isinstance(value, list):
+        return bool(value) and isinstance(value[0], (str, dict, list))
+    return isinstance(value, dict) and bool(value)
+
+
+def _block(start: str, lines: list[str], end: str, indent: str) -> str:
+    inner = f",\n{indent}  ".join(lines)
+    return f"{start}\n{indent}  {inner}\n{indent}{end}"
 
 
 def _finite(value: Any) -> Any:  # noqa: ANN401 - any JSON value
@@ -31,8 +77,3 @@ def _finite(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     if isinstance(value, list):
         return [_finite(item) for item in value]
     return value
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever json.dumps did not know
-    """Turn a numpy scalar into the number that it stands for."""
-    return value.item()
