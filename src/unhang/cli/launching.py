@@ -84,8 +84,12 @@ def launcher_of(args: argparse.Namespace) -> Launcher:
     """The launcher that the arguments name; this node without any.
 
     Raises:
-        UsageError: They contradict each other, or name nothing.
+        UsageError: They contradict each other, name nothing, or a number makes no sense.
     """
+    if not 1 <= args.at_once <= _MOST_AT_ONCE:
+        raise UsageError(f"--at-once {args.at_once} is out of bounds", f"1 to {_MOST_AT_ONCE}.")
+    if args.node_timeout <= 0:
+        raise UsageError(f"--node-timeout {args.node_timeout:g} is no time", "Seconds, above 0.")
     options = tuple(shlex.split(args.launcher_options))
     if args.slurm is not None:
         from unhang.collect.launchers.slurm import Slurm
@@ -127,17 +131,9 @@ def _by_hosts(args: argparse.Namespace, options: tuple[str, ...]) -> Launcher:
 def plan_of(
     args: argparse.Namespace, launcher: Launcher, orders: dict[str, object], run: str = ""
 ) -> Plan:
-    """How to collect, from the arguments.
-
-    Raises:
-        UsageError: A number makes no sense.
-    """
+    """How to collect, from arguments that `launcher_of` has checked."""
     from unhang.collect.gather import Plan
 
-    if not 1 <= args.at_once <= _MOST_AT_ONCE:
-        raise UsageError(f"--at-once {args.at_once} is out of bounds", f"1 to {_MOST_AT_ONCE}.")
-    if args.node_timeout <= 0:
-        raise UsageError(f"--node-timeout {args.node_timeout:g} is no time", "Seconds, above 0.")
     local = launcher.name == "local"
     return Plan(
         orders=orders,

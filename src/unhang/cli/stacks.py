@@ -10,10 +10,20 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from unhang.cli.launching import (
+    add_launcher_arguments,
+    gather_with_progress,
+    launcher_of,
+    plan_of,
+    tell_failures,
+    wants_launcher,
+)
 from unhang.cli.output import (
     EXIT_HEALTHY,
     add_report_arguments,
@@ -37,6 +47,8 @@ unhang stacks --native --samples 3 --interval 5
 unhang stacks --pid 4711
 unhang stacks --tree 4711 --full
 unhang stacks saved-stacks/ --format json
+unhang stacks --slurm 4711
+unhang stacks --hosts node[01-16] --job train
 unhang stacks --format speedscope -o stacks.speedscope.json
 unhang stacks --save stacks.json"""
 
@@ -75,6 +87,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--timeout", type=float, default=10.0, metavar="S", help="limit for one look at one process"
     )
+    add_launcher_arguments(parser)
     parser.add_argument("--save", metavar="FILE", help="also save the stacks, for PATH")
     parser.add_argument("--full", action="store_true", help="all threads, helpers, library frames")
     add_report_arguments(parser, _TREE_FORMATS)
@@ -84,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     """Look or read, judge, show."""
     _check(args)
     trees: list[StackTree] = []
-    case = _saved(args, trees) if args.paths else _live(args)
+    case = _evidence(args, trees)
     if args.save:
         _save(case, args.save)
     return _show(case, trees, args)
@@ -92,6 +105,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     pids = [*(args.pid or ()), *([] if args.tree is None else [args.tree])]
+    if wants_launcher(args) and (args.paths or pids or args.all_python):
+        raise UsageError(
+            "other nodes are searched for ranks; PATH, --pid, --tree and --all-python are of this",
+            "Use one or the other.",
+        )
     if args.paths and (pids or args.all_python or args.job):
         raise UsageError(
             "PATH is for saved stacks; --pid, --tree, --all-python and --job for live processes",
@@ -105,6 +123,12 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError(f"--timeout {args.timeout:g} is out of bounds", "Seconds, above 0.")
     if any(pid <= 0 for pid in pids):
         raise UsageError("a process id is above 0", "See them with: ps -ef")
+
+
+def _evidence(args: argparse.Namespace, trees: list[StackTree]) -> Case:
+    if args.paths:
+        return _saved(args, trees)
+    return _elsewhere(args) if wants_launcher(args) else _live(args)
 
 
 def _saved(args: argparse.Namespace, trees: list[StackTree]) -> Case:
@@ -160,6 +184,42 @@ def _live(args: argparse.Namespace) -> Case:
         raise NoEvidenceError(f"no stack of process {args.pid[0]} could be taken{why}", hint)
     world_size = max((target.world_size for target in targets), default=0)
     return Case(samples=looks.samples, notes=looks.notes, world_size=world_size)
+
+
+def _elsewhere(args: argparse.Namespace) -> Case:
+    """Look at the ranks of other nodes, through a launcher."""
+    from unhang.case import Case
+    from unhang.casedir import create_case
+    from unhang.model import Note
+    from unhang.stacks import read_stacks
+
+    launcher = launcher_of(args)
+    orders: dict[str, object] = {
+        "what": ["stacks"],
+        "looks": args.samples,
+        "interval_s": args.interval,
+        "native": args.native,
+        "look_s": args.timeout,
+    }
+    if args.job:
+        orders["job"] = args.job
+    plan = plan_of(args, launcher, orders)
+    nodes = launcher.nodes()
+    with TemporaryDirectory(prefix="unhang-stacks-") as scratch:
+        case = create_case(Path(scratch), "stacks", time.time())
+        gathered = gather_with_progress(launcher, nodes, plan, case)
+        reading = read_stacks(case / "stacks")
+    tell_failures(gathered, nodes)
+    if not reading.samples:
+        why = f": {gathered.notes[0]}" if gathered.notes else ""
+        raise NoEvidenceError(f"no stack came of any node{why}", "See unhang stacks on a node.")
+    notes = [Note("warning", node, why) for node, why in sorted(gathered.failed.items())]
+    notes += [Note("info", "nodes", note) for note in dict.fromkeys(gathered.notes)]
+    return Case(
+        samples=reading.samples,
+        notes=(*notes, *reading.notes),
+        world_size=gathered.world_size,
+    )
 
 
 def _targets(args: argparse.Namespace) -> Sequence[Target]:

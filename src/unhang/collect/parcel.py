@@ -27,7 +27,7 @@ from typing import IO
 
 __all__ = ["Incoming", "ParcelError", "read_line", "safe_node", "unpack", "write_parcel"]
 
-_CHUNK = 2_880  # 3,840 characters: a line stays below PIPE_BUF, so lines do not mix
+_CHUNK = 600  # 800 characters: `srun --label` cuts lines at 1,024 bytes
 _LINE = re.compile(r"@unhang ([\w-]{1,64}) (\S{1,255}) (\d{1,9}|end) (\S{1,8000})(?: (\S{1,64}))?")
 _PATH = re.compile(r"(?:dumps|stacks|logs|env)(?:/[\w@%+=:,.-]{1,200}){1,4}|part\.json")
 MAX_PACKED = 2 << 30
