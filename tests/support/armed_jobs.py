@@ -46,6 +46,7 @@ class ArmedJob:
     place: Path
     arguments: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
+    hook: bool = True
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
     said: list[list[str]] = field(default_factory=list)
     stdins: list[int] = field(default_factory=list)
@@ -70,7 +71,7 @@ class ArmedJob:
     def _start(self, rank: int, port: int) -> None:
         env = {
             **os.environ,
-            "PYTHONPATH": f"{HOOK_DIR}{os.pathsep}{SOURCE}",
+            "PYTHONPATH": os.pathsep.join([str(HOOK_DIR)] * self.hook + [str(SOURCE)]),
             "RANK": str(rank),
             "LOCAL_RANK": str(rank),
             "WORLD_SIZE": str(self.world_size),

@@ -32,6 +32,7 @@ class Recorder:
 
     Attributes:
         followed: The calls under way.
+        full: Whether groups that torch does not record are recorded at all.
         on_timeout: Called, in the thread that made the call, after a call ran into its time-out.
     """
 
@@ -40,6 +41,7 @@ class Recorder:
         self.beat = state.beat
         self.followed = Followed()
         self.on_timeout = on_timeout
+        self.full = state.settings.full != "never"
         self._stacks = state.settings.stacks
         self._tensors: dict[TensorFact, TensorFact] = {}
 
@@ -59,7 +61,7 @@ class Recorder:
             name = f"{backend}:recv {channel.rank}<-{peer}"
         facts = self._described(args[0])
         entry = self._entry(channel, name, (facts, facts), frame)
-        entry.on_host = tensor.is_cpu
+        entry.on_host = channel.on_host = tensor.is_cpu
         entry.is_p2p = True
         entry.tag = args[-1] if isinstance(args[-1], int) else 0
         if channel.begins("p2p"):
@@ -80,7 +82,7 @@ class Recorder:
         if not backend and tensor is not None:
             backend = channel.by_device.get(tensor.device.type, "")
         entry = self._entry(channel, f"{backend}:{op}", (facts, others), frame)
-        entry.on_host = tensor is None or tensor.is_cpu
+        entry.on_host = channel.on_host = tensor is None or tensor.is_cpu
         if channel.begins("collective"):
             channel.seq += 1
         entry.seq, entry.p2p_seq = channel.seq, channel.p2p_seq
@@ -95,7 +97,7 @@ class Recorder:
             return None
         entry = self._entry(channel, f"{channel.backend}:coalesced", ((), ()), frame)
         entry.is_p2p = "p2p" in spaces
-        entry.on_host = channel.on_cpu
+        entry.on_host = channel.on_host
         entry.seq, entry.p2p_seq = channel.seq, channel.p2p_seq
         self.state.ring.append(entry)
         return entry

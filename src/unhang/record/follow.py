@@ -7,6 +7,7 @@ of discovery, as in torch's own recorder.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections import deque
 from time import time_ns
@@ -27,11 +28,12 @@ class Followed:
         by_id: Them by the identity of their Work; empty most of the time where torch records.
     """
 
-    __slots__ = ("_held", "by_id")
+    __slots__ = ("_futures", "_held", "by_id")
 
     def __init__(self) -> None:
         self.by_id: dict[int, Entry] = {}
         self._held: deque[Entry] = deque()
+        self._futures: deque[Entry] = deque(maxlen=MOST_HELD)
 
     def add(self, entry: Entry, work: Foreign, *, hold: bool) -> None:
         """Follow a Work.
@@ -45,7 +47,7 @@ class Followed:
         """
         now = time_ns()
         entry.enqueued(now)
-        if work is None:
+        if work is None or entry.channel.backend == "fake":  # whose Works never say that they end
             entry.completed(now)
             return
         key = id(work)
@@ -72,17 +74,31 @@ class Followed:
             del self.by_id[id(work)]
             entry.completed(time_ns())
 
+    def took_future(self, work: Foreign, future: Foreign) -> None:
+        """Somebody took a Work's future instead of waiting for it (DDP does)."""
+        entry = self.by_id.get(id(work))
+        if entry is not None and entry.future is None:
+            entry.future = future
+            self._futures.append(entry)
+
     def drop(self, work: Foreign) -> Entry | None:
         """Follow a Work no longer; returns its call."""
         return self.by_id.pop(id(work), None)
 
     def ask_all(self) -> None:
-        """Ask every Work that is still there."""
+        """Ask every Work, and every future, that is still there."""
         for entry in list(self.by_id.values()):
             reference = entry.work
             work = reference() if isinstance(reference, weakref.ref) else reference
             if work is not None and ended(work):
                 self._end(entry, id(work))
+        for entry in list(self._futures):
+            future = entry.future
+            if future is not None and future.done():
+                entry.completed(time_ns())
+            if not entry.pending:
+                with contextlib.suppress(ValueError):  # another thread has looked too
+                    self._futures.remove(entry)
 
     def _ask_oldest(self) -> None:
         """Let go of the oldest Works that have ended, and of the very oldest if there are many."""
@@ -105,9 +121,9 @@ class Followed:
         entry.completed(time_ns())
 
     def _gone(self, key: int) -> None:
-        """A Work has gone, or is let go: nobody here will learn how its call ended."""
+        """A Work has gone, or is let go: only its future may still tell how the call ended."""
         entry = self.by_id.pop(key, None)
-        if entry is not None:
+        if entry is not None and entry.future is None:
             entry.abandon()
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from time import time_ns
+from types import FunctionType
 from typing import Any, Final
 
 from unhang.record import wrap
@@ -22,12 +23,6 @@ from unhang.record.groups import backends_of, channel_of, recorded_by_torch
 from unhang.record.ring import Entry, Foreign
 
 __all__ = ["adopt", "wanted"]
-
-ARGUMENTS: Final[dict[str, tuple[int, int]]] = {
-    "allreduce": (0, 0), "allreduce_coalesced": (0, 0), "broadcast": (0, 0), "reduce": (0, 0),
-    "barrier": (-1, -1),
-}  # fmt: skip
-"""Which arguments hold a method's inputs and outputs; (1, 0) for all that are not here."""
 
 METHODS: Final = (*wrap.COLLECTIVES, *wrap.P2P, "_start_coalescing", "_end_coalescing")
 
@@ -132,13 +127,26 @@ def _wrap_python_class(kind: type, plain: type) -> None:
 
 
 def _wrap_python_work(work: Foreign) -> None:
-    """Wrap, once, `wait` of a Work class that is Python: C++'s is wrapped already."""
+    """Wrap, once, `wait` and `get_future` of a Work class that is Python: C++'s is wrapped."""
     kind = type(work)
-    if kind in _own_classes or "wait" not in kind.__dict__ or kind.__module__ == "torch._C":
+    if kind in _own_classes:
         return
     _own_classes.add(kind)
-    original = kind.__dict__["wait"]
-    kind.wait = wrap.named(wrap.waiting(original), "wait", original)
+    for method, wrapper in (("wait", wrap.waiting), ("get_future", _taking_future)):
+        original = kind.__dict__.get(method)
+        if isinstance(original, FunctionType):
+            setattr(kind, method, wrap.named(wrapper(original), method, original))
+
+
+def _taking_future(original: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(self: Foreign) -> Foreign:
+        future = original(self)
+        recorder = wrap.current()
+        if recorder is not None:
+            recorder.followed.took_future(self, future)
+        return future
+
+    return wrapper
 
 
 # ------------------------------------------------------------------ the methods
@@ -187,11 +195,7 @@ def _begin(
         recorder.beat.entered(frame, op, channel_of(group).name)
         if method in wrap.P2P:
             return recorder.begin_p2p(group, method, args, frame)
-        inputs, outputs = ARGUMENTS.get(method, (1, 0))
-        return recorder.begin_collective(
-            group, op, args[inputs] if inputs >= 0 else (), args[outputs] if outputs >= 0 else (),
-            frame,
-        )  # fmt: skip
+        return recorder.begin_collective(group, op, *wrap.tensors_of(method, args), frame)
     except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
         recorder.state.failures.add(f"recording {method}", error)
         return None

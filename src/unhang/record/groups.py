@@ -74,17 +74,22 @@ def _new_channel(group: Foreign) -> Channel:
     names = set(by_device.values())
     channel = Channel(
         ref=weakref.ref(group),
-        name=_text(group, "group_name"),
+        name=_name(group),
         description=_text(group, "group_desc"),
         backend=names.pop() if len(names) == 1 else "",
         by_device=by_device,
         rank=int(group.rank()),
         timeout_ms=timeout_of(group),
         pg_id=_next_id,
-        on_cpu=set(by_device) <= {"cpu"},
+        bare=not set(by_device.values()) & recorded_by_torch(),
     )
     _next_id += 1
     return channel
+
+
+def _name(group: Foreign) -> str:
+    """The group's name, as itself or else as torch.distributed has it."""
+    return _text(group, "group_name") or str(_world("pg_names").get(group, ""))
 
 
 def _text(group: Foreign, attribute: str) -> str:
@@ -137,7 +142,7 @@ def note_groups(state: Process) -> None:
     for group, (backend, _) in _world("pg_map").items():
         order = sorted(ranks.get(group, {}).items(), key=lambda item: item[1])
         fact = GroupFact(
-            name=_text(group, "group_name"),
+            name=_name(group),
             description=_text(group, "group_desc"),
             ranks=tuple(int(rank) for rank, _ in order),
             backend=_backend_name(group, backend),

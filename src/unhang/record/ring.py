@@ -58,7 +58,9 @@ class Channel:
         backend: Name of its only backend, or "" where it has several.
         by_device: Backend name by device type, where it has several.
         pg_id: Our number for it: groups in the order in which this process first used them.
-        on_cpu: Whether the end of a wait is the end of the call, as it is without a device.
+        bare: No recorder of torch's sees any of its calls.
+        on_host: Whether the last call's tensors were on the host: there the end of a wait is the
+            end of the call.
         seq, p2p_seq, op_id: The last number given out; the first call gets 1.
         last_enqueued, last_completed: Sequence numbers of collectives, as NCCL's `pg_status`.
         coalescing: Which number spaces the open coalesced group has used; None outside of one.
@@ -72,7 +74,8 @@ class Channel:
     rank: int
     timeout_ms: int
     pg_id: int
-    on_cpu: bool = True
+    bare: bool = False
+    on_host: bool = True
     seq: int = 0
     p2p_seq: int = 0
     op_id: int = 0
@@ -97,13 +100,13 @@ class Entry:
     `work` is torch's Work object, a weak reference to it, or None; `wait_ns` is when somebody
     began to wait for it; `tag` is that of a send or receive; `abandoned` says that the program
     let go of it without waiting, so that it blocks nobody; `on_host` that the end of a wait is the
-    end of the call.
+    end of the call; `future` is what somebody took from the Work instead of waiting.
     """
 
     __slots__ = (
-        "abandoned", "channel", "completed_ns", "created_ns", "error", "inputs", "is_p2p", "name",
-        "number", "on_host", "op_id", "outputs", "p2p_seq", "seq", "stack", "started_ns", "state",
-        "tag", "thread", "timeout_ms", "wait_ns", "work",
+        "abandoned", "channel", "completed_ns", "created_ns", "error", "future", "inputs", "is_p2p",
+        "name", "number", "on_host", "op_id", "outputs", "p2p_seq", "seq", "stack", "started_ns",
+        "state", "tag", "thread", "timeout_ms", "wait_ns", "work",
     )  # fmt: skip
 
     def __init__(
@@ -135,7 +138,8 @@ class Entry:
         self.abandoned = False
         self.on_host = True
         self.error = ""
-        self.work: Any = None
+        self.work: Foreign = None
+        self.future: Foreign = None
 
     @property
     def pending(self) -> bool:
@@ -145,7 +149,7 @@ class Entry:
     def abandon(self) -> None:
         """Nobody can wait for the call any more."""
         self.abandoned = self.pending
-        self.work = None
+        self.work = self.future = None
 
     def enqueued(self, now_ns: int) -> None:
         """The backend took the call."""
@@ -160,7 +164,7 @@ class Entry:
         if self.pending:
             self.state = COMPLETED
             self.completed_ns = now_ns
-            self.work = None
+            self.work = self.future = None
             if not self.is_p2p:
                 self.channel.last_completed = max(self.channel.last_completed, self.seq)
 
@@ -170,7 +174,7 @@ class Entry:
             self.state = FAILED
             self.error = f"{type(error).__name__}: {error}"[:1000]
             self.completed_ns = now_ns
-            self.work = None
+            self.work = self.future = None
 
     def as_torch(self, *, stacks: bool = True) -> dict[str, object]:
         """The entry in the layout of torch's recorder (2.10), with keys of ours behind.

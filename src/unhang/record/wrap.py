@@ -28,6 +28,7 @@ __all__ = [
     "install",
     "installed",
     "named",
+    "tensors_of",
     "waiting",
 ]
 
@@ -55,6 +56,9 @@ COLLECTIVES: Final[dict[str, str]] = {
     "barrier": "barrier",
 }
 """Methods of `ProcessGroup` and what torch's recorder calls them."""
+
+IN_PLACE: Final = frozenset({"allreduce", "allreduce_coalesced", "broadcast", "reduce"})
+"""Methods whose first argument is both input and output; the others have outputs, then inputs."""
 
 P2P: Final = ("send", "recv", "recv_anysource")
 
@@ -95,7 +99,7 @@ def install(group_class: type, work_class: type) -> None:
     if installed():
         return
     for method, op in COLLECTIVES.items():
-        _wrap(group_class, method, lambda original, op=op: _collective(original, op))
+        _wrap(group_class, method, lambda original, m=method, op=op: _collective(original, m, op))
     for method in P2P:
         _wrap(group_class, method, lambda original, method=method: _p2p(original, method))
     _wrap(group_class, "monitored_barrier", _monitored_barrier)
@@ -123,6 +127,13 @@ def named(
     return wrapper
 
 
+def tensors_of(method: str, args: tuple[Foreign, ...]) -> tuple[Foreign, Foreign]:
+    """The arguments of a collective's method that hold its inputs and its outputs."""
+    if method == "barrier":
+        return (), ()
+    return (args[0], args[0]) if method in IN_PLACE else (args[1], args[0])
+
+
 def _enter(recorder: Recorder, group: Foreign, op: str, frame: FrameType) -> Channel | None:
     """Heartbeat before a call; None where that failed."""
     try:
@@ -134,8 +145,11 @@ def _enter(recorder: Recorder, group: Foreign, op: str, frame: FrameType) -> Cha
     return channel
 
 
-def _collective(original: Callable[..., Any], op: str) -> Callable[..., Any]:
-    """The wrapper of a collective: heartbeat, and a note if it raises."""
+def _collective(original: Callable[..., Any], method: str, op: str) -> Callable[..., Any]:
+    """The wrapper of a collective: heartbeat, and a note if it raises.
+
+    An entry as well for a group that was there before we were, and that torch does not record.
+    """
 
     def wrapper(self: Foreign, *args: Foreign, **kwargs: Foreign) -> Foreign:
         global _last  # noqa: PLW0603 - which call the next wait belongs to
@@ -143,14 +157,19 @@ def _collective(original: Callable[..., Any], op: str) -> Callable[..., Any]:
         if recorder is None:
             return original(self, *args, **kwargs)
         channel = _enter(recorder, self, op, _getframe(1))
+        entry = None
+        if channel is not None and channel.bare:
+            entry = _begin(recorder, channel, self, method, (*args, *kwargs.values()))
         try:
             work = original(self, *args, **kwargs)
         except BaseException as error:
             recorder.beat.enqueued()
-            recorder.call_failed(op, channel, error)
+            recorder.call_failed(op, channel, error, entry)
             raise
         recorder.beat.enqueued()
         _last = (id(work), op, channel)
+        if entry is not None:
+            _follow(recorder, entry, work)
         return work
 
     return wrapper
@@ -182,16 +201,24 @@ def _p2p(original: Callable[..., Any], method: str) -> Callable[..., Any]:
 
 
 def _begin(
-    recorder: Recorder, channel: Channel | None, group: Foreign, method: str, args: tuple[Any, ...]
+    recorder: Recorder,
+    channel: Channel | None,
+    group: Foreign,
+    method: str,
+    args: tuple[Foreign, ...],
 ) -> Entry | None:
-    """An entry for a P2P call, where the group's backend for these tensors is Gloo."""
+    """An entry for a call that torch does not record: P2P on Gloo, anything on a bare group."""
     try:
-        if channel is None:
-            return None
-        backend = channel.backend or channel.by_device.get(args[0][0].device.type, "")
-        if backend != "gloo":
+        if channel is None or (channel.bare and not recorder.full):
             return None
         frame = _getframe(2)
+        if method not in P2P:
+            op = COLLECTIVES[method]
+            return recorder.begin_collective(group, op, *tensors_of(method, args), frame)
+        if channel.bare:
+            return recorder.begin_p2p(group, method, args, frame)
+        if (channel.backend or channel.by_device.get(args[0][0].device.type)) != "gloo":
+            return None
         entry = recorder.begin_p2p(group, method, args, frame)
         # Gloo numbers sends and receives like all operations of the group, collectives included.
         entry.op_id = sequence_of(channel) + 1
@@ -203,7 +230,8 @@ def _begin(
 
 def _follow(recorder: Recorder, entry: Entry, work: Foreign) -> None:
     try:
-        recorder.followed.add(entry, work, hold=False)
+        # On a bare group C++ may be the caller, who takes the Work from our hands.
+        recorder.followed.add(entry, work, hold=entry.channel.bare)
     except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
         recorder.state.failures.add("following a call", error)
 
