@@ -1,21 +1,24 @@
-"""Write the examples anew: READMEs with the real output, and with --recapture the captures too.
+"""Write the pages of the captured hangs, with what the command prints; capture them again.
 
-    python examples/refresh.py                        READMEs of all examples, the list of them
-    python examples/refresh.py --recapture dead-rank  run that job again first (needs torch)
+    python examples/refresh.py                        writes the pages that have changed
+    python examples/refresh.py --check                exits 1 and names those that are out of date
+    python examples/refresh.py --recapture dead-rank  runs that job again first (needs torch)
 
-The live faults of `unhang lab live --list` are the examples; tests/integration/test_examples.py
-checks that every page still tells what the command prints.
+The live faults of `unhang lab live --list` are the examples.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import os
 import shutil
-import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
+from unhang.cli.main import main as main_of_unhang
 from unhang.lab.live.capture import capture, checked_request
 from unhang.lab.live.faults import FAULTS, Fault
 from unhang.lab.live.truth import Truth, read_truth
@@ -75,16 +78,12 @@ def _notes(truth: Truth) -> str:
 
 
 def diagnosed(name: str) -> tuple[str, int]:
-    """What a user sees who diagnoses an example, and the exit code."""
-    done = subprocess.run(
-        [sys.executable, "-m", "unhang", "diagnose", f"examples/{name}", "--width", str(WIDTH)],
-        cwd=EXAMPLES.parent,
-        env={**os.environ, "PYTHONUTF8": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stdout or done.stderr, done.returncode
+    """What a user sees who diagnoses an example from the checkout's root, and the exit code."""
+    page = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    with contextlib.redirect_stdout(page):
+        exit_code = main_of_unhang(["diagnose", f"examples/{name}", "--width", str(WIDTH)])
+    page.seek(0)
+    return page.read(), exit_code
 
 
 def index() -> str:
@@ -102,20 +101,38 @@ def recapture(fault: Fault) -> None:
     fresh.rename(EXAMPLES / fault.name)
 
 
+def pages(names: Iterable[str]) -> dict[Path, str]:
+    """What the files should say: a page for each example, and the list of all."""
+    made = {EXAMPLES / name / "README.md": page(FAULTS[name]) for name in names}
+    return {**made, EXAMPLES / "README.md": index()}
+
+
+def outdated(made: dict[Path, str]) -> list[Path]:
+    """The files that do not exist or say something else."""
+    return [p for p, text in made.items() if not p.exists() or p.read_text("utf-8") != text]
+
+
 def main() -> int:
     """Refresh what was asked for."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", metavar="EXAMPLE", help="default: all")
     parser.add_argument("--recapture", action="store_true", help="run the jobs again")
+    parser.add_argument("--check", action="store_true", help="write nothing")
     args = parser.parse_args()
-    for name in args.names or FAULTS:
-        fault = FAULTS[name]
-        if args.recapture:
-            print(f"capturing {name}", flush=True)
-            recapture(fault)
-        (EXAMPLES / name / "README.md").write_text(page(fault), encoding="utf-8")
-    (EXAMPLES / "README.md").write_text(index(), encoding="utf-8")
-    return 0
+    os.chdir(EXAMPLES.parent)
+    names = args.names or list(FAULTS)
+    for name in names if args.recapture else ():
+        print(f"capturing {name}", flush=True)
+        recapture(FAULTS[name])
+    made = pages(names)
+    changed = outdated(made)
+    for path in changed:
+        print(path.relative_to(EXAMPLES.parent))
+        if not args.check:
+            path.write_text(made[path], encoding="utf-8")
+    return 1 if args.check and changed else 0
 
 
 if __name__ == "__main__":
