@@ -9,7 +9,9 @@ Only text between the marks is touched; the prose around it is written by people
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +21,7 @@ from unhang.tables.schema import TABLES, VIEWS, Table
 
 DOCS = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+ROOT = DOCS.parent
 
 
 def tables() -> str:
@@ -80,7 +83,26 @@ def _option(action: argparse.Action) -> str:
     return f"| `{names}` | {(action.help or '').replace('%%', '%')} |"
 
 
-BLOCKS: dict[str, Callable[[], str]] = {"tables": tables, "views": views, "commands": commands}
+def verdict() -> str:
+    """The README's first screen: a captured hang and what diagnose says of it."""
+    command = ["unhang", "diagnose", "examples/never-joined-armed"]
+    done = subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, "-m", *command],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "COLUMNS": "80"},
+    )
+    return f"```\n$ {' '.join(command)}\n{done.stdout.strip()}\n```\n"
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "tables": tables,
+    "views": views,
+    "commands": commands,
+    "verdict": verdict,
+}
 
 
 def made(name: str) -> str:
@@ -97,7 +119,7 @@ def main(words: list[str]) -> int:
     """Refresh or check the documents; all of them, or those that are named."""
     names = [word for word in words if not word.startswith("-")]
     stale = []
-    for path in sorted(DOCS.rglob("*.md")):
+    for path in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]:
         if names and path.name not in names:
             continue
         old = path.read_text(encoding="utf-8")
@@ -107,7 +129,7 @@ def main(words: list[str]) -> int:
             if "--check" not in words:
                 path.write_text(new, encoding="utf-8")
     for path in stale:
-        print(f"{'out of date' if '--check' in words else 'written'}: {path.relative_to(DOCS)}")
+        print(f"{'out of date' if '--check' in words else 'written'}: {path.relative_to(ROOT)}")
     return int("--check" in words and bool(stale))
 
 
