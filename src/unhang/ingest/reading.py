@@ -87,7 +87,7 @@ class Reader:
     def read_all(self, sources: list[Source]) -> Iterator[Loaded]:
         """Read every file; those that are no dumps are passed over."""
         total, done = sum(source.size for source in sources), 0
-        fast = fast_reader(total, self.shared)
+        fast = fast_reader(sum(s.size for s in sources if s.size <= MAX_FILE_BYTES), self.shared)
         batches = fast.read(sources) if fast else ([(source, None)] for source in sources)
         for batch in batches:
             for source, decoded in batch:
@@ -115,7 +115,7 @@ class Reader:
                     yield from self.lost(shown, source.relative, source.mtime_ns, problem)
                     return
                 file.seek(0)
-                data = file.read(MAX_FILE_BYTES)
+                data = file.read(source.size)
         except OSError as error:
             problem = f"it cannot be read: {error.strerror}"
             yield from self.lost(shown, source.relative, source.mtime_ns, problem)
@@ -129,7 +129,9 @@ class Reader:
             if kind in (FileKind.GZIP, FileKind.ZSTD) and not is_tar_inside(path, kind):
                 yield from self.compressed(source, kind)
                 return
-            for member in members_of(path, kind, lambda name: not looks_foreign(name)):
+            for member in members_of(
+                path, kind, lambda name: not looks_foreign(name.rpartition("/")[2])
+            ):
                 label = f"{shown}!{show_path(member.path)}"
                 relative = f"{source.relative}/{show_path(member.path)}"
                 if member.data is None:
@@ -147,8 +149,10 @@ class Reader:
         shown = show_path(source.path)
         try:
             with Path(source.path).open("rb") as file:
-                data, cut = inflate(file.read(MAX_FILE_BYTES), kind)
+                data, cut = inflate(file.read(min(source.size, MAX_FILE_BYTES)), kind)
         except (BadArchive, OSError) as error:
+            if not self.is_dump_name(source.relative):
+                self.notes.append(Note("error", shown, str(error)))
             yield from self.lost(shown, source.relative, source.mtime_ns, str(error))
             return
         for loaded in self.decode(shown, source.relative, source.mtime_ns, data):

@@ -103,7 +103,7 @@ def is_whole(data: bytes) -> bool:
         if tuples > MAX_TUPLES:
             raise BadPickle("it holds more tuples than any dump")
         if run is None or code in STRING_WIDTH or code in _TUPLE_CODES or code == FRAME:
-            position = _after(data, position)
+            position = min(_after(data, position), size)
 
 
 def _after(data: bytes, position: int) -> int:

@@ -69,7 +69,9 @@ def plain(case: Case | None) -> Any:  # noqa: ANN401 - compared as a whole
 
 @settings(deadline=None, max_examples=60)
 @given(data=st.data())
-def test_both_paths_read_the_same(data: st.DataObject, tmp_path_factory: Any) -> None:  # noqa: ANN401 - pytest's
+def test_both_paths_read_the_same(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Whole and cut files of random content, by any pickler."""
     folder = tmp_path_factory.mktemp("dumps")
     for rank in range(3):

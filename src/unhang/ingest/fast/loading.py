@@ -11,10 +11,12 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pickle import PROTO
 from queue import SimpleQueue
 
 import numpy as np
 
+from unhang.ingest.archives import MAX_FILE_BYTES
 from unhang.ingest.decoded import BadDump, Decoded, Table
 from unhang.ingest.dictionaries import Dictionaries
 from unhang.ingest.fast import layout
@@ -154,7 +156,9 @@ def _read_into(view: memoryview, source: Source) -> int:
     except OSError:
         return 0
     try:
-        if os.fstat(file).st_size != source.size:
+        if source.size > MAX_FILE_BYTES or os.fstat(file).st_size != source.size:
+            return 0
+        if os.pread(file, 1, 0) != PROTO:
             return 0
         done = 0
         while done < source.size and (got := os.readv(file, [view[done:]])):

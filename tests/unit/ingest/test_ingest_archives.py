@@ -1,0 +1,176 @@
+"""Archives and compressed files: read in memory, bounded, and never written anywhere."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import sys
+import tarfile
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from makedumps import dump, write
+
+from unhang.errors import MissingExtraError, NoEvidenceError
+from unhang.ingest import load
+from unhang.lab.torchfile import encode_json, encode_pickle
+from unhang.model import DumpStatus
+
+CONTENT = {f"node0{r}/nccl_trace_rank_{r}": encode_pickle(dump(ranks=3)) for r in range(3)}
+
+
+def tar(mode: str) -> Callable[[dict[str, bytes]], bytes]:
+    """A maker of tars of one compression."""
+
+    def make(content: dict[str, bytes]) -> bytes:
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode=f"w:{mode}") as archive:
+            for name, data in content.items():
+                info = tarfile.TarInfo(name)
+                info.size = len(data)
+                archive.addfile(info, io.BytesIO(data))
+        return buffer.getvalue()
+
+    return make
+
+
+def zipped(content: dict[str, bytes]) -> bytes:
+    """A zip."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in content.items():
+            archive.writestr(name, data)
+    return buffer.getvalue()
+
+
+def zstd(data: bytes) -> bytes:
+    """Compressed by zstandard."""
+    zstandard = pytest.importorskip("zstandard")
+    return bytes(zstandard.ZstdCompressor().compress(data))
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("dumps.tar", tar("")),
+        ("dumps.tar.gz", tar("gz")),
+        ("dumps.tgz", tar("gz")),
+        ("dumps.tar.zst", lambda content: zstd(tar("")(content))),
+        ("dumps.zip", zipped),
+        ("no_extension", tar("gz")),
+    ],
+)
+def test_archives(name: str, make: Callable[[dict[str, bytes]], bytes], tmp_path: Path) -> None:
+    """Named alone or found in a folder; hosts and ranks come from the members' paths."""
+    write(tmp_path, {name: make(CONTENT)})
+    for path in (tmp_path / name, tmp_path):
+        case = load(path)
+        assert case.ranks_with_dump == (0, 1, 2)
+        assert [d.host for d in case.dumps] == ["node00", "node01", "node02"]
+        assert case.dumps[1].source == f"{tmp_path / name}!node01/nccl_trace_rank_1"
+        assert case.dumps[1].file_name == "nccl_trace_rank_1"
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstd])
+def test_compressed_files(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    """One dump a file, pickle or JSON, beside plain ones and inside archives."""
+    write(
+        tmp_path,
+        {
+            "rank_0.gz": pack(encode_pickle(dump())),
+            "rank_1.json.gz": pack(encode_json(dump())),
+            "rank_2": dump(),
+            "more.tar": tar("")({"rank_3.gz": pack(encode_pickle(dump()))}),
+        },
+    )
+    assert load(tmp_path).ranks_with_dump == (0, 1, 2, 3)
+
+
+def test_a_cut_gzip_keeps_whole_entries(tmp_path: Path) -> None:
+    """What can be unpacked is read."""
+    packed = gzip.compress(encode_pickle(dump(300)))
+    write(tmp_path, {"rank_0.gz": packed[: len(packed) * 2 // 3], "rank_1.gz": packed[:15]})
+    case = load(tmp_path)
+    assert [d.status for d in case.dumps] == [DumpStatus.TRUNCATED, DumpStatus.UNREADABLE]
+    assert 0 < len(case.calls) < 300
+
+
+def test_a_cut_archive_keeps_what_came_before(tmp_path: Path) -> None:
+    """Members before the damage are read, and the damage is said."""
+    data = tar("")(CONTENT)
+    write(tmp_path, {"dumps.tar": data[: len(data) // 3]})
+    case = load(tmp_path)
+    assert case.ranks_with_dump == (0,)
+    assert any("dumps.tar" in n.source and n.level == "error" for n in case.notes)
+
+
+def test_members_are_never_written(tmp_path: Path) -> None:
+    """Paths that climb out, absolute paths and links are labels at most."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name in ("../../rank_0", "/etc/rank_1"):
+            data = encode_pickle(dump())
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+        link = tarfile.TarInfo("rank_2")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+    write(tmp_path / "in", {"dumps.tar": buffer.getvalue()})
+    assert load(tmp_path / "in").ranks_with_dump == (0, 1)
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["dumps.tar", "in"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        gzip.compress,
+        lambda data: zipped({"rank_1": data}),
+        lambda data: tar("gz")({"rank_1": data}),
+    ],
+)
+def test_bombs_stay_packed(make: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    """80 MB of zeros in 80 KB are no dump."""
+    bomb = make(bytes(80 << 20))
+    assert len(bomb) < 1 << 20
+    write(tmp_path, {"rank_1": bomb, "rank_0": dump()})
+    tracemalloc.start()
+    case = load(tmp_path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 200 << 20
+    assert case.ranks_with_dump == (0,)
+    assert any("unpacks to more than" in n.text for n in case.notes)
+
+
+@pytest.mark.parametrize("kind", ["tar.gz", "zip", "gz"])
+def test_noise_behind_a_magic_number(kind: str, tmp_path: Path) -> None:
+    """Broken archives are notes."""
+    magic = {"tar.gz": b"\x1f\x8b\x08", "zip": b"PK\x03\x04", "gz": b"\x1f\x8b"}[kind]
+    write(tmp_path, {f"rank_1.{kind}": magic + bytes(range(256)) * 4, "rank_0": dump()})
+    case = load(tmp_path)
+    assert case.ranks_with_dump == (0,)
+    assert any(f"rank_1.{kind}" in n.source for n in case.notes)
+
+
+def test_zstd_without_the_library_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an error where nothing else can be read, as a note where something can."""
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    write(tmp_path, {"a.tar.zst": b"\x28\xb5\x2f\xfd" + bytes(20)})
+    with pytest.raises(MissingExtraError) as raised:
+        load(tmp_path)
+    assert "unhang[zstd]" in raised.value.hint
+    write(tmp_path, {"rank_0": dump()})
+    assert any("zstd" in n.text for n in load(tmp_path).notes)
+
+
+def test_an_empty_archive_is_no_evidence(tmp_path: Path) -> None:
+    """Nothing in it, nothing to judge."""
+    write(tmp_path, {"dumps.tar": tar("")({})})
+    with pytest.raises(NoEvidenceError):
+        load(tmp_path)

@@ -1,0 +1,112 @@
+"""Several incidents, attempts, recorders and copies in one folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from makedumps import SECOND, T0, dump, entry, write
+
+from unhang.errors import UsageError
+from unhang.ingest import load
+
+HOUR = 3600 * SECOND
+
+
+def at(time_ns: int, **changes: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON-like
+    """A dump whose last call was made then."""
+    return dump([entry(i, time_created_ns=time_ns + i) for i in range(2)], **changes)
+
+
+def incident_notes(folder: Path) -> list[str]:
+    """What the notes say about several incidents."""
+    return [n.text for n in load(folder).notes if n.source == "incidents"]
+
+
+def test_leftovers_of_an_earlier_run_are_left_out(tmp_path: Path) -> None:
+    """A job that shrank from 8 to 4 ranks left the upper dumps of the day before."""
+    write(tmp_path, {f"rank_{r}": at(T0) for r in range(4, 8)})
+    write(tmp_path, {f"rank_{r}": at(T0 + 20 * HOUR) for r in range(4)})
+    case = load(tmp_path)
+    assert case.ranks_with_dump == (0, 1, 2, 3)
+    assert case.incident == "2026-11-19T07:06:40Z"
+    assert "2 incidents lie here" in incident_notes(tmp_path)[0]
+    assert load(tmp_path, incident="2").ranks_with_dump == (4, 5, 6, 7)
+    assert load(tmp_path, incident="2026-11-18").ranks_with_dump == (4, 5, 6, 7)
+    with pytest.raises(UsageError, match="2 incidents here called '2026'"):
+        load(tmp_path, incident="2026")
+
+
+def test_a_late_rank_is_no_other_incident(tmp_path: Path) -> None:
+    """A rank whose last call is older than its peers' by less than two time-outs stays."""
+    write(tmp_path, {"rank_0": at(T0), "rank_1": at(T0 + 15 * 60 * SECOND)})
+    assert load(tmp_path).ranks_with_dump == (0, 1)
+    assert not incident_notes(tmp_path)
+
+
+def test_one_leftover_newer_file_does_not_win(tmp_path: Path) -> None:
+    """The newest set that is not a stray file is taken."""
+    write(tmp_path, {f"rank_{r}": at(T0) for r in range(4)})
+    write(tmp_path, {"rank_9": at(T0 + 20 * HOUR)})
+    assert load(tmp_path).ranks_with_dump == (0, 1, 2, 3)
+
+
+def test_our_own_word_tells_incidents_apart(tmp_path: Path) -> None:
+    """Seconds apart, in one folder, but the recorder names them."""
+    for name, time in (("hang-1", T0), ("hang-2", T0 + SECOND)):
+        for rank in range(2):
+            own = {"rank": rank, "incident": name, "time_ns": time}
+            write(tmp_path, {f"{name}/rank_{rank}": at(time, unhang=own)})
+    assert load(tmp_path).incident == "hang-2"
+    assert load(tmp_path, incident="hang-1").incident == "hang-1"
+
+
+def test_attempts_in_folders_with_the_same_names(tmp_path: Path) -> None:
+    """Folders that repeat each other's ranks are attempts, not hosts."""
+    for attempt in range(2):
+        for rank in range(3):
+            dumps = {f"attempt_{attempt}/rank_{rank}": at(T0 + attempt * 60 * SECOND)}
+            write(tmp_path, dumps)
+    case = load(tmp_path)
+    assert {Path(d.source).parent.name for d in case.dumps} == {"attempt_1"}
+    assert len(case.dumps) == 3
+
+
+def test_nccl_and_gloo_dumps_of_a_rank_stand_side_by_side(tmp_path: Path) -> None:
+    """Two recorders of one process have numbers of their own: both are kept."""
+    gloo = [entry(i, profiling_name="gloo:all_reduce") for i in range(2)]
+    for rank in range(2):
+        write(tmp_path, {f"nccl/rank_{rank}": dump(), f"gloo/rank_{rank}": dump(gloo)})
+    case = load(tmp_path)
+    assert [(d.rank, d.backend) for d in case.dumps] == [
+        (0, "gloo"), (0, "nccl"), (1, "gloo"), (1, "nccl"),
+    ]  # fmt: skip
+    assert {g.backend for g in case.groups} == {"gloo", "nccl"}
+    assert not incident_notes(tmp_path)
+
+
+def test_two_files_of_one_rank_are_reported(tmp_path: Path) -> None:
+    """The one with stacks is read; the other is named."""
+    write(tmp_path, {"rank_0.json": dump(ranks=2), "rank_0": dump(ranks=2), "rank_1": dump()})
+    case = load(tmp_path)
+    assert [Path(d.source).name for d in case.dumps] == ["rank_0", "rank_1"]
+    [note] = [n for n in case.notes if "claim rank 0" in n.text]
+    assert note.level == "warning"
+    assert "rank_0.json" in note.text
+
+
+def test_files_without_calls_follow_their_series(tmp_path: Path) -> None:
+    """A dump of no active call has no time; it belongs to its neighbours."""
+    write(tmp_path, {"old/rank_0": at(T0), "old/rank_1": dump([])})
+    write(tmp_path, {"new/rank_0": at(T0 + 20 * HOUR), "new/rank_1": dump([])})
+    assert {Path(d.source).parent.name for d in load(tmp_path).dumps} == {"new"}
+    assert {Path(d.source).parent.name for d in load(tmp_path, incident="2").dumps} == {"old"}
+
+
+def test_pipes_beside_dumps_are_not_opened(tmp_path: Path) -> None:
+    """Torch leaves FIFOs there; opening one would wait for ever."""
+    write(tmp_path, {"rank_0": dump()})
+    os.mkfifo(tmp_path / "rank_1")
+    assert load(tmp_path).ranks_with_dump == (0,)
