@@ -9,8 +9,10 @@ Python 3.10.
 from __future__ import annotations
 
 import argparse
+import getpass
 import json
 import os
+import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -23,6 +25,7 @@ from unhang.cli.launching import (
     launcher_of,
     plan_of,
     tell_failures,
+    wants_launcher,
 )
 from unhang.cli.output import EXIT_HEALTHY, EXIT_INSUFFICIENT, EXIT_PROBLEM
 from unhang.errors import InputError, UsageError
@@ -35,7 +38,8 @@ unhang collect --slurm 4711
 unhang collect --hosts node[01-16] --logs '/scratch/job/logs/*.out'
 unhang collect --kubectl job-name=train -n research
 unhang collect --hostfile hosts --dumps '/shared/dumps/rank_*' --case evidence
-unhang collect --resume unhang-cases/20260102-030405-4711"""
+unhang collect --resume unhang-cases/20260102-030405-4711
+unhang collect --redact unhang-cases/20260102-030405-4711 --case for-the-issue"""
 
 _STATE = "collect.json"
 _WHAT = ("dumps", "stacks", "logs", "env")
@@ -48,6 +52,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--case", metavar="DIR", help="a new directory; default: under unhang-cases"
     )
     parser.add_argument("--resume", metavar="CASE", help="ask again the nodes that did not answer")
+    parser.add_argument(
+        "--redact", metavar="CASE", help="instead: copy a case without names and secrets to --case"
+    )
     add_launcher_arguments(parser)
     what = parser.add_argument_group("what to collect")
     what.add_argument("--only", metavar="LIST", help=f"of {','.join(_WHAT)}; default: all of them")
@@ -67,7 +74,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Collect, or go on with a collection."""
+    """Collect, go on with a collection, or make a copy of one that may be shown to others."""
+    if args.redact:
+        return _redact(Path(args.redact), args)
     if args.resume:
         case, state = Path(args.resume), _read_state(Path(args.resume))
         args.__dict__.update({key: state["options"][key] for key in state["options"]})
@@ -88,6 +97,26 @@ def run(args: argparse.Namespace) -> int:
     state |= {"run": plan.run, "whole": sorted({*state["whole"], *gathered.whole})}
     _write_state(case, state)
     return _tell(case, nodes, gathered)
+
+
+def _redact(case: Path, args: argparse.Namespace) -> int:
+    """Copy a case without names; says on stdout what was replaced, on stderr what was left out."""
+    from unhang.collect.redaction import redact_case
+    from unhang.redact import Redactor
+    from unhang.wording import printable
+
+    if not case.is_dir():
+        raise InputError(f"{case} is no directory", "Name a case directory.")
+    if args.resume or wants_launcher(args):
+        raise UsageError("--redact copies a case that is there", "Collect first, then redact.")
+    redactor = Redactor()
+    redactor.learn(hosts=[socket.gethostname()], users=[getpass.getuser()])
+    target = Path(args.case or f"{case.absolute()}-redacted")
+    done = redact_case(case, target, redactor)
+    for name, why in done.left_out.items():
+        print(f"unhang: left out {printable(name)}: {why}", file=sys.stderr)
+    print(f"{os.path.relpath(target)}: {done.summary}")
+    return EXIT_HEALTHY
 
 
 def _check(args: argparse.Namespace) -> None:
