@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--part",
         action="append",
         choices=("tuned", "held-out", "live"),
-        help="which part; may be repeated (default: tuned and held-out, and live with --captures)",
+        help="which part; may be repeated (default: all three)",
     )
     parser.add_argument(
         "--tools", help="comma separated: unhang, torchfrtrace, fr_attribution (default: all found)"
@@ -39,7 +40,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--class", dest="fault", metavar="NAME", help="only one class of faults")
     parser.add_argument("--largest", type=int, metavar="N", help="only jobs of at most N ranks")
     parser.add_argument(
-        "--captures", type=Path, metavar="DIR", help="live captures: directories with truth.json"
+        "--captures",
+        type=Path,
+        metavar="DIR",
+        help="live captures that are there (directories with truth.json); default: make them now",
     )
     parser.add_argument("--wrong", action="store_true", help="list cases of the tuned part, wrong")
     parser.add_argument("--json", action="store_true", help="print figures as JSON")
@@ -74,16 +78,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _results(args: argparse.Namespace) -> dict[str, list[Result]]:
     from unhang.lab.corpus import cases
-    from unhang.lab.score import score_captures, score_cases
+    from unhang.lab.score import score_cases
 
     tools = _tools(args.tools)
-    wanted = args.part or ["tuned", "held-out", *(["live"] if args.captures else [])]
+    wanted = args.part or ["tuned", "held-out", "live"]
     parts = {}
     for part in wanted:
         if part == "live":
-            if args.captures is None:
-                raise UsageError("Say where the live captures are: --captures DIR")
-            parts[part] = score_captures(args.captures, tools, limit_s=args.limit)
+            parts[part] = _live(args, tools)
             continue
         specs = [
             spec
@@ -95,6 +97,17 @@ def _results(args: argparse.Namespace) -> dict[str, list[Result]]:
                 specs, tools, processes=args.processes, limit_s=args.limit, progress=step
             )
     return parts
+
+
+def _live(args: argparse.Namespace, tools: list[str]) -> list[Result]:
+    """Score captures that are there, or make them now."""
+    from unhang.lab.score import capture_all, score_captures
+
+    if args.captures is not None:
+        return score_captures(args.captures, tools, limit_s=args.limit)
+    with tempfile.TemporaryDirectory(prefix="unhang-lab-") as folder, _progress("live") as step:
+        capture_all(Path(folder), step)
+        return score_captures(Path(folder), tools, limit_s=args.limit)
 
 
 def _tools(text: str | None) -> list[str]:

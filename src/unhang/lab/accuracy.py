@@ -30,6 +30,7 @@ def _rows(score: Score) -> dict[str, str]:
     return {
         "cases": str(score.cases),
         "exact culprit set": _percent(score.exact, score.cases),
+        "the same, of cases that it read": _percent(score.exact, score.cases - score.errors),
         "right code": _percent(score.code, score.cases),
         "right line of code": _percent(*score.sites),
         "right call": _percent(*score.calls),

@@ -14,7 +14,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
@@ -148,20 +148,33 @@ class TorchFrTrace:
             return False
 
     def look(self, folder: Path, limit_s: float) -> Verdict:
-        """Run it; again with --allow-incomplete-ranks if it refuses missing files."""
-        from torch.distributed.flight_recorder import fr_trace
-
+        """Run it on each folder of dumps; the first one about which it says anything counts."""
         start = time.perf_counter()
-        text, failure = in_child(lambda: fr_trace.main([str(folder)]), limit_s)
-        if failure and "Missing dump files" in text:
-            options = [str(folder), "--allow-incomplete-ranks"]
-            text, failure = in_child(lambda: fr_trace.main(options), limit_s)
-        seconds = time.perf_counter() - start
-        verdict = read_torchfrtrace(text)
-        if failure and not verdict.blames:
-            lines = text.strip().splitlines()
-            return Verdict("error", (), f"{failure}: {lines[-1] if lines else ''}", seconds)
-        return Verdict(verdict.status, verdict.blames, verdict.detail, seconds)
+        verdicts = [_frtrace_on(place, limit_s) for place in _leaves(folder)]
+        telling = [verdict for verdict in verdicts if verdict.blames]
+        failed = [verdict for verdict in verdicts if verdict.status == "error"]
+        verdict = (telling or failed or verdicts or [Verdict("error", detail="no files")])[0]
+        return replace(verdict, seconds=time.perf_counter() - start)
+
+
+def _leaves(folder: Path) -> list[Path]:
+    """Folders that hold files: a peer that reads one folder of one recorder gets each of them."""
+    return sorted({path.parent for path in folder.rglob("*") if path.is_file()}, reverse=True)
+
+
+def _frtrace_on(folder: Path, limit_s: float) -> Verdict:
+    """Run it on one folder; again with --allow-incomplete-ranks if it refuses missing files."""
+    from torch.distributed.flight_recorder import fr_trace
+
+    text, failure = in_child(lambda: fr_trace.main([str(folder)]), limit_s)
+    if failure and "Missing dump files" in text:
+        options = [str(folder), "--allow-incomplete-ranks"]
+        text, failure = in_child(lambda: fr_trace.main(options), limit_s)
+    verdict = read_torchfrtrace(text)
+    if failure and not verdict.blames:
+        lines = text.strip().splitlines()
+        return Verdict("error", (), f"{failure}: {lines[-1] if lines else ''}")
+    return verdict
 
 
 _FIRST_BLOCK = re.compile(
@@ -241,8 +254,7 @@ class FrAttribution:
         if failure:
             lines = text.strip().splitlines()
             return Verdict("error", (), f"{failure}: {lines[-1] if lines else ''}", seconds)
-        verdict = read_fr_attribution(text)
-        return Verdict(verdict.status, verdict.blames, verdict.detail, seconds)
+        return replace(read_fr_attribution(text), seconds=seconds)
 
 
 _COLUMNS = 6

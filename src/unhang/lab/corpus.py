@@ -20,6 +20,7 @@ from unhang.lab.faults import FAULTS, Fault, Judge, Scene, UnfitError
 from unhang.lab.faults.composed import COMPOSED
 from unhang.lab.job import Plan
 from unhang.lab.layouts import build
+from unhang.lab.paused import paused_collector
 from unhang.lab.recording import Recording
 from unhang.lab.truth import Truth
 
@@ -218,7 +219,8 @@ def make(spec: CaseSpec) -> MadeCase:
     for attempt in range(_ATTEMPTS):
         seed = spec.seed * _ATTEMPTS + attempt
         try:
-            return _attempt(spec, fault, seed)
+            with paused_collector():
+                return _attempt(spec, fault, seed)
         except UnfitError as error:
             reason = str(error)
     raise UsageError(

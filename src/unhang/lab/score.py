@@ -22,7 +22,7 @@ from unhang.lab.truth import Cause, Point, Truth
 from unhang.lab.verdict import Mark, Verdict, judge
 from unhang.lab.writer import write_dumps
 
-__all__ = ["Result", "Score", "score_captures", "score_cases", "tally"]
+__all__ = ["Result", "Score", "capture_all", "score_captures", "score_cases", "tally"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +189,22 @@ def score_captures(folder: Path, tools: Sequence[str], *, limit_s: float = 20.0)
             Result(name, capture.fault, "live", capture.world_size, "gloo", truth, verdicts)
         )
     return results
+
+
+def capture_all(folder: Path, progress: Callable[[int, int], None] | None = None) -> None:
+    """Run every live fault once and keep what it leaves, each in a directory of its own.
+
+    Raises:
+        UsageError: torch is not installed.
+        ToolError: A job did not get stuck where it should.
+    """
+    from unhang.lab.live.capture import capture, checked_request
+    from unhang.lab.live.faults import FAULTS
+
+    for done, fault in enumerate(FAULTS.values(), start=1):
+        capture(checked_request(fault), folder / fault.name)
+        if progress:
+            progress(done, len(FAULTS))
 
 
 def _truth_of(capture: LiveTruth) -> Truth:

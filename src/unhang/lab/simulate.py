@@ -13,6 +13,7 @@ from pathlib import Path
 
 from unhang.errors import OutputError, UsageError
 from unhang.lab.corpus import CaseSpec, MadeCase, make
+from unhang.lab.paused import paused_collector
 from unhang.lab.recording import Recording
 from unhang.lab.truth import to_json
 from unhang.lab.writer import write_dumps
@@ -51,7 +52,8 @@ def simulate(spec: CaseSpec, folder: Path, **changes: object) -> Simulated:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise OutputError(f"{folder} is not empty.", "Name a new directory.")
-        size = write_dumps(case.outcome, recording, case.seed, folder / DUMPS)
+        with paused_collector():
+            size = write_dumps(case.outcome, recording, case.seed, folder / DUMPS)
         text = to_json(
             case.truth,
             case=spec.name,
