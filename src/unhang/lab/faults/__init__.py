@@ -6,7 +6,7 @@ the judge that it returns refuses (UnfitError) jobs in which the fault did not d
 
 from __future__ import annotations
 
-from unhang.lab.faults import calls, device, host, p2p, quiet
+from unhang.lab.faults import calls, device, host, order, p2p, quiet, sequence
 from unhang.lab.faults.registry import FAULTS, Fault
 from unhang.lab.faults.scene import Judge, Scene, UnfitError
 
@@ -19,6 +19,8 @@ __all__ = [
     "calls",
     "device",
     "host",
+    "order",
     "p2p",
     "quiet",
+    "sequence",
 ]

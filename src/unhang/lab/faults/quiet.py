@@ -202,3 +202,40 @@ def head_overwritten(scene: Scene) -> Judge:
         return Truth(("insufficient", "problem"), (cause,), outcome.plan.world_size)
 
     return judge
+
+
+@fault("late-rank", "UH501", layouts=("ddp", "fsdp", "zero", "tp", "megatron"), history=True)
+def late_rank(scene: Scene) -> Judge:
+    """One rank's host is slow in every step; everything completes.
+
+    It arrives last, every time; clocks differ between hosts, but all leave a collective together,
+    so offsets can be estimated. Status "slow", that rank, UH501.
+    """
+    rank = scene.rng.randrange(scene.plan.world_size)
+    return _slow(scene, (rank,))
+
+
+@fault("late-host", "UH501", layouts=("ddp", "fsdp", "tp"), smallest=32, history=True)
+def late_host(scene: Scene) -> Judge:
+    """All ranks of one host are slow in every step (its CPUs are taken, its disk is slow)."""
+    hosts = scene.plan.world_size // scene.plan.ranks_per_host
+    if hosts < 3:  # noqa: PLR2004 - a host among others
+        raise UnfitError("too few hosts")
+    first = scene.rng.randrange(hosts) * scene.plan.ranks_per_host
+    return _slow(scene, tuple(range(first, first + scene.plan.ranks_per_host)))
+
+
+def _slow(scene: Scene, ranks: tuple[int, ...]) -> Judge:
+    extra = scene.rng.uniform(0.25, 0.6)
+    for rank in ranks:
+        for start in reversed(scene.step_starts(rank)):
+            scene.insert(rank, start, Compute(host_s=extra))
+    if len(scene.step_starts(ranks[0])) < 5:  # noqa: PLR2004 - "the same ranks" needs some steps
+        raise UnfitError("too few steps")
+
+    def judge(outcome: Outcome, recording: Recording) -> Truth:
+        if Oracle(outcome).waits or set(ranks) & recording.silent:
+            raise UnfitError("not merely slow")
+        return Truth(("slow",), (Cause(("UH501",), ranks),), outcome.plan.world_size)
+
+    return judge

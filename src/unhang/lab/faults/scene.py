@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from unhang.lab.engine import Outcome, Record
-from unhang.lab.job import Bundle, HostSync, Issue, Plan, Step
+from unhang.lab.job import Bundle, HostSync, Issue, Plan, Site, Step
 from unhang.lab.oracle import Oracle
 from unhang.lab.recording import Recording
 from unhang.lab.truth import Cause, Point, Truth
 
-__all__ = ["Judge", "Scene", "UnfitError", "found", "problem", "silence"]
+__all__ = ["Judge", "Scene", "UnfitError", "found", "problem", "silence", "site_of"]
 
 Judge: TypeAlias = Callable[[Outcome, Recording], Truth]
 
@@ -180,3 +180,11 @@ def silence(
         return Truth(("problem",), (cause,), world)
     also = (tuple(sorted(culprits)), tuple(sorted(candidates)))
     return Truth(("insufficient", "problem"), (Cause(("UH901", "UH103"), (), also),), world)
+
+
+def site_of(scene: Scene) -> Site:
+    """Any call site of the program, as a model for new ones."""
+    for step in scene.plan.programs[0]:
+        if isinstance(step, Issue):
+            return replace(step.site, through="python", file="/home/user/train/train.py")
+    raise UnfitError("no call")
