@@ -129,9 +129,10 @@ def _silent(picture: Picture, root: Root) -> Finding:
     distance = picture.graph.reaching(ranks)
     victims = picture.victims(distance)
     label = picture.label(unit)
-    outdated = bool(np.isin(ranks, picture.outdated).all())
-    if outdated:
+    if np.isin(ranks, picture.outdated).all():
         return _outdated(picture, root, victims)
+    if 2 * int(np.isin(picture.members(unit), ranks).sum()) > picture.group(unit).size:
+        return _mostly_silent(picture, root, victims)
     return Finding(
         id="",
         code="UH103",
@@ -173,6 +174,30 @@ def _why_silent(picture: Picture, ranks: tuple[int, ...]) -> list[str]:
         else:
             sentences.append(f"There is no dump of rank {rank}.")
     return sentences
+
+
+def _mostly_silent(picture: Picture, root: Root, victims: tuple[int, ...]) -> Finding:
+    """Where most dumps are missing, that they are is no evidence against anybody."""
+    unit = root.units[0]
+    ranks = picture.named(root.ranks)
+    return Finding(
+        id="",
+        code="UH901",
+        role="observation",
+        confidence="low",
+        summary=(
+            f"Not enough evidence: {rank_phrase(victims)} wait, and most of those for whom they "
+            f"may wait in {picture.label(unit)} left no usable dump."
+        ),
+        victims=victims,
+        group=picture.group_ref(unit),
+        seq=picture.seq(unit),
+        op=picture.op(unit),
+        calls=_waiting_sides(picture, unit),
+        sites=_sites(picture, (), unit),
+        evidence=(f"No usable dump of {rank_phrase(ranks)}.", *_why_silent(picture, ranks)[:2]),
+        actions=ACTIONS["UH103"],
+    )
 
 
 def _outdated(picture: Picture, root: Root, victims: tuple[int, ...]) -> Finding:

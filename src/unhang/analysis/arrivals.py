@@ -1,20 +1,21 @@
 """Not stuck but slow: who arrives last, how often, how late, and since when (UH501).
 
-Only finished collectives count that all members with dumps have made. A rank is late where it alone
-keeps the others waiting for a good part of the time. Ranks of different roles (stages of a
-pipeline, by their sends and receives) are not compared: their order is the program's. Clocks are
-set by the moments at which synchronising calls finished, which is one moment for all members.
+Only finished collectives count that all members with dumps have made. Ranks are late where a few of
+them keep the others waiting for a good part of the time, by more than the clocks may be wrong.
+Ranks of different roles (stages of a pipeline, by their sends and receives) are not compared: their
+order is the program's. Clocks are set by the moments at which synchronising calls finished, which
+is one moment for all members, seen by each when its watchdog next looked.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from unhang.analysis.clocks import Clocks, Floats, set_clocks
 from unhang.analysis.evidence import Evidence, Ints
 from unhang.analysis.picture import Picture
 from unhang.report import Confidence, Finding, GroupRef
@@ -22,26 +23,25 @@ from unhang.wording import count_of, rank_phrase
 
 __all__ = ["Late", "late_findings", "late_ranks"]
 
-Floats = npt.NDArray[np.float64]
-
 _MOST_CALLS = 1000
 _LEAST_CALLS = 5
-_SHARE = {False: 0.10, True: 0.02}
-_OFTEN = 0.5
+_SHARE = {False: 0.15, True: 0.03}
+_OFTEN = 0.6
 _LEAST_MS = 5.0
-_ALONE = 0.5
+_ERRORS = 3.0
+_APART = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class _Meetings:
-    """Collectives of one channel: who arrived when, in ms after the first arrival of all.
+    """Collectives of one channel: who arrived when.
 
     Attributes:
         ranks: Dense ranks, the columns.
         seqs: Sequence numbers, the rows.
         rows: Rows of the calls.
-        arrived: (calls, ranks), clocks set where they could be.
-        clocks_set: Whether moments of completion allowed it.
+        arrived: (calls, ranks) in ms, clocks set where they could be.
+        clocks: How they were set.
     """
 
     channel: int
@@ -49,89 +49,128 @@ class _Meetings:
     seqs: Ints
     rows: Ints
     arrived: Floats
-    clocks_set: bool
+    clocks: Clocks
 
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """One rank that keeps one group waiting.
+    """Ranks that keep one group waiting.
 
     Attributes:
-        rank: Dense.
-        last: In how many of the calls it came last.
+        ranks: Dense.
+        others: The members that wait for them, dense.
+        last: In how many of the calls one of them came last.
         calls: How many there are since it began.
-        median_ms: How late it comes then, after the median of the others.
-        share: Part of the group's time that is spent waiting for it.
-        since: Sequence number of the first call to which it was late; -1 if from the beginning.
-        row: Its row of the call to which it came latest.
+        median_ms: How late they come then.
+        share: Part of the time that the others spend waiting for them.
+        since: Sequence number of the first call to which they were late; -1 if from the beginning.
+        rows: Their rows of the call to which they came latest.
         clocks_set: Whether clocks of hosts could be compared.
     """
 
-    rank: int
     channel: int
+    ranks: tuple[int, ...]
+    others: tuple[int, ...]
     last: int
     calls: int
     median_ms: float
     share: float
     since: int
-    row: int
+    rows: tuple[int, ...]
     clocks_set: bool
 
 
 def late_findings(picture: Picture, *, eager: bool) -> list[Finding]:
-    """One finding for each rank that keeps others waiting, the worst first.
+    """One finding for all ranks that keep others waiting; none where there are none.
 
     Args:
         picture: The situation.
         eager: Report small shares too, since somebody asked.
     """
-    by_rank: dict[int, list[Late]] = defaultdict(list)
-    for late in late_ranks(picture.evidence, eager=eager):
-        by_rank[late.rank].append(late)
-    found = [max(lates, key=lambda late: late.share) for lates in by_rank.values()]
-    found.sort(key=lambda late: (-late.share, late.rank))
-    return [_explain(picture, late, len(by_rank[late.rank])) for late in found]
+    found = late_ranks(picture.evidence, eager=eager)
+    return [_explain(picture, found)] if found else []
 
 
 def late_ranks(evidence: Evidence, *, eager: bool) -> list[Late]:
-    """Ranks that arrive late, channel by channel."""
-    found = (_late_in(evidence, meetings, eager=eager) for meetings in _meetings(evidence))
-    return [late for late in found if late is not None]
+    """Ranks that arrive late, channel by channel, the worst first.
+
+    A rank that is itself kept waiting by others for about as long is late because of them.
+    """
+    found = [_late_in(evidence, meetings, eager=eager) for meetings in _meetings(evidence)]
+    late = [each for each in found if each is not None]
+    kept_waiting: dict[int, float] = defaultdict(float)
+    for each in late:
+        for rank in each.others:
+            kept_waiting[rank] = max(kept_waiting[rank], each.median_ms)
+    mutual = {rank for each in late for rank in each.ranks} & set(kept_waiting)
+    own = []
+    for each in late:
+        ranks = tuple(
+            rank
+            for rank in each.ranks
+            if rank not in mutual or kept_waiting[rank] < _APART * each.median_ms
+        )
+        if ranks:
+            rows = tuple(row for r, row in zip(each.ranks, each.rows, strict=True) if r in ranks)
+            own.append(replace(each, ranks=ranks, rows=rows))
+    return sorted(own or late, key=lambda each: (-each.share, each.ranks))
 
 
 def _late_in(evidence: Evidence, meetings: _Meetings, *, eager: bool) -> Late | None:
-    """The rank that keeps a channel waiting, if there is one."""
+    """The few ranks that keep a channel waiting, if there are such."""
     arrived = meetings.arrived
-    order = np.sort(arrived, axis=1)
-    waited = order[:, -1] - order[:, -2]
-    last = np.argmax(arrived, axis=1)
-    lost = np.bincount(last, weights=waited, minlength=arrived.shape[1])
-    worst = int(np.argmax(lost))
-    lateness = arrived[:, worst] - np.median(np.delete(arrived, worst, axis=1), axis=1)
-    start = _change_point(lateness)
-    since = slice(start, None)
-    span = float(arrived[-1].max() - arrived[start].min())
-    often = float(np.mean(last[since] == worst))
-    median = float(np.median(lateness[since]))
-    share = float(np.maximum(lateness[since], 0).sum()) / span if span > 0 else 0.0
-    if len(lateness) - start < _LEAST_CALLS or often < _OFTEN or median < _LEAST_MS:
+    early = np.sort(arrived, axis=1)[:, (arrived.shape[1] - 1) // 4]
+    lateness = arrived - early[:, None]
+    few = _apart(np.median(lateness[len(lateness) // 2 :], axis=0))
+    if not few.any():
         return None
-    if share < _SHARE[eager] or lost[worst] < _ALONE * float(waited.sum()):
+    start = _change_point(lateness[:, few].mean(axis=1))
+    since = lateness[start:]
+    median = np.median(since[:, few], axis=0)
+    surely = median - _ERRORS * meetings.clocks.error_ms[few]
+    often = float(np.mean(since[:, few].mean(axis=1) > _APART * float(median.mean())))
+    share = _waited(arrived[start:], few)
+    if len(since) < _LEAST_CALLS or often < _OFTEN or share < _SHARE[eager]:
         return None
-    if not start and not meetings.clocks_set and not _one_clock(evidence, meetings.ranks):
+    if surely.min() < _LEAST_MS or not (start or _comparable(evidence, meetings)):
         return None
-    latest = start + int(np.argmax(lateness[since]))
+    latest = start + int(np.argmax(since[:, few].mean(axis=1)))
+    last = few[np.argmax(arrived[start:], axis=1)]
     return Late(
-        rank=int(meetings.ranks[worst]),
         channel=meetings.channel,
-        last=int(np.sum(last[since] == worst)),
-        calls=len(lateness) - start,
-        median_ms=median,
-        share=min(share, 1.0),
+        ranks=tuple(meetings.ranks[few].tolist()),
+        others=tuple(meetings.ranks[~few].tolist()),
+        last=int(last.sum()),
+        calls=len(since),
+        median_ms=float(median.mean()),
+        share=share,
         since=int(meetings.seqs[start]) if start else -1,
-        row=int(meetings.rows[latest, worst]),
-        clocks_set=meetings.clocks_set,
+        rows=tuple(meetings.rows[latest, few].tolist()),
+        clocks_set=meetings.clocks.set,
     )
+
+
+def _apart(lateness: Floats) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """The few ranks, at most half, that stand apart from all others; none if none do."""
+    order = np.argsort(lateness, kind="stable")
+    gaps = np.diff(lateness[order])
+    first = len(gaps) // 2
+    widest = first + int(np.argmax(gaps[first:]))
+    few = np.zeros(len(lateness), np.bool_)
+    if gaps[widest] >= _APART * lateness[order[-1]] > 0:
+        few[order[widest + 1 :]] = True
+    return few
+
+
+def _waited(arrived: Floats, few: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:
+    """Share of the time between the arrival of all others and that of the few, overlaps once."""
+    begins, ends = arrived[:, ~few].max(axis=1), arrived[:, few].max(axis=1)
+    span = float(arrived.max() - arrived.min())
+    order = np.argsort(begins, kind="stable")
+    begins, ends = begins[order], ends[order]
+    covered = np.r_[-np.inf, np.maximum.accumulate(ends)[:-1]]
+    waited = np.maximum(ends - np.maximum(begins, covered), 0).sum()
+    return float(waited) / span if span > 0 else 0.0
 
 
 def _change_point(values: Floats) -> int:
@@ -146,11 +185,20 @@ def _change_point(values: Floats) -> int:
     return at
 
 
+def _comparable(evidence: Evidence, meetings: _Meetings) -> bool:
+    """Whether a lag that was there from the beginning can be told from a clock that is off."""
+    return meetings.clocks.set or _one_clock(evidence, meetings.ranks)
+
+
 def _one_clock(evidence: Evidence, ranks: Ints) -> bool:
     """Whether all of these ranks are known to be on one host."""
-    hosts = {dump.rank: dump.host for dump in evidence.dumps}
-    names = {hosts.get(int(evidence.ranks.numbers[rank]), "") for rank in ranks.tolist()}
-    return len(names) == 1 and "" not in names
+    hosts = set(_hosts(evidence, ranks))
+    return len(hosts) == 1 and "" not in hosts
+
+
+def _hosts(evidence: Evidence, ranks: Ints) -> list[str]:
+    known = {dump.rank: dump.host for dump in evidence.dumps}
+    return [known.get(int(evidence.ranks.numbers[rank]), "") for rank in ranks.tolist()]
 
 
 def _meetings(evidence: Evidence) -> Iterator[_Meetings]:
@@ -215,55 +263,51 @@ def _complete(
         return None
     calls = evidence.case.calls
     table = rows[np.isin(seq, whole)].reshape(len(whole), len(ranks))
-    created, completed = calls.created_ns[table], calls.completed_ns[table]
-    origin = int(created.min())
-    arrived = (created - origin) / 1e6
-    timed = (completed > 0).all(axis=1)
+    timed = (calls.completed_ns[table] > 0).all(axis=1)
     timed &= evidence.names.synchronising[calls.name[table[:, 0]]]
-    clocks_set = int(timed.sum()) >= _LEAST_CALLS
-    if clocks_set:
-        ended = completed[timed] - origin
-        offset = np.median(ended - np.median(ended, axis=1, keepdims=True), axis=0) / 1e6
-        arrived = arrived - offset
-    return _Meetings(channel, ranks, whole, table, arrived, clocks_set)
+    origin = int(calls.created_ns[table].min())
+    hosts = _hosts(evidence, ranks)
+    clocks = set_clocks((calls.completed_ns[table[timed]] - origin) / 1e6, hosts)
+    arrived = (calls.created_ns[table] - origin) / 1e6 - clocks.offset_ms
+    return _Meetings(channel, ranks, whole, table, arrived, clocks)
 
 
-def _explain(picture: Picture, late: Late, channels: int) -> Finding:
-    case = picture.evidence.case
-    group = case.groups[picture.evidence.group_of(late.channel)]
-    rank = int(picture.evidence.ranks.numbers[late.rank])
-    others = tuple(sorted(member for member in group.members if member != rank))
-    began = f" since #{late.since}" if late.since >= 0 else ""
-    name = case.names[int(case.calls.name[late.row])].op
+def _explain(picture: Picture, found: Sequence[Late]) -> Finding:
+    case, worst = picture.evidence.case, found[0]
+    group = case.groups[picture.evidence.group_of(worst.channel)]
+    culprits = picture.named({rank for late in found for rank in late.ranks})
+    others = picture.named({rank for late in found for rank in late.others})
+    victims = tuple(rank for rank in others if rank not in culprits)
+    began = f" since #{worst.since}" if worst.since >= 0 else ""
+    comes = "comes" if len(culprits) == 1 else "come"
+    shown = {row for late in found for row in late.rows}
     return Finding(
         id="",
         code="UH501",
         role="observation",
-        confidence=_confidence(late),
+        confidence=_confidence(worst),
         summary=(
-            f"Not stuck but slow: rank {rank} comes last to the calls of {group.label}{began}, by "
-            f"{late.median_ms:,.0f} ms, and its peers wait for it {late.share:.0%} of the time."
+            f"Not stuck but slow: {rank_phrase(culprits)} {comes} last to the calls of "
+            f"{group.label}{began}, by {worst.median_ms:,.0f} ms, which costs the others "
+            f"{worst.share:.0%} of their time."
         ),
-        culprits=(rank,),
-        victims=others,
+        culprits=culprits,
+        victims=victims,
         group=GroupRef(group.name, group.description, group.size),
-        seq=late.since if late.since >= 0 else None,
-        op=name,
-        sites=picture.book.sites_of_rows(np.asarray([late.row], np.int64), "culprit"),
+        seq=worst.since if worst.since >= 0 else None,
+        op=case.names[int(case.calls.name[worst.rows[0]])].op,
+        sites=picture.book.sites_of_rows(np.asarray(sorted(shown), np.int64), "culprit"),
         evidence=(
-            (
-                f"Last in {late.last} of {count_of(late.calls, 'call')} that {rank_phrase(others)} "
-                "made too."
-            ),
-            *((f"The same in {channels - 1} other groups.",) if channels > 1 else ()),
-            _clock_sentence(late),
+            f"Last in {worst.last} of {count_of(worst.calls, 'call')} of {group.label}.",
+            *((f"So in {count_of(len(found) - 1, 'other group')}.",) if len(found) > 1 else ()),
+            _clock_sentence(worst),
         ),
         alternatives=(
-            "It does more work than its peers (logging, evaluation, uneven data).",
-            "Its host or GPU is slower: clocks, temperature, neighbours on the same machine.",
+            "They do more work than their peers (logging, evaluation, uneven data).",
+            "Their hosts or GPUs are slower: clocks, temperature, neighbours on the machine.",
         ),
         actions=(
-            f"Profile rank {rank} beside a peer: unhang stacks --samples 5, py-spy record.",
+            f"Profile rank {culprits[0]} beside a peer: unhang stacks --samples 5, py-spy record.",
             "Compare clocks and throttling: nvidia-smi -q -d CLOCK,PERFORMANCE.",
         ),
     )
@@ -276,4 +320,4 @@ def _confidence(late: Late) -> Confidence:
 def _clock_sentence(late: Late) -> str:
     if late.clocks_set:
         return "Clocks were compared by the moments at which calls finished."
-    return "Clocks could not be compared; it was not late from the beginning, or shares its host."
+    return "Clocks could not be compared; they were not late at first, or are on one host."

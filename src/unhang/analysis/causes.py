@@ -16,9 +16,15 @@ import numpy as np
 from unhang.analysis.absent import explain_absent
 from unhang.analysis.cycles import explain_cycle
 from unhang.analysis.divergence import Divergence, divergence_of
-from unhang.analysis.exchanges import explain_pair_mismatch, pair_mismatches
+from unhang.analysis.exchanges import (
+    explain_pair_mismatch,
+    explain_wrong_peer,
+    pair_mismatches,
+    wrong_peers,
+)
 from unhang.analysis.joined import explain_disagreement, explain_joined
 from unhang.analysis.match import Disagreement
+from unhang.analysis.membership import Membership, explain_membership, memberships
 from unhang.analysis.picture import Picture
 from unhang.analysis.programs import Programs
 from unhang.analysis.roots import Root, find_roots
@@ -28,6 +34,9 @@ from unhang.report import Finding
 
 __all__ = ["find_causes"]
 
+_JUST_BEGUN_NS = 10**9
+"""A call younger than this when its dump was made is in flight rather than stuck."""
+
 _MAX_COMPARED = 16
 """Ranks of one root whose calls are aligned with their peers'."""
 
@@ -35,20 +44,66 @@ _MAX_COMPARED = 16
 def find_causes(picture: Picture) -> list[Finding]:
     """Explain everything that keeps somebody waiting, in no particular order."""
     programs = Programs(picture)
-    roots = find_roots(picture.graph, picture.heads)
-    mismatches = pair_mismatches(picture)
-    told = {unit for mismatch in mismatches for unit in mismatch.units}
+    versions = _stuck_versions(picture)
+    mixed = _units_of(picture, versions)
+    wrong, unlike = wrong_peers(picture), pair_mismatches(picture)
+    told = {unit for mismatch in unlike for unit in mismatch.units} | mixed
+    told |= {int(picture.pairs.unit[at]) for each in wrong for at in (each.call, each.expecting)}
+    splits = [d for d in picture.disagreements.values() if d.unit not in mixed]
+    roots = [
+        root
+        for root in find_roots(picture.graph, picture.heads)
+        if not told.intersection(root.units) and not _in_flight(picture, root)
+    ]
     told |= set(picture.disagreements)
     calls = [root for root in roots if root.kind == "call" and not told.intersection(root.units)]
-    return _once(
-        [
-            *(_of_disagreement(picture, programs, d) for d in picture.disagreements.values()),
-            *(_of_cycle(picture, programs, root) for root in roots if root.kind == "cycle"),
-            *(f for root in _absent(picture, roots) for f in _of_absent(picture, programs, root)),
-            *(explain_pair_mismatch(picture, mismatch) for mismatch in mismatches),
-            *explain_joined(picture, calls),
-        ]
-    )
+    found = [
+        *(explain_membership(picture, version) for version in versions),
+        *(_of_disagreement(picture, programs, disagreement) for disagreement in splits),
+        *(explain_wrong_peer(picture, each) for each in wrong),
+        *(explain_pair_mismatch(picture, mismatch) for mismatch in unlike),
+        *(_of_cycle(picture, programs, root) for root in roots if root.kind == "cycle"),
+        *(f for root in _absent(picture, roots) for f in _of_absent(picture, programs, root)),
+        *explain_joined(picture, calls),
+    ]
+    return _once(_doubted(found))
+
+
+def _stuck_versions(picture: Picture) -> list[Membership]:
+    """Disagreements about members of groups in which somebody waits."""
+    backends = len(picture.evidence.backends)
+    waiting = {channel // backends for channel in picture.heads.channel.tolist()}
+    return [each for each in memberships(picture.evidence) if waiting.intersection(each.groups)]
+
+
+def _units_of(picture: Picture, versions: Sequence[Membership]) -> set[int]:
+    """Units of groups about whose members ranks disagree."""
+    backends = len(picture.evidence.backends)
+    groups = {number for version in versions for number in version.groups}
+    channels = picture.heads.channel.tolist()
+    return {unit for unit, channel in enumerate(channels) if channel // backends in groups}
+
+
+def _in_flight(picture: Picture, root: Root) -> bool:
+    """Whether all who wait at a root had only just begun to when their dumps were made."""
+    waiting = [rank for unit in root.units for rank in picture.heads.inside(unit).tolist()]
+    ages = [picture.waited_ns[rank] for rank in waiting]
+    return bool(ages) and all(0 <= age < _JUST_BEGUN_NS for age in ages)
+
+
+def _doubted(findings: Sequence[Finding]) -> list[Finding]:
+    """Take silent ranks back to an observation where something is known to be wrong.
+
+    A rank without a dump may be waiting like the others; it is suspected only where nothing else
+    explains the hang.
+    """
+    known = any(f.role == "cause" and f.code != "UH103" for f in findings)
+    if not known:
+        return list(findings)
+    return [
+        replace(f, role="observation", confidence="low") if f.code == "UH103" else f
+        for f in findings
+    ]
 
 
 def _of_disagreement(picture: Picture, programs: Programs, found: Disagreement) -> Finding:

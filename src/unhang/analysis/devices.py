@@ -13,7 +13,7 @@ import numpy as np
 from unhang.analysis.evidence import Ints
 from unhang.analysis.picture import Picture
 
-__all__ = ["Lag", "behind_on_device", "lags_of"]
+__all__ = ["Lag", "behind_on_device", "lags_of", "never_started"]
 
 _ENOUGH_GROUPS = 2
 
@@ -44,6 +44,18 @@ def behind_on_device(picture: Picture, inside: Ints) -> Ints:
         [rank for rank in inside.tolist() if len(lags_of(picture, rank)) >= _ENOUGH_GROUPS],
         np.int64,
     )
+
+
+def never_started(picture: Picture, inside: Ints) -> Ints:
+    """Of the ranks in a call, the few whose device has not started what it runs on all others."""
+    calls = picture.evidence.case.calls
+    rows = picture.heads.row[inside]
+    started = calls.started_ns[rows] > 0
+    none: Ints = inside[:0]
+    if not started.any() or 2 * int(started.sum()) <= len(inside):
+        return none
+    waiting: Ints = inside[~started]
+    return waiting
 
 
 def lags_of(picture: Picture, rank: int) -> list[Lag]:

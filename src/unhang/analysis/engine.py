@@ -89,7 +89,7 @@ def look(case: Case) -> tuple[Picture, tuple[Note, ...]]:
     explained[list(found)] = True
     pairs = pair_up(evidence, heads)
     blame = collective_edges(evidence, standing, heads, unlaunched)
-    blame = blame.joined(pair_edges(evidence, standing, pairs))
+    blame = blame.joined(pair_edges(evidence, standing, heads, pairs))
     picture = Picture(
         evidence=evidence,
         standing=standing,

@@ -20,7 +20,15 @@ from unhang.analysis.words import ACTIONS, ALTERNATIVES, subject, waiting_for
 from unhang.report import CallSide, Finding
 from unhang.wording import rank_phrase
 
-__all__ = ["PairMismatch", "explain_pair_mismatch", "explain_unpaired", "pair_mismatches"]
+__all__ = [
+    "PairMismatch",
+    "WrongPeer",
+    "explain_pair_mismatch",
+    "explain_unpaired",
+    "explain_wrong_peer",
+    "pair_mismatches",
+    "wrong_peers",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,104 @@ def explain_pair_mismatch(picture: Picture, mismatch: PairMismatch) -> Finding:
         evidence=(
             "Both calls are in flight and are each other's counterpart.",
             "There are two sides only, so neither is blamed.",
+        ),
+        alternatives=ALTERNATIVES["UH304"],
+        actions=ACTIONS["UH304"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WrongPeer:
+    """A send or receive that names the wrong peer.
+
+    Attributes:
+        call: Position in `Pairs` of the call that nobody meets.
+        expecting: Position of the call of another rank that expects this one.
+    """
+
+    call: int
+    expecting: int
+
+
+def wrong_peers(picture: Picture) -> list[WrongPeer]:
+    """Find ranks that address one peer while another waits for them in vain.
+
+    Both calls must be without a counterpart, of the same size and in the same group, and both the
+    rank and the peer that it names must have gone on to later calls: they will not make it up.
+    """
+    pairs = picture.pairs
+    lonely = np.flatnonzero((pairs.unit >= 0) & (pairs.counterpart < 0) & (pairs.peer >= 0))
+    expecting: dict[tuple[int, bool], list[int]] = {}
+    for at in lonely.tolist():
+        key = int(pairs.peer[at]), bool(pairs.sending[at])
+        expecting.setdefault(key, []).append(at)
+    found = []
+    for at in lonely.tolist():
+        owner, peer = int(pairs.owner[at]), int(pairs.peer[at])
+        for other in expecting.get((owner, not bool(pairs.sending[at])), ()):
+            if int(pairs.owner[other]) != peer and _fits(picture, at, other):
+                found.append(WrongPeer(at, other))
+                break
+    return found
+
+
+def _fits(picture: Picture, at: int, other: int) -> bool:
+    calls, pairs = picture.evidence.case.calls, picture.pairs
+    left, right = int(pairs.row[at]), int(pairs.row[other])
+    same = (
+        calls.group[left] == calls.group[right] and calls.signature[left] == calls.signature[right]
+    )
+    return bool(same) and all(
+        _went_on(picture, rank, left) for rank in (int(pairs.owner[at]), int(pairs.peer[at]))
+    )
+
+
+def _went_on(picture: Picture, rank: int, row: int) -> bool:
+    """Whether a rank made a collective call after another rank's call, by their group's count."""
+    calls = picture.evidence.case.calls
+    channel = int(picture.evidence.channel(np.asarray([row]))[0])
+    at = int(picture.standing.at(np.asarray([rank], np.int64), channel)[0])
+    return at >= 0 and int(picture.standing.reach[at]) > int(calls.seq[row]) >= 0
+
+
+def explain_wrong_peer(picture: Picture, wrong: WrongPeer) -> Finding:
+    """Explain a rank that addresses the wrong peer."""
+    pairs, numbers = picture.pairs, picture.evidence.ranks.numbers
+    culprit, named = int(numbers[pairs.owner[wrong.call]]), int(numbers[pairs.peer[wrong.call]])
+    waiting = int(numbers[pairs.owner[wrong.expecting]])
+    units = [int(pairs.unit[wrong.call]), int(pairs.unit[wrong.expecting])]
+    reached = picture.victims(
+        picture.graph.reaching(picture.graph.n_ranks + np.asarray(units, np.int64))
+    )
+    rows = np.asarray([pairs.row[wrong.call], pairs.row[wrong.expecting]], np.int64)
+    verb, word = ("sends", "to") if pairs.sending[wrong.call] else ("receives", "from")
+    return Finding(
+        id="",
+        code="UH304",
+        role="cause",
+        confidence="medium",
+        summary=(
+            f"Rank {culprit} {verb} {word} rank {named}, which has no call for it, while rank "
+            f"{waiting} waits for rank {culprit}: the wrong peer."
+        ),
+        culprits=(culprit,),
+        victims=tuple(rank for rank in reached if rank != culprit),
+        group=picture.group_ref(units[0]),
+        op=picture.evidence.case.names[int(picture.evidence.case.calls.name[rows[0]])].op,
+        calls=(
+            *picture.sides_by_row(rows[:1], "culprit"),
+            *picture.sides_by_row(rows[1:], "victim"),
+        ),
+        sites=(
+            *picture.book.sites_of_rows(rows[:1], "culprit"),
+            *picture.book.sites_of_rows(rows[1:], "victim"),
+        ),
+        evidence=(
+            (
+                f"The call of rank {culprit} and that of rank {waiting} are of one size, and "
+                "neither has a counterpart."
+            ),
+            f"Ranks {culprit} and {named} have gone on to later calls of the group.",
         ),
         alternatives=ALTERNATIVES["UH304"],
         actions=ACTIONS["UH304"],

@@ -17,7 +17,7 @@ import numpy as np
 
 from unhang.analysis.evidence import Bools, Ints, Names
 from unhang.case import ORIGIN_UNHANG, Case, Dump
-from unhang.model import Note, State
+from unhang.model import DumpStatus, Note, State
 
 __all__ = ["TRUTHFUL", "finished_rows"]
 
@@ -49,7 +49,8 @@ def finished_rows(
         done |= own & calls.retired
     done &= calls.state != State.FAILED
     _follow_closing(case, names, collective, done)
-    return done, _blind(case, dumps, backends, done)
+    notes = _left_over(case, dumps, names, collective, done)
+    return done, [*notes, *_blind(case, dumps, backends, done)]
 
 
 def _follow_closing(case: Case, names: Names, collective: Bools, done: Bools) -> None:
@@ -86,6 +87,47 @@ def _same_batch(case: Case, collective: Bools, left: Ints, right: Ints) -> Bools
         & (number_left >= 0)
     )
     return same
+
+
+def _left_over(
+    case: Case, dumps: Sequence[Dump], names: Names, collective: Bools, done: Bools
+) -> list[Note]:
+    """Close members of finished batches that a dump of unfinished calls still shows, in place.
+
+    Members never leave the state "scheduled", so a dump of unfinished calls holds those of every
+    batch in the ring, while the closing entry of a finished batch is left out. A dump that was cut
+    short may have lost the closing entry too. Where nobody batches, such a call is in flight.
+    """
+    calls = case.calls
+    partial = np.zeros(max(len(case.dumps), 1), np.bool_)
+    partial[[d.index for d in dumps if d.active_only or d.status is not DumpStatus.OK]] = True
+    closing = names.closing[calls.name] & ~collective
+    rows = np.flatnonzero(~done & ~collective & partial[calls.dump] & ~closing)
+    if not len(rows) or not (closing.any() or _share_numbers(case, rows)):
+        return []
+    ends = np.flatnonzero(closing)
+    at = np.minimum(np.searchsorted(ends, rows), max(len(ends) - 1, 0))
+    closed = (
+        _same_batch(case, collective, rows, ends[at]) if len(ends) else np.zeros(len(rows), bool)
+    )
+    over = rows[~closed]
+    done[over] = True
+    if not len(over):
+        return []
+    text = (
+        f"{len(over)} sends and receives without the entry that closes their batch are taken as "
+        "finished: dumps of unfinished calls keep the members of finished batches."
+    )
+    return [Note("info", "completion", text)]
+
+
+def _share_numbers(case: Case, rows: Ints) -> bool:
+    """Whether neighbouring sends and receives stand under one number: batches are in use."""
+    calls = case.calls
+    left, right = rows[:-1], rows[1:]
+    same = (calls.dump[left] == calls.dump[right]) & (calls.group[left] == calls.group[right])
+    same &= (calls.p2p_seq[left] == calls.p2p_seq[right]) & (calls.p2p_seq[left] > 0)
+    return bool(same.any())
 
 
 def _blind(case: Case, dumps: Sequence[Dump], backends: Sequence[str], done: Bools) -> list[Note]:

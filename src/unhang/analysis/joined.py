@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from unhang.analysis.devices import behind_on_device
+from unhang.analysis.devices import behind_on_device, lags_of, never_started
 from unhang.analysis.evidence import Ints
 from unhang.analysis.match import Disagreement, Side
+from unhang.analysis.ops import rule_of
 from unhang.analysis.picture import Picture
 from unhang.analysis.roots import Root
 from unhang.analysis.standing import Place
@@ -135,8 +136,11 @@ def explain_joined(picture: Picture, roots: Sequence[Root]) -> list[Finding]:
     found, stuck = [], []
     for root in roots:
         stopped = behind_on_device(picture, np.asarray(root.ranks, np.int64))
+        unstarted = never_started(picture, np.asarray(root.ranks, np.int64))
         if len(stopped):
             found.append(_device_behind(picture, root.units[0], stopped))
+        elif len(unstarted):
+            found.append(_never_started(picture, root.units[0], unstarted))
         else:
             stuck.append(root)
     if stuck:
@@ -153,7 +157,8 @@ def _not_moving(picture: Picture, roots: Sequence[Root]) -> Finding:
     distance = picture.graph.reaching(picture.graph.n_ranks + np.asarray(units, np.int64))
     out = picture.at_place(unit, Place.FINISHED) if unit < picture.heads.n_collective else ()
     code = "UH402" if out else "UH401"
-    victims = picture.victims(distance)
+    culprits = _left_behind(picture, unit, out)
+    victims = tuple(rank for rank in picture.victims(distance) if rank not in culprits)
     rows: Ints = picture.heads.row[inside]
     return Finding(
         id="",
@@ -161,12 +166,13 @@ def _not_moving(picture: Picture, roots: Sequence[Root]) -> Finding:
         role="cause",
         confidence="medium",
         summary=_not_moving_sentence(picture, unit, out) + _and_others(units),
+        culprits=culprits,
         victims=victims,
         group=picture.group_ref(unit),
         seq=picture.seq(unit),
         op=picture.op(unit),
-        calls=picture.sides_by_row(rows, "victim"),
-        sites=picture.book.sites_of_rows(rows, "victim"),
+        calls=picture.sides_by_row(rows, "culprit" if culprits else "victim"),
+        sites=picture.book.sites_of_rows(rows, "culprit" if culprits else "victim"),
         evidence=(
             waiting_for(len(victims)),
             *_started(picture, unit),
@@ -175,6 +181,14 @@ def _not_moving(picture: Picture, roots: Sequence[Root]) -> Finding:
         alternatives=ALTERNATIVES[code],
         actions=ACTIONS[code],
     )
+
+
+def _left_behind(picture: Picture, unit: int, out: Sequence[int]) -> tuple[int, ...]:
+    """The few who did not come out of a call that needs everybody and that most came out of."""
+    op = picture.evidence.case.names[int(picture.evidence.case.calls.name[picture.row(unit)])].op
+    stuck = picture.named(picture.heads.inside(unit))
+    few = 2 * len(out) > picture.group(unit).size and len(out) > len(stuck)
+    return stuck if out and few and rule_of(op).synchronising else ()
 
 
 def _not_moving_sentence(picture: Picture, unit: int, out: tuple[int, ...]) -> str:
@@ -231,9 +245,47 @@ def _device_behind(picture: Picture, unit: int, stopped: Ints) -> Finding:
     )
 
 
-def _lag_sentences(picture: Picture, stopped: Ints) -> list[str]:
-    from unhang.analysis.devices import lags_of
+def _never_started(picture: Picture, unit: int, unstarted: Ints) -> Finding:
+    culprits = picture.named(unstarted)
+    node = picture.graph.reaching(np.asarray([picture.graph.n_ranks + unit], np.int64))
+    rows: Ints = picture.heads.row[unstarted]
+    others = picture.heads.inside(unit)
+    others = others[~np.isin(others, unstarted)]
+    return Finding(
+        id="",
+        code="UH105",
+        role="cause",
+        confidence="medium",
+        summary=(
+            f"{subject(culprits)} enqueued {picture.label(unit)}, and the device never started it; "
+            "on all other members it is running."
+        ),
+        culprits=culprits,
+        victims=tuple(rank for rank in picture.victims(node) if rank not in culprits),
+        group=picture.group_ref(unit),
+        seq=picture.seq(unit),
+        op=picture.op(unit),
+        calls=(
+            *picture.sides_by_row(rows, "culprit"),
+            *picture.sides_by_row(picture.heads.row[others], "victim"),
+        ),
+        sites=(
+            *picture.book.sites_of_rows(rows, "culprit"),
+            *picture.book.sites_of_rows(picture.heads.row[others], "victim"),
+        ),
+        evidence=(
+            (
+                f"Timing was on: {count_of(len(others), 'member')} of {picture.group(unit).size} "
+                "started the call on their devices."
+            ),
+            "All of its own calls before are finished: something else keeps that device busy.",
+        ),
+        alternatives=("A kernel of the model hangs or runs for very long on that device.",),
+        actions=ACTIONS["UH105"],
+    )
 
+
+def _lag_sentences(picture: Picture, stopped: Ints) -> list[str]:
     groups = picture.evidence.case.groups
     sentences = []
     for rank in stopped.tolist()[:4]:

@@ -200,7 +200,7 @@ def _units(evidence: Evidence, heads: Heads, rows: Ints, owner: Ints) -> Ints:
     return np.where(own & (same_batch | (heads.row[owner] == rows)), unit, -1)
 
 
-def pair_edges(evidence: Evidence, standing: Standing, pairs: Pairs) -> Edges:
+def pair_edges(evidence: Evidence, standing: Standing, heads: Heads, pairs: Pairs) -> Edges:
     """Find for whom the units of sends and receives wait."""
     waiting = np.flatnonzero((pairs.unit >= 0) & (pairs.peer >= 0))
     peer, counterpart = pairs.peer[waiting], pairs.counterpart[waiting]
@@ -212,12 +212,13 @@ def pair_edges(evidence: Evidence, standing: Standing, pairs: Pairs) -> Edges:
     still_open &= pairs.row[inside] == counterpart if len(pairs.row) else False
     queued = still_open & (pairs.unit[inside] < 0 if len(pairs.row) else False)
     seen = standing.unseen(peer, channel)
-    kind = np.where(queued, Edge.QUEUED, Edge.HEAD)
+    cut = met & ~still_open & (seen == Known.UNKNOWN)
+    kind = np.where(queued, Edge.QUEUED, np.where(cut, Edge.UNKNOWN, Edge.HEAD))
     kind = np.where(~met, np.where(seen > Known.UNKNOWN, Edge.UNPAIRED, Edge.UNKNOWN), kind)
     known = np.where(pairs.sure[waiting], Known.SURE, np.minimum(seen, Known.INFERRED))
     known = np.where(queued, Known.SURE, known)
     edges = Edges(pairs.unit[waiting], peer, kind.astype(np.int64), known.astype(np.int64))
-    return edges.chosen(kind != Edge.HEAD).joined(_any_source_edges(evidence, pairs))
+    return edges.chosen(kind != Edge.HEAD).joined(_open_ended_edges(evidence, heads, pairs))
 
 
 def pair_links(pairs: Pairs) -> tuple[Ints, Ints]:
@@ -229,23 +230,25 @@ def pair_links(pairs: Pairs) -> tuple[Ints, Ints]:
     return pairs.unit[meets], pairs.unit[at[meets]]
 
 
-def _any_source_edges(evidence: Evidence, pairs: Pairs) -> Edges:
+def _open_ended_edges(evidence: Evidence, heads: Heads, pairs: Pairs) -> Edges:
     """A receive from any source waits for whichever member sends to it: an OR-wait.
 
-    An edge to each of them is right for finding circles (one has no way out only if none of them
-    has), and the findings know that no single one of them is at fault.
+    So does, for all that anybody knows, a batch of which only the closing entry is left. An edge to
+    each of them is right for finding circles (one has no way out only if none of them has), and the
+    findings know that no single one of them is at fault.
     """
     unit: list[int] = []
     rank: list[int] = []
-    waiting = np.flatnonzero((pairs.unit >= 0) & (pairs.peer < 0) & ~pairs.sending)
-    for at in waiting.tolist():
-        owner = int(pairs.owner[at])
+    asking = pairs.unit[(pairs.unit >= 0) & (pairs.peer < 0) & ~pairs.sending]
+    own = np.arange(heads.n_collective, len(heads))
+    for each in np.union1d(asking, own[~np.isin(own, pairs.unit)]).tolist():
+        owner = int(heads.owner[each])
         sent_to_it = (pairs.peer == owner) & pairs.sending & (pairs.counterpart < 0)
-        members = evidence.members(int(evidence.channel(pairs.row[at : at + 1])[0]))
+        members = evidence.members(int(heads.channel[each]))
         if sent_to_it.any() or len(members) > _MAX_SOURCES:
             continue
         others = members[(members >= 0) & (members != owner)].tolist()
-        unit += [int(pairs.unit[at])] * len(others)
+        unit += [each] * len(others)
         rank += others
     columns = np.asarray(unit, np.int64), np.asarray(rank, np.int64)
     kinds = np.full(len(unit), Edge.ANY_SOURCE, np.int64)

@@ -224,6 +224,21 @@ class Picture:
         return self.graph.source[order], self.graph.target[order]
 
     @cached_property
+    def waited_ns(self) -> Ints:
+        """Per dense rank: how long its head had been waiting when its dump was made; -1 unknown."""
+        times = np.zeros(max(len(self.evidence.case.dumps), 1), np.int64)
+        for dump in self.evidence.dumps:
+            times[dump.index] = dump.time_ns
+        calls = self.evidence.case.calls
+        waited = np.full(len(self.heads.row), -1, np.int64)
+        ranks = np.flatnonzero(self.heads.row >= 0)
+        rows = self.heads.row[ranks]
+        made, created = times[calls.dump[rows]], calls.created_ns[rows]
+        known = (made > 0) & (created > 0)
+        waited[ranks[known]] = np.maximum(made - created, 0)[known]
+        return waited
+
+    @cached_property
     def finished_up_to(self) -> Ints:
         """Per row of `standing`: the last sequence number that the rank has finished."""
         standing = self.standing

@@ -29,13 +29,13 @@ _SEQ_BITS = 40
 
 
 class Edge(IntEnum):
-    """Why a unit waits for a rank, or what else an edge is."""
+    """Why a unit waits for a rank, or what else an edge is; the most telling first."""
 
     HEAD = 0
     CHAIN = 1
-    NOT_CALLED = 2
-    QUEUED = 3
-    NOT_LAUNCHED = 4
+    NOT_LAUNCHED = 2
+    NOT_CALLED = 3
+    QUEUED = 4
     UNPAIRED = 5
     ANY_SOURCE = 6
     UNKNOWN = 7

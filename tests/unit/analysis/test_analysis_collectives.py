@@ -74,11 +74,20 @@ def test_everybody_joined() -> None:
 
 
 def test_partly_finished() -> None:
-    """Where some came out of the call, it says who did not."""
+    """The few who did not come out of a call that needs everybody are named."""
     job = started()
     job.call(range(4), finished=[0, 1, 2])
     cause = only_cause(diagnose(job.case()))
-    assert (cause.code, cause.culprits, cause.victims) == ("UH402", (), (3,))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH402", (3,), "medium")
+
+
+@pytest.mark.parametrize(("op", "done"), [("broadcast", [0]), ("all_reduce", [0, 1])])
+def test_partly_finished_without_a_majority(op: str, done: list[int]) -> None:
+    """A source that is done, or half of the members, are no evidence against the rest."""
+    job = started()
+    job.call(range(4), op, finished=done)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits) == ("UH402", ())
 
 
 @pytest.mark.parametrize("status", [None, DumpStatus.EMPTY, DumpStatus.UNREADABLE])

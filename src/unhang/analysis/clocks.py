@@ -1,0 +1,68 @@
+"""How far clocks are apart, from calls that all members finished at one moment.
+
+A recorder notes when its watchdog saw that a call was finished: the true moment, plus up to one
+round of that watchdog, plus the clock's offset. Rounds fall differently on each rank, so the mean
+over many of them is the offset; how many rounds there were says how well it is known.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Clocks", "Floats", "set_clocks"]
+
+Floats = npt.NDArray[np.float64]
+
+_LEAST_ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Clocks:
+    """Clocks of some ranks, against the middle of all of them.
+
+    Attributes:
+        offset_ms: How far each is ahead; 0 where nothing tells.
+        error_ms: Standard error of that; 0 where nothing tells.
+        set: Whether anything tells.
+    """
+
+    offset_ms: Floats
+    error_ms: Floats
+    set: bool
+
+
+def set_clocks(finished_ms: Floats, hosts: Sequence[str]) -> Clocks:
+    """Compare clocks.
+
+    Args:
+        finished_ms: (calls, ranks) when each rank saw a call finished.
+        hosts: Host of each rank, "" where unknown; ranks of one host have one clock.
+    """
+    n_ranks = len(hosts)
+    rounds = _rounds(finished_ms)
+    if len(rounds) < _LEAST_ROUNDS:
+        return Clocks(np.zeros(n_ranks), np.zeros(n_ranks), set=False)
+    apart = rounds - np.median(rounds, axis=1, keepdims=True)
+    offset = apart.mean(axis=0)
+    error = apart.std(axis=0) / np.sqrt(len(rounds))
+    by_host: dict[str, list[int]] = defaultdict(list)
+    for column, host in enumerate(hosts):
+        by_host[host or f"rank {column}"].append(column)
+    for columns in by_host.values():
+        offset[columns] = offset[columns].mean()
+        error[columns] = np.sqrt((error[columns] ** 2).sum()) / len(columns)
+    return Clocks(offset, error, set=True)
+
+
+def _rounds(finished_ms: Floats) -> Floats:
+    """One call for each round of the watchdogs: calls seen in the same round tell nothing new."""
+    if not len(finished_ms):
+        return finished_ms
+    new = np.ones(len(finished_ms), np.bool_)
+    new[1:] = (finished_ms[1:] != finished_ms[:-1]).any(axis=1)
+    return finished_ms[new]
