@@ -15,7 +15,7 @@ from unhang.analysis.arrivals import late_findings
 from unhang.analysis.causes import find_causes
 from unhang.analysis.evidence import Bools, Evidence, gather
 from unhang.analysis.heads import Heads, find_heads
-from unhang.analysis.lookouts import looks_of
+from unhang.analysis.lookouts import looks_of, looks_with_dumps
 from unhang.analysis.match import disagreements, rows_at_units
 from unhang.analysis.outdated import same_moment
 from unhang.analysis.p2p import pair_edges, pair_links, pair_up
@@ -52,7 +52,7 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
         return judge_stacks(case)
     picture, notes = look(case)
     findings, cut = _findings(picture)
-    findings = with_stacks(findings, looks, picture.book)
+    findings = with_stacks(findings, looks_with_dumps(case), picture.book)
     stuck = any(finding.role == "cause" for finding in findings)
     if not stuck:
         seen = beside_dumps(stack_findings(looks, case.world_size, picture.book))

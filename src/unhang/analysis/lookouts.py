@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from unhang.model import Frame, ProcessSample
+from unhang.case import Case, Dump
+from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.stacks.gathering import has_moved, latest
 from unhang.stacks.meaning import Meaning, main_thread, meaning_of, meaning_of_frames
 
-__all__ = ["RankLook", "at_site", "looks_of"]
+__all__ = ["RankLook", "at_site", "looks_of", "looks_with_dumps"]
 
 _WAITS = frozenset({"collective", "init"})
 _MAY_WAIT = frozenset({"backward", "device-sync", "native"})
@@ -97,6 +98,24 @@ def looks_of(samples: Iterable[ProcessSample]) -> dict[int, RankLook]:
         if known is None or (known.unseen or known.gone):
             found[look.rank] = look
     return dict(sorted(found.items()))
+
+
+def looks_with_dumps(case: Case) -> dict[int, RankLook]:
+    """`looks_of` a case, and for ranks that nobody looked at, the main thread as their dump has it.
+
+    Only our own recorder writes that into dumps. It is one look, from inside: good for showing
+    where a rank stood, not for saying that it does not move.
+    """
+    looks = looks_of(case.samples)
+    inside = (_of_dump(d) for d in case.dumps if d.main_stack and d.rank not in looks)
+    return dict(sorted({**looks_of(inside), **looks}.items()))
+
+
+def _of_dump(dump: Dump) -> ProcessSample:
+    main = ThreadStack("MainThread", 0, dump.main_stack, is_main=True)
+    return ProcessSample(
+        rank=dump.rank, host=dump.host, pid=dump.pid, threads=(main,), time_ns=dump.time_ns
+    )
 
 
 def _look(looks: list[ProcessSample]) -> RankLook:
