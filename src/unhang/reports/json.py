@@ -32,9 +32,12 @@ def render(report: Report, case: Case | None = None, look: Look | None = None) -
     del case, look
     value = to_json(report)
     try:
-        return _laid_out(value, 4) + "\n"
-    except ValueError:  # NaN or infinity somewhere: JSON has no word for them
-        return _laid_out(_finite(value), 4) + "\n"
+        text = _laid_out(value, 4)
+    except ValueError:  # NaN or infinity somewhere
+        text = _laid_out(_sayable(value), 4)
+    if "\\ud" in text:  # perhaps half of a character, which strict readers refuse
+        text = _laid_out(_sayable(value), 4)
+    return text + "\n"
 
 
 def _laid_out(value: Any, levels: int, indent: str = "") -> str:  # noqa: ANN401 - any JSON value
@@ -68,12 +71,14 @@ def _block(start: str, lines: list[str], end: str, indent: str) -> str:
     return f"{start}\n{indent}  {inner}\n{indent}{end}"
 
 
-def _finite(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """Replace what JSON has no word for (NaN, infinity) by null."""
+def _sayable(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """Replace what JSON has no word for: NaN and infinity by null, halves of characters by text."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: _sayable(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_finite(item) for item in value]
+        return [_sayable(item) for item in value]
     return value

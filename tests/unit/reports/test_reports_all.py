@@ -30,7 +30,14 @@ def test_the_command_line_offers_every_format() -> None:
 def test_json_holds_the_whole_report(name: str) -> None:
     """Nothing is folded or cut in JSON."""
     report = SAMPLES[name]()
-    assert json.loads(render("json", report)) == json.loads(json.dumps(to_json(report)))
+    whole = json.dumps(to_json(report)).replace("\\ud800", "\\\\ud800")
+    assert json.loads(render("json", report)) == json.loads(whole)
+
+
+def test_json_has_no_halves_of_characters() -> None:
+    """Strict readers refuse them; whole characters beyond 16 bits stay what they are."""
+    page = json.loads(render("json", Report("slow", "half \udc00, whole \U0001f600")))
+    assert page["summary"] == "half \\udc00, whole \U0001f600"
 
 
 def test_json_has_no_word_for_not_a_number() -> None:
