@@ -13,15 +13,151 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple, cast
 
+from unhang.case import Case
 from unhang.cli.main import build_parser
 from unhang.tables.schema import TABLES, VIEWS, Table
 
 DOCS = Path(__file__).parent
-BLOCK = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 ROOT = DOCS.parent
+BLOCK = re.compile(r"(<!-- made: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+class Job(NamedTuple):
+    """A simulated job: the arguments of `unhang lab simulate`."""
+
+    fault: str
+    layout: str = "ddp"
+    ranks: int = 8
+    condition: str = "plain"
+    seed: int = 0
+
+    @property
+    def command(self) -> str:
+        """The command line that makes it."""
+        words = f"unhang lab simulate job --fault {self.fault} --layout {self.layout}"
+        for name, value, default in (
+            ("ranks", self.ranks, 8),
+            ("condition", self.condition, "plain"),
+            ("seed", self.seed, 0),
+        ):
+            words += f" --{name} {value}" if value != default else ""
+        return words
+
+
+PIPELINE = """\
+job = FakeJob(4)
+for stage in (0, 1, 2):
+    job.send(stage, stage + 1, site="pipeline.py:40 forward")
+    job.recv(stage + 1, stage, site="pipeline.py:44 forward")
+for stage in (1, 2, 3):
+    job.recv(stage, stage - 1, site="pipeline.py:44 forward", finished=False)
+case = job.case()
+"""
+LOST = """\
+job = FakeJob(4)
+job.missing = {3}
+left, right = job.group([0, 1], "tp"), job.group([2, 3], "tp")
+for group in (left, right):
+    job.call(group.members, group=group, site="train.py:30 step")
+job.call([0], group=left, site="train.py:30 step", finished=False)
+case = job.case()
+"""
+OVERWRITTEN = """\
+job = FakeJob(4, buffer=8)
+job.call(range(4), site="train.py:30 step")
+for _ in range(40):
+    job.call([0, 1, 2], site="train.py:30 step")
+job.call([0, 1, 2], site="train.py:30 step", finished=False)
+case = job.case()
+"""
+CHECKPOINT = """\
+job = FakeJob(4)
+job.call(range(4), site="train.py:30 step")
+place = "checkpoint.py:12 save < train.py:35 step"
+case = job.case(samples=[sample_of(rank, place, sample=n) for n in (0, 1) for rank in range(4)])
+"""
+ONE_LOOK = CHECKPOINT.replace("for n in (0, 1) ", "for n in (0,) ")
+
+EXAMPLES: dict[str, tuple[Job | str, Job | str]] = {
+    "UH101": (Job("never-joined"), Job("fabric-stuck")),
+    "UH102": (Job("skipped-call", "fsdp"), Job("never-joined-broadcast", "fsdp")),
+    "UH103": (Job("never-joined", condition="culprit-missing"), LOST),
+    "UH104": (
+        Job("inside-enqueue", condition="nccl-status"),
+        Job("device-stuck", condition="nccl-status"),
+    ),
+    "UH105": (
+        Job("device-error", "hsdp", condition="nccl-status"),
+        Job("device-stuck", condition="nccl-status"),
+    ),
+    "UH201": (Job("wrong-op", "fsdp"), Job("wrong-root", "fsdp")),
+    "UH202": (Job("wrong-shape"), Job("healthy", "moe")),
+    "UH203": (Job("wrong-dtype"), Job("wrong-shape")),
+    "UH204": (Job("split-mismatch-even", "moe"), Job("healthy", "moe")),
+    "UH301": (Job("crossed-groups", "hsdp"), Job("fabric-stuck-widely", "hsdp", 16)),
+    "UH302": (PIPELINE, Job("healthy", "cp")),
+    "UH303": (Job("receive-first-ring", "cp"), Job("wrong-size", "cp")),
+    "UH304": (Job("wrong-size", "cp"), Job("receive-first-ring", "cp")),
+    "UH401": (Job("fabric-stuck"), Job("partly-finished")),
+    "UH402": (Job("partly-finished"), Job("device-error", "hsdp", condition="nccl-status")),
+    "UH501": (Job("late-rank"), Job("healthy-one-late-step")),
+    "UH601": (Job("healthy", "cp"), CHECKPOINT),
+    "UH602": (CHECKPOINT, ONE_LOOK),
+    "UH901": (OVERWRITTEN, Job("never-joined", condition="ring")),
+}
+"""For each code a job that has it, and one that nearly has it: simulated, or written down."""
+
+
+def diagnosed(job: Job | str) -> str:
+    """Make a job and return what `unhang diagnose` prints about it."""
+    from unhang.analysis import diagnose
+    from unhang.reports import render
+
+    return render("text", diagnose(_written(job) if isinstance(job, str) else _simulated(job)))
+
+
+def _written(text: str) -> Case:
+    """Run lines of this file that write a job down."""
+    from unhang.testing import FakeJob, sample_of
+
+    names: dict[str, Any] = {"FakeJob": FakeJob, "sample_of": sample_of}
+    exec(text, names)  # noqa: S102 - our own lines, above
+    return cast("Case", names["case"])
+
+
+def _simulated(job: Job) -> Case:
+    from unhang.ingest import load
+    from unhang.lab.corpus import CaseSpec
+    from unhang.lab.simulate import DUMPS, simulate
+
+    spec = CaseSpec("docs", job.fault, job.layout, job.ranks, job.condition, job.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "job"
+        simulate(spec, place)
+        return load(place / DUMPS)
+
+
+def example(code: str) -> str:
+    """The example of a code: what makes it, and the whole report."""
+    job = EXAMPLES[code][0]
+    return _shown(job, diagnosed(job))
+
+
+def near_miss(code: str) -> str:
+    """The near miss of a code: what makes it, and the verdict."""
+    job = EXAMPLES[code][1]
+    return _shown(job, diagnosed(job).split("\n\n", 1)[0] + "\n")
+
+
+def _shown(job: Job | str, output: str) -> str:
+    if isinstance(job, str):
+        return f"```python\n{job}```\n\n```text\n{output}```\n"
+    return f"```console\n$ {job.command}\n$ unhang diagnose job/dumps\n{output}```\n"
 
 
 def tables() -> str:
@@ -107,7 +243,12 @@ BLOCKS: dict[str, Callable[[], str]] = {
 
 def made(name: str) -> str:
     """Return the content of the block of a name."""
-    return BLOCKS[name]()
+    kind, _, code = name.partition(":")
+    if kind == "example":
+        return example(code)
+    if kind == "near-miss":
+        return near_miss(code)
+    return BLOCKS[kind]()
 
 
 def refreshed(text: str) -> str:
