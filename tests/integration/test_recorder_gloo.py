@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from armed_jobs import PATIENCE_S, ArmedJob
 
@@ -193,6 +194,47 @@ def test_a_rank_that_keeps_the_gil_still_gives_counters(job: ArmedJob) -> None:
     seen = beat(job, 1)
     assert (seen.rank, seen.step, seen.op) == (1, 7, "barrier")
     assert seen.file.endswith(PROGRAM)
+
+
+def unhang_dump(job: ArmedJob, place: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run `unhang dump` in a directory, beside the job."""
+    env = {**os.environ, "UNHANG_RUNTIME_DIR": str(job.runtime)}
+    return subprocess.run(
+        [sys.executable, "-m", "unhang", "dump", *words],
+        cwd=place, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+
+
+def test_the_command_gathers_dumps_of_all_ranks(job: ArmedJob, tmp_path: Path) -> None:
+    """The rank that keeps the GIL too, through torch's worker server."""
+    done = unhang_dump(job, tmp_path, "--no-stacks", "--case", "case")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "case: dumps of ranks 0-3", "next: unhang diagnose case",
+    ]  # fmt: skip
+    files = sorted(path.name for path in (tmp_path / "case" / "dumps" / "gloo").iterdir())
+    assert files == ["rank_0", "rank_1.json", "rank_2", "rank_3"]
+    case = load([tmp_path / "case"])
+    assert case.world_size == 4
+    assert {case.call(row).name.raw for row in np.flatnonzero(~case.calls.retired)} == {
+        "gloo:recv 0<-1", "gloo:recv 2<-0",
+    }  # fmt: skip
+    again = unhang_dump(job, tmp_path, "--case", "case")
+    assert (again.returncode, "is there already" in again.stderr) == (2, True)
+
+
+def test_the_command_says_who_is_armed(job: ArmedJob, tmp_path: Path) -> None:
+    """One line a rank; a process that is not armed is no rank."""
+    lines = unhang_dump(job, tmp_path, "--list").stdout.splitlines()
+    assert [line.split("  ")[1] for line in lines] == [f"rank {rank} of 4" for rank in range(4)]
+    stranger = unhang_dump(job, tmp_path, "--pid", str(os.getpid()))
+    assert (stranger.returncode, "is not armed" in stranger.stderr) == (3, True)
+    assert "hint: Start the job with 'unhang run" in stranger.stderr
+    elsewhere = unhang_dump(job, tmp_path, "--job", "other")
+    assert (elsewhere.returncode, elsewhere.stderr.splitlines()[0]) == (
+        3, "unhang: no armed rank of job other on this node",
+    )  # fmt: skip
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_killed_rank_leaves_its_last_line(job: ArmedJob) -> None:

@@ -64,6 +64,7 @@ class Collector:
         incident: Name that all dumps of the incident carry.
         reason: As the recorder documents them ("hang", "peer-failed").
         in_time: False once somebody is impatient: what is left is skipped.
+        stacks: Look at the ranks from outside too.
         timings_s: Seconds from the beginning to the end of each step.
     """
 
@@ -72,6 +73,7 @@ class Collector:
     incident: str
     reason: str
     in_time: Callable[[], bool]
+    stacks: bool = True
     notes: list[str] = field(default_factory=list)
     timings_s: dict[str, float] = field(default_factory=dict)
     ranks: list[Collected] = field(default_factory=list)
@@ -91,7 +93,7 @@ class Collector:
             ("status", self._take_status),
             ("entries", self._take_entries),
             ("worker", self._take_from_workers),
-            ("stacks", self._take_stacks),
+            *([("stacks", self._take_stacks)] if self.stacks else []),
         ):
             if self.in_time():
                 self._guarded(name, step)

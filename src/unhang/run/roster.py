@@ -15,7 +15,7 @@ from unhang.record.marks import Mark, alive, read_marks
 from unhang.run.procs import exit_status, io_bytes
 from unhang.run.watch import Look, RankLook
 
-__all__ = ["Gone", "Member", "Roster", "finished_calls", "is_waiting"]
+__all__ = ["Gone", "Member", "Roster", "finished_calls", "is_waiting", "member_of"]
 
 BUSY_CORES = 0.05
 """More CPU time than this share of one core is work, less is waking up to look around."""
@@ -97,7 +97,7 @@ class Roster:
         found = [
             member
             for mark in read_marks(self.job)
-            if mark.run == self.run and (member := _member(mark)) is not None
+            if mark.run == self.run and (member := member_of(mark)) is not None
         ]
         living = [member for member in found if alive(member.mark)]
         present = {_key(member) for member in living}
@@ -172,7 +172,7 @@ def _key(member: Member) -> tuple[int, int]:
     return member.mark.pid, member.mark.start_ticks
 
 
-def _member(mark: Mark) -> Member | None:
+def member_of(mark: Mark) -> Member | None:
     """The rank that a mark speaks of; None for launchers, helpers and those outside a job."""
     if mark.role == "rank" and mark.rank is not None:
         return Member(mark, mark.rank, certain=True)

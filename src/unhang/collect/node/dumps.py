@@ -115,7 +115,7 @@ def _from_recorder(target: Target, mark: Mark, folder: Path, incident: str) -> _
     place.mkdir()
     try:
         for _ in request_dump(
-            mark.socket, reason="manual", timeout_s=_ASK_S, incident=incident, directory=place
+            mark.socket, reason="asked", timeout_s=_ASK_S, incident=incident, directory=place
         ):
             pass
     except AskError:

@@ -1,0 +1,216 @@
+"""Have the armed ranks of this node write down what they are doing; the job goes on.
+
+Ranks are armed by `unhang run` or by `unhang.arm()` in the script. Each is asked over its own
+socket, which answers only its user; where a thread keeps the GIL, torch's worker server answers in
+its place. What comes is a case directory for `unhang diagnose`. No rank is stopped or signalled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unhang.errors import NoEvidenceError, OutputError, UsageError
+
+if TYPE_CHECKING:
+    from unhang.record.marks import Mark
+    from unhang.run.evidence import Collected, Collector
+    from unhang.run.roster import Member
+
+EXAMPLES = """unhang dump
+unhang dump --pid 4711
+unhang dump --job 8812 --case case-before-restart
+unhang dump --no-stacks
+unhang dump --list"""
+
+_HINT = (
+    "Start the job with 'unhang run -- CMD…', or call unhang.arm() in the script. Without either, "
+    "'unhang stacks' looks at any Python process from outside."
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `unhang dump`."""
+    parser.add_argument(
+        "--pid", type=int, action="append", metavar="PID", help="this rank only (may be repeated)"
+    )
+    parser.add_argument("--job", metavar="ID", help="which job, where several run on this node")
+    parser.add_argument(
+        "--case",
+        type=Path,
+        metavar="DIR",
+        help="directory to make (default: unhang-cases/<time>-<job>)",
+    )
+    parser.add_argument(
+        "--no-stacks",
+        action="store_true",
+        help="calls and counters only: milliseconds instead of seconds",
+    )
+    parser.add_argument("--list", action="store_true", help="show who is armed here, and stop")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask, write, say what came; 3 if nothing did."""
+    from unhang.record.marks import alive, read_marks
+
+    marks = read_marks(args.job)
+    living = [mark for mark in marks if alive(mark)]
+    if args.list:
+        return _show(living)
+    members = _chosen(args, marks, living)
+    case = _make_case(args, members)
+    collector = _collect(case, members, stacks=not args.no_stacks)
+    _write_manifest(case, collector, members)
+    return _tell(case, collector.ranks)
+
+
+# ------------------------------------------------------------------ whom to ask
+
+
+def _chosen(
+    args: argparse.Namespace, marks: Sequence[Mark], living: Sequence[Mark]
+) -> list[Member]:
+    """The ranks to ask, of one job.
+
+    Raises:
+        NoEvidenceError: Nobody is armed, or none of those that were asked for.
+        UsageError: Several jobs run here, and nobody said which.
+    """
+    from unhang.run.roster import member_of
+
+    if args.pid:
+        by_pid = {mark.pid: mark for mark in living}
+        for pid in args.pid:
+            if pid not in by_pid:
+                raise NoEvidenceError(f"process {pid} is not armed{_gone(pid, marks)}", _HINT)
+        living = [by_pid[pid] for pid in args.pid]
+    members = [member for mark in living if (member := member_of(mark)) is not None]
+    if not members:
+        raise NoEvidenceError(_nobody(args, marks, living), _HINT)
+    jobs = sorted({member.mark.job_id for member in members})
+    if len(jobs) > 1:
+        raise UsageError(
+            f"several jobs are armed on this node: {', '.join(jobs)}", "Choose one with --job."
+        )
+    return members
+
+
+def _gone(pid: int, marks: Sequence[Mark]) -> str:
+    if any(mark.pid == pid for mark in marks):
+        return " any more: it has ended"
+    return "" if Path(f"/proc/{pid}").exists() else ": there is no such process"
+
+
+def _nobody(args: argparse.Namespace, marks: Sequence[Mark], living: Sequence[Mark]) -> str:
+    whose = f" of job {args.job}" if args.job else ""
+    if living:
+        roles = ", ".join(sorted({f"{mark.role} {mark.pid}" for mark in living}))
+        return f"no armed process{whose} is a rank yet ({roles})"
+    if marks:
+        return f"all {len(marks)} armed processes{whose} on this node have ended"
+    return f"no armed rank{whose} on this node"
+
+
+def _show(living: Sequence[Mark]) -> int:
+    """One line a process."""
+    from unhang.wording import printable
+
+    if not living:
+        raise NoEvidenceError("no armed process on this node", _HINT)
+    for mark in living:
+        who = f"rank {mark.rank} of {mark.world_size}" if mark.rank is not None else mark.role
+        print(printable(f"{mark.job_id}  {who}  pid {mark.pid}  {mark.phase}  {mark.command}"))
+        for failure in mark.failures:
+            print(printable(f"    {failure}"))
+    return 0
+
+
+# ------------------------------------------------------------------ asking
+
+
+def _make_case(args: argparse.Namespace, members: Sequence[Member]) -> Path:
+    from unhang.casedir import CASES, create_case
+
+    if args.case is not None and args.case.exists():
+        raise OutputError(f"{args.case} is there already", "A case never overwrites: name another.")
+    return create_case(
+        Path(CASES).absolute(), members[0].mark.job_id, time.time(), named=args.case
+    ).absolute()
+
+
+def _collect(case: Path, members: Sequence[Member], *, stacks: bool) -> Collector:
+    from unhang.run.evidence import Collector
+    from unhang.run.roster import Roster
+
+    first = members[0].mark
+    roster = Roster(first.job_id, first.run, members=sorted(members, key=lambda m: m.rank))
+    collector = Collector(
+        case=case,
+        run=f"dump-{os.uname().nodename}",
+        incident=case.name,
+        reason="asked",
+        in_time=lambda: True,
+        stacks=stacks,
+    )
+    collector.collect(roster)
+    if stacks:
+        collector.take_frames()
+    return collector
+
+
+def _write_manifest(case: Path, collector: Collector, members: Sequence[Member]) -> None:
+    from unhang.casedir import NodePart, cannot_write, write_part
+
+    mark = members[0].mark
+    part = NodePart(
+        run=collector.run,
+        host=mark.host,
+        job=mark.job_id,
+        attempt=mark.attempt,
+        world_size=mark.world_size or 0,
+        command=(),
+        incident={
+            "id": case.name,
+            "reason": collector.reason,
+            "detail": "somebody asked with 'unhang dump'",
+            "time_ns": time.time_ns(),
+        },
+        ranks=collector.parts(),
+        timings_s=collector.timings_s,
+        notes=collector.notes,
+    )
+    try:
+        write_part(case, part)
+    except OSError as error:
+        raise cannot_write(case, error) from error
+
+
+def _tell(case: Path, ranks: Sequence[Collected]) -> int:
+    from unhang.wording import fold_ranks, printable
+
+    came = [rank.member.rank for rank in ranks if "dump" in rank.came]
+    for rank in ranks:
+        if "dump" not in rank.came:
+            why = rank.missing.get("dump", "nothing came")
+            print(
+                printable(f"unhang: rank {rank.member.rank} (pid {rank.member.pid}): {why}"),
+                file=sys.stderr,
+            )
+    print(f"{_shown(case)}: dumps of ranks {fold_ranks(came) or 'none'}")
+    if not came:
+        return NoEvidenceError.exit_code
+    print(f"next: unhang diagnose {_shown(case)}")
+    return 0
+
+
+def _shown(path: Path) -> str:
+    """Relative to here, where that is shorter."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
