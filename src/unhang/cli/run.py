@@ -71,6 +71,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     record.add_argument(
         "--rank-logs", action="store_true", help="let torchrun write a log a rank, lines prefixed"
     )
+    record.add_argument(
+        "--blocking", action="store_true", help="errors of kernels show at their call; slow"
+    )
     talk = parser.add_argument_group("talking")
     talk.add_argument("-v", "--verbose", action="store_true", help="print what is set and seen")
     talk.add_argument("-q", "--quiet", action="store_true", help="print the verdict and no more")
@@ -104,6 +107,7 @@ def run(args: argparse.Namespace) -> int:
             arm=not args.no_arm,
             buffer_size=args.buffer_size,
             timing=args.timing,
+            blocking=args.blocking,
             rank_logs=args.rank_logs,
             verbose=args.verbose,
             quiet=args.quiet,

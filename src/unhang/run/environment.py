@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from unhang.errors import UsageError
+
 __all__ = [
     "Options",
     "Plan",
@@ -30,6 +32,20 @@ RECORDER_SINCE = (2, 2)
 
 DEFAULT_BUFFER_SIZE = 2000
 
+BLOCKING = (
+    ("CUDA_LAUNCH_BLOCKING", "1"),
+    ("HIP_LAUNCH_BLOCKING", "1"),
+    ("AMD_SERIALIZE_KERNEL", "3"),
+    ("TORCH_SHOW_CPP_STACKTRACES", "1"),
+)
+"""What makes errors of kernels appear at the call that causes them."""
+
+BLOCKING_HANGS = ((1, 13), (2, 1))
+"""Torch versions, first and first good, whose NCCL (2.13 to 2.16) deadlocks when launches block.
+
+NVIDIA/nccl#750, mended by NVIDIA/nccl#774.
+"""
+
 
 class Options(NamedTuple):
     """What the command line says about recording.
@@ -39,12 +55,14 @@ class Options(NamedTuple):
         buffer_size: Entries that torch's and our own ring keep; 0 for the default of each.
         timing: Ask NCCL for start events and durations (a few device events a call).
         rank_logs: Let torchrun write one log a rank and prefix its lines on the terminal.
+        blocking: Let every kernel launch wait for its end, so that errors show where they happen.
     """
 
     arm: bool = True
     buffer_size: int = 0
     timing: bool = False
     rank_logs: bool = False
+    blocking: bool = False
 
 
 class Setting(NamedTuple):
@@ -180,6 +198,8 @@ def _torch_settings(
     named.append((("TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_FR_DUMP_ON_TIMEOUT"), "1"))
     named.append((("TORCH_INCLUDE_STACK_TRACE",), "1"))
     named.append((("TORCH_NCCL_DEBUG_INFO_PIPE_FILE",), f"{staging}/pipe_"))
+    if options.blocking:
+        named += [((name,), value) for name, value in BLOCKING]
     if options.timing:
         named.append((("TORCH_NCCL_ENABLE_TIMING",), "1"))
     return named
@@ -217,9 +237,17 @@ def plan_environment(
         run_id: Tells processes of this run from others of the same job.
         job_id: The job's id, the same on all nodes.
         options: What the command line says about recording.
+
+    Raises:
+        UsageError: Blocking launches are asked for of a torch whose NCCL cannot stand them.
     """
     version = torch_version(site_directories(interpreter_of(command, env), env))
     numbers = _numbers(version)
+    if options.blocking and numbers and BLOCKING_HANGS[0] <= numbers < BLOCKING_HANGS[1]:
+        raise UsageError(
+            f"torch {version} brings an NCCL that deadlocks when kernel launches block",
+            "Use torch 2.1 or later with --blocking, or CUDA_LAUNCH_BLOCKING=1 on one GPU.",
+        )
     named = _torch_settings(numbers, staging, options)
     if options.arm:
         named += _our_settings(staging, run_id, job_id, options)

@@ -35,6 +35,7 @@ class Wishes(NamedTuple):
     buffer_size: int = 0
     timing: bool = False
     rank_logs: bool = False
+    blocking: bool = False
     verbose: bool = False
     quiet: bool = False
     dry_run: bool = False
@@ -56,7 +57,9 @@ def run_session(command: Sequence[str], wishes: Wishes) -> int:
         staging=f"{folder}/staging",
         run_id=run,
         job_id=job,
-        options=Options(wishes.arm, wishes.buffer_size, wishes.timing, wishes.rank_logs),
+        options=Options(
+            wishes.arm, wishes.buffer_size, wishes.timing, wishes.rank_logs, wishes.blocking
+        ),
     )
     if wishes.verbose or wishes.dry_run:
         _announce(plan, command)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from unhang.errors import UsageError
 from unhang.run.environment import (
     Options,
     Plan,
@@ -29,7 +30,7 @@ def plan(env: dict[str, str], command: list[str], **options: object) -> Plan:
 def environment(tmp_path: Path, version: str) -> Path:
     """A virtual environment in which torch seems to be installed; returns its Python."""
     python = tmp_path / "bin" / "python"
-    python.parent.mkdir()
+    python.parent.mkdir(parents=True)
     python.write_text("")
     python.chmod(0o755)
     info = tmp_path / "lib" / "python3.11" / "site-packages" / f"torch-{version}.dist-info"
@@ -82,6 +83,16 @@ def test_options_become_variables() -> None:
     assert env["TORCH_FR_BUFFER_SIZE"] == env["UNHANG_BUFFER_SIZE"] == "50"
     assert env["TORCH_NCCL_ENABLE_TIMING"] == "1"
     assert (env["PET_TEE"], env["PET_LOG_DIR"]) == ("3", "/s/torchrun")
+
+
+def test_blocking_launches_are_refused_where_they_deadlock(tmp_path: Path) -> None:
+    """--blocking sets what makes errors show at their call, but not for an NCCL that hangs so."""
+    good = str(environment(tmp_path / "good", "2.13.0"))
+    bad = str(environment(tmp_path / "bad", "2.0.1"))
+    assert plan({}, [good], blocking=True).apply({})["CUDA_LAUNCH_BLOCKING"] == "1"
+    assert "CUDA_LAUNCH_BLOCKING" not in plan({}, [bad]).apply({})
+    with pytest.raises(UsageError, match="deadlocks"):
+        plan({}, [bad], blocking=True)
 
 
 def test_interpreters_of_scripts(tmp_path: Path) -> None:
