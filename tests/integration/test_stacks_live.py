@@ -192,7 +192,7 @@ def test_what_people_save_by_hand_gives_the_same(job: Job, tmp_path: Path) -> No
     }
     for rank, command in by_tool.items():
         with (tmp_path / f"rank_{rank}.txt").open("w") as file:
-            subprocess.run([*command, str(job.pids[rank])], stdout=file, check=True, timeout=60)
+            subprocess.run([*command, str(job.pids[rank])], stdout=file, check=True, timeout=240)
     done = unhang("stacks", tmp_path, "--format", "json")
     assert judged(done.stdout) == [("UH101", [5], [0, 1, 3, 4, 7])]
     ops = {call["op"] for call in json.loads(done.stdout)["findings"][0]["calls"]}
