@@ -47,6 +47,11 @@ _ALL: Final = (
         "device-behind",
         "The host went on enqueueing while its device finishes nothing.",
     ),
+    Code(
+        "UH106",
+        "rank-ended",
+        "A rank's process ended, by a signal or an error of its own, while its peers went on.",
+    ),
     Code("UH201", "op-mismatch", "Members made different calls under one sequence number."),
     Code("UH202", "shape-mismatch", "Members disagree about the shapes of one call."),
     Code("UH203", "dtype-mismatch", "Members disagree about the dtypes of one call."),

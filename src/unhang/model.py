@@ -207,7 +207,8 @@ class ProcessSample:
         sample: 0 for the first look, 1 for the second…
         time_ns: Wall clock of the look in ns; 0 where unknown.
         cpu_s: CPU time used so far in seconds; -1.0 where unknown.
-        tool: What made it ("py-spy", "pystack", "faulthandler", "gdb", "unhang"…).
+        tool: What made it ("py-spy", "pystack", "faulthandler", "gdb", "unhang"…). "heartbeat" for
+            the last known line of a process, as of `time_ns`; its state is X if it has ended.
         error: Why there is no stack, or "".
         exit_status: Exit code, 128 + n for a signal as shells say it; None while it runs.
         parent_rank: For helpers and data-loader workers: the rank that started them.

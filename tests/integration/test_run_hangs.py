@@ -132,6 +132,34 @@ def test_a_hang_is_found_and_explained(
     check_complete(outcome, ranks, without_dump=[1] if fault == "stopped" else [])
 
 
+@pytest.mark.parametrize("torchrun", [False, True], ids=["fork", "torchrun"])
+def test_a_rank_that_raises_is_named_at_its_line(tmp_path: Path, *, torchrun: bool) -> None:
+    """Its error and line come from its last dump; what its peers print is a consequence."""
+    outcome = launch(tmp_path, "raises", torchrun=torchrun)
+    cause = outcome.cause
+    assert (cause["code"], cause["culprits"]) == ("UH106", [1]), outcome.said
+    assert [site["line"] for site in cause["sites"]] == sorted(lines_of("raises"))
+    assert "ValueError: loss is not finite" in cause["summary"]
+    assert outcome.code == 1
+    assert "[rank1]: ValueError: loss is not finite" in outcome.said, "its own output is there"
+    assert outcome.manifest["incident"]["reason"] == "rank-ended"
+
+
+@pytest.mark.parametrize("torchrun", [False, True], ids=["fork", "torchrun"])
+def test_a_killed_rank_is_named_with_its_last_known_line(tmp_path: Path, *, torchrun: bool) -> None:
+    """Its heartbeat outlives it: the line of its last call, and how old that is."""
+    outcome = launch(tmp_path, "killed", torchrun=torchrun)
+    cause = outcome.cause
+    assert (cause["code"], cause["culprits"]) == ("UH106", [1]), outcome.said
+    (site,) = cause["sites"]
+    assert site["line"] in lines_of("killed")
+    assert site["age_s"] > 0
+    assert "SIGKILL" in cause["summary"]
+    assert outcome.manifest["ranks"]["1"]["exit_status"] == 137
+    assert outcome.manifest["ranks"]["1"]["missing"]["stacks"] == "the process has ended"
+    assert outcome.code == (1 if torchrun else 9)
+
+
 def check_complete(outcome: Outcome, ranks: int, without_dump: list[int]) -> None:
     """Every rank has stacks and a dump, or a reason; logs, environment and report are there."""
     case, manifest = outcome.only_case, outcome.manifest

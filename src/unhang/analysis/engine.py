@@ -13,6 +13,7 @@ import numpy as np
 from unhang._version import __version__
 from unhang.analysis.arrivals import late_findings
 from unhang.analysis.causes import find_causes
+from unhang.analysis.ended import with_ends
 from unhang.analysis.evidence import Bools, Evidence, gather
 from unhang.analysis.heads import Heads, find_heads
 from unhang.analysis.lookouts import looks_of, looks_with_dumps
@@ -52,7 +53,9 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
         return judge_stacks(case)
     picture, notes = look(case)
     findings, cut = _findings(picture)
-    findings = with_stacks(findings, looks_with_dumps(case), picture.book)
+    deeper = looks_with_dumps(case)
+    findings = with_stacks(findings, deeper, picture.book)
+    findings = with_ends(findings, case, deeper, picture.book)
     stuck = any(finding.role == "cause" for finding in findings)
     if not stuck:
         seen = beside_dumps(stack_findings(looks, case.world_size, picture.book))

@@ -24,6 +24,10 @@ _CERTAIN = frozenset({"stopped", "dead"})
 _HELD = frozenset({"stopped", "dead", "uninterruptible", "gil"})
 
 
+LAST_KNOWN = "heartbeat"
+"""Tool of samples that hold the last known line of a process, not what it does now."""
+
+
 @dataclass(frozen=True, slots=True)
 class RankLook:
     """One rank as its stacks show it.
@@ -33,6 +37,8 @@ class RankLook:
         frames: Its main thread's stack in the last look, innermost first.
         gone: It had ended when it was looked at.
         inside: The collective in which it stands, even if it is stopped there; or "".
+        status: How it ended, as shells say it; None while it lives or where nobody saw it.
+        age_s: Where `frames` are only its last known line: how old that was at the newest look.
     """
 
     rank: int
@@ -43,6 +49,8 @@ class RankLook:
     frames: tuple[Frame, ...]
     gone: bool = False
     inside: str = ""
+    status: int | None = None
+    age_s: float | None = None
 
     @property
     def waits(self) -> bool:
@@ -56,8 +64,8 @@ class RankLook:
 
     @property
     def unseen(self) -> bool:
-        """Its stack could not be taken."""
-        return self.meaning.kind in _UNSEEN and not self.gone
+        """Its stack could not be taken; at best its last known line is there."""
+        return (self.meaning.kind in _UNSEEN or self.age_s is not None) and not self.held
 
     @property
     def held(self) -> bool:
@@ -74,6 +82,9 @@ class RankLook:
         """What it does and where, after "rank 5 is"."""
         if self.gone:
             return "gone: its process ended"
+        if self.age_s is not None:
+            does = self.meaning.says if self.held else "without a stack"
+            return f"{does}; seen last {self.age_s:.1f} s before{at_site(self.meaning.site)}"
         within = f", while {self.meaning.within}" if self.meaning.within else ""
         return f"{self.meaning.says}{within}{at_site(self.meaning.site)}"
 
@@ -92,8 +103,9 @@ def looks_of(samples: Iterable[ProcessSample]) -> dict[int, RankLook]:
     """
     found: dict[int, RankLook] = {}
     ranks = [s for s in samples if s.rank >= 0 and s.role == "rank"]
+    newest_ns = max((s.time_ns for s in ranks), default=0)
     for looks in latest(ranks):
-        look = _look(looks)
+        look = _look(looks, newest_ns)
         known = found.get(look.rank)
         if known is None or (known.unseen or known.gone):
             found[look.rank] = look
@@ -118,8 +130,9 @@ def _of_dump(dump: Dump) -> ProcessSample:
     )
 
 
-def _look(looks: list[ProcessSample]) -> RankLook:
+def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:
     last = looks[-1]
+    known = last.tool == LAST_KNOWN and last.time_ns > 0
     thread = main_thread(last)
     frames = thread.frames if thread else ()
     return RankLook(
@@ -129,6 +142,14 @@ def _look(looks: list[ProcessSample]) -> RankLook:
         meaning=meaning_of(last),
         moved=has_moved(looks),
         frames=frames,
-        gone=not last.threads and not last.state and last.error.startswith("it ended"),
+        gone=_is_gone(last),
+        status=last.exit_status,
+        age_s=(newest_ns - last.time_ns) / 1e9 if known else None,
         inside=meaning_of_frames(frames).op,
     )
+
+
+def _is_gone(last: ProcessSample) -> bool:
+    if last.tool == LAST_KNOWN:
+        return last.state == "X"
+    return not last.threads and not last.state and last.error.startswith("it ended")

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from unhang._version import __version__
+from unhang.analysis.ended import with_ends
 from unhang.analysis.lookouts import RankLook, at_site, looks_of
 from unhang.analysis.sites import StackBook
 from unhang.analysis.stackwords import (
@@ -55,10 +56,8 @@ def judge_stacks(case: Case) -> Report:
     """The verdict of a case that holds stacks and no dumps."""
     looks = looks_of(case.samples)
     book = StackBook(case)
-    findings = [
-        replace(finding, id=f"f{number + 1}")
-        for number, finding in enumerate(stack_findings(looks, case.world_size, book))
-    ]
+    found = with_ends(stack_findings(looks, case.world_size, book), case, looks, book)
+    findings = [replace(finding, id=f"f{number + 1}") for number, finding in enumerate(found)]
     return Report(
         status=status_of(findings),
         summary=summary_of(findings),

@@ -39,7 +39,8 @@ def _placed(finding: Finding, looks: Mapping[int, RankLook], book: StackBook) ->
 
 
 def _joined(finding: Finding, looks: Mapping[int, RankLook], book: StackBook) -> Finding:
-    own = [looks[rank] for rank in finding.culprits if rank in looks and not looks[rank].unseen]
+    seen = [looks[rank] for rank in finding.culprits if rank in looks]
+    own = [look for look in seen if look.frames or not look.unseen]
     if finding.role != "cause" or not own:
         return finding
     evidence = tuple(f"Stacks: {sentence}" for sentence in sentences(own))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final, Literal
 
 from unhang.analysis.lookouts import RankLook
@@ -120,8 +121,10 @@ def sites_of(
     for look in looks:
         by_stack[look.frames].append(look)
     largest = sorted(by_stack.values(), key=lambda same: (-len(same), same[0].rank))
-    sites = (book.site(ranks_in(same), role, same[0].frames) for same in largest[:MOST])
-    return tuple(site for site in sites if site is not None)
+    sites = (
+        (book.site(ranks_in(same), role, same[0].frames), same[0].age_s) for same in largest[:MOST]
+    )
+    return tuple(replace(site, age_s=age_s) for site, age_s in sites if site is not None)
 
 
 def subjects_of(looks: Sequence[RankLook]) -> tuple[Subject, ...]:

@@ -18,7 +18,7 @@ from unhang.ingest.reading import Loaded
 from unhang.model import DumpStatus, Note
 from unhang.wording import count_of
 
-__all__ = ["Incident", "choose", "drop_duplicates"]
+__all__ = ["Incident", "choose", "drop_duplicates", "one_incident"]
 
 _NS = 1_000_000_000
 _DEFAULT_TIMEOUT_S = 1800
@@ -70,6 +70,17 @@ def choose(loaded: Sequence[Loaded], wanted: str | None) -> tuple[Incident, list
         f"({count_of(len(chosen.ranks), 'rank')}), left out: {others}; choose with --incident"
     )
     return chosen, [Note("warning", "incidents", text)]
+
+
+def one_incident(loaded: Sequence[Loaded]) -> Incident:
+    """Take all files for one incident: a case directory holds nothing else.
+
+    Ranks that died left dumps that they named themselves, beside those that were asked for.
+    """
+    newest = max(loaded, key=lambda item: item.newest_ns)
+    words = Counter(word for item in loaded if (word := _word_of(item)))
+    label = words.most_common(1)[0][0] if words else _clock(newest.newest_ns)
+    return Incident(label, newest.newest_ns, list(loaded))
 
 
 def _incidents(loaded: Sequence[Loaded]) -> list[Incident]:

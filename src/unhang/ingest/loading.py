@@ -17,7 +17,7 @@ from unhang.ingest.backends import characterise
 from unhang.ingest.companions import expected_ranks, read_companions
 from unhang.ingest.dictionaries import Dictionaries
 from unhang.ingest.groups import resolve_groups
-from unhang.ingest.incidents import choose, drop_duplicates
+from unhang.ingest.incidents import choose, drop_duplicates, one_incident
 from unhang.ingest.naming import compile_rank_pattern
 from unhang.ingest.ranks import DEFAULT_GROUP, assign_ranks, split_replicas
 from unhang.ingest.reading import Loaded, Progress, Reader
@@ -73,7 +73,8 @@ def load(
     replica_size, notes = split_replicas(files, shared.memberships, group_world_size)
     extras.notes += notes
     if files:
-        chosen, notes = choose(files, incident)
+        whole = incident is None and inputs.is_one_case
+        chosen, notes = (one_incident(files), []) if whole else choose(files, incident)
         files, duplicates = drop_duplicates(chosen.files)
         files.sort(key=lambda item: (item.rank, item.backend))
         extras.incident = chosen.label

@@ -58,6 +58,14 @@ class Inputs:
     manifests: list[Path] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
 
+    @property
+    def is_one_case(self) -> bool:
+        """Whether the user named one case directory, with a manifest, and nothing else."""
+        if len(self.manifests) != 1:
+            return False
+        case = f"{self.manifests[0].parent}{os.sep}"
+        return all(source.path.startswith(case) for source in self.files)
+
     def warn(self, source: str, text: str) -> None:
         """Add a note about something that could not be read."""
         self.notes.append(Note("warning", source, text))

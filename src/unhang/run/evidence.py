@@ -37,6 +37,7 @@ LOOKS_APART_S = 1.0
 STACKS_S = 60.0
 _AT_ONCE = 16
 _MOST_HELPERS = 64
+_AFTER_LOOKS = 2
 
 _WORKER_DUMPS = (("gloo", "fr_trace_json"), ("nccl", "dump_nccl_trace_json"))
 """Handlers of torch's worker server, and the recorder that each one reads."""
@@ -291,9 +292,10 @@ def _last_words(rank: Collected) -> list[ProcessSample]:
         threads=(ThreadStack("MainThread", rank.member.pid, frames, is_main=True),)
         if frames
         else (),
-        state=rank.state,
+        state=rank.state if rank.gone is None else "X",
         command=rank.member.mark.command,
         time_ns=beat.last_ns if beat is not None else 0,
+        sample=_AFTER_LOOKS,
         tool="heartbeat",
         error="" if frames else "the rank left no heartbeat with a line",
         exit_status=None if rank.gone is None else rank.gone.status,

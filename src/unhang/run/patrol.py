@@ -11,14 +11,15 @@ import select
 import shutil
 import signal
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from unhang.casedir import Ending
 from unhang.collect.processes import read_processes
 from unhang.run.guard import Guard, Orders
 from unhang.run.incident import Context, Incident, What
+from unhang.run.procs import exit_status
 from unhang.run.roster import Gone, Roster
 from unhang.run.speak import say, write_all
 from unhang.run.verdict import Verdict
@@ -30,6 +31,8 @@ MOST_INCIDENTS = 16
 """More than this many cases of one run would tell nothing new."""
 
 INTERVAL_S = (0.25, 5.0)
+IDLE_INTERVAL_S = 0.5
+BEGINNING_S, BEGINNING_INTERVAL_S = 10.0, 0.1
 INTERRUPTED_S = 120.0
 """For so long after a signal to end, ranks that end are obeying it."""
 
@@ -51,8 +54,9 @@ class Patrol:
         self.incidents = 0
         self._watched: dict[int, int] = {}
         self._parents: dict[int, int] = {}
+        self._held: list[int] = []
         self._frozen: list[int] = []
-        self._remarked = False
+        self._newcomers_s = time.monotonic()
         self.context = Context(
             command=orders.command,
             env=orders.plan.apply(os.environ),
@@ -72,7 +76,10 @@ class Patrol:
         attempt = self.roster.attempt
         while not self.guard.is_over:
             self._sleep()
-            self._ranks_ended(self.roster.refresh())
+            try:
+                self._ranks_ended(self.roster.refresh())
+            finally:
+                self._let_go()
             if self.roster.attempt != attempt:
                 attempt = self.roster.attempt
                 self._close_current("the launcher has restarted the job")
@@ -87,12 +94,20 @@ class Patrol:
         """Until the next look, or until a process or the command ends."""
         self._watch_processes()
         poll = select.poll()
-        for descriptor in (self.guard.wake_fd, *self._watched.values()):
+        pids = {descriptor: pid for pid, descriptor in self._watched.items()}
+        for descriptor in (self.guard.wake_fd, *pids):
             poll.register(descriptor, select.POLLIN)
-        poll.poll(self.interval_s * 1000)
+        ready = poll.poll(self._patience_s() * 1000)
+        self._note_ends([pids[fd] for fd, _ in ready if fd in pids])
         with suppress(BlockingIOError):
             while os.read(self.guard.wake_fd, 512):
                 pass
+
+    def _patience_s(self) -> float:
+        """Shorter while the job begins: what dies then has hardly been seen."""
+        if time.monotonic() - self._newcomers_s < BEGINNING_S:
+            return min(self.interval_s, BEGINNING_INTERVAL_S)
+        return self.interval_s if self.roster.members else min(self.interval_s, IDLE_INTERVAL_S)
 
     def _watch_processes(self) -> None:
         """Hold a descriptor for each rank that becomes readable when it ends."""
@@ -100,9 +115,42 @@ class Patrol:
         for pid in set(self._watched) - alive:
             os.close(self._watched.pop(pid))
         for pid in alive - set(self._watched):
+            self._newcomers_s = time.monotonic()
             with suppress(OSError):  # It has ended already: the next look finds out.
                 self._watched[pid] = os.pidfd_open(pid)
                 self._parents[pid] = _parent(pid)
+
+    def _note_ends(self, pids: Sequence[int]) -> None:
+        """Read how processes ended before anybody waits for them, and hold their launchers.
+
+        A launcher that is stopped for some seconds does not mind; ranks that it has ended because
+        one of them failed leave nothing.
+        """
+        for pid in pids:
+            status = exit_status(pid)
+            if status is not None:
+                self.roster.statuses[pid] = status
+            if status != 0 and not self._obeying() and self.current is None:
+                self._hold(self._parents.get(pid, 0))
+
+    def _hold(self, launcher: int) -> None:
+        ranks = {member.pid for member in self.roster.members}
+        if launcher in ranks or launcher in self._held or not self._is_below(launcher):
+            return
+        _send(launcher, signal.SIGSTOP)
+        self._held.append(launcher)
+
+    def _is_below(self, pid: int) -> bool:
+        """Whether a process is the command or descends from it; in haste, so without a table."""
+        while pid > 1 and pid != self.child:
+            pid = _parent(pid)
+        return pid == self.child
+
+    def _let_go(self) -> None:
+        """Let held launchers go on."""
+        for pid in self._held:
+            _send(pid, signal.SIGCONT)
+        self._held.clear()
 
     # -------------------------------------------------------------- events
 
@@ -112,8 +160,8 @@ class Patrol:
             return
         first = bad[0]
         what = What("rank-ended", f"rank {first.member.rank} {_how(first)}")
-        with self._held(first.member.pid):
-            incident = self._begin(what)
+        incident = self._begin(what)
+        self._let_go()
         self._conclude(incident)
 
     def _look_at_progress(self) -> None:
@@ -135,6 +183,7 @@ class Patrol:
     def _finish(self) -> None:
         """The command has ended: what its ranks left, and how it went on."""
         code = self.guard.code or 0
+        self.roster.statuses[self.child] = code
         self._ranks_ended(self.roster.refresh())
         if code and self.current is None and self.roster.gone and not self._obeying():
             what = What("rank-ended", f"the command ended with exit code {code}")
@@ -183,25 +232,6 @@ class Patrol:
         self.current = None
 
     # -------------------------------------------------------------- acting on processes
-
-    @contextmanager
-    def _held(self, pid: int) -> Iterator[None]:
-        """Keep the launcher of a dead rank from ending the other ranks while they are asked.
-
-        A launcher that is stopped for some seconds does not mind; ranks that it has killed leave
-        nothing.
-        """
-        launcher = self._parents.get(pid, 0)
-        ours = {process.pid for process in read_processes().below(self.child)}
-        ranks = {member.pid for member in self.roster.members}
-        hold = launcher in ours and launcher not in ranks and bool(ranks)
-        if hold:
-            _send(launcher, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            if hold:
-                _send(launcher, signal.SIGCONT)
 
     def _act(self, incident: Incident | None) -> None:
         """What --on-hang says: nothing, end the job, or freeze it; only where a cause was found."""

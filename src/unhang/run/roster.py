@@ -80,6 +80,7 @@ class Roster:
         gone: Ended, in order.
         attempt: How often the launcher has restarted the job.
         world_size: What the ranks say; 0 as long as nobody said anything.
+        statuses: Exit statuses by pid, read the moment that the processes ended.
     """
 
     job: str
@@ -88,12 +89,16 @@ class Roster:
     gone: list[Gone] = field(default_factory=list)
     attempt: int = 0
     world_size: int = 0
+    statuses: dict[int, int] = field(default_factory=dict)
     _counted: set[tuple[int, int]] = field(default_factory=set)
     _work: dict[int, _Work] = field(default_factory=dict)
     _finished: dict[int, int] = field(default_factory=dict)
 
     def refresh(self) -> list[Gone]:
-        """Read the marks anew; returns the members that have gone since the last time."""
+        """Read the marks anew; returns the members that have gone since the last time.
+
+        `statuses` tells how processes ended whose end somebody else has seen.
+        """
         found = [
             member
             for mark in read_marks(self.job)
@@ -149,7 +154,9 @@ class Roster:
         return [gone for gone in self.gone if gone.member.mark.attempt == self.attempt]
 
     def _ended(self, member: Member) -> Gone:
-        status = exit_status(member.pid)
+        status = self.statuses.get(member.pid)
+        if status is None:
+            status = exit_status(member.pid)
         left_well = member.mark.phase in ("exited", "destroyed")
         clean = status == 0 or (status is None and left_well)
         return Gone(member, status, clean, time.time_ns(), len(self.gone))

@@ -1,0 +1,132 @@
+"""Ranks that ended: who was first, how, at which line, and who is spared."""
+
+from __future__ import annotations
+
+import pytest
+
+from unhang.analysis import diagnose
+from unhang.case import Case
+from unhang.model import Frame, ProcessSample, ThreadStack
+from unhang.report import Finding
+from unhang.testing import FakeJob
+
+NOW = 1_700_000_100 * 10**9
+LINE = Frame("train", "/home/user/train.py", 88)
+LOST = "RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:25321"
+
+
+def ended(rank: int, status: int | None, *, line: bool = True, age_s: float = 3.0) -> ProcessSample:
+    """A rank that has ended, with its last known line."""
+    thread = ThreadStack("MainThread", 100 + rank, (LINE,), is_main=True)
+    return ProcessSample(
+        rank=rank,
+        host="node01",
+        pid=100 + rank,
+        threads=(thread,) if line else (),
+        state="X",
+        time_ns=NOW - int(age_s * 10**9) if line else 0,
+        tool="heartbeat",
+        exit_status=status,
+    )
+
+
+def alive(rank: int) -> ProcessSample:
+    """A rank that waits in a call."""
+    frames = (Frame("all_reduce", "torch/distributed/distributed_c10d.py", 9), LINE)
+    thread = ThreadStack("MainThread", 100 + rank, frames, is_main=True)
+    return ProcessSample(rank, "node01", 100 + rank, (thread,), state="S", time_ns=NOW)
+
+
+def cause(case: Case) -> Finding:
+    """The first finding, which is about an end."""
+    first = diagnose(case).findings[0]
+    assert (first.code, first.role, first.id) == ("UH106", "cause", "f1")
+    return first
+
+
+def job(missing: tuple[int, ...] = (1,)) -> FakeJob:
+    """Three ranks of which one left no dump while the others wait."""
+    builder = FakeJob(3)
+    builder.call(range(3), "all_reduce")
+    builder.call([rank for rank in range(3) if rank not in missing], "all_reduce",
+                       finished=False)  # fmt: skip
+    builder.missing |= set(missing)
+    return builder
+
+
+def test_a_killed_rank_is_the_cause_and_its_silence_a_consequence() -> None:
+    """SIGKILL is named, with the last known line and its age; the silent rank follows from it."""
+    report = diagnose(job().case(samples=[alive(0), ended(1, 137), alive(2)]))
+    first, *rest = report.findings
+    assert first.code == "UH106"
+    assert (first.culprits, first.victims, first.confidence) == ((1,), (0, 2), "high")
+    assert "was ended by SIGKILL; its last known line, 3.0 s old, is train (train.py:88)" in (
+        first.summary
+    )
+    (site,) = first.sites
+    assert (site.line, site.age_s) == (88, 3.0)
+    assert [(f.code, f.role, f.caused_by) for f in rest] == [("UH103", "consequence", ("f1",))]
+    assert report.status == "problem"
+
+
+def test_a_line_that_nobody_knows_is_unknown() -> None:
+    """Without a heartbeat no line is invented."""
+    found = cause(job().case(samples=[alive(0), ended(1, 137, line=False), alive(2)]))
+    assert found.summary.endswith("its last line is unknown.")
+    assert found.sites == ()
+
+
+def test_an_exception_comes_before_those_that_follow_from_it() -> None:
+    """The rank that raised on its own is named at the line where it raised."""
+    builder = job(missing=())
+    builder.dump_fields = {
+        0: {"exception": LOST, "time_ns": NOW, "exception_stack": (LINE,)},
+        1: {"exception": "ValueError: bad batch", "time_ns": NOW + 5,
+            "exception_stack": (Frame("load", "/home/user/data.py", 7),)},
+    }  # fmt: skip
+    found = cause(builder.case(samples=[ended(0, 1), ended(1, 1)]))
+    assert found.culprits == (1,)
+    assert [(site.line, site.age_s) for site in found.sites] == [(7, None)]
+    assert "raised ValueError: bad batch at load (data.py:7)" in found.summary
+    assert found.evidence[1] == f"Rank 0 failed or was ended after it: {LOST}"
+
+
+@pytest.mark.parametrize("status", [143, 130])
+def test_ranks_that_were_told_to_end_are_no_cause(status: int) -> None:
+    """SIGTERM and SIGINT are somebody's order."""
+    samples = [ended(rank, status) for rank in range(3)]
+    assert not [f for f in diagnose(Case(samples=tuple(samples))).findings if f.code == "UH106"]
+
+
+def test_a_rank_that_finished_well_is_no_cause() -> None:
+    """Exit code 0 explains nothing."""
+    report = diagnose(job().case(samples=[alive(0), ended(1, 0), alive(2)]))
+    assert "UH106" not in {finding.code for finding in report.findings}
+
+
+def test_when_all_end_alike_nobody_is_blamed() -> None:
+    """A job that was killed as a whole has no culprit among its ranks."""
+    found = cause(Case(samples=tuple(ended(rank, 137) for rank in range(3)), world_size=3))
+    assert found.culprits == ()
+    assert found.confidence == "medium"
+    assert "All ranks ended alike" in found.alternatives[0]
+
+
+def test_one_failure_of_several_ranks_is_one_failure() -> None:
+    """Equal exceptions at one time are told together; a later one is not."""
+    builder = FakeJob(4)
+    builder.call(range(4), "all_reduce")
+    wrong = {"exception": "KeyError: 'lr'", "exception_stack": (LINE,)}
+    builder.dump_fields = {
+        0: {**wrong, "time_ns": NOW},
+        2: {**wrong, "time_ns": NOW + 10**8},
+        3: {**wrong, "time_ns": NOW + 10**11},
+    }
+    assert cause(builder.case(samples=[ended(rank, 1) for rank in (0, 2, 3)])).culprits == (0, 2)
+
+
+def test_an_end_that_nobody_saw_is_said_to_be_unseen() -> None:
+    """Without status and exception the finding is of medium confidence."""
+    found = cause(job().case(samples=[alive(0), ended(1, None), alive(2)]))
+    assert "nobody saw how it ended" in found.summary
+    assert found.confidence == "medium"
