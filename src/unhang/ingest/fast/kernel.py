@@ -64,6 +64,7 @@ from unhang.ingest.fast.layout import (
     K_THREAD,
     K_THREAD_ID,
     K_THREAD_NAME,
+    LAST_THREAD,
     LIST,
     MARKS,
     MAX_DEPTH,
@@ -85,6 +86,9 @@ from unhang.ingest.fast.layout import (
     OUTCOME_WIDTH,
     PAIR_WIDTH,
     PENDING,
+    RECENT,
+    RECENT_SLOTS,
+    RECENT_WIDTH,
     REQUIRED,
     ROWS_USED,
     SEED,
@@ -128,7 +132,7 @@ def _compiled(function: F) -> F:
 
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
-_SIGN = np.int64(1)
+_BIT = np.int64(1)
 _SPARE = 16
 """Values that may be pushed without looking whether there is room."""
 
@@ -166,7 +170,7 @@ def intern_text(
     for i in range(whole, position + length):
         hashed = _mix(hashed, np.int64(buffer[i]))
     mask = len(places) - 1
-    place = np.int64(hashed) & mask
+    place = np.int64(hashed) >> 1 & mask
     while places[place] >= 0:
         known = np.int64(places[place])
         at = STRING_WIDTH * known
@@ -200,21 +204,31 @@ def _equal_children(
 
 
 @_compiled
-def _intern(
-    state: Int64s, slots: Int32s, nodes: Int64s, children: Int64s, stack: Int64s,
-    kind: Number, first: Number, end: Number,
-) -> Number:  # fmt: skip
-    """Number of the container whose children are on the stack; negative for what is short."""
-    length = end - first
-    hashed = _mix(np.uint64(state[SEED]), kind << 32 | length)
+def _hash(stack: Int64s, kind: Number, first: Number, end: Number, seed: Number) -> Number:
+    """Hash of a container with these children; 0 where one of them is not settled."""
+    hashed = _mix(np.uint64(seed), kind << 32 | (end - first))
+    highest = np.int64(0)
     for i in range(STACK_WIDTH * first, STACK_WIDTH * end, STACK_WIDTH):
+        highest = max(highest, stack[i])
         hashed = _mix(hashed, stack[i + 1] ^ stack[i] << 56)
+    if highest > NODE:
+        return np.int64(0)
+    return np.int64(hashed | np.uint64(1))
+
+
+@_compiled
+def _add_node(
+    state: Int64s, slots: Int32s, nodes: Int64s, children: Int64s, stack: Int64s,
+    kind: Number, first: Number, end: Number, hashed: Number,
+) -> Number:  # fmt: skip
+    """Number of a container that may be new; negative for what is short."""
+    length = end - first
     mask = len(slots) - 1
-    slot = np.int64(hashed) & mask
+    slot = hashed >> 1 & mask
     while slots[slot] >= 0:
         known = np.int64(slots[slot])
         at = NODE_WIDTH * known
-        if nodes[at] == np.int64(hashed) and nodes[at + 1] == kind and nodes[at + 3] == length:
+        if nodes[at] == hashed and nodes[at + 1] == kind and nodes[at + 3] == length:
             if _equal_children(children, nodes[at + 2], stack, first, end):
                 return known
         slot = (slot + 1) & mask
@@ -225,12 +239,22 @@ def _intern(
         return np.int64(-MORE_CHILDREN)
     slots[slot] = number
     at = NODE_WIDTH * number
-    nodes[at], nodes[at + 1], nodes[at + 2], nodes[at + 3] = np.int64(hashed), kind, start, length
+    nodes[at], nodes[at + 1], nodes[at + 2], nodes[at + 3] = hashed, kind, start, length
     for i in range(STACK_WIDTH * first, STACK_WIDTH * end, STACK_WIDTH):
         children[start], children[start + 1] = stack[i], stack[i + 1]
         start += PAIR_WIDTH
     state[NODES_USED], state[CHILDREN_USED] = number + 1, start
     return number
+
+
+@_compiled
+def _intern(
+    state: Int64s, slots: Int32s, nodes: Int64s, children: Int64s, stack: Int64s,
+    kind: Number, first: Number, end: Number,
+) -> Number:  # fmt: skip
+    """Number of the container whose settled children are on the stack; negative if short."""
+    hashed = _hash(stack, kind, first, end, state[SEED])
+    return _add_node(state, slots, nodes, children, stack, kind, first, end, hashed)
 
 
 @_compiled
@@ -255,41 +279,91 @@ def _settle(
 
 
 @_compiled
-def _fill(
+def _fill_further(
     state: Int64s, slots: Int32s, nodes: Int64s, children: Int64s, stack: Int64s, memo: Int64s,
     container: Number, first: Number, end: Number, kind: Number,
 ) -> Number:  # fmt: skip
-    """Fill an open container, or one that was filled before further; negative for what is short."""
+    """Fill a container that was filled before: Python's pickler does so by the thousand items."""
+    at = STACK_WIDTH * container
+    before = NODE_WIDTH * stack[at + 1]
+    if stack[at] != NODE or nodes[before + 1] != kind:
+        return np.int64(-UNUSUAL)
     failed = _settle(state, slots, nodes, children, stack, first, end)
     if failed < 0:
         return failed
-    at = STACK_WIDTH * container
-    if stack[at] == NODE:
-        before = NODE_WIDTH * stack[at + 1]
-        if nodes[before + 1] != kind:
-            return np.int64(-UNUSUAL)
-        start, length = nodes[before + 2], nodes[before + 3]
-        total = length + end - first
-        if STACK_WIDTH * (end + total + _SPARE) > len(stack):
-            return np.int64(-MORE_STACK)
-        for i in range(total):
-            to = STACK_WIDTH * (end + i)
-            if i < length:
-                stack[to] = children[start + PAIR_WIDTH * i]
-                stack[to + 1] = children[start + PAIR_WIDTH * i + 1]
-            else:
-                origin = STACK_WIDTH * (first + i - length)
-                stack[to], stack[to + 1] = stack[origin], stack[origin + 1]
-        first, end = end, end + total
-    elif stack[at] != (OPEN_LIST if kind == LIST else OPEN_DICT):
-        return np.int64(-UNUSUAL)
-    number = _intern(state, slots, nodes, children, stack, kind, first, end)
+    start, length = nodes[before + 2], nodes[before + 3]
+    total = length + end - first
+    if STACK_WIDTH * (end + total + _SPARE) > len(stack):
+        return np.int64(-MORE_STACK)
+    for i in range(total):
+        to = STACK_WIDTH * (end + i)
+        if i < length:
+            stack[to] = children[start + PAIR_WIDTH * i]
+            stack[to + 1] = children[start + PAIR_WIDTH * i + 1]
+        else:
+            origin = STACK_WIDTH * (first + i - length)
+            stack[to], stack[to + 1] = stack[origin], stack[origin + 1]
+    number = _intern(state, slots, nodes, children, stack, kind, end, end + total)
     if number < 0:
         return number
-    stack[at], stack[at + 1] = NODE, number
+    stack[at + 1] = number
     if stack[at + 2] >= 0:
         slot = PAIR_WIDTH * stack[at + 2]
         memo[slot], memo[slot + 1] = NODE, number
+    return np.int64(0)
+
+
+@_compiled
+def _push_part(stack: Int64s, end: Number, tag: Number, number: Number) -> None:
+    """Put a part of a node of our own making on the stack: -1 stands for none."""
+    stack[STACK_WIDTH * end] = tag if number >= 0 else NONE
+    stack[STACK_WIDTH * end + 1] = number
+
+
+@_compiled
+def _signature(
+    state: Int64s, slots: Int32s, nodes: Int64s, children: Int64s, stack: Int64s,
+    rows: Int64s, row: Number, end: Number,
+) -> Number:  # fmt: skip
+    """Make the node of a row's sizes and dtypes, or find it among those made last."""
+    room = len(rows) // len(DEFAULTS)
+    sizes, out_sizes = rows[room * K_IN_SIZES + row], rows[room * K_OUT_SIZES + row]
+    kinds, out_kinds = rows[room * K_IN_DTYPES + row], rows[room * K_OUT_DTYPES + row]
+    slot = (sizes * 31 + out_sizes * 17 + kinds * 5 + out_kinds) & (RECENT_SLOTS - 1)
+    at = RECENT + RECENT_WIDTH * slot
+    known = state[at] == sizes and state[at + 1] == out_sizes
+    if not (known and state[at + 2] == kinds and state[at + 3] == out_kinds):
+        _push_part(stack, end, NODE, sizes)
+        _push_part(stack, end + 1, NODE, out_sizes)
+        _push_part(stack, end + 2, NODE, kinds)
+        _push_part(stack, end + 3, NODE, out_kinds)
+        number = _intern(state, slots, nodes, children, stack, np.int64(SIGNATURE), end, end + 4)
+        if number < 0:
+            return number
+        state[at], state[at + 1], state[at + 2], state[at + 3] = sizes, out_sizes, kinds, out_kinds
+        state[at + 4] = number
+    rows[room * K_SIGNATURE + row] = state[at + 4]
+    return np.int64(0)
+
+
+@_compiled
+def _thread(
+    state: Int64s, slots: Int32s, nodes: Int64s, children: Int64s, stack: Int64s,
+    rows: Int64s, row: Number, end: Number,
+) -> Number:  # fmt: skip
+    """Make the node of a row's thread, by name and id; a row without a name has none."""
+    room = len(rows) // len(DEFAULTS)
+    name, tid = rows[room * K_THREAD_NAME + row], rows[room * K_THREAD_ID + row]
+    if name < 0:
+        return np.int64(0)
+    if state[LAST_THREAD] != name or state[LAST_THREAD + 1] != tid:
+        _push_part(stack, end, STRING, name)
+        _push_part(stack, end + 1, STRING, tid)
+        number = _intern(state, slots, nodes, children, stack, np.int64(THREAD), end, end + 2)
+        if number < 0:
+            return number
+        state[LAST_THREAD], state[LAST_THREAD + 1], state[LAST_THREAD + 2] = name, tid, number
+    rows[room * K_THREAD + row] = state[LAST_THREAD + 2]
     return np.int64(0)
 
 
@@ -302,11 +376,6 @@ def _add_row(
     row, room = state[ROWS_USED], len(rows) // len(DEFAULTS)
     if row >= room:
         return np.int64(-MORE_ROWS)
-    failed = _settle(state, slots, nodes, children, stack, first, end)
-    if failed < 0:
-        return failed
-    for key in range(len(DEFAULTS)):
-        rows[room * key + row] = DEFAULTS[key]
     seen = np.int64(0)
     for value in range(first, end, 2):
         at = STACK_WIDTH * value
@@ -315,30 +384,27 @@ def _add_row(
             return np.int64(-UNUSUAL)
         if key > K_AFTER:
             continue
+        if tag > NODE:
+            failed = _settle(state, slots, nodes, children, stack, value + 1, value + 2)
+            if failed < 0:
+                return failed
+            tag = stack[at + STACK_WIDTH]
         if not ACCEPTED[key] >> tag & 1:
             return np.int64(-UNUSUAL)
-        seen |= _SIGN << key
-        if tag != NONE:
-            rows[room * key + row] = stack[at + STACK_WIDTH + 1]
+        if tag == NONE:
+            continue
+        seen |= _BIT << key
+        rows[room * key + row] = stack[at + STACK_WIDTH + 1]
     if seen & REQUIRED != REQUIRED:
         return np.int64(-UNUSUAL)
-    for part, key in enumerate((K_IN_SIZES, K_OUT_SIZES, K_IN_DTYPES, K_OUT_DTYPES)):
-        number = rows[room * key + row]
-        stack[STACK_WIDTH * (end + part)] = NODE if number >= 0 else NONE
-        stack[STACK_WIDTH * (end + part) + 1] = number
-    number = _intern(state, slots, nodes, children, stack, np.int64(SIGNATURE), end, end + 4)
+    for key in range(len(DEFAULTS)):
+        if not seen >> key & 1:
+            rows[room * key + row] = DEFAULTS[key]
+    number = _signature(state, slots, nodes, children, stack, rows, row, end)
+    if number >= 0:
+        number = _thread(state, slots, nodes, children, stack, rows, row, end)
     if number < 0:
         return number
-    rows[room * K_SIGNATURE + row] = number
-    if rows[room * K_THREAD_NAME + row] >= 0:
-        for part, key in enumerate((K_THREAD_NAME, K_THREAD_ID)):
-            number = rows[room * key + row]
-            stack[STACK_WIDTH * (end + part)] = STRING if number >= 0 else NONE
-            stack[STACK_WIDTH * (end + part) + 1] = number
-        number = _intern(state, slots, nodes, children, stack, np.int64(THREAD), end, end + 2)
-        if number < 0:
-            return number
-        rows[room * K_THREAD + row] = number
     state[ROWS_USED] = row + 1
     return np.int64(0)
 
@@ -392,7 +458,10 @@ def _decode(
     top, depth, newest = np.int64(0), np.int64(0), np.int64(-1)
     closed_entry = False
     failed = np.int64(0)
+    first, into = np.int64(0), np.int64(0)
+    mask = len(slots) - 1
     while position < end:
+        kind = np.int64(-1)
         code = buffer[position]
         action, width = ACTIONS[code], WIDTHS[code]
         position += 1
@@ -428,7 +497,7 @@ def _decode(
                 number |= np.int64(buffer[position + i]) << (8 * i)
             position += operand
             if 0 < operand < 8 and number >> (8 * operand - 1):
-                number -= _SIGN << (8 * operand)
+                number -= _BIT << (8 * operand)
             stack[at], stack[at + 1] = INT, number
             top += 1
         elif action == A_FLOAT:
@@ -492,16 +561,15 @@ def _decode(
                 if depth == 1 and _is_list_of_entries(state, stack, container):
                     failed = np.int64(0 if top == mark else -UNUSUAL)
                     stack[STACK_WIDTH * container] = ENTRIES
+                    top = container + 1
                 else:
-                    failed = _fill(
-                        state, slots, nodes, children, stack, memo, container, mark, top,
-                        np.int64(LIST),
-                    )  # fmt: skip
+                    kind, first, into = np.int64(LIST), mark, container
             elif (top - mark) & 1:
                 failed = np.int64(-UNUSUAL)
             elif depth == 0 and container == 0:
                 failed = _keep_pairs(state, slots, nodes, children, stack, tops, mark, top)
                 stack[0] = TOP
+                top = np.int64(1)
             elif (
                 depth == 2
                 and container == state[MARKS + 1]
@@ -522,21 +590,14 @@ def _decode(
                 closed_entry = True
                 continue
             else:
-                failed = _fill(
-                    state, slots, nodes, children, stack, memo, container, mark, top,
-                    np.int64(DICT),
-                )  # fmt: skip
-            top = container + 1
+                kind, first, into = np.int64(DICT), mark, container
         elif action == A_SINGLE:
             taken = np.int64(1 if code == 0x61 else 2)
             container = top - taken - 1
             if container < 1 or (depth > 0 and container < state[MARKS + depth - 1]):
                 return np.int64(UNUSUAL)
-            failed = _fill(
-                state, slots, nodes, children, stack, memo, container, container + 1, top,
-                np.int64(LIST if taken == 1 else DICT),
-            )  # fmt: skip
-            top = container + 1
+            kind = np.int64(LIST if taken == 1 else DICT)
+            first, into = container + 1, container
         elif action == A_TUPLE or action == A_MARKED_TUPLE:
             first = top
             if action == A_MARKED_TUPLE:
@@ -548,11 +609,7 @@ def _decode(
                 first = top - (np.int64(code) - 0x84)
             if first < (state[MARKS + depth - 1] if depth > 0 else 0):
                 return np.int64(UNUSUAL)
-            failed = _settle(state, slots, nodes, children, stack, first, top)
-            if failed == 0:
-                failed = _intern(state, slots, nodes, children, stack, np.int64(TUPLE), first, top)
-            stack[STACK_WIDTH * first], stack[STACK_WIDTH * first + 1] = NODE, failed
-            top = first + 1
+            kind, into = np.int64(TUPLE), first
         elif action == A_STOP:
             done = top == 1 and depth == 0 and stack[0] == TOP
             return np.int64(WHOLE if done else UNUSUAL)
@@ -561,6 +618,42 @@ def _decode(
         if failed < 0:
             return -failed
         closed_entry = False
+        if kind < 0:
+            continue
+        at = STACK_WIDTH * into
+        if kind != TUPLE and stack[at] != (OPEN_LIST if kind == LIST else OPEN_DICT):
+            failed = _fill_further(
+                state, slots, nodes, children, stack, memo, into, first, top, kind
+            )
+            if failed < 0:
+                return -failed
+            top = into + 1
+            continue
+        hashed = _hash(stack, kind, first, top, state[SEED])
+        if hashed == 0:
+            failed = _settle(state, slots, nodes, children, stack, first, top)
+            if failed < 0:
+                return -failed
+            hashed = _hash(stack, kind, first, top, state[SEED])
+        number = np.int64(slots[hashed >> 1 & mask])
+        node = NODE_WIDTH * number
+        if (
+            number < 0
+            or nodes[node] != hashed
+            or nodes[node + 1] != kind
+            or nodes[node + 3] != top - first
+            or not _equal_children(children, nodes[node + 2], stack, first, top)
+        ):
+            number = _add_node(state, slots, nodes, children, stack, kind, first, top, hashed)
+            if number < 0:
+                return -number
+        if kind == TUPLE:
+            stack[at + 2] = -1
+        elif stack[at + 2] >= 0:
+            slot = PAIR_WIDTH * stack[at + 2]
+            memo[slot], memo[slot + 1] = NODE, number
+        stack[at], stack[at + 1] = NODE, number
+        top = into + 1
     if depth == 0:
         return np.int64(CUT if top == 1 and stack[0] == TOP else UNUSUAL)
     if state[MARKS] != 1 or (stack[0] != OPEN_DICT and stack[0] != TOP):
@@ -577,7 +670,7 @@ def place_again(slots: Int32s, table: Int64s, width: Number, count: Number) -> N
     """Fill a larger, empty table of slots from the hashes in the first column of another."""
     mask = len(slots) - 1
     for number in range(count):
-        slot = table[width * number] & mask
+        slot = table[width * number] >> 1 & mask
         while slots[slot] >= 0:
             slot = (slot + 1) & mask
         slots[slot] = number

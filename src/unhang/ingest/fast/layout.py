@@ -40,6 +40,12 @@ MORE_STRINGS, MORE_TEXT, MORE_NODES, MORE_CHILDREN, MORE_STACK, MORE_MEMO, MORE_
  MARKS) = range(10)  # fmt: skip
 MAX_DEPTH = 64
 
+RECENT, RECENT_WIDTH, RECENT_SLOTS = MARKS + MAX_DEPTH, 5, 64
+"""Behind the marks: the signatures that were made last, as their four parts and their number."""
+LAST_THREAD = RECENT + RECENT_WIDTH * RECENT_SLOTS
+"""Behind them: name, id and number of the thread that was made last."""
+STATE_LENGTH = LAST_THREAD + 3
+
 STACK_WIDTH = 3
 """Of one value on the stack: tag, value, and the memo slot of an open container or -1."""
 PAIR_WIDTH = 2

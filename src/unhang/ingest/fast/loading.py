@@ -28,7 +28,7 @@ from unhang.ingest.sources import Source
 
 __all__ = ["FastReader"]
 
-_BATCH_BYTES = 8 << 20
+_BATCH_BYTES = 4 << 20
 _BATCH_FILES = 2048
 _MAX_THREADS = 8
 
@@ -78,6 +78,7 @@ class FastReader:
             if status != layout.UNUSUAL:
                 decoded = self.one(work, index, table, several=bool(several[index]))
             found.append((source, decoded))
+        work.translator.memory.take_back(work.batch)
         return found
 
     def one(self, work: _Work, index: int, table: Table, *, several: bool) -> Decoded | None:
@@ -129,25 +130,32 @@ def _batches(sources: Sequence[Source]) -> Iterator[list[Source]]:
 
 def _decode(sources: list[Source], free: SimpleQueue[Translator]) -> _Work:
     """Read and decode a batch: a thread's work, most of it without the interpreter's lock."""
-    buffer, bounds = _contents(sources)
     translator = free.get()
     try:
-        batch = translator.memory.decode(buffer, bounds)
+        buffer = translator.memory.empty_buffer(sum(_size_of(source) for source in sources))
+        batch = translator.memory.decode(buffer, _fill(buffer, sources))
     finally:
         free.put(translator)
     return _Work(sources, len(buffer), translator, batch)
 
 
-def _contents(sources: list[Source]) -> tuple[Bytes, Int64s]:
-    """The files' bytes behind each other; nothing of a file that changed or cannot be read."""
-    buffer = np.empty(sum(source.size for source in sources), np.uint8)
+def _size_of(source: Source) -> int:
+    return source.size if source.size <= MAX_FILE_BYTES else 0
+
+
+def _fill(buffer: Bytes, sources: list[Source]) -> Int64s:
+    """Read the files behind each other; nothing of one that changed, or is no pickle.
+
+    Returns:
+        Where each file begins in the buffer, and where the last one ends.
+    """
     view = buffer.data
     bounds = [0]
     for source in sources:
         start = bounds[-1]
-        got = _read_into(view[start : start + source.size], source)
+        got = _read_into(view[start : start + _size_of(source)], source)
         bounds.append(start + got)
-    return buffer, np.array(bounds, np.int64)
+    return np.array(bounds, np.int64)
 
 
 def _read_into(view: memoryview, source: Source) -> int:
@@ -156,17 +164,15 @@ def _read_into(view: memoryview, source: Source) -> int:
     except OSError:
         return 0
     try:
-        if source.size > MAX_FILE_BYTES or os.fstat(file).st_size != source.size:
-            return 0
-        if os.pread(file, 1, 0) != PROTO:
+        if os.fstat(file).st_size != len(view) or os.pread(file, 1, 0) != PROTO:
             return 0
         done = 0
-        while done < source.size and (got := os.readv(file, [view[done:]])):
+        while done < len(view) and (got := os.readv(file, [view[done:]])):
             done += got
     except OSError:
         return 0
     else:
-        return done if done == source.size else 0
+        return done if done == len(view) else 0
     finally:
         os.close(file)
 

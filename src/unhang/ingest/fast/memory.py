@@ -7,6 +7,7 @@ share is met once for each thread; rows and pairs belong to one batch of files.
 from __future__ import annotations
 
 import secrets
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -20,6 +21,8 @@ from unhang.ingest.opcodes import MAX_MEMO
 __all__ = ["Batch", "Memory"]
 
 _MAX_STACK = 1 << 22
+_NEVER = -9
+"""Number of no string and no node, nor -1 for none."""
 _SMALLEST_ENTRY = 64
 """Bytes that an entry of the known layout takes at least; room that stays unused is free."""
 
@@ -32,11 +35,13 @@ class Batch:
         rows: One column for each of `layout.KEYS`.
         tops: Pairs of the dumps themselves, `layout.TOP_WIDTH` numbers each.
         outcome: One row for each file, see `layout.OUTCOME_WIDTH`.
+        room: What `rows` is a part of.
     """
 
     rows: Int64s
     tops: Int64s
     outcome: Int64s
+    room: Int64s
 
 
 def _table(count: int, width: int) -> Int64s:
@@ -48,14 +53,20 @@ def _slots(count: int) -> Int32s:
 
 
 def _state() -> Int64s:
-    state = np.zeros(layout.MARKS + layout.MAX_DEPTH, np.int64)
+    state = np.zeros(layout.STATE_LENGTH, np.int64)
+    state[layout.RECENT :] = _NEVER
     state[layout.SEED] = secrets.randbits(62)
     return state
 
 
 @dataclass(slots=True)
 class Memory:
-    """What one thread has met so far; the arrays are described in `layout`."""
+    """What one thread has met so far; the arrays are described in `layout`.
+
+    Attributes:
+        spare: Room for rows that was given back: fresh memory costs more than decoding into it.
+        buffer: For the bytes of the next batch.
+    """
 
     state: Int64s = field(default_factory=_state)
     stack: Int64s = field(default_factory=lambda: _table(1 << 12, layout.STACK_WIDTH))
@@ -66,6 +77,8 @@ class Memory:
     places: Int32s = field(default_factory=lambda: _slots(1 << 13))
     strings: Int64s = field(default_factory=lambda: _table(1 << 12, layout.STRING_WIDTH))
     text: Bytes = field(default_factory=lambda: np.empty(1 << 18, np.uint8))
+    spare: deque[Int64s] = field(default_factory=deque)
+    buffer: Bytes = field(default_factory=lambda: np.empty(0, np.uint8))
 
     def __post_init__(self) -> None:
         """The known keys come first, so that a key's number says which it is."""
@@ -81,7 +94,7 @@ class Memory:
             bounds: Where each begins, and where the last one ends.
         """
         files = len(bounds) - 1
-        rows = _table(int(bounds[-1]) // _SMALLEST_ENTRY + 64, len(layout.KEYS))
+        rows = self._room(int(bounds[-1]) // _SMALLEST_ENTRY + 64)
         tops = _table(8 * files + 8, layout.TOP_WIDTH)
         outcome = np.full(files * layout.OUTCOME_WIDTH, layout.UNUSUAL, np.int64)
         file = 0
@@ -98,7 +111,25 @@ class Memory:
                 file += 1
         by_file = outcome.reshape(files, layout.OUTCOME_WIDTH)
         columns = rows.reshape(len(layout.KEYS), -1)[:, : by_file[-1, 2]]
-        return Batch(columns, tops.reshape(-1, layout.TOP_WIDTH), by_file)
+        return Batch(columns, tops.reshape(-1, layout.TOP_WIDTH), by_file, rows)
+
+    def take_back(self, batch: Batch) -> None:
+        """Use the room of a batch again; nobody may look at its rows any more."""
+        self.spare.append(batch.room)
+
+    def empty_buffer(self, size: int) -> Bytes:
+        """Room for the bytes of a batch, until the next batch."""
+        if size > len(self.buffer):
+            self.buffer = np.empty(size + size // 8, np.uint8)
+        return self.buffer[:size]
+
+    def _room(self, count: int) -> Int64s:
+        """Room for so many rows."""
+        while self.spare:
+            room = self.spare.pop()
+            if len(room) >= count * len(layout.KEYS):
+                return room
+        return _table(count + count // 8, len(layout.KEYS))
 
     def grow(self, short_of: int) -> bool:
         """Make more room; False where no honest file could need it."""
