@@ -22,6 +22,8 @@ MAX_GROUP_RANK = 2**31 - 1
 
 def as_int(value: object, default: int = -1) -> int:
     """A number of 64 bits from an int, a float, or text of digits; the default for all else."""
+    if type(value) is int and -MAX_INT64 <= value <= MAX_INT64:
+        return value
     if isinstance(value, str):
         digits = value.strip()
         sign = digits[:1] == "-"
