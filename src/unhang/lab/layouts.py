@@ -40,7 +40,11 @@ def build(layout: str, request: LayoutRequest) -> Plan:
     if layout not in LAYOUTS:
         raise UsageError(f"There is no layout {layout!r}.", f"One of: {', '.join(LAYOUTS)}")
     if not SMALLEST <= request.ranks <= LARGEST:
-        raise UsageError(f"A simulated job has {SMALLEST} to {LARGEST} ranks.")
+        raise UsageError(
+            f"{request.ranks} ranks cannot be simulated.", f"Choose {SMALLEST} to {LARGEST}."
+        )
     if request.ranks % 2:
-        raise UsageError("A simulated job has an even number of ranks.")
+        raise UsageError(
+            "A simulated job has an even number of ranks.", f"Choose {request.ranks + 1}."
+        )
     return LAYOUTS[layout](request)

@@ -72,7 +72,8 @@ def crossed_twins(scene: Scene) -> Judge:
     """Two groups with the same members, entered the other way round by some ranks.
 
     As with crossed grids nobody's sequence inside a group is wrong; who has the wrong order is
-    the programmer's to say. A loop, no culprit.
+    the programmer's to say. A loop, no culprit. On Gloo members are inferred from who recorded a
+    call, so the twin looks like a smaller group in which all have joined: that is right as well.
     """
     world = scene.plan.groups[0]
     twin = len(scene.plan.groups)
@@ -89,4 +90,4 @@ def crossed_twins(scene: Scene) -> Judge:
         calls = [two, one] if rank in odd else [one, two]
         scene.insert(rank, starts[len(starts) // 2], *calls)
     points = (scene.point(0, -1, one), scene.point(twin, -1, two))
-    return _loop("UH301", points)
+    return _loop("UH301", points, *(("UH401",) if world.backend == "gloo" else ()))
