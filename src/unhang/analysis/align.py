@@ -16,12 +16,13 @@ import numpy as np
 
 from unhang.analysis.evidence import Ints
 
-__all__ = ["BOUND", "Edit", "Sequence", "edits"]
+__all__ = ["BOUND", "Edit", "Sequence", "continued", "edits"]
 
 BOUND = 2048
 """Calls of each sequence that are aligned after the first difference."""
 
 _FEW = 2
+_CONTEXT = 2
 _SAME, _ALIKE, _OTHER, _GAP = 8, 2, -1, -2
 
 
@@ -53,6 +54,25 @@ class Edit:
     kind: Literal["missing", "extra", "changed"]
     mine: int
     theirs: int
+
+
+def continued(calls: Sequence, most: int = 64) -> Sequence:
+    """A sequence with what comes next, where its end has occurred before: programs are loops.
+
+    The calls after the latest earlier occurrence of its longest repeated end are taken.
+    """
+    strict, last = calls.strict, len(calls) - 1
+    best, found = 0, -1
+    for at in np.flatnonzero(strict[:last] == strict[last])[::-1].tolist() if last > 0 else ():
+        length = 1
+        while length <= at and length < most and strict[at - length] == strict[last - length]:
+            length += 1
+        if length > best:
+            best, found = length, at
+    if best < _CONTEXT:
+        return calls
+    span = slice(found + 1, found + 1 + most)
+    return Sequence(np.r_[strict, strict[span]], np.r_[calls.loose, calls.loose[span]])
 
 
 def edits(mine: Sequence, theirs: Sequence) -> list[Edit]:

@@ -27,6 +27,7 @@ from unhang.analysis.match import Disagreement
 from unhang.analysis.membership import Membership, explain_membership, memberships
 from unhang.analysis.picture import Picture
 from unhang.analysis.programs import Programs
+from unhang.analysis.roles import divergence_from_role
 from unhang.analysis.roots import Root, find_roots
 from unhang.analysis.skipped import explain_divergence
 from unhang.analysis.waits import Edge
@@ -37,6 +38,7 @@ __all__ = ["find_causes"]
 _JUST_BEGUN_NS = 10**9
 """A call younger than this when its dump was made is in flight rather than stuck."""
 
+_MAX_IN_CIRCLE = 64
 _MAX_COMPARED = 16
 """Ranks of one root whose calls are aligned with their peers'."""
 
@@ -110,7 +112,10 @@ def _of_disagreement(picture: Picture, programs: Programs, found: Disagreement) 
     """A call that does not fit, or the earlier one that made it so."""
     odd = found.odd_ranks or [rank for side in found.sides[1:] for rank in side.ranks]
     symptom = explain_disagreement(picture, found)
-    divergence = _parting(picture, programs, found.unit, picture.evidence.ranks.dense(odd).tolist())
+    suspects = picture.evidence.ranks.dense(odd).tolist()
+    divergence = _parting(picture, programs, found.unit, suspects)
+    if divergence is None or not divergence.shift:
+        divergence = divergence_from_role(programs, suspects[:_MAX_COMPARED])
     if divergence is None or not divergence.shift:
         return symptom
     node = picture.graph.n_ranks + found.unit
@@ -122,6 +127,10 @@ def _of_absent(picture: Picture, programs: Programs, root: Root) -> Iterator[Fin
     left = root
     if root.edge == Edge.NOT_CALLED:
         divergence = _parting(picture, programs, root.units[0], root.ranks)
+        waiting = picture.heads.inside(root.units[0]).tolist()
+        if divergence is None and len(waiting) < len(root.ranks):
+            # Few wait for many: perhaps the few made a call too many.
+            divergence = divergence_from_role(programs, waiting[:_MAX_COMPARED])
         if divergence is not None and divergence.shift:
             symptom = explain_absent(picture, root).summary
             yield explain_divergence(picture, divergence, root.units[0], symptom, root.ranks)
@@ -143,6 +152,9 @@ def _of_cycle(picture: Picture, programs: Programs, root: Root) -> Finding:
         divergence = _parting(picture, programs, unit, [rank])
         if divergence is not None and divergence.shift:
             return explain_divergence(picture, divergence, unit, symptom.summary, root.ranks)
+    parted = divergence_from_role(programs, root.ranks[:_MAX_IN_CIRCLE])
+    if parted is not None:
+        return explain_divergence(picture, parted, root.units[0], symptom.summary, root.ranks)
     return symptom
 
 

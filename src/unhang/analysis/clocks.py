@@ -18,7 +18,7 @@ __all__ = ["Clocks", "Floats", "set_clocks"]
 
 Floats = npt.NDArray[np.float64]
 
-_LEAST_ROUNDS = 3
+_LEAST_ROUNDS = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +49,7 @@ def set_clocks(finished_ms: Floats, hosts: Sequence[str]) -> Clocks:
         return Clocks(np.zeros(n_ranks), np.zeros(n_ranks), set=False)
     apart = rounds - np.median(rounds, axis=1, keepdims=True)
     offset = apart.mean(axis=0)
-    error = apart.std(axis=0) / np.sqrt(len(rounds))
+    error = np.maximum(apart.std(axis=0), _round_ms(rounds) / 2) / np.sqrt(len(rounds))
     by_host: dict[str, list[int]] = defaultdict(list)
     for column, host in enumerate(hosts):
         by_host[host or f"rank {column}"].append(column)
@@ -57,6 +57,11 @@ def set_clocks(finished_ms: Floats, hosts: Sequence[str]) -> Clocks:
         offset[columns] = offset[columns].mean()
         error[columns] = np.sqrt((error[columns] ** 2).sum()) / len(columns)
     return Clocks(offset, error, set=True)
+
+
+def _round_ms(rounds: Floats) -> float:
+    """How long a round of the watchdogs takes; what is seen has half of that as its error."""
+    return float(np.median(np.diff(rounds, axis=0)))
 
 
 def _rounds(finished_ms: Floats) -> Floats:

@@ -55,7 +55,8 @@ class Programs:
     _sites: dict[tuple[Frame, ...], int] = field(default_factory=dict)
     _site_of_stack: dict[int, int] = field(default_factory=dict)
     _keys: dict[object, int] = field(default_factory=dict)
-    _pairs: dict[tuple[int, int, int], tuple[int, int]] = field(default_factory=dict)
+    _kinds: dict[tuple[str, int], int] = field(default_factory=dict)
+    _pairs: dict[tuple[int, int, int, int], tuple[int, int]] = field(default_factory=dict)
 
     def of(self, rank: int, channel: int) -> Program:
         """Program of one rank (dense) in one channel."""
@@ -76,27 +77,52 @@ class Programs:
                 self._dumps.setdefault(owner, []).append(dump)
         return self._dumps
 
+    def whole(self, rank: int) -> Program | None:
+        """All calls of one rank over all of its groups; None where the start is not shown."""
+        evidence = self.picture.evidence
+        dumps = self._dumps_of_rank().get(rank, [])
+        if len(dumps) != 1 or dumps[0].active_only or dumps[0].first_record_id > 0:
+            return None
+        rows = np.arange(dumps[0].start, dumps[0].stop)
+        rows = rows[~evidence.names.closing[evidence.case.calls.name[rows]]]
+        return Program(rank, rows, np.arange(len(rows)))
+
+    def role(self, rank: int) -> frozenset[object]:
+        """What ranks that run the same program share: kinds of groups, sends and receives."""
+        program = self.whole(rank)
+        if program is None:
+            return frozenset()
+        case = self.picture.evidence.case
+        numbers = np.unique(case.calls.group[program.rows]).tolist()
+        kinds = {(case.groups[n].description, case.groups[n].size) for n in numbers}
+        lone = program.rows[~self.picture.evidence.collective[program.rows]]
+        exchanges = {case.names[n].raw for n in np.unique(case.calls.name[lone]).tolist()}
+        return frozenset(kinds | exchanges)
+
     def calls(self, program: Program) -> Calls:
-        """A program as columns to be aligned."""
-        calls = self.picture.evidence.case.calls
-        triples = np.stack(
-            [calls.name[program.rows], calls.signature[program.rows], calls.stack[program.rows]]
-        )
+        """A program as columns to be aligned; calls of different kinds of groups differ."""
+        calls, groups = self.picture.evidence.case.calls, self.picture.evidence.case.groups
+        rows = program.rows
+        kinds = [(group.description, group.size) for group in groups]
+        kind = np.asarray([self._kinds.setdefault(each, len(self._kinds)) for each in kinds])
+        columns = [calls.name[rows], calls.signature[rows], calls.stack[rows]]
+        triples = np.stack([*columns, kind[calls.group[rows]]])
         unique, inverse = np.unique(triples, axis=1, return_inverse=True)
-        numbers = [self._numbers(*(int(part) for part in triple)) for triple in unique.T]
+        numbers = [self._numbers(*(int(part) for part in each)) for each in unique.T]
         strict = np.asarray([pair[0] for pair in numbers], np.int64)
         loose = np.asarray([pair[1] for pair in numbers], np.int64)
         at = inverse.reshape(-1)
         return Calls(strict[at], loose[at])
 
-    def _numbers(self, name: int, signature: int, stack: int) -> tuple[int, int]:
-        if (name, signature, stack) not in self._pairs:
+    def _numbers(self, name: int, signature: int, stack: int, kind: int) -> tuple[int, int]:
+        key = name, signature, stack, kind
+        if key not in self._pairs:
             case = self.picture.evidence.case
             demand = demand_of(case.names[name], case.signatures[signature])
-            loose = self._keys.setdefault(demand, len(self._keys))
-            strict = self._keys.setdefault((demand, self._site(stack)), len(self._keys))
-            self._pairs[name, signature, stack] = strict, loose
-        return self._pairs[name, signature, stack]
+            loose = self._keys.setdefault((demand, kind), len(self._keys))
+            strict = self._keys.setdefault((demand, kind, self._site(stack)), len(self._keys))
+            self._pairs[key] = strict, loose
+        return self._pairs[key]
 
     def _site(self, stack: int) -> int:
         """Number of a stack's own lines, library frames left out; -1 for no stack."""

@@ -17,6 +17,10 @@ def quiet_findings(picture: Picture) -> list[Finding]:
     silent = picture.named(np.flatnonzero(picture.silent))
     if picture.silent.all():
         return [_insufficient("Not enough evidence: there is no usable dump.", silent)]
+    counted = picture.evidence.case.group_status.last_enqueued
+    if not len(picture.evidence.case.calls) and not (counted >= 0).any():
+        text = "Not enough evidence: the dumps hold no call and no counter: recording was off."
+        return [_insufficient(text, silent)]
     if (picture.heads.unit >= 0).any():
         waiting = picture.named(np.flatnonzero(picture.heads.unit >= 0))
         verb = "waits" if len(waiting) == 1 else "wait"

@@ -63,7 +63,7 @@ def test_a_clock_ahead_is_no_lateness() -> None:
 def test_lateness_shows_through_a_clock_behind() -> None:
     """A late rank whose clock is behind looks early, and is found all the same."""
     job = FakeJob(4)
-    steps(job, 24, {1: 40.0})
+    steps(job, 24, {1: 90.0})
     report = diagnose(shifted(job.case(), 1, -500))
     assert (report.status, report.findings[0].culprits) == ("slow", (1,))
 

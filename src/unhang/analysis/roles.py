@@ -1,0 +1,81 @@
+"""The first call in which a rank parted from ranks of its role, over all of its groups together.
+
+A call left out in one group shows at once in another: the rank goes on to calls that its peers
+have not reached. Inside each group the numbers still agree then, so whole programs are compared,
+with ranks that run the same program (the same kinds of groups, the same sends and receives). What
+waiting peers would call next is taken from what came next before, since programs are loops. Two
+calls that changed places are a matter of order and no call left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from unhang.analysis.align import Edit, continued, edits
+from unhang.analysis.divergence import Divergence
+from unhang.analysis.programs import Program, Programs
+
+__all__ = ["divergence_from_role"]
+
+_MAX_PEERS = 8
+_MAX_LOOKED_AT = 256
+_GONE_ON = {"missing": 3, "extra": 2}
+"""Calls of a rank from the difference on that show that it went on without, or after, the call."""
+
+
+def divergence_from_role(programs: Programs, suspects: Sequence[int]) -> Divergence | None:
+    """The first of some ranks (dense) that parted from most ranks of its role; None for none."""
+    for rank in suspects:
+        mine = programs.whole(rank)
+        if mine is None or not len(mine.rows):
+            continue
+        peers = _of_same_role(programs, rank)
+        told = [(peer, _parting(programs, mine, peer)) for peer in peers]
+        against = [(peer, parting) for peer, parting in told if parting is not None]
+        if len(peers) > 1 and 2 * len(against) > len(peers):
+            reference, first = against[0]
+            return _divergence(mine, reference, first, tuple(peer.rank for peer, _ in against))
+    return None
+
+
+def _of_same_role(programs: Programs, rank: int) -> list[Program]:
+    role = programs.role(rank)
+    found: list[Program] = []
+    count = len(programs.picture.evidence.ranks)
+    for other in range(min(count, _MAX_LOOKED_AT)):
+        if other != rank and len(found) < _MAX_PEERS and programs.role(other) == role:
+            program = programs.whole(other)
+            if program is not None:
+                found.append(program)
+    return found
+
+
+def _parting(programs: Programs, mine: Program, theirs: Program) -> Edit | None:
+    """The first call left out or made too often, unless calls merely changed places."""
+    left, right = continued(programs.calls(mine)), continued(programs.calls(theirs))
+    found = [edit for edit in edits(left, right) if edit.kind != "changed"]
+    if not found or found[0].mine >= len(mine.rows) or found[0].theirs >= len(theirs.rows):
+        return None
+    first = found[0]
+
+    def call(edit: Edit) -> int:
+        return int(left.loose[edit.mine] if edit.kind == "extra" else right.loose[edit.theirs])
+
+    moved = any(edit.kind != first.kind and call(edit) == call(first) for edit in found[1:])
+    gone_on = len(mine.rows) - first.mine >= _GONE_ON[first.kind]
+    return first if gone_on and not moved else None
+
+
+def _divergence(mine: Program, theirs: Program, first: Edit, peers: tuple[int, ...]) -> Divergence:
+    missing = first.kind == "missing"
+    own, other = int(mine.rows[first.mine]), int(theirs.rows[first.theirs])
+    return Divergence(
+        kind=first.kind,
+        ranks=(mine.rank,),
+        peers=peers,
+        row=other if missing else own,
+        instead=own if missing else other,
+        shift=1 if missing else -1,
+        before_window=False,
+        suspects=(mine.rank,),
+    )
