@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from time import time_ns
+from time import time, time_ns
 from typing import Any, Final
 
 from unhang.record import dumpfile, full, groups, marks, process, worker, wrap
@@ -155,6 +155,7 @@ def _wrap_torch(module: Foreign) -> None:
     """Wrap torch's methods and the three functions that tell of groups; once a process."""
     if wrap.installed():
         return
+    os.register_at_fork(after_in_child=_after_fork)
     wrap.install(module.ProcessGroup, module.Work)
     for name, wrapper in (
         ("init_process_group", _around_init),
@@ -162,12 +163,14 @@ def _wrap_torch(module: Foreign) -> None:
         ("_new_process_group_helper", _around_new_group),
         ("batch_isend_irecv", _around_batch),
     ):
-        original = getattr(module, name)
+        original = getattr(module, name, None)
+        if original is None:
+            process.process().failures.add(f"this torch has no {name}")
+            continue
         replacement = wrapper(original)
         for owner in (module, sys.modules.get("torch.distributed")):
             if owner is not None and getattr(owner, name, None) is original:
                 setattr(owner, name, replacement)
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _begin() -> None:
@@ -224,6 +227,14 @@ def _open_socket(recorder: Recorder) -> None:
     state.socket, state.fifo = str(socket_path), str(fifo_path)
     watcher.start()
     _armed.watcher = watcher
+    if process.env_number("LOCAL_RANK") in (None, 0) and state.directory is not None:
+        root = state.directory.parent
+        watcher.later(lambda: _tidy(root))
+
+
+def _tidy(root: Path) -> None:
+    """One process of a node removes what jobs of other days have left."""
+    marks.remove_stale_jobs(root, time())
 
 
 def _open_faults(recorder: Recorder) -> None:

@@ -7,8 +7,10 @@ refuses to trust: files of another user, links, and files of an absurd size are 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import socket
 import stat
 import tempfile
@@ -37,6 +39,7 @@ __all__ = [
     "pid_namespace",
     "read_marks",
     "remove_mark",
+    "remove_stale_jobs",
     "roots",
     "runtime_root",
     "start_ticks",
@@ -209,6 +212,35 @@ def read_marks(job_id: str | None = None, root: Path | None = None) -> list[Mark
         for job in jobs:
             found += _marks_of(job)
     return sorted(found, key=_order)
+
+
+def remove_stale_jobs(root: Path, now_s: float, older_than_s: float = 86_400.0) -> list[str]:
+    """Remove directories of jobs that are over for a day: none of their processes is alive.
+
+    Args:
+        root: The runtime directory.
+        now_s: Wall clock in seconds.
+        older_than_s: How long nothing must have happened in one.
+
+    Returns:
+        Names of what was removed.
+    """
+    removed = []
+    for job in sorted(root.iterdir()):
+        if not (is_private(job) and _newest_s(job) < now_s - older_than_s):
+            continue
+        if not any(alive(mark) for mark in _marks_of(job)):
+            shutil.rmtree(job, ignore_errors=True)
+            removed.append(job.name)
+    return removed
+
+
+def _newest_s(job: Path) -> float:
+    """When something last happened in a job's directory."""
+    times = [job.lstat().st_mtime]
+    with contextlib.suppress(OSError):
+        times += [entry.stat(follow_symlinks=False).st_mtime for entry in os.scandir(job)]
+    return max(times)
 
 
 def _order(mark: Mark) -> tuple[str, int, bool, int, int]:

@@ -170,7 +170,7 @@ class Watcher:
     def _dump(self, request: dict[str, Any]) -> Any:  # noqa: ANN401 - an iterator of replies
         directory, reason = request.get("dir"), request.get("reason", "asked")
         incident = request.get("incident", "")
-        if not isinstance(incident, str) or reason not in REASONS:
+        if not isinstance(incident, str) or not isinstance(reason, str) or reason not in REASONS:
             yield {"ok": False, "error": "incident is a text, reason one that is documented"}
             return
         if directory is not None and not (

@@ -1,0 +1,167 @@
+"""The heartbeat: what one process stores, another reads, even of a dead one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import FrameType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unhang.record import heartbeat, sites
+from unhang.record.heartbeat import Beat, GroupBeat, Phase, Word, read_heartbeat
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the file goes."""
+    return tmp_path / "1.beat"
+
+
+def here() -> FrameType:
+    """The frame of the caller."""
+    return sys._getframe(1)
+
+
+def test_what_is_stored_is_read(path: Path) -> None:
+    """Whole-object equality, but for the times."""
+    beat = Beat(path, pid=7, start_ticks=8)
+    beat.set(Word.PHASE, Phase.READY)
+    beat.set(Word.RANK, 3)
+    beat.set(Word.WORLD_SIZE, 4)
+    beat.step(12)
+    beat.entered(here(), "send", "0")
+    line = here().f_lineno - 1
+    beat.enqueued()
+    beat.waiting()
+    groups = (GroupBeat("gloo", 0, 9, -1, 8), GroupBeat("unhang", 1, 2, -1, 1))
+    beat.tick(list(groups), 5, 1)
+    read = read_heartbeat(path)
+    assert read is not None
+    assert (read.pid, read.start_ticks, read.phase, read.rank, read.world_size, read.step) == (
+        7, 8, "ready", 3, 4, 12,
+    )  # fmt: skip
+    assert (read.calls, read.enqueued, read.waits, read.waited) == (1, 1, 1, 0)
+    assert (read.op, read.group, read.file, read.line, read.function) == (
+        "send", "0", __file__, line, "test_what_is_stored_is_read",
+    )  # fmt: skip
+    assert read.groups == groups
+    assert 0 < read.step_ns <= read.call_ns <= read.tick_ns
+    assert read.last_ns == read.call_ns
+
+
+def test_what_never_happened_is_not_invented(path: Path) -> None:
+    """A fresh heartbeat has no rank, no step and no place."""
+    Beat(path, pid=7, start_ticks=8)
+    read = read_heartbeat(path)
+    assert read is not None
+    assert (read.rank, read.world_size, read.step, read.file, read.last_ns) == (
+        None, None, None, "", 0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 65536, b"\0" * 65536, b"x" * 70000])
+def test_other_files_are_no_heartbeats(path: Path, content: bytes) -> None:
+    """Nothing is guessed from them."""
+    path.write_bytes(content)
+    assert read_heartbeat(path) is None
+
+
+def test_another_version_is_not_read(path: Path) -> None:
+    """Its words may mean something else."""
+    Beat(path, pid=7, start_ticks=8).set(Word.VERSION, 99)
+    assert read_heartbeat(path) is None
+
+
+def test_links_and_absent_files_are_not_read(path: Path, tmp_path: Path) -> None:
+    """A link could lead anywhere."""
+    assert read_heartbeat(path) is None
+    Beat(path, pid=7, start_ticks=8)
+    (tmp_path / "link").symlink_to(path)
+    assert read_heartbeat(tmp_path / "link") is None
+
+
+def test_the_file_is_private_and_never_taken_over(path: Path) -> None:
+    """Mode 0600; a file that is there is somebody's."""
+    Beat(path, pid=7, start_ticks=8)
+    assert path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(FileExistsError):
+        Beat(path, pid=7, start_ticks=8)
+
+
+def test_a_full_disk_is_an_error_and_not_a_signal(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks are taken when the file is made: later stores cannot fail."""
+
+    def full(_handle: int, _start: int, _size: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space"):
+        Beat(path, pid=7, start_ticks=8)
+
+
+def test_many_places_share_few_slots(path: Path) -> None:
+    """More places than slots: the last one is always right."""
+    beat = Beat(path, pid=7, start_ticks=8)
+    for number in range(heartbeat.SLOTS * 2 + 3):
+        beat.entered(here(), f"op{number}", "0")
+        if number % 97 == 0:
+            read = read_heartbeat(path)
+            assert read is not None
+            assert (read.op, read.file) == (f"op{number}", __file__)
+    read = read_heartbeat(path)
+    assert read is not None
+    assert read.op == f"op{heartbeat.SLOTS * 2 + 2}"
+
+
+@given(st.text(max_size=300), st.text(max_size=80), st.text(max_size=400), st.text(max_size=90))
+def test_a_place_always_fits_its_slot(op: str, group: str, file: str, function: str) -> None:
+    """Of a long path the end is kept, whatever the texts hold."""
+    text = heartbeat._place(op, group, file, 123456, function)
+    assert len(text) <= heartbeat.SLOT_BYTES - 2
+
+
+def test_frames_of_torch_and_of_ours_are_no_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program's line is the innermost one outside torch and outside unhang."""
+    torch_like = compile(
+        "def call(work):\n    return work()\n", "/site/torch/distributed/x.py", "exec"
+    )
+    scope: dict[str, object] = {}
+    exec(torch_like, scope)  # noqa: S102 - a function that seems to come from torch
+
+    class Torch:
+        __file__ = "/site/torch/__init__.py"
+
+    monkeypatch.setitem(sys.modules, "torch", Torch)  # type: ignore[arg-type]
+    monkeypatch.setattr(sites, "_MACHINERY", sites._Machinery())
+    frame = scope["call"](lambda: sys._getframe(1))  # type: ignore[operator]
+    site = sites.site_frame(frame)
+    assert site is not None
+    assert site.f_code.co_name == "test_frames_of_torch_and_of_ours_are_no_places"
+
+
+def test_captured_stacks_resolve_to_the_lines_of_the_moment() -> None:
+    """As traceback would have had them then, innermost first."""
+    raw = sites.capture(here())
+    line = here().f_lineno - 1
+    frames = sites.frames_of(raw)
+    assert frames[0] == {
+        "name": "test_captured_stacks_resolve_to_the_lines_of_the_moment",
+        "filename": __file__,
+        "line": line,
+    }
+
+
+def test_deep_stacks_are_cut() -> None:
+    """At the outer end, so that the program's line stays."""
+
+    def down(levels: int) -> sites.RawStack:
+        return down(levels - 1) if levels else sites.capture(here())
+
+    raw = down(sites.MAX_FRAMES * 2)
+    assert len(sites.frames_of(raw)) == sites.MAX_FRAMES

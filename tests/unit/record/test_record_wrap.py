@@ -1,0 +1,244 @@
+"""The wrapped methods, on stand-ins for torch's classes: what is recorded, what passes through."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+
+from unhang.record import groups, wrap
+from unhang.record.calls import Recorder, is_timeout
+from unhang.record.heartbeat import Beat
+from unhang.record.process import Process
+from unhang.record.ring import Entry, Ring
+from unhang.record.settings import Settings
+
+
+@dataclass
+class Tensor:
+    """What the recorder looks at in a tensor."""
+
+    shape: tuple[int, ...] = (2, 3)
+    dtype: str = "torch.float32"
+    is_cpu: bool = True
+    device: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(type="cpu"))
+
+
+class Work:
+    """Ends well, or raises what it is given."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+
+    def wait(self, timeout: float = 0) -> str:
+        """Wait for the call."""
+        if self.error is not None:
+            raise self.error
+        return f"waited {timeout}"
+
+    def is_completed(self) -> bool:
+        """Whether it has ended: as Gloo's, only a wait tells."""
+        return False
+
+
+class Group:
+    """A process group that gives out prepared Works."""
+
+    def __init__(self, name: str = "gloo") -> None:
+        self.backend, self.next, self.calls = name, Work(), 0
+        self.group_name, self.group_desc = "7", "pp"
+
+    def name(self) -> str:
+        """Name of the backend."""
+        return self.backend
+
+    def rank(self) -> int:
+        """Rank in the group."""
+        return 2
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self.calls
+
+    def allreduce(self, tensors: list[Tensor], opts: object = None) -> Work:
+        """A collective."""
+        del tensors, opts
+        self.calls += 1
+        return self.next
+
+    def send(self, tensors: list[Tensor], dst: int, tag: int) -> Work:
+        """A send."""
+        del tensors, dst, tag
+        self.calls += 1
+        return self.next
+
+    def recv_anysource(self, tensors: list[Tensor], tag: int) -> Work:
+        """A receive from anybody."""
+        del tensors, tag
+        return self.next
+
+    def monitored_barrier(self, timeout: object = None) -> None:
+        """A barrier that says who is missing."""
+        if timeout == "bad":
+            raise RuntimeError("Ranks 2 failed to pass monitoredBarrier in 4000 ms")
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+    """The stand-ins wrapped, reporting to a recorder of this test."""
+    monkeypatch.setattr(wrap, "ORIGINALS", {})
+    monkeypatch.setattr(groups, "recorded_by_torch", lambda: frozenset({"gloo", "nccl"}))
+    kept = [{**vars(owner)} for owner in (Group, Work)]
+    state = Process(Settings(), os.getpid(), Beat(None, pid=1, start_ticks=1), Ring(10))
+    made = Recorder(state)
+    wrap.install(Group, Work)
+    wrap.attach(made)
+    yield made
+    wrap.detach()
+    groups.forget_channels()
+    for owner, before in zip((Group, Work), kept, strict=True):
+        for name, value in before.items():
+            if callable(value) and not name.startswith("__"):
+                setattr(owner, name, value)
+
+
+def entries(recorder: Recorder) -> list[Entry]:
+    """What was recorded."""
+    return recorder.state.ring.entries()
+
+
+def test_a_send_is_recorded_from_call_to_wait(recorder: Recorder) -> None:
+    """Name, peers, numbers, tag; the result is torch's own object."""
+    group = Group()
+    group.calls = 4
+    work = group.send([Tensor()], 3, 11)
+    (entry,) = entries(recorder)
+    assert (entry.name, entry.op_id, entry.p2p_seq, entry.tag, entry.state) == (
+        "gloo:send 2->3", 5, 1, 11, "started",
+    )  # fmt: skip
+    assert work is group.next
+    assert work.wait(timeout=5) == "waited 5"
+    assert (entry.state, entry.wait_ns >= entry.started_ns) == ("completed", True)
+    assert entry.as_torch()["frames"][0]["name"] == "test_a_send_is_recorded_from_call_to_wait"  # type: ignore[index]
+
+
+def test_any_source_is_a_question_mark(recorder: Recorder) -> None:
+    """As torch will write it."""
+    Group().recv_anysource([Tensor()], 0)
+    assert [entry.name for entry in entries(recorder)] == ["gloo:recv 2<-?"]
+
+
+def test_collectives_that_torch_records_get_a_heartbeat_only(recorder: Recorder) -> None:
+    """On Gloo and NCCL torch's ring has them."""
+    Group().allreduce([Tensor()]).wait()
+    Group("nccl").send([Tensor()], 0, 0)
+    assert entries(recorder) == []
+    assert (recorder.beat.calls, recorder.beat.waits) == (2, 1)
+
+
+def test_collectives_that_torch_does_not_record_get_an_entry(recorder: Recorder) -> None:
+    """Of a group that was there before we were."""
+    group = Group("mpi")
+    group.allreduce([Tensor(), Tensor((1,))]).wait()
+    (entry,) = entries(recorder)
+    row = entry.as_torch()
+    assert (row["profiling_name"], row["collective_seq_id"], row["state"]) == (
+        "mpi:all_reduce", 1, "completed",
+    )  # fmt: skip
+    assert row["input_sizes"] == row["output_sizes"] == [[2, 3], [1]]
+
+
+def test_a_failed_wait_names_the_call_and_raises_as_before(recorder: Recorder) -> None:
+    """The very exception, and a note of what failed."""
+    group, error = Group(), RuntimeError("Connection reset by peer")
+    group.next = Work(error)
+    with pytest.raises(RuntimeError) as caught:
+        group.send([Tensor()], 0, 0).wait()
+    assert caught.value is error
+    group.next = Work(error)
+    with pytest.raises(RuntimeError):
+        group.allreduce([Tensor()]).wait()
+    with pytest.raises(RuntimeError):
+        Work(error).wait()
+    failed = [(call["op"], call["own_record_id"]) for call in recorder.state.failed_calls]
+    assert failed == [("gloo:send 2->0", 0), ("all_reduce", -1), ("", -1)]
+    assert entries(recorder)[0].error == "RuntimeError: Connection reset by peer"
+
+
+def test_a_failed_barrier_is_recorded(recorder: Recorder) -> None:
+    """monitored_barrier returns nothing and blocks: its entry ends with it."""
+    group = Group()
+    group.monitored_barrier()
+    with pytest.raises(RuntimeError, match="failed to pass"):
+        group.monitored_barrier("bad")
+    assert [(e.name, e.state) for e in entries(recorder)] == [
+        ("gloo:monitored_barrier", "completed"), ("gloo:monitored_barrier", "failed"),
+    ]  # fmt: skip
+
+
+def test_a_timeout_is_a_reason_to_dump(recorder: Recorder) -> None:
+    """Once a failed call; an interrupt by the user is no failure."""
+    dumped: list[str] = []
+    recorder.on_timeout = lambda: dumped.append("dump")
+    for error in (RuntimeError("Timed out waiting 1000ms"), ValueError("odd"), KeyboardInterrupt()):
+        with pytest.raises(type(error)):
+            Work(error).wait()
+    assert dumped == ["dump"]
+    assert len(recorder.state.failed_calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Timed out waiting 1000ms for recv operation", True),
+        ("Watchdog caught collective operation timeout", True),
+        ("connect() time-out", True),
+        ("Connection closed by peer", False),
+    ],
+)
+def test_time_outs_are_told_by_their_words(text: str, expected: bool) -> None:  # noqa: FBT001 - a parameter
+    """Torch has no exception type for them."""
+    assert is_timeout(RuntimeError(text)) is expected
+
+
+def test_an_error_of_ours_leaves_the_call_alone(recorder: Recorder) -> None:
+    """Arguments that we cannot read: torch gets them, and we note it."""
+    group = Group()
+    assert group.send("no tensors", 0, 0) is group.next  # type: ignore[arg-type]
+    assert entries(recorder) == []
+    assert any("recording send" in text for text in recorder.state.failures.texts())
+
+
+def test_detached_methods_pass_everything_through(recorder: Recorder) -> None:
+    """As in a forked child."""
+    wrap.detach()
+    group = Group()
+    assert group.send([Tensor()], 0, 0).wait() == "waited 0"
+    assert (entries(recorder), recorder.beat.calls) == ([], 0)
+
+
+def test_wrapping_twice_wraps_once(recorder: Recorder) -> None:
+    """Armed by the hook and by code."""
+    wrap.install(Group, Work)
+    Group().send([Tensor()], 0, 0)
+    assert len(entries(recorder)) == 1
+
+
+def test_wrapped_methods_keep_their_names(recorder: Recorder) -> None:
+    """pybind11 tells by the code's name that a virtual method is called from its override."""
+    del recorder
+    assert Group.send.__name__ == Group.send.__code__.co_name == "send"
+    assert Work.wait.__doc__ == "Wait for the call."
+
+
+def test_a_dead_group_s_address_may_be_a_new_group_s(recorder: Recorder) -> None:
+    """Channels are told apart by weak references, and keep no group alive."""
+    for number in range(20):
+        group = Group()
+        group.group_name = str(number)
+        group.send([Tensor()], 0, 0)
+        del group
+    names = [entry.channel.name for entry in entries(recorder)]
+    assert names == [str(number) for number in range(10, 20)]
