@@ -250,14 +250,15 @@ def _memory(path: Path | None) -> mmap.mmap:
 
 
 def _place(op: str, group: str, file: str, line: int, function: str) -> bytes:
-    """The text of a slot; of a long path the end is kept."""
-    tail = f"\x1f{line}\x1f{function[:60]}"
-    head = f"{op[:40]}\x1f{group[:40]}\x1f"
-    room = SLOT_BYTES - 2 - len((head + tail).encode("utf-8", "replace"))
-    where = file.encode("utf-8", "replace")
-    return head.encode("utf-8", "replace") + where[-max(room, 0) :] + tail.encode(
-        "utf-8", "replace"
-    )  # fmt: skip
+    """The text of a slot, in bytes that always fit; of a long path the end is kept."""
+    head = _cut(op, 40) + b"\x1f" + _cut(group, 40) + b"\x1f"
+    tail = b"\x1f%d\x1f" % line + _cut(function, 60)
+    room = SLOT_BYTES - 2 - len(head) - len(tail)
+    return head + file.encode("utf-8", "replace")[-room:] + tail
+
+
+def _cut(text: str, most: int) -> bytes:
+    return text.encode("utf-8", "replace")[:most]
 
 
 # ------------------------------------------------------------------ reading
