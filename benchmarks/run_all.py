@@ -15,7 +15,7 @@ from benchmarks.figures import ROOT, show
 
 __all__ = ["MODULES", "main"]
 
-MODULES = ("startup", "diagnose", "verdict", "stacks_merge", "stacks_live")
+MODULES = ("startup", "diagnose", "verdict", "recorder", "stacks_merge", "stacks_live")
 PAGE = ROOT / "docs" / "benchmarks.md"
 HEAD = """# Benchmarks
 
