@@ -15,7 +15,10 @@ from benchmarks.figures import ROOT, show
 
 __all__ = ["MODULES", "main"]
 
-MODULES = ("startup", "diagnose", "verdict", "recorder", "stacks_merge", "stacks_live")
+MODULES = (
+    "startup", "diagnose", "verdict", "recorder", "stacks_merge", "stacks_live", "run_overhead",
+    "hang_watch",
+)  # fmt: skip
 PAGE = ROOT / "docs" / "benchmarks.md"
 HEAD = """# Benchmarks
 

@@ -113,14 +113,20 @@ def clean_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._")[:64] or "job"
 
 
-def create_case(root: Path, job: str, now_s: float, *, named: Path | None = None) -> Path:
+def create_case(
+    root: Path, job: str, now_s: float, *, named: Path | None = None, run: str = ""
+) -> Path:
     """Make a new case directory with its folders.
+
+    Nodes of one job that were given one directory share it: the n-th incident of each of them goes
+    into the n-th directory.
 
     Args:
         root: Where cases are kept.
         job: The job's id.
         now_s: Wall clock.
         named: The directory that the user wants; the first free of it, it-2, it-3… is taken.
+        run: Who asks, where other runs of the same job may have been given the same directory.
 
     Raises:
         OutputError: It cannot be made.
@@ -130,15 +136,25 @@ def create_case(root: Path, job: str, now_s: float, *, named: Path | None = None
     for number in range(1, _MOST_CASES):
         path = first if number == 1 else first.with_name(f"{first.name}-{number}")
         try:
-            path.mkdir(parents=True, exist_ok=number == 1 and _is_reserved(path))
+            shared = bool(named and run) and _can_join(path, job, run)
+            path.mkdir(parents=True, exist_ok=shared or (number == 1 and _is_reserved(path)))
+            if run and named and not (path / _CLAIM).exists():
+                _write_claim(path / _CLAIM, job)
             for folder in FOLDERS:
-                (path / folder).mkdir()
+                (path / folder).mkdir(exist_ok=shared)
         except FileExistsError:
             continue
         except OSError as error:
             raise cannot_write(path, error) from error
         return path
     raise OutputError(f"{first} and {_MOST_CASES} more like it are taken", "remove old cases")
+
+
+def _can_join(path: Path, job: str, run: str) -> bool:
+    """Whether another run of this job made this case, and `run` has no part in it yet."""
+    return (
+        _owner(path / _CLAIM) == job and not (path / "parts" / f"{clean_name(run)}.json").exists()
+    )
 
 
 def _is_reserved(path: Path) -> bool:

@@ -41,6 +41,19 @@ def test_cases_never_overwrite_each_other(tmp_path: Path) -> None:
     assert named == ["mine", "mine-2"]
 
 
+def test_nodes_that_share_a_directory_share_their_incidents(tmp_path: Path) -> None:
+    """The first incident of each node goes into the first directory, the second into the next."""
+    path = tmp_path / "shared"
+    claim(path, "job")
+    for number in ("", "-2"):
+        for run in ("one", "two"):
+            case = create_case(tmp_path, "job", 0.0, named=path, run=run)
+            assert case.name == f"shared{number}"
+            write_part(case, part(run, 0 if run == "one" else 1))
+    manifest = json.loads((path / "manifest.json").read_text())
+    assert [node["run"] for node in manifest["nodes"]] == ["one", "two"]
+
+
 def test_the_manifest_holds_all_nodes_and_misses_ranks(tmp_path: Path) -> None:
     """Parts of two nodes become one manifest; a rank that nobody reported is in it as missing."""
     case = create_case(tmp_path, "job", 0.0)

@@ -170,7 +170,9 @@ class Incident:
         places.append((Path(tempfile.gettempdir()) / f"{CASES}-{os.geteuid()}", None))
         for place, name in places:
             try:
-                case = create_case(place, self.context.job, self._began_ns / 1e9, named=name)
+                case = create_case(
+                    place, self.context.job, self._began_ns / 1e9, named=name, run=self.context.run
+                )
                 _probe(case)
             except (OutputError, OSError) as error:  # noqa: PERF203 - two or three places
                 text = error.message if isinstance(error, OutputError) else str(error)
