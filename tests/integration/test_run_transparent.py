@@ -297,3 +297,43 @@ def test_nothing_heavy_is_imported_before_the_command_runs() -> None:
     modules = {line.rpartition(b"|")[2].strip() for line in done.stderr.splitlines()}
     assert b"unhang.run.supervisor" in modules
     assert not modules & {b"numpy", b"rich", b"duckdb", b"torch", b"dataclasses"}
+
+
+def test_a_case_directory_is_checked_before_the_command_starts(tmp_path: Path) -> None:
+    """Not empty, not writable, no directory: a sentence, exit code 2, and nothing ran."""
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").write_text("x")
+    for place, sentence in (
+        (tmp_path / "full", b"is not empty"),
+        (tmp_path / "full" / "mine", b"is not a directory"),
+        (Path("/proc/case"), b"cannot write the case"),
+    ):
+        done = subprocess.run(
+            [*UNHANG, "--case", str(place), "--", "touch", str(tmp_path / "ran")],
+            capture_output=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert done.returncode == 2
+        assert sentence in done.stderr
+        assert b"hint: " in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_two_runs_cannot_have_one_case_directory(ready: Path, tmp_path: Path) -> None:
+    """The second is refused while the first runs; unused, the directory goes away again."""
+    case = tmp_path / "case"
+    first = [*UNHANG, "--case", str(case), "--job", "one", "--", *victim(ready, "")]
+    with subprocess.Popen(first) as process:
+        ready.read_text()
+        done = subprocess.run(
+            [*UNHANG, "--case", str(case), "--job", "two", "--", "true"],
+            capture_output=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 143
+    assert done.returncode == 2
+    assert b"belongs to another run" in done.stderr
+    assert not case.exists()
