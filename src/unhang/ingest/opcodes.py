@@ -11,8 +11,8 @@ import pickletools
 from typing import Final
 
 __all__ = [
-    "CLOSERS", "FIXED_WIDTH", "FRAME", "MAX_MEMO", "PUSHES", "PUTS", "STOP", "STRING_WIDTH",
-    "TUPLES", "name_of",
+    "CLOSERS", "FIXED_WIDTH", "FRAME", "LONG1", "MAX_MEMO", "PUSHES", "PUTS", "STOP",
+    "STRING_WIDTH", "TUPLES", "name_of",
 ]  # fmt: skip
 
 
@@ -38,6 +38,7 @@ STRING_WIDTH: Final[dict[int, int]] = {
 """Bytes of the length that follows each opcode of variable length; then come the bytes counted."""
 
 FRAME: Final = pickle.FRAME[0]
+LONG1: Final = pickle.LONG1[0]
 STOP: Final = pickle.STOP[0]
 MAX_MEMO: Final = 1 << 20
 """Memo indices that are accepted: the unpickler sets 16 bytes aside for each below the highest."""

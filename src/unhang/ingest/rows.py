@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,10 @@ class _Reader:
 
     def values(self, key: str) -> list[Any]:
         """What the entries say under a key; None where they say nothing."""
-        return [entry.get(key) for entry in self.entries]
+        try:
+            return list(map(itemgetter(key), self.entries))
+        except KeyError:
+            return [entry.get(key) for entry in self.entries]
 
     def spelling(self, *keys: str) -> str:
         """The first of several names of one key that the file uses."""
@@ -127,19 +131,21 @@ class _Reader:
 
     def states(self) -> list[int]:
         """States; a call with an error of ours has failed, an unknown word proves nothing."""
-        words = self.values("state")
-        unknown = {clean_text(word) for word in words if not _known(word)}
-        if unknown:
-            self.remarks.append(f"read the unknown states {sorted(unknown)[:5]} as scheduled")
-        states = [STATES[word] if _known(word) else State.SCHEDULED for word in words]
+        words = [clean_text(word) for word in self.values("state")]
+        meaning = {word: int(STATES.get(word, State.SCHEDULED)) for word in set(words)}
+        if unknown := sorted(meaning.keys() - STATES.keys()):
+            self.remarks.append(f"read the unknown states {unknown[:5]} as scheduled")
+        states = [meaning[word] for word in words]
         for row, entry in enumerate(self.entries):
-            if entry.get("error") and "after_record_id" in entry:
-                states[row] = State.FAILED
-        return [int(state) for state in states]
+            if "error" in entry and "after_record_id" in entry:
+                states[row] = int(State.FAILED)
+        return states
 
     def retired(self, states: Sequence[int]) -> list[bool]:
         """Whether the recorder was done with the call; the oldest versions tell by the state."""
         flags = self.values("retired")
+        if None not in flags:
+            return list(map(bool, flags))
         return [
             state == State.COMPLETED if flag is None else bool(flag)
             for flag, state in zip(flags, states, strict=True)
@@ -148,6 +154,8 @@ class _Reader:
     def p2p(self, names: Sequence[str]) -> list[bool]:
         """Whether the call is point to point; before 2.0 only its name tells."""
         flags = self.values("is_p2p")
+        if None not in flags:
+            return list(map(bool, flags))
         return [
             name.partition(":")[2].startswith(_P2P_OPS) if flag is None else bool(flag)
             for flag, name in zip(flags, names, strict=True)
@@ -229,7 +237,3 @@ class _Reader:
         self.work_left -= elements
         if self.work_left < 0:
             raise BadDump("its entries refer to the same long lists again and again")
-
-
-def _known(word: object) -> bool:
-    return isinstance(word, str) and word in STATES

@@ -17,6 +17,7 @@ from typing import NamedTuple, NoReturn
 from unhang.ingest.opcodes import (
     FIXED_WIDTH,
     FRAME,
+    LONG1,
     STOP,
     STRING_WIDTH,
     TUPLES,
@@ -24,7 +25,7 @@ from unhang.ingest.opcodes import (
 )
 from unhang.ingest.salvage import close_after_last_entry
 
-__all__ = ["BadPickle", "Unpickled", "is_whole", "unpickle"]
+__all__ = ["BadPickle", "Unpickled", "is_whole", "readable", "unpickle"]
 
 MAX_TUPLES = 50_000
 """Nested tuples are hashed recursively, without a check, when one is the key of a dict: a million
@@ -39,6 +40,7 @@ _RUN = re.compile(
 matcher remembers every repetition."""
 
 _TUPLE_CODES = frozenset((*TUPLES, pickle.TUPLE[0]))
+_ASCII = bytes(range(128)) + b"?" * 128
 _REFUSED = (
     pickle.UnpicklingError, ArithmeticError, AttributeError, EOFError, LookupError, MemoryError,
     RecursionError, TypeError, ValueError,
@@ -79,9 +81,34 @@ def unpickle(data: bytes) -> Unpickled:
         if not data:
             raise BadPickle("it was cut short before anything was complete")
     try:
-        return Unpickled(_Plain(io.BytesIO(data)).load(), not whole)
+        try:
+            return Unpickled(_Plain(io.BytesIO(data)).load(), not whole)
+        except UnicodeDecodeError:
+            return Unpickled(_Plain(io.BytesIO(_in_ascii(data))).load(), not whole)
     except _REFUSED as error:
         raise BadPickle(f"it is malformed ({type(error).__name__})") from error
+
+
+def _in_ascii(data: bytes) -> bytes:
+    """The same pickle with "?" for what is not ASCII in strings that are not UTF-8."""
+    repaired, position = bytearray(data), 0
+    while position < len(data):
+        code, start = data[position], position + 1
+        position = _after(data, position) if code != STOP else len(data)
+        if code in STRING_WIDTH and code != LONG1:
+            start += STRING_WIDTH[code]
+            repaired[start:position] = readable(data[start:position]).encode(
+                "utf-8", "surrogatepass"
+            )
+    return bytes(repaired)
+
+
+def readable(text: bytes) -> str:
+    """A string of a pickle, as long in bytes as it was; C++ writes whatever a path consists of."""
+    try:
+        return text.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return text.translate(_ASCII).decode("ascii")
 
 
 def is_whole(data: bytes) -> bool:

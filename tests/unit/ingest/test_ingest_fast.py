@@ -125,7 +125,9 @@ def test_odd_values_mean_the_same_to_both(tmp_path: Path, monkeypatch: pytest.Mo
         {"profiling_name": "x" * 5000},
     ]
     rows = [entry(i, **change) for i, change in enumerate(changes)]
-    (tmp_path / "rank_0").write_bytes(encode_pickle(dump(rows, ranks=1)))
+    rows.append(entry(99, thread_name="latin", profiling_name="nccl:ABC"))
+    content = encode_pickle(dump(rows, ranks=1)).replace(b"latin", b"l\xe4t\xedn")
+    (tmp_path / "rank_0").write_bytes(content)
     path = tmp_path / "rank_0"
     [[(_, found)]] = FastReader(Dictionaries(), threads=1).read(
         [Source(str(path), "rank_0", path.stat().st_size, 0)]

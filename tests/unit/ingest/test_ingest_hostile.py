@@ -233,3 +233,12 @@ def test_foreign_json_is_passed_over(tmp_path: Path) -> None:
     case = load(tmp_path)
     assert case.ranks_with_dump == (0,)
     assert any("passed over 2 files" in note.text for note in case.notes)
+
+
+@pytest.mark.parametrize("key", sorted(entry(0)))
+def test_any_value_under_any_key_is_survived(key: str, tmp_path: Path) -> None:
+    """An entry with nonsense under one key is still a row."""
+    values = [[], {}, [[]], ([],), {"a": [1]}, -1, "x", True, 2**70, 1e300, None]
+    rows = [{**entry(i), key: value} for i, value in enumerate(values)]
+    write(tmp_path, {"rank_0": pickle.dumps(dump(rows), protocol=2)})
+    assert len(load(tmp_path).calls) == len(values)

@@ -26,6 +26,7 @@ from unhang.ingest.fast import layout
 from unhang.ingest.fast.layout import Int32s, Int64s
 from unhang.ingest.fast.memory import Batch, Memory
 from unhang.ingest.rows import SPARE_WORK, STATES
+from unhang.ingest.unpickle import readable
 from unhang.ingest.values import local_ids
 from unhang.model import Signature
 
@@ -132,12 +133,12 @@ class Translator:
         return {self.text(key): self.value(tag, value) for key, tag, value in pairs.tolist()}
 
     def text(self, number: int) -> str:
-        """A string; what is not UTF-8 in it is replaced."""
+        """A string, read as on the general path."""
         text = self._texts.get(number)
         if text is None:
             at = layout.STRING_WIDTH * number
             start, length = self.memory.strings[at + 1 : at + 3].tolist()
-            text = self.memory.text[start : start + length].tobytes().decode("utf-8", "replace")
+            text = readable(self.memory.text[start : start + length].tobytes())
             self._texts[number] = text
         return text
 
