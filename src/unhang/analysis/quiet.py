@@ -17,11 +17,13 @@ def quiet_findings(picture: Picture) -> list[Finding]:
     silent = picture.named(np.flatnonzero(picture.silent))
     if picture.silent.all():
         return [_insufficient("Not enough evidence: there is no usable dump.", silent)]
-    counted = picture.evidence.case.group_status.last_enqueued
-    if not len(picture.evidence.case.calls) and not (counted >= 0).any():
-        text = "Not enough evidence: the dumps hold no call and no counter: recording was off."
+    if text := _nothing_recorded(picture):
         return [_insufficient(text, silent)]
-    if (picture.heads.unit >= 0).any():
+    inside = picture.heads.unit >= 0
+    ages = picture.waited_ns[inside]
+    if inside.any() and (ages >= 0).all():
+        return [_moving(int(ages.max()))]
+    if inside.any():
         waiting = picture.named(np.flatnonzero(picture.heads.unit >= 0))
         verb = "waits" if len(waiting) == 1 else "wait"
         text = f"Not enough evidence: {rank_phrase(waiting)} {verb}, and nothing shows for whom."
@@ -35,6 +37,21 @@ def quiet_findings(picture: Picture) -> list[Finding]:
     return [_idle(picture)]
 
 
+def _nothing_recorded(picture: Picture) -> str:
+    """Why dumps without entries are no sign of health; "" if they are."""
+    status, case = picture.evidence.case.group_status, picture.evidence.case
+    if not len(case.calls) and not (status.last_enqueued >= 0).any():
+        return "Not enough evidence: the dumps hold no call and no counter."
+    empty = [dump.index for dump in picture.evidence.dumps if dump.start == dump.stop]
+    ahead = np.isin(status.dump, empty) & (status.last_enqueued > status.last_completed)
+    if (picture.heads.unit < 0).all() and ahead.any():
+        return (
+            "Not enough evidence: counters show calls in flight, and the dumps hold no entries: "
+            "the recorder had no room for any."
+        )
+    return ""
+
+
 def _insufficient(summary: str, silent: tuple[int, ...]) -> Finding:
     evidence = (f"No usable dump of {rank_phrase(silent)}.",) if silent else ()
     return Finding(
@@ -45,6 +62,22 @@ def _insufficient(summary: str, silent: tuple[int, ...]) -> Finding:
         summary=summary,
         evidence=evidence,
         actions=ACTIONS["UH901"],
+    )
+
+
+def _moving(oldest_ns: int) -> Finding:
+    return Finding(
+        id="",
+        code="UH601",
+        role="observation",
+        confidence="medium",
+        summary=(
+            "Calls are in flight and none of them is stuck: the oldest had been waiting for "
+            f"{oldest_ns / 1e9:.2f} s when its dump was made."
+        ),
+        evidence=("The dumps say when they were made.",),
+        alternatives=("The job may have stopped just before the dumps were made.",),
+        actions=("Dump again some time later, and compare: unhang dump.",),
     )
 
 

@@ -1,0 +1,144 @@
+"""What must not be blamed, and what is told only where the evidence allows it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from unhang.analysis import diagnose
+from unhang.case import Case
+from unhang.model import Group
+from unhang.report import Finding, Report
+from unhang.testing import FakeJob
+
+
+def only_cause(report: Report) -> Finding:
+    """The one cause of a report."""
+    assert len(report.causes) == 1, report.findings
+    return report.causes[0]
+
+
+@pytest.mark.parametrize(("age_ms", "status"), [(50, "healthy"), (5_000, "problem")])
+def test_a_call_that_has_only_just_begun_is_in_flight(age_ms: int, status: str) -> None:
+    """Where the dump says when it was made, young calls are no hang."""
+    job = FakeJob(4)
+    job.call(range(4))
+    job.call(range(4), finished=False)
+    made = job.now_ns + age_ms * 1_000_000
+    job.dump_fields = {rank: {"time_ns": made} for rank in range(4)}
+    assert diagnose(job.case()).status in (status, "insufficient" if status == "healthy" else "")
+
+
+def test_most_dumps_missing_is_no_evidence() -> None:
+    """Where most of a group left no dump, nobody is suspected for that."""
+    job = FakeJob(8)
+    job.call(range(8))
+    job.call([0, 1], finished=False)
+    job.missing = {2, 3, 4, 5, 6, 7}
+    report = diagnose(job.case())
+    assert (report.status, report.culprits) == ("insufficient", ())
+
+
+def test_a_silent_rank_beside_a_known_cause_is_no_cause() -> None:
+    """A rank without a dump may wait like the others: it is told as an observation."""
+    job = FakeJob(6)
+    a, b = job.group([0, 1, 2], "a"), job.group([3, 4], "b")
+    job.call([0, 1], group=a, finished=False)
+    job.call([3], group=b, finished=False)
+    job.missing = {4}
+    report = diagnose(job.case())
+    assert only_cause(report).culprits == (2,)
+    assert [(f.code, f.role) for f in report.findings[1:]] == [("UH103", "observation")]
+
+
+def test_left_over_members_of_batches_are_finished() -> None:
+    """A dump of unfinished calls keeps the members of finished batches, without their end."""
+    job = FakeJob(2, active_only=True)
+    for _ in range(3):
+        for rank, peer in ((0, 1), (1, 0)):
+            job.point_to_point(rank, [("send", peer), ("recv", peer)], batch=True, finished=False)
+    for entries in job.entries.values():
+        for pending in entries:
+            pending.is_open = pending.row.name.op != "coalesced"
+    job.call([0], finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.victims) == ("UH101", (1,), (0,))
+
+
+def test_dumps_without_entries_whose_counters_moved() -> None:
+    """A recorder without room shows nothing: not health."""
+    job = FakeJob(4, buffer=1)
+    job.call(range(4))
+    job.call(range(4), finished=False)
+    job.entries = {}
+    report = diagnose(job.case())
+    assert (report.status, report.findings[0].code) == ("insufficient", "UH901")
+
+
+def versions(first: tuple[int, ...], second: tuple[int, ...]) -> Case:
+    """Four ranks, one of which has another idea of who is in a group."""
+    job = FakeJob(4)
+    right, wrong = job.group(first, "tp", "1"), job.group(second, "tp", "1")
+    job.call([0, 1, 2], group=right, finished=False)
+    job.call([3], group=wrong, finished=False)
+    case = job.case()
+    known = {0: 1, 1: 1, 2: 1, 3: 2}
+    dumps = tuple(replace(d, group_ids=(0, known[d.rank])) for d in case.dumps)
+    return replace(case, dumps=dumps)
+
+
+def test_ranks_that_disagree_about_members() -> None:
+    """The one whose group has other members is named."""
+    cause = only_cause(diagnose(versions((0, 1, 2, 3), (1, 2, 3))))
+    assert (cause.code, cause.culprits) == ("UH205", (3,))
+
+
+def test_replicas_share_names_without_disagreeing() -> None:
+    """Groups of one name without common members are two groups."""
+    report = diagnose(versions((0, 1, 2), (3,)))
+    assert "UH205" not in {finding.code for finding in report.findings}
+
+
+def test_the_wrong_peer() -> None:
+    """A send that nobody expects, and a rank that waits for that sender: it named the wrong one."""
+    job = FakeJob(4)
+    job.call(range(4))
+    job.send(0, 2, finished=False, site="ring.py:7 shift")
+    job.recv(1, 0, finished=False, site="ring.py:8 shift")
+    job.call(range(4), finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits) == ("UH304", (0,))
+    assert {site.line for site in cause.sites} == {7, 8}
+
+
+def test_a_device_that_never_started() -> None:
+    """With timing on, the one that has not started what all others run is told."""
+    job = FakeJob(4)
+    job.call(range(4))
+    job.call(range(4), finished=False)
+    for rank in (0, 1, 3):
+        last = job.entries[rank][-1]
+        last.row = replace(last.row, state=1, started_ns=job.now_ns)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH105", (2,), "medium")
+
+
+def test_a_call_left_out_between_two_groups() -> None:
+    """In each group the numbers agree; the whole program shows the call that is missing."""
+    job = FakeJob(4)
+    world, tensor = job.world, job.group(range(4), "tp")
+    program: list[tuple[Group, str]] = [
+        part
+        for _ in range(4)
+        for part in ((tensor, "t.py:1 f"), (tensor, "t.py:2 f"), (world, "t.py:3 f"))
+    ]
+    for number, (group, site) in enumerate(program):
+        job.call(range(4), group=group, site=site, finished=number < len(program) - 1)
+    skipper = job.entries[3]
+    job.entries[3] = skipper[:-1]
+    for group, site in (program[0], program[1], program[2]):
+        job.call([3], group=group, site=site, finished=False, seq=4 if group is world else None)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits) == ("UH102", (3,))
+    assert {site.line for site in cause.sites} == {1, 3}
