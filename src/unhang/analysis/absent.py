@@ -82,6 +82,7 @@ def _waiting_sides(picture: Picture, unit: int) -> tuple[CallSide, ...]:
 
 def _sites(picture: Picture, culprits: tuple[int, ...], unit: int) -> tuple[Site, ...]:
     return (
+        *picture.book.sites_of_dumps(picture.named(culprits), "culprit"),
         *picture.book.sites_of_rows(picture.last_rows(culprits), "culprit"),
         *picture.book.sites_of_rows(picture.heads.row[picture.heads.inside(unit)], "victim"),
     )

@@ -227,6 +227,7 @@ def explain_unpaired(picture: Picture, root: Root) -> Finding:
         ),
         waits=picture.chain(distance),
         sites=(
+            *picture.book.sites_of_dumps(ranks, "culprit"),
             *picture.book.sites_of_rows(picture.last_rows(root.ranks), "culprit"),
             *picture.book.sites_of_rows(rows, "victim"),
         ),

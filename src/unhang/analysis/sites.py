@@ -60,6 +60,16 @@ class StackBook:
             stack_id=self.refer(frames),
         )
 
+    def sites_of_dumps(self, ranks: Iterable[int], role: str) -> tuple[Site, ...]:
+        """Where main threads stood when dumps were made, folded by stack, for those that say it."""
+        ranks_by_stack: dict[tuple[Frame, ...], list[int]] = defaultdict(list)
+        wanted = set(ranks)
+        for dump in self.case.dumps:
+            if dump.rank in wanted and dump.main_stack:
+                ranks_by_stack[dump.main_stack].append(dump.rank)
+        sites = (self.site(set(own), role, frames) for frames, own in ranks_by_stack.items())
+        return tuple(site for site in sites if site is not None)
+
     def sites_of_rows(self, rows: Ints, role: str, limit: int = 8) -> tuple[Site, ...]:
         """Sites of calls, folded by stack, most ranks first.
 

@@ -10,7 +10,7 @@ from unhang.analysis import diagnose
 from unhang.case import Case
 from unhang.model import Group
 from unhang.report import Finding, Report
-from unhang.testing import FakeJob
+from unhang.testing import FakeJob, frames_of
 
 
 def only_cause(report: Report) -> Finding:
@@ -142,3 +142,14 @@ def test_a_call_left_out_between_two_groups() -> None:
     cause = only_cause(diagnose(job.case()))
     assert (cause.code, cause.culprits) == ("UH102", (3,))
     assert {site.line for site in cause.sites} == {1, 3}
+
+
+def test_where_the_culprit_stood_when_its_dump_was_made() -> None:
+    """A dump that says where its main thread stood shows the culprit's line, not its last call."""
+    job = FakeJob(4)
+    job.call(range(4), site="train.py:17 step")
+    job.call([0, 1, 2], site="train.py:17 step", finished=False)
+    job.dump_fields = {3: {"main_stack": frames_of("data.py:31 load < train.py:15 step")}}
+    cause = only_cause(diagnose(job.case()))
+    culprit = next(site for site in cause.sites if site.role == "culprit")
+    assert (culprit.ranks, culprit.file, culprit.line) == ((3,), "data.py", 31)
