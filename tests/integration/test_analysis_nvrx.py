@@ -1,0 +1,34 @@
+"""Real NCCL dumps with injected faults (16 ranks, unfinished calls only, no stacks)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from unhang.analysis import diagnose
+from unhang.ingest import load
+
+DATA = Path(__file__).parents[1] / "data" / "nvrx"
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "culprits", "causes"),
+    [("lock_gil_1st", "UH101", (9, 14), 1), ("gpu_error_1st", "UH105", (12, 14), 2)],
+)
+def test_injected_faults_are_named(
+    name: str, code: str, culprits: tuple[int, ...], causes: int
+) -> None:
+    """Exactly the ranks that the injection log names, one cause for each root, nobody else."""
+    report = diagnose(load([DATA / name]))
+    assert (report.status, report.culprits) == ("problem", culprits)
+    assert [cause.code for cause in report.causes] == [code] * causes
+    assert all(not set(cause.victims) & set(cause.culprits) for cause in report.causes)
+
+
+def test_pipeline_stages_are_victims_through_their_neighbours() -> None:
+    """Everybody else of the 16 ranks is a victim of the two that hold the GIL."""
+    cause = diagnose(load([DATA / "lock_gil_1st"])).causes[0]
+    assert cause.victims == tuple(rank for rank in range(16) if rank not in (9, 14))
+    assert [(wait.waiter, wait.target) for wait in cause.waits] == [(0, 8), (8, 9)]
+    assert cause.confidence == "medium"
