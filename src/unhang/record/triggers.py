@@ -86,12 +86,15 @@ class Watcher:
 
     def _run(self) -> None:
         poll = select.poll()
-        for descriptor in (self._listener.fileno(), self._fifo, self._wake_read):
+        # Questions come last: their answers tell of what was triggered before them.
+        descriptors = (self._wake_read, self._fifo, self._listener.fileno())
+        for descriptor in descriptors:
             poll.register(descriptor, select.POLLIN)
         while True:
-            ready = [descriptor for descriptor, _ in poll.poll(TICK_S * 1000)]
-            for descriptor in ready:
-                self._guarded(lambda fd=descriptor: self._serve(fd))  # type: ignore[misc]
+            ready = {descriptor for descriptor, _ in poll.poll(TICK_S * 1000)}
+            for descriptor in descriptors:
+                if descriptor in ready:
+                    self._guarded(lambda fd=descriptor: self._serve(fd))  # type: ignore[misc]
             while not self._jobs.empty():
                 self._guarded(self._jobs.get())
             self._guarded(self.tick)
