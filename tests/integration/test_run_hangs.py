@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -185,3 +188,38 @@ def test_pauses_of_a_healthy_job_are_no_hang(tmp_path: Path) -> None:
     outcome = launch(tmp_path, "healthy", "--hang-after", "3")
     assert (outcome.code, outcome.cases) == (0, []), outcome.said
     assert "unhang:" not in outcome.said
+    assert list((tmp_path / "runtime").iterdir()) == [], "marks and sockets are gone"
+
+
+def test_a_kept_job_is_frozen_until_told_to_go_on(tmp_path: Path) -> None:
+    """--on-hang keep stops the ranks after the verdict; the end comes soon, and with its code."""
+    command = [sys.executable, str(PROGRAM), "skip", "2", str(free_port())]
+    env = {**os.environ, "UNHANG_RUNTIME_DIR": str(tmp_path / "runtime"), "OMP_NUM_THREADS": "1"}
+    options = ("--hang-after", "4", "--on-hang", "keep", "--exit-verdict", "--case", "mine")
+    log, pids = tmp_path / "log", list[int]()
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*UNHANG, *options, "--", *command], cwd=tmp_path, env=env, stdout=output, stderr=output
+        )
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while "the job is frozen" not in log.read_text() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        manifest = json.loads((tmp_path / "mine" / "manifest.json").read_text())
+        pids += [rank["pid"] for rank in manifest["ranks"].values()]
+        assert {state_of(pid) for pid in pids} == {"T"}
+        process.send_signal(signal.SIGCONT)
+        while "T" in {state_of(pid) for pid in pids} and time.monotonic() < deadline:
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 1, "the verdict's code: a problem"
+    finally:
+        process.kill()
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def state_of(pid: int) -> str:
+    """The kernel's letter for a process."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

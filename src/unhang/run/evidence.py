@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -220,7 +220,7 @@ class Collector:
         alive = [rank for rank in self._alive() if "dump" in rank.came]
         done = _at_once(self._ask_frames, alive)
         self.timings_s["frames"] = round(time.monotonic() - self._began_s, 3)
-        return sum(done)
+        return sum(answer is True for answer in done)
 
     def _ask_frames(self, rank: Collected) -> bool:
         try:
@@ -259,10 +259,32 @@ class Collector:
 
 
 def _at_once(work: Callable[[Collected], Any], ranks: Sequence[Collected]) -> list[Any]:
-    if not ranks:
-        return []
-    with ThreadPoolExecutor(min(_AT_ONCE, len(ranks)), "unhang-ask") as pool:
-        return list(pool.map(work, ranks))
+    """The results of `work` for all ranks, a few of them at a time.
+
+    The threads are daemons, unlike those of a pool: the end of `unhang run` must not wait for a
+    rank that does not answer.
+    """
+    answers: dict[int, Any] = {}
+    todo = iter(enumerate(ranks))
+    lock = threading.Lock()
+
+    def take() -> None:
+        while True:
+            with lock:
+                number, rank = next(todo, (-1, None))
+            if rank is None:
+                return
+            answers[number] = work(rank)
+
+    threads = [
+        threading.Thread(target=take, name="unhang-ask", daemon=True)
+        for _ in range(min(_AT_ONCE, len(ranks)))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [answers.get(number, "asking it failed") for number in range(len(ranks))]
 
 
 def _status(rank: Collected) -> dict[str, Any] | str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from unhang.run.environment import Options, Plan, plan_environment
@@ -83,7 +83,7 @@ def run_session(command: Sequence[str], wishes: Wishes) -> int:
     with _reserved(wishes.case, orders.job):
         guard = Guard(orders)
         code = supervise(command, env, streams, f"{folder}/logs", guard)
-    _tidy(folder)
+    _tidy(folder, orders.job)
     if wishes.exit_verdict:
         return guard.verdict.exit_code if guard.verdict else int(code != 0)
     return code
@@ -106,12 +106,19 @@ def _reserved(path: str, job: str) -> Iterator[None]:
         release(taken)
 
 
-def _tidy(folder: str) -> None:
-    """Remove what this run kept for itself; the job's directory goes with its last process."""
-    if os.path.isdir(folder):  # noqa: PTH112 - shutil is dear, and most commands leave nothing
-        import shutil
+def _tidy(folder: str, job: str) -> None:
+    """Remove what this run kept for itself, and the job's directory where nobody is left in it."""
+    home = os.path.dirname(folder)  # noqa: PTH120 - pathlib and shutil are dear, and mostly idle
+    with suppress(OSError):
+        os.rmdir(home)  # noqa: PTH106 - as above; most commands leave nothing in it
+        return
+    import shutil
 
-        shutil.rmtree(folder, ignore_errors=True)
+    from unhang.record.marks import alive, read_marks
+
+    shutil.rmtree(folder, ignore_errors=True)
+    if os.path.isdir(f"{home}/marks") and not any(map(alive, read_marks(job))):  # noqa: PTH112
+        shutil.rmtree(home, ignore_errors=True)
 
 
 def _private_folder(run: str, job: str, *, make: bool) -> str:
@@ -126,7 +133,7 @@ def _private_folder(run: str, job: str, *, make: bool) -> str:
         import tempfile
 
         say(f"{error}: the processes cannot be reached, they are sampled from outside only")
-        return tempfile.mkdtemp(prefix="unhang-")
+        return f"{tempfile.mkdtemp(prefix='unhang-')}/run-{run}"
 
 
 def _announce(plan: Plan, command: Sequence[str]) -> None:

@@ -1,0 +1,95 @@
+"""Who is a rank of this run, whether it waits, and how those that are gone have ended."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from unhang.record.heartbeat import GroupBeat, Heartbeat
+from unhang.record.marks import Mark, job_dir, start_ticks, write_mark
+from unhang.run.roster import Roster, finished_calls, is_waiting
+
+
+def beat(phase: str = "ready", *, counters: tuple[int, int] = (3, 3), **more: int) -> Heartbeat:
+    """A heartbeat with one group."""
+    values = {"calls": 3, "enqueued": 3, "waits": 3, "waited": 3, **more}
+    return Heartbeat(
+        pid=1, start_ticks=1, phase=phase, rank=0, world_size=2, local_rank=0, attempt=0,
+        step=None, step_ns=0, call_ns=0, waited_ns=0, tick_ns=0, **values,
+        groups=(GroupBeat("gloo", 0, counters[0], -1, counters[1]),),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("state", "waiting"),
+    [
+        (beat(), False),
+        (beat("initialising"), True),
+        (beat(waits=4), True),
+        (beat(calls=4), True),
+        (beat(counters=(4, 3)), True),
+        (None, None),
+    ],
+)
+def test_a_rank_waits_in_python_in_the_library_or_behind_it(
+    state: Heartbeat | None,
+    waiting: bool | None,  # noqa: FBT001 - a table of expectations
+) -> None:
+    """A wait begun, a call not taken, a counter behind, or the rendezvous."""
+    assert is_waiting(state) is waiting
+
+
+def test_every_kind_of_progress_changes_the_number() -> None:
+    """A finished call through Python or C++, and becoming a rank."""
+    states = [beat(), beat(waited=4), beat(enqueued=5), beat(counters=(9, 9)), beat("initialising")]
+    assert len({finished_calls(state) for state in states}) == len(states)
+    assert finished_calls(None) == -1
+
+
+def mark(pid: int, rank: int, **more: object) -> Mark:
+    """A mark of run "ours" as this host writes it."""
+    values: dict[str, object] = {
+        "pid": pid, "start_ticks": start_ticks(pid), "host": os.uname().nodename, "role": "rank",
+        "phase": "ready", "rank": rank, "world_size": 2, "run": "ours", **more,
+    }  # fmt: skip
+    return Mark(**values)  # type: ignore[arg-type]
+
+
+def test_members_and_their_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks of other runs and launchers are no members; a dead one is told once, with its end."""
+    monkeypatch.setenv("UNHANG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    folder = job_dir("job")
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    write_mark(folder, mark(os.getpid(), 0))
+    write_mark(folder, mark(child.pid, 1))
+    write_mark(folder, mark(os.getppid(), 2, run="theirs"))
+    roster = Roster("job", "ours")
+    assert roster.refresh() == []
+    assert [member.rank for member in roster.members] == [0, 1]
+    assert roster.world_size == 2
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    (gone,) = roster.refresh()
+    assert (gone.member.rank, gone.status, gone.clean) == (1, 137, False)
+    assert roster.refresh() == []
+    assert [member.rank for member in roster.members] == [0]
+    child.communicate()
+
+
+def test_an_end_that_nobody_can_read_is_judged_by_the_last_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Waited for already: a rank that said goodbye ended well, one in a job did not."""
+    monkeypatch.setenv("UNHANG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    folder = job_dir("job")
+    for rank, phase in enumerate(("exited", "ready")):
+        write_mark(folder, mark(999_999_990 + rank, rank, phase=phase, start_ticks=5))
+    ends = Roster("job", "ours").refresh()
+    assert [(end.member.rank, end.status, end.clean) for end in ends] == [
+        (0, None, True),
+        (1, None, False),
+    ]
