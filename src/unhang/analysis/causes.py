@@ -187,7 +187,7 @@ def _once(findings: Iterable[Finding]) -> list[Finding]:
     """Tell a call that was left out once, though it shows in several places; victims together."""
     kept: dict[tuple[object, ...], Finding] = {}
     for finding in findings:
-        apart = finding.code != "UH102"
+        apart = finding.code not in ("UH102", "UH302")
         key = (finding.code, len(kept)) if apart else (finding.code, finding.summary)
         if key in kept:
             victims = {*kept[key].victims, *finding.victims} - set(finding.culprits)

@@ -62,6 +62,8 @@ def _parting(programs: Programs, mine: Program, theirs: Program) -> Edit | None:
         return int(left.loose[edit.mine] if edit.kind == "extra" else right.loose[edit.theirs])
 
     moved = any(edit.kind != first.kind and call(edit) == call(first) for edit in found[1:])
+    if first.kind == "extra" and not programs.picture.evidence.collective[mine.rows[first.mine]]:
+        return None  # a send too many may as well be one to the wrong peer
     gone_on = len(mine.rows) - first.mine >= _GONE_ON[first.kind]
     return first if gone_on and not moved else None
 

@@ -41,14 +41,14 @@ def explain_divergence(
     row = divergence.row
     return Finding(
         id="",
-        code="UH102",
+        code="UH102" if picture.evidence.collective[row] else "UH302",
         role="cause",
         confidence=_confidence(picture, divergence, unit),
         summary=_sentence(picture, divergence),
         culprits=culprits,
         victims=victims,
         group=picture.group_ref(unit),
-        seq=int(case.calls.seq[row]),
+        seq=int(case.calls.seq[row]) if picture.evidence.collective[row] else None,
         op=case.names[int(case.calls.name[row])].op,
         calls=tuple(_sides(picture, divergence)),
         waits=picture.chain(distance),
@@ -64,7 +64,8 @@ def _call_words(picture: Picture, row: int) -> str:
     case = picture.evidence.case
     calls = case.calls
     name = case.names[int(calls.name[row])].op
-    words = f"{name} #{int(calls.seq[row])} of {case.groups[int(calls.group[row])].label}"
+    number = f" #{int(calls.seq[row])}" if picture.evidence.collective[row] else ""
+    words = f"{name}{number} of {case.groups[int(calls.group[row])].label}"
     frame = shown_frame(case.stacks[int(calls.stack[row])])
     if frame is None:
         return words
