@@ -108,7 +108,7 @@ class TestNetwork:
     def test_a_lossy_link_is_isolated_to_its_pair(self) -> None:
         """Drops between two nodes name this pair and no host."""
         drop(1, "ip saddr 10.77.0.4 numgen random mod 100 < 60")
-        found = causes(net("7"))
+        found = causes(net("10"))
         assert found
         assert all("uhn1" in name and "uhn4" in name for _, name in found), found
 

@@ -17,6 +17,7 @@ from typing import Any
 
 HELLO = b"unhang-doctor 1 "
 CONNECT_S = 2.0
+LINGER_S = 3.0
 ECHO = 64
 LONGEST = 200
 SETTLED = ("open", "wrong-host", "other-service")
@@ -166,16 +167,19 @@ def call_all(order: dict[str, Any], end: float) -> list[dict[str, Any]]:
     def call(target: tuple[str, str, int]) -> None:
         rows[target] = probe(me, token, target, size if target[2] == ports[0] else 0)
 
-    while time.monotonic() < end:
-        left = [key for key in wanted if rows.get(key, {}).get("state") not in SETTLED]
-        if not left:
-            break
-        threads = [threading.Thread(target=call, args=(target,)) for target in left]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        time.sleep(0.2)
+    def call_until_settled(target: tuple[str, str, int]) -> None:
+        while time.monotonic() < end:
+            call(target)
+            if rows[target]["state"] in SETTLED:
+                return
+            time.sleep(0.2)
+
+    # A thread for each, so that a slow peer delays nobody else's turn.
+    threads = [threading.Thread(target=call_until_settled, args=(target,)) for target in wanted]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     call_slow_ones_alone(rows, call, end)
     for target, row in rows.items():
         if row["state"] == "open":
@@ -223,7 +227,8 @@ def main() -> None:
         listener.start()
     end = time.monotonic() + order["seconds"]
     rows = call_all(order, end)
-    # Peers may still be about to call: stay until each has said good-bye, or until the end.
+    # Peers may still be about to call: stay until each has said good-bye, or a while past the end.
+    end += LINGER_S
     others = set(order["peers"]) - {order["me"]}
     while time.monotonic() < end and not all(
         listener.error or others <= listener.done for listener in listeners.values()
