@@ -163,4 +163,5 @@ def test_pages_show_all_tools_and_hide_held_out_cases() -> None:
     assert "| exact culprit set | 66.7 % | 0.0 % |" in page
     assert page.count("`tuned/a-1`") == 1
     assert "peer" in as_text(parts)
-    assert "wrong" not in as_json(parts)["held-out"]["unhang"]
+    assert page.count("by class") == 1
+    assert not {"wrong", "classes"} & set(as_json(parts)["held-out"]["unhang"])
