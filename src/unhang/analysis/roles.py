@@ -5,11 +5,16 @@ have not reached. Inside each group the numbers still agree then, so whole progr
 with ranks that run the same program (the same kinds of groups, the same sends and receives). What
 waiting peers would call next is taken from what came next before, since programs are loops. Two
 calls that changed places are a matter of order and no call left out.
+
+Ranks of one role in different groups need not make the same calls: one group may rebalance where
+another does not. A rank parted only if those who had to make the call with it did not do so too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+import numpy as np
 
 from unhang.analysis.align import Edit, continued, edits
 from unhang.analysis.divergence import Divergence
@@ -34,6 +39,8 @@ def divergence_from_role(programs: Programs, suspects: Sequence[int]) -> Diverge
         against = [(peer, parting) for peer, parting in told if parting is not None]
         if len(peers) > 1 and 2 * len(against) > len(peers):
             reference, first = against[0]
+            if _done_by_its_group(programs, mine, reference, first):
+                continue
             return _divergence(mine, reference, first, tuple(peer.rank for peer, _ in against))
     return None
 
@@ -66,6 +73,51 @@ def _parting(programs: Programs, mine: Program, theirs: Program) -> Edit | None:
         return None  # a send too many may as well be one to the wrong peer
     gone_on = len(mine.rows) - first.mine >= _GONE_ON[first.kind]
     return first if gone_on and not moved else None
+
+
+def _done_by_its_group(programs: Programs, mine: Program, theirs: Program, first: Edit) -> bool:
+    """Whether most members of the group of a collective call parted in it as this rank did."""
+    evidence = programs.picture.evidence
+    row = _row(mine, theirs, first)
+    if not evidence.collective[row]:
+        return False
+    fellows = _fellows(programs, mine.rank, int(evidence.case.calls.group[row]))
+    known = [program for rank in fellows if (program := programs.whole(rank)) is not None]
+    call = _identity(programs, row)
+    same = 1  # the rank itself
+    for program in known:
+        other = _parting(programs, program, theirs)
+        if other is not None and other.kind == first.kind:
+            same += _identity(programs, _row(program, theirs, other)) == call
+    return 2 * same > 1 + len(known)
+
+
+def _row(mine: Program, theirs: Program, edit: Edit) -> int:
+    """The call in question: a peer's where it is missing, the rank's own where it is extra."""
+    return int(theirs.rows[edit.theirs] if edit.kind == "missing" else mine.rows[edit.mine])
+
+
+def _identity(programs: Programs, row: int) -> tuple[int, int]:
+    """Channel and number of a collective call."""
+    evidence = programs.picture.evidence
+    channel = int(evidence.channel(np.asarray([row]))[0])
+    return channel, int(evidence.case.calls.seq[row])
+
+
+def _fellows(programs: Programs, rank: int, group: int) -> list[int]:
+    """Some other members (dense) of the groups of one kind that a rank is in."""
+    evidence = programs.picture.evidence
+    groups = evidence.case.groups
+    kind, number = groups[group], int(evidence.ranks.numbers[rank])
+    members = {
+        member
+        for each in groups
+        if (each.description, each.size) == (kind.description, kind.size) and number in each.members
+        for member in each.members
+    }
+    dense = evidence.ranks.dense(sorted(members - {number}))
+    found: list[int] = dense[dense >= 0].tolist()
+    return found[:_MAX_PEERS]
 
 
 def _divergence(mine: Program, theirs: Program, first: Edit, peers: tuple[int, ...]) -> Divergence:

@@ -155,3 +155,37 @@ def test_a_stalled_rank_beside_one_that_left_out_a_call() -> None:
     run(job, range(6), 2, steps=10, stalls=4)
     causes = diagnose(job.case()).causes
     assert {(cause.code, cause.culprits) for cause in causes} == {("UH102", (2,)), ("UH101", (4,))}
+
+
+def test_groups_of_one_kind_need_not_make_the_same_calls() -> None:
+    """What one group does together and another does not is no call too many of any of its ranks.
+
+    Experts of one group are rebalanced, and one rank announces a wrong amount. The other group has
+    nothing to rebalance, goes on and waits for the first.
+    """
+    job = FakeJob(8)
+    experts = [job.group(range(first, first + 4), "experts") for first in (0, 4)]
+    copies = [job.group((rank, rank + 4), "copies") for rank in range(4)]
+
+    def work(group: Group) -> None:
+        for line in LINES:
+            job.call(group.members, "all_to_all", group, site=line)
+
+    for _ in range(4):
+        for group in experts:
+            work(group)
+        for group in copies:
+            job.call(group.members, group=group, site="train.py:20 step")
+    for rank, size in enumerate((3, 4, 4, 4)):
+        job.call(
+            [rank], "all_to_all", experts[0], sizes=[(size,)], out=[(4,)],
+            site="moe.py:9 balance", finished=False,
+        )  # fmt: skip
+        job.call([rank], "all_to_all", experts[0], site=LINES[0], finished=False)
+    work(experts[1])
+    for group in copies:
+        job.call(group.members[1:], group=group, site="train.py:20 step", finished=False)
+    report = diagnose(job.case())
+    cause = only_cause(report)
+    assert (cause.code, cause.culprits, cause.seq) == ("UH204", (0,), 13), report.summary
+    assert cause.victims == (1, 2, 3, 4, 5, 6, 7)
