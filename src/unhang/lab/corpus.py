@@ -2,7 +2,9 @@
 
 The tuned part may be looked at by whoever writes rules. The held-out part has other seeds, other
 sizes and recordings drawn anew, and composed faults; its single cases are nobody's business until
-the rules are final. A case is made from its specification alone, anywhere, bit for bit.
+the rules are final. Once something of it was seen, it is drawn anew (`_DRAWS`), so that what is
+reported is of cases that no rule could have been written against. A case is made from its
+specification alone, anywhere, bit for bit.
 """
 
 from __future__ import annotations
@@ -29,6 +31,10 @@ __all__ = ["PARTS", "CaseSpec", "MadeCase", "cases", "make", "spec_named"]
 PARTS = ("tuned", "held-out")
 _CASES_PER_CLASS: Final = {"tuned": 9, "held-out": 6}
 _SIZES = (4, 8, 8, 16, 16, 32, 64)
+_DRAWS: Final = {"tuned": ("tuned", 0), "held-out": ("held-out, draw 2", 2 * 10**6)}
+"""Of each part: the word that its dice start from, and the first seed of its range."""
+
+_SEEDS = 10**6
 _ATTEMPTS = 60
 _LARGE: Final = {"tuned": (128, 256, 1024), "held-out": (128, 512, 1024)}
 
@@ -156,24 +162,25 @@ def cases(part: str) -> tuple[CaseSpec, ...]:
 
 
 def _specs(part: str) -> Iterator[CaseSpec]:
-    held_out = part == "held-out"
-    table = {**FAULTS, **COMPOSED} if held_out else FAULTS
+    table = {**FAULTS, **COMPOSED} if part == "held-out" else FAULTS
+    draw, first_seed = _DRAWS[part]
     for name, fault in table.items():
-        rng = random.Random(f"{part}/{name}")  # noqa: S311 - the corpus is the same everywhere
+        rng = random.Random(f"{draw}/{name}")  # noqa: S311 - the corpus is the same everywhere
         for number in range(_CASES_PER_CLASS[part] * fault.weight):
             layout = fault.layouts[number % len(fault.layouts)]
             if number >= len(fault.layouts):
                 layout = rng.choice(fault.layouts)
             size = rng.choice([s for s in _SIZES if fault.smallest <= s <= fault.largest])
             condition = rng.choice(_conditions(fault, layout))
-            seed = rng.randrange(10**6) + (10**6 if held_out else 0)
+            seed = first_seed + rng.randrange(_SEEDS)
             yield CaseSpec(f"{part}/{name}-{number}", name, layout, size, condition, seed, part)
     yield from _large(part)
 
 
 def _large(part: str) -> Iterator[CaseSpec]:
     """A few large jobs, and one of 16,384 ranks."""
-    rng = random.Random(f"{part}/large")  # noqa: S311 - the corpus is the same everywhere
+    draw, first_seed = _DRAWS[part]
+    rng = random.Random(f"{draw}/large")  # noqa: S311 - the corpus is the same everywhere
     plans = (
         ("never-joined", "megatron", "active"),
         ("never-joined", "fsdp", "plain"),
@@ -184,9 +191,9 @@ def _large(part: str) -> Iterator[CaseSpec]:
     )
     for number, (fault, layout, condition) in enumerate(plans):
         size = _LARGE[part][number % 3]
-        seed = rng.randrange(10**6) + (10**6 if part == "held-out" else 0)
+        seed = first_seed + rng.randrange(_SEEDS)
         yield CaseSpec(f"{part}/large-{number}", fault, layout, size, condition, seed, part)
-    seed = rng.randrange(10**6)
+    seed = first_seed + rng.randrange(_SEEDS)
     yield CaseSpec(f"{part}/huge-0", "never-joined", "megatron", 16_384, "active", seed, part)
 
 
