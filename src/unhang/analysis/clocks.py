@@ -2,7 +2,7 @@
 
 A recorder notes when its watchdog saw that a call was finished: the true moment, plus up to one
 round of that watchdog, plus the clock's offset. Rounds fall differently on each rank, so the mean
-over many of them is the offset; how many rounds there were says how well it is known.
+over many of them is the offset; how many rounds its own watchdog made says how well it is known.
 """
 
 from __future__ import annotations
@@ -44,12 +44,14 @@ def set_clocks(finished_ms: Floats, hosts: Sequence[str]) -> Clocks:
         hosts: Host of each rank, "" where unknown; ranks of one host have one clock.
     """
     n_ranks = len(hosts)
-    rounds = _rounds(finished_ms)
-    if len(rounds) < _LEAST_ROUNDS:
+    own = [np.unique(column) for column in finished_ms.T] if len(finished_ms) else []
+    count = np.asarray([len(moments) for moments in own])
+    if not len(count) or count.min() < _LEAST_ROUNDS:
         return Clocks(np.zeros(n_ranks), np.zeros(n_ranks), set=False)
+    rounds = _rounds(finished_ms)
     apart = rounds - np.median(rounds, axis=1, keepdims=True)
     offset = apart.mean(axis=0)
-    error = np.maximum(apart.std(axis=0), _round_ms(rounds) / 2) / np.sqrt(len(rounds))
+    error = np.maximum(apart.std(axis=0), _round_ms(own) / 2) / np.sqrt(count)
     by_host: dict[str, list[int]] = defaultdict(list)
     for column, host in enumerate(hosts):
         by_host[host or f"rank {column}"].append(column)
@@ -59,15 +61,17 @@ def set_clocks(finished_ms: Floats, hosts: Sequence[str]) -> Clocks:
     return Clocks(offset, error, set=True)
 
 
-def _round_ms(rounds: Floats) -> float:
-    """How long a round of the watchdogs takes; what is seen has half of that as its error."""
-    return float(np.median(np.diff(rounds, axis=0)))
+def _round_ms(own: Sequence[Floats]) -> float:
+    """How long a round of the watchdogs takes; what is seen has half of that as its error.
+
+    Args:
+        own: Per rank the moments at which its watchdog saw anything finished.
+    """
+    return float(np.median(np.concatenate([np.diff(moments) for moments in own])))
 
 
 def _rounds(finished_ms: Floats) -> Floats:
-    """One call for each round of the watchdogs: calls seen in the same round tell nothing new."""
-    if not len(finished_ms):
-        return finished_ms
+    """One call for each round of any watchdog: calls seen in the same round tell nothing new."""
     new = np.ones(len(finished_ms), np.bool_)
     new[1:] = (finished_ms[1:] != finished_ms[:-1]).any(axis=1)
     return finished_ms[new]

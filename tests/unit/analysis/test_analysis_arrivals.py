@@ -93,3 +93,20 @@ def test_a_stuck_job_is_not_called_slow() -> None:
     assert {f.code for f in diagnose(job.case()).findings} == {"UH101"}
     asked = diagnose(job.case(), slow=True)
     assert (asked.status, {f.code for f in asked.findings}) == ("problem", {"UH101", "UH501"})
+
+
+def test_few_rounds_of_watchdogs_set_no_clock() -> None:
+    """Calls seen in one round tell of one moment: when that falls is chance, and no clock's."""
+    job = FakeJob(4)
+    for _ in range(5):
+        job.tick(30)
+        job.call(range(4), site="train.py:17 step")
+    case = shifted(job.case(), 0, 0)
+    rounds = (
+        (27, 129, 129, 129, 231), (87, 87, 189, 189, 189),
+        (62, 62, 162, 162, 162), (60, 60, 161, 161, 161),
+    )  # fmt: skip
+    moments = np.asarray(rounds)[case.calls.rank, case.calls.seq - 1] * 1_000_000
+    seen = case.calls.created_ns.min() + moments
+    case = replace(case, calls=replace(case.calls, completed_ns=seen))
+    assert diagnose(case).status == "healthy"
