@@ -2,12 +2,13 @@
 
 torch writes the rank into the file's name only, and names are unreliable: so what our own recorder
 wrote into the file counts first, then the name, then the one rank that is in all groups that the
-dump declares. Replicas of torchft number their ranks from 0 again and are told apart here.
+dump declares. Replicas of torchft number their ranks from 0 again, in the dumps' groups or in the
+files' names, and are told apart here.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
@@ -44,7 +45,39 @@ def assign_ranks(loaded: Sequence[Loaded], shared: Dictionaries, *, told: bool) 
             notes.append(Note("info", item.source, text))
         item.rank = origin.rank
     if not told:
+        notes += _counted_within(loaded, shared.memberships)
         notes += _from_membership(loaded, shared)
+    return notes
+
+
+def _counted_within(loaded: Sequence[Loaded], memberships: Memberships) -> list[Note]:
+    """Give global ranks to files that are numbered within their default group.
+
+    That is so where all of a series declare one default group, none of them is in it by its
+    name's number, and each number is a position in it.
+    """
+    series: dict[str, list[Loaded]] = defaultdict(list)
+    for item in loaded:
+        if item.rank >= 0 and (item.decoded is None or item.decoded.origin is None):
+            series[item.claim.series].append(item)
+    notes = []
+    for name, items in series.items():
+        numbers = {
+            group.members
+            for item in items
+            for group in (item.decoded.declared if item.decoded else ())
+            if group.description == DEFAULT_GROUP and group.members
+        }
+        if len(numbers) != 1:
+            continue
+        members = memberships.lists[next(iter(numbers))]
+        ranks = {item.rank for item in items}
+        if ranks.intersection(members) or max(ranks) >= len(members):
+            continue
+        for item in items:
+            item.rank = members[item.rank]
+        text = "its files are numbered within their default group, which says the global ranks"
+        notes.append(Note("info", name, text))
     return notes
 
 

@@ -94,6 +94,19 @@ def test_replicas_of_torchft_are_kept_apart(tmp_path: Path) -> None:
     assert any("3 replicas of 2 ranks" in note.text for note in case.notes)
 
 
+def test_replicas_whose_files_start_again_at_0(tmp_path: Path) -> None:
+    """A folder a replica, files numbered from 0 in each, groups by global ranks: one incident."""
+    for replica in (0, 1):
+        members = [2 * replica, 2 * replica + 1]
+        for rank in (0, 1):
+            content = dump(pg_config=_config(("0", "default_pg", members)))
+            write(tmp_path, {f"replica_{replica}/rank_{rank}": content})
+    case = load(tmp_path)
+    assert [d.rank for d in case.dumps] == [0, 1, 2, 3]
+    assert {g.members for g in case.groups} == {(0, 1), (2, 3)}
+    assert any("numbered within their default group" in note.text for note in case.notes)
+
+
 def test_the_size_of_a_replica_can_be_told(tmp_path: Path) -> None:
     """With broken declarations nothing shows it; the second replica lacks a rank."""
     for rank in range(3):
