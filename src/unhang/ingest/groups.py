@@ -3,7 +3,8 @@
 A group is its name, description and members. `pg_config` says so where it can be believed; it is
 lazy (a group appears with its first call), exported by name only, and in every Gloo dump of torch
 2.13 empty. So a rank without a declaration takes its peers', and where nobody declares a group, its
-members are the ranks that called something on it.
+members are the ranks that called something on it. As long as there is the default group
+only, the nameless declaration of such a dump is that group's.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ class _Resolver:
         self.files = files
         self.used = used
         self.memberships = memberships
-        self.own = [_believable(item, memberships) for item in files]
+        self.nameless = 0
+        self.own = [self._believable(*pair) for pair in zip(files, used, strict=True)]
         self.made: dict[tuple[str, str, int, bool, str], int] = {}
         self.groups: list[Group] = []
         self.by_file = {id(item): own for item, own in zip(files, self.own, strict=True)}
@@ -102,6 +104,26 @@ class _Resolver:
                 self.peers[group.name, group.description].add(group.members)
         self.inferred: dict[tuple[Pair, str], int] = {}
         self.common_backend = _most_common(item.backend for item in files)
+
+    def _believable(self, item: Loaded, used: Sequence[Pair]) -> dict[str, Declared]:
+        """What a file declares, by name, where its own rank is a member."""
+        found: dict[str, Declared] = {}
+        for group in item.decoded.declared if item.decoded else ():
+            named = self._named(item, group, used)
+            if named is not None and item.rank in self.memberships.sets[named.members]:
+                found[named.name] = named
+        return found
+
+    def _named(self, item: Loaded, group: Declared, used: Sequence[Pair]) -> Declared | None:
+        """A declaration; a nameless one stands for the default group if that is alone, or none."""
+        pair = (group.name, group.description)
+        if any(pair) or pair in used:
+            return group
+        statuses = item.decoded.statuses if item.decoded else ()
+        if len(used) != 1 or used[0][1] != DEFAULT_GROUP or len(statuses) > 1:
+            return None
+        self.nameless += 1
+        return Declared(*used[0], group.members)
 
     def infer(self, world_size: int, replica_size: int) -> None:
         """Infer members of what nobody declares from who called something on it."""
@@ -143,26 +165,20 @@ class _Resolver:
         return number
 
     def notes(self) -> list[Note]:
-        """One note for all that was inferred."""
-        if not self.inferred:
-            return []
-        count = count_of(len(self.inferred), "group")
-        text = (
-            f"the dumps do not say who the members of {count} are: taken from who called "
-            "something on them"
-        )
-        return [Note("info", "groups", text)]
-
-
-def _believable(item: Loaded, memberships: Memberships) -> dict[str, Declared]:
-    """What a file declares, by name, where its own rank is a member."""
-    if item.decoded is None:
-        return {}
-    return {
-        group.name: group
-        for group in item.decoded.declared
-        if item.rank in memberships.sets[group.members]
-    }
+        """One note for all that was inferred, and one for what stood under no name."""
+        texts = []
+        if self.inferred:
+            count = count_of(len(self.inferred), "group")
+            texts.append(
+                f"the dumps do not say who the members of {count} are: taken from who called "
+                "something on them"
+            )
+        if self.nameless:
+            texts.append(
+                f"the members that {count_of(self.nameless, 'dump')} list without a name are those "
+                "of the one group that they have"
+            )
+        return [Note("info", "groups", text) for text in texts]
 
 
 def _most_common(values: object) -> str:

@@ -94,6 +94,29 @@ def test_replicas_of_torchft_are_kept_apart(tmp_path: Path) -> None:
     assert any("3 replicas of 2 ranks" in note.text for note in case.notes)
 
 
+def test_members_without_a_name_are_those_of_the_only_group(tmp_path: Path) -> None:
+    """Gloo of torch 2.13 lists the default group's members under no name; that is no group more."""
+    nameless = {"": {"name": "", "desc": "", "ranks": "[0, 1, 2]"}}
+    for rank in range(2):
+        write(tmp_path, {f"rank_{rank}": gloo(DEFAULT, pg_config=nameless)})
+    case = load(tmp_path)
+    assert [(g.name, g.members, g.inferred) for g in case.groups] == [("0", (0, 1, 2), False)]
+    assert any("without a name" in note.text for note in case.notes)
+
+
+@pytest.mark.parametrize("groups", [[], [DEFAULT, TP1]])
+def test_members_without_a_name_are_nobodys_else(
+    groups: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    """With no call at all, or with several groups, it cannot be told whose they are."""
+    nameless = {"": {"name": "", "desc": "", "ranks": "[0, 1]"}}
+    for rank in range(2):
+        write(tmp_path, {f"rank_{rank}": gloo(*groups, pg_config=nameless)})
+    case = load(tmp_path)
+    assert [g.name for g in case.groups] == [name for name, _ in groups]
+    assert all(g.inferred for g in case.groups)
+
+
 def test_replicas_whose_files_start_again_at_0(tmp_path: Path) -> None:
     """A folder a replica, files numbered from 0 in each, groups by global ranks: one incident."""
     for replica in (0, 1):
