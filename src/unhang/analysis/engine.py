@@ -18,6 +18,7 @@ from unhang.analysis.evidence import Bools, Evidence, gather
 from unhang.analysis.heads import Heads, find_heads
 from unhang.analysis.lookouts import looks_of, looks_with_dumps
 from unhang.analysis.match import disagreements, rows_at_units
+from unhang.analysis.namesakes import told_apart
 from unhang.analysis.outdated import same_moment
 from unhang.analysis.p2p import pair_edges, pair_links, pair_up
 from unhang.analysis.picture import Picture
@@ -69,7 +70,7 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     return Report(
         status=status_of(findings),
         summary=summary_of(findings),
-        job=_job(case, picture.evidence),
+        job=_job(picture.evidence),
         incident=_incident(case),
         findings=tuple(findings),
         ranks=rank_table(picture, findings),
@@ -82,7 +83,12 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
 def look(case: Case) -> tuple[Picture, tuple[Note, ...]]:
     """Work out everything that is known before anything is judged."""
     evidence = gather(case)
-    moment = same_moment(evidence, stand(evidence))
+    standing = stand(evidence)
+    apart = told_apart(evidence, standing)
+    if apart is not None:
+        evidence = gather(apart[0])
+        standing = stand(evidence)
+    moment = same_moment(evidence, standing)
     evidence, standing = moment.evidence, moment.standing
     heads = find_heads(evidence, moment.outdated)
     unlaunched = _unlaunched(evidence, standing, heads)
@@ -105,7 +111,8 @@ def look(case: Case) -> tuple[Picture, tuple[Note, ...]]:
         graph=make_graph(heads, blame, pair_links(pairs), unlaunched, explained),
         book=StackBook(case),
     )
-    return picture, (*evidence.notes, *moment.notes)
+    split = () if apart is None else (apart[1],)
+    return picture, (*evidence.notes, *split, *moment.notes)
 
 
 def _unlaunched(evidence: Evidence, standing: Standing, heads: Heads) -> Bools:
@@ -138,7 +145,8 @@ def _importance(finding: Finding) -> tuple[bool, int, str, tuple[int, ...], str]
     return (not is_cause, -len(finding.victims), finding.code, finding.culprits, finding.summary)
 
 
-def _job(case: Case, evidence: Evidence) -> Job:
+def _job(evidence: Evidence) -> Job:
+    case = evidence.case
     created = case.calls.created_ns[case.calls.created_ns > 0]
     backends = {name.backend for name in case.names} | {dump.backend for dump in case.dumps}
     return Job(

@@ -17,7 +17,7 @@ from unhang.analysis.finished import TRUTHFUL
 from unhang.analysis.standing import Known, Standing
 from unhang.model import Note
 
-__all__ = ["Moment", "same_moment"]
+__all__ = ["Moment", "behind_peers", "failed_ranks", "same_moment"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,10 +38,10 @@ class Moment:
 
 def same_moment(evidence: Evidence, standing: Standing) -> Moment:
     """Find the dumps that do not belong to the same moment, and calls that only seem finished."""
-    behind = _behind(evidence, standing)
+    behind = behind_peers(evidence, standing)
     if not len(behind):
         return Moment(evidence, standing, behind)
-    failed = _failed_ranks(evidence)
+    failed = failed_ranks(evidence)
     channel = standing.keys[behind] % standing.n_channels
     truthful = np.asarray([name in TRUTHFUL for name in evidence.backends])
     owner = standing.keys // standing.n_channels
@@ -63,7 +63,7 @@ def same_moment(evidence: Evidence, standing: Standing) -> Moment:
     )
 
 
-def _behind(evidence: Evidence, standing: Standing) -> Ints:
+def behind_peers(evidence: Evidence, standing: Standing) -> Ints:
     """Rows of `standing` whose rank never made a call that could not finish without it."""
     channel = standing.keys % standing.n_channels
     furthest = np.full(evidence.n_channels, -1, np.int64)
@@ -72,7 +72,7 @@ def _behind(evidence: Evidence, standing: Standing) -> Ints:
     return np.flatnonzero(behind)
 
 
-def _failed_ranks(evidence: Evidence) -> Bools:
+def failed_ranks(evidence: Evidence) -> Bools:
     """Dense ranks that say themselves that one of their calls failed."""
     failed = np.zeros(max(len(evidence.ranks), 1), np.bool_)
     for owner, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True):
@@ -89,7 +89,6 @@ def _reopened(
     """Take back the completion of calls that some member never made, where ranks failed."""
     if not len(channels):
         return evidence, standing
-    calls = evidence.case.calls
     owner, channel = standing.keys // standing.n_channels, standing.keys % standing.n_channels
     least = np.full(evidence.n_channels, np.iinfo(np.int64).max)
     sure = standing.known >= Known.INFERRED
@@ -109,7 +108,6 @@ def _reopened(
     last_sync = np.where(
         touched, np.minimum(standing.last_sync, least[channel]), standing.last_sync
     )
-    del calls
     return (
         replace(evidence, finished=finished, open_rows=opened),
         replace(standing, open_from=open_from, last_sync=last_sync),
