@@ -4,7 +4,8 @@ A call left out in one group shows at once in another: the rank goes on to calls
 have not reached. Inside each group the numbers still agree then, so whole programs are compared,
 with ranks that run the same program (the same kinds of groups, the same sends and receives). What
 waiting peers would call next is taken from what came next before, since programs are loops. Two
-calls that changed places are a matter of order and no call left out.
+calls that changed places are a matter of order and no call left out. A rank's last call is one too
+many where it is the call before it once more, and nobody makes that call twice in a row.
 
 Ranks of one role in different groups need not make the same calls: one group may rebalance where
 another does not. A rank parted only if those who had to make the call with it did not do so too.
@@ -17,6 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from unhang.analysis.align import Edit, continued, edits
+from unhang.analysis.align import Sequence as Calls
 from unhang.analysis.divergence import Divergence
 from unhang.analysis.programs import Program, Programs
 
@@ -59,7 +61,10 @@ def _of_same_role(programs: Programs, rank: int) -> list[Program]:
 
 def _parting(programs: Programs, mine: Program, theirs: Program) -> Edit | None:
     """The first call left out or made too often, unless calls merely changed places."""
-    left, right = continued(programs.calls(mine)), continued(programs.calls(theirs))
+    calls, others = programs.calls(mine), programs.calls(theirs)
+    if _ends_in_repetition(calls, others):
+        return Edit("extra", len(calls) - 1, len(calls) - 1)
+    left, right = continued(calls), continued(others)
     found = [edit for edit in edits(left, right) if edit.kind != "changed"]
     if not found or found[0].mine >= len(mine.rows) or found[0].theirs >= len(theirs.rows):
         return None
@@ -73,6 +78,17 @@ def _parting(programs: Programs, mine: Program, theirs: Program) -> Edit | None:
         return None  # a send too many may as well be one to the wrong peer
     gone_on = len(mine.rows) - first.mine >= _GONE_ON[first.kind]
     return first if gone_on and not moved else None
+
+
+def _ends_in_repetition(mine: Calls, theirs: Calls) -> bool:
+    """Whether the last call repeats the one before it, where the peer went on to another one."""
+    last = len(mine) - 1
+    if not 0 < last < len(theirs) or not np.array_equal(mine.strict[:last], theirs.strict[:last]):
+        return False
+    again = mine.strict[last]
+    twice = [(calls.strict[1:] == again) & (calls.strict[:-1] == again) for calls in (mine, theirs)]
+    usual = twice[0][:-1].any() or twice[1].any()
+    return bool(twice[0][-1] and not usual and theirs.loose[last] != mine.loose[last])
 
 
 def _done_by_its_group(programs: Programs, mine: Program, theirs: Program, first: Edit) -> bool:

@@ -36,6 +36,7 @@ def explain_divergence(
     culprits = picture.named(divergence.ranks)
     reached = {*picture.victims(distance), *picture.named(picture.heads.inside(unit))}
     reached |= set(picture.named(divergence.suspects))
+    reached |= set(picture.named(node for node in nodes if node < picture.graph.n_ranks))
     victims = tuple(sorted(reached - set(culprits)))
     case = picture.evidence.case
     row = divergence.row

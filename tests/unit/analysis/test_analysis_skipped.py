@@ -189,3 +189,23 @@ def test_groups_of_one_kind_need_not_make_the_same_calls() -> None:
     cause = only_cause(report)
     assert (cause.code, cause.culprits, cause.seq) == ("UH204", (0,), 13), report.summary
     assert cause.victims == (1, 2, 3, 4, 5, 6, 7)
+
+
+def test_a_last_call_made_twice() -> None:
+    """A rank repeats its call in one group while its peers go on in another: it made one too many.
+
+    All wait in a circle then, of which only that rank's last call is at odds with the program.
+    """
+    job = FakeJob(4)
+    pairs = [job.group(pair, "tp") for pair in ((0, 1), (2, 3))]
+    for _ in range(3):
+        for group in pairs:
+            job.call(group.members, group=group, site="layers.py:7 forward")
+        job.call(range(4), site="train.py:9 log")
+    job.call([3], site="train.py:9 log", finished=False)
+    job.call((0, 1), group=pairs[0], site="layers.py:7 forward")
+    job.call([2], group=pairs[1], site="layers.py:7 forward", finished=False)
+    job.call((0, 1), site="train.py:10 save", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.seq) == ("UH102", (3,), 4)
+    assert cause.victims == (0, 1, 2)
