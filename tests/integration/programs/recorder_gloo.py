@@ -92,8 +92,7 @@ else:
     meet_a_timeout()
     child = os.fork()
     if child == 0:
-        print("child", os.getpid())
-        time.sleep(1000)
+        time.sleep(1000)  # silent: what two processes print into one pipe, unbuffered, can mix
     print("forked", child)
     before = sys.excepthook
     sys.excepthook = lambda *what: (my_excepthook(*what), before(*what))
