@@ -25,10 +25,10 @@ __all__ = ["MODULES", "Program", "collector_zip", "make_program"]
 
 MODULES = (
     "__init__.py", "_version.py", "model.py", "errors.py", "wording.py", "surroundings.py",
-    "collect/__init__.py", "collect/node", "collect/parcel.py", "collect/permission.py",
-    "collect/processes.py", "collect/ranks.py", "collect/samplers.py", "collect/sampling.py",
-    "record/__init__.py", "record/client.py", "record/marks.py", "record/places.py",
-    "record/sockets.py", "stacks",
+    "collect/__init__.py", "collect/asking.py", "collect/node", "collect/parcel.py",
+    "collect/permission.py", "collect/processes.py", "collect/ranks.py", "collect/samplers.py",
+    "collect/sampling.py", "record/__init__.py", "record/client.py", "record/marks.py",
+    "record/places.py", "record/sockets.py", "stacks",
 )  # fmt: skip
 """Everything that the node's side imports: the standard library does the rest (a test checks)."""
 

@@ -1,0 +1,157 @@
+"""Asking a running rank for its dumps, by whichever way it still answers.
+
+In this order: unhang's recorder over its socket; torch's worker server, which answers even while a
+thread holds the GIL; NCCL's pipe (TORCH_NCCL_DEBUG_INFO_PIPE_FILE), where no recorder of ours is in
+the process. Nothing is signalled. Where a dump goes, and what an older file is worth, is up to
+those who ask: `unhang run` and `unhang collect`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from unhang.record.client import AskError, ask_worker, request_dump
+from unhang.record.marks import Mark
+
+__all__ = [
+    "MAX_DUMP_BYTES",
+    "Answer",
+    "Request",
+    "ask_pipe",
+    "ask_recorder",
+    "changed",
+    "default_paths",
+]
+
+MAX_DUMP_BYTES = 1 << 30
+_PIPE_S = 6.0
+_WORKER = (("gloo", "fr_trace_json"), ("nccl", "dump_nccl_trace_json"))
+"""Handlers of torch's worker server, and the recorder that each one reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a rank is asked for.
+
+    Attributes:
+        reason: As the recorder documents them ("hang", "asked"…).
+        incident: Name that the dumps of all ranks carry.
+        directory: The incident directory that the recorder writes into.
+        stacks: Wait for the dump with torch's stacks; that without them is there first.
+        recorder_s, worker_s: How long the recorder and the worker server may take.
+    """
+
+    reason: str
+    incident: str
+    directory: Path
+    stacks: bool
+    recorder_s: float
+    worker_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The dumps of one rank by recorder, as files or bytes; or why there are none."""
+
+    found: tuple[tuple[str, Path | bytes], ...] = ()
+    why: str = ""
+
+
+def ask_recorder(mark: Mark, request: Request) -> Answer:
+    """Ask our recorder, and where it is silent torch's worker server."""
+    answer = _from_socket(mark, request)
+    if answer.found:
+        return answer
+    second = _from_worker(mark, request.worker_s)
+    return second if second.found else Answer(why=f"{answer.why}; {second.why}")
+
+
+def _from_socket(mark: Mark, request: Request) -> Answer:
+    if not mark.socket:
+        return Answer(why="it has no trigger socket")
+    files: dict[Path, None] = {}
+    why = "its recorder had nothing to write"
+    try:
+        for reply in request_dump(
+            mark.socket,
+            reason=request.reason,
+            timeout_s=request.recorder_s,
+            incident=request.incident,
+            directory=request.directory,
+            stacks=request.stacks,
+        ):
+            files |= {Path(name): None for name in reply.get("files", []) if isinstance(name, str)}
+            if reply.get("failures"):
+                why = f"nothing was written: {'; '.join(map(str, reply['failures']))}"
+    except AskError as error:  # after the dump without stacks that with them may be late
+        why = f"its recorder did not answer: {_words(error)}"
+    return Answer(tuple((path.parent.name, path) for path in files), why)
+
+
+def _from_worker(mark: Mark, patience_s: float) -> Answer:
+    if not mark.worker_socket:
+        return Answer(why="torch's worker server does not run in it")
+    found: list[tuple[str, bytes]] = []
+    why = "torch's worker server has no recorder of this backend"
+    for backend, handler in _WORKER:
+        if backend not in mark.backend:
+            continue  # "gloo,nccl", or torch's own "cpu:gloo,cuda:nccl"
+        try:
+            found.append((backend, ask_worker(mark.worker_socket, handler, patience_s)))
+        except AskError as error:
+            why = f"torch's worker server: {_words(error)}"
+    return Answer(tuple(found), why)
+
+
+def ask_pipe(rank: int, environ: Mapping[str, str]) -> Answer:
+    """Write to NCCL's pipe, and wait for the file that its watchdog makes."""
+    prefix = environ.get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "")
+    if not prefix:
+        return Answer(
+            why="no recorder of unhang is armed in it, and NCCL's pipe is not switched on"
+        )
+    before = time.time()
+    try:
+        pipe = os.open(f"{prefix}{rank}.pipe", os.O_WRONLY | os.O_NONBLOCK)
+        with os.fdopen(pipe, "wb") as file:
+            file.write(b"1\n")
+    except OSError as error:
+        return Answer(why=f"NCCL's pipe: {error.strerror}")
+    end = time.monotonic() + _PIPE_S
+    while time.monotonic() < end:
+        for path in default_paths(rank, environ):
+            if changed(path) >= before - 1:
+                return Answer((("nccl", path),))
+        time.sleep(0.2)
+    return Answer(why="NCCL's pipe was asked, and no dump was written in time")
+
+
+def default_paths(rank: int, environ: Mapping[str, str]) -> Iterator[Path]:
+    """Where torch puts dumps: told by the environment, else the defaults of its versions."""
+    for key in ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"):
+        if environ.get(key):
+            yield Path(f"{environ[key]}{rank}")
+    caches = [environ.get("XDG_CACHE_HOME", ""), f"{environ.get('HOME', '')}/.cache"]
+    for cache in caches:
+        if cache.startswith("/"):
+            yield Path(cache, "torch", f"comm_lib_trace_rank_{rank}")
+    yield Path(f"/tmp/nccl_trace_rank_{rank}")  # noqa: S108 - torch's own default
+
+
+def changed(path: Path) -> float:
+    """When a file was last written; 0 where it is none that can be taken."""
+    try:
+        status = path.stat()
+    except OSError:
+        return 0.0
+    usable = path.is_file() and 0 < status.st_size <= MAX_DUMP_BYTES and os.access(path, os.R_OK)
+    return status.st_mtime if usable else 0.0
+
+
+def _words(error: OSError) -> str:
+    """An error without the path of a socket, which means nothing to anybody."""
+    return str(error).rpartition(": ")[2] or type(error).__name__
