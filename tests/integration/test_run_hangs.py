@@ -71,14 +71,19 @@ class Outcome:
 
 
 def launch(
-    folder: Path, fault: str, *options: str, ranks: int = 3, torchrun: bool = False
+    folder: Path,
+    fault: str,
+    *options: str,
+    ranks: int = 3,
+    torchrun: bool = False,
+    python: tuple[str, ...] = (),
 ) -> Outcome:
     """Run a job under `unhang run` in its own folder, to its end."""
     port = free_port()
     command = [sys.executable, str(PROGRAM), fault, str(ranks), str(port)]
     if torchrun:
         command = [str(TORCHRUN), "--nproc-per-node", str(ranks), "--master-port", str(port),
-                   str(PROGRAM), fault]  # fmt: skip
+                   *(["--no-python", *python] if python else []), str(PROGRAM), fault]  # fmt: skip
     env = {
         **os.environ,
         "UNHANG_RUNTIME_DIR": str(folder / "runtime"),
@@ -181,6 +186,22 @@ def check_complete(outcome: Outcome, ranks: int, without_dump: list[int]) -> Non
     assert {path.name for path in case.iterdir()} >= {
         "dumps", "env", "logs", "manifest.json", "report.json", "report.txt", "stacks",
     }  # fmt: skip
+
+
+def test_ranks_without_a_recorder_are_watched_and_sampled_from_outside(tmp_path: Path) -> None:
+    """`python -I` skips the hook: that is said, and stacks alone lead to the culprit."""
+    isolated = (sys.executable, "-I")
+    outcome = launch(tmp_path, "loader", *KILL, ranks=2, torchrun=True, python=isolated)
+    assert "no recorder in ranks 0-1: python -I skips the start-up hook" in outcome.said
+    assert "whose calls are not seen, have stood still" in outcome.said
+    assert outcome.cause["culprits"] == [1], outcome.said
+    assert outcome.cause["confidence"] == "low", "stacks show no calls"
+    assert {site["line"] for site in outcome.cause["sites"]} >= lines_of("loader")
+    ranks = outcome.manifest["ranks"]
+    assert {number: rank["phase"] for number, rank in ranks.items()} == {
+        "0": "unarmed", "1": "unarmed",
+    }  # fmt: skip
+    assert ranks["1"]["missing"]["dump"] == "python -I skips the start-up hook"
 
 
 def test_pauses_of_a_healthy_job_are_no_hang(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Takes the evidence of this node's ranks into a case, in the order that loses least.
 
-Counters and dumps without stacks first: they cost milliseconds and are gone with the process.
-Where the recorder's thread does not answer (a thread holds the GIL), torch's worker server does.
+Counters and dumps without stacks first: they cost milliseconds and are gone with the process
+(how a rank is asked is `collect.asking`'s business).
 Then the stacks of all ranks from outside, twice; nothing is signalled or stopped for it. Dumps
 with stacks are asked for last and never waited for. What does not come is said per rank.
 """
@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from unhang.casedir import RankPart, save_file
-from unhang.collect.processes import ProcessTable, read_processes
+from unhang.collect.asking import Answer, Request, ask_pipe, ask_recorder
+from unhang.collect.processes import ProcessTable, read_process, read_processes
 from unhang.collect.ranks import Target
 from unhang.collect.sampling import sample_processes
 from unhang.model import Frame, ProcessSample, ThreadStack
-from unhang.record.client import AskError, ask, ask_worker, request_dump
+from unhang.record.client import AskError, ask
 from unhang.record.heartbeat import Heartbeat
 from unhang.run.roster import Gone, Member, Roster
 from unhang.stacks import write_samples
@@ -38,9 +39,6 @@ STACKS_S = 60.0
 _AT_ONCE = 16
 _MOST_HELPERS = 64
 _AFTER_LOOKS = 2
-
-_WORKER_DUMPS = (("gloo", "fr_trace_json"), ("nccl", "dump_nccl_trace_json"))
-"""Handlers of torch's worker server, and the recorder that each one reads."""
 
 
 @dataclass(slots=True)
@@ -92,8 +90,7 @@ class Collector:
                 rank.missing["stacks"] = "the process has ended"
         for name, step in (
             ("status", self._take_status),
-            ("entries", self._take_entries),
-            ("worker", self._take_from_workers),
+            ("dumps", self._take_dumps),
             *([("stacks", self._take_stacks)] if self.stacks else []),
         ):
             if self.in_time():
@@ -121,59 +118,48 @@ class Collector:
         if found:
             self._save(f"env/{self._name('status')}", json.dumps(found, indent=1).encode())
 
-    def _take_entries(self) -> None:
+    def _take_dumps(self) -> None:
         alive = self._alive()
-        for rank, answer in zip(alive, _at_once(self._ask_entries, alive), strict=True):
-            if isinstance(answer, str):
-                rank.missing["dump"] = answer
+        for rank, said in zip(alive, _at_once(self._ask_dumps, alive), strict=True):
+            answer = Answer(why=said) if isinstance(said, str) else said
+            kept = [self._kept(rank, *found) for found in answer.found]
+            names = [name for name in kept if name]
+            if names:
+                rank.came["dump"] = ", ".join(names)
             else:
-                rank.came["dump"] = ", ".join(answer)
+                rank.missing["dump"] = answer.why or "it could not be kept"
 
-    def _ask_entries(self, rank: Collected) -> list[str] | str:
-        if not rank.member.mark.socket:
-            return "it has no trigger socket"
+    def _ask_dumps(self, rank: Collected) -> Answer:
+        if rank.member.unarmed:
+            process = read_process(rank.member.pid)
+            answer = ask_pipe(rank.member.rank, (process and process.environ) or {})
+            return answer if answer.found else Answer(why=rank.member.unarmed)
+        request = Request(
+            self.reason,
+            self.incident,
+            self.case,
+            stacks=False,
+            recorder_s=ENTRIES_S,
+            worker_s=WORKER_S,
+        )
+        return ask_recorder(rank.member.mark, request)
+
+    def _kept(self, rank: Collected, backend: str, source: Path | bytes) -> str:
+        """A dump's name in the manifest: in the case, or where our recorder had to write it."""
+        name = f"dumps/{backend}/rank_{rank.member.rank}"
         try:
-            replies = request_dump(
-                rank.member.mark.socket,
-                reason=self.reason,
-                timeout_s=ENTRIES_S,
-                incident=self.incident,
-                directory=self.case,
-                stacks=False,
-            )
-            reply = next(iter(replies), {})
-        except AskError as error:
-            return f"its recorder did not answer: {_words(error)}"
-        files = [self._inside(path) for path in reply.get("files", []) if isinstance(path, str)]
-        return files or f"nothing was written: {'; '.join(map(str, reply.get('failures', [])))}"
-
-    def _take_from_workers(self) -> None:
-        silent = [rank for rank in self._alive() if "dump" not in rank.came]
-        for rank, answer in zip(silent, _at_once(self._ask_worker, silent), strict=True):
-            if isinstance(answer, str):
-                rank.missing["dump"] += f"; torch's worker server: {answer}"
-            else:
-                rank.came["dump"] = ", ".join(answer)
-                rank.missing.pop("dump", None)
-
-    def _ask_worker(self, rank: Collected) -> list[str] | str:
-        path = rank.member.mark.worker_socket
-        if not path:
-            return "there is none in this process"
-        written = []
-        why = "no dump"
-        for backend, handler in _WORKER_DUMPS:
-            if backend not in rank.member.mark.backend.split(","):
-                continue
-            try:
-                body = ask_worker(path, handler, WORKER_S)
-                name = f"dumps/{backend}/rank_{rank.member.rank}.json"
+            if isinstance(source, bytes):
                 (self.case / name).parent.mkdir(parents=True, exist_ok=True)
-                save_file(self.case / name, body)
-                written.append(name)
-            except OSError as error:
-                why = _words(error)
-        return written or why
+                save_file(self.case / f"{name}.json", source)
+                return f"{name}.json"
+            if rank.member.unarmed:  # torch's own file, which the next dump would replace
+                (self.case / name).parent.mkdir(parents=True, exist_ok=True)
+                save_file(self.case / name, source.read_bytes())
+                return name
+        except OSError as error:
+            self.notes.append(f"{name} was not written: {error.strerror}")
+            return ""
+        return self._inside(source)
 
     def _take_stacks(self) -> None:
         table = read_processes()
@@ -217,7 +203,7 @@ class Collector:
 
     def take_frames(self) -> int:
         """Ask for the stacks of the dumps that are there; returns how many ranks answered."""
-        alive = [rank for rank in self._alive() if "dump" in rank.came]
+        alive = [rank for rank in self._alive() if "dump" in rank.came and rank.member.mark.socket]
         done = _at_once(self._ask_frames, alive)
         self.timings_s["frames"] = round(time.monotonic() - self._began_s, 3)
         return sum(answer is True for answer in done)
@@ -238,12 +224,12 @@ class Collector:
     def _name(self, kind: str) -> str:
         return f"{kind}-{self.run}.json"
 
-    def _inside(self, path: str) -> str:
+    def _inside(self, path: Path) -> str:
         """A path as the manifest has it: relative where it is in the case."""
         try:
-            return str(Path(path).relative_to(self.case.absolute()))
+            return str(path.relative_to(self.case.absolute()))
         except ValueError:
-            return path
+            return str(path)
 
     def _save(self, name: str, data: bytes) -> None:
         try:
@@ -289,7 +275,7 @@ def _at_once(work: Callable[[Collected], Any], ranks: Sequence[Collected]) -> li
 
 def _status(rank: Collected) -> dict[str, Any] | str:
     if not rank.member.mark.socket:
-        return "it has no trigger socket"
+        return rank.member.unarmed or "it has no trigger socket"
     try:
         return next(iter(ask(rank.member.mark.socket, {"do": "status"}, STATUS_S)), {})
     except AskError as error:

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from unhang.casedir import (
@@ -156,7 +156,10 @@ class Incident:
         if self.case is None:
             return
         try:
-            self._save_logs([])
+            streams = self._save_logs([])
+            if self._part is not None:
+                self._part = replace(self._part, streams=streams)
+                self._write_part()
             self._keep_later_dumps()
             write_ending(self.case, self.context.run, ending)
         except OSError as error:

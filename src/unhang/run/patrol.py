@@ -24,6 +24,7 @@ from unhang.run.roster import Gone, Roster
 from unhang.run.speak import say, write_all
 from unhang.run.verdict import Verdict
 from unhang.run.watch import Alarm, HangWatch, Resumed
+from unhang.wording import rank_phrase
 
 __all__ = ["Patrol"]
 
@@ -49,13 +50,14 @@ class Patrol:
         low, high = INTERVAL_S
         self.interval_s = min(max(orders.hang_after_s / 10, low), high)
         self.watch = HangWatch(orders.hang_after_s, self.interval_s)
-        self.roster = Roster(orders.job, orders.run)
+        self.roster = Roster(orders.job, orders.run, child)
         self.current: Incident | None = None
         self.incidents = 0
         self._watched: dict[int, int] = {}
         self._parents: dict[int, int] = {}
         self._held: list[int] = []
         self._frozen: list[int] = []
+        self._told_of: set[int] = set()
         self._newcomers_s = time.monotonic()
         self.context = Context(
             command=orders.command,
@@ -80,6 +82,7 @@ class Patrol:
                 self._ranks_ended(self.roster.refresh())
             finally:
                 self._let_go()
+            self._tell_of_unarmed()
             if self.roster.attempt != attempt:
                 attempt = self.roster.attempt
                 self._close_current("the launcher has restarted the job")
@@ -163,6 +166,20 @@ class Patrol:
         incident = self._begin(what)
         self._let_go()
         self._conclude(incident)
+
+    def _tell_of_unarmed(self) -> None:
+        """Say once of each rank that it has no recorder, and what that means."""
+        news: dict[str, list[int]] = {}
+        for member in self.roster.members:
+            if member.unarmed and member.pid not in self._told_of:
+                self._told_of.add(member.pid)
+                news.setdefault(member.unarmed, []).append(member.rank)
+        for why, ranks in news.items():
+            if not self.orders.quiet:
+                say(
+                    f"no recorder in {rank_phrase(ranks)}: {why}. Calls are not seen there; CPU "
+                    "time and bytes tell whether they move, and stacks are taken from outside."
+                )
 
     def _look_at_progress(self) -> None:
         if not self.roster.members:

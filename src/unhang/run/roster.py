@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from unhang.collect.processes import ProcessTable, read_processes
 from unhang.record.heartbeat import Heartbeat, read_heartbeat
 from unhang.record.marks import Mark, alive, read_marks
+from unhang.run.outside import UNARMED, Outsiders
 from unhang.run.procs import exit_status, io_bytes
 from unhang.run.watch import Look, RankLook
 
@@ -23,7 +24,7 @@ BUSY_CORES = 0.05
 BUSY_BYTES_PER_S = 1 << 18
 """The same for bytes read and written."""
 
-_IN_JOB = ("initialising", "ready")
+_IN_JOB = ("initialising", "ready", UNARMED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +34,13 @@ class Member:
     Attributes:
         rank: As the process says, or as its environment says as long as it initialises.
         certain: False for the latter.
+        unarmed: Why there is no recorder in it, or "" where there is one.
     """
 
     mark: Mark
     rank: int
     certain: bool
+    unarmed: str = ""
 
     @property
     def pid(self) -> int:
@@ -76,6 +79,7 @@ class Roster:
     """Follows the processes of one run on this node.
 
     Attributes:
+        child: The command's process: ranks without a recorder are looked for below it. 0: nowhere.
         members: Alive, of the newest attempt, by rank.
         gone: Ended, in order.
         attempt: How often the launcher has restarted the job.
@@ -85,6 +89,7 @@ class Roster:
 
     job: str
     run: str
+    child: int = 0
     members: list[Member] = field(default_factory=list)
     gone: list[Gone] = field(default_factory=list)
     attempt: int = 0
@@ -93,17 +98,22 @@ class Roster:
     _counted: set[tuple[int, int]] = field(default_factory=set)
     _work: dict[int, _Work] = field(default_factory=dict)
     _finished: dict[int, int] = field(default_factory=dict)
+    _moves: dict[int, int] = field(default_factory=dict)
+    _renewed: bool = False
+    _outsiders: Outsiders = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._outsiders = Outsiders(self.job, self.run, self.child)
 
     def refresh(self) -> list[Gone]:
         """Read the marks anew; returns the members that have gone since the last time.
 
         `statuses` tells how processes ended whose end somebody else has seen.
         """
-        found = [
-            member
-            for mark in read_marks(self.job)
-            if mark.run == self.run and (member := member_of(mark)) is not None
-        ]
+        marks = [mark for mark in read_marks(self.job) if mark.run == self.run]
+        found = [member for mark in marks if (member := member_of(mark)) is not None]
+        outsiders = self._outsiders.search(marks, time.monotonic(), anew=self._renewed)
+        found += [Member(o.mark, o.rank, certain=True, unarmed=o.why) for o in outsiders]
         living = [member for member in found if alive(member.mark)]
         present = {_key(member) for member in living}
         # Also those that came and went between two looks.
@@ -117,6 +127,7 @@ class Roster:
             (m for m in living if m.mark.attempt == self.attempt), key=lambda m: m.rank
         )
         self.gone += gone
+        self._renewed = bool(gone)
         return gone
 
     def look(self) -> Look:
@@ -129,19 +140,17 @@ class Roster:
         beats = {member.pid: read_heartbeat(member.mark.heartbeat) for member in inside}
         waiting = {pid: is_waiting(beat) for pid, beat in beats.items()}
         finished = {pid: finished_calls(beat) for pid, beat in beats.items()}
+        unarmed = {member.pid for member in inside if member.unarmed}
         # Whether idle ranks work matters only where nothing else tells that the job is alive.
         unclear = finished == self._finished and not any(waiting.values())
         self._finished = finished
-        table = read_processes() if unclear else None
+        table = read_processes() if unclear or unarmed else None
+        busy = {pid: table is not None and self._works(pid, table, now) for pid in beats}
+        for pid in unarmed:  # Work is all that is seen of its progress.
+            self._moves[pid] = finished[pid] = self._moves.get(pid, 0) + busy[pid]
         ranks = [
-            RankLook(
-                member.rank,
-                member.pid,
-                finished[member.pid],
-                waiting[member.pid],
-                busy=table is not None and self._works(member.pid, table, now),
-            )
-            for member in inside
+            RankLook(m.rank, m.pid, finished[m.pid], waiting[m.pid], busy=busy[m.pid])
+            for m in inside
         ]
         return Look(now, ranks)
 
@@ -157,7 +166,7 @@ class Roster:
         status = self.statuses.get(member.pid)
         if status is None:
             status = exit_status(member.pid)
-        left_well = member.mark.phase in ("exited", "destroyed")
+        left_well = member.mark.phase in ("exited", "destroyed", UNARMED)  # the last: who knows
         clean = status == 0 or (status is None and left_well)
         return Gone(member, status, clean, time.time_ns(), len(self.gone))
 

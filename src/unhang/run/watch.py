@@ -176,6 +176,9 @@ class HangWatch:
 
 def _alarm(look: Look, quiet: float, limit: float) -> Alarm:
     waiting = tuple(sorted(r.rank for r in look.ranks if r.waiting))
+    if look.ranks and all(rank.waiting is None for rank in look.ranks):
+        text = f"the ranks here, whose calls are not seen, have stood still for {quiet:.0f} s"
+        return Alarm(quiet, limit, waiting, text)
     state = (
         f"{len(waiting)} of {len(look.ranks)} ranks here wait in a call"
         if waiting
