@@ -17,6 +17,7 @@ import numpy.typing as npt
 from unhang.model import (
     Call,
     DumpStatus,
+    Fact,
     Frame,
     Group,
     LogEvent,
@@ -271,6 +272,7 @@ class Case:
         world_size_inferred: True where it was inferred rather than told.
         samples: Stacks of live or dead processes, in order of time.
         log_events: What the log rules recognised.
+        log_facts: What libraries said of themselves in the logs, to compare between ranks.
         incident: Which incident this is, where several lay in one folder.
         notes: Everything that was skipped, cut, repaired or inferred while reading.
     """
@@ -287,6 +289,7 @@ class Case:
     world_size_inferred: bool = False
     samples: tuple[ProcessSample, ...] = ()
     log_events: tuple[LogEvent, ...] = ()
+    log_facts: tuple[Fact, ...] = ()
     incident: str = ""
     notes: tuple[Note, ...] = ()
 

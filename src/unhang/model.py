@@ -15,6 +15,7 @@ __all__ = [
     "UNKNOWN_RANK",
     "Call",
     "DumpStatus",
+    "Fact",
     "Frame",
     "Group",
     "LogEvent",
@@ -257,3 +258,12 @@ class LogEvent:
     host: str = ""
     count: int = 1
     fields: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One statement of a library about itself: `name` is what it is about, `value` what it said."""
+
+    name: str
+    value: str
+    rank: int = UNKNOWN_RANK

@@ -8,7 +8,6 @@ ranks ended alike, none of them is blamed.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -16,10 +15,9 @@ from typing import Final
 from unhang.analysis.lookouts import RankLook
 from unhang.analysis.sites import StackBook
 from unhang.case import Case
-from unhang.logs.rules import RULES
+from unhang.logs.following import follows
 from unhang.model import Frame
 from unhang.report import Confidence, Finding, Site, Subject
-from unhang.stacks.places import under
 from unhang.wording import printable, rank_phrase
 
 __all__ = ["with_ends"]
@@ -40,14 +38,6 @@ _MOST_SHOWN: Final = 8
 
 _KILLED, _RAISED, _UNCLEAR, _FOLLOWED = range(4)
 """How good a beginning an end is: the lowest that is there explains the others."""
-
-_OF_COMMUNICATION = re.compile(
-    r"^(RuntimeError|DistBackendError|DistNetworkError|DistStoreError|DistError"
-    r"|ConnectionError|ConnectionResetError|BrokenPipeError|TimeoutError|SystemError)\b"
-)
-_LOST_PEER = re.compile(
-    r"Connection (closed|reset) by peer|Broken pipe|Timed out waiting \d+ ?ms|Socket [Tt]imeout"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +104,7 @@ def _ends(case: Case, looks: Mapping[int, RankLook]) -> list[End]:
         if dump.exception and dump.rank not in raised:
             raised[dump.rank] = End(
                 dump.rank,
-                _FOLLOWED if _follows(dump.exception, dump.exception_stack) else _RAISED,
+                _FOLLOWED if follows(dump.exception, dump.exception_stack) else _RAISED,
                 error=dump.exception,
                 frames=dump.exception_stack,
                 time_ns=dump.time_ns,
@@ -145,15 +135,6 @@ def _from_look(look: RankLook) -> End:
         host=look.host,
         pid=look.pid,
     )
-
-
-def _follows(error: str, frames: Sequence[Frame]) -> bool:
-    """Whether an exception is what one gets when a peer has gone, or was told to end."""
-    rule = next((rule for rule in RULES if rule.search(error)), None)
-    if (rule is not None and rule.kind == "consequence") or _LOST_PEER.search(error):
-        return True
-    inside = bool(frames) and under(frames[0].file, "torch/distributed/")
-    return inside and _OF_COMMUNICATION.match(error) is not None
 
 
 def _first(ends: Sequence[End]) -> list[End]:

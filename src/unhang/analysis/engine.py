@@ -16,6 +16,8 @@ from unhang.analysis.causes import find_causes
 from unhang.analysis.ended import with_ends
 from unhang.analysis.evidence import Bools, Evidence, gather
 from unhang.analysis.heads import Heads, find_heads
+from unhang.analysis.logfindings import judge_log_case
+from unhang.analysis.logjoin import with_logs
 from unhang.analysis.lookouts import looks_of, looks_with_dumps
 from unhang.analysis.match import disagreements, rows_at_units
 from unhang.analysis.namesakes import told_apart
@@ -52,6 +54,8 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     looks = looks_of(case.samples)
     if looks and not case.dumps:
         return judge_stacks(case)
+    if case.log_events and not case.dumps:
+        return judge_log_case(case)
     picture, notes = look(case)
     findings, cut = _findings(picture)
     deeper = looks_with_dumps(case)
@@ -66,6 +70,7 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
         findings += late_findings(picture, eager=slow)
     if not findings:
         findings = quiet_findings(picture)
+    findings = with_logs(findings, case)
     findings = [replace(f, id=f"f{i + 1}") for i, f in enumerate(findings)]
     return Report(
         status=status_of(findings),

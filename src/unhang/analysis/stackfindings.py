@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from unhang._version import __version__
 from unhang.analysis.ended import with_ends
+from unhang.analysis.logjoin import with_logs
 from unhang.analysis.lookouts import RankLook, at_site, looks_of
 from unhang.analysis.sites import StackBook
 from unhang.analysis.stackwords import (
@@ -57,6 +58,7 @@ def judge_stacks(case: Case) -> Report:
     looks = looks_of(case.samples)
     book = StackBook(case)
     found = with_ends(stack_findings(looks, case.world_size, book), case, looks, book)
+    found = with_logs(found, case)
     findings = [replace(finding, id=f"f{number + 1}") for number, finding in enumerate(found)]
     return Report(
         status=status_of(findings),

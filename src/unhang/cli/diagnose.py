@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """unhang diagnose dumps/
 unhang diagnose job.tar.gz --world-size 64
+unhang diagnose dumps/ --log train.log --log 'logs/*.err'
 unhang diagnose dumps/ --format json -o report.json
 unhang diagnose dumps/ --db out.duckdb
 unhang diagnose dumps/ --redact --format markdown -o for-the-issue.md
@@ -29,6 +30,17 @@ unhang diagnose dumps/ --fail-on cause"""
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `unhang diagnose`."""
     add_case_arguments(parser)
+    logs = parser.add_argument_group("logs")
+    logs.add_argument(
+        "--log",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="read this log too: a file, a directory, a glob in quotes, or -; may be repeated",
+    )
+    logs.add_argument(
+        "--no-logs", action="store_true", help="leave out the logs that lie in the case"
+    )
     judging = parser.add_argument_group("judging")
     judging.add_argument(
         "--slow", action="store_true", help="say who arrives late even where the job is stuck"
@@ -59,8 +71,9 @@ def run(args: argparse.Namespace) -> int:
             "--force is about --db and --parquet", "Name one of them, or leave it out."
         )
     from unhang.analysis import diagnose
+    from unhang.ingest import Logs
 
-    case = load_case(args)
+    case = load_case(args, Logs(tuple(args.log), of_cases=not args.no_logs))
     redactor = _redactor(args)
     if redactor is not None:
         case = redactor.case(case)

@@ -34,7 +34,7 @@ POLL_S = 0.5
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `unhang logs`."""
-    parser.add_argument("paths", nargs="+", metavar="FILE", help="logs, directories, or -")
+    parser.add_argument("paths", nargs="+", metavar="FILE", help="logs, directories, globs, or -")
     views = parser.add_mutually_exclusive_group()
     views.add_argument("--rank", type=int, metavar="N", help="print the lines of one rank")
     views.add_argument("--split", metavar="DIR", help="write one file per rank into a new DIR")
@@ -46,7 +46,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Judge the logs, or show them another way."""
-    sources = _sources(args.paths)
+    from unhang.logs.sources import named_logs
+
+    sources = named_logs(args.paths)
     notes: list[Note] = []
     if args.rank is not None:
         return _print_rank(sources, args.rank, notes)
@@ -57,26 +59,6 @@ def run(args: argparse.Namespace) -> int:
     if args.follow:
         return _follow(sources)
     return _judge(sources, args)
-
-
-def _sources(paths: list[str]) -> list[LogSource]:
-    from unhang.logs.sources import LogSource, find_logs
-
-    found: list[LogSource] = []
-    for name in paths:
-        if name == "-":
-            found.append(LogSource("-"))
-            continue
-        path = Path(name)
-        if not path.exists():
-            raise InputError(f"{name} does not exist", "Give log files, directories, or - .")
-        try:
-            found.extend(find_logs(path))
-        except OSError as error:
-            raise InputError(f"{name} cannot be read: {error.strerror}") from error
-    if not found:
-        raise InputError("no logs were found", "Directories are searched for *.log, *.out, *.err.")
-    return found
 
 
 def _judge(sources: list[LogSource], args: argparse.Namespace) -> int:

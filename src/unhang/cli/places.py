@@ -13,6 +13,7 @@ from unhang.errors import UsageError
 
 if TYPE_CHECKING:
     from unhang.case import Case
+    from unhang.ingest import Logs
 
 __all__ = ["CASES", "add_case_arguments", "add_reading_arguments", "load_case", "newest_case"]
 
@@ -56,8 +57,12 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def load_case(args: argparse.Namespace) -> Case:
+def load_case(args: argparse.Namespace, logs: Logs | None = None) -> Case:
     """Read the case that the arguments name.
+
+    Args:
+        args: What `add_case_arguments` has added.
+        logs: Which logs to read; without PATH and without a case they are all that is read.
 
     Raises:
         UsageError: If a number is no number of ranks, or if there is nothing to read by default.
@@ -73,13 +78,20 @@ def load_case(args: argparse.Namespace) -> Case:
 
     with reading_progress() as progress:
         return load(
-            args.paths or [newest_case(CASES)],
+            args.paths or _default(logs),
             world_size=args.world_size,
             rank_pattern=args.rank_pattern,
             incident=args.incident,
             group_world_size=args.group_world_size,
+            logs=logs,
             progress=progress,
         )
+
+
+def _default(logs: Logs | None) -> list[Path]:
+    """What to read without PATH: the newest case, or nothing where there are logs to read."""
+    alone = logs is not None and logs.named and not _cases(CASES)
+    return [] if alone else [newest_case(CASES)]
 
 
 def newest_case(root: Path) -> Path:
@@ -88,10 +100,14 @@ def newest_case(root: Path) -> Path:
     Raises:
         UsageError: If there is none.
     """
-    cases = [path for path in root.iterdir() if path.is_dir()] if root.is_dir() else []
+    cases = _cases(root)
     if not cases:
         raise UsageError(
             f"no PATH was given, and there is no case under ./{root}",
             "Name what the job left behind: unhang diagnose DIRECTORY",
         )
     return max(cases, key=lambda path: (path.stat().st_mtime_ns, path.name))
+
+
+def _cases(root: Path) -> list[Path]:
+    return [path for path in root.iterdir() if path.is_dir()] if root.is_dir() else []

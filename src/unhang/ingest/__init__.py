@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from unhang.ingest.companions import Logs
 from unhang.ingest.loading import load
 
-__all__ = ["load"]
+__all__ = ["Logs", "load"]

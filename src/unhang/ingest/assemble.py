@@ -18,7 +18,7 @@ from unhang.ingest.dictionaries import Dictionaries
 from unhang.ingest.groups import Grouping
 from unhang.ingest.reading import Loaded
 from unhang.ingest.status import join_statuses
-from unhang.model import LogEvent, Note, ProcessSample, State
+from unhang.model import Fact, LogEvent, Note, ProcessSample, State
 
 __all__ = ["World", "assemble"]
 
@@ -40,6 +40,7 @@ class Extras:
 
     samples: tuple[ProcessSample, ...] = ()
     log_events: tuple[LogEvent, ...] = ()
+    log_facts: tuple[Fact, ...] = ()
     incident: str = ""
     notes: list[Note] = field(default_factory=list)
 
@@ -76,6 +77,7 @@ def assemble(
         world_size_inferred=world.inferred,
         samples=extras.samples,
         log_events=extras.log_events,
+        log_facts=extras.log_facts,
         incident=extras.incident,
         notes=tuple(extras.notes),
     )

@@ -5,18 +5,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-__all__ = ["FACT_ANCHORS", "Fact", "differing", "fact_of"]
+from unhang.model import Fact
 
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """One statement: `name` is what it is about, `value` what was said."""
-
-    name: str
-    value: str
-    rank: int = -1
+__all__ = ["FACT_ANCHORS", "differing", "fact_of"]
 
 
 _PATTERNS: tuple[tuple[str, str, re.Pattern[str]], ...] = (

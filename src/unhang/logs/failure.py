@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from unhang.logs.rules import rule_of
-from unhang.logs.scan import normalise
+from unhang.logs.scan import ANY_EXCEPTION, normalise
 from unhang.model import LogEvent
 
 __all__ = ["CLOCK_SLACK_NS", "FailureGroup", "fold", "ordered_failures"]
@@ -44,7 +44,7 @@ def fold(events: Iterable[LogEvent]) -> list[FailureGroup]:
 
 def _message(event: LogEvent) -> str:
     """What makes two messages the same: an exception's type and place, else its normal form."""
-    if event.code == "UH793":
+    if event.code == ANY_EXCEPTION:
         return f"{event.fields.get('type')}|{event.fields.get('file')}:{event.fields.get('line')}"
     return normalise(event.text)
 
@@ -66,9 +66,10 @@ def ordered_failures(events: Sequence[LogEvent]) -> tuple[list[FailureGroup], bo
         can be trusted: by stamps that all of them have, or by position in one single file.
     """
     causes = [event for event in events if event.kind == "cause" and _claims(event)]
+    groups = fold(causes)
     files = {event.source.rpartition(":")[0] for event in causes}
-    stamped = all(event.time_ns for event in causes)
-    return fold(causes), stamped or len(files) <= 1
+    stamped = all(group.time_ns for group in groups)
+    return groups, len(groups) <= 1 or stamped or len(files) <= 1
 
 
 def _claims(event: LogEvent) -> bool:

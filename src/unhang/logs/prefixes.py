@@ -60,7 +60,8 @@ def _set_rank(match: re.Match[str], line: Line) -> Line:
 
 
 def _set_local(match: re.Match[str], line: Line) -> Line:
-    return replace(line, local_rank=int(match["local"]))
+    # What stood before it was the number of a launcher (srun --label torchrun …), not of a rank.
+    return replace(line, rank=-1, local_rank=int(match["local"]))
 
 
 def _set_host_rank(match: re.Match[str], line: Line) -> Line:

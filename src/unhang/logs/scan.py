@@ -7,23 +7,26 @@ looking at; only those are decoded and matched. Nothing is decided here: see `fa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import lru_cache
 from pathlib import Path
 
 from unhang.errors import UnhangError
-from unhang.logs.facts import FACT_ANCHORS, Fact, fact_of
+from unhang.logs.elastic import ENTRY_ANCHOR, Entry, entry_of
+from unhang.logs.facts import FACT_ANCHORS, fact_of
+from unhang.logs.following import follows
 from unhang.logs.prefixes import Line, parse_line
 from unhang.logs.rules import RULES, Rule
 from unhang.logs.sources import LogSource, chunks, open_log
 from unhang.logs.tracebacks import HEADER, Traceback, TracebackReader, is_chain, user_frame
-from unhang.model import UNKNOWN_RANK, LogEvent, Note
+from unhang.model import UNKNOWN_RANK, Fact, Frame, LogEvent, LogKind, Note
 
 __all__ = ["FileScanner", "LogScan", "normalise", "scan_logs"]
 
 MAX_EVENTS = 200_000
+MAX_FACTS = 100_000
 MAX_TEXT = 600
 LOOK_BACK = 12
 """Lines above a line without a stamp in which one is looked for."""
@@ -39,15 +42,13 @@ class LogScan:
 
     Attributes:
         events: In order of reading; repeated messages of one rank are one event with a count.
-        tracebacks: (rank, traceback, source) of every complete Python traceback.
-        facts: What NCCL said of itself, per rank.
+        facts: What NCCL said of itself, per rank, each once; an ordered set.
         ranks: All ranks that any recognised line named.
         bytes_read: Size of what was read, decompressed.
     """
 
     events: list[LogEvent] = field(default_factory=list)
-    tracebacks: list[tuple[int, Traceback, str]] = field(default_factory=list)
-    facts: list[Fact] = field(default_factory=list)
+    facts: dict[Fact, None] = field(default_factory=dict)
     ranks: set[int] = field(default_factory=set)
     notes: list[Note] = field(default_factory=list)
     bytes_read: int = 0
@@ -95,7 +96,7 @@ def _automaton() -> tuple[
     for rule in RULES:
         for anchor in rule.anchors:
             by_anchor.setdefault(anchor.encode(), []).append(rule)
-    for anchor in FACT_ANCHORS:
+    for anchor in (*FACT_ANCHORS, ENTRY_ANCHOR):
         by_anchor.setdefault(anchor.encode(), [])
     search = BytesAhoCorasick(list(by_anchor))
     return (
@@ -120,6 +121,8 @@ class FileScanner:
     pid_ranks: dict[tuple[str, int], int] = field(default_factory=dict)
     seen: dict[tuple[int, str, str], int] = field(default_factory=dict)
     last_time: int = 0
+    entry: Entry | None = None
+    full: bool = False
 
     def feed(self, data: bytes) -> None:
         """Take the next block of whole lines."""
@@ -138,6 +141,9 @@ class FileScanner:
             position = self._through(data, position, start)
             self.line_number += data.count(b"\n", position, start)
             line = parse_line(data[start:end], self.year)
+            if ENTRY_ANCHOR in line.text:
+                self._enter(line, data, start)
+            line = self._claimed(line)
             if not line.time_ns:
                 self.last_time = _time_before(data, start, self.year) or self.last_time
             self._candidate(line, wanted)
@@ -150,10 +156,35 @@ class FileScanner:
         """Walk line by line while tracebacks are open; returns where it stopped."""
         while position < stop and self.open:
             end = data.find(b"\n", position, stop) + 1 or stop
-            self._feed(parse_line(data[position:end], self.year))
+            self._feed(self._claimed(parse_line(data[position:end], self.year)))
             self.line_number += 1
             position = end
         return position
+
+    def _enter(self, line: Line, data: bytes, start: int) -> None:
+        """Begin an entry of the launcher's summary: who it is about stands above."""
+        above = [parse_line(raw).text for raw in lines_above(data, start, LOOK_BACK)]
+        self.entry = entry_of(above, line, self.line_number)
+        if self.entry is None:
+            return
+        self.found.ranks.add(self.entry.rank)
+        self.pid_ranks.setdefault((line.host, self.entry.pid), self.entry.rank)
+        last = self.found.events[-1] if self.found.events else None
+        if last and last.code == _BLAMES and "blamed" not in last.fields:
+            told = {"blamed": str(self.entry.rank), "exitcode": self.entry.exit_code}
+            self.found.events[-1] = replace(last, fields={**last.fields, **told})
+
+    def _claimed(self, line: Line) -> Line:
+        """The line as one of the rank whose entry in the summary it belongs to."""
+        entry = self.entry
+        if entry is None:
+            return line
+        if entry.owns(line, self.line_number):
+            return entry.claim(line)
+        # A traceback in the summary may be long; it ends where the indentation does.
+        claimed = entry.claim(line)
+        inside = entry.shares(line) and (line.text.startswith("  ") or not line.text)
+        return claimed if inside and self._key(claimed) in self.open else line
 
     def _key(self, line: Line) -> tuple[int, int, str]:
         return (line.rank, line.local_rank, line.host)
@@ -189,28 +220,30 @@ class FileScanner:
         if done is None or not done.frames:
             self._match(line, RULES, done)
             return
-        line = replace(line, rank=key[0], local_rank=key[1], host=key[2])
-        rank = self._rank(line)
-        self.found.tracebacks.append((rank, done, f"{self.source.path}:{self.line_number}"))
-        self._match(line, RULES, done)
+        self._match(replace(line, rank=key[0], local_rank=key[1], host=key[2]), RULES, done)
 
     def _match(self, line: Line, wanted: tuple[Rule, ...], traceback: Traceback | None) -> None:
         if not line.text or is_chain(line.text):
             return
         fact = fact_of(line.text)
-        if fact is not None:
-            self.found.facts.append(replace(fact, rank=self._rank(line)))
+        if fact is not None and len(self.found.facts) < MAX_FACTS:
+            self.found.facts[replace(fact, rank=self._rank(line)[0])] = None
         for rule in wanted:
             match = rule.search(line.text)
             if match:
                 self._event(rule, match, line, traceback)
                 return
 
-    def _rank(self, line: Line) -> int:
-        for rank in (line.rank, self.source.rank, self.pid_ranks.get((line.host, line.pid), -1)):
+    def _rank(self, line: Line) -> tuple[int, bool]:
+        """Whose line it is, and whether that is only its rank on its node."""
+        known = self.pid_ranks.get((line.host, line.pid), -1) if line.pid >= 0 else -1
+        for rank in (line.rank, self.source.rank, known):
             if rank >= 0:
-                return rank
-        return line.local_rank if line.local_rank >= 0 else UNKNOWN_RANK
+                return rank, False
+        for rank in (line.local_rank, self.source.local_rank):
+            if rank >= 0:
+                return rank, True
+        return UNKNOWN_RANK, False
 
     def _event(
         self, rule: Rule, match: re.Match[str], line: Line, traceback: Traceback | None
@@ -223,33 +256,58 @@ class FileScanner:
         site = user_frame(traceback.frames) if traceback else None
         if site:
             fields |= {"file": site.file, "line": str(site.line), "function": site.function}
-        rank = self._rank(line)
+        rank, local = self._rank(line)
+        if local:
+            fields["rank_is"] = "local"
+        if self.source.attempt:
+            fields["attempt"] = self.source.attempt
         if rank >= 0:
             self.found.ranks.add(rank)
         # A line without a stamp stands right behind the last one that had one.
         self.last_time = line.time_ns or self.last_time
-        text = line.text[:MAX_TEXT]
-        seen = (rank, rule.code, normalise(text))
+        frames = traceback.frames if traceback else ()
+        self._keep(
+            LogEvent(
+                code=rule.code,
+                kind=_kind(rule, line.text, frames),
+                rank=rank,
+                text=line.text[:MAX_TEXT],
+                source=f"{self.source.path}:{self.line_number}",
+                time_ns=self.last_time,
+                order=len(self.found.events),
+                host=line.host,
+                fields=fields,
+            )
+        )
+
+    def _keep(self, event: LogEvent) -> None:
+        """Add an event; one that this rank has printed before is counted instead."""
+        events = self.found.events
+        seen = (event.rank, event.code, normalise(event.text))
         if seen in self.seen:
             index = self.seen[seen]
-            old = self.found.events[index]
-            self.found.events[index] = replace(old, count=old.count + 1)
-        elif len(self.found.events) < MAX_EVENTS:
-            self.seen[seen] = len(self.found.events)
-            self.found.events.append(
-                LogEvent(
-                    code=rule.code,
-                    kind=rule.kind,
-                    rank=rank,
-                    text=text,
-                    source=f"{self.source.path}:{self.line_number}",
-                    time_ns=self.last_time,
-                    order=len(self.found.events),
-                    host=line.host,
-                    fields=fields,
-                )
-            )
+            events[index] = replace(events[index], count=events[index].count + 1)
+        elif len(events) < MAX_EVENTS:
+            self.seen[seen] = len(events)
+            events.append(event)
+        elif not self.full:
+            self.full = True
+            text = f"only the first {MAX_EVENTS:,} different messages are kept"
+            self.found.notes.append(Note("warning", self.source.path, text))
 
+
+def _kind(rule: Rule, text: str, frames: Sequence[Frame]) -> LogKind:
+    """What a message is; an exception of which no rule knows the words may still follow."""
+    if rule.code == ANY_EXCEPTION and follows(text, frames):
+        return "consequence"
+    return rule.kind
+
+
+ANY_EXCEPTION = "UH793"
+"""The rule for exceptions of which no other rule knows the message."""
+
+_BLAMES = "UH723"
+"""The headline below which the launcher's summary says whom torchelastic blames."""
 
 _NAMES_ITS_RANK = frozenset({"UH702", "UH714", "UH738", "UH739"})
 """Rules whose field "rank" is the rank that writes the line, not one that it speaks of."""
@@ -277,15 +335,18 @@ def _candidates(
 
 def _time_before(data: bytes, start: int, year: int) -> int:
     """The stamp of the nearest of the few lines above that has one; 0 if none has."""
-    for _ in range(LOOK_BACK):
+    stamps = (parse_line(raw, year).time_ns for raw in lines_above(data, start, LOOK_BACK))
+    return next((stamp for stamp in stamps if stamp), 0)
+
+
+def lines_above(data: bytes, start: int, most: int) -> Iterator[bytes]:
+    """The lines above a position, nearest first."""
+    for _ in range(most):
         if start <= 0:
-            return 0
+            return
         above = data.rfind(b"\n", 0, start - 1) + 1
-        stamp = parse_line(data[above:start], year).time_ns
-        if stamp:
-            return stamp
+        yield data[above:start]
         start = above
-    return 0
 
 
 @lru_cache(maxsize=1)

@@ -1,70 +1,135 @@
-"""Open logs as streams of bytes: plain, .gz, .zst, standard input, directories of them.
+"""Find logs and open them as streams of bytes: plain, .gz, .zst, torchelastic's error files, stdin.
 
-A file that cannot be read is a note. The rank comes from the path where launchers put it there.
+The rank comes from the path where launchers put it there. Only regular files are opened.
 """
 
 from __future__ import annotations
 
+import glob
 import gzip
 import io
+import os
 import re
+import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from unhang.errors import MissingExtraError
+from unhang.errors import InputError, MissingExtraError
+from unhang.logs.elastic import MAX_ERROR_FILE, error_text
 from unhang.model import UNKNOWN_RANK
+from unhang.wording import printable
 
-__all__ = ["LogSource", "chunks", "find_logs", "open_log"]
+__all__ = ["LogSource", "chunks", "find_logs", "named_logs", "open_log"]
 
 CHUNK = 4 << 20
+MAX_LOGS = 100_000
 _SUFFIXES = (".log", ".out", ".err", ".txt", ".gz", ".zst")
 _NAMES = ("stdout", "stderr")
-_RANK_IN_PATH = (
-    # torchrun --log-dir: <run>/attempt_0/3/stderr.log
-    re.compile(r"attempt_\d+/(?P<rank>\d{1,6})/(?:stdout|stderr)\.log(?:\.\w+)?$"),
-    re.compile(r"(?:^|[/_.-])rank[_-]?(?P<rank>\d{1,6})(?:[_.-][\w.-]*)?$"),
+_ERROR_FILE = "error.json"
+# torchrun --log-dir: <run>/attempt_0/3/stderr.log, where 3 is the rank on that node.
+_TORCHRUN = re.compile(
+    r"attempt_(?P<attempt>\d+)/(?P<local>\d{1,6})/"
+    r"(?:(?:stdout|stderr)\.log(?:\.\w+)?|error\.json)$"
 )
+_RANK_IN_PATH = re.compile(r"(?:^|[/_.-])rank[_-]?(?P<rank>\d{1,6})(?:[_.-][\w.-]*)?$")
 
 
 @dataclass(frozen=True, slots=True)
 class LogSource:
-    """One log to read. `rank` is what the path says, or UNKNOWN_RANK."""
+    """One log to read.
+
+    Attributes:
+        path: Where it is; "-" is standard input.
+        rank: Global rank that the path tells, or UNKNOWN_RANK.
+        local_rank: Rank on its node where the path tells only that, or -1.
+        attempt: Which attempt of torchrun wrote it, or "".
+        size: In bytes, as it lies on disk.
+    """
 
     path: str
     rank: int = UNKNOWN_RANK
+    local_rank: int = -1
+    attempt: str = ""
     size: int = 0
 
 
-def rank_of_path(path: str) -> int:
-    """The rank that a log's path names, or UNKNOWN_RANK."""
-    for pattern in _RANK_IN_PATH:
-        match = pattern.search(path)
-        if match:
-            return int(match["rank"])
-    return UNKNOWN_RANK
+def source_of(path: str, relative: str, size: int = 0) -> LogSource:
+    """A log with what its path tells.
+
+    Args:
+        path: Where it is.
+        relative: The part of the path that may tell something.
+        size: In bytes.
+    """
+    torchrun = _TORCHRUN.search(relative)
+    if torchrun:
+        return LogSource(path, UNKNOWN_RANK, int(torchrun["local"]), torchrun["attempt"], size)
+    named = _RANK_IN_PATH.search(relative)
+    return LogSource(path, int(named["rank"]) if named else UNKNOWN_RANK, size=size)
+
+
+def named_logs(names: Iterable[str]) -> list[LogSource]:
+    """The logs that a user names: files, directories, globs, or "-".
+
+    Raises:
+        InputError: If one of them is not there, or none of them holds a log.
+    """
+    found: dict[str, LogSource] = {}
+    for name in names:
+        for path in _expand(name):
+            sources = [LogSource("-")] if path == "-" else find_logs(Path(path))
+            found.update((source.path, source) for source in sources)
+    if not found:
+        raise InputError(
+            "no logs were found", "Directories are searched for *.log, *.out, *.err, error.json."
+        )
+    return list(found.values())[:MAX_LOGS]
+
+
+def _expand(name: str) -> list[str]:
+    if name == "-" or os.path.lexists(name):
+        return [name]
+    matches = sorted(glob.glob(name, recursive=True)) if glob.has_magic(name) else []  # noqa: PTH207 - absolute patterns
+    if not matches:
+        shown = printable(os.fsencode(name).decode("utf-8", "backslashreplace"))
+        raise InputError(f"{shown} does not exist", "Give log files, directories, globs, or - .")
+    return matches
 
 
 def find_logs(path: Path) -> list[LogSource]:
-    """The log itself, or all logs below a directory, sorted by path."""
-    if not path.is_dir():
-        return [LogSource(str(path), rank_of_path(str(path)), path.stat().st_size)]
-    found = (p for p in sorted(path.rglob("*")) if p.is_file() and _looks_like_log(p))
-    return [
-        LogSource(str(p), rank_of_path(str(p.relative_to(path))), p.stat().st_size) for p in found
-    ]
+    """The log itself, or all logs below a directory, sorted by path.
+
+    Raises:
+        InputError: If it cannot be looked at.
+    """
+    try:
+        if not path.is_dir():
+            return [source_of(str(path), str(path), path.stat().st_size)]
+        found = (p for p in sorted(path.rglob("*")) if _looks_like_log(p) and p.is_file())
+        return [source_of(str(p), str(p.relative_to(path)), p.stat().st_size) for p in found]
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _looks_like_log(path: Path) -> bool:
-    return path.suffix in _SUFFIXES or path.name in _NAMES
+    name = path.name
+    return path.suffix in _SUFFIXES or name in _NAMES or name.endswith(_ERROR_FILE)
 
 
 def open_log(path: str) -> IO[bytes]:
     """Open one log for reading bytes, decompressing by its name; "-" is standard input."""
     if path == "-":
         return sys.stdin.buffer
+    # A FIFO would block for ever, unless the shell has it open already: <(kubectl logs …).
+    regular = stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116 - as below
+    if not regular and not path.startswith(("/dev/fd/", "/dev/stdin")):
+        raise InputError("it is no regular file")
+    if path.endswith(".json"):
+        with open(path, "rb") as stream:  # noqa: PTH123 - as below
+            return io.BytesIO(error_text(stream.read(MAX_ERROR_FILE)))
     if path.endswith(".gz"):
         return io.BufferedReader(gzip.open(path, "rb"))
     if path.endswith(".zst"):

@@ -38,8 +38,8 @@ def lines_of(sources: Iterable[LogSource], notes: list[Note]) -> Iterator[tuple[
 
 
 def rank_of(source: LogSource, line: Line) -> int:
-    """The rank of a line: by its prefix, else by its file, else by its local rank."""
-    for rank in (line.rank, source.rank, line.local_rank):
+    """The rank of a line: by its prefix, else by its file, else its rank on its node."""
+    for rank in (line.rank, source.rank, line.local_rank, source.local_rank):
         if rank >= 0:
             return rank
     return UNKNOWN_RANK

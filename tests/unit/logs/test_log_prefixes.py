@@ -17,6 +17,8 @@ TWO_PM = 1_758_549_600 * 10**9  # 2025-09-22T14:00:00Z
         ("[rank3]: hello", Line("hello", rank=3)),
         ("[default5]:hello", Line("hello", local_rank=5)),
         ("[default5]:[rank13]: hello", Line("hello", rank=13, local_rank=5)),
+        ("1: [default5]:hello", Line("hello", local_rank=5)),
+        ("1: [default5]:[rank13]: hello", Line("hello", rank=13, local_rank=5)),
         (" 7: hello", Line("hello", rank=7)),
         ("[1,12]<stderr>:hello", Line("hello", rank=12)),
         ("[node02:9]: hello", Line("hello", rank=9, host="node02")),

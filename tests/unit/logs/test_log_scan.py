@@ -8,14 +8,15 @@ import random
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unhang.analysis.logfindings import log_findings
+from unhang.analysis.logfindings import judge_logs, log_findings
 from unhang.logs.facts import differing
 from unhang.logs.failure import ordered_failures
 from unhang.logs.scan import LogScan, scan_logs
-from unhang.logs.sources import chunks, find_logs, rank_of_path
+from unhang.logs.sources import chunks, find_logs, source_of
 
 TRACEBACK = (
     "Traceback (most recent call last):",
@@ -107,6 +108,50 @@ def test_counters_name_the_rank_that_did_not_enqueue(tmp_path: Path) -> None:
     assert first.seq == 122
 
 
+def test_who_is_ahead_did_nothing_wrong(tmp_path: Path) -> None:
+    """Who enqueued further than the call that timed out is no reason to blame the others."""
+    lines = [watchdog(rank, 6) for rank in range(4)]
+    lines += [counters(rank, 125 if rank == 1 else 122) for rank in range(4)]
+    first = log_findings(scan(tmp_path / "job.log", "\n".join(lines)).events, range(4))[0]
+    assert (first.code, first.culprits) == ("UH401", ())
+
+
+def test_consequences_alone_are_not_enough(tmp_path: Path) -> None:
+    """A log that shows only what followed is neither healthy nor a verdict."""
+    text = "[rank1]: RuntimeError: [pair.cc:553] Connection closed by peer [10.0.0.4]:34567\n"
+    path = "[rank1]: [/x/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.4]:345\n"
+    report = judge_logs(scan(tmp_path / "a.log", path))
+    assert (report.status, report.culprits) == ("insufficient", ())
+    assert judge_logs(scan(tmp_path / "b.log", text)).status == "insufficient"
+
+
+def test_an_error_of_communication_is_no_beginning(tmp_path: Path) -> None:
+    """A RuntimeError of torch.distributed itself is a consequence; the same elsewhere is not."""
+    inside = (
+        "Traceback (most recent call last):",
+        '  File "/home/user/train.py", line 3, in step',
+        '  File "/usr/lib/python3/site-packages/torch/distributed/c10d.py", line 9, in f',
+        "RuntimeError: op.preamble.length <= op.nbytes. 16 vs 12",
+    )
+    events = scan(tmp_path / "a.log", "\n".join(f"[rank1]: {line}" for line in inside)).events
+    own = scan(
+        tmp_path / "b.log", "\n".join(f"[rank1]: {line}" for line in inside[:2] + inside[3:])
+    )
+    assert [event.kind for event in events] == ["consequence"]
+    assert [event.kind for event in own.events] == ["cause"]
+
+
+def test_too_many_messages_are_cut_with_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is cut in silence."""
+    monkeypatch.setattr("unhang.logs.scan.MAX_EVENTS", 2)
+    words = ("alpha", "beta", "gamma", "delta")
+    found = scan(tmp_path / "a.log", "".join(f"ValueError: {word}\n" for word in words))
+    assert len(found.events) == 2
+    assert [note.level for note in found.notes] == ["warning"]
+
+
 def test_ops_and_sizes_that_differ(tmp_path: Path) -> None:
     """One sequence number with two ops, or two sizes, is a mismatch of the minority."""
     ops = [watchdog(rank, 6, op="BROADCAST" if rank == 1 else "ALLREDUCE") for rank in range(4)]
@@ -150,11 +195,11 @@ def test_facts_that_differ(tmp_path: Path) -> None:
 
 def test_unordered_causes_are_said_to_be_unordered(tmp_path: Path) -> None:
     """Causes in two files without stamps have no order, and confidence is low."""
-    for rank in range(2):
-        (tmp_path / f"rank_{rank}.log").write_text(f"ValueError: rank {rank} is unhappy\n")
+    (tmp_path / "rank_0.log").write_text("ValueError: batch 7 has no labels\n")
+    (tmp_path / "rank_1.log").write_text("KeyError: 'loss'\n")
     found = scan_logs(find_logs(tmp_path))
     groups, ordered = ordered_failures(found.events)
-    assert {group.ranks for group in groups} == {(0,), (1,)} or len(groups) == 1
+    assert {group.ranks for group in groups} == {(0,), (1,)}
     assert ordered is False
     assert log_findings(found.events, range(3))[0].confidence == "low"
 
@@ -170,11 +215,13 @@ def test_compressed_and_unreadable(tmp_path: Path) -> None:
 
 
 def test_ranks_from_paths() -> None:
-    """The log directory and the usual names tell the rank; other numbers do not."""
-    assert rank_of_path("job_x/attempt_0/3/stderr.log") == 3
-    assert rank_of_path("logs/rank_12.log") == 12
-    assert rank_of_path("logs/rank7.err.gz") == 7
-    assert rank_of_path("job-4711.out") == -1
+    """The log directory tells the rank on its node, usual names the rank; other numbers nothing."""
+    torchrun = source_of("x", "job_x/attempt_1/3/stderr.log")
+    assert (torchrun.rank, torchrun.local_rank, torchrun.attempt) == (-1, 3, "1")
+    assert source_of("x", "job_x/attempt_0/3/error.json").local_rank == 3
+    assert source_of("x", "logs/rank_12.log").rank == 12
+    assert source_of("x", "logs/rank7.err.gz").rank == 7
+    assert source_of("x", "job-4711.out").rank == -1
 
 
 @settings(deadline=None)

@@ -1,0 +1,90 @@
+"""Whose line it is, where a log names a process, a host, or only a rank on its node.
+
+Dumps and stacks know which process and host a rank has. What they do not settle stays without a
+rank: a line given to the wrong rank would accuse somebody.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from unhang.case import Case
+from unhang.model import UNKNOWN_RANK, LogEvent
+
+__all__ = ["placed"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    rank: int
+    host: str
+    pid: int
+    local_rank: int
+
+
+def placed(case: Case) -> tuple[LogEvent, ...]:
+    """The log events of a case, each with the rank that it is known to belong to."""
+    if not case.log_events:
+        return ()
+    processes = list(_processes(case))
+    by_pid: dict[int, set[tuple[str, int]]] = defaultdict(set)
+    by_host: dict[str, set[int]] = defaultdict(set)
+    for process in processes:
+        by_pid[process.pid].add((_short(process.host), process.rank))
+        by_host[_short(process.host)].add(process.rank)
+    one_node = _one_node(case, by_host)
+    return tuple(_placed(e, processes, by_pid, by_host, one_node=one_node) for e in case.log_events)
+
+
+def _processes(case: Case) -> Iterator[_Process]:
+    for dump in case.dumps:
+        yield _Process(dump.rank, dump.host, dump.pid, dump.local_rank)
+    for sample in case.samples:
+        if sample.rank >= 0 and sample.role == "rank":
+            yield _Process(sample.rank, sample.host, sample.pid, -1)
+
+
+def _short(host: str) -> str:
+    return host.partition(".")[0].lower()
+
+
+def _one_node(case: Case, by_host: dict[str, set[int]]) -> bool:
+    """Whether ranks on a node and global ranks are the same, since there is one node only."""
+    if len(by_host.keys() - {""}) > 1:
+        return False
+    local = {e.rank for e in case.log_events if e.fields.get("rank_is") == "local"}
+    return bool(local) and max(local) + 1 >= len(case.expected_ranks)
+
+
+def _placed(
+    event: LogEvent,
+    processes: Iterable[_Process],
+    by_pid: dict[int, set[tuple[str, int]]],
+    by_host: dict[str, set[int]],
+    *,
+    one_node: bool,
+) -> LogEvent:
+    host = _short(event.host)
+    if event.fields.get("rank_is") == "local":
+        if one_node:
+            return event
+        fitting = {
+            p.rank
+            for p in processes
+            if p.local_rank == event.rank and (not host or _short(p.host) == host)
+        }
+        return _given(event, fitting)
+    if event.rank >= 0:
+        return event
+    pid = next((v for k, v in event.fields.items() if k.startswith("pid") and v.isdigit()), "")
+    if pid:
+        known = by_pid.get(int(pid), set())
+        return _given(event, {rank for where, rank in known if not host or where in ("", host)})
+    return _given(event, by_host.get(host, set()) if host else set())
+
+
+def _given(event: LogEvent, ranks: set[int]) -> LogEvent:
+    """The event with its rank, if there is one that it can be."""
+    return replace(event, rank=next(iter(ranks)) if len(ranks) == 1 else UNKNOWN_RANK)

@@ -1,0 +1,38 @@
+"""Which errors are what one gets when a peer has gone: they never are the beginning.
+
+Known by the table of rules, by words of lost connections, or by an error of communication that was
+raised inside torch.distributed itself. It refuses to guess about anything else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from unhang.logs.rules import RULES
+from unhang.model import Frame
+from unhang.stacks.places import under
+
+__all__ = ["follows"]
+
+_OF_COMMUNICATION = re.compile(
+    r"^(RuntimeError|DistBackendError|DistNetworkError|DistStoreError|DistError"
+    r"|ConnectionError|ConnectionResetError|BrokenPipeError|TimeoutError|SystemError)\b"
+)
+_LOST_PEER = re.compile(
+    r"Connection (closed|reset) by peer|Broken pipe|Timed out waiting \d+ ?ms|Socket [Tt]imeout"
+)
+
+
+def follows(error: str, frames: Sequence[Frame]) -> bool:
+    """Whether an exception is what one gets when a peer has gone, or was told to end.
+
+    Args:
+        error: "RuntimeError: what it says".
+        frames: Where it was raised, innermost first; may be empty.
+    """
+    rule = next((rule for rule in RULES if rule.search(error)), None)
+    if (rule is not None and rule.kind == "consequence") or _LOST_PEER.search(error):
+        return True
+    inside = bool(frames) and under(frames[0].file, "torch/distributed/")
+    return inside and _OF_COMMUNICATION.match(error) is not None

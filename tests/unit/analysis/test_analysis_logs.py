@@ -1,0 +1,227 @@
+"""Logs beside dumps: the reason of an absence, agreement, disagreement, and whose line it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from unhang.analysis import diagnose
+from unhang.case import Case
+from unhang.model import Fact, LogEvent, ProcessSample
+from unhang.report import Report
+from unhang.testing import FakeJob
+
+SITE = "train.py:30 step"
+FILE = {"file": "/home/user/job/train.py", "line": "88", "function": "save"}
+
+
+def event(code: str, rank: int, text: str = "", kind: str = "cause", **fields: str) -> LogEvent:
+    """One recognised message."""
+    text = text or "OSError: [Errno 28] No space left on device"
+    return LogEvent(
+        code=code,
+        kind=kind,  # type: ignore[arg-type]  # one of the five words
+        rank=rank,
+        text=text,
+        source=f"rank_{rank}.log:7",
+        fields=fields,
+    )
+
+
+def waited_for(culprit: int = 2, *, missing: bool = False) -> FakeJob:
+    """Four ranks, one of which never calls the fifth all_reduce."""
+    job = FakeJob(4)
+    for _ in range(4):
+        job.call(range(4), site=SITE)
+    job.call([r for r in range(4) if r != culprit], site=SITE, finished=False)
+    if missing:
+        job.missing = {culprit}
+    return job
+
+
+def timed_out(rank: int, seq: int, enqueued: int = -1, group: str = "default_pg") -> LogEvent:
+    """A watchdog's counters of one rank."""
+    told = enqueued if enqueued >= 0 else seq
+    fields = {"seq": str(seq), "enqueued": str(told), "completed": str(seq - 1), "desc": group}
+    return event("UH702", rank, "failure detected by watchdog", "observation", **fields)
+
+
+def judged(job: FakeJob, *events: LogEvent) -> Report:
+    """The verdict over a job and log events."""
+    return diagnose(job.case(log_events=events))
+
+
+def test_a_full_disk_is_why_it_never_joined() -> None:
+    """The log's failure is the cause, with the call of the dumps; the absence its consequence."""
+    report = judged(waited_for(), event("UH776", 2, **FILE))
+    first, absence = report.findings[:2]
+    assert (first.code, first.role, first.confidence) == ("UH776", "cause", "high")
+    assert (first.culprits, first.victims, first.seq) == ((2,), (0, 1, 3), 5)
+    assert (first.sites[0].file, first.sites[0].line) == ("/home/user/job/train.py", 88)
+    assert "No space left" in report.summary
+    assert "wait in all_reduce #5" in report.summary
+    assert (absence.code, absence.role, absence.caused_by) == ("UH101", "consequence", (first.id,))
+    assert report.ranks[2].status == "culprit"
+
+
+def test_a_log_explains_a_rank_without_a_dump() -> None:
+    """A rank that left no dump is suspected; with its log's failure it is known."""
+    alone = judged(waited_for(missing=True)).findings[0]
+    both = judged(waited_for(missing=True), event("UH753", 2, "Out of memory: Killed process"))
+    assert (alone.code, alone.confidence) == ("UH103", "medium")
+    assert (both.findings[0].code, both.findings[0].confidence) == ("UH753", "high")
+    assert both.culprits == (2,)
+
+
+def test_a_failure_of_somebody_who_waits_is_not_the_cause() -> None:
+    """Dumps and logs name different ranks: the dumps keep their verdict, less sure of it."""
+    job = waited_for()
+    alone = judged(job).findings[0]
+    report = judged(job, event("UH776", 0))
+    first = report.findings[0]
+    assert alone.confidence == "high"
+    assert (first.code, first.culprits, first.confidence) == ("UH101", (2,), "medium")
+    assert any(sentence.startswith("Sources disagree") for sentence in first.evidence)
+    other = next(f for f in report.findings if f.code == "UH776")
+    assert (other.role, other.confidence) == ("observation", "low")
+
+
+def test_a_wrong_call_stays_wrong_whatever_the_log_says() -> None:
+    """A mismatch is seen in the dumps themselves."""
+    job = FakeJob(4)
+    job.call([0, 1, 3], site=SITE, finished=False)
+    job.call([2], op="broadcast", site="train.py:44 step", finished=False)
+    report = judged(job, event("UH776", 0))
+    assert (report.findings[0].code, report.culprits) == ("UH201", (2,))
+    assert "No space left" in " ".join(report.findings[0].alternatives)
+
+
+def test_logs_of_a_job_whose_dumps_show_nothing() -> None:
+    """Everything is finished in the dumps: the log's failure is the verdict, not a sure one."""
+    job = FakeJob(2)
+    job.call(range(2), site=SITE)
+    report = judged(job, event("UH776", 1))
+    assert report.status == "problem"
+    assert [(f.code, f.role) for f in report.findings] == [("UH776", "cause")]
+    assert report.findings[0].confidence == "medium"
+
+
+def test_consequences_alone_change_no_verdict() -> None:
+    """A message that only follows is told, and the job stays what the dumps say."""
+    job = FakeJob(2)
+    job.call(range(2), site=SITE)
+    report = judged(job, event("UH714", 1, "NCCL communicator was aborted", "consequence"))
+    assert report.status == "healthy"
+    assert [(f.code, f.role) for f in report.findings] == [
+        ("UH601", "observation"),
+        ("UH714", "consequence"),
+    ]
+
+
+def test_everybody_joined_and_one_failed() -> None:
+    """Where the dumps name nobody the log may; that it is sure nobody says."""
+    job = FakeJob(4)
+    job.call(range(4), site=SITE, finished=False)
+    report = judged(job, event("UH769", 3, "NVRM: Xid (PCI:0000:3b:00): 79"))
+    assert (report.findings[0].code, report.culprits) == ("UH769", (3,))
+    assert report.findings[0].confidence == "medium"
+
+
+def test_watchdogs_that_agree_make_it_sure() -> None:
+    """Three watchdogs time out in the same call, and the fourth had counted one less."""
+    told = [timed_out(rank, 5) for rank in (0, 1, 3)] + [timed_out(2, 5, 4)]
+    first = judged(waited_for(missing=True), *told).findings[0]
+    assert (first.code, first.culprits, first.confidence) == ("UH103", (2,), "high")
+    assert any("timed out in #5" in sentence for sentence in first.evidence)
+    assert any("up to #4 only" in sentence for sentence in first.evidence)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        [timed_out(2, 5, 5)],
+        [timed_out(0, 7), timed_out(1, 7)],
+    ],
+    ids=["the culprit had enqueued it", "others timed out elsewhere"],
+)
+def test_watchdogs_that_contradict_lower_the_confidence(told: list[LogEvent]) -> None:
+    """Both are told."""
+    first = judged(waited_for(), *told).findings[0]
+    assert (first.code, first.culprits, first.confidence) == ("UH101", (2,), "medium")
+    assert any(sentence.startswith("Sources disagree") for sentence in first.evidence)
+
+
+def test_watchdogs_of_another_group_say_nothing() -> None:
+    """Group names tell the lines apart."""
+    told = [timed_out(rank, 7, group="tp") for rank in (0, 1)]
+    first = judged(waited_for(), *told).findings[0]
+    assert first.confidence == "high"
+    assert not any("atchdog" in sentence for sentence in first.evidence)
+
+
+def test_logs_alone_name_who_did_not_enqueue() -> None:
+    """A case of logs only: what the watchdogs counted, and what ranks said of themselves."""
+    told = [timed_out(rank, 5) for rank in (0, 1, 3)] + [timed_out(2, 5, 4)]
+    facts = (Fact("NCCL version", "2.21.5", 0), Fact("NCCL version", "2.27.3", 1))
+    report = diagnose(Case(world_size=4, log_events=tuple(told), log_facts=facts))
+    first = report.findings[0]
+    assert (first.code, first.culprits, first.confidence) == ("UH101", (2,), "medium")
+    assert [f.code for f in report.findings[1:]] == ["UH795"]
+
+
+def test_the_end_of_a_process_is_told_once() -> None:
+    """The recorder saw the exception, and the log has it too: one finding, confirmed."""
+    job = waited_for()
+    job.dump_fields[2] = {"exception": "ValueError: no labels", "time_ns": 10**18}
+    report = judged(job, event("UH793", 2, "ValueError: no labels", **FILE))
+    assert [f.code for f in report.causes] == ["UH106"]
+    assert any("Its log says the same" in sentence for sentence in report.findings[0].evidence)
+
+
+def test_a_reason_stands_before_the_end() -> None:
+    """The log knows why the process ended: that is the cause."""
+    job = waited_for()
+    job.dump_fields[2] = {"exception": "OSError: [Errno 28] No space", "time_ns": 10**18}
+    report = judged(job, event("UH776", 2))
+    assert [(f.code, f.role) for f in report.findings[:2]] == [
+        ("UH776", "cause"),
+        ("UH106", "consequence"),
+    ]
+
+
+# ------------------------------------------------------------------ whose line it is
+
+
+def of_process(rank: int, host: str, pid: int) -> ProcessSample:
+    """A process that was looked at, and showed nothing."""
+    return ProcessSample(rank=rank, host=host, pid=pid, error="no permission")
+
+
+def test_a_process_id_gives_a_line_its_rank() -> None:
+    """The out-of-memory killer names a process, the stacks whose it is."""
+    killed = replace(event("UH753", -1, "Out of memory: Killed process 812", pid="812"), host="")
+    case = waited_for().case(
+        samples=[of_process(r, "node00", 810 + r) for r in range(4)], log_events=[killed]
+    )
+    assert diagnose(case).culprits == (2,)
+
+
+def test_a_rank_on_its_node_is_no_global_rank() -> None:
+    """With several nodes `[default2]:` may be anybody: nobody is accused of it."""
+    line = event("UH776", 1, rank_is="local")
+    job = FakeJob(16)
+    job.call([r for r in range(16) if r != 1], site=SITE, finished=False)
+    report = diagnose(job.case(log_events=[line]))
+    assert report.findings[0].code != "UH776"
+    assert all(f.culprits == () for f in report.findings if f.code == "UH776")
+
+
+def test_a_rank_on_its_node_with_its_host() -> None:
+    """Where dumps tell hosts and ranks on them, the line belongs to one rank."""
+    job = FakeJob(16)
+    job.call([r for r in range(16) if r != 9], site=SITE, finished=False)
+    for rank in range(16):
+        job.dump_fields[rank] = {"local_rank": rank % 8, "host": f"node{rank // 8:02d}.cluster"}
+    line = replace(event("UH776", 1, rank_is="local"), host="node01")
+    assert diagnose(job.case(log_events=[line])).findings[0].culprits == (9,)
