@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -61,18 +61,25 @@ def program(*words: str) -> list[str]:
     return [sys.executable, "-m", "unhang", *words]
 
 
-def measure(command: Sequence[str], *, runs: int = 3, timeout_s: float = 1800.0) -> Cost:
+def measure(
+    command: Sequence[str],
+    *,
+    runs: int = 3,
+    timeout_s: float = 1800.0,
+    env: Mapping[str, str] | None = None,
+) -> Cost:
     """Run a program several times, one after the other, and return the medians.
 
     Args:
         command: Program and arguments; its output is thrown away.
         runs: How often; the first run is not left out, so warm caches before.
         timeout_s: A run that takes longer is an error.
+        env: Variables beside those of this process.
 
     Raises:
         TimeoutError: A run took too long; it was killed.
     """
-    costs = [_once(command, timeout_s) for _ in range(runs)]
+    costs = [_once(command, timeout_s, env or {}) for _ in range(runs)]
     return Cost(
         wall_s=statistics.median(cost.wall_s for cost in costs),
         cpu_s=statistics.median(cost.cpu_s for cost in costs),
@@ -81,8 +88,8 @@ def measure(command: Sequence[str], *, runs: int = 3, timeout_s: float = 1800.0)
     )
 
 
-def _once(command: Sequence[str], timeout_s: float) -> Cost:
-    environ = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+def _once(command: Sequence[str], timeout_s: float, env: Mapping[str, str]) -> Cost:
+    environ = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **env}
     begin = time.perf_counter()
     process = subprocess.Popen(
         command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

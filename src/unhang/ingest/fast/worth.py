@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 __all__ = ["fast_reader"]
 
 _WORTH_IMPORTING = 8 << 20
-"""Bytes of dumps; the general path takes some 50 ms for each MB."""
+"""Bytes of dumps; the general path takes some 120 ms for each MB, compiled code a tenth of it."""
 
-_WORTH_COMPILING = 160 << 20
+_WORTH_COMPILING = 48 << 20
+"""Compiling takes some 6 s, once on a machine."""
 
 
 def fast_reader(size: int, shared: Dictionaries) -> FastReader | None:
