@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unhang.analysis.ops import elements
+from unhang.analysis.ops import elements, rule_of
 from unhang.analysis.picture import Picture
 from unhang.analysis.roots import Root
 from unhang.analysis.standing import Known
@@ -116,17 +116,20 @@ class WrongPeer:
 def wrong_peers(picture: Picture) -> list[WrongPeer]:
     """Find ranks that address one peer while another waits for them in vain.
 
-    Both calls must be without a counterpart, of the same size and in the same group, and both the
-    rank and the peer that it names must have gone on to later calls: they will not make it up.
+    Both calls are of the same size and in the same group; nothing meets the first, and nothing but
+    what that rank has queued behind it meets the second. And the rank will not make it up: it and
+    the peer that it names have gone on to later calls, or it has never before addressed this peer
+    in the group, but the waiting one.
     """
     pairs = picture.pairs
-    lonely = np.flatnonzero((pairs.unit >= 0) & (pairs.counterpart < 0) & (pairs.peer >= 0))
+    waiting = np.flatnonzero((pairs.unit >= 0) & (pairs.peer >= 0))
     expecting: dict[tuple[int, bool], list[int]] = {}
-    for at in lonely.tolist():
-        key = int(pairs.peer[at]), bool(pairs.sending[at])
-        expecting.setdefault(key, []).append(at)
+    for at in waiting.tolist():
+        if pairs.counterpart[at] < 0 or _is_queued(picture, int(pairs.counterpart[at])):
+            key = int(pairs.peer[at]), bool(pairs.sending[at])
+            expecting.setdefault(key, []).append(at)
     found = []
-    for at in lonely.tolist():
+    for at in waiting[pairs.counterpart[waiting] < 0].tolist():
         owner, peer = int(pairs.owner[at]), int(pairs.peer[at])
         for other in expecting.get((owner, not bool(pairs.sending[at])), ()):
             if int(pairs.owner[other]) != peer and _fits(picture, at, other):
@@ -135,15 +138,46 @@ def wrong_peers(picture: Picture) -> list[WrongPeer]:
     return found
 
 
+def _is_queued(picture: Picture, row: int) -> bool:
+    at = picture.pairs.at_row(row)
+    return at >= 0 and int(picture.pairs.unit[at]) < 0
+
+
 def _fits(picture: Picture, at: int, other: int) -> bool:
     calls, pairs = picture.evidence.case.calls, picture.pairs
     left, right = int(pairs.row[at]), int(pairs.row[other])
-    same = (
-        calls.group[left] == calls.group[right] and calls.signature[left] == calls.signature[right]
-    )
-    return bool(same) and all(
+    if calls.group[left] != calls.group[right] or calls.signature[left] != calls.signature[right]:
+        return False
+    gone_on = pairs.counterpart[other] < 0 and all(
         _went_on(picture, rank, left) for rank in (int(pairs.owner[at]), int(pairs.peer[at]))
     )
+    return gone_on or _out_of_habit(picture, at, int(pairs.owner[other]))
+
+
+def _out_of_habit(picture: Picture, at: int, usual: int) -> bool:
+    """Whether a rank has always addressed another peer, never the one that this call names."""
+    evidence, pairs = picture.evidence, picture.pairs
+    calls, row = evidence.case.calls, int(pairs.row[at])
+    dump = evidence.case.dumps[int(calls.dump[row])]
+    own = np.arange(dump.start, dump.stop)
+    own = own[~evidence.collective[own] & (calls.group[own] == calls.group[row])]
+    done = own[evidence.finished[own]]
+    sending = bool(pairs.sending[at])
+    peers = {
+        _group_peer(picture, int(name), sending=sending) for name in np.unique(calls.name[done])
+    }
+    members = evidence.case.groups[int(calls.group[row])].members
+    met = {members[peer] for peer in peers if 0 <= peer < len(members)}
+    named, expected = (int(evidence.ranks.numbers[rank]) for rank in (int(pairs.peer[at]), usual))
+    return expected in met and named not in met
+
+
+def _group_peer(picture: Picture, name: int, *, sending: bool) -> int:
+    """Group rank at the other end of calls of a name and direction; -1 for others."""
+    op = picture.evidence.case.names[name]
+    if rule_of(op.op).family != ("send" if sending else "recv"):
+        return -1
+    return op.dst if sending else op.src
 
 
 def _went_on(picture: Picture, rank: int, row: int) -> bool:
@@ -187,15 +221,25 @@ def explain_wrong_peer(picture: Picture, wrong: WrongPeer) -> Finding:
             *picture.book.sites_of_rows(rows[1:], "victim"),
         ),
         evidence=(
-            (
-                f"The call of rank {culprit} and that of rank {waiting} are of one size, and "
-                "neither has a counterpart."
-            ),
-            f"Ranks {culprit} and {named} have gone on to later calls of the group.",
+            f"The call of rank {culprit} and that of rank {waiting} are of one size.",
+            *_how_seen(picture, wrong, culprit, named),
         ),
         alternatives=ALTERNATIVES["UH304"],
         actions=ACTIONS["UH304"],
     )
+
+
+def _how_seen(picture: Picture, wrong: WrongPeer, culprit: int, named: int) -> tuple[str, ...]:
+    waiting = int(picture.pairs.owner[wrong.expecting])
+    habit = _out_of_habit(picture, wrong.call, waiting)
+    number = int(picture.evidence.ranks.numbers[waiting])
+    if picture.pairs.counterpart[wrong.expecting] >= 0:
+        met = (f"That of rank {number} is met only by what rank {culprit} has queued behind it.",)
+    else:
+        met = ("Neither has a counterpart.",)
+    if habit:
+        return (*met, f"Before, rank {culprit} met rank {number} here, and never rank {named}.")
+    return (*met, f"Ranks {culprit} and {named} have gone on to later calls of the group.")
 
 
 def explain_unpaired(picture: Picture, root: Root) -> Finding:

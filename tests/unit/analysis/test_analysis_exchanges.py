@@ -163,3 +163,35 @@ def test_stuck_communicators_are_one_finding() -> None:
         job.call(members, group=job.group(members, "tp"), finished=False)
     cause = only_cause(diagnose(job.case()))
     assert (cause.code, cause.culprits, cause.victims) == ("UH401", (), (0, 1, 2, 3))
+
+
+def ring(job: FakeJob, wrong: int, named: int, *, finished: bool = True) -> None:
+    """Everybody sends to the next and receives from the one before; one sends to another."""
+    size = job.world_size
+    for rank in range(size):
+        to = named if rank == wrong else (rank + 1) % size
+        calls = [("send", to), ("recv", (rank - 1) % size)]
+        job.point_to_point(rank, calls, batch=True, finished=finished, site="ring.py:7 rotate")
+
+
+def test_a_wrong_peer_that_was_never_addressed_before() -> None:
+    """A ring knows its neighbours: who sends elsewhere for the first time is named, in no circle.
+
+    What the rank has queued for its neighbour meets the receive by number, and comes too late.
+    """
+    job = FakeJob(4)
+    for _ in range(3):
+        ring(job, wrong=-1, named=-1)
+    ring(job, wrong=2, named=0, finished=False)
+    ring(job, wrong=-1, named=-1, finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.victims) == ("UH304", (2,), (0, 1, 3))
+    assert any("never rank 0" in sentence for sentence in cause.evidence)
+
+
+def test_a_first_exchange_has_no_habit() -> None:
+    """Without exchanges before, a send that comes out of turn names nobody as sending wrongly."""
+    job = FakeJob(4)
+    ring(job, wrong=2, named=0, finished=False)
+    ring(job, wrong=-1, named=-1, finished=False)
+    assert all(cause.code != "UH304" for cause in diagnose(job.case()).causes)
