@@ -6,6 +6,8 @@ joined skipped a call long before is for `unhang.analysis.divergence`.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from unhang.analysis.evidence import Ints
@@ -64,6 +66,7 @@ def _never_joined(picture: Picture, root: Root) -> Finding:
         sites=_sites(picture, root.ranks, unit),
         evidence=(
             *_last_calls(picture, root.ranks, unit),
+            *picture.whose_lines(root.ranks),
             _how_known(root.known),
             waiting_for(len(victims)),
         ),
@@ -82,8 +85,7 @@ def _waiting_sides(picture: Picture, unit: int) -> tuple[CallSide, ...]:
 
 def _sites(picture: Picture, culprits: tuple[int, ...], unit: int) -> tuple[Site, ...]:
     return (
-        *picture.book.sites_of_dumps(picture.named(culprits), "culprit"),
-        *picture.book.sites_of_rows(picture.last_rows(culprits), "culprit"),
+        *picture.sites_of_absent(culprits),
         *picture.book.sites_of_rows(picture.heads.row[picture.heads.inside(unit)], "victim"),
     )
 
@@ -179,48 +181,47 @@ def _why_silent(picture: Picture, ranks: tuple[int, ...]) -> list[str]:
 
 def _mostly_silent(picture: Picture, root: Root, victims: tuple[int, ...]) -> Finding:
     """Where most dumps are missing, that they are is no evidence against anybody."""
-    unit = root.units[0]
-    ranks = picture.named(root.ranks)
-    return Finding(
-        id="",
-        code="UH901",
-        role="observation",
-        confidence="low",
+    unit, ranks = root.units[0], picture.named(root.ranks)
+    return replace(
+        _untold(picture, unit, victims),
         summary=(
             f"Not enough evidence: {rank_phrase(victims)} wait, and most of those for whom they "
             f"may wait in {picture.label(unit)} left no usable dump."
         ),
-        victims=victims,
-        group=picture.group_ref(unit),
-        seq=picture.seq(unit),
-        op=picture.op(unit),
-        calls=_waiting_sides(picture, unit),
-        sites=_sites(picture, (), unit),
         evidence=(f"No usable dump of {rank_phrase(ranks)}.", *_why_silent(picture, ranks)[:2]),
         actions=ACTIONS["UH103"],
     )
 
 
 def _outdated(picture: Picture, root: Root, victims: tuple[int, ...]) -> Finding:
-    unit = root.units[0]
-    ranks = picture.named(root.ranks)
+    """Where the only dumps are old, what they lack is no evidence against anybody."""
+    unit, ranks = root.units[0], picture.named(root.ranks)
+    return replace(
+        _untold(picture, unit, victims),
+        summary=(
+            f"Not enough evidence: {rank_phrase(victims)} wait in {picture.label(unit)}, and the "
+            f"only dumps of {rank_phrase(ranks)} are older than that."
+        ),
+        evidence=("Their peers finished calls that need everybody and that these dumps lack.",),
+        alternatives=("The dumps may come from two incidents, or from moments far apart.",),
+        actions=("Take all dumps at one moment: unhang dump, or run under unhang run.",),
+    )
+
+
+def _untold(picture: Picture, unit: int, victims: tuple[int, ...]) -> Finding:
+    """That ranks wait in a call, and that nobody can be named for it."""
     return Finding(
         id="",
         code="UH901",
         role="observation",
         confidence="low",
-        summary=(
-            f"Not enough evidence: {rank_phrase(victims)} wait in {picture.label(unit)}, and the "
-            f"only dumps of {rank_phrase(ranks)} are older than that."
-        ),
+        summary="",
         victims=victims,
         group=picture.group_ref(unit),
         seq=picture.seq(unit),
         op=picture.op(unit),
         calls=_waiting_sides(picture, unit),
-        evidence=("Their peers finished calls that need everybody and that these dumps lack.",),
-        alternatives=("The dumps may come from two incidents, or from moments far apart.",),
-        actions=("Take all dumps at one moment: unhang dump, or run under unhang run.",),
+        sites=_sites(picture, (), unit),
     )
 
 

@@ -271,12 +271,12 @@ def explain_unpaired(picture: Picture, root: Root) -> Finding:
         ),
         waits=picture.chain(distance),
         sites=(
-            *picture.book.sites_of_dumps(ranks, "culprit"),
-            *picture.book.sites_of_rows(picture.last_rows(root.ranks), "culprit"),
+            *picture.sites_of_absent(root.ranks),
             *picture.book.sites_of_rows(rows, "victim"),
         ),
         evidence=(
             *_counts(picture, units),
+            *picture.whose_lines(root.ranks),
             waiting_for(len(picture.victims(distance))),
         ),
         alternatives=ALTERNATIVES["UH302"],

@@ -21,7 +21,7 @@ from unhang.analysis.sites import StackBook
 from unhang.analysis.standing import NEVER, Place, Standing
 from unhang.analysis.waits import Graph
 from unhang.model import Group, State
-from unhang.report import CallSide, GroupRef, Wait
+from unhang.report import CallSide, GroupRef, Site, Wait
 from unhang.wording import rank_phrase
 
 __all__ = ["Picture"]
@@ -135,6 +135,35 @@ class Picture:
                 if owner not in chosen or created[row] > created[chosen[owner]]:
                     chosen[owner] = row
         return np.asarray([chosen[rank] for rank in sorted(chosen)], np.int64)
+
+    def placed_now(self, dense: Iterable[int]) -> tuple[list[int], list[int]]:
+        """Ranks (dense) whose dumps say where they stood when they were made, and the others."""
+        told = {dump.rank for dump in self.evidence.dumps if dump.main_stack}
+        known = {rank: int(self.evidence.ranks.numbers[rank]) in told for rank in dense}
+        return [r for r in known if known[r]], [r for r in known if not known[r]]
+
+    def sites_of_absent(self, dense: Iterable[int]) -> tuple[Site, ...]:
+        """Where culprits that wait for nobody stand; where that is unknown, their last calls."""
+        placed, others = self.placed_now(dense)
+        return (
+            *self.book.sites_of_dumps(self.named(placed), "culprit"),
+            *self.book.sites_of_rows(self.last_rows(others), "culprit"),
+        )
+
+    def whose_lines(self, dense: Iterable[int]) -> tuple[str, ...]:
+        """Say for which of them `sites_of_absent` shows the last call, not where they stand."""
+        rows = self.last_rows(self.placed_now(dense)[1])
+        calls = self.evidence.case.calls
+        ranks = sorted(calls.rank[rows[calls.stack[rows] >= 0]].tolist())
+        if not ranks:
+            return ()
+        last, stand = (
+            ("its last call, which is finished", "it stands")
+            if len(ranks) == 1
+            else ("their last calls, which are finished", "they stand")
+        )
+        text = f"The line of {rank_phrase(ranks)} is that of {last}; where {stand} now is not in "
+        return (f"{text}the dumps.",)
 
     def side(self, ranks: Sequence[int], row: int, role: str, peer: int | None = None) -> CallSide:
         """One side of a finding: what these ranks called.

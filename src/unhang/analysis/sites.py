@@ -15,7 +15,7 @@ from unhang.analysis.evidence import Ints
 from unhang.case import Case
 from unhang.model import Frame
 from unhang.report import Site
-from unhang.stacks.places import user_frame
+from unhang.stacks.places import user_frame, without_recorder
 
 __all__ = ["StackBook", "shown_frame"]
 
@@ -38,7 +38,8 @@ class StackBook:
     _ids: dict[tuple[Frame, ...], str] = field(default_factory=dict)
 
     def refer(self, frames: tuple[Frame, ...]) -> str:
-        """Identifier of a stack; "" for an empty one."""
+        """Identifier of a stack, our own recorder's frames left out; "" for an empty one."""
+        frames = without_recorder(frames) or frames
         if not frames:
             return ""
         if frames not in self._ids:

@@ -47,10 +47,13 @@ def _joined(finding: Finding, looks: Mapping[int, RankLook], book: StackBook) ->
     contrary = finding.code == "UH101" and all(look.waits for look in own)
     if contrary:
         evidence += ("Sources disagree: the dumps lack the call, the stack is inside one.",)
+    placed = sites_of(own, "culprit", book)
+    shown = {(site.ranks, site.stack_id) for site in placed}
+    rest = [site for site in finding.sites if (site.ranks, site.stack_id) not in shown]
     return replace(
         finding,
         confidence="low" if contrary else finding.confidence,
-        sites=(*sites_of(own, "culprit", book), *finding.sites),
+        sites=(*placed, *rest),
         evidence=(*evidence, *finding.evidence),
         subjects=finding.subjects or subjects_of(own),
         actions=finding.actions if contrary else _merged(actions(own), finding.actions),

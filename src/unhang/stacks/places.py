@@ -13,7 +13,15 @@ from functools import lru_cache
 
 from unhang.model import Frame
 
-__all__ = ["bare_name", "is_library", "is_native", "same_file", "under", "user_frame"]
+__all__ = [
+    "bare_name",
+    "is_library",
+    "is_native",
+    "same_file",
+    "under",
+    "user_frame",
+    "without_recorder",
+]
 
 _INSTALLED = re.compile(
     r"(?:^|/)(?:(?:site|dist)-packages|lib(?:64|32)?/python\d[\d.]*t?(?:/lib-dynload)?|"
@@ -72,6 +80,11 @@ def is_library(frame: Frame) -> bool:
     top = path.partition("/")[0]
     name = top.removesuffix(".py")
     return name in sys.stdlib_module_names or (name in _PACKAGES and top != path)
+
+
+def without_recorder(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """A stack without the frames of our own recorder, through which it was seen."""
+    return tuple(frame for frame in frames if not under(frame.file, _RECORDER))
 
 
 def user_frame(frames: Iterable[Frame]) -> Frame | None:

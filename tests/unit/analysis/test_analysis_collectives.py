@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from unhang.analysis import diagnose
 from unhang.model import DumpStatus
 from unhang.report import Finding, Report
-from unhang.testing import FakeJob
+from unhang.testing import FakeJob, frames_of
 
 
 def started(size: int = 4, steps: int = 5, **how: object) -> FakeJob:
@@ -261,3 +263,27 @@ def test_device_that_stopped() -> None:
     job.call([0, 2, 3], finished=False)
     cause = only_cause(diagnose(job.case()))
     assert (cause.code, cause.culprits, cause.victims) == ("UH105", (1,), (0, 2, 3))
+
+
+def test_it_says_whose_line_is_shown() -> None:
+    """Without its stack a culprit's line is that of its last call; with it, where it stands now.
+
+    Frames of our own recorder, through which calls go, are in no stack that is shown.
+    """
+    job = FakeJob(3)
+    recorder = "/opt/python/lib/python3.12/site-packages/unhang/record/wrap.py:9 call"
+    site = f"{recorder} < train.py:17 step"
+    job.call(range(3), site=site)
+    job.call([0, 1], site=site, finished=False)
+    case = job.case()
+    report = diagnose(case)
+    cause = only_cause(report)
+    assert any("last call, which is finished" in sentence for sentence in cause.evidence)
+    assert {(s.role, s.line) for s in cause.sites} == {("culprit", 17), ("victim", 17)}
+    assert not any("record" in f.file for stack in report.stacks.values() for f in stack)
+
+    main = frames_of("data.py:3 next < train.py:16 step")
+    dumps = tuple(replace(d, main_stack=main if d.rank == 2 else ()) for d in case.dumps)
+    cause = only_cause(diagnose(replace(case, dumps=dumps)))
+    assert not any("last call, which is finished" in sentence for sentence in cause.evidence)
+    assert [(s.role, s.line) for s in cause.sites] == [("culprit", 3), ("victim", 17)]
