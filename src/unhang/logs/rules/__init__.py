@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from unhang.logs.rules.base import Rule
 from unhang.logs.rules.bootstrap import RULES as BOOTSTRAP
+from unhang.logs.rules.endings import RULES as ENDINGS
 from unhang.logs.rules.fabric import RULES as FABRIC
 from unhang.logs.rules.memory import RULES as MEMORY
 from unhang.logs.rules.program import RULES as PROGRAM
@@ -17,7 +18,7 @@ from unhang.logs.rules.watchdog import RULES as WATCHDOG
 
 __all__ = ["RULES", "Rule", "rule_of"]
 
-RULES: tuple[Rule, ...] = (*WATCHDOG, *BOOTSTRAP, *MEMORY, *FABRIC, *PROGRAM)
+RULES: tuple[Rule, ...] = (*WATCHDOG, *ENDINGS, *BOOTSTRAP, *MEMORY, *FABRIC, *PROGRAM)
 
 
 @lru_cache(maxsize=1)

@@ -1,0 +1,235 @@
+"""Messages of ranks that were taken down, lost a peer or ended around a hang (UH713 to UH726)."""
+
+from __future__ import annotations
+
+from unhang.logs.rules.base import Rule
+
+__all__ = ["RULES"]
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        code="UH713",
+        slug="taken-down",
+        kind="consequence",
+        anchors=("taking the entire process down",),
+        pattern=r"To avoid data inconsistency, we are taking the entire process down",
+        meaning="The process ends itself after a time-out or an error in a collective.",
+        action="Look for what came before it on any rank.",
+        source="pytorch ProcessGroupNCCL",
+        fires=(
+            "Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA "
+            "kernels, subsequent GPU operations might run on corrupted/incomplete data. To avoid "
+            "data inconsistency, we are taking the entire process down."
+        ),
+        spares="taking the process group down",
+    ),
+    Rule(
+        code="UH714",
+        slug="communicator-aborted",
+        kind="consequence",
+        anchors=("NCCL communicator was aborted on rank",),
+        pattern=r"NCCL communicator was aborted on rank (?P<rank>\d+)",
+        meaning="The communicator was torn down after an earlier failure.",
+        action="Look for the earlier failure.",
+        source="pytorch ProcessGroupNCCL",
+        fires=(
+            "torch.distributed.DistBackendError: NCCL communicator was aborted on rank 1. "
+            "Original reason for failure was: watchdog time-out"
+        ),
+        spares="NCCL communicator was created on rank 1",
+    ),
+    Rule(
+        code="UH715",
+        slug="remote-process-gone",
+        kind="consequence",
+        anchors=("ncclRemoteError",),
+        pattern=r"ncclRemoteError: A call failed possibly due to a network error or a remote "
+        r"process exiting prematurely",
+        meaning="The other side went away first, or the network between them did.",
+        action="Find the rank whose error is the oldest.",
+        source="NCCL user guide, error codes",
+        fires=(
+            "ncclRemoteError: A call failed possibly due to a network error or a remote process "
+            "exiting prematurely."
+        ),
+        spares="ncclRemoteError is documented in the user guide",
+    ),
+    Rule(
+        code="UH716",
+        slug="gloo-peer-gone",
+        kind="consequence",
+        anchors=("gloo/transport/tcp/pair.cc",),
+        pattern=r"gloo/transport/tcp/pair\.cc.*?Connection (?:closed|reset) by peer(?: "
+        r"\[(?P<peer>[^\]]+)\])?",
+        meaning="A peer process died or closed its connections.",
+        action="Find the first death among the peers.",
+        source="gloo transport/tcp",
+        fires=(
+            "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed "
+            "by peer [10.0.0.4]:34567"
+        ),
+        spares="[gloo/transport/tcp/pair.cc:100] connected",
+    ),
+    Rule(
+        code="UH717",
+        slug="gloo-timeout",
+        kind="observation",
+        anchors=("gloo/transport/tcp/unbound_buffer.cc",),
+        pattern=(
+            r"gloo/transport/tcp/unbound_buffer\.cc.*?Timed out waiting (?P<timeout_ms>\d+)ms for "
+            r"(?P<direction>recv|send) operation"
+        ),
+        meaning="This rank waited for a peer's data until its time-out.",
+        action="The ranks that print nothing are the ones to look at.",
+        source="gloo transport/tcp",
+        fires=(
+            "RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out "
+            "waiting 1800000ms for recv operation to complete"
+        ),
+        spares="[gloo/transport/tcp/unbound_buffer.cc:78] recv complete",
+    ),
+    Rule(
+        code="UH718",
+        slug="barrier-missing-ranks",
+        kind="cause",
+        anchors=("failed to pass monitoredBarrier in",),
+        pattern=(
+            r"Ranks? (?P<ranks>\d+(?:, ?\d+)*) failed to pass monitoredBarrier in (?P<ms>\d+) ms"
+        ),
+        meaning="These ranks did not come to the monitored barrier.",
+        action="Look at the stacks and the last log lines of these ranks.",
+        source="torch.distributed.monitored_barrier",
+        fires="[Rank 0]: Ranks 2 failed to pass monitoredBarrier in 4000 ms",
+        spares="Rank 1 successfully reached monitoredBarrier, but received errors",
+    ),
+    Rule(
+        code="UH719",
+        slug="collective-fingerprints-differ",
+        kind="cause",
+        anchors=("Detected mismatch between collectives on ranks",),
+        pattern=(
+            r"Detected mismatch between collectives on ranks\. Rank (?P<rank>\d+) is running "
+            r"collective: CollectiveFingerPrint\((?:SequenceNumber=(?P<seq>\d+), )?"
+            r"OpType=(?P<op>\w+).*?but Rank (?P<other>\d+) is running collective: "
+            r"CollectiveFingerPrint\((?:SequenceNumber=\d+, )?OpType=(?P<other_op>\w+)"
+        ),
+        meaning="Two ranks made different calls; which of them is wrong this line does not tell.",
+        action="Compare the two code paths; diagnose the dumps for the majority and the call site.",
+        source="torch ProcessGroupWrapper (TORCH_DISTRIBUTED_DEBUG=DETAIL)",
+        fires=(
+            "RuntimeError: Detected mismatch between collectives on ranks. Rank 2 is running "
+            "collective: CollectiveFingerPrint(SequenceNumber=1, OpType=ALLREDUCE, TensorShape=[4],"
+            " TensorDtypes=Float), but Rank 1 is running collective: "
+            "CollectiveFingerPrint(SequenceNumber=1, OpType=BROADCAST, TensorShape=[4])."
+        ),
+        spares="No mismatch between collectives on ranks",
+    ),
+    Rule(
+        code="UH720",
+        slug="killed-from-outside",
+        kind="cause",
+        anchors=("Signal 9 (SIGKILL) received by PID", "exitcode: -9)", "exitcode  : -9 "),
+        pattern=(
+            r"Signal 9 \(SIGKILL\) received by PID (?P<pid>\d+)"
+            r"|exitcode: -9\) local_rank: (?P<local_rank>\d+) \(pid: (?P<pid2>\d+)\)"
+            r"|exitcode  : -9 \(pid: (?P<pid3>\d+)\)"
+        ),
+        meaning="The process was killed from outside: mostly the host's out-of-memory killer.",
+        action="Look in dmesg of that host for 'Out of memory' and the PID.",
+        source="torchelastic error summary",
+        fires="  traceback : Signal 9 (SIGKILL) received by PID 4711",
+        spares="  traceback : Signal 15 (SIGTERM) received by PID 4711",
+    ),
+    Rule(
+        code="UH721",
+        slug="crashed-by-signal",
+        kind="cause",
+        anchors=("(SIGSEGV) received by PID", "(SIGBUS) received by PID", "(SIGILL) received by"),
+        pattern=r"Signal \d+ \((?P<signal>SIGSEGV|SIGBUS|SIGILL)\) received by PID (?P<pid>\d+)",
+        meaning="The process crashed in native code.",
+        action="Open its core file with unhang core; unhang doctor env says how to get cores.",
+        source="torchelastic error summary",
+        fires="  traceback : Signal 11 (SIGSEGV) received by PID 4711",
+        spares="  traceback : Signal 6 (SIGABRT) received by PID 4711",
+    ),
+    Rule(
+        code="UH722",
+        slug="ended-by-signal",
+        kind="consequence",
+        anchors=("(SIGABRT) received by PID", "(SIGTERM) received by PID", "closing signal SIG"),
+        pattern=(
+            r"Signal \d+ \((?P<signal>SIGABRT|SIGTERM)\) received by PID (?P<pid>\d+)"
+            r"|Sending process (?P<pid2>\d+) closing signal (?P<signal2>SIG\w+)"
+        ),
+        meaning="Ended by a watchdog's abort or by the launcher cleaning up.",
+        action="Look for the first failure before it.",
+        source="torchelastic",
+        fires="W1120 05:15:01.1 Sending process 4712 closing signal SIGTERM",
+        spares="Signal 9 (SIGKILL) received by PID 4711",
+    ),
+    Rule(
+        code="UH723",
+        slug="elastic-blames",
+        kind="observation",
+        anchors=("Root Cause (first observed failure)",),
+        pattern=r"Root Cause \(first observed failure\):",
+        meaning=(
+            "torchelastic names the process that it saw die first, which is often a victim of "
+            "somebody else's time-out."
+        ),
+        action="Order the real exceptions of all ranks by time instead.",
+        source="torchelastic error summary",
+        fires="Root Cause (first observed failure):",
+        spares="Root cause analysis of the failure",
+    ),
+    Rule(
+        code="UH724",
+        slug="child-failed",
+        kind="observation",
+        anchors=(") of binary: ",),
+        pattern=(
+            r"failed \(exitcode: (?P<exitcode>-?\d+)\) local_rank: (?P<local_rank>\d+) "
+            r"\(pid: (?P<pid>\d+)\) of binary"
+        ),
+        meaning="A child of the launcher ended with that exit code.",
+        action="Read that rank's own last lines.",
+        source="torchelastic",
+        fires=(
+            "E1120 05:15:02.2 failed (exitcode: 1) local_rank: 1 (pid: 4711) of binary: "
+            "/usr/bin/python3"
+        ),
+        spares="succeeded (exitcode: 0) of binary",
+    ),
+    Rule(
+        code="UH725",
+        slug="watchdog-thread-died",
+        kind="observation",
+        anchors=("watchdog thread terminated with exception",),
+        pattern=r"watchdog thread terminated with exception: (?P<what>.{1,200})",
+        meaning="The watchdog met this error: often a CUDA error raised first somewhere else.",
+        action="Find the first rank with this error and read what it says after the colon.",
+        source="pytorch ProcessGroupNCCL",
+        fires=(
+            "[PG ID 0 PG GUID 0 Rank 3] Process group watchdog thread terminated with exception: "
+            "CUDA error: an illegal memory access was encountered"
+        ),
+        spares="watchdog thread terminated normally",
+        trust="B",
+    ),
+    Rule(
+        code="UH726",
+        slug="store-connection-lost",
+        kind="consequence",
+        anchors=("recvValue failed on SocketImpl", 'failed to check the "should dump" flag'),
+        pattern=r"recvValue failed on SocketImpl|failed to check the \"should dump\" flag on TCPStore",
+        meaning="The process that hosts the TCPStore (rank 0 or the launcher) has ended.",
+        action="Look at why rank 0 or its node ended before.",
+        source="pytorch TCPStore",
+        fires=(
+            "[c10d] recvValue failed on SocketImpl(fd=5, addr=[node01]:47152, "
+            "remote=[node01]:29500): Connection reset by peer"
+        ),
+        spares="[c10d] TCPStore connected to node01:29500",
+        trust="B",
+    ),
+)
