@@ -84,14 +84,41 @@ def _sentence(picture: Picture, divergence: Divergence) -> str:
             f"{has[:1].upper()}{has[1:]} made {call} and {lacks[:1].lower()}{lacks[1:]} did not; "
             "with two sides only it cannot be said which is wrong."
         )
+    if _elsewhere(picture, divergence):
+        if divergence.kind == "missing":
+            did = f"did not make what {peers} made, whose part in the program is the same: {call}"
+        else:
+            did = f"made {call}; {peers}, whose part in the program is the same, make none there"
+        return f"{who} {did}."
+    peers = rank_phrase(_in_its_group(picture, divergence)[1])
     if divergence.kind == "missing":
         return f"{who} did not make {call}, which {peers} made; all later calls meet wrong ones."
     return f"{who} made {call}, which {peers} did not; all later calls meet wrong ones."
 
 
-def _sides(picture: Picture, divergence: Divergence) -> list[CallSide]:
+def _elsewhere(picture: Picture, divergence: Divergence) -> bool:
+    """Whether suspects and peers have no group in common in which the call could be made."""
+    return not all(_in_its_group(picture, divergence))
+
+
+def _in_its_group(
+    picture: Picture, divergence: Divergence
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Suspects and peers (global) that are members of the group of the call in question."""
+    case = picture.evidence.case
+    members = set(case.groups[int(case.calls.group[divergence.row])].members)
     suspects, peers = picture.named(divergence.suspects), picture.named(divergence.peers)
+    return (
+        tuple(rank for rank in suspects if rank in members),
+        tuple(rank for rank in peers if rank in members),
+    )
+
+
+def _sides(picture: Picture, divergence: Divergence) -> list[CallSide]:
     role = "culprit" if divergence.ranks else "peer"
+    if _elsewhere(picture, divergence):
+        return _sides_elsewhere(picture, divergence, role)
+    suspects, peers = _in_its_group(picture, divergence)
     if divergence.kind == "missing":
         return [
             picture.never_called(suspects, divergence.row, role),
@@ -100,6 +127,18 @@ def _sides(picture: Picture, divergence: Divergence) -> list[CallSide]:
     return [
         picture.side(suspects, divergence.row, role),
         picture.never_called(peers, divergence.row, "peer"),
+    ]
+
+
+def _sides_elsewhere(picture: Picture, divergence: Divergence, role: str) -> list[CallSide]:
+    """What each side called there, each in its own group."""
+    suspects = set(picture.named(divergence.suspects))
+    rank_of = picture.evidence.case.calls.rank
+    rows = [row for row in (divergence.row, divergence.instead) if row >= 0]
+    ranks = [int(rank_of[row]) for row in rows]
+    return [
+        picture.side((rank,), row, role if rank in suspects else "peer")
+        for rank, row in sorted(zip(ranks, rows, strict=True), key=lambda p: p[0] not in suspects)
     ]
 
 

@@ -209,3 +209,22 @@ def test_a_last_call_made_twice() -> None:
     cause = only_cause(diagnose(job.case()))
     assert (cause.code, cause.culprits, cause.seq) == ("UH102", (3,), 4)
     assert cause.victims == (0, 1, 2)
+
+
+def test_ranks_of_other_groups_are_not_said_to_lack_its_call() -> None:
+    """Where only ranks of other groups show the program, each side is told with its own call."""
+    job = FakeJob(8)
+    pairs = [job.group((first, first + 1), "tp") for first in (0, 2, 4, 6)]
+    for _ in range(3):
+        for group in pairs:
+            job.call(group.members, group=group, site="layers.py:7 forward")
+        job.call(range(8), site="train.py:9 log")
+    for group in pairs:
+        job.call(group.members, group=group, site="layers.py:7 forward")
+    job.call([3], group=pairs[1], site="layers.py:7 forward", finished=False)
+    job.call([0, 1, 2, 4, 5, 6, 7], site="train.py:9 log", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits) == ("UH102", (3,))
+    for side in cause.calls:
+        members = {group.name: set(group.members) for group in job.groups}
+        assert set(side.ranks) <= members[side.group.name if side.group else ""]
