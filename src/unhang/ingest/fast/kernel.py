@@ -8,6 +8,9 @@ interpreter's lock: two threads with memory of their own decode side by side.
 Arrays as in `layout`: `state` (counters and marks), `stack`, `memo`; `slots`, `nodes`, `children`
 (interned containers); `places`, `strings`, `text` (interned strings); `rows` (one column for each
 known key, each `room` long), `tops` (pairs of the dumps themselves).
+
+All of it is one module on purpose: what Numba keeps on disk is valid as long as the file of the
+outermost function is the same, so a change in a module that it calls would go unnoticed.
 """
 
 # Compiled code has its own shape: many arguments (a struct of arrays is copied at each call), one
