@@ -52,10 +52,7 @@ def _never_joined(picture: Picture, root: Root) -> Finding:
         code="UH101",
         role="cause",
         confidence=_confidence(picture, root),
-        summary=(
-            f"{subject(culprits)} never called {label}, "
-            f"in which {rank_phrase(waiting)} {'waits' if len(waiting) == 1 else 'wait'}."
-        ),
+        summary=(f"{subject(culprits)} never called {label}, in which {_they_wait(waiting)}."),
         culprits=culprits,
         victims=victims,
         group=picture.group_ref(unit),
@@ -185,8 +182,8 @@ def _mostly_silent(picture: Picture, root: Root, victims: tuple[int, ...]) -> Fi
     return replace(
         _untold(picture, unit, victims),
         summary=(
-            f"Not enough evidence: {rank_phrase(victims)} wait, and most of those for whom they "
-            f"may wait in {picture.label(unit)} left no usable dump."
+            f"Not enough evidence: {_they_wait(victims)}, and most of those who may be missing "
+            f"from {picture.label(unit)} left no usable dump."
         ),
         evidence=(f"No usable dump of {rank_phrase(ranks)}.", *_why_silent(picture, ranks)[:2]),
         actions=ACTIONS["UH103"],
@@ -199,13 +196,17 @@ def _outdated(picture: Picture, root: Root, victims: tuple[int, ...]) -> Finding
     return replace(
         _untold(picture, unit, victims),
         summary=(
-            f"Not enough evidence: {rank_phrase(victims)} wait in {picture.label(unit)}, and the "
+            f"Not enough evidence: {_they_wait(victims)} in {picture.label(unit)}, and the "
             f"only dumps of {rank_phrase(ranks)} are older than that."
         ),
         evidence=("Their peers finished calls that need everybody and that these dumps lack.",),
         alternatives=("The dumps may come from two incidents, or from moments far apart.",),
         actions=("Take all dumps at one moment: unhang dump, or run under unhang run.",),
     )
+
+
+def _they_wait(ranks: tuple[int, ...]) -> str:
+    return f"{rank_phrase(ranks)} {'waits' if len(ranks) == 1 else 'wait'}"
 
 
 def _untold(picture: Picture, unit: int, victims: tuple[int, ...]) -> Finding:
