@@ -49,32 +49,6 @@ class Job(NamedTuple):
         return words
 
 
-PIPELINE = """\
-job = FakeJob(4)
-for stage in (0, 1, 2):
-    job.send(stage, stage + 1, site="pipeline.py:40 forward")
-    job.recv(stage + 1, stage, site="pipeline.py:44 forward")
-for stage in (1, 2, 3):
-    job.recv(stage, stage - 1, site="pipeline.py:44 forward", finished=False)
-case = job.case()
-"""
-LOST = """\
-job = FakeJob(4)
-job.missing = {3}
-left, right = job.group([0, 1], "tp"), job.group([2, 3], "tp")
-for group in (left, right):
-    job.call(group.members, group=group, site="train.py:30 step")
-job.call([0], group=left, site="train.py:30 step", finished=False)
-case = job.case()
-"""
-OVERWRITTEN = """\
-job = FakeJob(4, buffer=8)
-job.call(range(4), site="train.py:30 step")
-for _ in range(40):
-    job.call([0, 1, 2], site="train.py:30 step")
-job.call([0, 1, 2], site="train.py:30 step", finished=False)
-case = job.case()
-"""
 CHECKPOINT = """\
 job = FakeJob(4)
 job.call(range(4), site="train.py:30 step")
@@ -86,7 +60,10 @@ ONE_LOOK = CHECKPOINT.replace("for n in (0, 1) ", "for n in (0,) ")
 EXAMPLES: dict[str, tuple[Job | str, Job | str]] = {
     "UH101": (Job("never-joined"), Job("fabric-stuck")),
     "UH102": (Job("skipped-call", "fsdp"), Job("never-joined-broadcast", "fsdp")),
-    "UH103": (Job("never-joined", condition="culprit-missing"), LOST),
+    "UH103": (
+        Job("never-joined", condition="culprit-missing"),
+        Job("never-joined", "tp", 8, "lost", 1),
+    ),
     "UH104": (
         Job("inside-enqueue", condition="nccl-status"),
         Job("device-stuck", condition="nccl-status"),
@@ -99,8 +76,9 @@ EXAMPLES: dict[str, tuple[Job | str, Job | str]] = {
     "UH202": (Job("wrong-shape"), Job("healthy", "moe")),
     "UH203": (Job("wrong-dtype"), Job("wrong-shape")),
     "UH204": (Job("split-mismatch-even", "moe"), Job("healthy", "moe")),
+    "UH205": (Job("membership", "hsdp"), Job("healthy", "torchft")),
     "UH301": (Job("crossed-groups", "hsdp"), Job("fabric-stuck-widely", "hsdp", 16)),
-    "UH302": (PIPELINE, Job("healthy", "cp")),
+    "UH302": (Job("pipeline-stall", "pp", 4), Job("healthy", "cp")),
     "UH303": (Job("receive-first-ring", "cp"), Job("wrong-size", "cp")),
     "UH304": (Job("wrong-size", "cp"), Job("receive-first-ring", "cp")),
     "UH401": (Job("fabric-stuck"), Job("partly-finished")),
@@ -108,9 +86,10 @@ EXAMPLES: dict[str, tuple[Job | str, Job | str]] = {
     "UH501": (Job("late-rank"), Job("healthy-one-late-step")),
     "UH601": (Job("healthy", "cp"), CHECKPOINT),
     "UH602": (CHECKPOINT, ONE_LOOK),
-    "UH901": (OVERWRITTEN, Job("never-joined", condition="ring")),
+    "UH901": (Job("most-dumps-lost", condition="few"), Job("never-joined", condition="ring")),
 }
-"""For each code a job that has it, and one that nearly has it: simulated, or written down."""
+"""For each code a job that has it, and one that nearly has it: simulated, or written down where it
+takes stacks, which the simulator does not make."""
 
 
 def diagnosed(job: Job | str) -> str:
