@@ -13,30 +13,33 @@ This module writes and merges; it does not know how anything was collected, and 
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from unhang.errors import OutputError, UsageError
+from unhang.caseclaim import (
+    MOST_CASES,
+    can_join,
+    cannot_write,
+    clean_name,
+    is_reserved,
+    numbered,
+    part_path,
+    reserve,
+)
+from unhang.errors import OutputError
 
 __all__ = [
     "CASES",
-    "Claim",
     "Ending",
     "NodePart",
     "RankPart",
-    "cannot_write",
-    "claim",
-    "clean_name",
     "create_case",
     "merge_manifest",
-    "release",
     "save_file",
     "write_ending",
     "write_part",
@@ -45,8 +48,6 @@ __all__ = [
 SCHEMA: Final = "unhang.case/1"
 CASES: Final = "unhang-cases"
 FOLDERS: Final = ("dumps", "stacks", "logs", "env", "parts")
-_CLAIM = ".claim.json"
-_MOST_CASES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +109,6 @@ class Ending:
 # ------------------------------------------------------------------ names and places
 
 
-def clean_name(text: str) -> str:
-    """`text` as a part of a file name."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._")[:64] or "job"
-
-
 def create_case(
     root: Path, job: str, now_s: float, *, named: Path | None = None, run: str = ""
 ) -> Path:
@@ -133,13 +129,13 @@ def create_case(
     """
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now_s))
     first = named or root / f"{stamp}-{clean_name(job)}"
-    for number in range(1, _MOST_CASES):
-        path = first if number == 1 else first.with_name(f"{first.name}-{number}")
+    for number in range(1, MOST_CASES):
+        path = numbered(first, number)
         try:
-            shared = bool(named and run) and _can_join(path, job, run)
-            path.mkdir(parents=True, exist_ok=shared or (number == 1 and _is_reserved(path)))
-            if run and named and not (path / _CLAIM).exists():
-                _write_claim(path / _CLAIM, job)
+            shared = bool(named and run) and can_join(path, first, job, run)
+            path.mkdir(parents=True, exist_ok=shared or (number == 1 and is_reserved(path)))
+            if run and named:
+                reserve(path, job)
             for folder in FOLDERS:
                 (path / folder).mkdir(exist_ok=shared)
         except FileExistsError:
@@ -147,93 +143,7 @@ def create_case(
         except OSError as error:
             raise cannot_write(path, error) from error
         return path
-    raise OutputError(f"{first} and {_MOST_CASES} more like it are taken", "remove old cases")
-
-
-def _can_join(path: Path, job: str, run: str) -> bool:
-    """Whether another run of this job made this case, and `run` has no part in it yet."""
-    return (
-        _owner(path / _CLAIM) == job and not (path / "parts" / f"{clean_name(run)}.json").exists()
-    )
-
-
-def _is_reserved(path: Path) -> bool:
-    """Whether there is nothing in it but a claim."""
-    return path.is_dir() and all(entry.name == _CLAIM for entry in path.iterdir())
-
-
-def cannot_write(path: Path, error: OSError) -> OutputError:
-    """The sentence for a case that cannot be written, with what helps against it."""
-    hints = {
-        errno.ENOSPC: "make room, or name another place with --case",
-        errno.EDQUOT: "the quota is used up: name another place with --case",
-        errno.EROFS: "the file system is read-only: name another place with --case",
-        errno.EACCES: "name a directory that you may write to with --case",
-    }
-    hint = hints.get(error.errno or 0, "name another place with --case")
-    return OutputError(f"cannot write the case {path}: {error.strerror}", hint)
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A directory that the user named with --case, reserved for one job."""
-
-    path: Path
-    job: str
-
-
-def claim(path: Path, job: str) -> Claim:
-    """Reserve a directory for a job before it starts, so that nobody finds out at 3 a.m.
-
-    Other runs of the same job (its other nodes) may claim it too.
-
-    Raises:
-        UsageError: It holds something, or belongs to another job.
-        OutputError: It cannot be written.
-    """
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        if not _is_reserved(path) and not (path / _CLAIM).exists():
-            raise UsageError(
-                f"{path} is not empty", "a case never overwrites: name a new directory"
-            )
-        _write_claim(path / _CLAIM, job)
-    except FileExistsError as error:
-        owner = _owner(path / _CLAIM) if path.is_dir() else ""
-        if not path.is_dir():
-            raise UsageError(f"{path} is not a directory", "name a directory") from error
-        if owner != job:
-            raise UsageError(
-                f"{path} belongs to another run ({owner or 'unknown'})",
-                "name another directory, or the same --job where both are one job",
-            ) from error
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    return Claim(path, job)
-
-
-def _write_claim(path: Path, job: str) -> None:
-    with path.open("x", encoding="utf-8") as stream:
-        json.dump({"job": job}, stream)
-
-
-def _owner(path: Path) -> str:
-    try:
-        owner = json.loads(path.read_text(encoding="utf-8"))["job"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
-    return owner if isinstance(owner, str) else ""
-
-
-def release(taken: Claim) -> None:
-    """Give an unused reservation back; a directory that holds a case keeps it."""
-    if not _is_reserved(taken.path):
-        return
-    try:
-        (taken.path / _CLAIM).unlink(missing_ok=True)
-        taken.path.rmdir()
-    except OSError:
-        return  # Another node of the job was quicker.
+    raise OutputError(f"{first} and {MOST_CASES} more like it are taken", "remove old cases")
 
 
 # ------------------------------------------------------------------ writing
@@ -267,7 +177,7 @@ def write_part(case: Path, part: NodePart, *, merge: bool = True) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    save_file(case / "parts" / f"{clean_name(part.run)}.json", _json(asdict(part)))
+    save_file(part_path(case, part.run), _json(asdict(part)))
     if merge:
         merge_manifest(case)
 

@@ -204,6 +204,45 @@ def test_ranks_without_a_recorder_are_watched_and_sampled_from_outside(tmp_path:
     assert ranks["1"]["missing"]["dump"] == "python -I skips the start-up hook"
 
 
+def test_nodes_that_share_a_case_collect_together(tmp_path: Path) -> None:
+    """One node sees the hang, the other has the culprit, and never would have looked by itself."""
+    port, case = free_port(), tmp_path / "shared"
+    nodes = []
+    for node, hang_after in enumerate(("4", "10000")):
+        folder = tmp_path / f"node{node}"
+        folder.mkdir()
+        env = {
+            **os.environ,
+            "UNHANG_RUNTIME_DIR": str(folder / "runtime"),
+            "OMP_NUM_THREADS": "1",
+        }
+        command = [
+            *UNHANG, "--hang-after", hang_after, "--on-hang", "kill", "--case", str(case),
+            "--job", "two-nodes", "--", str(TORCHRUN), "--nnodes", "2", "--node-rank", str(node),
+            "--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", str(port),
+            str(PROGRAM), "skip",
+        ]  # fmt: skip
+        with (folder / "log").open("wb") as log:
+            nodes.append(subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log))
+    try:
+        codes = [node.wait(PATIENCE_S) for node in nodes]
+    finally:
+        for node in nodes:
+            node.kill()
+    logs = [(tmp_path / f"node{node}" / "log").read_text() for node in range(2)]
+    assert all(codes), "--on-hang kill holds on both"
+    assert "collecting evidence" in logs[1]
+    assert "(seen by " in logs[1]
+    manifest = json.loads((case / "manifest.json").read_text())
+    assert [len(node["ranks"]) for node in manifest["nodes"]] == [1, 1]
+    assert all((case / manifest["ranks"][rank]["came"]["dump"]).is_file() for rank in "01")
+    report = json.loads((case / "report.json").read_text())
+    cause = report["findings"][0]
+    assert (cause["role"], cause["culprits"]) == ("cause", [1]), logs
+    assert lines_of("skip") & {site["line"] for site in cause["sites"]}
+    assert not list(tmp_path.glob("shared-*")), "one incident, one case"
+
+
 def test_pauses_of_a_healthy_job_are_no_hang(tmp_path: Path) -> None:
     """A slow first step and checkpoints that grow longer than --hang-after raise no alarm."""
     outcome = launch(tmp_path, "healthy", "--hang-after", "3")

@@ -1,17 +1,24 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
+from unhang.caseclaim import (
+    Announcement,
+    announce,
+    claim,
+    heard_of,
+    release,
+    without_part,
+)
 from unhang.casedir import (
     Ending,
     NodePart,
     RankPart,
-    claim,
     create_case,
-    release,
     write_ending,
     write_part,
 )
@@ -41,17 +48,61 @@ def test_cases_never_overwrite_each_other(tmp_path: Path) -> None:
     assert named == ["mine", "mine-2"]
 
 
+def seen_by(run: str, time_s: float) -> Announcement:
+    """A run's announcement of a hang."""
+    return Announcement(run, "hang", "no call has finished", time_s)
+
+
 def test_nodes_that_share_a_directory_share_their_incidents(tmp_path: Path) -> None:
     """The first incident of each node goes into the first directory, the second into the next."""
     path = tmp_path / "shared"
-    claim(path, "job")
-    for number in ("", "-2"):
-        for run in ("one", "two"):
-            case = create_case(tmp_path, "job", 0.0, named=path, run=run)
-            assert case.name == f"shared{number}"
-            write_part(case, part(run, 0 if run == "one" else 1))
+    for run in ("one", "two"):
+        claim(path, "job", run)
+    for number, (first, second) in (("", ("one", "two")), ("-2", ("two", "one"))):
+        assert heard_of(path, "job", second) is None
+        case = create_case(tmp_path, "job", 0.0, named=path, run=first)
+        assert case.name == f"shared{number}"
+        announce(case, news := seen_by(first, time.time()))
+        announce(case, seen_by(second, 5.0))  # too late: the first one stays
+        assert (heard_of(path, "job", first), heard_of(path, "job", second)) == (None, news)
+        write_part(case, part(first, 0))
+        assert without_part(path, case) == [second]
+        assert create_case(tmp_path, "job", 0.0, named=path, run=second) == case
+        write_part(case, part(second, 1))
+        assert without_part(path, case) == []
     manifest = json.loads((path / "manifest.json").read_text())
     assert [node["run"] for node in manifest["nodes"]] == ["one", "two"]
+
+
+def test_only_an_incident_of_now_is_joined(tmp_path: Path) -> None:
+    """Not one of an hour ago, nor one of a run that has ended, nor what is no announcement."""
+    path = tmp_path / "shared"
+    one, two = claim(path, "job", "one"), claim(path, "job", "two")
+    case = create_case(tmp_path, "job", 0.0, named=path, run="one")
+    write_part(case, part("one", 0))
+    for text in ("[" * 100_000, '{"run": "one"}', '{"run": 1, "kind": 2, "detail": 3}', "\0"):
+        (case / ".incident.json").write_text(text)
+        assert heard_of(path, "job", "two") is None
+    (case / ".incident.json").unlink()
+    announce(case, seen_by("one", time.time() - 3600))
+    assert heard_of(path, "job", "two") is None
+    assert create_case(tmp_path, "job", 0.0, named=path, run="two").name == "shared-2"
+    (case / ".incident.json").unlink()
+    announce(case, seen_by("one", time.time()))
+    assert heard_of(path, "job", "two") is not None
+    release(one)
+    assert heard_of(path, "job", "two") is None
+    release(two)
+    assert (case / "manifest.json").exists()
+
+
+def test_a_shared_directory_stays_until_the_last_has_gone(tmp_path: Path) -> None:
+    """A node that ends early takes nothing from the others."""
+    one, two = (claim(tmp_path / "shared", "job", run) for run in ("one", "two"))
+    release(one)
+    assert one.path.is_dir()
+    release(two)
+    assert not one.path.exists()
 
 
 def test_the_manifest_holds_all_nodes_and_misses_ranks(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from unhang.caseclaim import Announcement, announce, without_part
 from unhang.casedir import (
     CASES,
     Ending,
@@ -35,6 +36,9 @@ from unhang.surroundings import describe_node, harmless_command
 __all__ = ["Context", "Incident", "What"]
 
 LOG_BYTES = 1 << 20
+OTHERS_S = 15.0
+"""For so long the parts of other nodes are waited for: they look every few seconds."""
+
 _PROBE_BYTES = 1 << 16
 
 
@@ -95,6 +99,7 @@ class Incident:
         self.case = self._make_case()
         if self.case is None:
             return False
+        self._announce()
         context = self.context
         self._collector = collector = Collector(
             case=self.case,
@@ -134,6 +139,7 @@ class Incident:
         """Have the case judged as it is now."""
         if self.case is None:
             return Verdict("")
+        self._wait_for_others()
         self.verdict = judge(self.case, self.context.look, self.context.in_time)
         if self._collector is not None and "verdict" not in self._collector.timings_s:
             self._collector.timings_s["verdict"] = self._seconds()
@@ -164,6 +170,30 @@ class Incident:
             write_ending(self.case, self.context.run, ending)
         except OSError as error:
             self.context.say(f"the case {self.case} is not complete: {error.strerror}")
+
+    # -------------------------------------------------------------- other nodes
+
+    def _announce(self) -> None:
+        """Let the nodes that share the directory know, so that they collect as well."""
+        context = self.context
+        if self.case is None or context.named is None:
+            return
+        news = Announcement(context.run, self.what.kind, self.what.detail, self._began_ns / 1e9)
+        try:
+            announce(self.case, news)
+        except OSError as error:
+            context.say(f"the other nodes were not told: {error.strerror}")
+
+    def _wait_for_others(self) -> None:
+        """A verdict needs all nodes' parts; one that does not come is not waited for twice."""
+        if self.case is None or self.context.named is None or self.verdict is not None:
+            return
+        deadline = time.monotonic() + OTHERS_S
+        while missing := without_part(self.context.named, self.case):
+            if time.monotonic() > deadline or not self.context.in_time():
+                self.context.say(f"no evidence yet from {', '.join(missing)}: judging without it")
+                return
+            time.sleep(0.1)
 
     # -------------------------------------------------------------- the place
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from unhang.caseclaim import heard_of
 from unhang.casedir import Ending
 from unhang.collect.processes import read_processes
 from unhang.run.guard import Guard, Orders
@@ -24,7 +25,7 @@ from unhang.run.roster import Gone, Roster
 from unhang.run.speak import say, write_all
 from unhang.run.verdict import Verdict
 from unhang.run.watch import Alarm, HangWatch, Resumed
-from unhang.wording import rank_phrase
+from unhang.wording import printable, rank_phrase
 
 __all__ = ["Patrol"]
 
@@ -88,6 +89,7 @@ class Patrol:
                 self._close_current("the launcher has restarted the job")
                 self.watch.forget_ranks()
             self._look_at_progress()
+            self._listen_to_others()
             self._thaw_if_asked()
         self._finish()
 
@@ -192,6 +194,20 @@ class Patrol:
             incident = self._begin(What("hang", event.reason, event.quiet_s))
             self._conclude(incident)
             self._act(incident)
+
+    def _listen_to_others(self) -> None:
+        """Another node has seen an incident: this node's evidence belongs to it too."""
+        named = self.context.named
+        if named is None or self.current is not None or not self.roster.members:
+            return
+        news = heard_of(named, self.context.job, self.context.run)
+        if news is not None:
+            kind = "hang" if news.kind == "hang" else "rank-ended"
+            detail = f"{printable(news.detail)} (seen by {printable(news.run)})"
+            incident = self._begin(What(kind, detail))
+            self._conclude(incident)
+            if kind == "hang":
+                self._act(incident)
 
     def _obeying(self) -> bool:
         interrupted = self.guard.interrupted_s

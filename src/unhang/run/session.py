@@ -80,7 +80,7 @@ def run_session(command: Sequence[str], wishes: Wishes) -> int:
         verbose=wishes.verbose,
         quiet=wishes.quiet,
     )
-    with _reserved(wishes.case, orders.job):
+    with _reserved(wishes.case, orders.job, run):
         guard = Guard(orders)
         code = supervise(command, env, streams, f"{folder}/logs", guard)
     _tidy(folder, orders.job)
@@ -90,16 +90,16 @@ def run_session(command: Sequence[str], wishes: Wishes) -> int:
 
 
 @contextmanager
-def _reserved(path: str, job: str) -> Iterator[None]:
+def _reserved(path: str, job: str, run: str) -> Iterator[None]:
     """Keep --case for this job from its beginning; give it back if nothing happened."""
     if not path:
         yield
         return
     from pathlib import Path
 
-    from unhang.casedir import claim, release
+    from unhang.caseclaim import claim, release
 
-    taken = claim(Path(path), job)
+    taken = claim(Path(path).absolute(), job, run)
     try:
         yield
     finally:
