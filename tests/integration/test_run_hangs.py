@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,6 +86,11 @@ def launch(
     if torchrun:
         command = [str(TORCHRUN), "--nproc-per-node", str(ranks), "--master-port", str(port),
                    *(["--no-python", *python] if python else []), str(PROGRAM), fault]  # fmt: skip
+    return run_job(folder, options, command)
+
+
+def run_job(folder: Path, options: Sequence[str], command: Sequence[str]) -> Outcome:
+    """Run a command under `unhang run` in its own folder, to its end."""
     env = {
         **os.environ,
         "UNHANG_RUNTIME_DIR": str(folder / "runtime"),
@@ -151,6 +158,27 @@ def test_a_rank_that_raises_is_named_at_its_line(tmp_path: Path, *, torchrun: bo
     assert outcome.code == 1
     assert "[rank1]: ValueError: loss is not finite" in outcome.said, "its own output is there"
     assert outcome.manifest["incident"]["reason"] == "rank-ended"
+
+
+def test_each_attempt_has_its_own_case_and_dumps(tmp_path: Path) -> None:
+    """Restarted by torchrun it fails again; nothing of the first attempt is in the second."""
+    port = free_port()
+    command = [str(TORCHRUN), "--max-restarts", "1", "--nproc-per-node", "2", "--master-port",
+               str(port), str(PROGRAM), "raises"]  # fmt: skip
+    outcome = run_job(tmp_path, (), command)
+    assert len(outcome.cases) == 2, outcome.said
+    for attempt, case in enumerate(outcome.cases):
+        assert json.loads((case / "manifest.json").read_text())["job"]["attempt"] == attempt
+        (cause, *_) = json.loads((case / "report.json").read_text())["findings"]
+        assert (cause["code"], cause["culprits"]) == ("UH106", [1]), outcome.said
+        dumps = [path for path in case.rglob("rank_*") if path.is_file()]
+        assert {who(path)["attempt"] for path in dumps} == {attempt}
+
+
+def who(path: Path) -> dict[str, Any]:
+    """What the recorder says of itself in a dump of ours."""
+    extra: dict[str, Any] = pickle.loads(path.read_bytes())["unhang"]  # noqa: S301 - our own
+    return extra
 
 
 @pytest.mark.parametrize("torchrun", [False, True], ids=["fork", "torchrun"])

@@ -23,6 +23,7 @@ from unhang.record.crash import CrashWatch
 from unhang.record.heartbeat import Beat, Phase
 from unhang.record.incidents import take
 from unhang.record.ring import Foreign
+from unhang.record.staging import stage_torch_dumps
 from unhang.record.triggers import Watcher
 
 __all__ = ["arm", "armed", "dump", "dump_bytes", "on_import", "step"]
@@ -182,6 +183,7 @@ def _begin() -> None:
     recorder = Recorder(state, on_timeout=_on_timeout)
     _armed.recorder = recorder
     wrap.attach(recorder)
+    _guarded("torch's dumps", stage_torch_dumps)
     try:
         state.directory = marks.job_dir(state.job_id)
     except OSError as error:

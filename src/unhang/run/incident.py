@@ -27,6 +27,7 @@ from unhang.casedir import (
     write_part,
 )
 from unhang.errors import OutputError
+from unhang.record.places import safe_name
 from unhang.run.evidence import Collector
 from unhang.run.roster import Roster
 from unhang.run.streams import Stream, tail_of
@@ -109,7 +110,7 @@ class Incident:
             in_time=context.in_time,
         )
         collector.collect(roster)
-        collector.notes += self._adopt_staged(collector)
+        collector.notes += self._adopt_staged(collector, roster.attempt)
         streams = self._save_logs(collector.notes)
         self._save_surroundings(collector.notes)
         collector.timings_s["collected"] = self._seconds()
@@ -246,10 +247,10 @@ class Incident:
         except OSError as error:
             notes.append(f"env was not written: {error.strerror}")
 
-    def _adopt_staged(self, collector: Collector) -> list[str]:
+    def _adopt_staged(self, collector: Collector, attempt: int) -> list[str]:
         """Move in the dumps that processes wrote by themselves, where a rank has no better one."""
         notes = []
-        for path in _staged(self.context.folder / "staging"):
+        for path in self._staged(attempt):
             backend, name = path.parent.name, path.name
             rank = next((r for r in collector.ranks if name == f"rank_{r.member.rank}"), None)
             if rank is None or "dump" in rank.came:
@@ -265,11 +266,30 @@ class Incident:
 
     def _keep_later_dumps(self) -> None:
         """Dumps of after the verdict tell of the end, not of the hang: they are kept apart."""
-        if self.case is None:
+        if self.case is None or self._part is None:
             return
         staging = self.context.folder / "staging"
-        for path in _staged(staging):
+        for path in self._staged(self._part.attempt):
             _move(path, self.case / "later" / path.relative_to(staging))
+
+    def _staged(self, attempt: int) -> list[Path]:
+        """Dumps that processes of an attempt left by themselves, newest first.
+
+        A dump of the attempt before tells nothing of this one. Torch's dumps from processes without
+        a recorder of ours do not say of which attempt they are: the first is taken for theirs.
+        """
+        staging = self.context.folder / "staging"
+        ours, theirs = f"{safe_name(self.context.job)}-a{attempt}-", {f"a{attempt}"}
+        if not attempt:
+            theirs.add("nccl")
+        found = [
+            path
+            for path in staging.rglob("rank_*")
+            if path.is_file()  # FIFOs are none
+            and not path.is_symlink()
+            and ((top := path.relative_to(staging).parts[0]).startswith(ours) or top in theirs)
+        ]
+        return sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)
 
     def _write_part(self) -> None:
         if self.case is None or self._part is None:
@@ -287,12 +307,6 @@ def _probe(case: Path) -> None:
     """Find out now whether the disk takes anything: it may be full, or over quota."""
     save_file(case / ".probe", b"\0" * _PROBE_BYTES)
     (case / ".probe").unlink()
-
-
-def _staged(staging: Path) -> list[Path]:
-    """Dumps that processes left by themselves, newest first; FIFOs and parts are none."""
-    found = [p for p in staging.rglob("rank_*") if p.is_file() and not p.is_symlink()]
-    return sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)
 
 
 def _move(source: Path, target: Path) -> None:

@@ -110,7 +110,8 @@ def _tidy(folder: str, job: str) -> None:
     """Remove what this run kept for itself, and the job's directory where nobody is left in it."""
     home = os.path.dirname(folder)  # noqa: PTH120 - pathlib and shutil are dear, and mostly idle
     with suppress(OSError):
-        os.rmdir(home)  # noqa: PTH106 - as above; most commands leave nothing in it
+        for path in (f"{folder}/staging/nccl", f"{folder}/staging", folder, home):
+            os.rmdir(path)  # noqa: PTH106 - as above; most commands leave nothing in it
         return
     import shutil
 
@@ -119,21 +120,28 @@ def _tidy(folder: str, job: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     if os.path.isdir(f"{home}/marks") and not any(map(alive, read_marks(job))):  # noqa: PTH112
         shutil.rmtree(home, ignore_errors=True)
+    with suppress(OSError):
+        os.rmdir(home)  # noqa: PTH106 - another run of the job may still use it
 
 
 def _private_folder(run: str, job: str, *, make: bool) -> str:
-    """Where this run keeps what is no case yet: beside the marks and sockets of its processes."""
+    """Where this run keeps what is no case yet: beside the marks and sockets of its processes.
+
+    What torch writes into must be there before it starts: it makes no directories.
+    """
     from unhang.record.places import RuntimeDirError, job_dir, roots, safe_name
 
     if not make:
         return f"{roots()[0] / safe_name(job)}/run-{run}"
     try:
-        return f"{job_dir(job)}/run-{run}"
+        folder = f"{job_dir(job)}/run-{run}"
     except RuntimeDirError as error:
         import tempfile
 
         say(f"{error}: the processes cannot be reached, they are sampled from outside only")
-        return f"{tempfile.mkdtemp(prefix='unhang-')}/run-{run}"
+        folder = f"{tempfile.mkdtemp(prefix='unhang-')}/run-{run}"
+    os.makedirs(f"{folder}/staging/nccl", mode=0o700, exist_ok=True)  # noqa: PTH103 - pathlib is dear
+    return folder
 
 
 def _announce(plan: Plan, command: Sequence[str]) -> None:
