@@ -14,13 +14,13 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from time import time, time_ns
+from time import time_ns
 from typing import Any, Final
 
-from unhang.record import dumpfile, full, groups, marks, process, worker, wrap
+from unhang.record import dumpfile, full, groups, marks, opening, process, wrap
 from unhang.record.calls import Recorder
 from unhang.record.crash import CrashWatch
-from unhang.record.heartbeat import Beat, Phase
+from unhang.record.heartbeat import Phase
 from unhang.record.incidents import take
 from unhang.record.ring import Foreign
 from unhang.record.staging import stage_torch_dumps
@@ -200,49 +200,15 @@ def _initialising() -> None:
     recorder = _armed.recorder
     if recorder is None or _armed.crash is not None:
         return
-    state = recorder.state
-    _armed.crash = CrashWatch(recorder, _at_exit)
-    for what, opening in (
-        ("heartbeat", _open_heartbeat),
-        ("socket", _open_socket),
-        ("faulthandler", _open_faults),
-    ):
-        _guarded(what, functools.partial(opening, recorder))
-    state.enter(Phase.INITIALISING)
+    _armed.crash = crash = CrashWatch(recorder, _at_exit)
+    _guarded("heartbeat", lambda: opening.open_heartbeat(recorder))
+    _guarded("socket", lambda: _start_watcher(recorder))
+    _guarded("faulthandler", lambda: opening.open_faults(recorder, crash))
+    recorder.state.enter(Phase.INITIALISING)
 
 
-def _open_heartbeat(recorder: Recorder) -> None:
-    state = recorder.state
-    path = state.private_path("beat")
-    if path is not None:
-        path.unlink(missing_ok=True)  # of a process of this pid that is no more
-        state.beat = Beat(path, pid=state.pid, start_ticks=marks.start_ticks())
-        recorder.beat = state.beat
-
-
-def _open_socket(recorder: Recorder) -> None:
-    state = recorder.state
-    socket_path, fifo_path = state.private_path("sock"), state.private_path("fifo")
-    if socket_path is None or fifo_path is None:
-        return
-    watcher = Watcher(recorder, socket_path, fifo_path)
-    state.socket, state.fifo = str(socket_path), str(fifo_path)
-    watcher.start()
-    _armed.watcher = watcher
-    if process.env_number("LOCAL_RANK") in (None, 0) and state.directory is not None:
-        root = state.directory.parent
-        watcher.later(lambda: _tidy(root))
-
-
-def _tidy(root: Path) -> None:
-    """One process of a node removes what jobs of other days have left."""
-    marks.remove_stale_jobs(root, time())
-
-
-def _open_faults(recorder: Recorder) -> None:
-    path = recorder.state.private_path("faults")
-    if path is not None and _armed.crash is not None:
-        recorder.state.faults = _armed.crash.enable_faulthandler(path)
+def _start_watcher(recorder: Recorder) -> None:
+    _armed.watcher = opening.open_socket(recorder)
 
 
 # ------------------------------------------------------------------ step 3: init has returned
@@ -256,29 +222,13 @@ def _ready() -> None:
     dist: Foreign = sys.modules["torch.distributed"]
     state = recorder.state
     groups.note_groups(state)
-    _guarded("worker server", functools.partial(_open_worker, recorder))
-    if _armed.crash is not None:
-        _armed.crash.chain_excepthook()
-    _guarded("signal", functools.partial(_take_signal, recorder))
+    _guarded("worker server", lambda: opening.open_worker(recorder))
+    crash, watcher = _armed.crash, _armed.watcher
+    if crash is not None:
+        crash.chain_excepthook()
+        if watcher is not None:
+            _guarded("signal", lambda: opening.take_signal(recorder, crash, watcher))
     state.becomes(dist.get_rank(), dist.get_world_size())
-
-
-def _open_worker(recorder: Recorder) -> None:
-    path = recorder.state.private_path("http")
-    if path is not None and not recorder.state.worker_socket and worker.start(path):
-        recorder.state.worker_socket = str(path)
-
-
-def _take_signal(recorder: Recorder) -> None:
-    number = recorder.state.settings.signal
-    if not number or _armed.watcher is None or _armed.crash is None:
-        return
-    if threading.current_thread() is not threading.main_thread():
-        recorder.state.failures.add("UNHANG_SIGNAL: not armed in the main thread")
-        return
-    problem = _armed.crash.take_signal(number, _armed.watcher.wake_fd)
-    if problem:
-        recorder.state.failures.add("UNHANG_SIGNAL", problem)
 
 
 def _catch_up() -> None:
