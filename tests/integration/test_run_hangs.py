@@ -4,113 +4,31 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
+from armed_jobs import free_port
+from run_jobs import (
+    KILL,
+    PATIENCE_S,
+    PROGRAM,
+    TORCHRUN,
+    UNHANG,
+    Outcome,
+    environment,
+    launch,
+    lines_of,
+    run_job,
+    state_of,
+    who,
+)
 
 pytest.importorskip("torch.distributed", reason="needs torch")
-
-UNHANG = [sys.executable, "-m", "unhang", "run"]
-PROGRAM = Path(__file__).parent / "programs" / "hanging_jobs.py"
-TORCHRUN = Path(sys.executable).parent / "torchrun"
-PATIENCE_S = 240
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def lines_of(fault: str) -> set[int]:
-    """Numbers of the lines at which the culprits of a fault stand."""
-    mark = f"# {fault}: here"
-    lines = PROGRAM.read_text().splitlines()
-    return {number for number, line in enumerate(lines, 1) if line.endswith(mark)}
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a run left."""
-
-    code: int
-    said: str
-    cases: list[Path]
-
-    @property
-    def report(self) -> dict[str, Any]:
-        """The verdict of the only case."""
-        return dict(json.loads((self.only_case / "report.json").read_text()))
-
-    @property
-    def manifest(self) -> dict[str, Any]:
-        """The manifest of the only case."""
-        return dict(json.loads((self.only_case / "manifest.json").read_text()))
-
-    @property
-    def only_case(self) -> Path:
-        """The case, of which there must be one."""
-        assert len(self.cases) == 1, self.said
-        return self.cases[0]
-
-    @property
-    def cause(self) -> dict[str, Any]:
-        """The first finding, which must be a cause."""
-        first = self.report["findings"][0]
-        assert first["role"] == "cause", self.said
-        return dict(first)
-
-
-def launch(
-    folder: Path,
-    fault: str,
-    *options: str,
-    ranks: int = 3,
-    torchrun: bool = False,
-    python: tuple[str, ...] = (),
-) -> Outcome:
-    """Run a job under `unhang run` in its own folder, to its end."""
-    port = free_port()
-    command = [sys.executable, str(PROGRAM), fault, str(ranks), str(port)]
-    if torchrun:
-        command = [str(TORCHRUN), "--nproc-per-node", str(ranks), "--master-port", str(port),
-                   *(["--no-python", *python] if python else []), str(PROGRAM), fault]  # fmt: skip
-    return run_job(folder, options, command)
-
-
-def run_job(folder: Path, options: Sequence[str], command: Sequence[str]) -> Outcome:
-    """Run a command under `unhang run` in its own folder, to its end."""
-    env = {
-        **os.environ,
-        "UNHANG_RUNTIME_DIR": str(folder / "runtime"),
-        "OMP_NUM_THREADS": "1",
-    }
-    process = subprocess.run(
-        [*UNHANG, *options, "--", *command],
-        cwd=folder,
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    cases = sorted((folder / "unhang-cases").glob("*"))
-    return Outcome(process.returncode, process.stdout, cases)
-
-
-KILL = ("--hang-after", "4", "--on-hang", "kill")
 
 
 @pytest.mark.parametrize(
@@ -147,10 +65,9 @@ def test_a_hang_is_found_and_explained(
     check_complete(outcome, ranks, without_dump=[1] if fault == "stopped" else [])
 
 
-@pytest.mark.parametrize("torchrun", [False, True], ids=["fork", "torchrun"])
-def test_a_rank_that_raises_is_named_at_its_line(tmp_path: Path, *, torchrun: bool) -> None:
+def test_a_rank_that_raises_is_named_at_its_line(tmp_path: Path) -> None:
     """Its error and line come from its last dump; what its peers print is a consequence."""
-    outcome = launch(tmp_path, "raises", torchrun=torchrun)
+    outcome = launch(tmp_path, "raises")
     cause = outcome.cause
     assert (cause["code"], cause["culprits"]) == ("UH106", [1]), outcome.said
     assert [site["line"] for site in cause["sites"]] == sorted(lines_of("raises"))
@@ -173,12 +90,6 @@ def test_each_attempt_has_its_own_case_and_dumps(tmp_path: Path) -> None:
         assert (cause["code"], cause["culprits"]) == ("UH106", [1]), outcome.said
         dumps = [path for path in case.rglob("rank_*") if path.is_file()]
         assert {who(path)["attempt"] for path in dumps} == {attempt}
-
-
-def who(path: Path) -> dict[str, Any]:
-    """What the recorder says of itself in a dump of ours."""
-    extra: dict[str, Any] = pickle.loads(path.read_bytes())["unhang"]  # noqa: S301 - our own
-    return extra
 
 
 @pytest.mark.parametrize("torchrun", [False, True], ids=["fork", "torchrun"])
@@ -239,11 +150,7 @@ def test_nodes_that_share_a_case_collect_together(tmp_path: Path) -> None:
     for node, hang_after in enumerate(("4", "10000")):
         folder = tmp_path / f"node{node}"
         folder.mkdir()
-        env = {
-            **os.environ,
-            "UNHANG_RUNTIME_DIR": str(folder / "runtime"),
-            "OMP_NUM_THREADS": "1",
-        }
+        env = environment(folder)
         command = [
             *UNHANG, "--hang-after", hang_after, "--on-hang", "kill", "--case", str(case),
             "--job", "two-nodes", "--", str(TORCHRUN), "--nnodes", "2", "--node-rank", str(node),
@@ -271,9 +178,20 @@ def test_nodes_that_share_a_case_collect_together(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("shared-*")), "one incident, one case"
 
 
+@pytest.mark.debian("mpirun")
+def test_ranks_of_mpirun_are_watched_like_others(tmp_path: Path) -> None:
+    """It names ranks in its own words; the process that joined a group says which it is."""
+    command = ["mpirun", "-np", "2", "--allow-run-as-root", "--oversubscribe", sys.executable,
+               str(PROGRAM), "skip", "2", str(free_port())]  # fmt: skip
+    outcome = run_job(tmp_path, KILL, command)
+    assert outcome.cause["culprits"] == [1], outcome.said
+    assert lines_of("skip") <= {site["line"] for site in outcome.cause["sites"]}
+    check_complete(outcome, 2, without_dump=[])
+
+
 def test_pauses_of_a_healthy_job_are_no_hang(tmp_path: Path) -> None:
     """A slow first step and checkpoints that grow longer than --hang-after raise no alarm."""
-    outcome = launch(tmp_path, "healthy", "--hang-after", "3")
+    outcome = launch(tmp_path, "healthy", "--hang-after", "4")
     assert (outcome.code, outcome.cases) == (0, []), outcome.said
     assert "unhang:" not in outcome.said
     assert list((tmp_path / "runtime").iterdir()) == [], "marks and sockets are gone"
@@ -282,7 +200,7 @@ def test_pauses_of_a_healthy_job_are_no_hang(tmp_path: Path) -> None:
 def test_a_kept_job_is_frozen_until_told_to_go_on(tmp_path: Path) -> None:
     """--on-hang keep stops the ranks after the verdict; the end comes soon, and with its code."""
     command = [sys.executable, str(PROGRAM), "skip", "2", str(free_port())]
-    env = {**os.environ, "UNHANG_RUNTIME_DIR": str(tmp_path / "runtime"), "OMP_NUM_THREADS": "1"}
+    env = environment(tmp_path)
     options = ("--hang-after", "4", "--on-hang", "keep", "--exit-verdict", "--case", "mine")
     log, pids = tmp_path / "log", list[int]()
     with log.open("wb") as output:
@@ -306,8 +224,3 @@ def test_a_kept_job_is_frozen_until_told_to_go_on(tmp_path: Path) -> None:
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-
-
-def state_of(pid: int) -> str:
-    """The kernel's letter for a process."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -40,7 +40,7 @@ LOG_BYTES = 1 << 20
 OTHERS_S = 15.0
 """For so long the parts of other nodes are waited for: they look every few seconds."""
 
-_PROBE_BYTES = 1 << 16
+_PROBE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,17 @@
 """Real distributed jobs on Gloo that go wrong on purpose: `hanging_jobs.py FAULT`.
 
-Started by torchrun, or alone: then it forks its ranks. A line that ends in "# here" is where the
-culprit of the fault above it stands.
+Started by torchrun, by mpirun, or alone: then it forks its ranks. A line that ends in "# here" is
+where the culprit of the fault above it stands.
 """
 
 import ctypes
 import datetime as dt
+import importlib
 import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -162,12 +164,24 @@ def pipeline(rank: int) -> None:
 def healthy(rank: int) -> None:
     """A slow first step, then longer and longer checkpoints while the others wait."""
     time.sleep(1.5)
-    for pause in (1.0, 1.8, 3.2):
+    for pause in (1.2, 2.4, 4.4):
         for _ in range(10):
             dist.all_reduce(torch.ones(4))
         if rank == 0:
             time.sleep(pause)
         dist.barrier()
+
+
+def leaves(rank: int) -> None:
+    """The job is ended as soon as somebody collects its evidence."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # Ranks end with their launcher.
+    dist.all_reduce(torch.ones(4))
+    if rank == ODD:
+        while not Path("unhang-cases").is_dir():
+            time.sleep(0.001)
+        os.kill(os.getppid(), signal.SIGTERM)
+    dist.all_reduce(torch.ones(4))
+    time.sleep(FOREVER)
 
 
 def run(fault: str) -> None:
@@ -178,8 +192,13 @@ def run(fault: str) -> None:
     dist.destroy_process_group()
 
 
+IMPORTS = {"fsdp": "torch.distributed.fsdp", "pipeline": "torch.distributed.pipelining"}
+
+
 def fork_ranks(size: int, fault: str) -> None:
     """Be a launcher: ranks by fork, which spares importing torch again."""
+    if fault in IMPORTS:  # Seconds on a busy machine, which would look like a pause of the job.
+        importlib.import_module(IMPORTS[fault])
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": sys.argv[3]}
     children = []
     for rank in range(size):
@@ -193,6 +212,10 @@ def fork_ranks(size: int, fault: str) -> None:
     sys.exit(max(map(abs, codes)))
 
 
+if "OMPI_COMM_WORLD_RANK" in os.environ:
+    words = {"RANK": "RANK", "WORLD_SIZE": "SIZE", "LOCAL_RANK": "LOCAL_RANK"}
+    os.environ |= {name: os.environ[f"OMPI_COMM_WORLD_{word}"] for name, word in words.items()}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": sys.argv[3]}
 if "RANK" in os.environ:
     run(sys.argv[1])
 else:
