@@ -10,7 +10,8 @@ from __future__ import annotations
 import calendar
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 
 __all__ = ["Line", "clean", "parse_line"]
 
@@ -52,36 +53,48 @@ def clean(raw: bytes) -> str:
     return _CONTROL.sub("", text)[:MAX_LINE]
 
 
-_Step = Callable[[re.Match[str], Line], Line]
+@dataclass(slots=True)
+class _Found:
+    """What the prefixes of one line have told so far: changed in place, millions of times."""
+
+    rank: int = -1
+    local_rank: int = -1
+    host: str = ""
+    pid: int = -1
+    time_ns: int = 0
+    level: str = ""
 
 
-def _set_rank(match: re.Match[str], line: Line) -> Line:
-    return replace(line, rank=int(match["rank"]))
+_Step = Callable[[re.Match[str], _Found], None]
 
 
-def _set_local(match: re.Match[str], line: Line) -> Line:
+def _set_rank(match: re.Match[str], found: _Found) -> None:
+    found.rank = int(match["rank"])
+
+
+def _set_local(match: re.Match[str], found: _Found) -> None:
     # What stood before it was the number of a launcher (srun --label torchrun …), not of a rank.
-    return replace(line, rank=-1, local_rank=int(match["local"]))
+    found.rank, found.local_rank = -1, int(match["local"])
 
 
-def _set_host_rank(match: re.Match[str], line: Line) -> Line:
-    return replace(line, host=match["host"], rank=int(match["rank"]))
+def _set_host_rank(match: re.Match[str], found: _Found) -> None:
+    found.host, found.rank = match["host"], int(match["rank"])
 
 
-def _set_host(match: re.Match[str], line: Line) -> Line:
-    return replace(line, host=line.host or match["host"])
+def _set_host(match: re.Match[str], found: _Found) -> None:
+    found.host = found.host or match["host"]
 
 
-def _set_nccl(match: re.Match[str], line: Line) -> Line:
-    return replace(line, host=line.host or match["host"], pid=int(match["pid"]))
+def _set_nccl(match: re.Match[str], found: _Found) -> None:
+    found.host, found.pid = found.host or match["host"], int(match["pid"])
 
 
-def _set_glog(match: re.Match[str], line: Line) -> Line:
-    return replace(line, level=match["level"], time_ns=line.time_ns or _glog_time(match))
+def _set_glog(match: re.Match[str], found: _Found) -> None:
+    found.level, found.time_ns = match["level"], found.time_ns or _glog_time(match)
 
 
-def _set_time(match: re.Match[str], line: Line) -> Line:
-    return replace(line, time_ns=line.time_ns or _iso_time(match))
+def _set_time(match: re.Match[str], found: _Found) -> None:
+    found.time_ns = found.time_ns or _iso_time(match)
 
 
 _GLOG = (
@@ -95,19 +108,31 @@ _ISO = (
     r"(?P<zone>Z|[+-]\d\d:?\d\d)?[\])]?[ :,]*"
 )
 
-# Each step peels one prefix. They are tried in turn until none fits, so that launchers may stack.
-_STEPS: tuple[tuple[re.Pattern[str], _Step], ...] = (
-    (re.compile(r"\[rank ?(?P<rank>\d{1,6})\]: ?", re.IGNORECASE), _set_rank),
-    (re.compile(r"\[default(?P<local>\d{1,6})\]:? ?"), _set_local),
-    (re.compile(r"\[(?:trainer|worker)_?(?P<local>\d{1,6})\]:? ?"), _set_local),
-    (re.compile(r"\[\d+,(?P<rank>\d{1,6})\]<(?:stdout|stderr|stddiag)>: ?"), _set_rank),
-    (re.compile(r"\[pod/(?P<host>[\w.-]+)/[\w.-]+\] ?"), _set_host),
-    (re.compile(r"\[(?P<host>[A-Za-z][\w.-]*):(?P<rank>\d{1,6})\]:? ?"), _set_host_rank),
-    (re.compile(r" {0,6}(?P<rank>\d{1,6}): "), _set_rank),
-    (re.compile(r"(?P<host>[A-Za-z][\w.-]*):(?P<pid>\d+):\d+ \[-?\d+\] "), _set_nccl),
-    (re.compile(_GLOG), _set_glog),
-    (re.compile(_ISO), _set_time),
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_DIGITS = "0123456789"
+
+# Each step peels one prefix, and is tried where a line begins with one of its characters. They are
+# tried in turn until none fits, so that launchers may stack.
+_STEPS: tuple[tuple[str, re.Pattern[str], _Step], ...] = (
+    ("[", re.compile(r"\[rank ?(?P<rank>\d{1,6})\]: ?", re.IGNORECASE), _set_rank),
+    ("[", re.compile(r"\[default(?P<local>\d{1,6})\]:? ?"), _set_local),
+    ("[", re.compile(r"\[(?:trainer|worker)_?(?P<local>\d{1,6})\]:? ?"), _set_local),
+    ("[", re.compile(r"\[\d+,(?P<rank>\d{1,6})\]<(?:stdout|stderr|stddiag)>: ?"), _set_rank),
+    ("[", re.compile(r"\[pod/(?P<host>[\w.-]+)/[\w.-]+\] ?"), _set_host),
+    ("[", re.compile(r"\[(?P<host>[A-Za-z][\w.-]*):(?P<rank>\d{1,6})\]:? ?"), _set_host_rank),
+    (" " + _DIGITS, re.compile(r" {0,6}(?P<rank>\d{1,6}): "), _set_rank),
+    (
+        _LETTERS,
+        re.compile(r"(?P<host>[A-Za-z][\w.-]*):(?P<pid>\d+):\d+ \[-?\d+\] "),
+        _set_nccl,
+    ),
+    ("[IWEF", re.compile(_GLOG), _set_glog),
+    ("[(" + _DIGITS, re.compile(_ISO), _set_time),
 )
+_BY_FIRST: dict[str, tuple[tuple[re.Pattern[str], _Step], ...]] = {
+    first: tuple((pattern, step) for firsts, pattern, step in _STEPS if first in firsts)
+    for first in "[( " + _DIGITS + _LETTERS
+}
 _MAX_PREFIXES = 6
 _BODY_RANK = re.compile(
     r"\[(?:PG ID \d+ )?(?:PG GUID (?:0|default_pg)(?:\(default_pg\))? )?Rank (?P<rank>\d{1,6})\]"
@@ -121,24 +146,33 @@ def parse_line(raw: bytes, year: int = 1970) -> Line:
         raw: The line as read, with or without its newline.
         year: Year of stamps that have none (glog); the caller knows the file's date.
     """
-    line = Line(clean(raw))
-    text = line.text
+    text = clean(raw)
+    found = _Found()
+    start = 0
     for _ in range(_MAX_PREFIXES):
-        for pattern, step in _STEPS:
-            match = pattern.match(text)
+        for pattern, step in _BY_FIRST.get(text[start : start + 1], ()):
+            match = pattern.match(text, start)
             if match:
-                line = step(match, line)
-                text = text[match.end() :]
+                step(match, found)
+                start = match.end()
                 break
         else:
             break
-    if 0 < line.time_ns < _YEAR_NS:
-        line = replace(line, time_ns=line.time_ns + calendar.timegm((year, 1, 1, 0, 0, 0)) * 10**9)
-    if line.rank < 0:
+    text = text[start:]
+    if 0 < found.time_ns < _YEAR_NS:
+        found.time_ns += _year_ns(year)
+    if found.rank < 0 and "Rank " in text:
         body = _BODY_RANK.search(text)
         if body:
-            line = replace(line, rank=int(body["rank"]))
-    return replace(line, text=text)
+            found.rank = int(body["rank"])
+    return Line(
+        text, found.rank, found.local_rank, found.host, found.pid, found.time_ns, found.level
+    )
+
+
+@lru_cache(maxsize=64)
+def _year_ns(year: int) -> int:
+    return calendar.timegm((year, 1, 1, 0, 0, 0)) * 10**9
 
 
 _YEAR_NS = 366 * 86_400 * 10**9

@@ -122,6 +122,7 @@ class FileScanner:
     seen: dict[tuple[int, str, str], int] = field(default_factory=dict)
     last_time: int = 0
     entry: Entry | None = None
+    here: tuple[bytes, int] = (b"", 0)
     full: bool = False
 
     def feed(self, data: bytes) -> None:
@@ -143,10 +144,8 @@ class FileScanner:
             line = parse_line(data[start:end], self.year)
             if ENTRY_ANCHOR in line.text:
                 self._enter(line, data, start)
-            line = self._claimed(line)
-            if not line.time_ns:
-                self.last_time = _time_before(data, start, self.year) or self.last_time
-            self._candidate(line, wanted)
+            self.here = (data, start)
+            self._candidate(self._claimed(line), wanted)
             self.line_number += 1
             position = end
         position = self._through(data, position, len(data))
@@ -217,10 +216,11 @@ class FileScanner:
         return True
 
     def _close(self, key: tuple[int, int, str], done: Traceback | None, line: Line) -> None:
+        wanted = _wanted(line.text)
         if done is None or not done.frames:
-            self._match(line, RULES, done)
+            self._match(line, wanted, done)
             return
-        self._match(replace(line, rank=key[0], local_rank=key[1], host=key[2]), RULES, done)
+        self._match(replace(line, rank=key[0], local_rank=key[1], host=key[2]), wanted, done)
 
     def _match(self, line: Line, wanted: tuple[Rule, ...], traceback: Traceback | None) -> None:
         if not line.text or is_chain(line.text):
@@ -248,49 +248,62 @@ class FileScanner:
     def _event(
         self, rule: Rule, match: re.Match[str], line: Line, traceback: Traceback | None
     ) -> None:
-        fields = {key: value for key, value in match.groupdict().items() if value is not None}
-        if rule.code in _NAMES_ITS_RANK and line.rank < 0 and "rank" in fields:
-            line = replace(line, rank=int(fields["rank"]))
+        if rule.code in _NAMES_ITS_RANK and line.rank < 0 and match["rank"] is not None:
+            line = replace(line, rank=int(match["rank"]))
             if line.pid >= 0:
                 self.pid_ranks[line.host, line.pid] = line.rank
-        site = user_frame(traceback.frames) if traceback else None
-        if site:
-            fields |= {"file": site.file, "line": str(site.line), "function": site.function}
         rank, local = self._rank(line)
-        if local:
-            fields["rank_is"] = "local"
-        if self.source.attempt:
-            fields["attempt"] = self.source.attempt
         if rank >= 0:
             self.found.ranks.add(rank)
-        # A line without a stamp stands right behind the last one that had one.
         self.last_time = line.time_ns or self.last_time
+        events, text = self.found.events, line.text[:MAX_TEXT]
+        seen = (rank, rule.code, normalise(text))
+        if seen in self.seen:
+            index = self.seen[seen]
+            events[index] = replace(events[index], count=events[index].count + 1)
+            return
+        if len(events) >= MAX_EVENTS:
+            self._say_full()
+            return
+        self.seen[seen] = len(events)
         frames = traceback.frames if traceback else ()
-        self._keep(
+        events.append(
             LogEvent(
                 code=rule.code,
                 kind=_kind(rule, line.text, frames),
                 rank=rank,
-                text=line.text[:MAX_TEXT],
+                text=text,
                 source=f"{self.source.path}:{self.line_number}",
-                time_ns=self.last_time,
-                order=len(self.found.events),
+                time_ns=line.time_ns or self._time_before(),
+                order=len(events),
                 host=line.host,
-                fields=fields,
+                fields=self._fields(match, frames, local=local),
             )
         )
 
-    def _keep(self, event: LogEvent) -> None:
-        """Add an event; one that this rank has printed before is counted instead."""
-        events = self.found.events
-        seen = (event.rank, event.code, normalise(event.text))
-        if seen in self.seen:
-            index = self.seen[seen]
-            events[index] = replace(events[index], count=events[index].count + 1)
-        elif len(events) < MAX_EVENTS:
-            self.seen[seen] = len(events)
-            events.append(event)
-        elif not self.full:
+    def _time_before(self) -> int:
+        """A line without a stamp stands right behind the last one that had one."""
+        data, start = self.here
+        stamps = (parse_line(raw, self.year).time_ns for raw in lines_above(data, start, LOOK_BACK))
+        self.last_time = next((stamp for stamp in stamps if stamp), self.last_time)
+        return self.last_time
+
+    def _fields(
+        self, match: re.Match[str], frames: Sequence[Frame], *, local: bool
+    ) -> dict[str, str]:
+        """What the rule read out of the line, where it was raised, and what the path tells."""
+        fields = {key: value for key, value in match.groupdict().items() if value is not None}
+        site = user_frame(tuple(frames))
+        if site:
+            fields |= {"file": site.file, "line": str(site.line), "function": site.function}
+        if local:
+            fields["rank_is"] = "local"
+        if self.source.attempt:
+            fields["attempt"] = self.source.attempt
+        return fields
+
+    def _say_full(self) -> None:
+        if not self.full:
             self.full = True
             text = f"only the first {MAX_EVENTS:,} different messages are kept"
             self.found.notes.append(Note("warning", self.source.path, text))
@@ -333,10 +346,12 @@ def _candidates(
         yield start, line_end, tuple(RULES[i] for i in sorted(wanted))
 
 
-def _time_before(data: bytes, start: int, year: int) -> int:
-    """The stamp of the nearest of the few lines above that has one; 0 if none has."""
-    stamps = (parse_line(raw, year).time_ns for raw in lines_above(data, start, LOOK_BACK))
-    return next((stamp for stamp in stamps if stamp), 0)
+def _wanted(text: str) -> tuple[Rule, ...]:
+    """The rules that may match a line that was put together from several, in table order."""
+    search, rules = _automaton()
+    order = _rule_order()
+    found = {order[rule.code] for anchor, _, _ in search(text.encode()) for rule in rules[anchor]}
+    return tuple(RULES[i] for i in sorted(found))
 
 
 def lines_above(data: bytes, start: int, most: int) -> Iterator[bytes]:
