@@ -6,7 +6,7 @@ from counters is of medium confidence at most, and a message that every rank pri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from unhang._version import __version__
@@ -43,6 +43,8 @@ MAX_CONSEQUENCES = 12
 SHOWN = 160
 _GAVE_UP = frozenset({"UH701", "UH702", "UH703", "UH717"})
 """Observations that show by themselves that something went wrong before."""
+_REPORTED_LATER = "UH780"
+"""The message that an error may have happened at an earlier call than the one that reports it."""
 
 
 def log_findings(
@@ -71,7 +73,29 @@ def first_failure(events: Sequence[LogEvent], ranks: Sequence[int]) -> Finding |
         ranks: All ranks that are known to exist.
     """
     causes, ordered = ordered_failures(events)
-    return _first_failure(causes, ranks, ordered=ordered) if causes else None
+    if not causes:
+        return None
+    found = _first_failure(causes, ranks, ordered=ordered)
+    evidence = (*found.evidence, *_noticed_later(causes[0], events), *_blamed(found, events))
+    return replace(found, evidence=evidence)
+
+
+def _noticed_later(first: FailureGroup, events: Sequence[LogEvent]) -> Iterator[str]:
+    """Say of an asynchronous error that the line shown is not the one at fault."""
+    rule = rule_of(_REPORTED_LATER)
+    said = {event.rank for event in events if event.code == _REPORTED_LATER}
+    if rule is not None and said & {*first.ranks, first.first.rank}:
+        yield f"{rule.meaning} {rule.action}"
+
+
+def _blamed(found: Finding, events: Sequence[LogEvent]) -> Iterator[str]:
+    """Say so where torchelastic blames somebody else."""
+    blamed = {int(e.fields["blamed"]): e for e in events if e.fields.get("blamed", "").isdigit()}
+    for rank, event in sorted(blamed.items()):
+        if rank not in found.culprits:
+            code = event.fields.get("exitcode", "")
+            ended = f", which ended with exit code {code}" if code else ""
+            yield f"torchelastic blames rank {rank}{ended}: it saw that one end first."
 
 
 def told_besides(events: Sequence[LogEvent], reason: tuple[str, ...]) -> list[Finding]:
@@ -135,8 +159,14 @@ def _newest(events: Sequence[LogEvent]) -> int:
 
 def _went_wrong(events: Sequence[LogEvent]) -> LogEvent | None:
     """The first message that something else must have caused."""
-    effects = (e for e in events if e.kind == "consequence" or e.code in _GAVE_UP)
-    return next(effects, None)
+    return next((event for event in events if event.code in _GAVE_UP or _is_effect(event)), None)
+
+
+def _is_effect(event: LogEvent) -> bool:
+    """Whether it is sure that this message follows from something: some are printed at any end."""
+    rule = rule_of(event.code)
+    sure = rule is not None and (rule.trust == "A" or rule.kind == "cause")
+    return event.kind == "consequence" and sure
 
 
 def _quiet(events: Sequence[LogEvent]) -> str:

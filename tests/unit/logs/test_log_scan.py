@@ -46,6 +46,16 @@ def counters(rank: int, enqueued: int) -> str:
     )
 
 
+def signalled(rank: int, enqueued: int) -> str:
+    """The counters of a rank whose own watchdog did not time out: another one's did."""
+    return (
+        f"[rank{rank}]:[E1120 06:07:00.2 ProcessGroupNCCL.cpp:1784] [PG ID 0 PG GUID 0(default_pg) "
+        f"Rank {rank}] Received a dump signal due to a collective timeout from  rank 3 and we will "
+        f"try our best to dump the debug info. Last enqueued NCCL work: {enqueued}, last completed "
+        f"NCCL work: {enqueued}.This is most likely caused by incorrect usages of collectives"
+    )
+
+
 def scan(path: Path, text: str) -> LogScan:
     """Write a log and scan it."""
     path.write_text(text)
@@ -82,6 +92,7 @@ def test_the_full_disk_comes_first(tmp_path: Path) -> None:
     assert (first.code, first.role, first.culprits) == ("UH776", "cause", (5,))
     assert (first.sites[0].file, first.sites[0].line) == ("/home/user/job/train.py", 88)
     assert [f.role for f in findings[1:]] == ["consequence"] * (len(findings) - 1)
+    assert any("torchelastic blames rank 7" in sentence for sentence in first.evidence)
 
 
 def test_a_message_of_all_ranks_blames_none(tmp_path: Path) -> None:
@@ -100,7 +111,8 @@ def test_a_message_of_all_ranks_blames_none(tmp_path: Path) -> None:
 def test_counters_name_the_rank_that_did_not_enqueue(tmp_path: Path) -> None:
     """Logs alone name the rank behind, with medium confidence."""
     lines = [watchdog(rank, 6) for rank in range(4) if rank != 2]
-    lines += [counters(rank, 121 if rank == 2 else 122) for rank in range(4)]
+    lines += [counters(rank, 122) for rank in range(4) if rank != 2]
+    lines.append(signalled(2, 121))
     found = scan(tmp_path / "job.log", "\n".join(lines))
     first = log_findings(found.events, range(4))[0]
     assert (first.code, first.culprits, first.confidence) == ("UH101", (2,), "medium")
@@ -139,6 +151,24 @@ def test_an_error_of_communication_is_no_beginning(tmp_path: Path) -> None:
     )
     assert [event.kind for event in events] == ["consequence"]
     assert [event.kind for event in own.events] == ["cause"]
+
+
+def test_an_error_that_was_noticed_later(tmp_path: Path) -> None:
+    """An asynchronous error: the line that is shown is said not to be the one at fault."""
+    lines = (
+        *TRACEBACK[:3],
+        "torch.AcceleratorError: CUDA error: device-side assert triggered",
+        (
+            "CUDA kernel errors might be asynchronously reported at some other API call, so the "
+            "stacktrace below might be incorrect."
+        ),
+        "For debugging consider passing CUDA_LAUNCH_BLOCKING=1",
+    )
+    found = scan(tmp_path / "a.log", "".join(f"[rank1]: {line}\n" for line in lines) + "[rank0]: x")
+    first, hint = log_findings(found.events, range(2))
+    assert (first.code, first.culprits) == ("UH779", (1,))
+    assert any("where the error was noticed" in sentence for sentence in first.evidence)
+    assert (hint.code, hint.role) == ("UH780", "observation")
 
 
 def test_too_many_messages_are_cut_with_a_note(
