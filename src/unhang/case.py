@@ -20,6 +20,7 @@ from unhang.model import (
     Fact,
     Frame,
     Group,
+    LastCall,
     LogEvent,
     Note,
     OpName,
@@ -273,6 +274,7 @@ class Case:
         samples: Stacks of live or dead processes, in order of time.
         log_events: What the log rules recognised.
         log_facts: What libraries said of themselves in the logs, to compare between ranks.
+        last_calls: Where traced processes were last heard of, oldest first.
         incident: Which incident this is, where several lay in one folder.
         notes: Everything that was skipped, cut, repaired or inferred while reading.
     """
@@ -290,6 +292,7 @@ class Case:
     samples: tuple[ProcessSample, ...] = ()
     log_events: tuple[LogEvent, ...] = ()
     log_facts: tuple[Fact, ...] = ()
+    last_calls: tuple[LastCall, ...] = ()
     incident: str = ""
     notes: tuple[Note, ...] = ()
 

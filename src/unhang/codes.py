@@ -77,6 +77,7 @@ _ALL: Final = (
     Code("UH603", "last-traced-call", "A process made its last traced call before the others."),
     Code("UH604", "waits-in-syscall", "A thread waited in one system call all the time."),
     Code("UH605", "spins-in-syscalls", "A thread makes system calls without end."),
+    Code("UH606", "busy-without-syscalls", "A thread never sleeps and makes no system calls."),
     Code("UH700", "first-failure", "The earliest failure in the logs."),
     Code(
         "UH795",

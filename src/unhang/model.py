@@ -18,6 +18,7 @@ __all__ = [
     "Fact",
     "Frame",
     "Group",
+    "LastCall",
     "LogEvent",
     "LogKind",
     "Note",
@@ -267,3 +268,22 @@ class Fact:
     name: str
     value: str
     rank: int = UNKNOWN_RANK
+
+
+@dataclass(frozen=True, slots=True)
+class LastCall:
+    """Where a traced process was last heard of.
+
+    Attributes:
+        time_ns: When its last traced call began or ended, wall clock of its host.
+        frame: That call; its line is the function's first.
+        entered: The call began; False where it had ended.
+        open_calls: Traced calls of that thread that had not ended, innermost first.
+    """
+
+    rank: int
+    pid: int
+    time_ns: int
+    frame: Frame
+    entered: bool
+    open_calls: tuple[Frame, ...] = ()

@@ -275,7 +275,16 @@ class Redactor:
 
     def case(self, case: Case) -> Case:
         """Return the case without names: paths, hosts, log lines, commands, notes."""
-        bulk = ("dumps", "samples", "log_events", "log_facts", "notes", "threads", "incident")
+        bulk = (
+            "dumps",
+            "samples",
+            "log_events",
+            "log_facts",
+            "last_calls",
+            "notes",
+            "threads",
+            "incident",
+        )
         for name in bulk:
             for key, text in _strings(name, getattr(case, name)):
                 self._learn_field(key, text)

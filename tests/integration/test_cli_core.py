@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed"),
 ]
 
+HUNG = Path(__file__).parents[2] / "examples" / "never-joined"
 VICTIM = """\
 import ctypes, os, sys
 
@@ -132,9 +134,35 @@ def test_a_crash_in_c_is_a_cause(victim: Path) -> None:
     assert finding["sites"][0]["file"].endswith("train.py")
 
 
+def test_a_core_beside_dumps_says_how_the_rank_ended(victim: Path) -> None:
+    """Dumps in which rank 2 never came, and its core: it crashed, at that line."""
+    crashed = victim.with_name("crash.core")
+    if not crashed.exists():
+        core_of_a_death(victim, "crash", 2)
+    report = diagnosed(HUNG, crashed)
+    first, absence = report["findings"][:2]
+    assert (first["code"], first["culprits"]) == ("UH106", [2])
+    assert "SIGSEGV" in first["summary"]
+    assert first["sites"][0]["line"] == line_of(victim, "ctypes.string_at(0)")
+    assert (absence["code"], absence["role"]) == ("UH101", "consequence")
+
+
+def diagnosed(dumps: Path, core_file: Path) -> dict[str, Any]:
+    """What `diagnose` says of dumps and a core."""
+    words = ["diagnose", str(dumps), "--core", str(core_file), "--format", "json"]
+    command = [sys.executable, "-m", "unhang", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
 def test_an_abort_is_a_consequence(victim: Path) -> None:
-    """A process that ended itself is no root cause: not enough evidence."""
-    done = core(str(core_of_a_death(victim, "abort", 1)), "--format", "json")
+    """A process that ended itself is no root cause, also beside dumps."""
+    aborted = core_of_a_death(victim, "abort", 1)
+    beside = diagnosed(HUNG, aborted)
+    assert (beside["findings"][0]["code"], beside["findings"][0]["culprits"]) == ("UH101", [2])
+    assert any("ended itself" in note["text"] for note in beside["notes"])
+    done = core(str(aborted), "--format", "json")
     report = json.loads(done.stdout)
     assert (done.returncode, report["status"]) == (3, "insufficient")
     assert report["findings"][0]["code"] == "UH797"

@@ -32,10 +32,13 @@ train(sys.argv[1])
 """
 
 
-def unhang(*words: str) -> subprocess.CompletedProcess[str]:
+HUNG = Path(__file__).parents[2] / "examples" / "never-joined"
+
+
+def unhang(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run a command of unhang."""
     command = [sys.executable, "-m", "unhang", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=60)
 
 
 @pytest.fixture
@@ -63,6 +66,23 @@ def test_the_last_calls_of_a_killed_program(victim: list[str], tmp_path: Path) -
     assert "step" not in stack
 
 
+def test_a_trace_shows_what_the_culprit_did(victim: list[str], tmp_path: Path) -> None:
+    """Dumps name rank 2; its trace, told to `diagnose`, shows the calls that it is in."""
+    trace = [sys.executable, "-m", "unhang", "trace", "--dir", str(tmp_path / "t"), "--", *victim]
+    with subprocess.Popen(trace, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env={**os.environ, "RANK": "2"}) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(children[0]), signal.SIGKILL)
+    done = unhang("diagnose", str(HUNG), "--trace", str(tmp_path / "t"), "--format", "json")
+    first = json.loads(done.stdout)["findings"][0]
+    assert (first["code"], first["culprits"]) == ("UH101", [2])
+    assert "innermost first: read_storage, train" in first["evidence"][0]
+    alone = unhang("diagnose", "--trace", str(tmp_path / "t"), "--format", "json", cwd=tmp_path)
+    assert json.loads(alone.stdout)["ranks"][0]["detail"].startswith("entered read_storage")
+
+
 def test_exit_code_and_output_are_the_childs(tmp_path: Path) -> None:
     """A wrapper: what the child prints and returns is what comes out."""
     done = unhang("trace", "--dir", str(tmp_path / "t"), "--", sys.executable, "-c",
@@ -86,9 +106,41 @@ def test_strace_says_what_it_waits_in(victim: list[str], tmp_path: Path) -> None
     ]
 
 
+@pytest.mark.debian
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_strace_says_that_it_spins() -> None:
+    """A rank that goes round in Python makes no system call, and never sleeps."""
+    program = "print('ready', flush=True)\nwhile True: pass"
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        busy = unhang("trace", "--syscalls", str(process.pid), "--seconds", "2", "--format", "json")
+        process.kill()
+    report = json.loads(busy.stdout)
+    assert [f["code"] for f in report["findings"]] == ["UH606"]
+    assert busy.returncode == 3
+
+
+@pytest.mark.debian
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_a_command_under_strace(tmp_path: Path) -> None:
+    """From its start: output and exit code are the command's, children are followed."""
+    program = (
+        "import os, time; os.fork() or os._exit(0); print('hello'); time.sleep(3); os._exit(7)"
+    )
+    done = unhang("trace", "--syscalls", "-o", str(tmp_path / "r.json"), "--",
+                  sys.executable, "-c", program)  # fmt: skip
+    assert (done.returncode, done.stdout) == (7, "hello\n")
+    assert json.loads((tmp_path / "r.json").read_text())["status"] in ("insufficient", "healthy")
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [
+        (["--syscalls", "me"], 2),
+        (["--syscalls"], 2),
+        (["--syscalls", "1", "--seconds", "0"], 2),
         ([], 2),
         (["--show", "/no/such"], 3),
         (["--syscalls", "999999999"], 2),

@@ -30,6 +30,7 @@ from unhang.analysis.sites import StackBook
 from unhang.analysis.stackfindings import beside_dumps, judge_stacks, stack_findings
 from unhang.analysis.stackjoin import with_stacks
 from unhang.analysis.standing import Standing, stand
+from unhang.analysis.tracefindings import judge_traces, with_traces
 from unhang.analysis.verdict import status_of, summary_of
 from unhang.analysis.waits import collective_edges, make_graph
 from unhang.case import Case
@@ -54,8 +55,10 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     looks = looks_of(case.samples)
     if looks and not case.dumps:
         return judge_stacks(case)
-    if case.log_events and not case.dumps:
-        return judge_log_case(case)
+    if not case.dumps and (case.log_events or case.last_calls):
+        return (
+            judge_log_case(case) if case.log_events else judge_traces(case.last_calls, case.notes)
+        )
     picture, notes = look(case)
     findings, cut = _findings(picture)
     deeper = looks_with_dumps(case)
@@ -70,7 +73,7 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
         findings += late_findings(picture, eager=slow)
     if not findings:
         findings = quiet_findings(picture)
-    findings = with_logs(findings, case)
+    findings = with_traces(with_logs(findings, case), case.last_calls)
     findings = [replace(f, id=f"f{i + 1}") for i, f in enumerate(findings)]
     return Report(
         status=status_of(findings),

@@ -150,6 +150,8 @@ def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:
 
 
 def _is_gone(last: ProcessSample) -> bool:
+    if last.exit_status is not None:
+        return True
     if last.tool == LAST_KNOWN:
         return last.state == "X"
     return not last.threads and not last.state and last.error.startswith("it ended")

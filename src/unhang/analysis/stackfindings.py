@@ -28,6 +28,7 @@ from unhang.analysis.stackwords import (
     subjects_of,
     unchanged,
 )
+from unhang.analysis.tracefindings import with_traces
 from unhang.analysis.verdict import status_of, summary_of
 from unhang.case import Case
 from unhang.report import (
@@ -58,7 +59,7 @@ def judge_stacks(case: Case) -> Report:
     looks = looks_of(case.samples)
     book = StackBook(case)
     found = with_ends(stack_findings(looks, case.world_size, book), case, looks, book)
-    found = with_logs(found, case)
+    found = with_traces(with_logs(found, case), case.last_calls)
     findings = [replace(finding, id=f"f{number + 1}") for number, finding in enumerate(found)]
     return Report(
         status=status_of(findings),

@@ -15,6 +15,7 @@ from unhang.errors import UsageError
 
 if TYPE_CHECKING:
     from unhang.case import Case
+    from unhang.ingest import Beside
     from unhang.redact import Redactor
     from unhang.report import Report
 
@@ -30,15 +31,14 @@ unhang diagnose dumps/ --fail-on cause"""
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `unhang diagnose`."""
     add_case_arguments(parser)
-    logs = parser.add_argument_group("logs")
-    logs.add_argument(
-        "--log",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="read this log too: a file, a directory, a glob in quotes, or -; may be repeated",
-    )
-    logs.add_argument(
+    beside = parser.add_argument_group("beside the dumps", "each may be repeated")
+    for name, metavar, text in (
+        ("--log", "FILE", "read this log too: a file, a directory, a glob in quotes, or -"),
+        ("--trace", "DIR", "what unhang trace wrote: shows what culprits did last"),
+        ("--core", "FILE", "a core file, or a directory of them: shows who crashed, and where"),
+    ):
+        beside.add_argument(name, action="append", default=[], metavar=metavar, help=text)
+    beside.add_argument(
         "--no-logs", action="store_true", help="leave out the logs that lie in the case"
     )
     judging = parser.add_argument_group("judging")
@@ -71,9 +71,8 @@ def run(args: argparse.Namespace) -> int:
             "--force is about --db and --parquet", "Name one of them, or leave it out."
         )
     from unhang.analysis import diagnose
-    from unhang.ingest import Logs
 
-    case = load_case(args, Logs(tuple(args.log), of_cases=not args.no_logs))
+    case = load_case(args, _beside(args))
     redactor = _redactor(args)
     if redactor is not None:
         case = redactor.case(case)
@@ -82,6 +81,13 @@ def run(args: argparse.Namespace) -> int:
         report = redactor.report(report)
     _write_tables(case, report, args)
     return emit(report, args, case)
+
+
+def _beside(args: argparse.Namespace) -> Beside:
+    from unhang.ingest import Beside
+
+    logs, traces, cores = (tuple(given) for given in (args.log, args.trace, args.core))
+    return Beside(logs, traces, cores, case_logs=not args.no_logs)
 
 
 def _redactor(args: argparse.Namespace) -> Redactor | None:

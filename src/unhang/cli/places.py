@@ -13,7 +13,7 @@ from unhang.errors import UsageError
 
 if TYPE_CHECKING:
     from unhang.case import Case
-    from unhang.ingest import Logs
+    from unhang.ingest import Beside
 
 __all__ = ["CASES", "add_case_arguments", "add_reading_arguments", "load_case", "newest_case"]
 
@@ -57,12 +57,12 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def load_case(args: argparse.Namespace, logs: Logs | None = None) -> Case:
+def load_case(args: argparse.Namespace, beside: Beside | None = None) -> Case:
     """Read the case that the arguments name.
 
     Args:
         args: What `add_case_arguments` has added.
-        logs: Which logs to read; without PATH and without a case they are all that is read.
+        beside: What else to read; without PATH and without a case it is all that is read.
 
     Raises:
         UsageError: If a number is no number of ranks, or if there is nothing to read by default.
@@ -78,20 +78,19 @@ def load_case(args: argparse.Namespace, logs: Logs | None = None) -> Case:
 
     with reading_progress() as progress:
         return load(
-            args.paths or _default(logs),
+            args.paths or _default(beside),
             world_size=args.world_size,
             rank_pattern=args.rank_pattern,
             incident=args.incident,
             group_world_size=args.group_world_size,
-            logs=logs,
+            beside=beside,
             progress=progress,
         )
 
 
-def _default(logs: Logs | None) -> list[Path]:
-    """What to read without PATH: the newest case, or nothing where there are logs to read."""
-    alone = logs is not None and logs.named and not _cases(CASES)
-    return [] if alone else [newest_case(CASES)]
+def _default(beside: Beside | None) -> list[Path]:
+    """What to read without PATH: the newest case, or nothing where there is something beside it."""
+    return [] if beside and not _cases(CASES) else [newest_case(CASES)]
 
 
 def newest_case(root: Path) -> Path:

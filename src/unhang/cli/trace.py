@@ -14,22 +14,33 @@ import sys
 import time
 from pathlib import Path
 
-from unhang.cli.output import add_report_arguments, emit
+from unhang.cli.output import add_report_arguments, emit, format_of, look_of
 from unhang.errors import OutputError, ToolError, UsageError
 
 EXAMPLES = """unhang trace -- torchrun --nproc-per-node 4 train.py
 unhang trace --include mypackage,torch.distributed -- python train.py
 unhang trace --show unhang-trace-20251120-101500
-unhang trace --syscalls 4711 --seconds 10"""
+unhang trace --syscalls 4711 --seconds 10
+unhang trace --syscalls -- python train.py"""
 
 MAX_BYTES = 1 << 30
+MAX_SECONDS = 86_400
+FROM_THE_START = ""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `unhang trace`."""
     parser.add_argument("--show", metavar="DIR", help="judge a trace that was written before")
-    parser.add_argument("--syscalls", type=int, metavar="PID", help="attach strace to a process")
-    parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help="with --syscalls")
+    parser.add_argument(
+        "--syscalls",
+        nargs="?",
+        const=FROM_THE_START,
+        metavar="PID",
+        help="attach strace to a process; without PID, run the command under strace",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=5.0, metavar="S", help="how long, with --syscalls PID"
+    )
     parser.add_argument("--include", default="", metavar="NAMES", help="packages to trace")
     parser.add_argument("--exclude", default="", metavar="NAMES", help="packages to leave out")
     parser.add_argument("--dir", metavar="DIR", help="where to write (default: a new directory)")
@@ -41,6 +52,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run and trace a command, show a trace, or trace system calls."""
     command = args.cmd[1:] if args.cmd[:1] == ["--"] else args.cmd
+    if args.syscalls == FROM_THE_START and command:
+        return _under_strace(command, args)
     if sum((bool(args.show), args.syscalls is not None, bool(command))) != 1:
         raise UsageError("one of --show, --syscalls and a command is needed", "See --help.")
     if args.show:
@@ -51,19 +64,38 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(folder: Path, args: argparse.Namespace) -> int:
-    from unhang.trace.reading import judge_traces, read_traces
+    from unhang.analysis.tracefindings import judge_traces
+    from unhang.trace.reading import last_calls, read_traces
 
     traces, notes = read_traces(folder)
-    return emit(judge_traces(traces, notes), args)
+    return emit(judge_traces(last_calls(traces), notes), args)
 
 
 def _syscalls(args: argparse.Namespace) -> int:
-    from unhang.trace.syscalls import judge_syscalls, parse_strace, trace_pid
+    from unhang.trace.syscalls import judge_syscalls, trace_pid
 
-    if args.seconds <= 0:
-        raise UsageError("--seconds must be above 0", "5 is enough for most.")
-    text = trace_pid(args.syscalls, args.seconds)
-    return emit(judge_syscalls(parse_strace(text, args.syscalls), args.seconds), args)
+    if not (args.syscalls.isdecimal() and int(args.syscalls)):
+        raise UsageError(
+            f"{args.syscalls!r} is no process id", "To run a command: unhang trace --syscalls -- …"
+        )
+    if not 0 < args.seconds <= MAX_SECONDS:
+        raise UsageError(f"--seconds must be above 0, up to {MAX_SECONDS}", "5 is enough for most.")
+    return emit(judge_syscalls(trace_pid(int(args.syscalls), args.seconds)), args)
+
+
+def _under_strace(command: list[str], args: argparse.Namespace) -> int:
+    """Run the command under strace; the report goes to -o, or to stderr beside its output."""
+    from unhang import reports
+    from unhang.trace.syscalls import judge_syscalls, trace_command
+
+    observed = trace_command(command)
+    report = judge_syscalls(observed)
+    if args.output:
+        emit(report, args)
+    else:
+        look = look_of(args, sys.stderr, os.environ)
+        print(reports.render(format_of(args), report, None, look), file=sys.stderr, end="")
+    return observed.exit_code or 0
 
 
 def _run(command: list[str], args: argparse.Namespace) -> int:

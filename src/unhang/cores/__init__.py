@@ -6,7 +6,7 @@ in a core is executed, and no script beside it is loaded.
 
 from __future__ import annotations
 
-from unhang.cores.judging import judge_cores
+from unhang.cores.judging import judge_cores, sample_of
 from unhang.cores.reading import CoreReading, find_cores, read_core
 
-__all__ = ["CoreReading", "find_cores", "judge_cores", "read_core"]
+__all__ = ["CoreReading", "find_cores", "judge_cores", "read_core", "sample_of"]

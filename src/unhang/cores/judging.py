@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from unhang.cores.reading import CoreReading
-from unhang.model import Frame, ThreadStack
+from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.report import Finding, Job, RankStatus, Report, Site, Subject
 from unhang.stacks.meaning import main_thread, meaning_of
 from unhang.stacks.places import user_frame
 from unhang.wording import fold_ranks
 
-__all__ = ["judge_cores"]
+__all__ = ["judge_cores", "sample_of"]
 
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGSYS}
 # Frames that show who called abort(), with what it means.
@@ -55,6 +55,27 @@ def judge_cores(readings: Sequence[CoreReading]) -> Report:
         stacks={_stack_id(r): _faulting(r).frames for r in readings if r.sample.threads},
         notes=tuple(note for reading in readings for note in reading.notes),
     )
+
+
+def sample_of(reading: CoreReading) -> tuple[ProcessSample | None, str]:
+    """A core as one look at its process, for a verdict over more than cores.
+
+    Returns:
+        The look, its faulting thread as the main one; None, and why, where a core proves nothing
+        about its rank: it has none, or it ended itself, which is a consequence of something else.
+    """
+    facts = reading.facts
+    if facts.rank < 0:
+        return None, "left out: the core does not tell its rank"
+    if facts.signal == signal.SIGABRT:
+        return None, f"left out: rank {facts.rank} ended itself, which follows from something else"
+    crashed = facts.signal in _CRASHES
+    thread = replace(_faulting(reading), is_main=True) if crashed else None
+    return replace(
+        reading.sample,
+        threads=(thread,) if thread and thread.frames else reading.sample.threads,
+        exit_status=128 + facts.signal if crashed else None,
+    ), ""
 
 
 def _world(readings: Sequence[CoreReading]) -> int:

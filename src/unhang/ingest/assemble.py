@@ -18,7 +18,7 @@ from unhang.ingest.dictionaries import Dictionaries
 from unhang.ingest.groups import Grouping
 from unhang.ingest.reading import Loaded
 from unhang.ingest.status import join_statuses
-from unhang.model import Fact, LogEvent, Note, ProcessSample, State
+from unhang.model import Fact, LastCall, LogEvent, Note, ProcessSample, State
 
 __all__ = ["World", "assemble"]
 
@@ -41,8 +41,14 @@ class Extras:
     samples: tuple[ProcessSample, ...] = ()
     log_events: tuple[LogEvent, ...] = ()
     log_facts: tuple[Fact, ...] = ()
+    last_calls: tuple[LastCall, ...] = ()
     incident: str = ""
     notes: list[Note] = field(default_factory=list)
+
+    @property
+    def tell_something(self) -> bool:
+        """Whether there is anything to judge without dumps."""
+        return bool(self.samples or self.log_events or self.last_calls)
 
 
 def assemble(
@@ -78,6 +84,7 @@ def assemble(
         samples=extras.samples,
         log_events=extras.log_events,
         log_facts=extras.log_facts,
+        last_calls=extras.last_calls,
         incident=extras.incident,
         notes=tuple(extras.notes),
     )

@@ -1,7 +1,7 @@
-"""The evidence beside the dumps of a case directory: saved stacks, logs and the manifest.
+"""The evidence beside the dumps: saved stacks, logs, traces, cores, and the manifest of a case.
 
-Stacks and logs have readers of their own; this only hands them their folders, and reads of the
-manifest what the dumps cannot say: how many ranks were expected.
+Each has a reader of its own; this only hands them their files, and reads of the manifest what the
+dumps cannot say: how many ranks were expected.
 """
 
 from __future__ import annotations
@@ -23,29 +23,36 @@ if TYPE_CHECKING:
     from unhang.ingest.reading import Loaded
     from unhang.logs.sources import LogSource
 
-__all__ = ["Logs", "attempt_of", "expected_ranks", "of_attempt", "read_companions"]
+__all__ = ["Beside", "attempt_of", "expected_ranks", "of_attempt", "read_companions"]
 
 _MAX_MANIFEST_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Logs:
-    """Which logs to read beside the dumps.
+class Beside:
+    """What to read beside the dumps, as the user named it.
 
     Attributes:
-        named: Files, directories, globs, or "-", as the user named them.
-        of_cases: Whether to read those that lie in case directories.
+        logs: Files, directories, globs, or "-".
+        traces: Directories that `unhang trace` wrote.
+        cores: Core files, or directories of them.
+        case_logs: Whether to read the logs that lie in case directories.
     """
 
-    named: tuple[str, ...] = ()
-    of_cases: bool = True
+    logs: tuple[str, ...] = ()
+    traces: tuple[str, ...] = ()
+    cores: tuple[str, ...] = ()
+    case_logs: bool = True
+
+    def __bool__(self) -> bool:
+        return bool(self.logs or self.traces or self.cores)
 
 
-def read_companions(inputs: Inputs, logs: Logs) -> Extras:
-    """Read the stacks and logs of case directories, and the logs that were named.
+def read_companions(inputs: Inputs, beside: Beside) -> Extras:
+    """Read stacks, logs, traces and cores: those of case directories, and what was named.
 
     Raises:
-        InputError: A log that was named is not there.
+        InputError: Something that was named is not there, or is something else.
     """
     extras = Extras()
     for folder in inputs.stacks:
@@ -54,19 +61,21 @@ def read_companions(inputs: Inputs, logs: Logs) -> Extras:
         reading = read_stacks(folder)
         extras.samples += reading.samples
         extras.notes += reading.notes
-    sources = _log_sources(inputs, logs, extras.notes)
+    sources = _log_sources(inputs, beside, extras.notes)
     if sources:
         _read_logs(sources, extras)
+    _read_traces([*inputs.traces, *map(Path, beside.traces)], extras)
+    _read_cores([*inputs.cores, *map(Path, beside.cores)], extras)
     extras.samples = tuple(sorted(extras.samples, key=lambda sample: sample.time_ns))
     return extras
 
 
-def _log_sources(inputs: Inputs, logs: Logs, notes: list[Note]) -> list[LogSource]:
+def _log_sources(inputs: Inputs, beside: Beside, notes: list[Note]) -> list[LogSource]:
     from unhang.logs.sources import find_logs, named_logs
 
-    found = named_logs(logs.named) if logs.named else []
+    found = named_logs(beside.logs) if beside.logs else []
     of_cases = [source for folder in inputs.logs for source in find_logs(folder)]
-    if of_cases and not logs.of_cases:
+    if of_cases and not beside.case_logs:
         text = f"{count_of(len(of_cases), 'log')} of the case left out, as asked (--no-logs)"
         notes.append(Note("info", "logs", text))
         return found
@@ -84,6 +93,31 @@ def _read_logs(sources: list[LogSource], extras: Extras) -> None:
     what = f"read {count_of(len(sources), 'log')} ({scan.bytes_read / 1e6:,.1f} MB)"
     text = f"{what}: {count_of(len(scan.events), 'known message')}"
     extras.notes.append(Note("info", "logs", text))
+
+
+def _read_traces(folders: list[Path], extras: Extras) -> None:
+    from unhang.trace.reading import last_calls, read_traces
+
+    for folder in folders:
+        traces, notes = read_traces(folder)
+        extras.last_calls += last_calls(traces)
+        extras.notes += notes
+    extras.last_calls = tuple(sorted(extras.last_calls, key=lambda call: call.time_ns))
+
+
+def _read_cores(paths: list[Path], extras: Extras) -> None:
+    if not paths:
+        return
+    from unhang.cores import find_cores, read_core, sample_of
+
+    for path in (core for named in paths for core in find_cores(named)):
+        reading = read_core(path)
+        extras.notes += reading.notes
+        sample, why_not = sample_of(reading)
+        if sample is None:
+            extras.notes.append(Note("info", str(path), why_not))
+        else:
+            extras.samples += (sample,)
 
 
 def attempt_of(files: Iterable[Loaded]) -> str:

@@ -15,7 +15,7 @@ from unhang.errors import NoEvidenceError, UnhangError, UsageError
 from unhang.ingest.assemble import World, assemble
 from unhang.ingest.backends import characterise
 from unhang.ingest.companions import (
-    Logs,
+    Beside,
     attempt_of,
     expected_ranks,
     of_attempt,
@@ -42,7 +42,7 @@ def load(
     rank_pattern: str | None = None,
     incident: str | None = None,
     group_world_size: int | None = None,
-    logs: Logs | None = None,
+    beside: Beside | None = None,
     progress: Progress | None = None,
 ) -> Case:
     """Read what a stuck job left behind.
@@ -55,7 +55,7 @@ def load(
         incident: Which incident to take where several lie in one folder: its label or the
             beginning of it, or "1" for the newest, "2" for the one before.
         group_world_size: Ranks of one replica of a torchft job.
-        logs: Which logs to read; by default those that lie in a case directory.
+        beside: Logs, traces and cores to read as well; those of a case directory are read anyway.
         progress: Called with the bytes read so far and the bytes in all.
 
     Returns:
@@ -68,13 +68,13 @@ def load(
     """
     _check_positive("--world-size", world_size)
     _check_positive("--group-world-size", group_world_size)
-    logs = logs or Logs()
+    beside = beside or Beside()
     pattern = compile_rank_pattern(rank_pattern)
     inputs = find_inputs([paths] if isinstance(paths, (str, os.PathLike)) else paths)
     shared = Dictionaries()
     reader = Reader(shared, pattern, progress)
     loaded = list(reader.read_all(inputs.files))
-    extras = read_companions(inputs, logs)
+    extras = read_companions(inputs, beside)
     extras.notes += [*inputs.notes, *reader.notes, *passed_over(reader.passed_over)]
     characterise(loaded, shared)
     extras.notes += assign_ranks(loaded, shared, told=pattern is not None)
@@ -89,8 +89,8 @@ def load(
         extras.incident = chosen.label
         extras.notes += [*notes, *duplicates, *notes_of_files(files)]
     extras.log_events = of_attempt(extras, attempt_of(files))
-    if not any(item.decoded for item in files) and not (extras.samples or extras.log_events):
-        raise _no_evidence(inputs, files, reader, logs)
+    if not any(item.decoded for item in files) and not extras.tell_something:
+        raise _no_evidence(inputs, files, reader, beside)
     told = world_size or expected_ranks(inputs.manifests, extras.notes)
     world = _world(files, shared, told, replica_size)
     grouping = resolve_groups(files, shared, world.size, replica_size)
@@ -134,7 +134,9 @@ def _world(files: list[Loaded], shared: Dictionaries, told: int, replica_size: i
     return World(max(highest, *largest.values()), inferred=True)
 
 
-def _no_evidence(inputs: Inputs, files: list[Loaded], reader: Reader, logs: Logs) -> UnhangError:
+def _no_evidence(
+    inputs: Inputs, files: list[Loaded], reader: Reader, beside: Beside
+) -> UnhangError:
     """Why there is nothing to judge, as one sentence."""
     if reader.missing is not None:
         return reader.missing
@@ -144,7 +146,7 @@ def _no_evidence(inputs: Inputs, files: list[Loaded], reader: Reader, logs: Logs
     if problems:
         more = f" (and {len(problems) - 1:,} more)" if len(problems) > 1 else ""
         return NoEvidenceError(f"no dump can be read: {problems[0]}{more}", hint)
-    if not inputs.files and logs.named:
+    if not inputs.files and beside.logs:
         return NoEvidenceError("the logs hold no message that a rule knows", "Add the dumps.")
     if not inputs.files:
         return NoEvidenceError("there are no files to read", hint)

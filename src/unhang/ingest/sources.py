@@ -48,13 +48,15 @@ class Inputs:
 
     Attributes:
         files: What may be dumps or archives of them.
-        stacks, logs: Folders of a case directory for the readers of stacks and logs.
+        stacks, logs, traces, cores: Folders of a case directory, for the readers of these.
         manifests: Manifests of case directories.
     """
 
     files: list[Source] = field(default_factory=list)
     stacks: list[Path] = field(default_factory=list)
     logs: list[Path] = field(default_factory=list)
+    traces: list[Path] = field(default_factory=list)
+    cores: list[Path] = field(default_factory=list)
     manifests: list[Path] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
 
@@ -126,8 +128,13 @@ def _add_case(root: Path, inputs: Inputs) -> None:
     """A case directory: each kind of evidence has its own folder and its own reader."""
     if (manifest := root / _CASE_MANIFEST).is_file():
         inputs.manifests.append(manifest)
-    for name, folders in (("stacks", inputs.stacks), ("logs", inputs.logs)):
-        if (root / name).is_dir():
+    for name, folders in (
+        ("stacks", inputs.stacks),
+        ("logs", inputs.logs),
+        ("traces", inputs.traces),
+        ("cores", inputs.cores),
+    ):
+        if (root / name).is_dir() and any((root / name).iterdir()):
             folders.append(root / name)
     dumps = root / "dumps"
     if dumps.is_dir():

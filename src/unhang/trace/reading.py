@@ -1,23 +1,21 @@
-"""Read what the call trace left: the last calls of each process, and which calls are still open."""
+"""Read what the call trace left: the last calls of each process, and which calls are still open.
+
+What that means is for the analysis to say.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from unhang.errors import InputError
-from unhang.model import Frame, Note
-from unhang.report import Finding, Job, RankStatus, Report, Site, Subject
-from unhang.wording import fold_ranks, printable
+from unhang.model import Frame, LastCall, Note
 
-__all__ = ["CallEvent", "ProcessTrace", "judge_traces", "read_traces"]
+__all__ = ["CallEvent", "ProcessTrace", "last_calls", "read_traces"]
 
 MAX_BYTES = 256 << 20
-SILENT_S = 5.0
-"""A process whose last call is this much older than the newest of all has fallen silent."""
-
 _NAME = re.compile(r"calls-(\d+|x)-(\d+)\.[01]$")
 _LINE = re.compile(r"^(\d+) (\d+) ([+-])(\d+) (.+):(\d+) (\S+)$")
 _HEADER = re.compile(r"^# unhang trace 1 rank=(\d*) pid=(\d+) ppid=(\d+) turn=(\d+)$")
@@ -126,58 +124,18 @@ def _of_ranks(traces: Sequence[ProcessTrace]) -> list[ProcessTrace]:
     return [t for t in traces if t.rank < 0 or ranks.get(t.parent) != t.rank]
 
 
-def judge_traces(traces: Sequence[ProcessTrace], notes: Sequence[Note] = ()) -> Report:
-    """Say which process fell silent first, and in which call."""
-    known = [trace for trace in _of_ranks(traces) if trace.events]
-    newest = max((trace.last_ns for trace in known), default=0)
-    order = sorted(known, key=lambda trace: trace.last_ns)
-    silent = [t for t in order if (newest - t.last_ns) / 1e9 > SILENT_S and t.open_calls]
-    findings = tuple(_finding(i, trace, newest) for i, trace in enumerate(silent))
-    ranks = sorted(trace.rank for trace in known if trace.rank >= 0)
-    if silent:
-        summary = f"{findings[0].summary} A trace tells where, not why."
-    else:
-        who = f"ranks {fold_ranks(ranks)}" if ranks else f"{len(known)} processes"
-        summary = f"No process fell silent before the others ({who})."
-    return Report(
-        status="insufficient" if silent else "healthy",
-        summary=summary,
-        job=Job(ranks_seen=len(ranks), world_size=len(ranks)),
-        findings=findings,
-        ranks=tuple(
-            RankStatus(t.rank, "unknown", detail=_last(t), pid=t.pid, stack_id=f"p{t.pid}")
-            for t in sorted(known, key=lambda t: t.rank)
-            if t.rank >= 0
-        ),
-        stacks={f"p{t.pid}": t.open_calls for t in known if t.open_calls},
-        notes=tuple(notes),
+def last_calls(traces: Iterable[ProcessTrace]) -> tuple[LastCall, ...]:
+    """Where each traced process was last heard of, in order of time; helpers of ranks left out."""
+    known = [trace for trace in _of_ranks(list(traces)) if trace.events]
+    found = (
+        LastCall(
+            rank=trace.rank,
+            pid=trace.pid,
+            time_ns=trace.last_ns,
+            frame=trace.events[-1].frame,
+            entered=trace.events[-1].begins,
+            open_calls=trace.open_calls,
+        )
+        for trace in known
     )
-
-
-def _last(trace: ProcessTrace) -> str:
-    frame = trace.events[-1].frame
-    word = "entered" if trace.events[-1].begins else "left"
-    return f"{word} {printable(frame.function)} at {printable(frame.file)}:{frame.line}"
-
-
-def _finding(index: int, trace: ProcessTrace, newest: int) -> Finding:
-    frame = trace.open_calls[0]
-    who = f"Rank {trace.rank}" if trace.rank >= 0 else f"Process {trace.pid}"
-    age = (newest - trace.last_ns) / 1e9
-    ranks = (trace.rank,) if trace.rank >= 0 else ()
-    return Finding(
-        id=f"f{index + 1}",
-        code="UH603",
-        role="observation",
-        confidence="medium",
-        summary=f"{who} made its last traced call {age:.0f} s before the others: {_last(trace)}.",
-        victims=ranks,
-        subjects=(Subject("process", f"pid {trace.pid}", pid=trace.pid),),
-        sites=(
-            Site(ranks, "victim", frame.file, frame.line, frame.function, f"p{trace.pid}", age),
-        ),
-        evidence=tuple(
-            f"open call: {f.function} at {f.file}:{f.line}" for f in trace.open_calls[:8]
-        ),
-        actions=("Sample it with unhang stacks, or trace its system calls with --syscalls.",),
-    )
+    return tuple(sorted(found, key=lambda call: (call.time_ns, call.rank, call.pid)))

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unhang.analysis.tracefindings import judge_traces
 from unhang.errors import InputError
 from unhang.trace.agent import Chooser
-from unhang.trace.reading import judge_traces, read_traces
-from unhang.trace.syscalls import judge_syscalls, parse_strace
+from unhang.trace.reading import last_calls, read_traces
+from unhang.trace.syscalls import Observed, SyscallTrace, judge_syscalls, parse_strace
 
 S = 10**9
 
@@ -36,7 +37,7 @@ def test_the_rank_that_fell_silent(tmp_path: Path) -> None:
     trace_file(tmp_path, 1, "+main@1 +load@2 +read@3")
     trace_file(tmp_path, 1, "+worker@1", pid=900, parent=101)
     traces, notes = read_traces(tmp_path)
-    report = judge_traces(traces, notes)
+    report = judge_traces(last_calls(traces), notes)
     assert [f.victims for f in report.findings] == [(1,)]
     assert report.findings[0].sites[0].function == "read"
     assert report.findings[0].sites[0].age_s == 87.0
@@ -47,7 +48,7 @@ def test_nobody_is_silent(tmp_path: Path) -> None:
     """Ranks that made their last calls together give no finding."""
     for rank in range(2):
         trace_file(tmp_path, rank, "+main@1 +step@9")
-    assert judge_traces(*read_traces(tmp_path)).status == "healthy"
+    assert judge_traces(last_calls(read_traces(tmp_path)[0])).status == "healthy"
 
 
 def test_no_trace_is_an_error(tmp_path: Path) -> None:
@@ -64,7 +65,7 @@ def test_any_bytes_behind_the_header(tmp_path_factory: pytest.TempPathFactory, d
     folder = tmp_path_factory.mktemp("trace")
     header = b"# unhang trace 1 rank=0 pid=5 ppid=1 turn=0\n"
     (folder / "calls-0-5.0").write_bytes(header + data)
-    judge_traces(*read_traces(folder))
+    judge_traces(last_calls(read_traces(folder)[0]))
 
 
 def test_packages_are_chosen_by_name() -> None:
@@ -79,29 +80,55 @@ def test_packages_are_chosen_by_name() -> None:
 
 
 WAITING = "read(3</home/user/fifo>,  <detached ...>\n"
-SPINNING = "".join("[pid    42] sched_yield() = 0\n" for _ in range(3000))
+SPINNING = "".join("[pid    42] sched_yield() = 0 <0.000004>\n" for _ in range(3000))
+POLLING = "".join(
+    "epoll_wait(7<anon_inode:[eventpoll]>, [], 64, 500) = 0 <0.499000>\n" for _ in range(4)
+)
+
+
+def codes_of(text: str, seconds: float, awake_s: float = -1.0) -> list[str]:
+    """The codes of the findings about what strace printed."""
+    traces = parse_strace(text, 41) or (SyscallTrace(41),)
+    for trace in traces:
+        trace.awake_s = awake_s
+    return [finding.code for finding in judge_syscalls(Observed(traces, seconds)).findings]
 
 
 def test_a_wait_names_call_and_file() -> None:
     """The unfinished call and what it is about."""
-    traces = parse_strace(WAITING, 41)
-    finding = judge_syscalls(traces, 2.0).findings[0]
+    finding = judge_syscalls(Observed(parse_strace(WAITING, 41), 2.0)).findings[0]
     assert (finding.code, finding.subjects[1].id) == ("UH604", "/home/user/fifo")
+
+
+def test_a_loop_with_a_time_out_waits_too() -> None:
+    """It comes out of its call and goes in again; others that use little of the time do not."""
+    finding = judge_syscalls(Observed(parse_strace(POLLING, 41), 2.0)).findings[0]
+    assert (finding.code, finding.confidence) == ("UH604", "medium")
+    assert "in epoll_wait on anon_inode:[eventpoll], in 4 calls" in finding.summary
+    assert codes_of(POLLING, 10.0) == []
 
 
 def test_a_spin_is_told_from_work() -> None:
     """Thousands of calls a second spin; some do not."""
-    assert judge_syscalls(parse_strace(SPINNING, 41), 1.0).findings[0].code == "UH605"
-    assert judge_syscalls(parse_strace(SPINNING, 41), 10.0).findings == ()
+    assert codes_of(SPINNING, 1.0) == ["UH605"]
+    assert codes_of(SPINNING, 10.0) == []
+
+
+def test_a_thread_that_burns_its_core_without_calls() -> None:
+    """No system call and much CPU time: it computes or spins; with little it does neither."""
+    assert codes_of("", 2.0, awake_s=1.9) == ["UH606"]
+    assert codes_of("", 2.0, awake_s=0.2) == []
 
 
 def test_a_resumed_call_is_finished() -> None:
-    """An unfinished call that is resumed later is no wait."""
-    text = '[pid 5] read(3<a>,  <unfinished ...>\n[pid 5] <... read resumed>"x", 1) = 1\n'
-    assert judge_syscalls(parse_strace(text, 5), 1.0).findings == ()
+    """An unfinished call that is resumed later is no wait, and its file is remembered."""
+    text = '[pid 5] read(3<a>,  <unfinished ...>\n[pid 5] <... read resumed>"x", 1) = 1 <1.5>\n'
+    (trace,) = parse_strace(text, 5)
+    assert (trace.waiting, dict(trace.spent)) == ("", {("read", "a"): 1.5})
+    assert codes_of(text, 10.0) == []
 
 
-def test_output_without_calls_is_an_error() -> None:
-    """No system call at all gives no verdict."""
-    with pytest.raises(InputError):
-        parse_strace("strace: Process 5 attached\n", 5)
+@given(st.text(max_size=200))
+def test_any_output_of_strace_is_read(text: str) -> None:
+    """Whatever it prints."""
+    judge_syscalls(Observed(parse_strace(text, 5), 1.0))
