@@ -217,6 +217,14 @@ def test_a_rank_on_its_node_is_no_global_rank() -> None:
     assert all(f.culprits == () for f in report.findings if f.code == "UH776")
 
 
+def test_a_second_node_would_need_as_many_ranks() -> None:
+    """`[default2]:` of four ranks is rank 2: two nodes of three would be six."""
+    line = event("UH776", 2, rank_is="local")
+    job = FakeJob(4)
+    job.call([0, 1, 3], site=SITE, finished=False)
+    assert diagnose(job.case(log_events=[line])).findings[0].culprits == (2,)
+
+
 def test_a_rank_on_its_node_with_its_host() -> None:
     """Where dumps tell hosts and ranks on them, the line belongs to one rank."""
     job = FakeJob(16)
