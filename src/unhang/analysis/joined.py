@@ -184,11 +184,21 @@ def _not_moving(picture: Picture, roots: Sequence[Root]) -> Finding:
 
 
 def _left_behind(picture: Picture, unit: int, out: Sequence[int]) -> tuple[int, ...]:
-    """The few who did not come out of a call that needs everybody and that most came out of."""
-    op = picture.evidence.case.names[int(picture.evidence.case.calls.name[picture.row(unit)])].op
+    """The few who did not come out of what most came out of, where they were needed for that.
+
+    They were if the call needs everybody, or if those who are out finished a later one that does.
+    """
     stuck = picture.named(picture.heads.inside(unit))
     few = 2 * len(out) > picture.group(unit).size and len(out) > len(stuck)
-    return stuck if out and few and rule_of(op).synchronising else ()
+    return stuck if out and few and _needed(picture, unit) else ()
+
+
+def _needed(picture: Picture, unit: int) -> bool:
+    case, standing = picture.evidence.case, picture.standing
+    if rule_of(case.names[int(case.calls.name[picture.row(unit)])].op).synchronising:
+        return True
+    at = standing.at(picture.members(unit), int(picture.heads.channel[unit]))
+    return bool((standing.last_sync[at[at >= 0]] > int(picture.heads.seq[unit])).any())
 
 
 def _not_moving_sentence(picture: Picture, unit: int, out: tuple[int, ...]) -> str:

@@ -92,6 +92,16 @@ def test_partly_finished_without_a_majority(op: str, done: list[int]) -> None:
     assert (cause.code, cause.culprits) == ("UH402", ())
 
 
+def test_a_broadcast_that_others_left_long_ago() -> None:
+    """Peers that finished a later call of everybody cannot have run ahead of who is still in it."""
+    job = started()
+    job.call(range(4), "broadcast", finished=[0, 1, 2])
+    job.call(range(4), finished=[0, 1, 2])
+    job.call(range(4), finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.op) == ("UH402", (3,), "broadcast")
+
+
 @pytest.mark.parametrize("status", [None, DumpStatus.EMPTY, DumpStatus.UNREADABLE])
 def test_silent_rank(status: DumpStatus | None) -> None:
     """A rank without a dump is the only explanation left: medium confidence."""
