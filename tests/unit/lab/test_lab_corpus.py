@@ -96,3 +96,9 @@ def test_two_faults_accept_the_union() -> None:
     assert truth.accepts(frozenset({3}))
     assert truth.accepts(frozenset({3, 7}))
     assert not truth.accepts(frozenset({7}))
+
+
+def test_a_member_is_not_left_out_of_its_own_broadcast() -> None:
+    """A root that is no member is refused by torch: such a place does not fit, another one does."""
+    spec = CaseSpec("membership", "membership", "megatron", 16, "nccl-plain", 7_836_309)
+    assert make(spec).truth.causes[0].codes == ("UH205",)

@@ -252,6 +252,11 @@ def membership(scene: Scene) -> Judge:
         for step in program
     ):
         raise UnfitError("a group of sends and receives")
+    if any(
+        isinstance(step, Issue) and step.group == group and step.root == left_out
+        for step in program
+    ):
+        raise UnfitError("torch refuses a root that is no member")
     for position, step in enumerate(program):
         if isinstance(step, Issue) and step.group == group:
             program[position] = replace(step, group=wrong)
