@@ -93,7 +93,7 @@ class Incident:
     _collector: Collector | None = None
     _part: NodePart | None = None
     _began_ns: int = field(default_factory=time.time_ns)
-    _logs_at: dict[str, int] = field(default_factory=dict)
+    _shared: Path | None = None
 
     def collect(self, roster: Roster) -> bool:
         """Make the case and fill it; False where there is no place to write to."""
@@ -177,7 +177,7 @@ class Incident:
     def _announce(self) -> None:
         """Let the nodes that share the directory know, so that they collect as well."""
         context = self.context
-        if self.case is None or context.named is None:
+        if self.case is None or self._shared is None:
             return
         news = Announcement(context.run, self.what.kind, self.what.detail, self._began_ns / 1e9)
         try:
@@ -187,10 +187,10 @@ class Incident:
 
     def _wait_for_others(self) -> None:
         """A verdict needs all nodes' parts; one that does not come is not waited for twice."""
-        if self.case is None or self.context.named is None or self.verdict is not None:
+        if self.case is None or self._shared is None or self.verdict is not None:
             return
         deadline = time.monotonic() + OTHERS_S
-        while missing := without_part(self.context.named, self.case):
+        while missing := without_part(self._shared, self.case):
             if time.monotonic() > deadline or not self.context.in_time():
                 self.context.say(f"no evidence yet from {', '.join(missing)}: judging without it")
                 return
@@ -212,6 +212,7 @@ class Incident:
                 text = error.message if isinstance(error, OutputError) else str(error)
                 self.context.say(f"{text}; trying elsewhere")
             else:
+                self._shared = name
                 return case
         self.context.say("there is no place for a case: the evidence is lost")
         return None

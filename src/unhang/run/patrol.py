@@ -207,6 +207,7 @@ class Patrol:
             incident = self._begin(What(kind, detail))
             self._conclude(incident)
             if kind == "hang":
+                self.watch.told_of_hang()
                 self._act(incident)
 
     def _obeying(self) -> bool:

@@ -46,12 +46,10 @@ class Look:
 
     Attributes:
         time_s: A clock that never goes back.
-        elsewhere_s: Seconds since a call finished on another node; None where there is none.
     """
 
     time_s: float
     ranks: Sequence[RankLook]
-    elsewhere_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +115,16 @@ class HangWatch:
             self._still_since_s = look.time_s
         if self._alarmed or not look.ranks:
             return None
-        quiet = self.quiet_s(look)
+        quiet = look.time_s - (self._quiet_since_s or 0.0)
         limit = self._limit_reached(look, quiet)
         if limit is None:
             return None
         self._alarmed = True
         return _alarm(look, quiet, limit)
 
-    def quiet_s(self, look: Look) -> float:
-        """Seconds since a call finished anywhere in the job."""
-        here = look.time_s - (self._quiet_since_s or 0.0)
-        return here if look.elsewhere_s is None else min(here, look.elsewhere_s)
+    def told_of_hang(self) -> None:
+        """Another node has raised the alarm: what finishes from now on means that it moves on."""
+        self._alarmed = True
 
     def _limit_reached(self, look: Look, quiet: float) -> float | None:
         """The limit that this quiet has passed, or None."""

@@ -27,13 +27,13 @@ class Job:
             said.append(self.watch.see(self.look(waiting=waiting, busy=busy)))
         return [event for event in said if event is not None]
 
-    def look(self, *, waiting: bool, busy: bool, elsewhere_s: float | None = None) -> Look:
+    def look(self, *, waiting: bool, busy: bool) -> Look:
         """The ranks as they are now."""
         ranks = (
             RankLook(0, 50, self.finished, waiting, busy),
             RankLook(1, 51, self.finished, waiting=False, busy=False),
         )
-        return Look(self.now, ranks, elsewhere_s)
+        return Look(self.now, ranks)
 
 
 def test_a_call_that_waits_too_long_is_an_alarm_once() -> None:
@@ -74,15 +74,25 @@ def test_work_now_and_then_keeps_idle_ranks_from_an_alarm() -> None:
         assert job.play(1, waiting=False, busy=True) == []
 
 
-def test_calls_on_another_node_count_as_progress() -> None:
-    """A job is stuck only if no call finishes anywhere."""
+def test_a_hang_that_another_node_has_seen_is_not_raised_again() -> None:
+    """What finishes afterwards means that the job moves on."""
     job = Job()
     job.play(5, moves=True)
-    job.now += 1
-    for _ in range(30):
-        job.now += 1
-        look = job.look(waiting=True, busy=False, elsewhere_s=3.0)
-        assert job.watch.see(look) is None
+    job.play(3)
+    job.watch.told_of_hang()
+    assert job.play(30) == []
+    assert job.play(1, moves=True) == [Resumed(34.0)]
+
+
+def test_ranks_whose_calls_are_not_seen_alarm_when_they_stand_still() -> None:
+    """Nothing is said of calls, of which nothing is known."""
+    watch, said = HangWatch(10.0), []
+    for second in range(40):
+        ranks = [RankLook(rank, 50 + rank, min(second, 20), None, busy=False) for rank in (0, 1)]
+        said.append(watch.see(Look(float(second), ranks)))
+    (alarm,) = [event for event in said if isinstance(event, Alarm)]
+    assert alarm.waiting == ()
+    assert alarm.reason == "the ranks here, whose calls are not seen, have stood still for 10 s"
 
 
 def test_time_in_which_we_slept_ourselves_is_excused() -> None:
