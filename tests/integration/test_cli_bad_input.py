@@ -33,6 +33,12 @@ def place(tmp_path: Path) -> Path:
     (tmp_path / "evil" / "rank_0").write_bytes(pickle.dumps({"entries": [Hostile()]}))
     with (tmp_path / "sparse" / "nccl_trace_rank_0").open("wb") as file:
         file.truncate(2 << 30)
+    (tmp_path / "empty.log").touch()
+    (tmp_path / "job.log").write_text("[rank0]: ValueError: no labels\n")
+    (tmp_path / "other.json").write_text("{}")
+    (tmp_path / "torn.log.gz").write_bytes(b"\x1f\x8b torn")
+    (tmp_path / "check.py").write_text("def f(): return 3\n")
+    os.mkfifo(tmp_path / "fifo")
     return tmp_path
 
 
@@ -81,6 +87,38 @@ def listing(place: Path) -> set[str]:
         (("query", str(EXAMPLE), "COPY calls TO 'stolen.csv'"), USAGE),
         (("query", str(EXAMPLE), "SELECT * FROM read_text('random/rank_0')"), USAGE),
         (("explain", "UH999"), USAGE),
+        (("diagnose", str(EXAMPLE), "--log", "nowhere\x1b[2J"), UNREADABLE),
+        (("diagnose", str(EXAMPLE), "--log", "*.nothing"), UNREADABLE),
+        (("diagnose", str(EXAMPLE), "--log", "empty"), UNREADABLE),
+        (("diagnose", str(EXAMPLE), "--trace", "empty"), UNREADABLE),
+        (("diagnose", str(EXAMPLE), "--core", "random"), UNREADABLE),
+        (("diagnose", "--log", "evil/rank_0"), UNREADABLE),
+        (("logs", "nowhere"), UNREADABLE),
+        (("logs", "*.nothing"), UNREADABLE),
+        (("logs", "empty"), UNREADABLE),
+        (("logs", "empty.log"), UNREADABLE),
+        (("logs", "random/rank_0"), UNREADABLE),
+        (("logs", "other.json"), UNREADABLE),
+        (("logs", "torn.log.gz"), UNREADABLE),
+        (("logs", "fifo"), UNREADABLE),
+        (("logs", "job.log", "--rank", "-1"), USAGE),
+        (("logs", "job.log", "--rank", "7"), USAGE),
+        (("logs", "job.log", "--split", "random"), USAGE),
+        (("logs", "job.log", "--fold", "--format", "json"), USAGE),
+        (("logs", "job.log", "-o", "empty"), USAGE),
+        (("core", "nowhere"), UNREADABLE),
+        (("core", "empty"), UNREADABLE),
+        (("core", "job.log"), UNREADABLE),
+        (("core", "random/rank_0", "--exe", "nowhere"), UNREADABLE),
+        (("trace", "--show", "nowhere"), UNREADABLE),
+        (("trace", "--show", "random"), UNREADABLE),
+        (("trace", "--syscalls", "nobody"), USAGE),
+        (("trace", "--dir", "empty", "--", "true"), USAGE),
+        (("numerics", "nowhere.py:f", "--on", "cpu", "--on", "cpu"), UNREADABLE),
+        (("numerics", "job.log", "--on", "cpu", "--on", "cpu"), UNREADABLE),
+        (("numerics", "check.py:f", "--on", "cpu"), USAGE),
+        (("numerics", "check.py:f", "--on", "cpu", "--on", "cpu", "--scale", "0"), USAGE),
+        (("numerics", "check.py:f", "--across-ranks"), USAGE),
     ],
 )
 def test_one_sentence_and_a_hint(

@@ -5,7 +5,6 @@ gdb writes the cores (its own Debian package), so that the kernel's core_pattern
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from valid_reports import report_in
 
 pytestmark = [
     pytest.mark.debian,
@@ -125,7 +125,7 @@ def line_of(victim: Path, text: str) -> int:
 def test_a_crash_in_c_is_a_cause(victim: Path) -> None:
     """Rank, signal and the user's line of a rank that crashed in C."""
     done = core(str(core_of_a_death(victim, "crash", 2)), "--format", "json")
-    report = json.loads(done.stdout)
+    report = report_in(done.stdout)
     finding = report["findings"][0]
     assert done.returncode == 1
     assert (finding["code"], finding["culprits"]) == ("UH796", [2])
@@ -152,8 +152,7 @@ def diagnosed(dumps: Path, core_file: Path) -> dict[str, Any]:
     words = ["diagnose", str(dumps), "--core", str(core_file), "--format", "json"]
     command = [sys.executable, "-m", "unhang", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    report: dict[str, Any] = json.loads(done.stdout)
-    return report
+    return report_in(done.stdout)
 
 
 def test_an_abort_is_a_consequence(victim: Path) -> None:
@@ -163,7 +162,7 @@ def test_an_abort_is_a_consequence(victim: Path) -> None:
     assert (beside["findings"][0]["code"], beside["findings"][0]["culprits"]) == ("UH101", [2])
     assert any("ended itself" in note["text"] for note in beside["notes"])
     done = core(str(aborted), "--format", "json")
-    report = json.loads(done.stdout)
+    report = report_in(done.stdout)
     assert (done.returncode, report["status"]) == (3, "insufficient")
     assert report["findings"][0]["code"] == "UH797"
     assert report["findings"][0]["culprits"] == []
@@ -173,7 +172,7 @@ def test_an_abort_is_a_consequence(victim: Path) -> None:
 def test_a_living_rank_stood_somewhere(victim: Path, mode: str, marker: str) -> None:
     """Blocked in read on a FIFO, or spinning: the line, and no blame from one moment."""
     done = core(str(core_of_the_living(victim, mode, 3)), "--format", "json")
-    report = json.loads(done.stdout)
+    report = report_in(done.stdout)
     finding = report["findings"][0]
     assert (finding["code"], finding["culprits"], finding["victims"]) == ("UH798", [], [3])
     near = {line_of(victim, marker), line_of(victim, marker) - 1}

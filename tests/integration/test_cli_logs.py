@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from valid_reports import report_in
 
 DISK_FULL = """\
 [rank0]:[I1120 05:56:29.0 a.cpp:1] step 1
@@ -45,7 +45,7 @@ def test_the_verdict_names_rank_and_line(log: Path) -> None:
 def test_json_and_standard_input(log: Path) -> None:
     """Standard input gives the same verdict, and JSON is all that stands on stdout."""
     done = logs("-", "--format", "json", stdin=log.read_text())
-    report = json.loads(done.stdout)
+    report = report_in(done.stdout)
     assert report["findings"][0]["code"] == "UH776"
     assert report["findings"][0]["culprits"] == [1]
 

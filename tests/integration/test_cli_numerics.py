@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from valid_reports import report_in
 
 CHECK = """\
 import torch
@@ -38,6 +38,9 @@ def replica():
 
 def nonsense():
     return 3
+
+def broken():
+    raise ValueError("no weights here")
 """
 
 
@@ -61,7 +64,7 @@ def report(check: Path, function: str) -> tuple[int, dict[str, Any]]:
     sides = ("--on", "cpu", "--on", "cpu/bfloat16")
     code, out, err = numerics(f"{check}:{function}", *sides, "--ops", "--format", "json")
     assert "Traceback" not in err
-    return code, json.loads(out)
+    return code, report_in(out)
 
 
 def test_the_first_operator_that_differs(check: Path) -> None:
@@ -97,7 +100,7 @@ def test_a_rank_whose_parameters_differ(check: Path, tmp_path: Path) -> None:
     ranks = [subprocess.Popen(command, env={**os.environ, **job, "RANK": str(rank)})
              for rank in range(3)]  # fmt: skip
     assert [rank.wait(timeout=120) for rank in ranks] == [1, 0, 0]
-    finding = json.loads(out.read_text())["findings"][0]
+    finding = report_in(out.read_text())["findings"][0]
     assert (finding["code"], finding["culprits"]) == ("UH872", [2])
     assert "weight" in finding["evidence"][0]
     assert "0.5" in finding["evidence"][0]
@@ -111,6 +114,7 @@ def test_a_rank_whose_parameters_differ(check: Path, tmp_path: Path) -> None:
         (["{check}:good", "--on", "cpu", "--on", "warp9"], 2),
         (["{check}:none", "--on", "cpu", "--on", "cpu"], 2),
         (["{check}:nonsense", "--on", "cpu", "--on", "cpu"], 2),
+        (["{check}:broken", "--on", "cpu", "--on", "cpu"], 3),
         (["/no/such.py:f", "--on", "cpu", "--on", "cpu"], 3),
         (["{check}:replica", "--across-ranks"], 2),
     ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -11,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from valid_reports import report_in
 
 VICTIM = """\
 import os, sys, time
@@ -59,7 +59,7 @@ def test_the_last_calls_of_a_killed_program(victim: list[str], tmp_path: Path) -
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         os.kill(int(children[0]), signal.SIGKILL)
         assert process.wait(timeout=30) == 128 + signal.SIGKILL
-    report = json.loads(unhang("trace", "--show", str(tmp_path / "t"), "--format", "json").stdout)
+    report = report_in(unhang("trace", "--show", str(tmp_path / "t"), "--format", "json").stdout)
     stack = [frame["function"] for frame in next(iter(report["stacks"].values()))]
     assert stack[:2] == ["read_storage", "train"]
     assert report["ranks"][0]["rank"] == 3
@@ -76,11 +76,11 @@ def test_a_trace_shows_what_the_culprit_did(victim: list[str], tmp_path: Path) -
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         os.kill(int(children[0]), signal.SIGKILL)
     done = unhang("diagnose", str(HUNG), "--trace", str(tmp_path / "t"), "--format", "json")
-    first = json.loads(done.stdout)["findings"][0]
+    first = report_in(done.stdout)["findings"][0]
     assert (first["code"], first["culprits"]) == ("UH101", [2])
     assert "innermost first: read_storage, train" in first["evidence"][0]
     alone = unhang("diagnose", "--trace", str(tmp_path / "t"), "--format", "json", cwd=tmp_path)
-    assert json.loads(alone.stdout)["ranks"][0]["detail"].startswith("entered read_storage")
+    assert report_in(alone.stdout)["ranks"][0]["detail"].startswith("entered read_storage")
 
 
 def test_exit_code_and_output_are_the_childs(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_strace_says_what_it_waits_in(victim: list[str], tmp_path: Path) -> None
         assert process.stdout.readline() == "ready\n"
         done = unhang("trace", "--syscalls", str(process.pid), "--seconds", "1", "--format", "json")
         process.kill()
-    finding = json.loads(done.stdout)["findings"][0]
+    finding = report_in(done.stdout)["findings"][0]
     assert finding["code"] == "UH604"
     assert [s["id"] for s in finding["subjects"] if s["kind"] == "file"] == [
         str(tmp_path / "storage")
@@ -117,7 +117,7 @@ def test_strace_says_that_it_spins() -> None:
         assert process.stdout.readline() == "ready\n"
         busy = unhang("trace", "--syscalls", str(process.pid), "--seconds", "2", "--format", "json")
         process.kill()
-    report = json.loads(busy.stdout)
+    report = report_in(busy.stdout)
     assert [f["code"] for f in report["findings"]] == ["UH606"]
     assert busy.returncode == 3
 
@@ -132,7 +132,7 @@ def test_a_command_under_strace(tmp_path: Path) -> None:
     done = unhang("trace", "--syscalls", "-o", str(tmp_path / "r.json"), "--",
                   sys.executable, "-c", program)  # fmt: skip
     assert (done.returncode, done.stdout) == (7, "hello\n")
-    assert json.loads((tmp_path / "r.json").read_text())["status"] in ("insufficient", "healthy")
+    assert report_in((tmp_path / "r.json").read_text())["status"] in ("insufficient", "healthy")
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
+from valid_reports import report_in
 
 TORCHRUN = Path(sys.executable).parent / "torchrun"
 PROGRAM = Path(__file__).parent / "programs" / "recorded_failure.py"
@@ -39,10 +37,7 @@ def report_of(*words: object, cwd: Path) -> dict[str, Any]:
     command = [sys.executable, "-m", "unhang", *map(str, words), "--format", "json"]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "")
-    report: dict[str, Any] = json.loads(done.stdout)
-    schema = json.loads(files("unhang").joinpath("report.schema.json").read_text())
-    Draft202012Validator(schema).validate(report)
-    return report
+    return report_in(done.stdout)
 
 
 @pytest.mark.parametrize(

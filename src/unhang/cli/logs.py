@@ -48,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
     """Judge the logs, or show them another way."""
     from unhang.logs.sources import named_logs
 
+    _check(args)
     sources = named_logs(args.paths)
     notes: list[Note] = []
     if args.rank is not None:
@@ -61,13 +62,33 @@ def run(args: argparse.Namespace) -> int:
     return _judge(sources, args)
 
 
+def _check(args: argparse.Namespace) -> None:
+    """Views print lines: what is about the verdict cannot go with them."""
+    if args.rank is not None and args.rank < 0:
+        raise UsageError(f"--rank {args.rank} is no rank", "Ranks begin at 0.")
+    views = {
+        "--rank": args.rank is not None,
+        "--split": bool(args.split),
+        "--fold": args.fold,
+        "--timeline": args.timeline,
+        "--follow": args.follow,
+    }
+    view = next((name for name, wanted in views.items() if wanted), "")
+    if view and (args.format or args.output):
+        raise UsageError(
+            f"{view} prints lines, and --format and -o are about the verdict",
+            "Leave one of them out; > writes lines to a file.",
+        )
+
+
 def _judge(sources: list[LogSource], args: argparse.Namespace) -> int:
     from unhang.analysis.logfindings import judge_logs
 
     scan = _scan(sources)
-    if scan.notes and not scan.bytes_read:
-        first = scan.notes[0]
-        raise InputError(f"{first.source} {first.text}", "No log could be read.")
+    if not scan.bytes_read:
+        first = scan.notes[0] if scan.notes else None
+        what = f"{first.source} {first.text}" if first else f"{sources[0].path} is empty"
+        raise InputError(what, "No log could be read.")
     if args.timeline:
         return _timeline(scan)
     return emit(judge_logs(scan), args)

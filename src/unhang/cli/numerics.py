@@ -10,11 +10,15 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from unhang.cli.output import add_report_arguments, emit
-from unhang.errors import InputError, MissingExtraError, UsageError
+from unhang.errors import InputError, MissingExtraError, UnhangError, UsageError
+from unhang.wording import printable
 
 EXAMPLES = """unhang numerics check.py:build --on cpu/float32 --on cpu/bfloat16
 unhang numerics check.py:build --on cpu --on cuda:0 --ops
@@ -49,12 +53,37 @@ def run(args: argparse.Namespace) -> int:
 
     settings = [Setting.parse(text) for text in args.on]
     torch.manual_seed(args.seed)
-    program, arguments = _built(args.target)
-    first, second = (
-        record(program, arguments, setting, operators=args.ops, seed=args.seed)
-        for setting in settings
-    )
+    with _users_code(args.target):
+        program, arguments = _built(args.target)
+        first, second = (
+            record(program, arguments, setting, operators=args.ops, seed=args.seed)
+            for setting in settings
+        )
     return emit(compare(first, second, args.scale), args)
+
+
+@contextmanager
+def _users_code(target: str) -> Iterator[None]:
+    """Say in a sentence, with the line, what goes wrong in the code that the user gave.
+
+    Raises:
+        InputError: The code cannot be read, or raised something.
+    """
+    try:
+        yield
+    except UnhangError:
+        raise
+    except SyntaxError as error:
+        place = f"{error.filename}:{error.lineno}"
+        raise InputError(f"{target} is no Python: {error.msg} ({place})") from error
+    except Exception as error:  # whatever the user's code raises
+        own = Path(target.rpartition(":")[0]).resolve()
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == own]
+        place = f" at {own.name}:{lines[-1]}" if lines else ""
+        what = f"{type(error).__name__}: {error}".splitlines()[0]
+        hint = "Run the function by itself first: it must work on every --on."
+        raise InputError(f"{target} raised {printable(what, 200)}{place}", hint) from error
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -81,7 +110,8 @@ def _across_ranks(args: argparse.Namespace, torch: Any) -> int:  # noqa: ANN401 
     if started:
         dist.init_process_group("gloo")
     try:
-        module = _load(args.target)()
+        with _users_code(args.target):
+            module = _load(args.target)()
         report = compare_across_ranks(module)
     finally:
         if started:

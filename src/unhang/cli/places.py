@@ -90,7 +90,8 @@ def load_case(args: argparse.Namespace, beside: Beside | None = None) -> Case:
 
 def _default(beside: Beside | None) -> list[Path]:
     """What to read without PATH: the newest case, or nothing where there is something beside it."""
-    return [] if beside and not _cases(CASES) else [newest_case(CASES)]
+    alone = beside is not None and beside.named and not _cases(CASES)
+    return [] if alone else [newest_case(CASES)]
 
 
 def newest_case(root: Path) -> Path:

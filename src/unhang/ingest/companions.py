@@ -44,7 +44,9 @@ class Beside:
     cores: tuple[str, ...] = ()
     case_logs: bool = True
 
-    def __bool__(self) -> bool:
+    @property
+    def named(self) -> bool:
+        """Whether there is anything to read, also without dumps."""
         return bool(self.logs or self.traces or self.cores)
 
 

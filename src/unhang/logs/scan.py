@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from functools import lru_cache
 from pathlib import Path
 
-from unhang.errors import UnhangError
+from unhang.errors import InputError, UnhangError
 from unhang.logs.elastic import ENTRY_ANCHOR, Entry, entry_of
 from unhang.logs.facts import FACT_ANCHORS, fact_of
 from unhang.logs.following import follows
@@ -30,6 +30,8 @@ MAX_FACTS = 100_000
 MAX_TEXT = 600
 LOOK_BACK = 12
 """Lines above a line without a stamp in which one is looked for."""
+LOOKED_AT = 4_096
+"""Bytes by which text is told from what is none."""
 OPEN_LIMIT = 5_000
 """Lines of other streams after which a traceback that never ended is given up."""
 
@@ -66,7 +68,9 @@ def scan_logs(sources: Iterable[LogSource], progress: Progress | None = None) ->
         try:
             with open_log(source.path) as stream:
                 scanner = FileScanner(source, found, _year_of(source.path))
-                for block in chunks(stream):
+                for number, block in enumerate(chunks(stream)):
+                    if not number and not _is_text(block):
+                        raise InputError("it is no text")
                     scanner.feed(block)
                     if progress:
                         progress(len(block))
@@ -75,6 +79,15 @@ def scan_logs(sources: Iterable[LogSource], progress: Progress | None = None) ->
             reason = error.message if isinstance(error, UnhangError) else str(error)
             found.notes.append(Note("error", source.path, f"could not be read: {reason}"))
     return found
+
+
+def _is_text(block: bytes) -> bool:
+    """Whether a log begins like text; single bytes of other encodings do not matter."""
+    text = block[:LOOKED_AT].decode("utf-8", "replace")
+    odd = sum(
+        not (char.isprintable() or char in "\t\n\r\x1b\b") or char == "\ufffd" for char in text
+    )
+    return odd * 4 <= len(text)
 
 
 def _year_of(path: str) -> int:
