@@ -198,9 +198,23 @@ def _option(action: argparse.Action) -> str:
     return f"| `{names}` | {(action.help or '').replace('%%', '%')} |"
 
 
+SHOWN = {
+    "hang": "unhang diagnose examples/never-joined",
+    "shout": "unhang logs docs/samples/disk-full.log",
+    "joined": "unhang diagnose examples/never-joined --log docs/samples/disk-full.log",
+    "cuda": "unhang logs docs/samples/device-assert.log",
+}
+"""For the pages of tasks: commands on files of this repository, shown with what they print."""
+
+
 def verdict() -> str:
     """The README's first screen: a captured hang and what diagnose says of it."""
-    command = ["unhang", "diagnose", "examples/never-joined-armed"]
+    return shown("unhang diagnose examples/never-joined-armed")
+
+
+def shown(line: str) -> str:
+    """A command and its whole output."""
+    command = line.split()
     done = subprocess.run(  # noqa: S603 - our own command
         [sys.executable, "-m", *command],
         cwd=ROOT,
@@ -227,6 +241,8 @@ def made(name: str) -> str:
         return example(code)
     if kind == "near-miss":
         return near_miss(code)
+    if kind == "shown":
+        return shown(SHOWN[code])
     return BLOCKS[kind]()
 
 
