@@ -1,7 +1,8 @@
-"""Real clusters on one machine, for tests: SLURM with two nodes, and hosts behind real sshds.
+"""A real cluster on one machine, for tests: two nodes that run slurmd and sshd.
 
-SLURM: munge with a key of its own, one slurmctld, two `slurmd -N`. Hosts: each an sshd in its own
-process and host-name namespaces, on a loopback port, with keys of its own. Both need root.
+Each node is a namespace of process ids and of the host name, so it sees its own processes only, and
+all that runs on it ends with it. Munge has a key of its own, ports are free ones, ssh has keys of
+its own. It needs root.
 """
 
 from __future__ import annotations
@@ -12,13 +13,24 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PATIENCE_S = 90.0
+PATIENCE_S = 120.0
 NODES = ("n1", "n2")
+_UNSHARE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts", "--", "sh", "-c")
+
+
+def why_not() -> str:
+    """Why no cluster can be made here; empty if it can."""
+    if os.geteuid() != 0:
+        return "the daemons of a cluster need root"
+    if shutil.which("unshare") is None:
+        return "not installed: unshare"
+    tried = subprocess.run([*_UNSHARE, "hostname n1"], capture_output=True, text=True, check=False)
+    return f"no namespaces for nodes here: {tried.stderr.strip()}" if tried.returncode else ""
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
@@ -41,33 +53,45 @@ def free_ports(number: int) -> list[int]:
             probe.close()
 
 
-def kill_pid_file(path: Path, how: signal.Signals = signal.SIGKILL) -> None:
-    """End the daemon that wrote this file, if it did and lives."""
-    with suppress(OSError, ValueError):
-        os.kill(int(path.read_text()), how)
-
-
 @dataclass
-class Slurm:
-    """A running SLURM; `environ` makes its commands find it."""
+class Cluster:
+    """A running cluster.
+
+    Attributes:
+        environ: Makes SLURM's commands find it.
+        ssh_config: For `ssh -F`; the hosts are the names of the nodes.
+        nodes: What each node runs in, by name.
+    """
 
     folder: Path
     environ: dict[str, str]
+    ssh_config: Path
+    nodes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def run(self, *words: str) -> str:
-        """Output of one of its commands."""
+        """Output of one of SLURM's commands."""
         done = subprocess.run(
             words, env=self.environ, capture_output=True, text=True, timeout=60, check=True
         )
         return done.stdout
 
-    def start_node(self, node: str) -> None:
-        """Start the daemon of a node."""
-        subprocess.run(["slurmd", "-N", node], env=self.environ, check=True, timeout=30)
+    def submit(self, script: Path, *words: str) -> str:
+        """Start a batch script on both nodes; returns the id of the job."""
+        settled = ("--parsable", "--nodes=2", "--no-kill", "--no-requeue")
+        return self.run("sbatch", *settled, *words, str(script)).strip()
 
-    def stop_node(self, node: str) -> None:
-        """Make a node unreachable; what runs there goes on."""
-        kill_pid_file(self.folder / f"slurmd-{node}.pid")
+    def ssh(self, node: str, command: str) -> int:
+        """Run a command on a node; returns its exit code."""
+        words = ["ssh", "-F", str(self.ssh_config), "-o", "ConnectTimeout=15", node, command]
+        return subprocess.run(words, stdin=subprocess.DEVNULL, check=False, timeout=60).returncode
+
+    def start_slurmd(self, node: str) -> None:
+        """Start SLURM's daemon on a node."""
+        assert self.ssh(node, f"SLURM_CONF={self.environ['SLURM_CONF']} slurmd -N {node}") == 0
+
+    def stop_slurmd(self, node: str) -> None:
+        """Make a node unreachable for SLURM; what runs there goes on."""
+        assert self.ssh(node, f"kill -KILL $(cat {self.folder}/slurmd-{node}.pid)") == 0
 
 
 _SLURM_CONF = """\
@@ -85,10 +109,12 @@ SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd-%n.log
+SlurmdParameters=config_overrides
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
+SchedulerParameters=bf_interval=1
 ReturnToService=2
 SlurmdTimeout=300
 KillWait=2
@@ -96,81 +122,24 @@ MpiDefault=none
 SwitchType=switch/none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs={cpus}
-NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs={cpus}
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=64
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=64
 PartitionName=all Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
 """
-
-
-@contextmanager
-def slurm(folder: Path) -> Iterator[Slurm]:
-    """Start SLURM with two nodes, end it with all that runs in it."""
-    host = socket.gethostname()
-    (folder / "munge").mkdir()
-    (folder / "state").mkdir()
-    for path in (folder, *folder.parents):  # munge wants its folders readable by all
-        if path.stat().st_uid == os.geteuid() and path != Path("/"):
-            path.chmod(0o755 | (path.stat().st_mode & 0o7000))
-    key = folder / "munge" / "key"
-    key.write_bytes(os.urandom(1_024))
-    key.chmod(0o400)
-    conf = folder / "slurm.conf"
-    conf.write_text(
-        _SLURM_CONF.format(host=host, ports=free_ports(3), folder=folder, cpus=os.cpu_count())
-    )
-    cluster = Slurm(folder, {**os.environ, "SLURM_CONF": str(conf)})
-    names = ("key-file=key", "socket=socket", "pid-file=pid", "log-file=log", "seed-file=seed")
-    options = [f"--{name}".replace("=", f"={folder}/munge/") for name in names]
-    try:
-        subprocess.run(["munged", "--force", *options], check=True, timeout=30)
-        subprocess.run(["slurmctld"], env=cluster.environ, check=True, timeout=30)
-        for node in NODES:
-            cluster.start_node(node)
-        wait_for(lambda: cluster.run("sinfo", "-h", "-o", "%T %D").split() == ["idle", "2"], "idle")
-        yield cluster
-    finally:
-        with suppress(subprocess.SubprocessError, OSError):
-            cluster.run("scancel", "--signal=KILL", "--full", "--user=root")
-            wait_for(lambda: not cluster.run("squeue", "-h"), "no job")
-        for pid_file in (*folder.glob("slurm*.pid"), folder / "munge" / "pid"):
-            kill_pid_file(pid_file, signal.SIGTERM)
-
-
-@dataclass
-class Hosts:
-    """Hosts behind sshds.
-
-    Attributes:
-        config: For `ssh -F`.
-        daemons: The sshd of each host, by name.
-    """
-
-    config: Path
-    daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-
-    def start(self, host: str, command: str) -> subprocess.Popen[bytes]:
-        """Run a command on a host."""
-        return subprocess.Popen(["ssh", "-F", str(self.config), host, command])
-
-    def stop(self, host: str) -> None:
-        """Take a host off the network; what runs there ends with it."""
-        self.daemons[host].kill()
-        self.daemons[host].wait()
-
-
 _SSHD_CONF = """\
 Port {port}
 ListenAddress 127.0.0.1
 HostKey {folder}/host_key
 AuthorizedKeysFile {folder}/key.pub
-PidFile {folder}/{host}.pid
+PidFile {folder}/sshd-{node}.pid
 StrictModes no
 UsePAM no
 PasswordAuthentication no
 PermitRootLogin yes
+MaxStartups 100
 """
 _SSH_CONF = """\
-Host {host}
+Host {node}
   HostName 127.0.0.1
   Port {port}
   IdentityFile {folder}/key
@@ -181,39 +150,58 @@ Host {host}
 
 
 @contextmanager
-def hosts(folder: Path, names: Sequence[str]) -> Iterator[Hosts]:
-    """Start hosts with process ids and a name of their own; they end with their sshd."""
+def cluster(folder: Path) -> Iterator[Cluster]:
+    """Start a cluster with two nodes, end it with all that runs in it."""
+    for path in (folder, *folder.parents):  # munge wants its folders readable by all
+        if path.stat().st_uid == os.geteuid() and path != Path("/"):
+            path.chmod(0o755 | (path.stat().st_mode & 0o7000))
+    conf = folder / "slurm.conf"
+    made = Cluster(folder, {**os.environ, "SLURM_CONF": str(conf)}, folder / "ssh_config")
+    (folder / "state").mkdir()
+    conf.write_text(
+        _SLURM_CONF.format(host=socket.gethostname(), ports=free_ports(3), folder=folder)
+    )
+    try:
+        _start_munge(folder / "munge")
+        subprocess.run(["slurmctld"], env=made.environ, check=True, timeout=30)
+        _start_nodes(made)
+        for node in NODES:
+            wait_for(lambda node=node: made.ssh(node, "true") == 0, f"ssh {node}")
+            made.start_slurmd(node)
+        wait_for(lambda: made.run("sinfo", "-h", "-o", "%T %D").split() == ["idle", "2"], "idle")
+        yield made
+    finally:
+        for node in made.nodes.values():
+            node.kill()
+            node.wait()
+        for pid_file in (folder / "slurmctld.pid", folder / "munge" / "pid"):
+            with suppress(OSError, ValueError):
+                os.kill(int(pid_file.read_text()), signal.SIGTERM)
+
+
+def _start_munge(folder: Path) -> None:
+    folder.mkdir()
+    key = folder / "key"
+    key.write_bytes(os.urandom(1_024))
+    key.chmod(0o400)
+    names = ("key-file=key", "socket=socket", "pid-file=pid", "log-file=log", "seed-file=seed")
+    options = [f"--{name}".replace("=", f"={folder}/") for name in names]
+    subprocess.run(["munged", "--force", *options], check=True, timeout=30)
+
+
+def _start_nodes(made: Cluster) -> None:
+    folder = made.folder
     for key in ("key", "host_key"):
         subprocess.run(
             ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)], check=True
         )
     Path("/run/sshd").mkdir(exist_ok=True)  # sshd wants it
-    found = Hosts(folder / "ssh_config")
     sshd = shutil.which("sshd") or "/usr/sbin/sshd"
-    try:
-        with found.config.open("w") as config:
-            for host, port in zip(names, free_ports(len(names)), strict=True):
-                settings = folder / f"{host}.conf"
-                settings.write_text(_SSHD_CONF.format(port=port, folder=folder, host=host))
-                config.write(_SSH_CONF.format(port=port, folder=folder, host=host))
-                inside = f"hostname {host}; exec {sshd} -D -f {settings}"
-                found.daemons[host] = subprocess.Popen(
-                    [
-                        "unshare",
-                        "--pid",
-                        "--fork",
-                        "--kill-child",
-                        "--mount-proc",
-                        "--uts",
-                        "sh",
-                        "-c",
-                        inside,
-                    ]
-                )
-        for host in names:
-            wait_for(lambda host=host: found.start(host, "true").wait() == 0, f"ssh {host}")
-        yield found
-    finally:
-        for daemon in found.daemons.values():
-            daemon.kill()
-            daemon.wait()
+    told = ""
+    for node, port in zip(NODES, free_ports(len(NODES)), strict=True):
+        settings = folder / f"sshd-{node}.conf"
+        settings.write_text(_SSHD_CONF.format(port=port, folder=folder, node=node))
+        told += _SSH_CONF.format(port=port, folder=folder, node=node)
+        inside = f"hostname {node}; {sshd} -D -f {settings}"  # the shell stays, and reaps orphans
+        made.nodes[node] = subprocess.Popen([*_UNSHARE, inside])
+    made.ssh_config.write_text(told)

@@ -1,74 +1,116 @@
-"""`unhang collect` and `unhang stacks` on real clusters: SLURM over two nodes, ssh to two hosts."""
+"""`unhang collect`, `stacks` and `dump` on a real cluster of two nodes: by SLURM, and by ssh."""
 
 from __future__ import annotations
 
 import json
 import os
 import shlex
-import shutil
-import socket
-import subprocess
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import Hosts, Slurm, free_ports, hosts, slurm, wait_for
+from clusters import Cluster, cluster, free_ports, wait_for, why_not
+from command_line import unhang
+from eight_stuck import (
+    EXPECTED_CAUSES,
+    RANKS,
+    STOPPED,
+    all_stuck,
+    causes,
+    expected_tree,
+    targets_of,
+)
 
-PROGRAM = Path(__file__).parent / "programs" / "four_ranks.py"
+PROGRAMS = Path(__file__).parent / "programs"
+FOUR = PROGRAMS / "four_ranks.py"
 SOURCE = Path(__file__).parents[2] / "src"
-RANKS = 4
 
 pytestmark = [
-    pytest.mark.skipif(os.geteuid() != 0, reason="daemons of a cluster need root"),
+    pytest.mark.skipif(bool(why_not()), reason=why_not()),
     pytest.mark.debian("slurmctld", "slurmd", "munged", "sshd", "ssh", "unshare"),
 ]
 
 
-def unhang(
-    *words: object, environ: Mapping[str, str] | None = None, cwd: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run the command line."""
-    return subprocess.run(
-        [sys.executable, "-m", "unhang", *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-        env=environ,
-        cwd=cwd,
-    )
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster of two nodes."""
+    with cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+def submit(nodes: Cluster, program: Path, ranks: int, folder: Path, **more: str) -> str:
+    """Start a job whose ranks are evenly on both nodes; returns its id."""
+    environ = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_ports(1)[0]),
+        "WORLD_SIZE": str(ranks),
+        "PYTHONPATH": str(SOURCE),
+        "UNHANG_DIR": str(folder / "cases"),
+        "UNHANG_RUNTIME_DIR": str(folder / "runtime"),
+        "OMP_NUM_THREADS": "1",
+        **more,
+    }
+    assign = " ".join(f"{key}={shlex.quote(value)}" for key, value in environ.items())
+    run = f"{assign} exec {sys.executable} {program}"
+    each = f"--ntasks-per-node={ranks // 2}"
+    step = shlex.join(["srun", "--nodes=2", f"--ntasks={ranks}", each, "sh", "-c", run])
+    script = folder / "batch.sh"
+    script.write_text(f"#!/bin/sh\necho the job begins\nexec {step}\n")
+    return nodes.submit(script, each, f"--output={folder}/out-%j.log")
+
+
+@pytest.fixture(scope="module")
+def job(nodes: Cluster, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Four armed ranks on two nodes: rank 3 waits for data, the others for rank 3."""
+    folder, ready = tmp_path_factory.mktemp("four"), tmp_path_factory.mktemp("ready")
+    told = submit(nodes, FOUR, 4, folder, READY=str(ready))
+    wait_for(lambda: {path.name for path in ready.iterdir()} == set("0123"), "all ranks ready")
+    return told
+
+
+@pytest.fixture(scope="module")
+def eight(nodes: Cluster, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Eight ranks on the same nodes, stuck in four ways."""
+    folder = tmp_path_factory.mktemp("eight")
+    ready = folder / "ready"
+    ready.touch()
+    told = submit(nodes, PROGRAMS / "eight_ranks.py", RANKS, folder, READY=str(ready))
+    wait_for(lambda: ready.stat().st_size == RANKS, "all ranks ready")
+    wait_for(lambda: all_stuck(told), "all ranks at their places")
+    (stopped,) = (target for target in targets_of(told) if target.rank == STOPPED)
+    os.kill(stopped.process.pid, signal.SIGSTOP)
+    return told
+
+
+def by_slurm(nodes: Cluster, job: str) -> tuple[list[object], Mapping[str, str]]:
+    """Options and environment that reach a job through SLURM."""
+    return ["--slurm", job], nodes.environ
+
+
+def by_ssh(
+    nodes: Cluster, job: str, names: str = "n1,n2"
+) -> tuple[list[object], Mapping[str, str]]:
+    """Options and environment that reach the same job by ssh."""
+    options = f"-F {nodes.ssh_config}"
+    return ["--hosts", names, "--launcher-options", options, "--job", job], os.environ
 
 
 def line_of(text: str) -> int:
-    """The number of the line of the program that holds a text."""
-    lines = PROGRAM.read_text().splitlines()
+    """The number of the line of the four ranks' program that holds a text."""
+    lines = FOUR.read_text().splitlines()
     return next(number for number, line in enumerate(lines, 1) if text in line)
 
 
-def settings(folder: Path, port: int) -> dict[str, str]:
-    """What every rank of a job needs."""
-    return {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "WORLD_SIZE": str(RANKS),
-        "READY": str(folder),
-        "PYTHONPATH": str(SOURCE),
-        "UNHANG_DIR": str(folder / "cases"),
-        "OMP_NUM_THREADS": "1",
-    }
-
-
-def wait_until_stuck(folder: Path) -> None:
-    """Wait until all ranks say that they go on no further."""
-    wait_for(lambda: {p.name for p in folder.iterdir()} >= set("0123"), "all ranks ready")
+CULPRIT = ("UH101", [3], line_of("time.sleep(1_000)"))
 
 
 def culprits(text: str) -> list[tuple[str, list[int], int]]:
     """Code, culprits and line of the causes of a report."""
-    causes = [f for f in json.loads(text)["findings"] if f["role"] == "cause"]
-    return [(f["code"], f["culprits"], f["sites"][0]["line"]) for f in causes]
+    found = [f for f in json.loads(text)["findings"] if f["role"] == "cause"]
+    return [(f["code"], f["culprits"], f["sites"][0]["line"]) for f in found]
 
 
 def manifest_of(case: Path) -> dict[str, Any]:
@@ -77,249 +119,150 @@ def manifest_of(case: Path) -> dict[str, Any]:
     return loaded
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    """SLURM with two nodes."""
-    with slurm(tmp_path_factory.mktemp("slurm")) as running:
-        yield running
+def came(case: Path) -> list[list[str]]:
+    """What came of each of the four ranks."""
+    ranks = manifest_of(case)["ranks"]
+    return [sorted(ranks[str(rank)]["came"]) for rank in range(4)]
 
 
-@pytest.fixture(scope="module")
-def job(cluster: Slurm, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A job of four ranks on two nodes that hangs."""
-    folder = tmp_path_factory.mktemp("job")
-    assign = " ".join(f"{k}={shlex.quote(v)}" for k, v in settings(folder, *free_ports(1)).items())
-    script = folder / "batch.sh"
-    run = f"{assign} exec {sys.executable} {PROGRAM}"
-    step = shlex.join(["srun", "--nodes=2", "--ntasks=4", "--ntasks-per-node=2", "sh", "-c", run])
-    script.write_text(f"#!/bin/sh\nexec {step}\n")
-    told = cluster.run(
-        "sbatch", "--parsable", "--nodes=2", "--ntasks-per-node=2", "--overcommit", "--no-kill",
-        "--no-requeue", f"--output={folder}/out.log", str(script),
-    )  # fmt: skip
-    wait_until_stuck(folder)
-    return told.strip()
+# ------------------------------------------------------------------ the whole job, hung
 
 
-def test_one_command_brings_a_slurm_job_home(cluster: Slurm, job: str, tmp_path: Path) -> None:
-    """Dumps, stacks and surroundings of both nodes, and the culprit with its line."""
-    done = unhang("collect", "--slurm", job, "--case", tmp_path / "case", environ=cluster.environ)
+@pytest.mark.parametrize("way", [by_slurm, by_ssh])
+def test_eight_ranks_on_two_nodes_are_one_tree(way: Any, nodes: Cluster, eight: str) -> None:  # noqa: ANN401 - a function
+    """Ranges, meanings, states and lines are those of the same ranks on one node."""
+    words, environ = way(nodes, eight)
+    done = unhang("stacks", *words, "--interval", "0.3", environ=environ)
+    assert done.returncode == 1, done.stderr
+    tree = done.stdout[done.stdout.index("\nranks 0-7 (8)\n") + 1 :]
+    assert tree.splitlines() == expected_tree()
+
+
+@pytest.mark.parametrize("way", [by_slurm, by_ssh])
+def test_eight_ranks_on_two_nodes_give_the_verdict(way: Any, nodes: Cluster, eight: str) -> None:  # noqa: ANN401 - a function
+    """The same causes, culprits and victims."""
+    words, environ = way(nodes, eight)
+    done = unhang("stacks", *words, "--interval", "0.3", "--format", "json", environ=environ)
+    assert done.returncode == 1, done.stderr
+    assert causes(done.stdout) == EXPECTED_CAUSES
+
+
+def test_one_command_brings_a_slurm_job_home(nodes: Cluster, job: str, tmp_path: Path) -> None:
+    """Dumps, stacks, log and surroundings of both nodes, and the culprit with its line."""
+    case = tmp_path / "case"
+    done = unhang("collect", "--slurm", job, "--case", case, environ=nodes.environ)
     assert done.returncode == 0, done.stderr
     assert "ranks 0-3 from 2 nodes" in done.stdout
-    manifest = manifest_of(tmp_path / "case")
-    assert [sorted(manifest["ranks"][str(r)]["came"]) for r in range(RANKS)] == [
-        ["dump", "env", "stacks"]
-    ] * RANKS
-    assert {tuple(node["ranks"]) for node in manifest["nodes"]} == {(0, 1), (2, 3)}
-    verdict = unhang("diagnose", tmp_path / "case", "--format", "json")
-    assert verdict.returncode == 1, verdict.stderr
-    assert culprits(verdict.stdout) == [("UH101", [3], line_of("time.sleep(1_000)"))]
-
-
-def test_the_stacks_of_both_nodes_are_one_tree(cluster: Slurm, job: str) -> None:
-    """All ranks, folded over the nodes, without leaving a case behind."""
-    done = unhang("stacks", "--slurm", job, "--interval", "0.3", environ=cluster.environ)
-    assert done.returncode == 1, done.stderr
-    tree = done.stdout[done.stdout.index("\nranks 0-3 (4)") :]
-    assert f"├─ 3: load_batch (four_ranks.py:{line_of('time.sleep(1_000)')})" in tree or (
-        "├─ 3: train" in tree
-    )
-    assert "└─ 0-2: " in tree
-    assert "= waiting in all_reduce; unchanged" in tree
-
-
-def test_a_wrong_job_id_has_slurms_words(cluster: Slurm, job: str, tmp_path: Path) -> None:
-    """A clear sentence and nothing made."""
-    del job
-    done = unhang("collect", "--slurm", "999999", environ=cluster.environ, cwd=tmp_path)
-    assert done.returncode == 3
-    assert "Invalid job id" in done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_node_that_is_away_costs_only_itself(cluster: Slurm, job: str, tmp_path: Path) -> None:
-    """The rest is there, the manifest says what is not; --resume brings it once it is back."""
-    case = tmp_path / "case"
-    cluster.stop_node("n2")
-    try:
-        done = unhang(
-            "collect", "--slurm", job, "--case", case, "--node-timeout", "30",
-            environ=cluster.environ,
-        )  # fmt: skip
-    finally:
-        cluster.start_node("n2")
-    assert done.returncode == 1, done.stderr
-    assert "nothing came of n2" in done.stderr
-    ranks = manifest_of(case)["ranks"]
-    assert "dump" in ranks["0"]["came"]
-    assert ranks["3"]["missing"] == {"all": "no node reported this rank"}
+    assert came(case) == [["dump", "env", "stacks"]] * 4
+    reported = {node["host"]: node["ranks"] for node in manifest_of(case)["nodes"]}
+    assert reported == {"n1": [0, 1], "n2": [2, 3]}
+    assert sorted(case.glob("logs/*/*")) == [case / "logs" / "n1" / f"out-{job}.log"]
+    assert "the job begins" in (case / "logs" / "n1" / f"out-{job}.log").read_text()
     verdict = unhang("diagnose", case, "--format", "json")
-    assert not {0, 1} & set(json.loads(verdict.stdout)["findings"][0]["culprits"])
-    wait_for(lambda: _resumed(case, cluster) == 0, "the node is back")
-    assert "dump" in manifest_of(case)["ranks"]["3"]["came"]
-    again = unhang("diagnose", case, "--format", "json")
-    assert culprits(again.stdout)[0][:2] == ("UH101", [3])
+    assert verdict.returncode == 1, verdict.stderr
+    assert culprits(verdict.stdout) == [CULPRIT]
 
 
-def _resumed(case: Path, cluster: Slurm) -> int:
-    done = unhang("collect", "--resume", case, "--node-timeout", "30", environ=cluster.environ)
-    return done.returncode
-
-
-@pytest.fixture(scope="module")
-def two_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
-    """Two hosts behind sshds, on which the ranks of a job hang."""
-    folder, ready = tmp_path_factory.mktemp("ssh"), tmp_path_factory.mktemp("ready")
-    with hosts(folder, ["alpha", "beta"]) as running:
-        common = settings(ready, *free_ports(1))
-        ranks = []
-        for rank in range(RANKS):
-            environ = {**common, "RANK": str(rank), "UNHANG_JOB": "ssh-job",
-                       "UNHANG_RUNTIME_DIR": str(ready / "runtime")}  # fmt: skip
-            assign = " ".join(f"{key}={shlex.quote(value)}" for key, value in environ.items())
-            host = "alpha" if rank < 2 else "beta"
-            ranks.append(running.start(host, f"{assign} exec {sys.executable} {PROGRAM}"))
-        wait_until_stuck(ready)
-        yield running
-        for each in ranks:
-            each.kill()
-            each.wait()
-
-
-def by_ssh(two_hosts: Hosts, names: str) -> list[object]:
-    """The options that name the hosts."""
-    return ["--hosts", names, "--launcher-options", f"-F {two_hosts.config}", "--job", "ssh-job"]
-
-
-def test_hosts_are_collected_by_ssh(two_hosts: Hosts, tmp_path: Path) -> None:
-    """Two hosts with their own processes; one that does not exist stops nobody."""
-    done = unhang("collect", *by_ssh(two_hosts, "alpha,beta,gamma.invalid"), cwd=tmp_path)
+def test_hosts_are_collected_by_ssh(nodes: Cluster, job: str, tmp_path: Path) -> None:
+    """The same case without SLURM; a host that does not exist stops nobody."""
+    words, environ = by_ssh(nodes, job, "n1,n2,gamma.invalid")
+    done = unhang("collect", *words, cwd=tmp_path, environ=environ)
     assert done.returncode == 1, done.stderr
     assert "nothing came of gamma.invalid: ssh: Could not resolve hostname" in done.stderr
     (case,) = (tmp_path / "unhang-cases").iterdir()
-    manifest = manifest_of(case)
-    assert {node["host"]: node["ranks"] for node in manifest["nodes"]} == {
-        "alpha": [0, 1],
-        "beta": [2, 3],
-        "gamma.invalid": [],
-    }
+    assert came(case) == [["dump", "env", "stacks"]] * 4
     verdict = unhang("diagnose", case, "--format", "json")
-    assert culprits(verdict.stdout)[0][1] == [3]
+    assert culprits(verdict.stdout) == [CULPRIT]
 
 
-def test_stacks_by_ssh_name_the_same(two_hosts: Hosts) -> None:
-    """The same tree and the same culprit through another launcher."""
-    done = unhang("stacks", *by_ssh(two_hosts, "alpha,beta"), "--format", "json")
-    assert done.returncode == 1, done.stderr
-    assert culprits(done.stdout)[0] == ("UH101", [3], line_of("time.sleep(1_000)"))
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        (["--hosts=-oProxyCommand=reboot"], 2, "is no host"),
-        (["--hostfile", "/no/such/file"], 3, "cannot be read"),
-        (["--resume", "/no/such/case"], 3, "is no case of unhang collect"),
-        (["--only", "dumps,music"], 2, "--only knows no 'music'"),
-        (["--slurm", "x"], 2, "no job id"),
-        (["--node-timeout", "0"], 2, "is no time"),
-    ],
-)
-def test_bad_input_is_answered_in_a_sentence(
-    words: list[str], code: int, message: str, tmp_path: Path
+@pytest.mark.parametrize("way", [by_slurm, by_ssh])
+def test_dumps_of_a_whole_job_are_triggered(
+    way: Any,  # noqa: ANN401 - a function
+    nodes: Cluster,
+    job: str,
+    tmp_path: Path,
 ) -> None:
-    """A clear sentence, the right exit code, and nothing left behind."""
-    done = unhang("collect", *words, cwd=tmp_path)
-    assert done.returncode == code, done.stderr
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-    assert list(tmp_path.iterdir()) == []
+    """`unhang dump` asks the recorders of all nodes, and the case gives the verdict."""
+    words, environ = way(nodes, job)
+    done = unhang("dump", *words, "--no-stacks", cwd=tmp_path, environ=environ)
+    assert done.returncode == 0, done.stderr
+    assert "dumps of ranks 0-3" in done.stdout
+    (case,) = (tmp_path / "unhang-cases").iterdir()
+    assert came(case) == [["dump"]] * 4
+    verdict = unhang("diagnose", case, "--format", "json")
+    assert [found[:2] for found in culprits(verdict.stdout)] == [CULPRIT[:2]]
 
 
-@pytest.mark.debian("mpirun")
-def test_mpirun_reaches_the_hosts_of_its_file(tmp_path: Path) -> None:
-    """Open MPI itself starts the collector, which travels as an argument."""
-    (tmp_path / "hosts").write_text("localhost slots=2\n")
-    words = ("--mpi", tmp_path / "hosts", "--only", "env", "--case", tmp_path / "case")
-    done = unhang("collect", *words, "--job", "none-such")
-    assert "from 1 node" in done.stdout, done.stderr
-    assert list((tmp_path / "case" / "env").rglob("node.json"))
+def test_ranks_without_a_recorder_write_no_dump(nodes: Cluster, eight: str, tmp_path: Path) -> None:
+    """Each says why; the stacks that came stay."""
+    words, environ = by_slurm(nodes, eight)
+    done = unhang("dump", *words, "--case", tmp_path / "case", environ=environ)
+    assert done.returncode == 3, done.stdout
+    assert "on n1): no recorder of unhang is armed in it" in done.stderr
+    assert "no rank wrote a dump" in done.stderr
+    assert "hint: Start the job with 'unhang run" in done.stderr
+    assert list((tmp_path / "case" / "stacks").iterdir())
 
 
-KUBECTL = """
-case "$*" in
-  *"get pods"*) echo '{"items":[{"metadata":{"name":"pod-a"},"status":{"phase":"Running"}}]}';;
-  *"exec -i pod-a -- "*) while [ "$1" != -- ]; do shift; done; shift; exec "$@";;
-esac"""
-PDSH = 'shift 4; echo "alpha: login banner"; sh -c "$1" | sed "s/^/alpha: /"'
+def test_a_task_of_an_array_is_a_job_of_its_own(nodes: Cluster, tmp_path: Path) -> None:
+    """Its ranks are found, those of the other tasks on the same node are not."""
+    ready = tmp_path / "ready"
+    ready.touch()
+    program = f"import time; open({str(ready)!r}, 'a').write('x'); time.sleep(1_000)"
+    script = tmp_path / "batch.sh"
+    script.write_text(f"#!/bin/sh\nexec srun {sys.executable} -c {shlex.quote(program)}\n")
+    array = nodes.run("sbatch", "--parsable", "--array=3-4", "--output=/dev/null", str(script))
+    wait_for(lambda: ready.stat().st_size == 2, "both tasks run")
+    for task in ("3", "4"):
+        words = ("--slurm", f"{array.strip()}_{task}", "--samples", "1", "--format", "json")
+        done = unhang("stacks", *words, environ=nodes.environ)
+        ranks = json.loads(done.stdout)["ranks"]
+        assert [rank["rank"] for rank in ranks] == [0]
+    done = unhang("stacks", "--slurm", array.strip(), environ=nodes.environ)
+    assert done.returncode == 2
+    assert "is an array, of which 2 tasks run" in done.stderr
+    nodes.run("scancel", "--signal=KILL", "--full", array.strip())
 
 
-@pytest.mark.parametrize(
-    ("tool", "script", "words"),
-    [
-        ("kubectl", KUBECTL, ["--kubectl", "job-name=train"]),
-        ("pdsh", PDSH, ["--hosts", "alpha", "--via", "pdsh"]),
-    ],
-)
-def test_tools_that_are_not_here_are_stood_in_for(
-    tool: str, script: str, words: list[str], tmp_path: Path
-) -> None:
-    """A stand-in runs what kubectl or pdsh would run on the node: the whole way but the network."""
-    stand_in = tmp_path / "bin" / tool
-    stand_in.parent.mkdir()
-    stand_in.write_text(f"#!/bin/sh\n{script}\n")
-    stand_in.chmod(0o755)
-    environ = {**os.environ, "PATH": f"{stand_in.parent}:{os.environ['PATH']}"}
+# ------------------------------------------------------------------ what goes wrong
+
+
+def test_a_node_that_is_away_costs_only_itself(nodes: Cluster, job: str, tmp_path: Path) -> None:
+    """The rest is there, the manifest says what is not; --resume brings it once it is back."""
     case = tmp_path / "case"
-    done = unhang("collect", *words, "--only", "env", "--case", case, "--job", "x", environ=environ)
-    assert "from 1 node" in done.stdout, done.stderr
-    assert len(list((case / "env").rglob("node.json"))) == 1
-
-
-@pytest.fixture(scope="module")
-def ray_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Ray cluster of two nodes on this machine."""
-    (port,) = free_ports(1)
-    address = f"127.0.0.1:{port}"
-    small = ["--block", "--num-cpus=1", "--object-store-memory=80000000", "--disable-usage-stats"]
-    folder = f"/tmp/ray-{port}"  # noqa: S108 - Ray's sockets need a short path
-    head = ["--head", f"--port={port}", "--include-dashboard=false",
-            f"--temp-dir={folder}"]  # fmt: skip
-    log = (tmp_path_factory.mktemp("ray") / "log").open("w")
-    start = [sys.executable, "-m", "ray.scripts.scripts", "start", *small]
-    nodes = [subprocess.Popen([*start, *head], stdout=log, stderr=log, start_new_session=True)]
+    nodes.stop_slurmd("n2")
     try:
-        wait_for(lambda: _listens(port), "Ray's head")
-        nodes.append(
-            subprocess.Popen(
-                [*start, f"--address={address}"], stdout=log, stderr=log, start_new_session=True
-            )
-        )
-        wait_for(lambda: _ray_nodes(address) == 2, "Ray's second node")
-        yield address
+        done = unhang(
+            "collect", "--slurm", job, "--case", case, "--node-timeout", "30",
+            environ=nodes.environ,
+        )  # fmt: skip
     finally:
-        for node in reversed(nodes):
-            node.terminate()
-        for node in reversed(nodes):
-            node.wait()
-        log.close()
-        shutil.rmtree(folder, ignore_errors=True)
+        nodes.start_slurmd("n2")
+    assert done.returncode == 1, done.stderr
+    assert "nothing came of n2" in done.stderr
+    manifest = manifest_of(case)
+    assert came(case) == [["dump", "env", "stacks"]] * 2 + [[]] * 2
+    assert manifest["ranks"]["3"]["missing"] == {"all": "no node reported this rank"}
+    (note,) = next(node["notes"] for node in manifest["nodes"] if node["host"] == "n2")
+    assert note.startswith("nothing came of this node: ")
+    verdict = unhang("diagnose", case, "--format", "json")
+    assert not {0, 1} & set(json.loads(verdict.stdout)["findings"][0]["culprits"])
+    wait_for(lambda: _resumed(case, nodes) == 0, "the node is back")
+    assert came(case) == [["dump", "env", "stacks"]] * 4
+    again = unhang("diagnose", case, "--format", "json")
+    assert culprits(again.stdout) == [CULPRIT]
 
 
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+def _resumed(case: Path, nodes: Cluster) -> int:
+    done = unhang("collect", "--resume", case, "--node-timeout", "30", environ=nodes.environ)
+    return done.returncode
 
 
-def _ray_nodes(address: str) -> int:
-    words = [sys.executable, "-m", "unhang.collect.launchers.ray", address]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
-    return len(json.loads(done.stdout.splitlines()[-1])) if done.returncode == 0 else 0
-
-
-def test_ray_tasks_reach_every_node(ray_address: str, tmp_path: Path) -> None:
-    """One task on each node of a real cluster, each node with a name of its own."""
-    words = ("--ray", ray_address, "--only", "env", "--job", "x", "--case", tmp_path / "case")
-    done = unhang("collect", *words)
-    assert "from 2 nodes" in done.stdout, done.stderr
-    assert len(list((tmp_path / "case" / "env").rglob("node.json"))) == 2
+@pytest.mark.parametrize("command", ["collect", "stacks", "dump"])
+def test_a_wrong_job_id_has_slurms_words(command: str, nodes: Cluster, tmp_path: Path) -> None:
+    """A clear sentence and nothing made."""
+    done = unhang(command, "--slurm", "999999", environ=nodes.environ, cwd=tmp_path)
+    assert done.returncode == 3
+    assert "Invalid job id" in done.stderr
+    assert "hint: " in done.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -15,16 +15,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from eight_stuck import (
+    EXPECTED_CAUSES,
+    LOADING,
+    PROGRAM,
+    RANKS,
+    STOPPED,
+    all_stuck,
+    causes,
+    expected_tree,
+)
 
 from unhang.collect.processes import read_processes
-from unhang.collect.ranks import Target, find_ranks
+from unhang.collect.ranks import Target
 from unhang.collect.samplers import find_program
 from unhang.collect.sampling import sample_processes
-from unhang.stacks.meaning import meaning_of
 
-PROGRAM = Path(__file__).parent / "programs" / "eight_ranks.py"
-RANKS, STOPPED, LOADING, HOLDING = 8, 2, 5, 6
-LINES = PROGRAM.read_text().splitlines()
 PATIENCE_S = 120.0
 
 
@@ -48,11 +54,6 @@ def unhang(*words: object, **more: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-def line_of(text: str) -> int:
-    """The number of the line of the program that holds a text."""
-    return next(number for number, line in enumerate(LINES, 1) if text in line)
-
-
 def free_port() -> int:
     """A port that nobody uses."""
     with socket.socket() as probe:
@@ -68,20 +69,6 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.2)
 
 
-def targets_of(name: str) -> list[Target]:
-    """The processes of the job."""
-    return [target for target in find_ranks(read_processes()) if target.job == name]
-
-
-def all_stuck(name: str) -> bool:
-    """Whether every rank stands where it will stay."""
-    samples = sample_processes(targets_of(name)).samples
-    kinds = {sample.rank: meaning_of(sample).kind for sample in samples if sample.rank >= 0}
-    wanted = dict.fromkeys(range(RANKS), "collective") | {LOADING: "data-loader", HOLDING: "gil"}
-    workers = [sample for sample in samples if sample.role == "data-loader"]
-    return kinds == wanted and any(meaning_of(sample).site for sample in workers)
-
-
 @pytest.fixture(scope="module")
 def job() -> Iterator[Job]:
     """Eight ranks: most in all_reduce, one stopped there, one loading data, one with the GIL."""
@@ -93,7 +80,7 @@ def job() -> Iterator[Job]:
         "MASTER_PORT": str(free_port()),
         "WORLD_SIZE": str(RANKS),
         "UNHANG_JOB": name,
-        "READY": str(writing),
+        "READY": f"/proc/self/fd/{writing}",
         "OMP_NUM_THREADS": "1",
     }
     processes = [
@@ -136,32 +123,7 @@ def test_one_tree_holds_all_ranks_the_odd_ones_first(shown: tuple[str, Path]) ->
     """Ranges, meanings, states and lines are right, and nothing else is in the tree."""
     text, _ = shown
     tree = text[text.index("\nranks 0-7 (8)\n") + 1 :]
-    ready, loader = line_of("next(iter(loader))"), line_of("dist.all_reduce(")
-    assert tree.splitlines() == [
-        "ranks 0-7 (8)",
-        f"  <module> (eight_ranks.py:{line_of('train(dist.get_rank())')})",
-        f"  ├─ 5: train (eight_ranks.py:{ready})",
-        "  │    = waiting for data (_try_get_data); unchanged",
-        f"  ├─ 6: train (eight_ranks.py:{line_of('        hold_the_gil()')})",
-        f"  │    hold_the_gil (eight_ranks.py:{line_of('ctypes.PyDLL(None)')})",
-        "  │    = holding the GIL in native code in hold_the_gil; unchanged",
-        f"  └─ 0-4,7: train (eight_ranks.py:{loader})",
-        "       ├─ 2: = stopped by a signal (SIGSTOP, SIGTSTP); unchanged",
-        "       └─ 0-1,3-4,7: = waiting in all_reduce; unchanged",
-        "",
-        "data-loader workers of ranks 5 (1)",
-        f"  <module> (eight_ranks.py:{line_of('train(dist.get_rank())')})",
-        f"  train (eight_ranks.py:{ready})",
-        "  …",
-        f"  Slow.__getitem__ (eight_ranks.py:{line_of('        time.sleep(1_000)')})",
-        "  = waiting for data (fetch); unchanged",
-    ]
-
-
-def judged(text: str) -> list[tuple[str, list[int], list[int]]]:
-    """Code, culprits and victims of the causes of a report."""
-    causes = [f for f in json.loads(text)["findings"] if f["role"] == "cause"]
-    return [(cause["code"], cause["culprits"], cause["victims"]) for cause in causes]
+    assert tree.splitlines() == expected_tree()
 
 
 def test_saved_stacks_alone_name_the_culprits(shown: tuple[str, Path], tmp_path: Path) -> None:
@@ -173,10 +135,7 @@ def test_saved_stacks_alone_name_the_culprits(shown: tuple[str, Path], tmp_path:
     for words in (["stacks", saved], ["diagnose", case.parent]):
         done = unhang(*words, "--format", "json")
         assert done.returncode == 1, done.stderr
-        assert judged(done.stdout) == [
-            ("UH101", [5, 6], [0, 1, 3, 4, 7]),
-            ("UH401", [2], [0, 1, 3, 4, 7]),
-        ]
+        assert causes(done.stdout) == EXPECTED_CAUSES
 
 
 @pytest.mark.debian("gdb")
@@ -194,7 +153,7 @@ def test_what_people_save_by_hand_gives_the_same(job: Job, tmp_path: Path) -> No
         with (tmp_path / f"rank_{rank}.txt").open("w") as file:
             subprocess.run([*command, str(job.pids[rank])], stdout=file, check=True, timeout=240)
     done = unhang("stacks", tmp_path, "--format", "json")
-    assert judged(done.stdout) == [("UH101", [5], [0, 1, 3, 4, 7])]
+    assert causes(done.stdout) == [("UH101", [5], [0, 1, 3, 4, 7])]
     ops = {call["op"] for call in json.loads(done.stdout)["findings"][0]["calls"]}
     assert "all_reduce" in ops
 

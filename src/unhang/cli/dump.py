@@ -1,8 +1,9 @@
-"""Have the armed ranks of this node write down what they are doing; the job goes on.
+"""Have the armed ranks of a job write down what they are doing; the job goes on.
 
 Ranks are armed by `unhang run` or by `unhang.arm()` in the script. Each is asked over its own
 socket, which answers only its user; where a thread keeps the GIL, torch's worker server answers in
 its place. What comes is a case directory for `unhang diagnose`. No rank is stopped or signalled.
+Without a launcher these are the ranks of this node; with one, those of all nodes of the job.
 """
 
 from __future__ import annotations
@@ -15,18 +16,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unhang.cli.launching import (
+    add_launcher_arguments,
+    gather_with_progress,
+    launcher_of,
+    plan_of,
+    tell_failures,
+    wants_launcher,
+)
+from unhang.cli.output import EXIT_HEALTHY, EXIT_PROBLEM
 from unhang.errors import NoEvidenceError, OutputError, UsageError
 
 if TYPE_CHECKING:
+    from unhang.casedir import RankPart
     from unhang.record.marks import Mark
-    from unhang.run.evidence import Collected, Collector
+    from unhang.run.evidence import Collector
     from unhang.run.roster import Member
 
 EXAMPLES = """unhang dump
 unhang dump --pid 4711
 unhang dump --job 8812 --case case-before-restart
 unhang dump --no-stacks
-unhang dump --list"""
+unhang dump --list
+unhang dump --slurm 4711
+unhang dump --hosts node[01-16] --job train"""
 
 _HINT = (
     "Start the job with 'unhang run -- CMD…', or call unhang.arm() in the script. Without either, "
@@ -52,21 +65,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="calls and counters only: milliseconds instead of seconds",
     )
     parser.add_argument("--list", action="store_true", help="show who is armed here, and stop")
+    add_launcher_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Ask, write, say what came; 3 if nothing did."""
     from unhang.record.marks import alive, read_marks
 
+    if wants_launcher(args):
+        return _elsewhere(args)
     marks = read_marks(args.job)
     living = [mark for mark in marks if alive(mark)]
     if args.list:
         return _show(living)
     members = _chosen(args, marks, living)
-    case = _make_case(args, members)
+    case = _make_case(args, members[0].mark.job_id)
     collector = _collect(case, members, stacks=not args.no_stacks)
     _write_manifest(case, collector, members)
-    return _tell(case, collector.ranks)
+    return _tell(case, collector.parts())
 
 
 # ------------------------------------------------------------------ whom to ask
@@ -133,14 +149,12 @@ def _show(living: Sequence[Mark]) -> int:
 # ------------------------------------------------------------------ asking
 
 
-def _make_case(args: argparse.Namespace, members: Sequence[Member]) -> Path:
+def _make_case(args: argparse.Namespace, job: str) -> Path:
     from unhang.casedir import CASES, create_case
 
     if args.case is not None and args.case.exists():
         raise OutputError(f"{args.case} is there already", "A case never overwrites: name another.")
-    return create_case(
-        Path(CASES).absolute(), members[0].mark.job_id, time.time(), named=args.case
-    ).absolute()
+    return create_case(Path(CASES).absolute(), job, time.time(), named=args.case).absolute()
 
 
 def _collect(case: Path, members: Sequence[Member], *, stacks: bool) -> Collector:
@@ -191,22 +205,55 @@ def _write_manifest(case: Path, collector: Collector, members: Sequence[Member])
         raise cannot_write(case, error) from error
 
 
-def _tell(case: Path, ranks: Sequence[Collected]) -> int:
+def _tell(case: Path, ranks: Sequence[RankPart]) -> int:
+    """Say of whom dumps came, and of whom not and why.
+
+    Raises:
+        NoEvidenceError: None came.
+    """
     from unhang.wording import fold_ranks, printable
 
-    came = [rank.member.rank for rank in ranks if "dump" in rank.came]
-    for rank in ranks:
-        if "dump" not in rank.came:
-            why = rank.missing.get("dump", "nothing came")
-            print(
-                printable(f"unhang: rank {rank.member.rank} (pid {rank.member.pid}): {why}"),
-                file=sys.stderr,
-            )
-    print(f"{_shown(case)}: dumps of ranks {fold_ranks(came) or 'none'}")
+    came = [part.rank for part in ranks if "dump" in part.came]
+    for part in ranks:
+        if "dump" not in part.came:
+            why = part.missing.get("dump", "nothing came")
+            where = f"pid {part.pid} on {part.host}"
+            print(printable(f"unhang: rank {part.rank} ({where}): {why}"), file=sys.stderr)
     if not came:
-        return NoEvidenceError.exit_code
+        raise NoEvidenceError(f"no rank wrote a dump; what else came is in {_shown(case)}", _HINT)
+    print(f"{_shown(case)}: dumps of ranks {fold_ranks(came)}")
     print(f"next: unhang diagnose {_shown(case)}")
-    return 0
+    return EXIT_HEALTHY
+
+
+# ------------------------------------------------------------------ other nodes
+
+
+def _elsewhere(args: argparse.Namespace) -> int:
+    """Ask the ranks of all nodes of a job, at once; 1 if a node or a rank did not answer."""
+    from unhang.wording import printable
+
+    if args.pid or args.list:
+        raise UsageError("--pid and --list are of this node", "Use one or the other.")
+    launcher = launcher_of(args)
+    nodes = launcher.nodes()
+    case = _make_case(args, args.job or args.slurm or "dump")
+    orders: dict[str, object] = {
+        "incident": case.name,
+        "what": ["dumps"] if args.no_stacks else ["dumps", "stacks"],
+        "asked_only": True,
+        "frames": not args.no_stacks,
+    }
+    if args.job:
+        orders["job"] = args.job
+    gathered = gather_with_progress(launcher, nodes, plan_of(args, launcher, orders), case)
+    for note in dict.fromkeys(gathered.notes):
+        print(f"note: {printable(note)}", file=sys.stderr)
+    tell_failures(gathered, nodes)
+    _tell(case, [gathered.parts[rank] for rank in sorted(gathered.parts)])
+    silent = any("dump" not in part.came for part in gathered.parts.values())
+    missing = set(range(gathered.world_size)) - gathered.ranks
+    return EXIT_PROBLEM if gathered.failed or silent or missing else EXIT_HEALTHY
 
 
 def _shown(path: Path) -> str:

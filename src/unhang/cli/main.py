@@ -21,7 +21,7 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("query", "unhang.cli.query", "ask the tables of a case in SQL"),
     CommandEntry("explain", "unhang.cli.explain", "what a finding code means and what to do"),
     CommandEntry("run", "unhang.cli.run", "run a job; when it hangs, the verdict comes by itself"),
-    CommandEntry("dump", "unhang.cli.dump", "have the ranks of this node write dumps, on demand"),
+    CommandEntry("dump", "unhang.cli.dump", "have the ranks of a job write dumps, on demand"),
     CommandEntry("stacks", "unhang.cli.stacks", "stacks of all ranks in one tree, and a verdict"),
     CommandEntry("collect", "unhang.cli.collect", "bring evidence home from all nodes of a job"),
     CommandEntry("doctor", "unhang.cli.doctor", "check nodes, network, GPUs and collectives"),

@@ -224,12 +224,11 @@ def _elsewhere(args: argparse.Namespace) -> Case:
 
 def _targets(args: argparse.Namespace) -> Sequence[Target]:
     from unhang.collect.processes import read_processes
-    from unhang.collect.ranks import Target, below, find_ranks, python_processes
-    from unhang.record.marks import read_marks
+    from unhang.collect.ranks import Target, below, find_ranks, marks_of, python_processes
 
     table = read_processes()
     skip = [os.getpid(), *(process.pid for process in table.above(os.getpid()))]
-    ranks = find_ranks(table, read_marks(), skip)
+    ranks = find_ranks(table, marks_of(table), skip)
     for pid in [*(args.pid or ()), *([args.tree] if args.tree else [])]:
         if pid not in table.by_pid:
             raise InputError(f"there is no process {pid}", "It may have ended: see ps -ef.")

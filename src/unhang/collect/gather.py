@@ -54,16 +54,21 @@ class Gathered:
     Attributes:
         whole: Nodes from which everything came.
         failed: Why nothing (whole) came from a node.
-        ranks: Ranks that the nodes found.
+        parts: What the nodes say of each rank that they found.
         world_size: As the ranks say, 0 where unknown.
         notes: What the nodes say of what they could not do.
     """
 
     whole: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
-    ranks: set[int] = field(default_factory=set)
+    parts: dict[int, RankPart] = field(default_factory=dict)
     world_size: int = 0
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def ranks(self) -> set[int]:
+        """The ranks that were found."""
+        return set(self.parts)
 
 
 def gather(
@@ -209,7 +214,7 @@ def _add_part(  # what a node sent becomes its part of the manifest
         ),
         merge=False,
     )
-    gathered.ranks |= {rank.rank for rank in ranks}
+    gathered.parts |= {rank.rank: rank for rank in ranks}
     gathered.world_size = max(gathered.world_size, world_size)
     gathered.notes += [f"{node}: {note}" for note in notes]
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from unhang.collect.processes import Process, ProcessTable
 from unhang.model import UNKNOWN_RANK
-from unhang.record.marks import Mark, alive
+from unhang.record.marks import Mark, alive, read_marks, roots
 
-__all__ = ["Target", "below", "find_ranks", "is_launcher", "python_processes"]
+__all__ = ["Target", "below", "find_ranks", "is_launcher", "marks_of", "python_processes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,15 @@ def is_launcher(process: Process) -> bool:
     """Whether it starts ranks rather than being one."""
     program = program_of(process)
     return program in _LAUNCHERS or program.startswith("unhang.")
+
+
+def marks_of(table: ProcessTable) -> list[Mark]:
+    """The recorder's marks: at the usual places, and where the processes' own settings say."""
+    told = {
+        (process.environ or {}).get("UNHANG_RUNTIME_DIR", "") for process in table.by_pid.values()
+    }
+    places = dict.fromkeys([*roots(), *(Path(name) for name in sorted(told) if name[:1] == "/")])
+    return [mark for place in places for mark in read_marks(root=place)]
 
 
 def find_ranks(

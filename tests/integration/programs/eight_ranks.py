@@ -1,11 +1,12 @@
 """One of eight Gloo ranks: 5 waits for its data loader, 6 holds the GIL in C, others all_reduce.
 
-It writes its rank to the file descriptor READY just before it stops going on.
+It adds one byte, its rank, to the file READY just before it stops going on.
 """
 
 import ctypes
 import os
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -25,7 +26,8 @@ class Slow(Dataset):
 
 def ready(rank: int) -> None:
     """Tell the test."""
-    os.write(int(os.environ["READY"]), bytes([rank]))
+    with Path(os.environ["READY"]).open("ab") as file:
+        file.write(bytes([rank]))
 
 
 def hold_the_gil() -> None:
@@ -46,6 +48,7 @@ def train(rank: int) -> None:
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("RANK", os.environ.get("SLURM_PROCID", ""))
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     train(dist.get_rank())

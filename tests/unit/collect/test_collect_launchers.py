@@ -88,7 +88,8 @@ def test_a_slurm_job_is_asked_for_its_nodes(
     """Nodes by scontrol; the step takes neither GPUs nor memory and labels its lines."""
     tool(tmp_path, "scontrol", """
 case "$2" in
-  job) echo "JobId=4711 JobState=RUNNING ReqNodeList=(null) NodeList=n[1-2] x";;
+  job) echo "JobId=4711 JobState=RUNNING ReqNodeList=(null) NodeList=n[1-2] BatchHost=n1" \
+    "StdErr=/scratch/out.log StdIn=/dev/null StdOut=/scratch/out.log x";;
   hostnames) echo n1; echo n2;;
 esac""", monkeypatch)  # fmt: skip
     slurm = Slurm("4711")
@@ -97,7 +98,42 @@ esac""", monkeypatch)  # fmt: skip
     wanted = {"--jobid=4711", "--overlap", "--gres=none", "--mem=0", "--label", "--nodelist=n1,n2"}
     assert wanted <= set(command)
     assert command[-3:] == ("sh", "-c", "SCRIPT 'x'")
-    assert Slurm("4711_3").orders("n1") == {"slurm_job": "4711"}
+    assert slurm.orders("n1") == {
+        "slurm_jobs": ["4711"],
+        "slurm_outputs": {"node": "n1", "files": ["/scratch/out.log"]},
+    }
+
+
+def test_a_task_of_an_array_has_a_number_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which srun and the environment of its ranks know, and no other; an array is no job."""
+    tool(tmp_path, "scontrol", """
+case "$2" in
+  job) echo "JobId=4714 ArrayJobId=4711 ArrayTaskId=3 JobState=RUNNING NodeList=n1"
+    [ "$4" = 4711_3 ] || echo "JobId=4711 ArrayTaskId=4 JobState=RUNNING NodeList=n2";;
+  hostnames) echo "$3";;
+esac""", monkeypatch)  # fmt: skip
+    slurm = Slurm("4711_3")
+    assert slurm.nodes() == ["n1"]
+    assert "--jobid=4714" in slurm.launch(("n1",), PROGRAM).command
+    assert slurm.orders("n1")["slurm_jobs"] == ["4714"]
+    with pytest.raises(UsageError, match="is an array, of which 2 tasks run"):
+        Slurm("4711").nodes()
+
+
+def test_the_parts_of_a_job_are_one_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each node by the part that it is in; ranks carry the number of the first part."""
+    tool(tmp_path, "scontrol", """
+case "$2" in
+  job) echo "JobId=7 HetJobId=7 HetJobOffset=0 JobState=RUNNING NodeList=n1 BatchHost=n1"
+    echo "JobId=8 HetJobId=7 HetJobOffset=1 JobState=RUNNING NodeList=n2 BatchHost=n2";;
+  hostnames) echo "$3";;
+esac""", monkeypatch)  # fmt: skip
+    slurm = Slurm("7")
+    assert slurm.nodes() == ["n1", "n2"]
+    assert slurm.launch(("n2",), PROGRAM).command[1:3] == ("--jobid=7", "--het-group=1")
+    assert slurm.orders("n2")["slurm_jobs"] == ["7", "8"]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +144,7 @@ def test_a_job_that_does_not_run_is_said_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, message: str
 ) -> None:
     """With what can be done instead."""
-    tool(tmp_path, "scontrol", f"echo 'JobState={state} NodeList=(null)'", monkeypatch)
+    tool(tmp_path, "scontrol", f"echo 'JobId=4711 JobState={state} NodeList=(null)'", monkeypatch)
     with pytest.raises(ToolError, match=message):
         Slurm("4711").nodes()
 

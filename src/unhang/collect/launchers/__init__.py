@@ -43,7 +43,7 @@ class Launcher(Protocol):
         """How many nodes one command may serve."""
 
     def nodes(self) -> Sequence[str]:
-        """The nodes of the job.
+        """The nodes of the job; asked before anything is launched, for launchers look it up here.
 
         Raises:
             UsageError: What the user named makes no sense.

@@ -3,13 +3,18 @@
 `srun --overlap` shares the processors with the job's own step, and `--gres=none --mem=0` leaves its
 GPUs and memory alone. One step serves many nodes; where a node is down, SLURM refuses such a step,
 and the nodes are tried one by one.
+
+srun knows no ids of arrays ("4711_3"): it gets the number that SLURM gave to the task. A step in a
+part of a heterogeneous job is asked for by the first part's number and the part's own (seen on
+22.05; scontrol shows both).
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from unhang.collect.launchers import Launch
 from unhang.collect.launchers.tools import ask_tool
@@ -26,17 +31,21 @@ _ENDED = frozenset(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Slurm:
     """A job of SLURM.
 
     Attributes:
-        job: Its id, "4711" or "4711_3".
+        job: Its id: "4711", "4711_3" for a task of an array, "4711+1" for a part of a job of parts.
         options: Further arguments of srun.
+        told: What all nodes are told of the job: see `unhang.collect.node.main`.
+        steps: Options of srun for a step on each node.
     """
 
     job: str
     options: tuple[str, ...] = ()
+    told: dict[str, object] = field(default_factory=dict)
+    steps: dict[str, tuple[str, ...]] = field(default_factory=dict)
     name: str = "slurm"
     at_once: int = 64
 
@@ -46,23 +55,59 @@ class Slurm:
             raise UsageError(
                 f"{self.job[:50]!r} is no job id of SLURM", "For example: 4711 or 4711_3"
             )
+        records = self._running()
+        logs = {_field(record, key): None for record in records for key in ("StdOut", "StdErr")}
+        ids = {_field(record, key) for record in records for key in ("JobId", "HetJobId")}
+        self.told = {
+            "slurm_jobs": sorted(ids - {""}),
+            "slurm_outputs": {
+                "node": _field(records[0], "BatchHost"),
+                "files": [name for name in logs if name.startswith("/") and name != os.devnull],
+            },
+        }
+        for record in records:
+            listed = ["scontrol", "show", "hostnames", _field(record, "NodeList")]
+            for node in ask_tool(listed, _HINT).split():
+                self.steps.setdefault(node, _step(record))
+        return list(self.steps)
+
+    def _running(self) -> list[str]:
+        """What SLURM says of the job: a record, or those of its parts."""
         told = ask_tool(["scontrol", "show", "job", "-o", self.job], _HINT)
-        state, nodes = _field(told, "JobState"), _field(told, "NodeList")
-        if state in _ENDED:
-            raise ToolError(
-                f"job {self.job} has ended ({state})",
+        records = [line for line in told.splitlines() if _field(line, "JobId")]
+        running = [
+            record
+            for record in records
+            if _field(record, "JobState") == "RUNNING"
+            and _field(record, "NodeList") not in ("", "(null)")
+        ]
+        if not running:
+            raise self._not_running({_field(record, "JobState") for record in records})
+        tasks = [_field(record, "ArrayTaskId") for record in running]
+        if len(running) > 1 and any(tasks):
+            first = f"{self.job}_{tasks[0]}"
+            raise UsageError(
+                f"job {self.job} is an array, of which {len(running)} tasks run",
+                f"Name one of them: --slurm {first}",
+            )
+        return running
+
+    def _not_running(self, states: set[str]) -> ToolError:
+        if states and states <= _ENDED:
+            return ToolError(
+                f"job {self.job} has ended ({', '.join(sorted(states))})",
                 "What it left can still be collected: unhang collect --hosts … --dumps GLOB, or "
                 "unhang diagnose on its files.",
             )
-        if state != "RUNNING" or nodes in ("", "(null)"):
-            raise ToolError(f"job {self.job} does not run ({state or 'unknown state'})", _HINT)
-        return ask_tool(["scontrol", "show", "hostnames", nodes], _HINT).split()
+        shown = ", ".join(sorted(states)) or "unknown state"
+        return ToolError(f"job {self.job} does not run ({shown})", _HINT)
 
     def launch(self, nodes: Sequence[str], program: Program) -> Launch:
         """One step with one task on each of the nodes; labels keep lines whole."""
         number = str(len(nodes))
+        step = self.steps.get(nodes[0], (f"--jobid={self.job}",))
         command = (
-            "srun", f"--jobid={self.job}", "--overlap", "--gres=none", "--mem=0", "--mpi=none",
+            "srun", *step, "--overlap", "--gres=none", "--mem=0", "--mpi=none",
             "--cpu-bind=none", "--input=all", "--label", "--quiet", "--kill-on-bad-exit=0",
             "--wait=0", "--nodes", number, "--ntasks", number, "--ntasks-per-node=1",
             f"--nodelist={','.join(nodes)}", *self.options, "sh", "-c", program.script,
@@ -70,9 +115,17 @@ class Slurm:
         return Launch(tuple(nodes), command, program.stdin)
 
     def orders(self, node: str) -> dict[str, object]:
-        """Which job's processes are meant: a node may be shared."""
+        """Which job's processes are meant (a node may be shared), and where its output is."""
         del node
-        return {"slurm_job": re.sub(r"[_+].*", "", self.job)}
+        return self.told
+
+
+def _step(record: str) -> tuple[str, ...]:
+    """Options of srun for a step in the job, or in the part of one, that a record describes."""
+    leader, part = _field(record, "HetJobId"), _field(record, "HetJobOffset")
+    if leader and part:
+        return f"--jobid={leader}", f"--het-group={part}"
+    return (f"--jobid={_field(record, 'JobId')}",)
 
 
 def _field(text: str, name: str) -> str:

@@ -18,7 +18,7 @@ from unhang.collect.asking import Answer, Request, ask_pipe, ask_recorder, chang
 from unhang.collect.ranks import Target
 from unhang.record.marks import Mark
 
-__all__ = ["Dumps", "take_dumps"]
+__all__ = ["Asking", "Dumps", "ask_for_dumps", "find_dumps"]
 
 MAX_FOUND = 100_000
 _ASK_S = 8.0
@@ -47,48 +47,67 @@ class Dumps:
             self.came.setdefault(rank, []).append(name)
 
 
-def take_dumps(
-    ranks: Sequence[Target],
-    marks: Iterable[Mark],
-    patterns: Sequence[str],
-    folder: Path,
-    incident: str,
-) -> Dumps:
-    """Trigger and find the dumps of ranks.
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How recorders are asked.
+
+    Attributes:
+        folder: An empty folder of ours, for what they write.
+        incident: Name that the dumps of all nodes carry.
+        frames: Have them write the stacks of their calls too.
+    """
+
+    folder: Path
+    incident: str
+    frames: bool = True
+
+
+def ask_for_dumps(ranks: Sequence[Target], marks: Iterable[Mark], asking: Asking) -> Dumps:
+    """Have the ranks of this node write dumps now.
 
     Args:
-        ranks: The ranks of this node.
+        ranks: The ranks.
         marks: Of the recorders that may be asked.
-        patterns: Globs of further files.
-        folder: An empty folder of ours, for what recorders write.
-        incident: Name that the dumps of all nodes carry.
+        asking: How.
     """
     dumps = Dumps()
     by_pid = {mark.pid: mark for mark in marks}
     if ranks:
         with ThreadPoolExecutor(min(16, len(ranks))) as pool:
             answers = pool.map(
-                lambda t: _asked(t, by_pid.get(t.process.pid), folder, incident), ranks
+                lambda target: _asked(target, by_pid.get(target.process.pid), asking), ranks
             )
             for target, answer in zip(ranks, answers, strict=True):
                 for backend, source in answer.found:
                     dumps.add(target.rank, backend, source)
                 if not answer.found:
                     dumps.missing[target.rank] = answer.why
+    return dumps
+
+
+def find_dumps(ranks: Sequence[Target], patterns: Sequence[str], dumps: Dumps) -> None:
+    """Add what ranks wrote by themselves and did not write when asked, and what people named.
+
+    Args:
+        ranks: The ranks of this node.
+        patterns: Globs of further files.
+        dumps: What came so far.
+    """
     for target in ranks:
         if target.rank not in dumps.came:
             _take_default(target, dumps)
     _take_patterns(patterns, dumps)
-    return dumps
 
 
-def _asked(target: Target, mark: Mark | None, folder: Path, incident: str) -> Answer:
+def _asked(target: Target, mark: Mark | None, asking: Asking) -> Answer:
     """The dumps that a rank writes when it is asked, and why there are none."""
     if mark is None:
         return ask_pipe(target.rank, target.process.environ or {})
-    place = folder / f"rank_{target.rank}"
+    place = asking.folder / f"rank_{target.rank}"
     place.mkdir()
-    request = Request("asked", incident, place, stacks=True, recorder_s=_ASK_S, worker_s=_ASK_S)
+    request = Request(
+        "asked", asking.incident, place, stacks=asking.frames, recorder_s=_ASK_S, worker_s=_ASK_S
+    )
     answer = ask_recorder(mark, request)
     # What lies in our folder, whatever the process says: it may name any file of ours.
     files = [path for path in sorted(place.rglob("rank_*")) if path.is_file()]

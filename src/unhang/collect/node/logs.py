@@ -36,7 +36,7 @@ def take_logs(
     for pattern in patterns:
         found = [Path(name) for name in sorted(glob.glob(pattern, recursive=True))]  # noqa: PTH207 - a pattern may be absolute
         if not found:
-            notes.append(f"--logs {pattern}: no such file")
+            notes.append(f"log {pattern}: no such file")
         for path in found[:MAX_LOGS]:
             writers.setdefault(path, set())
     logs: dict[str, bytes] = {}

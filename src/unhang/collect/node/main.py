@@ -4,14 +4,18 @@ Orders (every key may be missing):
 
     run, node, incident   names of the collecting run, of this node, and of the incident
     what                  of "dumps", "stacks", "logs", "env"; all by default
-    job, slurm_job        which job, where several run on this node
+    job, slurm_jobs       which job, where several run on this node; ids that SLURM gives it
     looks, interval_s, native, look_s    how to look at stacks
+    asked_only            no dumps but those that recorders write when they are asked, now
+    frames                have recorders write the stacks of their calls too; true by default
     dumps, logs           globs
     log_bytes             how much of the end of each log
+    slurm_outputs         files of the batch script's output, and the node that is to send them
 """
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import socket
@@ -24,14 +28,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unhang.collect.node.dumps import take_dumps
+from unhang.collect.node.dumps import Asking, ask_for_dumps, find_dumps
 from unhang.collect.node.logs import take_logs
 from unhang.collect.node.system import describe_ranks, take_system
 from unhang.collect.parcel import safe_node, write_parcel
 from unhang.collect.processes import ProcessTable, read_processes
-from unhang.collect.ranks import Target, find_ranks
+from unhang.collect.ranks import Target, find_ranks, marks_of
 from unhang.collect.sampling import sample_processes
-from unhang.record.marks import Mark, read_marks
+from unhang.record.marks import Mark
 from unhang.stacks.saved import dump_samples
 
 __all__ = ["EVERYTHING", "main"]
@@ -96,7 +100,7 @@ def _unpack_tools(folder: str) -> None:
 
 def _collect(node: _Node) -> dict[str, Any]:
     table = read_processes()
-    marks = read_marks()
+    marks = marks_of(table)
     targets = _targets(node, table, marks)
     ranks = [target for target in targets if target.role == "rank"]
     steps: tuple[tuple[str, Callable[[], None]], ...] = (
@@ -142,21 +146,21 @@ def _is_wanted(target: Target, orders: Mapping[str, Any]) -> bool:
     environ = target.process.environ or {}
     if orders.get("job") and target.job != orders["job"]:
         return False
-    if not orders.get("slurm_job"):
+    if not orders.get("slurm_jobs"):
         return True
     here = os.environ.get("SLURMD_NODENAME", "")
     elsewhere = here and environ.get("SLURMD_NODENAME", here) != here
-    return environ.get("SLURM_JOB_ID") == str(orders["slurm_job"]) and not elsewhere
+    return environ.get("SLURM_JOB_ID") in orders["slurm_jobs"] and not elsewhere
 
 
 def _dumps(node: _Node, ranks: Sequence[Target], marks: Sequence[Mark]) -> None:
-    dumps = take_dumps(
-        ranks,
-        marks,
-        node.orders.get("dumps", ()),
-        node.folder,
-        str(node.orders.get("incident", "")),
+    orders = node.orders
+    asking = Asking(
+        node.folder, str(orders.get("incident", "")), frames=bool(orders.get("frames", True))
     )
+    dumps = ask_for_dumps(ranks, marks, asking)
+    if not orders.get("asked_only"):
+        find_dumps(ranks, orders.get("dumps", ()), dumps)
     node.files.update(dumps.files)
     node.notes += dumps.notes
     for rank, paths in dumps.came.items():
@@ -187,8 +191,16 @@ def _stacks(node: _Node, targets: Sequence[Target]) -> None:
 
 
 def _logs(node: _Node, ranks: Sequence[Target]) -> None:
+    orders = node.orders
+    outputs = orders.get("slurm_outputs", {})
+    ours = outputs.get("node") in (node.name, socket.gethostname())
     logs, notes = take_logs(
-        ranks, node.orders.get("logs", ()), int(node.orders.get("log_bytes", 1 << 20))
+        ranks,
+        [
+            *orders.get("logs", ()),
+            *(glob.escape(name) for name in outputs.get("files", ()) if ours),
+        ],
+        int(orders.get("log_bytes", 1 << 20)),
     )
     node.notes += notes
     for name, data in logs.items():
