@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar, cast
 from unhang.case import Case
 from unhang.model import Note
 from unhang.report import Report
+from unhang.telltale import ASSIGNED, FORMS
 from unhang.wording import count_of
 
 __all__ = ["SECRET", "Redactor"]
@@ -27,28 +28,6 @@ T = TypeVar("T")
 
 SECRET: Final = "<secret>"  # noqa: S105 - what stands where a secret was
 
-_TELLTALE_WORDS: Final = (
-    "secret|passwd|password|passphrase|credential|"
-    "api[_-]?key|access[_-]?key|private[_-]?key|auth[_-]?key|signing[_-]?key"
-)
-_ASSIGNED: Final = r"(?:\s*[=:]\s*|(?<=key)\s+)[\"']?"
-_VALUE: Final = r"[^\s\"',;&]{4,}"
-_SECRETS: Final = tuple(
-    re.compile(pattern, re.IGNORECASE | re.DOTALL)
-    for pattern in (
-        r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
-        r"(?<=://)[^\s/:@]+:[^\s/@]+(?=@)",  # user:password in a URL
-        r"\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*",  # JSON web tokens
-        r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
-        r"\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{20,}",
-        r"\bhf_[A-Za-z0-9]{20,}\b|\bsk-[\w-]{20,}|\bxox[abprs]-[\w-]{10,}|\bAIza[\w-]{35}",
-        r"(?<=\bbearer )[\w.~+/=-]{8,}|(?<=\bbasic )[\w+/=]{8,}",
-        # NAME_SECRET=value, "password": "value", --api-key value
-        rf"(?<![A-Za-z])(?P<kept>[\w-]*(?:{_TELLTALE_WORDS})s?[\"']?{_ASSIGNED})(?P<value>{_VALUE})",
-        # the same for tokens, of which models have harmless ones: a mere number is none
-        rf"(?<![A-Za-z])(?P<kept>[\w-]*token[\"']?{_ASSIGNED})(?![\d.,]+(?!\S))(?P<value>{_VALUE})",
-    )
-)
 _PATH: Final = re.compile(r"(?<![\w/.<-])(?:/[\w.@+~-]+)+/?|(?<=file://)(?:/[\w.@+~-]+)+")
 _HOME: Final = re.compile(r"/(?:home|Users)/([\w.@+-]+)")
 _PACKAGES: Final = re.compile(r"/(?:lib(?:64)?/python\d[^/]*|site-packages|dist-packages)(?:/|$)")
@@ -93,7 +72,8 @@ _KEPT_NAMES: Final = frozenset(
     )
 )  # fmt: skip
 _KEPT_PARTS: Final = frozenset(("home", "Users", "root", "user"))
-_SHORTEST_NAME = 3
+_SHORTEST_PART = 3  # shorter names count as whole words only: "in" is in "built-in"
+_MOST_PARTS = 40
 _MAX_REMEMBERED = 50_000
 _HOST_KEYS: Final = frozenset(("host", "hostname", "host_name", "node", "nodename"))
 _USER_KEYS: Final = frozenset(("user", "username", "logname"))
@@ -125,7 +105,8 @@ class Redactor:
             self._learn("user", user)
 
     def _learn(self, kind: str, name: str) -> None:
-        if name and name.lower() not in _KEPT_NAMES and not _is_address(name):
+        kept = not name or name.isdigit() or name.lower() in _KEPT_NAMES
+        if not (kept or _is_address(name)):
             self._stand_in(kind, name)
 
     def _stand_in(self, kind: str, original: str) -> str:
@@ -161,7 +142,7 @@ class Redactor:
                 self._learn(kind, name)
 
     def _clean(self, text: str) -> str:
-        for pattern in _SECRETS:
+        for pattern in (*FORMS, *ASSIGNED):
             text = pattern.sub(self._secret, text)
         text = _EMAIL.sub(
             lambda m: f"{self._replace('user', m[1])}@{self._replace('host', m[2])}", text
@@ -209,15 +190,30 @@ class Redactor:
         return self._replace(f"IPv{address.version} address", str(address))
 
     def _word(self, word: str) -> str:
-        """Replace a word that is a known host or user, whole or between its dots."""
-        if "." in word and not self._is_known(word):
+        """Replace a word that is a known host or user, or the parts of it that are."""
+        if self._is_known(word):
+            return self._replace("host" if word in self.stand_ins.get("host", {}) else "user", word)
+        if "." in word:
             return ".".join(map(self._word, word.split(".")))
-        if not self._is_known(word):
-            return word
-        return self._replace("host" if word in self.stand_ins.get("host", {}) else "user", word)
+        parts = re.split("([_-])", word)  # "node-7_rank0" names the host node-7
+        return "".join(self._parts(parts)) if 1 < len(parts) <= _MOST_PARTS else word
+
+    def _parts(self, parts: list[str]) -> Iterable[str]:
+        """The parts of a word and what is between them, the longest known names replaced."""
+        first = 0
+        while first < len(parts):
+            for last in range(len(parts), first, -1):
+                name = "".join(parts[first:last])
+                if len(name) >= _SHORTEST_PART and self._is_known(name):
+                    yield self._word(name)
+                    break
+            else:
+                last = first + 1
+                yield parts[first]
+            first = last
 
     def _is_known(self, word: str) -> bool:
-        if len(word) < _SHORTEST_NAME or word.lower() in _KEPT_NAMES:
+        if word.isdigit() or word.lower() in _KEPT_NAMES:  # numbers are ranks, lines, sizes
             return False
         return any(word in self.stand_ins.get(kind, {}) for kind in _NAMED_KINDS)
 
@@ -261,7 +257,7 @@ class Redactor:
         if (key, text) not in self._seen:
             if len(self._seen) >= _MAX_REMEMBERED:
                 self._seen.clear()
-            if text != SECRET and any(p.fullmatch(f"{key}={text}") for p in _SECRETS[-2:]):
+            if text != SECRET and any(p.fullmatch(f"{key}={text}") for p in ASSIGNED):
                 self.counts["secret"] += 1
                 self._seen[key, text] = SECRET
             else:

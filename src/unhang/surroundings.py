@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import resource
 from collections.abc import Iterable, Mapping, Sequence
+
+from unhang.telltale import is_secret_name, is_secret_value, without_secrets
 
 __all__ = ["REMOVED", "describe_node", "harmless_command", "harmless_environment"]
 
@@ -24,22 +25,13 @@ _PREFIXES = (
     "GROUP_", "FI_", "ACCELERATE_", "DS_", "FSDP_", "HOSTNAME",
 )  # fmt: skip
 
-_SECRET_NAME = re.compile(
-    r"TOKEN|SECRET|PASSW|PASSPHRASE|API_?KEY|ACCESS_?KEY|PRIVATE|CREDENTIAL|AUTH"
-    r"|COOKIE|SESSION_KEY|\bKEY$|_KEY$|DSN|CONNECTION_STRING",
-    re.IGNORECASE,
-)
-_SECRET_VALUE = re.compile(
-    r"://[^/\s:@]+:[^/\s@]+@|\b(ghp|gho|github_pat|hf|sk|xox[abp]|glpat|AKIA|AIza)[-_A-Za-z0-9]{16,}"
-    r"|-----BEGIN|\beyJ[\w-]{10,}\.[\w-]{10,}\."
-)
 _LIMITS = ("NOFILE", "MEMLOCK", "NPROC", "STACK", "CORE", "AS", "FSIZE")
 
 
 def harmless_environment(env: Mapping[str, str]) -> dict[str, str]:
     """The variables that matter to a distributed job, by name, secrets replaced by a word."""
     return {
-        name: REMOVED if _SECRET_NAME.search(name) or _SECRET_VALUE.search(value) else value
+        name: REMOVED if is_secret_name(name) or is_secret_value(value) else value
         for name, value in sorted(env.items())
         if name.startswith(_PREFIXES)
     }
@@ -53,11 +45,11 @@ def harmless_command(words: Sequence[str]) -> list[str]:
         name, equals, _ = word.partition("=")
         if hide and not word.startswith("-"):
             clean.append(REMOVED)
-        elif equals and _SECRET_NAME.search(name):
+        elif equals and is_secret_name(name):
             clean.append(f"{name}={REMOVED}")
         else:
-            clean.append(_SECRET_VALUE.sub(REMOVED, word))
-        hide = word.startswith("-") and not equals and bool(_SECRET_NAME.search(word))
+            clean.append(without_secrets(word, REMOVED))
+        hide = word.startswith("-") and not equals and is_secret_name(word)
     return clean
 
 

@@ -37,7 +37,7 @@ def test_only_what_matters_and_no_secrets() -> None:
         (["x", "--api-key", "abc", "--lr", "1"], ["x", "--api-key", REMOVED, "--lr", "1"]),
         (["x", "--wandb_token=abc"], ["x", f"--wandb_token={REMOVED}"]),
         (["x", "HF_TOKEN=abc"], ["x", f"HF_TOKEN={REMOVED}"]),
-        (["x", "s3://key:word@host/b"], ["x", f"s3{REMOVED}host/b"]),
+        (["x", "s3://key:word@host/b"], ["x", f"s3://{REMOVED}@host/b"]),
         (["x", "--use-auth-token", "--lr"], ["x", "--use-auth-token", "--lr"]),
     ],
 )
