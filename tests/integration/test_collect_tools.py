@@ -8,12 +8,14 @@ import shutil
 import socket
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from clusters import free_ports, wait_for
 from command_line import unhang
+from kube_api import kube_api
 
 
 @pytest.mark.parametrize(
@@ -91,32 +93,55 @@ def test_mpirun_reaches_the_hosts_of_its_file(tmp_path: Path) -> None:
     assert list((tmp_path / "case" / "env").rglob("node.json"))
 
 
-KUBECTL = """
-case "$*" in
-  *"get pods"*) echo '{"items":[{"metadata":{"name":"pod-a"},"status":{"phase":"Running"}}]}';;
-  *"exec -i pod-a -- "*) while [ "$1" != -- ]; do shift; done; shift; exec "$@";;
-esac"""
+@pytest.fixture
+def lonely_rank(tmp_path: Path) -> Iterator[str]:
+    """A process that is rank 0 of a job of one; gives the name of the job."""
+    ready, job = tmp_path / "ready", f"job-{uuid.uuid4().hex[:8]}"
+    os.mkfifo(ready)
+    program = f"open({str(ready)!r}, 'w').close(); import time; time.sleep(1_000)"
+    environ = {**os.environ, "RANK": "0", "WORLD_SIZE": "1", "UNHANG_JOB": job}
+    with subprocess.Popen([sys.executable, "-c", program], env=environ) as child:
+        ready.read_text()
+        yield job
+        child.kill()
+
+
+@pytest.mark.debian("kubectl")
+def test_kubectl_reaches_the_pods_that_run(lonely_rank: str, tmp_path: Path) -> None:
+    """The real kubectl, against a small API: pods by their labels, the collector by exec."""
+    pods = {"train-0": "Running", "train-1": "Pending"}
+    with kube_api(pods, "job-name=train", tmp_path) as (api, config):
+        environ = {**os.environ, "KUBECONFIG": str(config), "HOME": str(tmp_path)}
+        case = tmp_path / "case"
+        words = ("--kubectl", "job-name=train", "-n", "research", "--job", lonely_rank)
+        done = unhang("collect", *words, "--case", case, environ=environ)
+        assert (done.returncode, "ranks 0 from 1 node" in done.stdout) == (0, True), done.stderr
+        assert sorted(path.name for path in (case / "stacks").iterdir()) == ["train-0.json"]
+        shown = unhang("stacks", *words, "--container", "train", environ=environ)
+        assert "ranks 0 (1)" in shown.stdout, shown.stderr
+        none = unhang("stacks", "--kubectl", "job-name=other", "-n", "research", environ=environ)
+    assert api.execs == ["train-0", "train-0"]
+    assert none.returncode == 3
+    assert "no pod with job-name=other is running" in none.stderr
+
+
 PDSH = 'shift 4; echo "alpha: login banner"; sh -c "$1" | sed "s/^/alpha: /"'
 
 
-@pytest.mark.parametrize(
-    ("tool", "script", "words"),
-    [
-        ("kubectl", KUBECTL, ["--kubectl", "job-name=train"]),
-        ("pdsh", PDSH, ["--hosts", "alpha", "--via", "pdsh"]),
-    ],
-)
-def test_tools_that_are_not_here_are_stood_in_for(
-    tool: str, script: str, words: list[str], tmp_path: Path
-) -> None:
-    """A stand-in runs what kubectl or pdsh would run on the node: the whole way but the network."""
-    stand_in = tmp_path / "bin" / tool
-    stand_in.parent.mkdir()
-    stand_in.write_text(f"#!/bin/sh\n{script}\n")
-    stand_in.chmod(0o755)
-    environ = {**os.environ, "PATH": f"{stand_in.parent}:{os.environ['PATH']}"}
+def stand_in(folder: Path, tool: str, script: str) -> dict[str, str]:
+    """A shell script in the place of a tool; gives the environment that finds it first."""
+    path = folder / "bin" / tool
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return {**os.environ, "PATH": f"{path.parent}:{os.environ['PATH']}"}
+
+
+def test_pdsh_is_stood_in_for(tmp_path: Path) -> None:
+    """A script runs what pdsh would run on the node: the whole way but the network."""
+    words = ("--hosts", "alpha", "--via", "pdsh", "--only", "env", "--job", "x")
     case = tmp_path / "case"
-    done = unhang("collect", *words, "--only", "env", "--case", case, "--job", "x", environ=environ)
+    done = unhang("collect", *words, "--case", case, environ=stand_in(tmp_path, "pdsh", PDSH))
     assert "from 1 node" in done.stdout, done.stderr
     assert len(list((case / "env").rglob("node.json"))) == 1
 
