@@ -1,8 +1,9 @@
 """Asking a running rank for its dumps, by whichever way it still answers.
 
 In this order: unhang's recorder over its socket; torch's worker server, which answers even while a
-thread holds the GIL; NCCL's pipe (TORCH_NCCL_DEBUG_INFO_PIPE_FILE), where no recorder of ours is in
-the process. Nothing is signalled. Where a dump goes, and what an older file is worth, is up to
+thread holds the GIL; where no recorder of ours is in the process, what torch itself was told to
+offer: its worker server (TORCH_WORKER_SERVER_SOCKET), or NCCL's pipe
+(TORCH_NCCL_DEBUG_INFO_PIPE_FILE). Nothing is signalled. Where a dump goes, and what an older file is worth, is up to
 those who ask: `unhang run` and `unhang collect`.
 """
 
@@ -21,8 +22,8 @@ __all__ = [
     "MAX_DUMP_BYTES",
     "Answer",
     "Request",
-    "ask_pipe",
     "ask_recorder",
+    "ask_torch",
     "changed",
     "default_paths",
 ]
@@ -66,7 +67,7 @@ def ask_recorder(mark: Mark, request: Request) -> Answer:
     answer = _from_socket(mark, request)
     if answer.found:
         return answer
-    second = _from_worker(mark, request.worker_s)
+    second = _from_worker(mark.worker_socket, request.worker_s, backends=mark.backend)
     return second if second.found else Answer(why=f"{answer.why}; {second.why}")
 
 
@@ -92,28 +93,47 @@ def _from_socket(mark: Mark, request: Request) -> Answer:
     return Answer(tuple((path.parent.name, path) for path in files), why)
 
 
-def _from_worker(mark: Mark, patience_s: float) -> Answer:
-    if not mark.worker_socket:
+def _from_worker(path: str, patience_s: float, backends: str = "", pid: int = 0) -> Answer:
+    """Ask a worker server: for the recorders of these backends, or for all of them."""
+    if not path:
         return Answer(why="torch's worker server does not run in it")
     found: list[tuple[str, bytes]] = []
     why = "torch's worker server has no recorder of this backend"
     for backend, handler in _WORKER:
-        if backend not in mark.backend:
+        if backends and backend not in backends:
             continue  # "gloo,nccl", or torch's own "cpu:gloo,cuda:nccl"
         try:
-            found.append((backend, ask_worker(mark.worker_socket, handler, patience_s)))
+            found.append((backend, ask_worker(path, handler, patience_s, pid)))
         except AskError as error:
             why = f"torch's worker server: {_words(error)}"
     return Answer(tuple(found), why)
 
 
-def ask_pipe(rank: int, environ: Mapping[str, str]) -> Answer:
-    """Write to NCCL's pipe, and wait for the file that its watchdog makes."""
+def ask_torch(pid: int, rank: int, environ: Mapping[str, str], worker_s: float) -> Answer:
+    """Ask a process without our recorder: torch's worker server, then NCCL's pipe.
+
+    Args:
+        pid: The process; ranks may all have been given one socket, at which one of them serves.
+        rank: Its rank.
+        environ: Its environment.
+        worker_s: How long the worker server may take.
+    """
+    told = environ.get("TORCH_WORKER_SERVER_SOCKET", "")
+    if told.startswith("/"):
+        answer = _from_worker(told, worker_s, pid=pid)
+        if answer.found:
+            return answer
     prefix = environ.get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "")
     if not prefix:
         return Answer(
-            why="no recorder of unhang is armed in it, and NCCL's pipe is not switched on"
+            why="no recorder of unhang is armed in it, and neither torch's worker server nor "
+            "NCCL's pipe answers"
         )
+    return _from_pipe(prefix, rank, environ)
+
+
+def _from_pipe(prefix: str, rank: int, environ: Mapping[str, str]) -> Answer:
+    """Write to NCCL's pipe, and wait for the file that its watchdog makes."""
     before = time.time()
     try:
         pipe = os.open(f"{prefix}{rank}.pipe", os.O_WRONLY | os.O_NONBLOCK)

@@ -77,13 +77,15 @@ def request_dump(
     return ask(path, request, timeout_s)
 
 
-def ask_worker(path: str, handler: str, timeout_s: float) -> bytes:
+def ask_worker(path: str, handler: str, timeout_s: float, pid: int = 0) -> bytes:
     """Call a handler of torch's worker server ("ping", "fr_trace_json", "wait_counter_values").
 
     Args:
         path: `Mark.worker_socket`.
         handler: Name of the handler.
         timeout_s: For the whole conversation.
+        pid: Which process must be serving; 0 for any of this user. Ranks that were given one path
+            all name it, and one of them serves.
 
     Returns:
         The body of the answer.
@@ -98,6 +100,8 @@ def ask_worker(path: str, handler: str, timeout_s: float) -> bytes:
     )
     data = bytearray()
     with _connected(path, timeout_s) as connection:
+        if pid and sockets.peer_pid(connection) != pid:
+            raise AskError(f"{path} is served by another process")
         _send(connection, question.encode())
         while len(data) <= MAX_HTTP_BYTES:
             connection.settimeout(max(0.001, deadline - monotonic()))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-__all__ = ["peer_uid", "short"]
+__all__ = ["peer_pid", "peer_uid", "short"]
 
 LONGEST_NAME: Final = 107
 """Bytes that the kernel takes for a socket's name."""
@@ -35,7 +35,16 @@ def short(path: Path) -> Iterator[str]:
 
 def peer_uid(connection: socket.socket) -> int:
     """The user id of the process at the other end of a unix socket."""
+    return _peer(connection)[1]
+
+
+def peer_pid(connection: socket.socket) -> int:
+    """The process at the other end of a unix socket: whoever called listen(), or connected."""
+    return _peer(connection)[0]
+
+
+def _peer(connection: socket.socket) -> tuple[int, int]:
     size = struct.calcsize("3i")
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    _, uid, _ = struct.unpack("3i", data)
-    return int(uid)
+    pid, uid, _ = struct.unpack("3i", data)
+    return int(pid), int(uid)

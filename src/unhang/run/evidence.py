@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.casedir import RankPart, save_file
-from unhang.collect.asking import Answer, Request, ask_pipe, ask_recorder
+from unhang.collect.asking import Answer, Request, ask_recorder, ask_torch
 from unhang.collect.processes import ProcessTable, read_process, read_processes
 from unhang.collect.ranks import Target
 from unhang.collect.sampling import sample_processes
@@ -132,7 +132,8 @@ class Collector:
     def _ask_dumps(self, rank: Collected) -> Answer:
         if rank.member.unarmed:
             process = read_process(rank.member.pid)
-            answer = ask_pipe(rank.member.rank, (process and process.environ) or {})
+            environ = (process and process.environ) or {}
+            answer = ask_torch(rank.member.pid, rank.member.rank, environ, WORKER_S)
             return answer if answer.found else Answer(why=rank.member.unarmed)
         request = Request(
             self.reason,

@@ -1,6 +1,6 @@
 """Dumps of a node's ranks: triggered where a recorder listens, found where files lie.
 
-Asked: see `collect.asking`. Found: the default paths of all torch versions, and globs. A file that
+Asked: see `collect.asking`; where no rank is armed, torch's debug server. Found: the default paths of all torch versions, and globs. A file that
 is older than its process is of another job and left out, which is said.
 """
 
@@ -14,9 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from unhang.collect.asking import Answer, Request, ask_pipe, ask_recorder, changed, default_paths
+from unhang.collect.asking import Answer, Request, ask_recorder, ask_torch, changed, default_paths
+from unhang.collect.node.debugserver import dumps_of_debug_server
 from unhang.collect.ranks import Target
 from unhang.record.marks import Mark
+from unhang.wording import fold_ranks
 
 __all__ = ["Asking", "Dumps", "ask_for_dumps", "find_dumps"]
 
@@ -55,11 +57,13 @@ class Asking:
         folder: An empty folder of ours, for what they write.
         incident: Name that the dumps of all nodes carry.
         frames: Have them write the stacks of their calls too.
+        helpers: The other processes of the job here, of which one may be torch's debug server.
     """
 
     folder: Path
     incident: str
     frames: bool = True
+    helpers: Sequence[Target] = ()
 
 
 def ask_for_dumps(ranks: Sequence[Target], marks: Iterable[Mark], asking: Asking) -> Dumps:
@@ -82,7 +86,22 @@ def ask_for_dumps(ranks: Sequence[Target], marks: Iterable[Mark], asking: Asking
                     dumps.add(target.rank, backend, source)
                 if not answer.found:
                     dumps.missing[target.rank] = answer.why
+    if not dumps.came:
+        _add_from_debug_server(ranks, dumps_of_debug_server(asking.helpers), dumps)
     return dumps
+
+
+def _add_from_debug_server(
+    ranks: Sequence[Target], found: Sequence[tuple[int, str, bytes]], dumps: Dumps
+) -> None:
+    here = {target.rank for target in ranks}
+    for rank, backend, data in found:
+        dumps.add(rank, backend, data)
+        dumps.missing.pop(rank, None)
+    if elsewhere := sorted({rank for rank, _, _ in found} - here):
+        dumps.notes.append(
+            f"torch's debug server on this node gave the dumps of ranks {fold_ranks(elsewhere)} too"
+        )
 
 
 def find_dumps(ranks: Sequence[Target], patterns: Sequence[str], dumps: Dumps) -> None:
@@ -102,7 +121,8 @@ def find_dumps(ranks: Sequence[Target], patterns: Sequence[str], dumps: Dumps) -
 def _asked(target: Target, mark: Mark | None, asking: Asking) -> Answer:
     """The dumps that a rank writes when it is asked, and why there are none."""
     if mark is None:
-        return ask_pipe(target.rank, target.process.environ or {})
+        process = target.process
+        return ask_torch(process.pid, target.rank, process.environ or {}, _ASK_S)
     place = asking.folder / f"rank_{target.rank}"
     place.mkdir()
     request = Request(

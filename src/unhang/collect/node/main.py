@@ -104,7 +104,7 @@ def _collect(node: _Node) -> dict[str, Any]:
     targets = _targets(node, table, marks)
     ranks = [target for target in targets if target.role == "rank"]
     steps: tuple[tuple[str, Callable[[], None]], ...] = (
-        ("dumps", lambda: _dumps(node, ranks, marks)),
+        ("dumps", lambda: _dumps(node, targets, marks)),
         ("stacks", lambda: _stacks(node, targets)),
         ("logs", lambda: _logs(node, ranks)),
         ("env", lambda: _env(node, ranks)),
@@ -153,10 +153,14 @@ def _is_wanted(target: Target, orders: Mapping[str, Any]) -> bool:
     return environ.get("SLURM_JOB_ID") in orders["slurm_jobs"] and not elsewhere
 
 
-def _dumps(node: _Node, ranks: Sequence[Target], marks: Sequence[Mark]) -> None:
+def _dumps(node: _Node, targets: Sequence[Target], marks: Sequence[Mark]) -> None:
     orders = node.orders
+    ranks = [target for target in targets if target.role == "rank"]
     asking = Asking(
-        node.folder, str(orders.get("incident", "")), frames=bool(orders.get("frames", True))
+        node.folder,
+        str(orders.get("incident", "")),
+        frames=bool(orders.get("frames", True)),
+        helpers=[target for target in targets if target.role != "rank"],
     )
     dumps = ask_for_dumps(ranks, marks, asking)
     if not orders.get("asked_only"):

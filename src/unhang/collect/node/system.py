@@ -23,7 +23,7 @@ __all__ = ["describe_ranks", "take_system"]
 PROGRAM_S = 10.0
 MAX_TEXT = 4 << 20
 MAX_ENVIRON = 1 << 20
-RAS_PORT = 28_028
+RAS_ADDRESS = ("localhost", 28_028)
 _RAS_S = 5.0
 
 _COMMANDS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -48,7 +48,7 @@ def take_system(targets: Sequence[Target]) -> dict[str, bytes]:
     files = dict(_outputs())
     if kernel := _kernel_log():
         files["kernel.txt"] = kernel
-    if ras := _ras_status():
+    if ras := b"".join(map(_ras_status, _ras_addresses(targets))):
         files["nccl-ras.txt"] = ras
     node = describe_node({}, next((v for t in targets if (v := _torch(t))), ""))
     node["nccl"] = sorted({v for target in targets for v in _nccl(target)})
@@ -138,10 +138,20 @@ def _kernel_log() -> bytes:
     return "".join(f"{line}\n" for line in lines[-2_000:]).encode()
 
 
-def _ras_status() -> bytes:
-    """What NCCL's RAS answers on this node (`ncclras`), where a job has it switched on."""
+def _ras_addresses(targets: Sequence[Target]) -> list[tuple[str, int]]:
+    """Where NCCL's RAS listens: where the ranks were told to by NCCL_RAS_ADDR, and by default."""
+    found = [RAS_ADDRESS]
+    for target in targets:
+        host, _, port = (target.process.environ or {}).get("NCCL_RAS_ADDR", "").rpartition(":")
+        if port.isascii() and port.isdigit() and 0 < int(port[:6]) < 1 << 16:
+            found.append((host.strip("[]") or RAS_ADDRESS[0], int(port)))
+    return list(dict.fromkeys(found))
+
+
+def _ras_status(address: tuple[str, int]) -> bytes:
+    """What NCCL's RAS answers (`ncclras`), where a job has it switched on."""
     try:
-        with socket.create_connection(("localhost", RAS_PORT), timeout=1.0) as link:
+        with socket.create_connection(address, timeout=1.0) as link:
             link.settimeout(_RAS_S)
             link.sendall(b"verbose status\n")
             return _until_end(link.recv)
