@@ -260,16 +260,31 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+def as_another_user(*words: object) -> subprocess.CompletedProcess[str]:
+    """Run the command line as nobody."""
+    return subprocess.run(
+        [sys.executable, "-c", AS_ANOTHER_USER, *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_another_users_process_is_explained(job: Job) -> None:
     """No permission: whose it is, and the command that solves it."""
-    done = subprocess.run(
-        [sys.executable, "-c", AS_ANOTHER_USER, "stacks", "--pid", str(job.pids[0])],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = as_another_user("stacks", "--pid", job.pids[0])
     assert done.returncode == 3, done.stdout
     assert f"process {job.pids[0]} belongs to user root (0)" in done.stderr
     assert f"sudo unhang stacks --pid {job.pids[0]}" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_users_ranks_are_not_seen_and_that_is_said(job: Job) -> None:
+    """Who may not read environments finds no ranks; the hint says why."""
+    assert job.pids
+    done = as_another_user("stacks")
+    assert done.returncode == 3, done.stdout
+    assert "no rank of any job was found on this node" in done.stderr
+    assert "Python processes of other users hide their environment" in done.stderr

@@ -10,11 +10,12 @@ from unhang.collect.launchers import Launcher
 from unhang.collect.launchers.kubernetes import Kubernetes
 from unhang.collect.launchers.local import Local
 from unhang.collect.launchers.mpi import Mpi
+from unhang.collect.launchers.ray import Ray
 from unhang.collect.launchers.slurm import Slurm
 from unhang.collect.launchers.ssh import Pdsh, Ssh
 from unhang.collect.launchers.tools import hosts_of, read_host_file
 from unhang.collect.ship import Program
-from unhang.errors import InputError, ToolError, UnhangError, UsageError
+from unhang.errors import InputError, MissingExtraError, ToolError, UnhangError, UsageError
 
 PROGRAM = Program("SCRIPT 'x'", b"zip", "INLINE")
 
@@ -203,3 +204,11 @@ def test_this_node_needs_no_tool() -> None:
     (node,) = local.nodes()
     assert local.launch((node,), PROGRAM).command == ("sh", "-c", "SCRIPT 'x'")
     assert local.orders(node) == {"node": node}
+
+
+def test_ray_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its client is an extra."""
+    monkeypatch.setattr("unhang.collect.launchers.ray.find_spec", lambda _: None)
+    with pytest.raises(MissingExtraError) as raised:
+        Ray("auto").nodes()
+    assert "unhang[ray]" in raised.value.hint

@@ -1,7 +1,7 @@
 """The ends of logs: where the ranks' output goes, torchelastic's error files, and globs.
 
 The kernel knows which file a process writes to (/proc/PID/fd/1), so output that SLURM or torchrun
-sends to files is found without being told where.
+sends to files is found without being told where, and read even where the file has been deleted.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from unhang.collect.ranks import Target
 __all__ = ["take_logs"]
 
 MAX_LOGS = 10_000
+_DELETED = " (deleted)"
 
 
 def take_logs(
@@ -29,9 +30,11 @@ def take_logs(
         notes on what could not be read.
     """
     writers: dict[Path, set[int]] = {}
+    places: dict[Path, Path] = {}
     for target in targets:
-        for path in (*_outputs(target.process.pid), *_error_file(target)):
+        for path, place in (*_outputs(target.process.pid), *_error_file(target)):
             writers.setdefault(path, set()).add(target.rank)
+            places[path] = place
     notes = []
     for pattern in patterns:
         found = [Path(name) for name in sorted(glob.glob(pattern, recursive=True))]  # noqa: PTH207 - a pattern may be absolute
@@ -41,7 +44,7 @@ def take_logs(
             writers.setdefault(path, set())
     logs: dict[str, bytes] = {}
     for path, ranks in writers.items():
-        data = _tail(path, tail_bytes)
+        data = _tail(places.get(path, path), tail_bytes)
         if data is None:
             notes.append(f"{path} cannot be read")
         elif data:
@@ -49,20 +52,22 @@ def take_logs(
     return logs, notes
 
 
-def _outputs(pid: int) -> Iterator[Path]:
+def _outputs(pid: int) -> Iterator[tuple[Path, Path]]:
+    """The files behind standard output and error, and where they can be read."""
     for descriptor in (1, 2):
         link = Path(f"/proc/{pid}/fd/{descriptor}")
         try:
             if stat.S_ISREG(link.stat().st_mode):
-                yield link.readlink()
+                path = link.readlink()
+                yield path, link if path.name.endswith(_DELETED) else path
         except OSError:
             continue
 
 
-def _error_file(target: Target) -> Iterator[Path]:
+def _error_file(target: Target) -> Iterator[tuple[Path, Path]]:
     told = (target.process.environ or {}).get("TORCHELASTIC_ERROR_FILE", "")
     if told.startswith("/") and Path(told).is_file():
-        yield Path(told)
+        yield Path(told), Path(told)
 
 
 def _tail(path: Path, limit: int) -> bytes | None:
@@ -83,7 +88,8 @@ def _tail(path: Path, limit: int) -> bytes | None:
 
 
 def _name(path: Path, ranks: set[int], taken: Iterable[str]) -> str:
-    plain = "".join(c if c.isalnum() or c in "_.-" else "_" for c in path.name)[-120:]
+    own = path.name.removesuffix(_DELETED)
+    plain = "".join(c if c.isalnum() or c in "_.-" else "_" for c in own)[-120:]
     name = f"rank_{next(iter(ranks))}.{plain}" if len(ranks) == 1 and min(ranks) >= 0 else plain
     stem, number, used = name, 1, set(taken)
     while name in used:
