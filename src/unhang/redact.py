@@ -72,7 +72,7 @@ _KEPT_NAMES: Final = frozenset(
     )
 )  # fmt: skip
 _KEPT_PARTS: Final = frozenset(("home", "Users", "root", "user"))
-_SHORTEST_PART = 3  # shorter names count as whole words only: "in" is in "built-in"
+_SHORTEST_PART = 3
 _MOST_PARTS = 40
 _MAX_REMEMBERED = 50_000
 _HOST_KEYS: Final = frozenset(("host", "hostname", "host_name", "node", "nodename"))
@@ -204,7 +204,7 @@ class Redactor:
         while first < len(parts):
             for last in range(len(parts), first, -1):
                 name = "".join(parts[first:last])
-                if len(name) >= _SHORTEST_PART and self._is_known(name):
+                if _is_telling(name) and self._is_known(name):
                     yield self._word(name)
                     break
             else:
@@ -320,6 +320,11 @@ def _strings(key: str, value: Any) -> Iterable[tuple[str, str]]:  # noqa: ANN401
     elif is_dataclass(value) and not isinstance(value, type):
         for f in fields(value):
             yield from _strings(f.name, getattr(value, f.name))
+
+
+def _is_telling(name: str) -> bool:
+    """Whether a name counts as a part of a word too: n1 does, but "in" is in "built-in"."""
+    return len(name) >= _SHORTEST_PART or any(map(str.isdigit, name))
 
 
 def _is_address(text: str) -> bool:

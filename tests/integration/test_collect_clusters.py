@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import sys
@@ -147,12 +148,19 @@ def test_eight_ranks_on_two_nodes_give_the_verdict(way: Any, nodes: Cluster, eig
     assert causes(done.stdout) == EXPECTED_CAUSES
 
 
-def test_one_command_brings_a_slurm_job_home(nodes: Cluster, job: str, tmp_path: Path) -> None:
-    """Dumps, stacks, log and surroundings of both nodes, and the culprit with its line."""
-    case = tmp_path / "case"
+@pytest.fixture(scope="module")
+def home(nodes: Cluster, job: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The case that one command makes of the job."""
+    case = tmp_path_factory.mktemp("home") / "case"
     done = unhang("collect", "--slurm", job, "--case", case, environ=nodes.environ)
     assert done.returncode == 0, done.stderr
     assert "ranks 0-3 from 2 nodes" in done.stdout
+    return case
+
+
+def test_one_command_brings_a_slurm_job_home(home: Path, job: str) -> None:
+    """Dumps, stacks, log and surroundings of both nodes, and the culprit with its line."""
+    case = home
     assert came(case) == [["dump", "env", "stacks"]] * 4
     reported = {node["host"]: node["ranks"] for node in manifest_of(case)["nodes"]}
     assert reported == {"n1": [0, 1], "n2": [2, 3]}
@@ -160,6 +168,20 @@ def test_one_command_brings_a_slurm_job_home(nodes: Cluster, job: str, tmp_path:
     assert "the job begins" in (case / "logs" / "n1" / f"out-{job}.log").read_text()
     verdict = unhang("diagnose", case, "--format", "json")
     assert verdict.returncode == 1, verdict.stderr
+    assert culprits(verdict.stdout) == [CULPRIT]
+
+
+def test_a_case_can_be_shown_without_names(home: Path, tmp_path: Path) -> None:
+    """Both hosts are gone from contents and names of files; the verdict is the same."""
+    done = unhang("collect", "--redact", home, "--case", tmp_path / "clean")
+    assert done.returncode == 0, done.stderr
+    assert "Replaced: " in done.stdout
+    files = [path for path in (tmp_path / "clean").rglob("*") if path.is_file()]
+    told = {str(path.relative_to(tmp_path)): path.read_bytes() for path in files}
+    host = re.compile(rb"(?<![A-Za-z0-9])n[12](?![A-Za-z0-9])")
+    found = [name for name, data in told.items() if host.search(data) or host.search(name.encode())]
+    assert found == []
+    verdict = unhang("diagnose", tmp_path / "clean", "--format", "json")
     assert culprits(verdict.stdout) == [CULPRIT]
 
 

@@ -142,12 +142,13 @@ def test_names_can_be_told() -> None:
     assert redactor.text("rank 3 on frontier: me, erin") == "rank 3 on host1: user1, user2"
 
 
-def test_names_of_two_letters_count_as_words_and_longer_ones_as_parts() -> None:
-    """A host n1, and logs that carry a host's name; numbers and other words stay."""
+def test_names_are_found_inside_words_and_short_ones_too() -> None:
+    """Logs that carry a host's name; numbers and words that only look alike stay."""
     redactor = Redactor()
-    redactor.learn(hosts=["n1", "gpu-rack7", "3"])
-    told = redactor.text("n1:29500 rank 3 in out-gpu-rack7-3.log, gpu-rack7_err, run-n1x, n10")
-    assert told == "host1:29500 rank 3 in out-host2-3.log, host2_err, run-n1x, n10"
+    redactor.learn(hosts=["n1", "gpu-rack7", "3"], users=["in"])
+    told = redactor.text("n1:29500 rank 3, out-gpu-rack7-3.log, gpu-rack7_err, run-n1x, n10, r-n1")
+    assert told == "host1:29500 rank 3, out-host2-3.log, host2_err, run-n1x, n10, r-host1"
+    assert redactor.text("in, built-in") == "user1, built-in"
 
 
 def test_the_summary_names_nobody() -> None:

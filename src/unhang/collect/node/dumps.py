@@ -1,7 +1,8 @@
 """Dumps of a node's ranks: triggered where a recorder listens, found where files lie.
 
-Asked: see `collect.asking`; where no rank is armed, torch's debug server. Found: the default paths of all torch versions, and globs. A file that
-is older than its process is of another job and left out, which is said.
+Asked: see `collect.asking`; where no rank is armed, torch's debug server. Found: the default paths
+of all torch versions, and globs. A file that is older than its process is of another job and left
+out, which is said.
 """
 
 from __future__ import annotations
