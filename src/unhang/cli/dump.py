@@ -162,7 +162,8 @@ def _collect(case: Path, members: Sequence[Member], *, stacks: bool) -> Collecto
     from unhang.run.roster import Roster
 
     first = members[0].mark
-    roster = Roster(first.job_id, first.run, members=sorted(members, key=lambda m: m.rank))
+    ranks = sorted(members, key=lambda member: member.rank)
+    roster = Roster(first.job_id, first.run, members=ranks, attempt=first.attempt)
     collector = Collector(
         case=case,
         run=f"dump-{os.uname().nodename}",
@@ -171,7 +172,7 @@ def _collect(case: Path, members: Sequence[Member], *, stacks: bool) -> Collecto
         in_time=lambda: True,
         stacks=stacks,
     )
-    collector.collect(roster)
+    collector.collect(roster, first.attempt)
     if stacks:
         collector.take_frames()
     return collector

@@ -74,6 +74,7 @@ class Mark:
         run: Which `unhang run` started it (UNHANG_RUN), or "".
         armed_by: "hook" or "code".
         failures: What went wrong while arming or recording, newest last.
+        exception: The uncaught exception that ends it ("ValueError: …"), or "".
     """
 
     pid: int
@@ -104,6 +105,7 @@ class Mark:
     command: str = ""
     torch: str = ""
     failures: tuple[str, ...] = ()
+    exception: str = ""
 
 
 _INTS: Final = frozenset({"pid", "start_ticks", "uid", "attempt", "groups", "armed_ns",

@@ -156,6 +156,9 @@ class Process:
             command=" ".join(sys.orig_argv)[:1000],
             torch=_torch_version(),
             failures=self.failures.texts(),
+            exception="{type}: {message}".format_map(self.exception)[:500]
+            if self.exception
+            else "",
         )
 
     def write_mark(self) -> None:

@@ -79,10 +79,11 @@ class Collector:
     world: dict[str, Any] = field(default_factory=dict)
     _began_s: float = field(default_factory=time.monotonic)
 
-    def collect(self, roster: Roster) -> None:
+    def collect(self, roster: Roster, attempt: int) -> None:
         """Take everything but dumps with stacks; never raises for what ranks or disks do."""
-        self.ranks = [Collected(member) for member in roster.members]
-        self.ranks += [Collected(gone.member, gone) for gone in roster.gone_of_attempt()]
+        alive, ended = roster.of_attempt(attempt)
+        self.ranks = [Collected(member) for member in alive]
+        self.ranks += [Collected(gone.member, gone) for gone in ended]
         self.ranks.sort(key=lambda rank: rank.member.rank)
         for rank in self.ranks:
             rank.beat = roster.heartbeat(rank.member)

@@ -95,7 +95,7 @@ class Incident:
     _began_ns: int = field(default_factory=time.time_ns)
     _shared: Path | None = None
 
-    def collect(self, roster: Roster) -> bool:
+    def collect(self, roster: Roster, attempt: int) -> bool:
         """Make the case and fill it; False where there is no place to write to."""
         self.case = self._make_case()
         if self.case is None:
@@ -109,8 +109,8 @@ class Incident:
             reason="hang" if self.what.kind == "hang" else "peer-failed",
             in_time=context.in_time,
         )
-        collector.collect(roster)
-        collector.notes += self._adopt_staged(collector, roster.attempt)
+        collector.collect(roster, attempt)
+        collector.notes += self._adopt_staged(collector, attempt)
         streams = self._save_logs(collector.notes)
         self._save_surroundings(collector.notes)
         collector.timings_s["collected"] = self._seconds()
@@ -118,7 +118,7 @@ class Incident:
             run=context.run,
             host=os.uname().nodename,
             job=context.job,
-            attempt=roster.attempt,
+            attempt=attempt,
             world_size=roster.world_size,
             command=harmless_command(context.command),
             incident={

@@ -165,7 +165,8 @@ class Patrol:
             return
         first = bad[0]
         what = What("rank-ended", f"rank {first.member.rank} {_how(first)}")
-        incident = self._begin(what)
+        # The launcher may have been quicker, and the ranks of the next attempt are there already.
+        incident = self._begin(what, first.member.mark.attempt)
         self._let_go()
         self._conclude(incident)
 
@@ -229,15 +230,20 @@ class Patrol:
 
     # -------------------------------------------------------------- incidents
 
-    def _begin(self, what: What) -> Incident | None:
-        """Collect the evidence of an incident; None where none more are kept or can be."""
+    def _begin(self, what: What, attempt: int | None = None) -> Incident | None:
+        """Collect the evidence of an incident; None where none more are kept or can be.
+
+        Args:
+            what: What happened.
+            attempt: In which attempt of the launcher; the present one by default.
+        """
         self.incidents += 1
         if self.incidents > MOST_INCIDENTS:
             return None
         if not self.orders.quiet:
             say(f"{what.detail}: collecting evidence")
         incident = Incident(self.context, what)
-        if not incident.collect(self.roster):
+        if not incident.collect(self.roster, self.roster.attempt if attempt is None else attempt):
             return None
         self.current = incident
         return incident
@@ -316,7 +322,8 @@ def _send(pid: int, number: int) -> None:
 def _how(gone: Gone) -> str:
     """How a rank ended, in words."""
     if gone.status is None:
-        return "has gone without a word"
+        error = printable(gone.member.mark.exception)
+        return f"was ended by {error}" if error else "has gone without a word"
     if gone.status > 128:  # noqa: PLR2004 - 128 + signal, as shells say it
         with suppress(ValueError):
             return f"was ended by {signal.Signals(gone.status - 128).name}"

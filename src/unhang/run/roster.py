@@ -158,16 +158,17 @@ class Roster:
         """Its heartbeat, which outlives it."""
         return read_heartbeat(member.mark.heartbeat)
 
-    def gone_of_attempt(self) -> list[Gone]:
-        """Those that have ended in the present attempt, in order."""
-        return [gone for gone in self.gone if gone.member.mark.attempt == self.attempt]
+    def of_attempt(self, attempt: int) -> tuple[list[Member], list[Gone]]:
+        """Those of an attempt that are alive, and those that have ended, in order."""
+        alive = self.members if attempt == self.attempt else []
+        return alive, [gone for gone in self.gone if gone.member.mark.attempt == attempt]
 
     def _ended(self, member: Member) -> Gone:
         status = self.statuses.get(member.pid)
         if status is None:
             status = exit_status(member.pid)
         left_well = member.mark.phase in ("exited", "destroyed", UNARMED)  # the last: who knows
-        clean = status == 0 or (status is None and left_well)
+        clean = status == 0 or (status is None and left_well and not member.mark.exception)
         return Gone(member, status, clean, time.time_ns(), len(self.gone))
 
     def _works(self, pid: int, table: ProcessTable, now: float) -> bool:

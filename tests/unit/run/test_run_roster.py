@@ -83,13 +83,34 @@ def test_members_and_their_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_an_end_that_nobody_can_read_is_judged_by_the_last_mark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Waited for already: a rank that said goodbye ended well, one in a job did not."""
+    """Waited for already: a rank that said goodbye ended well, unless by an exception."""
     monkeypatch.setenv("UNHANG_RUNTIME_DIR", str(tmp_path / "runtime"))
     folder = job_dir("job")
-    for rank, phase in enumerate(("exited", "ready")):
-        write_mark(folder, mark(999_999_990 + rank, rank, phase=phase, start_ticks=5))
+    for rank, (phase, error) in enumerate(
+        (("exited", ""), ("ready", ""), ("exited", "ValueError: no"))
+    ):
+        write_mark(
+            folder, mark(999_999_990 + rank, rank, phase=phase, exception=error, start_ticks=5)
+        )
     ends = Roster("job", "ours").refresh()
     assert [(end.member.rank, end.status, end.clean) for end in ends] == [
         (0, None, True),
         (1, None, False),
+        (2, None, False),
     ]
+
+
+def test_an_attempt_that_is_over_keeps_its_own_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The launcher was quicker than we: the next attempt's ranks are not mixed with them."""
+    monkeypatch.setenv("UNHANG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    folder = job_dir("job")
+    write_mark(folder, mark(999_999_990, 0, start_ticks=5))
+    write_mark(folder, mark(os.getpid(), 0, attempt=1))
+    roster = Roster("job", "ours")
+    (gone,) = roster.refresh()
+    assert roster.attempt == 1
+    assert roster.of_attempt(0) == ([], [gone])
+    alive, ended = roster.of_attempt(1)
+    assert ([member.pid for member in alive], ended) == ([os.getpid()], [])
