@@ -79,9 +79,9 @@ def test_a_rank_that_raises_is_named_at_its_line(tmp_path: Path) -> None:
 
 def test_each_attempt_has_its_own_case_and_dumps(tmp_path: Path) -> None:
     """Restarted by torchrun it fails again; nothing of the first attempt is in the second."""
-    port = free_port()
-    command = [str(TORCHRUN), "--max-restarts", "1", "--nproc-per-node", "2", "--master-port",
-               str(port), str(PROGRAM), "raises"]  # fmt: skip
+    # Standalone: with a static rendezvous torch keeps the first attempt's addresses in its store.
+    command = [str(TORCHRUN), "--standalone", "--max-restarts", "1", "--nproc-per-node", "2",
+               str(PROGRAM), "raises"]  # fmt: skip
     outcome = run_job(tmp_path, (), command)
     assert len(outcome.cases) == 2, outcome.said
     for attempt, case in enumerate(outcome.cases):
@@ -94,15 +94,20 @@ def test_each_attempt_has_its_own_case_and_dumps(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("torchrun", [False, True], ids=["fork", "torchrun"])
 def test_a_killed_rank_is_named_with_its_last_known_line(tmp_path: Path, *, torchrun: bool) -> None:
-    """Its heartbeat outlives it: the line of its last call, and how old that is."""
+    """Its heartbeat outlives it: the line of its last call, and how old that is.
+
+    On a busy machine torchrun may collect the exit status before anybody else has read it: then it
+    is unknown, and said to be. A launcher that waits for another rank first leaves it to be read.
+    """
     outcome = launch(tmp_path, "killed", torchrun=torchrun)
     cause = outcome.cause
     assert (cause["code"], cause["culprits"]) == ("UH106", [1]), outcome.said
     (site,) = cause["sites"]
     assert site["line"] in lines_of("killed")
     assert site["age_s"] > 0
-    assert "SIGKILL" in cause["summary"]
-    assert outcome.manifest["ranks"]["1"]["exit_status"] == 137
+    status = outcome.manifest["ranks"]["1"]["exit_status"]
+    assert status in ((137, None) if torchrun else (137,))
+    assert ("SIGKILL" if status else "nobody saw how it ended") in cause["summary"]
     assert outcome.manifest["ranks"]["1"]["missing"]["stacks"] == "the process has ended"
     assert outcome.code == (1 if torchrun else 9)
 

@@ -20,7 +20,6 @@ from unhang.casedir import Ending
 from unhang.collect.processes import read_processes
 from unhang.run.guard import Guard, Orders
 from unhang.run.incident import Context, Incident, What
-from unhang.run.procs import exit_status
 from unhang.run.roster import Gone, Roster
 from unhang.run.speak import say, write_all
 from unhang.run.verdict import Verdict
@@ -40,6 +39,8 @@ INTERRUPTED_S = 120.0
 
 GRACE_S = 10.0
 
+_TERMINATED = 128 + signal.SIGTERM
+
 
 class Patrol:
     """One run's watching, from the first rank to the end of the command."""
@@ -54,7 +55,6 @@ class Patrol:
         self.roster = Roster(orders.job, orders.run, child)
         self.current: Incident | None = None
         self.incidents = 0
-        self._watched: dict[int, int] = {}
         self._parents: dict[int, int] = {}
         self._held: list[int] = []
         self._frozen: list[int] = []
@@ -99,7 +99,7 @@ class Patrol:
         """Until the next look, or until a process or the command ends."""
         self._watch_processes()
         poll = select.poll()
-        pids = {descriptor: pid for pid, descriptor in self._watched.items()}
+        pids = {descriptor: pid for pid, descriptor in self.roster.descriptors.items()}
         for descriptor in (self.guard.wake_fd, *pids):
             poll.register(descriptor, select.POLLIN)
         ready = poll.poll(self._patience_s() * 1000)
@@ -117,12 +117,13 @@ class Patrol:
     def _watch_processes(self) -> None:
         """Hold a descriptor for each rank that becomes readable when it ends."""
         alive = {member.pid for member in self.roster.members}
-        for pid in set(self._watched) - alive:
-            os.close(self._watched.pop(pid))
-        for pid in alive - set(self._watched):
+        for pid in set(self.roster.descriptors) - alive:
+            os.close(self.roster.descriptors.pop(pid))
+        for pid in alive - set(self.roster.descriptors):
             self._newcomers_s = time.monotonic()
             with suppress(OSError):  # It has ended already: the next look finds out.
-                self._watched[pid] = os.pidfd_open(pid)
+                self.roster.descriptors[pid] = os.pidfd_open(pid)
+                self.roster.statuses.pop(pid, None)  # of a process that had this pid before
                 self._parents[pid] = _parent(pid)
 
     def _note_ends(self, pids: Sequence[int]) -> None:
@@ -132,9 +133,7 @@ class Patrol:
         one of them failed leave nothing.
         """
         for pid in pids:
-            status = exit_status(pid)
-            if status is not None:
-                self.roster.statuses[pid] = status
+            status = self.roster.note_end(pid)
             if status != 0 and not self._obeying() and self.current is None:
                 self._hold(self._parents.get(pid, 0))
 
@@ -163,7 +162,8 @@ class Patrol:
         bad = [end for end in gone if not end.clean]
         if not bad or self._obeying() or self.current is not None:
             return
-        first = bad[0]
+        # Launchers end the others by SIGTERM once one has failed.
+        first = min(bad, key=lambda end: end.status == _TERMINATED)
         what = What("rank-ended", f"rank {first.member.rank} {_how(first)}")
         # The launcher may have been quicker, and the ranks of the next attempt are there already.
         incident = self._begin(what, first.member.mark.attempt)

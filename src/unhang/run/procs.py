@@ -5,11 +5,13 @@ A process that is gone, or belongs to somebody else, gives None or nothing: both
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["exit_status", "io_bytes"]
+__all__ = ["exit_status", "io_bytes", "reaped_status"]
 
 _STATUS_WORD = 49
 """Position of `exit_code` behind the command in /proc/PID/stat (see proc(5), field 52)."""
@@ -25,6 +27,32 @@ def exit_status(pid: int) -> int | None:
         code = os.waitstatus_to_exitcode(int(words[_STATUS_WORD]))
     except (OSError, IndexError, ValueError):
         return None
+    return 128 - code if code < 0 else code
+
+
+_PIDFD_GET_INFO = 0xC040FF0B
+"""_IOWR(0xFF, 11, 64 bytes): linux/pidfd.h, `struct pidfd_info` in its first version."""
+
+_INFO_EXIT = 1 << 3
+_INFO_BYTES, _EXIT_CODE_AT = 64, 60
+
+
+def reaped_status(descriptor: int) -> int | None:
+    """How a process ended that somebody has waited for, from a pidfd that was opened before.
+
+    Linux 6.15 and later tell; None before that, and while nobody has waited for it.
+    """
+    info = bytearray(_INFO_BYTES)
+    struct.pack_into("Q", info, 0, _INFO_EXIT)
+    try:
+        fcntl.ioctl(descriptor, _PIDFD_GET_INFO, info)
+    except OSError:
+        return None
+    (mask,) = struct.unpack_from("Q", info)
+    (status,) = struct.unpack_from("i", info, _EXIT_CODE_AT)
+    if not mask & _INFO_EXIT:
+        return None
+    code = os.waitstatus_to_exitcode(status)
     return 128 - code if code < 0 else code
 
 

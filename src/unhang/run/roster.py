@@ -13,7 +13,7 @@ from unhang.collect.processes import ProcessTable, read_processes
 from unhang.record.heartbeat import Heartbeat, read_heartbeat
 from unhang.record.marks import Mark, alive, read_marks
 from unhang.run.outside import UNARMED, Outsiders
-from unhang.run.procs import exit_status, io_bytes
+from unhang.run.procs import exit_status, io_bytes, reaped_status
 from unhang.run.watch import Look, RankLook
 
 __all__ = ["Gone", "Member", "Roster", "finished_calls", "is_waiting", "member_of"]
@@ -85,6 +85,7 @@ class Roster:
         attempt: How often the launcher has restarted the job.
         world_size: What the ranks say; 0 as long as nobody said anything.
         statuses: Exit statuses by pid, read the moment that the processes ended.
+        descriptors: pidfds of members by pid, as far as somebody has opened them.
     """
 
     job: str
@@ -95,6 +96,7 @@ class Roster:
     attempt: int = 0
     world_size: int = 0
     statuses: dict[int, int] = field(default_factory=dict)
+    descriptors: dict[int, int] = field(default_factory=dict)
     _counted: set[tuple[int, int]] = field(default_factory=set)
     _work: dict[int, _Work] = field(default_factory=dict)
     _finished: dict[int, int] = field(default_factory=dict)
@@ -163,10 +165,19 @@ class Roster:
         alive = self.members if attempt == self.attempt else []
         return alive, [gone for gone in self.gone if gone.member.mark.attempt == attempt]
 
-    def _ended(self, member: Member) -> Gone:
-        status = self.statuses.get(member.pid)
+    def note_end(self, pid: int) -> int | None:
+        """How a process has ended, as far as it can be told; kept for later."""
+        status = self.statuses.get(pid)
         if status is None:
-            status = exit_status(member.pid)
+            status = exit_status(pid)
+        if status is None and pid in self.descriptors:
+            status = reaped_status(self.descriptors[pid])
+        if status is not None:
+            self.statuses[pid] = status
+        return status
+
+    def _ended(self, member: Member) -> Gone:
+        status = self.note_end(member.pid)
         left_well = member.mark.phase in ("exited", "destroyed", UNARMED)  # the last: who knows
         clean = status == 0 or (status is None and left_well and not member.mark.exception)
         return Gone(member, status, clean, time.time_ns(), len(self.gone))
@@ -193,7 +204,9 @@ def member_of(mark: Mark) -> Member | None:
     """The rank that a mark speaks of; None for launchers, helpers and those outside a job."""
     if mark.role == "rank" and mark.rank is not None:
         return Member(mark, mark.rank, certain=True)
-    if mark.phase in _IN_JOB and mark.env_rank is not None:
+    # With a heartbeat it has begun to initialise; an error may have ended it before anybody looked.
+    failed = mark.exception and mark.heartbeat
+    if mark.env_rank is not None and (mark.phase in _IN_JOB or failed):
         return Member(mark, mark.env_rank, certain=False)
     return None
 

@@ -100,6 +100,22 @@ def test_an_end_that_nobody_can_read_is_judged_by_the_last_mark(
     ]
 
 
+def test_a_process_that_failed_in_the_rendezvous_is_a_member(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it came and went between two looks; one that never tried to join is none."""
+    monkeypatch.setenv("UNHANG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    folder = job_dir("job")
+    for pid, beat_file in ((999_999_990, "x.beat"), (999_999_991, "")):
+        write_mark(
+            folder,
+            mark(pid, 3, role="unknown", phase="exited", env_rank=3, start_ticks=5,
+                 exception="RuntimeError: refused", heartbeat=beat_file),
+        )  # fmt: skip
+    (gone,) = Roster("job", "ours").refresh()
+    assert (gone.member.rank, gone.member.certain, gone.clean) == (3, False, False)
+
+
 def test_an_attempt_that_is_over_keeps_its_own_dead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
