@@ -32,6 +32,7 @@ from unhang.wording import rank_phrase
 
 __all__ = [
     "differing_findings",
+    "failures",
     "first_failure",
     "judge_log_case",
     "judge_logs",
@@ -40,6 +41,7 @@ __all__ = [
 ]
 
 MAX_CONSEQUENCES = 12
+MAX_FAILURES = 32
 SHOWN = 160
 _GAVE_UP = frozenset({"UH701", "UH702", "UH703", "UH717"})
 """Observations that show by themselves that something went wrong before."""
@@ -61,7 +63,7 @@ def log_findings(
     found = [first] if first else compare_counters(events)
     found = _numbered(found)
     reason = tuple(finding.id for finding in found if finding.role == "cause")
-    found += [*told_besides(events, reason), *differing_findings(facts)]
+    found += [*told_besides(events, reason, first), *differing_findings(facts)]
     return tuple(_numbered(found))
 
 
@@ -72,12 +74,20 @@ def first_failure(events: Sequence[LogEvent], ranks: Sequence[int]) -> Finding |
         events: All recognised messages.
         ranks: All ranks that are known to exist.
     """
+    return next(iter(failures(events, ranks, most=1)), None)
+
+
+def failures(
+    events: Sequence[LogEvent], ranks: Sequence[int], most: int = MAX_FAILURES
+) -> list[Finding]:
+    """Each failure that may be the cause, told as if it were the first one; earliest first."""
     causes, ordered = ordered_failures(events)
-    if not causes:
-        return None
-    found = _first_failure(causes, ranks, ordered=ordered)
-    evidence = (*found.evidence, *_noticed_later(causes[0], events), *_blamed(found, events))
-    return replace(found, evidence=evidence)
+    found = []
+    for number, cause in enumerate(causes[:most]):
+        failure = _first_failure(causes[number:], ranks, ordered=ordered)
+        more = (*_noticed_later(cause, events), *_blamed(failure, events))
+        found.append(replace(failure, evidence=(*failure.evidence, *more)))
+    return found
 
 
 def _noticed_later(first: FailureGroup, events: Sequence[LogEvent]) -> Iterator[str]:
@@ -98,16 +108,33 @@ def _blamed(found: Finding, events: Sequence[LogEvent]) -> Iterator[str]:
             yield f"torchelastic blames rank {rank}{ended}: it saw that one end first."
 
 
-def told_besides(events: Sequence[LogEvent], reason: tuple[str, ...]) -> list[Finding]:
-    """Everything else that is worth a line: later failures, consequences, hints.
+def told_besides(
+    events: Sequence[LogEvent], reason: tuple[str, ...], told: Finding | None = None
+) -> list[Finding]:
+    """Everything else that is worth a line: other failures, consequences, hints.
 
     Args:
         events: All recognised messages.
         reason: Ids of the findings that they follow from.
+        told: The failure that is told already. Failures after it are its consequences, if it is a
+            cause; those before it are observations.
     """
     causes, _ = ordered_failures(events)
+    at = next(
+        (i for i, group in enumerate(causes) if told and _first_line(group) == told.evidence[0]), -1
+    )
+    leads = told is not None and told.role == "cause"
     effects = [group for group in fold(events) if group.first.kind in ("consequence", "hint")]
-    return [_other(group, reason) for group in [*causes[1:], *effects][:MAX_CONSEQUENCES]]
+    found = [
+        *(_other(g, reason if leads and i > at else ()) for i, g in enumerate(causes) if i != at),
+        *(_other(group, reason if group.first.kind == "consequence" else ()) for group in effects),
+    ]
+    return found[:MAX_CONSEQUENCES]
+
+
+def _first_line(group: FailureGroup) -> str:
+    """What the evidence for a failure begins with."""
+    return f"{group.first.source}: {group.first.text[:SHOWN]}"
 
 
 def judge_logs(scan: LogScan, incident: Incident | None = None) -> Report:
@@ -224,7 +251,7 @@ def _first_failure(
         subjects=_subjects(first) if not culprits and not everybody else (),
         sites=_sites(first, culprits),
         evidence=(
-            f"{first.first.source}: {first.first.text[:SHOWN]}",
+            _first_line(first),
             meaning,
             *(("Every rank prints this message, so it blames none of them.",) if everybody else ()),
         ),
@@ -278,11 +305,11 @@ def _other(group: FailureGroup, reason: tuple[str, ...]) -> Finding:
         id="",
         code=group.first.code,
         slug=rule.slug if rule else "",
-        role="consequence" if group.first.kind in ("cause", "consequence") else "observation",
+        role="consequence" if reason or group.first.kind == "consequence" else "observation",
         confidence="medium",
         summary=f"{_who(group)}: {group.first.text[:SHOWN]}",
         victims=group.ranks,
         evidence=(f"{group.first.source} ({group.count} times)", rule.meaning if rule else ""),
         actions=(rule.action,) if rule else (),
-        caused_by=reason if group.first.kind in ("cause", "consequence") else (),
+        caused_by=reason,
     )

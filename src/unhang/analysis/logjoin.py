@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from unhang.analysis.logcounters import Counters, compare_counters, counters_of
-from unhang.analysis.logfindings import differing_findings, first_failure, told_besides
+from unhang.analysis.logfindings import differing_findings, failures, told_besides
 from unhang.analysis.logplaces import placed
 from unhang.case import Case
 from unhang.model import LogEvent
-from unhang.report import Confidence, Finding
+from unhang.report import Confidence, Finding, Site
 from unhang.wording import printable, rank_phrase
 
 __all__ = ["with_logs"]
@@ -55,17 +55,34 @@ def with_logs(findings: Sequence[Finding], case: Case) -> list[Finding]:
     events = placed(case)
     ranks = sorted({*case.expected_ranks, *(e.rank for e in events if e.rank >= 0)})
     joined = _with_watchdogs(findings, events)
-    first = first_failure(events, ranks)
-    if first is not None:
-        joined = _with_failure(joined, first)
+    candidates = failures(events, ranks)
+    told = _fitting(candidates, joined) if candidates else None
+    if told is not None:
+        joined = _with_failure(joined, told)
+        told = told if _leads(joined[0], told) else replace(told, role="observation")
     elif not any(finding.role == "cause" for finding in joined):
         joined = _instead(joined, compare_counters(events))
     reason = ("f1",) if any(finding.role == "cause" for finding in joined) else ()
-    besides = [*told_besides(events, reason), *differing_findings(case.log_facts)]
+    besides = [*told_besides(events, reason, told), *differing_findings(case.log_facts)]
     return [*joined, *besides]
 
 
 # ------------------------------------------------------------------ the first failure
+
+
+def _fitting(candidates: Sequence[Finding], findings: Sequence[Finding]) -> Finding:
+    """The earliest failure of a rank that others wait for; else the earliest one.
+
+    Of a later one it is said that something failed before it, and it is less sure.
+    """
+    causes = [f for f in findings if f.role == "cause" and f.culprits]
+    fits = (c for c in candidates if any(_explains(c, f) or _tells_the_same(f, c) for f in causes))
+    chosen = next(fits, candidates[0])
+    if chosen is candidates[0]:
+        return chosen
+    earlier = f"An earlier failure in the logs: {candidates[0].evidence[0]}"
+    confidence = _LOWER[chosen.confidence]
+    return replace(chosen, confidence=confidence, alternatives=(earlier, *chosen.alternatives))
 
 
 def _with_failure(findings: Sequence[Finding], failure: Finding) -> list[Finding]:
@@ -89,6 +106,12 @@ def _with_failure(findings: Sequence[Finding], failure: Finding) -> list[Finding
         *(_doubted(f, failure) if f.role == "cause" else f for f in findings),
         replace(failure, role="observation", confidence="low", victims=(), caused_by=()),
     ]
+
+
+def _leads(first: Finding, failure: Finding) -> bool:
+    """Whether the first finding is that failure, or the end of its rank that it confirms."""
+    confirmed = first.code == _ENDED and set(failure.culprits) <= set(first.culprits)
+    return first.role == "cause" and (first.code == failure.code or confirmed)
 
 
 def _instead(findings: Sequence[Finding], causes: Sequence[Finding]) -> list[Finding]:
@@ -126,9 +149,9 @@ def _confirmed(finding: Finding, failure: Finding) -> Finding:
 
 def _lead(failure: Finding, explained: Sequence[Finding]) -> Finding:
     """The failure as the cause, with the waiting that it explains."""
-    main = explained[0]
+    main = next((f for f in explained if f.op), explained[0])
     victims = {rank for f in explained for rank in f.victims} - set(failure.culprits)
-    certain = bool(main.culprits) and failure.confidence != "low"
+    certain = bool(main.culprits) and failure.confidence != "low" and not failure.alternatives
     confidence: Confidence = "high" if certain else failure.confidence
     if not main.culprits and confidence == "high":
         confidence = "medium"  # The dumps show everybody in the call: only the log names a rank.
@@ -143,12 +166,12 @@ def _lead(failure: Finding, explained: Sequence[Finding]) -> Finding:
         op=main.op,
         calls=main.calls,
         waits=main.waits,
-        sites=(*failure.sites, *(s for s in main.sites if s not in failure.sites)),
+        sites=_sites(failure, explained),
         evidence=(
             *(f"Log: {sentence}" for sentence in failure.evidence[:1]),
             *failure.evidence[1:],
             *(f"Dumps: {f.summary}" for f in explained[:_MOST]),
-            *main.evidence,
+            *(text for text in main.evidence if main.code != _ENDED),
         ),
         alternatives=failure.alternatives,
         actions=_merged(failure.actions, main.actions),
@@ -171,8 +194,22 @@ def _waiting(main: Finding, victims: Iterable[int]) -> str:
     members = sorted(victims)
     if not members:
         return f"{main.summary[:1].lower()}{main.summary[1:]}"
-    call = f"{main.op} #{main.seq}" if main.op and main.seq is not None else main.op or "a call"
+    if not main.op:
+        return f"{rank_phrase(members)} wait for it, or failed after it."
+    call = main.op if main.seq is None else f"{main.op} #{main.seq}"
     return f"{rank_phrase(members)} {'waits' if len(members) == 1 else 'wait'} in {call}."
+
+
+def _sites(failure: Finding, explained: Sequence[Finding]) -> tuple[Site, ...]:
+    """The log's place first; of places that dumps know too, theirs, which has the whole stack."""
+    known = {_place(site): site for finding in explained for site in finding.sites}
+    own = tuple(known.get(_place(site), site) for site in failure.sites)
+    rest = (site for finding in explained for site in finding.sites if site not in own)
+    return (*own, *dict.fromkeys(rest))
+
+
+def _place(site: Site) -> tuple[object, ...]:
+    return (site.ranks, site.role, site.file, site.line)
 
 
 def _doubted(finding: Finding, failure: Finding) -> Finding:

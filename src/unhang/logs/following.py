@@ -34,5 +34,6 @@ def follows(error: str, frames: Sequence[Frame]) -> bool:
     rule = next((rule for rule in RULES if rule.search(error)), None)
     if (rule is not None and rule.kind == "consequence") or _LOST_PEER.search(error):
         return True
-    inside = bool(frames) and under(frames[0].file, "torch/distributed/")
+    own = (frame.file for frame in frames if not under(frame.file, "unhang/record/"))
+    inside = under(next(own, ""), "torch/distributed/")
     return inside and _OF_COMMUNICATION.match(error) is not None

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field
 
 from unhang.model import Frame
+from unhang.stacks import places
 
 __all__ = ["HEADER", "Traceback", "TracebackReader", "user_frame"]
 
@@ -22,7 +23,6 @@ _CHAIN = (
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",
 )
-_LIBRARY = re.compile(r"(?:site-packages|dist-packages)/|/lib/python\d|<frozen |<string>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,5 +73,4 @@ def is_chain(text: str) -> bool:
 
 def user_frame(frames: tuple[Frame, ...]) -> Frame | None:
     """The innermost frame that is the user's own code, else the innermost one."""
-    own = (frame for frame in frames if not _LIBRARY.search(frame.file))
-    return next(own, frames[0] if frames else None)
+    return places.user_frame(frames) or next(iter(frames), None)

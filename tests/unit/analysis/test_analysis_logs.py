@@ -87,6 +87,20 @@ def test_a_failure_of_somebody_who_waits_is_not_the_cause() -> None:
     assert (other.role, other.confidence) == ("observation", "low")
 
 
+def test_an_earlier_failure_of_another_rank_is_no_reason_to_look_away() -> None:
+    """The culprit's own log tells why; that somebody else complained before is said, too."""
+    complaint = replace(event("UH788", 0, "loss is nan"), time_ns=10**18, order=0)
+    full = replace(event("UH776", 2), time_ns=2 * 10**18, order=1)
+    findings = judged(waited_for(), complaint, full).findings
+    first = findings[0]
+    assert (first.code, first.culprits, first.confidence) == ("UH776", (2,), "medium")
+    assert "loss is nan" in first.alternatives[0]
+    assert [(f.code, f.role) for f in findings[1:]] == [
+        ("UH101", "consequence"),
+        ("UH788", "observation"),
+    ]
+
+
 def test_a_wrong_call_stays_wrong_whatever_the_log_says() -> None:
     """A mismatch is seen in the dumps themselves."""
     job = FakeJob(4)

@@ -145,11 +145,14 @@ def test_an_error_of_communication_is_no_beginning(tmp_path: Path) -> None:
         '  File "/usr/lib/python3/site-packages/torch/distributed/c10d.py", line 9, in f',
         "RuntimeError: op.preamble.length <= op.nbytes. 16 vs 12",
     )
+    wrapped = (*inside[:3], '  File "/x/unhang/record/wrap.py", line 285, in wait', inside[3])
     events = scan(tmp_path / "a.log", "\n".join(f"[rank1]: {line}" for line in inside)).events
+    events += scan(tmp_path / "c.log", "\n".join(f"[rank1]: {line}" for line in wrapped)).events
     own = scan(
         tmp_path / "b.log", "\n".join(f"[rank1]: {line}" for line in inside[:2] + inside[3:])
     )
-    assert [event.kind for event in events] == ["consequence"]
+    assert [event.kind for event in events] == ["consequence"] * 2
+    assert {event.fields["file"] for event in events} == {"/home/user/train.py"}
     assert [event.kind for event in own.events] == ["cause"]
 
 
