@@ -246,7 +246,9 @@ class LogEvent:
         text: The line, without escapes, cut to a bounded length.
         source: "file:line".
         count: How often it came from this rank (first occurrence is kept).
-        fields: What the rule read out of it, e.g. {"seq": "12", "op": "ALLREDUCE"}.
+        fields: What the rule read out of it, e.g. {"seq": "12", "op": "ALLREDUCE"}; and what else
+            is known: "file", "line", "function" of an exception, "attempt" of torchrun, "clock":
+            "utc" where the stamp names its zone, "rank_is": "local" for a rank on its node.
     """
 
     code: str

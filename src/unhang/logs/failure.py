@@ -7,7 +7,7 @@ every rank prints blames no rank.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unhang.logs.rules import rule_of
 from unhang.logs.scan import ANY_EXCEPTION, normalise
@@ -37,9 +37,13 @@ def fold(events: Iterable[LogEvent]) -> list[FailureGroup]:
     """Fold equal messages (numbers aside) over ranks, in order of first appearance."""
     groups: dict[tuple[str, str], list[LogEvent]] = {}
     for event in events:
-        groups.setdefault((event.code, _message(event)), []).append(event)
+        groups.setdefault(_key(event), []).append(event)
     folded = [_group(members) for members in groups.values()]
     return sorted(folded, key=lambda group: _when(group.first))
+
+
+def _key(event: LogEvent) -> tuple[str, str]:
+    return event.code, _message(event)
 
 
 def _message(event: LogEvent) -> str:
@@ -61,15 +65,24 @@ def _when(event: LogEvent) -> tuple[int, int]:
 def ordered_failures(events: Sequence[LogEvent]) -> tuple[list[FailureGroup], bool]:
     """Causes, earliest first.
 
+    Stamps with a zone and stamps without one are never compared: hosts keep local time.
+
     Returns:
         The folded causes (kind "cause" of a rule that claims something), and whether their order
-        can be trusted: by stamps that all of them have, or by position in one single file.
+        can be trusted: by stamps of one clock that all of them have, or by position in one file.
     """
     causes = [event for event in events if event.kind == "cause" and _claims(event)]
     groups = fold(causes)
+    if len(groups) <= 1:
+        return groups, True
+    for utc in (False, True):
+        dated = [e for e in causes if e.time_ns and (e.fields.get("clock") == "utc") is utc]
+        firsts = {_key(group.first): group.first for group in fold(dated)}
+        if len(firsts) == len(groups):
+            same = [replace(group, first=firsts[_key(group.first)]) for group in groups]
+            return sorted(same, key=lambda group: _when(group.first)), True
     files = {event.source.rpartition(":")[0] for event in causes}
-    stamped = all(group.time_ns for group in groups)
-    return groups, len(groups) <= 1 or stamped or len(files) <= 1
+    return groups, len(files) <= 1
 
 
 def _claims(event: LogEvent) -> bool:

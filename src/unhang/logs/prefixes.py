@@ -32,6 +32,7 @@ class Line:
         time_ns: Wall clock in ns since 1970 (as UTC where the line names no zone), or 0.
         text: What is left.
         level: "I", "W", "E" or "F" where the prefix says it, or "".
+        zoned: The stamp names its zone: it can be compared with stamps of other hosts' zones.
     """
 
     text: str
@@ -41,6 +42,7 @@ class Line:
     pid: int = -1
     time_ns: int = 0
     level: str = ""
+    zoned: bool = False
 
 
 def clean(raw: bytes) -> str:
@@ -63,6 +65,7 @@ class _Found:
     pid: int = -1
     time_ns: int = 0
     level: str = ""
+    zoned: bool = False
 
 
 _Step = Callable[[re.Match[str], _Found], None]
@@ -94,7 +97,8 @@ def _set_glog(match: re.Match[str], found: _Found) -> None:
 
 
 def _set_time(match: re.Match[str], found: _Found) -> None:
-    found.time_ns = found.time_ns or _iso_time(match)
+    if not found.time_ns:
+        found.time_ns, found.zoned = _iso_time(match), match["zone"] is not None
 
 
 _GLOG = (
@@ -166,7 +170,14 @@ def parse_line(raw: bytes, year: int = 1970) -> Line:
         if body:
             found.rank = int(body["rank"])
     return Line(
-        text, found.rank, found.local_rank, found.host, found.pid, found.time_ns, found.level
+        text,
+        found.rank,
+        found.local_rank,
+        found.host,
+        found.pid,
+        found.time_ns,
+        found.level,
+        found.zoned,
     )
 
 

@@ -133,7 +133,7 @@ class FileScanner:
     idle: int = 0
     pid_ranks: dict[tuple[str, int], int] = field(default_factory=dict)
     seen: dict[tuple[int, str, str], int] = field(default_factory=dict)
-    last_time: int = 0
+    last_stamp: tuple[int, bool] = (0, False)
     entry: Entry | None = None
     here: tuple[bytes, int] = (b"", 0)
     full: bool = False
@@ -268,7 +268,8 @@ class FileScanner:
         rank, local = self._rank(line)
         if rank >= 0:
             self.found.ranks.add(rank)
-        self.last_time = line.time_ns or self.last_time
+        if line.time_ns:
+            self.last_stamp = (line.time_ns, line.zoned)
         events, text = self.found.events, line.text[:MAX_TEXT]
         seen = (rank, rule.code, normalise(text))
         if seen in self.seen:
@@ -280,6 +281,10 @@ class FileScanner:
             return
         self.seen[seen] = len(events)
         frames = traceback.frames if traceback else ()
+        time_ns, zoned = self.last_stamp if line.time_ns else self._stamp_before()
+        fields = self._fields(match, frames, local=local)
+        if zoned:
+            fields["clock"] = "utc"
         events.append(
             LogEvent(
                 code=rule.code,
@@ -287,19 +292,20 @@ class FileScanner:
                 rank=rank,
                 text=text,
                 source=f"{self.source.path}:{self.line_number}",
-                time_ns=line.time_ns or self._time_before(),
+                time_ns=time_ns,
                 order=len(events),
                 host=line.host,
-                fields=self._fields(match, frames, local=local),
+                fields=fields,
             )
         )
 
-    def _time_before(self) -> int:
+    def _stamp_before(self) -> tuple[int, bool]:
         """A line without a stamp stands right behind the last one that had one."""
         data, start = self.here
-        stamps = (parse_line(raw, self.year).time_ns for raw in lines_above(data, start, LOOK_BACK))
-        self.last_time = next((stamp for stamp in stamps if stamp), self.last_time)
-        return self.last_time
+        above = (parse_line(raw, self.year) for raw in lines_above(data, start, LOOK_BACK))
+        stamps = ((line.time_ns, line.zoned) for line in above if line.time_ns)
+        self.last_stamp = next(stamps, self.last_stamp)
+        return self.last_stamp
 
     def _fields(
         self, match: re.Match[str], frames: Sequence[Frame], *, local: bool

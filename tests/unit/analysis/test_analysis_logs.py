@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from unhang.analysis import diagnose
 from unhang.case import Case
+from unhang.logs.rules import RULES
 from unhang.model import Fact, LogEvent, ProcessSample
 from unhang.report import Report
 from unhang.testing import FakeJob
@@ -247,3 +250,24 @@ def test_a_rank_on_its_node_with_its_host() -> None:
         job.dump_fields[rank] = {"local_rank": rank % 8, "host": f"node{rank // 8:02d}.cluster"}
     line = replace(event("UH776", 1, rank_is="local"), host="node01")
     assert diagnose(job.case(log_events=[line])).findings[0].culprits == (9,)
+
+
+CAUSES = sorted(rule.code for rule in RULES if rule.kind == "cause")
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(CAUSES), st.sampled_from([-1, 0, 1, 3]), st.integers(0, 9)),
+        max_size=6,
+    )
+)
+def test_no_log_makes_somebody_who_waits_a_culprit(told: list[tuple[str, int, int]]) -> None:
+    """Whatever the others' logs say, the dumps' culprit stays the only one."""
+    events = [
+        replace(event(code, rank, f"failure {code}"), time_ns=second * 10**9, order=number)
+        for number, (code, rank, second) in enumerate(told)
+    ]
+    report = judged(waited_for(), *events)
+    assert report.culprits == (2,)
+    assert report.status == "problem"

@@ -25,7 +25,7 @@ TWO_PM = 1_758_549_600 * 10**9  # 2025-09-22T14:00:00Z
         ("[pod/trainer-3/main] hello", Line("hello", host="trainer-3")),
         ("node01:811:942 [3] NCCL INFO x", Line("NCCL INFO x", host="node01", pid=811)),
         ("2025-09-22 14:00:00,250 hello", Line("hello", time_ns=TWO_PM + 250_000_000)),
-        ("[2025-09-22T16:00:00+02:00] hello", Line("hello", time_ns=TWO_PM)),
+        ("[2025-09-22T16:00:00+02:00] hello", Line("hello", time_ns=TWO_PM, zoned=True)),
         (
             "[rank1]:[W922 nothing",
             Line("[W922 nothing", rank=1),

@@ -237,6 +237,17 @@ def test_unordered_causes_are_said_to_be_unordered(tmp_path: Path) -> None:
     assert log_findings(found.events, range(3))[0].confidence == "low"
 
 
+def test_local_and_universal_time_are_not_compared(tmp_path: Path) -> None:
+    """A stamp without a zone may be hours off: the order of two such failures is not known."""
+    (tmp_path / "rank_0.log").write_text("2025-11-20 05:00:00 step\nKeyError: 'loss'\n")
+    zoned = "2025-11-20T04:00:00Z step\nValueError: batch 7 has no labels\n"
+    (tmp_path / "rank_1.log").write_text(zoned)
+    assert ordered_failures(scan_logs(find_logs(tmp_path)).events)[1] is False
+    (tmp_path / "rank_1.log").write_text(zoned.replace("T", " ").replace("Z", ""))
+    groups, ordered = ordered_failures(scan_logs(find_logs(tmp_path)).events)
+    assert ([group.ranks for group in groups], ordered) == ([(1,), (0,)], True)
+
+
 def test_compressed_and_unreadable(tmp_path: Path) -> None:
     """A .gz is read; a file that only claims to be one becomes a note."""
     with gzip.open(tmp_path / "rank_3.log.gz", "wt") as stream:
