@@ -46,7 +46,10 @@ def add_launcher_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--mpi", metavar="FILE", help="by mpirun, from a host file")
     where.add_argument("--ray", metavar="ADDRESS", help="all nodes of a Ray cluster")
     group.add_argument(
-        "--via", choices=("ssh", "pdsh"), default="ssh", help="for --hosts and --hostfile"
+        "--via",
+        default="ssh",
+        metavar="HOW",
+        help="for --hosts and --hostfile: ssh, pdsh, or a command with {host} (default: ssh)",
     )
     group.add_argument("-n", "--namespace", default="", metavar="NAME", help="for --kubectl")
     group.add_argument("--container", default="", metavar="NAME", help="for --kubectl")
@@ -86,11 +89,7 @@ def launcher_of(args: argparse.Namespace) -> Launcher:
     Raises:
         UsageError: They contradict each other, name nothing, or a number makes no sense.
     """
-    if not 1 <= args.at_once <= _MOST_AT_ONCE:
-        raise UsageError(f"--at-once {args.at_once} is out of bounds", f"1 to {_MOST_AT_ONCE}.")
-    if args.node_timeout <= 0:
-        raise UsageError(f"--node-timeout {args.node_timeout:g} is no time", "Seconds, above 0.")
-    options = tuple(shlex.split(args.launcher_options))
+    options = _checked(args)
     if args.slurm is not None:
         from unhang.collect.launchers.slurm import Slurm
 
@@ -116,16 +115,34 @@ def launcher_of(args: argparse.Namespace) -> Launcher:
     return Local()
 
 
+def _checked(args: argparse.Namespace) -> tuple[str, ...]:
+    """Check what concerns every launcher; returns --launcher-options as words."""
+    if not 1 <= args.at_once <= _MOST_AT_ONCE:
+        raise UsageError(f"--at-once {args.at_once} is out of bounds", f"1 to {_MOST_AT_ONCE}.")
+    if args.node_timeout <= 0:
+        raise UsageError(f"--node-timeout {args.node_timeout:g} is no time", "Seconds, above 0.")
+    if args.via != "ssh" and args.hosts is None and args.hostfile is None:
+        raise UsageError("--via says how to reach hosts", "Name them: --hosts node01,node02")
+    try:
+        options = tuple(shlex.split(args.launcher_options))
+    except ValueError as error:
+        raise UsageError(
+            f"--launcher-options: {str(error).lower()}", "Check the quotes."
+        ) from error
+    return options
+
+
 def _by_hosts(args: argparse.Namespace, options: tuple[str, ...]) -> Launcher:
     from unhang.collect.launchers.ssh import Pdsh, Ssh
+    from unhang.collect.launchers.template import Template
     from unhang.collect.launchers.tools import hosts_of, read_host_file
 
     found = hosts_of(args.hosts) if args.hosts is not None else read_host_file(Path(args.hostfile))
-    if args.via == "pdsh":
-        if options:
-            raise UsageError("--launcher-options is for ssh and srun", "Leave it out.")
-        return Pdsh(tuple(found))
-    return Ssh(tuple(found), options)
+    if args.via == "ssh":
+        return Ssh(tuple(found), options)
+    if options:
+        raise UsageError("--launcher-options is for ssh and srun", "Leave it out.")
+    return Pdsh(tuple(found)) if args.via == "pdsh" else Template(tuple(found), args.via)
 
 
 def plan_of(

@@ -21,7 +21,7 @@ from unhang.collect.parcel import ParcelError, safe_node, unpack
 from unhang.collect.running import Delivery, run_launch
 from unhang.collect.ship import make_program
 
-__all__ = ["Gathered", "Plan", "gather"]
+__all__ = ["Gathered", "Plan", "gather", "in_batches", "match_senders"]
 
 _MAX_TEXT = 500
 
@@ -91,7 +91,7 @@ def gather(
         OSError: The case cannot be written.
     """
     gathered = Gathered()
-    batches = _batches(nodes, launcher.at_once)
+    batches = in_batches(nodes, launcher.at_once)
     with TemporaryDirectory(dir=case, prefix=".incoming-") as scratch:
         for single in (False, True):
             missed: list[tuple[str, str]] = []
@@ -104,12 +104,13 @@ def gather(
                     progress(node, why)
             if not retry:
                 break
-            batches = _batches(retry, 1)
+            batches = in_batches(retry, 1)
     merge_manifest(case)
     return gathered
 
 
-def _batches(nodes: Sequence[str], size: int) -> list[tuple[str, ...]]:
+def in_batches(nodes: Sequence[str], size: int) -> list[tuple[str, ...]]:
+    """The nodes as a launcher takes them, so many at a time."""
     return [tuple(nodes[i : i + size]) for i in range(0, len(nodes), max(size, 1))]
 
 
@@ -138,7 +139,7 @@ def _take(  # one step of the loop above
     progress: Callable[[str, str], None],
 ) -> list[tuple[str, str]]:
     """Take in what a batch brought; returns the nodes of which nothing came, and why."""
-    names = _matched(batch, [*delivery.parcels, *delivery.broken])
+    names = match_senders(batch, [*delivery.parcels, *delivery.broken])
     missed = []
     for node in batch:
         own = names.get(node, safe_node(node))
@@ -161,7 +162,7 @@ def _take(  # one step of the loop above
     return missed
 
 
-def _matched(batch: Sequence[str], senders: Sequence[str]) -> dict[str, str]:
+def match_senders(batch: Sequence[str], senders: Sequence[str]) -> dict[str, str]:
     """Which sender is which node: by name, without its domain, else the only ones left over."""
     found: dict[str, str] = {}
     left = list(senders)

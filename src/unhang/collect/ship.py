@@ -21,7 +21,7 @@ from pathlib import Path
 import unhang
 from unhang.collect.samplers import find_program
 
-__all__ = ["MODULES", "Program", "collector_zip", "make_program"]
+__all__ = ["COLLECTOR", "MODULES", "Program", "Shipment", "collector_zip", "make_program"]
 
 MODULES = (
     "__init__.py", "_version.py", "model.py", "errors.py", "wording.py", "surroundings.py",
@@ -45,15 +45,33 @@ try:
         shutil.copyfileobj(sys.stdin.buffer, file)
     sys.path.insert(0, path)
     sys.dont_write_bytecode = True
-    from unhang.collect.node.main import main
+    from {main} import main
     code = main(sys.argv[1], folder)
 finally:
     shutil.rmtree(folder, ignore_errors=True)
 sys.exit(code)
 """
-_INSTALLED = "import sys; from unhang.collect.node.main import main; sys.exit(main(sys.argv[1]))"
+_INSTALLED = "import sys; from {main} import main; sys.exit(main(sys.argv[1]))"
 _NEW_ENOUGH = "import sys; sys.exit(sys.version_info < (3, 10))"
 _NONE_FOUND = "no Python 3.10 or newer was found on this node; name one with --python"
+
+
+@dataclass(frozen=True, slots=True)
+class Shipment:
+    """What travels.
+
+    Attributes:
+        main: Module whose `main(orders, folder)` runs on the node.
+        modules: What it imports, as paths in this package.
+        py_spy: Whether py-spy goes along where the launcher passes input on.
+    """
+
+    main: str
+    modules: tuple[str, ...]
+    py_spy: bool = False
+
+
+COLLECTOR = Shipment("unhang.collect.node.main", MODULES, py_spy=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +89,19 @@ class Program:
     inline: str
 
 
-def make_program(orders: Mapping[str, object], python: str, *, ship: bool) -> Program:
+def make_program(
+    orders: Mapping[str, object], python: str, *, ship: bool, shipment: Shipment = COLLECTOR
+) -> Program:
     """Put together what runs on the nodes.
 
     Args:
-        orders: What to collect; see `unhang.collect.node.main`.
+        orders: What to do; see `unhang.collect.node.main` for the collector's.
         python: Interpreter to try first; "" for those that are usual.
-        ship: Send the collector along; else unhang must be installed on the nodes.
+        ship: Send the modules along; else unhang must be installed on the nodes.
+        shipment: Which modules, and where they begin.
     """
-    words = [_START if ship else _INSTALLED, json.dumps(orders, separators=(",", ":"))]
+    start = (_START if ship else _INSTALLED).replace("{main}", shipment.main)
+    words = [start, json.dumps(orders, separators=(",", ":"))]
     usual = ["python3", *(f"python3.{minor}" for minor in range(14, 9, -1)), "python"]
     tries = " ".join(shlex.quote(name) for name in ([python] if python else usual))
     run = " ".join(shlex.quote(word) for word in words)
@@ -92,18 +114,19 @@ def make_program(orders: Mapping[str, object], python: str, *, ship: bool) -> Pr
     plain = script.replace("{here}", "")
     if not ship:
         return Program(plain, b"", plain)
-    small = base64.b64encode(collector_zip(with_py_spy=False)).decode()
+    modules = shipment.modules
+    small = base64.b64encode(collector_zip(modules, with_py_spy=False)).decode()
     inline = script.replace("{here}", f"printf %s {small} | base64 -d | ")
-    return Program(plain, collector_zip(with_py_spy=True), inline)
+    return Program(plain, collector_zip(modules, with_py_spy=shipment.py_spy), inline)
 
 
 @cache
-def collector_zip(*, with_py_spy: bool) -> bytes:
-    """The collector as a zip file."""
+def collector_zip(modules: tuple[str, ...] = MODULES, *, with_py_spy: bool) -> bytes:
+    """Modules of this package, by default the collector's, as a zip file."""
     root = Path(unhang.__file__).parent
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        for module in MODULES:
+        for module in modules:
             path = root / module
             files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
             for file in files:

@@ -13,6 +13,7 @@ from unhang.collect.launchers.mpi import Mpi
 from unhang.collect.launchers.ray import Ray
 from unhang.collect.launchers.slurm import Slurm
 from unhang.collect.launchers.ssh import Pdsh, Ssh
+from unhang.collect.launchers.template import Template
 from unhang.collect.launchers.tools import hosts_of, read_host_file
 from unhang.collect.ship import Program
 from unhang.errors import InputError, MissingExtraError, ToolError, UnhangError, UsageError
@@ -71,6 +72,22 @@ def test_ssh_never_asks_and_quotes_for_any_shell() -> None:
     )  # fmt: skip
     assert launch.stdin == b"zip"
     assert Ssh(("u@node01",)).orders("u@node01") == {"node": "node01"}
+
+
+def test_any_command_that_ends_in_a_shell() -> None:
+    """The host's name where {host} stands; the program is what the shell reads."""
+    template = Template(("u@a", "b"), "sshpass -f 'my file' ssh -p 22 {host}")
+    launch = template.launch(("u@a",), PROGRAM)
+    assert launch.command == ("sshpass", "-f", "my file", "ssh", "-p", "22", "u@a", "sh")
+    assert launch.stdin == b"INLINE"
+    assert template.orders("b") == {"node": "b"}
+    assert Template(("a",), "env {host}").nodes() == ("a",)
+    with pytest.raises(UsageError, match="has no {host}"):
+        Template(("a",), "ssh").nodes()
+    with pytest.raises(UsageError, match="no closing quotation"):
+        Template(("a",), "ssh '{host}").nodes()
+    with pytest.raises(ToolError, match="no-such-tool is not installed here"):
+        Template(("a",), "no-such-tool {host}").nodes()
 
 
 def test_pdsh_and_mpirun_carry_the_collector_inside() -> None:

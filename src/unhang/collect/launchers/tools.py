@@ -109,7 +109,8 @@ def read_host_file(path: Path) -> list[str]:
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+        hint = "Name a file with one host a line, as mpirun --hostfile has it."
+        raise InputError(f"{path} cannot be read: {error.strerror}", hint) from error
     words = [line.partition("#")[0].split() for line in lines]
     names = [re.sub(r":\d+$", "", row[0]) for row in words if row]
     if not names:
