@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from unhang.doctor.results import Level, Result
+from unhang.doctor.results import Level, Result, host_subject
 from unhang.doctor.settings import CONTRADICTIONS, DEPRECATED, misspelt
 from unhang.report import Subject
 from unhang.wording import printable
@@ -59,10 +59,6 @@ def check_env(nodes: Mapping[str, Facts], asked_ns: int = 0) -> list[Result]:
     return results
 
 
-def _host(name: str) -> tuple[Subject, ...]:
-    return (Subject("host", name, host=name),)
-
-
 def _setting(name: str, host: str) -> tuple[Subject, ...]:
     return (Subject("setting", name, host=host),)
 
@@ -84,7 +80,7 @@ def _settings(host: str, facts: Facts) -> list[Result]:
             results.append(Result("UH803", "warn", seen, _setting(name, host)))
     off = [name for name in _OFF if settings.get(name) == "0"]
     seen = f"{host}: {off[0]}=0 switches the Flight Recorder off." if off else f"{host}: it is on."
-    results.append(Result("UH804", "warn" if off else "ok", seen, _host(host)))
+    results.append(Result("UH804", "warn" if off else "ok", seen, host_subject(host)))
     return results
 
 
@@ -114,7 +110,7 @@ def _limits(host: str, facts: Facts) -> list[Result]:
 
 
 def _judge(code: str, host: str, bad: bool, seen: str, level: Level = "warn") -> Result:  # noqa: FBT001 - the condition itself
-    return Result(code, level if bad else "ok", f"{host}: {seen}.", _host(host))
+    return Result(code, level if bad else "ok", f"{host}: {seen}.", host_subject(host))
 
 
 def _versions(host: str, facts: Facts) -> list[Result]:
@@ -125,7 +121,7 @@ def _versions(host: str, facts: Facts) -> list[Result]:
         here = not fault.machine or fault.machine == versions.get("machine")
         if version and here and fault.since <= _numbers(version) < fault.before:
             seen = f"{host}: {fault.package} {printable(version, 40)}: {fault.what}."
-            results.append(Result("UH810", "warn", seen, _host(host)))
+            results.append(Result("UH810", "warn", seen, host_subject(host)))
     return results
 
 

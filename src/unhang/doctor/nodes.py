@@ -1,38 +1,72 @@
-"""Run an agent on many nodes at once and bring back what each of them printed.
+"""Nodes, and asking all of them at once: through a launcher, or as ranks of a job that has begun.
 
-A node is a name and the command that starts a program on it; the agent's source goes in through
-standard input, so nothing has to be installed there but Python. One silent node stops nobody.
+One silent node stops nobody: it has an answer too, which says why there is none.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import json
-import shlex
-import subprocess
-import sys
+import secrets
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
 
-from unhang.doctor.agents import source_of
+from unhang.collect.gather import in_batches, match_senders
+from unhang.collect.launchers import Launcher
+from unhang.collect.parcel import ParcelError, safe_node, unpack
+from unhang.collect.running import Delivery, run_launch
+from unhang.collect.ship import Shipment, make_program
 from unhang.errors import UsageError
 
-__all__ = ["Answer", "Node", "ask", "local_node", "parse_hosts"]
+__all__ = [
+    "SHIPMENT",
+    "Answer",
+    "Asking",
+    "Launched",
+    "Node",
+    "address_of",
+    "split_addresses",
+    "usable",
+]
 
-MAX_AT_ONCE = 64
-MAX_OUTPUT = 64 << 20
+SHIPMENT = Shipment(
+    "unhang.doctor.agents.node",
+    ("__init__.py", "_version.py", "surroundings.py", "collect/__init__.py", "collect/parcel.py",
+     "doctor/__init__.py", "doctor/agents"),
+)  # fmt: skip
+"""What a node imports to answer the doctor; the standard library does the rest (a test checks)."""
+
+MAX_AT_ONCE = 1_024
+MAX_ANSWER = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node: `start` is put before "python3 - ARGUMENT"; `address` is where peers reach it."""
+    """One node.
+
+    Attributes:
+        name: As the launcher and the report call it.
+        address: Where its peers reach it; "" until known.
+        host: The machine, where a node is one process of a job that has begun.
+        ports: Where its ranks may listen; () for those that the user has named.
+        rank, local: The rank that it is, in a job that has begun; else -1.
+    """
 
     name: str
-    address: str
-    start: tuple[str, ...] = ()
-    python: str = "python3"
-    through_shell: bool = False
+    address: str = ""
+    host: str = ""
+    ports: tuple[int, ...] = ()
+    rank: int = -1
+    local: int = 0
+
+    @property
+    def where(self) -> str:
+        """The machine's name."""
+        return self.host or self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,70 +78,166 @@ class Answer:
     error: str = ""
 
 
-def local_node(name: str, address: str = "127.0.0.1") -> Node:
-    """This machine, with our own interpreter."""
-    return Node(name, address, python=sys.executable)
+class Asking(Protocol):
+    """A way to make nodes look at themselves."""
+
+    def ask(
+        self,
+        nodes: Sequence[Node],
+        agent: str,
+        orders: Mapping[str, Any],
+        timeout_s: float,
+        common: Mapping[str, Any] | None = None,
+    ) -> list[Answer]:
+        """Run an agent on all nodes at the same time.
+
+        Args:
+            nodes: Where.
+            agent: Name of the agent.
+            orders: What each is told, by node name; {} where missing.
+            timeout_s: After that a node counts as silent.
+            common: What all of them are told.
+        """
 
 
-def parse_hosts(text: str, via: str | None = None) -> list[Node]:
-    """Read "node01,node02=10.0.0.2"; start programs by ssh, or by a template with {host}.
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """The arguments of `ask` but the nodes."""
+
+    agent: str
+    orders: Mapping[str, Any]
+    common: Mapping[str, Any]
+    timeout_s: float
+
+
+@dataclass(slots=True)
+class Launched:
+    """Nodes that a launcher reaches, as `unhang collect` does.
+
+    Attributes:
+        python, ship: As `make_program` takes them.
+        own: What each node calls itself, learnt from its first answer.
+    """
+
+    launcher: Launcher
+    python: str = ""
+    ship: bool = True
+    own: dict[str, str] = field(default_factory=dict)
+
+    def ask(
+        self,
+        nodes: Sequence[Node],
+        agent: str,
+        orders: Mapping[str, Any],
+        timeout_s: float,
+        common: Mapping[str, Any] | None = None,
+    ) -> list[Answer]:
+        """As `Asking` has it; nodes of a batch that fails are asked alone if they need not meet."""
+        question = _Question(agent, orders, common or {}, timeout_s)
+        found = self._ask_batches(nodes, self.launcher.at_once, question)
+        silent = [node for node in nodes if found[node.name].error]
+        if silent and not orders and self.launcher.at_once > 1:
+            found |= self._ask_batches(silent, 1, question)
+        return [found[node.name] for node in nodes]
+
+    def _ask_batches(
+        self, nodes: Sequence[Node], size: int, question: _Question
+    ) -> dict[str, Answer]:
+        known = {node.name: node for node in nodes}
+        batches = in_batches(list(known), size)
+        if len(batches) > MAX_AT_ONCE:
+            raise UsageError(
+                f"{len(batches):,} nodes cannot be asked at once", f"At most {MAX_AT_ONCE:,}."
+            )
+        with TemporaryDirectory(prefix="unhang-doctor-") as scratch:
+
+            def one(number: int) -> list[Answer]:
+                folder = Path(scratch, str(number))
+                folder.mkdir()
+                batch = [known[name] for name in batches[number]]
+                return self._ask_batch(batch, folder, question)
+
+            with ThreadPoolExecutor(max(1, len(batches))) as pool:
+                answers = [a for part in pool.map(one, range(len(batches))) for a in part]
+        return {answer.node.name: answer for answer in answers}
+
+    def _ask_batch(self, batch: Sequence[Node], folder: Path, question: _Question) -> list[Answer]:
+        run = f"doctor-{secrets.token_hex(4)}"
+        names = [node.name for node in batch]
+        per = {self._own(name): question.orders[name] for name in names if name in question.orders}
+        told = {"agent": question.agent, "run": run, "common": question.common, "per": per,
+                **self.launcher.orders(names[0])}  # fmt: skip
+        program = make_program(told, self.python, ship=self.ship, shipment=SHIPMENT)
+        delivery = run_launch(self.launcher.launch(names, program), run, folder, question.timeout_s)
+        senders = match_senders(names, [*delivery.parcels, *delivery.broken])
+        self.own |= senders
+        return [_answer(node, senders.get(node.name, ""), delivery, folder) for node in batch]
+
+    def _own(self, name: str) -> str:
+        told = self.launcher.orders(name).get("node")
+        return safe_node(str(told)) if told else self.own.get(name, safe_node(name))
+
+
+def _answer(node: Node, own: str, delivery: Delivery, folder: Path) -> Answer:
+    parcel = delivery.parcels.get(own)
+    if parcel is None:
+        why = delivery.broken.get(own) or delivery.error or "nothing came of it"
+        return Answer(node, {}, why)
+    try:
+        with parcel.open("rb") as file:
+            _, part = unpack(file, folder)
+        data = json.loads(part[:MAX_ANSWER])
+    except (ParcelError, OSError, ValueError, RecursionError) as error:
+        return Answer(node, {}, f"what it sent is unusable: {error}")
+    return usable(node, data)
+
+
+def usable(node: Node, data: object) -> Answer:
+    """An answer of what came; one that says that it failed is an error."""
+    if not isinstance(data, dict):
+        return Answer(node, {}, "what it sent is unusable")
+    failed = str(data.get("failed", ""))[:300]
+    return Answer(node, {} if failed else data, failed)
+
+
+def split_addresses(text: str) -> tuple[str, dict[str, str]]:
+    """Take "node01=10.0.0.1,node02" apart: "node01,node02" and the addresses that were given.
 
     Raises:
-        UsageError: For an empty or repeated name, or a template without {host}.
+        UsageError: An address is none.
     """
-    if via is not None and "{host}" not in via:
-        raise UsageError("--via needs {host} in it", "For example: --via 'ssh {host}'.")
-    nodes = []
-    for item in (part.strip() for part in text.split(",")):
-        name, _, address = item.partition("=")
-        if not name or name.startswith("-"):
-            raise UsageError(f"{item!r} is no host", "Give names as in: --hosts node01,node02")
-        if via is None:
-            start: tuple[str, ...] = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", name)
-        else:
-            start = tuple(word.replace("{host}", name) for word in shlex.split(via))
-        shell = start[0] == "ssh"
-        nodes.append(Node(name, address or name, start, through_shell=shell))
-    if len({node.name for node in nodes}) < len(nodes):
-        raise UsageError("a host is named twice", "Name each host once.")
-    return nodes
+    names, addresses = [], {}
+    for word in text.split(","):
+        name, equals, address = word.partition("=")
+        names.append(name)
+        if equals:
+            try:
+                addresses[name.strip()] = str(ipaddress.ip_address(address.strip()))
+            except ValueError as error:
+                raise UsageError(
+                    f"{word[:100]!r} names no address", "For example: --hosts node01=10.0.0.1"
+                ) from error
+    return ",".join(names), addresses
 
 
-def ask(
-    nodes: Sequence[Node], agent: str, orders: Mapping[str, Any], timeout_s: float
-) -> list[Answer]:
-    """Run an agent on all nodes at once.
+def address_of(name: str, facts: Mapping[str, Any]) -> str:
+    """Where peers most likely reach a node that nobody gave an address for; "" where unknown.
 
-    Args:
-        nodes: Where.
-        agent: Name of the agent.
-        orders: Per node name, what it gets as its JSON argument; {} where missing.
-        timeout_s: After that a node counts as silent.
+    Its name where that is an address; what its own name resolves to, if that is an address of its
+    own that others can use; else the first interface of a kind that leaves the machine.
     """
-    source = source_of(agent)
-
-    def one(node: Node) -> Answer:
-        return _run(node, source, json.dumps(orders.get(node.name, {})), timeout_s)
-
-    with ThreadPoolExecutor(max(1, min(len(nodes), MAX_AT_ONCE))) as pool:
-        return list(pool.map(one, nodes))
-
-
-def _run(node: Node, source: str, order: str, timeout_s: float) -> Answer:
-    words = [node.python, "-", order]
-    command = [*node.start, shlex.join(words)] if node.through_shell else [*node.start, *words]
     try:
-        done = subprocess.run(  # noqa: S603 - a list of words; ssh's shell gets quoted ones
-            command, input=source.encode(), capture_output=True, timeout=timeout_s, check=False
-        )
-        if done.returncode:
-            last = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            return Answer(node, {}, last[-1][:300] if last else f"exit code {done.returncode}")
-        data = json.loads(done.stdout[:MAX_OUTPUT])
-    except subprocess.TimeoutExpired:
-        return Answer(node, {}, f"no answer in {timeout_s:.0f} s")
-    except FileNotFoundError as error:
-        return Answer(node, {}, f"{error.filename} is not installed here")
-    except (OSError, ValueError) as error:
-        return Answer(node, {}, f"unusable answer: {error}")
-    return Answer(node, data if isinstance(data, dict) else {})
+        return str(ipaddress.ip_address(name.rpartition("@")[2].strip("[]")))
+    except ValueError:
+        pass
+    usable = [
+        interface["address"]
+        for interface in facts.get("interfaces", [])
+        if interface["up"] and interface["address"] and interface["kind"] not in _INSIDE
+        and not ipaddress.ip_address(interface["address"]).is_link_local
+    ]  # fmt: skip
+    named = [a for a in facts.get("own_name", {}).get("addresses", []) if a in usable]
+    return next(iter([*named, *usable]), "")
+
+
+_INSIDE = ("loopback", "bridge")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 from unhang.doctor.results import CHECKS, Result
 from unhang.model import Note
@@ -10,6 +12,7 @@ from unhang.report import Finding, Job, Report, Role
 
 __all__ = ["to_report"]
 
+MAX_NAMED = 4
 _ORDER = {"fail": 0, "warn": 1, "info": 2}
 
 
@@ -18,6 +21,7 @@ def to_report(results: Sequence[Result], notes: Sequence[Note] = ()) -> Report:
 
     Checks that passed or were skipped become notes, so that nothing is silent.
     """
+    results = fold(results)
     bad = sorted((r for r in results if r.level in _ORDER), key=lambda r: (_ORDER[r.level], r.code))
     findings = tuple(_finding(i, result) for i, result in enumerate(bad))
     failed = [finding for finding in findings if finding.role == "cause"]
@@ -29,6 +33,28 @@ def to_report(results: Sequence[Result], notes: Sequence[Note] = ()) -> Report:
         findings=findings,
         notes=(*notes, *quiet),
     )
+
+
+def fold(results: Sequence[Result]) -> list[Result]:
+    """Say once what is the same on several hosts: "node01, node02 and 6 more: …"."""
+    groups: dict[tuple[object, ...], list[Result]] = defaultdict(list)
+    for number, result in enumerate(results):
+        host = result.subjects[0].host if result.subjects else None
+        same = host and result.seen.startswith(f"{host}: ") and not result.ranks
+        what = result.seen.removeprefix(f"{host}: ") if same else number
+        groups[result.code, result.level, what, result.evidence].append(result)
+    return [_folded(group) for group in groups.values()]
+
+
+def _folded(group: Sequence[Result]) -> Result:
+    if len(group) == 1:
+        return group[0]
+    hosts = [str(result.subjects[0].host) for result in group]
+    more = f" and {len(hosts) - MAX_NAMED} more" if len(hosts) > MAX_NAMED else ""
+    names = ", ".join(hosts[:MAX_NAMED]) + more
+    seen = group[0].seen.removeprefix(f"{hosts[0]}: ")
+    subjects = tuple(subject for result in group for subject in result.subjects)
+    return replace(group[0], seen=f"{names}: {seen}", subjects=subjects)
 
 
 def _name(result: Result) -> str:

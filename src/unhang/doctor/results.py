@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 from unhang.report import Subject
 
-__all__ = ["CHECKS", "Check", "Level", "Result", "check_of"]
+__all__ = ["CHECKS", "Check", "Level", "Result", "check_of", "host_subject"]
 
 Level: TypeAlias = Literal["ok", "info", "warn", "fail", "skip"]
 
@@ -176,9 +176,17 @@ _ALL: Final = (
     Check("UH866", "comm-bandwidth", "comm",
           "Collectives run at the speed of the slowest link.",
           "Compare with your other nodes."),
+    Check("UH867", "comm-allocation", "comm",
+          "A rank that cannot use its own device's memory never joins the others.",
+          "See what else is on that device: unhang doctor gpu."),
 )  # fmt: skip
 
 CHECKS: Final[dict[str, Check]] = {check.code: check for check in _ALL}
+
+
+def host_subject(name: str) -> tuple[Subject, ...]:
+    """A host as what a result is about."""
+    return (Subject("host", name, host=name),)
 
 
 def check_of(code: str) -> Check | None:

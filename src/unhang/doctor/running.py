@@ -5,24 +5,63 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from unhang.doctor.comm import CommPlan, run_comm
 from unhang.doctor.env import check_env
 from unhang.doctor.gpu import check_gpus, check_kernel_log
-from unhang.doctor.net import check_interfaces, check_matrix, nccl_interface
-from unhang.doctor.nodes import Answer, Node, ask
-from unhang.doctor.results import Result
+from unhang.doctor.interfaces import check_interfaces, nccl_interface
+from unhang.doctor.isolate import IFNAME
+from unhang.doctor.matrix import best_of, calls_again, check_matrix
+from unhang.doctor.nodes import Answer, Asking, Node, address_of
+from unhang.doctor.results import Result, host_subject
+from unhang.doctor.shapes import misfit, rows_of
+from unhang.doctor.teams import Crew, places_on
 from unhang.report import Subject
+from unhang.wording import fold_ranks
 
-__all__ = ["NetPlan", "ask_facts", "now_ns", "run_env", "run_gpu", "run_net", "silent"]
+__all__ = [
+    "Facts",
+    "NetPlan",
+    "absent",
+    "ask_facts",
+    "comm_between",
+    "default_backend",
+    "run_env",
+    "run_gpu",
+    "run_net",
+    "silent",
+]
 
-ASK_S = 30.0
 START_S = 20.0
 MAX_FULL_MATRIX = 64
 """Nodes up to which throughput is measured as well: it is a quadratic number of streams."""
 
 Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the nodes say of themselves.
+
+    Attributes:
+        asked_ns: Wall clock here when they were asked.
+        answers: One a node; those that answered have their addresses.
+    """
+
+    asked_ns: int
+    answers: Sequence[Answer]
+
+    @property
+    def nodes(self) -> list[Node]:
+        """Those that answered."""
+        return [answer.node for answer in self.answers if not answer.error]
+
+    @property
+    def by_name(self) -> dict[str, Mapping[str, Any]]:
+        """Facts by name of the node."""
+        return {answer.node.name: answer.data for answer in self.answers if not answer.error}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +73,22 @@ class NetPlan:
     size: int = 4 << 20
 
 
-def ask_facts(nodes: Sequence[Node], timeout_s: float = ASK_S) -> list[Answer]:
-    """What each node says of itself."""
-    return ask(nodes, "facts", {}, timeout_s)
+def ask_facts(
+    asking: Asking, nodes: Sequence[Node], told: Mapping[str, str], timeout_s: float
+) -> Facts:
+    """Ask all nodes; each gets the address that was told, or the one that its facts show."""
+    asked_ns = time.time_ns()
+    answers = []
+    for answer in asking.ask(nodes, "facts", {}, timeout_s):
+        node = answer.node
+        if answer.error:
+            answers.append(answer)
+        elif why := misfit(answer.data):
+            answers.append(Answer(node, {}, f"what it says of itself is unusable: {why}"))
+        else:
+            address = told.get(node.name) or node.address or address_of(node.name, answer.data)
+            answers.append(Answer(replace(node, address=address), answer.data))
+    return Facts(asked_ns, answers)
 
 
 def silent(answers: Sequence[Answer]) -> list[Result]:
@@ -46,41 +98,147 @@ def silent(answers: Sequence[Answer]) -> list[Result]:
             "UH827",
             "fail",
             f"{answer.node.name} did not answer: {answer.error}.",
-            (Subject("host", answer.node.name, host=answer.node.name),),
+            host_subject(answer.node.name),
         )
         for answer in answers
         if answer.error
     ]
 
 
-def run_env(answers: Sequence[Answer], asked_ns: int) -> list[Result]:
+def absent(
+    ranks: Sequence[int], hosts: Mapping[int, str], came: Sequence[Node], start_s: float
+) -> list[Result]:
+    """A result for the ranks of a job that never came to the meeting point.
+
+    Args:
+        ranks: Those that did not come.
+        hosts: Where they should be, as far as that is known.
+        came: Those that did.
+        start_s: How long they were waited for.
+    """
+    if not ranks:
+        return []
+    whom = f"rank{'s' if len(ranks) > 1 else ''} {fold_ranks(ranks)}"
+    known = sorted({hosts[rank] for rank in ranks if rank in hosts})
+    where = f" (on {', '.join(known[:8])}, as the launcher spreads them)" if known else ""
+    others = ", ".join(sorted({node.where for node in came})[:8])
+    subjects = tuple(
+        Subject("process", f"rank {rank}" + (f" on {hosts[rank]}" if rank in hosts else ""),
+                rank=rank, host=hosts.get(rank))
+        for rank in ranks[:16]
+    )  # fmt: skip
+    seen = f"{whom}{where} did not come within {start_s:.0f} s."
+    evidence = (f"{len(came)} other ranks came, on {others}",)
+    return [Result("UH860", "fail", seen, subjects, tuple(ranks), evidence)]
+
+
+def run_env(facts: Facts) -> list[Result]:
     """Part env over the facts of all nodes that answered."""
-    return check_env({a.node.name: a.data for a in answers if not a.error}, asked_ns)
+    return check_env(facts.by_name, facts.asked_ns)
 
 
-def run_gpu(answers: Sequence[Answer]) -> list[Result]:
+def run_gpu(asking: Asking, facts: Facts, timeout_s: float) -> list[Result]:
     """Part gpu: the GPUs of all nodes that answered, and what their kernels logged."""
-    nodes = [a.node for a in answers if not a.error]
-    facts = {a.node.name: a.data for a in answers if not a.error}
-    found = ask(nodes, "gpu", {}, ASK_S)
-    return [*silent(found), *check_gpus(found), *check_kernel_log(facts)]
+    found = asking.ask(facts.nodes, "gpu", {}, timeout_s)
+    return [*silent(found), *check_gpus(found), *check_kernel_log(facts.by_name)]
 
 
-def run_net(answers: Sequence[Answer], plan: NetPlan, say: Say = lambda _: None) -> list[Result]:
+def run_net(asking: Asking, facts: Facts, plan: NetPlan, say: Say = lambda _: None) -> list[Result]:
     """Part net: interfaces of all nodes, then the full matrix of connections between them."""
-    facts = {a.node.name: a.data for a in answers if not a.error}
-    results = check_interfaces(facts)
-    nodes = [a.node for a in answers if not a.error]
+    results = check_interfaces(facts.by_name)
+    nodes, left_out = _own_machines(facts)
+    results += left_out
     if len(nodes) <= 1:
         return [*results, Result("UH823", "skip", "one node has nobody to connect to.")]
     say(f"connecting {len(nodes)} nodes with each other on {len(plan.ports)} ports")
-    chosen = _other_addresses(nodes, facts)
-    orders = _orders(nodes, chosen, plan)
-    answers = ask(nodes, "net", orders, plan.seconds + START_S)
-    heard = {a.node.name: a.data.get("rows", []) for a in answers if not a.error}
-    results += silent(answers)
-    results += _taken(answers)
-    return results + check_matrix(list(heard), heard, chosen)
+    chosen = _other_addresses(nodes, facts.by_name)
+    answers = _ask_net(asking, nodes, plan, {node.name: {} for node in nodes}, {
+        "peers": {n.name: list(filter(None, (n.address, chosen.get(n.name)))) for n in nodes},
+        "bytes": plan.size if len(nodes) <= MAX_FULL_MATRIX else 0,
+    })  # fmt: skip
+    heard = {a.node.name: rows_of(a.data) for a in answers if not a.error}
+    again = calls_again(heard)
+    if again:
+        say("once more what did not work or was slow")
+        second = _ask_net(asking, [n for n in nodes if n.name in again], plan, again,
+                          {"bytes": plan.size})  # fmt: skip
+        for answer in second:
+            if answer.node.name in heard:
+                heard[answer.node.name] += rows_of(answer.data)
+    heard = {name: best_of(rows) for name, rows in heard.items()}
+    return [*results, *silent(answers), *_taken(answers), *check_matrix(list(heard), heard, chosen)]
+
+
+def _ask_net(
+    asking: Asking,
+    nodes: Sequence[Node],
+    plan: NetPlan,
+    per: Mapping[str, Mapping[str, Any]],
+    common: Mapping[str, Any],
+) -> list[Answer]:
+    told = {"token": secrets.token_hex(8), "ports": list(plan.ports), "seconds": plan.seconds}
+    orders = {node.name: {"me": node.name, **per[node.name]} for node in nodes}
+    return asking.ask(nodes, "net", orders, plan.seconds * 2 + START_S, {**told, **common})
+
+
+def _own_machines(facts: Facts) -> tuple[list[Node], list[Result]]:
+    """Nodes to connect: not a second name of one machine, nor one without an address."""
+    first: dict[str, Node] = {}
+    results = []
+    for node in facts.nodes:
+        same = first.setdefault(str(facts.by_name[node.name].get("machine", node.name)), node)
+        if not node.address:
+            seen = f"{node.name} has no address that peers could use: it was left out."
+            results.append(Result("UH821", "fail", seen, host_subject(node.name)))
+        elif same is not node:
+            seen = f"{node.name} is the same machine as {same.name}: it was left out."
+            results.append(Result("UH823", "skip", seen))
+    return [node for node in first.values() if node.address], results
+
+
+def default_backend(gpus: Sequence[int]) -> str:
+    """NCCL where every node has GPUs enough, else Gloo."""
+    return "nccl" if gpus and all(gpus) else "gloo"
+
+
+def comm_between(
+    asking: Asking,
+    facts: Facts,
+    ranks: Sequence[Node],
+    plan: CommPlan,
+    layout: tuple[int, Sequence[int]],
+    say: Say = lambda _: None,
+) -> list[Result]:
+    """Part comm.
+
+    Args:
+        asking: Reaches the nodes.
+        facts: Of the machines.
+        ranks: The nodes that start ranks: the machines, or single ranks of a job.
+        plan: How to test.
+        layout: Ranks on each machine, and ports on which the first one may listen.
+        say: Told what goes on.
+    """
+    per_node, ports = layout
+    usable = [node for node in ranks if node.address or len(ranks) == 1]
+    if not usable:
+        return [Result("UH865", "skip", "no node answered: there is nobody to test.")]
+    crew = Crew(asking, {node.name: node for node in usable}, ports)
+    variable = IFNAME[plan.backend]
+    by_host = {node.where: interface_of(node, facts, variable) for node in facts.nodes}
+    interfaces = {node.name: by_host.get(node.where, "") for node in usable}
+    team = places_on(usable, per_node)
+    return run_comm(team, replace(plan, interfaces=interfaces), crew, say)
+
+
+def interface_of(node: Node, facts: Facts, variable: str) -> str:
+    """Name of the interface that carries a node's address, "" if none does or it is set already."""
+    settings = facts.by_name.get(node.name, {}).get("settings", {})
+    for interface in facts.by_name.get(node.name, {}).get("interfaces", []):
+        name = str(interface["name"])
+        if interface["address"] == node.address and settings.get(variable) != name:
+            return name
+    return ""
 
 
 def _other_addresses(nodes: Sequence[Node], facts: Mapping[str, Any]) -> dict[str, str]:
@@ -95,31 +253,11 @@ def _other_addresses(nodes: Sequence[Node], facts: Mapping[str, Any]) -> dict[st
     return found
 
 
-def _orders(nodes: Sequence[Node], chosen: Mapping[str, str], plan: NetPlan) -> dict[str, Any]:
-    peers = {
-        node.name: [node.address, *([chosen[node.name]] if node.name in chosen else [])]
-        for node in nodes
-    }
-    common = {
-        "token": secrets.token_hex(8),
-        "peers": peers,
-        "ports": list(plan.ports),
-        "seconds": plan.seconds,
-        "bytes": plan.size if len(nodes) <= MAX_FULL_MATRIX else 0,
-    }
-    return {node.name: {**common, "me": node.name} for node in nodes}
-
-
 def _taken(answers: Sequence[Answer]) -> list[Result]:
     results = []
     for answer in answers:
         host = answer.node.name
         for port, error in answer.data.get("listen_errors", {}).items():
             seen = f"{host}: port {port} cannot be listened on: {error}."
-            results.append(Result("UH828", "fail", seen, (Subject("host", host, host=host),)))
+            results.append(Result("UH828", "fail", seen, host_subject(host)))
     return results
-
-
-def now_ns() -> int:
-    """Wall clock in ns: the edge that tests replace."""
-    return time.time_ns()

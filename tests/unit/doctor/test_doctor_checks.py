@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 
 from unhang.doctor.agents.gpu import acs_enabled
-from unhang.doctor.comm import CommPlan, judge, run_comm
 from unhang.doctor.env import check_env
 from unhang.doctor.gpu import check_gpus, check_kernel_log
-from unhang.doctor.launch import Trace
-from unhang.doctor.net import check_interfaces, check_matrix, nccl_interface
-from unhang.doctor.nodes import Answer, Node, parse_hosts
+from unhang.doctor.interfaces import check_interfaces, nccl_interface
+from unhang.doctor.matrix import best_of, calls_again, check_matrix
+from unhang.doctor.nodes import Answer, Node
 from unhang.doctor.reporting import to_report
-from unhang.doctor.results import CHECKS, Result
-from unhang.errors import UsageError
+from unhang.doctor.results import CHECKS, Result, host_subject
 
 
 def interface(name: str, address: str, kind: str = "ethernet", mtu: int = 1500) -> dict[str, Any]:
@@ -145,7 +143,9 @@ def row(peer: str, state: str = "open", *, port: int = 29500, **more: object) ->
     """One connection that a node tried."""
     return {"peer": peer, "address": f"ip-{peer}", "port": port, "state": state,
             "latency_ms": 0.1 if state == "open" else None,
-            "mb_per_s": 900.0 if state == "open" else None, "says": "", **more}  # fmt: skip
+            "mb_per_s": 900.0 if state == "open" else None,
+            "rtt_ms": 0.1 if state == "open" else None, "sent": 3000, "resent": 0, "early": 0,
+            "says": "", **more}  # fmt: skip
 
 
 def matrix(names: str, **odd: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
@@ -187,12 +187,66 @@ def test_a_wrong_host_answers() -> None:
     assert bad(check_matrix("abc", rows, {})) == [("UH824", "fail")] * 2
 
 
-def test_a_lossy_pair_is_isolated() -> None:
-    """Loss and low throughput between two nodes name that pair once."""
-    rows = matrix("abcd", ad=row("d", "silent"), da=row("a", mb_per_s=2.0))
-    results = check_matrix("abcd", rows, {})
-    assert bad(results) == [("UH825", "fail")]
-    assert "a and d" in results[0].seen
+@pytest.mark.parametrize(
+    ("odd", "words", "level"),
+    [
+        (row("d", "silent"), "connect, and then data is lost", "fail"),
+        (row("d", "silent", latency_ms=0.1), "large ones are lost, as with a wrong MTU", "fail"),
+        (row("d", "silent", latency_ms=0.1, early=4), "then data is lost", "fail"),
+        (row("d", resent=300, sent=3000), "10% of the segments", "fail"),
+        (row("d", rtt_ms=40.0), "40.0 ms there and back", "fail"),
+        (row("d", mb_per_s=2.0), "2.0 MB/s; the median pair has 900 MB/s", "warn"),
+    ],
+)
+def test_a_bad_link_is_isolated(odd: dict[str, Any], words: str, level: str) -> None:
+    """Loss, a wrong MTU, a long way, low throughput: that pair, once, and no node."""
+    results = check_matrix("abcd", matrix("abcd", ad=odd), {})
+    assert bad(results) == [("UH825", level)]
+    assert [s.id for r in results for s in r.subjects] == ["a - d"]
+    assert words in results[0].seen
+
+
+def test_a_node_whose_links_are_all_bad_is_named_itself() -> None:
+    """Its peers work among each other; with every link bad, none is singled out."""
+    odd = {f"a{b}": row(b, "silent", latency_ms=0.1) for b in "bcd"}
+    results = check_matrix("abcd", matrix("abcd", **odd), {})
+    assert [s.id for r in results for s in r.subjects] == ["a"]
+    assert results[0].seen.startswith("a and every other node: small messages pass")
+
+
+def test_one_node_of_three_far_away() -> None:
+    """Two thirds of all pairs are slow, and it is the node that they share."""
+    far = {pair: row(pair[1], rtt_ms=40.0) for pair in ("ac", "ca", "bc", "cb")}
+    results = check_matrix("abc", matrix("abc", **far), {})
+    assert [s.id for r in results for s in r.subjects] == ["c"]
+
+
+def test_a_little_loss_and_a_little_delay_are_no_fault() -> None:
+    """Networks drop a few segments; what is within bounds is not named."""
+    odd = row("d", resent=5, sent=40, rtt_ms=0.7, mb_per_s=200.0)
+    assert bad(check_matrix("abcd", matrix("abcd", ad=odd), {})) == []
+
+
+def test_what_was_tried_again_counts_by_its_best() -> None:
+    """A fault shows every time, a busy machine does not."""
+    tries = [row("b", "silent"), row("b", mb_per_s=3.0, rtt_ms=9.0, resent=99, sent=99),
+             row("b", mb_per_s=700.0, rtt_ms=0.1), row("c", "filtered")]  # fmt: skip
+    best = {r["peer"]: r for r in best_of(tries)}
+    assert best["c"]["state"] == "filtered"
+    values = [best["b"][k] for k in ("state", "mb_per_s", "rtt_ms", "latency_ms", "resent")]
+    assert values == ["open", 700.0, 0.1, 0.1, 0]
+
+
+def test_only_what_is_doubtful_is_tried_again() -> None:
+    """By the node that tried it; the other end knows who will call."""
+    rows = matrix("abcd", ad=row("d", "silent"), bc=row("c", "filtered", port=29501))
+    assert calls_again(rows) == {
+        "a": {"again": [["d", "ip-d", 29500]], "callers": []},
+        "d": {"again": [], "callers": ["a"]},
+        "b": {"again": [["c", "ip-c", 29501]], "callers": []},
+        "c": {"again": [], "callers": ["b"]},
+    }
+    assert calls_again(matrix("abcd")) == {}
 
 
 def test_an_advertised_address_that_nobody_reaches() -> None:
@@ -271,61 +325,6 @@ def test_access_control_is_read_from_the_chain_of_capabilities() -> None:
     assert not acs_enabled(bytes(64))
 
 
-def trace(rank: int, entered: str = "end", *, ended: bool = True, **more: Any) -> Trace:  # noqa: ANN401 - fields of a trace  # noqa: ANN401 - fields of a trace
-    """One rank of the communication test."""
-    steps = ["init", "barrier", "all_reduce"]
-    done = steps if ended else steps[: steps.index(entered)]
-    return Trace(rank, host=f"node{rank}", pid=rank + 1, entered=entered, done=list(done),
-                 ended=ended, **more)  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("traces", "code", "ranks"),
-    [
-        ([trace(0, "all_reduce", ended=False, timed_out=True),
-          trace(1, "barrier", ended=False)], "UH860", (1,)),
-        ([trace(0, "all_reduce", ended=False, timed_out=True),
-          trace(1, "all_reduce", ended=False, timed_out=True)], "UH862", ()),
-        ([trace(0), trace(1, wrong={"all_reduce": "3 of 4 values are not 3.0"})], "UH861", (1,)),
-        ([trace(0), Trace(1)], "UH865", (1,)),
-    ],
-)  # fmt: skip
-def test_comm_is_judged(traces: list[Trace], code: str, ranks: tuple[int, ...]) -> None:
-    """Missing, stuck, wrong, not started."""
-    results = [r for r in judge(traces, "gloo") if r.level == "fail"]
-    assert [(r.code, r.ranks) for r in results] == [(code, ranks)]
-
-
-def test_isolation_names_the_transport() -> None:
-    """If the test passes without P2P, P2P is what is left."""
-
-    def runner(count: int, _: object, extra: dict[str, str]) -> list[Trace]:
-        if extra.get("NCCL_SHM_DISABLE"):
-            return [trace(rank) for rank in range(count)]
-        return [trace(r, "barrier", ended=False, timed_out=True) for r in range(count)]
-
-    results = run_comm(CommPlan(2, "nccl", 1.0), runner=runner)
-    isolated = [r for r in results if r.code == "UH863"]
-    assert [s.id for r in isolated for s in r.subjects] == ["NCCL_SHM_DISABLE=1"]
-
-
-@pytest.mark.parametrize("broken", [{2}, {(0, 3)}])
-def test_isolation_names_gpu_or_link(broken: set[object]) -> None:
-    """A GPU that fails with everybody, or one pair of GPUs."""
-
-    def runner(count: int, _: object, extra: dict[str, str]) -> list[Trace]:
-        shown = extra.get("CUDA_VISIBLE_DEVICES")
-        gpus = [int(g) for g in shown.split(",")] if shown else list(range(count))
-        fails = bool(broken & set(gpus)) or tuple(gpus) in broken or not shown
-        if not fails:
-            return [trace(rank) for rank in range(count)]
-        return [trace(r, "barrier", ended=False, timed_out=True) for r in range(count)]
-
-    results = run_comm(CommPlan(4, "nccl", 1.0), runner=runner)
-    subjects = [s.id for r in results if r.code == "UH863" for s in r.subjects]
-    assert subjects == (["gpu 2"] if 2 in broken else ["gpu 0 - gpu 3"])
-
-
 def test_the_report_of_checks() -> None:
     """Failures are causes, warnings observations, the rest notes; every code has a check."""
     report = to_report([Result("UH823", "fail", "x"), Result("UH808", "warn", "y"),
@@ -339,10 +338,14 @@ def test_the_report_of_checks() -> None:
     assert len({check.slug for check in CHECKS.values()}) == len(CHECKS)
 
 
-@pytest.mark.parametrize(
-    ("hosts", "via"), [("", None), ("a,a", None), ("-oX", None), ("a", "ssh x")]
-)
-def test_bad_hosts(hosts: str, via: str | None) -> None:
-    """Names that ssh would take for options, doubles, templates without a place for the host."""
-    with pytest.raises(UsageError):
-        parse_hosts(hosts, via)
+def test_what_is_the_same_on_several_hosts_is_said_once() -> None:
+    """Hosts are folded; what differs in its words is not."""
+    results = [
+        Result("UH808", "warn", f"n{i}: core files are off.", host_subject(f"n{i}"))
+        for i in range(6)
+    ]
+    other = Result("UH805", "warn", "n0: open files are limited to 5.", host_subject("n0"))
+    first, second = to_report([*results, other]).findings
+    assert first.summary == "n0: open files are limited to 5."
+    assert second.summary == "n0, n1, n2, n3 and 2 more: core files are off."
+    assert [s.host for s in second.subjects] == [f"n{i}" for i in range(6)]

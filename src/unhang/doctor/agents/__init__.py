@@ -1,7 +1,8 @@
-"""Programs that travel to the nodes: the standard library only, each one file, JSON on stdout.
+"""Programs that travel to the nodes: what each of them sees, as JSON. They never change anything.
 
-They are sent as source text to the Python of a node that has no unhang, so they import nothing
-of it, and they look but never change anything.
+`node` runs one of the others, by its `examine(order)`, and sends the answer home; all of them need
+nothing but the standard library and what travels along (`SHIPMENT` in `unhang.doctor.fleet`).
+`comm` is apart: it is one rank of the communication test, started from its source by `ranks`.
 """
 
 from __future__ import annotations
@@ -12,5 +13,5 @@ __all__ = ["source_of"]
 
 
 def source_of(name: str) -> str:
-    """Source text of an agent ("facts", "net")."""
+    """Source text of a program of this folder ("comm")."""
     return files(__package__).joinpath(f"{name}.py").read_text(encoding="utf-8")

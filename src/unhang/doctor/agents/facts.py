@@ -1,12 +1,8 @@
-"""What one node says of itself: settings, limits, versions, interfaces, clock. Prints JSON.
-
-Standard library only and self-contained: it runs on nodes without unhang.
-"""
+"""What one node says of itself: settings, limits, versions, interfaces, clock."""
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 import resource
@@ -20,10 +16,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-FAMILIES = ("NCCL_", "TORCH", "GLOO_", "MASTER_", "SLURM_", "OMPI_", "UCX_", "FI_", "CUDA_",
-            "HSA_", "RCCL_", "PYTORCH_", "UNHANG_")  # fmt: skip
-SINGLE = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "OMP_NUM_THREADS")
-SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
+from unhang.surroundings import harmless_environment
+
 SIOCGIFADDR, SIOCGIFMTU, SIOCGIFFLAGS = 0x8915, 0x8921, 0x8913
 IFF_UP, IFF_LOOPBACK, IFF_RUNNING = 0x1, 0x8, 0x40
 PACKAGES = ("torch", "numpy", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "deepspeed", "accelerate",
@@ -32,11 +26,7 @@ PACKAGES = ("torch", "numpy", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "deepspeed
 
 def settings() -> dict[str, str]:
     """Variables that matter to distributed jobs; values of secrets are left out."""
-    found = {}
-    for name, value in sorted(os.environ.items()):
-        if name in SINGLE or name.startswith(FAMILIES):
-            found[name] = "(hidden)" if SECRET.search(name) else value[:500]
-    return found
+    return {name: value[:500] for name, value in harmless_environment(os.environ).items()}
 
 
 def read(path: str, limit: int = 4096) -> str:
@@ -143,6 +133,15 @@ def resolved(name: str) -> dict[str, Any]:
     return {"addresses": sorted(found), "error": ""}
 
 
+def machine() -> str:
+    """The same for two names of one machine with one network, and only then."""
+    boot = read("/proc/sys/kernel/random/boot_id")
+    try:
+        return f"{boot} {Path('/proc/self/ns/net').readlink()}"
+    except OSError:
+        return boot
+
+
 def bad_kernel_lines() -> list[str]:
     """Lines of the kernel's log about GPUs and the out-of-memory killer, newest last."""
     try:
@@ -156,11 +155,13 @@ def bad_kernel_lines() -> list[str]:
     return [line[:300] for line in lines if wanted.search(line)][-20:]
 
 
-def main() -> None:
-    """Print all facts of this node."""
+def examine(order: dict[str, Any]) -> dict[str, Any]:
+    """All facts of this node."""
+    del order
     host = socket.gethostname()
-    facts = {
+    return {
         "host": host,
+        "machine": machine(),
         "time_ns": time.time_ns(),
         "settings": settings(),
         "limits": limits(),
@@ -171,11 +172,7 @@ def main() -> None:
         "ptrace_scope": read("/proc/sys/kernel/yama/ptrace_scope"),
         "core_pattern": read("/proc/sys/kernel/core_pattern"),
         "numa_balancing": read("/proc/sys/kernel/numa_balancing"),
+        "gpus": count_in("/proc/driver/nvidia/gpus"),
         "iommu_groups": count_in("/sys/kernel/iommu_groups"),
         "dmesg": bad_kernel_lines(),
     }  # fmt: skip
-    json.dump(facts, sys.stdout)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""What the GPUs of one node say of themselves, through NVIDIA's management library. Prints JSON.
+"""What the GPUs of one node say of themselves, through NVIDIA's management library.
 
 Needs nvidia-ml-py (module pynvml) on the node; without it, or without a driver, it says so. What a
 GPU does not support is left out. PCIe access control is read from sysfs, where root may.
@@ -6,9 +6,7 @@ GPU does not support is left out. PCIe access control is read from sysfs, where 
 
 from __future__ import annotations
 
-import json
 import struct
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -96,24 +94,21 @@ def peers(nvml: Any, count: int) -> list[list[int]]:  # noqa: ANN401 - the modul
     return missing
 
 
-def main() -> None:
-    """Print the facts of all GPUs of this node, or why there are none."""
+def examine(order: dict[str, Any]) -> dict[str, Any]:
+    """The facts of all GPUs of this node, or why there are none."""
+    del order
     facts: dict[str, Any] = {"gpus": [], "without_p2p": [], "acs": [], "error": ""}
     try:
         import pynvml
     except ImportError:
         facts["error"] = "nvidia-ml-py is not installed there"
-    else:
-        try:
-            pynvml.nvmlInit()
-            count = pynvml.nvmlDeviceGetCount()
-            facts["gpus"] = [describe(pynvml, index) for index in range(count)]
-            facts["without_p2p"] = peers(pynvml, count)
-            facts["acs"] = bridges_with_acs() if count > 1 else []
-        except pynvml.NVMLError as error:
-            facts["error"] = str(error)
-    json.dump(facts, sys.stdout)
-
-
-if __name__ == "__main__":
-    main()
+        return facts
+    try:
+        pynvml.nvmlInit()
+        count = pynvml.nvmlDeviceGetCount()
+        facts["gpus"] = [describe(pynvml, index) for index in range(count)]
+        facts["without_p2p"] = peers(pynvml, count)
+        facts["acs"] = bridges_with_acs() if count > 1 else []
+    except pynvml.NVMLError as error:
+        facts["error"] = str(error)
+    return facts

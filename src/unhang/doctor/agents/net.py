@@ -1,26 +1,33 @@
 """One node's part of the connection matrix: it listens for its peers and connects to each of them.
 
-Standard library only and self-contained. Takes one JSON argument:
-{"me", "token", "peers": {name: [addresses]}, "ports": [..], "seconds", "bytes"} and prints JSON.
-It answers only callers that know the token, and stops by itself.
+It is told {"me", "token", "ports", "seconds", "bytes"}, and either {"peers": {name: [addresses]}}
+to call all of them at once, or {"again": [[name, address, port]], "callers": [names]} to call some
+once more, with nothing else going on. It answers only callers that know the token, and stops by
+itself.
 """
 
 from __future__ import annotations
 
-import json
 import socket
-import sys
+import struct
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 HELLO = b"unhang-doctor 1 "
 CONNECT_S = 2.0
-LINGER_S = 3.0
+LINGER_S = 2.0
+DATA_S = 4.0
+SETTLE_S = 1.0
 ECHO = 64
 LONGEST = 200
+LAPS = 10
+AGAIN = 3
 SETTLED = ("open", "wrong-host", "other-service")
+Target = tuple[str, str, int]
+# Where struct tcp_info (linux/tcp.h) has what we ask of it; kernels from 4.6 on have all of it.
+RETRANS_AT, SEGMENTS_AT, MIN_RTT_AT = 100, 136, 148
 
 
 class Listener(threading.Thread):
@@ -55,7 +62,7 @@ class Listener(threading.Thread):
         """Say who we are, echo pings, swallow the throughput test."""
         try:
             with caller:
-                caller.settimeout(CONNECT_S * 2)
+                caller.settimeout(DATA_S)
                 greeting = line_of(caller)
                 if not greeting.startswith(HELLO + self.token.encode() + b" "):
                     return
@@ -95,11 +102,12 @@ def swallow(stream: socket.socket, count: int) -> None:
         count -= len(piece)
 
 
-def probe(me: str, token: str, target: tuple[str, str, int], size: int) -> dict[str, Any]:
+def probe(me: str, token: str, target: Target, size: int) -> dict[str, Any]:
     """Connect once to (peer, address, port); returns what was seen."""
     name, address, port = target
     seen = {"peer": name, "address": address, "port": port, "state": "", "latency_ms": None,
-            "mb_per_s": None, "says": ""}  # fmt: skip
+            "mb_per_s": None, "rtt_ms": None, "sent": 0, "resent": 0, "early": 0,
+            "says": ""}  # fmt: skip
     try:
         stream = socket.create_connection((address, port), timeout=CONNECT_S)
     except TimeoutError:
@@ -116,7 +124,22 @@ def probe(me: str, token: str, target: tuple[str, str, int], size: int) -> dict[
             talk(stream, f"{token} {me}", size, seen)
         except OSError as error:
             seen.update(state=seen["state"] or "silent", says=str(error))
+        seen.update(counted(stream))
     return seen
+
+
+def counted(stream: socket.socket) -> dict[str, Any]:
+    """What the kernel counted: segments sent, sent again, and the shortest round trip.
+
+    Unlike our own clock, these do not depend on how busy the processors are.
+    """
+    info = stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+    if len(info) < MIN_RTT_AT + 4:
+        return {}
+    resent, sent, rtt = (
+        struct.unpack_from("=I", info, at)[0] for at in (RETRANS_AT, SEGMENTS_AT, MIN_RTT_AT)
+    )
+    return {"resent": resent, "sent": sent, "rtt_ms": rtt / 1000 if rtt < 1 << 31 else None}
 
 
 def talk(stream: socket.socket, who: str, size: int, seen: dict[str, Any]) -> None:
@@ -133,28 +156,37 @@ def talk(stream: socket.socket, who: str, size: int, seen: dict[str, Any]) -> No
         seen.update(state="wrong-host", says=answer[len(prefix) :].decode())
         return
     laps = []
-    for _ in range(5):
+    for _ in range(LAPS):
         start = time.perf_counter()
         stream.sendall(b"ping\n")
         swallow(stream, ECHO)
         laps.append(time.perf_counter() - start)
-    seen["latency_ms"] = round(sorted(laps)[2] * 1000, 3)
+    seen["latency_ms"] = round(min(laps) * 1000, 3)
+    seen["early"] = counted(stream).get("resent", 0)
     if size:
-        stream.settimeout(CONNECT_S * 2)
-        start = time.perf_counter()
-        stream.sendall(b"data %d\n" % size)
-        block = b"x" * (1 << 16)
-        for _ in range(size >> 16):
-            stream.sendall(block)
-        swallow(stream, 1)
-        seen["mb_per_s"] = round(size / 1e6 / max(time.perf_counter() - start, 1e-6), 1)
+        seen["mb_per_s"] = throughput(stream, size)
     seen["state"] = "open"
 
 
+def throughput(stream: socket.socket, size: int) -> float:
+    """Megabytes a second; a slow connection is left in the middle."""
+    stream.settimeout(DATA_S)
+    start = time.perf_counter()
+    stream.sendall(b"data %d\n" % size)
+    block = b"x" * (1 << 16)
+    sent = 0
+    while sent < size and time.perf_counter() - start < DATA_S:
+        stream.sendall(block)
+        sent += len(block)
+    if sent == size:
+        swallow(stream, 1)
+    return round(sent / 1e6 / max(time.perf_counter() - start, 1e-6), 1)
+
+
 def call_all(order: dict[str, Any], end: float) -> list[dict[str, Any]]:
-    """Call every peer at every address and port, until all answered; slow ones once more."""
+    """Call every peer at every address and port, all at once, until all answered."""
     me, token, ports = order["me"], order["token"], order["ports"]
-    size = (int(order.get("bytes", 1 << 22)) >> 16) << 16
+    size = size_of(order)
     wanted = [
         (name, address, port)
         for name, addresses in sorted(order["peers"].items())
@@ -162,49 +194,53 @@ def call_all(order: dict[str, Any], end: float) -> list[dict[str, Any]]:
         for address in addresses
         for port in ports
     ]
-    rows: dict[tuple[str, str, int], dict[str, Any]] = {}
+    rows: dict[Target, dict[str, Any]] = {}
 
-    def call(target: tuple[str, str, int]) -> None:
-        rows[target] = probe(me, token, target, size if target[2] == ports[0] else 0)
-
-    def call_until_settled(target: tuple[str, str, int]) -> None:
+    def call_until_settled(target: Target) -> None:
         while time.monotonic() < end:
-            call(target)
+            rows[target] = probe(me, token, target, size if target[2] == ports[0] else 0)
             if rows[target]["state"] in SETTLED:
                 return
             time.sleep(0.2)
 
-    # A thread for each, so that a slow peer delays nobody else's turn.
-    threads = [threading.Thread(target=call_until_settled, args=(target,)) for target in wanted]
+    in_threads(call_until_settled, wanted)
+    return [rows[key] for key in wanted if key in rows]
+
+
+def size_of(order: dict[str, Any]) -> int:
+    """Bytes of the throughput test, in whole blocks."""
+    return (int(order.get("bytes", 0)) >> 16) << 16
+
+
+def in_threads(work: Callable[[Target], None], targets: list[Target]) -> None:
+    """A thread for each, so that a slow peer delays nobody else's turn."""
+    threads = [threading.Thread(target=work, args=(target,)) for target in targets]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    call_slow_ones_alone(rows, call, end)
-    for target, row in rows.items():
-        if row["state"] == "open":
-            say_bye(me, token, target)
-    return [rows[key] for key in wanted if key in rows]
 
 
-def call_slow_ones_alone(
-    rows: dict[tuple[str, str, int], dict[str, Any]],
-    call: Callable[[tuple[str, str, int]], None],
-    end: float,
-) -> None:
-    """Measure slow connections once more, one by one, and keep the better of the two."""
-    for target, row in list(rows.items()):
-        if looks_slow(row, rows.values()) and time.monotonic() < end:
-            call(target)
-            again = rows[target]
-            if again["state"] != "open" or (again["mb_per_s"] or 0) < row["mb_per_s"]:
-                rows[target] = row
+def call_again(order: dict[str, Any], end: float) -> list[dict[str, Any]]:
+    """Call some targets a few times more; those that carry data one after the other."""
+    me, token, first = order["me"], order["token"], order["ports"][0]
+    size = size_of(order)
+    targets = [(str(name), str(address), int(port)) for name, address, port in order["again"]]
+    rows: list[dict[str, Any]] = []
 
+    def connect(target: Target) -> None:
+        for _ in range(AGAIN):
+            row = probe(me, token, target, 0)
+            rows.append(row)
+            if row["state"] in SETTLED or time.monotonic() > end:
+                return
+            time.sleep(0.5)
 
-def looks_slow(row: dict[str, Any], rows: Iterable[dict[str, Any]]) -> bool:
-    """Whether a connection's throughput is far below the middle one of this node's."""
-    rates = sorted(other["mb_per_s"] for other in rows if other["mb_per_s"])
-    return bool(row["mb_per_s"]) and row["mb_per_s"] * 4 < rates[len(rates) // 2]
+    time.sleep(SETTLE_S)  # the others' listeners
+    in_threads(connect, [target for target in targets if target[2] != first])
+    heavy = [target for target in targets if target[2] == first] * AGAIN
+    rows += [probe(me, token, target, size) for target in heavy if time.monotonic() < end]
+    return rows
 
 
 def say_bye(me: str, token: str, target: tuple[str, str, int]) -> None:
@@ -219,26 +255,27 @@ def say_bye(me: str, token: str, target: tuple[str, str, int]) -> None:
         return
 
 
-def main() -> None:
-    """Run one node's part; prints {"me", "rows", "listen_errors"}."""
-    order = json.loads(sys.argv[1])
+def examine(order: dict[str, Any]) -> dict[str, Any]:
+    """Run one node's part; returns {"me", "rows", "listen_errors"}."""
     listeners = {port: Listener(port, order["me"], order["token"]) for port in order["ports"]}
     for listener in listeners.values():
         listener.start()
     end = time.monotonic() + order["seconds"]
-    rows = call_all(order, end)
+    if "again" in order:
+        rows, callers = call_again(order, end), set(order["callers"])
+    else:
+        rows, callers = call_all(order, end), set(order["peers"]) - {order["me"]}
+    answered = {(row["peer"], row["address"], row["port"]) for row in rows
+                if row["state"] == "open"}  # fmt: skip
+    for target in answered:
+        say_bye(order["me"], order["token"], target)
     # Peers may still be about to call: stay until each has said good-bye, or a while past the end.
     end += LINGER_S
-    others = set(order["peers"]) - {order["me"]}
     while time.monotonic() < end and not all(
-        listener.error or others <= listener.done for listener in listeners.values()
+        listener.error or callers <= listener.done for listener in listeners.values()
     ):
         time.sleep(0.1)
     for listener in listeners.values():
         listener.stop.set()
-    errors = {port: listener.error for port, listener in listeners.items() if listener.error}
-    json.dump({"me": order["me"], "rows": rows, "listen_errors": errors}, sys.stdout)
-
-
-if __name__ == "__main__":
-    main()
+    errors = {str(port): listener.error for port, listener in listeners.items() if listener.error}
+    return {"me": order["me"], "rows": rows, "listen_errors": errors}
