@@ -1,7 +1,8 @@
-"""Whose line it is, where a log names a process, a host, or only a rank on its node.
+"""Whose line it is, where a log names a process, a host, or only a rank on its node; and when.
 
 Dumps and stacks know which process and host a rank has. What they do not settle stays without a
-rank: a line given to the wrong rank would accuse somebody.
+rank: a line given to the wrong rank would accuse somebody. A failure after which its rank went on
+making calls did not stop it.
 """
 
 from __future__ import annotations
@@ -10,10 +11,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from unhang.case import Case
 from unhang.model import UNKNOWN_RANK, LogEvent
 
 __all__ = ["placed"]
+
+_SLACK_NS = 60 * 10**9
+"""Hosts' clocks differ, and a thread may go on for a while."""
+_ZONES_NS = 27 * 3600 * 10**9
+"""A stamp without its zone may be so far off, and the slack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +43,26 @@ def placed(case: Case) -> tuple[LogEvent, ...]:
         by_pid[process.pid].add((_short(process.host), process.rank))
         by_host[_short(process.host)].add(process.rank)
     one_node = _one_node(case, by_host)
-    return tuple(_placed(e, processes, by_pid, by_host, one_node=one_node) for e in case.log_events)
+    last = _last_calls(case)
+    found = (_placed(e, processes, by_pid, by_host, one_node=one_node) for e in case.log_events)
+    return tuple(_survived(event, last.get(event.rank, 0)) for event in found)
+
+
+def _last_calls(case: Case) -> dict[int, int]:
+    """When each rank began its last recorded call, wall clock of its host in ns."""
+    last = np.zeros(int(case.calls.rank.max(initial=-1)) + 1, np.int64)
+    np.maximum.at(last, case.calls.rank, case.calls.created_ns)
+    return dict(enumerate(last.tolist()))
+
+
+def _survived(event: LogEvent, last_ns: int) -> LogEvent:
+    """A cause after which its rank went on is none: it is kept as something to know."""
+    slack = _SLACK_NS if event.fields.get("clock") == "utc" else _ZONES_NS
+    after = last_ns - event.time_ns
+    if event.kind != "cause" or not event.time_ns or after < slack:
+        return event
+    text = f"(it went on making calls for {after / 1e9:,.0f} s after this) {event.text}"
+    return replace(event, kind="hint", text=text)
 
 
 def _processes(case: Case) -> Iterator[_Process]:

@@ -92,7 +92,7 @@ def test_a_failure_of_somebody_who_waits_is_not_the_cause() -> None:
 
 def test_an_earlier_failure_of_another_rank_is_no_reason_to_look_away() -> None:
     """The culprit's own log tells why; that somebody else complained before is said, too."""
-    complaint = replace(event("UH788", 0, "loss is nan"), time_ns=10**18, order=0)
+    complaint = replace(event("UH788", 0, "loss is nan"), time_ns=2 * 10**18 - 10**10, order=0)
     full = replace(event("UH776", 2), time_ns=2 * 10**18, order=1)
     findings = judged(waited_for(), complaint, full).findings
     first = findings[0]
@@ -250,6 +250,22 @@ def test_a_rank_on_its_node_with_its_host() -> None:
         job.dump_fields[rank] = {"local_rank": rank % 8, "host": f"node{rank // 8:02d}.cluster"}
     line = replace(event("UH776", 1, rank_is="local"), host="node01")
     assert diagnose(job.case(log_events=[line])).findings[0].culprits == (9,)
+
+
+@pytest.mark.parametrize(("clock", "hours"), [({"clock": "utc"}, 1), ({}, 30)])
+def test_a_failure_that_a_rank_survived_did_not_stop_it(clock: dict[str, str], hours: int) -> None:
+    """It went on making calls: what was caught, or of an earlier attempt, is no cause."""
+    job = waited_for()
+    line = event("UH776", 2, **clock)
+    before = replace(line, time_ns=job.now_ns - hours * 3600 * 10**9)
+    report = judged(job, before)
+    assert [(f.code, f.role) for f in report.findings] == [
+        ("UH101", "cause"),
+        ("UH776", "observation"),
+    ]
+    assert "went on making calls" in report.findings[1].summary
+    at_once = replace(line, time_ns=job.now_ns)
+    assert judged(waited_for(), at_once).findings[0].code == "UH776"
 
 
 CAUSES = sorted(rule.code for rule in RULES if rule.kind == "cause")
