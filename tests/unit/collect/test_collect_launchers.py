@@ -82,7 +82,7 @@ def test_any_command_that_ends_in_a_shell() -> None:
     assert launch.stdin == b"INLINE"
     assert template.orders("b") == {"node": "b"}
     assert Template(("a",), "env {host}").nodes() == ("a",)
-    with pytest.raises(UsageError, match="has no {host}"):
+    with pytest.raises(UsageError, match=r"has no \{host\}"):
         Template(("a",), "ssh").nodes()
     with pytest.raises(UsageError, match="no closing quotation"):
         Template(("a",), "ssh '{host}").nodes()
