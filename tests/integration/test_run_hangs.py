@@ -77,9 +77,12 @@ def test_a_rank_that_raises_is_named_at_its_line(tmp_path: Path) -> None:
     assert outcome.manifest["incident"]["reason"] == "rank-ended"
 
 
-def test_each_attempt_has_its_own_case_and_dumps(tmp_path: Path) -> None:
+def test_each_attempt_has_its_own_case_and_dumps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Restarted by torchrun it fails again; nothing of the first attempt is in the second."""
-    # Standalone: with a static rendezvous torch keeps the first attempt's addresses in its store.
+    # Else both attempts share a store, in which Gloo finds the addresses of the first.
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     command = [str(TORCHRUN), "--standalone", "--max-restarts", "1", "--nproc-per-node", "2",
                str(PROGRAM), "raises"]  # fmt: skip
     outcome = run_job(tmp_path, (), command)
