@@ -103,7 +103,7 @@ def _limits(host: str, facts: Facts) -> list[Result]:
         _judge("UH806", host, locked >= 0, f"locked memory is limited to {locked} bytes",
                "warn" if fabric else "skip"),
         _judge("UH807", host, 0 < shm < MIN_SHM, f"/dev/shm has {shm >> 20} MB", "warn"),  # noqa: S108 - its name
-        _judge("UH808", host, core == 0, "core files are switched off (ulimit -c is 0)", "warn"),
+        _cores(host, core == 0, str(facts.get("core_pattern", ""))),
         _judge("UH811", host, scope in ("2", "3"), f"kernel.yama.ptrace_scope is {scope or 0}",
                "warn"),
     ]  # fmt: skip
@@ -111,6 +111,19 @@ def _limits(host: str, facts: Facts) -> list[Result]:
 
 def _judge(code: str, host: str, bad: bool, seen: str, level: Level = "warn") -> Result:  # noqa: FBT001 - the condition itself
     return Result(code, level if bad else "ok", f"{host}: {seen}.", host_subject(host))
+
+
+def _cores(host: str, off: bool, pattern: str) -> Result:  # noqa: FBT001 - the condition itself
+    """Whether a crash leaves a core file, and where; unhang core reads it."""
+    said = printable(pattern, 80)
+    action = "ulimit -c unlimited in the shell that launches; "
+    if pattern.startswith("|"):
+        action += f"the kernel hands cores to {said[1:]}: coredumpctl dump PID, then unhang core."
+    else:
+        action += f"they are written to {said or 'core'}, then: unhang core FILE."
+    seen = f"core files are {'switched off (ulimit -c is 0)' if off else f'on, as {said}'}"
+    level: Level = "warn" if off else "ok"
+    return Result("UH808", level, f"{host}: {seen}.", host_subject(host), action=action)
 
 
 def _versions(host: str, facts: Facts) -> list[Result]:

@@ -18,6 +18,7 @@ MIN_LEFT_BYTES = 512 << 20
 HARD_THROTTLE = 0x8 | 0x40 | 0x80
 # Xid numbers that mean hardware (NVIDIA's table): anything else is a warning.
 HARD_XIDS = frozenset({48, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120, 140})
+FABRIC_NOT_READY = (1, 2)  # not started, in progress (NVML_GPU_FABRIC_STATE_*)
 _XID = re.compile(r"Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+)")
 
 
@@ -60,17 +61,25 @@ def _gpu(host: str, gpu: Mapping[str, Any]) -> Iterator[Result]:
     if gpu["throttle"] and gpu["throttle"] & HARD_THROTTLE:
         seen = f"{name}: slowed down by the hardware at {gpu['temperature']} degrees C."
         yield Result("UH844", "fail", seen, subject)
-    if gpu["nvlinks"] and not all(gpu["nvlinks"]):
-        down = gpu["nvlinks"].count(False)
-        seen = f"{name}: {down} of {len(gpu['nvlinks'])} NVLinks are down."
-        yield Result("UH845", "fail", seen, subject)
-    width, widest = gpu["pcie_width"], gpu["pcie_width_max"]
-    if width and widest and width < widest:
-        yield Result("UH847", "warn", f"{name}: PCIe x{width} of x{widest}.", subject)
+    yield from _links(name, subject, gpu)
     if gpu["mig"]:
         yield Result("UH851", "warn", f"{name}: MIG is on.", subject)
     if gpu["persistence"] == 0:
         yield Result("UH852", "warn", f"{name}: persistence mode is off.", subject)
+
+
+def _links(name: str, subject: tuple[Subject, ...], gpu: Mapping[str, Any]) -> Iterator[Result]:
+    """What connects a GPU: NVLink, NVSwitch, PCIe."""
+    if gpu["nvlinks"] and not all(gpu["nvlinks"]):
+        down = gpu["nvlinks"].count(False)
+        seen = f"{name}: {down} of {len(gpu['nvlinks'])} NVLinks are down."
+        yield Result("UH845", "fail", seen, subject)
+    if gpu["fabric"] in FABRIC_NOT_READY:
+        seen = f"{name}: it has not joined its NVSwitch fabric."
+        yield Result("UH846", "fail", seen, subject)
+    width, widest = gpu["pcie_width"], gpu["pcie_width_max"]
+    if width and widest and width < widest:
+        yield Result("UH847", "warn", f"{name}: PCIe x{width} of x{widest}.", subject)
 
 
 def _between(host: str, facts: Mapping[str, Any]) -> Iterator[Result]:

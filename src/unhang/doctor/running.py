@@ -16,7 +16,7 @@ from unhang.doctor.isolate import IFNAME
 from unhang.doctor.matrix import best_of, calls_again, check_matrix
 from unhang.doctor.nodes import Answer, Asking, Node, address_of
 from unhang.doctor.results import Result, host_subject
-from unhang.doctor.shapes import misfit, rows_of
+from unhang.doctor.shapes import gpus_misfit, misfit, rows_of
 from unhang.doctor.teams import Crew, places_on
 from unhang.report import Subject
 from unhang.wording import fold_ranks
@@ -139,7 +139,11 @@ def run_env(facts: Facts) -> list[Result]:
 
 def run_gpu(asking: Asking, facts: Facts, timeout_s: float) -> list[Result]:
     """Part gpu: the GPUs of all nodes that answered, and what their kernels logged."""
-    found = asking.ask(facts.nodes, "gpu", {}, timeout_s)
+    found = [
+        Answer(a.node, {}, f"what it says of its GPUs is unusable: {why}")
+        if not a.error and (why := gpus_misfit(a.data)) else a
+        for a in asking.ask(facts.nodes, "gpu", {}, timeout_s)
+    ]  # fmt: skip
     return [*silent(found), *check_gpus(found), *check_kernel_log(facts.by_name)]
 
 

@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["misfit", "rows_of"]
+__all__ = ["gpus_misfit", "misfit", "rows_of"]
 
 _INTERFACE = {"name": str, "address": str, "up": bool, "mtu": int, "speed": int, "kind": str}
 _RESOLVED = {"addresses": [str], "error": str}
@@ -24,6 +24,10 @@ _FACTS = {
     "machine": str,
     "gpus": int,
 }
+_GPU = {"index": int, "memory_used": int, "pids": [int], "nvlinks": [bool], "mig": bool}
+_GPU_NUMBERS = ("ecc", "throttle", "temperature", "fabric", "pcie_width", "pcie_width_max",
+                "persistence")  # fmt: skip
+_GPUS = {"gpus": [_GPU], "without_p2p": [[int]], "acs": [str], "error": str}
 _ROW = {"peer": str, "address": str, "port": int, "state": str, "says": str, "sent": int,
         "resent": int, "early": int}  # fmt: skip
 _NUMBERS = ("latency_ms", "mb_per_s", "rtt_ms")
@@ -39,6 +43,20 @@ def misfit(facts: Mapping[str, Any]) -> str:
     every += facts["own_name"]["addresses"] + facts["master"]["addresses"]
     bad = next((text for text in every if not _is_address(text)), None)
     return "" if bad is None else f"{bad[:60]!r} is no address"
+
+
+def gpus_misfit(facts: Mapping[str, Any]) -> str:
+    """Where answers about GPUs are not as agents/gpu.py gives them; "" if they are."""
+    wrong = _wrong(facts, _GPUS, "gpus")
+    if wrong:
+        return wrong
+    for gpu in facts["gpus"]:
+        odd = [name for name in _GPU_NUMBERS if not isinstance(gpu.get(name), int | None)]
+        odd += [] if isinstance(gpu.get("remapped"), list | None) else ["remapped"]
+        if odd:
+            return f"{odd[0]} of a GPU is no number"
+    pairs = all(len(pair) == 2 for pair in facts["without_p2p"])  # noqa: PLR2004 - a pair
+    return "" if pairs else "without_p2p holds no pairs"
 
 
 def _is_address(text: str) -> bool:

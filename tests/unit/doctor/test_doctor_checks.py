@@ -75,6 +75,19 @@ def test_env_checks(changes: dict[str, Any], code: str) -> None:
     assert bad(check_env({"a": facts(**changes)})) == [(code, "warn")]
 
 
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [("|/lib/systemd-coredump %P", "coredumpctl"), ("/var/cores/core.%p", "/var/cores")],
+)
+def test_how_to_get_cores(pattern: str, words: str) -> None:
+    """Where the kernel puts them, and what reads them."""
+    node = facts(limits={"core": 0, "shm": 16 << 30}, core_pattern=pattern)
+    (result,) = [r for r in check_env({"a": node}) if r.code == "UH808"]
+    assert result.level == "warn"
+    assert words in result.action
+    assert "unhang core" in result.action
+
+
 def test_an_unknown_name_of_somebody_else_is_not_misspelt() -> None:
     """Only names close to a known one are called misspelt."""
     settings = {"NCCL_MY_SITE_WRAPPER_VERSION": "3", "TORCH_HOME": "/models"}
@@ -263,8 +276,8 @@ def gpu(**changes: object) -> dict[str, Any]:
     """A GPU with nothing wrong, as the management library describes it."""
     return {"index": 0, "name": "GPU", "memory_used": 0, "memory_total": 1 << 36, "pids": [],
             "ecc": 0, "remapped": [0, 0, 0, 0], "throttle": 0, "temperature": 40,
-            "nvlinks": [True] * 4, "pcie_width": 16, "pcie_width_max": 16, "mig": False,
-            "persistence": 1, **changes}  # fmt: skip
+            "nvlinks": [True] * 4, "fabric": None, "pcie_width": 16, "pcie_width_max": 16,
+            "mig": False, "persistence": 1, **changes}  # fmt: skip
 
 
 def answer(name: str = "a", **changes: object) -> Answer:
@@ -284,6 +297,8 @@ def answer(name: str = "a", **changes: object) -> Answer:
         ({"throttle": 0x40}, [("UH844", "fail")]),
         ({"throttle": 0x1}, []),
         ({"nvlinks": [True, False]}, [("UH845", "fail")]),
+        ({"fabric": 1}, [("UH846", "fail")]),
+        ({"fabric": 3}, []),
         ({"pcie_width": 8}, [("UH847", "warn")]),
         ({"mig": True}, [("UH851", "warn")]),
         ({"persistence": 0}, [("UH852", "warn")]),

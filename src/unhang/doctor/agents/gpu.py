@@ -6,8 +6,8 @@ GPU does not support is left out. PCIe access control is read from sysfs, where 
 
 from __future__ import annotations
 
+import ctypes
 import struct
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -44,10 +44,19 @@ def bridges_with_acs() -> list[str]:
     return found
 
 
-def asked(question: Callable[..., Any], *words: Any) -> Any:  # noqa: ANN401 - NVML's answers
-    """Ask NVML; None where this GPU does not support the question."""
+def asked(nvml: Any, question: str, *words: Any) -> Any:  # noqa: ANN401 - NVML's answers
+    """Ask NVML; None where this GPU, driver or version of the library does not know."""
     with suppress(Exception):  # pynvml.NVMLError is not known before the import
-        return question(*words)
+        return getattr(nvml, question)(*words)
+    return None
+
+
+def fabric_state(nvml: Any, gpu: Any) -> int | None:  # noqa: ANN401 - the module and a handle
+    """State of a GPU in its NVSwitch fabric (0 none, 1 not started, 2 in progress, 3 completed)."""
+    with suppress(Exception):
+        info = nvml.c_nvmlGpuFabricInfo_t()
+        nvml.nvmlDeviceGetGpuFabricInfo(gpu, ctypes.byref(info))
+        return int(info.state)
     return None
 
 
@@ -55,10 +64,13 @@ def describe(nvml: Any, index: int) -> dict[str, Any]:  # noqa: ANN401 - the mod
     """All that is asked of one GPU."""
     gpu = nvml.nvmlDeviceGetHandleByIndex(index)
     memory = nvml.nvmlDeviceGetMemoryInfo(gpu)
-    processes = asked(nvml.nvmlDeviceGetComputeRunningProcesses, gpu) or []
-    mig = asked(nvml.nvmlDeviceGetMigMode, gpu)
+    processes = asked(nvml, "nvmlDeviceGetComputeRunningProcesses", gpu) or []
+    mig = asked(nvml, "nvmlDeviceGetMigMode", gpu)
     name = nvml.nvmlDeviceGetName(gpu)
-    links = [asked(nvml.nvmlDeviceGetNvLinkState, gpu, link) for link in range(18)]
+    links = [asked(nvml, "nvmlDeviceGetNvLinkState", gpu, link) for link in range(18)]
+    throttle = asked(nvml, "nvmlDeviceGetCurrentClocksEventReasons", gpu)
+    if throttle is None:  # its name up to driver 535
+        throttle = asked(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", gpu)
     return {
         "index": index,
         "name": name.decode() if isinstance(name, bytes) else name,
@@ -66,19 +78,21 @@ def describe(nvml: Any, index: int) -> dict[str, Any]:  # noqa: ANN401 - the mod
         "memory_total": int(memory.total),
         "pids": [int(process.pid) for process in processes],
         "ecc": asked(
-            nvml.nvmlDeviceGetTotalEccErrors,
+            nvml,
+            "nvmlDeviceGetTotalEccErrors",
             gpu,
             nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
             nvml.NVML_VOLATILE_ECC,
         ),
-        "remapped": asked(nvml.nvmlDeviceGetRemappedRows, gpu),
-        "throttle": asked(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, gpu),
-        "temperature": asked(nvml.nvmlDeviceGetTemperature, gpu, nvml.NVML_TEMPERATURE_GPU),
+        "remapped": asked(nvml, "nvmlDeviceGetRemappedRows", gpu),
+        "throttle": throttle,
+        "temperature": asked(nvml, "nvmlDeviceGetTemperature", gpu, nvml.NVML_TEMPERATURE_GPU),
         "nvlinks": [bool(state) for state in links if state is not None],
-        "pcie_width": asked(nvml.nvmlDeviceGetCurrPcieLinkWidth, gpu),
-        "pcie_width_max": asked(nvml.nvmlDeviceGetMaxPcieLinkWidth, gpu),
+        "fabric": fabric_state(nvml, gpu),
+        "pcie_width": asked(nvml, "nvmlDeviceGetCurrPcieLinkWidth", gpu),
+        "pcie_width_max": asked(nvml, "nvmlDeviceGetMaxPcieLinkWidth", gpu),
         "mig": bool(mig and mig[0]),
-        "persistence": asked(nvml.nvmlDeviceGetPersistenceMode, gpu),
+        "persistence": asked(nvml, "nvmlDeviceGetPersistenceMode", gpu),
     }
 
 
@@ -88,7 +102,7 @@ def peers(nvml: Any, count: int) -> list[list[int]]:  # noqa: ANN401 - the modul
     missing = []
     for a in range(count):
         for b in range(a + 1, count):
-            state = asked(nvml.nvmlDeviceGetP2PStatus, handles[a], handles[b], 0)
+            state = asked(nvml, "nvmlDeviceGetP2PStatus", handles[a], handles[b], 0)
             if state is not None and int(state) != 0:
                 missing.append([a, b])
     return missing
