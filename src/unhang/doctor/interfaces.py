@@ -65,7 +65,29 @@ def check_interfaces(nodes: Mapping[str, Facts]) -> list[Result]:
             results.append(
                 Result("UH822", "fail", seen, host_subject(host), evidence=(master["error"],))
             )
-    return [*results, *_mtu(nodes)]
+    return [*results, *_masters(nodes), *_mtu(nodes)]
+
+
+def _masters(nodes: Mapping[str, Facts]) -> list[Result]:
+    """MASTER_ADDR must mean one machine, and not each node itself."""
+    meant = {host: set(facts["master"]["addresses"]) for host, facts in nodes.items()}
+    meant = {host: addresses for host, addresses in meant.items() if addresses}
+    if len(nodes) <= 1 or not meant:
+        return []
+    real = {host: {a for a in found if not ipaddress.ip_address(a).is_loopback}
+            for host, found in meant.items()}  # fmt: skip
+    master = set().union(*real.values())
+    results = []
+    for host, found in real.items():
+        own = {interface["address"] for interface in nodes[host]["interfaces"]}
+        if not found and not own & master:
+            seen = f"{host}: MASTER_ADDR is the loopback there, so it looks for rank 0 in itself."
+            results.append(Result("UH822", "fail", seen, host_subject(host)))
+    if len(known := {frozenset(found) for found in real.values() if found}) > 1:
+        said = "; ".join(sorted(", ".join(sorted(addresses)) for addresses in known))
+        seen = f"MASTER_ADDR is not the same address on all nodes: {said}."
+        results.append(Result("UH822", "warn", seen))
+    return results
 
 
 def _own_interfaces(host: str, facts: Facts, *, alone: bool) -> list[Result]:

@@ -145,6 +145,24 @@ def test_interface_checks(changes: dict[str, Any], expected: tuple[str, str]) ->
     assert bad(check_interfaces({"a": facts(), "b": facts(**changes)})) == [expected]
 
 
+def named(address: str, own: str) -> dict[str, Any]:
+    """A node on which MASTER_ADDR resolves to an address."""
+    interfaces = [interface("lo", "127.0.0.1", "loopback"), interface("eth0", own)]
+    return facts(master={"addresses": [address], "error": ""}, interfaces=interfaces)
+
+
+def test_what_master_addr_means() -> None:
+    """The loopback is right on the master itself only, and all must mean the same machine."""
+    good = {"a": named("127.0.1.1", "10.0.0.1"), "b": named("10.0.0.1", "10.0.0.2")}
+    assert bad(check_interfaces(good)) == []
+    lost = {**good, "c": named("127.0.0.1", "10.0.0.3")}
+    assert bad(check_interfaces(lost)) == [("UH822", "fail")]
+    alone = {"a": named("127.0.0.1", "10.0.0.1"), "b": named("127.0.0.1", "10.0.0.2")}
+    assert bad(check_interfaces(alone)) == [("UH822", "fail")] * 2
+    two = {**good, "c": named("10.0.0.9", "10.0.0.3")}
+    assert bad(check_interfaces(two)) == [("UH822", "warn")]
+
+
 def test_one_mtu_that_differs() -> None:
     """The node whose MTU is not that of the others."""
     odd = facts(interfaces=[interface("eth0", "10.0.0.3", mtu=9000)])
