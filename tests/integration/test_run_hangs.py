@@ -113,6 +113,9 @@ def test_a_killed_rank_is_named_with_its_last_known_line(tmp_path: Path, *, torc
     assert ("SIGKILL" if status else "nobody saw how it ended") in cause["summary"]
     assert outcome.manifest["ranks"]["1"]["missing"]["stacks"] == "the process has ended"
     assert outcome.code == (1 if torchrun else 9)
+    logs = {path.parent.name for path in outcome.only_case.glob("logs/*/*/attempt_0/*/*.log")}
+    assert logs == ({"0", "2"} if torchrun else set())  # rank 1 had nothing to say
+    assert ("[default0]:" in outcome.said) == torchrun
 
 
 def check_complete(outcome: Outcome, ranks: int, without_dump: list[int]) -> None:

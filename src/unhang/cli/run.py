@@ -69,7 +69,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--timing", action="store_true", help="let NCCL record when calls start and how long"
     )
     record.add_argument(
-        "--rank-logs", action="store_true", help="let torchrun write a log a rank, lines prefixed"
+        "--no-rank-logs",
+        action="store_true",
+        help="leave lines without their rank, and let torchrun write no log of each rank",
     )
     record.add_argument(
         "--blocking", action="store_true", help="errors of kernels show at their call; slow"
@@ -108,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
             buffer_size=args.buffer_size,
             timing=args.timing,
             blocking=args.blocking,
-            rank_logs=args.rank_logs,
+            rank_logs=not args.no_rank_logs,
             verbose=args.verbose,
             quiet=args.quiet,
             dry_run=args.dry_run,

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from unhang.errors import UsageError
+from unhang.run.ranklogs import rank_log_settings
 
 __all__ = [
     "Options",
@@ -54,14 +55,14 @@ class Options(NamedTuple):
         arm: Put our recorder into every process of the job.
         buffer_size: Entries that torch's and our own ring keep; 0 for the default of each.
         timing: Ask NCCL for start events and durations (a few device events a call).
-        rank_logs: Let torchrun write one log a rank and prefix its lines on the terminal.
+        rank_logs: Let launchers prefix the lines of each rank, and torchrun keep a log of each.
         blocking: Let every kernel launch wait for its end, so that errors show where they happen.
     """
 
     arm: bool = True
     buffer_size: int = 0
     timing: bool = False
-    rank_logs: bool = False
+    rank_logs: bool = True
     blocking: bool = False
 
 
@@ -252,7 +253,8 @@ def plan_environment(
     if options.arm:
         named += _our_settings(staging, run_id, job_id, options)
     if options.rank_logs:
-        named += [(("PET_LOG_DIR",), f"{staging}/torchrun"), (("PET_TEE",), "3")]
+        logs = rank_log_settings(command, f"{job_id}/{run_id}")
+        named += [((name,), value) for name, value in logs]
     settings = [_setting(env, names, value) for names, value in named]
     if options.arm:
         settings.append(_python_path(env))

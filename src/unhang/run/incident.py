@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -29,8 +29,9 @@ from unhang.casedir import (
 from unhang.errors import OutputError
 from unhang.record.places import safe_name
 from unhang.run.evidence import Collector
+from unhang.run.ranklogs import rank_logs
 from unhang.run.roster import Roster
-from unhang.run.streams import Stream, tail_of
+from unhang.run.streams import Stream, end_of, tail_of
 from unhang.run.verdict import Verdict, judge
 from unhang.surroundings import describe_node, harmless_command
 
@@ -236,7 +237,20 @@ class Incident:
                 row["why_not"] = f"it cannot be read or saved: {error.strerror}"
                 notes.append(f"{stream.name}: {row['why_not']}")
             rows.append(row)
-        return rows
+        return [*rows, *self._save_rank_logs(notes)]
+
+    def _save_rank_logs(self, notes: list[str]) -> Iterator[dict[str, object]]:
+        """The last of each rank's log that torchrun keeps, under the names that it gives them."""
+        for path, name in rank_logs(self.context.env):
+            kept = f"logs/{self.context.run}/{name}"
+            try:
+                data = end_of(path, LOG_BYTES)
+                if data and self.case is not None:
+                    (self.case / kept).parent.mkdir(parents=True, exist_ok=True)
+                    save_file(self.case / kept, data)
+                    yield {"name": name, "path": kept}
+            except OSError as error:
+                notes.append(f"{name} cannot be read or saved: {error.strerror}")
 
     def _save_surroundings(self, notes: list[str]) -> None:
         if self.case is None:

@@ -34,7 +34,7 @@ class Wishes(NamedTuple):
     arm: bool = True
     buffer_size: int = 0
     timing: bool = False
-    rank_logs: bool = False
+    rank_logs: bool = True
     blocking: bool = False
     verbose: bool = False
     quiet: bool = False

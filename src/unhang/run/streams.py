@@ -12,7 +12,7 @@ import stat
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["KEEP_BYTES", "Stream", "keep", "plan_streams", "tail_of"]
+__all__ = ["KEEP_BYTES", "Stream", "end_of", "keep", "plan_streams", "tail_of"]
 
 KEEP_BYTES = 8 << 20
 """The pump keeps the last one to two times as much of each stream."""
@@ -137,11 +137,12 @@ def _tail(newest_first: Sequence[str], limit: int, start: int) -> bytes:
     data = b""
     for path in newest_first:
         if len(data) < limit and os.path.exists(path):  # noqa: PTH110 - as above
-            data = _end_of(path, limit - len(data), start) + data
+            data = end_of(path, limit - len(data), start) + data
     return data
 
 
-def _end_of(path: str, limit: int, start: int) -> bytes:
+def end_of(path: str, limit: int, start: int = 0) -> bytes:
+    """The last `limit` bytes of a file, none before `start`; OSError where it cannot be read."""
     with open(path, "rb") as file:  # noqa: PTH123 - as above
         size = file.seek(0, os.SEEK_END)
         # A file that shrank was emptied and begun anew: all of it is the command's.
