@@ -10,11 +10,18 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Generator
 from functools import cache
 from typing import TypeVar
 
 import pytest
+
+for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    # Ignored in what a script runs in the background, and inherited by all that tests start.
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        _default = signal.default_int_handler if _number is signal.SIGINT else signal.SIG_DFL
+        signal.signal(_number, _default)
 
 IN_CI = os.environ.get("CI", "").lower() == "true"
 

@@ -127,7 +127,8 @@ def test_strace_says_that_it_spins() -> None:
 def test_a_command_under_strace(tmp_path: Path) -> None:
     """From its start: output and exit code are the command's, children are followed."""
     program = (
-        "import os, time; os.fork() or os._exit(0); print('hello'); time.sleep(3); os._exit(7)"
+        "import os, time; os.fork() or os._exit(0); print('hello', flush=True); "
+        "time.sleep(3); os._exit(7)"
     )
     done = unhang("trace", "--syscalls", "-o", str(tmp_path / "r.json"), "--",
                   sys.executable, "-c", program)  # fmt: skip

@@ -26,6 +26,7 @@ from unhang.record.heartbeat import GroupBeat
 from unhang.record.incidents import REASONS, Incident, take
 from unhang.record.places import safe_name
 from unhang.record.sites import line_of, main_site
+from unhang.record.unsignalled import unsignalled
 
 __all__ = ["MAX_REQUEST_BYTES", "Watcher"]
 
@@ -56,7 +57,8 @@ class Watcher:
 
     def start(self) -> None:
         """Begin to listen."""
-        self._thread.start()
+        with unsignalled():
+            self._thread.start()
 
     @property
     def wake_fd(self) -> int:

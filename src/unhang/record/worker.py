@@ -14,6 +14,7 @@ from pathlib import Path
 
 from unhang.record import sockets
 from unhang.record.ring import Foreign
+from unhang.record.unsignalled import unsignalled
 
 __all__ = ["start"]
 
@@ -32,7 +33,7 @@ def start(path: Path) -> bool:
     if server_class is None:
         return False
     path.unlink(missing_ok=True)
-    with _quiet(), sockets.short(path) as name:
+    with _quiet(), unsignalled(), sockets.short(path) as name:
         server: Foreign = server_class(name)
     _keep_for_ever(server)
     path.chmod(0o600)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -22,6 +23,12 @@ from unhang.record.torchfr import load_plain
 from unhang.record.triggers import MAX_REQUEST_BYTES, Watcher
 
 PATIENCE_S = 60.0
+
+
+def mask_of(thread: threading.Thread) -> int:
+    """The signals that a thread blocks."""
+    status = Path(f"/proc/self/task/{thread.native_id}/status").read_text()
+    return int(next(line for line in status.splitlines() if "SigBlk" in line).split()[1], 16)
 
 
 @pytest.fixture
@@ -202,3 +209,12 @@ def test_the_worker_server_s_http(tmp_path: Path) -> None:
     served(tmp_path / "b", b"HTTP/1.1 404 Not Found\r\n\r\n")
     with pytest.raises(AskError, match="404"):
         ask_worker(str(tmp_path / "b"), "nothing", PATIENCE_S)
+
+
+def test_the_thread_takes_no_signal_of_the_job(watcher: Watcher) -> None:
+    """Ctrl-C is the main thread's, and what a fault raises stays with the thread."""
+    blocked = mask_of(watcher._thread)
+    assert blocked >> (signal.SIGINT - 1) & 1
+    assert blocked >> (signal.SIGUSR1 - 1) & 1
+    assert not blocked >> (signal.SIGSEGV - 1) & 1
+    assert not mask_of(threading.main_thread()) >> (signal.SIGINT - 1) & 1
