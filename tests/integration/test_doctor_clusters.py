@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import Hosts, Slurm, free_ports, hosts, slurm, wait_for
+from clusters import Cluster, cluster, free_ports, wait_for, why_not
 
 SOURCE = Path(__file__).parents[2] / "src"
 DOCTOR = (sys.executable, "-m", "unhang", "doctor")
@@ -46,35 +46,36 @@ def noted(report: dict[str, Any]) -> str:
     return "\n".join(note["text"] for note in report["notes"])
 
 
-ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="daemons of a cluster need root")
+NEEDED = ("slurmctld", "slurmd", "munged", "sshd", "ssh", "unshare")
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    """SLURM with two nodes and a job on both."""
-    with slurm(tmp_path_factory.mktemp("slurm")) as running:
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two nodes, reached by SLURM and by ssh."""
+    if reason := why_not():
+        pytest.skip(reason)
+    with cluster(tmp_path_factory.mktemp("cluster")) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def job(cluster: Slurm) -> str:
+def job(nodes: Cluster) -> str:
     """A job that waits on both nodes."""
     words = ("--parsable", "--nodes=2", "--ntasks-per-node=1", "--output=/dev/null")
-    told = cluster.run("sbatch", *words, "--wrap", "sleep 1000").strip()
-    wait_for(lambda: cluster.run("squeue", "-h", "-j", told, "-o", "%T").strip() == "RUNNING", told)
+    told = nodes.run("sbatch", *words, "--wrap", "sleep 1000").strip()
+    wait_for(lambda: nodes.run("squeue", "-h", "-j", told, "-o", "%T").strip() == "RUNNING", told)
     return told
 
 
-@ROOT
-@pytest.mark.debian("slurmctld", "slurmd", "munged")
+@pytest.mark.debian(*NEEDED)
 class TestSlurm:
     """Both ways: steps that the doctor starts, and steps that start the doctor."""
 
-    def test_all_nodes_of_a_job(self, cluster: Slurm, job: str) -> None:
+    def test_all_nodes_of_a_job(self, nodes: Cluster, job: str) -> None:
         """Facts of both nodes by one step, and a rank on each of them by another."""
         ports = f"{free_ports(1)[0]}"
         words = (*DOCTOR, "env", "net", "comm", "--slurm", job, *PYTHON, "--ports", ports)
-        environ = {**cluster.environ, "NCCL_SOKET_IFNAME": "eth0"}
+        environ = {**nodes.environ, "NCCL_SOKET_IFNAME": "eth0"}
         code, report = judged(words, environ)
         assert code == 0, report
         misspelt = next(f for f in report["findings"] if f["code"] == "UH802")
@@ -82,32 +83,25 @@ class TestSlurm:
         assert "n2 is the same machine as n1" in noted(report)
         assert "steps with 2 ranks on 2 nodes on gloo passed" in noted(report)
 
-    def test_a_step_of_ranks(self, cluster: Slurm, job: str) -> None:
+    def test_a_step_of_ranks(self, nodes: Cluster, job: str) -> None:
         """Srun starts the doctor: its tasks are the ranks, on the nodes that SLURM gave them."""
         step = ("srun", f"--jobid={job}", "--overlap", "--nodes=2", "--ntasks=2", "--mpi=none")
-        environ = {**cluster.environ, "PYTHONPATH": str(SOURCE), "MASTER_ADDR": "127.0.0.1",
+        environ = {**nodes.environ, "PYTHONPATH": str(SOURCE), "MASTER_ADDR": "127.0.0.1",
                    "MASTER_PORT": str(free_ports(1)[0])}  # fmt: skip
         code, report = judged((*step, *DOCTOR, "comm"), environ)
         assert code == 0, report
         assert "steps with 2 ranks on 2 nodes on gloo passed" in noted(report)
 
-    def test_a_job_that_is_none(self, cluster: Slurm, job: str) -> None:
+    def test_a_job_that_is_none(self, nodes: Cluster, job: str) -> None:
         """SLURM's own words."""
         del job
         done = subprocess.run(
             [*DOCTOR, "--slurm", "999999"], capture_output=True, text=True, check=False,
-            env=cluster.environ, timeout=60,
+            env=nodes.environ, timeout=60,
         )  # fmt: skip
         assert done.returncode == 3
         assert "Invalid job id" in done.stderr
         assert "hint: " in done.stderr
-
-
-@pytest.fixture(scope="module")
-def two_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
-    """Two hosts behind sshds."""
-    with hosts(tmp_path_factory.mktemp("ssh"), ["alpha", "beta"]) as running:
-        yield running
 
 
 def environ_of(path: Path) -> set[bytes]:
@@ -132,28 +126,27 @@ def find_rank(rank: int, port: int) -> int:
     return found[0]
 
 
-@ROOT
-@pytest.mark.debian("sshd", "ssh", "unshare")
+@pytest.mark.debian(*NEEDED)
 class TestSsh:
     """Hosts with a name and processes of their own."""
 
-    def test_a_host_that_is_not_there_and_one_without_python(self, two_hosts: Hosts) -> None:
+    def test_a_host_that_is_not_there_and_one_without_python(self, nodes: Cluster) -> None:
         """Each is named with the reason, and the others are checked all the same."""
-        via = ("--launcher-options", f"-F {two_hosts.config}")
-        code, report = judged((*DOCTOR, "env", "--hosts", "alpha,beta,gamma.invalid", *via))
+        via = ("--launcher-options", f"-F {nodes.ssh_config}")
+        code, report = judged((*DOCTOR, "env", "--hosts", "n1,n2,n3.invalid", *via))
         assert code == 1
-        assert causes(report) == [("UH827", [], ["gamma.invalid"])]
+        assert causes(report) == [("UH827", [], ["n3.invalid"])]
         assert "Could not resolve hostname" in report["summary"]
-        assert "alpha, beta: it is on" in noted(report)
-        code, report = judged((*DOCTOR, "env", "--hosts", "beta", *via, "--python", "/no/python"))
-        assert causes(report) == [("UH827", [], ["beta"])]
+        assert "n1, n2: it is on" in noted(report)
+        code, report = judged((*DOCTOR, "env", "--hosts", "n2", *via, "--python", "/no/python"))
+        assert causes(report) == [("UH827", [], ["n2"])]
         assert "no Python 3.10 or newer was found on this node" in report["summary"]
 
-    def test_a_rank_whose_process_sleeps_is_named_with_its_host(self, two_hosts: Hosts) -> None:
+    def test_a_rank_whose_process_sleeps_is_named_with_its_host(self, nodes: Cluster) -> None:
         """It is stopped as it starts, so it never comes; nothing else is wrong."""
         (port,) = free_ports(1)
-        words = (*DOCTOR, "comm", "--hosts", "alpha,beta", *PYTHON, "--ports", str(port),
-                 "--launcher-options", f"-F {two_hosts.config}", "--timeout", "10",
+        words = (*DOCTOR, "comm", "--hosts", "n1,n2", *PYTHON, "--ports", str(port),
+                 "--launcher-options", f"-F {nodes.ssh_config}", "--timeout", "10",
                  "--start-timeout", "20", "--isolate", "0", "--format", "json")  # fmt: skip
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=ENVIRON) as process:
             victim = find_rank(1, port)
@@ -161,7 +154,7 @@ class TestSsh:
             said, _ = process.communicate(timeout=180)
         assert process.returncode == 1
         report = json.loads(said)
-        assert causes(report) == [("UH860", [1], ["beta"])]
+        assert causes(report) == [("UH860", [1], ["n2"])]
         assert "its process is stopped" in " ".join(report["findings"][0]["evidence"])
 
 
