@@ -205,6 +205,36 @@ def test_a_master_address_that_nobody_knows() -> None:
     assert causes(json.loads(done.stdout)) == [("UH822", socket.gethostname())]
 
 
+AMD_SMI = """#!/bin/sh
+case "$1" in
+list) echo '[{"gpu": 0}, {"gpu": 1}]' ;;
+metric) echo '{"gpu_data": [{"gpu": 0, "ecc": {"total_uncorrectable_count": 0}},
+    {"gpu": 1, "ecc": {"total_uncorrectable_count": 2}}]}' ;;
+xgmi) echo '[{"gpu": 0}] [{"gpu": 1, "link_status": ["U", "D", "X"]}]' ;;
+*) echo "amd-smi: no such subcommand" >&2; exit 2 ;;
+esac
+"""
+
+
+def test_amds_tool_is_asked(tmp_path: Path) -> None:
+    """A stand-in of it in PATH, on a node without NVIDIA's library: two faults, and what failed."""
+    tool = tmp_path / "amd-smi"
+    tool.write_text(AMD_SMI)
+    tool.chmod(0o755)
+    (tmp_path / "pynvml.py").write_text("raise ImportError\n")
+    paths = {name: f"{tmp_path}:{os.environ.get(name, '')}" for name in ("PATH", "PYTHONPATH")}
+    done = subprocess.run(
+        [sys.executable, "-m", "unhang", "doctor", "gpu", "--format", "json"],
+        capture_output=True, text=True, check=False, timeout=60, env={**os.environ, **paths},
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    report = json.loads(done.stdout)
+    name = socket.gethostname()
+    assert causes(report) == [("UH842", f"{name} gpu 1"), ("UH845", f"{name} gpu 1")]
+    assert "1 of 2 XGMI links are down" in str(report["findings"])
+    assert "amd-smi static said nothing (exit code 2)" in str(report["notes"])
+
+
 def test_comm_passes_with_real_ranks() -> None:
     """Every collective over Gloo with checked values, and a table of all sizes."""
     code, report = doctor("comm", "--nproc", "2", "--backend", "gloo")

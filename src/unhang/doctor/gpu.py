@@ -14,6 +14,7 @@ from unhang.wording import printable
 __all__ = ["check_gpus", "check_kernel_log"]
 
 MIN_LEFT_BYTES = 512 << 20
+MAX_NOTES = 20
 # NVML clocks throttle reasons: hardware slow-down, hardware thermal, hardware power brake.
 HARD_THROTTLE = 0x8 | 0x40 | 0x80
 # Xid numbers that mean hardware (NVIDIA's table): anything else is a warning.
@@ -34,8 +35,10 @@ def check_gpus(answers: Sequence[Answer]) -> list[Result]:
             reason = printable(str(facts["error"]), 200)
             results.append(Result("UH840", "skip", f"{host}: no GPU to check: {reason}."))
             continue
+        notes = [printable(note, 200) for note in facts["notes"][:MAX_NOTES]]
+        results += [Result("UH840", "skip", f"{host}: {note}.") for note in notes]
         for gpu in facts["gpus"]:
-            results += _gpu(host, gpu)
+            results += _gpu(host, gpu, facts)
         results += _between(host, facts)
     most = max(counts.values(), default=0)
     for host, count in counts.items():
@@ -45,34 +48,57 @@ def check_gpus(answers: Sequence[Answer]) -> list[Result]:
     return results
 
 
-def _gpu(host: str, gpu: Mapping[str, Any]) -> Iterator[Result]:
+def _gpu(host: str, gpu: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[Result]:
     name = f"{host} gpu {gpu['index']}"
     subject = (Subject("gpu", name, host=host),)
-    if gpu["memory_used"] > MIN_LEFT_BYTES and not gpu["pids"]:
-        seen = f"{name}: {gpu['memory_used'] >> 20} MB are in use and no process owns them."
-        yield Result("UH841", "fail", seen, subject)
-    elif gpu["pids"]:
-        pids = ", ".join(map(str, gpu["pids"][:8]))
-        yield Result("UH841", "warn", f"{name}: in use by pid {pids}.", subject)
+    yield from _memory(name, subject, gpu, all_pids=facts["all_pids"])
     if gpu["ecc"]:
         yield Result("UH842", "fail", f"{name}: {gpu['ecc']} uncorrectable memory errors.", subject)
     if gpu["remapped"] and len(gpu["remapped"]) > 3 and gpu["remapped"][3]:  # noqa: PLR2004 - correctable, uncorrectable, pending, failed
         yield Result("UH842", "fail", f"{name}: a memory row could not be remapped.", subject)
-    if gpu["throttle"] and gpu["throttle"] & HARD_THROTTLE:
-        seen = f"{name}: slowed down by the hardware at {gpu['temperature']} degrees C."
-        yield Result("UH844", "fail", seen, subject)
-    yield from _links(name, subject, gpu)
+    yield from _brakes(name, subject, gpu)
+    yield from _links(name, subject, gpu, "XGMI links" if facts["vendor"] == "AMD" else "NVLinks")
     if gpu["mig"]:
         yield Result("UH851", "warn", f"{name}: MIG is on.", subject)
     if gpu["persistence"] == 0:
         yield Result("UH852", "warn", f"{name}: persistence mode is off.", subject)
 
 
-def _links(name: str, subject: tuple[Subject, ...], gpu: Mapping[str, Any]) -> Iterator[Result]:
-    """What connects a GPU: NVLink, NVSwitch, PCIe."""
+def _memory(
+    name: str, subject: tuple[Subject, ...], gpu: Mapping[str, Any], *, all_pids: bool
+) -> Iterator[Result]:
+    """Who holds its memory."""
+    if gpu["memory_used"] > MIN_LEFT_BYTES and not gpu["pids"]:
+        seen = f"{name}: {gpu['memory_used'] >> 20} MB are in use and no process"
+        if all_pids:
+            yield Result("UH841", "fail", f"{seen} owns them.", subject)
+        else:  # in a container, or not as root, their owner may be out of sight
+            yield Result("UH841", "warn", f"{seen} that is seen from there owns them.", subject)
+    elif gpu["pids"]:
+        pids = ", ".join(map(str, gpu["pids"][:8]))
+        yield Result("UH841", "warn", f"{name}: in use by pid {pids}.", subject)
+
+
+def _brakes(name: str, subject: tuple[Subject, ...], gpu: Mapping[str, Any]) -> Iterator[Result]:
+    """What slows it down besides the limit of its power, which is usual."""
+    if gpu["throttle"] and gpu["throttle"] & HARD_THROTTLE:
+        seen = f"{name}: slowed down by the hardware at {gpu['temperature']} degrees C."
+        yield Result("UH844", "fail", seen, subject)
+    if gpu["slowed"] == ["unknown"]:  # it may be no more than its limit of power
+        yield Result("UH844", "warn", f"{name}: slowed down, it does not say why.", subject)
+    elif gpu["slowed"]:
+        brakes = printable(", ".join(gpu["slowed"][:4]), 100)
+        seen = f"{name}: slowed down by the hardware ({brakes}) at {gpu['temperature']} degrees C."
+        yield Result("UH844", "fail", seen, subject)
+
+
+def _links(
+    name: str, subject: tuple[Subject, ...], gpu: Mapping[str, Any], kind: str
+) -> Iterator[Result]:
+    """What connects a GPU: NVLink or XGMI, NVSwitch, PCIe."""
     if gpu["nvlinks"] and not all(gpu["nvlinks"]):
         down = gpu["nvlinks"].count(False)
-        seen = f"{name}: {down} of {len(gpu['nvlinks'])} NVLinks are down."
+        seen = f"{name}: {down} of {len(gpu['nvlinks'])} {kind} are down."
         yield Result("UH845", "fail", seen, subject)
     if gpu["fabric"] in FABRIC_NOT_READY:
         seen = f"{name}: it has not joined its NVSwitch fabric."

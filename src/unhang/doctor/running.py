@@ -142,7 +142,7 @@ def run_gpu(asking: Asking, facts: Facts, timeout_s: float) -> list[Result]:
     found = [
         Answer(a.node, {}, f"what it says of its GPUs is unusable: {why}")
         if not a.error and (why := gpus_misfit(a.data)) else a
-        for a in asking.ask(facts.nodes, "gpu", {}, timeout_s)
+        for a in asking.ask(facts.nodes, "gpu", {}, timeout_s, {"seconds": timeout_s / 2})
     ]  # fmt: skip
     return [*silent(found), *check_gpus(found), *check_kernel_log(facts.by_name)]
 

@@ -24,10 +24,12 @@ _FACTS = {
     "machine": str,
     "gpus": int,
 }
-_GPU = {"index": int, "memory_used": int, "pids": [int], "nvlinks": [bool], "mig": bool}
+_GPU = {"index": int, "memory_used": int, "pids": [int], "nvlinks": [bool], "mig": bool,
+        "slowed": [str]}  # fmt: skip
 _GPU_NUMBERS = ("ecc", "throttle", "temperature", "fabric", "pcie_width", "pcie_width_max",
                 "persistence")  # fmt: skip
-_GPUS = {"gpus": [_GPU], "without_p2p": [[int]], "acs": [str], "error": str}
+_GPUS = {"gpus": [_GPU], "without_p2p": [[int]], "acs": [str], "error": str, "vendor": str,
+         "all_pids": bool, "notes": [str]}  # fmt: skip
 _ROW = {"peer": str, "address": str, "port": int, "state": str, "says": str, "sent": int,
         "resent": int, "early": int}  # fmt: skip
 _NUMBERS = ("latency_ms", "mb_per_s", "rtt_ms")

@@ -295,12 +295,13 @@ def gpu(**changes: object) -> dict[str, Any]:
     return {"index": 0, "name": "GPU", "memory_used": 0, "memory_total": 1 << 36, "pids": [],
             "ecc": 0, "remapped": [0, 0, 0, 0], "throttle": 0, "temperature": 40,
             "nvlinks": [True] * 4, "fabric": None, "pcie_width": 16, "pcie_width_max": 16,
-            "mig": False, "persistence": 1, **changes}  # fmt: skip
+            "mig": False, "persistence": 1, "slowed": [], **changes}  # fmt: skip
 
 
 def answer(name: str = "a", **changes: object) -> Answer:
     """A node's GPUs."""
-    data = {"gpus": [gpu()], "without_p2p": [], "acs": [], "error": "", **changes}
+    data = {"vendor": "NVIDIA", "gpus": [gpu()], "without_p2p": [], "acs": [], "all_pids": True,
+            "notes": [], "error": "", **changes}  # fmt: skip
     return Answer(Node(name, name), data)
 
 
@@ -314,6 +315,8 @@ def answer(name: str = "a", **changes: object) -> Answer:
         ({"remapped": [0, 0, 0, 1]}, [("UH842", "fail")]),
         ({"throttle": 0x40}, [("UH844", "fail")]),
         ({"throttle": 0x1}, []),
+        ({"slowed": ["prochot"]}, [("UH844", "fail")]),
+        ({"slowed": ["unknown"]}, [("UH844", "warn")]),
         ({"nvlinks": [True, False]}, [("UH845", "fail")]),
         ({"fabric": 1}, [("UH846", "fail")]),
         ({"fabric": 3}, []),
@@ -326,6 +329,12 @@ def answer(name: str = "a", **changes: object) -> Answer:
 def test_gpu_checks(changes: dict[str, Any], expected: list[tuple[str, str]]) -> None:
     """Each fault of one GPU; what the GPU does not support is no fault."""
     assert bad(check_gpus([answer(gpus=[gpu(**changes)])])) == expected
+
+
+def test_nobody_is_blamed_where_not_all_processes_are_seen() -> None:
+    """In a container the memory may belong to a process outside."""
+    left = [gpu(memory_used=8 << 30)]
+    assert bad(check_gpus([answer(gpus=left, all_pids=False)])) == [("UH841", "warn")]
 
 
 def test_between_gpus_and_between_nodes() -> None:

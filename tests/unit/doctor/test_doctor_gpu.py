@@ -87,12 +87,13 @@ def test_no_driver_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         raise NVMLError("Driver Not Loaded")
 
     monkeypatch.setitem(sys.modules, "pynvml", library(nvmlInit=absent))  # type: ignore[arg-type]  # a stand-in
-    assert examine({})["error"] == "Driver Not Loaded"
+    assert examine({})["error"] == "Driver Not Loaded; neither is amd-smi or rocm-smi"
 
 
 def test_answers_of_another_shape_are_not_judged() -> None:
     """What a node sends is from outside."""
-    good = {"gpus": [], "without_p2p": [[0, 1]], "acs": [], "error": ""}
+    good = {"gpus": [], "without_p2p": [[0, 1]], "acs": [], "error": "", "vendor": "NVIDIA",
+            "all_pids": True, "notes": []}  # fmt: skip
     assert gpus_misfit(good) == ""
     assert gpus_misfit({**good, "without_p2p": [[0]]})
     assert gpus_misfit({**good, "gpus": [{"index": "x"}]})

@@ -1,7 +1,8 @@
-"""What the GPUs of one node say of themselves, through NVIDIA's management library.
+"""What the GPUs of one node say of themselves, through NVIDIA's management library or AMD's tools.
 
-Needs nvidia-ml-py (module pynvml) on the node; without it, or without a driver, it says so. What a
-GPU does not support is left out. PCIe access control is read from sysfs, where root may.
+NVIDIA's needs nvidia-ml-py (module pynvml) on the node; where it finds no GPU, AMD's tools are
+asked (amd.py); where there are none of either, it says so. What a GPU does not support is left out.
+PCIe access control is read from sysfs, where root may.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from unhang.doctor.agents import amd
+from unhang.doctor.agents.programs import sees_all_processes
 
 ACS_CAPABILITY = 0x000D
 ACS_ON = 0x1D  # source validation, P2P request and completion redirect, upstream forwarding
@@ -64,7 +68,11 @@ def describe(nvml: Any, index: int) -> dict[str, Any]:  # noqa: ANN401 - the mod
     """All that is asked of one GPU."""
     gpu = nvml.nvmlDeviceGetHandleByIndex(index)
     memory = nvml.nvmlDeviceGetMemoryInfo(gpu)
-    processes = asked(nvml, "nvmlDeviceGetComputeRunningProcesses", gpu) or []
+    processes = [
+        process
+        for kind in ("Compute", "Graphics")
+        for process in asked(nvml, f"nvmlDeviceGet{kind}RunningProcesses", gpu) or []
+    ]
     mig = asked(nvml, "nvmlDeviceGetMigMode", gpu)
     name = nvml.nvmlDeviceGetName(gpu)
     links = [asked(nvml, "nvmlDeviceGetNvLinkState", gpu, link) for link in range(18)]
@@ -76,7 +84,7 @@ def describe(nvml: Any, index: int) -> dict[str, Any]:  # noqa: ANN401 - the mod
         "name": name.decode() if isinstance(name, bytes) else name,
         "memory_used": int(memory.used),
         "memory_total": int(memory.total),
-        "pids": [int(process.pid) for process in processes],
+        "pids": sorted({int(process.pid) for process in processes}),
         "ecc": asked(
             nvml,
             "nvmlDeviceGetTotalEccErrors",
@@ -86,6 +94,7 @@ def describe(nvml: Any, index: int) -> dict[str, Any]:  # noqa: ANN401 - the mod
         ),
         "remapped": asked(nvml, "nvmlDeviceGetRemappedRows", gpu),
         "throttle": throttle,
+        "slowed": [],
         "temperature": asked(nvml, "nvmlDeviceGetTemperature", gpu, nvml.NVML_TEMPERATURE_GPU),
         "nvlinks": [bool(state) for state in links if state is not None],
         "fabric": fabric_state(nvml, gpu),
@@ -109,9 +118,31 @@ def peers(nvml: Any, count: int) -> list[list[int]]:  # noqa: ANN401 - the modul
 
 
 def examine(order: dict[str, Any]) -> dict[str, Any]:
-    """The facts of all GPUs of this node, or why there are none."""
-    del order
-    facts: dict[str, Any] = {"gpus": [], "without_p2p": [], "acs": [], "error": ""}
+    """The facts of all GPUs of this node, or why there are none.
+
+    Args:
+        order: "seconds": how long AMD's tools may take together.
+    """
+    facts = by_nvml()
+    if not facts["gpus"]:
+        found = amd.examine(float(order.get("seconds", 30)))
+        if found is None:
+            facts["error"] += "; neither is amd-smi or rocm-smi"
+        elif found["gpus"]:
+            facts |= {**found, "error": ""}
+        else:
+            facts["error"] = "; ".join([facts["error"], *found["notes"]])
+    if len(facts["gpus"]) > 1:
+        facts["acs"] = bridges_with_acs()
+    return facts
+
+
+def by_nvml() -> dict[str, Any]:
+    """The facts of NVIDIA's GPUs, or why there are none."""
+    facts: dict[str, Any] = {
+        "vendor": "NVIDIA", "gpus": [], "without_p2p": [], "acs": [],
+        "all_pids": sees_all_processes(), "notes": [], "error": "",
+    }  # fmt: skip
     try:
         import pynvml
     except ImportError:
@@ -122,7 +153,6 @@ def examine(order: dict[str, Any]) -> dict[str, Any]:
         count = pynvml.nvmlDeviceGetCount()
         facts["gpus"] = [describe(pynvml, index) for index in range(count)]
         facts["without_p2p"] = peers(pynvml, count)
-        facts["acs"] = bridges_with_acs() if count > 1 else []
     except pynvml.NVMLError as error:
         facts["error"] = str(error)
     return facts
