@@ -132,8 +132,8 @@ def test_every_fault_of_one_gpu(tools: Tools) -> None:
         "mem_usage": {"used_vram": "N/A"},
     }
     told["metric"] = json.dumps({"gpu_data": [sick, poor]})
-    told["xgmi"] = json.dumps([{"gpu": 0, "link_status": ["U", "D", "X"]},
-                               {"gpu": 1, "link_status": "N/A"}])  # fmt: skip
+    told["xgmi"] = json.dumps({"link_status": [{"gpu": 0, "link_status": ["SELF", "U/D"]},
+                                               {"gpu": 1, "link_status": "N/A"}]})  # fmt: skip
     tools.amd_smi(told)
     bad, notes = judged()
     assert bad == [

@@ -43,11 +43,15 @@ Rows = dict[int, dict[str, Any]]
 
 
 def rows_of(found: list[Any]) -> Rows:
-    """Rows by GPU: of lists, or of lists in {"gpu_data": …}, as later versions print them."""
+    """Rows by GPU: of lists, or of lists in an object, as later versions print them.
+
+    The object's key is "gpu_data", beside "cpu_data" whose rows name no GPU; that of `xgmi` differs
+    between versions.
+    """
     rows: Rows = {}
     for document in found:
-        listed = document.get("gpu_data") if isinstance(document, dict) else document
-        for row in items(listed):
+        lists = document.values() if isinstance(document, dict) else [document]
+        for row in (row for listed in lists for row in items(listed)):
             index = row.get("gpu") if isinstance(row, dict) else None
             if type(index) is int and 0 <= index < MAX_GPUS:
                 rows.setdefault(index, {}).update(row)
@@ -99,10 +103,12 @@ def slowed(row: dict[str, Any]) -> list[str]:
 def links_of(row: dict[str, Any]) -> list[bool]:
     """Whether each XGMI link that is not switched off is up.
 
-    All of them down is what amd-smi said of GPUs that cannot tell, before this was mended
+    A letter stands for each port (ROCm 6.4, 7.0), or all those to one peer with "/" between them
+    (later). All of them down is what amd-smi said of GPUs that cannot tell, before this was mended
     (ROCm/rocm-systems, pull request 2053): then nothing is known.
     """
-    known = [state == "U" for state in items(row.get("link_status")) if state in ("U", "D")]
+    letters = [x for s in items(row.get("link_status")) if isinstance(s, str) for x in s.split("/")]
+    known = [letter == "U" for letter in letters if letter in ("U", "D")]
     return known[:64] if any(known) else []
 
 
