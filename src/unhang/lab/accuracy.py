@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from unhang.lab.adapters import TOOLS
 from unhang.lab.score import Result, Score, tally
 
 __all__ = ["as_json", "as_markdown", "as_text", "wrong_cases"]
@@ -139,7 +140,11 @@ captures are real Gloo jobs.
 
 def as_markdown(parts: Parts) -> str:
     """The page docs/accuracy.md."""
+    scored = {tool for results in parts.values() for tool in _tools(results)}
+    left_out = ", ".join(name for name in TOOLS if name not in scored)
     blocks = [_HEAD]
+    if left_out:
+        blocks.append(f"Not scored, because not asked for or not installed: {left_out}.\n")
     for part, results in parts.items():
         if not results:
             continue

@@ -162,6 +162,7 @@ def test_pages_show_all_tools_and_hide_held_out_cases() -> None:
     page = as_markdown(parts)
     assert "| exact culprit set | 66.7 % | 0.0 % |" in page
     assert page.count("`tuned/a-1`") == 1
+    assert "not installed: torchfrtrace, fr_attribution." in page
     assert "peer" in as_text(parts)
     assert page.count("by class") == 1
     assert not {"wrong", "classes"} & set(as_json(parts)["held-out"]["unhang"])
