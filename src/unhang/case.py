@@ -28,6 +28,7 @@ from unhang.model import (
     Signature,
     State,
 )
+from unhang.report import SavedReport
 
 __all__ = ["CALL_DTYPES", "STATUS_DTYPES", "Calls", "Case", "Dump", "GroupStatus", "Stacks"]
 
@@ -275,6 +276,7 @@ class Case:
         log_events: What the log rules recognised.
         log_facts: What libraries said of themselves in the logs, to compare between ranks.
         last_calls: Where traced processes were last heard of, oldest first.
+        reports: What other commands found, newest first.
         incident: Which incident this is, where several lay in one folder.
         notes: Everything that was skipped, cut, repaired or inferred while reading.
     """
@@ -293,6 +295,7 @@ class Case:
     log_events: tuple[LogEvent, ...] = ()
     log_facts: tuple[Fact, ...] = ()
     last_calls: tuple[LastCall, ...] = ()
+    reports: tuple[SavedReport, ...] = ()
     incident: str = ""
     notes: tuple[Note, ...] = ()
 
@@ -305,6 +308,13 @@ class Case:
     def expected_ranks(self) -> tuple[int, ...]:
         """All ranks that should be there: 0..world_size-1, and any beyond that left a dump."""
         return tuple(sorted(set(range(self.world_size)) | {d.rank for d in self.dumps}))
+
+    @property
+    def newest_ns(self) -> int:
+        """When the newest of dumps, stacks and log lines was made, wall clock; 0 if none tells."""
+        times = [dump.time_ns for dump in self.dumps]
+        times += [sample.time_ns for sample in self.samples]
+        return max([*times, *(event.time_ns for event in self.log_events)], default=0)
 
     def call(self, row: int) -> Call:
         """One row of `calls` with its dictionaries resolved."""

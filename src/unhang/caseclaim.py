@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from unhang.errors import OutputError, UsageError
+from unhang.wording import printable
 
 __all__ = [
     "MOST_CASES",
@@ -76,7 +77,8 @@ def cannot_write(path: Path, error: OSError) -> OutputError:
         errno.EACCES: "name a directory that you may write to with --case",
     }
     hint = hints.get(error.errno or 0, "name another place with --case")
-    return OutputError(f"cannot write the case {path}: {error.strerror}", hint)
+    name = printable(str(path))
+    return OutputError(f"cannot write the case {name}: {error.strerror}", hint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,9 @@ _GPU: Final = re.compile(
     r"\b(GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE
 )
 
+_LINK: Final = re.compile(r"(\S+) (?:->|-) (\S+?)(?::\d+)?")
+"""What a finding about a link is about: "node01 -> node02:29500"."""
+
 _WORD: Final = re.compile(r"[\w-]+(?:\.[\w-]+)*")
 
 _NAMED_KINDS: Final = ("host", "user")
@@ -237,6 +240,9 @@ class Redactor:
             self._learn("host", text)
         elif key in _USER_KEYS:
             self._learn("user", text)
+        elif key == "id" and (ends := _LINK.fullmatch(text)):
+            self._learn("host", ends[1])
+            self._learn("host", ends[2])
         self._learn_from(text)
 
     def _redacted(self, key: str, value: Any) -> Any:  # noqa: ANN401 - nested data
@@ -277,6 +283,7 @@ class Redactor:
             "log_events",
             "log_facts",
             "last_calls",
+            "reports",
             "notes",
             "threads",
             "incident",

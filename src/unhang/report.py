@@ -26,9 +26,12 @@ __all__ = [
     "RankStatus",
     "Report",
     "Role",
+    "SavedReport",
     "Site",
     "Status",
     "Subject",
+    "SubjectKind",
+    "SubjectRole",
     "Wait",
     "to_json",
 ]
@@ -38,6 +41,8 @@ SCHEMA = "unhang.report/1"
 Status: TypeAlias = Literal["healthy", "problem", "slow", "insufficient"]
 Role: TypeAlias = Literal["cause", "consequence", "observation"]
 Confidence: TypeAlias = Literal["high", "medium", "low"]
+SubjectKind: TypeAlias = Literal["rank", "host", "gpu", "link", "process", "file", "setting"]
+SubjectRole: TypeAlias = Literal["culprit", "victim"]
 RankState: TypeAlias = Literal[
     "ok",
     "waiting",
@@ -69,9 +74,9 @@ class Subject:
         id: How people name it ("node02", "gpu 3", "node01 -> node02:29500").
     """
 
-    kind: Literal["rank", "host", "gpu", "link", "process", "file", "setting"]
+    kind: SubjectKind
     id: str
-    role: Literal["culprit", "victim"] = "culprit"
+    role: SubjectRole = "culprit"
     rank: int | None = None
     host: str | None = None
     pid: int | None = None
@@ -231,6 +236,25 @@ class Report:
     def culprits(self) -> tuple[int, ...]:
         """All culprit ranks of all causes, ascending, each once."""
         return tuple(sorted({rank for f in self.causes for rank in f.culprits}))
+
+
+@dataclass(frozen=True, slots=True)
+class SavedReport:
+    """What another command found, as its report says that lies in the case or was named.
+
+    Attributes:
+        command: Whose it is ("doctor"), or "" where nothing tells.
+        source: Its file, as shown to a person.
+        time_ns: When it was made, wall clock; 0 where nothing tells.
+        findings: Its findings, without calls, waits and sites; nothing in them is trusted.
+    """
+
+    command: str
+    source: str
+    time_ns: int
+    status: Status
+    summary: str
+    findings: tuple[Finding, ...] = ()
 
 
 _RENAMED = {"waiter": "from", "target": "to"}

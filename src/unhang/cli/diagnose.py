@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 EXAMPLES = """unhang diagnose dumps/
 unhang diagnose job.tar.gz --world-size 64
 unhang diagnose dumps/ --log train.log --log 'logs/*.err'
+unhang diagnose dumps/ --report doctor.json
 unhang diagnose dumps/ --format json -o report.json
 unhang diagnose dumps/ --db out.duckdb
 unhang diagnose dumps/ --redact --format markdown -o for-the-issue.md
@@ -35,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for name, metavar, text in (
         ("--log", "FILE", "read this log too: a file, a directory, a glob in quotes, or -"),
         ("--trace", "DIR", "what unhang trace wrote: shows what culprits did last"),
+        ("--report", "FILE", "a JSON report of doctor, trace, numerics…: says what it found"),
         ("--core", "FILE", "a core file, or a directory of them: shows who crashed, and where"),
     ):
         beside.add_argument(name, action="append", default=[], metavar=metavar, help=text)
@@ -61,7 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="replace hosts, users, directories, addresses and secrets, the same by the same",
     )
-    add_report_arguments(parser)
+    add_report_arguments(parser, case=False)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -86,8 +88,13 @@ def run(args: argparse.Namespace) -> int:
 def _beside(args: argparse.Namespace) -> Beside:
     from unhang.ingest import Beside
 
-    logs, traces, cores = (tuple(given) for given in (args.log, args.trace, args.core))
-    return Beside(logs, traces, cores, case_logs=not args.no_logs)
+    return Beside(
+        logs=tuple(args.log),
+        traces=tuple(args.trace),
+        cores=tuple(args.core),
+        reports=tuple(args.report),
+        case_logs=not args.no_logs,
+    )
 
 
 def _redactor(args: argparse.Namespace) -> Redactor | None:

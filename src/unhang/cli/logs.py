@@ -74,9 +74,9 @@ def _check(args: argparse.Namespace) -> None:
         "--follow": args.follow,
     }
     view = next((name for name, wanted in views.items() if wanted), "")
-    if view and (args.format or args.output):
+    if view and (args.format or args.output or args.case):
         raise UsageError(
-            f"{view} prints lines, and --format and -o are about the verdict",
+            f"{view} prints lines, and --format, -o and --case are about the verdict",
             "Leave one of them out; > writes lines to a file.",
         )
 

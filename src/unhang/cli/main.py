@@ -69,15 +69,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not words:
         parser.print_help()
         return 2
-    args = parser.parse_args(words)
-    if not hasattr(args, "run_command"):
-        parser.error("a command is needed")
-    return _guarded(args)
+    return _guarded(parser, words)
 
 
-def _guarded(args: argparse.Namespace) -> int:
+def _guarded(parser: argparse.ArgumentParser, words: Sequence[str]) -> int:
     """Run the chosen command; what a user can cause ends in a sentence, never in a traceback."""
     try:
+        args = parser.parse_args(words)
+        if not hasattr(args, "run_command"):
+            parser.error("a command is needed")
         return int(args.run_command(args))
     except UnhangError as error:
         complain(error.message, error.hint)

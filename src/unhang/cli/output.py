@@ -10,6 +10,7 @@ import argparse
 import os
 import shutil
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from unhang._version import __version__
 from unhang.errors import OutputError, UsageError
+from unhang.wording import printable
 
 if TYPE_CHECKING:
     from unhang.case import Case
@@ -33,6 +35,7 @@ __all__ = [
     "emit",
     "exit_code",
     "format_of",
+    "keep",
     "look_of",
 ]
 
@@ -44,12 +47,15 @@ _WIDTHS = range(40, 401)
 _WIDTH_OF_A_PIPE, _WIDEST_OF_ITSELF = 80, 120
 
 
-def add_report_arguments(parser: argparse.ArgumentParser, more: tuple[str, ...] = ()) -> None:
-    """Add --format, -o, --width and --no-color; `emit` reads them.
+def add_report_arguments(
+    parser: argparse.ArgumentParser, more: tuple[str, ...] = (), *, case: bool = True
+) -> None:
+    """Add --format, -o, --case, --width and --no-color; `emit` reads them.
 
     Args:
         parser: The command's.
         more: Formats of this command alone, which it writes itself.
+        case: Whether the verdict can be saved in a case, for `diagnose` to read.
     """
     group = parser.add_argument_group("output")
     group.add_argument(
@@ -60,7 +66,23 @@ def add_report_arguments(parser: argparse.ArgumentParser, more: tuple[str, ...] 
     group.add_argument(
         "-o", "--output", metavar="FILE", help="write the report to FILE instead of the terminal"
     )
+    if case:
+        group.add_argument(
+            "--case",
+            type=_case_place,
+            metavar="DIR",
+            help="also save the report in this case, or a new one: unhang diagnose DIR reads it",
+        )
     add_look_arguments(group)
+
+
+def _case_place(text: str) -> Path:
+    """The directory of --case, looked at before the command does its work."""
+    from unhang.casereports import check_place
+
+    path = Path(text)
+    check_place(path)
+    return path
 
 
 def add_look_arguments(group: argparse._ArgumentGroup) -> None:
@@ -82,16 +104,34 @@ def emit(
 
     Raises:
         UsageError: If the width is out of bounds.
-        OutputError: If the file cannot be written.
+        OutputError: If the file or the case cannot be written.
     """
     from unhang import reports
 
     if not report.tool_version:
         report = replace(report, tool_version=__version__)
+    keep(report, args)
     look = look_of(args, sys.stdout, os.environ)
     page = reports.render(format_of(args), report, case, look)
     deliver(f"{page}\n{below}" if below else page, args.output)
     return exit_code(report, getattr(args, "fail_on", "any"))
+
+
+def keep(report: Report, args: argparse.Namespace) -> None:
+    """Save the report in the case that --case names, if it names one.
+
+    Raises:
+        UsageError: It has become something else than a case meanwhile.
+        OutputError: It cannot be written.
+    """
+    root: Path | None = getattr(args, "case", None)
+    if root is None:
+        return
+    from unhang import reports
+    from unhang.casereports import save_report
+
+    path = save_report(root, args.command, reports.render("json", report), time.time())
+    print(f"unhang: the report is in {printable(str(path))}", file=sys.stderr)
 
 
 def exit_code(report: Report, fail_on: str = "any") -> int:

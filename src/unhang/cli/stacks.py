@@ -31,6 +31,7 @@ from unhang.cli.output import (
     emit,
     exit_code,
     format_of,
+    keep,
     look_of,
 )
 from unhang.errors import InputError, NoEvidenceError, OutputError, UsageError
@@ -295,6 +296,7 @@ def _show(case: Case, trees: list[StackTree], args: argparse.Namespace) -> int:
 
     report = diagnose(case)
     if args.format in _TREE_FORMATS:
+        keep(report, args)
         return exit_code(report)
     if format_of(args) in ("text", "markdown"):
         return emit(report, args, case, below=_drawn(tree, args))
@@ -303,6 +305,10 @@ def _show(case: Case, trees: list[StackTree], args: argparse.Namespace) -> int:
 
 def _show_tree(tree: StackTree, args: argparse.Namespace) -> int:
     """Partial trees alone: they are for looking at, a verdict needs the samples."""
+    if args.case is not None:
+        raise UsageError(
+            "a merged tree holds no verdict to save", "Give the saved stacks themselves."
+        )
     if args.format not in _TREE_FORMATS:
         if format_of(args) not in ("text", "markdown"):
             raise UsageError(

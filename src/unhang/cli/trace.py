@@ -14,13 +14,14 @@ import sys
 import time
 from pathlib import Path
 
-from unhang.cli.output import add_report_arguments, emit, format_of, look_of
+from unhang.cli.output import add_report_arguments, emit, format_of, keep, look_of
 from unhang.errors import OutputError, ToolError, UsageError
 
 EXAMPLES = """unhang trace -- torchrun --nproc-per-node 4 train.py
 unhang trace --include mypackage,torch.distributed -- python train.py
 unhang trace --show unhang-trace-20251120-101500
 unhang trace --syscalls 4711 --seconds 10
+unhang trace --syscalls 4711 --case unhang-cases/20251120-101500-job
 unhang trace --syscalls -- python train.py"""
 
 MAX_BYTES = 1 << 30
@@ -60,6 +61,11 @@ def run(args: argparse.Namespace) -> int:
         return _show(Path(args.show), args)
     if args.syscalls is not None:
         return _syscalls(args)
+    if args.case is not None:
+        raise UsageError(
+            "--case saves a verdict, and tracing a command gives none",
+            "Judge what it wrote: unhang trace --show DIR --case CASE",
+        )
     return _run(command, args)
 
 
@@ -93,6 +99,7 @@ def _under_strace(command: list[str], args: argparse.Namespace) -> int:
     if args.output:
         emit(report, args)
     else:
+        keep(report, args)
         look = look_of(args, sys.stderr, os.environ)
         print(reports.render(format_of(args), report, None, look), file=sys.stderr, end="")
     return observed.exit_code or 0

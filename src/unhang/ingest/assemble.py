@@ -19,6 +19,7 @@ from unhang.ingest.groups import Grouping
 from unhang.ingest.reading import Loaded
 from unhang.ingest.status import join_statuses
 from unhang.model import Fact, LastCall, LogEvent, Note, ProcessSample, State
+from unhang.report import SavedReport
 
 __all__ = ["World", "assemble"]
 
@@ -42,13 +43,14 @@ class Extras:
     log_events: tuple[LogEvent, ...] = ()
     log_facts: tuple[Fact, ...] = ()
     last_calls: tuple[LastCall, ...] = ()
+    reports: tuple[SavedReport, ...] = ()
     incident: str = ""
     notes: list[Note] = field(default_factory=list)
 
     @property
     def tell_something(self) -> bool:
         """Whether there is anything to judge without dumps."""
-        return bool(self.samples or self.log_events or self.last_calls)
+        return bool(self.samples or self.log_events or self.last_calls or self.reports)
 
 
 def assemble(
@@ -85,6 +87,7 @@ def assemble(
         log_events=extras.log_events,
         log_facts=extras.log_facts,
         last_calls=extras.last_calls,
+        reports=extras.reports,
         incident=extras.incident,
         notes=tuple(extras.notes),
     )

@@ -1,4 +1,4 @@
-"""The evidence beside the dumps: saved stacks, logs, traces, cores, and the manifest of a case.
+"""The evidence beside the dumps: stacks, logs, traces, cores, reports, the manifest of a case.
 
 Each has a reader of its own; this only hands them their files, and reads of the manifest what the
 dumps cannot say: how many ranks were expected.
@@ -36,22 +36,24 @@ class Beside:
         logs: Files, directories, globs, or "-".
         traces: Directories that `unhang trace` wrote.
         cores: Core files, or directories of them.
+        reports: JSON reports of other commands.
         case_logs: Whether to read the logs that lie in case directories.
     """
 
     logs: tuple[str, ...] = ()
     traces: tuple[str, ...] = ()
     cores: tuple[str, ...] = ()
+    reports: tuple[str, ...] = ()
     case_logs: bool = True
 
     @property
     def named(self) -> bool:
         """Whether there is anything to read, also without dumps."""
-        return bool(self.logs or self.traces or self.cores)
+        return bool(self.logs or self.traces or self.cores or self.reports)
 
 
 def read_companions(inputs: Inputs, beside: Beside) -> Extras:
-    """Read stacks, logs, traces and cores: those of case directories, and what was named.
+    """Read stacks, logs, traces, cores and reports: those of case directories, and what was named.
 
     Raises:
         InputError: Something that was named is not there, or is something else.
@@ -68,6 +70,10 @@ def read_companions(inputs: Inputs, beside: Beside) -> Extras:
         _read_logs(sources, extras)
     _read_traces([*inputs.traces, *map(Path, beside.traces)], extras)
     _read_cores([*inputs.cores, *map(Path, beside.cores)], extras)
+    if inputs.reports or beside.reports:
+        from unhang.ingest.savedreports import read_reports
+
+        extras.reports = read_reports(inputs.reports, map(Path, beside.reports), extras.notes)
     extras.samples = tuple(sorted(extras.samples, key=lambda sample: sample.time_ns))
     return extras
 

@@ -55,7 +55,8 @@ def load(
         incident: Which incident to take where several lie in one folder: its label or the
             beginning of it, or "1" for the newest, "2" for the one before.
         group_world_size: Ranks of one replica of a torchft job.
-        beside: Logs, traces and cores to read as well; those of a case directory are read anyway.
+        beside: Logs, traces, cores and reports to read as well; those of a case directory are
+            read anyway.
         progress: Called with the bytes read so far and the bytes in all.
 
     Returns:

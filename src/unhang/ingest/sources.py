@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from stat import S_ISREG
 
+from unhang.casereports import FOLDER, MANIFEST, is_case
 from unhang.errors import InputError
 from unhang.ingest.naming import looks_foreign, natural_key
 from unhang.model import Note
@@ -21,8 +22,7 @@ __all__ = ["Inputs", "Source", "find_inputs", "show_path"]
 
 MAX_FILES = 4_000_000
 _MAX_FOLDER_DEPTH = 16
-_CASE_MANIFEST = "manifest.json"
-_OUR_OWN = frozenset({_CASE_MANIFEST, "report.json"})
+_OUR_OWN = frozenset({MANIFEST, "report.json"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Inputs:
 
     Attributes:
         files: What may be dumps or archives of them.
-        stacks, logs, traces, cores: Folders of a case directory, for the readers of these.
+        stacks, logs, traces, cores, reports: Folders of a case directory, for the readers of these.
         manifests: Manifests of case directories.
     """
 
@@ -57,6 +57,7 @@ class Inputs:
     logs: list[Path] = field(default_factory=list)
     traces: list[Path] = field(default_factory=list)
     cores: list[Path] = field(default_factory=list)
+    reports: list[Path] = field(default_factory=list)
     manifests: list[Path] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
 
@@ -112,27 +113,22 @@ def _add(path: str, inputs: Inputs) -> None:
     if not os.path.isdir(root):  # noqa: PTH112 - without permission that is False, not an error
         inputs.files += _file(path, root.name, inputs)
         return
-    if os.access(root, os.X_OK) and _is_case(root):
+    if os.access(root, os.X_OK) and is_case(root):
         _add_case(root, inputs)
     else:
         inputs.files += sorted(_walk(path, "", inputs), key=lambda s: natural_key(s.relative))
 
 
-def _is_case(root: Path) -> bool:
-    return (root / _CASE_MANIFEST).is_file() or any(
-        (root / kind).is_dir() for kind in ("dumps", "stacks")
-    )
-
-
 def _add_case(root: Path, inputs: Inputs) -> None:
     """A case directory: each kind of evidence has its own folder and its own reader."""
-    if (manifest := root / _CASE_MANIFEST).is_file():
+    if (manifest := root / MANIFEST).is_file():
         inputs.manifests.append(manifest)
     for name, folders in (
         ("stacks", inputs.stacks),
         ("logs", inputs.logs),
         ("traces", inputs.traces),
         ("cores", inputs.cores),
+        (FOLDER, inputs.reports),
     ):
         if (root / name).is_dir() and any((root / name).iterdir()):
             folders.append(root / name)
