@@ -108,6 +108,30 @@ def test_strace_says_what_it_waits_in(victim: list[str], tmp_path: Path) -> None
 
 @pytest.mark.debian
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_a_case_remembers_what_strace_saw(victim: list[str], tmp_path: Path) -> None:
+    """`--case` makes a case and saves the verdict; `diagnose` tells it, and blames nobody."""
+    case = tmp_path / "case"
+    with subprocess.Popen(victim, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        done = unhang("trace", "--syscalls", str(process.pid), "--seconds", "1",
+                      "--case", str(case))  # fmt: skip
+        process.kill()
+    (saved,) = (case / "reports").iterdir()
+    assert f"the report is in {saved}" in done.stderr
+    waits = f"waited in read on {tmp_path / 'storage'} all 1 s."
+    report = report_in(unhang("diagnose", str(case), "--format", "json").stdout)
+    assert report["status"] == "insufficient"
+    assert [(f["code"], f["role"]) for f in report["findings"]] == [("UH604", "observation")]
+    assert report["findings"][0]["summary"].startswith("By trace at ")
+    assert report["findings"][0]["summary"].endswith(waits)
+    beside = unhang("diagnose", str(HUNG), "--report", str(saved), "--format", "json")
+    findings = report_in(beside.stdout)["findings"]
+    assert [(f["code"], f["culprits"]) for f in findings] == [("UH101", [2]), ("UH604", [])]
+
+
+@pytest.mark.debian
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_strace_says_that_it_spins() -> None:
     """A rank that goes round in Python makes no system call, and never sleeps."""
     program = "print('ready', flush=True)\nwhile True: pass"

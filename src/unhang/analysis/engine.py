@@ -26,6 +26,7 @@ from unhang.analysis.p2p import pair_edges, pair_links, pair_up
 from unhang.analysis.picture import Picture
 from unhang.analysis.quiet import quiet_findings
 from unhang.analysis.ranktable import rank_table
+from unhang.analysis.reportjoin import judge_reports, with_reports
 from unhang.analysis.sites import StackBook
 from unhang.analysis.stackfindings import beside_dumps, judge_stacks, stack_findings
 from unhang.analysis.stackjoin import with_stacks
@@ -52,6 +53,15 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     Returns:
         The verdict. The same case gives the same report, in whatever order its dumps stand.
     """
+    if not case.reports:
+        return _judged(case, slow=slow)
+    if not (case.dumps or case.samples or case.log_events or case.last_calls):
+        return judge_reports(case)
+    return with_reports(_judged(case, slow=slow), case)
+
+
+def _judged(case: Case, *, slow: bool) -> Report:
+    """The verdict from what the job itself left behind."""
     looks = looks_of(case.samples)
     if looks and not case.dumps:
         return judge_stacks(case)
@@ -171,18 +181,10 @@ def _job(evidence: Evidence) -> Job:
 
 def _incident(case: Case) -> Incident:
     told = sorted(case.dumps, key=lambda dump: (dump.time_ns, dump.rank), reverse=True)
-    newest = max(
-        [
-            *(dump.time_ns for dump in case.dumps),
-            *(sample.time_ns for sample in case.samples),
-            *(event.time_ns for event in case.log_events),
-        ],
-        default=0,
-    )
     return Incident(
         id=case.incident,
         job_id=next((dump.job_id for dump in told if dump.job_id), ""),
         attempt=next((dump.attempt for dump in told if dump.attempt), ""),
         reason=next((dump.reason for dump in told if dump.reason), ""),
-        newest_ns=newest,
+        newest_ns=case.newest_ns,
     )

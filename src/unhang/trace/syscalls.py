@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -89,11 +90,13 @@ class Observed:
     """What strace saw: one trace a thread, the main thread first, and for how long.
 
     Attributes:
+        host: Where it was seen.
         exit_code: Of the command that was started, as shells say it; None where one was attached.
     """
 
     traces: tuple[SyscallTrace, ...]
     seconds: float
+    host: str = ""
     exit_code: int | None = None
 
 
@@ -139,7 +142,7 @@ def trace_pid(pid: int, seconds: float) -> Observed:
         traces.setdefault(tid, SyscallTrace(tid)).awake_s = awake - before.get(tid, 0.0)
     if not traces:
         raise InputError(f"process {pid} ended before strace saw anything", "Is it still there?")
-    return Observed(_in_order(traces, pid), seconds)
+    return Observed(_in_order(traces, pid), seconds, socket.gethostname())
 
 
 def trace_command(command: Sequence[str]) -> Observed:
@@ -160,7 +163,8 @@ def trace_command(command: Sequence[str]) -> Observed:
             traces, first = _interrupted(lines)
         code = process.wait()
     seconds = time.monotonic() - begin
-    return Observed(_in_order(traces, first), seconds, 128 - code if code < 0 else code)
+    code = 128 - code if code < 0 else code
+    return Observed(_in_order(traces, first), seconds, socket.gethostname(), code)
 
 
 def _interrupted(lines: Iterable[str]) -> tuple[dict[int, SyscallTrace], int]:
@@ -231,7 +235,10 @@ def judge_syscalls(observed: Observed) -> Report:
     """Say of each thread whether it waits, spins or works; the main thread comes first."""
     seconds = max(observed.seconds, 0.1)
     found = [f for trace in observed.traces if (f := _finding(trace, seconds)) is not None]
-    findings = tuple(replace(finding, id=f"f{i + 1}") for i, finding in enumerate(found))
+    findings = tuple(
+        replace(finding, id=f"f{i + 1}", subjects=_on_host(finding.subjects, observed.host))
+        for i, finding in enumerate(found)
+    )
     total = sum(sum(trace.counts.values()) for trace in observed.traces)
     quiet = f"It made {total} system calls in {seconds:.0f} s and neither waits nor spins."
     return Report(
@@ -258,6 +265,14 @@ def _finding(trace: SyscallTrace, seconds: float) -> Finding | None:
 def _subjects(trace: SyscallTrace, target: str = "") -> tuple[Subject, ...]:
     thread = Subject("process", f"thread {trace.pid}", pid=trace.pid, role="victim")
     return (thread, Subject("file", printable(target, 120))) if target else (thread,)
+
+
+def _on_host(subjects: Sequence[Subject], host: str) -> tuple[Subject, ...]:
+    """Processes with their host, without which a process id says little elsewhere."""
+    return tuple(
+        replace(subject, host=host or None) if subject.kind == "process" else subject
+        for subject in subjects
+    )
 
 
 _LOOK = ("unhang stacks --pid shows which line of the program that is.",)
