@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_samples import SAMPLES, never_joined
 
+from unhang.case import Case
 from unhang.model import DumpStatus, Frame, LogEvent, Note
 from unhang.redact import SECRET, Redactor
-from unhang.report import to_json
+from unhang.report import Finding, SavedReport, Subject, to_json
 
 
 def test_names_of_one_text_are_replaced_consistently() -> None:
@@ -133,6 +134,17 @@ def test_nested_data_is_cleaned_by_key() -> None:
         "entries": [{"frames": [{"filename": "/home/user1/a.py", "line": 3}]}],
         "reason": ("host1 said so", None, 1.5),
     }
+
+
+def test_reports_of_other_commands_lose_their_hosts() -> None:
+    """Both ends of a link are names, also where nothing else gives them away."""
+    subjects = (Subject("link", "frontier7 -> frontier9:29500"),)
+    found = Finding("", "UH823", "cause", "high", "frontier9 is filtered.", subjects=subjects)
+    saved = SavedReport("doctor", "/home/alice/d.json", 1, "problem", "It is.", (found,))
+    (clean,) = Redactor().case(Case(reports=(saved,))).reports
+    assert clean.findings[0].subjects[0].id == "host1 -> host2:29500"
+    assert clean.findings[0].summary == "host2 is filtered."
+    assert "alice" not in clean.source
 
 
 def test_names_can_be_told() -> None:
