@@ -138,11 +138,11 @@ def _unusable(interface: Mapping[str, Any]) -> str:
 
 
 def _mtu(nodes: Mapping[str, Facts]) -> list[Result]:
-    """Compare the MTU of the interfaces that share a network with most nodes' chosen ones."""
+    """Compare the MTU of the interfaces that the nodes would take; unusable ones are told apart."""
     values: dict[str, int] = {}
     for host, facts in nodes.items():
         chosen, _ = nccl_interface(facts)
-        if chosen is not None:
+        if chosen is not None and not _unusable(chosen):
             values[host] = int(chosen["mtu"])
     if len(values) <= 1:
         return []

@@ -170,6 +170,12 @@ def test_one_mtu_that_differs() -> None:
     assert [r.subjects[0].host for r in results if r.code == "UH826"] == ["c"]
 
 
+def test_the_mtu_of_a_loopback_is_not_compared() -> None:
+    """It is all that a node without a link has left, and another check's matter."""
+    lost = facts(interfaces=[interface("lo", "127.0.0.1", "loopback", mtu=65536)])
+    assert ("UH826", "warn") not in bad(check_interfaces({"a": facts(), "b": facts(), "c": lost}))
+
+
 def row(peer: str, state: str = "open", *, port: int = 29500, **more: object) -> dict[str, Any]:
     """One connection that a node tried."""
     return {"peer": peer, "address": f"ip-{peer}", "port": port, "state": state,
