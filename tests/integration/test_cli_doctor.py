@@ -73,7 +73,7 @@ def drop(number: int, rule: str) -> None:
 
 
 def over_nodes(
-    *words: str, hosts: str = HOSTS, seconds: str = "4", via: str = VIA
+    *words: str, hosts: str = HOSTS, seconds: str = "3", via: str = VIA
 ) -> dict[str, Any]:
     """The doctor on the four namespaces."""
     where = ("--hosts", hosts, "--via", via, "--python", sys.executable)
@@ -92,17 +92,21 @@ def causes(report: dict[str, Any]) -> list[tuple[str, str]]:
 class TestNetwork:
     """Faults between real (namespaced) hosts."""
 
-    def test_a_filtered_port_and_a_wrong_interface(self) -> None:
-        """Both hosts are named, nothing else is."""
+    def test_each_of_four_faults_is_named(self) -> None:
+        """A filtered port, a wrong interface, a dead link, a host that is not there."""
         drop(2, "tcp dport 29500")
         # NCCL prefers names that begin with "ib": this one leads nowhere.
         ip("link", "add", "uhp", "type", "veth", "peer", "name", "ib0", "netns", "uhn3")
         ip("link", "set", "uhp", "up")
         ip("-n", "uhn3", "addr", "add", "192.168.55.3/24", "dev", "ib0")
         ip("-n", "uhn3", "link", "set", "ib0", "up")
-        report = over_nodes("net")
-        assert causes(report) == [("UH820", "uhn3"), ("UH823", "uhn2")]
-        assert [f for f in report["findings"] if f["role"] != "cause"] == []
+        ip("link", "set", "uhv4", "down")
+        report = over_nodes("net", hosts=f"{HOSTS},uhn9=10.77.0.9")
+        assert causes(report) == [
+            ("UH820", "uhn3"), ("UH820", "uhn4"), ("UH823", "uhn2"), ("UH823", "uhn4"),
+            ("UH827", "uhn9"),
+        ]  # fmt: skip
+        assert [f["summary"] for f in report["findings"] if f["role"] != "cause"] == []
 
     def test_a_lossy_link_is_isolated_to_its_pair(self) -> None:
         """Drops between two nodes name this pair and no host."""
@@ -125,18 +129,12 @@ class TestNetwork:
             ip("link", "set", "uhfar", "netns", "uhn4", "name", "eth0")
             ip("-n", "uhn4", "addr", "add", "10.77.0.4/24", "dev", "eth0")
             ip("-n", "uhn4", "link", "set", "eth0", "up")
-            report = over_nodes("net", seconds="6")
+            report = over_nodes("net", seconds="5")
             link.kill()
         assert causes(report) == [("UH825", "uhn3"), ("UH825", "uhn4")]
         said = {f["subjects"][0]["id"]: f["summary"] for f in report["findings"]}
         assert "large ones are lost, as with a wrong MTU" in said["uhn3"]
         assert "ms there and back" in said["uhn4"]
-
-    def test_a_dead_link_and_a_host_that_does_not_answer(self) -> None:
-        """Each is named for what it is, the other nodes are not."""
-        ip("link", "set", "uhv2", "down")
-        report = over_nodes("net", hosts=f"{HOSTS},uhn9=10.77.0.9")
-        assert causes(report) == [("UH820", "uhn2"), ("UH823", "uhn2"), ("UH827", "uhn9")]
 
     def test_somebody_else_answers(self) -> None:
         """A service that has the port, and an address behind which another host is."""
@@ -161,17 +159,18 @@ class TestNetwork:
         }  # fmt: skip
         assert "another host answers: uhn4" in str(report["findings"])
 
-    def test_ranks_on_four_nodes_pass(self) -> None:
-        """A healthy network, and every collective over it."""
-        report = over_nodes("net", "comm", seconds="8")
+    def test_a_healthy_network_passes(self) -> None:
+        """Two of the nodes also run every collective over it."""
+        assert over_nodes("net", seconds="8")["status"] == "healthy"
+        report = over_nodes("comm", hosts=",".join(HOSTS.split(",")[:2]))
         assert report["status"] == "healthy", report["findings"]
-        assert "15 steps with 4 ranks on 4 nodes on gloo passed" in str(report["notes"])
+        assert "15 steps with 2 ranks on 2 nodes on gloo passed" in str(report["notes"])
 
     def test_the_interface_that_gloo_chose_is_isolated(self) -> None:
         """Here it binds the loopback, by the host's name: the right interface is what helps."""
         two = ",".join(HOSTS.split(",")[:2])
         via = "ip netns exec {host}"
-        report = over_nodes("comm", "--timeout", "5", hosts=two, via=via)
+        report = over_nodes("comm", "--timeout", "3", hosts=two, via=via)
         found = [f for f in report["findings"] if f["code"] == "UH863"]
         assert [f["subjects"][0]["id"] for f in found] == ["GLOO_SOCKET_IFNAME=eth0"]
 
@@ -179,7 +178,7 @@ class TestNetwork:
         """Only what their collectives send is lost between two of three nodes."""
         drop(2, "ip saddr 10.77.0.3 tcp dport != 29500")
         three = ",".join(HOSTS.split(",")[:3])
-        report = over_nodes("comm", "--timeout", "4", hosts=three)
+        report = over_nodes("comm", "--timeout", "3", hosts=three)
         found = [f for f in report["findings"] if f["code"] == "UH863" and f["role"] == "cause"]
         assert [s["id"] for f in found for s in f["subjects"]] == ["uhn2 - uhn3"]
 
@@ -285,7 +284,7 @@ def test_bad_usage(words: list[str], code: int, said: str) -> None:
 
 def test_one_rank_of_several_that_cannot_find_the_first() -> None:
     """A clear sentence when the launcher does not say where rank 0 is, or nobody is there."""
-    command = [sys.executable, "-m", "unhang", "doctor", "comm", "--start-timeout", "2"]
+    command = [sys.executable, "-m", "unhang", "doctor", "comm", "--start-timeout", "1"]
     lost = {**os.environ, "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=lost)
     assert (done.returncode, "MASTER_ADDR" in done.stderr) == (2, True)
