@@ -129,7 +129,7 @@ class TestNetwork:
             ip("link", "set", "uhfar", "netns", "uhn4", "name", "eth0")
             ip("-n", "uhn4", "addr", "add", "10.77.0.4/24", "dev", "eth0")
             ip("-n", "uhn4", "link", "set", "eth0", "up")
-            report = over_nodes("net", seconds="5")
+            report = over_nodes("net", seconds="6")
             link.kill()
         assert causes(report) == [("UH825", "uhn3"), ("UH825", "uhn4")]
         said = {f["subjects"][0]["id"]: f["summary"] for f in report["findings"]}
