@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import IO, Any
 
@@ -58,7 +59,7 @@ class RankProcess:
 
     rank: int
     process: subprocess.Popen[bytes]
-    requests: IO[str]
+    requests: FileIO
     answers: IO[str]
     log: Path
 
@@ -75,8 +76,7 @@ class RankProcess:
     def send(self, request: str) -> None:
         """Put one question."""
         try:
-            self.requests.write(f"{request}\n")
-            self.requests.flush()
+            self.requests.write(f"{request}\n".encode())
         except BrokenPipeError:  # it ended: whoever reads the answer finds out
             return
 
@@ -168,7 +168,8 @@ def _start(
 ) -> RankProcess:
     there, requests = os.pipe()
     answers, back = os.pipe()
-    outgoing = stack.enter_context(os.fdopen(requests, "w"))
+    # Without a buffer: one that a dead rank left unread would be written again when it is closed.
+    outgoing = stack.enter_context(FileIO(requests, "w"))
     incoming = stack.enter_context(os.fdopen(answers))
     environ = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
     environ["UNHANG_LAB_PIPES"] = f"{there},{back}"
