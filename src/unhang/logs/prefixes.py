@@ -138,9 +138,16 @@ _BY_FIRST: dict[str, tuple[tuple[re.Pattern[str], _Step], ...]] = {
     for first in "[( " + _DIGITS + _LETTERS
 }
 _MAX_PREFIXES = 6
+# Open MPI's --tag-output marks each write, and Python writes one line of a traceback in several.
+_INNER_TAG = re.compile(r"\[\d+,(?P<rank>\d{1,6})\]<std(?:out|err|diag)>:")
 _BODY_RANK = re.compile(
     r"\[(?:PG ID \d+ )?(?:PG GUID (?:0|default_pg)(?:\(default_pg\))? )?Rank (?P<rank>\d{1,6})\]"
 )
+
+
+def _without_inner_tags(text: str, rank: int) -> str:
+    """The line without the tags that its own rank has inside it; another rank's would be news."""
+    return _INNER_TAG.sub(lambda tag: "" if int(tag["rank"]) == rank else tag[0], text)
 
 
 def parse_line(raw: bytes, year: int = 1970) -> Line:
@@ -163,6 +170,8 @@ def parse_line(raw: bytes, year: int = 1970) -> Line:
         else:
             break
     text = text[start:]
+    if "]<std" in text:
+        text = _without_inner_tags(text, found.rank)
     if 0 < found.time_ns < _YEAR_NS:
         found.time_ns += _year_ns(year)
     if found.rank < 0 and "Rank " in text:

@@ -60,3 +60,12 @@ def test_any_bytes_are_a_line(raw: bytes) -> None:
     """Nothing in a log makes the parser fail or lets a control character through."""
     line = parse_line(raw)
     assert all(c.isprintable() or c in "\t\u2028\u2029" or ord(c) >= 160 for c in line.text)
+
+
+def test_open_mpi_marks_every_write() -> None:
+    """Lines as mpirun 4.1 prints them of a rank whose traceback is written in pieces."""
+    tag = "[1,1]<stderr>:"
+    line = parse_line(f"{tag}OSError{tag}: {tag}[Errno 28] No space left on device{tag}\n".encode())
+    assert (line.rank, line.text) == (1, "OSError: [Errno 28] No space left on device")
+    other = parse_line(f"{tag}half a line[1,2]<stderr>:and another rank's".encode())
+    assert other.text == "half a line[1,2]<stderr>:and another rank's"
