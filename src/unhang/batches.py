@@ -1,7 +1,7 @@
 """Which entries were launched together: the batches of a case, found by position.
 
-torch closes a batch (`batch_isend_irecv`, `_coalescing_manager`) with an entry of its own, which alone
-has the true state; the members stay "scheduled" (pytorch#137969). The closing entry ends the calls
+torch closes a batch (`batch_isend_irecv`, `_coalescing_manager`) with an entry of its own, which
+alone has the true state: sends and receives stay "scheduled" (pytorch#137969). It ends the calls
 directly before it of the same group and thread under the same numbers. Its own `is_p2p` says
 nothing: ProcessGroupNCCL writes False behind sends and receives, other recorders write True.
 """

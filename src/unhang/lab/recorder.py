@@ -2,9 +2,10 @@
 
 The quirks are those of the recorder's source and of real dumps: states follow device queries by a
 watchdog that looks ten times a second; members of a batch of sends and receives stay `scheduled`
-for good; local ids number the groups of one process; groups appear at their first call; Gloo never
-leaves `scheduled`, records no send or receive, breaks `pg_config` and counts operations in
-`pg_status`. Refused: opinions about which of this is sensible.
+for good, and the entry that closes the batch says that it is no P2P call; local ids number the
+groups of one process; groups appear at their first call; Gloo never leaves `scheduled`, records no
+send or receive, breaks `pg_config` and counts operations in `pg_status`. Refused: opinions about
+which of this is sensible.
 """
 
 from __future__ import annotations
@@ -272,7 +273,7 @@ class _View:
         row["time_discovered_completed_ns"] = self.nanoseconds(completed)
         row["retired"] = retired
         row["timeout_ms"] = _DEFAULT_TIMEOUT_MS[self.backend]
-        row["is_p2p"] = issue.is_p2p
+        row["is_p2p"] = issue.is_p2p and not record.closing
         return _as_of(recording.version, row)
 
     def title(self, record: Record, group: Group) -> str:
@@ -334,12 +335,12 @@ class _View:
 _SINCE = {
     "record_id": "1.4",
     "op_id": "1.4",
-    "process_group": "2.2",
-    "collective_seq_id": "2.2",
-    "p2p_seq_id": "2.2",
-    "is_p2p": "2.2",
-    "input_dtypes": "2.3",
-    "output_dtypes": "2.3",
+    "process_group": "2.1",
+    "collective_seq_id": "2.1",
+    "p2p_seq_id": "2.1",
+    "is_p2p": "2.1",
+    "input_dtypes": "2.1",
+    "output_dtypes": "2.1",
     "timeout_ms": "2.3",
     "thread_name": "2.9",
     "thread_id": "2.9",
@@ -348,7 +349,7 @@ _SINCE = {
 
 def _as_of(version: str, row: dict[str, Any]) -> dict[str, Any]:
     """Leave out what a version did not have yet."""
-    if not at_least(version, "2.2"):
+    if not at_least(version, "2.1"):
         row["seq_id"] = row["collective_seq_id"]
     for key in _later_than(version):
         row.pop(key, None)
