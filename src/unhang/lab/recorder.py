@@ -231,6 +231,13 @@ class _View:
             return None, False
         return self.noticed(record.finished)
 
+    def started_when(self, record: Record, completed: float | None) -> float | None:
+        """When a start was noticed: the device is asked when a work is retired, and at the dump."""
+        dumped = self.recorder.at_s
+        if record.started is None or record.started > dumped:
+            return None
+        return dumped if completed is None else completed
+
     def nanoseconds(self, at: float | None) -> int | None:
         """Wall clock of this host, or None."""
         return None if at is None else self.recorder.nanoseconds(self.rank, at)
@@ -240,7 +247,7 @@ class _View:
         recorder, group = self.recorder, self.group(record)
         recording, issue = recorder.recording, record.issue
         completed, retired = self.over_when(record)
-        started = self.noticed(record.started)[0] if recording.timing else None
+        started = self.started_when(record, completed) if recording.timing else None
         if record.member and issue.is_p2p:
             completed, started, retired = None, None, False
         if self.backend == "gloo":
