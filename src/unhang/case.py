@@ -88,7 +88,8 @@ class Calls:
         record_id, seq, p2p_seq, op_id: As recorded; -1 where the format has none.
         state: `unhang.model.State`.
         origin: 0 recorded by torch, 1 by our own recorder beside it.
-        retired, is_p2p: As recorded.
+        retired: As recorded.
+        is_p2p: As recorded; the entry that closes a batch counts as what its members are.
         created_ns, started_ns, completed_ns: Host's wall clock in ns; 0 where not known.
         duration_ms: NaN where not known.
         timeout_ms: -1 where not known.

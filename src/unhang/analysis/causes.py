@@ -87,10 +87,13 @@ def _units_of(picture: Picture, versions: Sequence[Membership]) -> set[int]:
 
 
 def _in_flight(picture: Picture, root: Root) -> bool:
-    """Whether all who wait at a root had only just begun to when their dumps were made."""
+    """Whether all who wait at a root had only just begun to when their dumps were made.
+
+    Those whose dumps do not tell may have waited as briefly: they accuse nobody.
+    """
     waiting = [rank for unit in root.units for rank in picture.heads.inside(unit).tolist()]
-    ages = [picture.waited_ns[rank] for rank in waiting]
-    return bool(ages) and all(0 <= age < _JUST_BEGUN_NS for age in ages)
+    ages = [age for rank in waiting if (age := int(picture.waited_ns[rank])) >= 0]
+    return bool(ages) and max(ages) < _JUST_BEGUN_NS
 
 
 def _doubted(findings: Sequence[Finding]) -> list[Finding]:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from unhang.analysis.ops import is_closing, is_point_to_point, rule_of
+from unhang.analysis.ops import rule_of
+from unhang.batches import Batches, find_batches, is_closing
 from unhang.case import Case, Dump
 from unhang.model import Note
 
@@ -30,12 +31,12 @@ class Names:
 
     Attributes:
         backend: Index in `Evidence.backends`.
-        closing, point_to_point, synchronising: See `unhang.analysis.ops`.
+        closing: It closes a batch, see `unhang.batches`.
+        synchronising: See `unhang.analysis.ops`.
     """
 
     backend: Ints
     closing: Bools
-    point_to_point: Bools
     synchronising: Bools
 
 
@@ -71,6 +72,7 @@ class Evidence:
             rank and backend.
         owner: Dense rank of each of `dumps`.
         backends: Names of the recorders' backends; a call's channel is group and backend.
+        batches: Which calls were launched together.
         collective: Per row: not a send or receive, nor the closing entry of a batch of them.
         finished: Per row, see `unhang.analysis.finished`.
         counts: Per dump of the case: whether it is one of `dumps`.
@@ -83,6 +85,7 @@ class Evidence:
     owner: Ints
     backends: tuple[str, ...]
     names: Names
+    batches: Batches
     collective: Bools
     finished: Bools
     counts: Bools
@@ -127,10 +130,10 @@ def gather(case: Case) -> Evidence:
     dumps, notes = _dumps_that_count(case)
     backends, names = _names(case)
     calls = case.calls
-    collective = ~(calls.is_p2p | names.point_to_point[calls.name])
+    batches = find_batches(calls, case.names)
     counts = np.zeros(max(len(case.dumps), 1), np.bool_)
     counts[[dump.index for dump in dumps]] = True
-    finished, more = finished_rows(case, dumps, names, backends, collective)
+    finished, more = finished_rows(case, dumps, names, backends, batches)
     return Evidence(
         case=case,
         ranks=ranks,
@@ -138,7 +141,8 @@ def gather(case: Case) -> Evidence:
         owner=ranks.dense([dump.rank for dump in dumps]),
         backends=backends,
         names=names,
-        collective=collective,
+        batches=batches,
+        collective=~batches.p2p,
         finished=finished,
         counts=counts,
         open_rows=_open_rows(case, finished, counts),
@@ -186,7 +190,6 @@ def _names(case: Case) -> tuple[tuple[str, ...], Names]:
     return tuple(backends) or ("",), Names(
         backend=np.asarray(backend, np.int64),
         closing=_flags(is_closing(name) for name in case.names),
-        point_to_point=_flags(is_point_to_point(name) for name in case.names),
         synchronising=_flags(rule_of(name.op).synchronising for name in case.names),
     )
 

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from unhang.analysis.evidence import Bools, Ints, Names
-from unhang.case import ORIGIN_UNHANG, Case, Dump
+from unhang.batches import Batches
+from unhang.case import ORIGIN_UNHANG, Calls, Case, Dump
 from unhang.model import DumpStatus, Note, State
 
 __all__ = ["TRUTHFUL", "finished_rows"]
@@ -35,7 +36,7 @@ def finished_rows(
     dumps: Sequence[Dump],
     names: Names,
     backends: Sequence[str],
-    collective: Bools,
+    batches: Batches,
 ) -> tuple[Bools, list[Note]]:
     """Tell for every row whether its call has finished."""
     calls = case.calls
@@ -48,86 +49,54 @@ def finished_rows(
     if own.any():
         done |= own & calls.retired
     done &= calls.state != State.FAILED
-    _follow_closing(case, names, collective, done)
-    notes = _left_over(case, dumps, names, collective, done)
+    done |= batches.closed & done[batches.last]
+    notes = _left_open(case, dumps, names, batches, done)
     return done, [*notes, *_blind(case, dumps, backends, done)]
 
 
-def _follow_closing(case: Case, names: Names, collective: Bools, done: Bools) -> None:
-    """Give members of a batch the state of the entry that closes it, in place.
-
-    A batch is one rank's calls of one group under one number (of its own kind); the closing entry
-    comes after its members. Other threads' calls may stand between them.
-    """
-    if not names.closing.any():
-        return
-    calls = case.calls
-    closing = np.flatnonzero(names.closing[calls.name] & done)
-    members = np.flatnonzero(~done)
-    if not len(closing) or not len(members):
-        return
-    at = np.searchsorted(closing, members)
-    for _ in range(4):  # threads of one process interleave a little, never by much
-        within = at < len(closing)
-        members, at = members[within], at[within]
-        follows = _same_batch(case, collective, members, closing[at])
-        done[members[follows]] = True
-        members, at = members[~follows], at[~follows] + 1
-
-
-def _same_batch(case: Case, collective: Bools, left: Ints, right: Ints) -> Bools:
-    calls = case.calls
-    number_left = np.where(collective[left], calls.seq[left], calls.p2p_seq[left])
-    number_right = np.where(collective[right], calls.seq[right], calls.p2p_seq[right])
-    same: Bools = (
-        (calls.dump[left] == calls.dump[right])
-        & (calls.group[left] == calls.group[right])
-        & (collective[left] == collective[right])
-        & (number_left == number_right)
-        & (number_left >= 0)
-    )
-    return same
-
-
-def _left_over(
-    case: Case, dumps: Sequence[Dump], names: Names, collective: Bools, done: Bools
+def _left_open(
+    case: Case, dumps: Sequence[Dump], names: Names, batches: Batches, done: Bools
 ) -> list[Note]:
-    """Close members of finished batches that a dump of unfinished calls still shows, in place.
+    """Close sends and receives of batches that nothing closes and that prove nothing, in place.
 
-    Members never leave the state "scheduled", so a dump of unfinished calls holds those of every
-    batch in the ring, while the closing entry of a finished batch is left out. A dump that was cut
-    short may have lost the closing entry too. Where nobody batches, such a call is in flight.
+    Members never leave the state "scheduled". A dump of unfinished calls holds those of every batch
+    in the ring and leaves the closing entries of finished ones out; a dump that was cut short may
+    have lost one; and a batch that a CUDA graph captured has none. Only the last call of a thread
+    may still be inside its batch. Where nobody batches, such a call is in flight.
     """
     calls = case.calls
     partial = np.zeros(max(len(case.dumps), 1), np.bool_)
     partial[[d.index for d in dumps if d.active_only or d.status is not DumpStatus.OK]] = True
-    closing = names.closing[calls.name] & ~collective
-    rows = np.flatnonzero(~done & ~collective & partial[calls.dump] & ~closing)
-    if not len(rows) or not (closing.any() or _share_numbers(case, rows)):
-        return []
-    ends = np.flatnonzero(closing)
-    at = np.minimum(np.searchsorted(ends, rows), max(len(ends) - 1, 0))
-    closed = (
-        _same_batch(case, collective, rows, ends[at]) if len(ends) else np.zeros(len(rows), bool)
-    )
-    over = rows[~closed]
+    rows = np.flatnonzero(~done & batches.p2p & ~batches.closed)
+    lost = partial[calls.dump[rows]] & _batching(names, batches, calls, rows)
+    lost |= _gone_on(calls, batches, rows)
+    over = rows[lost]
     done[over] = True
     if not len(over):
         return []
     text = (
         f"{len(over)} sends and receives without the entry that closes their batch are taken as "
-        "finished: dumps of unfinished calls keep the members of finished batches."
+        "finished: dumps of unfinished calls keep the members of finished batches, and those "
+        "that a CUDA graph captured never get one."
     )
     return [Note("info", "completion", text)]
 
 
-def _share_numbers(case: Case, rows: Ints) -> bool:
-    """Whether neighbouring sends and receives stand under one number: batches are in use."""
-    calls = case.calls
-    left, right = rows[:-1], rows[1:]
-    same = (calls.dump[left] == calls.dump[right]) & (calls.group[left] == calls.group[right])
-    same &= (calls.p2p_seq[left] == calls.p2p_seq[right]) & (calls.p2p_seq[left] > 0)
-    return bool(same.any())
+def _batching(names: Names, batches: Batches, calls: Calls, rows: Ints) -> bool:
+    """Whether sends and receives are batched at all: one is closed, or several share a launch."""
+    closing = bool((names.closing[calls.name] & batches.p2p).any())
+    return closing or bool((batches.last[rows] != rows).any())
+
+
+def _gone_on(calls: Calls, batches: Batches, rows: Ints) -> Bools:
+    """Whether calls stand in a batch of several that was never closed, and their thread went on."""
+    several = np.zeros(len(calls), np.bool_)
+    numbered = rows[calls.p2p_seq[rows] > 0]
+    several[batches.last[numbered[batches.last[numbered] != numbered]]] = True
+    after = np.minimum(batches.last[rows] + 1, max(len(calls) - 1, 0))
+    went_on = (calls.dump[after] == calls.dump[rows]) & (after > batches.last[rows])
+    found: Bools = several[batches.last[rows]] & went_on
+    return found
 
 
 def _blind(case: Case, dumps: Sequence[Dump], backends: Sequence[str], done: Bools) -> list[Note]:

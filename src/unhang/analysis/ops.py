@@ -15,7 +15,7 @@ from typing import Literal
 
 from unhang.model import OpName, Shape, Signature
 
-__all__ = ["Demand", "Rule", "demand_of", "is_closing", "is_point_to_point", "rule_of"]
+__all__ = ["Demand", "Rule", "demand_of", "rule_of"]
 
 Compared = Literal["input", "output", "totals", "nothing"]
 
@@ -77,30 +77,11 @@ _RULES = {
     for op in ops
 }
 _POINT_TO_POINT = frozenset({"send", "recv"})
-_CLOSING_SUFFIX = "coalesced"
-_NOT_CLOSING = frozenset({
-    "allreduce_coalesced", "all_reduce_coalesced", "all_gather_into_tensor_coalesced",
-    "allgather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced",
-})  # fmt: skip
 
 
 def rule_of(op: str) -> Rule:
     """The rule of an operation, by the name that the recorder gives it."""
     return _RULES.get(op.lower()) or Rule(op.lower(), "nothing", synchronising=False, known=False)
-
-
-def is_point_to_point(name: OpName) -> bool:
-    """Whether it is a send or a receive, by its name alone."""
-    return rule_of(name.op).family in _POINT_TO_POINT
-
-
-def is_closing(name: OpName) -> bool:
-    """Whether an entry closes a batch: NCCL's "coalesced" and "ALLGATHER_coalesced" entries.
-
-    Only that entry has the true state; the members of the batch stay "scheduled" (pytorch#137969).
-    """
-    op = name.op.lower()
-    return op.endswith(_CLOSING_SUFFIX) and op not in _NOT_CLOSING
 
 
 @dataclass(frozen=True, slots=True)

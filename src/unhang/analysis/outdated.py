@@ -4,6 +4,10 @@ A call that cannot finish before all members have called it, finished on one ran
 another, is impossible within one moment. With a recorder that tells completion from device events
 it follows that the other's dump is older. On Gloo, "retired" is also set when a call failed, so it
 may as well mean that the call timed out: which of the two is told by the evidence of a failure.
+
+torch writes no time into its files, but some show it: NCCL's recorder asks the device at the
+dump, and writes the answer into the copy that it dumps. A call that had started and not finished,
+or finished and not been retired, carries that very moment.
 """
 
 from __future__ import annotations
@@ -15,9 +19,13 @@ import numpy as np
 from unhang.analysis.evidence import Bools, Evidence, Ints
 from unhang.analysis.finished import TRUTHFUL
 from unhang.analysis.standing import Known, Standing
-from unhang.model import Note
+from unhang.case import Dump
+from unhang.model import Note, State
 
-__all__ = ["Moment", "behind_peers", "failed_ranks", "same_moment"]
+__all__ = ["Moment", "behind_peers", "failed_ranks", "made_ns", "same_moment"]
+
+_ASKING_NS = 100_000_000
+"""One dump asks the device about all of its calls within this time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,6 +69,27 @@ def same_moment(evidence: Evidence, standing: Standing) -> Moment:
         outdated,
         (*_failure_notes(by_failure), *_outdated_notes(evidence, outdated)),
     )
+
+
+def made_ns(evidence: Evidence) -> Ints:
+    """When each dump of the case was made, as it says or shows; 0 where it does neither."""
+    made = np.zeros(max(len(evidence.case.dumps), 1), np.int64)
+    for dump in evidence.dumps:
+        shows = dump.backend == "nccl" and dump.reported_by == "torch"
+        made[dump.index] = dump.time_ns or (_asked_ns(evidence, dump) if shows else 0)
+    return made
+
+
+def _asked_ns(evidence: Evidence, dump: Dump) -> int:
+    """When the device was asked for this dump; 0 where its calls do not agree about it."""
+    calls, span = evidence.case.calls, slice(dump.start, dump.stop)
+    alone = evidence.batches.last[span] == np.arange(dump.start, dump.stop)
+    running = alone & (calls.state[span] == State.STARTED)
+    fresh = alone & (calls.state[span] == State.COMPLETED) & ~calls.retired[span]
+    asked = np.r_[calls.started_ns[span][running], calls.completed_ns[span][fresh]]
+    if not len(asked) or asked.min() <= 0 or int(np.ptp(asked)) > _ASKING_NS:
+        return 0
+    return int(asked.max())
 
 
 def behind_peers(evidence: Evidence, standing: Standing) -> Ints:

@@ -189,15 +189,9 @@ def _complete_ranks(evidence: Evidence) -> Bools:
 
 def _units(evidence: Evidence, heads: Heads, rows: Ints, owner: Ints) -> Ints:
     """The unit that each open call belongs to: its rank's head, or the same batch."""
-    calls = evidence.case.calls
-    unit = heads.unit[owner]
-    own = unit >= heads.n_collective
-    at = np.where(own, unit, 0)
-    if not len(heads):
-        return np.full(len(rows), -1, np.int64)
-    same_batch = (heads.seq[at] > 0) & (heads.seq[at] == calls.p2p_seq[rows])
-    same_batch &= heads.channel[at] == evidence.channel(rows)
-    return np.where(own & (same_batch | (heads.row[owner] == rows)), unit, -1)
+    unit, last = heads.unit[owner], evidence.batches.last
+    together = (unit >= heads.n_collective) & (last[heads.row[owner]] == last[rows])
+    return np.where(together, unit, -1)
 
 
 def pair_edges(evidence: Evidence, standing: Standing, heads: Heads, pairs: Pairs) -> Edges:

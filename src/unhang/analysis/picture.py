@@ -16,6 +16,7 @@ import numpy as np
 from unhang.analysis.evidence import Bools, Evidence, Ints
 from unhang.analysis.heads import Heads
 from unhang.analysis.match import Disagreement, Matched
+from unhang.analysis.outdated import made_ns
 from unhang.analysis.p2p import Pairs
 from unhang.analysis.sites import StackBook
 from unhang.analysis.standing import NEVER, Place, Standing
@@ -255,10 +256,7 @@ class Picture:
     @cached_property
     def waited_ns(self) -> Ints:
         """Per dense rank: how long its head had been waiting when its dump was made; -1 unknown."""
-        times = np.zeros(max(len(self.evidence.case.dumps), 1), np.int64)
-        for dump in self.evidence.dumps:
-            times[dump.index] = dump.time_ns
-        calls = self.evidence.case.calls
+        times, calls = made_ns(self.evidence), self.evidence.case.calls
         waited = np.full(len(self.heads.row), -1, np.int64)
         ranks = np.flatnonzero(self.heads.row >= 0)
         rows = self.heads.row[ranks]

@@ -27,6 +27,12 @@ def quiet_findings(picture: Picture) -> list[Finding]:
         waiting = picture.named(np.flatnonzero(picture.heads.unit >= 0))
         verb = "waits" if len(waiting) == 1 else "wait"
         text = f"Not enough evidence: {rank_phrase(waiting)} {verb}, and nothing shows for whom."
+        if (ages >= 0).any():
+            began = picture.named(np.flatnonzero(inside)[ages >= 0])
+            text = (
+                f"Not enough evidence: {rank_phrase(waiting)} {verb}, and {rank_phrase(began)} had "
+                "only just begun to when dumped: the job may be moving."
+            )
         return [_insufficient(text, silent)]
     if len(silent):
         text = (

@@ -4,8 +4,9 @@ A call left out in one group shows at once in another: the rank goes on to calls
 have not reached. Inside each group the numbers still agree then, so whole programs are compared,
 with ranks that run the same program (the same kinds of groups, the same sends and receives). What
 waiting peers would call next is taken from what came next before, since programs are loops. Two
-calls that changed places are a matter of order and no call left out. A rank's last call is one too
-many where it is the call before it once more, and nobody makes that call twice in a row.
+calls that changed places are a matter of order and no call left out, and so is what several ranks
+did alike: then the order of their groups is crossed, and nobody is to blame. A rank's last call is
+one too many where it is the call before it once more, and nobody makes that call twice in a row.
 
 Ranks of one role in different groups need not make the same calls: one group may rebalance where
 another does not. A rank parted only if those who had to make the call with it did not do so too.
@@ -39,9 +40,12 @@ def divergence_from_role(programs: Programs, suspects: Sequence[int]) -> Diverge
         peers = _of_same_role(programs, rank)
         told = [(peer, _parting(programs, mine, peer)) for peer in peers]
         against = [(peer, parting) for peer, parting in told if parting is not None]
-        if len(peers) > 1 and 2 * len(against) > len(peers):
+        if len(peers) > 1 and 2 * len(against) > len(peers) + 1:
             reference, first = against[0]
             if _done_by_its_group(programs, mine, reference, first):
+                continue
+            alike = [peer for peer, parting in told if parting is None]
+            if _done_by_another(programs, mine, alike, against[0]):
                 continue
             return _divergence(mine, reference, first, tuple(peer.rank for peer, _ in against))
     return None
@@ -74,10 +78,33 @@ def _parting(programs: Programs, mine: Program, theirs: Program) -> Edit | None:
         return int(left.loose[edit.mine] if edit.kind == "extra" else right.loose[edit.theirs])
 
     moved = any(edit.kind != first.kind and call(edit) == call(first) for edit in found[1:])
+    moved |= _reordered(calls, others, first)
     if first.kind == "extra" and not programs.picture.evidence.collective[mine.rows[first.mine]]:
         return None  # a send too many may as well be one to the wrong peer
     gone_on = len(mine.rows) - first.mine >= _GONE_ON[first.kind]
     return first if gone_on and not moved else None
+
+
+def _reordered(mine: Calls, theirs: Calls, first: Edit) -> bool:
+    """Whether both sides have made the same calls since, in another order: none lacks any."""
+    most = min(len(mine) - first.mine, len(theirs) - first.theirs)
+    left = np.sort(mine.strict[first.mine : first.mine + most])
+    right = np.sort(theirs.strict[first.theirs : first.theirs + most])
+    return bool(np.array_equal(left, right))
+
+
+def _done_by_another(
+    programs: Programs, mine: Program, alike: list[Program], against: tuple[Program, Edit]
+) -> bool:
+    """Whether another rank, of its role or its group, parted from the reference where it did."""
+    reference, first = against
+    group = int(programs.picture.evidence.case.calls.group[_row(mine, reference, first)])
+    fellows = map(programs.whole, _fellows(programs, mine.rank, group))
+    for other in (*alike, *(each for each in fellows if each is not None)):
+        edit = _parting(programs, other, reference)
+        if edit is not None and (edit.kind, edit.mine) == (first.kind, first.mine):
+            return True
+    return False
 
 
 def _ends_in_repetition(mine: Calls, theirs: Calls) -> bool:

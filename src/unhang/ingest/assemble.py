@@ -7,18 +7,19 @@ never in memory twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from unhang.batches import find_batches
 from unhang.case import CALL_DTYPES, Calls, Case, Dump
 from unhang.ingest.decoded import Column, Decoded, Origin, Table
 from unhang.ingest.dictionaries import Dictionaries
 from unhang.ingest.groups import Grouping
 from unhang.ingest.reading import Loaded
 from unhang.ingest.status import join_statuses
-from unhang.model import Fact, LastCall, LogEvent, Note, ProcessSample, State
+from unhang.model import Fact, LastCall, LogEvent, Note, OpName, ProcessSample, State
 from unhang.report import SavedReport
 
 __all__ = ["World", "assemble"]
@@ -72,12 +73,13 @@ def assemble(
         for index, (item, host) in enumerate(zip(files, hosts, strict=True))
     )
     status = join_statuses(files, grouping)
+    names = shared.op_names()
     return Case(
-        calls=_calls(files, grouping),
+        calls=_kinds_set(_calls(files, grouping), names),
         dumps=dumps,
         groups=tuple(grouping.groups),
         group_status=status,
-        names=shared.op_names(),
+        names=names,
         signatures=tuple(shared.signatures),
         threads=tuple(shared.threads),
         stacks=shared.packed_stacks(),
@@ -106,6 +108,13 @@ def _calls(files: Sequence[Loaded], grouping: Grouping) -> Calls:
             columns[key] = _joined(_pieces(files, key), kind)
             _release(files, key)
     return Calls(**columns)
+
+
+def _kinds_set(calls: Calls, names: Sequence[OpName]) -> Calls:
+    """Count the entry that closes a batch as what its members are: torch says so of none."""
+    batches = find_batches(calls, names)
+    ending = batches.closed & (batches.last == np.arange(len(calls)))
+    return replace(calls, is_p2p=np.where(ending, batches.p2p, calls.is_p2p))
 
 
 def _joined(pieces: list[Column], kind: type[np.generic]) -> Column:

@@ -2,9 +2,10 @@
 
 The quirks are those of the recorder's source and of real dumps: states follow device queries by a
 watchdog that looks ten times a second; members of a batch of sends and receives stay `scheduled`
-for good; local ids number the groups of one process; groups appear at their first call; Gloo never
-leaves `scheduled`, records no send or receive, breaks `pg_config` and counts operations in
-`pg_status`. Refused: opinions about which of this is sensible.
+for good, and the entry that closes the batch says that it is no P2P call; local ids number the
+groups of one process; groups appear at their first call; Gloo never leaves `scheduled`, records no
+send or receive, breaks `pg_config` and counts operations in `pg_status`. Refused: opinions about
+which of this is sensible.
 """
 
 from __future__ import annotations
@@ -230,6 +231,13 @@ class _View:
             return None, False
         return self.noticed(record.finished)
 
+    def started_when(self, record: Record, completed: float | None) -> float | None:
+        """When a start was noticed: the device is asked when a work is retired, and at the dump."""
+        dumped = self.recorder.at_s
+        if record.started is None or record.started > dumped:
+            return None
+        return dumped if completed is None else completed
+
     def nanoseconds(self, at: float | None) -> int | None:
         """Wall clock of this host, or None."""
         return None if at is None else self.recorder.nanoseconds(self.rank, at)
@@ -239,7 +247,7 @@ class _View:
         recorder, group = self.recorder, self.group(record)
         recording, issue = recorder.recording, record.issue
         completed, retired = self.over_when(record)
-        started = self.noticed(record.started)[0] if recording.timing else None
+        started = self.started_when(record, completed) if recording.timing else None
         if record.member and issue.is_p2p:
             completed, started, retired = None, None, False
         if self.backend == "gloo":
@@ -272,7 +280,7 @@ class _View:
         row["time_discovered_completed_ns"] = self.nanoseconds(completed)
         row["retired"] = retired
         row["timeout_ms"] = _DEFAULT_TIMEOUT_MS[self.backend]
-        row["is_p2p"] = issue.is_p2p
+        row["is_p2p"] = issue.is_p2p and not record.closing
         return _as_of(recording.version, row)
 
     def title(self, record: Record, group: Group) -> str:
@@ -334,12 +342,12 @@ class _View:
 _SINCE = {
     "record_id": "1.4",
     "op_id": "1.4",
-    "process_group": "2.2",
-    "collective_seq_id": "2.2",
-    "p2p_seq_id": "2.2",
-    "is_p2p": "2.2",
-    "input_dtypes": "2.3",
-    "output_dtypes": "2.3",
+    "process_group": "2.1",
+    "collective_seq_id": "2.1",
+    "p2p_seq_id": "2.1",
+    "is_p2p": "2.1",
+    "input_dtypes": "2.1",
+    "output_dtypes": "2.1",
     "timeout_ms": "2.3",
     "thread_name": "2.9",
     "thread_id": "2.9",
@@ -348,7 +356,7 @@ _SINCE = {
 
 def _as_of(version: str, row: dict[str, Any]) -> dict[str, Any]:
     """Leave out what a version did not have yet."""
-    if not at_least(version, "2.2"):
+    if not at_least(version, "2.1"):
         row["seq_id"] = row["collective_seq_id"]
     for key in _later_than(version):
         row.pop(key, None)

@@ -1,8 +1,9 @@
-"""The environment of the child: the recorder's settings under the names its torch understands.
+"""The environment of the child: the recorder's settings under every name that a torch reads.
 
 torch's version comes from the metadata of the installed package in the interpreter that the
 command will use; torch is never imported and no process is started for it. What the user has
-set, under any name that torch knows for it, stays as it is.
+set, under any name that torch knows for it, stays as it is, and is set under the other name too:
+parts of one torch read different names (the dump pipe of 2.9 to 2.11 only the older one).
 """
 
 from __future__ import annotations
@@ -24,9 +25,6 @@ __all__ = [
     "site_directories",
     "torch_version",
 ]
-
-FR_NAMES_SINCE = (2, 9)
-"""torch 2.9 calls the recorder's variables TORCH_FR_*; the older names stay as aliases."""
 
 RECORDER_SINCE = (2, 2)
 """The first torch whose recorder can be asked for its entries from Python."""
@@ -181,24 +179,26 @@ def _numbers(version: str) -> tuple[int, int] | None:
 # ------------------------------------------------------------------ what to set
 
 
+_ALSO_MIRRORED = (
+    ("TORCH_FR_CPP_STACK", "TORCH_NCCL_TRACE_CPP_STACK"),
+    ("TORCH_FR_WAIT_TIMEOUT_DUMP_MILSEC", "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC"),
+)
+"""Both names of what is set only where the user has set one of them."""
+
+
 def _torch_settings(
-    version: tuple[int, int] | None, staging: str, options: Options
+    env: Mapping[str, str], staging: str, options: Options
 ) -> list[tuple[tuple[str, ...], str]]:
-    """Each variable of torch's recorder: all its names, the right one first, and its value."""
-    new = version is None or version >= FR_NAMES_SINCE
-    pairs = [
-        ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE",
-         str(options.buffer_size or DEFAULT_BUFFER_SIZE)),
-        ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
-         f"{staging}/nccl/rank_"),
-    ]  # fmt: skip
+    """Each variable of torch's recorder: all its names, and its value."""
+    size = str(options.buffer_size or DEFAULT_BUFFER_SIZE)
     named: list[tuple[tuple[str, ...], str]] = [
-        ((a, b) if new else (b, a), value) for a, b, value in pairs
+        (("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"), size),
+        (("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"), f"{staging}/nccl/rank_"),
+        (("TORCH_FR_DUMP_ON_TIMEOUT", "TORCH_NCCL_DUMP_ON_TIMEOUT"), "1"),
+        (("TORCH_INCLUDE_STACK_TRACE",), "1"),
+        (("TORCH_NCCL_DEBUG_INFO_PIPE_FILE",), f"{staging}/pipe_"),
     ]
-    # Named FR only after 2.14; the NCCL name is known to every version.
-    named.append((("TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_FR_DUMP_ON_TIMEOUT"), "1"))
-    named.append((("TORCH_INCLUDE_STACK_TRACE",), "1"))
-    named.append((("TORCH_NCCL_DEBUG_INFO_PIPE_FILE",), f"{staging}/pipe_"))
+    named += [(names, "") for names in _ALSO_MIRRORED if any(name in env for name in names)]
     if options.blocking:
         named += [((name,), value) for name, value in BLOCKING]
     if options.timing:
@@ -249,23 +249,23 @@ def plan_environment(
             f"torch {version} brings an NCCL that deadlocks when kernel launches block",
             "Use torch 2.1 or later with --blocking, or CUDA_LAUNCH_BLOCKING=1 on one GPU.",
         )
-    named = _torch_settings(numbers, staging, options)
+    named = _torch_settings(env, staging, options)
     if options.arm:
         named += _our_settings(staging, run_id, job_id, options)
     if options.rank_logs:
         logs = rank_log_settings(command, f"{job_id}/{run_id}")
         named += [((name,), value) for name, value in logs]
-    settings = [_setting(env, names, value) for names, value in named]
+    settings = [setting for names, value in named for setting in _settings(env, names, value)]
     if options.arm:
         settings.append(_python_path(env))
     return Plan(tuple(settings), version, tuple(_remarks(version, numbers, command)))
 
 
-def _setting(env: Mapping[str, str], names: tuple[str, ...], value: str) -> Setting:
+def _settings(env: Mapping[str, str], names: tuple[str, ...], value: str) -> Iterable[Setting]:
+    """One variable under all its names; the user's value, where there is one, for all of them."""
+    value = next((env[name] for name in names if name in env), value)
     for name in names:
-        if name in env:
-            return Setting(names[0], value, kept_as=f"{name}={env[name]}")
-    return Setting(names[0], value)
+        yield Setting(name, value, kept_as=f"{name}={env[name]}" if name in env else "")
 
 
 def _python_path(env: Mapping[str, str]) -> Setting:
@@ -280,8 +280,8 @@ def _remarks(
 ) -> Iterable[str]:
     if not version:
         yield (
-            "no torch was found beside this command: the names of torch 2.9 and later are used; "
-            "without torch nothing is recorded, and the command just runs"
+            "no torch was found beside this command: without torch nothing is recorded, and the "
+            "command just runs"
         )
     elif numbers and numbers < RECORDER_SINCE:
         yield (

@@ -140,7 +140,7 @@ TABLES: tuple[Table, ...] = (
             _P2P_SEQ,
             Column("op_id", "BIGINT", "Logical op counter in its group, as recorded.", -1),
             Column("record_id", "BIGINT", "The recorder's own counter.", -1),
-            Column("is_p2p", "BOOLEAN", "It is a send or a receive, as recorded."),
+            Column("is_p2p", "BOOLEAN", "It is a send, a receive, or closes a batch of them."),
             _STATE,
             Column("retired", "BOOLEAN", "As recorded; on Gloo also true after a failure."),
             Column("origin", "VARCHAR", '"torch" or "unhang": whose recorder has it.'),

@@ -228,3 +228,29 @@ def test_ranks_of_other_groups_are_not_said_to_lack_its_call() -> None:
     for side in cause.calls:
         members = {group.name: set(group.members) for group in job.groups}
         assert set(side.ranks) <= members[side.group.name if side.group else ""]
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+@pytest.mark.parametrize("odd", [(1, 2), (0, 3)])
+def test_crossed_groups_of_a_mesh_are_a_circle(odd: tuple[int, ...], *, ahead: bool) -> None:
+    """Half of a 2x2 mesh enters tp and dp the other way round: the order is wrong, not a rank.
+
+    Hosts that run ahead have enqueued both calls, so nobody lacks one.
+    """
+    job = FakeJob(4)
+    tp = [job.group((0, 1), "tp"), job.group((2, 3), "tp")]
+    dp = [job.group((0, 2), "dp"), job.group((1, 3), "dp")]
+    for _ in range(20):
+        for group in tp:
+            job.call(group.members, "all_gather", group, site="train.py:88")
+        for group in dp:
+            job.call(group.members, "all_reduce", group, site="train.py:97")
+    for rank in range(4):
+        calls = [(tp[rank // 2], "all_gather", 88), (dp[rank % 2], "all_reduce", 97)]
+        if rank in odd:
+            calls.reverse()
+        for group, op, line in calls if ahead else calls[:1]:
+            job.call([rank], op, group, site=f"train.py:{line}", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits) == ("UH301", ())
+    assert all(side.state for side in cause.calls)  # nobody "never called" anything

@@ -27,20 +27,16 @@ def dump(layout: str = "megatron", rank: int = 0, backend: str = "nccl", **how: 
 def test_members_of_a_batch_stay_scheduled() -> None:
     """Only the closing entry tells that a batch has finished."""
     entries = dump("cp")["entries"]
-    states = {
-        (e["state"], e["retired"])
-        for e in entries
-        if e["is_p2p"] and "coalesced" not in e["profiling_name"]
-    }
+    states = {(e["state"], e["retired"]) for e in entries if e["is_p2p"]}
     assert states == {("scheduled", False)}
     closing = [e for e in entries if e["profiling_name"] == "nccl:coalesced"]
-    assert {e["state"] for e in closing} == {"completed"}
+    assert {(e["state"], e["is_p2p"]) for e in closing} == {("completed", False)}
 
 
 def test_peers_are_group_ranks() -> None:
     """Names of sends and receives count inside the group."""
     names = {e["profiling_name"] for e in dump("cp", rank=5)["entries"] if e["is_p2p"]}
-    assert names == {"nccl:send 1->2", "nccl:recv 1<-0", "nccl:coalesced"}
+    assert names == {"nccl:send 1->2", "nccl:recv 1<-0"}
 
 
 def test_local_ids_differ_between_ranks() -> None:

@@ -38,30 +38,45 @@ def environment(tmp_path: Path, version: str) -> Path:
     return python
 
 
-@pytest.mark.parametrize(
-    ("version", "name"),
-    [
-        ("2.13.0+cpu", "TORCH_FR_BUFFER_SIZE"),
-        ("2.9.0", "TORCH_FR_BUFFER_SIZE"),
-        ("2.8.1", "TORCH_NCCL_TRACE_BUFFER_SIZE"),
-        ("2.2.0", "TORCH_NCCL_TRACE_BUFFER_SIZE"),
-    ],
-)
-def test_names_follow_the_torch_that_is_there(tmp_path: Path, version: str, name: str) -> None:
-    """Torch is found beside the command's interpreter, and its own names are used."""
-    found = plan({}, [str(environment(tmp_path, version)), "train.py"])
+NAMES = [
+    ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"),
+    ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"),
+    ("TORCH_FR_DUMP_ON_TIMEOUT", "TORCH_NCCL_DUMP_ON_TIMEOUT"),
+    ("TORCH_FR_CPP_STACK", "TORCH_NCCL_TRACE_CPP_STACK"),
+    ("TORCH_FR_WAIT_TIMEOUT_DUMP_MILSEC", "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC"),
+]
+
+
+@pytest.mark.parametrize("version", ["2.13.0+cpu", "2.9.1", "2.8.1", "2.2.0", ""])
+def test_both_names_are_set_for_every_torch(tmp_path: Path, version: str) -> None:
+    """The recorder of 2.9 to 2.11 reads either name, its dump pipe only the older one."""
+    python = str(environment(tmp_path, version)) if version else "not-there"
+    found = plan({}, [python, "train.py"])
     assert found.torch == version
-    assert found.settings[0].name == name
-
-
-def test_what_the_user_set_stays_under_any_name() -> None:
-    """The older alias counts as set: neither name is added."""
-    env = {"TORCH_NCCL_TRACE_BUFFER_SIZE": "77", "UNHANG_JOB": "mine"}
-    found = plan(env, ["python"])
-    added = {k: v for k, v in found.apply(env).items() if k not in env}
-    assert found.settings[0].kept_as == "TORCH_NCCL_TRACE_BUFFER_SIZE=77"
-    assert not {"TORCH_FR_BUFFER_SIZE", "UNHANG_JOB"} & set(added)
+    added = found.apply({})
+    for new, old in NAMES[:3]:
+        assert added[new] == added[old]
+    assert added["TORCH_FR_BUFFER_SIZE"] == "2000"
     assert added["TORCH_FR_DUMP_TEMP_FILE"] == "/s/nccl/rank_"
+    assert not {name for pair in NAMES[3:] for name in pair} & set(added)
+
+
+@pytest.mark.parametrize("names", [pair for both in NAMES for pair in (both, both[::-1])])
+def test_what_the_user_set_stays_and_gets_the_other_name(names: tuple[str, str]) -> None:
+    """The user's value under one name is mirrored to the other, never replaced."""
+    set_by_user, other = names
+    env = {set_by_user: "77", "UNHANG_JOB": "mine"}
+    found = plan(env, ["python"], buffer_size=50)
+    assert f"{set_by_user}=77" in {setting.kept_as for setting in found.settings}
+    applied = found.apply(env)
+    assert applied[set_by_user] == applied[other] == "77"
+    assert applied["UNHANG_JOB"] == "mine"
+
+
+def test_two_values_of_the_users_stay_two() -> None:
+    """Who sets both names differently means it."""
+    env = {"TORCH_FR_BUFFER_SIZE": "77", "TORCH_NCCL_TRACE_BUFFER_SIZE": "0"}
+    assert plan(env, ["python"]).apply(env).items() >= env.items()
 
 
 def test_the_hook_comes_first_and_keeps_what_is_there() -> None:
