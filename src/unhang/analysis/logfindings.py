@@ -157,12 +157,15 @@ def judge_logs(scan: LogScan, incident: Incident | None = None) -> Report:
     """The verdict of logs alone.
 
     "healthy" means that this is the log of a job in which nothing marks itself as an error, or the
-    job went on after it. Consequences without their cause are not enough evidence.
+    job went on after it, and that all logs could be read. Consequences without their cause are
+    not enough evidence.
     """
     report = _report(scan.events, sorted(scan.ranks), scan.facts, scan.notes, incident)
-    if scan.recognised or report.status == "problem":
+    lost = next((note for note in scan.notes if note.level == "error"), None)
+    if report.status != "healthy" or (scan.recognised and lost is None):
         return report
-    return replace(report, status="insufficient", summary=_STRANGE)
+    said = f"Not enough evidence: {lost.source} {lost.text}." if lost else _STRANGE
+    return replace(report, status="insufficient", summary=said)
 
 
 def judge_log_case(case: Case) -> Report:

@@ -128,7 +128,8 @@ class FileScanner:
     here: tuple[bytes, int] = (b"", 0)
     looked: int = 0
     recognised: bool = False
-    errors: int = 0
+    end: int = 0
+    last_error: int = 0
     open_errors: set[int] = field(default_factory=set)
     unexplained: list[tuple[int, str, str]] = field(default_factory=list)
     said: set[str] = field(default_factory=set)
@@ -145,12 +146,13 @@ class FileScanner:
         if self.recognised or self.seen:
             self.found.recognised = True
         else:
-            text = "nothing in it was recognised as the log of a job"
+            read = self.line_number > 1
+            text = "was not recognised as the log of a job" if read else "is empty"
             self.found.notes.append(Note("warning", self.source.path, text))
 
     def _block(self, data: bytes) -> None:
         position = self.looked = 0
-        last_error = 0
+        self.last_error = 0
         for start, end, wanted in candidates(data):
             position = self._through(data, position, start)
             self.line_number += data.count(b"\n", position, start)
@@ -158,19 +160,18 @@ class FileScanner:
             if ENTRY_ANCHOR in line.text:
                 self._enter(line, data, start)
             self.here = (data, start)
-            before = self.errors
+            self.end = end
             self._candidate(self._claimed(line), wanted)
-            last_error = end if self.errors > before else last_error
             self.line_number += 1
             position = end
         position = self._through(data, position, len(data))
         self.line_number += data.count(b"\n", position)
-        self._after(data, last_error)
+        self._after(data)
 
-    def _after(self, data: bytes, last_error: int) -> None:
+    def _after(self, data: bytes) -> None:
         """What the block tells besides messages: that this is a job's log, and that it went on."""
         self.recognised = self.recognised or looks_like_a_job(data)
-        if self.open_errors and goes_on(data, last_error):
+        if self.open_errors and goes_on(data, self.last_error):
             for index in self.open_errors:
                 event = self.found.events[index]
                 fields = {**event.fields, WENT_ON: "yes"}
@@ -181,6 +182,7 @@ class FileScanner:
         """Walk line by line while tracebacks are open; returns where it stopped."""
         while position < stop and self.open:
             end = data.find(b"\n", position, stop) + 1 or stop
+            self.end = end
             self._feed(self._claimed(parse_line(data[position:end], self.year)))
             self.line_number += 1
             position = end
@@ -370,7 +372,7 @@ class FileScanner:
     def _opened(self, index: int, rule: Rule) -> None:
         """Remember a message that claims nothing: further steps take it back."""
         if rule.trust == "C":
-            self.errors += 1
+            self.last_error = self.end
             self.open_errors.add(index)
 
     def _room(self, rule: Rule, seen: tuple[int, str, str]) -> int:
