@@ -6,6 +6,7 @@ from counters is of medium confidence at most, and a message that every rank pri
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -14,8 +15,8 @@ from unhang.analysis.logcounters import compare_counters
 from unhang.case import Case
 from unhang.logs.facts import differing
 from unhang.logs.failure import CLOCK_SLACK_NS, FailureGroup, fold, ordered_failures
-from unhang.logs.rules import rule_of
-from unhang.logs.scan import LogScan
+from unhang.logs.rules import Rule, rule_of
+from unhang.logs.scan import ANY_ERROR, WENT_ON, LogScan
 from unhang.model import Fact, LogEvent, Note
 from unhang.report import (
     Confidence,
@@ -28,7 +29,7 @@ from unhang.report import (
     Status,
     Subject,
 )
-from unhang.wording import rank_phrase
+from unhang.wording import count_of, rank_phrase
 
 __all__ = [
     "differing_findings",
@@ -43,8 +44,13 @@ __all__ = [
 MAX_CONSEQUENCES = 12
 MAX_FAILURES = 32
 SHOWN = 160
-_GAVE_UP = frozenset({"UH701", "UH702", "UH703", "UH717"})
-"""Observations that show by themselves that something went wrong before."""
+SHOWN_WHOLE = 2_400
+MAX_LINES = 8
+"""Unexplained lines that are shown: the last ones, and the first."""
+_STRANGE = (
+    "Not enough evidence: nothing here was recognised as the log of a job: no rank, time stamp, "
+    "level or step, and no known message."
+)
 _REPORTED_LATER = "UH780"
 """The message that an error may have happened at an earlier call than the one that reports it."""
 
@@ -63,8 +69,11 @@ def log_findings(
     found = [first] if first else compare_counters(events)
     found = _numbered(found)
     reason = tuple(finding.id for finding in found if finding.role == "cause")
-    found += [*told_besides(events, reason, first), *differing_findings(facts)]
-    return tuple(_numbered(found))
+    found += told_besides(events, reason, first)
+    trouble = [event for event in events if _tells_of_trouble(event)]
+    if trouble and not reason:
+        found = [_unexplained(trouble), *found, *_seen_besides(trouble)][:MAX_CONSEQUENCES]
+    return tuple(_numbered([*found, *differing_findings(facts)]))
 
 
 def first_failure(events: Sequence[LogEvent], ranks: Sequence[int]) -> Finding | None:
@@ -134,16 +143,29 @@ def told_besides(
 
 def _first_line(group: FailureGroup) -> str:
     """What the evidence for a failure begins with."""
-    return f"{group.first.source}: {group.first.text[:SHOWN]}"
+    return _quoted(group.first)
+
+
+def _quoted(event: LogEvent) -> str:
+    """Where a line stands and what it says; one that tells two sides is not cut."""
+    rule = rule_of(event.code)
+    whole = rule is not None and rule.blames == "nobody"
+    return f"{event.source}: {event.text[: SHOWN_WHOLE if whole else SHOWN]}"
 
 
 def judge_logs(scan: LogScan, incident: Incident | None = None) -> Report:
     """The verdict of logs alone.
 
-    "healthy" means that no rule found anything that went wrong, which is what a log without known
-    messages shows. Consequences without their cause are not enough evidence.
+    "healthy" means that this is the log of a job in which nothing marks itself as an error, or the
+    job went on after it, and that all logs could be read. Consequences without their cause are
+    not enough evidence.
     """
-    return _report(scan.events, sorted(scan.ranks), scan.facts, scan.notes, incident)
+    report = _report(scan.events, sorted(scan.ranks), scan.facts, scan.notes, incident)
+    lost = next((note for note in scan.notes if note.level == "error"), None)
+    if report.status != "healthy" or (scan.recognised and lost is None):
+        return report
+    said = f"Not enough evidence: {lost.source} {lost.text}." if lost else _STRANGE
+    return replace(report, status="insufficient", summary=said)
 
 
 def judge_log_case(case: Case) -> Report:
@@ -163,19 +185,19 @@ def _report(
     findings = log_findings(events, ranks, facts)
     causes = [finding for finding in findings if finding.role == "cause"]
     culprits = {rank for finding in causes for rank in finding.culprits}
-    status: Status = "problem" if causes else "healthy"
-    if not causes and _went_wrong(events):
-        status = "insufficient"
+    doubtful = next((finding for finding in findings if finding.code == "UH901"), None)
+    status: Status = "problem" if causes else "insufficient" if doubtful else "healthy"
+    summary = doubtful.summary if doubtful else _quiet(events)
     return Report(
         status=status,
-        summary=causes[0].summary if causes else _quiet(events),
+        summary=causes[0].summary if causes else summary,
         job=Job(ranks_seen=len(ranks), world_size=len(ranks)),
         incident=incident or Incident(newest_ns=_newest(events)),
         findings=findings,
         ranks=tuple(
             RankStatus(rank, "culprit" if rank in culprits else "unknown") for rank in ranks
         ),
-        notes=tuple(notes),
+        notes=(*notes, *_went_on(events)),
         tool_version=__version__,
     )
 
@@ -184,29 +206,57 @@ def _newest(events: Sequence[LogEvent]) -> int:
     return max((event.time_ns for event in events), default=0)
 
 
-def _went_wrong(events: Sequence[LogEvent]) -> LogEvent | None:
-    """The first message that something else must have caused."""
-    return next((event for event in events if event.code in _GAVE_UP or _is_effect(event)), None)
-
-
-def _is_effect(event: LogEvent) -> bool:
-    """Whether it is sure that this message follows from something: some are printed at any end."""
+def _tells_of_trouble(event: LogEvent) -> bool:
+    """Whether a job that ends well does not print this, unless it went on after it."""
     rule = rule_of(event.code)
-    sure = rule is not None and (rule.trust == "A" or rule.kind == "cause")
-    return event.kind == "consequence" and sure
+    told = rule is not None and rule.kind != "noise" and not rule.harmless
+    return told and WENT_ON not in event.fields
+
+
+def _unexplained(trouble: Sequence[LogEvent]) -> Finding:
+    """That something went wrong, with the lines that say so, and that no rule says why."""
+    errors = [group.first for group in fold(e for e in trouble if e.code == ANY_ERROR)]
+    effect = next((event for event in trouble if event.kind == "consequence"), None)
+    shown = errors if len(errors) <= MAX_LINES else [errors[0], *errors[1 - MAX_LINES :]]
+    if effect is not None:
+        what = "the logs show what followed from a failure, and not the failure itself"
+    elif errors:
+        what = "the logs hold errors that no rule explains, this the last of them"
+    else:
+        what = "the logs show that something went wrong, and not why"
+    told = effect or (errors[-1] if errors else trouble[-1])
+    return Finding(
+        id="",
+        code="UH901",
+        role="observation",
+        confidence="low",
+        summary=f"Not enough evidence: {what}: {_told_by(told)}: {told.text[:SHOWN]}",
+        evidence=tuple(_quoted(event) for event in shown or [told]),
+        actions=("Read these lines and those around them; give the logs of all ranks and nodes.",),
+    )
+
+
+def _told_by(event: LogEvent) -> str:
+    return rank_phrase([event.rank]) if event.rank >= 0 else event.host or event.source
+
+
+def _seen_besides(trouble: Sequence[LogEvent]) -> list[Finding]:
+    """What rules recognised, and what by itself is no cause: it is all there is to go on."""
+    known = (event for event in trouble if event.code != ANY_ERROR)
+    return [_other(g, ()) for g in fold(known) if g.first.kind not in ("consequence", "hint")]
+
+
+def _went_on(events: Sequence[LogEvent]) -> Iterator[Note]:
+    passed = [event for event in events if WENT_ON in event.fields]
+    if passed:
+        text = f"{count_of(len(passed), 'error')} after which the job counted further steps"
+        yield Note("info", passed[-1].source, f"{text}; the last: {passed[-1].text[:SHOWN]}")
 
 
 def _quiet(events: Sequence[LogEvent]) -> str:
-    effect = _went_wrong(events)
-    if effect is not None:
-        who = rank_phrase([effect.rank]) if effect.rank >= 0 else effect.source
-        return (
-            "Not enough evidence: the logs show what followed from a failure, and not the failure "
-            f"itself: {who}: {effect.text[:SHOWN]}"
-        )
     if events:
         return "The logs hold known messages, and none of them is the cause of a failure."
-    return "The logs hold no message that a rule knows."
+    return "The logs hold no message that a rule knows, and no line that marks itself as an error."
 
 
 def differing_findings(facts: Iterable[Fact]) -> list[Finding]:
@@ -234,11 +284,12 @@ def _first_failure(
     causes: Sequence[FailureGroup], ranks: Sequence[int], *, ordered: bool
 ) -> Finding:
     first = causes[0]
-    everybody = len(ranks) > 1 and set(ranks) <= set(first.ranks)
-    culprits = () if everybody else first.ranks
-    rivals = [group for group in causes[1:] if _as_early(first, group)]
     rule = rule_of(first.first.code)
+    everybody = len(ranks) > 1 and set(ranks) <= set(first.ranks)
+    culprits = () if everybody else _blamed_by(first, rule)
+    rivals = [group for group in causes[1:] if _as_early(first, group)]
     who = "every rank" if everybody else _who(first)
+    of = "that of" if rule is None or rule.blames == "writer" else "told by"
     meaning = rule.meaning if rule else ""
     return Finding(
         id="f1",
@@ -246,7 +297,7 @@ def _first_failure(
         slug=rule.slug if rule else "first-failure",
         role="cause",
         confidence=_confidence(rivals, ordered=ordered, everybody=everybody, culprits=culprits),
-        summary=f"The first failure in the logs is that of {who}: {first.first.text[:SHOWN]}",
+        summary=f"The first failure in the logs is {of} {who}: {first.first.text[:SHOWN]}",
         culprits=culprits,
         subjects=_subjects(first) if not culprits and not everybody else (),
         sites=_sites(first, culprits),
@@ -261,6 +312,16 @@ def _first_failure(
         ),
         actions=(rule.action,) if rule else (),
     )
+
+
+def _blamed_by(group: FailureGroup, rule: Rule | None) -> tuple[int, ...]:
+    """The ranks that a failure names: mostly who wrote it, sometimes others, or nobody."""
+    if rule is None or rule.blames == "writer":
+        return group.ranks
+    if rule.blames == "nobody":
+        return ()
+    told = re.findall(r"\d{1,6}", group.first.fields.get("ranks", ""))
+    return tuple(sorted({int(rank) for rank in told}))
 
 
 def _as_early(first: FailureGroup, other: FailureGroup) -> bool:

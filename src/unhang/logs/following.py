@@ -31,7 +31,7 @@ def follows(error: str, frames: Sequence[Frame]) -> bool:
         error: "RuntimeError: what it says".
         frames: Where it was raised, innermost first; may be empty.
     """
-    rule = next((rule for rule in RULES if rule.search(error)), None)
+    rule = next((rule for rule in RULES if rule.announced(error) and rule.search(error)), None)
     if (rule is not None and rule.kind == "consequence") or _LOST_PEER.search(error):
         return True
     own = (frame.file for frame in frames if not under(frame.file, "unhang/record/"))

@@ -102,7 +102,7 @@ def _set_time(match: re.Match[str], found: _Found) -> None:
 
 
 _GLOG = (
-    r"\[?(?P<level>[IWEF])(?P<month>\d\d)(?P<day>\d\d) "
+    r"\[?(?P<level>[IWEF])(?P<month>\d\d?)(?P<day>\d\d) "
     r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:\.(?P<fraction>\d{1,9}))?"
     r"(?: +\d+)?(?: [\w./-]+:\d+)?\]? ?"
 )

@@ -7,27 +7,35 @@ looking at; only those are decoded and matched. Nothing is decided here: see `fa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from functools import lru_cache
 from pathlib import Path
 
 from unhang.errors import InputError, UnhangError
+from unhang.logs.anchors import candidates, lines_above, wanted_by
 from unhang.logs.elastic import ENTRY_ANCHOR, Entry, entry_of
-from unhang.logs.facts import FACT_ANCHORS, fact_of
+from unhang.logs.facts import fact_of
 from unhang.logs.following import follows
 from unhang.logs.prefixes import Line, parse_line
 from unhang.logs.rules import RULES, Rule
+from unhang.logs.signs import goes_on, looks_like_a_job
 from unhang.logs.sources import LogSource, chunks, open_log
 from unhang.logs.tracebacks import HEADER, Traceback, TracebackReader, is_chain, user_frame
+from unhang.logs.wrappers import LAST_ERROR, wrapped_in
 from unhang.model import UNKNOWN_RANK, Fact, Frame, LogEvent, LogKind, Note
 
-__all__ = ["FileScanner", "LogScan", "normalise", "scan_logs"]
+__all__ = ["ANY_ERROR", "WENT_ON", "FileScanner", "LogScan", "normalise", "scan_logs"]
 
 MAX_EVENTS = 200_000
 MAX_FACTS = 100_000
+MAX_RANKS = 1 << 16
+"""Ranks that logs may name; the lines of further ones belong to nobody."""
+MAX_UNEXPLAINED = 1_000
+"""Unexplained errors that are kept: the first ones, and always the newest."""
 MAX_TEXT = 600
+MAX_WHOLE_TEXT = 2_400
+"""Length of a message that tells both sides of a difference."""
 LOOK_BACK = 12
 """Lines above a line without a stamp in which one is looked for."""
 LOOKED_AT = 4_096
@@ -47,6 +55,7 @@ class LogScan:
         facts: What NCCL said of itself, per rank, each once; an ordered set.
         ranks: All ranks that any recognised line named.
         bytes_read: Size of what was read, decompressed.
+        recognised: In one log at least there was a known message, or the shape of a job's log.
     """
 
     events: list[LogEvent] = field(default_factory=list)
@@ -54,6 +63,7 @@ class LogScan:
     ranks: set[int] = field(default_factory=set)
     notes: list[Note] = field(default_factory=list)
     bytes_read: int = 0
+    recognised: bool = False
 
 
 def scan_logs(sources: Iterable[LogSource], progress: Progress | None = None) -> LogScan:
@@ -98,26 +108,6 @@ def _year_of(path: str) -> int:
         return datetime.now(tz=timezone.utc).year
 
 
-@lru_cache(maxsize=1)
-def _automaton() -> tuple[
-    Callable[[bytes], list[tuple[int, int, int]]], tuple[tuple[Rule, ...], ...]
-]:
-    """The search function and, per anchor, the rules that it announces (in table order)."""
-    from ahocorasick_rs import BytesAhoCorasick
-
-    by_anchor: dict[bytes, list[Rule]] = {HEADER.encode(): []}
-    for rule in RULES:
-        for anchor in rule.anchors:
-            by_anchor.setdefault(anchor.encode(), []).append(rule)
-    for anchor in (*FACT_ANCHORS, ENTRY_ANCHOR):
-        by_anchor.setdefault(anchor.encode(), [])
-    search = BytesAhoCorasick(list(by_anchor))
-    return (
-        lambda data: search.find_matches_as_indexes(data, overlapping=True),
-        tuple(tuple(rules) for rules in by_anchor.values()),
-    )
-
-
 @dataclass(slots=True)
 class FileScanner:
     """Reads one log block by block: line numbers and the tracebacks that are still open.
@@ -136,7 +126,13 @@ class FileScanner:
     last_stamp: tuple[int, bool] = (0, False)
     entry: Entry | None = None
     here: tuple[bytes, int] = (b"", 0)
-    full: bool = False
+    looked: int = 0
+    recognised: bool = False
+    end: int = 0
+    last_error: int = 0
+    open_errors: set[int] = field(default_factory=set)
+    unexplained: list[tuple[int, str, str]] = field(default_factory=list)
+    said: set[str] = field(default_factory=set)
 
     def feed(self, data: bytes) -> None:
         """Take the next block of whole lines."""
@@ -147,27 +143,46 @@ class FileScanner:
         """End of the log: tracebacks that are still open are cut off here."""
         for key in list(self.open):
             self._close(key, self.open.pop(key).feed("<end of the log>"), Line(""))
+        if self.recognised or self.seen:
+            self.found.recognised = True
+        else:
+            read = self.line_number > 1
+            text = "was not recognised as the log of a job" if read else "is empty"
+            self.found.notes.append(Note("warning", self.source.path, text))
 
     def _block(self, data: bytes) -> None:
-        search, rules = _automaton()
-        position = 0
-        for start, end, wanted in _candidates(data, search(data), rules):
+        position = self.looked = 0
+        self.last_error = 0
+        for start, end, wanted in candidates(data):
             position = self._through(data, position, start)
             self.line_number += data.count(b"\n", position, start)
             line = parse_line(data[start:end], self.year)
             if ENTRY_ANCHOR in line.text:
                 self._enter(line, data, start)
             self.here = (data, start)
+            self.end = end
             self._candidate(self._claimed(line), wanted)
             self.line_number += 1
             position = end
         position = self._through(data, position, len(data))
         self.line_number += data.count(b"\n", position)
+        self._after(data)
+
+    def _after(self, data: bytes) -> None:
+        """What the block tells besides messages: that this is a job's log, and that it went on."""
+        self.recognised = self.recognised or looks_like_a_job(data)
+        if self.open_errors and goes_on(data, self.last_error):
+            for index in self.open_errors:
+                event = self.found.events[index]
+                fields = {**event.fields, WENT_ON: "yes"}
+                self.found.events[index] = replace(event, fields=fields)
+            self.open_errors.clear()
 
     def _through(self, data: bytes, position: int, stop: int) -> int:
         """Walk line by line while tracebacks are open; returns where it stopped."""
         while position < stop and self.open:
             end = data.find(b"\n", position, stop) + 1 or stop
+            self.end = end
             self._feed(self._claimed(parse_line(data[position:end], self.year)))
             self.line_number += 1
             position = end
@@ -179,7 +194,8 @@ class FileScanner:
         self.entry = entry_of(above, line, self.line_number)
         if self.entry is None:
             return
-        self.found.ranks.add(self.entry.rank)
+        if self._rank(self.entry.claim(line))[0] >= 0:
+            self.found.ranks.add(self.entry.rank)
         self.pid_ranks.setdefault((line.host, self.entry.pid), self.entry.rank)
         last = self.found.events[-1] if self.found.events else None
         if last and last.code == _BLAMES and "blamed" not in last.fields:
@@ -206,6 +222,9 @@ class FileScanner:
         if HEADER in line.text:
             reader = self.open.setdefault(key, TracebackReader())
             reader.lines += 1
+            reader.ignored = reader.ignored or any(
+                b"Exception ignored in" in raw for raw in lines_above(*self.here, 1)
+            )
             self.idle = 0
             return
         if self._feed(line):
@@ -229,26 +248,71 @@ class FileScanner:
         return True
 
     def _close(self, key: tuple[int, int, str], done: Traceback | None, line: Line) -> None:
-        wanted = _wanted(line.text)
-        if done is None or not done.frames:
-            self._match(line, wanted, done)
+        if done is None or done.ignored:
             return
-        self._match(replace(line, rank=key[0], local_rank=key[1], host=key[2]), wanted, done)
+        if done.frames:
+            line = replace(line, rank=key[0], local_rank=key[1], host=key[2])
+        if self._match(line, wanted_by(line.text), done) or is_chain(line.text):
+            return
+        # An exception without a message, or a traceback whose end was lost, is an error as well.
+        if done.exception.endswith(("Error", "Exception")):
+            self._match(replace(line, text=f"{done.exception}: (no message)"), (_EXCEPTION,), done)
+        else:
+            text = f"{HEADER}: {line.text or 'cut off here'}"
+            self._match(replace(line, text=text), (_UNEXPLAINED,), done)
 
-    def _match(self, line: Line, wanted: tuple[Rule, ...], traceback: Traceback | None) -> None:
+    def _match(self, line: Line, wanted: tuple[Rule, ...], traceback: Traceback | None) -> bool:
+        """Make events of what a line wraps and of itself; False where no rule knows any of it."""
         if not line.text or is_chain(line.text):
-            return
+            return False
+        self._fact(line)
+        hits = [(line, _first(wanted, line.text))]
+        for text in wrapped_in(self._paired(line)):
+            hits.insert(0, (replace(line, text=text), _first(wanted_by(text), text)))
+        known: set[str] = set()
+        for part, hit in sorted(hits, key=lambda hit: hit[0] is line):
+            if hit and hit[0].code not in (ANY_ERROR, *known):
+                known.add(hit[0].code)
+                self._event(*hit, part, traceback)
+        return bool(known) or self._marked(line, hits[-1][1], traceback)
+
+    def _marked(
+        self, line: Line, hit: tuple[Rule, re.Match[str]] | None, traceback: Traceback | None
+    ) -> bool:
+        """An error by its own mark, of which no rule knows the words."""
+        if hit is None and line.level in ("E", "F"):
+            whole = _WHOLE_LINE.match(line.text)
+            hit = (_UNEXPLAINED, whole) if whole else None
+        if hit is not None:
+            self._event(*hit, line, traceback)
+        return hit is not None
+
+    def _fact(self, line: Line) -> None:
         fact = fact_of(line.text)
         if fact is not None and len(self.found.facts) < MAX_FACTS:
             self.found.facts[replace(fact, rank=self._rank(line)[0])] = None
-        for rule in wanted:
-            match = rule.search(line.text)
-            if match:
-                self._event(rule, match, line, traceback)
-                return
+
+    def _paired(self, line: Line) -> str:
+        """The line, with the next one of the log where this only says that an error follows."""
+        if not line.text.rstrip().endswith(LAST_ERROR):
+            return line.text
+        data, start = self.here
+        begin = data.find(b"\n", start) + 1
+        end = data.find(b"\n", begin) + 1 or len(data)
+        below = parse_line(data[begin:end], self.year) if begin else Line("")
+        return line.text + below.text if self._key(below) == self._key(line) else line.text
 
     def _rank(self, line: Line) -> tuple[int, bool]:
         """Whose line it is, and whether that is only its rank on its node."""
+        rank, local = self._named(line)
+        if rank < 0 or rank in self.found.ranks:
+            return rank, local
+        if len(self.found.ranks) >= MAX_RANKS:
+            self._say(f"only the first {MAX_RANKS:,} ranks are told apart; others are nobody's")
+            return UNKNOWN_RANK, False
+        return rank, local
+
+    def _named(self, line: Line) -> tuple[int, bool]:
         known = self.pid_ranks.get((line.host, line.pid), -1) if line.pid >= 0 else -1
         for rank in (line.rank, self.source.rank, known):
             if rank >= 0:
@@ -270,41 +334,75 @@ class FileScanner:
             self.found.ranks.add(rank)
         if line.time_ns:
             self.last_stamp = (line.time_ns, line.zoned)
-        events, text = self.found.events, line.text[:MAX_TEXT]
+        events = self.found.events
+        text = line.text[: MAX_TEXT if rule.blames == "writer" else MAX_WHOLE_TEXT]
         seen = (rank, rule.code, normalise(text))
         if seen in self.seen:
-            index = self.seen[seen]
-            events[index] = replace(events[index], count=events[index].count + 1)
+            self._again(self.seen[seen], rule)
             return
-        if len(events) >= MAX_EVENTS:
-            self._say_full()
+        index = self._room(rule, seen)
+        if index < 0:
             return
-        self.seen[seen] = len(events)
+        self.seen[seen] = index
+        self._opened(index, rule)
         frames = traceback.frames if traceback else ()
         time_ns, zoned = self.last_stamp if line.time_ns else self._stamp_before()
         fields = self._fields(match, frames, local=local)
         if zoned:
             fields["clock"] = "utc"
-        events.append(
-            LogEvent(
-                code=rule.code,
-                kind=_kind(rule, line.text, frames),
-                rank=rank,
-                text=text,
-                source=f"{self.source.path}:{self.line_number}",
-                time_ns=time_ns,
-                order=len(events),
-                host=line.host,
-                fields=fields,
-            )
+        event = LogEvent(
+            code=rule.code,
+            kind=_kind(rule, line.text, frames),
+            rank=rank,
+            text=text,
+            source=f"{self.source.path}:{self.line_number}",
+            time_ns=time_ns,
+            order=index,
+            host=line.host,
+            fields=fields,
         )
+        events[index : index + 1] = [event]
+
+    def _again(self, index: int, rule: Rule) -> None:
+        event = self.found.events[index]
+        fields = {key: value for key, value in event.fields.items() if key != WENT_ON}
+        self.found.events[index] = replace(event, count=event.count + 1, fields=fields)
+        self._opened(index, rule)
+
+    def _opened(self, index: int, rule: Rule) -> None:
+        """Remember a message that claims nothing: further steps take it back."""
+        if rule.trust == "C":
+            self.last_error = self.end
+            self.open_errors.add(index)
+
+    def _room(self, rule: Rule, seen: tuple[int, str, str]) -> int:
+        """Where the next event goes; -1 where there is no room for it.
+
+        The newest unexplained error always has a place: a log is judged by how it ends.
+        """
+        events = self.found.events
+        if rule.code == ANY_ERROR:
+            self.unexplained.append(seen)
+            if len(self.unexplained) > MAX_UNEXPLAINED:
+                self._say(
+                    f"of unexplained errors the first {MAX_UNEXPLAINED:,} and the last are kept"
+                )
+                return self.seen.pop(self.unexplained.pop(-2))
+        if len(events) < MAX_EVENTS:
+            return len(events)
+        self._say(f"only the first {MAX_EVENTS:,} different messages are kept")
+        if rule.code == ANY_ERROR:
+            self.unexplained.pop()
+        return -1
 
     def _stamp_before(self) -> tuple[int, bool]:
         """A line without a stamp stands right behind the last one that had one."""
         data, start = self.here
-        above = (parse_line(raw, self.year) for raw in lines_above(data, start, LOOK_BACK))
+        unseen = lines_above(data, start, LOOK_BACK, self.looked)
+        above = (parse_line(raw, self.year) for raw in unseen)
         stamps = ((line.time_ns, line.zoned) for line in above if line.time_ns)
         self.last_stamp = next(stamps, self.last_stamp)
+        self.looked = start
         return self.last_stamp
 
     def _fields(
@@ -321,10 +419,10 @@ class FileScanner:
             fields["attempt"] = self.source.attempt
         return fields
 
-    def _say_full(self) -> None:
-        if not self.full:
-            self.full = True
-            text = f"only the first {MAX_EVENTS:,} different messages are kept"
+    def _say(self, text: str) -> None:
+        """Note something that was cut, once for each log."""
+        if text not in self.said:
+            self.said.add(text)
             self.found.notes.append(Note("warning", self.source.path, text))
 
 
@@ -335,57 +433,28 @@ def _kind(rule: Rule, text: str, frames: Sequence[Frame]) -> LogKind:
     return rule.kind
 
 
+def _first(wanted: tuple[Rule, ...], text: str) -> tuple[Rule, re.Match[str]] | None:
+    """The first rule that matches: a specific one stands before a general one."""
+    return next(((rule, match) for rule in wanted if (match := rule.search(text))), None)
+
+
 ANY_EXCEPTION = "UH793"
 """The rule for exceptions of which no other rule knows the message."""
+
+ANY_ERROR = "UH799"
+"""The rule for errors by their mark, of which no other rule knows the message."""
+
+_EXCEPTION, _UNEXPLAINED = (rule for rule in RULES if rule.code in (ANY_EXCEPTION, ANY_ERROR))
+_WHOLE_LINE = re.compile(".*")
+
+WENT_ON = "went_on"
+"""Field of an event after which the job counted further steps."""
 
 _BLAMES = "UH723"
 """The headline below which the launcher's summary says whom torchelastic blames."""
 
 _NAMES_ITS_RANK = frozenset({"UH702", "UH714", "UH738", "UH739"})
 """Rules whose field "rank" is the rank that writes the line, not one that it speaks of."""
-
-
-def _candidates(
-    data: bytes, hits: list[tuple[int, int, int]], rules: tuple[tuple[Rule, ...], ...]
-) -> Iterator[tuple[int, int, tuple[Rule, ...]]]:
-    """Lines with at least one anchor: (start, end, rules in table order)."""
-    line_end = -1
-    start = 0
-    wanted: set[int] = set()
-    order = _rule_order()
-    for anchor, position, _ in sorted(hits, key=lambda hit: hit[1]):
-        if position >= line_end:
-            if line_end >= 0:
-                yield start, line_end, tuple(RULES[i] for i in sorted(wanted))
-            start = data.rfind(b"\n", 0, position) + 1
-            line_end = data.find(b"\n", position) + 1 or len(data)
-            wanted = set()
-        wanted |= {order[rule.code] for rule in rules[anchor]}
-    if line_end >= 0:
-        yield start, line_end, tuple(RULES[i] for i in sorted(wanted))
-
-
-def _wanted(text: str) -> tuple[Rule, ...]:
-    """The rules that may match a line that was put together from several, in table order."""
-    search, rules = _automaton()
-    order = _rule_order()
-    found = {order[rule.code] for anchor, _, _ in search(text.encode()) for rule in rules[anchor]}
-    return tuple(RULES[i] for i in sorted(found))
-
-
-def lines_above(data: bytes, start: int, most: int) -> Iterator[bytes]:
-    """The lines above a position, nearest first."""
-    for _ in range(most):
-        if start <= 0:
-            return
-        above = data.rfind(b"\n", 0, start - 1) + 1
-        yield data[above:start]
-        start = above
-
-
-@lru_cache(maxsize=1)
-def _rule_order() -> dict[str, int]:
-    return {rule.code: i for i, rule in enumerate(RULES)}
 
 
 _VARIABLE = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)*")

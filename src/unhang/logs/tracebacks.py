@@ -27,11 +27,12 @@ _CHAIN = (
 
 @dataclass(frozen=True, slots=True)
 class Traceback:
-    """A complete traceback. Frames are innermost first."""
+    """A complete traceback. Frames are innermost first; an ignored one stopped nothing."""
 
     frames: tuple[Frame, ...]
     exception: str
     message: str
+    ignored: bool = False
 
 
 @dataclass(slots=True)
@@ -40,6 +41,7 @@ class TracebackReader:
 
     frames: list[Frame] = field(default_factory=list)
     lines: int = 0
+    ignored: bool = False
 
     def feed(self, text: str) -> Traceback | None:
         """Take the next line of this stream.
@@ -63,7 +65,7 @@ class TracebackReader:
         return self._finish(ended["type"], ended["what"] or "")
 
     def _finish(self, exception: str, message: str) -> Traceback:
-        return Traceback(tuple(reversed(self.frames)), exception, message)
+        return Traceback(tuple(reversed(self.frames)), exception, message, self.ignored)
 
 
 def is_chain(text: str) -> bool:

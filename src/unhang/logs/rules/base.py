@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal, TypeAlias
 
 from unhang.model import LogKind
 
 __all__ = ["Rule"]
+
+Blame: TypeAlias = Literal["writer", "ranks", "nobody"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,8 @@ class Rule:
         spares: A similar line, which this rule must not match.
         trust: "A" a confirmed fix or an injected fault, "B" explained by maintainers or seen by
             several users, "C" recognised only: nothing is claimed.
+        harmless: Jobs that end well print it too: alone it is no sign that anything went wrong.
+        blames: Whom a cause names: who wrote it, the ranks in its field "ranks", or nobody.
     """
 
     code: str
@@ -42,6 +47,12 @@ class Rule:
     fires: str
     spares: str
     trust: str = "A"
+    harmless: bool = False
+    blames: Blame = "writer"
+
+    def announced(self, line: str) -> bool:
+        """Whether the line holds one of the anchors, without which it cannot match."""
+        return any(anchor in line for anchor in self.anchors)
 
     def search(self, line: str) -> re.Match[str] | None:
         """Match one line, already without prefix and escapes."""

@@ -74,6 +74,7 @@ RULES: tuple[Rule, ...] = (
         fires="node01:1:9 [0] NCCL INFO NET/Socket : Using [0]veth12ab:fe80::1%veth12ab<0>",
         spares="node01:1:9 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.1<0>",
         trust="B",
+        harmless=True,
     ),
     Rule(
         code="UH732",
@@ -187,6 +188,7 @@ RULES: tuple[Rule, ...] = (
             "0 nvmlDev 0 busId 1000 commId 0x9f3c - Init START"
         ),
         spares="NCCL INFO Init timings - ncclCommInitRankConfig: rank 0 nranks 8 total 0.61",
+        harmless=True,
     ),
     Rule(
         code="UH739",
@@ -205,6 +207,7 @@ RULES: tuple[Rule, ...] = (
             "0 nvmlDev 0 busId 1000 commId 0x9f3c - Init COMPLETE"
         ),
         spares="NCCL INFO ncclCommInitRankConfig comm 0x55d0 rank 0 nranks 8 - Init START",
+        harmless=True,
     ),
     Rule(
         code="UH740",
@@ -221,16 +224,23 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="rendezvous complete for node_rank 1",
         trust="B",
+        harmless=True,
     ),
     Rule(
         code="UH741",
         slug="socket-connection-timeout",
         kind="observation",
-        anchors=("Connection timed out", "No route to host"),
-        pattern=r"(?:NCCL WARN(?!.*ibv_)|socket|connect).*?(?P<what>Connection timed out|No route to host)",
+        anchors=(
+            *("Connection timed out", "No route to host"),
+            *("Network is unreachable", "Software caused connection abort"),
+        ),
+        pattern=(
+            r"(?:NCCL WARN(?!.*ibv_)|socket|connect).*?(?P<what>Connection timed out|No route to host"
+            r"|Network is unreachable|Software caused connection abort)"
+        ),
         meaning="Packets to that peer got no answer: filtered, wrong interface, or host down.",
         action="Run unhang doctor net between the two hosts.",
-        source="pytorch#68893, Oneflow#3586",
+        source="pytorch#68893, Oneflow#3586, nccl-tests#166, wenet#1891",
         fires="NCCL WARN socketStartConnect: Connect to 10.0.0.7<41023> failed : No route to host",
         spares="INFO Connection timed out waiting for a licence",
         trust="B",

@@ -101,6 +101,7 @@ RULES: tuple[Rule, ...] = (
         source="torch.distributed.monitored_barrier",
         fires="[Rank 0]: Ranks 2 failed to pass monitoredBarrier in 4000 ms",
         spares="Rank 1 successfully reached monitoredBarrier, but received errors",
+        blames="ranks",
     ),
     Rule(
         code="UH719",
@@ -109,9 +110,9 @@ RULES: tuple[Rule, ...] = (
         anchors=("Detected mismatch between collectives on ranks",),
         pattern=(
             r"Detected mismatch between collectives on ranks\. Rank (?P<rank>\d+) is running "
-            r"collective: CollectiveFingerPrint\((?:SequenceNumber=(?P<seq>\d+), )?"
-            r"OpType=(?P<op>\w+).*?but Rank (?P<other>\d+) is running collective: "
-            r"CollectiveFingerPrint\((?:SequenceNumber=\d+, )?OpType=(?P<other_op>\w+)"
+            r"(?:inconsistent )?collective: CollectiveFingerPrint\((?:SequenceNumber=(?P<seq>\d+), )?"
+            r"OpType=(?P<op>\w+)(?:.*?but Rank (?P<other>\d+) is running collective: "
+            r"CollectiveFingerPrint\((?:SequenceNumber=\d+, )?OpType=(?P<other_op>\w+))?"
         ),
         meaning="Two ranks made different calls; which of them is wrong this line does not tell.",
         action="Compare the two code paths; diagnose the dumps for the majority and the call site.",
@@ -123,14 +124,18 @@ RULES: tuple[Rule, ...] = (
             "CollectiveFingerPrint(SequenceNumber=1, OpType=BROADCAST, TensorShape=[4])."
         ),
         spares="No mismatch between collectives on ranks",
+        blames="nobody",
     ),
     Rule(
         code="UH720",
         slug="killed-from-outside",
         kind="cause",
-        anchors=("Signal 9 (SIGKILL) received by PID", "exitcode: -9)", "exitcode  : -9 "),
+        anchors=(
+            *("ignal 9 (SIGKILL) received by PID", "exitcode: -9)", "exitcode  : -9 "),
+            "exits with return code = -9",
+        ),
         pattern=(
-            r"Signal 9 \(SIGKILL\) received by PID (?P<pid>\d+)"
+            r"exits with return code = -9\b|[Ss]ignal 9 \(SIGKILL\) received by PID (?P<pid>\d+)"
             r"|exitcode: -9\) local_rank: (?P<local_rank>\d+) \(pid: (?P<pid2>\d+)\)"
             r"|exitcode  : -9 \(pid: (?P<pid3>\d+)\)"
         ),
@@ -231,5 +236,6 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="[c10d] TCPStore connected to node01:29500",
         trust="B",
+        harmless=True,
     ),
 )

@@ -11,9 +11,9 @@ RULES: tuple[Rule, ...] = (
         code="UH755",
         slug="ib-retry-exceeded",
         kind="cause",
-        anchors=("NET/IB : Got completion from peer", "NET/IB: Got completion from peer"),
+        anchors=("Got completion from peer", "Got completion with"),
         pattern=(
-            r"Got completion from peer (?P<peer>\S+) with (?:error|status)[ =](?:error )?12\b"
+            r"Got completion (?:from peer (?P<peer>\S+) )?with (?:error|status)[ =](?:error )?12\b"
             r"|Got completion from peer (?P<peer2>\S+) with status=(?:IBV_WC_RETRY_EXC_ERR\()?12"
         ),
         meaning=(
@@ -112,19 +112,25 @@ RULES: tuple[Rule, ...] = (
             "4096 remote size 8192"
         ),
         spares="NCCL INFO collective sizes match, local size 4096",
+        blames="nobody",
     ),
     Rule(
         code="UH762",
         slug="message-truncated",
         kind="cause",
-        anchors=("Message truncated : received",),
-        pattern=r"Message truncated : received (?P<got>\d+) bytes instead of (?P<wanted>\d+)",
-        meaning="Ranks disagree about a collective's size, or run different NCCL versions.",
-        action="Use one NCCL version and one environment on all ranks; then compare the sizes.",
-        source="nccl#605, nccl#1328",
+        anchors=("Message truncated : received", "op.preamble.length <= op.nbytes"),
+        pattern=(
+            r"Message truncated : received (?P<got>\d+) bytes instead of (?P<wanted>\d+)"
+            r"|gloo/transport/tcp/pair\.cc:\d+\] op\.preamble\.length <= op\.nbytes\. "
+            r"(?P<sent>\d+) vs (?P<room>\d+)"
+        ),
+        meaning="Ranks disagree about a collective's size, or run different library versions.",
+        action="Use one version and one environment on all ranks; then compare the sizes.",
+        source="nccl#605, nccl#1328, prime-diloco#68",
         fires="NCCL WARN Message truncated : received 1024 bytes instead of 256",
         spares="NCCL INFO message received 1024 bytes",
         trust="B",
+        blames="nobody",
     ),
     Rule(
         code="UH763",
@@ -142,6 +148,7 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="NCCL INFO collective calls checked around rank 3",
         trust="B",
+        blames="nobody",
     ),
     Rule(
         code="UH764",
@@ -167,6 +174,7 @@ RULES: tuple[Rule, ...] = (
         source="NCCL_DEBUG=INFO",
         fires="node01:11:42 [0] NCCL INFO Using network Socket",
         spares="node01:11:42 [0] NCCL INFO Using network IB",
+        harmless=True,
     ),
     Rule(
         code="UH766",
@@ -234,7 +242,7 @@ RULES: tuple[Rule, ...] = (
         slug="gpu-lost",
         kind="cause",
         anchors=("GPU is lost", "fallen off the bus", "device(s) is/are busy or unavailable"),
-        pattern=r"GPU is lost|GPU has fallen off the bus|device\(s\) is/are busy or unavailable",
+        pattern=r"GPU is lost|fallen off the bus|device\(s\) is/are busy or unavailable",
         meaning="A GPU does not answer any more, or belongs to somebody else.",
         action="nvidia-smi on that host; reset or drain it.",
         source="nvidia-smi, CUDA runtime",
@@ -285,18 +293,20 @@ RULES: tuple[Rule, ...] = (
         source="nccl#229; ezpz#239",
         fires="NCCL INFO Failed to open libibverbs.so[.1]",
         spares="NCCL INFO NET/IB : Using [0]mlx5_0:1/IB",
+        harmless=True,
     ),
     Rule(
         code="UH775",
         slug="rdma-device-missing",
-        kind="cause",
+        kind="hint",
         anchors=("NET/IB : No device found",),
         pattern=r"NET/IB : No device found",
-        meaning="NCCL_IB_HCA names no usable card, or the container does not see the cards.",
-        action="List live ports only in NCCL_IB_HCA; pass /dev/infiniband into the container.",
+        meaning="NCCL sees no InfiniBand card: normal on a machine without one.",
+        action="Where there are cards, look at NCCL_IB_HCA, and give /dev/infiniband to containers.",
         source="NCCL_DEBUG=INFO",
         fires="node01:11:42 [0] NCCL INFO NET/IB : No device found.",
         spares="node01:11:42 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE",
         trust="B",
+        harmless=True,
     ),
 )

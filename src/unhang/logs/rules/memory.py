@@ -123,13 +123,15 @@ RULES: tuple[Rule, ...] = (
             "65000"
         ),
         spares="GPU 65000 detected by rank 1",
+        blames="nobody",
     ),
     Rule(
         code="UH750",
         slug="dataloader-bus-error",
         kind="cause",
-        anchors=("killed by signal: Bus error",),
-        pattern=r"DataLoader worker \(pid\(?s?\)?:? ?(?P<pid>\d+)\) is killed by signal: Bus error",
+        anchors=("killed by signal: Bus error", "Unexpected bus error encountered in worker"),
+        pattern=r"Unexpected bus error encountered in worker"
+        r"|DataLoader worker \(pid\(?s?\)?:? ?(?P<pid>\d+)\) is killed by signal: Bus error",
         meaning="A data-loader worker ran out of shared memory.",
         action="Enlarge /dev/shm, or use fewer workers.",
         source="PyTorch DataLoader",
@@ -174,8 +176,15 @@ RULES: tuple[Rule, ...] = (
         code="UH753",
         slug="host-out-of-memory",
         kind="cause",
-        anchors=("Out of memory: Killed process", "oom-kill", "oom_kill", "Memory cgroup out of"),
+        anchors=(
+            "Out of memory: Killed process",
+            "oom-kill",
+            "oom_kill",
+            "Memory cgroup out of",
+            "Out Of Memory",
+        ),
         pattern=(
+            r"srun: error: (?P<host>\S+): tasks? (?P<tasks>[\d,-]+): Out Of Memory|"
             r"(?:Memory cgroup out|Out) of memory: Killed process (?P<pid>\d+) \((?P<name>[^)]+)\)"
             r"|[Dd]etected \d+ oom[-_]kill event"
         ),
@@ -192,8 +201,11 @@ RULES: tuple[Rule, ...] = (
         code="UH754",
         slug="nccl-out-of-gpu-memory",
         kind="cause",
-        anchors=("Failed to CUDA calloc", "Failed to CUDA malloc"),
-        pattern=r"Failed to CUDA [mc]alloc(?: async)? (?P<bytes>\d+) bytes",
+        anchors=("Failed to CUDA calloc", "Failed to CUDA malloc", "Cuda failure"),
+        pattern=(
+            r"Failed to CUDA [mc]alloc(?: async)? (?P<bytes>\d+) bytes"
+            r"|NCCL WARN Cuda failure (?:2 )?'out of memory'"
+        ),
         meaning="NCCL found no GPU memory for its buffers.",
         action="Leave head-room: fewer communicators, smaller NCCL_BUFFSIZE, smaller batch.",
         source="NCCL alloc.h",

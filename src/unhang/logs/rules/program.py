@@ -28,7 +28,7 @@ RULES: tuple[Rule, ...] = (
         kind="cause",
         anchors=("Stale file handle", "Input/output error", "Transport endpoint is not connected"),
         pattern=(
-            r"(?:\[Errno \d+\] |: )(?P<what>Stale file handle|Input/output error|Transport "
+            r"^(?!.*\bUCX\b).*(?:\[Errno \d+\] |: )(?P<what>Stale file handle|Input/output error|Transport "
             r"endpoint is not connected)"
         ),
         meaning="The file system of this host failed under the program.",
@@ -53,8 +53,11 @@ RULES: tuple[Rule, ...] = (
         code="UH779",
         slug="device-assert",
         kind="cause",
-        anchors=("device-side assert triggered",),
-        pattern=r"CUDA error: device-side assert triggered",
+        anchors=("device-side assert triggered", "], thread: ["),
+        pattern=(
+            r"CUDA error: device-side assert triggered"
+            r"|\.cuh?:\d+: .*block: \[[\d,]+\], thread: \[[\d,]+\] Assertion `.*` failed"
+        ),
         meaning="An assertion in a kernel failed: mostly an index out of range (labels, tokens).",
         action="Run with CUDA_LAUNCH_BLOCKING=1 (unhang run --blocking) to see the call.",
         source="CUDA runtime",
@@ -80,9 +83,12 @@ RULES: tuple[Rule, ...] = (
         code="UH781",
         slug="cuda-error",
         kind="cause",
-        anchors=("CUDA error: ", "CUDA driver error: "),
-        pattern=r"CUDA (?:driver )?error: (?P<what>(?!initialization)[a-z][^.\n]{3,80})",
-        meaning="A CUDA call of this rank failed.",
+        anchors=("CUDA error: ", "CUDA driver error: ", "HIP failure: "),
+        pattern=(
+            r"CUDA (?:driver )?error: (?P<what>(?!initialization)[a-z][^.\n]{3,80})"
+            r"|HIP failure: '(?P<hip>[^']{3,80})'"
+        ),
+        meaning="A CUDA or HIP call of this rank failed.",
         action="Look at the first rank with it; dmesg of its host for Xid lines.",
         source="CUDA runtime",
         fires="torch.AcceleratorError: CUDA error: unspecified launch failure",
@@ -93,9 +99,12 @@ RULES: tuple[Rule, ...] = (
         code="UH782",
         slug="segmentation-fault",
         kind="cause",
-        anchors=("Segmentation fault", "Fatal Python error"),
-        pattern=r"Fatal Python error: (?P<what>[\w ]+)|Segmentation fault \(core dumped\)"
-        r"|Caught signal 11 \(Segmentation fault",
+        anchors=("Segmentation fault", "Fatal Python error", "Caught signal 7 (Bus error"),
+        pattern=(
+            r"Fatal Python error: (?P<what>[\w ]+)|Segmentation fault \(core dumped\)"
+            r"|Caught signal (?:11 \(Segmentation fault|7 \(Bus error)"
+            r"|srun: error: (?P<host>\S+): tasks? (?P<tasks>[\d,-]+): Segmentation fault"
+        ),
         meaning="The process crashed in native code.",
         action="Open its core file with unhang core.",
         source="CPython faulthandler; UCX",
@@ -120,7 +129,8 @@ RULES: tuple[Rule, ...] = (
         slug="cancelled",
         kind="observation",
         anchors=("CANCELLED AT",),
-        pattern=r"\*\*\* (?:JOB|STEP) (?P<job>\S+) ON (?P<host>\S+) CANCELLED AT",
+        pattern=r"\*\*\* (?:JOB|STEP) (?P<job>\S+) ON (?P<host>\S+) CANCELLED AT"
+        r"(?:.* DUE TO (?P<reason>JOB REQUEUE|PREEMPTION))?",
         meaning="Somebody or the scheduler cancelled the job.",
         action="If nobody did, look for a node failure in the scheduler's log.",
         source="SLURM",
@@ -220,6 +230,7 @@ RULES: tuple[Rule, ...] = (
             "resources."
         ),
         spares="destroy_process_group() was called",
+        harmless=True,
     ),
     Rule(
         code="UH791",
@@ -237,6 +248,7 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="the device of this process is cuda:1",
         trust="B",
+        harmless=True,
     ),
     Rule(
         code="UH792",
@@ -261,9 +273,12 @@ RULES: tuple[Rule, ...] = (
             "DistNetworkError: ",
             "DistStoreError: ",
             "ChildFailedError",
+            "RuntimeError: NCCL error in",
         ),
-        pattern=r"(?P<type>DistBackendError|DistNetworkError|DistStoreError|ChildFailedError): ?"
-        r"(?P<what>.*)",
+        pattern=(
+            r"(?P<type>DistBackendError|DistNetworkError|DistStoreError|ChildFailedError"
+            r"|RuntimeError(?=: NCCL error in)): ?(?P<what>.*)"
+        ),
         meaning="torch.distributed passes on a failure that began somewhere else.",
         action="Read the lines around it and the oldest error of any rank.",
         source="torch.distributed",
@@ -282,5 +297,48 @@ RULES: tuple[Rule, ...] = (
         fires="ValueError: batch 812 has no labels",
         spares="caught ValueError: batch 812 has no labels, retrying",
         trust="B",
+    ),
+    Rule(
+        code="UH799",
+        slug="unexplained-error",
+        kind="observation",
+        anchors=(
+            *("NCCL WARN", "slurmstepd: error", "srun: error"),
+            *("ERROR", "CRITICAL", "FATAL", "rror: ", "terminate called", "what():"),
+            *(f"[{level}{more}" for level in "EF" for more in " 0123456789"),
+            *("core dumped", "Killed", "Caught signal", "Assertion `", "[enforce fail at "),
+            *(
+                "exit code",
+                "return code",
+                "exitcode",
+                "exit status",
+                "exited with",
+                "Job step aborted",
+            ),
+            *("Traceback (most recent", "torch/distributed/elastic/", "HIP failure"),
+            *("segfault at", "soft lockup", "blocked for more than", "Kernel panic"),
+            *("Hardware Error", "I/O error", "Heartbeat monitor timed out"),
+            "ProcessGroupNCCL.cpp:",
+        ),
+        pattern=(
+            r"NCCL WARN (?!Missing \")|^(?:\S+: )?slurmstepd\S*: .*(?:error|CANCELLED)|srun: error: "
+            r"|^.{0,80}?(?:^|[\s\[(|<])(?:ERROR|CRITICAL|FATAL(?: ERROR)?)(?:[\])>:|]| [-|]| +\S)"
+            r"|^[\w./-]{0,40}:? ?(?:fatal )?[Ee]rror: \S"
+            r"|^terminate called|^\s*what\(\):\s*\S|^\[[EF] \S+:\d+\]|\(core dumped\)"
+            r"|^Killed\b|Caught signal \d+ \(|: Killed$|Assertion `.*[`'] ?failed"
+            r"|\[enforce fail at |Job step aborted"
+            r"|\b[Ee]xit(?:ed|s|ing)? (?:with|on) (?:non-zero )?"
+            r"(?:(?:exit |return )?(?:code|status)|signal)[ :=]*(?!0\b)-?\d"
+            r"|\bexitcode *[:=] *(?!0\b)-?\d|non-zero exit status|Heartbeat monitor timed out"
+            r"|^Traceback \(most recent call last\)|HIP failure"
+            r"|segfault at |soft lockup|blocked for more than \d+ seconds|Kernel panic"
+            r"|Hardware Error|I/O error"
+        ),
+        meaning="The line marks itself as an error, and no rule knows what it says.",
+        action="Read it, and the lines around it.",
+        source="NCCL, glog, SLURM, CPython and Linux mark their errors so",
+        fires="node01:11:42 [0] misc/none.cc:7 NCCL WARN Never heard of this before",
+        spares="node01:11:42 [0] NCCL INFO NCCL_ASYNC_ERROR_HANDLING set by environment to 1",
+        trust="C",
     ),
 )

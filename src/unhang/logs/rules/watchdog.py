@@ -179,6 +179,7 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="ranks [3, 7] passed the barrier",
         trust="B",
+        blames="ranks",
     ),
     Rule(
         code="UH711",

@@ -1,0 +1,50 @@
+"""Is this text the log of a job at all, and does the job go on? Told by its shape, not by rules.
+
+Nothing may be called healthy that could not have shown a failure; and an error after which the job
+counted further steps did not end it. It refuses to take one number for progress.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["goes_on", "looks_like_a_job"]
+
+WINDOW = 1 << 18
+"""Bytes of a block in which a shape is looked for."""
+ENOUGH = 3
+"""Different steps that must follow before a job is said to go on."""
+
+_STEP = re.compile(rb"(?i)\b(?:iter(?:ation)?|step|epoch|batch)s?[ \]:=#(\[]{1,12}(\d{1,12})\b")
+_SHAPE = re.compile(
+    rb"""(?mix)
+    ^\[?(?:rank|default)\ ?\d+\]?:                        # a launcher's prefix
+    | NCCL\ (?:INFO|WARN|version)
+    | ^\[?[IWEF]\d{3,4}\ \d\d:\d\d:\d\d                   # glog
+    | \d{4}-\d\d-\d\d[ T_]\d\d:\d\d:\d\d
+    | (?-i:\b(?:INFO|WARNING|DEBUG)\b)\ *[]:|>-]
+    | (?:it/s|s/it)\b
+    | :\ *\d[\d.,]*\ ?(?:sec|ms|[GMT]?bps)\b
+    | \b(?:iter(?:ation)?|step|epoch)s?[ \]:=#(\[]{1,12}\d+
+        (?:\ */\ *\d+|[^\n\d]{0,80}\b(?:loss|lr|time|sec|ms|acc)\b|\W*$)
+    """
+)
+
+
+def looks_like_a_job(block: bytes) -> bool:
+    """Whether a block holds lines in the shape of a job's log: stamps, ranks, levels, steps."""
+    return any(_SHAPE.search(part) for part in (block[:WINDOW], block[-WINDOW:]))
+
+
+def goes_on(data: bytes, start: int) -> bool:
+    """Whether lines from `start` on count different steps: the job did not end before them.
+
+    Every rank prints the same step, so steps count once, whoever prints them.
+    """
+    seen: set[bytes] = set()
+    found = _STEP.search(data, start)
+    while found and len(seen) < ENOUGH:
+        end = data.find(b"\n", found.end()) + 1 or len(data)
+        seen.add(b" ".join(match[1] for match in _STEP.finditer(data, found.start(), end)))
+        found = _STEP.search(data, end)
+    return len(seen) >= ENOUGH
