@@ -73,6 +73,8 @@ class Mark:
         dumps: Directory in which it makes incident directories.
         run: Which `unhang run` started it (UNHANG_RUN), or "".
         armed_by: "hook" or "code".
+        limited: Why the process can be watched and not asked ("20 of 22 file descriptors are in
+            use"), or "".
         failures: What went wrong while arming or recording, newest last.
         exception: The uncaught exception that ends it ("ValueError: …"), or "".
     """
@@ -104,6 +106,7 @@ class Mark:
     updated_ns: int = 0
     command: str = ""
     torch: str = ""
+    limited: str = ""
     failures: tuple[str, ...] = ()
     exception: str = ""
 

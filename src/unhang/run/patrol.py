@@ -171,12 +171,17 @@ class Patrol:
         self._conclude(incident)
 
     def _tell_of_unarmed(self) -> None:
-        """Say once of each rank that it has no recorder, and what that means."""
+        """Say once of each rank that it has no recorder, or less of one, and what that means."""
         news: dict[str, list[int]] = {}
+        limited: dict[str, list[int]] = {}
         for member in self.roster.members:
-            if member.unarmed and member.pid not in self._told_of:
+            why = member.unarmed or member.mark.limited
+            if why and member.pid not in self._told_of:
                 self._told_of.add(member.pid)
-                news.setdefault(member.unarmed, []).append(member.rank)
+                (news if member.unarmed else limited).setdefault(why, []).append(member.rank)
+        for why, ranks in limited.items():
+            if not self.orders.quiet:
+                say(f"{rank_phrase(ranks)}: watched, and not asked for dumps: {printable(why)}")
         for why, ranks in news.items():
             if not self.orders.quiet:
                 say(
