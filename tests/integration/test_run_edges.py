@@ -155,7 +155,7 @@ def test_the_logs_of_a_failure_without_a_case_stay(work: Path) -> None:
 
 @pytest.mark.parametrize("outer", [[], ["--job", "one"]])
 def test_runs_may_be_nested(work: Path, outer: list[str]) -> None:
-    """The outer one sees the ranks; the inner one leaves its files alone, and nobody is told off."""
+    """The outer one sees the ranks, the inner one leaves its files alone, and nothing is said."""
     inner = [*UNHANG, "--", *torchrun(FEW_CALLS, "20", "0.1")]
     done = run(work, *UNHANG, *outer, "--", *inner)
     assert (done.returncode, "unhang:" in done.stderr) == (0, False), done.stderr
