@@ -109,7 +109,7 @@ def test_a_reader_that_has_gone_is_met_quietly(place: Path, name: str) -> None:
 
 @pytest.mark.parametrize("words", ["--version", "--help", "diagnose --help", ""])
 def test_help_is_output_too(place: Path, words: str) -> None:
-    """argparse would take help that nobody got for delivered."""
+    """Help that nobody got is not delivered, though argparse thinks so."""
     for unbuffered in (False, True):
         assert unhang(place, words, ">/dev/full", unbuffered=unbuffered).returncode == 2
     assert unhang(place, words, ">&-").returncode == 2

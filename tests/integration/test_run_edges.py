@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import resource
+import signal
 import subprocess
 import sys
 import termios
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from armed_jobs import free_port
@@ -170,6 +175,73 @@ def test_the_inner_run_leaves_the_files_of_the_outer_one(work: Path) -> None:
     done = run(work, *UNHANG, "--", "sh", "-c", line)
     assert (done.returncode, done.stderr) == (0, "")
     assert left_in(work) == []
+
+
+# ------------------------------------------------------------------ stopped
+
+
+@pytest.mark.parametrize("whole_job", [False, True])
+def test_a_stopped_supervisor_raises_no_false_alarm(work: Path, *, whole_job: bool) -> None:
+    """For longer than --hang-after it sees nothing, or the job stands still with it (Ctrl-Z)."""
+    words = [*UNHANG, "--hang-after", "2", "--", *rank("160", "0.05")]
+    env = {**alone(work.parent), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        words,
+        cwd=work,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        stop = os.killpg if whole_job else os.kill
+        stop(process.pid, signal.SIGSTOP)
+        time.sleep(5)
+        stop(process.pid, signal.SIGCONT)
+        out, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out, err) == (0, "done\n", "")
+    assert left_in(work) == []
+
+
+def test_a_stopped_rank_is_an_alarm_and_the_job_goes_on(work: Path) -> None:
+    """The others wait for it, so it counts as stuck; once it goes on, that is said."""
+    words = [*UNHANG, "--hang-after", "3", "--", *torchrun(FEW_CALLS, "200", "0.02")]
+    with subprocess.Popen(
+        words,
+        cwd=work,
+        env=environment(work.parent),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert "begun" in process.stdout.readline()
+        marks = (work.parent / "runtime").glob("*/marks/[0-9]*.json")
+        pid = next(m["pid"] for m in map(read_json, marks) if m["rank"] == 1)
+        os.kill(pid, signal.SIGSTOP)
+        said = "".join(iter_until(process.stderr, "the evidence is in"))
+        os.kill(pid, signal.SIGCONT)
+        out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+    assert "collecting evidence" in said
+    assert "the job moves on" in err
+    assert out.count("done") == 2
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON file."""
+    return dict(json.loads(path.read_text()))
+
+
+def iter_until(lines: Iterable[str], word: str) -> Iterator[str]:
+    """The lines up to the one with a word in it."""
+    for line in lines:
+        yield line
+        if word in line:
+            return
 
 
 # ------------------------------------------------------------------ terminals

@@ -331,4 +331,4 @@ def _open_fifo(path: Path) -> int:
     """Make and open the pipe for both directions, so that it never reads as ended."""
     path.unlink(missing_ok=True)
     os.mkfifo(path, 0o600)
-    return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
