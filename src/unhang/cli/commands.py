@@ -50,6 +50,11 @@ class Parser(argparse.ArgumentParser):
         kwargs["formatter_class"] = partial(argparse.RawDescriptionHelpFormatter, width=80)
         super().__init__(*args, **kwargs)
 
+    def _print_message(self, message: str, file: Any = None) -> None:  # noqa: ANN401 - argparse's own
+        """Unlike argparse, which takes help that could not be written for delivered."""
+        if message:
+            (file or sys.stderr).write(message)
+
     def format_help(self) -> str:
         """rich-argparse where somebody reads the help on a terminal, plain argparse in a pipe."""
         self.formatter_class = argparse.RawDescriptionHelpFormatter

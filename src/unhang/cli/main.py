@@ -11,7 +11,9 @@ from collections.abc import Sequence
 
 from unhang._version import __version__
 from unhang.cli.commands import CommandEntry, Parser, add_command
-from unhang.errors import UnhangError
+from unhang.cli.standard import QUIET_END, discard_output, hold_streams, is_of_output
+from unhang.errors import OutputError, UnhangError
+from unhang.wording import printable
 
 __all__ = ["COMMANDS", "CommandEntry", "build_parser", "main"]
 
@@ -59,8 +61,36 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code (see docs/cli.md)."""
+    if argv is None:
+        hold_streams()
     words = list(sys.argv[1:] if argv is None else argv)
-    if words in (["--version"], ["-V"]):
+    try:
+        try:
+            return _guarded(words)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of our output (head, less) has gone: that is its good right.
+        discard_output()
+        return QUIET_END
+    except OSError as error:
+        return _failed(error)
+
+
+def _guarded(words: Sequence[str]) -> int:
+    """Run the chosen command; what a user can cause ends in a sentence, never in a traceback."""
+    try:
+        return _run(words)
+    except UnhangError as error:
+        complain(error.message, error.hint)
+        return error.exit_code
+    except KeyboardInterrupt:
+        complain("interrupted")
+        return 130
+
+
+def _run(words: Sequence[str]) -> int:
+    if list(words) in (["--version"], ["-V"]):
         print(f"{PROG} {__version__}")
         return 0
     chosen = next((word for word in words if not word.startswith("-")), None)
@@ -69,26 +99,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not words:
         parser.print_help()
         return 2
-    return _guarded(parser, words)
+    args = parser.parse_args(words)
+    if not hasattr(args, "run_command"):
+        parser.error("a command is needed")
+    return int(args.run_command(args))
 
 
-def _guarded(parser: argparse.ArgumentParser, words: Sequence[str]) -> int:
-    """Run the chosen command; what a user can cause ends in a sentence, never in a traceback."""
-    try:
-        args = parser.parse_args(words)
-        if not hasattr(args, "run_command"):
-            parser.error("a command is needed")
-        return int(args.run_command(args))
-    except UnhangError as error:
-        complain(error.message, error.hint)
-        return error.exit_code
-    except KeyboardInterrupt:
-        complain("interrupted")
-        return 130
-    except BrokenPipeError:
-        # The reader of our output (head, less) has gone: that is its good right.
-        sys.stderr.close()
-        return 0
+def _failed(error: OSError) -> int:
+    """Say what the system refused, and return the exit code for it."""
+    reason = error.strerror or str(error)
+    if not is_of_output(error):
+        complain(f"{printable(str(error.filename))}: {reason}" if error.filename else reason)
+        return UnhangError.exit_code
+    discard_output()
+    complain(f"the output cannot be written: {reason}", "send it elsewhere, or to a file with room")
+    return OutputError.exit_code
 
 
 def complain(message: str, hint: str = "") -> None:

@@ -69,6 +69,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--timing", action="store_true", help="let NCCL record when calls start and how long"
     )
     record.add_argument(
+        "--rank-logs",
+        metavar="DIR",
+        help="keep the whole log of each rank of torchrun there (default: the last of each, and "
+        "only in a case)",
+    )
+    record.add_argument(
         "--no-rank-logs",
         action="store_true",
         help="leave lines without their rank, and let torchrun write no log of each rank",
@@ -111,6 +117,7 @@ def run(args: argparse.Namespace) -> int:
             timing=args.timing,
             blocking=args.blocking,
             rank_logs=not args.no_rank_logs,
+            rank_log_place=args.rank_logs or "",
             verbose=args.verbose,
             quiet=args.quiet,
             dry_run=args.dry_run,

@@ -20,6 +20,7 @@ from typing import Any, Final
 from unhang.record import dumpfile, full, groups, marks, opening, process, wrap
 from unhang.record.calls import Recorder
 from unhang.record.crash import CrashWatch
+from unhang.record.headroom import few_descriptors, little_memory
 from unhang.record.heartbeat import Phase
 from unhang.record.incidents import take
 from unhang.record.ring import Foreign
@@ -202,8 +203,15 @@ def _initialising() -> None:
         return
     _armed.crash = crash = CrashWatch(recorder, _at_exit)
     _guarded("heartbeat", lambda: opening.open_heartbeat(recorder))
-    _guarded("socket", lambda: _start_watcher(recorder))
-    _guarded("faulthandler", lambda: opening.open_faults(recorder, crash))
+    state = recorder.state
+    memory = little_memory()
+    state.limited = few_descriptors() or memory
+    if state.limited:
+        state.failures.add(f"the recorder makes do with its heartbeat: {state.limited}")
+    if not memory:
+        _guarded("socket", lambda: _start_watcher(recorder))
+    if not state.limited:
+        _guarded("faulthandler", lambda: opening.open_faults(recorder, crash))
     recorder.state.enter(Phase.INITIALISING)
 
 
@@ -222,7 +230,8 @@ def _ready() -> None:
     dist: Foreign = sys.modules["torch.distributed"]
     state = recorder.state
     groups.note_groups(state)
-    _guarded("worker server", lambda: opening.open_worker(recorder))
+    if not state.limited:
+        _guarded("worker server", lambda: opening.open_worker(recorder))
     crash, watcher = _armed.crash, _armed.watcher
     if crash is not None:
         crash.chain_excepthook()

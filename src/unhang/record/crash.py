@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import faulthandler
+import os
 import signal
 import sys
 import traceback
@@ -57,8 +58,9 @@ class CrashWatch:
         """
         if faulthandler.is_enabled():
             return ""
-        self._faults = path.open("w", encoding="utf-8")
-        path.chmod(0o600)
+        path.unlink(missing_ok=True)  # of a process of this pid that is no more, or a planted link
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._faults = os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8")
         faulthandler.enable(file=self._faults, all_threads=True)
         return str(path)
 

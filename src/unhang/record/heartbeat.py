@@ -11,6 +11,7 @@ on, `SLOTS` slots of `SLOT_BYTES`: a 16-bit length and UTF-8 text, five fields w
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import struct
@@ -31,6 +32,8 @@ FILE_BYTES: Final = 65536
 SLOT_START, SLOT_BYTES, SLOTS = 4096, 256, 240
 GROUP_START, GROUP_WORDS, MAX_GROUPS = 32, 5, 64
 MASK: Final = (1 << 63) - 1
+_WRITABLE: Final = 0x200
+"""PyBUF_WRITE."""
 
 
 class Word(IntEnum):
@@ -149,7 +152,7 @@ class Beat:
             OSError: It cannot be made, or is there already.
         """
         self.path = path
-        self._words = memoryview(_memory(path)).cast("B").cast("q")
+        self._words = _memory(path).cast("q")
         self._bytes = self._words.cast("B")
         self._slots: dict[tuple[int, int, str, str], int] = {}
         self._keep: dict[int, tuple[tuple[int, int, str, str], CodeType]] = {}
@@ -236,17 +239,40 @@ class Beat:
         return slot + 1
 
 
-def _memory(path: Path | None) -> mmap.mmap:
+def _memory(path: Path | None) -> memoryview:
     if path is None:
-        return mmap.mmap(-1, FILE_BYTES)
+        return memoryview(mmap.mmap(-1, FILE_BYTES))
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(path, flags, 0o600)
     try:
         # Blocks are taken now: a store into a hole of a full disk would be a SIGBUS.
         os.posix_fallocate(handle, 0, FILE_BYTES)
-        return mmap.mmap(handle, FILE_BYTES)
+        return _mapped(handle)
     finally:
         os.close(handle)
+
+
+def _mapped(handle: int) -> memoryview:
+    """A file in memory, for ever. Python's own mmap keeps a descriptor, which the job may need.
+
+    Raises:
+        OSError: There is no memory for it.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (
+        ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
+    )  # fmt: skip
+    protection = mmap.PROT_READ | mmap.PROT_WRITE
+    address = libc.mmap(None, FILE_BYTES, protection, mmap.MAP_SHARED, handle, 0)
+    if address == ctypes.c_void_p(-1).value:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    view = ctypes.pythonapi.PyMemoryView_FromMemory
+    view.restype = ctypes.py_object
+    view.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
+    memory: memoryview = view(address, FILE_BYTES, _WRITABLE)
+    return memory
 
 
 def _place(op: str, group: str, file: str, line: int, function: str) -> bytes:

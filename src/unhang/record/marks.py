@@ -73,6 +73,8 @@ class Mark:
         dumps: Directory in which it makes incident directories.
         run: Which `unhang run` started it (UNHANG_RUN), or "".
         armed_by: "hook" or "code".
+        limited: Why the process can be watched and not asked ("20 of 22 file descriptors are in
+            use"), or "".
         failures: What went wrong while arming or recording, newest last.
         exception: The uncaught exception that ends it ("ValueError: …"), or "".
     """
@@ -104,6 +106,7 @@ class Mark:
     updated_ns: int = 0
     command: str = ""
     torch: str = ""
+    limited: str = ""
     failures: tuple[str, ...] = ()
     exception: str = ""
 
@@ -231,10 +234,19 @@ def remove_stale_jobs(root: Path, now_s: float, older_than_s: float = 86_400.0) 
     for job in sorted(root.iterdir()):
         if not (is_private(job) and _newest_s(job) < now_s - older_than_s):
             continue
-        if not any(alive(mark) for mark in _marks_of(job)):
+        if not (_watched(job) or any(alive(mark) for mark in _marks_of(job))):
             shutil.rmtree(job, ignore_errors=True)
             removed.append(job.name)
     return removed
+
+
+def _watched(job: Path) -> bool:
+    """Whether an `unhang run` of the job may be there still: its folder names its process.
+
+    Its command may live for days without being armed; the process id may be another's by now.
+    """
+    pids = (path.name.split("-")[-2:-1] for path in job.glob("run-*-*-*"))
+    return any(pid and Path("/proc", *pid).exists() for pid in pids)
 
 
 def _newest_s(job: Path) -> float:

@@ -37,14 +37,16 @@ def open_socket(recorder: Recorder) -> Watcher | None:
 
     Raises:
         OSError: One of them cannot be made.
+        RuntimeError: There is no room for a thread.
     """
     state = recorder.state
     socket_path, fifo_path = state.private_path("sock"), state.private_path("fifo")
     if socket_path is None or fifo_path is None:
         return None
-    watcher = Watcher(recorder, socket_path, fifo_path)
-    state.socket, state.fifo = str(socket_path), str(fifo_path)
+    watcher = Watcher(recorder, None if state.limited else (socket_path, fifo_path))
     watcher.start()
+    if not state.limited:
+        state.socket, state.fifo = str(socket_path), str(fifo_path)
     if process.env_number("LOCAL_RANK") in (None, 0) and state.directory is not None:
         root = state.directory.parent
         watcher.later(lambda: _tidy(root))
@@ -77,11 +79,11 @@ def open_worker(recorder: Recorder) -> None:
 def take_signal(recorder: Recorder, crash: CrashWatch, watcher: Watcher) -> None:
     """Take the signal that UNHANG_SIGNAL names, if it names one."""
     number = recorder.state.settings.signal
-    if not number:
+    if not number or watcher.signal_fd < 0:
         return
     if threading.current_thread() is not threading.main_thread():
         recorder.state.failures.add("UNHANG_SIGNAL: not armed in the main thread")
         return
-    problem = crash.take_signal(number, watcher.wake_fd)
+    problem = crash.take_signal(number, watcher.signal_fd)
     if problem:
         recorder.state.failures.add("UNHANG_SIGNAL", problem)

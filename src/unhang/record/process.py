@@ -85,6 +85,7 @@ class Process:
         failed_calls: Calls of the job that raised (`failures` in dumps).
         exception: The uncaught exception, as it goes into dumps.
         incidents: How many incidents were written so far, by kind.
+        limited: What the job itself has so little of that we keep only the heartbeat, or "".
     """
 
     settings: Settings
@@ -109,6 +110,7 @@ class Process:
     worker_socket: str = ""
     fifo: str = ""
     faults: str = ""
+    limited: str = ""
 
     def enter(self, phase: Phase) -> None:
         """Go on to the next phase, and say so in the heartbeat and the mark."""
@@ -155,6 +157,7 @@ class Process:
             updated_ns=time_ns(),
             command=" ".join(sys.orig_argv)[:1000],
             torch=_torch_version(),
+            limited=self.limited,
             failures=self.failures.texts(),
             exception="{type}: {message}".format_map(self.exception)[:500]
             if self.exception

@@ -1,5 +1,8 @@
 """The recorder's thread: listens on a socket and a pipe, and beats once a second.
 
+Descriptors are the job's: the pipe that others write to wakes the thread as well, and where few are
+left the thread only beats.
+
 Both are of mode 0600 in a directory of mode 0700, and the socket checks its peer's user id too.
 Requests are small, one a line; the protocol is in docs/recorder.md. Whatever a peer sends, the
 worst it can get is a reply that says no.
@@ -34,42 +37,69 @@ MAX_REQUEST_BYTES: Final = 64 * 1024
 TICK_S: Final = 1.0
 PEER_TIMEOUT_S: Final = 2.0
 REPLY_TIMEOUT_S: Final = 10.0
+_WAKE: Final = b"\0"
 
 
 class Watcher:
     """The thread and its file descriptors; one a process."""
 
-    def __init__(self, recorder: Recorder, socket_path: Path, fifo_path: Path) -> None:
+    def __init__(self, recorder: Recorder, paths: tuple[Path, Path] | None) -> None:
         """Open socket and pipe.
+
+        Args:
+            recorder: Ours.
+            paths: Of socket and pipe; None to open nothing and only beat.
 
         Raises:
             OSError: One of them cannot be made.
         """
         self.recorder = recorder
-        self._fds: list[int] = []
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping = False
         self._last: Incident | None = None
-        self._listener = _listen(socket_path)
-        self._fifo = _open_fifo(fifo_path)
-        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._news = threading.Event()
+        self._listener: socket.socket | None = None
+        self._fifo = self._signal_read = self._signal_write = -1
+        if paths is not None:
+            self._open(*paths)
         self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
 
+    def _open(self, socket_path: Path, fifo_path: Path) -> None:
+        try:
+            self._listener = _listen(socket_path)
+            self._fifo = _open_fifo(fifo_path)
+            if self.recorder.state.settings.signal:
+                pipe = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+                self._signal_read, self._signal_write = pipe
+        except OSError:
+            self.close()
+            raise
+
     def start(self) -> None:
-        """Begin to listen."""
-        with unsignalled():
-            self._thread.start()
+        """Begin to listen.
+
+        Raises:
+            RuntimeError: There is no room for a thread; the descriptors are closed again.
+        """
+        try:
+            with unsignalled():
+                self._thread.start()
+        except RuntimeError:
+            self.close()
+            raise
 
     @property
-    def wake_fd(self) -> int:
-        """A descriptor that wakes the thread: the byte written is the number of a signal, or 0."""
-        return self._wake_write
+    def signal_fd(self) -> int:
+        """A descriptor that takes the numbers of signals; -1 where nobody asked for one."""
+        return self._signal_write
 
     def later(self, job: Callable[[], None]) -> None:
         """Run something in the thread."""
         self._jobs.put(job)
-        with contextlib.suppress(OSError):
-            os.write(self._wake_write, b"\0")
+        self._news.set()
+        if self._fifo >= 0:
+            with contextlib.suppress(OSError):
+                os.write(self._fifo, _WAKE)
 
     def stop(self, wait_s: float) -> None:
         """Let the thread finish what it was asked for, for at most `wait_s` seconds, and end."""
@@ -79,29 +109,40 @@ class Watcher:
 
     def close(self) -> None:
         """Let go of the descriptors (after fork: the thread is not here, and they are shared)."""
-        self._listener.close()
-        for descriptor in (self._fifo, self._wake_read, self._wake_write):
-            with contextlib.suppress(OSError):
+        if self._listener is not None:
+            self._listener.close()
+        for descriptor in (self._fifo, self._signal_read, self._signal_write):
+            if descriptor >= 0:
                 os.close(descriptor)
+        self._listener = None
+        self._fifo = self._signal_read = self._signal_write = -1
 
     # -------------------------------------------------------------- the thread
 
     def _run(self) -> None:
         poll = select.poll()
         # Questions come last: their answers tell of what was triggered before them.
-        descriptors = (self._wake_read, self._fifo, self._listener.fileno())
+        listening = self._listener.fileno() if self._listener is not None else -1
+        descriptors = [fd for fd in (self._signal_read, self._fifo, listening) if fd >= 0]
         for descriptor in descriptors:
             poll.register(descriptor, select.POLLIN)
         while True:
-            ready = {descriptor for descriptor, _ in poll.poll(TICK_S * 1000)}
-            for descriptor in descriptors:
-                if descriptor in ready:
-                    self._guarded(lambda fd=descriptor: self._serve(fd))  # type: ignore[misc]
+            for descriptor in self._ready(poll, descriptors):
+                self._guarded(lambda fd=descriptor: self._serve(fd))  # type: ignore[misc]
             while not self._jobs.empty():
                 self._guarded(self._jobs.get())
             self._guarded(self.tick)
             if self._stopping:
                 return
+
+    def _ready(self, poll: select.poll, descriptors: list[int]) -> list[int]:
+        """Wait for something to do, for one tick at most."""
+        if not descriptors:
+            self._news.wait(TICK_S)
+            self._news.clear()
+            return []
+        ready = {descriptor for descriptor, _ in poll.poll(TICK_S * 1000)}
+        return [descriptor for descriptor in descriptors if descriptor in ready]
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """The thread outlives whatever happens in it."""
@@ -111,11 +152,11 @@ class Watcher:
             self.recorder.state.failures.add("recorder's thread", error)
 
     def _serve(self, descriptor: int) -> None:
-        if descriptor == self._wake_read:
-            self._woken(os.read(descriptor, 512))
+        if descriptor == self._signal_read:
+            self._signalled(os.read(descriptor, 512))
         elif descriptor == self._fifo:
-            self._piped(os.read(descriptor, 4096))
-        else:
+            self._piped(os.read(descriptor, 4096).replace(_WAKE, b""))
+        elif self._listener is not None:
             connection, _ = self._listener.accept()
             with connection:
                 self._talk(connection)
@@ -134,13 +175,15 @@ class Watcher:
         ring = self.recorder.state.ring
         self.recorder.beat.tick(beats, ring.total, ring.dropped)
 
-    def _woken(self, data: bytes) -> None:
+    def _signalled(self, data: bytes) -> None:
         number = self.recorder.state.settings.signal
         if number and number in data:
             take(self.recorder, "signal").add_stacks(self.recorder)
 
     def _piped(self, data: bytes) -> None:
         """A line names the incident; an empty one lets us name it."""
+        if not data:
+            return
         line = data.decode("utf-8", "replace").splitlines()[0] if data.strip() else ""
         incident = safe_name(line) if line else ""
         take(self.recorder, "pipe", incident=incident).add_stacks(self.recorder)
@@ -288,4 +331,4 @@ def _open_fifo(path: Path) -> int:
     """Make and open the pipe for both directions, so that it never reads as ended."""
     path.unlink(missing_ok=True)
     os.mkfifo(path, 0o600)
-    return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -53,7 +53,8 @@ class Options(NamedTuple):
         arm: Put our recorder into every process of the job.
         buffer_size: Entries that torch's and our own ring keep; 0 for the default of each.
         timing: Ask NCCL for start events and durations (a few device events a call).
-        rank_logs: Let launchers prefix the lines of each rank, and torchrun keep a log of each.
+        rank_logs: Let launchers prefix the lines of each rank.
+        log_place: Where torchrun keeps a log of each rank; "" for nowhere.
         blocking: Let every kernel launch wait for its end, so that errors show where they happen.
     """
 
@@ -61,6 +62,7 @@ class Options(NamedTuple):
     buffer_size: int = 0
     timing: bool = False
     rank_logs: bool = True
+    log_place: str = ""
     blocking: bool = False
 
 
@@ -82,6 +84,7 @@ class Plan(NamedTuple):
     settings: tuple[Setting, ...]
     torch: str
     remarks: tuple[str, ...] = ()
+    log_place: str = ""
 
     def apply(self, env: Mapping[str, str]) -> dict[str, str]:
         """Return `env` with the plan's variables added."""
@@ -253,12 +256,13 @@ def plan_environment(
     if options.arm:
         named += _our_settings(staging, run_id, job_id, options)
     if options.rank_logs:
-        logs = rank_log_settings(command, f"{job_id}/{run_id}")
+        logs = rank_log_settings(command, options.log_place)
         named += [((name,), value) for name, value in logs]
     settings = [setting for names, value in named for setting in _settings(env, names, value)]
     if options.arm:
         settings.append(_python_path(env))
-    return Plan(tuple(settings), version, tuple(_remarks(version, numbers, command)))
+    remarks = tuple(_remarks(version, numbers, command))
+    return Plan(tuple(settings), version, remarks, options.log_place)
 
 
 def _settings(env: Mapping[str, str], names: tuple[str, ...], value: str) -> Iterable[Setting]:

@@ -94,6 +94,7 @@ class Incident:
     _collector: Collector | None = None
     _part: NodePart | None = None
     _began_ns: int = field(default_factory=time.time_ns)
+    _began_s: float = field(default_factory=time.monotonic)
     _shared: Path | None = None
 
     def collect(self, roster: Roster, attempt: int) -> bool:
@@ -315,7 +316,7 @@ class Incident:
             self.context.say(f"the manifest of {self.case} was not written: {error.strerror}")
 
     def _seconds(self) -> float:
-        return round((time.time_ns() - self._began_ns) / 1e9, 3)
+        return round(time.monotonic() - self._began_s, 3)
 
 
 def _probe(case: Path) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from unhang.caseclaim import heard_of
 from unhang.casedir import Ending
 from unhang.collect.processes import read_processes
+from unhang.record.marks import start_ticks
 from unhang.run.guard import Guard, Orders
 from unhang.run.incident import Context, Incident, What
 from unhang.run.roster import Gone, Roster
@@ -57,7 +58,7 @@ class Patrol:
         self.incidents = 0
         self._parents: dict[int, int] = {}
         self._held: list[int] = []
-        self._frozen: list[int] = []
+        self._frozen: list[tuple[int, int]] = []
         self._told_of: set[int] = set()
         self._newcomers_s = time.monotonic()
         self.context = Context(
@@ -171,12 +172,17 @@ class Patrol:
         self._conclude(incident)
 
     def _tell_of_unarmed(self) -> None:
-        """Say once of each rank that it has no recorder, and what that means."""
+        """Say once of each rank that it has no recorder, or less of one, and what that means."""
         news: dict[str, list[int]] = {}
+        limited: dict[str, list[int]] = {}
         for member in self.roster.members:
-            if member.unarmed and member.pid not in self._told_of:
+            why = member.unarmed or member.mark.limited
+            if why and member.pid not in self._told_of:
                 self._told_of.add(member.pid)
-                news.setdefault(member.unarmed, []).append(member.rank)
+                (news if member.unarmed else limited).setdefault(why, []).append(member.rank)
+        for why, ranks in limited.items():
+            if not self.orders.quiet:
+                say(f"{rank_phrase(ranks)}: watched, and not asked for dumps: {printable(why)}")
         for why, ranks in news.items():
             if not self.orders.quiet:
                 say(
@@ -281,11 +287,11 @@ class Patrol:
         if verdict.status != "problem":
             say(f"no cause was found: the job is left alone (--on-hang {self.orders.on_hang})")
             return
-        pids = [process.pid for process in read_processes().below(self.child)]
+        tree = [(p.pid, p.start_ticks) for p in read_processes().below(self.child)]
         if self.orders.on_hang == "keep":
-            for pid in reversed(pids):
-                _send(pid, signal.SIGSTOP)
-            self._frozen = pids
+            for process in reversed(tree):
+                _send_to(process, signal.SIGSTOP)
+            self._frozen = tree
             say(f"the job is frozen for a debugger; to go on: kill -CONT {os.getpid()}")
             return
         say("ending the job (--on-hang kill)")
@@ -294,16 +300,16 @@ class Patrol:
         deadline = time.monotonic() + GRACE_S
         while time.monotonic() < deadline and not self.guard.is_over:
             time.sleep(0.1)
-        for pid in pids:
-            _send(pid, signal.SIGKILL)
+        for process in tree:
+            _send_to(process, signal.SIGKILL)
 
     def _thaw_if_asked(self) -> None:
         if self._frozen and (self.guard.continued or self.guard.interrupted_s):
             self._thaw()
 
     def _thaw(self) -> None:
-        for pid in self._frozen:
-            _send(pid, signal.SIGCONT)
+        for process in self._frozen:
+            _send_to(process, signal.SIGCONT)
         self._frozen = []
 
 
@@ -317,6 +323,13 @@ def _parent(pid: int) -> int:
 def _send(pid: int, number: int) -> None:
     with suppress(OSError):
         os.kill(pid, number)
+
+
+def _send_to(process: tuple[int, int], number: int) -> None:
+    """Signal the very process that was seen before: its pid, and when it began."""
+    pid, began = process
+    if start_ticks(pid) == began:
+        _send(pid, number)
 
 
 def _how(gone: Gone) -> str:

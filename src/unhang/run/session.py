@@ -8,6 +8,7 @@ budget); what is needed to watch and to collect is imported by the watching thre
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
@@ -15,11 +16,16 @@ from typing import NamedTuple
 from unhang.run.environment import Options, Plan, plan_environment
 from unhang.run.guard import Guard, Orders
 from unhang.run.identity import job_id, run_id
+from unhang.run.ranklogs import make_place, place_for_logs, settle_logs
 from unhang.run.speak import say
 from unhang.run.streams import plan_streams
-from unhang.run.supervisor import supervise
+from unhang.run.supervisor import NoRoomError, not_started, supervise
 
-__all__ = ["Wishes", "run_session"]
+__all__ = ["NoFolderError", "Wishes", "run_session"]
+
+
+class NoFolderError(OSError):
+    """Nothing takes the files that a run keeps for itself."""
 
 
 class Wishes(NamedTuple):
@@ -35,6 +41,7 @@ class Wishes(NamedTuple):
     buffer_size: int = 0
     timing: bool = False
     rank_logs: bool = True
+    rank_log_place: str = ""
     blocking: bool = False
     verbose: bool = False
     quiet: bool = False
@@ -45,26 +52,55 @@ def run_session(command: Sequence[str], wishes: Wishes) -> int:
     """Run `command` as `wishes` say and return the exit code of `unhang run`.
 
     Raises:
-        UsageError, OutputError: --case cannot be used.
+        UsageError, OutputError: --case or --rank-logs cannot be used.
         NotFoundError, NotExecutableError: The command cannot be started.
     """
     run = run_id()
     job = job_id(os.environ, command, wishes.job)
-    folder = _private_folder(run, job, make=not wishes.dry_run)
-    plan = plan_environment(
+    if wishes.dry_run:
+        _announce(_plan(command, wishes, (run, job), _planned_folder(run, job)), command)
+        return 0
+    try:
+        folder = _private_folder(run, job)
+        try:
+            return _supervised(command, wishes, (run, job), folder)
+        finally:
+            _tidy(folder, os.environ.get("UNHANG_JOB", job))
+    except OSError as error:
+        if not isinstance(error, (NoRoomError, NoFolderError)):
+            raise
+        say(f"no room beside the command ({error.strerror}): it runs without unhang")
+    return _become(command)
+
+
+def _plan(command: Sequence[str], wishes: Wishes, names: tuple[str, str], folder: str) -> Plan:
+    run, job = names
+    wanted = wishes.rank_logs or wishes.rank_log_place
+    options = Options(
+        wishes.arm,
+        wishes.buffer_size,
+        wishes.timing,
+        bool(wanted),
+        place_for_logs(wishes.rank_log_place, folder, run) if wanted else "",
+        wishes.blocking,
+    )
+    return plan_environment(
         os.environ,
         command,
         staging=f"{folder}/staging",
         run_id=run,
         job_id=job,
-        options=Options(
-            wishes.arm, wishes.buffer_size, wishes.timing, wishes.rank_logs, wishes.blocking
-        ),
+        options=options,
     )
-    if wishes.verbose or wishes.dry_run:
+
+
+def _supervised(command: Sequence[str], wishes: Wishes, names: tuple[str, str], folder: str) -> int:
+    plan = _plan(command, wishes, names, folder)
+    if wishes.verbose:
         _announce(plan, command)
-    if wishes.dry_run:
-        return 0
+    if wishes.rank_log_place:
+        make_place(wishes.rank_log_place)
+    run, job = names
     env = plan.apply(os.environ)
     streams = plan_streams(wishes.logs)
     orders = Orders(
@@ -81,12 +117,31 @@ def run_session(command: Sequence[str], wishes: Wishes) -> int:
         quiet=wishes.quiet,
     )
     with _reserved(wishes.case, orders.job, run):
-        guard = Guard(orders)
+        guard = _guard(orders)
         code = supervise(command, env, streams, f"{folder}/logs", guard)
-    _tidy(folder, orders.job)
+    if not wishes.rank_log_place:
+        failed = code != 0 and guard.verdict is None and not guard.interrupted_s
+        settle_logs(plan.log_place, run, failed=failed)
     if wishes.exit_verdict:
         return guard.verdict.exit_code if guard.verdict else int(code != 0)
     return code
+
+
+def _guard(orders: Orders) -> Guard:
+    try:
+        return Guard(orders)
+    except OSError as error:
+        raise NoRoomError(error.errno, error.strerror) from error
+
+
+def _become(command: Sequence[str]) -> int:
+    """Let the command take our place, in the environment that it would have had without us."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them for itself.
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvp(command[0], list(command))  # noqa: S606 - the user's own
+    except OSError as error:
+        raise not_started(command[0], error) from error
 
 
 @contextmanager
@@ -118,29 +173,48 @@ def _tidy(folder: str, job: str) -> None:
     from unhang.record.marks import alive, read_marks
 
     shutil.rmtree(folder, ignore_errors=True)
-    if os.path.isdir(f"{home}/marks") and not any(map(alive, read_marks(job))):  # noqa: PTH112
+    if _is_last_run(home) and not any(map(alive, read_marks(job))):
         shutil.rmtree(home, ignore_errors=True)
     with suppress(OSError):
         os.rmdir(home)  # noqa: PTH106 - another run of the job may still use it
 
 
-def _private_folder(run: str, job: str, *, make: bool) -> str:
+def _is_last_run(home: str) -> bool:
+    """Whether the job's directory holds marks and no other run's folder (runs may be nested)."""
+    try:
+        names = os.listdir(home)  # noqa: PTH208 - as above
+    except OSError:
+        return False
+    return "marks" in names and not any(name.startswith("run-") for name in names)
+
+
+def _planned_folder(run: str, job: str) -> str:
+    from unhang.record.places import roots, safe_name
+
+    return f"{roots()[0] / safe_name(job)}/run-{run}"
+
+
+def _private_folder(run: str, job: str) -> str:
     """Where this run keeps what is no case yet: beside the marks and sockets of its processes.
 
     What torch writes into must be there before it starts: it makes no directories.
+
+    Raises:
+        NoFolderError: No place takes it.
     """
-    from unhang.record.places import RuntimeDirError, job_dir, roots, safe_name
+    from unhang.record.places import RuntimeDirError, job_dir
 
-    if not make:
-        return f"{roots()[0] / safe_name(job)}/run-{run}"
     try:
-        folder = f"{job_dir(job)}/run-{run}"
-    except RuntimeDirError as error:
-        import tempfile
+        try:
+            folder = f"{job_dir(job)}/run-{run}"
+        except RuntimeDirError as error:
+            import tempfile
 
-        say(f"{error}: the processes cannot be reached, they are sampled from outside only")
-        folder = f"{tempfile.mkdtemp(prefix='unhang-')}/run-{run}"
-    os.makedirs(f"{folder}/staging/nccl", mode=0o700, exist_ok=True)  # noqa: PTH103 - pathlib is dear
+            say(f"{error}: the processes cannot be reached, they are sampled from outside only")
+            folder = f"{tempfile.mkdtemp(prefix='unhang-')}/run-{run}"
+        os.makedirs(f"{folder}/staging/nccl", mode=0o700)  # noqa: PTH103 - pathlib is dear
+    except OSError as error:
+        raise NoFolderError(error.errno, error.strerror) from error
     return folder
 
 

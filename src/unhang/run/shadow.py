@@ -13,6 +13,7 @@ import os
 import select
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from unhang.run.streams import Keeper, Stream, keep
@@ -95,12 +96,12 @@ def start_shadow(streams: Sequence[Stream], folder: str) -> Shadow:
         if stream.how not in ("pipe", "terminal"):
             continue
         source, sink = os.pipe() if stream.how == "pipe" else _terminal_like(stream.fds[0])
-        os.set_inheritable(sink, True)  # noqa: FBT003 - the API's own way
         redirections += [(sink, fd) for fd in stream.fds]
         pumps.append(_Pump(source, stream.fds[0], keep(folder, stream)))
     pid = os.fork()
     if pid == 0:
-        _be_shadow(pumps, orders_read, answers_write, witness_write)
+        # Its own hold on the reading end: a signal after the supervisor's end breaks no pipe.
+        _be_shadow(pumps, orders_read, answers_write, (witness, witness_write))
     for fd in (orders_read, answers_write, witness_write, *(pump.source for pump in pumps)):
         os.close(fd)
     return Shadow(orders, answers, witness, redirections)
@@ -126,11 +127,11 @@ def _copy_size(source: int, target: int) -> None:
     fcntl.ioctl(target, termios.TIOCSWINSZ, size)
 
 
-def _be_shadow(pumps: list[_Pump], orders: int, answers: int, witness: int) -> None:
+def _be_shadow(pumps: list[_Pump], orders: int, answers: int, witness: tuple[int, int]) -> None:
     """Run as the forked process; never returns."""
     try:
-        _let_go({orders, answers, witness, *(pump.source for pump in pumps)})
-        _bear_witness(witness, pumps)
+        _let_go({orders, answers, *witness, *(pump.source for pump in pumps)})
+        _bear_witness(witness[1], pumps)
         _run(pumps, orders, answers)
     finally:
         os._exit(0)
@@ -186,7 +187,8 @@ def _run(pumps: list[_Pump], orders: int, answers: int) -> None:
                 poll.unregister(orders)
             else:
                 _drain(open_pumps, forget)
-                os.write(answers, b"d")
+                with suppress(OSError):  # It has not waited for the answer.
+                    os.write(answers, b"d")
 
 
 def _drain(open_pumps: dict[int, _Pump], forget: Callable[[int], None]) -> None:

@@ -52,8 +52,9 @@ def plan_streams(mode: str = "auto") -> tuple[Stream, ...]:
 
 
 def _fstat(fd: int) -> os.stat_result | None:
+    """None where the command gets no such descriptor."""
     try:
-        return os.fstat(fd)
+        return os.fstat(fd) if os.get_inheritable(fd) else None
     except OSError:
         return None
 

@@ -8,6 +8,7 @@ command does not notice.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import threading
@@ -16,15 +17,30 @@ from typing import Protocol
 
 from unhang.errors import UnhangError
 from unhang.run.shadow import PASSED_ON, Shadow, start_shadow
+from unhang.run.speak import say
 from unhang.run.streams import Stream
 
-__all__ = ["NotExecutableError", "NotFoundError", "Watcher", "supervise"]
+__all__ = [
+    "NoRoomError",
+    "NotExecutableError",
+    "NotFoundError",
+    "Watcher",
+    "not_started",
+    "supervise",
+]
 
 SI_KERNEL = 0x80
 """`si_code` of a signal that the kernel sent by itself: on SIGINT, a terminal's Ctrl-C."""
 
 _ENDING = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM})
 _WAITED = PASSED_ON | {signal.SIGCHLD}
+
+_NO_ROOM = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
+"""A second process or a pipe is not to be had: the command alone may still run."""
+
+
+class NoRoomError(OSError):
+    """Limits on descriptors, processes or memory leave no room for us beside the command."""
 
 
 class NotFoundError(UnhangError):
@@ -77,22 +93,39 @@ def supervise(
     Raises:
         NotFoundError: There is no such command.
         NotExecutableError: It cannot be executed.
+        NoRoomError: We cannot stand beside it; it has not been started.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED)
     try:
-        shadow = start_shadow(streams, folder)
+        shadow = _shadow(streams, folder)
         child = _spawn(command, env, shadow, before)
         shadow.close_redirections()
-        thread = threading.Thread(target=watcher.run, args=(child,), name="unhang-watch")
-        thread.daemon = True
-        thread.start()
+        thread = _started(threading.Thread(target=watcher.run, args=(child,), daemon=True))
         code = _wait(child, shadow, watcher)
         shadow.drain()
         watcher.ended(code)
-        _wait_for(thread, watcher)
+        if thread is not None:
+            _wait_for(thread, watcher)
         return code
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _shadow(streams: Sequence[Stream], folder: str) -> Shadow:
+    try:
+        return start_shadow(streams, folder)
+    except OSError as error:
+        raise NoRoomError(error.errno, error.strerror) from error
+
+
+def _started(thread: threading.Thread) -> threading.Thread | None:
+    """The thread, running; None where there is no room for one."""
+    try:
+        thread.start()
+    except RuntimeError as error:
+        say(f"the command runs unwatched: {error}")
+        return None
+    return thread
 
 
 def _spawn(command: Sequence[str], env: Mapping[str, str], shadow: Shadow, mask: set[int]) -> int:
@@ -111,16 +144,23 @@ def _spawn(command: Sequence[str], env: Mapping[str, str], shadow: Shadow, mask:
             setsigmask=mask,
             setsigdef=defaults,
         )
-    except FileNotFoundError as error:
-        hint = "is it spelled right, and is its environment active?"
-        if "/" in command[0] and os.path.exists(command[0]):  # noqa: PTH110 - no pathlib so early
-            hint = "its first line (#!) names an interpreter that is not there"
-        raise NotFoundError(f"command not found: {command[0]}", hint) from error
     except OSError as error:
-        raise NotExecutableError(
-            f"cannot run {command[0]}: {error.strerror}",
-            "is it a program, or a script with a #! line and mode +x?",
-        ) from error
+        if error.errno in _NO_ROOM:
+            raise NoRoomError(error.errno, error.strerror) from error
+        raise not_started(command[0], error) from error
+
+
+def not_started(program: str, error: OSError) -> UnhangError:
+    """Why a command cannot be started, as people and shells know it."""
+    if isinstance(error, FileNotFoundError):
+        hint = "is it spelled right, and is its environment active?"
+        if "/" in program and os.path.exists(program):  # noqa: PTH110 - no pathlib so early
+            hint = "its first line (#!) names an interpreter that is not there"
+        return NotFoundError(f"command not found: {program}", hint)
+    return NotExecutableError(
+        f"cannot run {program}: {error.strerror}",
+        "is it a program, or a script with a #! line and mode +x?",
+    )
 
 
 def _wait(child: int, shadow: Shadow, watcher: Watcher) -> int:

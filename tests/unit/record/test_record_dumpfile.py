@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import signal
+import tempfile
 import weakref
 from pathlib import Path
 from typing import Any
@@ -260,3 +262,59 @@ def test_dumps_are_small_values_only(recorder: Recorder) -> None:
     (dump,) = dumpfile.collect(recorder)
     assert isinstance(dump, Dump)
     assert load_plain(dumpfile.encode(dump.content)) == dump.content
+
+
+STEPS = {
+    "the temporary file": (tempfile, "mkstemp"),
+    "writing to disk": (os, "fsync"),
+    "the name": (dumpfile, "_name"),
+    "the name on disk": (dumpfile, "_sync_directory"),
+}
+
+
+def die_at(step: str, *, after: bool) -> None:
+    """Let this process be killed as by SIGKILL before or after a step."""
+    owner, name = STEPS[step]
+    original = getattr(owner, name)
+
+    def deadly(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever it takes
+        if after:
+            original(*args, **kwargs)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(owner, name, deadly)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("again", [False, True])
+def test_a_rank_killed_while_it_writes_leaves_a_whole_dump_or_none(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, step: str, *, after: bool, again: bool
+) -> None:
+    """At each step, also of writing it again with stacks: a name stands for a whole file."""
+    entry = {"record_id": 0, "process_group": WORLD, "pg_id": 0}
+    torch_has(monkeypatch, {"version": "2.10", "entries": [entry] * 500})
+    pid = os.fork()
+    if pid == 0:
+        try:
+            if again:
+                incident = take(recorder, "api")
+                die_at(step, after=after)
+                dumpfile.rewrite(incident.dumps[0])
+            else:
+                die_at(step, after=after)
+                take(recorder, "api")
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    replaced = again and step == "the name"
+    assert os.waitstatus_to_exitcode(status) == (0 if replaced else -signal.SIGKILL)
+    left = [path for path in recorder.state.cases.rglob("*") if path.is_file()]
+    names = [path for path in left if path.name == "rank_3"]
+    named_before = again or step == "the name on disk" or (step == "the name" and after)
+    assert len(names) == int(named_before)
+    for path in names:
+        assert len(load_plain(path.read_bytes())["entries"]) == 500
+    assert all(
+        path.name.startswith(".") and path.suffix == ".part" for path in set(left) - {*names}
+    )

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import socket
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from unhang.record import marks
+from unhang.record import marks, opening
+from unhang.record.calls import Recorder
+from unhang.record.crash import CrashWatch
+from unhang.record.heartbeat import Beat
 from unhang.record.marks import Mark, RuntimeDirError
+from unhang.record.process import Process
+from unhang.record.ring import Ring
+from unhang.record.settings import Settings
 
 
 @pytest.fixture
@@ -135,3 +143,54 @@ def test_the_job_is_named_by_who_knows_it(
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     assert marks.job_from_env() == job
+
+
+def test_the_folder_of_a_living_run_stays(root: Path) -> None:
+    """Its command may live for days without a mark, and a clock may jump a day ahead."""
+    (marks.job_dir("watched", root) / f"run-some-host-{os.getpid()}-17").mkdir()
+    (marks.job_dir("left", root) / f"run-host-{2**22 + 1}-17").mkdir()
+    assert marks.remove_stale_jobs(root, time.time() + 100_000) == ["left"]
+    assert [path.name for path in root.iterdir()] == ["watched"]
+
+
+@pytest.mark.parametrize("name", ["beat", "sock", "fifo", "faults"])
+def test_planted_links_are_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """What lies under the name of one of our files is replaced; where it points stays as it was."""
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    victim.chmod(0o644)
+    settings = Settings(signal=0)
+    state = Process(settings, os.getpid(), Beat(None, pid=1, start_ticks=1), Ring(10))
+    state.directory = tmp_path
+    (tmp_path / f"{os.getpid()}.{name}").symlink_to(victim)
+    recorder = Recorder(state)
+    monkeypatch.setenv("LOCAL_RANK", "1")  # The first one looks at the directory above as well.
+    monkeypatch.setattr(faulthandler, "is_enabled", lambda: False)
+    monkeypatch.setattr(faulthandler, "enable", lambda **_: None)
+    monkeypatch.setattr(faulthandler, "disable", lambda: None)
+    crash = CrashWatch(recorder, lambda: None)
+    opening.open_heartbeat(recorder)
+    opening.open_faults(recorder, crash)
+    watcher = opening.open_socket(recorder)
+    crash.release()
+    assert watcher is not None
+    watcher.stop(60.0)
+    watcher.close()
+    assert (victim.read_text(), victim.stat().st_mode & 0o777) == ("precious", 0o644)
+    assert not any(path.is_symlink() for path in tmp_path.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_what_belongs_to_somebody_else_is_not_used(root: Path) -> None:
+    """Neither to write to nor to read from, whatever its mode."""
+    marks.write_mark(marks.job_dir("job", root), own_mark())
+    os.chown(root / "job" / "marks" / f"{os.getpid()}.json", 65534, -1)
+    assert marks.read_marks() == []
+    os.chown(root / "job", 65534, -1)
+    with pytest.raises(RuntimeDirError):
+        marks.job_dir("job", root)
+    os.chown(root, 65534, -1)
+    with pytest.raises(RuntimeDirError):
+        marks.runtime_root()

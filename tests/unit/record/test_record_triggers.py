@@ -38,7 +38,7 @@ def watcher(tmp_path: Path) -> Iterator[Watcher]:
     state = Process(settings, os.getpid(), Beat(None, pid=1, start_ticks=1), Ring(10))
     state.job_id, state.rank, state.world_size = "job", 1, 2
     state.groups["0", "", (0, 1)] = GroupFact("0", "", (0, 1), "late", 1000)
-    watching = Watcher(Recorder(state), tmp_path / "sock", tmp_path / "fifo")
+    watching = Watcher(Recorder(state), (tmp_path / "sock", tmp_path / "fifo"))
     watching.start()
     yield watching
     watching.stop(PATIENCE_S)
@@ -149,7 +149,7 @@ def test_sockets_with_long_names(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 120)
     folder.mkdir()
     state = Process(Settings(), os.getpid(), Beat(None, pid=1, start_ticks=1), Ring(10))
-    watching = Watcher(Recorder(state), folder / "sock", folder / "fifo")
+    watching = Watcher(Recorder(state), (folder / "sock", folder / "fifo"))
     watching.start()
     assert [r["ok"] for r in ask(str(folder / "sock"), {"do": "ping"}, PATIENCE_S)] == [True]
     watching.stop(PATIENCE_S)
