@@ -226,7 +226,8 @@ class ProcessSample:
         worked_s, worked_cpu_s, worked_bytes: While it was looked at, for so many seconds, the
             process and all that it started used so much CPU time and read and wrote so many
             bytes; -1 where nobody measured it.
-        ended_ns: When it was seen to have ended; 0 where it has not, or nothing tells.
+        ended_ns: When it began to end by its own word, or was seen to have ended; 0 where it has
+            not, or nothing tells.
     """
 
     rank: int

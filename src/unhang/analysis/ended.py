@@ -164,19 +164,15 @@ def _left(
         if finding.role == "cause" and finding.code in _LEFT_IN_CALLS
         for rank in finding.culprits
     }
-    lost = [_moment(end) for end in ends if end.kind in (_FOLLOWED, _UNCLEAR)]
-    latest = min((time_ns for time_ns in lost if time_ns), default=0) + SAME_TIME_NS
+    lost = [end for end in ends if end.kind in (_FOLLOWED, _UNCLEAR)]
+    failed_ns = min((end.time_ns for end in lost if end.time_ns), default=0) + SAME_TIME_NS
+    ended_ns = min((end.ended_ns for end in lost if end.ended_ns), default=0)
     failed = any(end.kind == _FOLLOWED and end.error for end in ends)
     return [
         replace(_from_look(look), kind=_LEFT)
         for look in gone
-        if look.rank in waited or (failed and look.ended_ns <= latest)
+        if look.rank in waited or (failed and look.ended_ns <= max(failed_ns, ended_ns))
     ]
-
-
-def _moment(end: End) -> int:
-    """When it failed, or else when it was seen to have ended."""
-    return end.time_ns or end.ended_ns
 
 
 def _first(ends: Sequence[End]) -> list[End]:

@@ -40,7 +40,7 @@ class RankLook:
         status: How it ended, as shells say it; None while it lives or where nobody saw it.
         works: It, or what it started, computed or read or wrote while it was looked at; None where
             nobody measured it.
-        ended_ns: When it was seen to have ended; 0 where nothing tells.
+        ended_ns: As in `unhang.model.ProcessSample`.
         age_s: Where `frames` are only its last known line: how old that was at the newest look.
     """
 

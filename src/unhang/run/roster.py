@@ -50,6 +50,7 @@ class Gone:
     Attributes:
         status: As shells say it; None where it was waited for before we could look.
         clean: It ended on its own, without error, as far as anybody can tell.
+        time_ns: When it began to end by its own word, or was seen to have ended.
         order: 0 for the first of the run to go.
     """
 
@@ -166,13 +167,15 @@ class Roster:
 
     def gone_now(self, member: Member) -> Gone:
         """A member that has just ended, before the next `refresh` counts it."""
-        return self._ended(member)
+        fresh = (m for m in map(member_of, read_marks(self.job)) if m and _key(m) == _key(member))
+        return self._ended(next(fresh, member))
 
     def _ended(self, member: Member) -> Gone:
         status = self.note_end(member.pid)
         left_well = member.mark.phase in ("exited", "destroyed", UNARMED)  # the last: who knows
         clean = status == 0 or (status is None and left_well and not member.mark.exception)
-        return Gone(member, status, clean, time.time_ns(), len(self.gone))
+        told_ns = member.mark.updated_ns if member.mark.phase == "exited" else 0
+        return Gone(member, status, clean, told_ns or time.time_ns(), len(self.gone))
 
     def _works(self, pid: int, table: ProcessTable, now: float) -> bool:
         work = work_of(pid, table, now)
