@@ -95,6 +95,8 @@ def with_ends(
     victims |= {end.rank for end in ends if end.kind == _FOLLOWED}
     everybody = set(case.expected_ranks) <= culprits | victims
     finding = _finding(first, ends, blamed, victims - culprits, book, everybody=everybody)
+    if first[0].kind == _UNCLEAR:
+        finding = _with_earlier(finding, first, looks)
     rest = [
         replace(f, role="consequence", caused_by=("f1",)) if f in explained and f.culprits else f
         for f in findings
@@ -173,6 +175,21 @@ def _left(
         for look in gone
         if look.rank in waited or (failed and look.ended_ns <= max(failed_ns, ended_ns))
     ]
+
+
+def _with_earlier(finding: Finding, first: Sequence[End], looks: Mapping[int, RankLook]) -> Finding:
+    """Say which ranks had ended well before: whoever failed may have failed because of that."""
+    began_ns = min(end.ended_ns for end in first)
+    gone = [look for look in looks.values() if look.gone and look.status == 0]
+    before = [look.rank for look in gone if 0 < look.ended_ns < began_ns]
+    if not before:
+        return finding
+    verb = "was" if len(before) == 1 else "were"
+    said = (
+        f"{_capital(rank_phrase(before))} had ended with exit code 0 before it: it may have failed "
+        f"because {rank_phrase(before)} {verb} gone."
+    )
+    return replace(finding, confidence="low", alternatives=(said, *finding.alternatives))
 
 
 def _first(ends: Sequence[End]) -> list[End]:

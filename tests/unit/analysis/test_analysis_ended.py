@@ -124,6 +124,18 @@ def test_a_rank_that_leaves_before_its_peers_fail_is_the_cause() -> None:
     assert "UH106" not in {finding.code for finding in late.findings}
 
 
+def test_an_unexplained_end_after_one_with_code_0_is_doubted() -> None:
+    """Torch's spawn keeps the exceptions of its processes to itself: the order of ends is all."""
+    samples = [
+        replace(ended(0, 143), ended_ns=NOW + 2),
+        replace(ended(1, 0), ended_ns=NOW),
+        replace(ended(2, 1), ended_ns=NOW + 1),
+    ]
+    found = cause(Case(samples=tuple(samples), world_size=3))
+    assert (found.culprits, found.confidence) == ((2,), "low")
+    assert found.alternatives[0].startswith("Rank 1 had ended with exit code 0 before it")
+
+
 def test_the_end_of_a_healthy_job_has_no_cause() -> None:
     """Ranks end one after another with exit code 0, and nobody waits for those who have gone."""
     builder = FakeJob(3)
