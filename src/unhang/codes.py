@@ -50,7 +50,7 @@ _ALL: Final = (
     Code(
         "UH106",
         "rank-ended",
-        "A rank's process ended, by a signal or an error of its own, while its peers went on.",
+        "A rank's process ended, by a signal, an error or an early exit, while its peers went on.",
     ),
     Code("UH201", "op-mismatch", "Members made different calls under one sequence number."),
     Code("UH202", "shape-mismatch", "Members disagree about the shapes of one call."),

@@ -12,6 +12,8 @@ from enum import Enum, IntEnum
 from typing import Literal, TypeAlias
 
 __all__ = [
+    "BUSY_BYTES_PER_S",
+    "BUSY_CORES",
     "UNKNOWN_RANK",
     "Call",
     "DumpStatus",
@@ -197,6 +199,13 @@ class ThreadStack:
     native: bool = False
 
 
+BUSY_CORES = 0.05
+"""More CPU time than this share of one core is work, less is waking up to look around."""
+
+BUSY_BYTES_PER_S = 1 << 18
+"""The same for bytes read and written."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessSample:
     """What one look at one process showed, from outside (a sampler) or from a saved file.
@@ -214,6 +223,11 @@ class ProcessSample:
         error: Why there is no stack, or "".
         exit_status: Exit code, 128 + n for a signal as shells say it; None while it runs.
         parent_rank: For helpers and data-loader workers: the rank that started them.
+        worked_s, worked_cpu_s, worked_bytes: While it was looked at, for so many seconds, the
+            process and all that it started used so much CPU time and read and wrote so many
+            bytes; -1 where nobody measured it.
+        ended_ns: When it began to end by its own word, or was seen to have ended; 0 where it has
+            not, or nothing tells.
     """
 
     rank: int
@@ -231,6 +245,10 @@ class ProcessSample:
     error: str = ""
     exit_status: int | None = None
     parent_rank: int = UNKNOWN_RANK
+    worked_s: float = -1.0
+    worked_cpu_s: float = -1.0
+    worked_bytes: int = -1
+    ended_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,6 +141,9 @@ class Finding:
     """One thing that was found.
 
     `culprits` may be empty: then no single rank is at fault. Ranks are sorted ascending.
+
+    Attributes:
+        moving: Culprits that were seen to move or to work: busy or slow rather than stuck.
     """
 
     id: str
@@ -162,6 +165,7 @@ class Finding:
     actions: tuple[str, ...] = ()
     caused_by: tuple[str, ...] = ()
     slug: str = ""
+    moving: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.slug and self.code in CODES:

@@ -3,7 +3,8 @@
 A death explains what follows: peers wait for a rank that is no more, or fail because it is no
 more. So it stands before findings about the same ranks, which become its consequences. Errors of
 communication are never taken for the beginning, nor are ranks that were told to end; and where all
-ranks ended alike, none of them is blamed.
+ranks ended alike, none of them is blamed. An end with exit status 0 counts only where peers were
+left in calls: every job ends so.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ _ORDERED: Final = frozenset({1, 2, 3, 15})  # told to end: the launcher, or some
 _SHOWN_TEXT: Final = 160
 _MOST_SHOWN: Final = 8
 
-_KILLED, _RAISED, _UNCLEAR, _FOLLOWED = range(4)
+_LEFT_IN_CALLS: Final = frozenset(("UH101", "UH103", "UH302"))
+"""Findings that show peers waiting for a rank that has not come."""
+
+_KILLED, _RAISED, _LEFT, _UNCLEAR, _FOLLOWED = range(5)
 """How good a beginning an end is: the lowest that is there explains the others."""
 
 
@@ -45,12 +49,13 @@ class End:
     """How one rank ended.
 
     Attributes:
-        kind: One of the four above.
+        kind: One of the five above.
         status: As shells say it; None where nobody saw it.
         error: "ValueError: bad batch", or "".
         frames: Where it raised, or else its last known line; innermost first.
         age_s: How old that line is at the end of the evidence; None where it raised there.
         time_ns: When it raised; 0 where unknown.
+        ended_ns: When its process was seen to have ended; 0 where unknown.
     """
 
     rank: int
@@ -60,6 +65,7 @@ class End:
     frames: tuple[Frame, ...] = ()
     age_s: float | None = None
     time_ns: int = 0
+    ended_ns: int = 0
     host: str = ""
     pid: int = -1
 
@@ -78,6 +84,7 @@ def with_ends(
         book: Takes the stacks that are referred to.
     """
     ends = _ends(case, looks)
+    ends += _left(findings, ends, looks)
     first = _first(ends)
     if not first:
         return list(findings)
@@ -86,7 +93,10 @@ def with_ends(
     explained = [f for f in findings if f.role == "cause" and set(f.culprits) <= culprits]
     victims = {rank for finding in explained for rank in finding.victims}
     victims |= {end.rank for end in ends if end.kind == _FOLLOWED}
-    finding = _finding(first, ends, blamed, victims - culprits, book)
+    everybody = set(case.expected_ranks) <= culprits | victims
+    finding = _finding(first, ends, blamed, victims - culprits, book, everybody=everybody)
+    if first[0].kind == _UNCLEAR:
+        finding = _with_earlier(finding, first, looks)
     rest = [
         replace(f, role="consequence", caused_by=("f1",)) if f in explained and f.culprits else f
         for f in findings
@@ -113,7 +123,9 @@ def _ends(case: Case, looks: Mapping[int, RankLook]) -> list[End]:
             )
     for look in looks.values():
         if look.gone and look.rank in raised:
-            raised[look.rank] = replace(raised[look.rank], status=look.status)
+            raised[look.rank] = replace(
+                raised[look.rank], status=look.status, ended_ns=look.ended_ns
+            )
         elif look.gone and look.status != 0:
             raised[look.rank] = _from_look(look)
     return [raised[rank] for rank in sorted(raised)]
@@ -132,9 +144,52 @@ def _from_look(look: RankLook) -> End:
         status=look.status,
         frames=look.frames,
         age_s=look.age_s,
+        ended_ns=look.ended_ns,
         host=look.host,
         pid=look.pid,
     )
+
+
+def _left(
+    findings: Sequence[Finding], ends: Sequence[End], looks: Mapping[int, RankLook]
+) -> list[End]:
+    """Ranks that ended as if all were well, and left peers in calls: who waits or fails tells.
+
+    A rank that ended so after its peers had failed is none of them.
+    """
+    told = {end.rank for end in ends}
+    gone = [look for look in looks.values() if look.gone and look.status == 0]
+    gone = [look for look in gone if look.rank not in told]
+    waited = {
+        rank
+        for finding in findings
+        if finding.role == "cause" and finding.code in _LEFT_IN_CALLS
+        for rank in finding.culprits
+    }
+    lost = [end for end in ends if end.kind in (_FOLLOWED, _UNCLEAR)]
+    failed_ns = min((end.time_ns for end in lost if end.time_ns), default=0) + SAME_TIME_NS
+    ended_ns = min((end.ended_ns for end in lost if end.ended_ns), default=0)
+    failed = any(end.kind == _FOLLOWED and end.error for end in ends)
+    return [
+        replace(_from_look(look), kind=_LEFT)
+        for look in gone
+        if look.rank in waited or (failed and look.ended_ns <= max(failed_ns, ended_ns))
+    ]
+
+
+def _with_earlier(finding: Finding, first: Sequence[End], looks: Mapping[int, RankLook]) -> Finding:
+    """Say which ranks had ended well before: whoever failed may have failed because of that."""
+    began_ns = min(end.ended_ns for end in first)
+    gone = [look for look in looks.values() if look.gone and look.status == 0]
+    before = [look.rank for look in gone if 0 < look.ended_ns < began_ns]
+    if not before:
+        return finding
+    verb = "was" if len(before) == 1 else "were"
+    said = (
+        f"{_capital(rank_phrase(before))} had ended with exit code 0 before it: it may have failed "
+        f"because {rank_phrase(before)} {verb} gone."
+    )
+    return replace(finding, confidence="low", alternatives=(said, *finding.alternatives))
 
 
 def _first(ends: Sequence[End]) -> list[End]:
@@ -158,7 +213,13 @@ def _first(ends: Sequence[End]) -> list[End]:
 
 
 def _finding(
-    first: Sequence[End], ends: Sequence[End], blamed: set[int], victims: set[int], book: StackBook
+    first: Sequence[End],
+    ends: Sequence[End],
+    blamed: set[int],
+    victims: set[int],
+    book: StackBook,
+    *,
+    everybody: bool,
 ) -> Finding:
     ranks = tuple(end.rank for end in first)
     same = len({_how(end) for end in first}) == 1
@@ -169,7 +230,7 @@ def _finding(
         id="f1",
         code=CODE,
         role="cause",
-        confidence=_confidence(first, blamed),
+        confidence=_confidence(first, blamed, everybody=everybody),
         summary=f"{_capital(rank_phrase(ranks))} {how}{where}.",
         culprits=tuple(sorted(blamed)),
         victims=tuple(sorted(victims)),
@@ -185,7 +246,9 @@ def _finding(
     )
 
 
-def _confidence(first: Sequence[End], blamed: set[int]) -> Confidence:
+def _confidence(first: Sequence[End], blamed: set[int], *, everybody: bool) -> Confidence:
+    if first[0].kind == _LEFT and not everybody:
+        return "medium"
     if first[0].kind == _UNCLEAR:
         return "low" if len(first) > 1 else "medium"
     return "high" if blamed else "medium"
@@ -200,6 +263,8 @@ def _how(end: End) -> str:
     number = end.status - _SIGNAL_BASE
     if number in _SIGNALS:
         return f"was ended by {_SIGNALS[number]}"
+    if end.kind == _LEFT:
+        return "ended with exit code 0 while its peers were in calls"
     return f"ended with exit code {end.status}"
 
 
@@ -242,6 +307,8 @@ def _alternatives(end: End, blamed: set[int]) -> tuple[str, ...]:
         return ("All ranks ended alike: somebody or something outside may have ended them.",)
     if end.kind == _KILLED and end.status == _SIGNAL_BASE + 9:
         return ("Somebody, or the scheduler, may have sent the signal.",)
+    if end.kind == _LEFT:
+        return ("It may have ended as it should, and its peers made a call too many.",)
     if end.kind == _UNCLEAR:
         return ("An earlier failure of another rank may not be in the evidence.",)
     return ()
@@ -250,6 +317,11 @@ def _alternatives(end: End, blamed: set[int]) -> tuple[str, ...]:
 def _actions(end: End) -> tuple[str, ...]:
     if end.error:
         return ("Look at that line; what the other ranks print follows from it.",)
+    if end.kind == _LEFT:
+        return (
+            "Look at why its program ends before its peers': uneven data, an early return or exit.",
+            "With uneven data: drop_last, a DistributedSampler, or DistributedDataParallel.join().",
+        )
     if end.status == _SIGNAL_BASE + 9:
         return (
             "Look for the out-of-memory killer on its host: dmesg | grep -iE 'oom|killed process'.",

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from unhang.case import Case, Dump
-from unhang.model import Frame, ProcessSample, ThreadStack
+from unhang.model import BUSY_BYTES_PER_S, BUSY_CORES, Frame, ProcessSample, ThreadStack
 from unhang.stacks.gathering import has_moved, latest
 from unhang.stacks.meaning import Meaning, main_thread, meaning_of, meaning_of_frames
 
@@ -38,6 +38,9 @@ class RankLook:
         gone: It had ended when it was looked at.
         inside: The collective in which it stands, even if it is stopped there; or "".
         status: How it ended, as shells say it; None while it lives or where nobody saw it.
+        works: It, or what it started, computed or read or wrote while it was looked at; None where
+            nobody measured it.
+        ended_ns: As in `unhang.model.ProcessSample`.
         age_s: Where `frames` are only its last known line: how old that was at the newest look.
     """
 
@@ -51,6 +54,18 @@ class RankLook:
     inside: str = ""
     status: int | None = None
     age_s: float | None = None
+    works: bool | None = None
+    ended_ns: int = 0
+
+    @property
+    def moves(self) -> bool:
+        """It is busy or slow rather than stuck: its line changes, or it works and does not wait.
+
+        Whoever waits for peers or for a device may spin, and uses CPU time for nothing.
+        """
+        if self.gone or self.certain or self.waits or self.age_s is not None:
+            return False
+        return bool(self.moved) or (bool(self.works) and self.meaning.kind != "device-sync")
 
     @property
     def waits(self) -> bool:
@@ -146,6 +161,17 @@ def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:
         status=last.exit_status,
         age_s=(newest_ns - last.time_ns) / 1e9 if known else None,
         inside=meaning_of_frames(frames).op,
+        works=_works(last),
+        ended_ns=last.ended_ns,
+    )
+
+
+def _works(last: ProcessSample) -> bool | None:
+    if last.worked_s <= 0:
+        return None
+    return (
+        last.worked_cpu_s > BUSY_CORES * last.worked_s
+        or last.worked_bytes > BUSY_BYTES_PER_S * last.worked_s
     )
 
 

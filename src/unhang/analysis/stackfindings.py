@@ -17,6 +17,7 @@ from unhang.analysis.lookouts import RankLook, at_site, looks_of
 from unhang.analysis.sites import StackBook
 from unhang.analysis.stackwords import (
     MOST,
+    MOVES,
     actions,
     common,
     doing,
@@ -104,8 +105,8 @@ def stack_findings(
     everybody = (*sides.waiting, *sides.elsewhere)
     if not everybody:
         return (_insufficient("no stack of any rank could be taken.", sides),)
-    moving = [look for look in everybody if look.moved]
-    held = [look for look in sides.elsewhere if look.held and not look.gone]
+    moving = [look for look in everybody if look.moved or look.moves]
+    held = [look for look in sides.elsewhere if look.held and not (look.gone or look.moves)]
     if sides.waiting and sides.elsewhere and not any(look.moved for look in sides.waiting):
         inside = tuple(look for look in sides.elsewhere if look.inside)
         absent = tuple(look for look in sides.elsewhere if not look.inside)
@@ -172,6 +173,7 @@ def _absent(sides: _Sides, book: StackBook) -> Finding:
         evidence=(*sentences(sides.elsewhere), *_incomplete(sides)),
         alternatives=_alternatives(sides),
         actions=actions(sides.elsewhere),
+        moving=ranks_in(look for look in sides.elsewhere if look.moves),
     )
 
 
@@ -205,6 +207,7 @@ def _confidence(sides: _Sides) -> Confidence:
     if all(look.certain for look in sides.elsewhere) and not sides.unseen:
         return "high" if not sides.unlooked else "medium"
     stuck = all(look.moved is False for look in (*sides.waiting, *sides.elsewhere))
+    stuck = stuck and not any(look.moves for look in sides.elsewhere)
     clear = all(look.waits for look in sides.waiting)
     complete = not sides.unseen and not sides.unlooked
     return "medium" if stuck and clear and complete else "low"
@@ -247,7 +250,7 @@ def _moving(moving: Sequence[RankLook], sides: _Sides) -> Finding:
         confidence="low",
         summary=(
             f"The program moves: {count_of(len(moving), 'rank')} of {sides.seen:,} stood elsewhere "
-            "in the first look."
+            "in the first look, or worked between two looks."
         ),
         evidence=_incomplete(sides),
         actions=(_AGAIN,),
@@ -330,8 +333,8 @@ def _incomplete(sides: _Sides) -> tuple[str, ...]:
 def _alternatives(sides: _Sides) -> tuple[str, ...]:
     if all(look.certain for look in sides.elsewhere):
         return ()
-    if any(look.moved for look in sides.elsewhere):
-        return ("It moves: it may be slow, or merely late, rather than stuck.",)
+    if any(look.moves for look in sides.elsewhere):
+        return MOVES
     if any(look.moved is None for look in (*sides.waiting, *sides.elsewhere)):
         return ("One look cannot tell a job that passes by from one that is stuck.",)
     return (_LOOP,)

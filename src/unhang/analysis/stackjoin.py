@@ -11,10 +11,22 @@ from dataclasses import replace
 
 from unhang.analysis.lookouts import RankLook
 from unhang.analysis.sites import StackBook
-from unhang.analysis.stackwords import actions, sentences, sites_of, subjects_of
+from unhang.analysis.stackwords import (
+    MOVES,
+    actions,
+    doing,
+    ranks_in,
+    sentences,
+    sites_of,
+    subjects_of,
+)
 from unhang.report import Finding
+from unhang.wording import rank_phrase
 
 __all__ = ["with_stacks"]
+
+_ABSENT = frozenset(("UH101", "UH103", "UH104", "UH302", "UH401"))
+"""Findings that blame a rank for not being there yet."""
 
 
 def with_stacks(
@@ -47,6 +59,8 @@ def _joined(finding: Finding, looks: Mapping[int, RankLook], book: StackBook) ->
     contrary = finding.code == "UH101" and all(look.waits for look in own)
     if contrary:
         evidence += ("Sources disagree: the dumps lack the call, the stack is inside one.",)
+    moving = ranks_in(look for look in own if look.moves)
+    finding = _stopped(_busy(finding, moving), own)
     placed = sites_of(own, "culprit", book)
     shown = {(site.ranks, site.stack_id) for site in placed}
     rest = [site for site in finding.sites if (site.ranks, site.stack_id) not in shown]
@@ -57,6 +71,45 @@ def _joined(finding: Finding, looks: Mapping[int, RankLook], book: StackBook) ->
         evidence=(*evidence, *finding.evidence),
         subjects=finding.subjects or subjects_of(own),
         actions=finding.actions if contrary else _merged(actions(own), finding.actions),
+    )
+
+
+def _busy(finding: Finding, moving: tuple[int, ...]) -> Finding:
+    """Of ranks that work while others wait for them, nobody can say that they are stuck.
+
+    A wrong call stays wrong while its rank works on, so only absence is doubted.
+    """
+    if not moving:
+        return finding
+    if finding.code not in _ABSENT:
+        return replace(finding, moving=moving)
+    verb = "moves" if len(moving) == 1 else "move"
+    return replace(
+        finding,
+        moving=moving,
+        confidence="low",
+        summary=(
+            f"{finding.summary.removesuffix('.')}; {rank_phrase(moving)} {verb}: busy, slow or "
+            "late rather than stuck."
+        ),
+        alternatives=(*finding.alternatives, *MOVES),
+    )
+
+
+def _stopped(finding: Finding, looks: Sequence[RankLook]) -> Finding:
+    """A rank without a dump because it was stopped is not dead: its state is known."""
+    stopped = all(look.meaning.kind == "stopped" for look in looks)
+    if finding.code != "UH103" or not stopped or ranks_in(looks) != finding.culprits:
+        return finding
+    call = finding.op or "a call"
+    label = call if finding.seq is None else f"{call} #{finding.seq}"
+    what = doing(looks)
+    return replace(
+        finding,
+        confidence="high",
+        summary=f"{what[:1].upper()}{what[1:]}, and nobody else is missing from {label}.",
+        alternatives=(),
+        actions=(),
     )
 
 

@@ -17,6 +17,7 @@ from unhang.wording import count_of, rank_phrase
 
 __all__ = [
     "MOST",
+    "MOVES",
     "actions",
     "common",
     "doing",
@@ -31,6 +32,11 @@ __all__ = [
 
 MOST: Final = 8
 """Sentences, sites or subjects of one kind in a finding."""
+
+MOVES: Final = (
+    "It may only be slow, and come: then give the others no call to wait in while one rank works.",
+)
+"""What else a rank that moves may be."""
 
 _NAMED = 3
 _ACTIONS: Final[dict[str, str]] = {
@@ -61,6 +67,8 @@ def doing(looks: Sequence[RankLook]) -> str:
 
 def unchanged(looks: Sequence[RankLook]) -> str:
     """How two looks compare, to end a sentence with; nothing where only one was taken."""
+    if all(look.moves for look in looks):
+        return ", and moving" if all(look.moved for look in looks) else ", and working"
     if all(look.moved is False for look in looks):
         return ", unchanged between two looks"
     return ", and moving" if all(look.moved for look in looks) else ""

@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from unhang.collect.sampling import sample_processes
 from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.record.client import AskError, ask
 from unhang.record.heartbeat import Heartbeat
+from unhang.record.marks import alive
+from unhang.run.procs import Work, work_of
 from unhang.run.roster import Gone, Member, Roster
 from unhang.stacks import write_samples
 
@@ -77,12 +79,14 @@ class Collector:
     timings_s: dict[str, float] = field(default_factory=dict)
     ranks: list[Collected] = field(default_factory=list)
     world: dict[str, Any] = field(default_factory=dict)
+    _roster: Roster | None = None
     _began_s: float = field(default_factory=time.monotonic)
 
     def collect(self, roster: Roster, attempt: int) -> None:
         """Take everything but dumps with stacks; never raises for what ranks or disks do."""
-        alive, ended = roster.of_attempt(attempt)
-        self.ranks = [Collected(member) for member in alive]
+        self._roster = roster
+        present, ended = roster.of_attempt(attempt)
+        self.ranks = [Collected(member) for member in present]
         self.ranks += [Collected(gone.member, gone) for gone in ended]
         self.ranks.sort(key=lambda rank: rank.member.rank)
         for rank in self.ranks:
@@ -107,10 +111,10 @@ class Collector:
     # -------------------------------------------------------------- steps
 
     def _take_status(self) -> None:
-        alive = self._alive()
-        answers = _at_once(_status, alive)
+        present = self._alive()
+        answers = _at_once(_status, present)
         found = {}
-        for rank, answer in zip(alive, answers, strict=True):
+        for rank, answer in zip(present, answers, strict=True):
             if isinstance(answer, str):
                 rank.missing["status"] = answer
                 continue
@@ -120,8 +124,8 @@ class Collector:
             self._save(f"env/{self._name('status')}", json.dumps(found, indent=1).encode())
 
     def _take_dumps(self) -> None:
-        alive = self._alive()
-        for rank, said in zip(alive, _at_once(self._ask_dumps, alive), strict=True):
+        present = self._alive()
+        for rank, said in zip(present, _at_once(self._ask_dumps, present), strict=True):
             answer = Answer(why=said) if isinstance(said, str) else said
             kept = [self._kept(rank, *found) for found in answer.found]
             names = [name for name in kept if name]
@@ -164,12 +168,22 @@ class Collector:
         return self._inside(source)
 
     def _take_stacks(self) -> None:
-        table = read_processes()
+        table, began_s = read_processes(), time.monotonic()
+        before = {r.member.pid: work_of(r.member.pid, table, began_s) for r in self._alive()}
         targets = [*self._targets(table)]
         looks = sample_processes(targets, looks=2, interval_s=LOOKS_APART_S, timeout_s=LOOK_S)
+        after, now_s = read_processes(), time.monotonic()
+        worked = {p: _since(work, work_of(p, after, now_s)) for p, work in before.items()}
         name = f"stacks/{self.run}.json"
         self.notes += [f"{note.source}: {note.text}" for note in looks.notes]
-        seen = {sample.rank: sample for sample in looks.samples if sample.rank >= 0}
+        self._note_ended(looks.samples)
+        ended = {rank.member.pid for rank in self.ranks if rank.gone is not None}
+        samples = [
+            replace(sample, **worked.get(sample.pid, {}))
+            for sample in looks.samples
+            if sample.pid not in ended
+        ]
+        seen = {sample.rank: sample for sample in samples if sample.rank >= 0}
         for rank in self._alive():
             sample = seen.get(rank.member.rank)
             if sample is None:
@@ -182,9 +196,20 @@ class Collector:
                 rank.missing["stacks"] = sample.error
         last = [s for rank in self.ranks if "stacks" not in rank.came for s in _last_words(rank)]
         try:
-            write_samples(self.case / name, [*looks.samples, *last])
+            write_samples(self.case / name, [*samples, *last])
         except OSError as error:
             self.notes.append(f"stacks were not written: {error.strerror}")
+
+    def _note_ended(self, samples: Iterable[ProcessSample]) -> None:
+        """Ranks that ended meanwhile: a launcher that is held leaves them as zombies."""
+        last = {sample.pid: sample for sample in samples}
+        for rank in self._alive():
+            sample, member = last.get(rank.member.pid), rank.member
+            if self._roster is None or (sample and sample.threads) or alive(member.mark):
+                continue
+            rank.gone = self._roster.gone_now(member)
+            rank.beat = self._roster.heartbeat(member)
+            rank.missing["stacks"] = "the process has ended"
 
     def _targets(self, table: ProcessTable) -> Iterable[Target]:
         """The ranks, and the Python helpers of those that do not just wait for others."""
@@ -205,8 +230,8 @@ class Collector:
 
     def take_frames(self) -> int:
         """Ask for the stacks of the dumps that are there; returns how many ranks answered."""
-        alive = [rank for rank in self._alive() if "dump" in rank.came and rank.member.mark.socket]
-        done = _at_once(self._ask_frames, alive)
+        ready = [rank for rank in self._alive() if "dump" in rank.came and rank.member.mark.socket]
+        done = _at_once(self._ask_frames, ready)
         self.timings_s["frames"] = round(time.monotonic() - self._began_s, 3)
         return sum(answer is True for answer in done)
 
@@ -289,6 +314,15 @@ def _words(error: OSError) -> str:
     return str(error).rpartition(": ")[2] or type(error).__name__
 
 
+def _since(before: Work, after: Work) -> dict[str, Any]:
+    """The fields of a sample that tell what its process has done meanwhile."""
+    return {
+        "worked_s": round(after.time_s - before.time_s, 3),
+        "worked_cpu_s": round(max(after.cpu_s - before.cpu_s, 0.0), 3),
+        "worked_bytes": max(after.io - before.io, 0),
+    }
+
+
 def _last_words(rank: Collected) -> list[ProcessSample]:
     """What a rank without stacks left behind: its last line by its heartbeat, and its end."""
     beat = rank.beat
@@ -309,6 +343,7 @@ def _last_words(rank: Collected) -> list[ProcessSample]:
         tool="heartbeat",
         error="" if frames else "the rank left no heartbeat with a line",
         exit_status=None if rank.gone is None else rank.gone.status,
+        ended_ns=0 if rank.gone is None else rank.gone.time_ns,
     )
     return [sample]
 

@@ -193,14 +193,21 @@ class Patrol:
     def _look_at_progress(self) -> None:
         if not self.roster.members:
             return
+        event = self._see()
+        if isinstance(event, Alarm) and (self.current is None or event.again):
+            self._close_current("the ranks that others wait for had moved, and stand still now")
+            incident = self._begin(What("hang", event.reason, event.quiet_s))
+            self._conclude(incident)
+            self._act(incident)
+
+    def _see(self) -> Alarm | Resumed | None:
+        """Look once; that the job moves on is said, and ends the incident."""
+        self.roster.weigh = self.watch.is_put_off
         event = self.watch.see(self.roster.look())
         if isinstance(event, Resumed):
             say(f"the job moves on: a call has finished after {event.quiet_s:.0f} s")
             self._close_current(f"the job moved on after {event.quiet_s:.0f} s without progress")
-        elif isinstance(event, Alarm) and self.current is None:
-            incident = self._begin(What("hang", event.reason, event.quiet_s))
-            self._conclude(incident)
-            self._act(incident)
+        return event
 
     def _listen_to_others(self) -> None:
         """Another node has seen an incident: this node's evidence belongs to it too."""
@@ -280,12 +287,19 @@ class Patrol:
     # -------------------------------------------------------------- acting on processes
 
     def _act(self, incident: Incident | None) -> None:
-        """What --on-hang says: nothing, end the job, or freeze it; only where a cause was found."""
+        """What --on-hang says: nothing, end the job, or freeze it.
+
+        Only where a cause was found, and where those that are waited for stand still.
+        """
         verdict = incident.verdict if incident else None
-        if self.orders.on_hang == "report" or verdict is None:
+        if verdict is None:
             return
-        if verdict.status != "problem":
-            say(f"no cause was found: the job is left alone (--on-hang {self.orders.on_hang})")
+        if verdict.moving:
+            self.watch.put_off(verdict.moving)
+        if self.orders.on_hang == "report" or isinstance(self._see(), Resumed):
+            return
+        if spared := _why_spared(verdict):
+            say(f"{spared} (--on-hang {self.orders.on_hang})")
             return
         tree = [(p.pid, p.start_ticks) for p in read_processes().below(self.child)]
         if self.orders.on_hang == "keep":
@@ -341,6 +355,17 @@ def _how(gone: Gone) -> str:
         with suppress(ValueError):
             return f"was ended by {signal.Signals(gone.status - 128).name}"
     return f"ended with exit code {gone.status}"
+
+
+def _why_spared(verdict: Verdict) -> str:
+    """Why the job is not ended or frozen; "" where it may be."""
+    if verdict.status != "problem":
+        return "no cause was found: the job is left alone"
+    if verdict.moving:
+        verb = "moves" if len(verdict.moving) == 1 else "move"
+        who = rank_phrase(verdict.moving)
+        return f"{who} {verb}: the job is left alone, and watched for the moment that it stops"
+    return ""
 
 
 def _short(path: Path | None) -> str:

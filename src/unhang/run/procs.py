@@ -10,8 +10,11 @@ import os
 import struct
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ["exit_status", "io_bytes", "reaped_status"]
+from unhang.collect.processes import ProcessTable
+
+__all__ = ["Work", "exit_status", "reaped_status", "work_of"]
 
 _STATUS_WORD = 49
 """Position of `exit_code` behind the command in /proc/PID/stat (see proc(5), field 52)."""
@@ -56,13 +59,33 @@ def reaped_status(descriptor: int) -> int | None:
     return 128 - code if code < 0 else code
 
 
-def io_bytes(pids: Iterable[int]) -> int:
-    """Bytes that processes read and wrote by system calls so far, pipes and files alike."""
+_MOVED = ("rchar:", "wchar:", "read_bytes:", "write_bytes:")
+
+
+class Work(NamedTuple):
+    """What a process and all below it had done at one moment."""
+
+    time_s: float
+    cpu_s: float
+    io: int
+
+
+def work_of(pid: int, table: ProcessTable, now_s: float) -> Work:
+    """The CPU time and bytes of a process and all below it so far."""
+    tree = list(table.below(pid))
+    return Work(now_s, sum(max(p.cpu_s, 0.0) for p in tree), _io_bytes(p.pid for p in tree))
+
+
+def _io_bytes(pids: Iterable[int]) -> int:
+    """Bytes that processes read and wrote so far: by system calls, and from and to devices.
+
+    A single long write shows in the latter while it goes on, in the former only once it ends.
+    """
     total = 0
     for pid in pids:
         try:
             lines = Path(f"/proc/{pid}/io").read_text(encoding="ascii").splitlines()
         except (OSError, UnicodeDecodeError):
             continue
-        total += sum(int(line.split()[1]) for line in lines if line[1:].startswith("char:"))
+        total += sum(int(line.split()[1]) for line in lines if line.startswith(_MOVED))
     return total

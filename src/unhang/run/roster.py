@@ -10,19 +10,14 @@ import time
 from dataclasses import dataclass, field
 
 from unhang.collect.processes import ProcessTable, read_processes
+from unhang.model import BUSY_BYTES_PER_S, BUSY_CORES
 from unhang.record.heartbeat import Heartbeat, read_heartbeat
 from unhang.record.marks import Mark, alive, read_marks
 from unhang.run.outside import UNARMED, Outsiders
-from unhang.run.procs import exit_status, io_bytes, reaped_status
+from unhang.run.procs import Work, exit_status, reaped_status, work_of
 from unhang.run.watch import Look, RankLook
 
 __all__ = ["Gone", "Member", "Roster", "finished_calls", "is_waiting", "member_of"]
-
-BUSY_CORES = 0.05
-"""More CPU time than this share of one core is work, less is waking up to look around."""
-
-BUSY_BYTES_PER_S = 1 << 18
-"""The same for bytes read and written."""
 
 _IN_JOB = ("initialising", "ready", UNARMED)
 
@@ -55,6 +50,7 @@ class Gone:
     Attributes:
         status: As shells say it; None where it was waited for before we could look.
         clean: It ended on its own, without error, as far as anybody can tell.
+        time_ns: When it began to end by its own word, or was seen to have ended.
         order: 0 for the first of the run to go.
     """
 
@@ -63,15 +59,6 @@ class Gone:
     clean: bool
     time_ns: int
     order: int
-
-
-@dataclass(slots=True)
-class _Work:
-    """What a process tree had done at one moment."""
-
-    time_s: float
-    cpu_s: float
-    io: int
 
 
 @dataclass(slots=True)
@@ -86,6 +73,7 @@ class Roster:
         world_size: What the ranks say; 0 as long as nobody said anything.
         statuses: Exit statuses by pid, read the moment that the processes ended.
         descriptors: pidfds of members by pid, as far as somebody has opened them.
+        weigh: Look for work also while calls wait, which costs a look at all processes.
     """
 
     job: str
@@ -98,10 +86,11 @@ class Roster:
     statuses: dict[int, int] = field(default_factory=dict)
     descriptors: dict[int, int] = field(default_factory=dict)
     _counted: set[tuple[int, int]] = field(default_factory=set)
-    _work: dict[int, _Work] = field(default_factory=dict)
+    _work: dict[int, Work] = field(default_factory=dict)
     _finished: dict[int, int] = field(default_factory=dict)
     _moves: dict[int, int] = field(default_factory=dict)
     _renewed: bool = False
+    weigh: bool = False
     _outsiders: Outsiders = field(init=False)
 
     def __post_init__(self) -> None:
@@ -146,7 +135,7 @@ class Roster:
         # Whether idle ranks work matters only where nothing else tells that the job is alive.
         unclear = finished == self._finished and not any(waiting.values())
         self._finished = finished
-        table = read_processes() if unclear or unarmed else None
+        table = read_processes() if unclear or unarmed or self.weigh else None
         busy = {pid: table is not None and self._works(pid, table, now) for pid in beats}
         for pid in unarmed:  # Work is all that is seen of its progress.
             self._moves[pid] = finished[pid] = self._moves.get(pid, 0) + busy[pid]
@@ -176,15 +165,20 @@ class Roster:
             self.statuses[pid] = status
         return status
 
+    def gone_now(self, member: Member) -> Gone:
+        """A member that has just ended, before the next `refresh` counts it."""
+        fresh = (m for m in map(member_of, read_marks(self.job)) if m and _key(m) == _key(member))
+        return self._ended(next(fresh, member))
+
     def _ended(self, member: Member) -> Gone:
         status = self.note_end(member.pid)
         left_well = member.mark.phase in ("exited", "destroyed", UNARMED)  # the last: who knows
         clean = status == 0 or (status is None and left_well and not member.mark.exception)
-        return Gone(member, status, clean, time.time_ns(), len(self.gone))
+        told_ns = member.mark.updated_ns if member.mark.phase == "exited" else 0
+        return Gone(member, status, clean, told_ns or time.time_ns(), len(self.gone))
 
     def _works(self, pid: int, table: ProcessTable, now: float) -> bool:
-        tree = list(table.below(pid))
-        work = _Work(now, sum(p.cpu_s for p in tree), io_bytes(p.pid for p in tree))
+        work = work_of(pid, table, now)
         before, self._work[pid] = self._work.get(pid), work
         if before is None or now <= before.time_s:
             return True

@@ -38,11 +38,13 @@ class Verdict:
         text: The report for people, or why there is none.
         status: As in the report; "" where there is none.
         summary: The verdict's sentence.
+        moving: Culprits that were seen to move: busy or slow rather than stuck.
     """
 
     text: str
     status: str = ""
     summary: str = ""
+    moving: tuple[int, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -81,7 +83,9 @@ def judge(case: Path, look: Sequence[str], in_time: Callable[[], bool]) -> Verdi
 def _verdict(case: Path, out: str, err: str) -> Verdict:
     try:
         report = json.loads((case / "report.json").read_text(encoding="utf-8"))
-        return Verdict(out, str(report["status"]), str(report["summary"]))
+        causes = [found for found in report["findings"] if found["role"] == "cause"]
+        moving = tuple(sorted({int(rank) for found in causes for rank in found["moving"]}))
+        return Verdict(out, str(report["status"]), str(report["summary"]), moving)
     except (OSError, ValueError, KeyError, TypeError):
         last = err.strip().splitlines()[-1:] or ["no reason given"]
         return Verdict(out or f"no verdict: {last[0]}\n")

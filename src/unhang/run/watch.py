@@ -8,8 +8,10 @@ lived through longer pauses (checkpoints, compilation, evaluation). The limit ne
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from unhang.wording import rank_phrase
 
 __all__ = ["Alarm", "HangWatch", "Look", "RankLook", "Resumed"]
 
@@ -61,12 +63,14 @@ class Alarm:
         limit_s: After how long that became an alarm.
         waiting: Ranks with a pending call, ascending; none where all are idle.
         reason: One sentence for people.
+        again: It has been raised before, and put off because ranks that were waited for moved.
     """
 
     quiet_s: float
     limit_s: float
     waiting: tuple[int, ...]
     reason: str
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +100,27 @@ class HangWatch:
     _last_look_s: float = 0.0
     _had_waiting: bool = False
     _alarmed: bool = False
+    _movers: frozenset[int] = frozenset()
+    _put_off: int = 0
 
     @property
     def alarmed(self) -> bool:
         """Whether the present quiet has been reported already."""
         return self._alarmed
+
+    @property
+    def is_put_off(self) -> bool:
+        """Whether the alarm may come again in this quiet: then looks must tell who works."""
+        return bool(self._movers)
+
+    def put_off(self, movers: Iterable[int]) -> None:
+        """The ranks that are waited for move: the alarm comes again once they have stood still.
+
+        For twice as long each time, so that slow work is not looked at for ever.
+        """
+        self._movers = frozenset(movers)
+        self._put_off += 1
+        self._still_since_s = self._last_look_s
 
     def see(self, look: Look) -> Alarm | Resumed | None:
         """Take one look into account; says at most once that this quiet is a hang."""
@@ -111,16 +131,31 @@ class HangWatch:
         if self._moved(look):
             return self._progress(look.time_s)
         self._had_waiting |= any(rank.waiting is not False for rank in look.ranks)
-        if any(rank.busy for rank in look.ranks):
+        watched = (rank for rank in look.ranks if not self._movers or rank.rank in self._movers)
+        if any(rank.busy for rank in watched):
             self._still_since_s = look.time_s
+        quiet = look.time_s - (self._quiet_since_s or 0.0)
+        if self._movers and look.ranks:
+            return self._again(look, quiet)
         if self._alarmed or not look.ranks:
             return None
-        quiet = look.time_s - (self._quiet_since_s or 0.0)
         limit = self._limit_reached(look, quiet)
         if limit is None:
             return None
         self._alarmed = True
         return _alarm(look, quiet, limit)
+
+    def _again(self, look: Look, quiet: float) -> Alarm | None:
+        """The alarm once more, where those whose work put it off have stood still."""
+        still = look.time_s - self._still_since_s
+        limit = self.hang_after_s * 2 ** (self._put_off - 1)
+        if still < limit:
+            return None
+        waiting = tuple(sorted(r.rank for r in look.ranks if r.waiting))
+        who = rank_phrase(sorted(self._movers))
+        self._movers = frozenset()
+        text = f"no call has finished for {quiet:.0f} s, and {who} stood still for {still:.0f} s"
+        return Alarm(quiet, limit, waiting, text, again=True)
 
     def told_of_hang(self) -> None:
         """Another node has raised the alarm: what finishes from now on means that it moves on."""
@@ -169,6 +204,7 @@ class HangWatch:
     def _restart(self, time_s: float) -> None:
         self._quiet_since_s = self._still_since_s = self._last_look_s = time_s
         self._had_waiting = self._alarmed = False
+        self._movers, self._put_off = frozenset(), 0
 
 
 def _alarm(look: Look, quiet: float, limit: float) -> Alarm:

@@ -184,9 +184,69 @@ def leaves(rank: int) -> None:
     time.sleep(FOREVER)
 
 
+def evaluates(rank: int) -> None:
+    """Rank 0 evaluates while the others wait, until it is told to go on, or to stand still."""
+    for _ in range(10):
+        dist.all_reduce(torch.ones(4))
+    if rank == 0:
+        model = torch.nn.Linear(64, 64)
+        while not Path("go-on").exists():
+            model(torch.randn(64, 64))  # evaluates: here
+            if Path("stand-still").exists():
+                time.sleep(FOREVER)
+    dist.barrier()
+
+
+def saves(rank: int) -> None:
+    """Rank 0 writes checkpoints while the others wait, until it is told to go on."""
+    for _ in range(10):
+        dist.all_reduce(torch.ones(4))
+    if rank == 0:
+        state = {"weight": torch.randn(1000, 1000)}
+        while not Path("go-on").exists():
+            torch.save(state, "checkpoint.pt")  # saves: here
+    dist.barrier()
+
+
+def runs_out(rank: int) -> None:
+    """The data of one rank end before those of the others."""
+    for step in range(100):
+        dist.all_reduce(torch.ones(4))  # runs_out: here
+        if rank == ODD and step == 20:
+            sys.exit()
+
+
+def drops_out(rank: int) -> None:
+    """One rank ends its process as if all were well, and without cleaning up."""
+    for step in range(100):
+        dist.all_reduce(torch.ones(4))  # drops_out: here
+        if rank == ODD and step == 20:
+            os._exit(0)
+
+
+def outwaits(rank: int) -> None:
+    """One rank stands still for longer than its peers' own time-out."""
+    for step in range(100):
+        dist.all_reduce(torch.ones(4))
+        if rank == ODD and step == 20:
+            time.sleep(FOREVER)  # outwaits: here
+
+
+def ends(rank: int) -> None:
+    """Ranks end one after another, each only when the one before it has gone."""
+    dist.all_reduce(torch.ones(4))
+    if rank:
+        while not Path(f"ended-{rank - 1}").exists():
+            time.sleep(0.01)
+    dist.destroy_process_group()
+    Path(f"ended-{rank}").touch()
+    sys.exit()
+
+
 def run(fault: str) -> None:
     """One rank, from its environment."""
-    dist.init_process_group("gloo", timeout=dt.timedelta(minutes=10))
+    patience = dt.timedelta(seconds=5) if fault == "outwaits" else dt.timedelta(minutes=10)
+    dist.init_process_group("gloo", timeout=patience)
     globals()[fault](dist.get_rank())
     dist.barrier()
     dist.destroy_process_group()

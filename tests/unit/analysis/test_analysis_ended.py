@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from unhang.analysis import diagnose
@@ -98,10 +100,50 @@ def test_ranks_that_were_told_to_end_are_no_cause(status: int) -> None:
     assert not [f for f in diagnose(Case(samples=tuple(samples))).findings if f.code == "UH106"]
 
 
-def test_a_rank_that_finished_well_is_no_cause() -> None:
-    """Exit code 0 explains nothing."""
-    report = diagnose(job().case(samples=[alive(0), ended(1, 0), alive(2)]))
-    assert "UH106" not in {finding.code for finding in report.findings}
+def test_a_rank_that_leaves_its_peers_in_a_call_is_the_cause() -> None:
+    """Exit code 0 is an exit: those who wait for that rank wait for ever."""
+    found = cause(job().case(samples=[alive(0), ended(1, 0), alive(2)]))
+    assert (found.culprits, found.victims, found.confidence) == ((1,), (0, 2), "high")
+    assert "ended with exit code 0 while its peers were in calls" in found.summary
+    assert "train (train.py:88)" in found.summary
+
+
+def test_a_rank_that_leaves_before_its_peers_fail_is_the_cause() -> None:
+    """Gloo's peers of a process that has gone raise; one that goes after them is not to blame."""
+    builder = FakeJob(3)
+    builder.call(range(3), "all_reduce")
+    builder.missing |= {1}
+    builder.dump_fields = {rank: {"exception": LOST, "time_ns": NOW} for rank in (0, 2)}
+
+    def samples(left_ns: int) -> list[ProcessSample]:
+        return [ended(0, 1), replace(ended(1, 0), ended_ns=left_ns), ended(2, 1)]
+
+    found = cause(builder.case(samples=samples(NOW + 10**7)))
+    assert (found.culprits, found.victims, found.confidence) == ((1,), (0, 2), "high")
+    late = diagnose(builder.case(samples=samples(NOW + 10**10)))
+    assert "UH106" not in {finding.code for finding in late.findings}
+
+
+def test_an_unexplained_end_after_one_with_code_0_is_doubted() -> None:
+    """Torch's spawn keeps the exceptions of its processes to itself: the order of ends is all."""
+    samples = [
+        replace(ended(0, 143), ended_ns=NOW + 2),
+        replace(ended(1, 0), ended_ns=NOW),
+        replace(ended(2, 1), ended_ns=NOW + 1),
+    ]
+    found = cause(Case(samples=tuple(samples), world_size=3))
+    assert (found.culprits, found.confidence) == ((2,), "low")
+    assert found.alternatives[0].startswith("Rank 1 had ended with exit code 0 before it")
+
+
+def test_the_end_of_a_healthy_job_has_no_cause() -> None:
+    """Ranks end one after another with exit code 0, and nobody waits for those who have gone."""
+    builder = FakeJob(3)
+    builder.call(range(3), "all_reduce")
+    samples = [ended(0, 0), ended(1, 0), alive(2)]
+    assert "UH106" not in {
+        finding.code for finding in diagnose(builder.case(samples=samples)).findings
+    }
 
 
 def test_when_all_end_alike_nobody_is_blamed() -> None:

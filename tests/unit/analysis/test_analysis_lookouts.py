@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from unhang.analysis.lookouts import looks_with_dumps
+import pytest
+
+from unhang.analysis.lookouts import looks_of, looks_with_dumps
 from unhang.case import Case, Dump
 from unhang.model import Frame, ProcessSample, ThreadStack
 
@@ -22,3 +24,36 @@ def test_a_dump_tells_where_an_unseen_rank_stood() -> None:
     looks = looks_with_dumps(case)
     assert {rank: look.frames for rank, look in looks.items()} == {0: SAVING, 1: LOADING}
     assert (looks[1].host, looks[1].pid, looks[1].moved) == ("node02", 7, None)
+
+
+COLLECTIVE = (Frame("all_reduce", "torch/distributed/distributed_c10d.py", 9), *SAVING)
+DEVICE = (Frame("synchronize", "torch/cuda/__init__.py", 9), *SAVING)
+
+
+@pytest.mark.parametrize(
+    ("frames", "state", "cpu_s", "io", "moves"),
+    [
+        (LOADING, "R", 0.9, 0, True),
+        (LOADING, "S", 0.0, 1 << 20, True),
+        (LOADING, "S", 0.01, 1_000, False),
+        (LOADING, "T", 0.9, 0, False),
+        (COLLECTIVE, "R", 0.9, 0, False),
+        (DEVICE, "R", 0.9, 0, False),
+    ],
+)
+def test_work_is_movement_unless_it_is_a_wait_that_spins(
+    frames: tuple[Frame, ...], state: str, cpu_s: float, io: int, *, moves: bool
+) -> None:
+    """CPU time and bytes between two looks, for whoever waits neither for peers nor a device."""
+    thread = ThreadStack("MainThread", 1, frames, is_main=True)
+    sample = ProcessSample(
+        0, "node01", 100, (thread,), state=state, worked_s=1.2, worked_cpu_s=cpu_s, worked_bytes=io
+    )
+    assert looks_of([sample])[0].moves is moves
+
+
+def test_where_nobody_measured_work_nothing_is_said_of_it() -> None:
+    """A saved stack alone does not tell."""
+    sample = ProcessSample(0, "node01", 100, (ThreadStack("MainThread", 1, LOADING),))
+    look = looks_of([sample])[0]
+    assert (look.works, look.moves) == (None, False)

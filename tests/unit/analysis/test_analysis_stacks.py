@@ -8,6 +8,7 @@ from unhang.analysis import diagnose
 from unhang.case import Case
 from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.report import Report
+from unhang.testing import FakeJob
 
 C10D = "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
 MODULE = Frame("<module>", "/home/user/train.py", 90)
@@ -99,6 +100,45 @@ def test_whoever_moves_while_others_wait_may_be_slow() -> None:
     report = diagnose(Case(samples=tuple(samples)))
     assert essence(report) == ("problem", "UH101", "low", (3,), (0, 1, 2))
     assert "slow" in report.findings[0].alternatives[0]
+
+
+@pytest.mark.parametrize(("cpu_s", "confidence", "moving"), [(0.9, "low", (1,)), (0.0, "high", ())])
+def test_whoever_works_while_dumps_lack_its_call_is_busy(
+    cpu_s: float, confidence: str, moving: tuple[int, ...]
+) -> None:
+    """Nobody can say that it is stuck, though it stands at one line; without work it is."""
+    job = FakeJob(3)
+    job.call(range(3), "all_reduce")
+    job.call((0, 2), "barrier", finished=False)
+    worked = {"worked_s": 1.0, "worked_cpu_s": cpu_s, "worked_bytes": 0}
+    samples = [look(r, WAITING, n) for n in range(2) for r in (0, 2)]
+    samples += [look(1, COMPUTING, n, **worked) for n in range(2)]
+    finding = diagnose(job.case(samples=samples)).findings[0]
+    assert (finding.code, finding.culprits) == ("UH101", (1,))
+    assert (finding.confidence, finding.moving) == (confidence, moving)
+    assert ("busy, slow or late rather than stuck" in finding.summary) == bool(moving)
+
+
+def test_work_alone_keeps_a_program_that_does_not_communicate_from_being_stuck() -> None:
+    """All stand at one line and one of them computes there."""
+    busy = {"worked_s": 1.0, "worked_cpu_s": 0.9}
+    report = verdict(COMPUTING, COMPUTING, r1=busy)
+    assert (report.status, report.findings[0].code) == ("healthy", "UH601")
+    assert verdict(COMPUTING, COMPUTING).status == "problem"
+
+
+def test_a_rank_without_a_dump_that_is_stopped_is_not_dead() -> None:
+    """Its state says why it wrote none."""
+    job = FakeJob(3)
+    job.call(range(3), "all_reduce")
+    job.call((0, 2), "all_reduce", finished=False)
+    job.missing |= {1}
+    samples = [look(r, WAITING, n) for n in range(2) for r in (0, 2)]
+    samples += [look(1, COMPUTING, n, state="T") for n in range(2)]
+    finding = diagnose(job.case(samples=samples)).findings[0]
+    assert (finding.code, finding.culprits, finding.confidence) == ("UH103", (1,), "high")
+    assert finding.summary.startswith("Rank 1 is stopped by a signal (SIGSTOP, SIGTSTP) at loss")
+    assert "dead" not in finding.summary
 
 
 def test_a_job_that_moves_is_healthy() -> None:

@@ -142,3 +142,40 @@ def test_every_real_hang_is_found(pauses: Iterable[int]) -> None:
         job.play(1, moves=True)
     limit = max(10.0, 2 * job.watch.longest_waiting_s)
     assert len(job.play(int(limit) + 1)) == 1
+
+
+def test_an_alarm_that_was_put_off_comes_again_once_the_work_ends() -> None:
+    """As long as the rank that is waited for works it does not; then after the limit, once."""
+    job = Job()
+    job.play(5, moves=True)
+    assert len(job.play(12)) == 1
+    job.watch.put_off([0])
+    assert job.watch.is_put_off
+    assert job.play(100, busy=True) == []
+    (alarm,) = job.play(30)
+    assert isinstance(alarm, Alarm)
+    assert alarm.again
+    assert "and rank 0 stood still for 10 s" in alarm.reason
+    assert not job.watch.is_put_off
+
+
+def test_an_alarm_that_is_put_off_again_waits_twice_as_long() -> None:
+    """Work that does not show from outside is not looked at for ever."""
+    job = Job()
+    job.play(5, moves=True)
+    assert len(job.play(12)) == 1
+    for patience in (10, 20, 40):
+        job.watch.put_off([0])
+        assert job.play(patience - 1) == []
+        assert len(job.play(1)) == 1
+
+
+def test_a_job_that_moves_on_forgets_what_was_put_off() -> None:
+    """The next quiet begins anew."""
+    job = Job()
+    job.play(5, moves=True)
+    job.play(12)
+    job.watch.put_off([0])
+    assert [type(event) for event in job.play(1, moves=True)] == [Resumed]
+    assert not job.watch.is_put_off
+    assert job.play(15) == []

@@ -64,6 +64,10 @@ processes = st.builds(
     error=st.text(max_size=8),
     exit_status=st.none() | st.integers(0, 255),
     parent_rank=st.integers(-1, 20),
+    worked_s=st.floats(-1, 1e6),
+    worked_cpu_s=st.floats(-1, 1e6),
+    worked_bytes=st.integers(-1, 2**62),
+    ended_ns=st.integers(0, 2**62),
 )
 
 

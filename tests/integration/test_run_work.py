@@ -1,0 +1,98 @@
+"""Real jobs in which a rank works, leaves or was stopped: not every quiet is a hang."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from armed_jobs import free_port
+from run_jobs import KILL, PATIENCE_S, PROGRAM, UNHANG, Outcome, environment, launch, lines_of
+
+pytest.importorskip("torch.distributed", reason="needs torch")
+
+SPARED = "rank 0 moves: the job is left alone"
+
+
+def launch_and_tell(folder: Path, fault: str, word: str) -> Outcome:
+    """Run a job with --on-hang kill; once it was spared, tell it `word`."""
+    command = [*UNHANG, *KILL, "--", sys.executable, str(PROGRAM), fault, "3", str(free_port())]
+    log = folder / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment(folder), stdout=output, stderr=output
+        )
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while process.poll() is None and SPARED not in log.read_text():
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)
+        (folder / word).touch()
+        code = process.wait(PATIENCE_S)
+    finally:
+        process.kill()
+    return Outcome(code, log.read_text(), sorted((folder / "unhang-cases").glob("*")))
+
+
+@pytest.mark.parametrize("fault", ["evaluates", "saves"])
+def test_a_rank_that_works_is_not_stuck(tmp_path: Path, fault: str) -> None:
+    """Others wait for it, which is told with low confidence; the job is left to end by itself."""
+    outcome = launch_and_tell(tmp_path, fault, "go-on")
+    assert outcome.code == 0, outcome.said
+    assert SPARED in outcome.said
+    assert "the job moves on" in outcome.said
+    cause = outcome.cause
+    assert (cause["code"], cause["culprits"], cause["moving"]) == ("UH101", [0], [0])
+    assert cause["confidence"] == "low"
+    assert {site["line"] for site in cause["sites"]} >= lines_of(fault), outcome.said
+
+
+def test_the_alarm_comes_again_when_the_work_ends(tmp_path: Path) -> None:
+    """A rank that worked and then stands still is stuck: now --on-hang kill acts."""
+    outcome = launch_and_tell(tmp_path, "evaluates", "stand-still")
+    assert outcome.code == 143, outcome.said
+    assert "and rank 0 stood still for" in outcome.said
+    first, *_, last = [Outcome(0, outcome.said, [case]).cause for case in outcome.cases]
+    assert (first["moving"], last["moving"]) == ([0], [])
+    assert (last["code"], last["culprits"], last["confidence"]) == ("UH101", [0], "high")
+
+
+@pytest.mark.parametrize("fault", ["runs_out", "drops_out"])
+@pytest.mark.parametrize("torchrun", [False, True], ids=["fork", "torchrun"])
+def test_a_rank_that_leaves_early_is_named(tmp_path: Path, fault: str, *, torchrun: bool) -> None:
+    """Exit code 0 while its peers are in calls; its last known line is shown."""
+    outcome = launch(tmp_path, fault, torchrun=torchrun)
+    cause = outcome.cause
+    assert (cause["code"], cause["culprits"]) == ("UH106", [1]), outcome.said
+    assert outcome.manifest["ranks"]["1"]["exit_status"] == 0
+    assert "ended with exit code 0 while its peers were in calls" in cause["summary"]
+    assert {site["line"] for site in cause["sites"]} == lines_of(fault)
+
+
+def test_ranks_that_end_one_after_another_are_no_incident(tmp_path: Path) -> None:
+    """Every healthy job ends so."""
+    outcome = launch(tmp_path, "ends")
+    assert (outcome.code, outcome.cases) == (0, []), outcome.said
+    assert "unhang:" not in outcome.said
+
+
+def test_the_time_out_of_the_job_leads_to_the_rank_it_waited_for(tmp_path: Path) -> None:
+    """Before our alarm its peers give up; those who ended first are not to blame."""
+    outcome = launch(tmp_path, "outwaits", torchrun=True)
+    cause = outcome.cause
+    assert (cause["code"], cause["culprits"]) == ("UH101", [1]), outcome.said
+    assert lines_of("outwaits") <= {site["line"] for site in cause["sites"]}
+    assert "zombie" not in outcome.said
+    assert "out-of-memory" not in outcome.said
+    assert outcome.manifest["incident"]["reason"] == "rank-ended"
+
+
+def test_a_stopped_rank_is_called_stopped(tmp_path: Path) -> None:
+    """It wrote no dump because it was stopped, which its state tells."""
+    cause = launch(tmp_path, "stopped", *KILL).cause
+    assert (cause["culprits"], cause["confidence"]) == ([1], "high")
+    assert cause["summary"].startswith("Rank 1 is stopped by a signal (SIGSTOP, SIGTSTP) at ")
+    assert "dead" not in cause["summary"]
+    assert any("kill -CONT" in action for action in cause["actions"])
