@@ -16,8 +16,8 @@ import pickletools
 from typing import Final
 
 __all__ = [
-    "CLOSERS", "FIXED_WIDTH", "IGNORED", "LONG1", "MAX_MEMO", "PUSHES", "PUTS", "STOP",
-    "STRING_WIDTH", "TUPLES", "TUPLE_CODES", "name_of", "too_many_containers",
+    "BYTES_OF_CONTAINER", "CLOSERS", "FIXED_WIDTH", "IGNORED", "LONG1", "MAX_MEMO", "PUSHES", "PUTS",
+    "SPARE_CONTAINERS", "STOP", "STRING_WIDTH", "TUPLES", "TUPLE_CODES", "name_of", "too_many_containers",
 ]  # fmt: skip
 
 
@@ -71,8 +71,8 @@ CLOSERS: Final[dict[int, int]] = {
 _MAKERS: Final = tuple(
     bytes((code,)) for code in (pickle.EMPTY_DICT[0], pickle.EMPTY_LIST[0], *sorted(TUPLES))
 )
-_SPARE_CONTAINERS = 10_000
-_BYTES_OF_CONTAINER = 4
+SPARE_CONTAINERS: Final = 10_000
+BYTES_OF_CONTAINER: Final = 4
 
 
 def too_many_containers(data: bytes) -> bool:
@@ -81,7 +81,7 @@ def too_many_containers(data: bytes) -> bool:
     One takes a byte to ask for and eighty to keep; torch's smallest list takes 5 bytes. The bytes
     are counted wherever they stand, in a text as well: what is refused does not depend on more.
     """
-    most = _SPARE_CONTAINERS + len(data) // _BYTES_OF_CONTAINER
+    most = SPARE_CONTAINERS + len(data) // BYTES_OF_CONTAINER
     return len(data) > most and sum(map(data.count, _MAKERS)) > most
 
 
