@@ -19,7 +19,7 @@ from unhang.ingest.archives import (
     is_tar_inside,
     members_of,
 )
-from unhang.ingest.decoded import BadDump, Decoded
+from unhang.ingest.decoded import BadDump, Decoded, LostDump
 from unhang.ingest.dictionaries import Dictionaries
 from unhang.ingest.fast.worth import fast_reader
 from unhang.ingest.jsonfile import BadJson, parse
@@ -178,7 +178,7 @@ class Reader:
             return
         try:
             decoded = decode_bytes(data, kind, self.shared)
-        except (BadPickle, BadJson) as error:
+        except (BadPickle, BadJson, LostDump) as error:
             yield from self.lost(shown, relative, mtime_ns, str(error))
         except BadDump:
             self.passed_over.append(shown)
@@ -214,9 +214,15 @@ def decode_bytes(data: bytes, kind: FileKind, shared: Dictionaries) -> Decoded:
 
     Raises:
         BadPickle, BadJson: The file is malformed.
+        LostDump: What is left of it, or what it refers to, is no use.
         BadDump: It is something else than a dump.
     """
     value, truncated = unpickle(data) if kind is FileKind.PICKLE else parse(data)
-    decoded = normalise(value, shared, len(data))
+    try:
+        decoded = normalise(value, shared, len(data))
+    except BadDump as error:
+        if truncated:
+            raise LostDump("it was cut short before its groups and calls") from error
+        raise
     decoded.truncated = truncated
     return decoded

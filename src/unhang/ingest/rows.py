@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from unhang.ingest.decoded import ROW_DTYPES, BadDump, Column, PlainDict
+from unhang.ingest.decoded import ROW_DTYPES, Column, LostDump, PlainDict
 from unhang.ingest.dictionaries import (
     MAX_FRAMES,
     Dictionaries,
@@ -25,7 +25,7 @@ from unhang.ingest.dictionaries import (
 from unhang.ingest.values import as_int, float_column, int_column, local_ids
 from unhang.model import Signature, State
 
-__all__ = ["SPARE_WORK", "STATES", "Rows", "columns_of"]
+__all__ = ["STATES", "Rows", "columns_of", "elements_of", "work_of"]
 
 STATES = {
     "scheduled": State.SCHEDULED,
@@ -36,6 +36,11 @@ STATES = {
 _P2P_OPS = ("send", "recv")
 SPARE_WORK = 1_000_000
 """Elements of lists that any file may refer to; beyond it they must have been written out."""
+
+
+def work_of(size: int) -> int:
+    """Elements of lists that the entries of a file of so many bytes may refer to."""
+    return 4 * size + SPARE_WORK
 
 
 @dataclass(slots=True)
@@ -59,12 +64,20 @@ def columns_of(entries: list[Any], shared: Dictionaries, size: int) -> Rows:
         BadDump: The entries are a bomb of references rather than calls.
     """
     plain = [entry for entry in entries if isinstance(entry, dict)]
-    reader = _Reader(plain, shared, 4 * size + SPARE_WORK)
+    reader = _Reader(plain, shared, work_of(size))
     rows = Rows(plain, reader.columns())
     if len(plain) < len(entries):
         rows.remarks.append(f"left out {len(entries) - len(plain)} entries that are no entries")
     rows.remarks += reader.remarks
     return rows
+
+
+def elements_of(sizes: Any, out: Any, kinds: Any, out_kinds: Any) -> int:  # noqa: ANN401 - untrusted values
+    """Elements that a signature refers to; 0 where its parts are no lists of lists."""
+    try:
+        return sum(map(len, sizes)) + sum(map(len, out)) + len(kinds) + len(out_kinds)
+    except TypeError:
+        return 0
 
 
 @dataclass(slots=True)
@@ -212,7 +225,7 @@ class _Reader:
         """Number of one signature: input sizes, output sizes, input dtypes, output dtypes."""
         try:
             sizes, out, kinds, out_kinds = parts
-            self.spend(sum(map(len, sizes)) + sum(map(len, out)) + len(kinds) + len(out_kinds))
+            self.spend(elements_of(*parts))
             key: object = (
                 tuple(map(tuple, sizes)), tuple(map(tuple, out)), tuple(kinds), tuple(out_kinds),
             )  # fmt: skip
@@ -236,4 +249,4 @@ class _Reader:
         """Count elements of lists; a file refers to more than it could hold only to harm."""
         self.work_left -= elements
         if self.work_left < 0:
-            raise BadDump("its entries refer to the same long lists again and again")
+            raise LostDump("its entries refer to the same long lists again and again")

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from unhang.ingest.opcodes import (
     CLOSERS,
     FIXED_WIDTH,
-    FRAME,
     PUSHES,
     PUTS,
     STRING_WIDTH,
@@ -40,7 +39,6 @@ class _Walk:
     previous: int = 0
     cut: int = 0
     closing: bytes = b""
-    frames: list[int] = field(default_factory=list)
 
     def step(self, code: int) -> None:
         """Apply one token's effect on the stack."""
@@ -78,7 +76,7 @@ def close_after_last_entry(data: bytes) -> bytes:
     """Cut and close a pickle that ends before its STOP.
 
     Args:
-        data: Bytes whose tokens `unhang.ingest.unpickle.is_whole` has found harmless.
+        data: Bytes whose tokens `unhang.ingest.unpickle` has checked.
 
     Returns:
         A whole pickle of what was complete; empty where nothing was.
@@ -94,21 +92,9 @@ def close_after_last_entry(data: bytes) -> bytes:
             end += FIXED_WIDTH.get(code, 0)
         if end > size:
             break
-        if code == FRAME:
-            walk.frames.append(position)
         walk.step(code)
         position = end
         walk.keep(position)
     if not walk.cut:
         return b""
-    return _without_frames(data[: walk.cut], walk.frames) + walk.closing + pickle.STOP
-
-
-def _without_frames(data: bytes, frames: list[int]) -> bytes:
-    """Drop the frame tokens, which promise bytes that are not there any more."""
-    pieces, start = [], 0
-    for frame in frames:
-        pieces.append(data[start:frame])
-        start = frame + 1 + FIXED_WIDTH[FRAME]
-    pieces.append(data[start:])
-    return b"".join(pieces)
+    return data[: walk.cut] + walk.closing + pickle.STOP

@@ -9,8 +9,7 @@ Arrays as in `layout`: `state` (counters and marks), `stack`, `memo`; `slots`, `
 (interned containers); `places`, `strings`, `text` (interned strings); `rows` (one column for each
 known key, each `room` long), `tops` (pairs of the dumps themselves).
 
-All of it is one module on purpose: what Numba keeps on disk is valid as long as the file of the
-outermost function is the same, so a change in a module that it calls would go unnoticed.
+Constants are baked into what is compiled: a module that gives any has to be in `compiled.SOURCES`.
 """
 
 # Compiled code has its own shape: many arguments (a struct of arrays is copied at each call), one
@@ -19,12 +18,11 @@ outermost function is the same, so a change in a module that it calls would go u
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias
 
-import numba
 import numpy as np
 
+from unhang.ingest.fast.compiled import compiled
 from unhang.ingest.fast.layout import (
     A_APPENDS,
     A_CONSTANT,
@@ -53,7 +51,9 @@ from unhang.ingest.fast.layout import (
     DICT,
     ENTRIES,
     ENTRY,
+    FETCHED,
     FILE,
+    FINISHED,
     FLOAT,
     INT,
     K_AFTER,
@@ -114,23 +114,12 @@ from unhang.ingest.fast.layout import (
     Int32s,
     Int64s,
 )  # fmt: skip
+from unhang.ingest.opcodes import BYTES_OF_CONTAINER, SPARE_CONTAINERS
 
 __all__ = ["decode_files", "intern_text", "place_again"]
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 Number: TypeAlias = Any
 """A 64-bit number; mypy does not know the arithmetic of compiled code."""
-
-
-def _compiled(function: F) -> F:
-    """Compile when first called, and keep the result on disk for the next process."""
-    # Without `_nrt` Numba counts references to the arrays, which takes longer than the decoding.
-    try:
-        compiler = numba.njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
-        return cast("F", compiler(function))
-    except RuntimeError:  # there is no place on this machine where it could keep the result
-        return cast("F", numba.njit(nogil=True, error_model="numpy", _nrt=False)(function))
 
 
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
@@ -140,14 +129,14 @@ _SPARE = 16
 """Values that may be pushed without looking whether there is room."""
 
 
-@_compiled
+@compiled
 def _mix(state: Number, value: Number) -> Number:
     """One step of a hash. The seed is random, so that nobody can aim at one slot."""
     state = (state ^ np.uint64(value)) * _PRIME
     return state ^ (state >> _SHIFT)
 
 
-@_compiled
+@compiled
 def _equal_text(
     text: Bytes, start: Number, buffer: Bytes, position: Number, length: Number
 ) -> bool:
@@ -157,7 +146,7 @@ def _equal_text(
     return True
 
 
-@_compiled
+@compiled
 def intern_text(
     state: Int64s, places: Int32s, strings: Int64s, text: Bytes,
     buffer: Bytes, position: Number, length: Number,
@@ -195,7 +184,7 @@ def intern_text(
     return number
 
 
-@_compiled
+@compiled
 def _equal_children(
     children: Int64s, at: Number, stack: Int64s, first: Number, end: Number
 ) -> bool:
@@ -206,7 +195,7 @@ def _equal_children(
     return True
 
 
-@_compiled
+@compiled
 def _hash(stack: Int64s, kind: Number, first: Number, end: Number, seed: Number) -> Number:
     """Hash of a container with these children; 0 where one of them is not settled."""
     hashed = _mix(np.uint64(seed), kind << 32 | (end - first))
@@ -219,7 +208,7 @@ def _hash(stack: Int64s, kind: Number, first: Number, end: Number, seed: Number)
     return np.int64(hashed | np.uint64(1))
 
 
-@_compiled
+@compiled
 def _add_node(
     state: Int64s, slots: Int32s, nodes: Int64s, children: Int64s, stack: Int64s,
     kind: Number, first: Number, end: Number, hashed: Number,
@@ -250,7 +239,7 @@ def _add_node(
     return number
 
 
-@_compiled
+@compiled
 def _intern(
     state: Int64s, slots: Int32s, nodes: Int64s, children: Int64s, stack: Int64s,
     kind: Number, first: Number, end: Number,
@@ -260,7 +249,7 @@ def _intern(
     return _add_node(state, slots, nodes, children, stack, kind, first, end, hashed)
 
 
-@_compiled
+@compiled
 def _settle(
     state: Int64s, slots: Int32s, nodes: Int64s, children: Int64s, stack: Int64s,
     first: Number, end: Number,
@@ -281,7 +270,24 @@ def _settle(
     return np.int64(0)
 
 
-@_compiled
+@compiled
+def _has_words_as_keys(stack: Int64s, first: Number, end: Number) -> bool:
+    """Whether keys and values in turn are a dict's."""
+    for value in range(first, end, 2):
+        if stack[STACK_WIDTH * value] != STRING:
+            return False
+    return True
+
+
+@compiled
+def _holds_tuples(nodes: Int64s, stack: Int64s, first: Number, end: Number) -> bool:
+    for at in range(STACK_WIDTH * first, STACK_WIDTH * end, STACK_WIDTH):
+        if stack[at] == NODE and nodes[NODE_WIDTH * stack[at + 1] + 1] == TUPLE:
+            return True
+    return False
+
+
+@compiled
 def _fill_further(
     state: Int64s, slots: Int32s, nodes: Int64s, children: Int64s, stack: Int64s, memo: Int64s,
     container: Number, first: Number, end: Number, kind: Number,
@@ -289,7 +295,11 @@ def _fill_further(
     """Fill a container that was filled before: Python's pickler does so by the thousand items."""
     at = STACK_WIDTH * container
     before = NODE_WIDTH * stack[at + 1]
-    if stack[at] != NODE or nodes[before + 1] != kind:
+    if stack[at] != NODE or nodes[before + 1] != kind or stack[at + 2] == FINISHED:
+        return np.int64(-UNUSUAL)
+    if stack[at + 2] >= 0 and memo[PAIR_WIDTH * stack[at + 2]] != NODE:
+        return np.int64(-UNUSUAL)
+    if kind == DICT and not _has_words_as_keys(stack, first, end):
         return np.int64(-UNUSUAL)
     failed = _settle(state, slots, nodes, children, stack, first, end)
     if failed < 0:
@@ -316,14 +326,14 @@ def _fill_further(
     return np.int64(0)
 
 
-@_compiled
+@compiled
 def _push_part(stack: Int64s, end: Number, tag: Number, number: Number) -> None:
     """Put a part of a node of our own making on the stack: -1 stands for none."""
     stack[STACK_WIDTH * end] = tag if number >= 0 else NONE
     stack[STACK_WIDTH * end + 1] = number
 
 
-@_compiled
+@compiled
 def _signature(
     state: Int64s, slots: Int32s, nodes: Int64s, children: Int64s, stack: Int64s,
     rows: Int64s, row: Number, end: Number,
@@ -349,7 +359,7 @@ def _signature(
     return np.int64(0)
 
 
-@_compiled
+@compiled
 def _thread(
     state: Int64s, slots: Int32s, nodes: Int64s, children: Int64s, stack: Int64s,
     rows: Int64s, row: Number, end: Number,
@@ -370,7 +380,7 @@ def _thread(
     return np.int64(0)
 
 
-@_compiled
+@compiled
 def _add_row(
     state: Int64s, slots: Int32s, nodes: Int64s, children: Int64s, stack: Int64s,
     rows: Int64s, first: Number, end: Number,
@@ -379,7 +389,7 @@ def _add_row(
     row, room = state[ROWS_USED], len(rows) // len(DEFAULTS)
     if row >= room:
         return np.int64(-MORE_ROWS)
-    seen = np.int64(0)
+    seen, met = np.int64(0), np.int64(0)
     for value in range(first, end, 2):
         at = STACK_WIDTH * value
         key, tag = stack[at + 1], stack[at + STACK_WIDTH]
@@ -392,8 +402,9 @@ def _add_row(
             if failed < 0:
                 return failed
             tag = stack[at + STACK_WIDTH]
-        if not ACCEPTED[key] >> tag & 1:
+        if not ACCEPTED[key] >> tag & 1 or met >> key & 1:
             return np.int64(-UNUSUAL)
+        met |= _BIT << key
         if tag == NONE:
             continue
         seen |= _BIT << key
@@ -412,7 +423,7 @@ def _add_row(
     return np.int64(0)
 
 
-@_compiled
+@compiled
 def _keep_pairs(
     state: Int64s, slots: Int32s, nodes: Int64s, children: Int64s, stack: Int64s, tops: Int64s,
     first: Number, end: Number,
@@ -424,7 +435,7 @@ def _keep_pairs(
             return np.int64(-UNUSUAL)
         if stack[at + STACK_WIDTH] == ENTRIES:
             continue
-        if stack[at + 1] == K_ENTRIES and stack[at + STACK_WIDTH] == NODE:
+        if stack[at + 1] == K_ENTRIES:
             return np.int64(-UNUSUAL)
         failed = _settle(state, slots, nodes, children, stack, value + 1, value + 2)
         if failed < 0:
@@ -438,10 +449,10 @@ def _keep_pairs(
     return np.int64(0)
 
 
-@_compiled
+@compiled
 def _is_list_of_entries(state: Int64s, stack: Int64s, container: Number) -> bool:
     """Whether a list on the stack is the value of the dump's own key `entries`."""
-    if state[MARKS] != 1 or container < 2:
+    if state[MARKS] != 1 or container < 2 or container & 1:
         return False
     at = STACK_WIDTH * container
     if stack[at] != OPEN_LIST and stack[at] != ENTRIES:
@@ -449,7 +460,7 @@ def _is_list_of_entries(state: Int64s, stack: Int64s, container: Number) -> bool
     return bool(stack[at - STACK_WIDTH] == STRING and stack[at - STACK_WIDTH + 1] == K_ENTRIES)
 
 
-@_compiled
+@compiled
 def _decode(
     buffer: Bytes, position: Number, end: Number, state: Int64s, stack: Int64s, memo: Int64s,
     slots: Int32s, nodes: Int64s, children: Int64s,
@@ -459,6 +470,7 @@ def _decode(
     state[MEMO_USED] = 0
     room = len(stack) // STACK_WIDTH - _SPARE
     top, depth, newest = np.int64(0), np.int64(0), np.int64(-1)
+    entries, puts = np.int64(-1), np.int64(0)
     closed_entry = False
     failed = np.int64(0)
     first, into = np.int64(0), np.int64(0)
@@ -480,9 +492,17 @@ def _decode(
         stack[at + 2] = -1
         if action == A_GET:
             slot = PAIR_WIDTH * operand
-            if operand >= state[MEMO_USED] or memo[slot] == UNSET or memo[slot] > NODE:
+            if operand >= state[MEMO_USED]:
                 return np.int64(UNUSUAL)
-            stack[at], stack[at + 1] = memo[slot], memo[slot + 1]
+            tag = memo[slot]
+            if tag >= NODE:
+                if tag != NODE and tag != FETCHED:
+                    return np.int64(UNUSUAL)
+                tag, memo[slot] = np.int64(NODE), FETCHED
+                stack[at + 2] = FINISHED
+            elif tag == UNSET:
+                return np.int64(UNUSUAL)
+            stack[at], stack[at + 1] = tag, memo[slot + 1]
             top += 1
         elif action == A_INT:
             stack[at], stack[at + 1] = INT, operand
@@ -535,7 +555,9 @@ def _decode(
             used = state[MEMO_USED]
             if action == A_MEMOIZE:
                 operand = used
-            if top == 0:
+                if puts != used:
+                    return np.int64(UNUSUAL)
+            if not closed_entry and top <= (state[MARKS + depth - 1] if depth > 0 else 0):
                 return np.int64(UNUSUAL)
             if PAIR_WIDTH * (operand + 1) > len(memo):
                 return np.int64(MORE_MEMO)
@@ -543,6 +565,9 @@ def _decode(
                 memo[PAIR_WIDTH * i] = UNSET
             state[MEMO_USED] = max(used, operand + 1)
             slot = PAIR_WIDTH * operand
+            if memo[slot] != UNSET:
+                return np.int64(UNUSUAL)
+            puts += 1
             tag = stack[at - STACK_WIDTH]
             if closed_entry:
                 memo[slot] = ENTRY
@@ -551,6 +576,7 @@ def _decode(
                 stack[at - 1] = operand
             else:
                 memo[slot], memo[slot + 1] = tag, stack[at - STACK_WIDTH + 1]
+                stack[at - 1] = FINISHED
             continue
         elif action == A_SETITEMS or action == A_APPENDS:
             if depth == 0:
@@ -562,7 +588,9 @@ def _decode(
                 return np.int64(UNUSUAL)
             if action == A_APPENDS:
                 if depth == 1 and _is_list_of_entries(state, stack, container):
-                    failed = np.int64(0 if top == mark else -UNUSUAL)
+                    if entries < 0:
+                        entries = container
+                    failed = np.int64(0 if top == mark and entries == container else -UNUSUAL)
                     stack[STACK_WIDTH * container] = ENTRIES
                     top = container + 1
                 else:
@@ -570,8 +598,12 @@ def _decode(
             elif (top - mark) & 1:
                 failed = np.int64(-UNUSUAL)
             elif depth == 0 and container == 0:
+                if stack[0] != OPEN_DICT and stack[0] != TOP:
+                    return np.int64(UNUSUAL)
                 failed = _keep_pairs(state, slots, nodes, children, stack, tops, mark, top)
                 stack[0] = TOP
+                if entries >= 0:
+                    entries = np.int64(len(stack))
                 top = np.int64(1)
             elif (
                 depth == 2
@@ -579,6 +611,10 @@ def _decode(
                 and stack[STACK_WIDTH * container] == OPEN_DICT
                 and _is_list_of_entries(state, stack, container - 1)
             ):
+                if entries < 0:
+                    entries = container - 1
+                if entries != container - 1:
+                    return np.int64(UNUSUAL)
                 row = state[ROWS_USED]
                 failed = _add_row(state, slots, nodes, children, stack, rows, mark, top)
                 if failed < 0:
@@ -624,6 +660,10 @@ def _decode(
         if kind < 0:
             continue
         at = STACK_WIDTH * into
+        if kind == TUPLE and _holds_tuples(nodes, stack, first, top):
+            return np.int64(UNUSUAL)
+        if kind == DICT and not _has_words_as_keys(stack, first, top):
+            return np.int64(UNUSUAL)
         if kind != TUPLE and stack[at] != (OPEN_LIST if kind == LIST else OPEN_DICT):
             failed = _fill_further(
                 state, slots, nodes, children, stack, memo, into, first, top, kind
@@ -657,18 +697,34 @@ def _decode(
             memo[slot], memo[slot + 1] = NODE, number
         stack[at], stack[at + 1] = NODE, number
         top = into + 1
+    # The file was cut: what is still open is as it was when it was last filled.
     if depth == 0:
         return np.int64(CUT if top == 1 and stack[0] == TOP else UNUSUAL)
     if state[MARKS] != 1 or (stack[0] != OPEN_DICT and stack[0] != TOP):
         return np.int64(UNUSUAL)
-    complete = 1 + (((state[MARKS + 1] - 1 if depth > 1 else top) - 1) & ~np.int64(1))
+    last = state[MARKS + 1] - 1 if depth > 1 else top - 1
+    if depth > 1 and not last & 1:
+        at = STACK_WIDTH * last
+        if _is_list_of_entries(state, stack, last):
+            inner = state[MARKS + 2] - 1 if depth > 2 else top - 1
+            newest_at = STACK_WIDTH * inner
+            if inner < state[MARKS + 1] - (depth == 2) or inner > state[MARKS + 1]:
+                return np.int64(UNUSUAL)
+            if inner == state[MARKS + 1] and stack[newest_at] != OPEN_DICT:
+                return np.int64(UNUSUAL)
+            if entries >= 0 and entries != last:
+                return np.int64(UNUSUAL)
+            stack[at] = ENTRIES
+        elif stack[at] == OPEN_LIST or (stack[at] != OPEN_DICT and stack[at] != NODE) or (stack[at] == NODE and nodes[NODE_WIDTH * stack[at + 1] + 1] != DICT):
+            return np.int64(UNUSUAL)
+    complete = 1 + (last & ~np.int64(1))
     failed = _keep_pairs(
         state, slots, nodes, children, stack, tops, np.int64(1), np.int64(complete)
     )
     return np.int64(CUT) if failed == 0 else -failed
 
 
-@_compiled
+@compiled
 def place_again(slots: Int32s, table: Int64s, width: Number, count: Number) -> None:
     """Fill a larger, empty table of slots from the hashes in the first column of another."""
     mask = len(slots) - 1
@@ -679,7 +735,20 @@ def place_again(slots: Int32s, table: Int64s, width: Number, count: Number) -> N
         slots[slot] = number
 
 
-@_compiled
+@compiled
+def _has_too_many_containers(buffer: Bytes, start: Number, end: Number) -> bool:
+    """See `unhang.ingest.opcodes.too_many_containers`."""
+    most = SPARE_CONTAINERS + (end - start) // BYTES_OF_CONTAINER
+    if end - start <= most:
+        return False
+    count = np.int64(0)
+    for i in range(start, end):
+        code = buffer[i]
+        count += (code & 0xDF) == 0x5D or code == 0x29 or (code >= 0x85 and code <= 0x87)
+    return count > most
+
+
+@compiled
 def decode_files(
     buffer: Bytes, bounds: Int64s, file: Number, state: Int64s, stack: Int64s, memo: Int64s,
     slots: Int32s, nodes: Int64s, children: Int64s, places: Int32s, strings: Int64s, text: Bytes,
@@ -696,10 +765,12 @@ def decode_files(
         if i > 0:
             row, top = outcome[OUTCOME_WIDTH * i - 3], outcome[OUTCOME_WIDTH * i - 1]
         state[FILE], state[ROWS_USED], state[TOPS_USED] = i, row, top
-        status = _decode(
-            buffer, bounds[i], bounds[i + 1], state, stack, memo, slots, nodes, children,
-            places, strings, text, rows, tops,
-        )  # fmt: skip
+        status = np.int64(UNUSUAL)
+        if not _has_too_many_containers(buffer, bounds[i], bounds[i + 1]):
+            status = _decode(
+                buffer, bounds[i], bounds[i + 1], state, stack, memo, slots, nodes, children,
+                places, strings, text, rows, tops,
+            )  # fmt: skip
         if status >= UNUSUAL:
             state[ROWS_USED], state[TOPS_USED] = row, top
         at = OUTCOME_WIDTH * i

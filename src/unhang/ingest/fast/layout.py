@@ -22,9 +22,9 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 UNSET, NONE, BOOL, INT, FLOAT, STRING, NODE = 0, 1, 2, 3, 4, 5, 6
 OPEN_LIST, OPEN_DICT = 7, 8
 """Pushed and not filled yet; where nobody fills them they are the empty list and dict."""
-ENTRIES, TOP, PENDING, ENTRY = 9, 10, 11, 12
+ENTRIES, TOP, PENDING, ENTRY, FETCHED = 9, 10, 11, 12, 13
 """The list of entries; the dump itself; what a memo holds of a container that is still open; what
-a memo holds of an entry, which is nowhere but in its row."""
+a memo holds of an entry, which is nowhere but in its row; and of a container that was fetched."""
 
 # Kinds of nodes: containers that are kept once however often they occur.
 LIST, TUPLE, DICT, SIGNATURE, THREAD = 0, 1, 2, 3, 4
@@ -48,6 +48,8 @@ STATE_LENGTH = LAST_THREAD + 3
 
 STACK_WIDTH = 3
 """Of one value on the stack: tag, value, and the memo slot of an open container or -1."""
+NO_SLOT, FINISHED = -1, -2
+"""Instead of the memo slot: there is none; there may be several, so it cannot be filled further."""
 PAIR_WIDTH = 2
 """Of one value in the memo or of one child of a node: tag, value."""
 STRING_WIDTH = 3

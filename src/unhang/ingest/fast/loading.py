@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pickle import PROTO
 from queue import SimpleQueue
 
 import numpy as np
@@ -24,6 +23,8 @@ from unhang.ingest.fast.layout import Bytes, Int64s
 from unhang.ingest.fast.memory import Batch, Memory
 from unhang.ingest.fast.translate import Translator
 from unhang.ingest.normalise import describe, finish, own_entries
+from unhang.ingest.rows import work_of
+from unhang.ingest.sniff import FileKind, kind_of
 from unhang.ingest.sources import Source
 
 __all__ = ["FastReader"]
@@ -38,7 +39,6 @@ class _Work:
     """One batch on its way: its files, and what a thread made of them."""
 
     sources: list[Source]
-    bytes: int
     translator: Translator
     batch: Batch
 
@@ -67,7 +67,8 @@ class FastReader:
     def finished(self, work: _Work) -> list[tuple[Source, Decoded | None]]:
         """Translate a batch."""
         try:
-            table = work.translator.table(work.batch, work.bytes)
+            _leave_out_bombs(work)
+            table = work.translator.table(work.batch)
         except (BadDump, RecursionError, TypeError, ValueError):
             return [(source, None) for source in work.sources]
         several = _with_several_threads(work.batch)
@@ -103,6 +104,17 @@ class FastReader:
         return decoded
 
 
+def _leave_out_bombs(work: _Work) -> None:
+    """Make files unusual that refer to the same lists again and again."""
+    rows = work.batch.rows
+    sums = np.concatenate(([0], np.cumsum(work.translator.elements(work.batch))))
+    for source, outcome in zip(work.sources, work.batch.outcome, strict=True):
+        start, stop = outcome[1:3].tolist()
+        if sums[stop] - sums[start] > work_of(source.size):
+            outcome[0] = layout.UNUSUAL
+            rows[[layout.K_SIGNATURE, layout.K_FRAMES], start:stop] = -1
+
+
 def _is_dump(top: dict[str, object], rows: int) -> bool:
     """Whether this is surely a dump; the general path has the last word on what is not."""
     return bool(rows) or "pg_config" in top or "pg_status" in top
@@ -136,7 +148,7 @@ def _decode(sources: list[Source], free: SimpleQueue[Translator]) -> _Work:
         batch = translator.memory.decode(buffer, _fill(buffer, sources))
     finally:
         free.put(translator)
-    return _Work(sources, len(buffer), translator, batch)
+    return _Work(sources, translator, batch)
 
 
 def _size_of(source: Source) -> int:
@@ -164,7 +176,10 @@ def _read_into(view: memoryview, source: Source) -> int:
     except OSError:
         return 0
     try:
-        if os.fstat(file).st_size != len(view) or os.pread(file, 1, 0) != PROTO:
+        if (
+            os.fstat(file).st_size != len(view)
+            or kind_of(os.pread(file, 2, 0)) is not FileKind.PICKLE
+        ):
             return 0
         done = 0
         while done < len(view) and (got := os.readv(file, [view[done:]])):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from unhang.ingest.decoded import ROW_DTYPES, BadDump, Column, PlainDict, Table
+from unhang.ingest.decoded import ROW_DTYPES, Column, PlainDict, Table
 from unhang.ingest.dictionaries import (
     MAX_FRAMES,
     Dictionaries,
@@ -25,7 +25,7 @@ from unhang.ingest.dictionaries import (
 from unhang.ingest.fast import layout
 from unhang.ingest.fast.layout import Int32s, Int64s
 from unhang.ingest.fast.memory import Batch, Memory
-from unhang.ingest.rows import SPARE_WORK, STATES
+from unhang.ingest.rows import STATES, elements_of
 from unhang.ingest.unpickle import readable
 from unhang.ingest.values import local_ids
 from unhang.model import Signature
@@ -33,6 +33,7 @@ from unhang.model import Signature
 __all__ = ["Translator"]
 
 _UNKNOWN = -2
+_MANY = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -64,11 +65,14 @@ class Translator:
     def __init__(self, memory: Memory, shared: Dictionaries) -> None:
         self.memory = memory
         self.shared = shared
-        self.work_left = SPARE_WORK
         self._texts: dict[int, str] = {}
         self._values: dict[int, object] = {}
         self._frames: dict[int, int] = {}
         self._strings = {"name": _Lookup(self._name), "state": _Lookup(self._state)}
+        self._sizes = {
+            "signature": _Lookup(self._signature_size),
+            "stack": _Lookup(self._stack_size),
+        }
         self._nodes = {
             "signature": _Lookup(self._signature),
             "stack": _Lookup(self._stack),
@@ -76,17 +80,25 @@ class Translator:
             "pg": _Lookup(self._group),
         }
 
-    def table(self, batch: Batch, size: int) -> Table:
+    def elements(self, batch: Batch) -> Int64s:
+        """How many elements of lists each row of a batch refers to, as the general path counts."""
+        nodes = int(self.memory.state[layout.NODES_USED])
+        stacks = self._sizes["stack"].column(batch.rows[layout.K_FRAMES], nodes)
+        signatures = self._sizes["signature"].column(batch.rows[layout.K_SIGNATURE], nodes)
+        return np.maximum(stacks, 0).astype(np.int64) + signatures
+
+    def _stack_size(self, number: int) -> int:
+        return min(int(self.memory.nodes[layout.NODE_WIDTH * number + 3]), MAX_FRAMES)
+
+    def _signature_size(self, number: int) -> int:
+        return min(elements_of(*self.node_parts(number)), _MANY)
+
+    def table(self, batch: Batch) -> Table:
         """The rows of a batch as columns of the case; a state or group that is none is -1.
 
         Args:
             batch: What this translator's memory has decoded.
-            size: Bytes of the batch, which bound the work.
-
-        Raises:
-            BadDump: The rows are a bomb of references rather than calls.
         """
-        self.work_left += 4 * size
         rows, state = batch.rows, self.memory.state
         columns: dict[str, Column] = {
             "record_id": rows[layout.K_RECORD],
@@ -210,11 +222,6 @@ class Translator:
 
     def _signature(self, number: int) -> int:
         inputs, outputs, kinds, out_kinds = self.node_parts(number)
-        for sizes in (inputs, outputs):
-            self._spend(
-                sum(len(size) if isinstance(size, (list, tuple)) else 1 for size in sizes or ())
-            )
-        self._spend(len(kinds or ()) + len(out_kinds or ()))
         return self.shared.signatures[
             Signature(
                 clean_shapes(inputs),
@@ -227,8 +234,3 @@ class Translator:
     def node_parts(self, number: int) -> list[Any]:
         """The children of a node of our own making, as Python's values."""
         return [self.value(tag, value) for tag, value in self.children(number)[1]]
-
-    def _spend(self, elements: int) -> None:
-        self.work_left -= elements
-        if self.work_left < 0:
-            raise BadDump("its entries refer to the same long lists again and again")
