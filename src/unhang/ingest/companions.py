@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Beside", "attempt_of", "expected_ranks", "of_attempt", "read_companions"]
 
 _MAX_MANIFEST_BYTES = 4 << 20
+_MANIFEST_HEAD = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +170,11 @@ def expected_ranks(manifests: list[Path], notes: list[Note]) -> tuple[int, str]:
 
 
 def _manifest(path: Path) -> object:
-    """What a manifest says, or the beginning of a large one: its rows of ranks are not needed."""
+    """What a manifest says first, which is the number of ranks; of another's, all of it."""
     with path.open("rb") as file:
-        data = file.read(_MAX_MANIFEST_BYTES + 1)
-    if len(data) <= _MAX_MANIFEST_BYTES:
-        return json.loads(data)
-    return first_pairs(data.decode("utf-8", "replace").lstrip())
+        data = file.read(_MANIFEST_HEAD)
+        head = first_pairs(data.decode("utf-8", "replace").lstrip())
+        if "world_size" in head:
+            return head
+        data += file.read(_MAX_MANIFEST_BYTES)
+    return json.loads(data) if len(data) <= _MAX_MANIFEST_BYTES else head
