@@ -16,11 +16,13 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
+from unhang.bounds import is_rank, largest_world
 from unhang.caseclaim import (
     MOST_CASES,
     can_join,
@@ -38,6 +40,7 @@ __all__ = [
     "Ending",
     "NodePart",
     "RankPart",
+    "agreed_world",
     "create_case",
     "merge_manifest",
     "save_file",
@@ -48,6 +51,10 @@ __all__ = [
 SCHEMA: Final = "unhang.case/1"
 CASES: Final = "unhang-cases"
 FOLDERS: Final = ("dumps", "stacks", "logs", "env", "parts")
+
+_MAX_PART: Final = 32 << 20
+_LISTED: Final = 1 << 14
+"""So many ranks of which nobody says anything are listed all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,34 +206,72 @@ def _json(value: object) -> bytes:
 def merge_manifest(case: Path) -> None:
     """Write manifest.json from the parts of all nodes that are there.
 
-    Every node does so after its own part is in place; the last one sees all.
+    Every node does so after its own part is in place; the last one sees all. Parts of other nodes
+    are not trusted: one that is none is left out, and said.
     """
     parts: list[dict[str, Any]] = []
     endings: dict[str, Any] = {}
     for path in sorted((case / "parts").glob("*.json")):
-        try:
-            value = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
+        value = _read_part(path)
         if path.name.endswith(".end.json"):
             endings[path.name.removesuffix(".end.json")] = value
-        elif isinstance(value, dict):
-            parts.append(value)
+        else:
+            parts.append(_checked(value, path.stem))
     save_file(case / "manifest.json", _json(_manifest(parts, endings)))
 
 
+def _read_part(path: Path) -> object:
+    """What a part holds; None where it cannot be read, or is larger than any."""
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(_MAX_PART + 1)
+        return json.loads(data) if len(data) <= _MAX_PART else None
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _checked(value: object, run: str) -> dict[str, Any]:
+    """A part in which everything that the manifest looks at is of its kind."""
+    part = value if isinstance(value, dict) else {}
+    rows = part.get("ranks")
+    kept = [r for r in rows if isinstance(r, dict) and is_rank(r.get("rank"))] if _is(rows) else []
+    notes = list(part["notes"]) if _is(part.get("notes")) else []
+    world = part.get("world_size")
+    believed = type(world) is int and 0 <= world <= largest_world(len(kept))
+    if value is not part or kept != rows or not believed:
+        notes.append("this part of the case is damaged: what cannot be believed of it is left out")
+    incident = part.get("incident")
+    return part | {
+        "run": part["run"] if isinstance(part.get("run"), str) else run,
+        "ranks": kept,
+        "notes": notes,
+        "incident": incident if isinstance(incident, dict) else {},
+        "world_size": world if believed else 0,
+    }
+
+
+def _is(value: object) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)
+
+
+def agreed_world(sizes: Iterable[int]) -> int:
+    """The world size that most nodes say, the larger one of a tie; 0 where none says one."""
+    votes = Counter(size for size in sizes if size)
+    return max(votes, key=lambda size: (votes[size], size), default=0)
+
+
 def _manifest(parts: Sequence[Mapping[str, Any]], endings: Mapping[str, Any]) -> dict[str, Any]:
-    begun = [part for part in parts if part["incident"].get("time_ns")]
-    first = min(begun, key=lambda part: part["incident"]["time_ns"], default={})
-    world = max((part["world_size"] for part in parts), default=0)
-    ranks = {str(rank["rank"]): rank for part in parts for rank in part["ranks"]}
-    for number in range(world):
-        ranks.setdefault(
-            str(number),
-            {"rank": number, "came": {}, "missing": {"all": "no node reported this rank"}},
-        )
+    begun = [part for part in parts if _time_of(part)]
+    first = min(begun, key=_time_of, default={})
+    world = agreed_world(part["world_size"] for part in parts)
+    ranks = {rank["rank"]: rank for part in parts for rank in part["ranks"]}
+    missing = {"came": {}, "missing": {"all": "no node reported this rank"}}
+    listed = min(world, max(_LISTED, 2 * len(ranks)))
+    for number in range(listed):
+        ranks.setdefault(number, {"rank": number, **missing})
+    more = f"ranks {listed} to {world - 1}: no node reported them"
     nodes = [
-        {key: part[key] for key in ("run", "host", "timings_s", "streams", "notes")}
+        {key: part.get(key) for key in ("run", "host", "timings_s", "streams", "notes")}
         | {"ranks": [rank["rank"] for rank in part["ranks"]], "ending": endings.get(part["run"])}
         for part in parts
     ]
@@ -236,5 +281,12 @@ def _manifest(parts: Sequence[Mapping[str, Any]], endings: Mapping[str, Any]) ->
         "job": {key: first.get(key) for key in ("job", "attempt", "command")},
         "incident": first.get("incident", {}),
         "nodes": nodes,
-        "ranks": {key: ranks[key] for key in sorted(ranks, key=int)},
+        "ranks": {str(number): ranks[number] for number in sorted(ranks)},
+        **({"not_listed": more} if world > listed else {}),
     }
+
+
+def _time_of(part: Mapping[str, Any]) -> int:
+    """When a node saw the incident; 0 where it does not say."""
+    told = part["incident"].get("time_ns")
+    return told if type(told) is int and told > 0 else 0

@@ -153,7 +153,8 @@ def gather(case: Case) -> Evidence:
 def _expected(case: Case) -> Ints:
     parts = [np.arange(case.world_size, dtype=np.int64)]
     parts.append(np.asarray([dump.rank for dump in case.dumps if dump.rank >= 0], np.int64))
-    parts.extend(np.asarray(group.members, np.int64) for group in case.groups)
+    lists = {id(group.members): group.members for group in case.groups}  # many groups share one
+    parts.extend(np.asarray(members, np.int64) for members in lists.values())
     every = np.unique(np.concatenate(parts))
     return every[every >= 0]
 

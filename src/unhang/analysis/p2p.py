@@ -167,7 +167,9 @@ def _ends(evidence: Evidence, rows: Ints) -> tuple[Ints, Ints, Ints, Bools]:
 
 def _member(evidence: Evidence, group: Ints, position: Ints) -> Ints:
     """Dense rank of a group rank; -1 where the group has none such."""
-    groups = evidence.case.groups
+    used = np.unique(group)  # most groups have no sends: their members need not be looked up
+    groups = [evidence.case.groups[number] for number in used.tolist()]
+    group = np.searchsorted(used, group)
     sizes = np.asarray([each.size for each in groups], np.int64)
     before = np.cumsum(sizes) - sizes
     parts = [np.asarray(each.members, np.int64) for each in groups]

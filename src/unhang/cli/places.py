@@ -9,6 +9,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unhang.bounds import MAX_RANKS
 from unhang.errors import UsageError
 
 if TYPE_CHECKING:
@@ -70,9 +71,11 @@ def load_case(args: argparse.Namespace, beside: Beside | None = None) -> Case:
     """
     for name in ("world_size", "group_world_size"):
         value = getattr(args, name)
-        if value is not None and value < 1:
+        if value is not None and not 1 <= value <= MAX_RANKS:
             option = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{option} {value} is no number of ranks", "It is 1 or more.")
+            raise UsageError(
+                f"{option} {value} is no number of ranks", f"It is 1 to {MAX_RANKS:,}."
+            )
     from unhang.cli.progress import reading_progress
     from unhang.ingest import load
 

@@ -25,6 +25,8 @@ unhang query out.duckdb "FROM arrivals WHERE is_last" --format csv
 unhang query out.duckdb"""
 
 TABLE_LIMIT = 1000
+_TIME_LIMIT_S = 60.0
+_MOST_S = 7 * 24 * 3600.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +42,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"rows at most, 0 for all; default: {TABLE_LIMIT} in a table, else all",
     )
+    parser.add_argument(
+        "--time-limit",
+        type=float,
+        default=_TIME_LIMIT_S,
+        metavar="S",
+        help=f"how long the query may work (default: {_TIME_LIMIT_S:g})",
+    )
     add_look_arguments(output)
 
 
@@ -47,6 +56,8 @@ def run(args: argparse.Namespace) -> int:
     """Open the tables, ask, print."""
     if args.limit is not None and args.limit < 0:
         raise UsageError(f"--limit {args.limit} is no number of rows", "0 shows all.")
+    if not 0 < args.time_limit <= _MOST_S:
+        raise UsageError(f"--time-limit {args.time_limit:g} is no time", "Seconds, above 0.")
     if args.sql is not None and not args.sql.strip():
         raise UsageError("the SQL is empty", "Leave it out to list the tables.")
     with _open(args) as connection:
@@ -101,7 +112,7 @@ def _print(connection: DuckDBPyConnection, sql: str, args: argparse.Namespace) -
     from unhang.cli.rows import csv_lines, draw_table, json_lines
     from unhang.tables import ask
 
-    answer = ask(connection, sql)
+    answer = ask(connection, sql, args.time_limit)
     if args.format == "table":
         limit = TABLE_LIMIT if args.limit is None else args.limit
         look = look_of(args, sys.stdout, os.environ)

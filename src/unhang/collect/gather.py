@@ -6,6 +6,7 @@ Each node that answers adds its part to the manifest as it comes, and each that 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +16,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from unhang.casedir import NodePart, RankPart, merge_manifest, write_part
+from unhang.bounds import is_rank, largest_world
+from unhang.casedir import NodePart, RankPart, agreed_world, merge_manifest, write_part
 from unhang.collect.launchers import Launcher
 from unhang.collect.parcel import ParcelError, safe_node, unpack
 from unhang.collect.running import Delivery, run_launch
@@ -24,6 +26,13 @@ from unhang.collect.ship import make_program
 __all__ = ["Gathered", "Plan", "gather", "in_batches", "match_senders"]
 
 _MAX_TEXT = 500
+_MAX_RANKS = 4_096
+_MAX_NOTES = 100
+_MAX_WORDS = 32
+"""Of one node; words are of one rank, and of one kind."""
+_MAX_NUMBER = 1 << 63
+_MAX_NODE = 40
+"""Of a part's name, which is cut at 64: the rest is the run's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +64,20 @@ class Gathered:
         whole: Nodes from which everything came.
         failed: Why nothing (whole) came from a node.
         parts: What the nodes say of each rank that they found.
-        world_size: As the ranks say, 0 where unknown.
-        notes: What the nodes say of what they could not do.
+        worlds: The world size that each node says that says one.
+        notes: What the nodes say of what they could not do, and what was not taken of them.
     """
 
     whole: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     parts: dict[int, RankPart] = field(default_factory=dict)
-    world_size: int = 0
+    worlds: list[int] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def world_size(self) -> int:
+        """As most nodes say; 0 where none does."""
+        return agreed_world(self.worlds)
 
     @property
     def ranks(self) -> set[int]:
@@ -97,6 +111,7 @@ def gather(
             missed: list[tuple[str, str]] = []
             for batch, delivery in _run_all(launcher, batches, plan, Path(scratch)):
                 missed += _take(batch, delivery, plan, case, gathered, progress)
+                gathered.notes += _strange(batch, delivery)
             retry = [node for node, _ in missed] if launcher.at_once > 1 and not single else []
             for node, why in missed:
                 if node not in retry:
@@ -162,6 +177,13 @@ def _take(  # one step of the loop above
     return missed
 
 
+def _strange(batch: Sequence[str], delivery: Delivery) -> list[str]:
+    if not delivery.passed_over:
+        return []
+    text = "lines under further names were passed over: more names came than there are nodes"
+    return [f"{', '.join(batch[:3])}: {delivery.passed_over:,} {text}"]
+
+
 def match_senders(batch: Sequence[str], senders: Sequence[str]) -> dict[str, str]:
     """Which sender is which node: by name, without its domain, else the only ones left over."""
     found: dict[str, str] = {}
@@ -188,16 +210,15 @@ def _add_part(  # what a node sent becomes its part of the manifest
 ) -> None:
     part = _parsed(raw)
     host = _text(part.get("host")) or node
-    rows = (_rank_part(row, host) for row in _rows(part, "ranks"))
-    ranks = [rank for rank in rows if rank is not None]
-    notes = [_text(note) for note in _rows(part, "notes")]
-    world = part.get("world_size")
-    world_size = world if isinstance(world, int) and 0 <= world < 1 << 24 else 0
-    timings = part.get("timings_s")
+    ranks, notes = _ranks(part, host)
+    world_size = _number(part.get("world_size"))
+    if not 0 <= world_size <= largest_world(len(ranks)):
+        notes.append(f"it claims a job of {world_size:,} ranks, which is not believed")
+        world_size = 0
     write_part(
         case,
         NodePart(
-            run=f"{plan.run}-{safe_node(node)}",
+            run=_run_of(plan, node),
             host=host,
             job=_text(part.get("job")),
             attempt=0,
@@ -210,13 +231,13 @@ def _add_part(  # what a node sent becomes its part of the manifest
                 "time_ns": _number(part.get("time_ns")),
             },
             ranks=ranks,
-            timings_s=timings if isinstance(timings, dict) else {},
+            timings_s=_timings(part.get("timings_s")),
             notes=notes,
         ),
         merge=False,
     )
     gathered.parts |= {rank.rank: rank for rank in ranks}
-    gathered.world_size = max(gathered.world_size, world_size)
+    gathered.worlds += [world_size] if world_size else []
     gathered.notes += [f"{node}: {note}" for note in notes]
 
 
@@ -225,7 +246,7 @@ def _give_up(node: str, why: str, plan: Plan, case: Path, gathered: Gathered) ->
     write_part(
         case,
         NodePart(
-            run=f"{plan.run}-{safe_node(node)}",
+            run=_run_of(plan, node),
             host=node,
             job="",
             attempt=0,
@@ -238,6 +259,15 @@ def _give_up(node: str, why: str, plan: Plan, case: Path, gathered: Gathered) ->
     )
 
 
+def _run_of(plan: Plan, node: str) -> str:
+    """Names a node's part; long names that begin alike stay apart."""
+    safe = safe_node(node)
+    if len(safe) > _MAX_NODE:
+        digest = hashlib.sha256(node.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+        safe = f"{safe[: _MAX_NODE - 9]}-{digest}"
+    return f"{plan.run}-{safe}"
+
+
 def _parsed(raw: bytes) -> dict[str, Any]:
     try:
         value = json.loads(raw or b"{}")
@@ -246,16 +276,28 @@ def _parsed(raw: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def _ranks(part: Mapping[str, Any], host: str) -> tuple[list[RankPart], list[str]]:
+    """What a node says of its ranks, and its notes; what is left out is one note more."""
+    rows, texts = _rows(part, "ranks"), _rows(part, "notes")
+    read = (_rank_part(row, host) for row in rows[:_MAX_RANKS])
+    ranks = [rank for rank in read if rank is not None]
+    notes = [_text(note) for note in texts[:_MAX_NOTES]]
+    for what, came, kept in (("ranks", rows, ranks), ("notes", texts, notes)):
+        if len(kept) < len(came):
+            notes.append(f"{len(came) - len(kept):,} {what} of it left out: too many, or no {what}")
+    return ranks, notes
+
+
 def _rows(part: Mapping[str, Any], key: str) -> list[Any]:
     value = part.get(key)
-    return value[:100_000] if isinstance(value, list) else []
+    return value if isinstance(value, list) else []
 
 
 def _rank_part(row: object, host: str) -> RankPart | None:
-    if not isinstance(row, dict) or _number(row.get("rank"), -1) < 0:
+    if not isinstance(row, dict) or not is_rank(row.get("rank")):
         return None
     return RankPart(
-        rank=_number(row["rank"]),
+        rank=row["rank"],
         host=host,
         pid=_number(row.get("pid")),
         state=_text(row.get("state")),
@@ -265,13 +307,24 @@ def _rank_part(row: object, host: str) -> RankPart | None:
 
 
 def _words(value: object) -> dict[str, str]:
-    pairs = value.items() if isinstance(value, dict) else ()
+    pairs = list(value.items())[:_MAX_WORDS] if isinstance(value, dict) else ()
     return {_text(key): _text(word) for key, word in pairs}
+
+
+def _timings(value: object) -> dict[str, float]:
+    """Seconds by step; what is no number of seconds is left out."""
+    pairs = list(value.items())[:_MAX_WORDS] if isinstance(value, dict) else ()
+    return {_text(key): float(s) for key, s in pairs if _is_time(s)}
+
+
+def _is_time(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= value < _MAX_NUMBER  # type: ignore[operator]  # a number
 
 
 def _text(value: object) -> str:
     return value[:_MAX_TEXT] if isinstance(value, str) else ""
 
 
-def _number(value: object, default: int = 0) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else default
+def _number(value: object) -> int:
+    """A number of 64 bits; 0 for all else."""
+    return value if type(value) is int and abs(value) < _MAX_NUMBER else 0

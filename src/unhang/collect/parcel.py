@@ -8,8 +8,8 @@ has a number, the last one a checksum, and whatever is not ours is passed over:
     @unhang RUN NODE 1 BASE64
     @unhang RUN NODE end 2 SHA256
 
-Both ends are here. What comes in is hostile: sizes are bounded, paths are checked, links and
-devices are left out.
+Both ends are here. What comes in is hostile: sizes are bounded, names and paths are made safe or
+refused before anything is made of them, links and devices are left out.
 """
 
 from __future__ import annotations
@@ -17,22 +17,38 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import os
 import re
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-__all__ = ["Incoming", "ParcelError", "read_line", "safe_node", "unpack", "write_parcel"]
+__all__ = [
+    "Incoming",
+    "ParcelError",
+    "Spool",
+    "read_line",
+    "safe_node",
+    "unpack",
+    "write_parcel",
+]
 
 _CHUNK = 600  # 800 characters: `srun --label` cuts lines at 1,024 bytes
 _LINE = re.compile(r"@unhang ([\w-]{1,64}) (\S{1,255}) (\d{1,9}|end) (\S{1,8000})(?: (\S{1,64}))?")
 _PATH = re.compile(r"(?:dumps|stacks|logs|env)(?:/[\w@%+=:,.-]{1,200}){1,4}|part\.json")
+_PART = "part.json"
 MAX_PACKED = 2 << 30
 MAX_UNPACKED = 8 << 30
 MAX_FILES = 200_000
+MAX_PART = 4 << 20
+_MAX_HEADER = 1 << 20
+"""Of what stands before a file in a tar: its name, and what is said of it."""
+_MAX_NAME = 240
+"""Bytes of one name in a path: file systems take 255."""
+_SPOOL = 64 << 10
 
 
 class ParcelError(Exception):
@@ -102,11 +118,34 @@ def _chunks(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def read_line(text: str, run: str) -> tuple[str, str, str, str] | None:
-    """Take a line apart: node, number or "end", and two words; None where it is none of ours."""
+    """Take a line apart: node, number or "end", and two words; None where it is none of ours.
+
+    The node's name is made safe here: what a node calls itself is never a path.
+    """
     found = _LINE.search(text)
     if found is None or found[1] != run:
         return None
-    return found[2], found[3], found[4], found[5] or ""
+    return safe_node(found[2]), found[3], found[4], found[5] or ""
+
+
+class Spool:
+    """A file that is open only while something is written to it: nodes may be thousands."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._kept = bytearray()
+
+    def write(self, data: bytes) -> None:
+        """Add data to the end."""
+        self._kept += data
+        if len(self._kept) >= _SPOOL:
+            self.close()
+
+    def close(self) -> None:
+        """Have all of it on disk."""
+        with self.path.open("ab") as file:
+            file.write(self._kept)
+        self._kept.clear()
 
 
 @dataclass(slots=True)
@@ -118,7 +157,7 @@ class Incoming:
         whole: The last line has come, and all before it.
     """
 
-    file: IO[bytes]
+    file: IO[bytes] | Spool
     whole: bool = False
     _next: int = 0
     _size: int = 0
@@ -150,11 +189,16 @@ class Incoming:
 
 
 class _Unzipped(io.RawIOBase):
-    """A compressed file as a stream; more than is allowed raises, not fills the disk."""
+    """A compressed file as a stream; more than is allowed raises, not fills memory or disk."""
 
     def __init__(self, file: IO[bytes]) -> None:
         super().__init__()
         self._file, self._machine, self._left = file, zlib.decompressobj(), MAX_UNPACKED
+        self._next = _MAX_HEADER
+
+    def allow(self, size: int) -> None:
+        """Let so much come next, and what stands before a file."""
+        self._next = size + _MAX_HEADER
 
     def readable(self) -> bool:
         return True
@@ -167,12 +211,18 @@ class _Unzipped(io.RawIOBase):
                 return 0
             piece = self._machine.decompress(data, len(view))
             if piece:
-                self._left -= len(piece)
-                if self._left < 0:
-                    raise ParcelError(f"unpacks to more than {MAX_UNPACKED >> 30} GiB")
+                self._count(len(piece))
                 view[: len(piece)] = piece
                 return len(piece)
         return 0
+
+    def _count(self, size: int) -> None:
+        self._left -= size
+        self._next -= size
+        if self._left < 0:
+            raise ParcelError(f"unpacks to more than {MAX_UNPACKED >> 30} GiB")
+        if self._next < 0:
+            raise ParcelError("what it says of a file is longer than any node says")
 
 
 def unpack(file: IO[bytes], case: Path) -> tuple[list[str], bytes]:
@@ -185,37 +235,56 @@ def unpack(file: IO[bytes], case: Path) -> tuple[list[str], bytes]:
         ParcelError: It is damaged or holds what it must not.
         OSError: The case cannot be written.
     """
-    written: list[str] = []
+    written: dict[str, str] = {}
     part = b""
+    stream = _Unzipped(file)
     try:
-        with tarfile.open(fileobj=io.BufferedReader(_Unzipped(file)), mode="r|") as archive:
-            for member in archive:
-                content = archive.extractfile(member) if _is_allowed(member) else None
-                if content is None or len(written) >= MAX_FILES:
+        with tarfile.open(fileobj=io.BufferedReader(stream), mode="r|") as archive:
+            while (member := archive.next()) is not None:
+                archive.members = []  # type: ignore[attr-defined]  # it would keep them all
+                content = archive.extractfile(member) if _is_allowed(member, written) else None
+                if content is None:
                     raise ParcelError(f"it holds {member.name[:200]!r}, which no node sends")
-                if member.name == "part.json":
-                    part = content.read()
-                else:
-                    written.append(_save(content, member.name, case))
-    except (tarfile.TarError, zlib.error, EOFError) as error:
+                stream.allow(member.size)
+                written[member.name] = "" if member.name == _PART else _save(content, member, case)
+                part = content.read() if member.name == _PART else part
+                stream.allow(0)
+    except (tarfile.TarError, zlib.error, EOFError, ValueError) as error:
         raise ParcelError(f"it cannot be unpacked: {error}") from error
-    return written, part
+    return [path for path in written.values() if path], part
 
 
-def _is_allowed(member: tarfile.TarInfo) -> bool:
-    parts = member.name.split("/")
-    plain = member.isreg() and ".." not in parts and "." not in parts
-    return plain and _PATH.fullmatch(member.name) is not None
+def _is_allowed(member: tarfile.TarInfo, before: Mapping[str, str]) -> bool:
+    """Whether a node may send this: a plain file of a fitting name and size, once."""
+    name, parts = member.name, member.name.split("/")
+    plain = member.isreg() and not member.issparse() and ".." not in parts and "." not in parts
+    fits = name != _PART or member.size <= MAX_PART
+    short = max(map(_bytes, parts)) <= _MAX_NAME
+    new = name not in before and len(before) < MAX_FILES
+    return plain and fits and short and new and _PATH.fullmatch(name) is not None
 
 
-def _save(content: IO[bytes], name: str, case: Path) -> str:
-    target = case / name
-    target.parent.mkdir(parents=True, exist_ok=True)
-    number = 1
-    while target.exists():
-        number += 1
-        target = (case / name).with_name(f"{Path(name).name}.{number}")
+def _bytes(name: str) -> int:
+    return len(name.encode("utf-8", "surrogateescape"))
+
+
+def _save(content: IO[bytes], member: tarfile.TarInfo, case: Path) -> str:
+    """Write a file; where something else has its place, or a folder's, it gets a number."""
+    *folders, name = member.name.split("/")
+    place = case
+    for folder in folders:
+        place = _first(place, folder, lambda path: path.is_dir() or not os.path.lexists(path))
+        place.mkdir(exist_ok=True)
+    target = _first(place, name, lambda path: not os.path.lexists(path))
     with target.open("xb") as out:
         while piece := content.read(1 << 20):
             out.write(piece)
     return str(target.relative_to(case))
+
+
+def _first(folder: Path, name: str, fits: Callable[[Path], bool]) -> Path:
+    """The first of name, name.2, name.3… that fits."""
+    number = 1
+    while not fits(path := folder / (name if number == 1 else f"{name}.{number}")):
+        number += 1
+    return path

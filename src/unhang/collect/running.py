@@ -10,20 +10,22 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 from unhang.collect.launchers import Launch
-from unhang.collect.parcel import Incoming, ParcelError, read_line
+from unhang.collect.parcel import Incoming, ParcelError, Spool, read_line, safe_node
 
 __all__ = ["Delivery", "run_launch"]
 
 _LONGEST_LINE = 16 << 10
 _KEPT_ERRORS = 8 << 10
 _GRACE_S = 3.0
+_STRANGERS = 8
+"""Names beside those that are expected: a node may call itself otherwise than its launcher does."""
 
 
 @dataclass(slots=True)
@@ -34,11 +36,13 @@ class Delivery:
         parcels: Files of whole parcels by node, as the nodes call themselves.
         broken: Why a node's parcel is not whole.
         error: What went wrong with the command itself, in its own words; "" if nothing.
+        passed_over: Lines under further names, of which no more were taken.
     """
 
     parcels: dict[str, Path] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
     error: str = ""
+    passed_over: int = 0
 
 
 def run_launch(
@@ -81,7 +85,7 @@ def run_launch(
     watch.start()
     feeder.start()
     try:
-        _take_in(child.stdout, run, folder, delivery, on_node)
+        _Intake(launch.nodes, folder, delivery, on_node).take(child.stdout, run)
         child.wait()
     finally:
         watch.cancel()
@@ -96,38 +100,77 @@ def run_launch(
     return delivery
 
 
-def _take_in(
-    stream: IO[bytes] | None,
-    run: str,
-    folder: Path,
-    delivery: Delivery,
-    on_node: Callable[[str], None],
-) -> None:
-    incoming: dict[str, tuple[Incoming, Path]] = {}
-    try:
-        while stream is not None and (raw := stream.readline(_LONGEST_LINE)):
-            words = read_line(raw.decode("utf-8", "replace"), run)
-            if words is None or words[0] in delivery.broken or words[0] in delivery.parcels:
-                continue
-            node, number, first, second = words
-            if node not in incoming:
-                path = folder / f"{node}.parcel"
-                incoming[node] = Incoming(path.open("wb")), path
-            parcel, path = incoming[node]
-            try:
-                parcel.add(number, first, second)
-            except ParcelError as error:
-                delivery.broken[node] = str(error)
-            if parcel.whole:
-                parcel.file.close()
-                delivery.parcels[node] = path
-                on_node(node)
-    finally:
-        for node, (parcel, path) in incoming.items():
-            parcel.file.close()
-            if not parcel.whole:
-                delivery.broken.setdefault(node, "it ended before all had come")
-                path.unlink(missing_ok=True)
+class _Intake:
+    """Sorts the lines of one launch by node; what a node calls itself names no file."""
+
+    def __init__(
+        self,
+        expected: Sequence[str],
+        folder: Path,
+        delivery: Delivery,
+        on_node: Callable[[str], None],
+    ) -> None:
+        self.expected = {safe_node(node) for node in expected}
+        self.without_domain = {_without_domain(node) for node in self.expected}
+        self.strangers = len(expected) + _STRANGERS
+        self.folder, self.delivery, self.on_node = folder, delivery, on_node
+        self.incoming: dict[str, Incoming] = {}
+        self.paths: dict[str, Path] = {}
+
+    def take(self, stream: IO[bytes] | None, run: str) -> None:
+        """Take in all that comes, to the end of the stream."""
+        try:
+            while stream is not None and (raw := stream.readline(_LONGEST_LINE)):
+                words = read_line(raw.decode("utf-8", "replace"), run)
+                if words is not None and self._wants(words[0]):
+                    self._add(*words)
+        finally:
+            for node in list(self.incoming):
+                self._spoil(node, "it ended before all had come")
+
+    def _wants(self, node: str) -> bool:
+        """Whether a line of this node is taken: only so many names are."""
+        if node in self.incoming:
+            return True
+        if node in self.paths:
+            return False  # it is whole, or broken
+        if not self._is_expected(node):
+            if self.strangers <= 0:
+                self.delivery.passed_over += 1
+                return False
+            self.strangers -= 1
+        self.paths[node] = path = self.folder / f"{len(self.paths)}.parcel"
+        self.incoming[node] = Incoming(Spool(path))
+        return True
+
+    def _is_expected(self, node: str) -> bool:
+        if node in self.expected:
+            return True
+        short = _without_domain(node)
+        known = short in self.without_domain
+        self.without_domain.discard(short)  # for one name only
+        return known
+
+    def _add(self, node: str, number: str, first: str, second: str) -> None:
+        parcel = self.incoming[node]
+        try:
+            parcel.add(number, first, second)
+        except ParcelError as error:
+            self._spoil(node, str(error))
+            return
+        if parcel.whole:
+            self.incoming.pop(node).file.close()
+            self.delivery.parcels[node] = self.paths[node]
+            self.on_node(node)
+
+    def _spoil(self, node: str, why: str) -> None:
+        del self.incoming[node]
+        self.delivery.broken[node] = why
+        self.paths[node].unlink(missing_ok=True)
+
+
+def _without_domain(node: str) -> str:
+    return node.partition(".")[0]
 
 
 def _feed(child: subprocess.Popen[bytes], data: bytes) -> None:

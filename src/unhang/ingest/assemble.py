@@ -17,23 +17,16 @@ from unhang.case import CALL_DTYPES, Calls, Case, Dump
 from unhang.ingest.decoded import Column, Decoded, Origin, Table
 from unhang.ingest.dictionaries import Dictionaries
 from unhang.ingest.groups import Grouping
+from unhang.ingest.ranks import World
 from unhang.ingest.reading import Loaded
 from unhang.ingest.status import join_statuses
 from unhang.model import Fact, LastCall, LogEvent, Note, OpName, ProcessSample, State
 from unhang.report import SavedReport
 
-__all__ = ["World", "assemble"]
+__all__ = ["Extras", "assemble"]
 
 _RING_AT_LEAST = 1000
 """Rings are at least this large (2,000 by default): a longer dump is no list of active calls."""
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """How many ranks there should be, and how that is known."""
-
-    size: int
-    inferred: bool
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unhang.ingest.assemble import Extras
+from unhang.ingest.jsonfile import first_pairs
 from unhang.ingest.sources import Inputs, show_path
 from unhang.ingest.values import as_int
 from unhang.model import LogEvent, Note
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Beside", "attempt_of", "expected_ranks", "of_attempt", "read_companions"]
 
-_MAX_MANIFEST_BYTES = 256 << 20
+_MAX_MANIFEST_BYTES = 4 << 20
+_MANIFEST_HEAD = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,16 +154,27 @@ def of_attempt(extras: Extras, attempt: str) -> tuple[LogEvent, ...]:
     return kept
 
 
-def expected_ranks(manifests: list[Path], notes: list[Note]) -> int:
-    """World size as the manifest of a case directory has it; 0 where none says."""
+def expected_ranks(manifests: list[Path], notes: list[Note]) -> tuple[int, str]:
+    """World size as the manifest of a case directory has it, and whose word it is; 0 for none."""
     for path in manifests:
+        shown = show_path(str(path))
         try:
-            with path.open("rb") as file:
-                manifest = json.loads(file.read(_MAX_MANIFEST_BYTES))
+            manifest = _manifest(path)
         except (OSError, ValueError, RecursionError) as error:
             reason = f"the manifest cannot be read ({type(error).__name__})"
-            notes.append(Note("warning", show_path(str(path)), reason))
+            notes.append(Note("warning", shown, reason))
             continue
         if isinstance(manifest, dict) and (size := as_int(manifest.get("world_size"), 0)) > 0:
-            return size
-    return 0
+            return size, shown
+    return 0, ""
+
+
+def _manifest(path: Path) -> object:
+    """What a manifest says first, which is the number of ranks; of another's, all of it."""
+    with path.open("rb") as file:
+        data = file.read(_MANIFEST_HEAD)
+        head = first_pairs(data.decode("utf-8", "replace").lstrip())
+        if "world_size" in head:
+            return head
+        data += file.read(_MAX_MANIFEST_BYTES)
+    return json.loads(data) if len(data) <= _MAX_MANIFEST_BYTES else head

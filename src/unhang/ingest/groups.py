@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from unhang.bounds import members_budget
 from unhang.ingest.decoded import Declared
 from unhang.ingest.dictionaries import Dictionaries
 from unhang.ingest.memberships import Memberships
@@ -104,6 +105,9 @@ class _Resolver:
                 self.peers[group.name, group.description].add(group.members)
         self.inferred: dict[tuple[Pair, str], int] = {}
         self.common_backend = _most_common(item.backend for item in files)
+        self.budget = members_budget(len(files))
+        self.left_over: dict[tuple[Pair, str], set[int]] = {}
+        self.cut = 0
 
     def _believable(self, item: Loaded, used: Sequence[Pair]) -> dict[str, Declared]:
         """What a file declares, by name, where its own rank is a member."""
@@ -127,17 +131,21 @@ class _Resolver:
 
     def infer(self, world_size: int, replica_size: int) -> None:
         """Infer members of what nobody declares from who called something on it."""
-        callers: dict[tuple[Pair, str], set[int]] = defaultdict(set)
+        for (pair, replica), ranks in self.callers(undeclared=True).items():
+            first = int(replica) * replica_size if replica and replica_size else 0
+            whole = range(first, first + (replica_size or world_size))
+            if pair[1] == DEFAULT_GROUP and self.budget.take(len(whole)):
+                ranks.update(whole)
+            self.inferred[pair, replica] = self.memberships.number(tuple(sorted(ranks)))
+
+    def callers(self, *, undeclared: bool) -> dict[tuple[Pair, str], set[int]]:
+        """Who called something on each group, of all or of those that nobody declares."""
+        found: dict[tuple[Pair, str], set[int]] = defaultdict(set)
         for item, pairs in zip(self.files, self.used, strict=True):
             for pair in pairs:
-                if self.declared(item, pair) is None:
-                    callers[pair, item.replica].add(item.rank)
-        for (pair, replica), ranks in callers.items():
-            members = ranks
-            if pair[1] == DEFAULT_GROUP:
-                first = int(replica) * replica_size if replica and replica_size else 0
-                members = ranks | set(range(first, first + (replica_size or world_size)))
-            self.inferred[pair, replica] = self.memberships.number(tuple(sorted(members)))
+                if not undeclared or self.declared(item, pair) is None:
+                    found[pair, item.replica].add(item.rank)
+        return found
 
     def declared(self, item: Loaded, pair: Pair) -> Declared | None:
         """What the file itself, or else its peers, say about the group."""
@@ -159,14 +167,27 @@ class _Resolver:
         number = self.made.get(key)
         if number is None:
             name, description, members, inferred, backend = key
-            number = self.made[key] = len(self.groups)
             ranks = self.memberships.lists[members]
+            if not inferred and not self.budget.take(len(ranks)):
+                ranks, inferred = self._left_over((name, description), item), True
+            number = self.made[key] = len(self.groups)
             self.groups.append(Group(name, description, ranks, inferred, backend))
         return number
 
+    def _left_over(self, pair: Pair, item: Loaded) -> tuple[int, ...]:
+        """Members of a group whose list is one too many: its callers, or who declares it."""
+        if not self.left_over:
+            self.left_over = self.callers(undeclared=False)
+        self.cut += 1
+        return tuple(sorted(self.left_over.get((pair, item.replica), {item.rank})))
+
     def notes(self) -> list[Note]:
-        """One note for all that was inferred, and one for what stood under no name."""
+        """One note for all that was inferred, for what stood under no name, for what was cut."""
         texts = []
+        cut = (
+            f"the dumps list more members of groups than so few dumps can vouch for: those of "
+            f"{count_of(self.cut, 'group')} are taken from who called something on them"
+        )
         if self.inferred:
             count = count_of(len(self.inferred), "group")
             texts.append(
@@ -178,7 +199,8 @@ class _Resolver:
                 f"the members that {count_of(self.nameless, 'dump')} list without a name are those "
                 "of the one group that they have"
             )
-        return [Note("info", "groups", text) for text in texts]
+        notes = [Note("info", "groups", text) for text in texts]
+        return [*notes, Note("warning", "groups", cut)] if self.cut else notes
 
 
 def _most_common(values: object) -> str:

@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any, NamedTuple
 
-__all__ = ["BadJson", "Parsed", "parse"]
+__all__ = ["BadJson", "Parsed", "first_pairs", "parse"]
 
 _SPACE = re.compile(r"\s*")
 _decode = json.JSONDecoder().raw_decode
@@ -44,7 +44,7 @@ def parse(data: bytes) -> Parsed:
 
 def _salvage(text: str) -> Parsed:
     try:
-        value: object = _entries(text, 1) if text.startswith("[") else _pairs(text)
+        value: object = _entries(text, 1) if text.startswith("[") else first_pairs(text)
     except RecursionError as error:
         raise BadJson("it is nested too deeply") from error
     if not value:
@@ -52,7 +52,7 @@ def _salvage(text: str) -> Parsed:
     return Parsed(value, truncated=True)
 
 
-def _pairs(text: str) -> dict[str, Any]:
+def first_pairs(text: str) -> dict[str, Any]:
     """Whole pairs of the outermost object, and the whole items of an unfinished `entries`."""
     found: dict[str, Any] = {}
     position = 1

@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from unhang.bounds import MAX_RANKS
 from unhang.case import Case
 from unhang.errors import NoEvidenceError, UnhangError, UsageError
-from unhang.ingest.assemble import World, assemble
+from unhang.ingest.assemble import assemble
 from unhang.ingest.backends import characterise
 from unhang.ingest.companions import (
     Beside,
@@ -25,7 +26,7 @@ from unhang.ingest.dictionaries import Dictionaries
 from unhang.ingest.groups import resolve_groups
 from unhang.ingest.incidents import choose, drop_duplicates, one_incident
 from unhang.ingest.naming import compile_rank_pattern
-from unhang.ingest.ranks import DEFAULT_GROUP, assign_ranks, split_replicas
+from unhang.ingest.ranks import assign_ranks, split_replicas, world_of
 from unhang.ingest.reading import Loaded, Progress, Reader
 from unhang.ingest.remarks import notes_of_files, passed_over
 from unhang.ingest.sources import Inputs, find_inputs
@@ -67,8 +68,8 @@ def load(
         InputError: A path does not exist.
         NoEvidenceError: Nothing that could be read holds any evidence.
     """
-    _check_positive("--world-size", world_size)
-    _check_positive("--group-world-size", group_world_size)
+    _check_ranks("--world-size", world_size)
+    _check_ranks("--group-world-size", group_world_size)
     beside = beside or Beside()
     pattern = compile_rank_pattern(rank_pattern)
     inputs = find_inputs([paths] if isinstance(paths, (str, os.PathLike)) else paths)
@@ -92,16 +93,18 @@ def load(
     extras.log_events = of_attempt(extras, attempt_of(files))
     if not any(item.decoded for item in files) and not extras.tell_something:
         raise _no_evidence(inputs, files, reader, beside)
-    told = world_size or expected_ranks(inputs.manifests, extras.notes)
-    world = _world(files, shared, told, replica_size)
+    manifest = expected_ranks(inputs.manifests, extras.notes)
+    world = world_of(files, shared.memberships, world_size, manifest, replica_size, extras.notes)
     grouping = resolve_groups(files, shared, world.size, replica_size)
     extras.notes += grouping.notes
     return assemble(files, grouping, shared, world, extras)
 
 
-def _check_positive(option: str, value: int | None) -> None:
-    if value is not None and value < 1:
-        raise UsageError(f"{option} {value} makes no sense", "Give the number of ranks, 1 or more.")
+def _check_ranks(option: str, value: int | None) -> None:
+    if value is not None and not 1 <= value <= MAX_RANKS:
+        raise UsageError(
+            f"{option} {value} makes no sense", f"Give the number of ranks, 1 to {MAX_RANKS:,}."
+        )
 
 
 def _without_nameless(loaded: list[Loaded], notes: list[Note]) -> list[Loaded]:
@@ -112,27 +115,6 @@ def _without_nameless(loaded: list[Loaded], notes: list[Note]) -> list[Loaded]:
             text = "left out: neither its name nor its content tells the rank (--rank-pattern can)"
             notes.append(Note("error", item.source, text))
     return files
-
-
-def _world(files: list[Loaded], shared: Dictionaries, told: int, replica_size: int) -> World:
-    """Number of expected ranks: as told, as our recorder or a group says, or the highest rank."""
-    if told:
-        return World(told, inferred=False)
-    decoded = [item.decoded for item in files if item.decoded]
-    own = max((item.origin.world_size for item in decoded if item.origin), default=0)
-    if own:
-        return World(own, inferred=False)
-    lists = shared.memberships.lists
-    largest = {False: 0, True: 0}
-    for group in {group for item in decoded for group in item.declared if group.members}:
-        default = group.description == DEFAULT_GROUP
-        largest[default] = max(largest[default], max(lists[group.members]) + 1)
-    highest = max((item.rank for item in files), default=-1) + 1
-    if replica_size:
-        highest = -(-highest // replica_size) * replica_size
-    if largest[True] >= max(highest, 1):
-        return World(largest[True], inferred=False)
-    return World(max(highest, *largest.values()), inferred=True)
 
 
 def _no_evidence(

@@ -27,6 +27,7 @@ class Memberships:
     sets: list[frozenset[int]] = field(default_factory=lambda: [frozenset()])
     _by_text: dict[str, int] = field(default_factory=dict)
     _by_list: dict[Members, int] = field(default_factory=lambda: {(): NOBODY})
+    _highest: dict[int, int] = field(default_factory=dict)
     _shifted: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def read(self, value: object) -> int:
@@ -50,6 +51,13 @@ class Memberships:
                 self.lists.append(members)
                 self.sets.append(ranks)
             self._by_list[members] = found
+        return found
+
+    def highest(self, number: int) -> int:
+        """The highest rank of a list; -1 of nobody's."""
+        found = self._highest.get(number)
+        if found is None:
+            found = self._highest[number] = max(self.lists[number], default=-1)
         return found
 
     def shifted(self, number: int, by: int) -> int:

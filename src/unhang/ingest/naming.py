@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from unhang.bounds import is_rank
 from unhang.errors import UsageError
 
 __all__ = [
@@ -91,10 +92,10 @@ def read_name(path: str, pattern: re.Pattern[str] | None = None) -> NameClaim:
     if pattern is not None:
         found = pattern.search(path)
         text = "" if found is None else found["rank" if "rank" in pattern.groupindex else 1] or ""
-        rank = int(text) if _AT_END.fullmatch(text) else -1
+        rank = _rank(text) if _AT_END.fullmatch(text) else -1
         return NameClaim(rank, "", _meaning_of(folder), folder)
     match = _last(_AFTER_WORD, stem) or _AT_END.search(stem)
-    if match is None or _PROCESS.search(stem):
+    if match is None or _PROCESS.search(stem) or _rank(match[1]) < 0:
         return NameClaim(-1, "", _meaning_of(folder), f"{folder}/{stem}")
     prefix = stem[: match.start(1)]
     host = _HOST.search(prefix)
@@ -129,6 +130,11 @@ def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     for match in pattern.finditer(text):
         found = match
     return found
+
+
+def _rank(digits: str) -> int:
+    """A number as a rank; -1 where it is too high for one: a date, a process, a time."""
+    return int(digits) if is_rank(int(digits)) else -1
 
 
 def _meaning_of(folder: str) -> str:

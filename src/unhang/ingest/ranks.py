@@ -1,4 +1,4 @@
-"""Whose dump each file is.
+"""Whose dump each file is, and how many ranks there should be.
 
 torch writes the rank into the file's name only, and names are unreliable: so what our own recorder
 wrote into the file counts first, then the name, then the one rank that is in all groups that the
@@ -10,20 +10,30 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
 
+from unhang.bounds import is_rank, largest_world
 from unhang.ingest.decoded import Declared, Decoded
 from unhang.ingest.dictionaries import Dictionaries, parse_op
 from unhang.ingest.memberships import NOBODY, Memberships
 from unhang.ingest.reading import Loaded
 from unhang.model import Note
+from unhang.wording import count_of
 
-__all__ = ["assign_ranks", "split_replicas"]
+__all__ = ["World", "assign_ranks", "split_replicas", "world_of"]
 
 DEFAULT_GROUP = "default_pg"
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """How many ranks there should be, and how that is known."""
+
+    size: int
+    inferred: bool
 
 
 def assign_ranks(loaded: Sequence[Loaded], shared: Dictionaries, *, told: bool) -> list[Note]:
@@ -38,7 +48,7 @@ def assign_ranks(loaded: Sequence[Loaded], shared: Dictionaries, *, told: bool) 
     for item in loaded:
         item.rank = item.claim.rank
         origin = item.decoded.origin if item.decoded else None
-        if told or origin is None or origin.rank < 0:
+        if told or origin is None or not is_rank(origin.rank):
             continue
         if item.rank not in (-1, origin.rank):
             text = f"is rank {origin.rank} as the file says, not {item.rank} as its name says"
@@ -185,3 +195,51 @@ def _shifted(group: Declared, rank: int, size: int, memberships: Memberships) ->
     if not first or rank % size not in ranks or max(ranks) >= size:
         return group
     return replace(group, members=memberships.shifted(group.members, first))
+
+
+def world_of(
+    files: Sequence[Loaded],
+    memberships: Memberships,
+    told: int | None,
+    manifest: tuple[int, str],
+    replica_size: int,
+    notes: list[Note],
+) -> World:
+    """Number of expected ranks: as told, as our recorder or a group says, or the highest rank.
+
+    Args:
+        files: Files of one incident, with their ranks.
+        memberships: Members of the groups that they declare.
+        told: What the user says, whose word is taken.
+        manifest: What a manifest says, and which; 0 where none does.
+        replica_size: Ranks of one of torchft's replicas; 0 where there are none.
+        notes: What is not believed is added here.
+    """
+    if told:
+        return World(told, inferred=False)
+    decoded = [item.decoded for item in files if item.decoded]
+    sizes = {group: group.description == DEFAULT_GROUP for d in decoded for group in d.declared}
+    largest = {False: 0, True: 0}
+    for number, default in {(group.members, default) for group, default in sizes.items()}:
+        largest[default] = max(largest[default], memberships.highest(number) + 1)
+    highest = max((item.rank for item in files), default=-1) + 1
+    if replica_size:
+        highest = -(-highest // replica_size) * replica_size
+    own = max((item.origin.world_size for item in decoded if item.origin), default=0)
+    shown = len({item.rank for item in files}) + max(map(len, memberships.lists))
+    claims = (
+        (*manifest, False),
+        (own, "a dump", False),
+        (largest[True] if largest[True] >= highest else 0, "a default group", False),
+        (max(highest, *largest.values()), "the highest rank of a file or group", True),
+    )
+    for size, who, inferred in claims:
+        if 0 < size <= largest_world(shown):
+            return World(size, inferred)
+        if size:
+            text = (
+                f"{size:,} ranks, as {who} says, are not believed: "
+                f"{count_of(shown, 'rank')} can be seen (--world-size tells more)"
+            )
+            notes.append(Note("warning", "world size", text))
+    return World(0, inferred=True)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar, get_args
 
+from unhang.bounds import is_rank
 from unhang.casereports import name_told
 from unhang.errors import InputError
 from unhang.ingest.sources import show_path
@@ -246,7 +247,7 @@ def _texts(item: Mapping[str, Any], key: str) -> tuple[str, ...]:
 
 def _ranks(item: Mapping[str, Any], key: str) -> tuple[int, ...]:
     ranks = _list(item, key)
-    if not all(type(rank) is int and 0 <= rank <= MAX_GROUP_RANK for rank in ranks):
+    if not all(map(is_rank, ranks)):
         raise _MisfitError(f"has {key} that are no ranks")
     return tuple(sorted(set(ranks)))
 

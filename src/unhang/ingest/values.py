@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from unhang.bounds import is_rank
+
 __all__ = ["as_int", "float_column", "int_column", "local_ids", "parse_members"]
 
 MAX_INT64 = 2**63 - 1
@@ -63,7 +65,10 @@ def float_column(values: Sequence[Any]) -> npt.NDArray[np.float64]:
 
 
 def parse_members(value: object) -> tuple[int, ...]:
-    """Ranks from "[0, 1, 2]" (how torch writes them) or from a list; empty if it is neither."""
+    """Ranks from "[0, 1, 2]" (how torch writes them) or from a list.
+
+    Empty if it is neither, or names what cannot be a rank: a part of a group is another group.
+    """
     if isinstance(value, str):
         text = value.strip()
         if not (text.startswith("[") and text.endswith("]")):
@@ -72,4 +77,4 @@ def parse_members(value: object) -> tuple[int, ...]:
     if not isinstance(value, (list, tuple)):
         return ()
     ranks = tuple(as_int(part) for part in value)
-    return ranks if all(0 <= rank <= MAX_GROUP_RANK for rank in ranks) else ()
+    return ranks if all(map(is_rank, ranks)) else ()

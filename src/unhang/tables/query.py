@@ -1,15 +1,20 @@
 """Ask the tables in SQL, without any way out: no writes, no files, no network, no extensions.
 
 The database may come from a stranger and the SQL from a script: a statement that does anything but
-read is refused before it runs, and the engine itself is locked as well.
+read is refused before it runs, and the engine itself is locked as well. Memory and time are bounded
+for all that a stranger's tables or SQL make the engine do.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from unhang.errors import InputError, UsageError
 from unhang.tables.database import create_views
@@ -19,8 +24,21 @@ from unhang.wording import printable
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-__all__ = ["Answer", "ask", "is_parquet_dir", "lock", "open_database", "open_parquet"]
+__all__ = [
+    "QUERY_S",
+    "Answer",
+    "ask",
+    "is_parquet_dir",
+    "lock",
+    "open_database",
+    "open_parquet",
+]
 
+QUERY_S: Final = 60.0
+"""How long a query may work, unless the user says otherwise."""
+
+_MOST_MEMORY: Final = 4 << 30
+_OPEN_S: Final = 60.0
 _HINT = "unhang query PATH lists the tables; docs/tables.md explains every column."
 
 
@@ -34,10 +52,32 @@ class Answer:
 
 
 def lock(connection: DuckDBPyConnection) -> DuckDBPyConnection:
-    """Close every way out of the engine, for good, and return the connection."""
-    connection.execute("SET enable_external_access = false")
-    connection.execute("SET lock_configuration = true")
+    """Close every way out of the engine and bound its memory, for good; return the connection.
+
+    Raises:
+        InputError: The tables that are in memory already need more than that.
+    """
+    import duckdb
+
+    try:
+        connection.execute("SET temp_directory = ''")
+        connection.execute(f"SET memory_limit = '{_memory_limit()}B'")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+    except duckdb.OutOfMemoryException as error:
+        raise InputError(
+            f"the tables need more than {_memory_limit() >> 20:,} MiB of memory",
+            "Write them to a file and ask that: unhang diagnose PATH --db out.duckdb",
+        ) from error
     return connection
+
+
+def _memory_limit() -> int:
+    """At most 4 GiB, and half of what the machine has."""
+    return min(_MOST_MEMORY, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
+
+
+_CONFIG: Final = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 
 
 def open_database(path: Path) -> DuckDBPyConnection:
@@ -48,9 +88,10 @@ def open_database(path: Path) -> DuckDBPyConnection:
     """
     import duckdb
 
-    config = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
     try:
-        connection = duckdb.connect(str(path), read_only=True, config=config)
+        connection = duckdb.connect(
+            str(path), read_only=True, config={**_CONFIG, "memory_limit": f"{_memory_limit()}B"}
+        )
     except duckdb.Error as error:
         raise InputError(
             f"{path} is no DuckDB file that can be read: {_first_line(error)}",
@@ -72,17 +113,19 @@ def open_parquet(path: Path) -> DuckDBPyConnection:
     """
     import duckdb
 
-    connection = duckdb.connect(":memory:")
+    limits = {"memory_limit": f"{_memory_limit()}B", "temp_directory": ""}
+    connection = duckdb.connect(":memory:", config={**_CONFIG, **limits})
     try:
-        for table in TABLES:
-            file = str(path / f"{table.name}.parquet")
-            connection.read_parquet(file).create(table.name)
+        with _Clock(connection, _OPEN_S).running():
+            for table in TABLES:
+                file = str(path / f"{table.name}.parquet")
+                connection.read_parquet(file).create(table.name)
+            create_views(connection)
     except duckdb.Error as error:
         raise InputError(
             f"{path} is no complete set of tables: {_first_line(error)}",
             "Make one with: unhang diagnose DUMPS --parquet DIR",
         ) from error
-    create_views(connection)
     return _checked(lock(connection), path)
 
 
@@ -90,7 +133,8 @@ def _checked(connection: DuckDBPyConnection, path: Path) -> DuckDBPyConnection:
     import duckdb
 
     try:
-        row = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
+        with _Clock(connection, _OPEN_S).running():
+            row = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
     except duckdb.Error:
         row = None
     if row is None or str(row[0]).split("/")[0] != SCHEMA.split("/")[0]:
@@ -101,14 +145,45 @@ def _checked(connection: DuckDBPyConnection, path: Path) -> DuckDBPyConnection:
     return connection
 
 
-def ask(connection: DuckDBPyConnection, sql: str) -> Answer:
+class _Clock:
+    """Interrupts the engine when it has worked for so long; time between its steps is free."""
+
+    def __init__(self, connection: DuckDBPyConnection, seconds: float) -> None:
+        self.connection, self.seconds, self.left, self.struck = connection, seconds, seconds, False
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Around one step of the engine."""
+        begun = monotonic()
+        timer = threading.Timer(max(self.left, 0.0), self._strike)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            self.left -= monotonic() - begun
+
+    def _strike(self) -> None:
+        self.struck = True
+        self.connection.interrupt()
+
+
+def ask(connection: DuckDBPyConnection, sql: str, time_limit_s: float = QUERY_S) -> Answer:
     """Run one reading statement.
 
+    Args:
+        connection: As the functions above return it.
+        sql: The statement.
+        time_limit_s: How long the engine may work on it.
+
     Raises:
-        UsageError: If it is wrong, is not exactly one, or would do anything but read.
+        UsageError: If it is wrong, is not exactly one, would do anything but read, or takes more
+            time or memory than it may.
     """
     import duckdb
 
+    clock = _Clock(connection, time_limit_s)
     try:
         statements = connection.extract_statements(sql)
         if len(statements) != 1:
@@ -119,25 +194,47 @@ def ask(connection: DuckDBPyConnection, sql: str) -> Answer:
                 f"this is {kind}, and a query may only read",
                 "SELECT, WITH, FROM, DESCRIBE, SHOW and SUMMARIZE are what it takes.",
             )
-        cursor = connection.execute(statements[0])
+        with clock.running():
+            cursor = connection.execute(statements[0])
         described = cursor.description or []
     except duckdb.Error as error:
-        raise UsageError(f"the SQL is wrong: {_first_line(error)}", _HINT) from error
+        _refuse("the SQL is wrong", error, clock)
     return Answer(
         tuple(str(column[0]) for column in described),
         tuple(str(column[1]) for column in described),
-        _rows(cursor),
+        _rows(cursor, clock),
     )
 
 
-def _rows(cursor: DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
+def _rows(cursor: DuckDBPyConnection, clock: _Clock) -> Iterator[tuple[Any, ...]]:
     import duckdb
 
     try:
-        while rows := cursor.fetchmany(10_000):
+        while True:
+            with clock.running():
+                rows = cursor.fetchmany(10_000)
+            if not rows:
+                return
             yield from rows
     except duckdb.Error as error:
-        raise UsageError(f"the query failed: {_first_line(error)}", _HINT) from error
+        _refuse("the query failed", error, clock)
+
+
+def _refuse(what: str, error: Exception, clock: _Clock) -> NoReturn:
+    """Say what the engine's error means to somebody who asked."""
+    import duckdb
+
+    if clock.struck:
+        raise UsageError(
+            f"the query took longer than {clock.seconds:g} s",
+            "Ask for less, or allow more: --time-limit SECONDS",
+        ) from error
+    if isinstance(error, duckdb.OutOfMemoryException):
+        raise UsageError(
+            f"the query needs more than {_memory_limit() >> 20:,} MiB of memory",
+            "Ask for less: fewer columns, fewer rows, a LIMIT.",
+        ) from error
+    raise UsageError(f"{what}: {_first_line(error)}", _HINT) from error
 
 
 def _first_line(error: Exception) -> str:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import resource
 import subprocess
 import sys
 import zipfile
@@ -153,6 +154,66 @@ def test_a_part_that_lies_does_no_harm(tmp_path: Path) -> None:
     assert (gathered.whole, gathered.ranks, gathered.world_size) == (["a"], {1}, 0)
     assert "no JSON" in gathered.failed["b"]
     assert manifest(case)["ranks"]["1"]["pid"] == 0  # type: ignore[index]  # JSON
+
+
+def part_of(node: str, part: object) -> str:
+    """What a node prints that sends this part, and nothing else."""
+    out = io.StringIO()
+    write_parcel({"part.json": json.dumps(part).encode()}, "run1", node, out)
+    return out.getvalue()
+
+
+def test_what_a_node_calls_itself_is_written_nowhere(tmp_path: Path) -> None:
+    """Nothing appears outside of the case, and the case has its own folders only."""
+    evil = "../../../EVIL"
+    spoken = f"@unhang run1 {evil} 0 AAAA\n@unhang run1 /tmp/EVIL2 0 AAAA\n"
+    launcher = Scripted({"a": says(spoken), "b": says(lines("b", [0]))})
+    gathered, case = collected(launcher, tmp_path)
+    assert gathered.whole == ["b"]
+    assert set(gathered.failed) == {"a"}
+    assert [path.name for path in tmp_path.iterdir()] == [case.name]
+    assert not list(tmp_path.rglob("*EVIL*"))
+
+
+def test_a_node_of_many_names_costs_only_itself(tmp_path: Path) -> None:
+    """Names are bounded before anything is opened for them, and what was passed over is said."""
+    many = "\n".join(f"@unhang run1 n{i} 0 AAAA" for i in range(3_000))
+    launcher = Scripted({"a+b": says(f"{many}\n{lines('b', [1])}"), "a": "exit 1", "b": ""}, 2)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        gathered, _ = collected(launcher, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (gathered.whole, set(gathered.failed)) == (["b"], {"a"})
+    assert any("names were passed over" in note for note in gathered.notes)
+
+
+def test_a_world_that_nobody_can_have_is_not_believed(tmp_path: Path) -> None:
+    """One node's number is not everybody's: no row is made for 16 million ranks."""
+    giant = {"world_size": (1 << 24) - 1, "ranks": [{"rank": 1 << 22}, {"rank": 2}]}
+    launcher = Scripted({"a": says(part_of("a", giant)), "b": says(lines("b", [0]))})
+    gathered, case = collected(launcher, tmp_path)
+    assert gathered.world_size == 4
+    assert gathered.ranks == {0, 2}
+    assert any("16,777,215 ranks, which is not believed" in note for note in gathered.notes)
+    assert len(manifest(case)["ranks"]) == 4  # type: ignore[arg-type]  # JSON
+
+
+def test_most_nodes_say_how_large_the_job_is(tmp_path: Path) -> None:
+    """A node that says otherwise does not make ranks that nobody has."""
+    told = {node: says(lines(node, [i], 4)) for i, node in enumerate("abc")}
+    launcher = Scripted({**told, "d": says(lines("d", [3], 200_000))})
+    gathered, case = collected(launcher, tmp_path)
+    assert gathered.world_size == manifest(case)["world_size"] == 4
+
+
+def test_long_names_that_begin_alike_have_a_part_each(tmp_path: Path) -> None:
+    """Pods of one job differ at the end of their names only."""
+    pods = [f"research/a-training-job-with-quite-a-long-name-{'x' * 30}-worker-{i}" for i in (0, 1)]
+    launcher = Scripted({pod: says(lines("n", [i])) for i, pod in enumerate(pods)})
+    _, case = collected(launcher, tmp_path)
+    assert len(list((case / "parts").iterdir())) == 2
 
 
 @pytest.mark.parametrize("with_py_spy", [True, False])

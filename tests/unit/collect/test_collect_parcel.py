@@ -174,3 +174,58 @@ def test_files_are_sent_from_where_they_are(tmp_path: Path) -> None:
 def test_names_of_nodes_fit_into_lines_and_paths(name: str, safe: str) -> None:
     """No blanks, no slashes, never empty."""
     assert safe_node(name) == safe
+
+
+@pytest.mark.parametrize("name", ["../../../EVIL", "/etc/EVIL", "a/../..", ".."])
+def test_what_a_node_calls_itself_is_no_path(name: str) -> None:
+    """A line's node is made safe where the line is taken apart."""
+    words = read_line(f"@unhang run1 {name} 0 AAAA", "run1")
+    assert words is not None
+    assert "/" not in words[0]
+    assert words[0].strip(".")
+
+
+def sparse() -> tarfile.TarInfo:
+    """A file of one byte that claims to be one of 1 TiB with a hole."""
+    info = member("dumps/nccl/rank_0", size=512)
+    info.pax_headers = {
+        "GNU.sparse.major": "0",
+        "GNU.sparse.minor": "1",
+        "GNU.sparse.map": "0,1",
+        "GNU.sparse.size": str(1 << 40),
+    }
+    return info
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [member("part.json", size=(4 << 20) + 1)],
+        [member("part.json"), member("part.json")],
+        [member("dumps/a/x"), member("dumps/a/x")],
+        [member("dumps/" + "é" * 200)],
+        [sparse()],
+    ],
+    ids=["large-part", "two-parts", "twice", "long-name", "sparse"],
+)
+def test_what_would_not_fit_is_refused(tmp_path: Path, members: list[tarfile.TarInfo]) -> None:
+    """A node sends each file once, whole, and a small description of itself."""
+    with pytest.raises(ParcelError, match="which no node sends"):
+        unpack(packed(*members), tmp_path)
+
+
+def test_what_is_said_of_a_file_is_short(tmp_path: Path) -> None:
+    """A header of gigabytes is a few kilobytes on the wire; it is not read into memory."""
+    info = member("dumps/nccl/rank_0")
+    info.pax_headers = {"comment": "x" * (3 << 20)}
+    with pytest.raises(ParcelError, match="longer than any node says"):
+        unpack(packed(info), tmp_path)
+
+
+def test_files_and_folders_do_not_get_into_each_others_way(tmp_path: Path) -> None:
+    """A node that sends a file where others have a folder costs the others nothing."""
+    unpack(packed(member("dumps/gloo")), tmp_path)
+    written, _ = unpack(packed(member("dumps/gloo/rank_0")), tmp_path)
+    again, _ = unpack(packed(member("dumps/gloo/rank_0/x")), tmp_path)
+    assert written == ["dumps/gloo.2/rank_0"]
+    assert again == ["dumps/gloo.2/rank_0.2/x"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -138,3 +139,62 @@ def test_what_is_no_database_is_an_input_error(tmp_path: Path) -> None:
     (tmp_path / "pq" / "notes.parquet").unlink()
     with pytest.raises(InputError):
         open_parquet(tmp_path / "pq")
+
+
+ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t"
+LONG = "SELECT a.range FROM range(10000000000) a, range(100000) b"
+
+
+@pytest.mark.parametrize("way", ["database", "parquet", "memory"])
+def test_every_way_to_the_tables_is_bounded(way: str, tmp_path: Path) -> None:
+    """Memory and spilling are limited, and the SQL cannot lift that."""
+    if way == "database":
+        write_database(stuck_case(), None, str(tmp_path / "a.duckdb"))
+        connection = open_database(tmp_path / "a.duckdb")
+    elif way == "parquet":
+        write_parquet(stuck_case(), None, str(tmp_path / "a"))
+        connection = open_parquet(tmp_path / "a")
+    else:
+        connection = lock(connect(stuck_case()))
+    ((memory, spill),) = ask(
+        connection, "SELECT current_setting('memory_limit'), current_setting('temp_directory')"
+    ).rows
+    number, unit = memory.split()
+    assert unit == "MiB" or (unit == "GiB" and float(number) <= 4)
+    assert spill == ""
+
+
+@pytest.mark.parametrize("sql", [ENDLESS, LONG])
+def test_a_query_without_end_is_ended(sql: str) -> None:
+    """Whether it computes or pours out rows: a sentence with what to do."""
+    with pytest.raises(UsageError, match=r"longer than 0\.2 s"):
+        deque(ask(lock(connect(stuck_case())), sql, time_limit_s=0.2).rows, maxlen=0)
+
+
+def test_a_query_that_needs_too_much_memory_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine's own words name settings that are locked."""
+    monkeypatch.setattr("unhang.tables.query._MOST_MEMORY", 256 << 20)
+    with pytest.raises(UsageError, match="256 MiB of memory"):
+        deque(ask(lock(connect(stuck_case())), "SELECT list(range) FROM range(10000000000)").rows)
+
+
+def test_tables_of_other_columns_are_no_tables(tmp_path: Path) -> None:
+    """Parquet files by our names that hold something else: an input error."""
+    write_parquet(stuck_case(), None, str(tmp_path / "a"))
+    (tmp_path / "a" / "groups.parquet").replace(tmp_path / "a" / "calls.parquet")
+    write_parquet(stuck_case(), None, str(tmp_path / "b"))
+    (tmp_path / "b" / "groups.parquet").replace(tmp_path / "a" / "groups.parquet")
+    with pytest.raises(InputError, match="no complete set of tables"):
+        open_parquet(tmp_path / "a")
+
+
+def test_a_strangers_table_without_end_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A view in the place of a table is only asked for so long."""
+    monkeypatch.setattr("unhang.tables.query._OPEN_S", 0.2)
+    with duckdb.connect(str(tmp_path / "a.duckdb")) as connection:
+        endless = ENDLESS.replace("count(*)", "'schema' AS key, max(n) AS value")
+        connection.execute(f"CREATE VIEW meta AS {endless}")
+    with pytest.raises(InputError, match="holds no tables"):
+        open_database(tmp_path / "a.duckdb")
