@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar, cast
 from unhang.case import Case
 from unhang.model import Note
 from unhang.report import Report
-from unhang.telltale import ASSIGNED, FORMS
+from unhang.telltale import REMOVED, assigned, forms
 from unhang.wording import count_of
 
 __all__ = ["SECRET", "Redactor"]
@@ -145,7 +145,7 @@ class Redactor:
                 self._learn(kind, name)
 
     def _clean(self, text: str) -> str:
-        for pattern in (*FORMS, *ASSIGNED):
+        for pattern in (*forms(), *assigned()):
             text = pattern.sub(self._secret, text)
         text = _EMAIL.sub(
             lambda m: f"{self._replace('user', m[1])}@{self._replace('host', m[2])}", text
@@ -159,7 +159,7 @@ class Redactor:
         return _WORD.sub(lambda m: self._word(m[0]), text)
 
     def _secret(self, found: re.Match[str]) -> str:
-        if found["value" if "value" in found.re.groupindex else 0] == SECRET:
+        if found["value" if "value" in found.re.groupindex else 0] in (SECRET, REMOVED):
             return found[0]
         self.counts["secret"] += 1
         return (found["kept"] if "kept" in found.re.groupindex else "") + SECRET
@@ -263,7 +263,7 @@ class Redactor:
         if (key, text) not in self._seen:
             if len(self._seen) >= _MAX_REMEMBERED:
                 self._seen.clear()
-            if text != SECRET and any(p.fullmatch(f"{key}={text}") for p in ASSIGNED):
+            if text != SECRET and any(p.fullmatch(f"{key}={text}") for p in assigned()):
                 self.counts["secret"] += 1
                 self._seen[key, text] = SECRET
             else:

@@ -33,7 +33,8 @@ from unhang.run.ranklogs import rank_logs
 from unhang.run.roster import Roster
 from unhang.run.streams import Stream, end_of, tail_of
 from unhang.run.verdict import Verdict, judge
-from unhang.surroundings import describe_node, harmless_command
+from unhang.surroundings import describe_node
+from unhang.telltale import harmless_command, harmless_log
 
 __all__ = ["Context", "Incident", "What"]
 
@@ -229,7 +230,7 @@ class Incident:
             try:
                 data = tail_of(stream, str(self.context.folder / "logs"), LOG_BYTES)
                 if data and self.case is not None:
-                    save_file(self.case / name, data)
+                    save_file(self.case / name, harmless_log(data))
                     row["path"] = name
                 else:
                     row["why_not"] = stream.why_not or "nothing was written to it"
@@ -247,7 +248,7 @@ class Incident:
                 data = end_of(path, LOG_BYTES)
                 if data and self.case is not None:
                     (self.case / kept).parent.mkdir(parents=True, exist_ok=True)
-                    save_file(self.case / kept, data)
+                    save_file(self.case / kept, harmless_log(data))
                     yield {"name": name, "path": kept}
             except OSError as error:
                 notes.append(f"{name} cannot be read or saved: {error.strerror}")
