@@ -25,6 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from unhang.record.places import private_dir, private_opener
+
 __all__ = ["Incoming", "ParcelError", "read_line", "safe_node", "unpack", "write_parcel"]
 
 _CHUNK = 600  # 800 characters: `srun --label` cuts lines at 1,024 bytes
@@ -210,12 +212,12 @@ def _is_allowed(member: tarfile.TarInfo) -> bool:
 
 def _save(content: IO[bytes], name: str, case: Path) -> str:
     target = case / name
-    target.parent.mkdir(parents=True, exist_ok=True)
+    private_dir(target.parent)
     number = 1
     while target.exists():
         number += 1
         target = (case / name).with_name(f"{Path(name).name}.{number}")
-    with target.open("xb") as out:
+    with open(target, "xb", opener=private_opener) as out:
         while piece := content.read(1 << 20):
             out.write(piece)
     return str(target.relative_to(case))

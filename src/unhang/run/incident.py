@@ -27,7 +27,7 @@ from unhang.casedir import (
     write_part,
 )
 from unhang.errors import OutputError
-from unhang.record.places import safe_name
+from unhang.record.places import create_private_dir, private_dir, safe_name
 from unhang.run.evidence import Collector
 from unhang.run.ranklogs import rank_logs
 from unhang.run.roster import Roster
@@ -206,6 +206,8 @@ class Incident:
         places.append((Path(tempfile.gettempdir()) / f"{CASES}-{os.geteuid()}", None))
         for place, name in places:
             try:
+                if place != root:  # in a directory that everybody writes to
+                    create_private_dir(place)
                 case = create_case(
                     place, self.context.job, self._began_ns / 1e9, named=name, run=self.context.run
                 )
@@ -247,7 +249,7 @@ class Incident:
             try:
                 data = end_of(path, LOG_BYTES)
                 if data and self.case is not None:
-                    (self.case / kept).parent.mkdir(parents=True, exist_ok=True)
+                    private_dir((self.case / kept).parent)
                     save_file(self.case / kept, harmless_log(data))
                     yield {"name": name, "path": kept}
             except OSError as error:
@@ -327,7 +329,8 @@ def _probe(case: Path) -> None:
 
 def _move(source: Path, target: Path) -> None:
     """Move a file that may lie on another file system; never over another one."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    private_dir(target.parent)
     if target.exists():
         raise FileExistsError(17, "there is one already")
     shutil.move(source, target)
+    target.chmod(0o600)
