@@ -3,13 +3,13 @@
 Everything that keeps a command line, an environment or a text of the job asks here first: the
 collectors, `run`, the recorder inside the job. So it needs the standard library only, and knows
 nothing of the rest. It errs on the side of removing; what neither name nor form tells, it cannot
-know.
+know. For copies that leave the house it also tells the contrary: what is known to be harmless.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Final
 
@@ -19,8 +19,10 @@ __all__ = [
     "forms",
     "harmless_command",
     "harmless_log",
+    "is_known_variable",
     "is_secret_name",
     "is_secret_value",
+    "known_words",
     "without_secrets",
 ]
 
@@ -214,3 +216,53 @@ def _hides(name: str, value: str) -> bool:
     if re.search(_STRONG_NAME, name, re.IGNORECASE):
         return True
     return is_secret_name(name) and not re.fullmatch(_NUMBER, value)
+
+
+# ------------------------------------------------------------------ what is known to be harmless
+
+_PLAIN: Final = (
+    r"[+-]?[\d.,:xeE+-]{1,16}[KMGTBkmgtb]?|true|false|yes|no|on|off|none|auto|nccl|gloo|mpi|ucc|"
+    r"cuda|cpu|c10d|static|spawn|fork|forkserver|(?:bf|fp|float|bfloat)\d{1,2}|info|warn|debug|trace"
+)
+"""Values that tell nothing of anybody, whatever the option is called."""
+
+_RUNS: Final = (
+    r"[\w./@+~-]+\.(?:py|sh)|--?|(?:[\w./@+~-]*/)?(?:python[\d.]*|torchrun|srun|mpirun|mpiexec|"
+    r"accelerate|deepspeed|ray|bash|sh|env|timeout|nohup|numactl|unhang|run|launch|exec)"
+)
+"""Words of a command line that say what runs, wherever they stand."""
+
+_LIBRARIES: Final = (
+    "CUDA_", "FI_", "GLOO_", "GOMP_", "HIP_", "HOSTNAME", "HSA_", "KMP_", "LD_", "MASTER_ADDR",
+    "MKL_", "NCCL_", "NVIDIA_", "OMP_", "RCCL_", "ROCR_", "SLURMD_NODENAME", "TORCH_",
+    "TP_SOCKET_", "UCC_", "UCX_",
+)  # fmt: skip
+"""Variables whose values libraries define, or that hold a host's name."""
+
+
+def is_known_variable(name: str, value: object) -> bool:
+    """Whether a variable's value may stay, once names are replaced in it."""
+    return not isinstance(value, str) or not value or name.startswith(_LIBRARIES) or _plain(value)
+
+
+def known_words(words: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Each word of a command line as what is known of it, and the rest of which nobody knows.
+
+    Known are the program, scripts, modules, names of options, and plain values.
+    """
+    before = "-m"  # the first is the program
+    for word in words:
+        name, equals, value = word.partition("=")
+        if before == "-m" or re.fullmatch(_RUNS, word) or _plain(word):
+            yield word, ""
+        elif equals and re.fullmatch(r"[\w.+-]{1,80}", name):
+            yield (word, "") if _plain(value) or not value else (f"{name}=", value)
+        elif re.fullmatch(r"--[A-Za-z][\w.-]{0,80}|-[A-Za-z]", word):
+            yield word, ""
+        else:
+            yield "", word
+        before = word
+
+
+def _plain(value: str) -> bool:
+    return re.fullmatch(_PLAIN, value, re.IGNORECASE) is not None
