@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from unhang.errors import OutputError, UsageError
+from unhang.record.places import private_dir, private_opener
 from unhang.wording import printable
 
 __all__ = [
@@ -100,7 +101,7 @@ def claim(path: Path, job: str, run: str = "") -> Claim:
         OutputError: It cannot be written.
     """
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        private_dir(path)
         if not is_reserved(path) and not (path / _CLAIM).exists():
             raise UsageError(
                 f"{path} is not empty", "a case never overwrites: name a new directory"
@@ -113,7 +114,7 @@ def claim(path: Path, job: str, run: str = "") -> Claim:
                 "name another directory, or the same --job where both are one job",
             )
         if run:
-            _claim_of(path, run).touch()
+            _claim_of(path, run).touch(mode=0o600)
     except FileExistsError as error:
         raise UsageError(f"{path} is not a directory", "name a directory") from error
     except OSError as error:
@@ -136,7 +137,10 @@ def reserve(path: Path, job: str) -> None:
 
 def _write_once(path: Path, value: Mapping[str, object]) -> None:
     """The first writer wins; a reader that is too early sees no object, and looks again later."""
-    with suppress(FileExistsError), path.open("x", encoding="utf-8") as stream:
+    with (
+        suppress(FileExistsError),
+        open(path, "x", encoding="utf-8", opener=private_opener) as stream,
+    ):
         json.dump(value, stream)
 
 

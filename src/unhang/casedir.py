@@ -7,7 +7,8 @@
         stacks/  logs/  env/
         report.json  report.txt
 
-A directory is made once and never overwritten: a second incident gets a second directory.
+A directory is made once and never overwritten: a second incident gets a second directory. It is its
+owner's alone (0700, files 0600): a case tells more of a job than its logs do.
 This module writes and merges; it does not know how anything was collected, and judges nothing.
 """
 
@@ -34,6 +35,7 @@ from unhang.caseclaim import (
     reserve,
 )
 from unhang.errors import OutputError
+from unhang.record.places import private_dir, private_opener
 
 __all__ = [
     "CASES",
@@ -140,11 +142,11 @@ def create_case(
         path = numbered(first, number)
         try:
             shared = bool(named and run) and can_join(path, first, job, run)
-            path.mkdir(parents=True, exist_ok=shared or (number == 1 and is_reserved(path)))
+            private_dir(path, exist_ok=shared or (number == 1 and is_reserved(path)))
             if run and named:
                 reserve(path, job)
             for folder in FOLDERS:
-                (path / folder).mkdir(exist_ok=shared)
+                private_dir(path / folder, exist_ok=shared)
         except FileExistsError:
             continue
         except OSError as error:
@@ -157,14 +159,14 @@ def create_case(
 
 
 def save_file(path: Path, data: bytes) -> None:
-    """Write a file that appears whole or not at all, and is on disk when this returns.
+    """Write a private file that appears whole or not at all, and is on disk when this returns.
 
     Raises:
         OSError: It cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with temporary.open("wb") as stream:
+        with open(temporary, "wb", opener=private_opener) as stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())

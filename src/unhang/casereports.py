@@ -17,9 +17,10 @@ from typing import Final
 from unhang.caseclaim import MOST_CASES, cannot_write
 from unhang.casedir import FOLDERS
 from unhang.errors import OutputError, UsageError
+from unhang.record.places import private_dir, private_opener
 from unhang.wording import printable
 
-__all__ = ["FOLDER", "check_place", "is_case", "name_told", "save_report"]
+__all__ = ["FOLDER", "check_place", "is_case", "keep_private", "name_told", "save_report"]
 
 FOLDER: Final = "reports"
 MANIFEST: Final = "manifest.json"
@@ -32,6 +33,24 @@ def is_case(root: Path) -> bool:
     return (root / MANIFEST).is_file() or any(
         (root / kind).is_dir() for kind in ("dumps", "stacks")
     )
+
+
+def keep_private(path: Path, place: Path) -> None:
+    """Give a document that is about to go to a place in a case the mode of a case's files.
+
+    Args:
+        path: The document, or a directory of documents, under its temporary name.
+        place: Where it goes; outside of cases nothing is changed.
+
+    Raises:
+        OSError: The mode cannot be set.
+    """
+    above = place.absolute().parents
+    if not any((root / MANIFEST).is_file() and (root / "parts").is_dir() for root in above):
+        return
+    for file in path.iterdir() if path.is_dir() else ():
+        file.chmod(0o600)
+    path.chmod(0o700 if path.is_dir() else 0o600)
 
 
 def check_place(root: Path) -> None:
@@ -81,8 +100,8 @@ def save_report(root: Path, command: str, text: str, now_s: float) -> Path:
     try:
         if not is_case(root):
             for folder in FOLDERS:
-                (root / folder).mkdir(parents=True, exist_ok=True)
-        (root / FOLDER).mkdir(exist_ok=True)
+                private_dir(root / folder)
+        private_dir(root / FOLDER)
         for number in range(1, MOST_CASES):
             again = "" if number == 1 else f"-{number}"
             path = root / FOLDER / f"{command}-{stamp}{again}.json"
@@ -96,7 +115,7 @@ def save_report(root: Path, command: str, text: str, now_s: float) -> Path:
 def _written(path: Path, text: str) -> bool:
     """Write a new file; False where there is one of that name."""
     try:
-        with path.open("x", encoding="utf-8") as stream:
+        with open(path, "x", encoding="utf-8", opener=private_opener) as stream:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())

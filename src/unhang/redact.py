@@ -2,7 +2,8 @@
 
 The same name becomes the same stand-in everywhere ("host1", "user1", "dir1"), so that a redacted
 case tells the same story. File names, line numbers and the insides of installed packages stay: they
-are what a verdict is about. What is no name by its form or its field cannot be recognised; tell the
+are what a verdict is about. Of command lines and environments only values that are known to be
+harmless stay. What is no name by its form or its field cannot be recognised in a text; tell the
 `Redactor` further hosts and users where you know them. Replaced too much is the better mistake.
 """
 
@@ -19,14 +20,17 @@ from typing import Any, Final, TypeVar, cast
 from unhang.case import Case
 from unhang.model import Note
 from unhang.report import Report
-from unhang.telltale import ASSIGNED, FORMS
+from unhang.telltale import REMOVED, assigned, forms, is_known_variable, known_words
 from unhang.wording import count_of
 
-__all__ = ["SECRET", "Redactor"]
+__all__ = ["DROPPED", "SECRET", "Redactor"]
 
 T = TypeVar("T")
 
 SECRET: Final = "<secret>"  # noqa: S105 - what stands where a secret was
+
+DROPPED: Final = "<dropped>"
+"""What stands where a value was of which nobody knows whether it is harmless."""
 
 _PATH: Final = re.compile(r"(?<![\w/.<-])(?:/[\w.@+~-]+)+/?|(?<=file://)(?:/[\w.@+~-]+)+")
 _HOME: Final = re.compile(r"/(?:home|Users)/([\w.@+-]+)")
@@ -75,6 +79,7 @@ _KEPT_NAMES: Final = frozenset(
     )
 )  # fmt: skip
 _KEPT_PARTS: Final = frozenset(("home", "Users", "root", "user"))
+_HOST_VARIABLES: Final = frozenset(("MASTER_ADDR", "HOSTNAME", "SLURMD_NODENAME"))
 _SHORTEST_PART = 3
 _MOST_PARTS = 40
 _MAX_REMEMBERED = 50_000
@@ -145,7 +150,7 @@ class Redactor:
                 self._learn(kind, name)
 
     def _clean(self, text: str) -> str:
-        for pattern in (*FORMS, *ASSIGNED):
+        for pattern in (*forms(), *assigned()):
             text = pattern.sub(self._secret, text)
         text = _EMAIL.sub(
             lambda m: f"{self._replace('user', m[1])}@{self._replace('host', m[2])}", text
@@ -159,7 +164,7 @@ class Redactor:
         return _WORD.sub(lambda m: self._word(m[0]), text)
 
     def _secret(self, found: re.Match[str]) -> str:
-        if found["value" if "value" in found.re.groupindex else 0] == SECRET:
+        if found["value" if "value" in found.re.groupindex else 0] in (SECRET, REMOVED):
             return found[0]
         self.counts["secret"] += 1
         return (found["kept"] if "kept" in found.re.groupindex else "") + SECRET
@@ -236,7 +241,7 @@ class Redactor:
         if len(self._read) >= _MAX_REMEMBERED:
             self._read.clear()
         self._read.add((key, text))
-        if key in _HOST_KEYS:
+        if key in _HOST_KEYS or key in _HOST_VARIABLES:
             self._learn("host", text)
         elif key in _USER_KEYS:
             self._learn("user", text)
@@ -246,24 +251,57 @@ class Redactor:
         self._learn_from(text)
 
     def _redacted(self, key: str, value: Any) -> Any:  # noqa: ANN401 - nested data
-        if isinstance(value, str):
-            # An Enum is a word of our own, even where it is a str.
-            return value if isinstance(value, Enum) else self._redacted_text(key, value)
+        if isinstance(value, (str, bytes, bytearray)):
+            return self._redacted_text(key, value)
         if isinstance(value, Mapping):
-            return {k: self._redacted(k if isinstance(k, str) else "", v) for k, v in value.items()}
-        if isinstance(value, (list, tuple)):
-            items = [self._redacted(key, item) for item in value]
-            return items if isinstance(value, list) else tuple(items)
+            return {self._key(k): self._redacted_item(key, k, v) for k, v in value.items()}
+        if isinstance(value, (list, tuple, set, frozenset)):
+            is_command = key == "command" and all(isinstance(word, str) for word in value)
+            items = self._command(value) if is_command else (self._redacted(key, x) for x in value)
+            kind = next(k for k in (list, tuple, set, frozenset) if isinstance(value, k))
+            return kind(items)
         if is_dataclass(value) and not isinstance(value, type):
             return _map_fields(value, self._redacted)
         return value
 
-    def _redacted_text(self, key: str, text: str) -> str:
+    def _key(self, key: Any) -> Any:  # noqa: ANN401 - nested data
+        """A key of a mapping: names of fields stay, and what is no such name is cleaned."""
+        if not isinstance(key, str):
+            return self._redacted("", key)
+        if key.isidentifier() and key not in self.stand_ins.get("host", {}):
+            return key
+        return self._clean(key)
+
+    def _redacted_item(self, above: str, key: Any, value: Any) -> Any:  # noqa: ANN401 - nested data
+        """A value of a mapping; those of an environment stay only where they are known."""
+        name = key if isinstance(key, str) else ""
+        if above == "environment" and not is_known_variable(name, value):
+            return self._dropped(value)
+        return self._redacted(name, value)
+
+    def _dropped(self, value: Any) -> str:  # noqa: ANN401 - nested data
+        if value in (SECRET, DROPPED, REMOVED):
+            return str(value)
+        self.counts["unknown value"] += 1
+        return DROPPED
+
+    def _command(self, words: Iterable[str]) -> Iterable[str]:
+        """What runs, names of options, and values that are plain; all other words are dropped."""
+        for known, unknown in known_words(words):
+            yield self._clean(known) + (self._dropped(unknown) if unknown else "")
+
+    def _redacted_text(self, key: str, text: str | bytes | bytearray) -> str | bytes:
         """Clean a string by its key and its form, each pair once."""
+        if isinstance(text, Enum):  # A word of our own, even where it is a str.
+            return text
+        if not isinstance(text, str):  # nothing of ours or of torch's holds bytes
+            return self._dropped(text).encode() if text else b""
+        if key == "command":
+            return " ".join(self._command(text.split()))
         if (key, text) not in self._seen:
             if len(self._seen) >= _MAX_REMEMBERED:
                 self._seen.clear()
-            if text != SECRET and any(p.fullmatch(f"{key}={text}") for p in ASSIGNED):
+            if text != SECRET and any(p.fullmatch(f"{key}={text}") for p in assigned()):
                 self.counts["secret"] += 1
                 self._seen[key, text] = SECRET
             else:
@@ -305,8 +343,8 @@ class Redactor:
             for kind, names in sorted(self.stand_ins.items())
             if self.counts[kind]
         ]
-        if self.counts["secret"]:
-            kinds.append(count_of(self.counts["secret"], "secret"))
+        more = ("secret", "unknown value")
+        kinds += [count_of(self.counts[kind], kind) for kind in more if self.counts[kind]]
         return f"Replaced: {', '.join(kinds)}." if kinds else "Nothing had to be replaced."
 
 

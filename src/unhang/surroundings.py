@@ -9,13 +9,11 @@ from __future__ import annotations
 import os
 import platform
 import resource
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
-from unhang.telltale import is_secret_name, is_secret_value, without_secrets
+from unhang.telltale import REMOVED, is_secret_name, is_secret_value, without_secrets
 
-__all__ = ["REMOVED", "describe_node", "harmless_command", "harmless_environment"]
-
-REMOVED = "<removed>"
+__all__ = ["describe_node", "harmless_environment"]
 
 _PREFIXES = (
     "CUDA_", "GLOO_", "GOMP_", "HIP_", "HSA_", "JOB_ID", "KMP_", "LD_LIBRARY_PATH", "LD_PRELOAD",
@@ -31,26 +29,10 @@ _LIMITS = ("NOFILE", "MEMLOCK", "NPROC", "STACK", "CORE", "AS", "FSIZE")
 def harmless_environment(env: Mapping[str, str]) -> dict[str, str]:
     """The variables that matter to a distributed job, by name, secrets replaced by a word."""
     return {
-        name: REMOVED if is_secret_name(name) or is_secret_value(value) else value
+        name: REMOVED if is_secret_name(name) or is_secret_value(value) else without_secrets(value)
         for name, value in sorted(env.items())
         if name.startswith(_PREFIXES)
     }
-
-
-def harmless_command(words: Sequence[str]) -> list[str]:
-    """A command line with its secrets replaced: `--api-key X`, `--token=X`, URLs with passwords."""
-    clean: list[str] = []
-    hide = False
-    for word in words:
-        name, equals, _ = word.partition("=")
-        if hide and not word.startswith("-"):
-            clean.append(REMOVED)
-        elif equals and is_secret_name(name):
-            clean.append(f"{name}={REMOVED}")
-        else:
-            clean.append(without_secrets(word, REMOVED))
-        hide = word.startswith("-") and not equals and is_secret_name(word)
-    return clean
 
 
 def describe_node(env: Mapping[str, str], torch: str = "") -> dict[str, object]:

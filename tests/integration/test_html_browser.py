@@ -49,6 +49,22 @@ def test_the_page_draws_and_asks_nobody(browser: Browser, tmp_path: Path) -> Non
     assert [url for url in requested if not url.startswith(("file:", "data:", "blob:"))] == []
 
 
+def test_the_page_offers_no_way_out(browser: Browser, tmp_path: Path) -> None:
+    """No button uploads the chart, no link leaves the page, and a script that tries may not."""
+    (tmp_path / "report.html").write_text(render("html", never_joined(), stuck_case()))
+    page = browser.new_page()
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.goto((tmp_path / "report.html").as_uri())
+    page.wait_for_selector("#timeline .bars")
+    page.hover("#timeline")
+    assert page.locator(".modebar-btn, .plotlyjsicon").count() == 0
+    assert page.locator("a[href^='http']").count() == 0
+    reached = page.evaluate("fetch('http://127.0.0.1:9/').then(() => true, () => false)")
+    assert reached is False
+    assert any("Content Security Policy" in text for text in complaints)
+
+
 @pytest.mark.parametrize("width", [380, 1200])
 def test_nothing_from_a_dump_runs_or_spills(browser: Browser, tmp_path: Path, width: int) -> None:
     """Scripts in names are text, and no page is wider than its window, not even a phone's."""

@@ -2,12 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.surroundings import (
-    REMOVED,
-    describe_node,
-    harmless_command,
-    harmless_environment,
-)
+from unhang.surroundings import describe_node, harmless_environment
+from unhang.telltale import REMOVED, harmless_command
 
 
 def test_only_what_matters_and_no_secrets() -> None:

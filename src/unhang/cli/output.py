@@ -194,12 +194,15 @@ def deliver(text: str | bytes, path: str | None) -> None:
 
 
 def _replace(target: Path, data: bytes) -> None:
+    from unhang.casereports import keep_private
+
     if target.exists() and not target.is_file():  # /dev/stdout, a FIFO: written, not replaced
         target.write_bytes(data)
         return
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         part.write_bytes(data)
+        keep_private(part, target)
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)

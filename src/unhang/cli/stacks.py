@@ -275,10 +275,12 @@ def _listed(jobs: Sequence[str]) -> str:
 
 
 def _save(case: Case, name: str) -> None:
+    from unhang.casereports import keep_private
     from unhang.stacks import write_samples
 
     try:
         write_samples(Path(name), case.samples)
+        keep_private(Path(name), Path(name))
     except OSError as error:
         raise OutputError(f"{name} cannot be written: {error.strerror}") from error
 

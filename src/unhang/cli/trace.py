@@ -111,7 +111,7 @@ def _run(command: list[str], args: argparse.Namespace) -> int:
         raise UsageError("--size must be 131072 to 1073741824 bytes", "It is per process.")
     folder = Path(args.dir or time.strftime("unhang-trace-%Y%m%d-%H%M%S"))
     try:
-        folder.mkdir(parents=True, exist_ok=False)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=False)
     except FileExistsError as error:
         raise OutputError(f"{folder} is there already", "Name a new one with --dir.") from error
     except OSError as error:

@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from unhang.record.places import private_dir, private_opener
+
 __all__ = [
     "Incoming",
     "ParcelError",
@@ -274,9 +276,9 @@ def _save(content: IO[bytes], member: tarfile.TarInfo, case: Path) -> str:
     place = case
     for folder in folders:
         place = _first(place, folder, lambda path: path.is_dir() or not os.path.lexists(path))
-        place.mkdir(exist_ok=True)
+        private_dir(place)
     target = _first(place, name, lambda path: not os.path.lexists(path))
-    with target.open("xb") as out:
+    with open(target, "xb", opener=private_opener) as out:
         while piece := content.read(1 << 20):
             out.write(piece)
     return str(target.relative_to(case))

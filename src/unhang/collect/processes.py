@@ -1,7 +1,8 @@
 """The processes of this node as /proc shows them, read once, without harm.
 
 Every field may be missing: processes end while they are looked at, and those of other users hide
-their environment. Nothing is signalled, traced or stopped here.
+their environment. Nothing is signalled, traced or stopped here. Command lines come
+without the secrets that can be told (`unhang.telltale`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from unhang.telltale import harmless_command
 
 __all__ = ["Process", "ProcessTable", "read_process", "read_processes"]
 
@@ -125,6 +128,7 @@ def read_process(pid: int, proc: Path = PROC) -> Process | None:
         return None
     status = _read(folder / "status") or ""
     command = (_read(folder / "cmdline") or "")[:MAX_COMMAND].rstrip("\0")
+    harmless = " ".join(harmless_command(command.split("\0")))
     return Process(
         pid=pid,
         ppid=ppid,
@@ -132,7 +136,7 @@ def read_process(pid: int, proc: Path = PROC) -> Process | None:
         uid=_number(status, "Uid"),
         state=state,
         name=name.partition("(")[2],
-        command=command.replace("\0", " "),
+        command=harmless,
         python=_is_python(folder, name.partition("(")[2], command),
         environ=_environ(folder),
         wait_channel=_wait_channel(folder),

@@ -1,8 +1,9 @@
 """A copy of a whole case that may leave the house: names replaced, secrets gone.
 
 Every file is read twice: first all of them to learn which names there are, then to write them
-without. What cannot be read as JSON, as a dump or as text cannot be cleaned, so it is left out, and
-the copy says so. The same name has the same stand-in everywhere, file names included.
+without. What is neither JSON, nor a dump, nor text where a case has text cannot be cleaned, so it
+is left out, and the copy says so. The same name has the same stand-in everywhere, file names
+included.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from unhang.casedir import save_file
 from unhang.errors import InputError, OutputError
 from unhang.ingest.sniff import HEAD_BYTES, FileKind, kind_of
 from unhang.ingest.unpickle import BadPickle, unpickle
+from unhang.record.places import private_dir, private_opener
 from unhang.redact import Redactor
 
 __all__ = ["Redacted", "redact_case"]
@@ -25,6 +28,7 @@ __all__ = ["Redacted", "redact_case"]
 MAX_FILE_BYTES = 1 << 30
 _NOT_EVIDENCE = frozenset({"collect.json"})  # how it was collected: hosts, keys, paths
 _PROTOCOL = 2  # torch's own
+_PAGE = "it is drawn from the rest: unhang diagnose COPY -o report.html draws it anew"
 
 Clean = Callable[[bytes], bytes]
 
@@ -63,10 +67,10 @@ def redact_case(case: Path, target: Path, redactor: Redactor) -> Redacted:
         _learn(path, case, redactor)
     redactor.counts.clear()
     try:
-        target.mkdir(parents=True)
+        private_dir(target, exist_ok=False)
         done = _write_all(files, case, target, redactor)
         done.summary = redactor.summary()
-        (target / "redaction.txt").write_text(_account(done), encoding="utf-8")
+        save_file(target / "redaction.txt", _account(done).encode())
     except FileExistsError as error:
         raise OutputError(f"{target} is there already", "Name a new directory.") from error
     except OSError as error:
@@ -78,9 +82,8 @@ def _files(case: Path) -> Iterator[Path]:
     for folder, below, names in os.walk(case):
         below[:] = [name for name in below if not name.startswith(".")]
         for name in names:
-            path = Path(folder, name)
-            if path.is_file() and not path.is_symlink() and name not in _NOT_EVIDENCE:
-                yield path
+            if not name.startswith(".") and name not in _NOT_EVIDENCE:
+                yield Path(folder, name)
 
 
 def _learn(path: Path, case: Path, redactor: Redactor) -> None:
@@ -90,37 +93,61 @@ def _learn(path: Path, case: Path, redactor: Redactor) -> None:
         redactor.learn(hosts=[parts[1]])
     if len(parts) == 2 and parts[0] == "stacks":  # noqa: PLR2004 - kind, host's file
         redactor.learn(hosts=[path.stem])
-    data = _bytes(path)
-    if data is not None:
-        _cleaned(data, redactor)
+    _cleaned(path, case, redactor)
 
 
 def _bytes(path: Path) -> bytes | None:
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
+        if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
             return None
         return path.read_bytes()
     except OSError:
         return None
 
 
-def _cleaned(data: bytes, redactor: Redactor) -> bytes | str:
+def _cleaned(path: Path, case: Path, redactor: Redactor) -> bytes | str:
     """The content without names, or why it cannot be had."""
+    data = _bytes(path)
+    if data is None:
+        return "it is no plain file, cannot be read, or is too large"
     kind = kind_of(data[:HEAD_BYTES])
     if kind is FileKind.EMPTY:
         return data
     if kind is FileKind.PICKLE:
         return _cleaned_dump(data, redactor)
-    if kind.is_packed or b"\0" in data[:HEAD_BYTES]:
+    if kind.is_packed or b"\0" in data:
         return "it is packed or binary: what is in it cannot be cleaned"
-    text = data.decode("utf-8", "replace")
-    if kind is FileKind.JSON:
-        try:
-            value: Any = json.loads(text)
-        except (ValueError, RecursionError):
-            return redactor.text(text).encode()
-        return (json.dumps(redactor.value(value), indent=1) + "\n").encode()
-    return redactor.text(text).encode()
+    if kind is FileKind.JSON and (clean := _cleaned_json(data, redactor, indent=1)):
+        return clean
+    return _cleaned_text(data, path.relative_to(case), kind, redactor)
+
+
+def _cleaned_json(data: bytes, redactor: Redactor, indent: int | None = None) -> bytes:
+    """JSON without names; b"" where it is none."""
+    try:
+        value: Any = json.loads(data)
+    except (ValueError, RecursionError):
+        return b""
+    return (json.dumps(redactor.value(value), indent=indent) + "\n").encode()
+
+
+def _cleaned_text(data: bytes, name: Path, kind: FileKind, redactor: Redactor) -> bytes | str:
+    """Text without names, where a case has text: elsewhere nobody knows what it is."""
+    if name.parts[0] == "logs":
+        if kind is not FileKind.JSON:
+            return redactor.text(data.decode("utf-8", "replace")).encode()
+        lines = data.splitlines(keepends=True)  # a record on each, or a text that looks like that
+        return b"".join(
+            _cleaned_json(line, redactor) or redactor.text(line.decode("utf-8", "replace")).encode()
+            for line in lines
+        )
+    texts = name.parts[0] in ("env", "stacks") or str(name) in ("report.txt", "redaction.txt")
+    if kind is FileKind.JSON or not texts:
+        return "it is damaged, or of no kind that is known: what is in it cannot be cleaned"
+    try:
+        return redactor.text(data.decode("utf-8")).encode()
+    except UnicodeDecodeError:
+        return "it is no text"
 
 
 def _cleaned_dump(data: bytes, redactor: Redactor) -> bytes | str:
@@ -138,14 +165,13 @@ def _write_all(files: list[Path], case: Path, target: Path, redactor: Redactor) 
     for path in files:
         parts = path.relative_to(case).parts
         name = Path(*(redactor.text(part).replace("/", "_") for part in parts))
-        data = _bytes(path)
-        clean = "it cannot be read, or is too large" if data is None else _cleaned(data, redactor)
+        clean = _PAGE if path.suffix == ".html" else _cleaned(path, case, redactor)
         if isinstance(clean, str):
             done.left_out[str(name)] = clean
             continue
         place = target / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with place.open("xb") as file:
+        private_dir(place.parent)
+        with open(place, "xb", opener=private_opener) as file:
             file.write(clean)
         done.written += 1
     return done

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.errors import InputError, MissingExtraError
+from unhang.telltale import without_secrets
 
 __all__ = ["CoreFacts", "is_core", "read_facts"]
 
@@ -105,7 +106,7 @@ def _facts(elf: Any, file: Any) -> CoreFacts:  # noqa: ANN401 - pyelftools has n
         pid=int(info.get("pr_pid", -1)),
         faulting_tid=int(tid),
         program=_text(info.get("pr_fname", b"")),
-        arguments=_text(info.get("pr_psargs", b"")),
+        arguments=without_secrets(_text(info.get("pr_psargs", b""))),
         executable=_text(names[0]) if names else "",
         environment=_environment(elf, file, _bytes(notes.get("NT_AUXV")), order),
     )

@@ -24,6 +24,7 @@ from unhang.logs.sources import LogSource, chunks, open_log
 from unhang.logs.tracebacks import HEADER, Traceback, TracebackReader, is_chain, user_frame
 from unhang.logs.wrappers import LAST_ERROR, wrapped_in
 from unhang.model import UNKNOWN_RANK, Fact, Frame, LogEvent, LogKind, Note
+from unhang.telltale import without_secrets
 
 __all__ = ["ANY_ERROR", "WENT_ON", "FileScanner", "LogScan", "normalise", "scan_logs"]
 
@@ -354,12 +355,12 @@ class FileScanner:
             code=rule.code,
             kind=_kind(rule, line.text, frames),
             rank=rank,
-            text=text,
+            text=without_secrets(text),
             source=f"{self.source.path}:{self.line_number}",
             time_ns=time_ns,
             order=index,
             host=line.host,
-            fields=fields,
+            fields={key: without_secrets(value) for key, value in fields.items()},
         )
         events[index : index + 1] = [event]
 

@@ -19,6 +19,7 @@ from unhang.record.groups import channel_of
 from unhang.record.process import Process
 from unhang.record.ring import Channel, Entry, Foreign, TensorFact
 from unhang.record.sites import capture
+from unhang.telltale import without_secrets
 
 __all__ = ["Recorder", "is_timeout"]
 
@@ -167,7 +168,7 @@ class Recorder:
                     "op_id": sequence_of(channel) if channel else -1,
                     "own_record_id": entry.number if entry is not None else -1,
                     "time_ns": now,
-                    "error": f"{type(error).__name__}: {error}"[:1000],
+                    "error": without_secrets(f"{type(error).__name__}: {error}"[:1000]),
                 }
             )
         if self.on_timeout is not None and is_timeout(error):

@@ -21,6 +21,7 @@ from typing import TextIO
 from unhang.record import torchfr
 from unhang.record.calls import Recorder
 from unhang.record.incidents import END, take
+from unhang.telltale import without_secrets
 
 __all__ = ["CrashWatch"]
 
@@ -157,6 +158,6 @@ def described(error: BaseException) -> dict[str, object]:
     ]
     return {
         "type": type(error).__name__,
-        "message": str(error)[:MAX_TEXT],
+        "message": without_secrets(str(error)[:MAX_TEXT]),
         "frames": frames[::-1][:100],
     }

@@ -24,6 +24,7 @@ from unhang._version import __version__
 from unhang.record import marks
 from unhang.record.calls import Recorder
 from unhang.record.groups import channels, note_groups, pg_config, recorded_by_torch
+from unhang.record.places import private_dir
 from unhang.record.process import Process, env_number
 from unhang.record.ring import Entry
 from unhang.record.sites import current_stacks
@@ -301,7 +302,7 @@ def _write_one(dump: Dump, place: Path, name: str, state: Process) -> Path:
         incident = name if number == 1 else f"{name}.{number}"
         path = place / incident / "dumps" / dump.backend / f"rank_{rank}"
         dump.content["unhang"]["incident"] = incident
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_dir(path.parent)
         try:
             _write_file(path, encode(dump.content), replace=False)
         except FileExistsError:

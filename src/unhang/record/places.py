@@ -16,6 +16,8 @@ __all__ = [
     "create_private_dir",
     "is_private",
     "job_dir",
+    "private_dir",
+    "private_opener",
     "roots",
     "runtime_root",
     "safe_name",
@@ -53,6 +55,32 @@ def create_private_dir(path: Path) -> Path:
     if not is_private(path):
         raise RuntimeDirError(f"{path} is not a directory of this user with mode 0700")
     return path
+
+
+def private_dir(path: Path, *, exist_ok: bool = True) -> Path:
+    """Make a directory, and those above it that are missing, with mode 0700 whatever the umask.
+
+    A directory that is there already keeps the mode that somebody gave it.
+
+    Raises:
+        OSError: It cannot be made, or is there and must not be.
+    """
+    if not path.parent.exists():
+        private_dir(path.parent)
+    try:
+        path.mkdir(mode=0o700)
+        path.chmod(0o700)
+    except FileExistsError:
+        if not (exist_ok and path.is_dir()):
+            raise
+    return path
+
+
+def private_opener(path: str, flags: int) -> int:
+    """For `open`: a file that it makes has mode 0600 whatever the umask."""
+    descriptor = os.open(path, flags, 0o600)
+    os.fchmod(descriptor, 0o600)
+    return descriptor
 
 
 def is_private(path: Path) -> bool:

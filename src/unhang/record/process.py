@@ -19,6 +19,7 @@ from unhang.record.heartbeat import Beat, Phase, Word
 from unhang.record.marks import Mark
 from unhang.record.ring import Ring
 from unhang.record.settings import Settings, read_settings
+from unhang.telltale import without_secrets
 
 __all__ = ["Failures", "GroupFact", "Process", "process", "reset"]
 
@@ -45,7 +46,7 @@ class Failures:
             text += f": {type(error).__name__}: {error}"
         elif error:
             text += f": {error}"
-        text = text[:500]
+        text = without_secrets(text[:500])
         if text in self._counts or len(self._counts) < self.MOST:
             self._counts[text] = self._counts.get(text, 0) + 1
 
@@ -155,7 +156,7 @@ class Process:
             armed_by=self.armed_by,
             armed_ns=self.armed_ns,
             updated_ns=time_ns(),
-            command=" ".join(sys.orig_argv)[:1000],
+            command=_program(),
             torch=_torch_version(),
             limited=self.limited,
             failures=self.failures.texts(),
@@ -214,6 +215,23 @@ def _fresh() -> Process:
     for problem in settings.problems:
         state.failures.add(problem)
     return state
+
+
+def _program() -> str:
+    """The interpreter and what it runs; the arguments are left out, they may hold secrets."""
+    words = iter(sys.orig_argv)
+    kept = [next(words, "")]
+    for word in words:
+        letters = word[1:] if word.startswith("-") and word[1:2] != "-" else ""
+        if word in ("-X", "-W", "--check-hash-based-pycs"):
+            next(words, "")
+        elif letters[:1] not in ("X", "W") and "c" in letters:
+            return " ".join([*kept, "-c"])[:1000]
+        elif letters[:1] not in ("X", "W") and letters.endswith("m"):
+            return " ".join([*kept, "-m", next(words, "")])[:1000]
+        elif not word.startswith("-"):
+            return " ".join([*kept, word])[:1000]
+    return kept[0][:1000]
 
 
 def _role() -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from unhang.record.sites import RawStack, frames_of
+from unhang.telltale import without_secrets
 
 __all__ = [
     "COMPLETED",
@@ -172,7 +173,7 @@ class Entry:
         """The call was seen to have raised."""
         if self.pending:
             self.state = FAILED
-            self.error = f"{type(error).__name__}: {error}"[:1000]
+            self.error = without_secrets(f"{type(error).__name__}: {error}"[:1000])
             self.completed_ns = now_ns
             self.work = self.future = None
 

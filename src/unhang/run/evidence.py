@@ -26,9 +26,10 @@ from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.record.client import AskError, ask
 from unhang.record.heartbeat import Heartbeat
 from unhang.record.marks import alive
+from unhang.record.places import private_dir
 from unhang.run.procs import Work, work_of
 from unhang.run.roster import Gone, Member, Roster
-from unhang.stacks import write_samples
+from unhang.stacks import dump_samples
 
 __all__ = ["Collected", "Collector"]
 
@@ -155,11 +156,11 @@ class Collector:
         name = f"dumps/{backend}/rank_{rank.member.rank}"
         try:
             if isinstance(source, bytes):
-                (self.case / name).parent.mkdir(parents=True, exist_ok=True)
+                private_dir((self.case / name).parent)
                 save_file(self.case / f"{name}.json", source)
                 return f"{name}.json"
             if rank.member.unarmed:  # torch's own file, which the next dump would replace
-                (self.case / name).parent.mkdir(parents=True, exist_ok=True)
+                private_dir((self.case / name).parent)
                 save_file(self.case / name, source.read_bytes())
                 return name
         except OSError as error:
@@ -196,7 +197,7 @@ class Collector:
                 rank.missing["stacks"] = sample.error
         last = [s for rank in self.ranks if "stacks" not in rank.came for s in _last_words(rank)]
         try:
-            write_samples(self.case / name, [*samples, *last])
+            save_file(self.case / name, dump_samples([*samples, *last]).encode())
         except OSError as error:
             self.notes.append(f"stacks were not written: {error.strerror}")
 

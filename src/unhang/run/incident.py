@@ -27,13 +27,14 @@ from unhang.casedir import (
     write_part,
 )
 from unhang.errors import OutputError
-from unhang.record.places import safe_name
+from unhang.record.places import create_private_dir, private_dir, safe_name
 from unhang.run.evidence import Collector
 from unhang.run.ranklogs import rank_logs
 from unhang.run.roster import Roster
 from unhang.run.streams import Stream, end_of, tail_of
 from unhang.run.verdict import Verdict, judge
-from unhang.surroundings import describe_node, harmless_command
+from unhang.surroundings import describe_node
+from unhang.telltale import harmless_command, harmless_log
 
 __all__ = ["Context", "Incident", "What"]
 
@@ -206,6 +207,8 @@ class Incident:
         places.append((Path(tempfile.gettempdir()) / f"{CASES}-{os.geteuid()}", None))
         for place, name in places:
             try:
+                if place != root:  # in a directory that everybody writes to
+                    create_private_dir(place)
                 case = create_case(
                     place, self.context.job, self._began_ns / 1e9, named=name, run=self.context.run
                 )
@@ -230,7 +233,7 @@ class Incident:
             try:
                 data = tail_of(stream, str(self.context.folder / "logs"), LOG_BYTES)
                 if data and self.case is not None:
-                    save_file(self.case / name, data)
+                    save_file(self.case / name, harmless_log(data))
                     row["path"] = name
                 else:
                     row["why_not"] = stream.why_not or "nothing was written to it"
@@ -247,8 +250,8 @@ class Incident:
             try:
                 data = end_of(path, LOG_BYTES)
                 if data and self.case is not None:
-                    (self.case / kept).parent.mkdir(parents=True, exist_ok=True)
-                    save_file(self.case / kept, data)
+                    private_dir((self.case / kept).parent)
+                    save_file(self.case / kept, harmless_log(data))
                     yield {"name": name, "path": kept}
             except OSError as error:
                 notes.append(f"{name} cannot be read or saved: {error.strerror}")
@@ -327,7 +330,8 @@ def _probe(case: Path) -> None:
 
 def _move(source: Path, target: Path) -> None:
     """Move a file that may lie on another file system; never over another one."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    private_dir(target.parent)
     if target.exists():
         raise FileExistsError(17, "there is one already")
     shutil.move(source, target)
+    target.chmod(0o600)

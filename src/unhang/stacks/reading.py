@@ -18,6 +18,7 @@ from unhang.stacks.formats import OURS, format_of
 from unhang.stacks.naming import numbered_ranks, rank_in_name
 from unhang.stacks.pieces import Piece, split
 from unhang.stacks.roles import role_of_stack
+from unhang.telltale import without_secrets
 
 __all__ = ["Reading", "is_stacks", "parse_stacks", "read_stacks"]
 
@@ -167,7 +168,8 @@ def _placed(
 
 def _bounded(sample: ProcessSample) -> ProcessSample:
     threads = tuple(_bounded_thread(thread) for thread in sample.threads[:MAX_THREADS])
-    command, error = sample.command[:MAX_TEXT], sample.error[:MAX_TEXT]
+    command = without_secrets(sample.command[:MAX_TEXT])
+    error = sample.error[:MAX_TEXT]
     if (threads, command, error) == (sample.threads, sample.command, sample.error):
         return sample
     return replace(sample, threads=threads, command=command, error=error)

@@ -17,6 +17,7 @@ import numpy as np
 
 from unhang._version import __version__
 from unhang.case import Case
+from unhang.casereports import keep_private
 from unhang.errors import OutputError
 from unhang.report import Report
 from unhang.tables.columns import Columns, call_chunks, small_tables
@@ -106,6 +107,7 @@ def write_database(case: Case, report: Report | None, path: str, *, force: bool 
     with _writing(path):
         try:
             connect(case, report, part).close()
+            keep_private(part, target)
             part.replace(target)
         finally:
             part.unlink(missing_ok=True)
@@ -132,7 +134,8 @@ def write_parquet(case: Case, report: Report | None, path: str, *, force: bool =
                 for table in TABLES:
                     file = str(part / f"{table.name}.parquet")
                     connection.table(table.name).write_parquet(file, compression="zstd")
-            target.mkdir(parents=True, exist_ok=True)
+            keep_private(part, target)
+            target.mkdir(mode=part.stat().st_mode & 0o777, parents=True, exist_ok=True)
             for table in TABLES:
                 (part / f"{table.name}.parquet").replace(target / f"{table.name}.parquet")
         finally:

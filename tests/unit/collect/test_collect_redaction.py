@@ -105,6 +105,33 @@ def test_what_cannot_be_cleaned_is_left_out(case: Path, tmp_path: Path) -> None:
     assert "left out: logs/core" in (tmp_path / "clean" / "redaction.txt").read_text()
 
 
+def test_what_nobody_knows_is_left_out_or_dropped(case: Path, tmp_path: Path) -> None:
+    """Files of no known kind, damaged JSON, links; bytes, options, variables in the others."""
+    (case / "notes.md").write_text("plan9")
+    (case / "report.html").write_text("<p>plan9</p>")
+    (case / "env" / "cut.json").write_text('{"a": "plan9')
+    (case / "logs" / "link").symlink_to(case / "notes.md")
+    (case / "logs" / "late").write_bytes(b"x" * 5000 + b"\0plan9")
+    odd = {"blob": b"plan9", "environment": {"NCCL_DEBUG": "INFO", "RAY_X": "plan9", "RANK": "3"}}
+    (case / "dumps" / "nccl" / "rank_2").write_bytes(pickle.dumps(odd, protocol=4))
+    command = ["python", "train.py", "--name", "plan9", "--lr=0.1", "run=plan9"]
+    (case / "parts").mkdir()
+    (case / "parts" / "a.json").write_text(json.dumps({"command": command}))
+    (case / "logs" / "lines.json").write_text('{"msg": 1, "password": "plan9"}\n{"msg": 2}\n')
+    target = tmp_path / "clean"
+    done = redact_case(case, target, Redactor())
+    assert sorted(done.left_out) == [
+        "env/cut.json", "logs/late", "logs/link", "notes.md", "report.html",
+    ]  # fmt: skip
+    left = [path for path in target.rglob("*") if path.is_file() and b"plan9" in path.read_bytes()]
+    assert left == []
+    clean = json.loads((target / "parts" / "a.json").read_text())["command"]
+    assert clean == ["python", "train.py", "--name", "<dropped>", "--lr=0.1", "run=<dropped>"]
+    kept = pickle.loads((target / "dumps" / "nccl" / "rank_2").read_bytes())["environment"]  # noqa: S301 - our own
+    assert kept == {"NCCL_DEBUG": "INFO", "RAY_X": "<dropped>", "RANK": "3"}
+    assert (target.stat().st_mode | (target / "manifest.json").stat().st_mode) & 0o077 == 0
+
+
 def test_it_never_overwrites(case: Path, tmp_path: Path) -> None:
     """A target that is there, and a case that is not, are refused."""
     with pytest.raises(OutputError, match="is there already"):

@@ -37,6 +37,7 @@ from unhang.collect.ranks import Target, find_ranks, marks_of
 from unhang.collect.sampling import sample_processes
 from unhang.record.marks import Mark
 from unhang.stacks.saved import dump_samples
+from unhang.telltale import harmless_log, without_secrets
 
 __all__ = ["EVERYTHING", "main"]
 
@@ -208,12 +209,12 @@ def _logs(node: _Node, ranks: Sequence[Target]) -> None:
     )
     node.notes += notes
     for name, data in logs.items():
-        node.files[f"logs/{node.name}/{name}"] = data
+        node.files[f"logs/{node.name}/{name}"] = harmless_log(data)
 
 
 def _env(node: _Node, ranks: Sequence[Target]) -> None:
     for name, data in take_system(ranks).items():
-        node.files[f"env/{node.name}/{name}"] = data
+        node.files[f"env/{node.name}/{name}"] = harmless_log(data)
     if ranks:
         path = f"env/{node.name}/ranks.json"
         node.files[path] = describe_ranks(ranks)
@@ -230,7 +231,7 @@ def _part(node: _Node, ranks: Sequence[Target]) -> dict[str, Any]:
         "command": next((target.process.command for target in ranks), "")[:2_000],
         "time_ns": time.time_ns(),
         "timings_s": node.timings_s,
-        "notes": node.notes,
+        "notes": [without_secrets(note) for note in node.notes],
         "ranks": [
             {
                 "rank": target.rank,

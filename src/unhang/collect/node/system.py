@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from unhang.collect.ranks import Target
-from unhang.surroundings import describe_node, harmless_command, harmless_environment
+from unhang.surroundings import describe_node, harmless_environment
 
 __all__ = ["describe_ranks", "take_system"]
 
@@ -71,7 +71,7 @@ def _process(target: Target) -> dict[str, object]:
         environ = dict(word.split("=", 1) for word in words if "=" in word)
     return {
         "pid": target.process.pid,
-        "command": harmless_command(target.process.command.split()),
+        "command": target.process.command.split(),
         "status": _fields(_text(folder / "status")),
         "limits": _text(folder / "limits").splitlines(),
         "wait_channel": target.process.wait_channel,

@@ -1,0 +1,132 @@
+"""What is taken for a secret, and what must not be: command lines, texts, names, values."""
+
+from __future__ import annotations
+
+import pytest
+
+from unhang.telltale import (
+    REMOVED,
+    harmless_command,
+    harmless_log,
+    is_secret_name,
+    known_words,
+    without_secrets,
+)
+
+HARMLESS_COMMANDS = (
+    "torchrun --nproc-per-node 8 --rdzv-id 77 train.py --lr 0.1",
+    "python train.py --max-tokens 512 --tokenizer gpt2 --num-passes 3 --bypass x --author me",
+    "python t.py --num-key-value-heads 8 --key-dim 64 --sort-keys x --pass-through y",
+    "docker run image:v1@sha256:0123abcd",
+    "git clone git@example.org:a/b",
+    "python -c from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5)",
+    "rsync -p user@host:/a/b c",
+)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["x", "--password", "Hidden"],
+        ["x", "--db-pass=Hidden"],
+        ["x", "--pw", "Hidden"],
+        ["x", "--wandb-key", "Hidden"],
+        ["x", "--hf-token=Hidden"],
+        ["x", "model.api_key=Hidden"],
+        ["x", "--env=WANDB_KEY=Hidden"],
+        ["x", "--db", "app:Hidden@db.example.org:5432"],
+        ["x", "https://Hidden:Hidden@example.org/a?b=1"],
+        ["x", "https://example.org/a?b=1&sig=Hidden&c=2"],
+        ["x", "redis://:Hidden@host"],
+        ["x", '{"api_key": "Hidden Hidden", "a": 1}'],
+        ["mysql", "-u", "me", "-pHidden"],
+        ["/usr/bin/sshpass", "-p", "Hidden", "ssh", "host"],
+        ["curl", "-u", "me:Hidden", "url"],
+        ["wandb", "login", "Hidden"],
+        ["bash", "-c", "python t.py --password 'Hidden Hidden' --pw Hidden"],
+        ["x", "--header", "Authorization: Bearer Hidden123"],
+    ],
+)
+def test_a_secret_of_a_command_line_goes(words: list[str]) -> None:
+    """And nothing but the word that holds it is touched."""
+    clean = harmless_command(words)
+    assert "Hidden" not in " ".join(clean)
+    assert len(clean) == len(words)
+    assert clean[0] == words[0]
+    assert REMOVED in " ".join(clean)
+
+
+@pytest.mark.parametrize("line", HARMLESS_COMMANDS)
+def test_a_harmless_command_line_stays(line: str) -> None:
+    """Models have tokens, keys and passes as well."""
+    assert harmless_command(line.split()) == line.split()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "password=Hidden1 and more",
+        "token: Hidden12",
+        '"password": "Hidden and Hidden"',
+        r'{"m": "{\"password\": \"Hidden 1\"}"}',
+        "Authorization: Basic Hidden12=",
+        "AKIAHIDDENHIDDEN1234 ghp_HiddenHiddenHidden hf_HiddenHiddenHidden nvapi-HiddenHiddenHidden",
+        "xoxb-1234567-Hidden sk-HiddenHiddenHidden AIzaHiddenHiddenHiddenHiddenHiddenHidden",
+        "https://h.example.org/a?X-Amz-Credential=Hidden%2F&X-Amz-Signature=Hidden&v=1",
+        "-----BEGIN PRIVATE KEY-----\nHidden\nHidden\n-----END PRIVATE KEY-----",
+        "OperationalError: postgres://app:Hidden@db/x failed",
+        "+ python t.py --db-pass Hidden",
+    ],
+)
+def test_a_secret_of_a_text_goes(text: str) -> None:
+    """By its form, or by the name before it."""
+    assert "hidden" not in without_secrets(text).lower()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "wait timeout after 300000ms, keys: /default_pg/0//cpu//0",
+        "[rank0]: basic all_reduce in basic training, PWD=/home/me",
+        "node01:1234:1236 [0] NCCL INFO comm 0x55 rank 0 nranks 2 - Init COMPLETE",
+        'File "train.py", line 3, in forward_pass',
+        "max_tokens: 512, pad_token_id=0, monkey=patch",
+        "2 passed, 1 failed: key error",
+    ],
+)
+def test_a_line_without_secrets_stays(text: str) -> None:
+    """What tells why a job hangs is not to be lost."""
+    assert without_secrets(text) == text
+
+
+def test_a_log_keeps_its_other_bytes() -> None:
+    """Bytes that are no text stay as they are."""
+    log = b"\xff\xfe step 1\r\npassword=Hidden1\r\n\x80"
+    assert harmless_log(log) == b"\xff\xfe step 1\r\npassword=<removed>\r\n\x80"
+
+
+def test_names_of_variables() -> None:
+    """InfiniBand's partition key and tokenizers are none."""
+    secret = (
+        "WANDB_API_KEY",
+        "WANDB_KEY",
+        "DB_PASS",
+        "X_TOKEN",
+        "MY_SECRET",
+        "PGPASSWORD",
+        "DB_PW",
+    )
+    harmless = ("NCCL_IB_PKEY", "TOKENIZERS_PARALLELISM", "NCCL_DEBUG", "OMP_NUM_THREADS", "PWDX")
+    assert [name for name in secret if not is_secret_name(name)] == []
+    assert [name for name in harmless if is_secret_name(name)] == []
+
+
+def test_what_is_known_of_a_command_line() -> None:
+    """What runs, names of options and plain values; of the rest nobody knows."""
+    line = (
+        "/opt/bin/torchrun --nnodes 2 -m pkg.train --name plan --lr=1e-3 --tag=plan plan x.y=plan"
+    )
+    told = [f"{known}{'?' if unknown else ''}" for known, unknown in known_words(line.split())]
+    assert " ".join(told) == (
+        "/opt/bin/torchrun --nnodes 2 -m pkg.train --name ? --lr=1e-3 --tag=? ? x.y=?"
+    )
