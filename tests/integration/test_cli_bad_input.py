@@ -66,6 +66,8 @@ def listing(place: Path) -> set[str]:
         (("diagnose", "evil"), UNREADABLE),
         (("diagnose", "sparse"), UNREADABLE),
         (("diagnose", str(EXAMPLE), "--world-size", "0"), USAGE),
+        (("diagnose", str(EXAMPLE), "--world-size", "999999999"), USAGE),
+        (("query", str(EXAMPLE), "FROM calls", "--time-limit", "0"), USAGE),
         (("diagnose", str(EXAMPLE), "--group-world-size", "-1"), USAGE),
         (("diagnose", str(EXAMPLE), "--rank-pattern", "("), USAGE),
         (("diagnose", str(EXAMPLE), "--incident", "9999"), USAGE),
