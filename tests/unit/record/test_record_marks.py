@@ -12,6 +12,7 @@ import pytest
 
 from unhang.record import marks
 from unhang.record.marks import Mark, RuntimeDirError
+from unhang.record.process import process
 
 
 @pytest.fixture
@@ -135,3 +136,21 @@ def test_the_job_is_named_by_who_knows_it(
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     assert marks.job_from_env() == job
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("python -u train.py --pw X", "python train.py"),
+        ("python -X dev -m pkg.train --pw X", "python -m pkg.train"),
+        ("python -W ignore -Ic code X", "python -c"),
+        ("python -codeX X", "python -c"),
+        ("python", "python"),
+    ],
+)
+def test_a_mark_tells_the_program_and_no_arguments(
+    line: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arguments and code may hold secrets: whoever wants them reads /proc, cleaned."""
+    monkeypatch.setattr("sys.orig_argv", line.split())
+    assert process().mark().command == told
