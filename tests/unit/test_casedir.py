@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 
@@ -19,9 +20,11 @@ from unhang.casedir import (
     NodePart,
     RankPart,
     create_case,
+    save_file,
     write_ending,
     write_part,
 )
+from unhang.casereports import keep_private
 from unhang.errors import OutputError, UsageError
 
 
@@ -162,3 +165,29 @@ def test_a_place_that_cannot_be_written_is_a_sentence() -> None:
     assert "--case" in caught.value.hint
     with pytest.raises(OutputError, match="cannot write the case"):
         create_case(Path("/proc"), "job", 0.0)
+
+
+@pytest.mark.parametrize("umask", [0, 0o022, 0o277])
+def test_a_case_is_its_owners_alone(tmp_path: Path, umask: int) -> None:
+    """Whatever the umask; what lies beside the case is not touched."""
+    before = os.umask(umask)
+    try:
+        case = create_case(tmp_path / "cases", "job", 0.0)
+        save_file(case / "stacks" / "a.json", b"{}")
+    finally:
+        os.umask(before)
+    modes = {path: path.stat().st_mode & 0o777 for path in (case, *case.rglob("*"))}
+    assert all(mode == (0o700 if path.is_dir() else 0o600) for path, mode in modes.items())
+
+
+def test_documents_in_a_case_are_private_and_others_are_not(tmp_path: Path) -> None:
+    """What -o writes: by the place where it goes."""
+    case = create_case(tmp_path / "cases", "job", 0.0)
+    save_file(case / "manifest.json", b"{}")
+    document = tmp_path / "part"
+    document.write_text("")
+    document.chmod(0o644)
+    keep_private(document, tmp_path / "report.txt")
+    assert document.stat().st_mode & 0o777 == 0o644
+    keep_private(document, case / "report.md")
+    assert document.stat().st_mode & 0o777 == 0o600

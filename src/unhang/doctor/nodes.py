@@ -35,7 +35,8 @@ __all__ = [
 
 SHIPMENT = Shipment(
     "unhang.doctor.agents.node",
-    ("__init__.py", "_version.py", "surroundings.py", "telltale.py", "collect/__init__.py",
+    ("__init__.py", "_version.py", "surroundings.py", "telltale.py", "record/__init__.py",
+     "record/places.py", "collect/__init__.py",
      "collect/parcel.py",
      "doctor/__init__.py", "doctor/agents"),
 )  # fmt: skip

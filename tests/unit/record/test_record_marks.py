@@ -22,6 +22,9 @@ from unhang.record.ring import Ring
 from unhang.record.settings import Settings
 
 
+from unhang.record.process import process
+
+
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A runtime directory of this test."""
@@ -194,3 +197,21 @@ def test_what_belongs_to_somebody_else_is_not_used(root: Path) -> None:
     os.chown(root, 65534, -1)
     with pytest.raises(RuntimeDirError):
         marks.runtime_root()
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("python -u train.py --pw X", "python train.py"),
+        ("python -X dev -m pkg.train --pw X", "python -m pkg.train"),
+        ("python -W ignore -Ic code X", "python -c"),
+        ("python -codeX X", "python -c"),
+        ("python", "python"),
+    ],
+)
+def test_a_mark_tells_the_program_and_no_arguments(
+    line: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arguments and code may hold secrets: whoever wants them reads /proc, cleaned."""
+    monkeypatch.setattr("sys.orig_argv", line.split())
+    assert process().mark().command == told
