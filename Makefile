@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 RUN_DEPS := $(VENV)/.run-installed
 TEST_DEPS := $(VENV)/.test-installed
 
-.PHONY: help demo demo-live setup test lint bench wheel clean debian
+.PHONY: help demo demo-live setup test lint bench fuzz wheel clean debian
 
 help:
 	@echo "make demo       install into .venv and diagnose a captured hang (no torch needed)"
 	@echo "make test       install everything for the tests, then run the whole suite"
 	@echo "make lint       ruff, mypy --strict"
 	@echo "make demo-live  hang a real two-process job on this machine and diagnose it"
+	@echo "make fuzz       a million spoilt dumps through both decoders; N=... for another number"
 	@echo "make bench      measure; writes docs/benchmarks.md"
 
 $(BIN)/python:
@@ -43,6 +44,9 @@ lint: $(TEST_DEPS)
 
 test: $(TEST_DEPS) debian
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+fuzz: $(TEST_DEPS)
+	$(BIN)/python tests/fuzz/decoders.py --count $(or $(N),1000000)
 
 bench: $(TEST_DEPS)
 	$(BIN)/python -m benchmarks.run_all

@@ -44,7 +44,16 @@ KEYS = (
     "collective_seq_id", "seq_id", "process_group", "state", "frames", "input_sizes", "retired",
     "is_p2p", "line", "hccl_comm_state", "after_record_id", "error", "nccl_version", "rank",
 )  # fmt: skip
-WORDS = ("", "scheduled", "completed", "[0, 1]", "default_pg", "nccl:send 0->1", "x" * 5000, "\ud800")
+WORDS = (
+    "",
+    "scheduled",
+    "completed",
+    "[0, 1]",
+    "default_pg",
+    "nccl:send 0->1",
+    "x" * 5000,
+    "\ud800",
+)
 NUMBERS = (0, 1, -1, 255, 2**31, 2**63 - 1, -(2**63), 2**64, 10**30, 1.5, float("nan"))
 CODES = sorted(set(FIXED_WIDTH) | set(STRING_WIDTH))
 INDICES = (0, 1, 5, 300, 1 << 16, (1 << 20) - 1, 1 << 20, 1 << 31, (1 << 32) - 1)
@@ -122,7 +131,9 @@ class Maker:
         """A dump with anything under any key."""
         top = dump(rng.randrange(4))
         for _ in range(rng.randrange(1, 4)):
-            target = rng.choice([top, *top["entries"]]) if isinstance(top.get("entries"), list) else top
+            target = (
+                rng.choice([top, *top["entries"]]) if isinstance(top.get("entries"), list) else top
+            )
             if not isinstance(target, dict):
                 continue
             target[rng.choice((*target, *KEYS))] = value(rng)
@@ -183,7 +194,9 @@ def tokens(data: bytes) -> list[bytes]:
     while at < len(data):
         code, end = data[at], at + 1
         if code in STRING_WIDTH:
-            end += STRING_WIDTH[code] + int.from_bytes(data[end : end + STRING_WIDTH[code]], "little")
+            end += STRING_WIDTH[code] + int.from_bytes(
+                data[end : end + STRING_WIDTH[code]], "little"
+            )
         else:
             end += FIXED_WIDTH.get(code, 0)
         found.append(data[at:end])
@@ -246,7 +259,9 @@ def meaning(decoded: Decoded, shared: Dictionaries) -> str:
         column = decoded.column(key).tolist()
         columns[key] = [lists[key][number] for number in column] if key in lists else column
     columns["stack"] = [[frames[i] for i in ids] for ids in columns.get("stack", ())]
-    declared = [(d.name, d.description, shared.memberships.lists[d.members]) for d in decoded.declared]
+    declared = [
+        (d.name, d.description, shared.memberships.lists[d.members]) for d in decoded.declared
+    ]
     return repr((
         decoded.version, decoded.comm_lib_version, decoded.reported_by, decoded.origin, declared,
         decoded.statuses, decoded.truncated, decoded.count, decoded.remarks, columns,
@@ -281,7 +296,10 @@ def compare(numbers: list[int], inputs: list[bytes], folder: Path) -> Iterator[t
             yield number, f"only the compiled decoder reads it: {[item.problem for item in loaded]}"
         elif (one := meaning(decoded, shared)) != (other := meaning(general, own)):
             at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
-            yield number, f"differ:\n{one[max(0, at - 90) : at + 90]}\n{other[max(0, at - 90) : at + 90]}"
+            yield (
+                number,
+                f"differ:\n{one[max(0, at - 90) : at + 90]}\n{other[max(0, at - 90) : at + 90]}",
+            )
     yield -1, str(read)
 
 
@@ -301,7 +319,7 @@ def work(first: int, last: int, at: Any, results: Any) -> None:  # noqa: ANN401 
     results.put(None)
 
 
-def run(first: int, count: int, workers: int) -> int:
+def run(first: int, count: int, workers: int) -> int:  # noqa: C901 - one loop
     """Run all inputs; returns how many are wrong."""
     context = multiprocessing.get_context("fork")
     results: Any = context.Queue()
@@ -324,7 +342,7 @@ def run(first: int, count: int, workers: int) -> int:
         except Exception:  # noqa: BLE001 - the queue's Empty
             for process, at in running:
                 if process.exitcode:
-                    print(f"CRASH: exit code {process.exitcode} in inputs {at.value} to {at.value + BATCH}")
+                    print(f"CRASH: {process.exitcode} in the {BATCH} inputs from {at.value}")
                     return tally["wrong"] + 1
             continue
         if message is None:

@@ -16,8 +16,9 @@ import pickletools
 from typing import Final
 
 __all__ = [
-    "BYTES_OF_CONTAINER", "CLOSERS", "FIXED_WIDTH", "IGNORED", "LONG1", "MAX_MEMO", "PUSHES", "PUTS",
-    "SPARE_CONTAINERS", "STOP", "STRING_WIDTH", "TUPLES", "TUPLE_CODES", "name_of", "too_many_containers",
+    "BYTES_OF_CONTAINER", "CLOSERS", "FIXED_WIDTH", "IGNORED", "LONG1", "MAX_MEMO", "PUSHES",
+    "PUTS", "SPARE_CONTAINERS", "STOP", "STRING_WIDTH", "TUPLES", "TUPLE_CODES", "name_of",
+    "too_many_containers",
 ]  # fmt: skip
 
 

@@ -87,7 +87,8 @@ class Reader:
     def read_all(self, sources: list[Source]) -> Iterator[Loaded]:
         """Read every file; those that are no dumps are passed over."""
         total, done = sum(source.size for source in sources), 0
-        fast = fast_reader(sum(s.size for s in sources if s.size <= MAX_FILE_BYTES), self.shared)
+        size = sum(s.size for s in sources if s.size <= MAX_FILE_BYTES)
+        fast = fast_reader(size, self.shared, self.notes)
         batches = fast.read(sources) if fast else ([(source, None)] for source in sources)
         for batch in batches:
             for source, decoded in batch:

@@ -67,6 +67,8 @@ class _Walk:
     def keep(self, position: int) -> None:
         """Remember this place if everything before it is whole."""
         between_entries = self.closers in _ENTRIES and self.previous == _SETITEMS
+        if between_entries and self.closers[0] == _SETITEMS:
+            between_entries = self.heights[1] % 2 == 0  # the list is a value, not a key
         between_pairs = self.closers == _DUMP and self.heights[-1] % 2 == 0
         if between_entries or between_pairs:
             self.cut, self.closing = position, bytes(reversed(self.closers))

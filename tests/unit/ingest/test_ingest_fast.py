@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,11 +21,12 @@ from unhang.case import Case
 from unhang.errors import NoEvidenceError
 from unhang.ingest import load, reading
 from unhang.ingest.dictionaries import Dictionaries
-from unhang.ingest.fast import layout
+from unhang.ingest.fast import layout, worth
 from unhang.ingest.fast.loading import FastReader
 from unhang.ingest.fast.memory import Memory
 from unhang.ingest.sources import Source
 from unhang.lab.torchfile import encode_pickle
+from unhang.model import Note
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +44,7 @@ def decoded_fast(data: bytes, memory: Memory) -> int:
 def read(folder: Path, monkeypatch: pytest.MonkeyPatch, *, fast: bool) -> Case | None:
     """Load a folder on one of the two paths; None where it holds no evidence."""
 
-    def reader(_size: int, shared: Dictionaries) -> FastReader | None:
+    def reader(_size: int, shared: Dictionaries, _notes: list[Note]) -> FastReader | None:
         return FastReader(shared, threads=2) if fast else None
 
     with monkeypatch.context() as patch:
@@ -176,3 +180,70 @@ def test_memory_grows_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     assert plain(read(tmp_path, monkeypatch, fast=True)) == plain(
         read(tmp_path, monkeypatch, fast=False)
     )
+
+
+ROOT = Path(__file__).parents[3]
+
+
+def cache_folder(source: Path) -> str:
+    """Where the decoder of a copy of the sources keeps what it compiles."""
+    program = "from unhang.ingest.fast.kernel import decode_files as d; print(d.stats.cache_path)"
+    command = [sys.executable, "-c", program]
+    return subprocess.run(
+        command, cwd=source, env={"PYTHONPATH": str(source), "HOME": str(source)},
+        capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+
+
+def test_what_was_compiled_from_other_sources_is_not_run(tmp_path: Path) -> None:
+    """A constant of another module is baked into the code: old code over new arrays."""
+    for name in ("old", "new"):
+        shutil.copytree(ROOT / "src" / "unhang", tmp_path / name / "unhang")
+    layout_file = tmp_path / "new" / "unhang" / "ingest" / "fast" / "layout.py"
+    changed = layout_file.read_text().replace("MAX_DEPTH = 64", "MAX_DEPTH = 65")
+    layout_file.write_text(changed)
+    old, new = (Path(cache_folder(tmp_path / name)) for name in ("old", "new"))
+    assert {"old", "new"} == {
+        old.relative_to(tmp_path).parts[0],
+        new.relative_to(tmp_path).parts[0],
+    }
+    assert old.relative_to(tmp_path / "old") != new.relative_to(tmp_path / "new")
+
+
+def test_a_large_case_says_how_it_is_read_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where numba is not installed, and only then."""
+    notes: list[Note] = []
+    monkeypatch.setattr(worth, "find_spec", lambda _: None)
+    assert worth.fast_reader(1 << 20, Dictionaries(), notes) is None
+    assert not notes
+    assert worth.fast_reader(100 << 20, Dictionaries(), notes) is None
+    assert "pip install 'unhang[fast]'" in notes[0].text
+
+
+def test_every_cut_of_a_recorded_dump_is_read_the_same(tmp_path: Path) -> None:
+    """Whose recorder wrote it, how many calls are left, what it says of itself."""
+    data = (ROOT / "examples" / "never-joined-armed" / "dumps" / "gloo" / "rank_0").read_bytes()
+    sources = []
+    for cut in range(20, len(data), 7):
+        path = tmp_path / f"rank_{cut}"
+        path.write_bytes(data[:cut])
+        sources.append(Source(str(path), path.name, cut, 1))
+    compared = 0
+    for batch in FastReader(Dictionaries(), threads=1).read(sources):
+        for source, found in batch:
+            if found is None:
+                continue
+            [general] = reading.Reader(Dictionaries()).read(source)
+            assert general.decoded is not None
+            assert found.reported_by == general.decoded.reported_by
+            assert found.count == general.decoded.count
+            assert repr(found.origin) == repr(general.decoded.origin)
+            compared += 1
+    assert compared > len(sources) // 2
+
+
+def test_fuzzed_inputs_are_read_the_same() -> None:
+    """A sample of `make fuzz`."""
+    command = [sys.executable, ROOT / "tests" / "fuzz" / "decoders.py", "--count", "20000"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

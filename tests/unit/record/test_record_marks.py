@@ -17,12 +17,9 @@ from unhang.record.calls import Recorder
 from unhang.record.crash import CrashWatch
 from unhang.record.heartbeat import Beat
 from unhang.record.marks import Mark, RuntimeDirError
-from unhang.record.process import Process
+from unhang.record.process import Process, process
 from unhang.record.ring import Ring
 from unhang.record.settings import Settings
-
-
-from unhang.record.process import process
 
 
 @pytest.fixture

@@ -715,7 +715,11 @@ def _decode(
             if entries >= 0 and entries != last:
                 return np.int64(UNUSUAL)
             stack[at] = ENTRIES
-        elif stack[at] == OPEN_LIST or (stack[at] != OPEN_DICT and stack[at] != NODE) or (stack[at] == NODE and nodes[NODE_WIDTH * stack[at + 1] + 1] != DICT):
+        elif (
+            stack[at] == OPEN_LIST
+            or (stack[at] != OPEN_DICT and stack[at] != NODE)
+            or (stack[at] == NODE and nodes[NODE_WIDTH * stack[at + 1] + 1] != DICT)
+        ):
             return np.int64(UNUSUAL)
     complete = 1 + (last & ~np.int64(1))
     failed = _keep_pairs(
@@ -745,7 +749,7 @@ def _has_too_many_containers(buffer: Bytes, start: Number, end: Number) -> bool:
     for i in range(start, end):
         code = buffer[i]
         count += (code & 0xDF) == 0x5D or code == 0x29 or (code >= 0x85 and code <= 0x87)
-    return count > most
+    return bool(count > most)
 
 
 @compiled

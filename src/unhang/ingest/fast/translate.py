@@ -209,7 +209,9 @@ class Translator:
         return self.shared.thread(clean_text(self.node_parts(number)[0]), 1)
 
     def _stack(self, number: int) -> int:
-        _, children = self.children(number)
+        kind, children = self.children(number)
+        if kind not in (layout.LIST, layout.TUPLE):
+            return -1
         return self.shared.numbered_stack(self._frame(*c) for c in children[:MAX_FRAMES])
 
     def _frame(self, tag: int, value: int) -> int:
