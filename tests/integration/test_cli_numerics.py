@@ -39,6 +39,12 @@ def replica():
 def nonsense():
     return 3
 
+def deaf():
+    return lambda x: torch.ones(4) * 2, (torch.ones(4),)
+
+def mute():
+    return lambda x: "no tensor", (torch.ones(4),)
+
 def broken():
     raise ValueError("no weights here")
 """
@@ -78,6 +84,16 @@ def test_rounding_is_no_difference(check: Path) -> None:
     """What bfloat16 cannot hold is expected."""
     code, found = report(check, "good")
     assert (code, found["status"]) == (0, "healthy")
+
+
+def test_a_dtype_without_effect_compares_nothing(check: Path) -> None:
+    """A program that makes its own tensors is the same twice; one without any shows nothing."""
+    code, found = report(check, "deaf")
+    assert (code, found["status"]) == (3, "insufficient")
+    assert "Nothing shows that bfloat16 took effect" in found["summary"]
+    code, found = report(check, "mute")
+    assert (code, found["status"]) == (3, "insufficient")
+    assert "Nothing could be compared" in found["summary"]
 
 
 def test_the_first_infinity(check: Path) -> None:
