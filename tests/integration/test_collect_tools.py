@@ -9,11 +9,12 @@ import socket
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from clusters import free_ports, wait_for
+from clusters import PATIENCE_S, free_ports, wait_for
 from command_line import unhang
 from kube_api import kube_api
 
@@ -156,6 +157,13 @@ def test_a_node_without_ranks_is_no_success(tmp_path: Path) -> None:
     assert (done.returncode, "next: unhang diagnose" in done.stdout) == (0, True)
 
 
+PATIENT_RAY = {
+    "RAY_gcs_server_request_timeout_seconds": "300",
+    "RAY_health_check_failure_threshold": "100",
+}
+"""A node of a machine that is busy is slow, and not dead."""
+
+
 @pytest.fixture(scope="module")
 def ray_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Ray cluster of two nodes on this machine."""
@@ -203,7 +211,7 @@ def _listens(port: int) -> bool:
 
 def _ray_nodes(address: str) -> int:
     words = [sys.executable, "-m", "unhang.collect.launchers.ray", address]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     return len(json.loads(done.stdout.splitlines()[-1])) if done.returncode == 0 else 0
 
 

@@ -193,7 +193,7 @@ def _holds_evidence(case: Path) -> bool:
 
 
 def _tell(case: Path, nodes: Sequence[str], gathered: Gathered, *, wants_ranks: bool) -> int:
-    """Say what came; 0 if everything did, 1 if something is missing, 3 if nothing of a rank came."""
+    """Say what came; 0 if all did, 1 if something is missing, 3 if nothing of a rank came."""
     from unhang.wording import count_of, fold_ranks, printable
 
     for note in dict.fromkeys(gathered.notes):

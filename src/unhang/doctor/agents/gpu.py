@@ -106,6 +106,14 @@ def describe(nvml: Any, index: int) -> dict[str, Any]:  # noqa: ANN401 - the mod
     }
 
 
+def described_or_lost(nvml: Any, index: int, facts: dict[str, Any]) -> None:  # noqa: ANN401 - the module
+    """Add one GPU to the facts, or why it does not answer."""
+    try:
+        facts["gpus"].append(describe(nvml, index))
+    except nvml.NVMLError as error:
+        facts["lost"].append({"index": index, "error": str(error)})
+
+
 def peers(nvml: Any, indices: list[int]) -> list[list[int]]:  # noqa: ANN401 - the module
     """Pairs of GPUs that cannot read each other directly."""
     handles = {index: nvml.nvmlDeviceGetHandleByIndex(index) for index in indices}
@@ -160,10 +168,7 @@ def by_nvml() -> dict[str, Any]:
         facts["error"] = str(error)
         return facts
     for index in range(count):
-        try:
-            facts["gpus"].append(describe(pynvml, index))
-        except pynvml.NVMLError as error:
-            facts["lost"].append({"index": index, "error": str(error)})
+        described_or_lost(pynvml, index, facts)
     with suppress(pynvml.NVMLError):
         facts["without_p2p"] = peers(pynvml, [gpu["index"] for gpu in facts["gpus"]])
     facts["error"] = "" if count else "the driver sees no GPU"
