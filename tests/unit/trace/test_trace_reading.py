@@ -57,6 +57,16 @@ def test_nobody_is_silent(tmp_path: Path) -> None:
     assert "calls are open" in report.summary
 
 
+def test_a_process_that_was_not_seen_to_do_anything() -> None:
+    """It made no system call and used no time, as one that a debugger holds: that is no health."""
+    held = SyscallTrace(7)
+    report = judge_syscalls(Observed((held,), 2.0))
+    assert (report.status, report.findings) == ("insufficient", ())
+    assert "was not seen" in report.summary
+    held.counts["getpid"] = 3
+    assert judge_syscalls(Observed((held,), 2.0)).status == "healthy"
+
+
 def test_no_trace_is_an_error(tmp_path: Path) -> None:
     """A missing directory, an empty one, and one with foreign files."""
     (tmp_path / "calls-0-5.0").write_bytes(b"\x00\xff nonsense")
