@@ -16,12 +16,16 @@ from functools import cache
 from typing import TypeVar
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     # Ignored in what a script runs in the background, and inherited by all that tests start.
     if signal.getsignal(_number) is signal.SIG_IGN:
         _default = signal.default_int_handler if _number is signal.SIGINT else signal.SIG_DFL
         signal.signal(_number, _default)
+
+settings.register_profile("events", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("events")  # a busy machine is no fault of a property
 
 IN_CI = os.environ.get("CI", "").lower() == "true"
 

@@ -69,7 +69,7 @@ def core_of_a_death(victim: Path, mode: str, rank: int) -> Path:
     subprocess.run(
         ["gdb", "-batch", "-nx", "-ex", "run", "-ex", f"generate-core-file {core}", "--args",
          sys.executable, str(victim), mode, str(victim.with_name(f"{mode}.ready"))],
-        env=environment(rank), capture_output=True, check=False, timeout=120,
+        env=environment(rank), capture_output=True, check=False, timeout=600,
     )  # fmt: skip
     assert core.exists()
     return core
@@ -91,7 +91,7 @@ def core_of_the_living(victim: Path, mode: str, rank: int) -> Path:
             subprocess.run(
                 ["gdb", "-batch", "-nx", "-p", str(process.pid), "-ex",
                  f"generate-core-file {core}"],
-                capture_output=True, check=False, timeout=120,
+                capture_output=True, check=False, timeout=600,
             )  # fmt: skip
             if write_end >= 0:
                 os.close(write_end)

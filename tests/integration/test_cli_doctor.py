@@ -12,14 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import free_ports
+from clusters import PATIENCE_S, free_ports
 
-HOSTS = ",".join(f"uhn{i}=10.77.0.{i}" for i in range(1, 5))
+OWN = f"u{os.getpid():x}"
+"""Begins the names of what these tests make: another run beside this one has its own."""
+N1, N2, N3, N4 = NODES = tuple(f"{OWN}n{number}" for number in range(1, 5))
+BRIDGE = f"{OWN}b"
+HOSTS = ",".join(f"{name}=10.77.0.{number}" for number, name in enumerate(NODES, 1))
 SLOW_LINK = Path(__file__).parent / "programs" / "slow_link.py"
 VIA = "ip netns exec {host} env GLOO_SOCKET_IFNAME=eth0"
 
 
-def doctor(*words: str, timeout: float = 120) -> tuple[int, dict[str, Any]]:
+def doctor(*words: str, timeout: float = PATIENCE_S) -> tuple[int, dict[str, Any]]:
     """Run `unhang doctor` and read its JSON."""
     command = [sys.executable, "-m", "unhang", "doctor", *words, "--format", "json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
@@ -34,14 +38,16 @@ def ip(*words: str) -> None:
 
 def in_node(number: int, *words: str) -> None:
     """Run a command in one namespace."""
-    subprocess.run(["ip", "netns", "exec", f"uhn{number}", *words], check=True, capture_output=True)
+    subprocess.run(
+        ["ip", "netns", "exec", f"{OWN}n{number}", *words], check=True, capture_output=True
+    )
 
 
 def take_down() -> None:
     """Remove what `nodes` made."""
-    for number in range(1, 5):
-        subprocess.run(["ip", "netns", "del", f"uhn{number}"], check=False, capture_output=True)
-    for link in ("uhbr", "uhp", *(f"uhv{number}" for number in range(1, 5))):
+    for name in NODES:
+        subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+    for link in (BRIDGE, f"{OWN}p", f"{OWN}f", *(f"{OWN}v{number}" for number in range(1, 5))):
         subprocess.run(["ip", "link", "del", link], check=False, capture_output=True)
 
 
@@ -50,13 +56,24 @@ def nodes() -> Iterator[None]:
     """Four hosts on one bridge, each with the address that HOSTS names."""
     take_down()
     try:
-        ip("link", "add", "uhbr", "type", "bridge")
-        ip("link", "set", "uhbr", "up")
+        ip("link", "add", BRIDGE, "type", "bridge")
+        ip("link", "set", BRIDGE, "up")
         for number in range(1, 5):
-            name = f"uhn{number}"
+            name = NODES[number - 1]
             ip("netns", "add", name)
-            ip("link", "add", f"uhv{number}", "type", "veth", "peer", "name", "eth0", "netns", name)
-            ip("link", "set", f"uhv{number}", "master", "uhbr", "up")
+            ip(
+                "link",
+                "add",
+                f"{OWN}v{number}",
+                "type",
+                "veth",
+                "peer",
+                "name",
+                "eth0",
+                "netns",
+                name,
+            )
+            ip("link", "set", f"{OWN}v{number}", "master", BRIDGE, "up")
             ip("-n", name, "addr", "add", f"10.77.0.{number}/24", "dev", "eth0")
             ip("-n", name, "link", "set", "eth0", "up")
             ip("-n", name, "link", "set", "lo", "up")
@@ -96,15 +113,15 @@ class TestNetwork:
         """A filtered port, a wrong interface, a dead link, a host that is not there."""
         drop(2, "tcp dport 29500")
         # NCCL prefers names that begin with "ib": this one leads nowhere.
-        ip("link", "add", "uhp", "type", "veth", "peer", "name", "ib0", "netns", "uhn3")
-        ip("link", "set", "uhp", "up")
-        ip("-n", "uhn3", "addr", "add", "192.168.55.3/24", "dev", "ib0")
-        ip("-n", "uhn3", "link", "set", "ib0", "up")
-        ip("link", "set", "uhv4", "down")
-        report = over_nodes("net", hosts=f"{HOSTS},uhn9=10.77.0.9")
+        ip("link", "add", f"{OWN}p", "type", "veth", "peer", "name", "ib0", "netns", N3)
+        ip("link", "set", f"{OWN}p", "up")
+        ip("-n", N3, "addr", "add", "192.168.55.3/24", "dev", "ib0")
+        ip("-n", N3, "link", "set", "ib0", "up")
+        ip("link", "set", f"{OWN}v4", "down")
+        report = over_nodes("net", hosts=f"{HOSTS},{OWN}n9=10.77.0.9")
         assert causes(report) == [
-            ("UH820", "uhn3"), ("UH820", "uhn4"), ("UH823", "uhn2"), ("UH823", "uhn4"),
-            ("UH827", "uhn9"),
+            ("UH820", N3), ("UH820", N4), ("UH823", N2), ("UH823", N4),
+            ("UH827", f"{OWN}n9"),
         ]  # fmt: skip
         assert [f["summary"] for f in report["findings"] if f["role"] != "cause"] == []
 
@@ -113,33 +130,33 @@ class TestNetwork:
         drop(1, "ip saddr 10.77.0.4 numgen random mod 100 < 60")
         found = causes(over_nodes("net"))
         assert found
-        assert all("uhn1" in name and "uhn4" in name for _, name in found), found
+        assert all(N1 in name and N4 in name for _, name in found), found
 
     def test_a_wrong_mtu_and_a_long_way(self) -> None:
         """What swallows large packets before one node, and delays those of another."""
-        ip("link", "set", "uhv3", "mtu", "1300")
+        ip("link", "set", f"{OWN}v3", "mtu", "1300")
         for number in (1, 2, 3):  # else bridges pass what is put together from several packets
-            ip("-n", f"uhn{number}", "link", "set", "eth0", "gso_max_segs", "1")
-        ip("-n", "uhn4", "link", "del", "eth0")
-        words = [sys.executable, str(SLOW_LINK), "uhv4", "uhfar", "30"]
+            ip("-n", f"{OWN}n{number}", "link", "set", "eth0", "gso_max_segs", "1")
+        ip("-n", N4, "link", "del", "eth0")
+        words = [sys.executable, str(SLOW_LINK), f"{OWN}v4", f"{OWN}f", "30"]
         with subprocess.Popen(words, stdout=subprocess.PIPE) as link:
             assert link.stdout is not None
             assert link.stdout.readline() == b"ready\n"
-            ip("link", "set", "uhv4", "master", "uhbr", "up")
-            ip("link", "set", "uhfar", "netns", "uhn4", "name", "eth0")
-            ip("-n", "uhn4", "addr", "add", "10.77.0.4/24", "dev", "eth0")
-            ip("-n", "uhn4", "link", "set", "eth0", "up")
+            ip("link", "set", f"{OWN}v4", "master", BRIDGE, "up")
+            ip("link", "set", f"{OWN}f", "netns", N4, "name", "eth0")
+            ip("-n", N4, "addr", "add", "10.77.0.4/24", "dev", "eth0")
+            ip("-n", N4, "link", "set", "eth0", "up")
             report = over_nodes("net", seconds="6")
             link.kill()
-        assert causes(report) == [("UH825", "uhn3"), ("UH825", "uhn4")]
+        assert causes(report) == [("UH825", N3), ("UH825", N4)]
         said = {f["subjects"][0]["id"]: f["summary"] for f in report["findings"]}
-        assert "large ones are lost, as with a wrong MTU" in said["uhn3"]
-        assert "ms there and back" in said["uhn4"]
+        assert "large ones are lost, as with a wrong MTU" in said[N3]
+        assert "ms there and back" in said[N4]
 
     def test_somebody_else_answers(self) -> None:
         """A service that has the port, and an address behind which another host is."""
         serve = "import http.server as h; h.HTTPServer(('', 29500), h.SimpleHTTPRequestHandler)"
-        inside = ["ip", "netns", "exec", "uhn2", sys.executable, "-c"]
+        inside = ["ip", "netns", "exec", N2, sys.executable, "-c"]
         code = f"{serve}.serve_forever(print('ready', flush=True))"
         with subprocess.Popen([*inside, code], stdout=subprocess.PIPE) as service:
             assert service.stdout is not None
@@ -152,12 +169,12 @@ class TestNetwork:
             report = over_nodes("net")
             service.kill()
         found = causes(report)
-        assert ("UH828", "uhn2") in found
-        assert ("UH824", "uhn1 -> uhn3:29501") in found
+        assert ("UH828", N2) in found
+        assert ("UH824", f"{N1} -> {N3}:29501") in found
         assert {name for code, name in found if code == "UH824"} == {
-            "uhn1 -> uhn3:29501", *(f"uhn{i} -> uhn2:29500" for i in (1, 3, 4)),
+            f"{N1} -> {N3}:29501", *(f"{name} -> {N2}:29500" for name in (N1, N3, N4)),
         }  # fmt: skip
-        assert "another host answers: uhn4" in str(report["findings"])
+        assert f"another host answers: {N4}" in str(report["findings"])
 
     def test_a_healthy_network_passes(self) -> None:
         """Two of the nodes also run every collective over it."""
@@ -170,7 +187,7 @@ class TestNetwork:
         """Here it binds the loopback, by the host's name: the right interface is what helps."""
         two = ",".join(HOSTS.split(",")[:2])
         via = "ip netns exec {host}"
-        report = over_nodes("comm", "--timeout", "3", hosts=two, via=via)
+        report = over_nodes("comm", "--timeout", "6", hosts=two, via=via)
         found = [f for f in report["findings"] if f["code"] == "UH863"]
         assert [f["subjects"][0]["id"] for f in found] == ["GLOO_SOCKET_IFNAME=eth0"]
 
@@ -178,9 +195,9 @@ class TestNetwork:
         """Only what their collectives send is lost between two of three nodes."""
         drop(2, "ip saddr 10.77.0.3 tcp dport != 29500")
         three = ",".join(HOSTS.split(",")[:3])
-        report = over_nodes("comm", "--timeout", "3", hosts=three)
+        report = over_nodes("comm", "--timeout", "6", hosts=three)
         found = [f for f in report["findings"] if f["code"] == "UH863" and f["role"] == "cause"]
-        assert [s["id"] for f in found for s in f["subjects"]] == ["uhn2 - uhn3"]
+        assert [s["id"] for f in found for s in f["subjects"]] == [f"{N2} - {N3}"]
 
 
 def test_a_node_that_does_not_answer_is_named() -> None:
@@ -197,7 +214,7 @@ def test_a_master_address_that_nobody_knows() -> None:
     """The variable of this shell is looked up on this node."""
     done = subprocess.run(
         [sys.executable, "-m", "unhang", "doctor", "net", "--format", "json"],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=PATIENCE_S,
         env={**os.environ, "MASTER_ADDR": "nowhere.invalid"},
     )  # fmt: skip
     assert done.returncode == 1
@@ -224,7 +241,8 @@ def test_amds_tool_is_asked(tmp_path: Path) -> None:
     paths = {name: f"{tmp_path}:{os.environ.get(name, '')}" for name in ("PATH", "PYTHONPATH")}
     done = subprocess.run(
         [sys.executable, "-m", "unhang", "doctor", "gpu", "--format", "json"],
-        capture_output=True, text=True, check=False, timeout=60, env={**os.environ, **paths},
+        capture_output=True, text=True, check=False, timeout=PATIENCE_S,
+        env={**os.environ, **paths},
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
     report = json.loads(done.stdout)
@@ -273,7 +291,7 @@ def test_comm_passes_with_real_ranks() -> None:
 def test_bad_usage(words: list[str], code: int, said: str) -> None:
     """One sentence, a hint, the right exit code."""
     command = [sys.executable, "-m", "unhang", "doctor", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert done.returncode == code, done.stderr
     assert said in done.stderr
     assert "Traceback" not in done.stderr

@@ -39,6 +39,12 @@ def replica():
 def nonsense():
     return 3
 
+def deaf():
+    return lambda x: torch.ones(4) * 2, (torch.ones(4),)
+
+def mute():
+    return lambda x: "no tensor", (torch.ones(4),)
+
 def broken():
     raise ValueError("no weights here")
 """
@@ -55,7 +61,7 @@ def check(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def numerics(*words: str) -> tuple[int, str, str]:
     """Run the command; exit code, stdout, stderr."""
     command = [sys.executable, "-m", "unhang", "numerics", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -80,6 +86,16 @@ def test_rounding_is_no_difference(check: Path) -> None:
     assert (code, found["status"]) == (0, "healthy")
 
 
+def test_a_dtype_without_effect_compares_nothing(check: Path) -> None:
+    """A program that makes its own tensors is the same twice; one without any shows nothing."""
+    code, found = report(check, "deaf")
+    assert (code, found["status"]) == (3, "insufficient")
+    assert "Nothing shows that bfloat16 took effect" in found["summary"]
+    code, found = report(check, "mute")
+    assert (code, found["status"]) == (3, "insufficient")
+    assert "Nothing could be compared" in found["summary"]
+
+
 def test_the_first_infinity(check: Path) -> None:
     """log(0) is named on both sides."""
     code, found = report(check, "infinite")
@@ -99,7 +115,7 @@ def test_a_rank_whose_parameters_differ(check: Path, tmp_path: Path) -> None:
     job = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     ranks = [subprocess.Popen(command, env={**os.environ, **job, "RANK": str(rank)})
              for rank in range(3)]  # fmt: skip
-    assert [rank.wait(timeout=120) for rank in ranks] == [1, 0, 0]
+    assert [rank.wait(timeout=600) for rank in ranks] == [1, 0, 0]
     finding = report_in(out.read_text())["findings"][0]
     assert (finding["code"], finding["culprits"]) == ("UH872", [2])
     assert "weight" in finding["evidence"][0]

@@ -98,7 +98,7 @@ def test_an_interrupted_run_leaves_nothing(tmp_path: Path) -> None:
         pass
     ranks = watched(children_of(process.pid, 4))
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=60) == 130
+    assert process.wait(timeout=600) == 130
     assert list(tmp_path.iterdir()) == []
     assert all(map(ended, ranks))
 
@@ -119,7 +119,7 @@ def test_ranks_die_with_a_killed_parent(tmp_path: Path) -> None:
 def children_of(pid: int, count: int) -> list[int]:
     """The children of a process, as soon as it has so many."""
     path = Path(f"/proc/{pid}/task/{pid}/children")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while len(children := path.read_text().split()) < count:
         assert time.monotonic() < deadline, "the ranks were never started"
         time.sleep(0.01)
@@ -132,10 +132,10 @@ def watched(pids: list[int]) -> list[int]:
 
 
 def ended(fd: int) -> bool:
-    """Whether the process behind a descriptor ends within a minute."""
+    """Whether the process behind a descriptor ends, in good time."""
     poll = select.poll()
     poll.register(fd, select.POLLIN)
-    gone = bool(poll.poll(60_000))
+    gone = bool(poll.poll(600_000))
     os.close(fd)
     return gone
 

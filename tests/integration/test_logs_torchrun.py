@@ -25,7 +25,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [TORCHRUN, "--nproc-per-node", "4", "--log-dir", "ranks", "--tee", "3", PROGRAM]
     with (folder / "launcher.log").open("w") as out:
         done = subprocess.run(
-            list(map(str, command)), cwd=folder, stdout=out, stderr=out, check=False, timeout=120
+            list(map(str, command)), cwd=folder, stdout=out, stderr=out, check=False, timeout=600
         )
     assert done.returncode == 1
     assert len(list(folder.glob("ranks/*/attempt_0/2/error.json"))) == 1

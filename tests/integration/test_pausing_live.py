@@ -14,7 +14,7 @@ import datetime, sys
 import torch, torch.distributed as dist
 import unhang
 
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=20))
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=600))
 secret_value = 40 + dist.get_rank()
 unhang.breakpoint(rank=1)
 total = torch.ones(1)
@@ -45,7 +45,7 @@ def free_port() -> int:
 def attach(address: str, token: str, typed: str) -> str:
     """Talk to the stopped rank with unhang attach."""
     command = [sys.executable, "-m", "unhang", "attach", address, token]
-    done = subprocess.run(command, input=typed, capture_output=True, text=True, timeout=60,
+    done = subprocess.run(command, input=typed, capture_output=True, text=True, timeout=600,
                           check=False)  # fmt: skip
     return done.stdout
 
@@ -67,7 +67,7 @@ def test_one_rank_stops_and_all_go_on(tmp_path: Path) -> None:
         assert "41" in shown
         assert "the other ranks wait" in shown
         for number, rank in enumerate(ranks):
-            out, err = rank.communicate(timeout=60)
+            out, err = rank.communicate(timeout=600)
             assert rank.returncode == 0, err
             assert out == f"[rank{number}]: first 3\n[rank{number}]: second\n"
     finally:

@@ -31,7 +31,7 @@ from unhang.collect.ranks import Target
 from unhang.collect.samplers import find_program
 from unhang.collect.sampling import sample_processes
 
-PATIENCE_S = 120.0
+PATIENCE_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def unhang(*words: object, **more: object) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "unhang", *map(str, words)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
         **more,  # type: ignore[call-overload]  # further arguments of subprocess.run
     )
@@ -151,7 +151,9 @@ def test_what_people_save_by_hand_gives_the_same(job: Job, tmp_path: Path) -> No
     }
     for rank, command in by_tool.items():
         with (tmp_path / f"rank_{rank}.txt").open("w") as file:
-            subprocess.run([*command, str(job.pids[rank])], stdout=file, check=True, timeout=240)
+            subprocess.run(
+                [*command, str(job.pids[rank])], stdout=file, check=True, timeout=PATIENCE_S
+            )
     done = unhang("stacks", tmp_path, "--format", "json")
     assert causes(done.stdout) == [("UH101", [5], [0, 1, 3, 4, 7])]
     ops = {call["op"] for call in json.loads(done.stdout)["findings"][0]["calls"]}

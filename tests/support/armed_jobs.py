@@ -21,7 +21,7 @@ from unhang.record.marks import Mark, read_marks
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-PATIENCE_S = 120
+PATIENCE_S = 600
 PROGRAMS = Path(__file__).parents[1] / "integration" / "programs"
 SOURCE = Path(__file__).parents[2] / "src"
 

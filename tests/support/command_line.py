@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-LIMIT_S = 240
+LIMIT_S = 600
 
 
 def unhang(

@@ -17,7 +17,7 @@ from armed_jobs import free_port
 UNHANG = [sys.executable, "-m", "unhang", "run"]
 PROGRAM = Path(__file__).parents[1] / "integration" / "programs" / "hanging_jobs.py"
 TORCHRUN = Path(sys.executable).parent / "torchrun"
-PATIENCE_S = 240
+PATIENCE_S = 600
 
 
 def lines_of(fault: str) -> set[int]:

@@ -1,6 +1,13 @@
-"""When nothing waits for anybody: idle, healthy, or not enough to tell."""
+"""When nothing waits for anybody: idle, healthy, or not enough to tell.
+
+Idle is said only where a call that hangs would have been seen. Torch's own recorder does not see
+sends, receives and monitored barriers on Gloo, not even that they were called: its dumps of a
+deadlock among them are those of a job that has finished.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,6 +17,12 @@ from unhang.report import Finding
 from unhang.wording import count_of, rank_phrase
 
 __all__ = ["quiet_findings"]
+
+_STACKS = "Look at the stacks of all ranks: unhang stacks."
+_ACTIONS_ON_GLOO = (
+    "Start the job with unhang run, which records sends and receives on Gloo as well.",
+    _STACKS,
+)
 
 
 def quiet_findings(picture: Picture) -> list[Finding]:
@@ -40,7 +53,7 @@ def quiet_findings(picture: Picture) -> list[Finding]:
             f"{rank_phrase(silent)} left none."
         )
         return [_insufficient(text, silent)]
-    return [_idle(picture)]
+    return [_blind(picture) if _sees_no_exchanges(picture) else _idle(picture)]
 
 
 def _nothing_recorded(picture: Picture) -> str:
@@ -56,6 +69,23 @@ def _nothing_recorded(picture: Picture) -> str:
             "the recorder had no room for any."
         )
     return ""
+
+
+def _sees_no_exchanges(picture: Picture) -> bool:
+    """Whether all that was recorded is what torch's own recorder sees on Gloo."""
+    dumps = [dump for dump in picture.evidence.dumps if dump.start < dump.stop]
+    return bool(dumps) and all(d.backend == "gloo" and d.reported_by == "torch" for d in dumps)
+
+
+def _blind(picture: Picture) -> Finding:
+    """Collectives are finished; what else may hang, this recorder does not see."""
+    text = (
+        "Not enough evidence: no collective is in flight, and on Gloo torch records no send, "
+        "receive or monitored_barrier: one of them may hang."
+    )
+    return replace(
+        _insufficient(text, ()), evidence=(_all_finished(picture),), actions=_ACTIONS_ON_GLOO
+    )
 
 
 def _insufficient(summary: str, silent: tuple[int, ...]) -> Finding:
@@ -88,22 +118,21 @@ def _moving(oldest_ns: int) -> Finding:
 
 
 def _idle(picture: Picture) -> Finding:
-    calls = len(picture.evidence.case.calls)
     return Finding(
         id="",
         code="UH601",
         role="observation",
-        confidence="high" if calls else "low",
+        confidence="high" if len(picture.evidence.case.calls) else "low",
         summary="No call is in flight anywhere: the job is idle in communication, or finished.",
-        evidence=(
-            (
-                f"All {count_of(calls, 'recorded call')} of "
-                f"{count_of(len(np.unique(picture.evidence.owner)), 'rank')} are finished."
-            ),
-        ),
+        evidence=(_all_finished(picture),),
         alternatives=(
             "The program may be stuck outside communication, in which case dumps cannot show it.",
-            "On Gloo, torch does not record sends, receives and monitored_barrier.",
         ),
-        actions=("Look at the stacks of all ranks: unhang stacks.",),
+        actions=(_STACKS,),
     )
+
+
+def _all_finished(picture: Picture) -> str:
+    calls = count_of(len(picture.evidence.case.calls), "recorded call")
+    ranks = count_of(len(np.unique(picture.evidence.owner)), "rank")
+    return f"All {calls} of {ranks} are finished."

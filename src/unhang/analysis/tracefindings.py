@@ -32,16 +32,10 @@ def judge_traces(calls: Sequence[LastCall], notes: Sequence[Note] = ()) -> Repor
         replace(finding, id=f"f{number + 1}") for number, finding in enumerate(_silent(calls))
     )
     ranks = sorted(call.rank for call in calls if call.rank >= 0)
-    if findings:
-        summary = f"{findings[0].summary} A trace tells where, not why."
-    else:
-        who = (
-            f"ranks {fold_ranks(ranks)}" if ranks else count_of(len(calls), "process", "processes")
-        )
-        summary = f"No process fell silent before the others ({who})."
+    inside = any(call.open_calls for call in calls)
     return Report(
-        status="insufficient" if findings else "healthy",
-        summary=summary,
+        status="insufficient" if findings or inside or not calls else "healthy",
+        summary=_summary(findings, calls, ranks),
         job=Job(ranks_seen=len(ranks), world_size=len(ranks)),
         findings=findings,
         ranks=tuple(
@@ -55,6 +49,18 @@ def judge_traces(calls: Sequence[LastCall], notes: Sequence[Note] = ()) -> Repor
     )
 
 
+def _summary(findings: Sequence[Finding], calls: Sequence[LastCall], ranks: Sequence[int]) -> str:
+    if findings:
+        return f"{findings[0].summary} A trace tells where, not why."
+    if not calls:
+        return "Not enough evidence: the traces hold no call."
+    who = f"ranks {fold_ranks(ranks)}" if ranks else count_of(len(calls), "process", "processes")
+    quiet = f"No process fell silent before the others ({who})"
+    if any(call.open_calls for call in calls):
+        return f"{quiet}; calls are open, and traces do not tell whether all of them hang."
+    return f"{quiet}, and every traced call has ended."
+
+
 def with_traces(findings: Sequence[Finding], calls: Sequence[LastCall]) -> list[Finding]:
     """Show where culprits were last heard of; where nobody is blamed, who fell silent first.
 
@@ -66,7 +72,7 @@ def with_traces(findings: Sequence[Finding], calls: Sequence[LastCall]) -> list[
         return list(findings)
     if any(finding.role == "cause" for finding in findings):
         return [_placed(f, calls) if f.role == "cause" else f for f in findings]
-    return [*findings, *_silent(calls)]
+    return [*_silent(calls), *findings]
 
 
 def _silent(calls: Sequence[LastCall]) -> list[Finding]:

@@ -10,11 +10,14 @@ __all__ = ["status_of", "summary_of"]
 
 
 def status_of(findings: Sequence[Finding]) -> Status:
-    """The status that findings make: a problem if and only if one is a cause."""
+    """The status that findings make: a problem if and only if one is a cause.
+
+    Somebody who fell silent (UH603) may be stuck: that nothing else shows it is no health.
+    """
     if any(finding.role == "cause" for finding in findings):
         return "problem"
     codes = {finding.code for finding in findings}
-    if "UH901" in codes:
+    if codes & {"UH901", "UH603"}:
         return "insufficient"
     return "slow" if "UH501" in codes else "healthy"
 

@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     gathered = gather_with_progress(launcher, nodes, plan, case)
     state |= {"run": plan.run, "whole": sorted({*state["whole"], *gathered.whole})}
     _write_state(case, state)
-    return _tell(case, nodes, gathered)
+    return _tell(case, nodes, gathered, wants_ranks=set(_wanted(args)) != {"env"})
 
 
 def _redact(case: Path, args: argparse.Namespace) -> int:
@@ -186,8 +186,14 @@ def _write_state(case: Path, state: dict[str, Any]) -> None:
         raise cannot_write(case, error) from error
 
 
-def _tell(case: Path, nodes: Sequence[str], gathered: Gathered) -> int:
-    """Say what came; 0 if everything did, 1 if something is missing, 3 if nothing came."""
+def _holds_evidence(case: Path) -> bool:
+    """Whether something of a job came, though no rank of it runs any more."""
+    kinds = (case / kind for kind in ("dumps", "stacks", "logs"))
+    return any(path.is_file() for kind in kinds for path in kind.rglob("*"))
+
+
+def _tell(case: Path, nodes: Sequence[str], gathered: Gathered, *, wants_ranks: bool) -> int:
+    """Say what came; 0 if all did, 1 if something is missing, 3 if nothing of a rank came."""
     from unhang.wording import count_of, fold_ranks, printable
 
     for note in dict.fromkeys(gathered.notes):
@@ -198,6 +204,10 @@ def _tell(case: Path, nodes: Sequence[str], gathered: Gathered) -> int:
     found = f"ranks {fold_ranks(gathered.ranks)}" if gathered.ranks else "no rank"
     where = os.path.relpath(case)
     print(f"{where}: {found} from {count_of(len(gathered.whole), 'node')}")
+    if wants_ranks and not (gathered.ranks or gathered.failed or _holds_evidence(case)):
+        print("no rank of a job was found: see what runs with unhang stacks --all-python, or name")
+        print("what it left behind: unhang collect --dumps GLOB --logs GLOB")
+        return EXIT_INSUFFICIENT
     print(f"next: unhang diagnose {where}")
     if gathered.failed:
         print(f"      unhang collect --resume {where}")

@@ -77,7 +77,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the parts and judge."""
-    parts, ports = _parts(args), _ports(args.ports)
+    named, ports = _parts(args), _ports(args.ports)
+    args.parts, parts = named, named or PARTS
     seat = None
     if not wants_launcher(args) and args.nproc is None:
         from unhang.doctor.joined import seat_of
@@ -105,7 +106,7 @@ def _launched(args: argparse.Namespace, parts: Sequence[str], ports: Sequence[in
     results += _machine_parts(args, parts, ports, asking, facts)
     if "comm" in parts:
         results += _comm(args, ports, asking, facts, facts.nodes)
-    return emit(to_report(results), args)
+    return emit(to_report(results, args.parts), args)
 
 
 def _joined(
@@ -131,7 +132,7 @@ def _joined(
             results += _comm(args, free, joined, facts, joined.nodes)
     finally:
         joined.close()
-    return emit(to_report(results), args)
+    return emit(to_report(results, args.parts), args)
 
 
 def _machine_parts(
@@ -175,6 +176,7 @@ def _comm(
 
 
 def _parts(args: argparse.Namespace) -> tuple[str, ...]:
+    """The parts that were named, each once; none where all that fit are meant."""
     unknown = [part for part in args.parts if part not in PARTS]
     if unknown:
         raise UsageError(f"there is no part {unknown[0]!r}", f"Parts: {', '.join(PARTS)}.")
@@ -189,7 +191,7 @@ def _parts(args: argparse.Namespace) -> tuple[str, ...]:
             raise UsageError(
                 f"--{name.replace('_', '-')} {value:g} is no time", "Seconds, above 0."
             )
-    return tuple(dict.fromkeys(args.parts)) or PARTS
+    return tuple(dict.fromkeys(args.parts))
 
 
 def _ports(text: str) -> tuple[int, ...]:

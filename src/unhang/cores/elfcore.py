@@ -16,7 +16,7 @@ from typing import Any
 from unhang.errors import InputError, MissingExtraError
 from unhang.telltale import without_secrets
 
-__all__ = ["CoreFacts", "is_core", "read_facts"]
+__all__ = ["CoreFacts", "is_core", "number_of", "read_facts"]
 
 _AT_EXECFN = 31  # include/uapi/linux/auxvec.h: address of the program's file name
 _ENVIRONMENT_BYTES = 256 << 10
@@ -47,9 +47,14 @@ class CoreFacts:
     def rank(self) -> int:
         """Global rank by its environment; -1 where nothing tells."""
         for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"):
-            if self.environment.get(name, "").isdigit():
-                return int(self.environment[name])
+            if (number := number_of(self.environment.get(name, ""))) >= 0:
+                return number
         return -1
+
+
+def number_of(text: str) -> int:
+    """A number of ranks as the environment has it; -1 for what is none: a core is from outside."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1  # noqa: PLR2004 - of any job
 
 
 def is_core(path: Path) -> bool:
@@ -72,6 +77,7 @@ def read_facts(path: Path) -> CoreFacts:
     """
     try:
         from elftools.common.exceptions import ELFError
+        from elftools.construct import ConstructError
         from elftools.elf.elffile import ELFFile
     except ImportError as error:
         raise MissingExtraError("Reading core files", "stacks") from error
@@ -81,7 +87,7 @@ def read_facts(path: Path) -> CoreFacts:
             if elf.header.e_type != "ET_CORE":
                 raise InputError(f"{path} is no core file", "Give the core, not the program.")
             return _facts(elf, file)
-    except (ELFError, OSError, struct.error, ValueError, KeyError) as error:
+    except (ELFError, ConstructError, OSError, struct.error, ValueError, KeyError) as error:
         raise InputError(
             f"{path} cannot be read as a core file: {error or 'broken headers'}",
             "Was it cut short (ulimit -c, full disk)?",

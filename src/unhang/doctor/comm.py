@@ -138,7 +138,7 @@ def _where(traces: Sequence[Trace]) -> str:
 def _no_torch(traces: Sequence[Trace]) -> Result:
     seen = f"torch is not there for the Python that ran on {_where(traces)}: nothing was tested."
     action = "Name the job's Python with --python."
-    return Result("UH865", "skip", seen, action=action)
+    return Result("UH865", "skip", f"{seen} {action}", action=action)
 
 
 def _not_started(unheard: Sequence[Trace]) -> Result:

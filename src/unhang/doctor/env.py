@@ -100,8 +100,8 @@ def _limits(host: str, facts: Facts) -> list[Result]:
     scope = str(facts.get("ptrace_scope", ""))
     return [
         _judge("UH805", host, 0 <= files < MIN_OPEN_FILES, f"open files are limited to {files}"),
-        _judge("UH806", host, locked >= 0, f"locked memory is limited to {locked} bytes",
-               "warn" if fabric else "skip"),
+        _judge("UH806", host, fabric and locked >= 0,
+               f"locked memory is limited to {locked} bytes"),
         _judge("UH807", host, 0 < shm < MIN_SHM, f"/dev/shm has {shm >> 20} MB", "warn"),  # noqa: S108 - its name
         _cores(host, core == 0, str(facts.get("core_pattern", ""))),
         _judge("UH811", host, scope in ("2", "3"), f"kernel.yama.ptrace_scope is {scope or 0}",

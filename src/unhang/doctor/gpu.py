@@ -9,7 +9,7 @@ from typing import Any
 from unhang.doctor.nodes import Answer
 from unhang.doctor.results import Result
 from unhang.report import Subject
-from unhang.wording import printable
+from unhang.wording import count_of, printable
 
 __all__ = ["check_gpus", "check_kernel_log"]
 
@@ -20,32 +20,55 @@ HARD_THROTTLE = 0x8 | 0x40 | 0x80
 # Xid numbers that mean hardware (NVIDIA's table): anything else is a warning.
 HARD_XIDS = frozenset({48, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120, 140})
 FABRIC_NOT_READY = (1, 2)  # not started, in progress (NVML_GPU_FABRIC_STATE_*)
+_MAY_BE_UNTOLD = ("ecc", "temperature", "pcie_width", "persistence")
 _XID = re.compile(r"Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+)")
 
 
 def check_gpus(answers: Sequence[Answer]) -> list[Result]:
     """All checks of the GPUs of all nodes that answered."""
     results: list[Result] = []
-    counts = {a.node.name: len(a.data.get("gpus", [])) for a in answers if not a.error}
+    looked = [a for a in answers if not a.error and a.data["looked"]]
+    counts = {a.node.name: len(a.data["gpus"]) + len(a.data["lost"]) for a in looked}
     for answer in answers:
-        host, facts = answer.node.name, answer.data
-        if answer.error:
-            continue
-        if facts.get("error"):
-            reason = printable(str(facts["error"]), 200)
-            results.append(Result("UH840", "skip", f"{host}: no GPU to check: {reason}."))
-            continue
-        notes = [printable(note, 200) for note in facts["notes"][:MAX_NOTES]]
-        results += [Result("UH840", "skip", f"{host}: {note}.") for note in notes]
-        for gpu in facts["gpus"]:
-            results += _gpu(host, gpu, facts)
-        results += _between(host, facts)
+        if not answer.error:
+            results += _node(answer.node.name, answer.data)
     most = max(counts.values(), default=0)
     for host, count in counts.items():
         if count < most:
             seen = f"{host} has {count} GPUs, where other nodes have {most}."
             results.append(Result("UH840", "fail", seen, (Subject("host", host, host=host),)))
     return results
+
+
+def _node(host: str, facts: Mapping[str, Any]) -> Iterator[Result]:
+    """The GPUs of one node, or why none could be looked at."""
+    for lost in facts["lost"][:MAX_NOTES]:
+        subject = (Subject("gpu", f"{host} gpu {lost['index']}", host=host),)
+        said = printable(lost["error"], 200)
+        yield Result(
+            "UH840", "fail", f"{host} gpu {lost['index']}: does not answer: {said}.", subject
+        )
+    if not facts["gpus"]:
+        reason = printable(str(facts["error"] or "it has none"), 200)
+        if not facts["lost"]:
+            about = (Subject("host", host, host=host),)
+            yield Result("UH840", "skip", f"{host}: no GPU to check: {reason}.", about)
+        return
+    notes = [printable(note, 200) for note in facts["notes"][:MAX_NOTES]]
+    yield from (Result("UH840", "skip", f"{host}: {note}.") for note in notes)
+    yield Result(
+        "UH840", "ok", f"{host}: {_told(facts['gpus'])}.", (Subject("host", host, host=host),)
+    )
+    for gpu in facts["gpus"]:
+        yield from _gpu(host, gpu, facts)
+    yield from _between(host, facts)
+
+
+def _told(gpus: Sequence[Mapping[str, Any]]) -> str:
+    """How many answered, and what none of them tells: a check of that saw nothing."""
+    untold = [name for name in _MAY_BE_UNTOLD if all(gpu.get(name) is None for gpu in gpus)]
+    said = f"{count_of(len(gpus), 'GPU')} answered"
+    return f"{said}; not told: {', '.join(untold)}" if untold else said
 
 
 def _gpu(host: str, gpu: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[Result]:

@@ -1,4 +1,8 @@
-"""Results of checks as a Report: what failed is a cause, what is doubtful an observation."""
+"""Results of checks as a Report: what failed is a cause, what is doubtful an observation.
+
+Healthy is what was looked at, not what was left out: a run that saw nothing of what it is for is
+"insufficient", and what was skipped stands in the headline.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +12,69 @@ from dataclasses import replace
 
 from unhang.doctor.results import CHECKS, Result
 from unhang.model import Note
-from unhang.report import Finding, Job, Report, Role
+from unhang.report import Finding, Job, Report, Role, Status
+from unhang.wording import count_of
 
 __all__ = ["to_report"]
 
 MAX_NAMED = 4
+MAX_SKIPPED = 3
 _ORDER = {"fail": 0, "warn": 1, "info": 2}
+_CORE = {"net": ("UH823", "UH825"), "gpu": ("UH840",), "comm": ("UH860",)}
+"""Per part the checks that it is for; of `env` it is any. Settings alone say little of a job."""
 
 
-def to_report(results: Sequence[Result], notes: Sequence[Note] = ()) -> Report:
+def to_report(
+    results: Sequence[Result], parts: Sequence[str] = (), notes: Sequence[Note] = ()
+) -> Report:
     """Make the Report of `unhang doctor`.
 
     Checks that passed or were skipped become notes, so that nothing is silent.
+
+    Args:
+        results: What the checks saw.
+        parts: The parts that were asked for by name: each must have been looked at. Without any,
+            one of net, gpu and comm must.
+        notes: Further ones.
     """
+    blind = _blind(results, parts)
     results = fold(results)
     bad = sorted((r for r in results if r.level in _ORDER), key=lambda r: (_ORDER[r.level], r.code))
     findings = tuple(_finding(i, result) for i, result in enumerate(bad))
     failed = [finding for finding in findings if finding.role == "cause"]
     quiet = [Note("info", _name(r), f"{r.level}: {r.seen}") for r in results if r not in bad]
+    status: Status = "problem" if failed else "insufficient" if blind else "healthy"
     return Report(
-        status="problem" if failed else "healthy",
-        summary=_summary(findings, results),
+        status=status,
+        summary=_failures(failed) if failed else _counts(results, blind),
         job=Job(),
         findings=findings,
         notes=(*notes, *quiet),
     )
+
+
+def _blind(results: Sequence[Result], parts: Sequence[str]) -> str:
+    """The parts whose purpose was not looked at, in words; "" if what was asked for was."""
+    if parts:
+        return " and ".join(
+            part for part in parts if not _looked_at(part, results, everywhere=True)
+        )
+    seen = any(_looked_at(part, results, everywhere=False) for part in _CORE)
+    return "" if seen else ", ".join(_CORE)
+
+
+def _looked_at(part: str, results: Sequence[Result], *, everywhere: bool) -> bool:
+    """Whether checks that a part is for have run: on every node, or on one at least.
+
+    A skipped one that is about a node tells of a node that could not be looked at.
+    """
+    own = [result for result in results if CHECKS[result.code].part == part]
+    if part not in _CORE:
+        return any(result.level != "skip" for result in own)
+    core = [result for result in own if result.code in _CORE[part]]
+    left_out = any(result.level == "skip" and result.subjects for result in core)
+    ran = any(result.level != "skip" for result in core)
+    return ran and not (everywhere and left_out)
 
 
 def fold(results: Sequence[Result]) -> list[Result]:
@@ -62,15 +104,25 @@ def _name(result: Result) -> str:
     return f"{check.code} {check.slug}"
 
 
-def _summary(findings: Sequence[Finding], results: Sequence[Result]) -> str:
-    failed = [finding for finding in findings if finding.role == "cause"]
-    if failed:
-        more = f" ({len(failed) - 1} more checks failed)" if len(failed) > 1 else ""
-        return failed[0].summary + more
+def _failures(failed: Sequence[Finding]) -> str:
+    more = len(failed) - 1
+    return failed[0].summary + (f" ({count_of(more, 'more check')} failed)" if more else "")
+
+
+def _counts(results: Sequence[Result], blind: str) -> str:
+    """What ran, how it ended, and what did not run: "3 checks passed, 1 skipped: …"."""
+    skipped = [result.seen.rstrip(".") for result in results if result.level == "skip"]
     warned = sum(result.level == "warn" for result in results)
-    if warned:
-        return f"No check failed; {warned} of {len(results)} gave a warning."
-    return f"All {len(results)} checks passed or did not apply."
+    told = [f"{count_of(len(results) - len(skipped) - warned, 'check')} passed"]
+    told += [f"{warned} gave a warning"] if warned else []
+    told += [f"{len(skipped)} skipped: {_listed(skipped)}"] if skipped else []
+    said = ", ".join(told) + "."
+    return f"Not enough was looked at for a verdict on {blind}: {said}" if blind else said
+
+
+def _listed(skipped: Sequence[str]) -> str:
+    more = len(skipped) - MAX_SKIPPED
+    return "; ".join(skipped[:MAX_SKIPPED]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _finding(index: int, result: Result) -> Finding:

@@ -29,7 +29,8 @@ _GPU = {"index": int, "memory_used": int, "pids": [int], "nvlinks": [bool], "mig
 _GPU_NUMBERS = ("ecc", "throttle", "temperature", "fabric", "pcie_width", "pcie_width_max",
                 "persistence")  # fmt: skip
 _GPUS = {"gpus": [_GPU], "without_p2p": [[int]], "acs": [str], "error": str, "vendor": str,
-         "all_pids": bool, "notes": [str]}  # fmt: skip
+         "all_pids": bool, "notes": [str], "looked": bool,
+         "lost": [{"index": int, "error": str}]}  # fmt: skip
 _ROW = {"peer": str, "address": str, "port": int, "state": str, "says": str, "sent": int,
         "resent": int, "early": int}  # fmt: skip
 _NUMBERS = ("latency_ms", "mb_per_s", "rtt_ms")

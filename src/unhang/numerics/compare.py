@@ -14,7 +14,7 @@ from typing import Any
 
 from unhang.model import Note
 from unhang.numerics.record import Output, Recording
-from unhang.report import Finding, Report, Subject
+from unhang.report import Finding, Report, Status, Subject
 from unhang.wording import printable
 
 __all__ = ["Difference", "compare", "measure"]
@@ -109,11 +109,12 @@ def compare(reference: Recording, other: Recording, scale: float = 1.0) -> Repor
     Outputs are matched by kind, name and how often the name had come before.
     """
     known = {(o.kind, o.name, o.index): o for o in reference.outputs}
-    differences = [
-        measure(known[key], output, scale)
+    pairs = [
+        (known[key], output)
         for output in other.outputs
         if (key := (output.kind, output.name, output.index)) in known
     ]
+    differences = [measure(*pair, scale) for pair in pairs]
     findings = [*_not_finite(reference, other), *_parts(differences, reference, other)]
     notes = [
         Note("warning", str(r.setting), "not all outputs could be kept") for r in (reference, other)
@@ -123,12 +124,28 @@ def compare(reference: Recording, other: Recording, scale: float = 1.0) -> Repor
     if only:
         notes.append(Note("info", "compare", f"{only} outputs came on one side only"))
     causes = [f for f in findings if f.role == "cause"]
+    unseen = _unseen(pairs, reference, other)
+    status: Status = "problem" if causes else "insufficient" if unseen else "healthy"
     return Report(
-        status="problem" if causes else "healthy",
-        summary=causes[0].summary if causes else _agree(differences, reference, other),
+        status=status,
+        summary=causes[0].summary if causes else unseen or _agree(differences, reference, other),
         findings=tuple(findings),
         notes=tuple(notes),
     )
+
+
+def _unseen(pairs: Sequence[tuple[Output, Output]], a: Recording, b: Recording) -> str:
+    """Why that nothing differs proves nothing; "" if it does."""
+    if not pairs:
+        return "Nothing could be compared: no floating point tensor came out on both sides."
+    for what in ("dtype", "device"):
+        wanted = (getattr(a.setting, what), getattr(b.setting, what))
+        if wanted[0] != wanted[1] and all(getattr(x, what) == getattr(y, what) for x, y in pairs):
+            return (
+                f"Nothing shows that {wanted[1]} took effect: every output is of "
+                f"{what} {getattr(pairs[0][1], what)} on both sides."
+            )
+    return ""
 
 
 def _agree(differences: Sequence[Difference], a: Recording, b: Recording) -> str:

@@ -77,10 +77,11 @@ def judge_hashes(hashes: Sequence[Mapping[str, str]], errors: Mapping[str, float
         _finding(i, odd, names, errors) for i, (odd, names) in enumerate(sides.items())
     )
     count = len({name for one in hashes for name in one})
+    compared = count > 0 and len(hashes) > 1
     culprits = {rank for finding in findings for rank in finding.culprits}
     return Report(
-        status="problem" if bad else "healthy",
-        summary=findings[0].summary if findings else f"{count} tensors agree on all ranks.",
+        status="problem" if bad else "healthy" if compared else "insufficient",
+        summary=findings[0].summary if findings else _agreement(count, len(hashes)),
         job=Job(world_size=len(hashes), ranks_seen=len(hashes)),
         findings=findings,
         ranks=tuple(
@@ -88,6 +89,14 @@ def judge_hashes(hashes: Sequence[Mapping[str, str]], errors: Mapping[str, float
         ),
         notes=(Note("info", "numerics", f"{count - len(bad)} of {count} tensors agree"),),
     )
+
+
+def _agreement(count: int, ranks: int) -> str:
+    if not count:
+        return "Nothing could be compared: the module has no parameter and no buffer."
+    if ranks < 2:  # noqa: PLR2004 - a comparison has two sides
+        return "Nothing could be compared: there is one rank only."
+    return f"{count} tensors agree on all ranks."
 
 
 def _minority(hashes: Sequence[Mapping[str, str]], name: str) -> tuple[int, ...]:

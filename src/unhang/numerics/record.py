@@ -56,6 +56,7 @@ class Output:
         name: "layers.0.mlp" or "aten.mm".
         kind: "module" or "operator".
         index: How often this name had come before.
+        device: Where it was.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Output:
     index: int
     dtype: str
     value: Any
+    device: str = ""
 
 
 @dataclass(slots=True)
@@ -92,7 +94,7 @@ class Recording:
             value = tensor.detach().to("cpu").double()
             self._bytes += value.numel() * 8
             dtype = str(tensor.dtype).removeprefix("torch.")
-            self.outputs.append(Output(name, kind, index, dtype, value))
+            self.outputs.append(Output(name, kind, index, dtype, value, str(tensor.device)))
 
 
 def _tensors(result: Any) -> Iterator[Any]:  # noqa: ANN401 - any tree of tensors

@@ -241,8 +241,10 @@ def judge_syscalls(observed: Observed) -> Report:
     )
     total = sum(sum(trace.counts.values()) for trace in observed.traces)
     quiet = f"It made {total} system calls in {seconds:.0f} s and neither waits nor spins."
+    if not total:
+        quiet = f"It made no system call in {seconds:.0f} s: what it does was not seen."
     return Report(
-        status="insufficient" if findings else "healthy",
+        status="insufficient" if findings or not total else "healthy",
         summary=findings[0].summary if findings else quiet,
         findings=findings,
     )

@@ -72,7 +72,9 @@ def test_a_constant_lag_without_completion_times_is_left_alone() -> None:
     """Over hosts, without moments of completion, a constant lag may be a clock."""
     job = FakeJob(4, backend="gloo")
     steps(job, 24, {1: 40.0})
-    assert diagnose(shifted(job.case(), 1, 0)).status == "healthy"
+    report = diagnose(shifted(job.case(), 1, 0))
+    assert report.status == "insufficient"  # on Gloo torch does not record all calls
+    assert [finding.code for finding in report.findings] == ["UH901"]
 
 
 def test_stages_of_a_pipeline_are_not_compared() -> None:

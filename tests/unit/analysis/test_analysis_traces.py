@@ -30,12 +30,12 @@ def test_a_culprit_with_a_trace_has_a_place() -> None:
 
 
 def test_nobody_is_blamed_by_a_trace() -> None:
-    """Where dumps show nothing, the silent rank is an observation."""
+    """Where dumps show nothing, the silent rank is an observation, and nobody is called healthy."""
     job = FakeJob(2)
     job.call(range(2), site="train.py:30 step")
     report = diagnose(replace(job.case(), last_calls=(last(1, 3), last(0, 90))))
-    assert (report.status, report.culprits) == ("healthy", ())
-    assert [f.code for f in report.findings] == ["UH601", "UH603"]
+    assert (report.status, report.culprits) == ("insufficient", ())
+    assert [f.code for f in report.findings] == ["UH603", "UH601"]
 
 
 def test_a_case_of_traces_alone() -> None:

@@ -54,7 +54,7 @@ def test_a_program_that_hangs_or_fails_is_said_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A driver that is stuck must not stop the collection, and its words are evidence."""
-    monkeypatch.setattr(system, "PROGRAM_S", 0.3)
+    monkeypatch.setattr(system, "PROGRAM_S", 2.0)
     tools(
         tmp_path,
         monkeypatch,
@@ -62,7 +62,7 @@ def test_a_program_that_hangs_or_fails_is_said_so(
         dmesg="echo 'dmesg: read kernel buffer failed: Operation not permitted' >&2; exit 1",
     )
     files = take_system([])
-    assert files["nvidia-smi.txt"] == b"nvidia-smi did not end within 0.3 s\n"
+    assert files["nvidia-smi.txt"] == b"nvidia-smi did not end within 2 s\n"
     assert files["nvidia-topology.txt"] == b"No devices were found\n"
     assert b"Operation not permitted" in files["kernel.txt"]
 

@@ -245,6 +245,7 @@ def test_whatever_stands_in_a_row_the_shape_is_kept(rows: list[dict[str, Any]]) 
     numbered = [{**row, "gpu": index} for index, row in enumerate(rows)]
     told = dict.fromkeys(amd.AMD_SMI, amd.rows_of([numbered]))
     facts = {"vendor": "AMD", "acs": [], "error": "", "all_pids": True, "notes": [],
+             "looked": True, "lost": [],
              "gpus": [amd.described(index, told) for index in range(len(rows))],
              "without_p2p": amd.without_access(told["topology"])}  # fmt: skip
     assert gpus_misfit(json.loads(json.dumps(facts))) == ""

@@ -307,7 +307,7 @@ def gpu(**changes: object) -> dict[str, Any]:
 def answer(name: str = "a", **changes: object) -> Answer:
     """A node's GPUs."""
     data = {"vendor": "NVIDIA", "gpus": [gpu()], "without_p2p": [], "acs": [], "all_pids": True,
-            "notes": [], "error": "", **changes}  # fmt: skip
+            "notes": [], "error": "", "looked": True, "lost": [], **changes}  # fmt: skip
     return Answer(Node(name, name), data)
 
 
@@ -356,6 +356,26 @@ def test_no_gpu_is_no_fault() -> None:
     assert [(r.level, "no driver" in r.seen) for r in result] == [("skip", True)]
 
 
+def test_a_node_that_could_not_look_has_not_fewer_gpus() -> None:
+    """Without a library nothing is known of its GPUs: that is no fault of the node."""
+    found = check_gpus([answer("a"), answer("b", gpus=[], error="no library", looked=False)])
+    assert [(r.code, r.level) for r in found] == [("UH840", "ok"), ("UH840", "skip")]
+    found = check_gpus([answer("a"), answer("b", gpus=[], error="no driver")])
+    assert bad(found) == [("UH840", "fail")]
+
+
+def test_a_gpu_that_does_not_answer_fails() -> None:
+    """The driver counts it, and cannot ask it: it fell off the bus."""
+    (seen, _) = check_gpus([answer(lost=[{"index": 1, "error": "GPU is lost"}])])
+    assert (seen.code, seen.level, seen.subjects[0].id) == ("UH840", "fail", "a gpu 1")
+
+
+def test_what_no_gpu_tells_is_said() -> None:
+    """A check of what nobody told saw nothing."""
+    (seen,) = check_gpus([answer(gpus=[gpu(ecc=None), gpu(index=1, ecc=None)])])
+    assert (seen.level, seen.seen) == ("ok", "a: 2 GPUs answered; not told: ecc.")
+
+
 def test_xids() -> None:
     """Hardware numbers fail, others warn, repeated lines count once."""
     lines = ["NVRM: Xid (PCI:0000:3b:00): 79, gone"] * 2 + ["NVRM: Xid (PCI:0000:3b:00): 31, x"]
@@ -384,6 +404,59 @@ def test_the_report_of_checks() -> None:
     ]
     assert len(report.notes) == 1
     assert len({check.slug for check in CHECKS.values()}) == len(CHECKS)
+
+
+NO_GPU = Result("UH840", "skip", "a: no GPU to check: no library.", host_subject("a"))
+NO_PEER = Result("UH823", "skip", "one node has nobody to connect to.")
+NO_TORCH = Result("UH865", "skip", "torch is not there.")
+LIMITS = Result("UH805", "ok", "a: open files are limited to 65536.", host_subject("a"))
+INTERFACE = Result("UH820", "ok", "a: NCCL takes eth0.")
+GPUS = Result("UH840", "ok", "b: 8 GPUs answered.", host_subject("b"))
+MATRIX = Result("UH823", "ok", "all 12 connections between 4 nodes work.")
+SAME = Result("UH823", "skip", "b is the same machine as a: it was left out.")
+STEPS = Result("UH860", "ok", "15 steps with 2 ranks on gloo passed.")
+
+
+@pytest.mark.parametrize(
+    ("parts", "results", "status"),
+    [
+        (["gpu"], [NO_GPU], "insufficient"),
+        (["gpu"], [GPUS], "healthy"),
+        (["gpu"], [GPUS, NO_GPU], "insufficient"),
+        (["gpu", "comm"], [NO_GPU, STEPS], "insufficient"),
+        (["comm"], [NO_TORCH], "insufficient"),
+        (["comm"], [STEPS], "healthy"),
+        (["net"], [INTERFACE, NO_PEER], "insufficient"),
+        (["net"], [INTERFACE, SAME, MATRIX], "healthy"),
+        (["env"], [LIMITS], "healthy"),
+        (["env"], [], "insufficient"),
+        ([], [LIMITS, INTERFACE, NO_PEER, NO_GPU, NO_TORCH], "insufficient"),
+        ([], [LIMITS, INTERFACE, NO_PEER, NO_GPU, STEPS], "healthy"),
+        ([], [LIMITS, INTERFACE, MATRIX, NO_GPU, NO_TORCH], "healthy"),
+        ([], [LIMITS, GPUS, NO_GPU, NO_TORCH], "healthy"),
+        ([], [], "insufficient"),
+    ],
+)
+def test_healthy_is_what_was_looked_at(
+    parts: list[str], results: list[Result], status: str
+) -> None:
+    """A part that was named must have been looked at; else one of those that matter."""
+    assert to_report(results, parts).status == status
+
+
+def test_what_was_skipped_stands_in_the_headline() -> None:
+    """Counted and named, beside what passed and what is doubtful."""
+    doubtful = Result("UH808", "warn", "a: core files are off.", host_subject("a"))
+    report = to_report([LIMITS, INTERFACE, NO_PEER, NO_GPU, STEPS])
+    assert report.summary == (
+        "3 checks passed, 2 skipped: one node has nobody to connect to; "
+        "a: no GPU to check: no library."
+    )
+    assert to_report([doubtful, STEPS], ["comm"]).summary == "1 check passed, 1 gave a warning."
+    assert to_report([NO_TORCH], ["comm"]).summary == (
+        "Not enough was looked at for a verdict on comm: 0 checks passed, 1 skipped: "
+        "torch is not there."
+    )
 
 
 def test_what_is_the_same_on_several_hosts_is_said_once() -> None:

@@ -73,7 +73,8 @@ def test_what_the_library_says_is_judged(monkeypatch: pytest.MonkeyPatch) -> Non
     facts["gpus"] = [{**g, "remapped": list(g["remapped"]) if g["remapped"] else None}
                      for g in facts["gpus"]]  # fmt: skip  # as it comes out of JSON
     assert gpus_misfit(facts) == ""
-    found = {(r.code, r.subjects[0].id) for r in check_gpus([Answer(Node("a"), facts)])}
+    results = check_gpus([Answer(Node("a"), facts)])
+    found = {(r.code, r.subjects[0].id) for r in results if r.level != "ok"}
     assert found == {
         ("UH841", "a gpu 0"), ("UH841", "a gpu 1"), ("UH842", "a gpu 0"), ("UH844", "a gpu 0"),
         ("UH845", "a gpu 0"), ("UH846", "a gpu 0"), ("UH848", "a"),
@@ -87,13 +88,31 @@ def test_no_driver_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         raise NVMLError("Driver Not Loaded")
 
     monkeypatch.setitem(sys.modules, "pynvml", library(nvmlInit=absent))  # type: ignore[arg-type]  # a stand-in
-    assert examine({})["error"] == "Driver Not Loaded; neither is amd-smi or rocm-smi"
+    facts = examine({})
+    assert facts["error"] == "Driver Not Loaded; neither amd-smi nor rocm-smi is there"
+    assert facts["looked"]
+
+
+def test_a_lost_gpu_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is counted and does not answer; the other one is described."""
+
+    def handle(index: int) -> int:
+        if index == 0:
+            raise NVMLError("GPU is lost")
+        return index
+
+    stand_in = library(nvmlDeviceGetHandleByIndex=handle)
+    monkeypatch.setitem(sys.modules, "pynvml", stand_in)  # type: ignore[arg-type]  # a stand-in
+    facts = examine({})
+    assert facts["lost"] == [{"index": 0, "error": "GPU is lost"}]
+    assert [gpu["index"] for gpu in facts["gpus"]] == [1]
+    assert gpus_misfit(facts) == ""
 
 
 def test_answers_of_another_shape_are_not_judged() -> None:
     """What a node sends is from outside."""
     good = {"gpus": [], "without_p2p": [[0, 1]], "acs": [], "error": "", "vendor": "NVIDIA",
-            "all_pids": True, "notes": []}  # fmt: skip
+            "all_pids": True, "notes": [], "looked": True, "lost": []}  # fmt: skip
     assert gpus_misfit(good) == ""
     assert gpus_misfit({**good, "without_p2p": [[0]]})
     assert gpus_misfit({**good, "gpus": [{"index": "x"}]})

@@ -23,6 +23,16 @@ def test_the_minority_is_named(hashes: list[str], culprits: tuple[int, ...], sta
     assert (report.status, report.culprits) == (status, culprits)
 
 
+@pytest.mark.parametrize(
+    ("hashes", "why"), [([{}, {}], "no parameter"), ([{"weight": "a"}], "one rank only")]
+)
+def test_where_nothing_is_compared_nothing_agrees(hashes: list[dict[str, str]], why: str) -> None:
+    """A module without tensors, and a rank alone."""
+    report = judge_hashes(hashes, {})
+    assert report.status == "insufficient"
+    assert why in report.summary
+
+
 def test_a_tensor_that_one_rank_lacks() -> None:
     """A missing tensor is a difference too."""
     report = judge_hashes([{"w": "a", "extra": "x"}, {"w": "a"}, {"w": "a"}], {})

@@ -68,7 +68,7 @@ def python(place: Path, program: str, *path: Path, flags: tuple[str, ...] = (), 
         },
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )  # fmt: skip
     return done.stdout + done.stderr

@@ -22,7 +22,7 @@ from unhang.record.settings import Settings
 from unhang.record.torchfr import load_plain
 from unhang.record.triggers import MAX_REQUEST_BYTES, Watcher
 
-PATIENCE_S = 60.0
+PATIENCE_S = 600.0
 
 
 def mask_of(thread: threading.Thread) -> int:

@@ -3,8 +3,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from mutants import mutants
 
+from unhang.analysis import diagnose
+from unhang.case import Case
 from unhang.model import Frame, ProcessSample, ThreadStack
+from unhang.stacks import dump_samples, parse_stacks
 from unhang.stacks.formats import format_of
 
 PYSPY_TEXT = """\
@@ -214,3 +218,12 @@ def test_other_text_is_not_claimed(text: str) -> None:
     """Logs, empty files and foreign JSON are nobody's; `[]` is an empty answer of py-spy."""
     known = format_of(text)
     assert known is None or text.startswith("[]")
+
+
+def test_mutants_of_every_format_are_read_or_left_out() -> None:
+    """Nothing is raised, and what is read can be judged."""
+    own = dump_samples([ProcessSample(0, "node01", 1)])
+    for number, text in enumerate((PYSPY_TEXT, FAULTHANDLER, PYSTACK, GDB, own)):
+        for data in mutants(text.encode(), 30, number):
+            reading = parse_stacks(data, "saved")
+            diagnose(Case(samples=reading.samples, notes=reading.notes))

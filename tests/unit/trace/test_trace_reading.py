@@ -45,10 +45,26 @@ def test_the_rank_that_fell_silent(tmp_path: Path) -> None:
 
 
 def test_nobody_is_silent(tmp_path: Path) -> None:
-    """Ranks that made their last calls together give no finding."""
+    """Ranks that made their last calls together give no finding: they all ended, or all hang."""
+    for rank in range(2):
+        trace_file(tmp_path, rank, "+main@1 +step@9 -step@10 -main@10")
+    report = judge_traces(last_calls(read_traces(tmp_path)[0]))
+    assert (report.status, report.findings) == ("healthy", ())
     for rank in range(2):
         trace_file(tmp_path, rank, "+main@1 +step@9")
-    assert judge_traces(last_calls(read_traces(tmp_path)[0])).status == "healthy"
+    report = judge_traces(last_calls(read_traces(tmp_path)[0]))
+    assert (report.status, report.findings) == ("insufficient", ())
+    assert "calls are open" in report.summary
+
+
+def test_a_process_that_was_not_seen_to_do_anything() -> None:
+    """It made no system call and used no time, as one that a debugger holds: that is no health."""
+    held = SyscallTrace(7)
+    report = judge_syscalls(Observed((held,), 2.0))
+    assert (report.status, report.findings) == ("insufficient", ())
+    assert "was not seen" in report.summary
+    held.counts["getpid"] = 3
+    assert judge_syscalls(Observed((held,), 2.0)).status == "healthy"
 
 
 def test_no_trace_is_an_error(tmp_path: Path) -> None:

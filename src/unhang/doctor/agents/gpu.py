@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from contextlib import suppress
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -105,15 +106,22 @@ def describe(nvml: Any, index: int) -> dict[str, Any]:  # noqa: ANN401 - the mod
     }
 
 
-def peers(nvml: Any, count: int) -> list[list[int]]:  # noqa: ANN401 - the module
+def described_or_lost(nvml: Any, index: int, facts: dict[str, Any]) -> None:  # noqa: ANN401 - the module
+    """Add one GPU to the facts, or why it does not answer."""
+    try:
+        facts["gpus"].append(describe(nvml, index))
+    except nvml.NVMLError as error:
+        facts["lost"].append({"index": index, "error": str(error)})
+
+
+def peers(nvml: Any, indices: list[int]) -> list[list[int]]:  # noqa: ANN401 - the module
     """Pairs of GPUs that cannot read each other directly."""
-    handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+    handles = {index: nvml.nvmlDeviceGetHandleByIndex(index) for index in indices}
     missing = []
-    for a in range(count):
-        for b in range(a + 1, count):
-            state = asked(nvml, "nvmlDeviceGetP2PStatus", handles[a], handles[b], 0)
-            if state is not None and int(state) != 0:
-                missing.append([a, b])
+    for a, b in combinations(indices, 2):
+        state = asked(nvml, "nvmlDeviceGetP2PStatus", handles[a], handles[b], 0)
+        if state is not None and int(state) != 0:
+            missing.append([a, b])
     return missing
 
 
@@ -124,35 +132,44 @@ def examine(order: dict[str, Any]) -> dict[str, Any]:
         order: "seconds": how long AMD's tools may take together.
     """
     facts = by_nvml()
-    if not facts["gpus"]:
+    if not (facts["gpus"] or facts["lost"]):
         found = amd.examine(float(order.get("seconds", 30)))
+        facts["looked"] |= found is not None
         if found is None:
-            facts["error"] += "; neither is amd-smi or rocm-smi"
+            facts["error"] += "; neither amd-smi nor rocm-smi is there"
         elif found["gpus"]:
             facts |= {**found, "error": ""}
         else:
-            facts["error"] = "; ".join([facts["error"], *found["notes"]])
+            facts["error"] = "; ".join(filter(None, [facts["error"], *found["notes"]]))
     if len(facts["gpus"]) > 1:
         facts["acs"] = bridges_with_acs()
     return facts
 
 
 def by_nvml() -> dict[str, Any]:
-    """The facts of NVIDIA's GPUs, or why there are none."""
+    """The facts of NVIDIA's GPUs, or why there are none.
+
+    "looked" says that the library was there to be asked; "lost" are GPUs that do not answer.
+    """
     facts: dict[str, Any] = {
         "vendor": "NVIDIA", "gpus": [], "without_p2p": [], "acs": [],
-        "all_pids": sees_all_processes(), "notes": [], "error": "",
+        "all_pids": sees_all_processes(), "notes": [], "error": "", "looked": False, "lost": [],
     }  # fmt: skip
     try:
         import pynvml
     except ImportError:
         facts["error"] = "nvidia-ml-py is not installed there"
         return facts
+    facts["looked"] = True
     try:
         pynvml.nvmlInit()
         count = pynvml.nvmlDeviceGetCount()
-        facts["gpus"] = [describe(pynvml, index) for index in range(count)]
-        facts["without_p2p"] = peers(pynvml, count)
     except pynvml.NVMLError as error:
         facts["error"] = str(error)
+        return facts
+    for index in range(count):
+        described_or_lost(pynvml, index, facts)
+    with suppress(pynvml.NVMLError):
+        facts["without_p2p"] = peers(pynvml, [gpu["index"] for gpu in facts["gpus"]])
+    facts["error"] = "" if count else "the driver sees no GPU"
     return facts

@@ -21,10 +21,18 @@ def _healthy(*, also: tuple[str, ...] = ()) -> Judge:
     def judge(outcome: Outcome, recording: Recording) -> Truth:
         if Oracle(outcome).waits and recording.at_s is None:
             raise UnfitError("it is stuck")
+        if _sees_no_exchanges(outcome, recording):
+            return _insufficient(outcome)
         status = ("healthy", *also)
         return Truth(status, (), outcome.plan.world_size, observations=("UH601",))
 
     return judge
+
+
+def _sees_no_exchanges(outcome: Outcome, recording: Recording) -> bool:
+    """Whether torch recorded it on Gloo: a hang in a send or receive leaves the same files."""
+    on_gloo = all(group.backend == "gloo" for group in outcome.plan.groups)
+    return on_gloo and not recording.described
 
 
 @fault("healthy", layouts=(*EVERY, "torchft"), near=_ALL_CODES, smallest=2, weight=4)
@@ -91,12 +99,14 @@ def host_silent(scene: Scene) -> Judge:
     return _healthy()
 
 
-@fault("gloo-p2p-unseen", "UH601", layouts=("pp",), recordings=("gloo",), largest=4)
+@fault(
+    "gloo-p2p-unseen", "UH901", near=("UH601",), layouts=("pp",), recordings=("gloo",), largest=4
+)
 def gloo_p2p_unseen(scene: Scene) -> Judge:
     """A pipeline on Gloo stops in sends and receives, which torch 2.13 does not record there.
 
-    The dumps hold finished collectives only: an idle job, or not enough evidence. Naming anybody
-    would be guessing.
+    The dumps hold finished collectives only, as those of a job that has ended: not enough
+    evidence. Naming anybody would be guessing, and so would calling it healthy.
     """
     rank = scene.rng.randrange(scene.plan.world_size)
     places = [
@@ -112,9 +122,7 @@ def gloo_p2p_unseen(scene: Scene) -> Judge:
         oracle = Oracle(outcome)
         if not oracle.waits or any(not w.head.issue.is_p2p for w in oracle.waits.values()):
             raise UnfitError("collectives show it")
-        return Truth(
-            ("healthy", "insufficient"), (), outcome.plan.world_size, observations=("UH601",)
-        )
+        return _insufficient(outcome)
 
     return judge
 
