@@ -71,7 +71,7 @@ def ordered_failures(events: Sequence[LogEvent]) -> tuple[list[FailureGroup], bo
         The folded causes (kind "cause" of a rule that claims something), and whether their order
         can be trusted: by stamps of one clock that all of them have, or by position in one file.
     """
-    causes = [event for event in events if event.kind == "cause" and _claims(event)]
+    causes = _noticed([event for event in events if event.kind == "cause" and _claims(event)])
     groups = fold(causes)
     if len(groups) <= 1:
         return groups, True
@@ -83,6 +83,17 @@ def ordered_failures(events: Sequence[LogEvent]) -> tuple[list[FailureGroup], bo
             return sorted(same, key=lambda group: _when(group.first)), True
     files = {event.source.rpartition(":")[0] for event in causes}
     return groups, len(files) <= 1
+
+
+def _noticed(causes: Sequence[LogEvent]) -> list[LogEvent]:
+    """Without what a device printed of no rank, where a rank says that it met the same."""
+    met = {event.code for event in causes if event.rank >= 0}
+    return [e for e in causes if e.rank >= 0 or e.code not in met or not _is_echoed(e)]
+
+
+def _is_echoed(event: LogEvent) -> bool:
+    rule = rule_of(event.code)
+    return rule is not None and rule.echoed
 
 
 def _claims(event: LogEvent) -> bool:

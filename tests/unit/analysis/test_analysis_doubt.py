@@ -117,6 +117,7 @@ def test_a_device_that_never_started() -> None:
     job = FakeJob(4)
     job.call(range(4))
     job.call(range(4), finished=False)
+    job.tick(60_000)  # a running call's start is the moment at which the dump asked for it
     for rank in (0, 1, 3):
         last = job.entries[rank][-1]
         last.row = replace(last.row, state=1, started_ns=job.now_ns)

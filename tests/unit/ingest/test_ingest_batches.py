@@ -17,6 +17,7 @@ from unhang.ingest import load, reading
 from unhang.ingest.dictionaries import Dictionaries
 from unhang.ingest.fast.loading import FastReader
 from unhang.lab.torchfile import encode_pickle
+from unhang.model import Note
 
 DATA = Path(__file__).parents[2] / "data" / "nccl"
 OPEN = {"state": "scheduled", "retired": False, "time_discovered_completed_ns": None}
@@ -153,7 +154,9 @@ def test_both_decoders_agree_about_batches(monkeypatch: pytest.MonkeyPatch) -> N
     cases = []
     for fast in (False, True):
 
-        def reader(_size: int, shared: Dictionaries, *, fast: bool = fast) -> FastReader | None:
+        def reader(
+            _size: int, shared: Dictionaries, _notes: list[Note], *, fast: bool = fast
+        ) -> FastReader | None:
             return FastReader(shared, threads=1) if fast else None
 
         with monkeypatch.context() as patch:

@@ -34,6 +34,7 @@ class Rule:
             several users, "C" recognised only: nothing is claimed.
         harmless: Jobs that end well print it too: alone it is no sign that anything went wrong.
         blames: Whom a cause names: who wrote it, the ranks in its field "ranks", or nobody.
+        echoed: A device prints it without a rank, and the rank that notices prints it again.
     """
 
     code: str
@@ -49,6 +50,7 @@ class Rule:
     trust: str = "A"
     harmless: bool = False
     blames: Blame = "writer"
+    echoed: bool = False
 
     def announced(self, line: str) -> bool:
         """Whether the line holds one of the anchors, without which it cannot match."""

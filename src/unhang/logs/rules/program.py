@@ -63,6 +63,7 @@ RULES: tuple[Rule, ...] = (
         source="CUDA runtime",
         fires="RuntimeError: CUDA error: device-side assert triggered",
         spares="a device-side assert was not triggered",
+        echoed=True,
     ),
     Rule(
         code="UH780",
