@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
-from unhang.codes import CODES
+from unhang.kinds import KINDS, Role
 from unhang.model import Frame, Note
 
 __all__ = [
@@ -39,7 +39,6 @@ __all__ = [
 SCHEMA = "unhang.report/1"
 
 Status: TypeAlias = Literal["healthy", "problem", "slow", "insufficient"]
-Role: TypeAlias = Literal["cause", "consequence", "observation"]
 Confidence: TypeAlias = Literal["high", "medium", "low"]
 SubjectKind: TypeAlias = Literal["rank", "host", "gpu", "link", "process", "file", "setting"]
 SubjectRole: TypeAlias = Literal["culprit", "victim"]
@@ -168,8 +167,8 @@ class Finding:
     moving: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.slug and self.code in CODES:
-            object.__setattr__(self, "slug", CODES[self.code].slug)
+        if not self.slug and self.code in KINDS:
+            object.__setattr__(self, "slug", KINDS[self.code].slug)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,12 +25,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from unhang.ingest.decoded import Decoded
-from unhang.ingest.dictionaries import Dictionaries
+from unhang.ingest.columns.decoded import Decoded
+from unhang.ingest.columns.dictionaries import Dictionaries
+from unhang.ingest.discover.reading import Reader
+from unhang.ingest.discover.sources import Source
 from unhang.ingest.fast.loading import FastReader
-from unhang.ingest.opcodes import FIXED_WIDTH, STRING_WIDTH, name_of
-from unhang.ingest.reading import Reader
-from unhang.ingest.sources import Source
+from unhang.ingest.pickles.opcodes import FIXED_WIDTH, STRING_WIDTH, name_of
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 5.0

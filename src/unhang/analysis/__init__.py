@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from unhang.analysis.engine import diagnose
+from unhang.analysis.steps import diagnose
 
 __all__ = ["diagnose"]

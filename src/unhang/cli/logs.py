@@ -82,7 +82,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _judge(sources: list[LogSource], args: argparse.Namespace) -> int:
-    from unhang.analysis.logfindings import judge_logs
+    from unhang.analysis.sources.logs import judge_logs
 
     scan = _scan(sources)
     if not scan.bytes_read:

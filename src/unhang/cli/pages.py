@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unhang.codes import CODES
+from unhang.kinds import KINDS
 
 if TYPE_CHECKING:
     from unhang.doctor.results import Check
@@ -43,7 +43,7 @@ def entries() -> Iterator[Entry]:
     from unhang.doctor.results import CHECKS
     from unhang.logs.rules import RULES
 
-    known = [Entry(code.code, code.slug, code.meaning) for code in CODES.values()]
+    known = [Entry(code.code, code.slug, code.meaning) for code in KINDS.values()]
     known += [Entry(rule.code, rule.slug, rule.meaning, _rule_body(rule)) for rule in RULES]
     known += [Entry(of.code, of.slug, of.why, _check_body(of)) for of in CHECKS.values()]
     yield from sorted(known, key=lambda entry: entry.code)

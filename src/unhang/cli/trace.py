@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(folder: Path, args: argparse.Namespace) -> int:
-    from unhang.analysis.tracefindings import judge_traces
+    from unhang.analysis.sources.traces import judge_traces
     from unhang.trace.reading import last_calls, read_traces
 
     traces, notes = read_traces(folder)

@@ -18,8 +18,8 @@ from typing import Any
 
 from unhang.casedir import save_file
 from unhang.errors import InputError, OutputError
-from unhang.ingest.sniff import HEAD_BYTES, FileKind, kind_of
-from unhang.ingest.unpickle import BadPickle, unpickle
+from unhang.ingest.discover.sniff import HEAD_BYTES, FileKind, kind_of
+from unhang.ingest.pickles.unpickle import BadPickle, unpickle
 from unhang.record.places import private_dir, private_opener
 from unhang.redact import Redactor
 

@@ -14,12 +14,12 @@ import numpy.typing as npt
 
 from unhang.batches import find_batches
 from unhang.case import CALL_DTYPES, Calls, Case, Dump
-from unhang.ingest.decoded import Column, Decoded, Origin, Table
-from unhang.ingest.dictionaries import Dictionaries
-from unhang.ingest.groups import Grouping
-from unhang.ingest.ranks import World
-from unhang.ingest.reading import Loaded
-from unhang.ingest.status import join_statuses
+from unhang.ingest.columns.decoded import Column, Decoded, Origin, Table
+from unhang.ingest.columns.dictionaries import Dictionaries
+from unhang.ingest.columns.status import join_statuses
+from unhang.ingest.discover.reading import Loaded
+from unhang.ingest.groups.building import Grouping
+from unhang.ingest.groups.ranks import World
 from unhang.model import Fact, LastCall, LogEvent, Note, OpName, ProcessSample, State
 from unhang.report import SavedReport
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from unhang.errors import UsageError
-from unhang.ingest.reading import Loaded
+from unhang.ingest.discover.reading import Loaded
 from unhang.model import DumpStatus, Note
 from unhang.wording import count_of
 

@@ -14,22 +14,22 @@ from unhang.bounds import MAX_RANKS
 from unhang.case import Case
 from unhang.errors import NoEvidenceError, UnhangError, UsageError
 from unhang.ingest.assemble import assemble
-from unhang.ingest.backends import characterise
-from unhang.ingest.companions import (
+from unhang.ingest.columns.backends import characterise
+from unhang.ingest.columns.dictionaries import Dictionaries
+from unhang.ingest.discover.companions import (
     Beside,
     attempt_of,
     expected_ranks,
     of_attempt,
     read_companions,
 )
-from unhang.ingest.dictionaries import Dictionaries
-from unhang.ingest.groups import resolve_groups
+from unhang.ingest.discover.reading import Loaded, Progress, Reader
+from unhang.ingest.discover.sources import Inputs, find_inputs
+from unhang.ingest.groups.building import resolve_groups
+from unhang.ingest.groups.naming import compile_rank_pattern
+from unhang.ingest.groups.ranks import assign_ranks, split_replicas, world_of
 from unhang.ingest.incidents import choose, drop_duplicates, one_incident
-from unhang.ingest.naming import compile_rank_pattern
-from unhang.ingest.ranks import assign_ranks, split_replicas, world_of
-from unhang.ingest.reading import Loaded, Progress, Reader
 from unhang.ingest.remarks import notes_of_files, passed_over
-from unhang.ingest.sources import Inputs, find_inputs
 from unhang.model import Note
 from unhang.wording import count_of
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from unhang.ingest.reading import Loaded
+from unhang.ingest.discover.reading import Loaded
 from unhang.model import Note, NoteLevel
 from unhang.wording import count_of, rank_phrase
 

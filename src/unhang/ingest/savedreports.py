@@ -16,8 +16,8 @@ from typing import Any, Final, TypeVar, get_args
 from unhang.bounds import is_rank
 from unhang.casereports import name_told
 from unhang.errors import InputError
-from unhang.ingest.sources import show_path
-from unhang.ingest.values import MAX_GROUP_RANK, as_int
+from unhang.ingest.columns.values import MAX_GROUP_RANK, as_int
+from unhang.ingest.discover.sources import show_path
 from unhang.model import Note
 from unhang.report import (
     SCHEMA,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unhang.analysis.align import Edit, Sequence, edits
+from unhang.analysis.divergence.align import Edit, Sequence, edits
 
 
 def sequence(strict: str, loose: str = "") -> Sequence:

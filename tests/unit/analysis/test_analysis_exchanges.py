@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unhang.analysis import diagnose
-from unhang.analysis.engine import look
+from unhang.analysis.steps import look
 from unhang.report import Finding, Report
 from unhang.testing import FakeJob
 

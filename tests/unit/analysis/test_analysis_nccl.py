@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from unhang.analysis import diagnose
-from unhang.analysis.engine import look
+from unhang.analysis.steps import look
 from unhang.ingest import load
 from unhang.report import Report
 

@@ -7,7 +7,7 @@ import pytest
 
 from unhang.cli.main import main
 from unhang.cli.pages import Entry, entries, find, page_of
-from unhang.codes import CODES
+from unhang.kinds import KINDS
 
 ENTRIES = list(entries())
 PAGES = Path(__file__).parents[3] / "docs" / "codes"
@@ -27,11 +27,11 @@ def test_codes_and_slugs_are_unique() -> None:
     assert len({entry.slug for entry in ENTRIES}) == len(ENTRIES)
 
 
-@pytest.mark.parametrize("code", sorted(CODES))
+@pytest.mark.parametrize("code", sorted(KINDS))
 def test_every_code_of_the_analysis_has_a_whole_page(code: str) -> None:
     """Head, meaning as in the catalogue, and every section with something in it."""
     text = (PAGES / f"{code}.md").read_text()
-    assert text.startswith(f"# {code} {CODES[code].slug}\n\n{CODES[code].meaning}\n")
+    assert text.startswith(f"# {code} {KINDS[code].slug}\n\n{KINDS[code].meaning}\n")
     heads = re.findall(r"^## (.+)$", text, re.MULTILINE)
     assert tuple(heads) == SECTIONS
     for part in re.split(r"^## .+$", text, flags=re.MULTILINE)[1:]:
@@ -40,7 +40,7 @@ def test_every_code_of_the_analysis_has_a_whole_page(code: str) -> None:
 
 def test_there_is_no_page_without_a_code() -> None:
     """A page of a code that does not exist would never be read."""
-    assert {path.stem for path in PAGES.glob("UH*.md")} == set(CODES)
+    assert {path.stem for path in PAGES.glob("UH*.md")} == set(KINDS)
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: e.code)

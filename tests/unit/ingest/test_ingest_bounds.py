@@ -15,7 +15,7 @@ from unhang.bounds import MAX_RANKS, UNPROVEN_RANKS, Budget, is_rank, largest_wo
 from unhang.case import Case
 from unhang.errors import UsageError
 from unhang.ingest import load
-from unhang.ingest.naming import read_name
+from unhang.ingest.groups.naming import read_name
 
 
 def our_own(world_size: int, rank: int = 0) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def test_groups_that_share_a_list_do_not_add_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One list in the file, members of thousands of groups in memory: only so many are made."""
-    monkeypatch.setattr("unhang.ingest.groups.members_budget", lambda _: Budget(1_000))
+    monkeypatch.setattr("unhang.ingest.groups.building.members_budget", lambda _: Budget(1_000))
     ranks = str(list(range(300)))
     config = {str(i): {"name": str(i), "desc": "x", "ranks": ranks} for i in range(50)}
     entries = [entry(i, process_group=(str(i), "x")) for i in range(50)]

@@ -19,12 +19,13 @@ from strategies import dumps, encoders
 
 from unhang.case import Case
 from unhang.errors import NoEvidenceError
-from unhang.ingest import load, reading
-from unhang.ingest.dictionaries import Dictionaries
+from unhang.ingest import load
+from unhang.ingest.columns.dictionaries import Dictionaries
+from unhang.ingest.discover import reading
+from unhang.ingest.discover.sources import Source
 from unhang.ingest.fast import layout, worth
 from unhang.ingest.fast.loading import FastReader
 from unhang.ingest.fast.memory import Memory
-from unhang.ingest.sources import Source
 from unhang.lab.torchfile import encode_pickle
 from unhang.model import Note
 

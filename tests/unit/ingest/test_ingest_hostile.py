@@ -18,7 +18,7 @@ from strategies import dumps, encoders
 
 from unhang.errors import NoEvidenceError
 from unhang.ingest import load
-from unhang.ingest.unpickle import BadPickle, readable, unpickle
+from unhang.ingest.pickles.unpickle import BadPickle, readable, unpickle
 from unhang.lab.torchfile import encode_json, encode_pickle
 from unhang.model import DumpStatus
 

@@ -16,7 +16,7 @@ from strategies import dumps, encoders
 
 from unhang.case import Case
 from unhang.ingest import load
-from unhang.ingest.dictionaries import parse_op
+from unhang.ingest.columns.dictionaries import parse_op
 from unhang.lab.torchfile import encode_json
 from unhang.model import Frame, OpName, State
 

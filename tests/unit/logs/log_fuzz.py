@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unhang.analysis.logfindings import judge_logs
+from unhang.analysis.sources.logs import judge_logs
 from unhang.logs.scan import scan_logs
 from unhang.logs.sources import find_logs
 from unhang.report import Report

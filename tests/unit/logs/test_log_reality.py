@@ -144,7 +144,7 @@ def test_a_log_that_could_not_be_read_is_not_healthy(tmp_path: Path) -> None:
 
 def scanning_verdict(folder: Path) -> tuple[str, bool]:
     """The status of all logs of a folder, and whether the summary says that one was lost."""
-    from unhang.analysis.logfindings import judge_logs
+    from unhang.analysis.sources.logs import judge_logs
 
     report = judge_logs(scan_logs(find_logs(folder)))
     return report.status, "could not be read" in report.summary

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from unhang.codes import CODES
+from unhang.kinds import KINDS
 from unhang.logs.rules import RULES, rule_of
 from unhang.logs.rules.base import Rule
 from unhang.logs.scan import scan_logs
@@ -35,8 +35,8 @@ def test_codes_and_slugs_are_unique() -> None:
     """A code belongs to one rule and to no other finding."""
     assert not [c for c, n in Counter(r.code for r in RULES).items() if n > 1]
     assert not [s for s, n in Counter(r.slug for r in RULES).items() if n > 1]
-    assert not {r.code for r in RULES} & set(CODES)
-    assert not {r.slug for r in RULES} & {c.slug for c in CODES.values()}
+    assert not {r.code for r in RULES} & set(KINDS)
+    assert not {r.slug for r in RULES} & {c.slug for c in KINDS.values()}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.code)

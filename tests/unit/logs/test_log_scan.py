@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unhang.analysis.logfindings import judge_logs, log_findings
+from unhang.analysis.sources.logs import judge_logs, log_findings
 from unhang.logs.facts import differing
 from unhang.logs.failure import ordered_failures
 from unhang.logs.scan import LogScan, scan_logs

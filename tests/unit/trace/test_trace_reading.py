@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unhang.analysis.tracefindings import judge_traces
+from unhang.analysis.sources.traces import judge_traces
 from unhang.errors import InputError
 from unhang.trace.agent import Chooser
 from unhang.trace.reading import last_calls, read_traces

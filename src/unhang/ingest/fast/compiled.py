@@ -22,7 +22,7 @@ __all__ = ["SOURCES", "compiled", "fingerprint"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 _HERE = Path(__file__).parent
-SOURCES: Final = (_HERE / "kernel.py", _HERE / "layout.py", _HERE.parent / "opcodes.py")
+SOURCES: Final = (_HERE / "kernel.py", _HERE / "layout.py", _HERE.parent / "pickles" / "opcodes.py")
 """What the compiled code consists of: the functions, and all constants that they use."""
 
 

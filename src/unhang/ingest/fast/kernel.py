@@ -114,7 +114,7 @@ from unhang.ingest.fast.layout import (
     Int32s,
     Int64s,
 )  # fmt: skip
-from unhang.ingest.opcodes import BYTES_OF_CONTAINER, SPARE_CONTAINERS
+from unhang.ingest.pickles.opcodes import BYTES_OF_CONTAINER, SPARE_CONTAINERS
 
 __all__ = ["decode_files", "intern_text", "place_again"]
 
@@ -741,7 +741,7 @@ def place_again(slots: Int32s, table: Int64s, width: Number, count: Number) -> N
 
 @compiled
 def _has_too_many_containers(buffer: Bytes, start: Number, end: Number) -> bool:
-    """See `unhang.ingest.opcodes.too_many_containers`."""
+    """See `unhang.ingest.pickles.opcodes.too_many_containers`."""
     most = SPARE_CONTAINERS + (end - start) // BYTES_OF_CONTAINER
     if end - start <= most:
         return False

@@ -15,17 +15,17 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from unhang.ingest.archives import MAX_FILE_BYTES
-from unhang.ingest.decoded import BadDump, Decoded, Table
-from unhang.ingest.dictionaries import Dictionaries
+from unhang.ingest.columns.decoded import BadDump, Decoded, Table
+from unhang.ingest.columns.dictionaries import Dictionaries
+from unhang.ingest.columns.normalise import describe, finish, own_entries
+from unhang.ingest.columns.rows import work_of
+from unhang.ingest.discover.archives import MAX_FILE_BYTES
+from unhang.ingest.discover.sniff import FileKind, kind_of
+from unhang.ingest.discover.sources import Source
 from unhang.ingest.fast import layout
 from unhang.ingest.fast.layout import Bytes, Int64s
 from unhang.ingest.fast.memory import Batch, Memory
 from unhang.ingest.fast.translate import Translator
-from unhang.ingest.normalise import describe, finish, own_entries
-from unhang.ingest.rows import work_of
-from unhang.ingest.sniff import FileKind, kind_of
-from unhang.ingest.sources import Source
 
 __all__ = ["FastReader"]
 

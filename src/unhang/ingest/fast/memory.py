@@ -16,7 +16,7 @@ import numpy as np
 from unhang.ingest.fast import layout
 from unhang.ingest.fast.kernel import decode_files, intern_text, place_again
 from unhang.ingest.fast.layout import Bytes, Int32s, Int64s
-from unhang.ingest.opcodes import MAX_MEMO
+from unhang.ingest.pickles.opcodes import MAX_MEMO
 
 __all__ = ["Batch", "Memory"]
 

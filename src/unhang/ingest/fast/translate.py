@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from unhang.ingest.decoded import ROW_DTYPES, Column, PlainDict, Table
-from unhang.ingest.dictionaries import (
+from unhang.ingest.columns.decoded import ROW_DTYPES, Column, PlainDict, Table
+from unhang.ingest.columns.dictionaries import (
     MAX_FRAMES,
     Dictionaries,
     clean_dtypes,
@@ -22,12 +22,12 @@ from unhang.ingest.dictionaries import (
     clean_shapes,
     clean_text,
 )
+from unhang.ingest.columns.rows import STATES, elements_of
+from unhang.ingest.columns.values import local_ids
 from unhang.ingest.fast import layout
 from unhang.ingest.fast.layout import Int32s, Int64s
 from unhang.ingest.fast.memory import Batch, Memory
-from unhang.ingest.rows import STATES, elements_of
-from unhang.ingest.unpickle import readable
-from unhang.ingest.values import local_ids
+from unhang.ingest.pickles.unpickle import readable
 from unhang.model import Signature
 
 __all__ = ["Translator"]

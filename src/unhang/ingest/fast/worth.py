@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from unhang.model import Note
 
 if TYPE_CHECKING:
-    from unhang.ingest.dictionaries import Dictionaries
+    from unhang.ingest.columns.dictionaries import Dictionaries
     from unhang.ingest.fast.loading import FastReader
 
 __all__ = ["fast_reader"]

@@ -4,8 +4,8 @@ import ast
 
 import pytest
 
-from unhang.codes import CODES
 from unhang.errors import UsageError
+from unhang.kinds import KINDS
 from unhang.lab.live.capture import MAX_RANKS, checked_request
 from unhang.lab.live.faults import FAULTS, JOBS, Fault
 from unhang.lab.live.markers import read_markers
@@ -31,7 +31,7 @@ def test_every_fault_runs_as_it_is(fault: Fault) -> None:
     request = checked_request(fault)
     assert request.ranks == fault.ranks <= MAX_RANKS
     assert request.odd == fault.odd
-    assert {code for expected in fault.expected for code in expected.codes} <= CODES.keys()
+    assert {code for expected in fault.expected for code in expected.codes} <= KINDS.keys()
 
 
 def test_every_script_is_used() -> None:

@@ -1,0 +1,156 @@
+"""The first call in which a rank parted from its peers, perhaps a thousand calls before the hang.
+
+A call that a rank left out makes all later calls meet the wrong ones; what is seen at the end is a
+mismatch of sizes, or a last call that the rank never makes. Its calls in the group are aligned with
+those of its peers inside the window that both show. The majority is right; two ranks are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from unhang.analysis.divergence.align import Edit, edits
+from unhang.analysis.divergence.programs import Program, Programs
+
+__all__ = ["Divergence", "divergence_of"]
+
+_MAX_PEERS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Where ranks parted from their peers.
+
+    Attributes:
+        kind: "missing": the ranks lack a call; "extra": they have one too many.
+        ranks: Dense ranks that parted; none where it cannot be said which side is wrong.
+        peers: Dense ranks that agree with each other.
+        row: The call in question: a peer's where it is missing, the rank's own where it is extra.
+        instead: The rank's next call where one is missing, a peer's where it is extra; -1 if none.
+        shift: By how many calls the two sides differ in the end.
+        before_window: It is the first call that both show, so it may have been earlier.
+        suspects: The ranks that were compared, blamed or not.
+    """
+
+    kind: str
+    ranks: tuple[int, ...]
+    peers: tuple[int, ...]
+    row: int
+    instead: int
+    shift: int
+    before_window: bool
+    suspects: tuple[int, ...]
+
+
+def divergence_of(programs: Programs, channel: int, suspects: Sequence[int]) -> Divergence | None:
+    """Compare the members of a channel with each other.
+
+    Args:
+        programs: Of the case.
+        channel: Where ranks are suspected.
+        suspects: Dense ranks that are surely compared; of the others a bounded number is.
+
+    Returns:
+        The earliest difference, or None where there is none in the window.
+    """
+    own = [program for rank in suspects if len((program := programs.of(rank, channel)).rows)]
+    peers = programs.peers(channel, suspects, _MAX_PEERS)
+    if not own or not peers:
+        return None
+    members = [*own, *peers]
+    reference, agreeing = _reference(programs, members)
+    if 2 * len(agreeing) > len(members):
+        return _parted(programs, members, reference, agreeing, blame=True)
+    kin = [p for other in programs.kin(channel) for p in programs.peers(other, (), _MAX_PEERS)]
+    kin = kin[:_MAX_PEERS]
+    if len(kin) > 1:
+        reference, agreeing = _reference(programs, kin)
+        if 2 * len(agreeing) > len(kin):
+            return _against_kin(programs, members, reference)
+    return _parted(programs, own, peers[0], (peers[0].rank,), blame=False)
+
+
+def _reference(programs: Programs, members: Sequence[Program]) -> tuple[Program, tuple[int, ...]]:
+    """The member with the widest window among the largest set that agrees, and that set."""
+    best: tuple[Program, tuple[int, ...]] = members[0], ()
+    tried: set[int] = set()
+    for candidate in sorted(members, key=lambda program: (int(program.seqs[0]), program.rank)):
+        if candidate.rank in tried or len(tried) > _MAX_PEERS:
+            continue
+        agreeing = tuple(
+            program.rank for program in members if not _differences(programs, program, candidate)[0]
+        )
+        tried.update(agreeing)
+        if len(agreeing) > len(best[1]):
+            best = candidate, agreeing
+        if 2 * len(agreeing) > len(members):
+            break
+    return best
+
+
+def _differences(
+    programs: Programs, mine: Program, theirs: Program
+) -> tuple[list[Edit], Program, Program]:
+    """Edits between two programs from the first call that both windows show."""
+    start = max(int(mine.seqs[0]), int(theirs.seqs[0]))
+    mine, theirs = mine.since(start), theirs.since(start)
+    found = edits(programs.calls(mine), programs.calls(theirs))
+    return [edit for edit in found if edit.kind != "changed"], mine, theirs
+
+
+@dataclass(frozen=True, slots=True)
+class _Parting:
+    edit: Edit
+    row: int
+    instead: int
+    shift: int
+    before_window: bool
+
+
+def _first(programs: Programs, mine: Program, theirs: Program) -> _Parting | None:
+    found, mine, theirs = _differences(programs, mine, theirs)
+    if not found:
+        return None
+    edit = found[0]
+    shift = sum(1 if each.kind == "missing" else -1 for each in found)
+    own = int(mine.rows[edit.mine]) if edit.mine < len(mine.rows) else -1
+    other = int(theirs.rows[edit.theirs]) if edit.theirs < len(theirs.rows) else -1
+    row, instead = (other, own) if edit.kind == "missing" else (own, other)
+    wrapped = int(mine.seqs[0]) > 1 and edit.mine == 0 and edit.theirs == 0
+    return _Parting(edit, row, instead, shift, wrapped)
+
+
+def _parted(
+    programs: Programs,
+    members: Sequence[Program],
+    reference: Program,
+    agreeing: tuple[int, ...],
+    *,
+    blame: bool,
+) -> Divergence | None:
+    """The first difference of any member to the reference."""
+    found = [(p.rank, _first(programs, p, reference)) for p in members if p.rank not in agreeing]
+    parted = [(rank, parting) for rank, parting in found if parting is not None]
+    if not parted:
+        return None
+    first = min(parted, key=lambda item: (item[1].edit.theirs, item[0]))[1]
+    same = tuple(sorted(rank for rank, parting in parted if parting.edit == first.edit))
+    return Divergence(
+        kind=first.edit.kind,
+        ranks=same if blame else (),
+        peers=agreeing,
+        row=first.row,
+        instead=first.instead,
+        shift=first.shift,
+        before_window=first.before_window,
+        suspects=same,
+    )
+
+
+def _against_kin(
+    programs: Programs, members: Sequence[Program], reference: Program
+) -> Divergence | None:
+    """Let the kin of a group decide which of its few members parted from the program."""
+    straight = tuple(p.rank for p in members if _first(programs, p, reference) is None)
+    return _parted(programs, members, reference, straight, blame=True) if straight else None

@@ -1,0 +1,1 @@
+"""Which calls belong together, who waits for whom in them, and where the waiting leads."""

@@ -1,0 +1,230 @@
+"""Do the members of a waiting call agree about it? Op, sizes, dtypes and splits, by the op's rules.
+
+The majority is right until evidence says otherwise; without a majority nobody is. Only the calls in
+which ranks wait are compared, with whatever finished or queued calls carry the same number.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from unhang.analysis.state.heads import Heads
+from unhang.analysis.state.index import Evidence, Ints
+from unhang.analysis.state.ops import Demand, demand_of, elements, rule_of
+from unhang.case import Case
+
+__all__ = ["Disagreement", "Matched", "Side", "disagreements", "rows_at_units"]
+
+_CHUNK = 1 << 22
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Matched:
+    """The rows of all dumps that carry a unit's channel and number, by unit, then row."""
+
+    unit: Ints
+    row: Ints
+
+    def of(self, unit: int) -> Ints:
+        """Rows of one unit."""
+        low, high = np.searchsorted(self.unit, [unit, unit + 1])
+        return self.row[low:high]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Ranks that made the same call, and one of their rows (the last of a batch)."""
+
+    ranks: tuple[int, ...]
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """What the members of one call disagree about.
+
+    Attributes:
+        unit: The waiting call.
+        code: UH201 (op), UH202 (shape), UH203 (dtype) or UH204 (split).
+        sides: Largest first.
+        majority: The right side, or None where no side has more than half of the members.
+        totals: Elements sent and received in all, for a split mismatch.
+    """
+
+    unit: int
+    code: str
+    sides: tuple[Side, ...]
+    majority: Side | None
+    totals: tuple[int, int] | None = None
+
+    @property
+    def odd_ranks(self) -> tuple[int, ...]:
+        """Ranks outside the majority; none where there is no majority."""
+        if self.majority is None:
+            return ()
+        return tuple(
+            sorted(r for side in self.sides if side is not self.majority for r in side.ranks)
+        )
+
+
+def rows_at_units(evidence: Evidence, heads: Heads) -> Matched:
+    """Find all rows of the collective units, finished ones included, in one pass."""
+    n = heads.n_collective
+    calls = evidence.case.calls
+    lowest = np.full(evidence.n_channels, np.iinfo(np.int64).max)
+    highest = np.full(evidence.n_channels, -1, np.int64)
+    np.minimum.at(lowest, heads.channel[:n], heads.seq[:n])
+    np.maximum.at(highest, heads.channel[:n], heads.seq[:n])
+    found_unit, found_row = [], []
+    for start in range(0, len(calls) if n else 0, _CHUNK):
+        span = slice(start, min(start + _CHUNK, len(calls)))
+        channel, seq = evidence.channel(span), calls.seq[span]
+        near = (seq >= lowest[channel]) & (seq <= highest[channel]) & evidence.collective[span]
+        rows = np.flatnonzero(near)
+        unit = _unit_of(heads, channel[rows], seq[rows])
+        rows, unit = rows[unit >= 0] + start, unit[unit >= 0]
+        found_unit.append(unit)
+        found_row.append(rows)
+    if not found_row:
+        return Matched(np.zeros(0, np.int64), np.zeros(0, np.int64))
+    unit, row = np.concatenate(found_unit), np.concatenate(found_row)
+    used = evidence.counts[calls.dump[row]]
+    unit, row = unit[used], row[used]
+    order = np.argsort(unit, kind="stable")
+    return Matched(unit[order], row[order])
+
+
+def _unit_of(heads: Heads, channel: Ints, seq: Ints) -> Ints:
+    """Unit of each (channel, seq); -1 where it is none."""
+    n = heads.n_collective
+    channels, first = np.unique(heads.channel[:n], return_index=True)
+    ends = np.r_[first[1:], n]
+    position = np.searchsorted(channels, channel)
+    unit = np.full(len(channel), -1, np.int64)
+    at, end = first[position].copy(), ends[position]
+    pending = np.arange(len(channel))
+    while len(pending):
+        equal = heads.seq[at[pending]] == seq[pending]
+        unit[pending[equal]] = at[pending[equal]]
+        at[pending] += 1
+        pending = pending[~equal & (at[pending] < end[pending])]
+    return unit
+
+
+def disagreements(evidence: Evidence, heads: Heads, matched: Matched) -> list[Disagreement]:
+    """Find the units whose members do not agree."""
+    calls = evidence.case.calls
+    pair = calls.name[matched.row].astype(np.int64) * max(len(evidence.case.signatures), 1)
+    pair += calls.signature[matched.row]
+    if not len(pair):
+        return []
+    starts = np.flatnonzero(np.r_[True, matched.unit[1:] != matched.unit[:-1]])
+    found = []
+    for begin, end in zip(starts, np.r_[starts[1:], len(pair)], strict=True):
+        same = pair[begin:end].min() == pair[begin:end].max()
+        unit = int(matched.unit[begin])
+        if same and not _is_exchange(evidence.case, int(matched.row[begin])):
+            continue
+        disagreement = _judge(evidence, heads, unit, matched.row[begin:end])
+        if disagreement is not None:
+            found.append(disagreement)
+    return found
+
+
+def _is_exchange(case: Case, row: int) -> bool:
+    return rule_of(case.names[int(case.calls.name[row])].op).compared == "totals"
+
+
+def _judge(evidence: Evidence, heads: Heads, unit: int, rows: Ints) -> Disagreement | None:
+    case = evidence.case
+    demand = _demands(case)
+    by_rank: dict[int, list[int]] = defaultdict(list)
+    for row in rows.tolist():
+        by_rank[int(case.calls.rank[row])].append(row)
+    sides: dict[tuple[Demand, ...], list[int]] = defaultdict(list)
+    for rank, own in by_rank.items():
+        sides[tuple(demand(row) for row in own)].append(rank)
+    if len({len(key) for key in sides}) > 1:
+        sides = _last_only(sides)
+    if len(sides) > 1:
+        code = _aspect(list(sides))
+        ordered = sorted(sides.values(), key=lambda ranks: (-len(ranks), min(ranks)))
+        return _disagreement(unit, code, ordered, by_rank, None) if code else None
+    return _exchange(evidence, heads, unit, by_rank)
+
+
+def _demands(case: Case) -> Callable[[int], Demand]:
+    """A function from row to Demand that computes each distinct call once."""
+
+    @cache
+    def of(name: int, signature: int) -> Demand:
+        return demand_of(case.names[name], case.signatures[signature])
+
+    def demand(row: int) -> Demand:
+        return of(int(case.calls.name[row]), int(case.calls.signature[row]))
+
+    return demand
+
+
+def _last_only(sides: dict[tuple[Demand, ...], list[int]]) -> dict[tuple[Demand, ...], list[int]]:
+    """Compare batches by their last entry where some ranks recorded no members (before 2.7)."""
+    merged: dict[tuple[Demand, ...], list[int]] = defaultdict(list)
+    for key, ranks in sides.items():
+        merged[key[-1:]].extend(ranks)
+    return merged
+
+
+def _aspect(keys: list[tuple[Demand, ...]]) -> str | None:
+    """The first thing in which the sides differ, as a code; None if only by what is unknown."""
+    columns = list(zip(*keys, strict=True))
+    if any(len({demand.family for demand in column}) > 1 for column in columns):
+        return "UH201"
+    if any(len({d.elements for d in column if d.elements is not None}) > 1 for column in columns):
+        return "UH202"
+    if any(len({d.dtypes for d in column if d.dtypes}) > 1 for column in columns):
+        return "UH203"
+    return None
+
+
+def _disagreement(
+    unit: int,
+    code: str,
+    groups: list[list[int]],
+    by_rank: dict[int, list[int]],
+    totals: tuple[int, int] | None,
+) -> Disagreement:
+    sides = tuple(Side(tuple(sorted(ranks)), by_rank[min(ranks)][-1]) for ranks in groups)
+    largest = sides[0]
+    decided = len(sides) > 1 and 2 * len(largest.ranks) > len(by_rank)
+    return Disagreement(unit, code, sides, largest if decided else None, totals)
+
+
+def _exchange(
+    evidence: Evidence, heads: Heads, unit: int, by_rank: dict[int, list[int]]
+) -> Disagreement | None:
+    """Check that an all-to-all sends as much as it receives, once all members are known."""
+    case = evidence.case
+    rows = {rank: own[-1] for rank, own in by_rank.items()}
+    members = evidence.case.groups[evidence.group_of(int(heads.channel[unit]))].members
+    if not _is_exchange(case, next(iter(rows.values()))) or set(members) - set(rows):
+        return None
+    signatures = {
+        rank: case.signatures[int(case.calls.signature[row])] for rank, row in rows.items()
+    }
+    sent = {rank: elements(each.input_sizes) for rank, each in signatures.items()}
+    received = {rank: elements(each.output_sizes) for rank, each in signatures.items()}
+    if None in sent.values() or None in received.values():
+        return None
+    totals = sum(filter(None, sent.values())), sum(filter(None, received.values()))
+    if totals[0] == totals[1]:
+        return None
+    sides: dict[tuple[int | None, int | None], list[int]] = defaultdict(list)
+    for rank in rows:
+        sides[sent[rank], received[rank]].append(rank)
+    ordered = sorted(sides.values(), key=lambda ranks: (-len(ranks), min(ranks)))
+    return _disagreement(unit, "UH204", ordered, by_rank, totals)

@@ -1,0 +1,129 @@
+"""Roots: where the chains of waiting end. Everybody else waits, directly or not, for one of them.
+
+A sink of the wait-for graph is a rank that waits for nobody (it is the reason), a call in which
+everybody is and that still does not move, or a circle of ranks that wait for each other. Roots are
+facts of the graph; naming and explaining them is left to the findings.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import rustworkx as rx
+
+from unhang.analysis.matching.wait_graph import Edge, Graph
+from unhang.analysis.state.heads import Heads
+from unhang.analysis.state.index import Ints
+
+__all__ = ["Root", "find_roots"]
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """One end of waiting.
+
+    Attributes:
+        kind: "ranks" (they wait for nobody), "call" (everybody is in it), "cycle".
+        ranks: Dense ranks that make it up; for a call, those whose head it is.
+        units: The call that the ranks keep waiting; the call itself, or those that meet; or the
+            calls of the circle.
+        edge: Why the others wait for the ranks; meaningful for kind "ranks".
+        known: How well that is known (`Known`), the least of all its edges.
+    """
+
+    kind: Literal["ranks", "call", "cycle"]
+    ranks: tuple[int, ...]
+    units: tuple[int, ...]
+    edge: int = Edge.HEAD
+    known: int = 0
+
+
+def find_roots(graph: Graph, heads: Heads) -> list[Root]:
+    """Find all ends of waiting."""
+    outgoing = np.bincount(graph.source, minlength=graph.n_nodes)
+    incoming = np.bincount(graph.target, minlength=graph.n_nodes)
+    ends = np.flatnonzero((outgoing == 0) & (incoming > 0))
+    ranks, units = ends[ends < graph.n_ranks], ends[ends >= graph.n_ranks] - graph.n_ranks
+    return [
+        *_rank_roots(graph, heads, ranks),
+        *(Root("call", tuple(heads.inside(unit).tolist()), (unit,)) for unit in units.tolist()),
+        *_cycles(graph, heads),
+    ]
+
+
+def _rank_roots(graph: Graph, heads: Heads, ends: Ints) -> list[Root]:
+    """Ranks that wait for nobody, grouped by the call that most others wait in for them."""
+    blame = graph.blame.chosen(np.isin(graph.blame.rank, ends))
+    waiting = np.bincount(heads.unit[heads.unit >= 0], minlength=max(len(heads), 1))
+    order = np.lexsort((heads.seq[blame.unit], -waiting[blame.unit], blame.kind, blame.rank))
+    first = (
+        order[np.flatnonzero(np.r_[True, np.diff(blame.rank[order]) != 0])] if len(order) else order
+    )
+    together: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for edge in first.tolist():
+        together[int(blame.unit[edge]), int(blame.kind[edge])].append(edge)
+    return [
+        Root(
+            "ranks",
+            tuple(sorted(blame.rank[edges].tolist())),
+            (unit,),
+            kind,
+            int(blame.known[edges].min()),
+        )
+        for (unit, kind), edges in together.items()
+    ]
+
+
+def _cycles(graph: Graph, heads: Heads) -> list[Root]:
+    """Circles without a way out, by strongly connected components."""
+    core = _core(graph)
+    if not len(core):
+        return []
+    network = rx.PyDiGraph()
+    network.add_nodes_from(core.tolist())
+    inside = np.isin(graph.source, core) & np.isin(graph.target, core)
+    number = np.full(graph.n_nodes, -1, np.int64)
+    number[core] = np.arange(len(core))
+    source, target = number[graph.source[inside]], number[graph.target[inside]]
+    network.extend_from_edge_list(list(zip(source.tolist(), target.tolist(), strict=True)))
+    component = np.full(graph.n_nodes, -1, np.int64)
+    parts = rx.strongly_connected_components(network)
+    for index, part in enumerate(parts):
+        component[core[np.asarray(part, np.int64)]] = index
+    leaves = component[graph.source] != component[graph.target]
+    leaving = set(component[graph.source[leaves]].tolist())
+    return [
+        _circle(graph, heads, core[np.asarray(part, np.int64)])
+        for index, part in enumerate(parts)
+        if len(part) > 1 and index not in leaving
+    ]
+
+
+def _core(graph: Graph) -> Ints:
+    """Nodes left over when those that wait for nobody are taken away again and again."""
+    outgoing = np.bincount(graph.source, minlength=graph.n_nodes)
+    order = np.argsort(graph.target, kind="stable")
+    by_target, sources = graph.target[order], graph.source[order]
+    frontier = np.flatnonzero(outgoing == 0)
+    alive = outgoing > 0
+    while len(frontier):
+        low = np.searchsorted(by_target, frontier, "left")
+        high = np.searchsorted(by_target, frontier, "right")
+        waiting = np.concatenate([sources[a:b] for a, b in zip(low, high, strict=True)])
+        np.subtract.at(outgoing, waiting, 1)
+        frontier = np.unique(waiting[(outgoing[waiting] == 0) & alive[waiting]])
+        alive[frontier] = False
+    return np.flatnonzero(alive)
+
+
+def _circle(graph: Graph, heads: Heads, nodes: Ints) -> Root:
+    """A circle of ranks; or, without any rank in it, calls that meet and do not move."""
+    ranks = np.sort(nodes[nodes < graph.n_ranks])
+    units = np.sort(nodes[nodes >= graph.n_ranks] - graph.n_ranks)
+    if not len(ranks):
+        inside = np.flatnonzero(np.isin(heads.unit, units))
+        return Root("call", tuple(inside.tolist()), tuple(units.tolist()))
+    return Root("cycle", tuple(ranks.tolist()), tuple(units.tolist()))

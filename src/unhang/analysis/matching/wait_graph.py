@@ -1,0 +1,202 @@
+"""The wait-for graph: which rank waits for which, through which call.
+
+One node per rank and one per waiting call (unit), so that the graph stays linear in ranks:
+
+- a rank waits in the unit of its head;
+- a unit waits for every member that has not called it (strong), that has it queued behind another
+  head (strong), or of which nothing is known (weak: used only where nothing else explains it);
+- a unit waits for the unit before it in the same channel, so that each member hangs on one unit
+  only, the first that it keeps waiting;
+- units of sends and receives that meet wait for each other: they are done together or not at all.
+
+Edges are arrays; this module knows no codes and blames nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from unhang.analysis.state.heads import Heads
+from unhang.analysis.state.index import Bools, Evidence, Ints
+from unhang.analysis.state.progress import Known, Standing
+
+__all__ = ["Edge", "Edges", "Graph", "collective_edges", "make_graph"]
+
+_SEQ_BITS = 40
+
+
+class Edge(IntEnum):
+    """Why a unit waits for a rank, or what else an edge is; the most telling first."""
+
+    HEAD = 0
+    CHAIN = 1
+    NOT_LAUNCHED = 2
+    NOT_CALLED = 3
+    QUEUED = 4
+    UNPAIRED = 5
+    ANY_SOURCE = 6
+    UNKNOWN = 7
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Edges:
+    """Unit-to-rank edges, as columns.
+
+    Attributes:
+        unit, rank: Who waits for whom (dense rank).
+        kind: `Edge`.
+        known: `Known`, how well it is known.
+    """
+
+    unit: Ints
+    rank: Ints
+    kind: Ints
+    known: Ints
+
+    def __len__(self) -> int:
+        return len(self.unit)
+
+    def joined(self, other: Edges) -> Edges:
+        """Both together."""
+        return Edges(
+            np.r_[self.unit, other.unit],
+            np.r_[self.rank, other.rank],
+            np.r_[self.kind, other.kind],
+            np.r_[self.known, other.known],
+        )
+
+    def chosen(self, which: Bools) -> Edges:
+        """Some of them."""
+        return Edges(self.unit[which], self.rank[which], self.kind[which], self.known[which])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """Nodes 0 to n_ranks - 1 are dense ranks, unit u is node n_ranks + u.
+
+    Attributes:
+        source, target: Edges between nodes.
+        blame: The unit-to-rank edges among them, with their kinds.
+    """
+
+    n_ranks: int
+    n_units: int
+    source: Ints
+    target: Ints
+    blame: Edges
+
+    @property
+    def n_nodes(self) -> int:
+        """Ranks and units."""
+        return self.n_ranks + self.n_units
+
+    def reaching(self, nodes: Ints) -> Ints:
+        """Distance of every node to the nearest of `nodes` along edges; -1 if it leads to none."""
+        order = np.argsort(self.target, kind="stable")
+        by_target, sources = self.target[order], self.source[order]
+        distance = np.full(self.n_nodes, -1, np.int64)
+        distance[nodes] = 0
+        frontier, steps = nodes, 0
+        while len(frontier):
+            steps += 1
+            low = np.searchsorted(by_target, frontier, "left")
+            high = np.searchsorted(by_target, frontier, "right")
+            reached = np.unique(sources[_ranges(low, high)])
+            frontier = reached[distance[reached] < 0]
+            distance[frontier] = steps
+        return distance
+
+
+def _ranges(low: Ints, high: Ints) -> Ints:
+    """All numbers of several half-open ranges, one after the other."""
+    lengths = high - low
+    before = np.cumsum(lengths) - lengths
+    numbers: Ints = np.arange(int(lengths.sum())) - np.repeat(before - low, lengths)
+    return numbers
+
+
+def collective_edges(
+    evidence: Evidence, standing: Standing, heads: Heads, unlaunched: Bools
+) -> Edges:
+    """Find for whom each collective unit waits.
+
+    Args:
+        evidence: The case.
+        standing: How far everybody has come.
+        heads: Who is in which unit.
+        unlaunched: Per dense rank: its head is recorded but was never launched.
+    """
+    units = np.arange(heads.n_collective)
+    channels, first = np.unique(heads.channel[units], return_index=True)
+    members = [evidence.members(int(channel)) for channel in channels]
+    lengths = np.asarray([len(each) for each in members], np.int64)
+    if not members:
+        empty = np.zeros(0, np.int64)
+        return Edges(empty, empty, empty, empty)
+    rank = np.concatenate(members)
+    position = np.repeat(np.arange(len(channels)), lengths)
+    known_member = rank >= 0
+    rank, position = rank[known_member], position[known_member]
+    at = standing.at(rank, channels[position])
+    has = at >= 0
+    reach = np.where(has, standing.reach[at], -1)
+    opened = np.where(has, standing.open_from[at], reach + 1)
+    done_before = np.minimum(opened, reach + 1)
+    unit = _first_unit_from(heads, first, position, done_before)
+    blocks = unit >= 0
+    rank, unit, at, reach = rank[blocks], unit[blocks], at[blocks], reach[blocks]
+    called = reach >= heads.seq[unit]
+    inside = called & (heads.unit[rank] == unit)
+    known = np.where(at >= 0, standing.known[at], standing.unseen(rank, heads.channel[unit]))
+    kind = np.where(known > Known.UNKNOWN, Edge.NOT_CALLED, Edge.UNKNOWN)
+    kind = np.where(called, Edge.QUEUED, kind)
+    kind = np.where(inside & unlaunched[rank], Edge.NOT_LAUNCHED, kind)
+    known = np.where(called, Known.SURE, known)
+    waits = ~inside | unlaunched[rank]
+    return Edges(unit, rank, kind.astype(np.int64), known.astype(np.int64)).chosen(waits)
+
+
+def _first_unit_from(heads: Heads, first: Ints, position: Ints, seq: Ints) -> Ints:
+    """First unit of a channel with at least this sequence number; -1 if there is none."""
+    n = heads.n_collective
+    unit_position = np.repeat(np.arange(len(first)), np.diff(np.r_[first, n]))
+    order = (unit_position << _SEQ_BITS) + np.clip(heads.seq[:n], 0, (1 << _SEQ_BITS) - 1)
+    wanted = (position << _SEQ_BITS) + np.clip(seq, 0, (1 << _SEQ_BITS) - 1)
+    unit = np.searchsorted(order, wanted)
+    inside = np.minimum(unit, n - 1)
+    return np.where((unit < n) & (unit_position[inside] == position), inside, -1)
+
+
+def make_graph(
+    heads: Heads, blame: Edges, links: tuple[Ints, Ints], unlaunched: Bools, explained: Bools
+) -> Graph:
+    """Put heads, chains and blame together, leaving out weak edges that are not needed.
+
+    Args:
+        heads: Heads and units.
+        blame: For whom the units wait.
+        links: Units of sends and receives that meet each other.
+        unlaunched: Ranks that do not wait in their head, since they never launched it.
+        explained: Per unit: it has an explanation of its own (its members disagree).
+    """
+    n_ranks = len(heads.row)
+    waiting = np.flatnonzero((heads.unit >= 0) & ~unlaunched)
+    later = np.arange(1, max(heads.n_collective, 1))
+    chained = later[heads.channel[later] == heads.channel[later - 1]] if len(later) else later
+    strong = blame.kind != Edge.UNKNOWN
+    has_reason = explained.copy()
+    has_reason[chained] = True
+    has_reason[blame.unit[strong]] = True
+    blame = blame.chosen(strong | ~has_reason[blame.unit])
+    return Graph(
+        n_ranks=n_ranks,
+        n_units=len(heads),
+        source=np.r_[waiting, n_ranks + np.r_[chained, links[0], blame.unit]].astype(np.int64),
+        target=np.r_[
+            n_ranks + np.r_[heads.unit[waiting], chained - 1, links[1]], blame.rank
+        ].astype(np.int64),
+        blame=blame,
+    )

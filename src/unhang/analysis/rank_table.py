@@ -1,0 +1,86 @@
+"""The table of ranks: one status for every expected rank, as far as the evidence goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from unhang.analysis.situation import Picture
+from unhang.model import State
+from unhang.report import Finding, RankState, RankStatus
+
+__all__ = ["rank_table"]
+
+_NO_CALL = "no call in flight"
+_WITHOUT_CALL: dict[bool, tuple[RankState, str]] = {
+    True: ("idle", _NO_CALL),
+    False: ("ok", _NO_CALL),
+}
+_WITHOUT_DUMP: dict[bool, tuple[RankState, str]] = {
+    True: ("unreadable", "its dump cannot be read"),
+    False: ("silent", "no dump"),
+}
+
+
+def rank_table(picture: Picture, findings: Sequence[Finding]) -> tuple[RankStatus, ...]:
+    """Give every expected rank a status."""
+    culprits = {rank for f in findings if f.role == "cause" for rank in f.culprits}
+    late = {rank for f in findings if f.code == "UH501" for rank in f.culprits}
+    stuck = any(finding.role == "cause" for finding in findings)
+    waiting = {rank for finding in findings for rank in finding.victims}
+    broken = {dump.rank for dump in picture.evidence.case.dumps if not dump.usable}
+    failed = _failed(picture)
+    hosts = _hosts(picture)
+    labels = [picture.label(unit) for unit in range(len(picture.heads))]
+    outdated, silent = set(picture.outdated.tolist()), picture.silent.tolist()
+    table = []
+    for dense, (rank, unit) in enumerate(
+        zip(picture.evidence.ranks.numbers.tolist(), picture.heads.unit.tolist(), strict=True)
+    ):
+        status, detail = _WITHOUT_CALL[stuck]
+        if silent[dense]:
+            status, detail = _WITHOUT_DUMP[rank in broken]
+        elif dense in outdated:
+            status, detail = "unknown", "its dump is older than its peers'"
+        elif unit >= 0:
+            status = "waiting" if stuck or rank in waiting else "unknown"
+            detail = "call failed" if dense in failed else ""
+        elif rank in late:
+            status = "behind"
+        host, pid, replica = hosts.get(rank, ("", None, ""))
+        table.append(
+            RankStatus(
+                rank=rank,
+                status="culprit" if rank in culprits else status,
+                detail=detail,
+                head=labels[unit] if unit >= 0 else "",
+                host=host,
+                pid=pid,
+                replica=replica,
+            )
+        )
+    return tuple(table)
+
+
+def _failed(picture: Picture) -> set[int]:
+    """Dense ranks whose head failed rather than waits."""
+    heads = np.flatnonzero(picture.heads.row >= 0)
+    state = picture.evidence.case.calls.state[picture.heads.row[heads]]
+    return set(heads[state == State.FAILED].tolist())
+
+
+def _hosts(picture: Picture) -> dict[int, tuple[str, int | None, str]]:
+    known: dict[int, tuple[str, int | None, str]] = {}
+    for sample in picture.evidence.case.samples:
+        if sample.rank >= 0 and sample.role == "rank":
+            known[sample.rank] = (sample.host, sample.pid if sample.pid > 0 else None, "")
+    for dump in picture.evidence.case.dumps:
+        if dump.host or dump.pid > 0 or dump.replica:
+            host, pid, replica = known.get(dump.rank, ("", None, ""))
+            known[dump.rank] = (
+                dump.host or host,
+                dump.pid if dump.pid > 0 else pid,
+                dump.replica or replica,
+            )
+    return known

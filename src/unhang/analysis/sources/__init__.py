@@ -1,0 +1,1 @@
+"""What stacks, exits, logs, traces and other commands add to what dumps show."""

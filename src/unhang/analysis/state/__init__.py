@@ -1,0 +1,1 @@
+"""What each rank has called, finished and left open, as columns over calls and ranks."""

@@ -1,0 +1,93 @@
+"""Heads: the earliest unfinished call of each rank, and the waiting calls that they make up.
+
+The head over all groups is what a rank's device or host waits in. Ranks whose heads are the same
+collective share one waiting call (a unit); a send, a receive or a batch of them is a unit of its
+own rank. A rank without a head does not wait in communication.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unhang.analysis.state.index import Evidence, Ints
+
+__all__ = ["Heads", "find_heads"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Heads:
+    """The heads of all ranks and the units that they form.
+
+    Attributes:
+        row: Per dense rank, the row of its head; -1 if it has none.
+        unit: Per dense rank, the unit that it is in; -1 if none.
+        channel, seq: Per unit. Collective units stand first, sorted by (channel, seq); units of
+            P2P calls follow, with their P2P number (or -1) as `seq`.
+        n_collective: Number of collective units.
+        owner: Per unit, the dense rank of a P2P unit; -1 for collectives.
+    """
+
+    row: Ints
+    unit: Ints
+    channel: Ints
+    seq: Ints
+    n_collective: int
+    owner: Ints
+
+    def __len__(self) -> int:
+        return len(self.channel)
+
+    def inside(self, unit: int) -> Ints:
+        """Dense ranks whose head is this unit."""
+        return np.flatnonzero(self.unit == unit)
+
+
+def find_heads(evidence: Evidence, ignored: Ints) -> Heads:
+    """Find the head of every rank.
+
+    Args:
+        evidence: The case.
+        ignored: Dense ranks whose dumps say nothing of the present (older than their peers').
+    """
+    row = _head_rows(evidence)
+    row[ignored] = -1
+    waiting = np.flatnonzero(row >= 0)
+    rows = row[waiting]
+    calls = evidence.case.calls
+    numbered = evidence.collective[rows] & (calls.seq[rows] >= 0)
+    together, alone = waiting[numbered], waiting[~numbered]
+    unit = np.full(len(row), -1, np.int64)
+    pairs = np.stack([evidence.channel(row[together]), calls.seq[row[together]]])
+    units, member_of = np.unique(pairs, axis=1, return_inverse=True)
+    unit[together] = member_of.reshape(-1)
+    unit[alone] = units.shape[1] + np.arange(len(alone))
+    own = row[alone]
+    number = np.where(evidence.collective[own], calls.seq[own], calls.p2p_seq[own])
+    return Heads(
+        row=row,
+        unit=unit,
+        channel=np.r_[units[0], evidence.channel(own)].astype(np.int64),
+        seq=np.r_[units[1], number].astype(np.int64),
+        n_collective=units.shape[1],
+        owner=np.r_[np.full(units.shape[1], -1), alone].astype(np.int64),
+    )
+
+
+def _head_rows(evidence: Evidence) -> Ints:
+    """First open row of each rank; between two recorders of one rank the earlier call counts."""
+    row = np.full(len(evidence.ranks), -1, np.int64)
+    opened = evidence.open_rows
+    if not len(opened):
+        return row
+    starts = np.asarray([dump.start for dump in evidence.dumps], np.int64)
+    stops = np.asarray([dump.stop for dump in evidence.dumps], np.int64)
+    at = np.minimum(np.searchsorted(opened, starts), len(opened) - 1)
+    first = opened[at]
+    has = (first >= starts) & (first < stops)
+    owners, first = evidence.owner[has], first[has]
+    created = evidence.case.calls.created_ns[first]
+    order = np.lexsort((first, created, owners))[::-1]
+    row[owners[order]] = first[order]
+    return row

@@ -1,0 +1,205 @@
+"""The columns of a case with the questions of the analysis answered once: who, where, finished.
+
+`Evidence` adds to a `Case` what every later step asks of it: which dumps count, the dense number of
+each rank, the channel of a call (its group and recorder), whether it is collective, and whether it
+has finished. It draws no conclusions.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from unhang.analysis.state.ops import rule_of
+from unhang.batches import Batches, find_batches, is_closing
+from unhang.case import Case, Dump
+from unhang.model import Note
+
+__all__ = ["Bools", "Evidence", "Ints", "Names", "Ranks", "gather"]
+
+Ints = npt.NDArray[np.integer]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Names:
+    """What each entry of `Case.names` is, as columns beside it.
+
+    Attributes:
+        backend: Index in `Evidence.backends`.
+        closing: It closes a batch, see `unhang.batches`.
+        synchronising: See `unhang.analysis.state.ops`.
+    """
+
+    backend: Ints
+    closing: Bools
+    synchronising: Bools
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranks:
+    """The expected ranks, ascending; their position is their dense number."""
+
+    numbers: Ints
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def dense(self, ranks: npt.ArrayLike) -> Ints:
+        """Dense numbers of global ranks; -1 for a rank that nobody expects."""
+        wanted = np.asarray(ranks, np.int64)
+        if not len(self.numbers):
+            return np.full(wanted.shape, -1, np.int64)
+        at = np.minimum(np.searchsorted(self.numbers, wanted), len(self.numbers) - 1)
+        return np.where(self.numbers[at] == wanted, at, -1)
+
+    def named(self, dense: npt.ArrayLike) -> tuple[int, ...]:
+        """Global ranks of dense numbers, ascending."""
+        return tuple(np.sort(self.numbers[np.asarray(dense, np.int64)]).tolist())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evidence:
+    """A case, indexed.
+
+    Attributes:
+        ranks: All ranks that should be there, group members included.
+        dumps: The dumps that count, by ascending first row: usable, of a known rank, and one per
+            rank and backend.
+        owner: Dense rank of each of `dumps`.
+        backends: Names of the recorders' backends; a call's channel is group and backend.
+        batches: Which calls were launched together.
+        collective: Per row: not a send or receive, nor the closing entry of a batch of them.
+        finished: Per row, see `unhang.analysis.state.completion`.
+        counts: Per dump of the case: whether it is one of `dumps`.
+        open_rows: Rows that have not finished, ascending, of `dumps` only.
+    """
+
+    case: Case
+    ranks: Ranks
+    dumps: tuple[Dump, ...]
+    owner: Ints
+    backends: tuple[str, ...]
+    names: Names
+    batches: Batches
+    collective: Bools
+    finished: Bools
+    counts: Bools
+    open_rows: Ints
+    notes: tuple[Note, ...] = field(default=())
+
+    @property
+    def n_channels(self) -> int:
+        """Number of possible channels."""
+        return max(len(self.case.groups), 1) * len(self.backends)
+
+    def channel(self, rows: Ints | slice) -> Ints:
+        """Channel of rows: their group and the backend that recorded them."""
+        calls = self.case.calls
+        group = np.asarray(calls.group[rows], np.int64)
+        if len(self.backends) == 1:
+            return group
+        return group * len(self.backends) + self.names.backend[calls.name[rows]]
+
+    def group_of(self, channel: int) -> int:
+        """Index in `Case.groups` of a channel."""
+        return channel // len(self.backends)
+
+    def members(self, channel: int) -> Ints:
+        """Dense ranks of the members of a channel's group, in group order; -1 for strangers."""
+        return self.ranks.dense(self.case.groups[self.group_of(channel)].members)
+
+    def owner_of(self, rows: Ints) -> Ints:
+        """Dense rank of each row."""
+        return self.ranks.dense(self.case.calls.rank[rows])
+
+
+def gather(case: Case) -> Evidence:
+    """Index a case.
+
+    Args:
+        case: Any case; nothing in it is trusted to be complete.
+    """
+    from unhang.analysis.state.completion import finished_rows
+
+    ranks = Ranks(_expected(case))
+    dumps, notes = _dumps_that_count(case)
+    backends, names = _names(case)
+    calls = case.calls
+    batches = find_batches(calls, case.names)
+    counts = np.zeros(max(len(case.dumps), 1), np.bool_)
+    counts[[dump.index for dump in dumps]] = True
+    finished, more = finished_rows(case, dumps, names, backends, batches)
+    return Evidence(
+        case=case,
+        ranks=ranks,
+        dumps=dumps,
+        owner=ranks.dense([dump.rank for dump in dumps]),
+        backends=backends,
+        names=names,
+        batches=batches,
+        collective=~batches.p2p,
+        finished=finished,
+        counts=counts,
+        open_rows=_open_rows(case, finished, counts),
+        notes=(*notes, *more),
+    )
+
+
+def _expected(case: Case) -> Ints:
+    parts = [np.arange(case.world_size, dtype=np.int64)]
+    parts.append(np.asarray([dump.rank for dump in case.dumps if dump.rank >= 0], np.int64))
+    lists = {id(group.members): group.members for group in case.groups}  # many groups share one
+    parts.extend(np.asarray(members, np.int64) for members in lists.values())
+    every = np.unique(np.concatenate(parts))
+    return every[every >= 0]
+
+
+def _dumps_that_count(case: Case) -> tuple[tuple[Dump, ...], list[Note]]:
+    """Usable dumps, one per rank and backend: where two claim the same, the newest."""
+    rivals: dict[tuple[int, str], list[Dump]] = defaultdict(list)
+    for dump in case.dumps:
+        if dump.usable and dump.rank >= 0:
+            rivals[dump.rank, dump.backend].append(dump)
+    chosen, notes = [], []
+    for (rank, _), dumps in rivals.items():
+        best = dumps[0]
+        if len(dumps) > 1:
+            best = max(dumps, key=lambda d: (_newest(case, d), d.stop - d.start, d.source))
+            others = ", ".join(sorted(dump.source for dump in dumps if dump is not best))
+            text = f"Several dumps claim rank {rank}: {best.source} is used, not {others}."
+            notes.append(Note("warning", f"rank {rank}", text))
+        chosen.append(best)
+    return tuple(sorted(chosen, key=lambda dump: (dump.start, dump.stop, dump.rank))), notes
+
+
+def _newest(case: Case, dump: Dump) -> int:
+    created = case.calls.created_ns[dump.start : dump.stop]
+    return max(dump.time_ns, int(created.max()) if len(created) else 0)
+
+
+def _names(case: Case) -> tuple[tuple[str, ...], Names]:
+    backends: dict[str, int] = {}
+    backend = [backends.setdefault(name.backend, len(backends)) for name in case.names]
+    for dump in case.dumps:
+        if dump.backend:
+            backends.setdefault(dump.backend, len(backends))
+    return tuple(backends) or ("",), Names(
+        backend=np.asarray(backend, np.int64),
+        closing=_flags(is_closing(name) for name in case.names),
+        synchronising=_flags(rule_of(name.op).synchronising for name in case.names),
+    )
+
+
+def _flags(values: Iterable[bool]) -> Bools:
+    return np.asarray(list(values), np.bool_)
+
+
+def _open_rows(case: Case, finished: Bools, counts: Bools) -> Ints:
+    rows = np.flatnonzero(~finished)
+    opened: Ints = rows[counts[case.calls.dump[rows]]]
+    return opened

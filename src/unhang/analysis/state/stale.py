@@ -1,0 +1,174 @@
+"""Dumps that are older than their peers': snapshots of an earlier moment prove nothing of now.
+
+A call that cannot finish before all members have called it, finished on one rank and never made by
+another, is impossible within one moment. With a recorder that tells completion from device events
+it follows that the other's dump is older. On Gloo, "retired" is also set when a call failed, so it
+may as well mean that the call timed out: which of the two is told by the evidence of a failure.
+
+torch writes no time into its files, but some show it: NCCL's recorder asks the device at the
+dump, and writes the answer into the copy that it dumps. A call that had started and not finished,
+or finished and not been retired, carries that very moment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from unhang.analysis.state.completion import TRUTHFUL
+from unhang.analysis.state.index import Bools, Evidence, Ints
+from unhang.analysis.state.progress import Known, Standing
+from unhang.case import Dump
+from unhang.model import Note, State
+
+__all__ = ["Moment", "behind_peers", "failed_ranks", "made_ns", "same_moment"]
+
+_ASKING_NS = 100_000_000
+"""One dump asks the device about all of its calls within this time."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moment:
+    """The case as of one moment.
+
+    Attributes:
+        evidence, standing: With failed calls open again, and nothing known of outdated ranks.
+        outdated: Dense ranks whose dumps are older than their peers'.
+        notes: What was taken for what.
+    """
+
+    evidence: Evidence
+    standing: Standing
+    outdated: Ints
+    notes: tuple[Note, ...] = ()
+
+
+def same_moment(evidence: Evidence, standing: Standing) -> Moment:
+    """Find the dumps that do not belong to the same moment, and calls that only seem finished."""
+    behind = behind_peers(evidence, standing)
+    if not len(behind):
+        return Moment(evidence, standing, behind)
+    failed = failed_ranks(evidence)
+    channel = standing.keys[behind] % standing.n_channels
+    truthful = np.asarray([name in TRUTHFUL for name in evidence.backends])
+    owner = standing.keys // standing.n_channels
+    by_failure = ~truthful[channel % len(evidence.backends)] & np.isin(
+        channel, standing.keys[failed[owner]] % standing.n_channels
+    )
+    evidence, standing = _reopened(evidence, standing, np.unique(channel[by_failure]), failed)
+    outdated = np.unique(owner[behind[~by_failure]])
+    if not len(outdated):
+        return Moment(evidence, standing, outdated, _failure_notes(by_failure))
+    known = np.where(np.isin(owner, outdated), Known.UNKNOWN, standing.known)
+    by_rank = standing.by_rank.copy()
+    by_rank[outdated] = Known.UNKNOWN
+    return Moment(
+        evidence,
+        replace(standing, known=known, by_rank=by_rank),
+        outdated,
+        (*_failure_notes(by_failure), *_outdated_notes(evidence, outdated)),
+    )
+
+
+def made_ns(evidence: Evidence) -> Ints:
+    """When each dump of the case was made, as it says or shows; 0 where it does neither."""
+    made = np.zeros(max(len(evidence.case.dumps), 1), np.int64)
+    for dump in evidence.dumps:
+        shows = dump.backend == "nccl" and dump.reported_by == "torch"
+        made[dump.index] = dump.time_ns or (_asked_ns(evidence, dump) if shows else 0)
+    return made
+
+
+def _asked_ns(evidence: Evidence, dump: Dump) -> int:
+    """When the device was asked for this dump; 0 where its calls do not agree about it."""
+    calls, span = evidence.case.calls, slice(dump.start, dump.stop)
+    alone = evidence.batches.last[span] == np.arange(dump.start, dump.stop)
+    running = alone & (calls.state[span] == State.STARTED)
+    fresh = alone & (calls.state[span] == State.COMPLETED) & ~calls.retired[span]
+    asked = np.r_[calls.started_ns[span][running], calls.completed_ns[span][fresh]]
+    if not len(asked) or asked.min() <= 0 or int(np.ptp(asked)) > _ASKING_NS:
+        return 0
+    return int(asked.max())
+
+
+def behind_peers(evidence: Evidence, standing: Standing) -> Ints:
+    """Rows of `standing` whose rank never made a call that could not finish without it."""
+    channel = standing.keys % standing.n_channels
+    furthest = np.full(evidence.n_channels, -1, np.int64)
+    np.maximum.at(furthest, channel, standing.last_sync)
+    behind = (standing.reach < furthest[channel]) & (standing.known >= Known.INFERRED)
+    return np.flatnonzero(behind)
+
+
+def failed_ranks(evidence: Evidence) -> Bools:
+    """Dense ranks that say themselves that one of their calls failed."""
+    failed = np.zeros(max(len(evidence.ranks), 1), np.bool_)
+    for owner, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True):
+        failed[owner] |= bool(dump.failures)
+    loud = [event.rank for event in evidence.case.log_events if event.kind == "consequence"]
+    dense = evidence.ranks.dense(loud)
+    failed[dense[dense >= 0]] = True
+    return failed
+
+
+def _reopened(
+    evidence: Evidence, standing: Standing, channels: Ints, failed: Bools
+) -> tuple[Evidence, Standing]:
+    """Take back the completion of calls that some member never made, where ranks failed."""
+    if not len(channels):
+        return evidence, standing
+    owner, channel = standing.keys // standing.n_channels, standing.keys % standing.n_channels
+    least = np.full(evidence.n_channels, np.iinfo(np.int64).max)
+    sure = standing.known >= Known.INFERRED
+    np.minimum.at(least, channel[sure], standing.reach[sure])
+    touched = np.isin(channel, channels) & (standing.reach > least[channel]) & failed[owner]
+    open_from = np.where(
+        touched, np.minimum(standing.open_from, least[channel] + 1), standing.open_from
+    )
+    finished = evidence.finished.copy()
+    rows = [
+        _rows_after(evidence, int(owner[key]), int(channel[key]), int(least[channel[key]]))
+        for key in np.flatnonzero(touched).tolist()
+    ]
+    reopened = np.concatenate(rows) if rows else np.zeros(0, np.int64)
+    finished[reopened] = False
+    opened = np.union1d(evidence.open_rows, reopened)
+    last_sync = np.where(
+        touched, np.minimum(standing.last_sync, least[channel]), standing.last_sync
+    )
+    return (
+        replace(evidence, finished=finished, open_rows=opened),
+        replace(standing, open_from=open_from, last_sync=last_sync),
+    )
+
+
+def _rows_after(evidence: Evidence, owner: int, channel: int, seq: int) -> Ints:
+    found = []
+    for dense, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True):
+        if dense == owner:
+            span = slice(dump.start, dump.stop)
+            wanted = evidence.collective[span] & (evidence.channel(span) == channel)
+            wanted &= evidence.case.calls.seq[span] > seq
+            found.append(np.flatnonzero(wanted) + dump.start)
+    return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
+def _failure_notes(by_failure: Bools) -> tuple[Note, ...]:
+    if not by_failure.any():
+        return ()
+    text = (
+        "Calls that Gloo marks as retired, and that not all members made, are taken as failed: the "
+        "ranks report failures."
+    )
+    return (Note("info", "completion", text),)
+
+
+def _outdated_notes(evidence: Evidence, outdated: Ints) -> tuple[Note, ...]:
+    from unhang.wording import rank_phrase
+
+    text = (
+        f"The dumps of {rank_phrase(evidence.ranks.named(outdated))} are older than those of their "
+        "peers, which finished calls that need everybody and that these dumps do not have."
+    )
+    return (Note("warning", "time of dumps", text),)

@@ -1,0 +1,190 @@
+"""From a case to a report: the steps of docs/how-it-works.md, one after the other.
+
+Evidence, standing, heads, agreement, waiting, roots; then a finding for each root. This module only
+puts the steps in order and counts; every judgement is made in the module that it belongs to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from unhang._version import __version__
+from unhang.analysis.findings.causes import find_causes
+from unhang.analysis.findings.idle import quiet_findings
+from unhang.analysis.findings.late import late_findings
+from unhang.analysis.matching.collectives import disagreements, rows_at_units
+from unhang.analysis.matching.pairs import pair_edges, pair_links, pair_up
+from unhang.analysis.matching.wait_graph import collective_edges, make_graph
+from unhang.analysis.rank_table import rank_table
+from unhang.analysis.sites import StackBook
+from unhang.analysis.situation import Picture
+from unhang.analysis.sources.exits import with_ends
+from unhang.analysis.sources.log_join import with_logs
+from unhang.analysis.sources.logs import judge_log_case
+from unhang.analysis.sources.looks import looks_of, looks_with_dumps
+from unhang.analysis.sources.reports import judge_reports, with_reports
+from unhang.analysis.sources.stack_join import with_stacks
+from unhang.analysis.sources.stacks import beside_dumps, judge_stacks, stack_findings
+from unhang.analysis.sources.traces import judge_traces, with_traces
+from unhang.analysis.state.heads import Heads, find_heads
+from unhang.analysis.state.index import Bools, Evidence, gather
+from unhang.analysis.state.progress import Standing, stand
+from unhang.analysis.state.split_groups import told_apart
+from unhang.analysis.state.stale import same_moment
+from unhang.analysis.verdict import status_of, summary_of
+from unhang.case import Case
+from unhang.model import Note
+from unhang.report import Finding, Incident, Job, Report
+
+__all__ = ["diagnose"]
+
+_MAX_FINDINGS = 64
+
+
+def diagnose(case: Case, *, slow: bool = False) -> Report:
+    """Find out why the job of this case does not move.
+
+    Args:
+        case: What was read; nothing in it is trusted to be complete.
+        slow: Rank late arrivals even if something is stuck.
+
+    Returns:
+        The verdict. The same case gives the same report, in whatever order its dumps stand.
+    """
+    if not case.reports:
+        return _judged(case, slow=slow)
+    if not (case.dumps or case.samples or case.log_events or case.last_calls):
+        return judge_reports(case)
+    return with_reports(_judged(case, slow=slow), case)
+
+
+def _judged(case: Case, *, slow: bool) -> Report:
+    """The verdict from what the job itself left behind."""
+    looks = looks_of(case.samples)
+    if looks and not case.dumps:
+        return judge_stacks(case)
+    if not case.dumps and (case.log_events or case.last_calls):
+        return (
+            judge_log_case(case) if case.log_events else judge_traces(case.last_calls, case.notes)
+        )
+    picture, notes = look(case)
+    findings, cut = _findings(picture)
+    deeper = looks_with_dumps(case)
+    findings = with_stacks(findings, deeper, picture.book)
+    findings = with_ends(findings, case, deeper, picture.book)
+    stuck = any(finding.role == "cause" for finding in findings)
+    if not stuck:
+        seen = beside_dumps(stack_findings(looks, case.world_size, picture.book))
+        findings = [*seen, *findings]
+        stuck = any(finding.role == "cause" for finding in findings)
+    if slow or not (findings or picture.silent.any()):
+        findings += late_findings(picture, eager=slow)
+    if not findings:
+        findings = quiet_findings(picture)
+    findings = with_traces(with_logs(findings, case), case.last_calls)
+    findings = [replace(f, id=f"f{i + 1}") for i, f in enumerate(findings)]
+    return Report(
+        status=status_of(findings),
+        summary=summary_of(findings),
+        job=_job(picture.evidence),
+        incident=_incident(case),
+        findings=tuple(findings),
+        ranks=rank_table(picture, findings),
+        stacks=dict(picture.book.used),
+        notes=(*case.notes, *notes, *cut),
+        tool_version=__version__,
+    )
+
+
+def look(case: Case) -> tuple[Picture, tuple[Note, ...]]:
+    """Work out everything that is known before anything is judged."""
+    evidence = gather(case)
+    standing = stand(evidence)
+    apart = told_apart(evidence, standing)
+    if apart is not None:
+        evidence = gather(apart[0])
+        standing = stand(evidence)
+    moment = same_moment(evidence, standing)
+    evidence, standing = moment.evidence, moment.standing
+    heads = find_heads(evidence, moment.outdated)
+    unlaunched = _unlaunched(evidence, standing, heads)
+    matched = rows_at_units(evidence, heads)
+    found = {each.unit: each for each in disagreements(evidence, heads, matched)}
+    explained = np.zeros(len(heads), np.bool_)
+    explained[list(found)] = True
+    pairs = pair_up(evidence, heads)
+    blame = collective_edges(evidence, standing, heads, unlaunched)
+    blame = blame.joined(pair_edges(evidence, standing, heads, pairs))
+    picture = Picture(
+        evidence=evidence,
+        standing=standing,
+        heads=heads,
+        outdated=moment.outdated,
+        unlaunched=unlaunched,
+        matched=matched,
+        pairs=pairs,
+        disagreements=found,
+        graph=make_graph(heads, blame, pair_links(pairs), unlaunched, explained),
+        book=StackBook(case),
+    )
+    split = () if apart is None else (apart[1],)
+    return picture, (*evidence.notes, *split, *moment.notes)
+
+
+def _unlaunched(evidence: Evidence, standing: Standing, heads: Heads) -> Bools:
+    """Ranks whose head is recorded while their counters stand before it and a peer's do not."""
+    unlaunched = np.zeros(len(evidence.ranks), np.bool_)
+    inside = np.flatnonzero((heads.unit >= 0) & (heads.unit < heads.n_collective))
+    unit = heads.unit[inside]
+    at = standing.at(inside, heads.channel[unit])
+    has = at >= 0
+    counted = np.where(has, standing.counted[at], -1) if len(standing.keys) else at
+    counts = has & (counted >= 0)
+    launched = np.zeros(max(len(heads), 1), np.bool_)
+    launched[unit[counts & (counted >= heads.seq[unit])]] = True
+    unlaunched[inside] = counts & (counted == heads.seq[unit] - 1) & launched[unit]
+    return unlaunched
+
+
+def _findings(picture: Picture) -> tuple[list[Finding], tuple[Note, ...]]:
+    """One finding a root, those with most victims first."""
+    found = find_causes(picture)
+    found.sort(key=_importance)
+    if len(found) <= _MAX_FINDINGS:
+        return found, ()
+    text = f"{len(found) - _MAX_FINDINGS} further findings of fewer victims are left out."
+    return found[:_MAX_FINDINGS], (Note("info", "findings", text),)
+
+
+def _importance(finding: Finding) -> tuple[bool, int, str, tuple[int, ...], str]:
+    is_cause = finding.role == "cause"
+    return (not is_cause, -len(finding.victims), finding.code, finding.culprits, finding.summary)
+
+
+def _job(evidence: Evidence) -> Job:
+    case = evidence.case
+    created = case.calls.created_ns[case.calls.created_ns > 0]
+    backends = {name.backend for name in case.names} | {dump.backend for dump in case.dumps}
+    return Job(
+        world_size=len(evidence.ranks),
+        ranks_seen=len(np.unique(evidence.owner)),
+        groups=len(case.groups),
+        calls=len(case.calls),
+        backends=tuple(sorted(backends - {""})),
+        format_versions=tuple(sorted({dump.version for dump in case.dumps if dump.version})),
+        first_ns=int(created.min()) if len(created) else 0,
+        last_ns=int(created.max()) if len(created) else 0,
+    )
+
+
+def _incident(case: Case) -> Incident:
+    told = sorted(case.dumps, key=lambda dump: (dump.time_ns, dump.rank), reverse=True)
+    return Incident(
+        id=case.incident,
+        job_id=next((dump.job_id for dump in told if dump.job_id), ""),
+        attempt=next((dump.attempt for dump in told if dump.attempt), ""),
+        reason=next((dump.reason for dump in told if dump.reason), ""),
+        newest_ns=case.newest_ns,
+    )

@@ -1,0 +1,1 @@
+"""From one dump of any version to rows of the final columns."""

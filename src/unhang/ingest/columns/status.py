@@ -1,0 +1,96 @@
+"""Join each dump's counters (`pg_status`) to the groups that they count.
+
+The counters are kept under a local id that only the process knows. A call says both the id and the
+group; an id without calls is joined by order (ids and groups are both numbered as groups are made),
+or as peers have it, and marked as inferred.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from unhang.case import JOINED_BY_ENTRIES, JOINED_BY_ORDER, NOT_JOINED, GroupStatus
+from unhang.ingest.discover.reading import Loaded
+from unhang.ingest.groups.building import Grouping
+
+__all__ = ["join_statuses"]
+
+
+def join_statuses(files: Sequence[Loaded], grouping: Grouping) -> GroupStatus:
+    """Make the table of counters of all files; a file's index is its dump's."""
+    by_entries = [_ids_of(item, of) for item, of in zip(files, grouping.of_calls, strict=True)]
+    by_order = _by_order(files, grouping, by_entries)
+    by_peers = _descriptions(by_entries, grouping)
+    rows: dict[str, list[int]] = defaultdict(list)
+    for index, item in enumerate(files):
+        statuses = item.decoded.statuses if item.decoded else ()
+        inferred = {**_fitting(grouping, index, by_peers), **by_order.get(index, {})}
+        taken = set(by_entries[index].values())
+        for status in statuses:
+            group, joined = by_entries[index].get(status.pg_id, -1), JOINED_BY_ENTRIES
+            if group < 0 and inferred.get(status.pg_id, -1) not in taken:
+                group, joined = inferred.get(status.pg_id, -1), JOINED_BY_ORDER
+            rows["dump"].append(index)
+            rows["group"].append(group)
+            rows["pg_id"].append(status.pg_id)
+            rows["joined_by"].append(joined if group >= 0 else NOT_JOINED)
+            rows["last_enqueued"].append(status.enqueued)
+            rows["last_started"].append(status.started)
+            rows["last_completed"].append(status.completed)
+    return GroupStatus.from_columns(rows) if rows else GroupStatus.empty()
+
+
+def _ids_of(item: Loaded, of_calls: dict[int, int]) -> dict[int, int]:
+    """Local id to group, as torch's own calls of this file have it."""
+    if item.decoded is None or not item.decoded.count:
+        return {}
+    decoded = item.decoded
+    own = (decoded.column("origin") == 0) & (decoded.column("pg_id") >= 0)
+    local = decoded.column("pg_id")[own].astype(np.int64)
+    pairs = np.unique(local << 32 | decoded.column("pg")[own])
+    return {int(pair) >> 32: of_calls[int(pair) & 0xFFFFFFFF] for pair in pairs}
+
+
+def _by_order(
+    files: Sequence[Loaded], grouping: Grouping, by_entries: Sequence[dict[int, int]]
+) -> dict[int, dict[int, int]]:
+    """Ids to groups in order, for each file with as many ids as declared groups.
+
+    Nothing, where any call of any file proves that order wrong.
+    """
+    joined = {}
+    for index, item in enumerate(files):
+        ids = sorted(status.pg_id for status in item.decoded.statuses) if item.decoded else []
+        groups = [g for g in grouping.of_files[index] if not grouping.groups[g].inferred]
+        if not ids or len(ids) != len(groups):
+            continue
+        groups.sort(key=lambda g: _creation_order(grouping.groups[g].name))
+        found = dict(zip(ids, groups, strict=True))
+        if any(found.get(pg_id, group) != group for pg_id, group in by_entries[index].items()):
+            return {}
+        joined[index] = found
+    return joined
+
+
+def _creation_order(name: str) -> tuple[int, int, str]:
+    return (0, int(name), "") if name.isascii() and name.isdecimal() else (1, 0, name)
+
+
+def _descriptions(by_entries: Sequence[dict[int, int]], grouping: Grouping) -> dict[int, str]:
+    """Local id to a group's description, where all ranks with calls on it agree."""
+    seen: dict[int, set[str]] = defaultdict(set)
+    for ids in by_entries:
+        for pg_id, group in ids.items():
+            seen[pg_id].add(grouping.groups[group].description)
+    return {pg_id: next(iter(words)) for pg_id, words in seen.items() if len(words) == 1}
+
+
+def _fitting(grouping: Grouping, index: int, by_peers: dict[int, str]) -> dict[int, int]:
+    """Ids to this file's groups by their description, where that tells exactly one."""
+    groups = grouping.of_files[index]
+    times = Counter(grouping.groups[group].description for group in groups)
+    sole = {grouping.groups[g].description: g for g in groups}
+    return {pg_id: sole[word] for pg_id, word in by_peers.items() if times[word] == 1}

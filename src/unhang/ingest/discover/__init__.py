@@ -1,0 +1,1 @@
+"""Which files there are, what they are, and their bytes: folders, archives, companions."""

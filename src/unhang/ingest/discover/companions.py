@@ -1,0 +1,180 @@
+"""The evidence beside the dumps: stacks, logs, traces, cores, reports, the manifest of a case.
+
+Each has a reader of its own; this only hands them their files, and reads of the manifest what the
+dumps cannot say: how many ranks were expected.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unhang.ingest.assemble import Extras
+from unhang.ingest.columns.values import as_int
+from unhang.ingest.discover.sources import Inputs, show_path
+from unhang.ingest.jsonfile import first_pairs
+from unhang.model import LogEvent, Note
+from unhang.wording import count_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from unhang.ingest.discover.reading import Loaded
+    from unhang.logs.sources import LogSource
+
+__all__ = ["Beside", "attempt_of", "expected_ranks", "of_attempt", "read_companions"]
+
+_MAX_MANIFEST_BYTES = 4 << 20
+_MANIFEST_HEAD = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What to read beside the dumps, as the user named it.
+
+    Attributes:
+        logs: Files, directories, globs, or "-".
+        traces: Directories that `unhang trace` wrote.
+        cores: Core files, or directories of them.
+        reports: JSON reports of other commands.
+        case_logs: Whether to read the logs that lie in case directories.
+    """
+
+    logs: tuple[str, ...] = ()
+    traces: tuple[str, ...] = ()
+    cores: tuple[str, ...] = ()
+    reports: tuple[str, ...] = ()
+    case_logs: bool = True
+
+    @property
+    def named(self) -> bool:
+        """Whether there is anything to read, also without dumps."""
+        return bool(self.logs or self.traces or self.cores or self.reports)
+
+
+def read_companions(inputs: Inputs, beside: Beside) -> Extras:
+    """Read stacks, logs, traces, cores and reports: those of case directories, and what was named.
+
+    Raises:
+        InputError: Something that was named is not there, or is something else.
+    """
+    extras = Extras()
+    for folder in inputs.stacks:
+        from unhang.stacks import read_stacks
+
+        reading = read_stacks(folder)
+        extras.samples += reading.samples
+        extras.notes += reading.notes
+    sources = _log_sources(inputs, beside, extras.notes)
+    if sources:
+        _read_logs(sources, extras)
+    _read_traces([*inputs.traces, *map(Path, beside.traces)], extras)
+    _read_cores([*inputs.cores, *map(Path, beside.cores)], extras)
+    if inputs.reports or beside.reports:
+        from unhang.ingest.savedreports import read_reports
+
+        extras.reports = read_reports(inputs.reports, map(Path, beside.reports), extras.notes)
+    extras.samples = tuple(sorted(extras.samples, key=lambda sample: sample.time_ns))
+    return extras
+
+
+def _log_sources(inputs: Inputs, beside: Beside, notes: list[Note]) -> list[LogSource]:
+    from unhang.logs.sources import find_logs, named_logs
+
+    found = named_logs(beside.logs) if beside.logs else []
+    of_cases = [source for folder in inputs.logs for source in find_logs(folder)]
+    if of_cases and not beside.case_logs:
+        text = f"{count_of(len(of_cases), 'log')} of the case left out, as asked (--no-logs)"
+        notes.append(Note("info", "logs", text))
+        return found
+    known = {source.path for source in found}
+    return [*found, *(source for source in of_cases if source.path not in known)]
+
+
+def _read_logs(sources: list[LogSource], extras: Extras) -> None:
+    from unhang.logs.scan import scan_logs
+
+    scan = scan_logs(sources)
+    extras.log_events += tuple(scan.events)
+    extras.log_facts += tuple(scan.facts)
+    extras.notes += scan.notes
+    what = f"read {count_of(len(sources), 'log')} ({scan.bytes_read / 1e6:,.1f} MB)"
+    text = f"{what}: {count_of(len(scan.events), 'known message')}"
+    extras.notes.append(Note("info", "logs", text))
+
+
+def _read_traces(folders: list[Path], extras: Extras) -> None:
+    from unhang.trace.reading import last_calls, read_traces
+
+    for folder in folders:
+        traces, notes = read_traces(folder)
+        extras.last_calls += last_calls(traces)
+        extras.notes += notes
+    extras.last_calls = tuple(sorted(extras.last_calls, key=lambda call: call.time_ns))
+
+
+def _read_cores(paths: list[Path], extras: Extras) -> None:
+    if not paths:
+        return
+    from unhang.cores import find_cores, read_core, sample_of
+
+    for path in (core for named in paths for core in find_cores(named)):
+        reading = read_core(path)
+        extras.notes += reading.notes
+        sample, why_not = sample_of(reading)
+        if sample is None:
+            extras.notes.append(Note("info", str(path), why_not))
+        else:
+            extras.samples += (sample,)
+
+
+def attempt_of(files: Iterable[Loaded]) -> str:
+    """The attempt that our recorder's dumps say they are of; "" where none says."""
+    attempts = {
+        item.decoded.origin.attempt for item in files if item.decoded and item.decoded.origin
+    }
+    return attempts.pop() if len(attempts) == 1 else ""
+
+
+def of_attempt(extras: Extras, attempt: str) -> tuple[LogEvent, ...]:
+    """Log events without those of other attempts; of the newest one where the dumps do not tell.
+
+    Logs whose path names no attempt are kept.
+    """
+    told = {event.fields["attempt"] for event in extras.log_events if "attempt" in event.fields}
+    keep = attempt or max(told, key=int, default="")
+    if not told - {keep}:
+        return extras.log_events
+    kept = tuple(e for e in extras.log_events if e.fields.get("attempt", keep) == keep)
+    left = len(extras.log_events) - len(kept)
+    text = f"{count_of(left, 'message')} of other attempts than attempt {keep} left out"
+    extras.notes.append(Note("info", "logs", text))
+    return kept
+
+
+def expected_ranks(manifests: list[Path], notes: list[Note]) -> tuple[int, str]:
+    """World size as the manifest of a case directory has it, and whose word it is; 0 for none."""
+    for path in manifests:
+        shown = show_path(str(path))
+        try:
+            manifest = _manifest(path)
+        except (OSError, ValueError, RecursionError) as error:
+            reason = f"the manifest cannot be read ({type(error).__name__})"
+            notes.append(Note("warning", shown, reason))
+            continue
+        if isinstance(manifest, dict) and (size := as_int(manifest.get("world_size"), 0)) > 0:
+            return size, shown
+    return 0, ""
+
+
+def _manifest(path: Path) -> object:
+    """What a manifest says first, which is the number of ranks; of another's, all of it."""
+    with path.open("rb") as file:
+        data = file.read(_MANIFEST_HEAD)
+        head = first_pairs(data.decode("utf-8", "replace").lstrip())
+        if "world_size" in head:
+            return head
+        data += file.read(_MAX_MANIFEST_BYTES)
+    return json.loads(data) if len(data) <= _MAX_MANIFEST_BYTES else head

@@ -1,0 +1,229 @@
+"""From one file to what it holds: sniff, unpack, decode; whatever goes wrong becomes a status.
+
+The order of readers is fixed by the file's first bytes alone. A file that is no dump counts as a
+rank's lost dump only where its name is a dump's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from unhang.errors import MissingExtraError
+from unhang.ingest.columns.decoded import BadDump, Decoded, LostDump
+from unhang.ingest.columns.dictionaries import Dictionaries
+from unhang.ingest.columns.normalise import normalise
+from unhang.ingest.discover.archives import (
+    MAX_FILE_BYTES,
+    BadArchive,
+    inflate,
+    is_tar_inside,
+    members_of,
+)
+from unhang.ingest.discover.sniff import HEAD_BYTES, FileKind, kind_of
+from unhang.ingest.discover.sources import Source, show_path
+from unhang.ingest.fast.worth import fast_reader
+from unhang.ingest.groups.naming import NameClaim, looks_foreign, looks_like_dump, read_name
+from unhang.ingest.jsonfile import BadJson, parse
+from unhang.ingest.pickles.unpickle import BadPickle, unpickle
+from unhang.model import DumpStatus, Note
+from unhang.wording import count_of
+
+__all__ = ["Loaded", "Progress", "Reader"]
+
+Progress = Callable[[int, int], None]
+"""Called with the bytes read so far and the bytes in all."""
+
+
+@dataclass(slots=True)
+class Loaded:
+    """One file that is, or should have been, a rank's dump.
+
+    Attributes:
+        source: Path as shown to a person, `archive.tar!member` for members.
+        rank: Starts as the name's claim; see `unhang.ingest.groups.ranks`.
+        decoded: None where nothing could be read.
+        problem: Why, where it could not be read whole.
+        backend: Whose calls it holds ("nccl"), or "".
+        newest_ns: Wall clock of the newest thing that it tells; 0 where it tells none.
+        replica: Which of torchft's replicas, or "".
+    """
+
+    source: str
+    claim: NameClaim
+    mtime_ns: int
+    status: DumpStatus
+    decoded: Decoded | None = None
+    problem: str = ""
+    rank: int = -1
+    backend: str = ""
+    newest_ns: int = 0
+    replica: str = ""
+
+    @property
+    def recorder(self) -> tuple[int, str, str]:
+        """Of this there should be one file: rank, replica and backend."""
+        return self.rank, self.replica, self.backend
+
+    @property
+    def has_stacks(self) -> bool:
+        """Whether its calls carry frames."""
+        return bool(self.decoded and (self.decoded.column("stack") >= 0).any())
+
+
+@dataclass(slots=True)
+class Reader:
+    """Reads the files of one case one after the other."""
+
+    shared: Dictionaries
+    pattern: re.Pattern[str] | None = None
+    progress: Progress | None = None
+    notes: list[Note] = field(default_factory=list)
+    passed_over: list[str] = field(default_factory=list)
+    missing: MissingExtraError | None = None
+
+    def read_all(self, sources: list[Source]) -> Iterator[Loaded]:
+        """Read every file; those that are no dumps are passed over."""
+        total, done = sum(source.size for source in sources), 0
+        size = sum(s.size for s in sources if s.size <= MAX_FILE_BYTES)
+        fast = fast_reader(size, self.shared, self.notes)
+        batches = fast.read(sources) if fast else ([(source, None)] for source in sources)
+        for batch in batches:
+            for source, decoded in batch:
+                if decoded is None:
+                    yield from self.read(source)
+                else:
+                    yield self.loaded(
+                        show_path(source.path), source.relative, source.mtime_ns, decoded
+                    )
+                done += source.size
+            if self.progress is not None:
+                self.progress(done, total)
+
+    def read(self, source: Source) -> Iterator[Loaded]:
+        """Read one file, or all members of an archive."""
+        shown = show_path(source.path)
+        try:
+            with Path(source.path).open("rb") as file:
+                kind = kind_of(file.read(HEAD_BYTES))
+                if kind.is_packed:
+                    yield from self.unpack(source, kind)
+                    return
+                if source.size > MAX_FILE_BYTES or kind is FileKind.OTHER:
+                    problem = "it is larger than any dump" if kind is not FileKind.OTHER else ""
+                    yield from self.lost(shown, source.relative, source.mtime_ns, problem)
+                    return
+                file.seek(0)
+                data = file.read(source.size)
+        except OSError as error:
+            problem = f"it cannot be read: {error.strerror}"
+            yield from self.lost(shown, source.relative, source.mtime_ns, problem)
+            return
+        yield from self.decode(shown, source.relative, source.mtime_ns, data)
+
+    def unpack(self, source: Source, kind: FileKind) -> Iterator[Loaded]:
+        """Read an archive, or the one file in a compressed file."""
+        shown, path = show_path(source.path), Path(source.path)
+        try:
+            if kind in (FileKind.GZIP, FileKind.ZSTD) and not is_tar_inside(path, kind):
+                yield from self.compressed(source, kind)
+                return
+            for member in members_of(
+                path, kind, lambda name: not looks_foreign(name.rpartition("/")[2])
+            ):
+                label = f"{shown}!{show_path(member.path)}"
+                relative = f"{source.relative}/{show_path(member.path)}"
+                if member.data is None:
+                    yield from self.lost(label, relative, member.mtime_ns, member.problem)
+                else:
+                    yield from self.decode(label, relative, member.mtime_ns, member.data)
+        except BadArchive as error:
+            self.notes.append(Note("error", shown, str(error)))
+        except MissingExtraError as error:
+            self.missing = error
+            self.notes.append(Note("error", shown, f"{error.message} {error.hint}"))
+
+    def compressed(self, source: Source, kind: FileKind) -> Iterator[Loaded]:
+        """Read the one file in a compressed file; keeps what is whole of a cut one."""
+        shown = show_path(source.path)
+        try:
+            with Path(source.path).open("rb") as file:
+                data, cut = inflate(file.read(min(source.size, MAX_FILE_BYTES)), kind)
+        except (BadArchive, OSError) as error:
+            if not self.is_dump_name(source.relative):
+                self.notes.append(Note("error", shown, str(error)))
+            yield from self.lost(shown, source.relative, source.mtime_ns, str(error))
+            return
+        for loaded in self.decode(shown, source.relative, source.mtime_ns, data):
+            if cut and loaded.status is DumpStatus.OK:
+                loaded.status, loaded.problem = (
+                    DumpStatus.TRUNCATED,
+                    "its compressed data ends early",
+                )
+            yield loaded
+
+    def decode(self, shown: str, relative: str, mtime_ns: int, data: bytes) -> Iterator[Loaded]:
+        """Decode the bytes of one file."""
+        kind = kind_of(data[:HEAD_BYTES])
+        claim = read_name(relative, self.pattern)
+        if kind is FileKind.EMPTY:
+            if self.is_dump_name(relative):
+                yield Loaded(shown, claim, mtime_ns, DumpStatus.EMPTY, problem="it is empty")
+            else:
+                self.passed_over.append(shown)
+            return
+        if kind not in (FileKind.PICKLE, FileKind.JSON):
+            yield from self.lost(shown, relative, mtime_ns, "")
+            return
+        try:
+            decoded = decode_bytes(data, kind, self.shared)
+        except (BadPickle, BadJson, LostDump) as error:
+            yield from self.lost(shown, relative, mtime_ns, str(error))
+        except BadDump:
+            self.passed_over.append(shown)
+        else:
+            yield self.loaded(shown, relative, mtime_ns, decoded)
+
+    def loaded(self, shown: str, relative: str, mtime_ns: int, decoded: Decoded) -> Loaded:
+        """A file that was decoded, at least in part."""
+        claim = read_name(relative, self.pattern)
+        if not decoded.truncated:
+            return Loaded(shown, claim, mtime_ns, DumpStatus.OK, decoded)
+        problem = f"it was cut short after {count_of(decoded.count, 'whole call')}"
+        return Loaded(shown, claim, mtime_ns, DumpStatus.TRUNCATED, decoded, problem)
+
+    def lost(self, shown: str, relative: str, mtime_ns: int, problem: str) -> Iterator[Loaded]:
+        """A file that gave nothing: a lost dump if it is called like one."""
+        if self.is_dump_name(relative):
+            problem = problem or "it is neither a pickle nor JSON"
+            claim = read_name(relative, self.pattern)
+            yield Loaded(shown, claim, mtime_ns, DumpStatus.UNREADABLE, problem=problem)
+        else:
+            self.passed_over.append(shown)
+
+    def is_dump_name(self, relative: str) -> bool:
+        """Whether a file by this name is a dump: by the user's pattern, or by the usual forms."""
+        if self.pattern is not None:
+            return read_name(relative, self.pattern).rank >= 0
+        return looks_like_dump(relative)
+
+
+def decode_bytes(data: bytes, kind: FileKind, shared: Dictionaries) -> Decoded:
+    """Decode a pickle or JSON dump on the general path.
+
+    Raises:
+        BadPickle, BadJson: The file is malformed.
+        LostDump: What is left of it, or what it refers to, is no use.
+        BadDump: It is something else than a dump.
+    """
+    value, truncated = unpickle(data) if kind is FileKind.PICKLE else parse(data)
+    try:
+        decoded = normalise(value, shared, len(data))
+    except BadDump as error:
+        if truncated:
+            raise LostDump("it was cut short before its groups and calls") from error
+        raise
+    decoded.truncated = truncated
+    return decoded

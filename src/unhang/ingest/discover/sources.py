@@ -1,0 +1,166 @@
+"""Find the files that a user means: directories, files, globs, archives, case directories.
+
+Only regular files are opened (torch leaves FIFOs beside its dumps), links to directories are not
+followed, and everything that is passed over is counted and said.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from stat import S_ISREG
+
+from unhang.casereports import FOLDER, MANIFEST, is_case
+from unhang.errors import InputError
+from unhang.ingest.groups.naming import looks_foreign, natural_key
+from unhang.model import Note
+
+__all__ = ["Inputs", "Source", "find_inputs", "show_path"]
+
+MAX_FILES = 4_000_000
+_MAX_FOLDER_DEPTH = 16
+_OUR_OWN = frozenset({MANIFEST, "report.json"})
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file to read.
+
+    Attributes:
+        path: Where it is.
+        relative: Path below what the user named, with "/"; a claim, never used for opening.
+        size: In bytes, when it was found.
+        mtime_ns: When it was last written.
+    """
+
+    path: str
+    relative: str
+    size: int
+    mtime_ns: int
+
+
+@dataclass(slots=True)
+class Inputs:
+    """Everything that the user's paths led to.
+
+    Attributes:
+        files: What may be dumps or archives of them.
+        stacks, logs, traces, cores, reports: Folders of a case directory, for the readers of these.
+        manifests: Manifests of case directories.
+    """
+
+    files: list[Source] = field(default_factory=list)
+    stacks: list[Path] = field(default_factory=list)
+    logs: list[Path] = field(default_factory=list)
+    traces: list[Path] = field(default_factory=list)
+    cores: list[Path] = field(default_factory=list)
+    reports: list[Path] = field(default_factory=list)
+    manifests: list[Path] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+
+    @property
+    def is_one_case(self) -> bool:
+        """Whether the user named one case directory, with a manifest, and nothing else."""
+        if len(self.manifests) != 1:
+            return False
+        case = f"{self.manifests[0].parent}{os.sep}"
+        return all(source.path.startswith(case) for source in self.files)
+
+    def warn(self, source: str, text: str) -> None:
+        """Add a note about something that could not be read."""
+        self.notes.append(Note("warning", source, text))
+
+
+def find_inputs(paths: Iterable[str | os.PathLike[str]]) -> Inputs:
+    """List the files behind the user's paths.
+
+    Args:
+        paths: Files, directories, globs and archives, in any mixture.
+
+    Raises:
+        InputError: One of them does not exist, or a glob matches nothing.
+    """
+    inputs = Inputs()
+    for path in paths:
+        for found in _expand(os.fspath(path)):
+            _add(found, inputs)
+    return inputs
+
+
+def show_path(path: str) -> str:
+    """A path that can be printed and encoded whatever bytes it consists of."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _expand(path: str) -> list[str]:
+    if os.path.lexists(path):
+        return [path]
+    if glob.has_magic(path) and (
+        found := sorted(glob.glob(path, recursive=True), key=natural_key)  # noqa: PTH207 - absolute patterns
+    ):
+        return found
+    raise InputError(
+        f"there is no file or directory {show_path(path)!r}",
+        "Name a directory of dumps, a case directory, files, a glob in quotes, or an archive.",
+    )
+
+
+def _add(path: str, inputs: Inputs) -> None:
+    root = Path(path)
+    if not os.path.isdir(root):  # noqa: PTH112 - without permission that is False, not an error
+        inputs.files += _file(path, root.name, inputs)
+        return
+    if os.access(root, os.X_OK) and is_case(root):
+        _add_case(root, inputs)
+    else:
+        inputs.files += sorted(_walk(path, "", inputs), key=lambda s: natural_key(s.relative))
+
+
+def _add_case(root: Path, inputs: Inputs) -> None:
+    """A case directory: each kind of evidence has its own folder and its own reader."""
+    if (manifest := root / MANIFEST).is_file():
+        inputs.manifests.append(manifest)
+    for name, folders in (
+        ("stacks", inputs.stacks),
+        ("logs", inputs.logs),
+        ("traces", inputs.traces),
+        ("cores", inputs.cores),
+        (FOLDER, inputs.reports),
+    ):
+        if (root / name).is_dir() and any((root / name).iterdir()):
+            folders.append(root / name)
+    dumps = root / "dumps"
+    if dumps.is_dir():
+        found = _walk(str(dumps), "dumps/", inputs)
+        inputs.files += sorted(found, key=lambda s: natural_key(s.relative))
+
+
+def _walk(folder: str, prefix: str, inputs: Inputs) -> Iterator[Source]:
+    """All regular files below a folder that may be dumps."""
+    if prefix.count("/") > _MAX_FOLDER_DEPTH:
+        inputs.warn(show_path(folder), "too many folders inside each other: not read")
+        return
+    try:
+        entries = list(os.scandir(folder))
+    except OSError as error:
+        inputs.warn(show_path(folder), f"the folder cannot be read: {error.strerror}")
+        return
+    for entry in entries:
+        relative = prefix + entry.name
+        if entry.is_dir(follow_symlinks=False):
+            yield from _walk(entry.path, relative + "/", inputs)
+        elif not looks_foreign(entry.name) and entry.name not in _OUR_OWN:
+            yield from _file(entry.path, relative, inputs)
+
+
+def _file(path: str, relative: str, inputs: Inputs) -> Iterator[Source]:
+    try:
+        stat = os.stat(path)  # noqa: PTH116 - a Path for each of 100,000 files costs a second
+    except OSError as error:
+        inputs.warn(show_path(path), f"the file cannot be read: {error.strerror}")
+        return
+    if S_ISREG(stat.st_mode):
+        yield Source(path, show_path(relative), stat.st_size, stat.st_mtime_ns)

@@ -1,0 +1,1 @@
+"""Who is in which group, by what all dumps of a job say."""

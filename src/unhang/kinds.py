@@ -1,0 +1,462 @@
+"""The catalogue of finding kinds: everything that is known of a kind, whatever case it is found in.
+
+A kind is a row here and a page in docs/codes; rules make claims of it, and whoever asks what a kind
+is like (does it explain an absence, may a bad node be behind it) asks for a trait. No other module
+holds a set of codes. Log rules and the doctor's checks carry a `Kind` in their own rows, since they
+are rows of one table already; `unhang.cli.pages` lists all of them.
+
+Codes are never renumbered and never reused. They may have four digits; new kinds are known by
+their slug.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Flag, auto
+from typing import Final, Literal, TypeAlias
+
+__all__ = ["KINDS", "Family", "Kind", "Role", "Trait"]
+
+Role: TypeAlias = Literal["cause", "consequence", "observation"]
+Family: TypeAlias = Literal[
+    "absent",
+    "disagreement",
+    "deadlock",
+    "transport",
+    "device",
+    "program",
+    "failure",
+    "slow",
+    "environment",
+    "evidence",
+]
+
+
+class Trait(Flag):
+    """What other rules ask of a kind."""
+
+    NONE = 0
+    ABSENCE = auto()
+    """Its culprits did not come to a call in which others wait."""
+    FROM_FAILURE = auto()
+    """It may follow from the failure of one rank; without this a kind stands by itself."""
+    FROM_BAD_NODE = auto()
+    """A bad node, GPU or process of its culprit may be the reason."""
+    OPEN = auto()
+    """It names nobody by itself, and leaves room for an explanation from elsewhere."""
+    NOTHING_FOUND = auto()
+    """It says that nothing was found, which any cause makes pointless."""
+    LAST_RESORT = auto()
+    """It is suspected only where nothing else explains the hang."""
+    ONE_MISTAKE = auto()
+    """One mistake shows in several places: told once, victims together."""
+    ENDING = auto()
+    """It says that a process ended, and no more."""
+    AFTERMATH = auto()
+    """It shows by itself that something went wrong before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of finding.
+
+    Attributes:
+        code: "UH101".
+        slug: The short name that stands beside it everywhere ("never-joined").
+        family: What sort of trouble it is.
+        meaning: One sentence.
+        role: What a claim of it is unless judged otherwise.
+        traits: What other rules may conclude from it.
+        alternatives: What else it could be, whatever the case.
+        actions: What to do next, whatever the case.
+    """
+
+    code: str
+    slug: str
+    family: Family
+    meaning: str
+    role: Role = "cause"
+    traits: Trait = Trait.NONE
+    alternatives: tuple[str, ...] = ()
+    actions: tuple[str, ...] = ()
+
+    def has(self, trait: Trait) -> bool:
+        """Whether it has a trait (all of them, if several are asked for)."""
+        return trait in self.traits
+
+
+NEVER_JOINED: Final = Kind(
+    "UH101",
+    "never-joined",
+    "absent",
+    "Ranks never called a collective in which the others wait.",
+    traits=Trait.ABSENCE | Trait.FROM_FAILURE | Trait.FROM_BAD_NODE,
+    alternatives=(
+        (
+            "They may have skipped a call much earlier that looks like all others (same op, sizes"
+            " and line), so that their count is short by one."
+        ),
+    ),
+    actions=(
+        "Look at the stacks of the culprits: unhang stacks (live), or the logs: unhang logs.",
+    ),
+)
+SKIPPED_CALL: Final = Kind(
+    "UH102",
+    "skipped-call",
+    "absent",
+    "A rank's calls lack, or have too many of, a call that its peers made, some time "
+    "before the hang.",
+    traits=Trait.FROM_FAILURE | Trait.ONE_MISTAKE,
+    alternatives=(
+        "A branch taken by one rank only, or loops of different lengths over uneven data.",
+    ),
+    actions=(
+        (
+            "Compare the code around both lines for conditions that depend on the rank or on its "
+            "data."
+        ),
+        "Reproduce with TORCH_DISTRIBUTED_DEBUG=DETAIL, which checks each call on all ranks.",
+    ),
+)
+SILENT_RANK: Final = Kind(
+    "UH103",
+    "silent-rank",
+    "absent",
+    "The rank that others wait for left no usable dump.",
+    traits=Trait.ABSENCE | Trait.FROM_FAILURE | Trait.FROM_BAD_NODE | Trait.LAST_RESORT,
+    alternatives=(
+        (
+            "The rank may be alive and merely unable to write its dump (full disk, GIL held, dump"
+            " written to a folder of its own host)."
+        ),
+    ),
+    actions=(
+        (
+            "Check whether the process lives: its exit code, the kernel log (dmesg | grep -i "
+            "oom), the launcher's log."
+        ),
+        "Collect the missing dump from its host: unhang collect.",
+    ),
+)
+INSIDE_ENQUEUE: Final = Kind(
+    "UH104",
+    "inside-enqueue",
+    "absent",
+    "The call is recorded but was never launched: stuck inside the library's enqueue.",
+    traits=Trait.FROM_FAILURE | Trait.FROM_BAD_NODE,
+    alternatives=(
+        "The library may be creating a communicator or waiting for a full launch queue.",
+        "The counters may have been read a moment before the launch returned.",
+    ),
+    actions=(
+        "Take native stacks of that rank: unhang stacks --native.",
+        "Run with NCCL_DEBUG=INFO and look at its last line.",
+    ),
+)
+DEVICE_BEHIND: Final = Kind(
+    "UH105",
+    "device-behind",
+    "device",
+    "The host went on enqueueing while its device finishes nothing.",
+    traits=Trait.FROM_FAILURE | Trait.FROM_BAD_NODE,
+    alternatives=(
+        ("The watchdog of that process may be stuck, so that finished calls are not seen as such."),
+    ),
+    actions=(
+        "Look for Xid errors on its host (dmesg | grep -i xid) and at nvidia-smi -q.",
+        "Take the GPU out of service and run unhang doctor on that host.",
+    ),
+)
+RANK_ENDED: Final = Kind(
+    "UH106",
+    "rank-ended",
+    "failure",
+    "A rank's process ended, by a signal, an error or an early exit, while its peers went on.",
+    traits=Trait.FROM_FAILURE | Trait.FROM_BAD_NODE,
+)
+OP_MISMATCH: Final = Kind(
+    "UH201",
+    "op-mismatch",
+    "disagreement",
+    "Members made different calls under one sequence number.",
+    alternatives=(
+        "A call that one side skipped or repeated earlier makes unlike calls meet here.",
+    ),
+    actions=(
+        ("Make every rank issue the same calls in the same order; check what depends on the rank."),
+        "Reproduce with TORCH_DISTRIBUTED_DEBUG=DETAIL, which checks each call on all ranks.",
+    ),
+)
+SHAPE_MISMATCH: Final = Kind(
+    "UH202",
+    "shape-mismatch",
+    "disagreement",
+    "Members disagree about the shapes of one call.",
+    alternatives=(
+        "A call that one side skipped or repeated earlier makes unlike calls meet here.",
+        "Batches of uneven size, or a last batch that was not dropped on one rank only.",
+    ),
+    actions=(
+        "Print the tensors' shapes just before this line on all ranks.",
+        "Reproduce with TORCH_DISTRIBUTED_DEBUG=DETAIL, which checks each call on all ranks.",
+    ),
+)
+DTYPE_MISMATCH: Final = Kind(
+    "UH203",
+    "dtype-mismatch",
+    "disagreement",
+    "Members disagree about the dtypes of one call.",
+    alternatives=("Autocast or a parameter left in another precision on some ranks.",),
+    actions=("Print the tensors' dtypes just before this line on all ranks.",),
+)
+SPLIT_MISMATCH: Final = Kind(
+    "UH204",
+    "split-mismatch",
+    "disagreement",
+    "Send and receive sizes of an all-to-all do not add up.",
+    alternatives=(
+        "Split sizes computed from data that differ from rank to rank, without exchange.",
+    ),
+    actions=(
+        ("Exchange the split sizes first, and check that sums of what is sent and received agree."),
+    ),
+)
+MEMBERSHIP_MISMATCH: Final = Kind(
+    "UH205",
+    "membership-mismatch",
+    "disagreement",
+    "Ranks disagree about who is in a group.",
+    alternatives=("new_group called with other ranks, or in another order, on some ranks.",),
+    actions=("Make every rank call new_group with the same ranks in the same order.",),
+)
+WAIT_CYCLE: Final = Kind(
+    "UH301",
+    "wait-cycle",
+    "deadlock",
+    "Groups entered in crossed order: a deadlock among ranks.",
+    alternatives=(
+        "One side may have skipped the call in which the other waits, rather than swapped it.",
+    ),
+    actions=(
+        "Issue calls of different groups in one order on all ranks.",
+        "Where groups overlap on a GPU, do not leave calls of both in flight at once.",
+    ),
+)
+P2P_UNMATCHED: Final = Kind(
+    "UH302",
+    "p2p-unmatched",
+    "absent",
+    "A send or a receive has no counterpart.",
+    traits=Trait.FROM_FAILURE | Trait.ONE_MISTAKE,
+    alternatives=("The other side may reach its call later: it may be slow rather than wrong.",),
+    actions=("Check that each send has one receive on the other side, also on the last step.",),
+)
+P2P_CYCLE: Final = Kind(
+    "UH303",
+    "p2p-cycle",
+    "deadlock",
+    "Sends and receives wait for each other in a circle.",
+    actions=(
+        "Let one side of each pair send first, or use batch_isend_irecv for both directions.",
+    ),
+)
+P2P_MISMATCH: Final = Kind(
+    "UH304",
+    "p2p-mismatch",
+    "disagreement",
+    "A send and its receive disagree about size, dtype or peer.",
+    actions=("Print shape, dtype and peer just before both lines.",),
+)
+JOINED_NOT_PROGRESSING: Final = Kind(
+    "UH401",
+    "joined-not-progressing",
+    "transport",
+    "All members are in the call and it does not move.",
+    traits=Trait.FROM_FAILURE | Trait.OPEN,
+    alternatives=(
+        "Network or link down between some hosts; a GPU that hangs in its kernel; NCCL itself.",
+        "The call was simply in flight when the dumps were taken.",
+    ),
+    actions=(
+        "Check links and GPUs: unhang doctor, nvidia-smi, ibstat, dmesg | grep -i xid.",
+        (
+            "Swap the transport to tell them apart: NCCL_P2P_DISABLE=1, then NCCL_IB_DISABLE=1, "
+            "then NCCL_NET=Socket."
+        ),
+        "Switch on TORCH_NCCL_ENABLE_TIMING=1, which shows who started.",
+    ),
+)
+PARTLY_FINISHED: Final = Kind(
+    "UH402",
+    "partly-finished",
+    "transport",
+    "Only some members came out of the call.",
+    traits=Trait.FROM_FAILURE | Trait.FROM_BAD_NODE | Trait.OPEN,
+    alternatives=(
+        "The dumps were taken while the call was just finishing.",
+        "A link or a GPU of a rank that did not come out of the call.",
+    ),
+    actions=(
+        (
+            "Check the GPUs and links of the ranks that did not come out: dmesg | grep -i xid, "
+            "ibstat."
+        ),
+        "Switch on TORCH_NCCL_ENABLE_TIMING=1, which shows who started.",
+    ),
+)
+LATE_RANK: Final = Kind(
+    "UH501",
+    "late-rank",
+    "slow",
+    "Not stuck but slow: the same ranks arrive last.",
+    role="observation",
+)
+IDLE: Final = Kind(
+    "UH601",
+    "idle",
+    "evidence",
+    "No call is in flight anywhere: idle or finished.",
+    role="observation",
+    traits=Trait.OPEN | Trait.NOTHING_FOUND,
+)
+HOST_PROGRAM_STUCK: Final = Kind(
+    "UH602",
+    "host-program-stuck",
+    "program",
+    "No call is in flight, and stacks or logs show that the program does not move.",
+    traits=Trait.FROM_FAILURE,
+    actions=("Take two stack samples a few seconds apart: unhang stacks --samples 2.",),
+)
+LAST_TRACED_CALL: Final = Kind(
+    "UH603",
+    "last-traced-call",
+    "program",
+    "A process made its last traced call before the others.",
+    role="observation",
+)
+WAITS_IN_SYSCALL: Final = Kind(
+    "UH604",
+    "waits-in-syscall",
+    "program",
+    "A thread waited in one system call all the time.",
+    role="observation",
+)
+SPINS_IN_SYSCALLS: Final = Kind(
+    "UH605",
+    "spins-in-syscalls",
+    "program",
+    "A thread makes system calls without end.",
+    role="observation",
+)
+BUSY_WITHOUT_SYSCALLS: Final = Kind(
+    "UH606",
+    "busy-without-syscalls",
+    "program",
+    "A thread never sleeps and makes no system calls.",
+    role="observation",
+)
+FIRST_FAILURE: Final = Kind(
+    "UH700",
+    "first-failure",
+    "failure",
+    "The earliest failure in the logs.",
+)
+RANKS_DIFFER: Final = Kind(
+    "UH795",
+    "ranks-differ",
+    "environment",
+    "Ranks report different versions, interfaces or settings.",
+    role="observation",
+)
+CORE_CRASH: Final = Kind(
+    "UH796",
+    "core-crash",
+    "failure",
+    "A core file shows a crash in native code.",
+)
+CORE_ABORT: Final = Kind(
+    "UH797",
+    "core-abort",
+    "failure",
+    "A core file shows a process that ended itself.",
+    role="consequence",
+)
+CORE_ALIVE: Final = Kind(
+    "UH798",
+    "core-alive",
+    "program",
+    "A core file shows where a living process stood.",
+    role="observation",
+)
+NUMBERS_DIFFER: Final = Kind(
+    "UH870",
+    "numbers-differ",
+    "failure",
+    "Two settings give numbers that differ too much.",
+)
+NOT_FINITE: Final = Kind(
+    "UH871",
+    "not-finite",
+    "failure",
+    "A module or operator gives NaN or infinity.",
+)
+RANKS_NUMBERS_DIFFER: Final = Kind(
+    "UH872",
+    "ranks-numbers-differ",
+    "failure",
+    "Ranks hold different values of one tensor.",
+)
+INSUFFICIENT_EVIDENCE: Final = Kind(
+    "UH901",
+    "insufficient-evidence",
+    "evidence",
+    "What there is does not allow a verdict.",
+    role="observation",
+    traits=Trait.OPEN | Trait.NOTHING_FOUND,
+    actions=(
+        (
+            "For next time record more: TORCH_FR_BUFFER_SIZE=20000, TORCH_NCCL_DUMP_ON_TIMEOUT=1,"
+            " or run under unhang run."
+        ),
+    ),
+)
+
+_ALL: Final = (
+    NEVER_JOINED,
+    SKIPPED_CALL,
+    SILENT_RANK,
+    INSIDE_ENQUEUE,
+    DEVICE_BEHIND,
+    RANK_ENDED,
+    OP_MISMATCH,
+    SHAPE_MISMATCH,
+    DTYPE_MISMATCH,
+    SPLIT_MISMATCH,
+    MEMBERSHIP_MISMATCH,
+    WAIT_CYCLE,
+    P2P_UNMATCHED,
+    P2P_CYCLE,
+    P2P_MISMATCH,
+    JOINED_NOT_PROGRESSING,
+    PARTLY_FINISHED,
+    LATE_RANK,
+    IDLE,
+    HOST_PROGRAM_STUCK,
+    LAST_TRACED_CALL,
+    WAITS_IN_SYSCALL,
+    SPINS_IN_SYSCALLS,
+    BUSY_WITHOUT_SYSCALLS,
+    FIRST_FAILURE,
+    RANKS_DIFFER,
+    CORE_CRASH,
+    CORE_ABORT,
+    CORE_ALIVE,
+    NUMBERS_DIFFER,
+    NOT_FINITE,
+    RANKS_NUMBERS_DIFFER,
+    INSUFFICIENT_EVIDENCE,
+)
+
+KINDS: Final[dict[str, Kind]] = {kind.code: kind for kind in _ALL}
+"""All kinds of this table by code; those of log rules and of checks stand in their rows."""
