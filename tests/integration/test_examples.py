@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from unhang.lab.live.faults import FAULTS
-from unhang.lab.live.truth import disagreements, read_truth
+from lab.live.faults import FAULTS
+from lab.live.truth import disagreements, read_truth
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

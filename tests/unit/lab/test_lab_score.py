@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.lab.accuracy import as_json, as_markdown, as_text
-from unhang.lab.adapters import in_child, read_fr_attribution, read_torchfrtrace, verdict_of
-from unhang.lab.score import Result, tally
-from unhang.lab.truth import Cause, Point, Truth
-from unhang.lab.verdict import Blame, Verdict, judge
+from lab.score.accuracy import as_json, as_markdown, as_text
+from lab.score.adapters import in_child, read_fr_attribution, read_torchfrtrace, verdict_of
+from lab.score.running import Result, tally
+from lab.score.verdict import Blame, Verdict, judge
+from lab.truth import Cause, Point, Truth
 from unhang.report import Finding, GroupRef, Report, Site
 
 STOPPED = Truth(

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import unhang
-from unhang.lab.live.neutral import neutral_dump, neutral_path
-from unhang.lab.torchfile import encode_pickle
+from lab.live.neutral import neutral_dump, neutral_path
+from lab.recorder.torchfile import encode_pickle
 
 JOB = Path("/srv/someone/jobs")
 

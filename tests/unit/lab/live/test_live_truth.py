@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from unhang.lab.live.truth import Truth, TruthSite, Verdict, disagreements, read_truth
+from lab.live.truth import Truth, TruthSite, Verdict, disagreements, read_truth
 
 TRUTH = Truth(
     fault="wrong-dtype",
