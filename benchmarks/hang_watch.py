@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass, field
 
 from benchmarks.figures import Section, show
-from unhang.run.watch import Alarm, HangWatch, Look, RankLook
+from unhang.run.watching.watch import Alarm, HangWatch, Look, RankLook
 
 __all__ = ["main"]
 

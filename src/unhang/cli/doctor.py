@@ -14,16 +14,16 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from unhang.cli.launching import add_launcher_arguments, launcher_of, plan_of, wants_launcher
-from unhang.cli.output import add_report_arguments, emit
+from unhang.cli.shared.launching import add_launcher_arguments, launcher_of, plan_of, wants_launcher
+from unhang.cli.shared.output import add_report_arguments, emit
 from unhang.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from unhang.doctor.checks.results import Result
     from unhang.doctor.joined import Seat
     from unhang.doctor.nodes import Asking, Node
-    from unhang.doctor.results import Result
     from unhang.doctor.running import Facts
 
 EXAMPLES = """unhang doctor
@@ -162,7 +162,7 @@ def _comm(
     facts: Facts,
     ranks: Sequence[Node],
 ) -> list[Result]:
-    from unhang.doctor.comm import CommPlan
+    from unhang.doctor.comm.judging import CommPlan
     from unhang.doctor.running import comm_between, default_backend
 
     gpus = [int(data["gpus"]) for data in facts.by_name.values()]

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from unhang.record.client import AskError, ask_worker, request_dump
-from unhang.record.marks import Mark
+from unhang.record.contact.client import AskError, ask_worker, request_dump
+from unhang.record.contact.marks import Mark
 
 __all__ = [
     "MAX_DUMP_BYTES",

@@ -19,8 +19,8 @@ from typing import Any
 from unhang.bounds import is_rank, largest_world
 from unhang.casedir import NodePart, RankPart, agreed_world, merge_manifest, write_part
 from unhang.collect.launchers import Launcher
+from unhang.collect.launches import Delivery, run_launch
 from unhang.collect.parcel import ParcelError, safe_node, unpack
-from unhang.collect.running import Delivery, run_launch
 from unhang.collect.ship import make_program
 
 __all__ = ["Gathered", "Plan", "gather", "in_batches", "match_senders"]

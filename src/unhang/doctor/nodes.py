@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 from unhang.collect.gather import in_batches, match_senders
 from unhang.collect.launchers import Launcher
+from unhang.collect.launches import Delivery, run_launch
 from unhang.collect.parcel import ParcelError, safe_node, unpack
-from unhang.collect.running import Delivery, run_launch
 from unhang.collect.ship import Shipment, make_program
 from unhang.errors import UsageError
 
@@ -36,7 +36,7 @@ __all__ = [
 SHIPMENT = Shipment(
     "unhang.doctor.agents.node",
     ("__init__.py", "_version.py", "surroundings.py", "telltale.py", "record/__init__.py",
-     "record/places.py", "collect/__init__.py",
+     "record/contact/__init__.py", "record/contact/runtime_dir.py", "collect/__init__.py",
      "collect/parcel.py",
      "doctor/__init__.py", "doctor/agents"),
 )  # fmt: skip

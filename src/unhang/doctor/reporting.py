@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from unhang.doctor.results import CHECKS, Result
+from unhang.doctor.checks.results import CHECKS, Result
 from unhang.model import Note
 from unhang.report import Finding, Job, Report, Role, Status
 from unhang.wording import count_of

@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from unhang.doctor.comm import CommPlan, run_comm
-from unhang.doctor.env import check_env
-from unhang.doctor.gpu import check_gpus, check_kernel_log
-from unhang.doctor.interfaces import check_interfaces, nccl_interface
-from unhang.doctor.isolate import IFNAME
-from unhang.doctor.matrix import best_of, calls_again, check_matrix
+from unhang.doctor.checks.env import check_env
+from unhang.doctor.checks.gpu import check_gpus, check_kernel_log
+from unhang.doctor.checks.interfaces import check_interfaces, nccl_interface
+from unhang.doctor.checks.matrix import best_of, calls_again, check_matrix
+from unhang.doctor.checks.results import Result, host_subject
+from unhang.doctor.checks.shapes import gpus_misfit, misfit, rows_of
+from unhang.doctor.comm.isolate import IFNAME
+from unhang.doctor.comm.judging import CommPlan, run_comm
+from unhang.doctor.comm.teams import Crew, places_on
 from unhang.doctor.nodes import Answer, Asking, Node, address_of
-from unhang.doctor.results import Result, host_subject
-from unhang.doctor.shapes import gpus_misfit, misfit, rows_of
-from unhang.doctor.teams import Crew, places_on
 from unhang.report import Subject
 from unhang.wording import fold_ranks
 

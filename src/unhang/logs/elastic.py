@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from unhang.errors import InputError
-from unhang.logs.prefixes import Line
+from unhang.logs.lines.prefixes import Line
 
 __all__ = ["ENTRY_ANCHOR", "Entry", "entry_of", "error_text"]
 

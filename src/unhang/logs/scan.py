@@ -13,16 +13,16 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from unhang.errors import InputError, UnhangError
-from unhang.logs.anchors import candidates, lines_above, wanted_by
 from unhang.logs.elastic import ENTRY_ANCHOR, Entry, entry_of
-from unhang.logs.facts import fact_of
+from unhang.logs.files import LogSource, chunks, open_log
 from unhang.logs.following import follows
-from unhang.logs.prefixes import Line, parse_line
+from unhang.logs.lines.anchors import candidates, lines_above, wanted_by
+from unhang.logs.lines.prefixes import Line, parse_line
+from unhang.logs.lines.signs import goes_on, looks_like_a_job
+from unhang.logs.lines.tracebacks import HEADER, Traceback, TracebackReader, is_chain, user_frame
+from unhang.logs.lines.wrappers import LAST_ERROR, wrapped_in
+from unhang.logs.nccl_facts import fact_of
 from unhang.logs.rules import RULES, Rule
-from unhang.logs.signs import goes_on, looks_like_a_job
-from unhang.logs.sources import LogSource, chunks, open_log
-from unhang.logs.tracebacks import HEADER, Traceback, TracebackReader, is_chain, user_frame
-from unhang.logs.wrappers import LAST_ERROR, wrapped_in
 from unhang.model import UNKNOWN_RANK, Fact, Frame, LogEvent, LogKind, Note
 from unhang.telltale import without_secrets
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from time import time_ns
 from typing import Final
 
-from unhang.record import marks
-from unhang.record.heartbeat import Beat, Phase, Word
-from unhang.record.marks import Mark
-from unhang.record.ring import Ring
+from unhang.record.calls.ring import Ring
+from unhang.record.contact import marks
+from unhang.record.contact.heartbeat import Beat, Phase, Word
+from unhang.record.contact.marks import Mark
 from unhang.record.settings import Settings, read_settings
 from unhang.telltale import without_secrets
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from unhang.model import Frame, ProcessSample, ThreadStack
-from unhang.stacks.places import bare_name, is_library, is_native, same_file, under, user_frame
+from unhang.stacks.ownership import bare_name, is_library, is_native, same_file, under, user_frame
 from unhang.stacks.rules import CHANNELS, FALLBACKS, IDLE, RULES, Rule
 
 __all__ = ["Meaning", "main_thread", "meaning_of", "meaning_of_frames", "thread_matters"]

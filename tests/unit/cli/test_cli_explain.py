@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from unhang.cli.main import main
-from unhang.cli.pages import Entry, entries, find, page_of
+from unhang.cli.shared.pages import Entry, entries, find, page_of
 from unhang.kinds import KINDS
 
 ENTRIES = list(entries())

@@ -19,8 +19,8 @@ import pytest
 from unhang.casedir import merge_manifest
 from unhang.collect.gather import Gathered, Plan, gather
 from unhang.collect.launchers import Launch
+from unhang.collect.launches import Delivery, _Intake
 from unhang.collect.parcel import ParcelError, unpack, write_parcel
-from unhang.collect.running import Delivery, _Intake
 from unhang.collect.ship import Program
 from unhang.ingest.discover.companions import expected_ranks
 

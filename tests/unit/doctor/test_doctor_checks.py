@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from unhang.doctor.agents.gpu import acs_enabled
-from unhang.doctor.env import check_env
-from unhang.doctor.gpu import check_gpus, check_kernel_log
-from unhang.doctor.interfaces import check_interfaces, nccl_interface
-from unhang.doctor.matrix import best_of, calls_again, check_matrix
+from unhang.doctor.checks.env import check_env
+from unhang.doctor.checks.gpu import check_gpus, check_kernel_log
+from unhang.doctor.checks.interfaces import check_interfaces, nccl_interface
+from unhang.doctor.checks.matrix import best_of, calls_again, check_matrix
+from unhang.doctor.checks.results import CHECKS, Result, host_subject
 from unhang.doctor.nodes import Answer, Node
 from unhang.doctor.reporting import to_report
-from unhang.doctor.results import CHECKS, Result, host_subject
 
 
 def interface(name: str, address: str, kind: str = "ethernet", mtu: int = 1500) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from unhang.doctor.agents.comm import tournament
 from unhang.doctor.agents.ranks import Trace
-from unhang.doctor.comm import CommPlan, judge, run_comm
-from unhang.doctor.isolate import Search, isolate
+from unhang.doctor.checks.results import Result
+from unhang.doctor.comm.isolate import Search, isolate
+from unhang.doctor.comm.judging import CommPlan, judge, run_comm
+from unhang.doctor.comm.teams import Crew, Drill, Place, Team, places_on, traces_in
 from unhang.doctor.nodes import Answer, Node
-from unhang.doctor.results import Result
-from unhang.doctor.teams import Crew, Drill, Place, Team, places_on, traces_in
 
 STEPS = ["load", "allocate", "connect", "meet", "init", "barrier", "all_reduce"]
 

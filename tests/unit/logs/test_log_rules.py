@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 
 from unhang.kinds import KINDS
+from unhang.logs.files import find_logs
 from unhang.logs.rules import RULES, rule_of
 from unhang.logs.rules.base import Rule
 from unhang.logs.scan import scan_logs
-from unhang.logs.sources import find_logs
 
 
 def first_rule(line: str) -> Rule | None:

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from unhang.record import dumpfile, incidents, torchfr
-from unhang.record.calls import Recorder
-from unhang.record.dumpfile import Dump
-from unhang.record.heartbeat import Beat
-from unhang.record.incidents import END, take
+from unhang.record.calls.recorder import Recorder
+from unhang.record.calls.ring import Channel, Entry, Ring
+from unhang.record.contact.heartbeat import Beat
+from unhang.record.dumps import dumpfile, taking, torchfr
+from unhang.record.dumps.dumpfile import Dump
+from unhang.record.dumps.taking import END, take
+from unhang.record.dumps.torchfr import TorchRecorder, load_plain
 from unhang.record.process import GroupFact, Process
-from unhang.record.ring import Channel, Entry, Ring
 from unhang.record.settings import Settings
-from unhang.record.torchfr import TorchRecorder, load_plain
 
 
 class Thing:
@@ -254,7 +254,7 @@ def test_a_process_without_a_rank_is_named_by_its_pid(recorder: Recorder) -> Non
 def test_every_reason_is_documented() -> None:
     """docs/recorder.md has the whole set."""
     text = (Path(__file__).parents[3] / "docs" / "recorder.md").read_text(encoding="utf-8")
-    assert [reason for reason in incidents.REASONS if f"`{reason}`" not in text] == []
+    assert [reason for reason in taking.REASONS if f"`{reason}`" not in text] == []
 
 
 def test_dumps_are_small_values_only(recorder: Recorder) -> None:

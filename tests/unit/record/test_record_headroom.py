@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from unhang.record.calls import Recorder
+from unhang.record.calls.recorder import Recorder
+from unhang.record.calls.ring import Ring
+from unhang.record.contact.heartbeat import Beat, Word, read_heartbeat
+from unhang.record.contact.triggers import Watcher
 from unhang.record.headroom import few_descriptors, little_memory
-from unhang.record.heartbeat import Beat, Word, read_heartbeat
 from unhang.record.process import Process
-from unhang.record.ring import Ring
 from unhang.record.settings import Settings
-from unhang.record.triggers import Watcher
 
 PATIENCE_S = 60.0
 

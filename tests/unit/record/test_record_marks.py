@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from unhang.record import marks, opening
-from unhang.record.calls import Recorder
+from unhang.record.calls.recorder import Recorder
+from unhang.record.calls.ring import Ring
+from unhang.record.contact import marks, opening
+from unhang.record.contact.heartbeat import Beat
+from unhang.record.contact.marks import Mark, RuntimeDirError
 from unhang.record.crash import CrashWatch
-from unhang.record.heartbeat import Beat
-from unhang.record.marks import Mark, RuntimeDirError
 from unhang.record.process import Process, process
-from unhang.record.ring import Ring
 from unhang.record.settings import Settings
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unhang.record.follow import MOST_HELD, Followed
-from unhang.record.ring import Channel, Entry, Ring
+from unhang.record.calls.follow import MOST_HELD, Followed
+from unhang.record.calls.ring import Channel, Entry, Ring
 
 
 class Thing:

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from unhang.record import client, sockets
-from unhang.record.calls import Recorder
-from unhang.record.client import AskError, ask, ask_worker, request_dump
-from unhang.record.heartbeat import Beat
+from unhang.record.calls.recorder import Recorder
+from unhang.record.calls.ring import Ring
+from unhang.record.contact import client, sockets
+from unhang.record.contact.client import AskError, ask, ask_worker, request_dump
+from unhang.record.contact.heartbeat import Beat
+from unhang.record.contact.triggers import MAX_REQUEST_BYTES, Watcher
+from unhang.record.dumps.torchfr import load_plain
 from unhang.record.process import GroupFact, Process
-from unhang.record.ring import Ring
 from unhang.record.settings import Settings
-from unhang.record.torchfr import load_plain
-from unhang.record.triggers import MAX_REQUEST_BYTES, Watcher
 
 PATIENCE_S = 600.0
 

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from unhang.record import groups, wrap
-from unhang.record.calls import Recorder, is_timeout
-from unhang.record.heartbeat import Beat
+from unhang.record.calls import groups, wrap
+from unhang.record.calls.recorder import Recorder, is_timeout
+from unhang.record.calls.ring import Entry, Ring
+from unhang.record.contact.heartbeat import Beat
 from unhang.record.process import Process
-from unhang.record.ring import Entry, Ring
 from unhang.record.settings import Settings
 
 

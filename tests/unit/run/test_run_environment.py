@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from unhang.errors import UsageError
-from unhang.run.environment import (
+from unhang.run.child.environment import (
     Options,
     Plan,
     interpreter_of,

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unhang.run.watch import Alarm, HangWatch, Look, RankLook, Resumed
+from unhang.run.watching.watch import Alarm, HangWatch, Look, RankLook, Resumed
 
 
 class Job:

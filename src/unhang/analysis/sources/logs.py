@@ -13,8 +13,8 @@ from dataclasses import replace
 from unhang._version import __version__
 from unhang.analysis.sources.log_counters import compare_counters
 from unhang.case import Case
-from unhang.logs.facts import differing
 from unhang.logs.failure import CLOCK_SLACK_NS, FailureGroup, fold, ordered_failures
+from unhang.logs.nccl_facts import differing
 from unhang.logs.rules import Rule, rule_of
 from unhang.logs.scan import ANY_ERROR, WENT_ON, LogScan
 from unhang.model import Fact, LogEvent, Note

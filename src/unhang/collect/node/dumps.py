@@ -18,7 +18,7 @@ from pathlib import Path
 from unhang.collect.asking import Answer, Request, ask_recorder, ask_torch, changed, default_paths
 from unhang.collect.node.debugserver import dumps_of_debug_server
 from unhang.collect.ranks import Target
-from unhang.record.marks import Mark
+from unhang.record.contact.marks import Mark
 from unhang.wording import fold_ranks
 
 __all__ = ["Asking", "Dumps", "ask_for_dumps", "find_dumps"]

@@ -35,7 +35,7 @@ from unhang.collect.parcel import safe_node, write_parcel
 from unhang.collect.processes import ProcessTable, read_processes
 from unhang.collect.ranks import Target, find_ranks, marks_of
 from unhang.collect.sampling import sample_processes
-from unhang.record.marks import Mark
+from unhang.record.contact.marks import Mark
 from unhang.stacks.saved import dump_samples
 from unhang.telltale import harmless_log, without_secrets
 
