@@ -21,9 +21,9 @@ from unhang.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from unhang.doctor.checks.results import Result
+    from unhang.doctor.checks.results import CheckResult
     from unhang.doctor.joined import Seat
-    from unhang.doctor.nodes import Asking, Node
+    from unhang.doctor.nodes import Node, NodeAsker
     from unhang.doctor.running import Facts
 
 EXAMPLES = """unhang doctor
@@ -139,13 +139,13 @@ def _machine_parts(
     args: argparse.Namespace,
     parts: Sequence[str],
     ports: Sequence[int],
-    asking: Asking,
+    asking: NodeAsker,
     facts: Facts,
-) -> list[Result]:
+) -> list[CheckResult]:
     """Parts env, net and gpu, of which each machine has one answer."""
     from unhang.doctor.running import NetPlan, run_env, run_gpu, run_net
 
-    results: list[Result] = []
+    results: list[CheckResult] = []
     if "env" in parts:
         results += run_env(facts)
     if "net" in parts:
@@ -158,10 +158,10 @@ def _machine_parts(
 def _comm(
     args: argparse.Namespace,
     ports: Sequence[int],
-    asking: Asking,
+    asking: NodeAsker,
     facts: Facts,
     ranks: Sequence[Node],
-) -> list[Result]:
+) -> list[CheckResult]:
     from unhang.doctor.comm.judging import CommPlan
     from unhang.doctor.running import comm_between, default_backend
 

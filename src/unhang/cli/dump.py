@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from unhang.casedir import RankPart
     from unhang.record.contact.marks import Mark
     from unhang.run.incident.evidence import Collector
-    from unhang.run.watching.roster import Member
+    from unhang.run.watching.roster import WatchedRank
 
 EXAMPLES = """unhang dump
 unhang dump --pid 4711
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _chosen(
     args: argparse.Namespace, marks: Sequence[Mark], living: Sequence[Mark]
-) -> list[Member]:
+) -> list[WatchedRank]:
     """The ranks to ask, of one job.
 
     Raises:
@@ -157,7 +157,7 @@ def _make_case(args: argparse.Namespace, job: str) -> Path:
     return create_case(Path(CASES).absolute(), job, time.time(), named=args.case).absolute()
 
 
-def _collect(case: Path, members: Sequence[Member], *, stacks: bool) -> Collector:
+def _collect(case: Path, members: Sequence[WatchedRank], *, stacks: bool) -> Collector:
     from unhang.run.incident.evidence import Collector
     from unhang.run.watching.roster import Roster
 
@@ -178,7 +178,7 @@ def _collect(case: Path, members: Sequence[Member], *, stacks: bool) -> Collecto
     return collector
 
 
-def _write_manifest(case: Path, collector: Collector, members: Sequence[Member]) -> None:
+def _write_manifest(case: Path, collector: Collector, members: Sequence[WatchedRank]) -> None:
     from unhang.caseclaim import cannot_write
     from unhang.casedir import NodePart, write_part
 

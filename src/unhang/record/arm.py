@@ -23,7 +23,7 @@ from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.ring import Foreign
 from unhang.record.contact import marks, opening
 from unhang.record.contact.heartbeat import Phase
-from unhang.record.contact.triggers import Watcher
+from unhang.record.contact.triggers import TriggerThread
 from unhang.record.crash import CrashWatch
 from unhang.record.dumps import dumpfile
 from unhang.record.dumps.staging import stage_torch_dumps
@@ -41,7 +41,7 @@ class _Armed:
 
     def __init__(self) -> None:
         self.recorder: Recorder | None = None
-        self.watcher: Watcher | None = None
+        self.watcher: TriggerThread | None = None
         self.crash: CrashWatch | None = None
         self.by = ""
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from unhang.run.child.environment import Options, Plan, plan_environment
+from unhang.run.child.environment import EnvironmentPlan, Options, plan_environment
 from unhang.run.child.ranklogs import make_place, place_for_logs, settle_logs
 from unhang.run.child.streams import plan_streams
 from unhang.run.child.supervisor import NoRoomError, not_started, supervise
@@ -73,7 +73,9 @@ def run_session(command: Sequence[str], wishes: Wishes) -> int:
     return _become(command)
 
 
-def _plan(command: Sequence[str], wishes: Wishes, names: tuple[str, str], folder: str) -> Plan:
+def _plan(
+    command: Sequence[str], wishes: Wishes, names: tuple[str, str], folder: str
+) -> EnvironmentPlan:
     run, job = names
     wanted = wishes.rank_logs or wishes.rank_log_place
     options = Options(
@@ -218,7 +220,7 @@ def _private_folder(run: str, job: str) -> str:
     return folder
 
 
-def _announce(plan: Plan, command: Sequence[str]) -> None:
+def _announce(plan: EnvironmentPlan, command: Sequence[str]) -> None:
     import shlex
 
     lines = [f"torch {plan.torch or 'not found'}"]

@@ -19,7 +19,7 @@ from unhang.errors import OutputError, UsageError
 from unhang.wording import printable
 
 if TYPE_CHECKING:
-    from unhang.collect.gather import Gathered, Plan
+    from unhang.collect.gather import Gathered, GatherPlan
     from unhang.collect.launchers import Launcher
 
 __all__ = [
@@ -147,12 +147,12 @@ def _by_hosts(args: argparse.Namespace, options: tuple[str, ...]) -> Launcher:
 
 def plan_of(
     args: argparse.Namespace, launcher: Launcher, orders: dict[str, object], run: str = ""
-) -> Plan:
+) -> GatherPlan:
     """How to collect, from arguments that `launcher_of` has checked."""
-    from unhang.collect.gather import Plan
+    from unhang.collect.gather import GatherPlan
 
     local = launcher.name == "local"
-    return Plan(
+    return GatherPlan(
         orders=orders,
         run=run or f"{time.strftime('%H%M%S')}-{secrets.token_hex(3)}",
         python=args.python or (sys.executable if local else ""),
@@ -163,7 +163,7 @@ def plan_of(
 
 
 def gather_with_progress(
-    launcher: Launcher, nodes: Sequence[str], plan: Plan, case: Path
+    launcher: Launcher, nodes: Sequence[str], plan: GatherPlan, case: Path
 ) -> Gathered:
     """Collect from nodes, with a progress bar where somebody watches.
 

@@ -16,16 +16,16 @@ from unhang.kinds import KINDS
 
 if TYPE_CHECKING:
     from unhang.doctor.checks.results import Check
-    from unhang.logs.rules import Rule
+    from unhang.logs.rules import LogRule
 
-__all__ = ["Entry", "entries", "find", "page_of"]
+__all__ = ["CodePage", "entries", "find", "page_of"]
 
 _PACKAGE = Path(__file__).parents[2]
 _PLACES = (_PACKAGE / "pages", _PACKAGE.parents[1] / "docs" / "codes")  # wheel, source tree
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CodePage:
     """One code of any table.
 
     Attributes:
@@ -38,18 +38,18 @@ class Entry:
     body: str = ""
 
 
-def entries() -> Iterator[Entry]:
+def entries() -> Iterator[CodePage]:
     """Yield all codes: those of the analysis, of the log rules and of the doctor's checks."""
     from unhang.doctor.checks.results import CHECKS
     from unhang.logs.rules import RULES
 
-    known = [Entry(code.code, code.slug, code.meaning) for code in KINDS.values()]
-    known += [Entry(rule.code, rule.slug, rule.meaning, _rule_body(rule)) for rule in RULES]
-    known += [Entry(of.code, of.slug, of.why, _check_body(of)) for of in CHECKS.values()]
+    known = [CodePage(code.code, code.slug, code.meaning) for code in KINDS.values()]
+    known += [CodePage(rule.code, rule.slug, rule.meaning, _rule_body(rule)) for rule in RULES]
+    known += [CodePage(of.code, of.slug, of.why, _check_body(of)) for of in CHECKS.values()]
     yield from sorted(known, key=lambda entry: entry.code)
 
 
-def find(text: str) -> Entry | None:
+def find(text: str) -> CodePage | None:
     """Find a code by "UH101", "uh101", "101" or its slug."""
     wanted = text.strip().lower()
     for entry in entries():
@@ -58,7 +58,7 @@ def find(text: str) -> Entry | None:
     return None
 
 
-def page_of(entry: Entry) -> str:
+def page_of(entry: CodePage) -> str:
     """Return the page as Markdown."""
     head = f"# {entry.code} {entry.slug}\n\n{entry.meaning}\n"
     if entry.body:
@@ -70,7 +70,7 @@ def page_of(entry: Entry) -> str:
     return head
 
 
-def _rule_body(rule: Rule) -> str:
+def _rule_body(rule: LogRule) -> str:
     return f"""\
 ## What it rests on
 

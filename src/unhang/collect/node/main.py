@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unhang.collect.node.dumps import Asking, ask_for_dumps, find_dumps
+from unhang.collect.node.dumps import AskingTerms, ask_for_dumps, find_dumps
 from unhang.collect.node.logs import take_logs
 from unhang.collect.node.system import describe_ranks, take_system
 from unhang.collect.parcel import safe_node, write_parcel
@@ -157,7 +157,7 @@ def _is_wanted(target: Target, orders: Mapping[str, Any]) -> bool:
 def _dumps(node: _Node, targets: Sequence[Target], marks: Sequence[Mark]) -> None:
     orders = node.orders
     ranks = [target for target in targets if target.role == "rank"]
-    asking = Asking(
+    asking = AskingTerms(
         node.folder,
         str(orders.get("incident", "")),
         frames=bool(orders.get("frames", True)),

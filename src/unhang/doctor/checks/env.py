@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from unhang.doctor.checks.results import Level, Result, host_subject
+from unhang.doctor.checks.results import CheckResult, Level, host_subject
 from unhang.doctor.checks.variables import CONTRADICTIONS, DEPRECATED, misspelt
 from unhang.report import Subject
 from unhang.wording import printable
@@ -26,7 +26,7 @@ _COMPARED = ("NCCL_", "TORCH_NCCL_", "TORCH_FR_", "GLOO_", "MASTER_", "WORLD_SIZ
 _OFF = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 
 
-class Fault(NamedTuple):
+class FaultyVersions(NamedTuple):
     """A version range with a known fault; `machine` limits it to one architecture."""
 
     package: str
@@ -37,13 +37,17 @@ class Fault(NamedTuple):
 
 
 _FAULTS = (
-    Fault("torch", (2, 3), (2, 6), "", "no dump on time-out by default (pytorch#142260)"),
-    Fault("nvidia-nccl-cu12", (2, 18), (2, 29, 3), "aarch64", "proxy slots leak (nccl#2353)"),
-    Fault("nvidia-nccl-cu13", (2, 18), (2, 29, 3), "aarch64", "proxy slots leak (nccl#2353)"),
+    FaultyVersions("torch", (2, 3), (2, 6), "", "no dump on time-out by default (pytorch#142260)"),
+    FaultyVersions(
+        "nvidia-nccl-cu12", (2, 18), (2, 29, 3), "aarch64", "proxy slots leak (nccl#2353)"
+    ),
+    FaultyVersions(
+        "nvidia-nccl-cu13", (2, 18), (2, 29, 3), "aarch64", "proxy slots leak (nccl#2353)"
+    ),
 )
 
 
-def check_env(nodes: Mapping[str, Facts], asked_ns: int = 0) -> list[Result]:
+def check_env(nodes: Mapping[str, Facts], asked_ns: int = 0) -> list[CheckResult]:
     """All checks of part env.
 
     Args:
@@ -63,24 +67,26 @@ def _setting(name: str, host: str) -> tuple[Subject, ...]:
     return (Subject("setting", name, host=host),)
 
 
-def _settings(host: str, facts: Facts) -> list[Result]:
+def _settings(host: str, facts: Facts) -> list[CheckResult]:
     settings: Mapping[str, str] = facts.get("settings", {})
     results = []
     for (a, a_value), (b, b_value), what in CONTRADICTIONS:
         if _has(settings, a, a_value) and _has(settings, b, b_value):
             seen = f"{host}: {a}={_show(settings, a)} and {b}={_show(settings, b)}: {what}."
-            results.append(Result("UH801", "warn", seen, _setting(a, host) + _setting(b, host)))
+            results.append(
+                CheckResult("UH801", "warn", seen, _setting(a, host) + _setting(b, host))
+            )
     for name in settings:
         meant = misspelt(name)
         if meant:
             seen = f"{host}: {name} is no known variable; {meant} is."
-            results.append(Result("UH802", "warn", seen, _setting(name, host)))
+            results.append(CheckResult("UH802", "warn", seen, _setting(name, host)))
         if name in DEPRECATED:
             seen = f"{host}: {name} is an old name for {DEPRECATED[name]}."
-            results.append(Result("UH803", "warn", seen, _setting(name, host)))
+            results.append(CheckResult("UH803", "warn", seen, _setting(name, host)))
     off = [name for name in _OFF if settings.get(name) == "0"]
     seen = f"{host}: {off[0]}=0 switches the Flight Recorder off." if off else f"{host}: it is on."
-    results.append(Result("UH804", "warn" if off else "ok", seen, host_subject(host)))
+    results.append(CheckResult("UH804", "warn" if off else "ok", seen, host_subject(host)))
     return results
 
 
@@ -92,7 +98,7 @@ def _show(settings: Mapping[str, str], name: str) -> str:
     return printable(settings[name], 60)
 
 
-def _limits(host: str, facts: Facts) -> list[Result]:
+def _limits(host: str, facts: Facts) -> list[CheckResult]:
     limits: Mapping[str, int] = facts.get("limits", {})
     fabric = any(i.get("kind") == "infiniband" for i in facts.get("interfaces", []))
     files, locked = limits.get("open_files", -1), limits.get("locked_memory", -1)
@@ -109,11 +115,11 @@ def _limits(host: str, facts: Facts) -> list[Result]:
     ]  # fmt: skip
 
 
-def _judge(code: str, host: str, bad: bool, seen: str, level: Level = "warn") -> Result:  # noqa: FBT001 - the condition itself
-    return Result(code, level if bad else "ok", f"{host}: {seen}.", host_subject(host))
+def _judge(code: str, host: str, bad: bool, seen: str, level: Level = "warn") -> CheckResult:  # noqa: FBT001 - the condition itself
+    return CheckResult(code, level if bad else "ok", f"{host}: {seen}.", host_subject(host))
 
 
-def _cores(host: str, off: bool, pattern: str) -> Result:  # noqa: FBT001 - the condition itself
+def _cores(host: str, off: bool, pattern: str) -> CheckResult:  # noqa: FBT001 - the condition itself
     """Whether a crash leaves a core file, and where; unhang core reads it."""
     said = printable(pattern, 80)
     action = "ulimit -c unlimited in the shell that launches; "
@@ -123,10 +129,10 @@ def _cores(host: str, off: bool, pattern: str) -> Result:  # noqa: FBT001 - the 
         action += f"they are written to {said or 'core'}, then: unhang core FILE."
     seen = f"core files are {'switched off (ulimit -c is 0)' if off else f'on, as {said}'}"
     level: Level = "warn" if off else "ok"
-    return Result("UH808", level, f"{host}: {seen}.", host_subject(host), action=action)
+    return CheckResult("UH808", level, f"{host}: {seen}.", host_subject(host), action=action)
 
 
-def _versions(host: str, facts: Facts) -> list[Result]:
+def _versions(host: str, facts: Facts) -> list[CheckResult]:
     versions: Mapping[str, str] = facts.get("versions", {})
     results = []
     for fault in _FAULTS:
@@ -134,7 +140,7 @@ def _versions(host: str, facts: Facts) -> list[Result]:
         here = not fault.machine or fault.machine == versions.get("machine")
         if version and here and fault.since <= _numbers(version) < fault.before:
             seen = f"{host}: {fault.package} {printable(version, 40)}: {fault.what}."
-            results.append(Result("UH810", "warn", seen, host_subject(host)))
+            results.append(CheckResult("UH810", "warn", seen, host_subject(host)))
     return results
 
 
@@ -143,7 +149,7 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in head if part.isdigit())
 
 
-def _differences(nodes: Mapping[str, Facts]) -> list[Result]:
+def _differences(nodes: Mapping[str, Facts]) -> list[CheckResult]:
     if len(nodes) <= 1:
         return []
     versions = _by_value(nodes, "versions")
@@ -170,7 +176,7 @@ def _by_value(nodes: Mapping[str, Facts], key: str) -> dict[str, dict[str, list[
 
 def _compare(
     code: str, table: Mapping[str, Mapping[str, Sequence[str]]], level: Level
-) -> list[Result]:
+) -> list[CheckResult]:
     results = []
     for name, values in table.items():
         if len(values) > 1:
@@ -181,15 +187,17 @@ def _compare(
             most = max(values.values(), key=len)
             odd = [h for hosts in values.values() if hosts is not most for h in hosts]
             subjects = tuple(Subject("host", host, host=host) for host in odd)
-            results.append(Result(code, level, f"{name} differs between nodes: {said}.", subjects))
-    return results or [Result(code, "ok", f"the {len(table)} compared values agree.")]
+            results.append(
+                CheckResult(code, level, f"{name} differs between nodes: {said}.", subjects)
+            )
+    return results or [CheckResult(code, "ok", f"the {len(table)} compared values agree.")]
 
 
-def _clocks(nodes: Mapping[str, Facts]) -> Result:
+def _clocks(nodes: Mapping[str, Facts]) -> CheckResult:
     times = {host: int(facts.get("time_ns", 0)) for host, facts in nodes.items()}
     first, last = min(times.values()), max(times.values())
     apart = last - first > MAX_CLOCK_NS
     hosts = [host for host, time in times.items() if time in (first, last)]
     seen = f"the nodes' clocks are up to {(last - first) / 1e9:.1f} s apart, asking time included."
     subjects = tuple(Subject("host", host, host=host) for host in hosts) if apart else ()
-    return Result("UH812", "warn" if apart else "ok", seen, subjects, confidence="medium")
+    return CheckResult("UH812", "warn" if apart else "ok", seen, subjects, confidence="medium")

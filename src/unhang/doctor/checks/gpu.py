@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from unhang.doctor.checks.results import Result
-from unhang.doctor.nodes import Answer
+from unhang.doctor.checks.results import CheckResult
+from unhang.doctor.nodes import NodeAnswer
 from unhang.report import Subject
 from unhang.wording import count_of, printable
 
@@ -24,9 +24,9 @@ _MAY_BE_UNTOLD = ("ecc", "temperature", "pcie_width", "persistence")
 _XID = re.compile(r"Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+)")
 
 
-def check_gpus(answers: Sequence[Answer]) -> list[Result]:
+def check_gpus(answers: Sequence[NodeAnswer]) -> list[CheckResult]:
     """All checks of the GPUs of all nodes that answered."""
-    results: list[Result] = []
+    results: list[CheckResult] = []
     looked = [a for a in answers if not a.error and a.data["looked"]]
     counts = {a.node.name: len(a.data["gpus"]) + len(a.data["lost"]) for a in looked}
     for answer in answers:
@@ -36,27 +36,27 @@ def check_gpus(answers: Sequence[Answer]) -> list[Result]:
     for host, count in counts.items():
         if count < most:
             seen = f"{host} has {count} GPUs, where other nodes have {most}."
-            results.append(Result("UH840", "fail", seen, (Subject("host", host, host=host),)))
+            results.append(CheckResult("UH840", "fail", seen, (Subject("host", host, host=host),)))
     return results
 
 
-def _node(host: str, facts: Mapping[str, Any]) -> Iterator[Result]:
+def _node(host: str, facts: Mapping[str, Any]) -> Iterator[CheckResult]:
     """The GPUs of one node, or why none could be looked at."""
     for lost in facts["lost"][:MAX_NOTES]:
         subject = (Subject("gpu", f"{host} gpu {lost['index']}", host=host),)
         said = printable(lost["error"], 200)
-        yield Result(
+        yield CheckResult(
             "UH840", "fail", f"{host} gpu {lost['index']}: does not answer: {said}.", subject
         )
     if not facts["gpus"]:
         reason = printable(str(facts["error"] or "it has none"), 200)
         if not facts["lost"]:
             about = (Subject("host", host, host=host),)
-            yield Result("UH840", "skip", f"{host}: no GPU to check: {reason}.", about)
+            yield CheckResult("UH840", "skip", f"{host}: no GPU to check: {reason}.", about)
         return
     notes = [printable(note, 200) for note in facts["notes"][:MAX_NOTES]]
-    yield from (Result("UH840", "skip", f"{host}: {note}.") for note in notes)
-    yield Result(
+    yield from (CheckResult("UH840", "skip", f"{host}: {note}.") for note in notes)
+    yield CheckResult(
         "UH840", "ok", f"{host}: {_told(facts['gpus'])}.", (Subject("host", host, host=host),)
     )
     for gpu in facts["gpus"]:
@@ -71,79 +71,85 @@ def _told(gpus: Sequence[Mapping[str, Any]]) -> str:
     return f"{said}; not told: {', '.join(untold)}" if untold else said
 
 
-def _gpu(host: str, gpu: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[Result]:
+def _gpu(host: str, gpu: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[CheckResult]:
     name = f"{host} gpu {gpu['index']}"
     subject = (Subject("gpu", name, host=host),)
     yield from _memory(name, subject, gpu, all_pids=facts["all_pids"])
     if gpu["ecc"]:
-        yield Result("UH842", "fail", f"{name}: {gpu['ecc']} uncorrectable memory errors.", subject)
+        yield CheckResult(
+            "UH842", "fail", f"{name}: {gpu['ecc']} uncorrectable memory errors.", subject
+        )
     if gpu["remapped"] and len(gpu["remapped"]) > 3 and gpu["remapped"][3]:  # noqa: PLR2004 - correctable, uncorrectable, pending, failed
-        yield Result("UH842", "fail", f"{name}: a memory row could not be remapped.", subject)
+        yield CheckResult("UH842", "fail", f"{name}: a memory row could not be remapped.", subject)
     yield from _brakes(name, subject, gpu)
     yield from _links(name, subject, gpu, "XGMI links" if facts["vendor"] == "AMD" else "NVLinks")
     if gpu["mig"]:
-        yield Result("UH851", "warn", f"{name}: MIG is on.", subject)
+        yield CheckResult("UH851", "warn", f"{name}: MIG is on.", subject)
     if gpu["persistence"] == 0:
-        yield Result("UH852", "warn", f"{name}: persistence mode is off.", subject)
+        yield CheckResult("UH852", "warn", f"{name}: persistence mode is off.", subject)
 
 
 def _memory(
     name: str, subject: tuple[Subject, ...], gpu: Mapping[str, Any], *, all_pids: bool
-) -> Iterator[Result]:
+) -> Iterator[CheckResult]:
     """Who holds its memory."""
     if gpu["memory_used"] > MIN_LEFT_BYTES and not gpu["pids"]:
         seen = f"{name}: {gpu['memory_used'] >> 20} MB are in use and no process"
         if all_pids:
-            yield Result("UH841", "fail", f"{seen} owns them.", subject)
+            yield CheckResult("UH841", "fail", f"{seen} owns them.", subject)
         else:  # in a container, or not as root, their owner may be out of sight
-            yield Result("UH841", "warn", f"{seen} that is seen from there owns them.", subject)
+            yield CheckResult(
+                "UH841", "warn", f"{seen} that is seen from there owns them.", subject
+            )
     elif gpu["pids"]:
         pids = ", ".join(map(str, gpu["pids"][:8]))
-        yield Result("UH841", "warn", f"{name}: in use by pid {pids}.", subject)
+        yield CheckResult("UH841", "warn", f"{name}: in use by pid {pids}.", subject)
 
 
-def _brakes(name: str, subject: tuple[Subject, ...], gpu: Mapping[str, Any]) -> Iterator[Result]:
+def _brakes(
+    name: str, subject: tuple[Subject, ...], gpu: Mapping[str, Any]
+) -> Iterator[CheckResult]:
     """What slows it down besides the limit of its power, which is usual."""
     if gpu["throttle"] and gpu["throttle"] & HARD_THROTTLE:
         seen = f"{name}: slowed down by the hardware at {gpu['temperature']} degrees C."
-        yield Result("UH844", "fail", seen, subject)
+        yield CheckResult("UH844", "fail", seen, subject)
     if gpu["slowed"] == ["unknown"]:  # it may be no more than its limit of power
-        yield Result("UH844", "warn", f"{name}: slowed down, it does not say why.", subject)
+        yield CheckResult("UH844", "warn", f"{name}: slowed down, it does not say why.", subject)
     elif gpu["slowed"]:
         brakes = printable(", ".join(gpu["slowed"][:4]), 100)
         seen = f"{name}: slowed down by the hardware ({brakes}) at {gpu['temperature']} degrees C."
-        yield Result("UH844", "fail", seen, subject)
+        yield CheckResult("UH844", "fail", seen, subject)
 
 
 def _links(
     name: str, subject: tuple[Subject, ...], gpu: Mapping[str, Any], kind: str
-) -> Iterator[Result]:
+) -> Iterator[CheckResult]:
     """What connects a GPU: NVLink or XGMI, NVSwitch, PCIe."""
     if gpu["nvlinks"] and not all(gpu["nvlinks"]):
         down = gpu["nvlinks"].count(False)
         seen = f"{name}: {down} of {len(gpu['nvlinks'])} {kind} are down."
-        yield Result("UH845", "fail", seen, subject)
+        yield CheckResult("UH845", "fail", seen, subject)
     if gpu["fabric"] in FABRIC_NOT_READY:
         seen = f"{name}: it has not joined its NVSwitch fabric."
-        yield Result("UH846", "fail", seen, subject)
+        yield CheckResult("UH846", "fail", seen, subject)
     width, widest = gpu["pcie_width"], gpu["pcie_width_max"]
     if width and widest and width < widest:
-        yield Result("UH847", "warn", f"{name}: PCIe x{width} of x{widest}.", subject)
+        yield CheckResult("UH847", "warn", f"{name}: PCIe x{width} of x{widest}.", subject)
 
 
-def _between(host: str, facts: Mapping[str, Any]) -> Iterator[Result]:
+def _between(host: str, facts: Mapping[str, Any]) -> Iterator[CheckResult]:
     missing = facts["without_p2p"]
     subject = (Subject("host", host, host=host),)
     if missing:
         pairs = ", ".join(f"{a}-{b}" for a, b in missing[:8])
         seen = f"{host}: GPUs {pairs} cannot reach each other directly."
-        yield Result("UH848", "warn", seen, subject)
+        yield CheckResult("UH848", "warn", seen, subject)
     if facts["acs"]:
         seen = f"{host}: access control is on at {len(facts['acs'])} PCI bridges."
-        yield Result("UH849", "warn", seen, subject, evidence=tuple(facts["acs"][:8]))
+        yield CheckResult("UH849", "warn", seen, subject, evidence=tuple(facts["acs"][:8]))
 
 
-def check_kernel_log(nodes: Mapping[str, Mapping[str, Any]]) -> list[Result]:
+def check_kernel_log(nodes: Mapping[str, Mapping[str, Any]]) -> list[CheckResult]:
     """Xid lines of all nodes, folded by host, card and number."""
     seen_already: set[tuple[str, str, str]] = set()
     results = []
@@ -157,6 +163,6 @@ def check_kernel_log(nodes: Mapping[str, Mapping[str, Any]]) -> list[Result]:
             seen = f"{host}: Xid {found[2]} of the GPU at {found[1]}."
             subject = (Subject("gpu", f"{host} {found[1]}", host=host),)
             evidence = (printable(line, 200),)
-            results.append(Result("UH843", "fail" if hard else "warn", seen, subject,
+            results.append(CheckResult("UH843", "fail" if hard else "warn", seen, subject,
                                   evidence=evidence))  # fmt: skip
     return results

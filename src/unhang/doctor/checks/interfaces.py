@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unhang.doctor.checks.results import Result, host_subject
+from unhang.doctor.checks.results import CheckResult, host_subject
 from unhang.report import Subject
 from unhang.wording import printable
 
@@ -53,7 +53,7 @@ def _named(name: str, patterns: Sequence[str]) -> bool:
     return any(name.startswith(pattern) for pattern in patterns)
 
 
-def check_interfaces(nodes: Mapping[str, Facts]) -> list[Result]:
+def check_interfaces(nodes: Mapping[str, Facts]) -> list[CheckResult]:
     """Interfaces, names and MTU of all nodes, before anything is connected."""
     results = []
     for host, facts in nodes.items():
@@ -63,12 +63,12 @@ def check_interfaces(nodes: Mapping[str, Facts]) -> list[Result]:
             name = facts.get("settings", {}).get("MASTER_ADDR", "")
             seen = f"{host}: MASTER_ADDR={printable(name, 60)} cannot be resolved there."
             results.append(
-                Result("UH822", "fail", seen, host_subject(host), evidence=(master["error"],))
+                CheckResult("UH822", "fail", seen, host_subject(host), evidence=(master["error"],))
             )
     return [*results, *_masters(nodes), *_mtu(nodes)]
 
 
-def _masters(nodes: Mapping[str, Facts]) -> list[Result]:
+def _masters(nodes: Mapping[str, Facts]) -> list[CheckResult]:
     """MASTER_ADDR must mean one machine, and not each node itself."""
     meant = {host: set(facts["master"]["addresses"]) for host, facts in nodes.items()}
     meant = {host: addresses for host, addresses in meant.items() if addresses}
@@ -82,15 +82,15 @@ def _masters(nodes: Mapping[str, Facts]) -> list[Result]:
         own = {interface["address"] for interface in nodes[host]["interfaces"]}
         if not found and not own & master:
             seen = f"{host}: MASTER_ADDR is the loopback there, so it looks for rank 0 in itself."
-            results.append(Result("UH822", "fail", seen, host_subject(host)))
+            results.append(CheckResult("UH822", "fail", seen, host_subject(host)))
     if len(known := {frozenset(found) for found in real.values() if found}) > 1:
         said = "; ".join(sorted(", ".join(sorted(addresses)) for addresses in known))
         seen = f"MASTER_ADDR is not the same address on all nodes: {said}."
-        results.append(Result("UH822", "warn", seen))
+        results.append(CheckResult("UH822", "warn", seen))
     return results
 
 
-def _own_interfaces(host: str, facts: Facts, *, alone: bool) -> list[Result]:
+def _own_interfaces(host: str, facts: Facts, *, alone: bool) -> list[CheckResult]:
     chosen, how = nccl_interface(facts)
     if chosen is None:
         wanted = facts.get("settings", {}).get("NCCL_SOCKET_IFNAME", "")
@@ -98,17 +98,19 @@ def _own_interfaces(host: str, facts: Facts, *, alone: bool) -> list[Result]:
             f" for NCCL_SOCKET_IFNAME={printable(wanted, 60)}." if wanted else "."
         )
         have = ", ".join(f"{i['name']} {i['address']}" for i in facts.get("interfaces", []))
-        return [Result("UH821", "fail", seen, host_subject(host), evidence=(f"it has: {have}",))]
+        return [
+            CheckResult("UH821", "fail", seen, host_subject(host), evidence=(f"it has: {have}",))
+        ]
     results = []
     seen = f"{host}: NCCL takes {chosen['name']} ({chosen['address']}, {chosen['kind']}) {how}"
     if not alone and (bad := _unusable(chosen)):
-        results.append(Result("UH820", "fail", f"{seen}: {bad}.", host_subject(host)))
+        results.append(CheckResult("UH820", "fail", f"{seen}: {bad}.", host_subject(host)))
     else:
-        results.append(Result("UH820", "ok", f"{seen}."))
+        results.append(CheckResult("UH820", "ok", f"{seen}."))
     if not alone and (what := _own_name_is_useless(facts)):
         seen = f"{host}: its own name {what}, so Gloo would bind the loopback."
         action = "Set GLOO_SOCKET_IFNAME, or mend /etc/hosts."
-        results.append(Result("UH820", "warn", seen, host_subject(host), action=action))
+        results.append(CheckResult("UH820", "warn", seen, host_subject(host), action=action))
     return results
 
 
@@ -137,7 +139,7 @@ def _unusable(interface: Mapping[str, Any]) -> str:
     return ""
 
 
-def _mtu(nodes: Mapping[str, Facts]) -> list[Result]:
+def _mtu(nodes: Mapping[str, Facts]) -> list[CheckResult]:
     """Compare the MTU of the interfaces that the nodes would take; unusable ones are told apart."""
     values: dict[str, int] = {}
     for host, facts in nodes.items():
@@ -149,7 +151,7 @@ def _mtu(nodes: Mapping[str, Facts]) -> list[Result]:
     common = Counter(values.values()).most_common(1)[0][0]
     odd = {host: mtu for host, mtu in values.items() if mtu != common}
     if not odd:
-        return [Result("UH826", "ok", f"all nodes have MTU {common}.")]
+        return [CheckResult("UH826", "ok", f"all nodes have MTU {common}.")]
     said = ", ".join(f"{host} has {mtu}" for host, mtu in odd.items())
     subjects = tuple(Subject("host", host, host=host) for host in odd)
-    return [Result("UH826", "warn", f"MTU differs: {said}, the others {common}.", subjects)]
+    return [CheckResult("UH826", "warn", f"MTU differs: {said}, the others {common}.", subjects)]

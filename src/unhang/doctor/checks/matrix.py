@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unhang.doctor.checks.results import Level, Result, host_subject
+from unhang.doctor.checks.results import CheckResult, Level, host_subject
 from unhang.report import Subject
 from unhang.wording import printable
 
@@ -32,7 +32,7 @@ _BEST_FIRST = ("open", "wrong-host", "other-service", "silent", "filtered", "ref
 
 def check_matrix(
     hosts: Sequence[str], rows: Mapping[str, Sequence[Row]], chosen: Mapping[str, str]
-) -> list[Result]:
+) -> list[CheckResult]:
     """Judge all connections that the nodes tried.
 
     Args:
@@ -48,7 +48,7 @@ def check_matrix(
     results += _slow(control)
     if not results:
         seen = f"all {len(tried)} connections between {len(hosts)} nodes work."
-        results.append(Result("UH823", "ok", seen))
+        results.append(CheckResult("UH823", "ok", seen))
     return results
 
 
@@ -56,7 +56,7 @@ def _link(source: str, target: str, port: int) -> Subject:
     return Subject("link", f"{source} -> {target}:{port}")
 
 
-def _wrong_answers(tried: Sequence[tuple[str, Row]]) -> list[Result]:
+def _wrong_answers(tried: Sequence[tuple[str, Row]]) -> list[CheckResult]:
     results = []
     for host, row in tried:
         if row["state"] in ("wrong-host", "other-service"):
@@ -65,14 +65,16 @@ def _wrong_answers(tried: Sequence[tuple[str, Row]]) -> list[Result]:
                 f"{host}: at {row['address']}:{row['port']}, where {row['peer']} is expected, "
                 f"{who} answers: {printable(str(row['says']), 60)}."
             )
-            results.append(Result("UH824", "fail", seen, (_link(host, row["peer"], row["port"]),)))
+            results.append(
+                CheckResult("UH824", "fail", seen, (_link(host, row["peer"], row["port"]),))
+            )
     return results
 
 
 _NO = ("filtered", "refused", "unreachable")
 
 
-def _blocked(tried: Sequence[tuple[str, Row]], hosts: Sequence[str]) -> list[Result]:
+def _blocked(tried: Sequence[tuple[str, Row]], hosts: Sequence[str]) -> list[CheckResult]:
     """Fold blocked connections: a port of a host, a whole host, or one pair."""
     bad = {(host, row["peer"], row["port"]): row for host, row in tried if row["state"] in _NO}
     ports = sorted({row["port"] for _, row in tried})
@@ -90,7 +92,7 @@ def _blocked(tried: Sequence[tuple[str, Row]], hosts: Sequence[str]) -> list[Res
         verb = "can be reached on" if whole == ports else "cannot be reached on"
         seen = f"{host} {verb} {what} from any other node ({state})."
         subjects = (*host_subject(host), *(_link("*", host, port) for port in whole))
-        results.append(Result("UH823", "fail", seen, subjects))
+        results.append(CheckResult("UH823", "fail", seen, subjects))
         dead += [host] if whole == ports else []
     # A node that nobody reaches reaches nobody: that is said with it.
     bad = {key: row for key, row in bad.items() if key[0] not in dead}
@@ -102,7 +104,7 @@ def _mutual(bad: Mapping[tuple[str, str, int], Row], a: str, b: str, ports: Sequ
     return all((a, b, p) in bad and (b, a, p) in bad for p in ports)
 
 
-def _blocked_pairs(bad: Mapping[tuple[str, str, int], Row]) -> list[Result]:
+def _blocked_pairs(bad: Mapping[tuple[str, str, int], Row]) -> list[CheckResult]:
     pairs: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
     for (source, target, port), row in bad.items():
         pairs[source, target].append((port, row["state"]))
@@ -114,13 +116,13 @@ def _blocked_pairs(bad: Mapping[tuple[str, str, int], Row]) -> list[Result]:
         arrow = "and" if (target, source) in pairs else "->"
         seen = f"{source} {arrow} {target}: port {ports} cannot be reached ({items[0][1]})."
         subjects = tuple(_link(source, target, port) for port, _ in items)
-        results.append(Result("UH823", "fail", seen, subjects))
+        results.append(CheckResult("UH823", "fail", seen, subjects))
     return results
 
 
 def _unreachable_choice(
     advertised: Sequence[tuple[str, Row]], control: Sequence[tuple[str, Row]]
-) -> list[Result]:
+) -> list[CheckResult]:
     """Hosts whose own address works while the one that NCCL would advertise does not."""
     works = {row["peer"] for _, row in control if row["state"] == "open"}
     verdicts: dict[str, list[str]] = defaultdict(list)
@@ -135,7 +137,7 @@ def _unreachable_choice(
                 f"{host}: NCCL would advertise {address[host]}, which no other node reaches "
                 f"({', '.join(sorted(set(states)))})."
             )
-            results.append(Result("UH820", "fail", seen, host_subject(host)))
+            results.append(CheckResult("UH820", "fail", seen, host_subject(host)))
     return results
 
 
@@ -208,7 +210,7 @@ def _usual(rows: Sequence[Row]) -> tuple[float, float]:
     return statistics.median_high(known("mb_per_s")), rtts[(len(rtts) - 1) // 4]
 
 
-def _slow(tried: Sequence[tuple[str, Row]]) -> list[Result]:
+def _slow(tried: Sequence[tuple[str, Row]]) -> list[CheckResult]:
     """Pairs that lose data, or are far from the median of all; a node that is so with everybody."""
     usual = _usual([row for _, row in tried])
     found: dict[frozenset[str], tuple[str, Level]] = {}
@@ -229,13 +231,13 @@ def _slow(tried: Sequence[tuple[str, Row]]) -> list[Result]:
             what, level = next(said for pair, said in found.items() if name in pair)
             seen = f"{name} and every other node: {what}."
             about = host_subject(name)
-            results.append(Result("UH825", level, seen, about, confidence="medium"))
+            results.append(CheckResult("UH825", level, seen, about, confidence="medium"))
             found = {pair: said for pair, said in found.items() if name not in pair}
     for pair, said in found.items():
         what, level = said
         a, b = sorted(pair)
         seen, subject = f"{a} and {b}: {what}.", (Subject("link", f"{a} - {b}"),)
-        results.append(Result("UH825", level, seen, subject, confidence="medium"))
+        results.append(CheckResult("UH825", level, seen, subject, confidence="medium"))
     return results
 
 

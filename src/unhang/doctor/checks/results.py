@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 from unhang.report import Subject
 
-__all__ = ["CHECKS", "Check", "Level", "Result", "check_of", "host_subject"]
+__all__ = ["CHECKS", "Check", "CheckResult", "Level", "check_of", "host_subject"]
 
 Level: TypeAlias = Literal["ok", "info", "warn", "fail", "skip"]
 
@@ -32,7 +32,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CheckResult:
     """What one check saw.
 
     Attributes:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from unhang.doctor.agents.comm import tournament
-from unhang.doctor.checks.results import Result
-from unhang.doctor.comm.teams import Place, Team, hosts_of
+from unhang.doctor.checks.results import CheckResult
+from unhang.doctor.comm.teams import Participant, Team, hosts_of
 from unhang.report import Subject
 from unhang.wording import fold_ranks, printable
 
@@ -78,7 +78,7 @@ def isolate(
     backend: str,
     interfaces: Mapping[str, str],
     search: Search,
-) -> list[Result]:
+) -> list[CheckResult]:
     """What is left as the explanation of a failed test.
 
     Args:
@@ -88,13 +88,13 @@ def isolate(
         interfaces: Per node, the interface that carries its address, if it is not set already.
         search: Runs parts of the test.
     """
-    results: list[Result] = []
+    results: list[CheckResult] = []
     try:
         for result in _explanations(team, named, backend, interfaces, search):
             results.append(result)  # noqa: PERF402 - kept when the time is up half-way
     except _TimeUpError:
         seen = f"isolating was given up after {search.seconds:.0f} s."
-        results.append(Result("UH863", "info", seen))
+        results.append(CheckResult("UH863", "info", seen))
     return results
 
 
@@ -104,7 +104,7 @@ def _explanations(
     backend: str,
     interfaces: Mapping[str, str],
     search: Search,
-) -> Iterator[Result]:
+) -> Iterator[CheckResult]:
     rest = tuple(place for place in team if place.rank not in named)
     if named:
         if not rest or (len(rest) == 1 and len(team) > 2):  # noqa: PLR2004 - one rank proves little
@@ -112,9 +112,11 @@ def _explanations(
         search.say("once more without the ranks that were named")
         whom = f"rank{'s' if len(named) > 1 else ''} {fold_ranks(named)}"
         if not search.each([rest])[0]:
-            yield Result("UH863", "info", f"without {whom} the test passes: nothing else is wrong.")
+            yield CheckResult(
+                "UH863", "info", f"without {whom} the test passes: nothing else is wrong."
+            )
             return
-        yield Result("UH863", "info", f"without {whom} the test fails as well.")
+        yield CheckResult("UH863", "info", f"without {whom} the test fails as well.")
     found = _other_interface(rest, backend, interfaces, search)
     if found is not None:
         yield found
@@ -125,7 +127,7 @@ def _explanations(
 
 def _other_interface(
     team: Team, backend: str, interfaces: Mapping[str, str], search: Search
-) -> Result | None:
+) -> CheckResult | None:
     """What is left if the test passes on the interfaces that carry the nodes' addresses."""
     name = IFNAME[backend]
     by_node = {place.node: {name: interfaces[place.node]}
@@ -141,7 +143,7 @@ def _other_interface(
     return _passes_with({name: used}, f"the interface that {backend} chose")
 
 
-def _other_transport(team: Team, backend: str, search: Search) -> Iterator[Result]:
+def _other_transport(team: Team, backend: str, search: Search) -> Iterator[CheckResult]:
     """The first transport without which the test passes."""
     for settings, what in VARIANTS[backend]:
         search.say(f"without {what}")
@@ -150,12 +152,12 @@ def _other_transport(team: Team, backend: str, search: Search) -> Iterator[Resul
             return
 
 
-def _passes_with(settings: Mapping[str, str], what: str) -> Result:
+def _passes_with(settings: Mapping[str, str], what: str) -> CheckResult:
     words = " ".join(f"{key}={printable(value, 80)}" for key, value in settings.items())
     subjects = tuple(Subject("setting", word) for word in words.split())
     action = f"Run with {words} until it is mended."
     seen = f"with {words} the test passes: {what} is what is left."
-    return Result("UH863", "fail", seen, subjects, action=action)
+    return CheckResult("UH863", "fail", seen, subjects, action=action)
 
 
 def _units(team: Team, backend: str) -> list[Unit]:
@@ -166,7 +168,7 @@ def _units(team: Team, backend: str) -> list[Unit]:
     return [(_name(place, backend), (place,)) for place in team]
 
 
-def _name(place: Place, backend: str) -> str:
+def _name(place: Participant, backend: str) -> str:
     return f"{place.host} gpu {place.local}" if backend == "nccl" else f"rank {place.rank}"
 
 
@@ -180,10 +182,12 @@ def _subject(unit: Unit) -> Subject:
     return Subject("process", name, host=host, rank=team[0].rank)
 
 
-def _places(units: Sequence[Unit], search: Search) -> Iterator[Result]:
+def _places(units: Sequence[Unit], search: Search) -> Iterator[CheckResult]:
     """One unit at a time, then pairs; inside a node that fails alone, its parts."""
     if len(units) <= 1:
-        yield Result("UH863", "warn", "what is left is this one rank: library, device or machine.")
+        yield CheckResult(
+            "UH863", "warn", "what is left is this one rank: library, device or machine."
+        )
         return
     search.say(f"each of {len(units)} alone")
     alone = _failing_twice([team for _, team in units], search)
@@ -191,7 +195,7 @@ def _places(units: Sequence[Unit], search: Search) -> Iterator[Result]:
     if bad:
         names = ", ".join(printable(name, 80) for name, _ in bad[:8])
         verb = "fails" if len(bad) == 1 else "fail"
-        yield Result("UH863", "fail", f"{names} {verb} alone, without any other.",
+        yield CheckResult("UH863", "fail", f"{names} {verb} alone, without any other.",
                      tuple(map(_subject, bad[:16])))  # fmt: skip
         if len(bad) == 1 and len(bad[0][1]) > 1:
             yield from _places([(_name(p, "nccl"), (p,)) for p in bad[0][1]], search)
@@ -237,7 +241,7 @@ def bad_pairs(units: Sequence[Unit], search: Search) -> tuple[set[Pair], set[Pai
     return bad, tried
 
 
-def explain(units: Sequence[Unit], bad: set[Pair], tried: set[Pair]) -> Iterator[Result]:
+def explain(units: Sequence[Unit], bad: set[Pair], tried: set[Pair]) -> Iterator[CheckResult]:
     """Name the units or links that are left: never one that works with somebody.
 
     A unit is named if it fails with every other that it was tried with, at least two of them, and
@@ -246,11 +250,11 @@ def explain(units: Sequence[Unit], bad: set[Pair], tried: set[Pair]) -> Iterator
     known = {unit[0]: unit for unit in units}
     if not bad:
         seen = "every one alone and every pair that was tried passes: it takes more than two."
-        yield Result("UH863", "warn", seen, confidence="medium")
+        yield CheckResult("UH863", "warn", seen, confidence="medium")
         return
     if bad == tried and len(tried) > 1:
         seen = "every pair fails and every one alone passes: what connects them all is left."
-        yield Result("UH863", "fail", seen, confidence="medium")
+        yield CheckResult("UH863", "fail", seen, confidence="medium")
         return
     left = set(bad)
     partners = Counter(name for pair in tried for name in pair)
@@ -261,10 +265,10 @@ def explain(units: Sequence[Unit], bad: set[Pair], tried: set[Pair]) -> Iterator
             break
         left = {pair for pair in left if name not in pair}
         seen = f"every pair with {printable(name, 80)} fails: it is what is left."
-        yield Result("UH863", "fail", seen, (_subject(known[name]),))
+        yield CheckResult("UH863", "fail", seen, (_subject(known[name]),))
     if left:
         words = ", ".join(f"{printable(a, 60)} and {printable(b, 60)}" for a, b in sorted(left)[:8])
         subjects = tuple(Subject("link", f"{a} - {b}") for a, b in sorted(left)[:16])
         verb = "this pair fails" if len(left) == 1 else "these pairs fail"
         alone = "each of them works alone" if len(units) <= 2 else "each works with others"  # noqa: PLR2004 - a pair
-        yield Result("UH863", "fail", f"only {verb}: {words}; {alone}.", subjects)
+        yield CheckResult("UH863", "fail", f"only {verb}: {words}; {alone}.", subjects)

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from unhang.doctor.agents.ranks import Trace
-from unhang.doctor.checks.results import Result
+from unhang.doctor.checks.results import CheckResult
 from unhang.doctor.comm.isolate import Search, isolate
-from unhang.doctor.comm.teams import Drill, Place, Runner, Team, hosts_of
+from unhang.doctor.comm.teams import Drill, Participant, Runner, Team, hosts_of
 from unhang.report import Subject
 from unhang.wording import fold_ranks, printable
 
@@ -58,7 +58,9 @@ class CommPlan:
     interfaces: Mapping[str, str] = field(default_factory=dict)
 
 
-def run_comm(team: Team, plan: CommPlan, runner: Runner, say: Say = lambda _: None) -> list[Result]:
+def run_comm(
+    team: Team, plan: CommPlan, runner: Runner, say: Say = lambda _: None
+) -> list[CheckResult]:
     """Run the test, judge it, and on failure look for the smallest set that still fails."""
     short = Drill(plan.backend, plan.timeout, plan.start, allocate=plan.allocate)
     whole = replace(short, sizes=plan.sizes, pairs=True)
@@ -85,7 +87,7 @@ def run_comm(team: Team, plan: CommPlan, runner: Runner, say: Say = lambda _: No
     return results
 
 
-def judge(traces: Sequence[Trace], backend: str) -> list[Result]:
+def judge(traces: Sequence[Trace], backend: str) -> list[CheckResult]:
     """What the traces of all ranks of one team say together.
 
     A rank is named only if it was not heard of, died, fell silent, or failed in what it does
@@ -94,7 +96,7 @@ def judge(traces: Sequence[Trace], backend: str) -> list[Result]:
     if all(trace.ended for trace in traces) and not any(trace.wrong for trace in traces):
         count = len(traces[0].done)
         seen = f"{count} steps with {_count(traces)} on {backend} passed."
-        return [Result("UH860", "ok", seen), *_bandwidth(traces)]
+        return [CheckResult("UH860", "ok", seen), *_bandwidth(traces)]
     if all("No module named 'torch'" in trace.error for trace in traces):
         return [_no_torch(traces)]
     unheard = [trace for trace in traces if not trace.entered]
@@ -135,13 +137,13 @@ def _where(traces: Sequence[Trace]) -> str:
     return ", ".join(printable(host, 80) for host in hosts[:4]) + more
 
 
-def _no_torch(traces: Sequence[Trace]) -> Result:
+def _no_torch(traces: Sequence[Trace]) -> CheckResult:
     seen = f"torch is not there for the Python that ran on {_where(traces)}: nothing was tested."
     action = "Name the job's Python with --python."
-    return Result("UH865", "skip", f"{seen} {action}", action=action)
+    return CheckResult("UH865", "skip", f"{seen} {action}", action=action)
 
 
-def _not_started(unheard: Sequence[Trace]) -> Result:
+def _not_started(unheard: Sequence[Trace]) -> CheckResult:
     evidence = tuple(
         f"rank {t.rank} on {t.host}: {printable(t.output.strip().splitlines()[-1], 300)}"
         for t in unheard[:4]
@@ -149,10 +151,10 @@ def _not_started(unheard: Sequence[Trace]) -> Result:
     )
     seen = f"nothing was heard of {_ranks(unheard)} of the test, on {_where(unheard)}."
     ranks = tuple(t.rank for t in unheard)
-    return Result("UH865", "fail", seen, _subjects(unheard), ranks, evidence)
+    return CheckResult("UH865", "fail", seen, _subjects(unheard), ranks, evidence)
 
 
-def _failed_alone(bad: Sequence[Trace]) -> Iterator[Result]:
+def _failed_alone(bad: Sequence[Trace]) -> Iterator[CheckResult]:
     """Ranks that failed before they had to do with others."""
     for step, code in _LOCAL_STEPS.items():
         here = [trace for trace in bad if trace.entered == step]
@@ -162,10 +164,12 @@ def _failed_alone(bad: Sequence[Trace]) -> Iterator[Result]:
             evidence = tuple(
                 f"rank {t.rank}: {printable(t.error, 300) or 'it took too long'}" for t in here[:8]
             )
-            yield Result(code, "fail", seen, _subjects(here), tuple(t.rank for t in here), evidence)
+            yield CheckResult(
+                code, "fail", seen, _subjects(here), tuple(t.rank for t in here), evidence
+            )
 
 
-def _wrong(traces: Sequence[Trace]) -> Iterator[Result]:
+def _wrong(traces: Sequence[Trace]) -> Iterator[CheckResult]:
     bad = [trace for trace in traces if trace.wrong]
     if bad:
         steps = list(dict.fromkeys(step for trace in bad for step in trace.wrong))
@@ -176,10 +180,10 @@ def _wrong(traces: Sequence[Trace]) -> Iterator[Result]:
             for step, said in t.wrong.items()
         )
         seen = f"{_ranks(bad)} on {_where(bad)} got wrong values in {', '.join(steps)}."
-        yield Result(code, "fail", seen, _subjects(bad), tuple(t.rank for t in bad), evidence)
+        yield CheckResult(code, "fail", seen, _subjects(bad), tuple(t.rank for t in bad), evidence)
 
 
-def _missing(silent: Sequence[Trace], traces: Sequence[Trace]) -> Result:
+def _missing(silent: Sequence[Trace], traces: Sequence[Trace]) -> CheckResult:
     """Ranks that died or fell silent, and where the others waited for them."""
     waiting = [t for t in traces if t not in silent and t.entered and not t.ended]
     seen = f"{_ranks(silent)} on {_where(silent)} did not arrive"
@@ -194,10 +198,10 @@ def _missing(silent: Sequence[Trace], traces: Sequence[Trace]) -> Result:
             state = f"its process ended with {how}"
         evidence.append(f"rank {trace.rank} was last heard of in {trace.entered}; {state}")
     ranks = tuple(t.rank for t in silent)
-    return Result("UH860", "fail", f"{seen}.", _subjects(silent), ranks, tuple(evidence))
+    return CheckResult("UH860", "fail", f"{seen}.", _subjects(silent), ranks, tuple(evidence))
 
 
-def _stuck(traces: Sequence[Trace]) -> Result:
+def _stuck(traces: Sequence[Trace]) -> CheckResult:
     """All came, and what carries their data did not."""
     unfinished = [trace for trace in traces if not trace.ended]
     by_step: dict[str, list[Trace]] = defaultdict(list)
@@ -213,10 +217,10 @@ def _stuck(traces: Sequence[Trace]) -> Result:
     else:
         who = f"{len(there)} of the" if len(there) < len(traces) else "all"
         seen = f"{who} {len(traces)} ranks entered {step} and it did not finish."
-    return Result("UH862", "fail", seen, evidence=tuple(evidence[:8]))
+    return CheckResult("UH862", "fail", seen, evidence=tuple(evidence[:8]))
 
 
-def _bandwidth(traces: Sequence[Trace]) -> list[Result]:
+def _bandwidth(traces: Sequence[Trace]) -> list[CheckResult]:
     rows = [row for row in traces[0].rows if row.get("event") == "bandwidth"]
     if not rows:
         return []
@@ -232,18 +236,18 @@ def _bandwidth(traces: Sequence[Trace]) -> list[Result]:
         f"{first[0]['bytes']} bytes take {first[0]['us']:.0f} us."
     )
     head = f"{'operation':<14}{'size':>9}   {'time':>10}      {'algbw':>5}    {'busbw':>5}"
-    return [Result("UH866", "info", seen, evidence=(head, *table))]
+    return [CheckResult("UH866", "info", seen, evidence=(head, *table))]
 
 
 def _slow_pairs(
     team: Team, traces: Sequence[Trace], test: Drill, runner: Runner
-) -> Iterator[Result]:
+) -> Iterator[CheckResult]:
     """Pairs far from the median of their kind, if they are so once more when nobody else talks."""
     if len(team) > MAX_PAIRS_AMONG:
         seen = (
             f"pairs were not timed one by one: {len(team)} ranks are more than {MAX_PAIRS_AMONG}."
         )
-        yield Result("UH864", "skip", seen)
+        yield CheckResult("UH864", "skip", seen)
     hosts = {place.rank: place.host for place in team}
     kinds: dict[bool, list[Mapping[str, float]]] = defaultdict(list)
     for trace in traces:
@@ -263,7 +267,7 @@ def _slow_pairs(
 
 
 def _timed_alone(
-    pair: tuple[Place, Place], test: Drill, runner: Runner
+    pair: tuple[Participant, Participant], test: Drill, runner: Runner
 ) -> Mapping[str, float] | None:
     (traces,) = runner.run([pair], replace(test, sizes=()), {}, {})
     return next((row for t in traces for row in t.rows if row.get("event") == "pair"), None)
@@ -275,8 +279,8 @@ def _is_slow(row: Mapping[str, float], usual: Mapping[str, float]) -> bool:
 
 
 def _slow_pair(
-    pair: tuple[Place, Place], row: Mapping[str, float], usual: Mapping[str, float]
-) -> Result:
+    pair: tuple[Participant, Participant], row: Mapping[str, float], usual: Mapping[str, float]
+) -> CheckResult:
     names = [f"rank {p.rank} ({printable(p.host, 60)})" for p in pair]
     seen = (
         f"{names[0]} and {names[1]}: {row['us']:.0f} us one way and {row['ms']:.1f} ms for 1 MB "
@@ -284,4 +288,4 @@ def _slow_pair(
     )
     hosts = hosts_of(pair)
     link = " - ".join(hosts if len(hosts) > 1 else [f"rank {place.rank}" for place in pair])
-    return Result("UH864", "warn", seen, (Subject("link", link),), confidence="medium")
+    return CheckResult("UH864", "warn", seen, (Subject("link", link),), confidence="medium")

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from unhang.doctor.agents.ranks import Trace
-from unhang.doctor.nodes import Answer, Asking, Node
+from unhang.doctor.nodes import Node, NodeAnswer, NodeAsker
 
-__all__ = ["Crew", "Drill", "Place", "Runner", "Team", "hosts_of", "places_on"]
+__all__ = ["Crew", "Drill", "Participant", "Runner", "Team", "hosts_of", "places_on"]
 
 LONGEST_TEST_S = 900.0
 START_GRACE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Participant:
     """One rank of the whole test.
 
     Attributes:
@@ -35,7 +35,7 @@ class Place:
     host: str
 
 
-Team = tuple[Place, ...]
+Team = tuple[Participant, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +88,10 @@ class Runner(Protocol):
 def places_on(nodes: Sequence[Node], per_node: int) -> Team:
     """All places: the rank that each node is, else so many on each."""
     if any(node.rank >= 0 for node in nodes):
-        found = [Place(node.rank, node.name, node.local, node.where) for node in nodes]
+        found = [Participant(node.rank, node.name, node.local, node.where) for node in nodes]
         return tuple(sorted(found, key=lambda place: place.rank))
     return tuple(
-        Place(number * per_node + local, node.name, local, node.where)
+        Participant(number * per_node + local, node.name, local, node.where)
         for number, node in enumerate(nodes)
         for local in range(per_node)
     )
@@ -110,7 +110,7 @@ class Crew:
         ports: Where the first rank of a team listens, if several nodes start the team.
     """
 
-    asking: Asking
+    asking: NodeAsker
     nodes: Mapping[str, Node]
     ports: Sequence[int]
 
@@ -159,11 +159,11 @@ class Crew:
         }
 
 
-def _unheard(place: Place, why: str) -> Trace:
+def _unheard(place: Participant, why: str) -> Trace:
     return Trace(place.rank, host=place.host, output=why)
 
 
-def traces_in(answer: Answer) -> list[Trace]:
+def traces_in(answer: NodeAnswer) -> list[Trace]:
     """The traces that a node sent; what does not look like one is left out."""
     found = []
     rows = answer.data.get("traces")

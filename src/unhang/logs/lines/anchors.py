@@ -13,7 +13,7 @@ from unhang.logs.elastic import ENTRY_ANCHOR
 from unhang.logs.lines.tracebacks import HEADER
 from unhang.logs.lines.wrappers import WRAPPER_ANCHORS
 from unhang.logs.nccl_facts import FACT_ANCHORS
-from unhang.logs.rules import RULES, Rule
+from unhang.logs.rules import RULES, LogRule
 
 __all__ = ["candidates", "lines_above", "wanted_by"]
 
@@ -38,7 +38,7 @@ def _automaton() -> tuple[_Search, tuple[tuple[int, ...], ...]]:
     )
 
 
-def candidates(data: bytes) -> Iterator[tuple[int, int, tuple[Rule, ...]]]:
+def candidates(data: bytes) -> Iterator[tuple[int, int, tuple[LogRule, ...]]]:
     """Lines with at least one anchor: (start, end, rules in table order)."""
     search, places = _automaton()
     line_end = -1
@@ -56,14 +56,14 @@ def candidates(data: bytes) -> Iterator[tuple[int, int, tuple[Rule, ...]]]:
         yield start, line_end, _in_order(wanted)
 
 
-def wanted_by(text: str) -> tuple[Rule, ...]:
+def wanted_by(text: str) -> tuple[LogRule, ...]:
     """The rules that may match a line that was put together from several, in table order."""
     search, places = _automaton()
     hits = search(text.encode("utf-8", "surrogatepass"))
     return _in_order({place for anchor, _, _ in hits for place in places[anchor]})
 
 
-def _in_order(places: set[int]) -> tuple[Rule, ...]:
+def _in_order(places: set[int]) -> tuple[LogRule, ...]:
     return tuple(RULES[place] for place in sorted(places))
 
 

@@ -13,7 +13,7 @@ from collections import deque
 from time import time_ns
 from typing import Final
 
-from unhang.record.calls.ring import Entry, Foreign
+from unhang.record.calls.ring import Foreign, RingEntry
 
 __all__ = ["Followed", "ended"]
 
@@ -31,11 +31,11 @@ class Followed:
     __slots__ = ("_futures", "_held", "by_id")
 
     def __init__(self) -> None:
-        self.by_id: dict[int, Entry] = {}
-        self._held: deque[Entry] = deque()
-        self._futures: deque[Entry] = deque(maxlen=MOST_HELD)
+        self.by_id: dict[int, RingEntry] = {}
+        self._held: deque[RingEntry] = deque()
+        self._futures: deque[RingEntry] = deque(maxlen=MOST_HELD)
 
-    def add(self, entry: Entry, work: Foreign, *, hold: bool) -> None:
+    def add(self, entry: RingEntry, work: Foreign, *, hold: bool) -> None:
         """Follow a Work.
 
         Args:
@@ -81,7 +81,7 @@ class Followed:
             entry.future = future
             self._futures.append(entry)
 
-    def drop(self, work: Foreign) -> Entry | None:
+    def drop(self, work: Foreign) -> RingEntry | None:
         """Follow a Work no longer; returns its call."""
         return self.by_id.pop(id(work), None)
 
@@ -116,7 +116,7 @@ class Followed:
             if entry.work is not None:
                 self._gone(id(entry.work))
 
-    def _end(self, entry: Entry, key: int) -> None:
+    def _end(self, entry: RingEntry, key: int) -> None:
         self.by_id.pop(key, None)
         entry.completed(time_ns())
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 from unhang.record.calls import wrap
 from unhang.record.calls.groups import backends_of, channel_of, recorded_by_torch
 from unhang.record.calls.recorder import Recorder
-from unhang.record.calls.ring import Entry, Foreign
+from unhang.record.calls.ring import Foreign, RingEntry
 
 __all__ = ["adopt", "wanted"]
 
@@ -187,7 +187,7 @@ def _recording(method: str, original: Callable[..., Any], *, inner: bool) -> Cal
 
 def _begin(
     recorder: Recorder, group: Foreign, method: str, args: tuple[Foreign, ...]
-) -> Entry | None:
+) -> RingEntry | None:
     """The entry of a call; None where recording it failed."""
     try:
         frame = sys._getframe(2)
@@ -201,7 +201,7 @@ def _begin(
         return None
 
 
-def _follow(recorder: Recorder, entry: Entry | None, work: Foreign, *, hold: bool) -> None:
+def _follow(recorder: Recorder, entry: RingEntry | None, work: Foreign, *, hold: bool) -> None:
     if entry is None:
         return
     try:

@@ -12,7 +12,7 @@ import weakref
 from typing import Any
 
 from unhang.record.calls.ring import Channel, Foreign
-from unhang.record.process import GroupFact, Process
+from unhang.record.process import ArmedProcess, GroupFact
 
 __all__ = [
     "channel_of",
@@ -136,7 +136,7 @@ def _world(attribute: str) -> dict[Any, Any]:
     return dict(mapping) if mapping else {}
 
 
-def note_groups(state: Process) -> None:
+def note_groups(state: ArmedProcess) -> None:
     """Add the groups that exist now to those that the recorder has seen."""
     ranks = _world("pg_group_ranks")
     for group, (backend, _) in _world("pg_map").items():
@@ -157,7 +157,7 @@ def _backend_name(group: Foreign, told: object) -> str:
     return ",".join(names) if names else str(told)
 
 
-def pg_config(state: Process) -> dict[str, dict[str, str]]:
+def pg_config(state: ArmedProcess) -> dict[str, dict[str, str]]:
     """All groups in the layout of torch's `pg_config`: by name, the ranks as text."""
     return {
         fact.name: {

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from unhang.record.calls.follow import Followed
 from unhang.record.calls.groups import channel_of
-from unhang.record.calls.ring import Channel, Entry, Foreign, TensorFact
+from unhang.record.calls.ring import Channel, Foreign, RingEntry, TensorFact
 from unhang.record.calls.sites import capture
-from unhang.record.process import Process
+from unhang.record.process import ArmedProcess
 from unhang.telltale import without_secrets
 
 __all__ = ["Recorder", "is_timeout"]
@@ -37,7 +37,7 @@ class Recorder:
         on_timeout: Called, in the thread that made the call, after a call ran into its time-out.
     """
 
-    def __init__(self, state: Process, on_timeout: Callable[[], None] | None = None) -> None:
+    def __init__(self, state: ArmedProcess, on_timeout: Callable[[], None] | None = None) -> None:
         self.state = state
         self.beat = state.beat
         self.followed = Followed()
@@ -50,7 +50,7 @@ class Recorder:
 
     def begin_p2p(
         self, group: Foreign, op: str, args: tuple[Any, ...], frame: FrameType | None
-    ) -> Entry:
+    ) -> RingEntry:
         """Record a send or receive: `args` is (tensors, peer, tag), or (tensors, tag)."""
         channel = channel_of(group)
         tensor = args[0][0]
@@ -73,7 +73,7 @@ class Recorder:
 
     def begin_collective(
         self, group: Foreign, op: str, inputs: Foreign, outputs: Foreign, frame: FrameType | None
-    ) -> Entry:
+    ) -> RingEntry:
         """Record a collective; `inputs` and `outputs` are tensors, or lists of them, or empty."""
         channel = channel_of(group)
         facts = self._described(inputs)
@@ -90,7 +90,7 @@ class Recorder:
         self.state.ring.append(entry)
         return entry
 
-    def begin_closing(self, group: Foreign, frame: FrameType | None) -> Entry | None:
+    def begin_closing(self, group: Foreign, frame: FrameType | None) -> RingEntry | None:
         """Record the end of a coalesced group, as NCCL does; None where the group is empty."""
         channel = channel_of(group)
         spaces, channel.coalescing = channel.coalescing, None
@@ -109,9 +109,9 @@ class Recorder:
         name: str,
         tensors: tuple[tuple[TensorFact, ...], tuple[TensorFact, ...]],
         frame: FrameType | None,
-    ) -> Entry:
+    ) -> RingEntry:
         stack = capture(frame) if self._stacks else ()
-        entry = Entry(channel, name, tensors, stack, get_ident(), time_ns())
+        entry = RingEntry(channel, name, tensors, stack, get_ident(), time_ns())
         channel.op_id += 1
         entry.op_id = channel.op_id
         return entry
@@ -151,7 +151,11 @@ class Recorder:
             self.call_failed(str(getattr(work, "_get_op_type", str)()), None, error)
 
     def call_failed(
-        self, name: str, channel: Channel | None, error: BaseException, entry: Entry | None = None
+        self,
+        name: str,
+        channel: Channel | None,
+        error: BaseException,
+        entry: RingEntry | None = None,
     ) -> None:
         """Note that a call raised, and with what; a time-out is a reason to dump."""
         if not isinstance(error, Exception):
@@ -174,7 +178,7 @@ class Recorder:
         if self.on_timeout is not None and is_timeout(error):
             self.on_timeout()
 
-    def pending(self) -> list[Entry]:
+    def pending(self) -> list[RingEntry]:
         """Calls of our ring that are not known to have ended."""
         self.followed.ask_all()
         return [entry for entry in self.state.ring.entries() if entry.pending]

@@ -21,9 +21,9 @@ __all__ = [
     "SCHEDULED",
     "STARTED",
     "Channel",
-    "Entry",
     "Foreign",
     "Ring",
+    "RingEntry",
     "TensorFact",
 ]
 
@@ -95,7 +95,7 @@ class Channel:
         return True
 
 
-class Entry:
+class RingEntry:
     """One call. Times are wall clock in ns, 0 where not known.
 
     `work` is torch's Work object, a weak reference to it, or None; `wait_ns` is when somebody
@@ -234,10 +234,10 @@ class Ring:
     __slots__ = ("_entries", "total")
 
     def __init__(self, size: int) -> None:
-        self._entries: deque[Entry] = deque(maxlen=size)
+        self._entries: deque[RingEntry] = deque(maxlen=size)
         self.total = 0
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: RingEntry) -> None:
         """Number the entry and keep it; the oldest makes room."""
         entry.number = self.total
         self.total += 1
@@ -248,7 +248,7 @@ class Ring:
         """How many entries have made room for younger ones."""
         return max(0, self.total - len(self._entries))
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[RingEntry]:
         """A copy of what the ring holds now, oldest first."""
         while True:
             try:

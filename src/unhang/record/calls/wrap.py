@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from unhang.record.calls.groups import channel_of
 from unhang.record.calls.recorder import Recorder, sequence_of
-from unhang.record.calls.ring import Channel, Entry, Foreign
+from unhang.record.calls.ring import Channel, Foreign, RingEntry
 
 __all__ = [
     "COLLECTIVES",
@@ -206,7 +206,7 @@ def _begin(
     group: Foreign,
     method: str,
     args: tuple[Foreign, ...],
-) -> Entry | None:
+) -> RingEntry | None:
     """An entry for a call that torch does not record: P2P on Gloo, anything on a bare group."""
     try:
         if channel is None or (channel.bare and not recorder.full):
@@ -228,7 +228,7 @@ def _begin(
     return entry
 
 
-def _follow(recorder: Recorder, entry: Entry, work: Foreign) -> None:
+def _follow(recorder: Recorder, entry: RingEntry, work: Foreign) -> None:
     try:
         # On a bare group C++ may be the caller, who takes the Work from our hands.
         recorder.followed.add(entry, work, hold=entry.channel.bare)
@@ -259,7 +259,7 @@ def _monitored_barrier(original: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def _begin_barrier(recorder: Recorder, group: Foreign) -> Entry | None:
+def _begin_barrier(recorder: Recorder, group: Foreign) -> RingEntry | None:
     try:
         frame = _getframe(2)
         entry = recorder.begin_collective(group, "monitored_barrier", (), (), frame)

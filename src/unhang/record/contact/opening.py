@@ -13,7 +13,7 @@ from unhang.record import process
 from unhang.record.calls.recorder import Recorder
 from unhang.record.contact import marks, worker
 from unhang.record.contact.heartbeat import Beat
-from unhang.record.contact.triggers import Watcher
+from unhang.record.contact.triggers import TriggerThread
 from unhang.record.crash import CrashWatch
 
 __all__ = ["open_faults", "open_heartbeat", "open_socket", "open_worker", "take_signal"]
@@ -33,7 +33,7 @@ def open_heartbeat(recorder: Recorder) -> None:
         recorder.beat = state.beat
 
 
-def open_socket(recorder: Recorder) -> Watcher | None:
+def open_socket(recorder: Recorder) -> TriggerThread | None:
     """Listen on the trigger socket and the pipe; None without a runtime directory.
 
     Raises:
@@ -44,7 +44,7 @@ def open_socket(recorder: Recorder) -> Watcher | None:
     socket_path, fifo_path = state.private_path("sock"), state.private_path("fifo")
     if socket_path is None or fifo_path is None:
         return None
-    watcher = Watcher(recorder, None if state.limited else (socket_path, fifo_path))
+    watcher = TriggerThread(recorder, None if state.limited else (socket_path, fifo_path))
     watcher.start()
     if not state.limited:
         state.socket, state.fifo = str(socket_path), str(fifo_path)
@@ -77,7 +77,7 @@ def open_worker(recorder: Recorder) -> None:
         recorder.state.worker_socket = str(path)
 
 
-def take_signal(recorder: Recorder, crash: CrashWatch, watcher: Watcher) -> None:
+def take_signal(recorder: Recorder, crash: CrashWatch, watcher: TriggerThread) -> None:
     """Take the signal that UNHANG_SIGNAL names, if it names one."""
     number = recorder.state.settings.signal
     if not number or watcher.signal_fd < 0:

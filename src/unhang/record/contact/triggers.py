@@ -30,9 +30,9 @@ from unhang.record.contact.runtime_dir import safe_name
 from unhang.record.contact.unsignalled import unsignalled
 from unhang.record.dumps import torchfr
 from unhang.record.dumps.dumpfile import THREAD_NAME
-from unhang.record.dumps.taking import REASONS, Incident, take
+from unhang.record.dumps.taking import REASONS, TakenDumps, take
 
-__all__ = ["MAX_REQUEST_BYTES", "Watcher"]
+__all__ = ["MAX_REQUEST_BYTES", "TriggerThread"]
 
 MAX_REQUEST_BYTES: Final = 64 * 1024
 TICK_S: Final = 1.0
@@ -41,7 +41,7 @@ REPLY_TIMEOUT_S: Final = 10.0
 _WAKE: Final = b"\0"
 
 
-class Watcher:
+class TriggerThread:
     """The thread and its file descriptors; one a process."""
 
     def __init__(self, recorder: Recorder, paths: tuple[Path, Path] | None) -> None:
@@ -57,7 +57,7 @@ class Watcher:
         self.recorder = recorder
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping = False
-        self._last: Incident | None = None
+        self._last: TakenDumps | None = None
         self._news = threading.Event()
         self._listener: socket.socket | None = None
         self._fifo = self._signal_read = self._signal_write = -1
@@ -288,7 +288,7 @@ class Watcher:
         }  # fmt: skip
 
 
-def _reply(stage: str, taken: Incident) -> dict[str, Any]:
+def _reply(stage: str, taken: TakenDumps) -> dict[str, Any]:
     return {
         "ok": bool(taken.files),
         "stage": stage,

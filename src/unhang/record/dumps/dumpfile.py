@@ -23,18 +23,18 @@ from typing import Any, Final
 from unhang._version import __version__
 from unhang.record.calls.groups import channels, note_groups, pg_config, recorded_by_torch
 from unhang.record.calls.recorder import Recorder
-from unhang.record.calls.ring import Entry
+from unhang.record.calls.ring import RingEntry
 from unhang.record.calls.sites import current_stacks
 from unhang.record.contact import marks
 from unhang.record.contact.runtime_dir import private_dir
 from unhang.record.dumps.torchfr import COUNTERS, TorchRecorder, recorders
-from unhang.record.process import Process, env_number
+from unhang.record.process import ArmedProcess, env_number
 
 __all__ = [
     "FORMAT_VERSION",
     "SCHEMA",
     "THREAD_NAME",
-    "Dump",
+    "DumpDraft",
     "add_frames",
     "collect",
     "encode",
@@ -50,7 +50,7 @@ FORMAT_VERSION: Final = "2.10"
 
 
 @dataclass(slots=True)
-class Dump:
+class DumpDraft:
     """A dump that is not a file yet.
 
     Attributes:
@@ -76,7 +76,7 @@ def collect(
     stacks: bool = True,
     own_stacks: bool = True,
     only_active: bool = False,
-) -> list[Dump]:
+) -> list[DumpDraft]:
     """Take a dump of every recorder of this process that holds something or has groups.
 
     Args:
@@ -98,16 +98,16 @@ def collect(
     for source in recorders():
         content = _ask(state, source, (collectives, stacks, only_active))
         if content is not None and (content.get("entries") or source.backend in in_use):
-            dumps.append(Dump(source.backend, content, source))
+            dumps.append(DumpDraft(source.backend, content, source))
     unrecorded = in_use - {dump.backend for dump in dumps} - {""}
-    dumps += [Dump(backend, _empty()) for backend in sorted(unrecorded)]
+    dumps += [DumpDraft(backend, _empty()) for backend in sorted(unrecorded)]
     for dump in dumps:
         _complete(state, dump, own, stacks=own_stacks)
     return dumps
 
 
 def _ask(
-    state: Process, source: TorchRecorder, options: tuple[bool, bool, bool]
+    state: ArmedProcess, source: TorchRecorder, options: tuple[bool, bool, bool]
 ) -> dict[str, Any] | None:
     collectives, stacks, only_active = options
     try:
@@ -127,7 +127,7 @@ def _empty() -> dict[str, Any]:
     }
 
 
-def _complete(state: Process, dump: Dump, own: list[Entry], *, stacks: bool) -> None:
+def _complete(state: ArmedProcess, dump: DumpDraft, own: list[RingEntry], *, stacks: bool) -> None:
     """Add what torch does not know: the groups' truth, our entries, and the key `unhang`."""
     content = dump.content
     content["pg_config"] = pg_config(state) or content.get("pg_config", {})
@@ -154,7 +154,7 @@ def _status(backend: str) -> dict[str, dict[str, int]]:
 
 
 def _beside(
-    torch_entries: list[dict[str, Any]], ours: list[Entry], *, stacks: bool
+    torch_entries: list[dict[str, Any]], ours: list[RingEntry], *, stacks: bool
 ) -> list[dict[str, object]]:
     """Our entries beside torch's, placed by their times: both clocks are this host's wall clock.
 
@@ -187,7 +187,7 @@ def _beside(
     return rows
 
 
-def _extra(state: Process, backend: str, entries: list[dict[str, object]]) -> dict[str, Any]:
+def _extra(state: ArmedProcess, backend: str, entries: list[dict[str, object]]) -> dict[str, Any]:
     """The key `unhang`: who wrote the dump, when, why, and what only we know."""
     return {
         "schema": SCHEMA,
@@ -246,7 +246,7 @@ def _stacks() -> dict[str, Any]:
     }
 
 
-def add_frames(dump: Dump) -> bool:
+def add_frames(dump: DumpDraft) -> bool:
     """Give the entries of a dump taken without stacks their frames, by record id.
 
     What the dump says about states stays as it was when it was taken: a second look may see calls
@@ -274,7 +274,7 @@ def encode(content: dict[str, Any]) -> bytes:
 # ------------------------------------------------------------------ writing
 
 
-def write(dumps: list[Dump], places: list[Path], name: str, recorder: Recorder) -> list[Path]:
+def write(dumps: list[DumpDraft], places: list[Path], name: str, recorder: Recorder) -> list[Path]:
     """Write dumps into an incident directory under the first place that takes them.
 
     Args:
@@ -296,7 +296,7 @@ def write(dumps: list[Dump], places: list[Path], name: str, recorder: Recorder) 
     return []
 
 
-def _write_one(dump: Dump, place: Path, name: str, state: Process) -> Path:
+def _write_one(dump: DumpDraft, place: Path, name: str, state: ArmedProcess) -> Path:
     rank = "pid" + str(state.pid) if state.rank is None else state.rank
     for number in range(1, 1000):
         incident = name if number == 1 else f"{name}.{number}"
@@ -312,7 +312,7 @@ def _write_one(dump: Dump, place: Path, name: str, state: Process) -> Path:
     raise OSError(errno.EEXIST, "too many dumps of this rank", str(place / name))
 
 
-def rewrite(dump: Dump) -> None:
+def rewrite(dump: DumpDraft) -> None:
     """Write a dump again, with its frames, in place of what it was without them.
 
     Raises:

@@ -15,9 +15,9 @@ from unhang.record.calls.recorder import Recorder
 from unhang.record.contact import marks
 from unhang.record.contact.runtime_dir import safe_name
 from unhang.record.dumps import dumpfile
-from unhang.record.dumps.dumpfile import Dump
+from unhang.record.dumps.dumpfile import DumpDraft
 
-__all__ = ["END", "REASONS", "Incident", "take"]
+__all__ = ["END", "REASONS", "TakenDumps", "take"]
 
 END: Final = "end"
 """The incident of a process that comes to its end; it is written whatever the limit."""
@@ -40,7 +40,7 @@ _one_at_a_time = threading.Lock()
 
 
 @dataclass(slots=True)
-class Incident:
+class TakenDumps:
     """What one dump of this process came to.
 
     Attributes:
@@ -52,7 +52,7 @@ class Incident:
 
     name: str
     files: list[Path] = field(default_factory=list)
-    dumps: list[Dump] = field(default_factory=list)
+    dumps: list[DumpDraft] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
     def add_stacks(self, recorder: Recorder) -> None:
@@ -72,8 +72,8 @@ def take(
     *,
     incident: str = "",
     directory: Path | None = None,
-) -> Incident:
-    """Write this process's dumps, without torch's stacks; `Incident.add_stacks` is the next stage.
+) -> TakenDumps:
+    """Write this process's dumps, without torch's stacks; `TakenDumps.add_stacks` comes next.
 
     Args:
         recorder: Ours.
@@ -84,12 +84,12 @@ def take(
     state = recorder.state
     if not _one_at_a_time.acquire(timeout=LOCK_WAIT_S):
         state.failures.add(f"no dump for {reason!r}: another one is still being written")
-        return Incident("", failures=list(state.failures.texts()))
+        return TakenDumps("", failures=list(state.failures.texts()))
     try:
         number = state.incidents.get("all", 0)
         if number >= state.settings.keep and incident != END:
             state.failures.add(f"no dump for {reason!r}: {number} incidents are kept already")
-            return Incident("", failures=list(state.failures.texts()))
+            return TakenDumps("", failures=list(state.failures.texts()))
         state.incidents["all"] = number + 1
         return _take(recorder, reason, incident or _own_name(recorder, reason), directory)
     finally:
@@ -103,7 +103,7 @@ def _own_name(recorder: Recorder, reason: str) -> str:
     return f"{reason}-{incidents[reason]}"
 
 
-def _take(recorder: Recorder, reason: str, incident: str, directory: Path | None) -> Incident:
+def _take(recorder: Recorder, reason: str, incident: str, directory: Path | None) -> TakenDumps:
     state = recorder.state
     attempt = marks.attempt_from_env()
     name = f"{state.job_id}-a{attempt}-{safe_name(incident)}"
@@ -115,7 +115,7 @@ def _take(recorder: Recorder, reason: str, incident: str, directory: Path | None
         files = dumpfile.write(dumps, [directory.parent], directory.name, recorder)
     if not files:
         files = dumpfile.write(dumps, places(recorder), name, recorder)
-    return Incident(name, files, dumps, list(state.failures.texts()))
+    return TakenDumps(name, files, dumps, list(state.failures.texts()))
 
 
 def places(recorder: Recorder) -> list[Path]:

@@ -55,7 +55,7 @@ class TorchRecorder:
         return load_plain(self.as_pickle(collectives, stacks, only_active))
 
 
-class _Plain(pickle.Unpickler):
+class _PlainUnpickler(pickle.Unpickler):
     """Unpickles numbers, texts and containers, and nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - never returns
@@ -69,7 +69,7 @@ def load_plain(data: bytes) -> dict[str, Any]:
         ValueError: It is no dump.
     """
     try:
-        dump = _Plain(io.BytesIO(data)).load()
+        dump = _PlainUnpickler(io.BytesIO(data)).load()
     except (pickle.UnpicklingError, EOFError, IndexError, KeyError, ValueError) as error:
         raise ValueError(f"no dump of torch's recorder: {error}") from error
     if isinstance(dump, list):  # torch 2.2 and older: entries only

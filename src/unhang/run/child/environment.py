@@ -17,9 +17,9 @@ from unhang.errors import UsageError
 from unhang.run.child.ranklogs import rank_log_settings
 
 __all__ = [
+    "EnvironmentPlan",
     "Options",
-    "Plan",
-    "Setting",
+    "PlannedVariable",
     "interpreter_of",
     "plan_environment",
     "site_directories",
@@ -66,7 +66,7 @@ class Options(NamedTuple):
     blocking: bool = False
 
 
-class Setting(NamedTuple):
+class PlannedVariable(NamedTuple):
     """One variable of the plan: its name, its value, and whether the user had set it already.
 
     Attributes:
@@ -78,10 +78,10 @@ class Setting(NamedTuple):
     kept_as: str = ""
 
 
-class Plan(NamedTuple):
+class EnvironmentPlan(NamedTuple):
     """What will be set for the child, and what there is to say about it."""
 
-    settings: tuple[Setting, ...]
+    settings: tuple[PlannedVariable, ...]
     torch: str
     remarks: tuple[str, ...] = ()
     log_place: str = ""
@@ -231,7 +231,7 @@ def plan_environment(
     run_id: str,
     job_id: str,
     options: Options,
-) -> Plan:
+) -> EnvironmentPlan:
     """Plan the variables of the child.
 
     Args:
@@ -262,21 +262,23 @@ def plan_environment(
     if options.arm:
         settings.append(_python_path(env))
     remarks = tuple(_remarks(version, numbers, command))
-    return Plan(tuple(settings), version, remarks, options.log_place)
+    return EnvironmentPlan(tuple(settings), version, remarks, options.log_place)
 
 
-def _settings(env: Mapping[str, str], names: tuple[str, ...], value: str) -> Iterable[Setting]:
+def _settings(
+    env: Mapping[str, str], names: tuple[str, ...], value: str
+) -> Iterable[PlannedVariable]:
     """One variable under all its names; the user's value, where there is one, for all of them."""
     value = next((env[name] for name in names if name in env), value)
     for name in names:
-        yield Setting(name, value, kept_as=f"{name}={env[name]}" if name in env else "")
+        yield PlannedVariable(name, value, kept_as=f"{name}={env[name]}" if name in env else "")
 
 
-def _python_path(env: Mapping[str, str]) -> Setting:
+def _python_path(env: Mapping[str, str]) -> PlannedVariable:
     from unhang.record import HOOK_DIR
 
     rest = env.get("PYTHONPATH", "")
-    return Setting("PYTHONPATH", f"{HOOK_DIR}{os.pathsep}{rest}" if rest else str(HOOK_DIR))
+    return PlannedVariable("PYTHONPATH", f"{HOOK_DIR}{os.pathsep}{rest}" if rest else str(HOOK_DIR))
 
 
 def _remarks(

@@ -21,10 +21,10 @@ from unhang.run.child.streams import Stream
 from unhang.run.speak import say
 
 __all__ = [
+    "Companion",
     "NoRoomError",
     "NotExecutableError",
     "NotFoundError",
-    "Watcher",
     "not_started",
     "supervise",
 ]
@@ -55,7 +55,7 @@ class NotExecutableError(UnhangError):
     exit_code = 126
 
 
-class Watcher(Protocol):
+class Companion(Protocol):
     """What runs beside the command. Its methods may be called from any thread."""
 
     def run(self, child: int) -> None:
@@ -79,7 +79,7 @@ def supervise(
     env: Mapping[str, str],
     streams: Sequence[Stream],
     folder: str,
-    watcher: Watcher,
+    watcher: Companion,
 ) -> int:
     """Run `command` to its end and return its exit code, 128 + n where signal n ended it.
 
@@ -163,7 +163,7 @@ def not_started(program: str, error: OSError) -> UnhangError:
     )
 
 
-def _wait(child: int, shadow: Shadow, watcher: Watcher) -> int:
+def _wait(child: int, shadow: Shadow, watcher: Companion) -> int:
     to_all: tuple[int, int] | None = None  # A signal, and who sends it to the whole group.
     while True:
         info = signal.sigwaitinfo(_WAITED)
@@ -205,7 +205,7 @@ def _pass_on(child: int, number: int) -> None:
         return  # It belongs to another user (sudo), or is gone: then its end is near.
 
 
-def _wait_for(thread: threading.Thread, watcher: Watcher) -> None:
+def _wait_for(thread: threading.Thread, watcher: Companion) -> None:
     """Let the watcher finish; the first signal makes it hurry, the second leaves it behind."""
     asked = 0
     thread.join(0.5)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.casedir import RankPart, save_file
-from unhang.collect.asking import Answer, Request, ask_recorder, ask_torch
+from unhang.collect.asking import DumpRequest, RankDumps, ask_recorder, ask_torch
 from unhang.collect.processes import ProcessTable, read_process, read_processes
 from unhang.collect.ranks import Target
 from unhang.collect.sampling import sample_processes
@@ -27,8 +27,8 @@ from unhang.record.contact.client import AskError, ask
 from unhang.record.contact.heartbeat import Heartbeat
 from unhang.record.contact.marks import alive
 from unhang.record.contact.runtime_dir import private_dir
-from unhang.run.watching.procs import Work, work_of
-from unhang.run.watching.roster import Gone, Member, Roster
+from unhang.run.watching.procs import WorkDone, work_of
+from unhang.run.watching.roster import Gone, Roster, WatchedRank
 from unhang.stacks import dump_samples
 
 __all__ = ["Collected", "Collector"]
@@ -48,7 +48,7 @@ _AFTER_LOOKS = 2
 class Collected:
     """What came of one rank, in the making."""
 
-    member: Member
+    member: WatchedRank
     gone: Gone | None = None
     beat: Heartbeat | None = None
     state: str = ""
@@ -127,7 +127,7 @@ class Collector:
     def _take_dumps(self) -> None:
         present = self._alive()
         for rank, said in zip(present, _at_once(self._ask_dumps, present), strict=True):
-            answer = Answer(why=said) if isinstance(said, str) else said
+            answer = RankDumps(why=said) if isinstance(said, str) else said
             kept = [self._kept(rank, *found) for found in answer.found]
             names = [name for name in kept if name]
             if names:
@@ -135,13 +135,13 @@ class Collector:
             else:
                 rank.missing["dump"] = answer.why or "it could not be kept"
 
-    def _ask_dumps(self, rank: Collected) -> Answer:
+    def _ask_dumps(self, rank: Collected) -> RankDumps:
         if rank.member.unarmed:
             process = read_process(rank.member.pid)
             environ = (process and process.environ) or {}
             answer = ask_torch(rank.member.pid, rank.member.rank, environ, WORKER_S)
-            return answer if answer.found else Answer(why=rank.member.unarmed)
-        request = Request(
+            return answer if answer.found else RankDumps(why=rank.member.unarmed)
+        request = DumpRequest(
             self.reason,
             self.incident,
             self.case,
@@ -315,7 +315,7 @@ def _words(error: OSError) -> str:
     return str(error).rpartition(": ")[2] or type(error).__name__
 
 
-def _since(before: Work, after: Work) -> dict[str, Any]:
+def _since(before: WorkDone, after: WorkDone) -> dict[str, Any]:
     """The fields of a sample that tell what its process has done meanwhile."""
     return {
         "worked_s": round(after.time_s - before.time_s, 3),

@@ -36,7 +36,7 @@ from unhang.run.watching.roster import Roster
 from unhang.surroundings import describe_node
 from unhang.telltale import harmless_command, harmless_log
 
-__all__ = ["Context", "Incident", "What"]
+__all__ = ["Context", "NodeIncident", "What"]
 
 LOG_BYTES = 1 << 20
 OTHERS_S = 15.0
@@ -85,7 +85,7 @@ class What:
 
 
 @dataclass(slots=True)
-class Incident:
+class NodeIncident:
     """Collects and judges; keep it for what comes later in the same incident."""
 
     context: Context

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from unhang.run.child.environment import Plan
+from unhang.run.child.environment import EnvironmentPlan
 from unhang.run.child.streams import Stream
 from unhang.run.speak import say
 
@@ -30,7 +30,7 @@ class Orders(NamedTuple):
     """What a patrol has to do; see `unhang run --help`."""
 
     command: Sequence[str]
-    plan: Plan
+    plan: EnvironmentPlan
     streams: Sequence[Stream]
     folder: str
     run: str

@@ -19,7 +19,7 @@ from unhang.caseclaim import heard_of
 from unhang.casedir import Ending
 from unhang.collect.processes import read_processes
 from unhang.record.contact.marks import start_ticks
-from unhang.run.incident.handling import Context, Incident, What
+from unhang.run.incident.handling import Context, NodeIncident, What
 from unhang.run.incident.judging import Verdict
 from unhang.run.speak import say, write_all
 from unhang.run.watching.guard import Guard, Orders
@@ -54,7 +54,7 @@ class Patrol:
         self.interval_s = min(max(orders.hang_after_s / 10, low), high)
         self.watch = HangWatch(orders.hang_after_s, self.interval_s)
         self.roster = Roster(orders.job, orders.run, child)
-        self.current: Incident | None = None
+        self.current: NodeIncident | None = None
         self.incidents = 0
         self._parents: dict[int, int] = {}
         self._held: list[int] = []
@@ -243,7 +243,7 @@ class Patrol:
 
     # -------------------------------------------------------------- incidents
 
-    def _begin(self, what: What, attempt: int | None = None) -> Incident | None:
+    def _begin(self, what: What, attempt: int | None = None) -> NodeIncident | None:
         """Collect the evidence of an incident; None where none more are kept or can be.
 
         Args:
@@ -255,25 +255,25 @@ class Patrol:
             return None
         if not self.orders.quiet:
             say(f"{what.detail}: collecting evidence")
-        incident = Incident(self.context, what)
+        incident = NodeIncident(self.context, what)
         if not incident.collect(self.roster, self.roster.attempt if attempt is None else attempt):
             return None
         self.current = incident
         return incident
 
-    def _conclude(self, incident: Incident | None) -> None:
+    def _conclude(self, incident: NodeIncident | None) -> None:
         if incident is None or incident.case is None:
             return
         self._show(incident, incident.judge())
         if self.roster.members:
             incident.refine(lambda verdict: self._refined(incident, verdict))
 
-    def _show(self, incident: Incident, verdict: Verdict) -> None:
+    def _show(self, incident: NodeIncident, verdict: Verdict) -> None:
         self.guard.verdict = verdict
         write_all(f"\n{verdict.text}\n")
         say(f"the evidence is in {_short(incident.case)}")
 
-    def _refined(self, incident: Incident, verdict: Verdict) -> None:
+    def _refined(self, incident: NodeIncident, verdict: Verdict) -> None:
         before, self.guard.verdict = self.guard.verdict, verdict
         if before is not None and before.summary != verdict.summary:
             say("with the stacks of all calls, the verdict is:")
@@ -286,7 +286,7 @@ class Patrol:
 
     # -------------------------------------------------------------- acting on processes
 
-    def _act(self, incident: Incident | None) -> None:
+    def _act(self, incident: NodeIncident | None) -> None:
         """What --on-hang says: nothing, end the job, or freeze it.
 
         Only where a cause was found, and where those that are waited for stand still.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from unhang.collect.processes import ProcessTable
 
-__all__ = ["Work", "exit_status", "reaped_status", "work_of"]
+__all__ = ["WorkDone", "exit_status", "reaped_status", "work_of"]
 
 _STATUS_WORD = 49
 """Position of `exit_code` behind the command in /proc/PID/stat (see proc(5), field 52)."""
@@ -62,7 +62,7 @@ def reaped_status(descriptor: int) -> int | None:
 _MOVED = ("rchar:", "wchar:", "read_bytes:", "write_bytes:")
 
 
-class Work(NamedTuple):
+class WorkDone(NamedTuple):
     """What a process and all below it had done at one moment."""
 
     time_s: float
@@ -70,10 +70,10 @@ class Work(NamedTuple):
     io: int
 
 
-def work_of(pid: int, table: ProcessTable, now_s: float) -> Work:
+def work_of(pid: int, table: ProcessTable, now_s: float) -> WorkDone:
     """The CPU time and bytes of a process and all below it so far."""
     tree = list(table.below(pid))
-    return Work(now_s, sum(max(p.cpu_s, 0.0) for p in tree), _io_bytes(p.pid for p in tree))
+    return WorkDone(now_s, sum(max(p.cpu_s, 0.0) for p in tree), _io_bytes(p.pid for p in tree))
 
 
 def _io_bytes(pids: Iterable[int]) -> int:

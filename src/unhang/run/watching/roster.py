@@ -14,16 +14,16 @@ from unhang.model import BUSY_BYTES_PER_S, BUSY_CORES
 from unhang.record.contact.heartbeat import Heartbeat, read_heartbeat
 from unhang.record.contact.marks import Mark, alive, read_marks
 from unhang.run.watching.outside import UNARMED, Outsiders
-from unhang.run.watching.procs import Work, exit_status, reaped_status, work_of
-from unhang.run.watching.watch import Look, RankLook
+from unhang.run.watching.procs import WorkDone, exit_status, reaped_status, work_of
+from unhang.run.watching.watch import ProgressLook, RankProgress
 
-__all__ = ["Gone", "Member", "Roster", "finished_calls", "is_waiting", "member_of"]
+__all__ = ["Gone", "Roster", "WatchedRank", "finished_calls", "is_waiting", "member_of"]
 
 _IN_JOB = ("initialising", "ready", UNARMED)
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class WatchedRank:
     """One rank of this node, or a process that is about to become one.
 
     Attributes:
@@ -54,7 +54,7 @@ class Gone:
         order: 0 for the first of the run to go.
     """
 
-    member: Member
+    member: WatchedRank
     status: int | None
     clean: bool
     time_ns: int
@@ -79,14 +79,14 @@ class Roster:
     job: str
     run: str
     child: int = 0
-    members: list[Member] = field(default_factory=list)
+    members: list[WatchedRank] = field(default_factory=list)
     gone: list[Gone] = field(default_factory=list)
     attempt: int = 0
     world_size: int = 0
     statuses: dict[int, int] = field(default_factory=dict)
     descriptors: dict[int, int] = field(default_factory=dict)
     _counted: set[tuple[int, int]] = field(default_factory=set)
-    _work: dict[int, Work] = field(default_factory=dict)
+    _work: dict[int, WorkDone] = field(default_factory=dict)
     _finished: dict[int, int] = field(default_factory=dict)
     _moves: dict[int, int] = field(default_factory=dict)
     _renewed: bool = False
@@ -104,7 +104,7 @@ class Roster:
         marks = [mark for mark in read_marks(self.job) if mark.run == self.run]
         found = [member for mark in marks if (member := member_of(mark)) is not None]
         outsiders = self._outsiders.search(marks, time.monotonic(), anew=self._renewed)
-        found += [Member(o.mark, o.rank, certain=True, unarmed=o.why) for o in outsiders]
+        found += [WatchedRank(o.mark, o.rank, certain=True, unarmed=o.why) for o in outsiders]
         living = [member for member in found if alive(member.mark)]
         present = {_key(member) for member in living}
         # Also those that came and went between two looks.
@@ -121,7 +121,7 @@ class Roster:
         self._renewed = bool(gone)
         return gone
 
-    def look(self) -> Look:
+    def look(self) -> ProgressLook:
         """What all members have done, as of now; those that have left the job are left out.
 
         A process may need seconds to end after it has left, and its last counters say nothing.
@@ -140,16 +140,16 @@ class Roster:
         for pid in unarmed:  # Work is all that is seen of its progress.
             self._moves[pid] = finished[pid] = self._moves.get(pid, 0) + busy[pid]
         ranks = [
-            RankLook(m.rank, m.pid, finished[m.pid], waiting[m.pid], busy=busy[m.pid])
+            RankProgress(m.rank, m.pid, finished[m.pid], waiting[m.pid], busy=busy[m.pid])
             for m in inside
         ]
-        return Look(now, ranks)
+        return ProgressLook(now, ranks)
 
-    def heartbeat(self, member: Member) -> Heartbeat | None:
+    def heartbeat(self, member: WatchedRank) -> Heartbeat | None:
         """Its heartbeat, which outlives it."""
         return read_heartbeat(member.mark.heartbeat)
 
-    def of_attempt(self, attempt: int) -> tuple[list[Member], list[Gone]]:
+    def of_attempt(self, attempt: int) -> tuple[list[WatchedRank], list[Gone]]:
         """Those of an attempt that are alive, and those that have ended, in order."""
         alive = self.members if attempt == self.attempt else []
         return alive, [gone for gone in self.gone if gone.member.mark.attempt == attempt]
@@ -165,12 +165,12 @@ class Roster:
             self.statuses[pid] = status
         return status
 
-    def gone_now(self, member: Member) -> Gone:
+    def gone_now(self, member: WatchedRank) -> Gone:
         """A member that has just ended, before the next `refresh` counts it."""
         fresh = (m for m in map(member_of, read_marks(self.job)) if m and _key(m) == _key(member))
         return self._ended(next(fresh, member))
 
-    def _ended(self, member: Member) -> Gone:
+    def _ended(self, member: WatchedRank) -> Gone:
         status = self.note_end(member.pid)
         left_well = member.mark.phase in ("exited", "destroyed", UNARMED)  # the last: who knows
         clean = status == 0 or (status is None and left_well and not member.mark.exception)
@@ -189,19 +189,19 @@ class Roster:
         )
 
 
-def _key(member: Member) -> tuple[int, int]:
+def _key(member: WatchedRank) -> tuple[int, int]:
     """What names a process for ever."""
     return member.mark.pid, member.mark.start_ticks
 
 
-def member_of(mark: Mark) -> Member | None:
+def member_of(mark: Mark) -> WatchedRank | None:
     """The rank that a mark speaks of; None for launchers, helpers and those outside a job."""
     if mark.role == "rank" and mark.rank is not None:
-        return Member(mark, mark.rank, certain=True)
+        return WatchedRank(mark, mark.rank, certain=True)
     # With a heartbeat it has begun to initialise; an error may have ended it before anybody looked.
     failed = mark.exception and mark.heartbeat
     if mark.env_rank is not None and (mark.phase in _IN_JOB or failed):
-        return Member(mark, mark.env_rank, certain=False)
+        return WatchedRank(mark, mark.env_rank, certain=False)
     return None
 
 

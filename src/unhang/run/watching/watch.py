@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from unhang.wording import rank_phrase
 
-__all__ = ["Alarm", "HangWatch", "Look", "RankLook", "Resumed"]
+__all__ = ["Alarm", "HangWatch", "ProgressLook", "RankProgress", "Resumed"]
 
 SURVIVED_FACTOR = 2.0
 """A pause twice as long as the longest one that was survived is not explained by history."""
@@ -26,7 +26,7 @@ BUSY_FACTOR = 12.0
 
 
 @dataclass(frozen=True, slots=True)
-class RankLook:
+class RankProgress:
     """One rank at one moment.
 
     Attributes:
@@ -43,7 +43,7 @@ class RankLook:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ProgressLook:
     """All ranks of this node at one moment.
 
     Attributes:
@@ -51,7 +51,7 @@ class Look:
     """
 
     time_s: float
-    ranks: Sequence[RankLook]
+    ranks: Sequence[RankProgress]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class HangWatch:
         self._put_off += 1
         self._still_since_s = self._last_look_s
 
-    def see(self, look: Look) -> Alarm | Resumed | None:
+    def see(self, look: ProgressLook) -> Alarm | Resumed | None:
         """Take one look into account; says at most once that this quiet is a hang."""
         if self._quiet_since_s is None:
             self._restart(look.time_s)
@@ -145,7 +145,7 @@ class HangWatch:
         self._alarmed = True
         return _alarm(look, quiet, limit)
 
-    def _again(self, look: Look, quiet: float) -> Alarm | None:
+    def _again(self, look: ProgressLook, quiet: float) -> Alarm | None:
         """The alarm once more, where those whose work put it off have stood still."""
         still = look.time_s - self._still_since_s
         limit = self.hang_after_s * 2 ** (self._put_off - 1)
@@ -161,7 +161,7 @@ class HangWatch:
         """Another node has raised the alarm: what finishes from now on means that it moves on."""
         self._alarmed = True
 
-    def _limit_reached(self, look: Look, quiet: float) -> float | None:
+    def _limit_reached(self, look: ProgressLook, quiet: float) -> float | None:
         """The limit that this quiet has passed, or None."""
         if self._had_waiting:
             limit = max(self.hang_after_s, SURVIVED_FACTOR * self.longest_waiting_s)
@@ -185,7 +185,7 @@ class HangWatch:
             self._quiet_since_s += slept
             self._still_since_s += slept
 
-    def _moved(self, look: Look) -> bool:
+    def _moved(self, look: ProgressLook) -> bool:
         before: Mapping[int, int] = self._finished
         moved = any(rank.finished != before.get(rank.pid, -1) for rank in look.ranks)
         self._finished = {rank.pid: rank.finished for rank in look.ranks}
@@ -207,7 +207,7 @@ class HangWatch:
         self._movers, self._put_off = frozenset(), 0
 
 
-def _alarm(look: Look, quiet: float, limit: float) -> Alarm:
+def _alarm(look: ProgressLook, quiet: float, limit: float) -> Alarm:
     waiting = tuple(sorted(r.rank for r in look.ranks if r.waiting))
     if look.ranks and all(rank.waiting is None for rank in look.ranks):
         text = f"the ranks here, whose calls are not seen, have stood still for {quiet:.0f} s"

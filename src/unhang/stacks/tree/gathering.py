@@ -17,7 +17,7 @@ from unhang.model import UNKNOWN_RANK, Frame, ProcessSample, ThreadStack
 from unhang.stacks.meaning import main_thread, meaning_of, meaning_of_frames, thread_matters
 from unhang.stacks.ownership import is_library
 
-__all__ = ["FACT", "FOLD", "LANE", "Row", "fact_of", "has_moved", "latest", "rows_of"]
+__all__ = ["FACT", "FOLD", "LANE", "StackRow", "fact_of", "has_moved", "latest", "rows_of"]
 
 LANE, FACT, FOLD = "[lane]", "[fact]", "[fold]"
 """Files of the frames that are none."""
@@ -27,7 +27,7 @@ _BUSY = 0.5  # of one core between two looks
 _DIGITS = re.compile(r"\d+")
 
 
-class Row(NamedTuple):
+class StackRow(NamedTuple):
     """One stack of the tree.
 
     Attributes:
@@ -80,7 +80,7 @@ def _busy(looks: Sequence[ProcessSample]) -> bool:
     )
 
 
-def rows_of(samples: Iterable[ProcessSample], *, full: bool = False) -> Iterator[Row]:
+def rows_of(samples: Iterable[ProcessSample], *, full: bool = False) -> Iterator[StackRow]:
     """The stacks that the tree shows.
 
     Args:
@@ -97,14 +97,14 @@ def rows_of(samples: Iterable[ProcessSample], *, full: bool = False) -> Iterator
             member = max(last.pid, 0)
         main = main_thread(last)
         frames = main.frames if main else ()
-        yield Row(member, _framed(where, frames, fact_of(looks), full=full))
+        yield StackRow(member, _framed(where, frames, fact_of(looks), full=full))
         if last.role in ("helper", "launcher") and not full:
             continue
         for thread in last.threads:
             if thread is not main and (full or thread_matters(thread)):
                 lane = _thread_lane(where, thread)
                 fact = _thread_fact(thread)
-                yield Row(member, _framed(lane, thread.frames, fact, full=full))
+                yield StackRow(member, _framed(lane, thread.frames, fact, full=full))
 
 
 def _lane_of(sample: ProcessSample, *, several_hosts: bool) -> str:
