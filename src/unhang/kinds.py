@@ -3,7 +3,7 @@
 A kind is a row here and a page in docs/codes; rules make claims of it, and whoever asks what a kind
 is like (does it explain an absence, may a bad node be behind it) asks for a trait. No other module
 holds a set of codes. Log rules and the doctor's checks carry a `Kind` in their own rows, since they
-are rows of one table already; `unhang.cli.pages` lists all of them.
+are rows of one table already; `unhang.cli.shared.pages` lists all of them.
 
 Codes are never renumbered and never reused. They may have four digits; new kinds are known by
 their slug.

@@ -15,7 +15,7 @@ from unhang.analysis.state.index import Ints
 from unhang.case import Case
 from unhang.model import Frame
 from unhang.report import Site
-from unhang.stacks.places import user_frame, without_recorder
+from unhang.stacks.ownership import user_frame, without_recorder
 
 __all__ = ["StackBook", "shown_frame"]
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unhang.cli.launching import (
+from unhang.cli.shared.launching import (
     add_launcher_arguments,
     gather_with_progress,
     launcher_of,
@@ -27,7 +27,7 @@ from unhang.cli.launching import (
     tell_failures,
     wants_launcher,
 )
-from unhang.cli.output import EXIT_HEALTHY, EXIT_INSUFFICIENT, EXIT_PROBLEM
+from unhang.cli.shared.output import EXIT_HEALTHY, EXIT_INSUFFICIENT, EXIT_PROBLEM
 from unhang.errors import InputError, UsageError
 
 if TYPE_CHECKING:

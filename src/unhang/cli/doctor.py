@@ -14,16 +14,16 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from unhang.cli.launching import add_launcher_arguments, launcher_of, plan_of, wants_launcher
-from unhang.cli.output import add_report_arguments, emit
+from unhang.cli.shared.launching import add_launcher_arguments, launcher_of, plan_of, wants_launcher
+from unhang.cli.shared.output import add_report_arguments, emit
 from unhang.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from unhang.doctor.checks.results import CheckResult
     from unhang.doctor.joined import Seat
-    from unhang.doctor.nodes import Asking, Node
-    from unhang.doctor.results import Result
+    from unhang.doctor.nodes import Node, NodeAsker
     from unhang.doctor.running import Facts
 
 EXAMPLES = """unhang doctor
@@ -139,13 +139,13 @@ def _machine_parts(
     args: argparse.Namespace,
     parts: Sequence[str],
     ports: Sequence[int],
-    asking: Asking,
+    asking: NodeAsker,
     facts: Facts,
-) -> list[Result]:
+) -> list[CheckResult]:
     """Parts env, net and gpu, of which each machine has one answer."""
     from unhang.doctor.running import NetPlan, run_env, run_gpu, run_net
 
-    results: list[Result] = []
+    results: list[CheckResult] = []
     if "env" in parts:
         results += run_env(facts)
     if "net" in parts:
@@ -158,11 +158,11 @@ def _machine_parts(
 def _comm(
     args: argparse.Namespace,
     ports: Sequence[int],
-    asking: Asking,
+    asking: NodeAsker,
     facts: Facts,
     ranks: Sequence[Node],
-) -> list[Result]:
-    from unhang.doctor.comm import CommPlan
+) -> list[CheckResult]:
+    from unhang.doctor.comm.judging import CommPlan
     from unhang.doctor.running import comm_between, default_backend
 
     gpus = [int(data["gpus"]) for data in facts.by_name.values()]

@@ -9,7 +9,7 @@ import argparse
 import os
 import sys
 
-from unhang.cli.output import add_look_arguments, look_of
+from unhang.cli.shared.output import add_look_arguments, look_of
 from unhang.errors import UsageError
 from unhang.wording import printable
 
@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the page of one code, or the list of all."""
-    from unhang.cli.pages import entries, find, page_of
+    from unhang.cli.shared.pages import entries, find, page_of
 
     look = look_of(args, sys.stdout, os.environ)
     if args.list or not args.code:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from unhang._version import __version__
 from unhang.cli.commands import CommandEntry, Parser, add_command
-from unhang.cli.standard import QUIET_END, discard_output, hold_streams, is_of_output
+from unhang.cli.shared.standard import QUIET_END, discard_output, hold_streams, is_of_output
 from unhang.errors import OutputError, UnhangError
 from unhang.wording import printable
 

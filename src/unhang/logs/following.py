@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from unhang.logs.rules import RULES
 from unhang.model import Frame
-from unhang.stacks.places import under
+from unhang.stacks.ownership import under
 
 __all__ = ["follows"]
 

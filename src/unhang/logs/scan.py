@@ -13,16 +13,16 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from unhang.errors import InputError, UnhangError
-from unhang.logs.anchors import candidates, lines_above, wanted_by
-from unhang.logs.elastic import ENTRY_ANCHOR, Entry, entry_of
-from unhang.logs.facts import fact_of
+from unhang.logs.elastic import ENTRY_ANCHOR, SummaryEntry, entry_of
+from unhang.logs.files import LogSource, chunks, open_log
 from unhang.logs.following import follows
-from unhang.logs.prefixes import Line, parse_line
-from unhang.logs.rules import RULES, Rule
-from unhang.logs.signs import goes_on, looks_like_a_job
-from unhang.logs.sources import LogSource, chunks, open_log
-from unhang.logs.tracebacks import HEADER, Traceback, TracebackReader, is_chain, user_frame
-from unhang.logs.wrappers import LAST_ERROR, wrapped_in
+from unhang.logs.lines.anchors import candidates, lines_above, wanted_by
+from unhang.logs.lines.prefixes import Line, parse_line
+from unhang.logs.lines.signs import goes_on, looks_like_a_job
+from unhang.logs.lines.tracebacks import HEADER, Traceback, TracebackReader, is_chain, user_frame
+from unhang.logs.lines.wrappers import LAST_ERROR, wrapped_in
+from unhang.logs.nccl_facts import fact_of
+from unhang.logs.rules import RULES, LogRule
 from unhang.model import UNKNOWN_RANK, Fact, Frame, LogEvent, LogKind, Note
 from unhang.telltale import without_secrets
 
@@ -125,7 +125,7 @@ class FileScanner:
     pid_ranks: dict[tuple[str, int], int] = field(default_factory=dict)
     seen: dict[tuple[int, str, str], int] = field(default_factory=dict)
     last_stamp: tuple[int, bool] = (0, False)
-    entry: Entry | None = None
+    entry: SummaryEntry | None = None
     here: tuple[bytes, int] = (b"", 0)
     looked: int = 0
     recognised: bool = False
@@ -218,7 +218,7 @@ class FileScanner:
     def _key(self, line: Line) -> tuple[int, int, str]:
         return (line.rank, line.local_rank, line.host)
 
-    def _candidate(self, line: Line, wanted: tuple[Rule, ...]) -> None:
+    def _candidate(self, line: Line, wanted: tuple[LogRule, ...]) -> None:
         key = self._key(line)
         if HEADER in line.text:
             reader = self.open.setdefault(key, TracebackReader())
@@ -262,7 +262,7 @@ class FileScanner:
             text = f"{HEADER}: {line.text or 'cut off here'}"
             self._match(replace(line, text=text), (_UNEXPLAINED,), done)
 
-    def _match(self, line: Line, wanted: tuple[Rule, ...], traceback: Traceback | None) -> bool:
+    def _match(self, line: Line, wanted: tuple[LogRule, ...], traceback: Traceback | None) -> bool:
         """Make events of what a line wraps and of itself; False where no rule knows any of it."""
         if not line.text or is_chain(line.text):
             return False
@@ -278,7 +278,7 @@ class FileScanner:
         return bool(known) or self._marked(line, hits[-1][1], traceback)
 
     def _marked(
-        self, line: Line, hit: tuple[Rule, re.Match[str]] | None, traceback: Traceback | None
+        self, line: Line, hit: tuple[LogRule, re.Match[str]] | None, traceback: Traceback | None
     ) -> bool:
         """An error by its own mark, of which no rule knows the words."""
         if hit is None and line.level in ("E", "F"):
@@ -324,7 +324,7 @@ class FileScanner:
         return UNKNOWN_RANK, False
 
     def _event(
-        self, rule: Rule, match: re.Match[str], line: Line, traceback: Traceback | None
+        self, rule: LogRule, match: re.Match[str], line: Line, traceback: Traceback | None
     ) -> None:
         if rule.code in _NAMES_ITS_RANK and line.rank < 0 and match["rank"] is not None:
             line = replace(line, rank=int(match["rank"]))
@@ -364,19 +364,19 @@ class FileScanner:
         )
         events[index : index + 1] = [event]
 
-    def _again(self, index: int, rule: Rule) -> None:
+    def _again(self, index: int, rule: LogRule) -> None:
         event = self.found.events[index]
         fields = {key: value for key, value in event.fields.items() if key != WENT_ON}
         self.found.events[index] = replace(event, count=event.count + 1, fields=fields)
         self._opened(index, rule)
 
-    def _opened(self, index: int, rule: Rule) -> None:
+    def _opened(self, index: int, rule: LogRule) -> None:
         """Remember a message that claims nothing: further steps take it back."""
         if rule.trust == "C":
             self.last_error = self.end
             self.open_errors.add(index)
 
-    def _room(self, rule: Rule, seen: tuple[int, str, str]) -> int:
+    def _room(self, rule: LogRule, seen: tuple[int, str, str]) -> int:
         """Where the next event goes; -1 where there is no room for it.
 
         The newest unexplained error always has a place: a log is judged by how it ends.
@@ -427,14 +427,14 @@ class FileScanner:
             self.found.notes.append(Note("warning", self.source.path, text))
 
 
-def _kind(rule: Rule, text: str, frames: Sequence[Frame]) -> LogKind:
+def _kind(rule: LogRule, text: str, frames: Sequence[Frame]) -> LogKind:
     """What a message is; an exception of which no rule knows the words may still follow."""
     if rule.code == ANY_EXCEPTION and follows(text, frames):
         return "consequence"
     return rule.kind
 
 
-def _first(wanted: tuple[Rule, ...], text: str) -> tuple[Rule, re.Match[str]] | None:
+def _first(wanted: tuple[LogRule, ...], text: str) -> tuple[LogRule, re.Match[str]] | None:
     """The first rule that matches: a specific one stands before a general one."""
     return next(((rule, match) for rule in wanted if (match := rule.search(text))), None)
 

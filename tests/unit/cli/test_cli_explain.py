@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from unhang.cli.main import main
-from unhang.cli.pages import Entry, entries, find, page_of
+from unhang.cli.shared.pages import CodePage, entries, find, page_of
 from unhang.kinds import KINDS
 
 ENTRIES = list(entries())
@@ -44,7 +44,7 @@ def test_there_is_no_page_without_a_code() -> None:
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: e.code)
-def test_every_code_can_be_explained(entry: Entry) -> None:
+def test_every_code_can_be_explained(entry: CodePage) -> None:
     """By code, number and slug, with meaning and advice."""
     for name in (entry.code, entry.code.lower(), entry.code[2:], entry.slug, f" {entry.slug} "):
         assert find(name) == entry

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unhang.analysis.sources.logs import judge_logs, log_findings
-from unhang.logs.facts import differing
 from unhang.logs.failure import ordered_failures
+from unhang.logs.files import chunks, find_logs, source_of
+from unhang.logs.nccl_facts import differing
 from unhang.logs.scan import LogScan, scan_logs
-from unhang.logs.sources import chunks, find_logs, source_of
 
 TRACEBACK = (
     "Traceback (most recent call last):",

@@ -13,9 +13,9 @@ from dataclasses import replace
 from unhang._version import __version__
 from unhang.analysis.sources.log_counters import compare_counters
 from unhang.case import Case
-from unhang.logs.facts import differing
 from unhang.logs.failure import CLOCK_SLACK_NS, FailureGroup, fold, ordered_failures
-from unhang.logs.rules import Rule, rule_of
+from unhang.logs.nccl_facts import differing
+from unhang.logs.rules import LogRule, rule_of
 from unhang.logs.scan import ANY_ERROR, WENT_ON, LogScan
 from unhang.model import Fact, LogEvent, Note
 from unhang.report import (
@@ -314,7 +314,7 @@ def _first_failure(
     )
 
 
-def _blamed_by(group: FailureGroup, rule: Rule | None) -> tuple[int, ...]:
+def _blamed_by(group: FailureGroup, rule: LogRule | None) -> tuple[int, ...]:
     """The ranks that a failure names: mostly who wrote it, sometimes others, or nobody."""
     if rule is None or rule.blames == "writer":
         return group.ranks

@@ -9,13 +9,13 @@ from typing import Literal, TypeAlias
 
 from unhang.model import LogKind
 
-__all__ = ["Rule"]
+__all__ = ["LogRule"]
 
 Blame: TypeAlias = Literal["writer", "ranks", "nobody"]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class LogRule:
     """A known message.
 
     Attributes:

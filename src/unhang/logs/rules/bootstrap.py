@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from unhang.logs.rules.base import Rule
+from unhang.logs.rules.base import LogRule
 
 __all__ = ["RULES"]
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[LogRule, ...] = (
+    LogRule(
         code="UH727",
         slug="no-socket-interface",
         kind="cause",
@@ -19,7 +19,7 @@ RULES: tuple[Rule, ...] = (
         fires="node01:123:123 [0] bootstrap.cc:70 NCCL WARN Bootstrap : no socket interface found",
         spares="node01:123:123 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>",
     ),
-    Rule(
+    LogRule(
         code="UH728",
         slug="bad-address-family",
         kind="cause",
@@ -34,7 +34,7 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="NCCL INFO ncclSocketInit: connecting to address 10.0.0.1 with family 2",
     ),
-    Rule(
+    LogRule(
         code="UH729",
         slug="no-ip-in-container",
         kind="cause",
@@ -46,7 +46,7 @@ RULES: tuple[Rule, ...] = (
         fires="NCCL WARN Socket creation failed : Address family not supported by protocol",
         spares="Socket creation failed : Permission denied",
     ),
-    Rule(
+    LogRule(
         code="UH730",
         slug="connect-refused",
         kind="observation",
@@ -62,7 +62,7 @@ RULES: tuple[Rule, ...] = (
         spares="Connection refused by the metrics server",
         trust="C",
     ),
-    Rule(
+    LogRule(
         code="UH731",
         slug="virtual-interface-chosen",
         kind="hint",
@@ -76,7 +76,7 @@ RULES: tuple[Rule, ...] = (
         trust="B",
         harmless=True,
     ),
-    Rule(
+    LogRule(
         code="UH732",
         slug="socket-wrong-type",
         kind="cause",
@@ -89,7 +89,7 @@ RULES: tuple[Rule, ...] = (
         spares="NCCL INFO socketFinalizeAccept: type 3",
         trust="C",
     ),
-    Rule(
+    LogRule(
         code="UH733",
         slug="store-connect-timeout",
         kind="cause",
@@ -108,7 +108,7 @@ RULES: tuple[Rule, ...] = (
         spares="[c10d] The client socket has connected to (10.0.0.1, 29500)",
         trust="B",
     ),
-    Rule(
+    LogRule(
         code="UH734",
         slug="workers-missing",
         kind="cause",
@@ -124,7 +124,7 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="All workers joined the rendezvous",
     ),
-    Rule(
+    LogRule(
         code="UH735",
         slug="address-in-use",
         kind="cause",
@@ -142,7 +142,7 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="reusing the address: already in use by this process",
     ),
-    Rule(
+    LogRule(
         code="UH736",
         slug="too-many-open-files",
         kind="cause",
@@ -154,7 +154,7 @@ RULES: tuple[Rule, ...] = (
         fires="NCCL WARN Call to socket failed : Too many open files",
         spares="too many open windows",
     ),
-    Rule(
+    LogRule(
         code="UH737",
         slug="name-not-resolved",
         kind="cause",
@@ -171,7 +171,7 @@ RULES: tuple[Rule, ...] = (
         spares="ping: node01: Name or service not known",
         trust="B",
     ),
-    Rule(
+    LogRule(
         code="UH738",
         slug="communicator-init-started",
         kind="observation",
@@ -190,7 +190,7 @@ RULES: tuple[Rule, ...] = (
         spares="NCCL INFO Init timings - ncclCommInitRankConfig: rank 0 nranks 8 total 0.61",
         harmless=True,
     ),
-    Rule(
+    LogRule(
         code="UH739",
         slug="communicator-init-complete",
         kind="observation",
@@ -209,7 +209,7 @@ RULES: tuple[Rule, ...] = (
         spares="NCCL INFO ncclCommInitRankConfig comm 0x55d0 rank 0 nranks 8 - Init START",
         harmless=True,
     ),
-    Rule(
+    LogRule(
         code="UH740",
         slug="rendezvous-closed",
         kind="consequence",
@@ -226,7 +226,7 @@ RULES: tuple[Rule, ...] = (
         trust="B",
         harmless=True,
     ),
-    Rule(
+    LogRule(
         code="UH741",
         slug="socket-connection-timeout",
         kind="observation",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from unhang.logs.rules.base import Rule
+from unhang.logs.rules.base import LogRule
 
 __all__ = ["RULES"]
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[LogRule, ...] = (
+    LogRule(
         code="UH713",
         slug="taken-down",
         kind="consequence",
@@ -23,7 +23,7 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="taking the process group down",
     ),
-    Rule(
+    LogRule(
         code="UH714",
         slug="communicator-aborted",
         kind="consequence",
@@ -38,7 +38,7 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="NCCL communicator was created on rank 1",
     ),
-    Rule(
+    LogRule(
         code="UH715",
         slug="remote-process-gone",
         kind="consequence",
@@ -54,7 +54,7 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="ncclRemoteError is documented in the user guide",
     ),
-    Rule(
+    LogRule(
         code="UH716",
         slug="gloo-peer-gone",
         kind="consequence",
@@ -70,7 +70,7 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="[gloo/transport/tcp/pair.cc:100] connected",
     ),
-    Rule(
+    LogRule(
         code="UH717",
         slug="gloo-timeout",
         kind="observation",
@@ -88,7 +88,7 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="[gloo/transport/tcp/unbound_buffer.cc:78] recv complete",
     ),
-    Rule(
+    LogRule(
         code="UH718",
         slug="barrier-missing-ranks",
         kind="cause",
@@ -103,7 +103,7 @@ RULES: tuple[Rule, ...] = (
         spares="Rank 1 successfully reached monitoredBarrier, but received errors",
         blames="ranks",
     ),
-    Rule(
+    LogRule(
         code="UH719",
         slug="collective-fingerprints-differ",
         kind="cause",
@@ -126,7 +126,7 @@ RULES: tuple[Rule, ...] = (
         spares="No mismatch between collectives on ranks",
         blames="nobody",
     ),
-    Rule(
+    LogRule(
         code="UH720",
         slug="killed-from-outside",
         kind="cause",
@@ -145,7 +145,7 @@ RULES: tuple[Rule, ...] = (
         fires="  traceback : Signal 9 (SIGKILL) received by PID 4711",
         spares="  traceback : Signal 15 (SIGTERM) received by PID 4711",
     ),
-    Rule(
+    LogRule(
         code="UH721",
         slug="crashed-by-signal",
         kind="cause",
@@ -157,7 +157,7 @@ RULES: tuple[Rule, ...] = (
         fires="  traceback : Signal 11 (SIGSEGV) received by PID 4711",
         spares="  traceback : Signal 6 (SIGABRT) received by PID 4711",
     ),
-    Rule(
+    LogRule(
         code="UH722",
         slug="ended-by-signal",
         kind="consequence",
@@ -172,7 +172,7 @@ RULES: tuple[Rule, ...] = (
         fires="W1120 05:15:01.1 Sending process 4712 closing signal SIGTERM",
         spares="Signal 9 (SIGKILL) received by PID 4711",
     ),
-    Rule(
+    LogRule(
         code="UH723",
         slug="elastic-blames",
         kind="observation",
@@ -187,7 +187,7 @@ RULES: tuple[Rule, ...] = (
         fires="Root Cause (first observed failure):",
         spares="Root cause analysis of the failure",
     ),
-    Rule(
+    LogRule(
         code="UH724",
         slug="child-failed",
         kind="observation",
@@ -205,7 +205,7 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="succeeded (exitcode: 0) of binary",
     ),
-    Rule(
+    LogRule(
         code="UH725",
         slug="watchdog-thread-died",
         kind="observation",
@@ -221,7 +221,7 @@ RULES: tuple[Rule, ...] = (
         spares="watchdog thread terminated normally",
         trust="B",
     ),
-    Rule(
+    LogRule(
         code="UH726",
         slug="store-connection-lost",
         kind="consequence",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from unhang.logs.rules.base import Rule
+from unhang.logs.rules.base import LogRule
 
 __all__ = ["RULES"]
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[LogRule, ...] = (
+    LogRule(
         code="UH755",
         slug="ib-retry-exceeded",
         kind="cause",
@@ -31,7 +31,7 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="NCCL WARN NET/IB : Got completion from peer 10.0.0.7<41023> with error 5, opcode 0",
     ),
-    Rule(
+    LogRule(
         code="UH756",
         slug="ib-queue-flushed",
         kind="consequence",
@@ -46,7 +46,7 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="NCCL WARN NET/IB : Got completion from peer 10.0.0.7<41023> with error 12, opcode",
     ),
-    Rule(
+    LogRule(
         code="UH757",
         slug="gpudirect-blocked",
         kind="cause",
@@ -58,7 +58,7 @@ RULES: tuple[Rule, ...] = (
         fires="NCCL WARN NET/IB : Got completion with error 4, opcode 1, len 32, vendor err 81",
         spares="NCCL WARN NET/IB : Got completion with error 12, opcode 1, len 32, vendor err 129",
     ),
-    Rule(
+    LogRule(
         code="UH758",
         slug="ib-qp-timeout",
         kind="cause",
@@ -70,7 +70,7 @@ RULES: tuple[Rule, ...] = (
         fires="NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out",
         spares="NCCL WARN Call to ibv_modify_qp failed with error Network is unreachable",
     ),
-    Rule(
+    LogRule(
         code="UH759",
         slug="ib-no-route",
         kind="observation",
@@ -83,7 +83,7 @@ RULES: tuple[Rule, ...] = (
         spares="NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out",
         trust="C",
     ),
-    Rule(
+    LogRule(
         code="UH760",
         slug="locked-memory-limit",
         kind="cause",
@@ -98,7 +98,7 @@ RULES: tuple[Rule, ...] = (
         fires="NCCL WARN Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory",
         spares="NCCL INFO Call to ibv_reg_mr_iova2 succeeded",
     ),
-    Rule(
+    LogRule(
         code="UH761",
         slug="ib-sizes-differ",
         kind="cause",
@@ -114,7 +114,7 @@ RULES: tuple[Rule, ...] = (
         spares="NCCL INFO collective sizes match, local size 4096",
         blames="nobody",
     ),
-    Rule(
+    LogRule(
         code="UH762",
         slug="message-truncated",
         kind="cause",
@@ -132,7 +132,7 @@ RULES: tuple[Rule, ...] = (
         trust="B",
         blames="nobody",
     ),
-    Rule(
+    LogRule(
         code="UH763",
         slug="nccl-mismatched-collective",
         kind="cause",
@@ -150,7 +150,7 @@ RULES: tuple[Rule, ...] = (
         trust="B",
         blames="nobody",
     ),
-    Rule(
+    LogRule(
         code="UH764",
         slug="ofi-no-provider",
         kind="cause",
@@ -163,7 +163,7 @@ RULES: tuple[Rule, ...] = (
         spares="NCCL INFO NET/OFI Selected Provider is efa",
         trust="B",
     ),
-    Rule(
+    LogRule(
         code="UH765",
         slug="network-is-sockets",
         kind="hint",
@@ -176,7 +176,7 @@ RULES: tuple[Rule, ...] = (
         spares="node01:11:42 [0] NCCL INFO Using network IB",
         harmless=True,
     ),
-    Rule(
+    LogRule(
         code="UH766",
         slug="ofi-request-failed",
         kind="observation",
@@ -189,7 +189,7 @@ RULES: tuple[Rule, ...] = (
         spares="NCCL INFO NET/OFI Request 0x7f completed",
         trust="C",
     ),
-    Rule(
+    LogRule(
         code="UH767",
         slug="ras-mismatch",
         kind="observation",
@@ -201,7 +201,7 @@ RULES: tuple[Rule, ...] = (
         fires="  Rank 6 has launched up to operation 1842",
         spares="  operations launched on 8 ranks",
     ),
-    Rule(
+    LogRule(
         code="UH768",
         slug="ras-dead",
         kind="cause",
@@ -213,7 +213,7 @@ RULES: tuple[Rule, ...] = (
         fires="  1 process on node 10.0.0.7 (PID 4711) is considered DEAD",
         spares="  all processes are alive",
     ),
-    Rule(
+    LogRule(
         code="UH769",
         slug="xid",
         kind="cause",
@@ -225,7 +225,7 @@ RULES: tuple[Rule, ...] = (
         fires="[84000.1] NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, GPU has fallen off the bus.",
         spares="NVRM: loading NVIDIA UNIX x86_64 Kernel Module",
     ),
-    Rule(
+    LogRule(
         code="UH770",
         slug="gpu-memory-error",
         kind="cause",
@@ -237,7 +237,7 @@ RULES: tuple[Rule, ...] = (
         fires="RuntimeError: CUDA error: uncorrectable ECC error encountered",
         spares="ECC errors corrected: 3",
     ),
-    Rule(
+    LogRule(
         code="UH771",
         slug="gpu-lost",
         kind="cause",
@@ -250,7 +250,7 @@ RULES: tuple[Rule, ...] = (
         spares="the GPU count is 8",
         trust="B",
     ),
-    Rule(
+    LogRule(
         code="UH772",
         slug="nccl-internal-error",
         kind="observation",
@@ -263,7 +263,7 @@ RULES: tuple[Rule, ...] = (
         spares="ncclInternalError (3)",
         trust="C",
     ),
-    Rule(
+    LogRule(
         code="UH773",
         slug="nccl-system-error",
         kind="observation",
@@ -282,7 +282,7 @@ RULES: tuple[Rule, ...] = (
         spares="ncclSystemError (2)",
         trust="C",
     ),
-    Rule(
+    LogRule(
         code="UH774",
         slug="ibverbs-not-loaded",
         kind="noise",
@@ -295,7 +295,7 @@ RULES: tuple[Rule, ...] = (
         spares="NCCL INFO NET/IB : Using [0]mlx5_0:1/IB",
         harmless=True,
     ),
-    Rule(
+    LogRule(
         code="UH775",
         slug="rdma-device-missing",
         kind="hint",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from unhang.logs.rules.base import Rule
+from unhang.logs.rules.base import LogRule
 
 __all__ = ["RULES"]
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[LogRule, ...] = (
+    LogRule(
         code="UH742",
         slug="shm-full",
         kind="cause",
@@ -25,7 +25,7 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="OSError: [Errno 28] No space left on device",
     ),
-    Rule(
+    LogRule(
         code="UH743",
         slug="shm-segment-missing",
         kind="cause",
@@ -38,7 +38,7 @@ RULES: tuple[Rule, ...] = (
         spares="attached shared memory segment /dev/shm/nccl-fUgBmE",
         trust="C",
     ),
-    Rule(
+    LogRule(
         code="UH744",
         slug="shm-not-created",
         kind="observation",
@@ -51,7 +51,7 @@ RULES: tuple[Rule, ...] = (
         spares="created shared memory segment /dev/shm/nccl-fUgBmE",
         trust="B",
     ),
-    Rule(
+    LogRule(
         code="UH745",
         slug="peer-access-unsupported",
         kind="cause",
@@ -66,7 +66,7 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="peer access is not supported by this build, using shared memory",
     ),
-    Rule(
+    LogRule(
         code="UH746",
         slug="peer-mappings-exhausted",
         kind="cause",
@@ -79,7 +79,7 @@ RULES: tuple[Rule, ...] = (
         spares="mapping resources exhausted in the scheduler",
         trust="C",
     ),
-    Rule(
+    LogRule(
         code="UH747",
         slug="fabric-manager-not-running",
         kind="cause",
@@ -91,7 +91,7 @@ RULES: tuple[Rule, ...] = (
         fires="RuntimeError: CUDA error: system not yet initialized",
         spares="system not yet initialized: waiting for the boot to finish",
     ),
-    Rule(
+    LogRule(
         code="UH748",
         slug="nvls-broken",
         kind="cause",
@@ -106,7 +106,7 @@ RULES: tuple[Rule, ...] = (
         fires="transport/nvls.cc:254 NCCL WARN Cuda failure 1 'invalid argument'",
         spares="transport/nvls.cc:100 NCCL INFO NVLS multicast support is available on dev 0",
     ),
-    Rule(
+    LogRule(
         code="UH749",
         slug="duplicate-gpu",
         kind="cause",
@@ -125,7 +125,7 @@ RULES: tuple[Rule, ...] = (
         spares="GPU 65000 detected by rank 1",
         blames="nobody",
     ),
-    Rule(
+    LogRule(
         code="UH750",
         slug="dataloader-bus-error",
         kind="cause",
@@ -141,7 +141,7 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="RuntimeError: DataLoader worker (pid 812) is killed by signal: Terminated.",
     ),
-    Rule(
+    LogRule(
         code="UH751",
         slug="dataloader-worker-died",
         kind="cause",
@@ -157,7 +157,7 @@ RULES: tuple[Rule, ...] = (
         fires="RuntimeError: DataLoader worker (pid(s) 812) exited unexpectedly",
         spares="DataLoader worker (pid 812) started",
     ),
-    Rule(
+    LogRule(
         code="UH752",
         slug="cuda-out-of-memory",
         kind="cause",
@@ -172,7 +172,7 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="the CUDA memory pool is out of date",
     ),
-    Rule(
+    LogRule(
         code="UH753",
         slug="host-out-of-memory",
         kind="cause",
@@ -197,7 +197,7 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="oom-killer is disabled for this process",
     ),
-    Rule(
+    LogRule(
         code="UH754",
         slug="nccl-out-of-gpu-memory",
         kind="cause",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from unhang.logs.rules.base import Rule
+from unhang.logs.rules.base import LogRule
 
 __all__ = ["RULES"]
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[LogRule, ...] = (
+    LogRule(
         code="UH776",
         slug="disk-full",
         kind="cause",
@@ -22,7 +22,7 @@ RULES: tuple[Rule, ...] = (
         fires="OSError: [Errno 28] No space left on device: '/ckpt/step_100/rank_5.pt'",
         spares="No space left on device in the design document",
     ),
-    Rule(
+    LogRule(
         code="UH777",
         slug="storage-error",
         kind="cause",
@@ -37,7 +37,7 @@ RULES: tuple[Rule, ...] = (
         fires="OSError: [Errno 116] Stale file handle: '/data/shard_0007.tar'",
         spares="handling Input/output errors in the loader",
     ),
-    Rule(
+    LogRule(
         code="UH778",
         slug="illegal-memory-access",
         kind="cause",
@@ -49,7 +49,7 @@ RULES: tuple[Rule, ...] = (
         fires="RuntimeError: CUDA error: an illegal memory access was encountered",
         spares="checking for an illegal memory access",
     ),
-    Rule(
+    LogRule(
         code="UH779",
         slug="device-assert",
         kind="cause",
@@ -65,7 +65,7 @@ RULES: tuple[Rule, ...] = (
         spares="a device-side assert was not triggered",
         echoed=True,
     ),
-    Rule(
+    LogRule(
         code="UH780",
         slug="reported-later",
         kind="hint",
@@ -80,7 +80,7 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="errors are reported asynchronously",
     ),
-    Rule(
+    LogRule(
         code="UH781",
         slug="cuda-error",
         kind="cause",
@@ -96,7 +96,7 @@ RULES: tuple[Rule, ...] = (
         spares="CUDA errors: 0",
         trust="B",
     ),
-    Rule(
+    LogRule(
         code="UH782",
         slug="segmentation-fault",
         kind="cause",
@@ -112,7 +112,7 @@ RULES: tuple[Rule, ...] = (
         fires="Fatal Python error: Segmentation fault",
         spares="no Segmentation fault was seen",
     ),
-    Rule(
+    LogRule(
         code="UH783",
         slug="time-limit",
         kind="cause",
@@ -125,7 +125,7 @@ RULES: tuple[Rule, ...] = (
         "TIME LIMIT ***",
         spares="TIME LIMIT is 2 days",
     ),
-    Rule(
+    LogRule(
         code="UH784",
         slug="cancelled",
         kind="observation",
@@ -138,7 +138,7 @@ RULES: tuple[Rule, ...] = (
         fires="slurmstepd: error: *** STEP 812.0 ON node01 CANCELLED AT 2025-09-22T22:47:17 ***",
         spares="the job was not CANCELLED",
     ),
-    Rule(
+    LogRule(
         code="UH785",
         slug="node-failed",
         kind="cause",
@@ -150,7 +150,7 @@ RULES: tuple[Rule, ...] = (
         fires="srun: error: Node failure on node07",
         spares="node failures are retried",
     ),
-    Rule(
+    LogRule(
         code="UH786",
         slug="task-exited",
         kind="observation",
@@ -166,7 +166,7 @@ RULES: tuple[Rule, ...] = (
         fires="srun: error: node01: task 3: Exited with exit code 1",
         spares="the task Exited with success",
     ),
-    Rule(
+    LogRule(
         code="UH787",
         slug="host-memory-error",
         kind="cause",
@@ -181,7 +181,7 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="except MemoryError as error:",
     ),
-    Rule(
+    LogRule(
         code="UH788",
         slug="not-a-number",
         kind="cause",
@@ -204,7 +204,7 @@ RULES: tuple[Rule, ...] = (
         spares="checking the loss for NaN every 10 steps",
         trust="B",
     ),
-    Rule(
+    LogRule(
         code="UH789",
         slug="interrupted",
         kind="consequence",
@@ -217,7 +217,7 @@ RULES: tuple[Rule, ...] = (
         "signal: 15",
         spares="except KeyboardInterrupt:",
     ),
-    Rule(
+    LogRule(
         code="UH790",
         slug="process-group-leaked",
         kind="noise",
@@ -233,7 +233,7 @@ RULES: tuple[Rule, ...] = (
         spares="destroy_process_group() was called",
         harmless=True,
     ),
-    Rule(
+    LogRule(
         code="UH791",
         slug="no-current-device",
         kind="hint",
@@ -251,7 +251,7 @@ RULES: tuple[Rule, ...] = (
         trust="B",
         harmless=True,
     ),
-    Rule(
+    LogRule(
         code="UH792",
         slug="nccl-version-mismatch",
         kind="cause",
@@ -265,7 +265,7 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="NCCL version 2.27.3+cuda12.9",
     ),
-    Rule(
+    LogRule(
         code="UH794",
         slug="distributed-exception",
         kind="consequence",
@@ -286,7 +286,7 @@ RULES: tuple[Rule, ...] = (
         fires="torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3690",
         spares="class DistBackendError(RuntimeError):",
     ),
-    Rule(
+    LogRule(
         code="UH793",
         slug="unhandled-exception",
         kind="cause",
@@ -299,7 +299,7 @@ RULES: tuple[Rule, ...] = (
         spares="caught ValueError: batch 812 has no labels, retrying",
         trust="B",
     ),
-    Rule(
+    LogRule(
         code="UH799",
         slug="unexplained-error",
         kind="observation",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from unhang.logs.rules.base import Rule
+from unhang.logs.rules.base import LogRule
 
 __all__ = ["RULES"]
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[LogRule, ...] = (
+    LogRule(
         code="UH701",
         slug="collective-timeout",
         kind="observation",
@@ -28,7 +28,7 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="Watchdog started with a collective operation timeout of 600000 ms",
     ),
-    Rule(
+    LogRule(
         code="UH702",
         slug="watchdog-counters",
         kind="observation",
@@ -48,7 +48,7 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="PG status: last enqueued work: 5, last completed work: 4",
     ),
-    Rule(
+    LogRule(
         code="UH703",
         slug="dump-signal-counters",
         kind="observation",
@@ -73,7 +73,7 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="Received a dump signal from pipe and we will try our best to dump the debug info.",
     ),
-    Rule(
+    LogRule(
         code="UH704",
         slug="dump-signal-observed",
         kind="observation",
@@ -86,7 +86,7 @@ RULES: tuple[Rule, ...] = (
         spares="[Rank 5] flight recorder dump finished",
         trust="B",
     ),
-    Rule(
+    LogRule(
         code="UH705",
         slug="watchdog-stuck",
         kind="consequence",
@@ -105,7 +105,7 @@ RULES: tuple[Rule, ...] = (
         spares="ProcessGroupNCCL's watchdog made progress after 480 seconds",
         trust="B",
     ),
-    Rule(
+    LogRule(
         code="UH706",
         slug="heartbeat-abort",
         kind="consequence",
@@ -121,7 +121,7 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="Terminating the process after the last step",
     ),
-    Rule(
+    LogRule(
         code="UH707",
         slug="gil-hint",
         kind="hint",
@@ -134,7 +134,7 @@ RULES: tuple[Rule, ...] = (
         spares="Could not acquire lock within 300 ms",
         trust="C",
     ),
-    Rule(
+    LogRule(
         code="UH708",
         slug="recorder-off",
         kind="hint",
@@ -151,7 +151,7 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="Stack trace of the failed collective: all_reduce",
     ),
-    Rule(
+    LogRule(
         code="UH709",
         slug="dump-not-finished",
         kind="hint",
@@ -164,7 +164,7 @@ RULES: tuple[Rule, ...] = (
         spares="waiting for flight recorder dumps to finish",
         trust="B",
     ),
-    Rule(
+    LogRule(
         code="UH710",
         slug="desync-never-joined",
         kind="cause",
@@ -181,7 +181,7 @@ RULES: tuple[Rule, ...] = (
         trust="B",
         blames="ranks",
     ),
-    Rule(
+    LogRule(
         code="UH711",
         slug="desync-joined-not-finished",
         kind="observation",
@@ -194,7 +194,7 @@ RULES: tuple[Rule, ...] = (
         spares="  - [0, 1, 2] joined the group",
         trust="B",
     ),
-    Rule(
+    LogRule(
         code="UH712",
         slug="desync-not-joined",
         kind="observation",
