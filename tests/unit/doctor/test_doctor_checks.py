@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from unhang.checks import CHECKS
 from unhang.doctor.agents.gpu import acs_enabled
 from unhang.doctor.env import check_env
 from unhang.doctor.gpu import check_gpus, check_kernel_log
@@ -14,7 +15,7 @@ from unhang.doctor.interfaces import check_interfaces, nccl_interface
 from unhang.doctor.matrix import best_of, calls_again, check_matrix
 from unhang.doctor.nodes import Answer, Node
 from unhang.doctor.reporting import to_report
-from unhang.doctor.results import CHECKS, Result, host_subject
+from unhang.doctor.results import Result, host_subject
 
 
 def interface(name: str, address: str, kind: str = "ethernet", mtu: int = 1500) -> dict[str, Any]:
@@ -395,8 +396,8 @@ def test_access_control_is_read_from_the_chain_of_capabilities() -> None:
 
 def test_the_report_of_checks() -> None:
     """Failures are causes, warnings observations, the rest notes; every code has a check."""
-    report = to_report([Result("UH823", "fail", "x"), Result("UH808", "warn", "y"),
-                        Result("UH826", "ok", "z")])  # fmt: skip
+    report = to_report([Result(CHECKS["UH823"], "fail", "x"), Result(CHECKS["UH808"], "warn", "y"),
+                        Result(CHECKS["UH826"], "ok", "z")])  # fmt: skip
     assert report.status == "problem"
     assert [(f.code, f.role) for f in report.findings] == [
         ("UH823", "cause"),
@@ -406,15 +407,15 @@ def test_the_report_of_checks() -> None:
     assert len({check.slug for check in CHECKS.values()}) == len(CHECKS)
 
 
-NO_GPU = Result("UH840", "skip", "a: no GPU to check: no library.", host_subject("a"))
-NO_PEER = Result("UH823", "skip", "one node has nobody to connect to.")
-NO_TORCH = Result("UH865", "skip", "torch is not there.")
-LIMITS = Result("UH805", "ok", "a: open files are limited to 65536.", host_subject("a"))
-INTERFACE = Result("UH820", "ok", "a: NCCL takes eth0.")
-GPUS = Result("UH840", "ok", "b: 8 GPUs answered.", host_subject("b"))
-MATRIX = Result("UH823", "ok", "all 12 connections between 4 nodes work.")
-SAME = Result("UH823", "skip", "b is the same machine as a: it was left out.")
-STEPS = Result("UH860", "ok", "15 steps with 2 ranks on gloo passed.")
+NO_GPU = Result(CHECKS["UH840"], "skip", "a: no GPU to check: no library.", host_subject("a"))
+NO_PEER = Result(CHECKS["UH823"], "skip", "one node has nobody to connect to.")
+NO_TORCH = Result(CHECKS["UH865"], "skip", "torch is not there.")
+LIMITS = Result(CHECKS["UH805"], "ok", "a: open files are limited to 65536.", host_subject("a"))
+INTERFACE = Result(CHECKS["UH820"], "ok", "a: NCCL takes eth0.")
+GPUS = Result(CHECKS["UH840"], "ok", "b: 8 GPUs answered.", host_subject("b"))
+MATRIX = Result(CHECKS["UH823"], "ok", "all 12 connections between 4 nodes work.")
+SAME = Result(CHECKS["UH823"], "skip", "b is the same machine as a: it was left out.")
+STEPS = Result(CHECKS["UH860"], "ok", "15 steps with 2 ranks on gloo passed.")
 
 
 @pytest.mark.parametrize(
@@ -446,7 +447,7 @@ def test_healthy_is_what_was_looked_at(
 
 def test_what_was_skipped_stands_in_the_headline() -> None:
     """Counted and named, beside what passed and what is doubtful."""
-    doubtful = Result("UH808", "warn", "a: core files are off.", host_subject("a"))
+    doubtful = Result(CHECKS["UH808"], "warn", "a: core files are off.", host_subject("a"))
     report = to_report([LIMITS, INTERFACE, NO_PEER, NO_GPU, STEPS])
     assert report.summary == (
         "3 checks passed, 2 skipped: one node has nobody to connect to; "
@@ -462,10 +463,10 @@ def test_what_was_skipped_stands_in_the_headline() -> None:
 def test_what_is_the_same_on_several_hosts_is_said_once() -> None:
     """Hosts are folded; what differs in its words is not."""
     results = [
-        Result("UH808", "warn", f"n{i}: core files are off.", host_subject(f"n{i}"))
+        Result(CHECKS["UH808"], "warn", f"n{i}: core files are off.", host_subject(f"n{i}"))
         for i in range(6)
     ]
-    other = Result("UH805", "warn", "n0: open files are limited to 5.", host_subject("n0"))
+    other = Result(CHECKS["UH805"], "warn", "n0: open files are limited to 5.", host_subject("n0"))
     first, second = to_report([*results, other]).findings
     assert first.summary == "n0: open files are limited to 5."
     assert second.summary == "n0, n1, n2, n3 and 2 more: core files are off."
