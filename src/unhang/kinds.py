@@ -357,12 +357,14 @@ LAST_TRACED_CALL: Final = Kind(
     "A process made its last traced call before the others.",
     role="observation",
 )
+_LOOK_AT_ITS_STACK: Final = "unhang stacks --pid shows which line of the program that is."
 WAITS_IN_SYSCALL: Final = Kind(
     "UH604",
     "waits-in-syscall",
     "program",
     "A thread waited in one system call all the time.",
     role="observation",
+    actions=(_LOOK_AT_ITS_STACK,),
 )
 SPINS_IN_SYSCALLS: Final = Kind(
     "UH605",
@@ -370,6 +372,7 @@ SPINS_IN_SYSCALLS: Final = Kind(
     "program",
     "A thread makes system calls without end.",
     role="observation",
+    actions=(_LOOK_AT_ITS_STACK,),
 )
 BUSY_WITHOUT_SYSCALLS: Final = Kind(
     "UH606",
@@ -377,6 +380,8 @@ BUSY_WITHOUT_SYSCALLS: Final = Kind(
     "program",
     "A thread never sleeps and makes no system calls.",
     role="observation",
+    alternatives=("Long work of its own: compiling, preparing data, a loop in Python.",),
+    actions=(_LOOK_AT_ITS_STACK,),
 )
 FIRST_FAILURE: Final = Kind(
     "UH700",
@@ -416,18 +421,25 @@ NUMBERS_DIFFER: Final = Kind(
     "numbers-differ",
     "failure",
     "Two settings give numbers that differ too much.",
+    alternatives=("Errors add up over a deep network: --scale widens what is allowed.",),
+    actions=("Run it with --ops to see the operator; compare its inputs there.",),
 )
 NOT_FINITE: Final = Kind(
     "UH871",
     "not-finite",
     "failure",
     "A module or operator gives NaN or infinity.",
+    actions=("Look at its inputs: overflow, division by zero, log of zero.",),
 )
 RANKS_NUMBERS_DIFFER: Final = Kind(
     "UH872",
     "ranks-numbers-differ",
     "failure",
     "Ranks hold different values of one tensor.",
+    actions=(
+        "Compare them after every step to find the first one that differs.",
+        "Check seeds, loaded checkpoints, parameters that no gradient synchronisation reaches.",
+    ),
 )
 INSUFFICIENT_EVIDENCE: Final = Kind(
     "UH901",

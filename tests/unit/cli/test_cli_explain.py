@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from unhang.catalogue import all_kinds, kind_of
+from unhang.catalogue import all_kinds
 from unhang.cli.main import main
 from unhang.cli.pages import by_family, find, page_of
 from unhang.kinds import FAMILIES, KINDS, Kind
@@ -20,22 +20,6 @@ SECTIONS = (
     "What else it could be",
     "What to do",
 )
-
-
-def test_codes_and_slugs_are_unique() -> None:
-    """One code, one slug, over all tables."""
-    assert len({kind.code for kind in ALL}) == len(ALL)
-    assert len({kind.slug for kind in ALL}) == len(ALL)
-
-
-@pytest.mark.parametrize("kind", ALL, ids=lambda k: k.code)
-def test_every_kind_is_whole(kind: Kind) -> None:
-    """A code of three or four digits, a slug, a family, a sentence, and a page with advice."""
-    assert re.fullmatch(r"UH\d{3,4}", kind.code)
-    assert re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)+|[a-z]{3,}", kind.slug)
-    assert kind.family in FAMILIES
-    assert kind.meaning.endswith(".")
-    assert kind_of(kind.code) == kind
 
 
 @pytest.mark.parametrize("code", sorted(KINDS))
