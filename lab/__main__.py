@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from unhang.cli.commands import CommandEntry, Parser, add_command
-from unhang.cli.standard import QUIET_END, discard_output
+from unhang.cli.shared.standard import QUIET_END, discard_output
 from unhang.errors import UnhangError
 
 __all__ = ["COMMANDS", "build_parser", "main"]

@@ -207,6 +207,6 @@ def _news(found: LogScan, shown: int) -> Iterator[str]:
     for event in found.events[shown:]:
         rule = rule_of(event.code)
         ranks = _ranks({event.rank} if event.rank >= 0 else set())
-        yield f"{_clock(event.time_ns)}  {ranks}  {event.code} {event.kind}: {event.text}"
-        if rule and event.kind == "cause":
+        yield f"{_clock(event.time_ns)}  {ranks}  {event.code} {event.role}: {event.text}"
+        if rule and event.role == "cause":
             yield f"    {rule.meaning} {rule.action}"

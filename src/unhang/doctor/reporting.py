@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from unhang.doctor.checks.results import CHECKS, CheckResult
+from unhang.checks import COMM_RANKS_MISSING, GPU_MISSING, PORT_BLOCKED, SLOW_LINK
+from unhang.doctor.checks.results import CheckResult
 from unhang.model import Note
 from unhang.report import Finding, Job, Report, Role, Status
 from unhang.wording import count_of
@@ -20,7 +21,7 @@ __all__ = ["to_report"]
 MAX_NAMED = 4
 MAX_SKIPPED = 3
 _ORDER = {"fail": 0, "warn": 1, "info": 2}
-_CORE = {"net": ("UH823", "UH825"), "gpu": ("UH840",), "comm": ("UH860",)}
+_CORE = {"net": (PORT_BLOCKED, SLOW_LINK), "gpu": (GPU_MISSING,), "comm": (COMM_RANKS_MISSING,)}
 """Per part the checks that it is for; of `env` it is any. Settings alone say little of a job."""
 
 
@@ -68,10 +69,10 @@ def _looked_at(part: str, results: Sequence[CheckResult], *, everywhere: bool) -
 
     A skipped one that is about a node tells of a node that could not be looked at.
     """
-    own = [result for result in results if CHECKS[result.code].part == part]
+    own = [result for result in results if result.check.part == part]
     if part not in _CORE:
         return any(result.level != "skip" for result in own)
-    core = [result for result in own if result.code in _CORE[part]]
+    core = [result for result in own if result.check in _CORE[part]]
     left_out = any(result.level == "skip" and result.subjects for result in core)
     ran = any(result.level != "skip" for result in core)
     return ran and not (everywhere and left_out)
@@ -100,8 +101,7 @@ def _folded(group: Sequence[CheckResult]) -> CheckResult:
 
 
 def _name(result: CheckResult) -> str:
-    check = CHECKS[result.code]
-    return f"{check.code} {check.slug}"
+    return f"{result.code} {result.check.slug}"
 
 
 def _failures(failed: Sequence[Finding]) -> str:
@@ -126,17 +126,16 @@ def _listed(skipped: Sequence[str]) -> str:
 
 
 def _finding(index: int, result: CheckResult) -> Finding:
-    check = CHECKS[result.code]
+    kind = result.check.kind
     role: Role = "cause" if result.level == "fail" else "observation"
     return Finding(
         id=f"f{index + 1}",
-        code=check.code,
-        slug=check.slug,
+        code=kind.code,
         role=role,
         confidence=result.confidence,
         summary=result.seen,
         culprits=tuple(sorted(result.ranks)) if role == "cause" else (),
         subjects=result.subjects,
-        evidence=(*result.evidence, check.why),
-        actions=(result.action or check.action,),
+        evidence=(*result.evidence, kind.meaning),
+        actions=(result.action,) if result.action else kind.actions,
     )

@@ -8,6 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from unhang.checks import (
+    COMM_NOT_STARTED,
+    COMM_RANKS_MISSING,
+    HOST_SILENT,
+    INTERFACE_MISSING,
+    PORT_BLOCKED,
+    PORT_TAKEN,
+)
 from unhang.doctor.checks.env import check_env
 from unhang.doctor.checks.gpu import check_gpus, check_kernel_log
 from unhang.doctor.checks.interfaces import check_interfaces, nccl_interface
@@ -95,7 +103,7 @@ def silent(answers: Sequence[NodeAnswer]) -> list[CheckResult]:
     """A result for each node that did not answer."""
     return [
         CheckResult(
-            "UH827",
+            HOST_SILENT,
             "fail",
             f"{answer.node.name} did not answer: {answer.error}.",
             host_subject(answer.node.name),
@@ -129,7 +137,7 @@ def absent(
     )  # fmt: skip
     seen = f"{whom}{where} did not come within {start_s:.0f} s."
     evidence = (f"{len(came)} other ranks came, on {others}",)
-    return [CheckResult("UH860", "fail", seen, subjects, tuple(ranks), evidence)]
+    return [CheckResult(COMM_RANKS_MISSING, "fail", seen, subjects, tuple(ranks), evidence)]
 
 
 def run_env(facts: Facts) -> list[CheckResult]:
@@ -155,7 +163,7 @@ def run_net(
     nodes, left_out = _own_machines(facts)
     results += left_out
     if len(nodes) <= 1:
-        return [*results, CheckResult("UH823", "skip", "one node has nobody to connect to.")]
+        return [*results, CheckResult(PORT_BLOCKED, "skip", "one node has nobody to connect to.")]
     say(f"connecting {len(nodes)} nodes with each other on {len(plan.ports)} ports")
     chosen = _other_addresses(nodes, facts.by_name)
     answers = _ask_net(asking, nodes, plan, {node.name: {} for node in nodes}, {
@@ -195,10 +203,10 @@ def _own_machines(facts: Facts) -> tuple[list[Node], list[CheckResult]]:
         same = first.setdefault(str(facts.by_name[node.name].get("machine", node.name)), node)
         if not node.address:
             seen = f"{node.name} has no address that peers could use: it was left out."
-            results.append(CheckResult("UH821", "fail", seen, host_subject(node.name)))
+            results.append(CheckResult(INTERFACE_MISSING, "fail", seen, host_subject(node.name)))
         elif same is not node:
             seen = f"{node.name} is the same machine as {same.name}: it was left out."
-            results.append(CheckResult("UH823", "skip", seen))
+            results.append(CheckResult(PORT_BLOCKED, "skip", seen))
     return [node for node in first.values() if node.address], results
 
 
@@ -228,7 +236,7 @@ def comm_between(
     per_node, ports = layout
     usable = [node for node in ranks if node.address or len(ranks) == 1]
     if not usable:
-        return [CheckResult("UH865", "skip", "no node answered: there is nobody to test.")]
+        return [CheckResult(COMM_NOT_STARTED, "skip", "no node answered: there is nobody to test.")]
     crew = Crew(asking, {node.name: node for node in usable}, ports)
     variable = IFNAME[plan.backend]
     by_host = {node.where: interface_of(node, facts, variable) for node in facts.nodes}
@@ -265,5 +273,5 @@ def _taken(answers: Sequence[NodeAnswer]) -> list[CheckResult]:
         host = answer.node.name
         for port, error in answer.data.get("listen_errors", {}).items():
             seen = f"{host}: port {port} cannot be listened on: {error}."
-            results.append(CheckResult("UH828", "fail", seen, host_subject(host)))
+            results.append(CheckResult(PORT_TAKEN, "fail", seen, host_subject(host)))
     return results

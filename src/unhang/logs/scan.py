@@ -22,8 +22,10 @@ from unhang.logs.lines.signs import goes_on, looks_like_a_job
 from unhang.logs.lines.tracebacks import HEADER, Traceback, TracebackReader, is_chain, user_frame
 from unhang.logs.lines.wrappers import LAST_ERROR, wrapped_in
 from unhang.logs.nccl_facts import fact_of
-from unhang.logs.rules import RULES, LogRule
-from unhang.model import UNKNOWN_RANK, Fact, Frame, LogEvent, LogKind, Note
+from unhang.logs.rules import LogRule
+from unhang.logs.rules.endings import ELASTIC_BLAMES
+from unhang.logs.rules.program import UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
+from unhang.model import UNKNOWN_RANK, Fact, Frame, LogEvent, LogRole, Note
 from unhang.telltale import without_secrets
 
 __all__ = ["ANY_ERROR", "WENT_ON", "FileScanner", "LogScan", "normalise", "scan_logs"]
@@ -199,7 +201,7 @@ class FileScanner:
             self.found.ranks.add(self.entry.rank)
         self.pid_ranks.setdefault((line.host, self.entry.pid), self.entry.rank)
         last = self.found.events[-1] if self.found.events else None
-        if last and last.code == _BLAMES and "blamed" not in last.fields:
+        if last and last.code == ELASTIC_BLAMES.code and "blamed" not in last.fields:
             told = {"blamed": str(self.entry.rank), "exitcode": self.entry.exit_code}
             self.found.events[-1] = replace(last, fields={**last.fields, **told})
 
@@ -257,10 +259,12 @@ class FileScanner:
             return
         # An exception without a message, or a traceback whose end was lost, is an error as well.
         if done.exception.endswith(("Error", "Exception")):
-            self._match(replace(line, text=f"{done.exception}: (no message)"), (_EXCEPTION,), done)
+            self._match(
+                replace(line, text=f"{done.exception}: (no message)"), (UNHANDLED_EXCEPTION,), done
+            )
         else:
             text = f"{HEADER}: {line.text or 'cut off here'}"
-            self._match(replace(line, text=text), (_UNEXPLAINED,), done)
+            self._match(replace(line, text=text), (UNEXPLAINED_ERROR,), done)
 
     def _match(self, line: Line, wanted: tuple[LogRule, ...], traceback: Traceback | None) -> bool:
         """Make events of what a line wraps and of itself; False where no rule knows any of it."""
@@ -283,7 +287,7 @@ class FileScanner:
         """An error by its own mark, of which no rule knows the words."""
         if hit is None and line.level in ("E", "F"):
             whole = _WHOLE_LINE.match(line.text)
-            hit = (_UNEXPLAINED, whole) if whole else None
+            hit = (UNEXPLAINED_ERROR, whole) if whole else None
         if hit is not None:
             self._event(*hit, line, traceback)
         return hit is not None
@@ -326,7 +330,7 @@ class FileScanner:
     def _event(
         self, rule: LogRule, match: re.Match[str], line: Line, traceback: Traceback | None
     ) -> None:
-        if rule.code in _NAMES_ITS_RANK and line.rank < 0 and match["rank"] is not None:
+        if rule.rank_writes and line.rank < 0 and match["rank"] is not None:
             line = replace(line, rank=int(match["rank"]))
             if line.pid >= 0:
                 self.pid_ranks[line.host, line.pid] = line.rank
@@ -353,7 +357,7 @@ class FileScanner:
             fields["clock"] = "utc"
         event = LogEvent(
             code=rule.code,
-            kind=_kind(rule, line.text, frames),
+            role=_role(rule, line.text, frames),
             rank=rank,
             text=without_secrets(text),
             source=f"{self.source.path}:{self.line_number}",
@@ -427,11 +431,11 @@ class FileScanner:
             self.found.notes.append(Note("warning", self.source.path, text))
 
 
-def _kind(rule: LogRule, text: str, frames: Sequence[Frame]) -> LogKind:
+def _role(rule: LogRule, text: str, frames: Sequence[Frame]) -> LogRole:
     """What a message is; an exception of which no rule knows the words may still follow."""
     if rule.code == ANY_EXCEPTION and follows(text, frames):
         return "consequence"
-    return rule.kind
+    return rule.role
 
 
 def _first(wanted: tuple[LogRule, ...], text: str) -> tuple[LogRule, re.Match[str]] | None:
@@ -439,23 +443,16 @@ def _first(wanted: tuple[LogRule, ...], text: str) -> tuple[LogRule, re.Match[st
     return next(((rule, match) for rule in wanted if (match := rule.search(text))), None)
 
 
-ANY_EXCEPTION = "UH793"
+ANY_EXCEPTION = UNHANDLED_EXCEPTION.code
 """The rule for exceptions of which no other rule knows the message."""
 
-ANY_ERROR = "UH799"
+ANY_ERROR = UNEXPLAINED_ERROR.code
 """The rule for errors by their mark, of which no other rule knows the message."""
 
-_EXCEPTION, _UNEXPLAINED = (rule for rule in RULES if rule.code in (ANY_EXCEPTION, ANY_ERROR))
 _WHOLE_LINE = re.compile(".*")
 
 WENT_ON = "went_on"
 """Field of an event after which the job counted further steps."""
-
-_BLAMES = "UH723"
-"""The headline below which the launcher's summary says whom torchelastic blames."""
-
-_NAMES_ITS_RANK = frozenset({"UH702", "UH714", "UH738", "UH739"})
-"""Rules whose field "rank" is the rank that writes the line, not one that it speaks of."""
 
 
 _VARIABLE = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)*")

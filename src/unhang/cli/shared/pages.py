@@ -1,80 +1,64 @@
-"""The page of every code: where it is found, and how a page without prose of its own is made.
+"""The page of every kind of finding: where it is found, how one without own prose is made.
 
-Codes of the analysis have a page in docs/codes, which travels in the wheel as `unhang/pages`. Log
-rules and the doctor's checks carry all there is to say in their tables: their pages are made from
+Kinds of the catalogue have a page in docs/codes, which travels in the wheel as `unhang/pages`. Log
+rules and the doctor's checks carry all there is to say in their rows: their pages are made from
 those.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unhang.kinds import KINDS
+from unhang.catalogue import all_kinds
+from unhang.kinds import FAMILIES, Family, Kind
 
 if TYPE_CHECKING:
-    from unhang.doctor.checks.results import Check
+    from unhang.checks import Check
     from unhang.logs.rules import LogRule
 
-__all__ = ["CodePage", "entries", "find", "page_of"]
+__all__ = ["by_family", "find", "page_of"]
 
 _PACKAGE = Path(__file__).parents[2]
 _PLACES = (_PACKAGE / "pages", _PACKAGE.parents[1] / "docs" / "codes")  # wheel, source tree
 
 
-@dataclass(frozen=True, slots=True)
-class CodePage:
-    """One code of any table.
-
-    Attributes:
-        body: The page below its head where a table holds it; empty where docs/codes does.
-    """
-
-    code: str
-    slug: str
-    meaning: str
-    body: str = ""
+def by_family() -> Iterator[tuple[Family, list[Kind]]]:
+    """Yield each family and its kinds, by code."""
+    kinds = sorted(all_kinds().values(), key=lambda kind: (len(kind.code), kind.code))
+    for family in FAMILIES:
+        yield family, [kind for kind in kinds if kind.family == family]
 
 
-def entries() -> Iterator[CodePage]:
-    """Yield all codes: those of the analysis, of the log rules and of the doctor's checks."""
-    from unhang.doctor.checks.results import CHECKS
-    from unhang.logs.rules import RULES
-
-    known = [CodePage(code.code, code.slug, code.meaning) for code in KINDS.values()]
-    known += [CodePage(rule.code, rule.slug, rule.meaning, _rule_body(rule)) for rule in RULES]
-    known += [CodePage(of.code, of.slug, of.why, _check_body(of)) for of in CHECKS.values()]
-    yield from sorted(known, key=lambda entry: entry.code)
-
-
-def find(text: str) -> CodePage | None:
-    """Find a code by "UH101", "uh101", "101" or its slug."""
+def find(text: str) -> Kind | None:
+    """Find a kind by "UH101", "uh101", "101" or its slug."""
     wanted = text.strip().lower()
-    for entry in entries():
-        if wanted in (entry.code.lower(), entry.code[2:].lower(), entry.slug):
-            return entry
+    for kind in all_kinds().values():
+        if wanted in (kind.code.lower(), kind.code[2:].lower(), kind.slug):
+            return kind
     return None
 
 
-def page_of(entry: CodePage) -> str:
+def page_of(kind: Kind) -> str:
     """Return the page as Markdown."""
-    head = f"# {entry.code} {entry.slug}\n\n{entry.meaning}\n"
-    if entry.body:
-        return f"{head}\n{entry.body}"
-    for place in _PLACES:
-        path = place / f"{entry.code}.md"
-        if path.is_file():
-            return path.read_text(encoding="utf-8")
-    return head
+    from unhang.checks import CHECKS
+    from unhang.logs.rules import rule_of
+
+    head = f"# {kind.code} {kind.slug}\n\n{kind.meaning}\n"
+    if rule := rule_of(kind.code):
+        return f"{head}\n{_rule_body(rule)}"
+    if check := CHECKS.get(kind.code):
+        return f"{head}\n{_check_body(check)}"
+    pages = (place / f"{kind.code}.md" for place in _PLACES)
+    return next((page.read_text(encoding="utf-8") for page in pages if page.is_file()), head)
 
 
 def _rule_body(rule: LogRule) -> str:
     return f"""\
 ## What it rests on
 
-A line of a log, of the kind *{rule.kind}*:
+A line of a log, told as *{rule.role}*:
 
 {_quoted(rule.fires)}
 

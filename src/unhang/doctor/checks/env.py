@@ -6,6 +6,22 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from unhang.checks import (
+    CLOCKS_APART,
+    CORES_OFF,
+    LOCKED_MEMORY_LOW,
+    OPEN_FILES_LOW,
+    PTRACE_RESTRICTED,
+    RECORDER_SWITCHED_OFF,
+    SETTING_DEPRECATED,
+    SETTING_UNKNOWN,
+    SETTINGS_CONTRADICT,
+    SETTINGS_DIFFER,
+    SHM_SMALL,
+    VERSION_KNOWN_BAD,
+    VERSIONS_DIFFER,
+    Check,
+)
 from unhang.doctor.checks.results import CheckResult, Level, host_subject
 from unhang.doctor.checks.variables import CONTRADICTIONS, DEPRECATED, misspelt
 from unhang.report import Subject
@@ -74,19 +90,23 @@ def _settings(host: str, facts: Facts) -> list[CheckResult]:
         if _has(settings, a, a_value) and _has(settings, b, b_value):
             seen = f"{host}: {a}={_show(settings, a)} and {b}={_show(settings, b)}: {what}."
             results.append(
-                CheckResult("UH801", "warn", seen, _setting(a, host) + _setting(b, host))
+                CheckResult(
+                    SETTINGS_CONTRADICT, "warn", seen, _setting(a, host) + _setting(b, host)
+                )
             )
     for name in settings:
         meant = misspelt(name)
         if meant:
             seen = f"{host}: {name} is no known variable; {meant} is."
-            results.append(CheckResult("UH802", "warn", seen, _setting(name, host)))
+            results.append(CheckResult(SETTING_UNKNOWN, "warn", seen, _setting(name, host)))
         if name in DEPRECATED:
             seen = f"{host}: {name} is an old name for {DEPRECATED[name]}."
-            results.append(CheckResult("UH803", "warn", seen, _setting(name, host)))
+            results.append(CheckResult(SETTING_DEPRECATED, "warn", seen, _setting(name, host)))
     off = [name for name in _OFF if settings.get(name) == "0"]
     seen = f"{host}: {off[0]}=0 switches the Flight Recorder off." if off else f"{host}: it is on."
-    results.append(CheckResult("UH804", "warn" if off else "ok", seen, host_subject(host)))
+    results.append(
+        CheckResult(RECORDER_SWITCHED_OFF, "warn" if off else "ok", seen, host_subject(host))
+    )
     return results
 
 
@@ -105,18 +125,19 @@ def _limits(host: str, facts: Facts) -> list[CheckResult]:
     shm, core = limits.get("shm", 0), limits.get("core", -1)
     scope = str(facts.get("ptrace_scope", ""))
     return [
-        _judge("UH805", host, 0 <= files < MIN_OPEN_FILES, f"open files are limited to {files}"),
-        _judge("UH806", host, fabric and locked >= 0,
+        _judge(OPEN_FILES_LOW, host, 0 <= files < MIN_OPEN_FILES,
+               f"open files are limited to {files}"),
+        _judge(LOCKED_MEMORY_LOW, host, fabric and locked >= 0,
                f"locked memory is limited to {locked} bytes"),
-        _judge("UH807", host, 0 < shm < MIN_SHM, f"/dev/shm has {shm >> 20} MB", "warn"),  # noqa: S108 - its name
+        _judge(SHM_SMALL, host, 0 < shm < MIN_SHM, f"/dev/shm has {shm >> 20} MB", "warn"),  # noqa: S108 - its name
         _cores(host, core == 0, str(facts.get("core_pattern", ""))),
-        _judge("UH811", host, scope in ("2", "3"), f"kernel.yama.ptrace_scope is {scope or 0}",
-               "warn"),
+        _judge(PTRACE_RESTRICTED, host, scope in ("2", "3"),
+               f"kernel.yama.ptrace_scope is {scope or 0}", "warn"),
     ]  # fmt: skip
 
 
-def _judge(code: str, host: str, bad: bool, seen: str, level: Level = "warn") -> CheckResult:  # noqa: FBT001 - the condition itself
-    return CheckResult(code, level if bad else "ok", f"{host}: {seen}.", host_subject(host))
+def _judge(check: Check, host: str, bad: bool, seen: str, level: Level = "warn") -> CheckResult:  # noqa: FBT001 - the condition itself
+    return CheckResult(check, level if bad else "ok", f"{host}: {seen}.", host_subject(host))
 
 
 def _cores(host: str, off: bool, pattern: str) -> CheckResult:  # noqa: FBT001 - the condition itself
@@ -129,7 +150,7 @@ def _cores(host: str, off: bool, pattern: str) -> CheckResult:  # noqa: FBT001 -
         action += f"they are written to {said or 'core'}, then: unhang core FILE."
     seen = f"core files are {'switched off (ulimit -c is 0)' if off else f'on, as {said}'}"
     level: Level = "warn" if off else "ok"
-    return CheckResult("UH808", level, f"{host}: {seen}.", host_subject(host), action=action)
+    return CheckResult(CORES_OFF, level, f"{host}: {seen}.", host_subject(host), action=action)
 
 
 def _versions(host: str, facts: Facts) -> list[CheckResult]:
@@ -140,7 +161,7 @@ def _versions(host: str, facts: Facts) -> list[CheckResult]:
         here = not fault.machine or fault.machine == versions.get("machine")
         if version and here and fault.since <= _numbers(version) < fault.before:
             seen = f"{host}: {fault.package} {printable(version, 40)}: {fault.what}."
-            results.append(CheckResult("UH810", "warn", seen, host_subject(host)))
+            results.append(CheckResult(VERSION_KNOWN_BAD, "warn", seen, host_subject(host)))
     return results
 
 
@@ -159,8 +180,8 @@ def _differences(nodes: Mapping[str, Facts]) -> list[CheckResult]:
         if name.startswith(_COMPARED) and not name.startswith(_OWN)
     }
     return [
-        *_compare("UH809", {k: v for k, v in versions.items() if k != "kernel"}, "warn"),
-        *_compare("UH813", settings, "warn"),
+        *_compare(VERSIONS_DIFFER, {k: v for k, v in versions.items() if k != "kernel"}, "warn"),
+        *_compare(SETTINGS_DIFFER, settings, "warn"),
     ]
 
 
@@ -175,7 +196,7 @@ def _by_value(nodes: Mapping[str, Facts], key: str) -> dict[str, dict[str, list[
 
 
 def _compare(
-    code: str, table: Mapping[str, Mapping[str, Sequence[str]]], level: Level
+    check: Check, table: Mapping[str, Mapping[str, Sequence[str]]], level: Level
 ) -> list[CheckResult]:
     results = []
     for name, values in table.items():
@@ -188,9 +209,9 @@ def _compare(
             odd = [h for hosts in values.values() if hosts is not most for h in hosts]
             subjects = tuple(Subject("host", host, host=host) for host in odd)
             results.append(
-                CheckResult(code, level, f"{name} differs between nodes: {said}.", subjects)
+                CheckResult(check, level, f"{name} differs between nodes: {said}.", subjects)
             )
-    return results or [CheckResult(code, "ok", f"the {len(table)} compared values agree.")]
+    return results or [CheckResult(check, "ok", f"the {len(table)} compared values agree.")]
 
 
 def _clocks(nodes: Mapping[str, Facts]) -> CheckResult:
@@ -200,4 +221,4 @@ def _clocks(nodes: Mapping[str, Facts]) -> CheckResult:
     hosts = [host for host, time in times.items() if time in (first, last)]
     seen = f"the nodes' clocks are up to {(last - first) / 1e9:.1f} s apart, asking time included."
     subjects = tuple(Subject("host", host, host=host) for host in hosts) if apart else ()
-    return CheckResult("UH812", "warn" if apart else "ok", seen, subjects, confidence="medium")
+    return CheckResult(CLOCKS_APART, "warn" if apart else "ok", seen, subjects, confidence="medium")

@@ -6,6 +6,20 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from unhang.checks import (
+    ACS_ON,
+    FABRIC_MANAGER,
+    GPU_ECC,
+    GPU_MEMORY_LEFT,
+    GPU_MIG,
+    GPU_MISSING,
+    GPU_PERSISTENCE,
+    GPU_THROTTLED,
+    GPU_XID,
+    NVLINK_DOWN,
+    P2P_MISSING,
+    PCIE_NARROW,
+)
 from unhang.doctor.checks.results import CheckResult
 from unhang.doctor.nodes import NodeAnswer
 from unhang.report import Subject
@@ -36,7 +50,9 @@ def check_gpus(answers: Sequence[NodeAnswer]) -> list[CheckResult]:
     for host, count in counts.items():
         if count < most:
             seen = f"{host} has {count} GPUs, where other nodes have {most}."
-            results.append(CheckResult("UH840", "fail", seen, (Subject("host", host, host=host),)))
+            results.append(
+                CheckResult(GPU_MISSING, "fail", seen, (Subject("host", host, host=host),))
+            )
     return results
 
 
@@ -46,18 +62,18 @@ def _node(host: str, facts: Mapping[str, Any]) -> Iterator[CheckResult]:
         subject = (Subject("gpu", f"{host} gpu {lost['index']}", host=host),)
         said = printable(lost["error"], 200)
         yield CheckResult(
-            "UH840", "fail", f"{host} gpu {lost['index']}: does not answer: {said}.", subject
+            GPU_MISSING, "fail", f"{host} gpu {lost['index']}: does not answer: {said}.", subject
         )
     if not facts["gpus"]:
         reason = printable(str(facts["error"] or "it has none"), 200)
         if not facts["lost"]:
             about = (Subject("host", host, host=host),)
-            yield CheckResult("UH840", "skip", f"{host}: no GPU to check: {reason}.", about)
+            yield CheckResult(GPU_MISSING, "skip", f"{host}: no GPU to check: {reason}.", about)
         return
     notes = [printable(note, 200) for note in facts["notes"][:MAX_NOTES]]
-    yield from (CheckResult("UH840", "skip", f"{host}: {note}.") for note in notes)
+    yield from (CheckResult(GPU_MISSING, "skip", f"{host}: {note}.") for note in notes)
     yield CheckResult(
-        "UH840", "ok", f"{host}: {_told(facts['gpus'])}.", (Subject("host", host, host=host),)
+        GPU_MISSING, "ok", f"{host}: {_told(facts['gpus'])}.", (Subject("host", host, host=host),)
     )
     for gpu in facts["gpus"]:
         yield from _gpu(host, gpu, facts)
@@ -77,16 +93,16 @@ def _gpu(host: str, gpu: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterato
     yield from _memory(name, subject, gpu, all_pids=facts["all_pids"])
     if gpu["ecc"]:
         yield CheckResult(
-            "UH842", "fail", f"{name}: {gpu['ecc']} uncorrectable memory errors.", subject
+            GPU_ECC, "fail", f"{name}: {gpu['ecc']} uncorrectable memory errors.", subject
         )
     if gpu["remapped"] and len(gpu["remapped"]) > 3 and gpu["remapped"][3]:  # noqa: PLR2004 - correctable, uncorrectable, pending, failed
-        yield CheckResult("UH842", "fail", f"{name}: a memory row could not be remapped.", subject)
+        yield CheckResult(GPU_ECC, "fail", f"{name}: a memory row could not be remapped.", subject)
     yield from _brakes(name, subject, gpu)
     yield from _links(name, subject, gpu, "XGMI links" if facts["vendor"] == "AMD" else "NVLinks")
     if gpu["mig"]:
-        yield CheckResult("UH851", "warn", f"{name}: MIG is on.", subject)
+        yield CheckResult(GPU_MIG, "warn", f"{name}: MIG is on.", subject)
     if gpu["persistence"] == 0:
-        yield CheckResult("UH852", "warn", f"{name}: persistence mode is off.", subject)
+        yield CheckResult(GPU_PERSISTENCE, "warn", f"{name}: persistence mode is off.", subject)
 
 
 def _memory(
@@ -96,14 +112,14 @@ def _memory(
     if gpu["memory_used"] > MIN_LEFT_BYTES and not gpu["pids"]:
         seen = f"{name}: {gpu['memory_used'] >> 20} MB are in use and no process"
         if all_pids:
-            yield CheckResult("UH841", "fail", f"{seen} owns them.", subject)
+            yield CheckResult(GPU_MEMORY_LEFT, "fail", f"{seen} owns them.", subject)
         else:  # in a container, or not as root, their owner may be out of sight
             yield CheckResult(
-                "UH841", "warn", f"{seen} that is seen from there owns them.", subject
+                GPU_MEMORY_LEFT, "warn", f"{seen} that is seen from there owns them.", subject
             )
     elif gpu["pids"]:
         pids = ", ".join(map(str, gpu["pids"][:8]))
-        yield CheckResult("UH841", "warn", f"{name}: in use by pid {pids}.", subject)
+        yield CheckResult(GPU_MEMORY_LEFT, "warn", f"{name}: in use by pid {pids}.", subject)
 
 
 def _brakes(
@@ -112,13 +128,15 @@ def _brakes(
     """What slows it down besides the limit of its power, which is usual."""
     if gpu["throttle"] and gpu["throttle"] & HARD_THROTTLE:
         seen = f"{name}: slowed down by the hardware at {gpu['temperature']} degrees C."
-        yield CheckResult("UH844", "fail", seen, subject)
+        yield CheckResult(GPU_THROTTLED, "fail", seen, subject)
     if gpu["slowed"] == ["unknown"]:  # it may be no more than its limit of power
-        yield CheckResult("UH844", "warn", f"{name}: slowed down, it does not say why.", subject)
+        yield CheckResult(
+            GPU_THROTTLED, "warn", f"{name}: slowed down, it does not say why.", subject
+        )
     elif gpu["slowed"]:
         brakes = printable(", ".join(gpu["slowed"][:4]), 100)
         seen = f"{name}: slowed down by the hardware ({brakes}) at {gpu['temperature']} degrees C."
-        yield CheckResult("UH844", "fail", seen, subject)
+        yield CheckResult(GPU_THROTTLED, "fail", seen, subject)
 
 
 def _links(
@@ -128,13 +146,13 @@ def _links(
     if gpu["nvlinks"] and not all(gpu["nvlinks"]):
         down = gpu["nvlinks"].count(False)
         seen = f"{name}: {down} of {len(gpu['nvlinks'])} {kind} are down."
-        yield CheckResult("UH845", "fail", seen, subject)
+        yield CheckResult(NVLINK_DOWN, "fail", seen, subject)
     if gpu["fabric"] in FABRIC_NOT_READY:
         seen = f"{name}: it has not joined its NVSwitch fabric."
-        yield CheckResult("UH846", "fail", seen, subject)
+        yield CheckResult(FABRIC_MANAGER, "fail", seen, subject)
     width, widest = gpu["pcie_width"], gpu["pcie_width_max"]
     if width and widest and width < widest:
-        yield CheckResult("UH847", "warn", f"{name}: PCIe x{width} of x{widest}.", subject)
+        yield CheckResult(PCIE_NARROW, "warn", f"{name}: PCIe x{width} of x{widest}.", subject)
 
 
 def _between(host: str, facts: Mapping[str, Any]) -> Iterator[CheckResult]:
@@ -143,10 +161,10 @@ def _between(host: str, facts: Mapping[str, Any]) -> Iterator[CheckResult]:
     if missing:
         pairs = ", ".join(f"{a}-{b}" for a, b in missing[:8])
         seen = f"{host}: GPUs {pairs} cannot reach each other directly."
-        yield CheckResult("UH848", "warn", seen, subject)
+        yield CheckResult(P2P_MISSING, "warn", seen, subject)
     if facts["acs"]:
         seen = f"{host}: access control is on at {len(facts['acs'])} PCI bridges."
-        yield CheckResult("UH849", "warn", seen, subject, evidence=tuple(facts["acs"][:8]))
+        yield CheckResult(ACS_ON, "warn", seen, subject, evidence=tuple(facts["acs"][:8]))
 
 
 def check_kernel_log(nodes: Mapping[str, Mapping[str, Any]]) -> list[CheckResult]:
@@ -163,6 +181,6 @@ def check_kernel_log(nodes: Mapping[str, Mapping[str, Any]]) -> list[CheckResult
             seen = f"{host}: Xid {found[2]} of the GPU at {found[1]}."
             subject = (Subject("gpu", f"{host} {found[1]}", host=host),)
             evidence = (printable(line, 200),)
-            results.append(CheckResult("UH843", "fail" if hard else "warn", seen, subject,
+            results.append(CheckResult(GPU_XID, "fail" if hard else "warn", seen, subject,
                                   evidence=evidence))  # fmt: skip
     return results

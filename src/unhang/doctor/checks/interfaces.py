@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from unhang.checks import INTERFACE_MISSING, INTERFACE_UNWISE, MTU_DIFFERS, NAME_UNRESOLVED
 from unhang.doctor.checks.results import CheckResult, host_subject
 from unhang.report import Subject
 from unhang.wording import printable
@@ -63,7 +64,9 @@ def check_interfaces(nodes: Mapping[str, Facts]) -> list[CheckResult]:
             name = facts.get("settings", {}).get("MASTER_ADDR", "")
             seen = f"{host}: MASTER_ADDR={printable(name, 60)} cannot be resolved there."
             results.append(
-                CheckResult("UH822", "fail", seen, host_subject(host), evidence=(master["error"],))
+                CheckResult(
+                    NAME_UNRESOLVED, "fail", seen, host_subject(host), evidence=(master["error"],)
+                )
             )
     return [*results, *_masters(nodes), *_mtu(nodes)]
 
@@ -82,11 +85,11 @@ def _masters(nodes: Mapping[str, Facts]) -> list[CheckResult]:
         own = {interface["address"] for interface in nodes[host]["interfaces"]}
         if not found and not own & master:
             seen = f"{host}: MASTER_ADDR is the loopback there, so it looks for rank 0 in itself."
-            results.append(CheckResult("UH822", "fail", seen, host_subject(host)))
+            results.append(CheckResult(NAME_UNRESOLVED, "fail", seen, host_subject(host)))
     if len(known := {frozenset(found) for found in real.values() if found}) > 1:
         said = "; ".join(sorted(", ".join(sorted(addresses)) for addresses in known))
         seen = f"MASTER_ADDR is not the same address on all nodes: {said}."
-        results.append(CheckResult("UH822", "warn", seen))
+        results.append(CheckResult(NAME_UNRESOLVED, "warn", seen))
     return results
 
 
@@ -99,18 +102,22 @@ def _own_interfaces(host: str, facts: Facts, *, alone: bool) -> list[CheckResult
         )
         have = ", ".join(f"{i['name']} {i['address']}" for i in facts.get("interfaces", []))
         return [
-            CheckResult("UH821", "fail", seen, host_subject(host), evidence=(f"it has: {have}",))
+            CheckResult(
+                INTERFACE_MISSING, "fail", seen, host_subject(host), evidence=(f"it has: {have}",)
+            )
         ]
     results = []
     seen = f"{host}: NCCL takes {chosen['name']} ({chosen['address']}, {chosen['kind']}) {how}"
     if not alone and (bad := _unusable(chosen)):
-        results.append(CheckResult("UH820", "fail", f"{seen}: {bad}.", host_subject(host)))
+        results.append(CheckResult(INTERFACE_UNWISE, "fail", f"{seen}: {bad}.", host_subject(host)))
     else:
-        results.append(CheckResult("UH820", "ok", f"{seen}."))
+        results.append(CheckResult(INTERFACE_UNWISE, "ok", f"{seen}."))
     if not alone and (what := _own_name_is_useless(facts)):
         seen = f"{host}: its own name {what}, so Gloo would bind the loopback."
         action = "Set GLOO_SOCKET_IFNAME, or mend /etc/hosts."
-        results.append(CheckResult("UH820", "warn", seen, host_subject(host), action=action))
+        results.append(
+            CheckResult(INTERFACE_UNWISE, "warn", seen, host_subject(host), action=action)
+        )
     return results
 
 
@@ -151,7 +158,9 @@ def _mtu(nodes: Mapping[str, Facts]) -> list[CheckResult]:
     common = Counter(values.values()).most_common(1)[0][0]
     odd = {host: mtu for host, mtu in values.items() if mtu != common}
     if not odd:
-        return [CheckResult("UH826", "ok", f"all nodes have MTU {common}.")]
+        return [CheckResult(MTU_DIFFERS, "ok", f"all nodes have MTU {common}.")]
     said = ", ".join(f"{host} has {mtu}" for host, mtu in odd.items())
     subjects = tuple(Subject("host", host, host=host) for host in odd)
-    return [CheckResult("UH826", "warn", f"MTU differs: {said}, the others {common}.", subjects)]
+    return [
+        CheckResult(MTU_DIFFERS, "warn", f"MTU differs: {said}, the others {common}.", subjects)
+    ]

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from unhang.checks import INTERFACE_UNWISE, PORT_BLOCKED, SLOW_LINK, WRONG_ANSWER
 from unhang.doctor.checks.results import CheckResult, Level, host_subject
 from unhang.report import Subject
 from unhang.wording import printable
@@ -48,7 +49,7 @@ def check_matrix(
     results += _slow(control)
     if not results:
         seen = f"all {len(tried)} connections between {len(hosts)} nodes work."
-        results.append(CheckResult("UH823", "ok", seen))
+        results.append(CheckResult(PORT_BLOCKED, "ok", seen))
     return results
 
 
@@ -66,7 +67,7 @@ def _wrong_answers(tried: Sequence[tuple[str, Row]]) -> list[CheckResult]:
                 f"{who} answers: {printable(str(row['says']), 60)}."
             )
             results.append(
-                CheckResult("UH824", "fail", seen, (_link(host, row["peer"], row["port"]),))
+                CheckResult(WRONG_ANSWER, "fail", seen, (_link(host, row["peer"], row["port"]),))
             )
     return results
 
@@ -92,7 +93,7 @@ def _blocked(tried: Sequence[tuple[str, Row]], hosts: Sequence[str]) -> list[Che
         verb = "can be reached on" if whole == ports else "cannot be reached on"
         seen = f"{host} {verb} {what} from any other node ({state})."
         subjects = (*host_subject(host), *(_link("*", host, port) for port in whole))
-        results.append(CheckResult("UH823", "fail", seen, subjects))
+        results.append(CheckResult(PORT_BLOCKED, "fail", seen, subjects))
         dead += [host] if whole == ports else []
     # A node that nobody reaches reaches nobody: that is said with it.
     bad = {key: row for key, row in bad.items() if key[0] not in dead}
@@ -116,7 +117,7 @@ def _blocked_pairs(bad: Mapping[tuple[str, str, int], Row]) -> list[CheckResult]
         arrow = "and" if (target, source) in pairs else "->"
         seen = f"{source} {arrow} {target}: port {ports} cannot be reached ({items[0][1]})."
         subjects = tuple(_link(source, target, port) for port, _ in items)
-        results.append(CheckResult("UH823", "fail", seen, subjects))
+        results.append(CheckResult(PORT_BLOCKED, "fail", seen, subjects))
     return results
 
 
@@ -137,7 +138,7 @@ def _unreachable_choice(
                 f"{host}: NCCL would advertise {address[host]}, which no other node reaches "
                 f"({', '.join(sorted(set(states)))})."
             )
-            results.append(CheckResult("UH820", "fail", seen, host_subject(host)))
+            results.append(CheckResult(INTERFACE_UNWISE, "fail", seen, host_subject(host)))
     return results
 
 
@@ -231,13 +232,13 @@ def _slow(tried: Sequence[tuple[str, Row]]) -> list[CheckResult]:
             what, level = next(said for pair, said in found.items() if name in pair)
             seen = f"{name} and every other node: {what}."
             about = host_subject(name)
-            results.append(CheckResult("UH825", level, seen, about, confidence="medium"))
+            results.append(CheckResult(SLOW_LINK, level, seen, about, confidence="medium"))
             found = {pair: said for pair, said in found.items() if name not in pair}
     for pair, said in found.items():
         what, level = said
         a, b = sorted(pair)
         seen, subject = f"{a} and {b}: {what}.", (Subject("link", f"{a} - {b}"),)
-        results.append(CheckResult("UH825", level, seen, subject, confidence="medium"))
+        results.append(CheckResult(SLOW_LINK, level, seen, subject, confidence="medium"))
     return results
 
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from unhang.checks import COMM_ISOLATED
 from unhang.doctor.agents.comm import tournament
 from unhang.doctor.checks.results import CheckResult
 from unhang.doctor.comm.teams import Participant, Team, hosts_of
@@ -94,7 +95,7 @@ def isolate(
             results.append(result)  # noqa: PERF402 - kept when the time is up half-way
     except _TimeUpError:
         seen = f"isolating was given up after {search.seconds:.0f} s."
-        results.append(CheckResult("UH863", "info", seen))
+        results.append(CheckResult(COMM_ISOLATED, "info", seen))
     return results
 
 
@@ -113,10 +114,10 @@ def _explanations(
         whom = f"rank{'s' if len(named) > 1 else ''} {fold_ranks(named)}"
         if not search.each([rest])[0]:
             yield CheckResult(
-                "UH863", "info", f"without {whom} the test passes: nothing else is wrong."
+                COMM_ISOLATED, "info", f"without {whom} the test passes: nothing else is wrong."
             )
             return
-        yield CheckResult("UH863", "info", f"without {whom} the test fails as well.")
+        yield CheckResult(COMM_ISOLATED, "info", f"without {whom} the test fails as well.")
     found = _other_interface(rest, backend, interfaces, search)
     if found is not None:
         yield found
@@ -157,7 +158,7 @@ def _passes_with(settings: Mapping[str, str], what: str) -> CheckResult:
     subjects = tuple(Subject("setting", word) for word in words.split())
     action = f"Run with {words} until it is mended."
     seen = f"with {words} the test passes: {what} is what is left."
-    return CheckResult("UH863", "fail", seen, subjects, action=action)
+    return CheckResult(COMM_ISOLATED, "fail", seen, subjects, action=action)
 
 
 def _units(team: Team, backend: str) -> list[Unit]:
@@ -186,7 +187,7 @@ def _places(units: Sequence[Unit], search: Search) -> Iterator[CheckResult]:
     """One unit at a time, then pairs; inside a node that fails alone, its parts."""
     if len(units) <= 1:
         yield CheckResult(
-            "UH863", "warn", "what is left is this one rank: library, device or machine."
+            COMM_ISOLATED, "warn", "what is left is this one rank: library, device or machine."
         )
         return
     search.say(f"each of {len(units)} alone")
@@ -195,7 +196,7 @@ def _places(units: Sequence[Unit], search: Search) -> Iterator[CheckResult]:
     if bad:
         names = ", ".join(printable(name, 80) for name, _ in bad[:8])
         verb = "fails" if len(bad) == 1 else "fail"
-        yield CheckResult("UH863", "fail", f"{names} {verb} alone, without any other.",
+        yield CheckResult(COMM_ISOLATED, "fail", f"{names} {verb} alone, without any other.",
                      tuple(map(_subject, bad[:16])))  # fmt: skip
         if len(bad) == 1 and len(bad[0][1]) > 1:
             yield from _places([(_name(p, "nccl"), (p,)) for p in bad[0][1]], search)
@@ -250,11 +251,11 @@ def explain(units: Sequence[Unit], bad: set[Pair], tried: set[Pair]) -> Iterator
     known = {unit[0]: unit for unit in units}
     if not bad:
         seen = "every one alone and every pair that was tried passes: it takes more than two."
-        yield CheckResult("UH863", "warn", seen, confidence="medium")
+        yield CheckResult(COMM_ISOLATED, "warn", seen, confidence="medium")
         return
     if bad == tried and len(tried) > 1:
         seen = "every pair fails and every one alone passes: what connects them all is left."
-        yield CheckResult("UH863", "fail", seen, confidence="medium")
+        yield CheckResult(COMM_ISOLATED, "fail", seen, confidence="medium")
         return
     left = set(bad)
     partners = Counter(name for pair in tried for name in pair)
@@ -265,10 +266,10 @@ def explain(units: Sequence[Unit], bad: set[Pair], tried: set[Pair]) -> Iterator
             break
         left = {pair for pair in left if name not in pair}
         seen = f"every pair with {printable(name, 80)} fails: it is what is left."
-        yield CheckResult("UH863", "fail", seen, (_subject(known[name]),))
+        yield CheckResult(COMM_ISOLATED, "fail", seen, (_subject(known[name]),))
     if left:
         words = ", ".join(f"{printable(a, 60)} and {printable(b, 60)}" for a, b in sorted(left)[:8])
         subjects = tuple(Subject("link", f"{a} - {b}") for a, b in sorted(left)[:16])
         verb = "this pair fails" if len(left) == 1 else "these pairs fail"
         alone = "each of them works alone" if len(units) <= 2 else "each works with others"  # noqa: PLR2004 - a pair
-        yield CheckResult("UH863", "fail", f"only {verb}: {words}; {alone}.", subjects)
+        yield CheckResult(COMM_ISOLATED, "fail", f"only {verb}: {words}; {alone}.", subjects)

@@ -7,6 +7,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from unhang.checks import (
+    COMM_ALLOCATION,
+    COMM_BANDWIDTH,
+    COMM_NOT_STARTED,
+    COMM_RANKS_MISSING,
+    COMM_SLOW_PAIR,
+    COMM_STUCK,
+    COMM_WRONG_VALUES,
+)
 from unhang.doctor.agents.ranks import Trace
 from unhang.doctor.checks.results import CheckResult
 from unhang.doctor.comm.isolate import Search, isolate
@@ -26,7 +35,7 @@ MIN_PAIRS = 3
 MAX_PAIRS_AMONG = 64
 MAX_CONFIRMED = 8
 Say = Callable[[str], None]
-_LOCAL_STEPS = {"load": "UH865", "allocate": "UH867"}
+_LOCAL_STEPS = {"load": COMM_NOT_STARTED, "allocate": COMM_ALLOCATION}
 """Steps in which a rank has nothing to do with any other -> the check of theirs."""
 _STATES = {
     "T": "its process is stopped",
@@ -96,7 +105,7 @@ def judge(traces: Sequence[Trace], backend: str) -> list[CheckResult]:
     if all(trace.ended for trace in traces) and not any(trace.wrong for trace in traces):
         count = len(traces[0].done)
         seen = f"{count} steps with {_count(traces)} on {backend} passed."
-        return [CheckResult("UH860", "ok", seen), *_bandwidth(traces)]
+        return [CheckResult(COMM_RANKS_MISSING, "ok", seen), *_bandwidth(traces)]
     if all("No module named 'torch'" in trace.error for trace in traces):
         return [_no_torch(traces)]
     unheard = [trace for trace in traces if not trace.entered]
@@ -140,7 +149,7 @@ def _where(traces: Sequence[Trace]) -> str:
 def _no_torch(traces: Sequence[Trace]) -> CheckResult:
     seen = f"torch is not there for the Python that ran on {_where(traces)}: nothing was tested."
     action = "Name the job's Python with --python."
-    return CheckResult("UH865", "skip", f"{seen} {action}", action=action)
+    return CheckResult(COMM_NOT_STARTED, "skip", f"{seen} {action}", action=action)
 
 
 def _not_started(unheard: Sequence[Trace]) -> CheckResult:
@@ -151,12 +160,12 @@ def _not_started(unheard: Sequence[Trace]) -> CheckResult:
     )
     seen = f"nothing was heard of {_ranks(unheard)} of the test, on {_where(unheard)}."
     ranks = tuple(t.rank for t in unheard)
-    return CheckResult("UH865", "fail", seen, _subjects(unheard), ranks, evidence)
+    return CheckResult(COMM_NOT_STARTED, "fail", seen, _subjects(unheard), ranks, evidence)
 
 
 def _failed_alone(bad: Sequence[Trace]) -> Iterator[CheckResult]:
     """Ranks that failed before they had to do with others."""
-    for step, code in _LOCAL_STEPS.items():
+    for step, check in _LOCAL_STEPS.items():
         here = [trace for trace in bad if trace.entered == step]
         if here:
             what = "load torch" if step == "load" else "fill and read back its own memory"
@@ -165,7 +174,7 @@ def _failed_alone(bad: Sequence[Trace]) -> Iterator[CheckResult]:
                 f"rank {t.rank}: {printable(t.error, 300) or 'it took too long'}" for t in here[:8]
             )
             yield CheckResult(
-                code, "fail", seen, _subjects(here), tuple(t.rank for t in here), evidence
+                check, "fail", seen, _subjects(here), tuple(t.rank for t in here), evidence
             )
 
 
@@ -173,14 +182,14 @@ def _wrong(traces: Sequence[Trace]) -> Iterator[CheckResult]:
     bad = [trace for trace in traces if trace.wrong]
     if bad:
         steps = list(dict.fromkeys(step for trace in bad for step in trace.wrong))
-        code = "UH867" if steps == ["allocate"] else "UH861"
+        check = COMM_ALLOCATION if steps == ["allocate"] else COMM_WRONG_VALUES
         evidence = tuple(
             f"rank {t.rank} on {t.host}, {step}: {printable(said, 200)}"
             for t in bad[:8]
             for step, said in t.wrong.items()
         )
         seen = f"{_ranks(bad)} on {_where(bad)} got wrong values in {', '.join(steps)}."
-        yield CheckResult(code, "fail", seen, _subjects(bad), tuple(t.rank for t in bad), evidence)
+        yield CheckResult(check, "fail", seen, _subjects(bad), tuple(t.rank for t in bad), evidence)
 
 
 def _missing(silent: Sequence[Trace], traces: Sequence[Trace]) -> CheckResult:
@@ -198,7 +207,9 @@ def _missing(silent: Sequence[Trace], traces: Sequence[Trace]) -> CheckResult:
             state = f"its process ended with {how}"
         evidence.append(f"rank {trace.rank} was last heard of in {trace.entered}; {state}")
     ranks = tuple(t.rank for t in silent)
-    return CheckResult("UH860", "fail", f"{seen}.", _subjects(silent), ranks, tuple(evidence))
+    return CheckResult(
+        COMM_RANKS_MISSING, "fail", f"{seen}.", _subjects(silent), ranks, tuple(evidence)
+    )
 
 
 def _stuck(traces: Sequence[Trace]) -> CheckResult:
@@ -217,7 +228,7 @@ def _stuck(traces: Sequence[Trace]) -> CheckResult:
     else:
         who = f"{len(there)} of the" if len(there) < len(traces) else "all"
         seen = f"{who} {len(traces)} ranks entered {step} and it did not finish."
-    return CheckResult("UH862", "fail", seen, evidence=tuple(evidence[:8]))
+    return CheckResult(COMM_STUCK, "fail", seen, evidence=tuple(evidence[:8]))
 
 
 def _bandwidth(traces: Sequence[Trace]) -> list[CheckResult]:
@@ -236,7 +247,7 @@ def _bandwidth(traces: Sequence[Trace]) -> list[CheckResult]:
         f"{first[0]['bytes']} bytes take {first[0]['us']:.0f} us."
     )
     head = f"{'operation':<14}{'size':>9}   {'time':>10}      {'algbw':>5}    {'busbw':>5}"
-    return [CheckResult("UH866", "info", seen, evidence=(head, *table))]
+    return [CheckResult(COMM_BANDWIDTH, "info", seen, evidence=(head, *table))]
 
 
 def _slow_pairs(
@@ -247,7 +258,7 @@ def _slow_pairs(
         seen = (
             f"pairs were not timed one by one: {len(team)} ranks are more than {MAX_PAIRS_AMONG}."
         )
-        yield CheckResult("UH864", "skip", seen)
+        yield CheckResult(COMM_SLOW_PAIR, "skip", seen)
     hosts = {place.rank: place.host for place in team}
     kinds: dict[bool, list[Mapping[str, float]]] = defaultdict(list)
     for trace in traces:
@@ -288,4 +299,4 @@ def _slow_pair(
     )
     hosts = hosts_of(pair)
     link = " - ".join(hosts if len(hosts) > 1 else [f"rank {place.rank}" for place in pair])
-    return CheckResult("UH864", "warn", seen, (Subject("link", link),), confidence="medium")
+    return CheckResult(COMM_SLOW_PAIR, "warn", seen, (Subject("link", link),), confidence="medium")

@@ -10,7 +10,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH727",
         slug="no-socket-interface",
-        kind="cause",
+        family="transport",
+        role="cause",
         anchors=("no socket interface found",),
         pattern=r"Bootstrap : no socket interface found",
         meaning="NCCL_SOCKET_IFNAME matches no usable interface on this host.",
@@ -22,7 +23,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH728",
         slug="bad-address-family",
-        kind="cause",
+        family="transport",
+        role="cause",
         anchors=("is neither AF_INET",),
         pattern=r"ncclSocketInit: connecting to address .*is neither AF_INET\(2\) nor AF_INET6\(10\)",
         meaning="The interface of NCCL_SOCKET_IFNAME does not exist on one of the hosts.",
@@ -37,7 +39,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH729",
         slug="no-ip-in-container",
-        kind="cause",
+        family="transport",
+        role="cause",
         anchors=("Address family not supported by protocol",),
         pattern=r"Socket creation failed : Address family not supported by protocol",
         meaning="The container has no IP interface of the family that NCCL asked for.",
@@ -49,7 +52,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH730",
         slug="connect-refused",
-        kind="observation",
+        family="transport",
+        role="observation",
         anchors=("Connection refused",),
         pattern=(
             r"(?:Call to connect returned|Connect to (?P<peer>\S+) failed :|connect\(\) to "
@@ -65,7 +69,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH731",
         slug="virtual-interface-chosen",
-        kind="hint",
+        family="transport",
+        role="hint",
         anchors=("NET/Socket : Using",),
         pattern=r"NET/Socket : Using .*?(?P<interface>veth\w+|docker\d+|br-\w+|virbr\d+|cni\d+)\b",
         meaning="NCCL chose a virtual interface that other nodes cannot reach.",
@@ -79,7 +84,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH732",
         slug="socket-wrong-type",
-        kind="cause",
+        family="transport",
+        role="cause",
         anchors=("socketFinalizeAccept: wrong type",),
         pattern=r"socketFinalizeAccept: wrong type \d+ != \d+",
         meaning="A connection came from something else than the expected peer.",
@@ -92,7 +98,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH733",
         slug="store-connect-timeout",
-        kind="cause",
+        family="transport",
+        role="cause",
         anchors=("The client socket has timed out after",),
         pattern=(
             r"The client socket has timed out after (?P<timeout>\d+)\s?m?s while trying to connect "
@@ -111,7 +118,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH734",
         slug="workers-missing",
-        kind="cause",
+        family="absent",
+        role="cause",
         anchors=("workers joined",),
         pattern=r"waiting for (?:workers|clients)\.\s*(?P<joined>\d+)/(?P<expected>\d+) (?:workers|"
         r"clients) joined",
@@ -127,7 +135,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH735",
         slug="address-in-use",
-        kind="cause",
+        family="transport",
+        role="cause",
         anchors=("EADDRINUSE", "Address already in use", "address already in use"),
         pattern=(
             r"EADDRINUSE|(?:server socket has failed to (?:bind|listen)|failed to bind|Errno 98)"
@@ -145,7 +154,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH736",
         slug="too-many-open-files",
-        kind="cause",
+        family="environment",
+        role="cause",
         anchors=("Too many open files",),
         pattern=r"Too many open files",
         meaning="The limit of open files is too low for this many communicators and channels.",
@@ -157,7 +167,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH737",
         slug="name-not-resolved",
-        kind="cause",
+        family="transport",
+        role="cause",
         anchors=("Name or service not known", "Temporary failure in name resolution"),
         pattern=r"(?:gai error|getaddrinfo|resolve|retrieved|gaierror).*?(?:Name or service not "
         r"known|Temporary failure in name resolution)",
@@ -174,7 +185,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH738",
         slug="communicator-init-started",
-        kind="observation",
+        family="evidence",
+        role="observation",
         anchors=("Init START",),
         pattern=(
             r"ncclCommInitRank\w* comm \S+ rank (?P<rank>\d+) nranks (?P<nranks>\d+)"
@@ -189,11 +201,13 @@ RULES: tuple[LogRule, ...] = (
         ),
         spares="NCCL INFO Init timings - ncclCommInitRankConfig: rank 0 nranks 8 total 0.61",
         harmless=True,
+        rank_writes=True,
     ),
     LogRule(
         code="UH739",
         slug="communicator-init-complete",
-        kind="observation",
+        family="evidence",
+        role="observation",
         anchors=("Init COMPLETE",),
         pattern=(
             r"ncclCommInitRank\w* comm \S+ rank (?P<rank>\d+) nranks (?P<nranks>\d+)"
@@ -208,11 +222,13 @@ RULES: tuple[LogRule, ...] = (
         ),
         spares="NCCL INFO ncclCommInitRankConfig comm 0x55d0 rank 0 nranks 8 - Init START",
         harmless=True,
+        rank_writes=True,
     ),
     LogRule(
         code="UH740",
         slug="rendezvous-closed",
-        kind="consequence",
+        family="failure",
+        role="consequence",
         anchors=("RendezvousConnectionError", "RendezvousClosedError", "RendezvousTimeoutError"),
         pattern=r"Rendezvous(?:Connection|Closed|Timeout)Error",
         meaning="The elastic rendezvous is gone, mostly because the node that hosts it ended.",
@@ -229,7 +245,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH741",
         slug="socket-connection-timeout",
-        kind="observation",
+        family="transport",
+        role="observation",
         anchors=(
             *("Connection timed out", "No route to host"),
             *("Network is unreachable", "Software caused connection abort"),

@@ -10,7 +10,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH755",
         slug="ib-retry-exceeded",
-        kind="cause",
+        family="transport",
+        role="cause",
         anchors=("Got completion from peer", "Got completion with"),
         pattern=(
             r"Got completion (?:from peer (?P<peer>\S+) )?with (?:error|status)[ =](?:error )?12\b"
@@ -34,7 +35,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH756",
         slug="ib-queue-flushed",
-        kind="consequence",
+        family="transport",
+        role="consequence",
         anchors=("NET/IB : Got completion from peer", "NET/IB: Got completion from peer"),
         pattern=r"Got completion from peer (?P<peer>\S+) with (?:error |status=\D*)5\b",
         meaning="The queue was flushed after an earlier completion error.",
@@ -49,7 +51,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH757",
         slug="gpudirect-blocked",
-        kind="cause",
+        family="transport",
+        role="cause",
         anchors=("vendor err 81",),
         pattern=r"Got completion .*?(?:error |status=\D*)4\b.*vendor err 81",
         meaning="GPUDirect RDMA is blocked, mostly by ACS on a PCIe switch.",
@@ -61,7 +64,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH758",
         slug="ib-qp-timeout",
-        kind="cause",
+        family="transport",
+        role="cause",
         anchors=("ibv_modify_qp failed with",),
         pattern=r"Call to ibv_modify_qp failed with (?:error )?(?:110 )?Connection timed out",
         meaning="Two cards cannot reach each other: link-local GID, no route, or crossed rails.",
@@ -73,7 +77,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH759",
         slug="ib-no-route",
-        kind="observation",
+        family="transport",
+        role="observation",
         anchors=("ibv_modify_qp failed with",),
         pattern=r"Call to ibv_modify_qp failed with (?:error )?(?:101 )?Network is unreachable",
         meaning="There is no route for the chosen GID.",
@@ -86,7 +91,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH760",
         slug="locked-memory-limit",
-        kind="cause",
+        family="environment",
+        role="cause",
         anchors=("Call to ibv_reg_mr", "Call to ibv_create_cq", "Call to ibv_create_qp"),
         pattern=(
             r"Call to ibv_(?P<call>reg_mr\w*|create_cq|create_qp) failed(?: with error (?P<error>"
@@ -101,7 +107,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH761",
         slug="ib-sizes-differ",
-        kind="cause",
+        family="disagreement",
+        role="cause",
         anchors=("collective mismatch error",),
         pattern=r"collective mismatch error, local size (?P<local>\d+) remote size (?P<remote>\d+)",
         meaning="Two ranks entered one collective with different sizes or different settings.",
@@ -117,7 +124,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH762",
         slug="message-truncated",
-        kind="cause",
+        family="disagreement",
+        role="cause",
         anchors=("Message truncated : received", "op.preamble.length <= op.nbytes"),
         pattern=(
             r"Message truncated : received (?P<got>\d+) bytes instead of (?P<wanted>\d+)"
@@ -135,7 +143,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH763",
         slug="nccl-mismatched-collective",
-        kind="cause",
+        family="disagreement",
+        role="cause",
         anchors=("Mismatched collective detected",),
         pattern=r"Mismatched collective detected, please check your collective calls at and around "
         r"rank (?P<rank>\d+)",
@@ -153,7 +162,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH764",
         slug="ofi-no-provider",
-        kind="cause",
+        family="transport",
+        role="cause",
         anchors=("Could not find any optimal provider", "No eligible providers were found"),
         pattern=r"NET/OFI .*(?:Could not find any optimal provider|No eligible providers were found)",
         meaning="The EFA/OFI plugin found no usable provider; NCCL falls back to slow sockets.",
@@ -166,7 +176,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH765",
         slug="network-is-sockets",
-        kind="hint",
+        family="transport",
+        role="hint",
         anchors=("Using network Socket",),
         pattern=r"Using network Socket",
         meaning="NCCL uses plain sockets: slow, where InfiniBand or EFA is there.",
@@ -179,7 +190,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH766",
         slug="ofi-request-failed",
-        kind="observation",
+        family="transport",
+        role="observation",
         anchors=("NET/OFI Request",),
         pattern=r"NET/OFI Request .*completed with error\. RC: (?P<rc>-?\d+)\. Error: (?P<error>.*)",
         meaning="A request of the OFI plugin failed.",
@@ -192,7 +204,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH767",
         slug="ras-mismatch",
-        kind="observation",
+        family="absent",
+        role="observation",
         anchors=("MISMATCH", "has launched up to operation"),
         pattern=r"Rank (?P<rank>\d+) has launched up to operation (?P<operation>\d+)",
         meaning="NCCL RAS: a rank whose count is lower than its peers' is behind them.",
@@ -204,7 +217,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH768",
         slug="ras-dead",
-        kind="cause",
+        family="absent",
+        role="cause",
         anchors=("is considered DEAD", "are considered DEAD", "considered dead"),
         pattern=r"(?:process|peer|rank)s? .*?(?:is|are)? ?considered (?:DEAD|dead)",
         meaning="NCCL RAS cannot reach that process any more.",
@@ -216,7 +230,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH769",
         slug="xid",
-        kind="cause",
+        family="device",
+        role="cause",
         anchors=("NVRM: Xid",),
         pattern=r"NVRM: Xid \(PCI:(?P<pci>[0-9a-fA-F:.]+)\): (?P<xid>\d+)(?:, pid='?(?P<pid>\d+))?",
         meaning="The driver reported a fault of that GPU.",
@@ -228,7 +243,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH770",
         slug="gpu-memory-error",
-        kind="cause",
+        family="device",
+        role="cause",
         anchors=("uncorrectable ECC error", "uncorrectable NVLink error"),
         pattern=r"uncorrectable (?P<what>ECC|NVLink) error",
         meaning="The GPU's memory or links have a hardware error.",
@@ -240,7 +256,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH771",
         slug="gpu-lost",
-        kind="cause",
+        family="device",
+        role="cause",
         anchors=("GPU is lost", "fallen off the bus", "device(s) is/are busy or unavailable"),
         pattern=r"GPU is lost|fallen off the bus|device\(s\) is/are busy or unavailable",
         meaning="A GPU does not answer any more, or belongs to somebody else.",
@@ -253,7 +270,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH772",
         slug="nccl-internal-error",
-        kind="observation",
+        family="failure",
+        role="observation",
         anchors=("ncclInternalError",),
         pattern=r"ncclInternalError: Internal check failed",
         meaning="NCCL stopped at a check of its own.",
@@ -266,7 +284,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH773",
         slug="nccl-system-error",
-        kind="observation",
+        family="failure",
+        role="observation",
         anchors=("ncclSystemError", "ncclUnhandledCudaError"),
         pattern=(
             r"ncclSystemError: System call \(e\.g\. socket, malloc\) or external library call failed"
@@ -285,7 +304,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH774",
         slug="ibverbs-not-loaded",
-        kind="noise",
+        family="environment",
+        role="noise",
         anchors=("Failed to open libibverbs.so", "lib wrapper not initialized"),
         pattern=r"Failed to open libibverbs\.so|lib wrapper not initialized",
         meaning="Harmless on systems without InfiniBand.",
@@ -298,7 +318,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH775",
         slug="rdma-device-missing",
-        kind="hint",
+        family="environment",
+        role="hint",
         anchors=("NET/IB : No device found",),
         pattern=r"NET/IB : No device found",
         meaning="NCCL sees no InfiniBand card: normal on a machine without one.",

@@ -10,7 +10,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH742",
         slug="shm-full",
-        kind="cause",
+        family="environment",
+        role="cause",
         anchors=("posix_fallocate", "failed to extend /dev/shm"),
         pattern=(
             r"(?:posix_fallocate failed : |failed to extend /dev/shm/\S+ to \d+ bytes, error: )"
@@ -28,7 +29,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH743",
         slug="shm-segment-missing",
-        kind="cause",
+        family="environment",
+        role="cause",
         anchors=("while attaching to shared memory segment",),
         pattern=r"Error while attaching to shared memory segment (?P<segment>\S+)",
         meaning="Ranks of one node do not see each other's shared memory (separate namespaces).",
@@ -41,7 +43,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH744",
         slug="shm-not-created",
-        kind="observation",
+        family="environment",
+        role="observation",
         anchors=("while creating shared memory segment",),
         pattern=r"Error while creating shared memory segment (?P<segment>\S+)",
         meaning="A shared memory segment of NCCL could not be made.",
@@ -54,7 +57,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH745",
         slug="peer-access-unsupported",
-        kind="cause",
+        family="environment",
+        role="cause",
         anchors=("peer access is not supported",),
         pattern=r"(?:Cuda failure |IPC handle : )217 '?peer access is not supported",
         meaning="NCCL assumed direct access between two GPUs that does not exist here.",
@@ -69,7 +73,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH746",
         slug="peer-mappings-exhausted",
-        kind="cause",
+        family="environment",
+        role="cause",
         anchors=("peer mapping resources exhausted",),
         pattern=r"Cuda failure 711 'peer mapping resources exhausted'",
         meaning="One process maps more peers than the hardware has room for.",
@@ -82,7 +87,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH747",
         slug="fabric-manager-not-running",
-        kind="cause",
+        family="device",
+        role="cause",
         anchors=("system not yet initialized",),
         pattern=r"(?:Cuda failure 802 '|CUDA error: |Error 802: )system not yet initialized",
         meaning="NVLink switches are there and nvidia-fabricmanager does not run.",
@@ -94,7 +100,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH748",
         slug="nvls-broken",
-        kind="cause",
+        family="device",
+        role="cause",
         anchors=("nvls.cc", "NVLink SHARP (NVLS) Multicast"),
         pattern=(
             r"nvls\.cc:\d+ NCCL WARN Cuda failure"
@@ -109,7 +116,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH749",
         slug="duplicate-gpu",
-        kind="cause",
+        family="program",
+        role="cause",
         anchors=("Duplicate GPU detected",),
         pattern=(
             r"Duplicate GPU detected : rank (?P<rank>\d+) and rank (?P<other>\d+) both on CUDA "
@@ -128,7 +136,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH750",
         slug="dataloader-bus-error",
-        kind="cause",
+        family="failure",
+        role="cause",
         anchors=("killed by signal: Bus error", "Unexpected bus error encountered in worker"),
         pattern=r"Unexpected bus error encountered in worker"
         r"|DataLoader worker \(pid\(?s?\)?:? ?(?P<pid>\d+)\) is killed by signal: Bus error",
@@ -144,7 +153,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH751",
         slug="dataloader-worker-died",
-        kind="cause",
+        family="failure",
+        role="cause",
         anchors=("DataLoader worker (pid",),
         pattern=(
             r"DataLoader worker \(pid\(?s?\)?:? ?(?P<pid>[\d, ]+)\) "
@@ -160,7 +170,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH752",
         slug="cuda-out-of-memory",
-        kind="cause",
+        family="failure",
+        role="cause",
         anchors=("CUDA out of memory", "CUDA error: out of memory"),
         pattern=r"CUDA out of memory|CUDA error: out of memory",
         meaning="A GPU ran out of memory; its rank leaves, its peers wait.",
@@ -175,7 +186,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH753",
         slug="host-out-of-memory",
-        kind="cause",
+        family="failure",
+        role="cause",
         anchors=(
             "Out of memory: Killed process",
             "oom-kill",
@@ -200,7 +212,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH754",
         slug="nccl-out-of-gpu-memory",
-        kind="cause",
+        family="failure",
+        role="cause",
         anchors=("Failed to CUDA calloc", "Failed to CUDA malloc", "Cuda failure"),
         pattern=(
             r"Failed to CUDA [mc]alloc(?: async)? (?P<bytes>\d+) bytes"

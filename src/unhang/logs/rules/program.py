@@ -2,15 +2,80 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from unhang.kinds import Trait
 from unhang.logs.rules.base import LogRule
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "UNEXPLAINED_ERROR", "UNHANDLED_EXCEPTION"]
+
+UNHANDLED_EXCEPTION: Final = LogRule(
+    code="UH793",
+    slug="unhandled-exception",
+    family="failure",
+    role="cause",
+    anchors=("Error: ", "Exception: "),
+    pattern=r"^(?P<type>(?:[A-Za-z_][\w]*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)): (?P<what>.*)",
+    meaning="This rank ended with a Python exception.",
+    action="Read its traceback: the rank leaves and its peers wait.",
+    source="CPython",
+    fires="ValueError: batch 812 has no labels",
+    spares="caught ValueError: batch 812 has no labels, retrying",
+    trust="B",
+    traits=Trait.ENDING,
+)
+
+UNEXPLAINED_ERROR: Final = LogRule(
+    code="UH799",
+    slug="unexplained-error",
+    family="failure",
+    role="observation",
+    anchors=(
+        *("NCCL WARN", "slurmstepd: error", "srun: error"),
+        *("ERROR", "CRITICAL", "FATAL", "rror: ", "terminate called", "what():"),
+        *(f"[{level}{more}" for level in "EF" for more in " 0123456789"),
+        *("core dumped", "Killed", "Caught signal", "Assertion `", "[enforce fail at "),
+        *(
+            "exit code",
+            "return code",
+            "exitcode",
+            "exit status",
+            "exited with",
+            "Job step aborted",
+        ),
+        *("Traceback (most recent", "torch/distributed/elastic/", "HIP failure"),
+        *("segfault at", "soft lockup", "blocked for more than", "Kernel panic"),
+        *("Hardware Error", "I/O error", "Heartbeat monitor timed out"),
+        "ProcessGroupNCCL.cpp:",
+    ),
+    pattern=(
+        r"NCCL WARN (?!Missing \")|^(?:\S+: )?slurmstepd\S*: .*(?:error|CANCELLED)|srun: error: "
+        r"|^.{0,80}?(?:^|[\s\[(|<])(?:ERROR|CRITICAL|FATAL(?: ERROR)?)(?:[\])>:|]| [-|]| +\S)"
+        r"|^[\w./-]{0,40}:? ?(?:fatal )?[Ee]rror: \S"
+        r"|^terminate called|^\s*what\(\):\s*\S|^\[[EF] \S+:\d+\]|\(core dumped\)"
+        r"|^Killed\b|Caught signal \d+ \(|: Killed$|Assertion `.*[`'] ?failed"
+        r"|\[enforce fail at |Job step aborted"
+        r"|\b[Ee]xit(?:ed|s|ing)? (?:with|on) (?:non-zero )?"
+        r"(?:(?:exit |return )?(?:code|status)|signal)[ :=]*(?!0\b)-?\d"
+        r"|\bexitcode *[:=] *(?!0\b)-?\d|non-zero exit status|Heartbeat monitor timed out"
+        r"|^Traceback \(most recent call last\)|HIP failure"
+        r"|segfault at |soft lockup|blocked for more than \d+ seconds|Kernel panic"
+        r"|Hardware Error|I/O error"
+    ),
+    meaning="The line marks itself as an error, and no rule knows what it says.",
+    action="Read it, and the lines around it.",
+    source="NCCL, glog, SLURM, CPython and Linux mark their errors so",
+    fires="node01:11:42 [0] misc/none.cc:7 NCCL WARN Never heard of this before",
+    spares="node01:11:42 [0] NCCL INFO NCCL_ASYNC_ERROR_HANDLING set by environment to 1",
+    trust="C",
+)
 
 RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH776",
         slug="disk-full",
-        kind="cause",
+        family="environment",
+        role="cause",
         anchors=("No space left on device", "Disk quota exceeded"),
         pattern=(
             r"(?:\[Errno (?:28|122)\] |OSError.*|IOError.*|write.*?: |failed.*?: )"
@@ -25,7 +90,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH777",
         slug="storage-error",
-        kind="cause",
+        family="environment",
+        role="cause",
         anchors=("Stale file handle", "Input/output error", "Transport endpoint is not connected"),
         pattern=(
             r"^(?!.*\bUCX\b).*(?:\[Errno \d+\] |: )(?P<what>Stale file handle|Input/output error|Transport "
@@ -40,7 +106,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH778",
         slug="illegal-memory-access",
-        kind="cause",
+        family="failure",
+        role="cause",
         anchors=("an illegal memory access was encountered",),
         pattern=r"CUDA error: an illegal memory access was encountered",
         meaning="A kernel of this rank read or wrote outside its memory, some calls before here.",
@@ -52,7 +119,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH779",
         slug="device-assert",
-        kind="cause",
+        family="failure",
+        role="cause",
         anchors=("device-side assert triggered", "], thread: ["),
         pattern=(
             r"CUDA error: device-side assert triggered"
@@ -68,7 +136,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH780",
         slug="reported-later",
-        kind="hint",
+        family="evidence",
+        role="hint",
         anchors=("might be asynchronously reported at some other API call",),
         pattern=r"kernel errors might be asynchronously reported at some other API call",
         meaning="The traceback shows where the error was noticed, not where it happened.",
@@ -79,11 +148,13 @@ RULES: tuple[LogRule, ...] = (
             "stacktrace below might be incorrect."
         ),
         spares="errors are reported asynchronously",
+        traits=Trait.REPORTED_LATER,
     ),
     LogRule(
         code="UH781",
         slug="cuda-error",
-        kind="cause",
+        family="device",
+        role="cause",
         anchors=("CUDA error: ", "CUDA driver error: ", "HIP failure: "),
         pattern=(
             r"CUDA (?:driver )?error: (?P<what>(?!initialization)[a-z][^.\n]{3,80})"
@@ -99,7 +170,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH782",
         slug="segmentation-fault",
-        kind="cause",
+        family="failure",
+        role="cause",
         anchors=("Segmentation fault", "Fatal Python error", "Caught signal 7 (Bus error"),
         pattern=(
             r"Fatal Python error: (?P<what>[\w ]+)|Segmentation fault \(core dumped\)"
@@ -111,11 +183,13 @@ RULES: tuple[LogRule, ...] = (
         source="CPython faulthandler; UCX",
         fires="Fatal Python error: Segmentation fault",
         spares="no Segmentation fault was seen",
+        traits=Trait.ENDING,
     ),
     LogRule(
         code="UH783",
         slug="time-limit",
-        kind="cause",
+        family="environment",
+        role="cause",
         anchors=("DUE TO TIME LIMIT",),
         pattern=r"(?:CANCELLED|STEP \S+) .*DUE TO TIME LIMIT",
         meaning="The scheduler ended the job at its time limit.",
@@ -128,7 +202,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH784",
         slug="cancelled",
-        kind="observation",
+        family="environment",
+        role="observation",
         anchors=("CANCELLED AT",),
         pattern=r"\*\*\* (?:JOB|STEP) (?P<job>\S+) ON (?P<host>\S+) CANCELLED AT"
         r"(?:.* DUE TO (?P<reason>JOB REQUEUE|PREEMPTION))?",
@@ -141,7 +216,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH785",
         slug="node-failed",
-        kind="cause",
+        family="environment",
+        role="cause",
         anchors=("NODE FAILURE", "Node failure on", "node failure"),
         pattern=r"DUE TO NODE FAILURE|Node failure on (?P<host>\S+)",
         meaning="The scheduler lost a node.",
@@ -153,7 +229,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH786",
         slug="task-exited",
-        kind="observation",
+        family="failure",
+        role="observation",
         anchors=("Exited with exit code", "exited on signal"),
         pattern=(
             r"(?:task|tasks) (?P<tasks>[\d,\-]+): Exited with exit code (?P<exitcode>\d+)"
@@ -169,7 +246,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH787",
         slug="host-memory-error",
-        kind="cause",
+        family="failure",
+        role="cause",
         anchors=("MemoryError", "DefaultCPUAllocator: can't allocate memory"),
         pattern=r"^MemoryError\b|DefaultCPUAllocator: can't allocate memory",
         meaning="The host had no memory left for this rank.",
@@ -184,7 +262,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH788",
         slug="not-a-number",
-        kind="cause",
+        family="failure",
+        role="cause",
         anchors=(
             "oss is NaN",
             "oss is nan",
@@ -207,7 +286,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH789",
         slug="interrupted",
-        kind="consequence",
+        family="failure",
+        role="consequence",
         anchors=("KeyboardInterrupt", "SignalException"),
         pattern=r"^KeyboardInterrupt\b|SignalException: Process \d+ got signal",
         meaning="The program was interrupted from outside.",
@@ -220,7 +300,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH790",
         slug="process-group-leaked",
-        kind="noise",
+        family="program",
+        role="noise",
         anchors=("destroy_process_group() was not called",),
         pattern=r"destroy_process_group\(\) was not called before program exit",
         meaning="The program ended without closing its groups.",
@@ -236,7 +317,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH791",
         slug="no-current-device",
-        kind="hint",
+        family="program",
+        role="hint",
         anchors=("devices used by this process are currently unknown",),
         pattern=r"devices? used by this process (?:is|are) currently unknown",
         meaning="A barrier had to guess the GPU of this rank; a wrong guess hangs.",
@@ -254,7 +336,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH792",
         slug="nccl-version-mismatch",
-        kind="cause",
+        family="environment",
+        role="cause",
         anchors=("NCCL version", "Mismatched NCCL version"),
         pattern=r"[Mm]ismatched NCCL version|NCCL version mismatch",
         meaning="Ranks of one job run different NCCL versions.",
@@ -268,7 +351,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH794",
         slug="distributed-exception",
-        kind="consequence",
+        family="failure",
+        role="consequence",
         anchors=(
             "DistBackendError: ",
             "DistNetworkError: ",
@@ -286,60 +370,6 @@ RULES: tuple[LogRule, ...] = (
         fires="torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3690",
         spares="class DistBackendError(RuntimeError):",
     ),
-    LogRule(
-        code="UH793",
-        slug="unhandled-exception",
-        kind="cause",
-        anchors=("Error: ", "Exception: "),
-        pattern=r"^(?P<type>(?:[A-Za-z_][\w]*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)): (?P<what>.*)",
-        meaning="This rank ended with a Python exception.",
-        action="Read its traceback: the rank leaves and its peers wait.",
-        source="CPython",
-        fires="ValueError: batch 812 has no labels",
-        spares="caught ValueError: batch 812 has no labels, retrying",
-        trust="B",
-    ),
-    LogRule(
-        code="UH799",
-        slug="unexplained-error",
-        kind="observation",
-        anchors=(
-            *("NCCL WARN", "slurmstepd: error", "srun: error"),
-            *("ERROR", "CRITICAL", "FATAL", "rror: ", "terminate called", "what():"),
-            *(f"[{level}{more}" for level in "EF" for more in " 0123456789"),
-            *("core dumped", "Killed", "Caught signal", "Assertion `", "[enforce fail at "),
-            *(
-                "exit code",
-                "return code",
-                "exitcode",
-                "exit status",
-                "exited with",
-                "Job step aborted",
-            ),
-            *("Traceback (most recent", "torch/distributed/elastic/", "HIP failure"),
-            *("segfault at", "soft lockup", "blocked for more than", "Kernel panic"),
-            *("Hardware Error", "I/O error", "Heartbeat monitor timed out"),
-            "ProcessGroupNCCL.cpp:",
-        ),
-        pattern=(
-            r"NCCL WARN (?!Missing \")|^(?:\S+: )?slurmstepd\S*: .*(?:error|CANCELLED)|srun: error: "
-            r"|^.{0,80}?(?:^|[\s\[(|<])(?:ERROR|CRITICAL|FATAL(?: ERROR)?)(?:[\])>:|]| [-|]| +\S)"
-            r"|^[\w./-]{0,40}:? ?(?:fatal )?[Ee]rror: \S"
-            r"|^terminate called|^\s*what\(\):\s*\S|^\[[EF] \S+:\d+\]|\(core dumped\)"
-            r"|^Killed\b|Caught signal \d+ \(|: Killed$|Assertion `.*[`'] ?failed"
-            r"|\[enforce fail at |Job step aborted"
-            r"|\b[Ee]xit(?:ed|s|ing)? (?:with|on) (?:non-zero )?"
-            r"(?:(?:exit |return )?(?:code|status)|signal)[ :=]*(?!0\b)-?\d"
-            r"|\bexitcode *[:=] *(?!0\b)-?\d|non-zero exit status|Heartbeat monitor timed out"
-            r"|^Traceback \(most recent call last\)|HIP failure"
-            r"|segfault at |soft lockup|blocked for more than \d+ seconds|Kernel panic"
-            r"|Hardware Error|I/O error"
-        ),
-        meaning="The line marks itself as an error, and no rule knows what it says.",
-        action="Read it, and the lines around it.",
-        source="NCCL, glog, SLURM, CPython and Linux mark their errors so",
-        fires="node01:11:42 [0] misc/none.cc:7 NCCL WARN Never heard of this before",
-        spares="node01:11:42 [0] NCCL INFO NCCL_ASYNC_ERROR_HANDLING set by environment to 1",
-        trust="C",
-    ),
+    UNHANDLED_EXCEPTION,
+    UNEXPLAINED_ERROR,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from unhang.kinds import Trait
 from unhang.logs.rules.base import LogRule
 
 __all__ = ["RULES"]
@@ -10,7 +11,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH701",
         slug="collective-timeout",
-        kind="observation",
+        family="evidence",
+        role="observation",
         anchors=("Watchdog caught collective operation timeout",),
         pattern=(
             r"Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?"
@@ -27,11 +29,13 @@ RULES: tuple[LogRule, ...] = (
             "timing out."
         ),
         spares="Watchdog started with a collective operation timeout of 600000 ms",
+        traits=Trait.COUNTERS,
     ),
     LogRule(
         code="UH702",
         slug="watchdog-counters",
-        kind="observation",
+        family="evidence",
+        role="observation",
         anchors=("failure detected by watchdog at work sequence id",),
         pattern=(
             r"(?:PG GUID (?P<pg>[^ (]*)\((?P<desc>[^)]*)\) Rank (?P<rank>\d+).*)?"
@@ -47,11 +51,14 @@ RULES: tuple[LogRule, ...] = (
             "id: 5 PG status: last enqueued work: 5, last completed work: 4"
         ),
         spares="PG status: last enqueued work: 5, last completed work: 4",
+        traits=Trait.COUNTERS,
+        rank_writes=True,
     ),
     LogRule(
         code="UH703",
         slug="dump-signal-counters",
-        kind="observation",
+        family="evidence",
+        role="observation",
         anchors=("Received a dump signal due to a collective timeout",),
         pattern=(
             r"(?:PG GUID (?P<pg>[^ (]*)\((?P<desc>[^)]*)\) Rank (?P<rank>\d+)\] *)?"
@@ -72,11 +79,13 @@ RULES: tuple[LogRule, ...] = (
             "NCCL work: 4, last completed NCCL work: 4."
         ),
         spares="Received a dump signal from pipe and we will try our best to dump the debug info.",
+        traits=Trait.COUNTERS,
     ),
     LogRule(
         code="UH704",
         slug="dump-signal-observed",
-        kind="observation",
+        family="evidence",
+        role="observation",
         anchors=("Observed flight recorder dump signal from another rank",),
         pattern=r"Observed flight recorder dump signal from another rank via TCPStore",
         meaning="This rank did not time out itself: it was told to dump by another one.",
@@ -89,7 +98,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH705",
         slug="watchdog-stuck",
-        kind="consequence",
+        family="program",
+        role="consequence",
         anchors=("watchdog got stuck for",),
         pattern=r"watchdog got stuck for (?P<seconds>\d+) ?seconds",
         meaning=(
@@ -108,7 +118,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH706",
         slug="heartbeat-abort",
-        kind="consequence",
+        family="failure",
+        role="consequence",
         anchors=("due to ProcessGroupNCCL watchdog hang",),
         pattern=r"Terminating the process after attempting to dump debug info, due to "
         r"ProcessGroupNCCL watchdog hang",
@@ -124,7 +135,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH707",
         slug="gil-hint",
-        kind="hint",
+        family="program",
+        role="hint",
         anchors=("Could not acquire GIL within",),
         pattern=r"Could not acquire GIL within (?P<ms>\d+) ms on exit, possible GIL induced hang",
         meaning="Something held the GIL when this rank ended; innocent waiters print it as well.",
@@ -137,7 +149,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH708",
         slug="recorder-off",
-        kind="hint",
+        family="evidence",
+        role="hint",
         anchors=("Stack trace of the failed collective not found",),
         pattern=r"Stack trace of the failed collective not found, potentially because "
         r"FlightRecorder is disabled",
@@ -154,7 +167,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH709",
         slug="dump-not-finished",
-        kind="hint",
+        family="evidence",
+        role="hint",
         anchors=("flight recorder dumps to finish",),
         pattern=r"timed out after waiting for (?P<ms>\d+) ?ms flight recorder dumps to finish",
         meaning="The dump of this rank was not written; symbolising stacks may need the GIL.",
@@ -167,7 +181,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH710",
         slug="desync-never-joined",
-        kind="cause",
+        family="absent",
+        role="cause",
         anchors=("are the lagging ranks that caused this timeout",),
         pattern=r"ranks \[(?P<ranks>[\d, ]+)\] are the lagging ranks that caused this timeout",
         meaning="torch's desync report: these ranks never joined any collective of this group.",
@@ -184,7 +199,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH711",
         slug="desync-joined-not-finished",
-        kind="observation",
+        family="absent",
+        role="observation",
         anchors=("joined but didn't finish collective #",),
         pattern=r"\[(?P<ranks>[\d, ]+)\] joined but didn't finish collective #(?P<seq>\d+)",
         meaning="torch's desync report: these ranks stand in that collective.",
@@ -197,7 +213,8 @@ RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH712",
         slug="desync-not-joined",
-        kind="observation",
+        family="absent",
+        role="observation",
         anchors=("didn't join collective #",),
         pattern=(
             r"\[(?P<ranks>[\d, ]+)\] finished collective #(?P<done>\d+), "
