@@ -28,7 +28,7 @@ MODULES = (
     "collect/__init__.py", "collect/asking.py", "collect/node", "collect/parcel.py",
     "collect/permission.py", "collect/processes.py", "collect/ranks.py", "collect/samplers.py",
     "collect/sampling.py", "record/__init__.py", "record/client.py", "record/marks.py",
-    "record/places.py", "record/sockets.py", "stacks", "telltale.py",
+    "record/places.py", "rankenv.py", "record/sockets.py", "stacks", "telltale.py",
 )  # fmt: skip
 """Everything that the node's side imports: the standard library does the rest (a test checks)."""
 

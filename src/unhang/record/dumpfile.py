@@ -21,11 +21,11 @@ from time import time_ns
 from typing import Any, Final
 
 from unhang._version import __version__
-from unhang.record import marks
+from unhang.rankenv import attempt_of
 from unhang.record.calls import Recorder
 from unhang.record.groups import channels, note_groups, pg_config, recorded_by_torch
 from unhang.record.places import private_dir
-from unhang.record.process import Process, env_number
+from unhang.record.process import Process, env_local_rank
 from unhang.record.ring import Entry
 from unhang.record.sites import current_stacks
 from unhang.record.torchfr import COUNTERS, TorchRecorder, recorders
@@ -193,10 +193,10 @@ def _extra(state: Process, backend: str, entries: list[dict[str, object]]) -> di
         "schema": SCHEMA,
         "tool_version": __version__,
         "job_id": state.job_id,
-        "attempt": marks.attempt_from_env(),
+        "attempt": attempt_of(os.environ),
         "incident": "",
         "rank": state.rank,
-        "local_rank": env_number("LOCAL_RANK"),
+        "local_rank": env_local_rank(),
         "replica": state.settings.replica,
         "world_size": state.world_size,
         "host": socket.gethostname(),

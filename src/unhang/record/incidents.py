@@ -6,12 +6,14 @@ because resolving stacks needs the GIL and a second of CPU, and neither may be t
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from unhang.record import dumpfile, marks
+from unhang.rankenv import attempt_of
+from unhang.record import dumpfile
 from unhang.record.calls import Recorder
 from unhang.record.dumpfile import Dump
 from unhang.record.places import safe_name
@@ -104,7 +106,7 @@ def _own_name(recorder: Recorder, reason: str) -> str:
 
 def _take(recorder: Recorder, reason: str, incident: str, directory: Path | None) -> Incident:
     state = recorder.state
-    attempt = marks.attempt_from_env()
+    attempt = attempt_of(os.environ)
     name = f"{state.job_id}-a{attempt}-{safe_name(incident)}"
     dumps = dumpfile.collect(recorder, stacks=False)
     for dump in dumps:
