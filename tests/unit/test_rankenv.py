@@ -1,7 +1,7 @@
 """Ranks as launchers tell them: environments that they really set, alone and one in another.
 
-Those of torchrun 2.13, SLURM 22.05 (but for its PMIx plugin), Open MPI 4.1.4, MPICH 5.0 and Ray 2.60
-were taken from processes that these started; those of the others are from their sources.
+Those of torchrun 2.13, SLURM 22.05 (but for its PMIx plugin), Open MPI 4.1.4, MPICH 5.0 and
+Ray 2.60 were taken from processes that these started; those of the others are from their sources.
 """
 
 from __future__ import annotations

@@ -21,9 +21,10 @@ from unhang.logs.prefixes import Line, parse_line
 from unhang.logs.rules import RULES, Rule
 from unhang.logs.signs import goes_on, looks_like_a_job
 from unhang.logs.sources import LogSource, chunks, open_log
-from unhang.logs.tracebacks import HEADER, Traceback, TracebackReader, is_chain, user_frame
+from unhang.logs.tracebacks import HEADER, Traceback, TracebackReader, is_chain
 from unhang.logs.wrappers import LAST_ERROR, wrapped_in
 from unhang.model import UNKNOWN_RANK, Fact, Frame, LogEvent, LogKind, Note
+from unhang.stacks.places import shown_frame
 from unhang.telltale import without_secrets
 
 __all__ = ["ANY_ERROR", "WENT_ON", "FileScanner", "LogScan", "normalise", "scan_logs"]
@@ -411,7 +412,7 @@ class FileScanner:
     ) -> dict[str, str]:
         """What the rule read out of the line, where it was raised, and what the path tells."""
         fields = {key: value for key, value in match.groupdict().items() if value is not None}
-        site = user_frame(tuple(frames))
+        site = shown_frame(tuple(frames))
         if site:
             fields |= {"file": site.file, "line": str(site.line), "function": site.function}
         if local:
