@@ -19,13 +19,14 @@ from unhang.logs.following import follows
 from unhang.logs.lines.anchors import candidates, lines_above, wanted_by
 from unhang.logs.lines.prefixes import Line, parse_line
 from unhang.logs.lines.signs import goes_on, looks_like_a_job
-from unhang.logs.lines.tracebacks import HEADER, Traceback, TracebackReader, is_chain, user_frame
+from unhang.logs.lines.tracebacks import HEADER, Traceback, TracebackReader, is_chain
 from unhang.logs.lines.wrappers import LAST_ERROR, wrapped_in
 from unhang.logs.nccl_facts import fact_of
 from unhang.logs.rules import LogRule
 from unhang.logs.rules.endings import ELASTIC_BLAMES
 from unhang.logs.rules.program import UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
 from unhang.model import UNKNOWN_RANK, Fact, Frame, LogEvent, LogRole, Note
+from unhang.stacks.ownership import shown_frame
 from unhang.telltale import without_secrets
 
 __all__ = ["ANY_ERROR", "WENT_ON", "FileScanner", "LogScan", "normalise", "scan_logs"]
@@ -415,7 +416,7 @@ class FileScanner:
     ) -> dict[str, str]:
         """What the rule read out of the line, where it was raised, and what the path tells."""
         fields = {key: value for key, value in match.groupdict().items() if value is not None}
-        site = user_frame(tuple(frames))
+        site = shown_frame(tuple(frames))
         if site:
             fields |= {"file": site.file, "line": str(site.line), "function": site.function}
         if local:

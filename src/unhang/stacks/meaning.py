@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from unhang.model import Frame, ProcessSample, ThreadStack
-from unhang.stacks.ownership import bare_name, is_library, is_native, same_file, under, user_frame
+from unhang.stacks.ownership import (
+    bare_name,
+    is_library,
+    is_native,
+    same_file,
+    shown_frame,
+    under,
+    user_frame,
+)
 from unhang.stacks.rules import CHANNELS, FALLBACKS, IDLE, RULES, FrameRule
 
 __all__ = ["Meaning", "main_thread", "meaning_of", "meaning_of_frames", "thread_matters"]
@@ -90,7 +98,7 @@ def _gil(sample: ProcessSample, chosen: ThreadStack) -> str:
     holder = next((t for t in sample.threads if t.holds_gil), None)
     if holder is None or not (holder.active is False or _ends_native(holder)):
         return ""
-    place = user_frame(holder.frames) or (holder.frames[0] if holder.frames else None)
+    place = shown_frame(holder.frames)
     at = f" in {bare_name(place.function)}" if place else ""
     if holder == chosen:
         return f"holding the GIL in native code{at}"

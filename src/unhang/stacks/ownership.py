@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from unhang.model import Frame
 
 __all__ = [
     "bare_name",
+    "installed_at",
     "is_library",
     "is_native",
     "same_file",
+    "shown_frame",
     "under",
     "user_frame",
     "without_recorder",
@@ -25,9 +27,14 @@ __all__ = [
 
 _INSTALLED = re.compile(
     r"(?:^|/)(?:(?:site|dist)-packages|lib(?:64|32)?/python\d[\d.]*t?(?:/lib-dynload)?|"
-    r"python\d[\d.]*\.zip)/"
+    r"python\d[\d.]*\.zip)(?:/|$)"
 )
 _RECORDER = "unhang/record/"
+_OURS_AND_TORCHS = (
+    _RECORDER, "torch/autograd/", "torch/distributed/", "torch/multiprocessing/",
+    "torch/nn/modules/", "torch/nn/parallel/", "torch/optim/", "torch/utils/data/",
+)  # fmt: skip
+"""Wherever they lie: torch and unhang also run from their sources."""
 _PACKAGES = frozenset(
     {
         "accelerate", "apex", "av", "boto3", "botocore", "click", "composer", "datasets",
@@ -62,6 +69,12 @@ def bare_name(function: str) -> str:
     return function.rpartition(".")[2]
 
 
+def installed_at(path: str) -> int:
+    """Where in a path the packages or the library of an installed Python begin; -1 for nowhere."""
+    found = _INSTALLED.search(path)
+    return found.start() if found else -1
+
+
 def is_native(frame: Frame) -> bool:
     """Whether a frame is of C, C++ or the like: its file is a library or a source of those."""
     return not frame.file.endswith((".py", ".pyc", ".ipynb")) and not frame.file.startswith("<")
@@ -71,9 +84,9 @@ def is_native(frame: Frame) -> bool:
 def is_library(frame: Frame) -> bool:
     """Whether a frame is not the user's own code: native, the interpreter's or installed."""
     path = frame.file.replace("\\", "/")
-    if is_native(frame) or path.startswith("<frozen") or _INSTALLED.search(path):
+    if is_native(frame) or path.startswith("<frozen") or installed_at(path) >= 0:
         return True
-    if under(path, _RECORDER):  # also where unhang runs from its sources
+    if any(under(path, folder) for folder in _OURS_AND_TORCHS):
         return True
     if path.startswith(("/", "<")):
         return False
@@ -90,3 +103,12 @@ def without_recorder(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
 def user_frame(frames: Iterable[Frame]) -> Frame | None:
     """The innermost frame of the user's own code; None where there is none."""
     return next((frame for frame in frames if not is_library(frame)), None)
+
+
+def shown_frame(frames: Sequence[Frame]) -> Frame | None:
+    """The frame that a person should see first: the user's innermost, else the innermost one.
+
+    Args:
+        frames: Innermost first.
+    """
+    return user_frame(frames) or next(iter(frames), None)

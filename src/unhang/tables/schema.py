@@ -193,7 +193,7 @@ TABLES: tuple[Table, ...] = (
         (
             Column("stack_id", "INTEGER", "Number, from 0."),
             Column("depth", "INTEGER", "Number of frames."),
-            Column("site_frame_id", "INTEGER", "Innermost frame outside torch and Python.", -1),
+            Column("site_frame_id", "INTEGER", "Innermost frame of the user, else of all.", -1),
         ),
     ),
     Table(

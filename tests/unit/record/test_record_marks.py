@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from unhang.rankenv import VARIABLES
 from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.ring import Ring
 from unhang.record.contact import marks, opening
@@ -135,10 +136,7 @@ def test_the_job_is_named_by_who_knows_it(
     env: dict[str, str], job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ours first, then the launcher's, then the scheduler's; always safe as a file name."""
-    for name in (
-        "UNHANG_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID",
-        "MASTER_ADDR", "MASTER_PORT",
-    ):  # fmt: skip
+    for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     for name, value in env.items():
         monkeypatch.setenv(name, value)

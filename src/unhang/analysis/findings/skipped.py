@@ -10,11 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from unhang.analysis.divergence.in_group import Divergence
-from unhang.analysis.sites import shown_frame
 from unhang.analysis.situation import Picture
 from unhang.analysis.words import ACTIONS, ALTERNATIVES, subject, waiting_for
 from unhang.report import CallSide, Confidence, Finding, Site
-from unhang.stacks.ownership import bare_name
+from unhang.stacks.ownership import bare_name, shown_frame
 from unhang.wording import count_of, rank_phrase
 
 __all__ = ["explain_divergence"]

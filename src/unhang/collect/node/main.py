@@ -35,6 +35,7 @@ from unhang.collect.parcel import safe_node, write_parcel
 from unhang.collect.processes import ProcessTable, read_processes
 from unhang.collect.ranks import Target, find_ranks, marks_of
 from unhang.collect.sampling import sample_processes
+from unhang.rankenv import node_of
 from unhang.record.contact.marks import Mark
 from unhang.stacks.saved import dump_samples
 from unhang.telltale import harmless_log, without_secrets
@@ -149,8 +150,8 @@ def _is_wanted(target: Target, orders: Mapping[str, Any]) -> bool:
         return False
     if not orders.get("slurm_jobs"):
         return True
-    here = os.environ.get("SLURMD_NODENAME", "")
-    elsewhere = here and environ.get("SLURMD_NODENAME", here) != here
+    here = node_of(os.environ)
+    elsewhere = here and (node_of(environ) or here) != here
     return environ.get("SLURM_JOB_ID") in orders["slurm_jobs"] and not elsewhere
 
 

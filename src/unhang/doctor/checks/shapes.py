@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from typing import Any
+
+from unhang.redact import is_address
 
 __all__ = ["gpus_misfit", "misfit", "rows_of"]
 
@@ -44,7 +45,7 @@ def misfit(facts: Mapping[str, Any]) -> str:
     addresses = [interface["address"] for interface in facts["interfaces"]]
     every = [a for a in addresses if a]
     every += facts["own_name"]["addresses"] + facts["master"]["addresses"]
-    bad = next((text for text in every if not _is_address(text)), None)
+    bad = next((text for text in every if not is_address(text)), None)
     return "" if bad is None else f"{bad[:60]!r} is no address"
 
 
@@ -60,14 +61,6 @@ def gpus_misfit(facts: Mapping[str, Any]) -> str:
             return f"{odd[0]} of a GPU is no number"
     pairs = all(len(pair) == 2 for pair in facts["without_p2p"])  # noqa: PLR2004 - a pair
     return "" if pairs else "without_p2p holds no pairs"
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def rows_of(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -10,9 +10,8 @@ import re
 from dataclasses import dataclass, field
 
 from unhang.model import Frame
-from unhang.stacks import ownership
 
-__all__ = ["HEADER", "Traceback", "TracebackReader", "user_frame"]
+__all__ = ["HEADER", "Traceback", "TracebackReader"]
 
 HEADER = "Traceback (most recent call last)"
 MAX_LINES = 400
@@ -71,8 +70,3 @@ class TracebackReader:
 def is_chain(text: str) -> bool:
     """Whether this line says that the traceback before it caused the one after it."""
     return text.startswith(_CHAIN)
-
-
-def user_frame(frames: tuple[Frame, ...]) -> Frame | None:
-    """The innermost frame that is the user's own code, else the innermost one."""
-    return ownership.user_frame(frames) or next(iter(frames), None)

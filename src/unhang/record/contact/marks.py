@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
+from unhang.rankenv import job_of
 from unhang.record.contact.runtime_dir import (
     RuntimeDirError,
     create_private_dir,
@@ -32,7 +33,6 @@ __all__ = [
     "Mark",
     "RuntimeDirError",
     "alive",
-    "attempt_from_env",
     "create_private_dir",
     "job_dir",
     "job_from_env",
@@ -63,7 +63,7 @@ class Mark:
             made by multiprocessing) or "unknown" before.
         phase: "imported", "initialising", "ready", "destroyed", "exited".
         rank: Global rank; None unless the role is "rank".
-        env_rank: What RANK says in its environment; a hint only, helpers inherit it.
+        env_rank: What its environment says; a hint only, helpers inherit it.
         groups: Number of process groups made so far.
         socket: Path of the trigger socket, or "" where there is none.
         worker_socket: Path of torch's worker server (HTTP over a unix socket), or "".
@@ -121,25 +121,8 @@ _MAYBE_INTS: Final = frozenset({"rank", "world_size", "local_rank", "env_rank"})
 
 def job_from_env() -> str:
     """The job's id: UNHANG_JOB, or what the launcher says, or the session of this terminal."""
-    env = os.environ
-    told = env.get("UNHANG_JOB")
-    if told:
-        return safe_name(told)
-    elastic = env.get("TORCHELASTIC_RUN_ID", "")
-    if elastic and elastic != "none":
-        return safe_name(elastic)
-    for name in ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID"):
-        if env.get(name):
-            return safe_name(env[name])
-    if env.get("MASTER_PORT"):
-        return safe_name(f"{env.get('MASTER_ADDR', 'local')}-{env['MASTER_PORT']}")
-    return f"session-{os.getsid(0)}"
-
-
-def attempt_from_env() -> int:
-    """How often the launcher has restarted the job, from TORCHELASTIC_RESTART_COUNT; 0 at first."""
-    text = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
-    return int(text) if text.isdigit() else 0
+    told = job_of(os.environ)
+    return safe_name(told) if told else f"session-{os.getsid(0)}"
 
 
 def start_ticks(pid: int | str = "self") -> int:

@@ -48,7 +48,7 @@ def open_socket(recorder: Recorder) -> TriggerThread | None:
     watcher.start()
     if not state.limited:
         state.socket, state.fifo = str(socket_path), str(fifo_path)
-    if process.env_number("LOCAL_RANK") in (None, 0) and state.directory is not None:
+    if process.env_local_rank() in (None, 0) and state.directory is not None:
         root = state.directory.parent
         watcher.later(lambda: _tidy(root))
     return watcher

@@ -21,14 +21,14 @@ from time import time_ns
 from typing import Any, Final
 
 from unhang._version import __version__
+from unhang.rankenv import attempt_of
 from unhang.record.calls.groups import channels, note_groups, pg_config, recorded_by_torch
 from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.ring import RingEntry
 from unhang.record.calls.sites import current_stacks
-from unhang.record.contact import marks
 from unhang.record.contact.runtime_dir import private_dir
 from unhang.record.dumps.torchfr import COUNTERS, TorchRecorder, recorders
-from unhang.record.process import ArmedProcess, env_number
+from unhang.record.process import ArmedProcess, env_local_rank
 
 __all__ = [
     "FORMAT_VERSION",
@@ -193,10 +193,10 @@ def _extra(state: ArmedProcess, backend: str, entries: list[dict[str, object]]) 
         "schema": SCHEMA,
         "tool_version": __version__,
         "job_id": state.job_id,
-        "attempt": marks.attempt_from_env(),
+        "attempt": attempt_of(os.environ),
         "incident": "",
         "rank": state.rank,
-        "local_rank": env_number("LOCAL_RANK"),
+        "local_rank": env_local_rank(),
         "replica": state.settings.replica,
         "world_size": state.world_size,
         "host": socket.gethostname(),

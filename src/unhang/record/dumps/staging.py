@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from unhang.record.contact.marks import attempt_from_env
+from unhang.rankenv import attempt_of
 
 __all__ = ["NAMES", "stage_torch_dumps"]
 
@@ -32,6 +32,6 @@ def stage_torch_dumps() -> None:
     ours = re.compile(re.escape(staging) + r"/(a\d+/)?nccl/rank_")
     for name in NAMES:
         if ours.fullmatch(os.environ.get(name, "")):
-            folder = Path(staging, f"a{attempt_from_env()}", "nccl")
+            folder = Path(staging, f"a{attempt_of(os.environ)}", "nccl")
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.environ[name] = f"{folder}/rank_"

@@ -6,13 +6,14 @@ because resolving stacks needs the GIL and a second of CPU, and neither may be t
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from unhang.rankenv import attempt_of
 from unhang.record.calls.recorder import Recorder
-from unhang.record.contact import marks
 from unhang.record.contact.runtime_dir import safe_name
 from unhang.record.dumps import dumpfile
 from unhang.record.dumps.dumpfile import DumpDraft
@@ -105,7 +106,7 @@ def _own_name(recorder: Recorder, reason: str) -> str:
 
 def _take(recorder: Recorder, reason: str, incident: str, directory: Path | None) -> TakenDumps:
     state = recorder.state
-    attempt = marks.attempt_from_env()
+    attempt = attempt_of(os.environ)
     name = f"{state.job_id}-a{attempt}-{safe_name(incident)}"
     dumps = dumpfile.collect(recorder, stacks=False)
     for dump in dumps:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from unhang.collect.processes import Process, ProcessTable, read_processes
 from unhang.collect.ranks import Target, find_ranks
+from unhang.rankenv import attempt_of
 from unhang.record import HOOK_DIR
 from unhang.record.contact.marks import Mark
 
@@ -100,7 +101,6 @@ class Outsiders:
     def _mark(self, target: Target) -> Mark:
         """What a recorder would have written, as far as it can be seen from outside."""
         process = target.process
-        attempt = (process.environ or {}).get("TORCHELASTIC_RESTART_COUNT", "")
         return Mark(
             pid=process.pid,
             start_ticks=process.start_ticks,
@@ -108,7 +108,7 @@ class Outsiders:
             uid=process.uid,
             job_id=self.job,
             run=self.run,
-            attempt=int(attempt) if attempt.isdecimal() and len(attempt) < 6 else 0,  # noqa: PLR2004 - bounded
+            attempt=attempt_of(process.environ or {}),
             role="rank",
             phase=UNARMED,
             rank=target.rank,
