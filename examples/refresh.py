@@ -23,7 +23,7 @@ sys.path.insert(0, str(EXAMPLES.parent))  # for `lab`, which is not installed
 
 from lab.live.capture import capture, checked_request
 from lab.live.faults import FAULTS, Fault
-from lab.live.truth import Truth, read_truth
+from lab.truth import Truth, read_truth
 from unhang.cli.main import main as main_of_unhang
 
 JOBS = "lab/live/jobs"

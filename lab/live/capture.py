@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from lab.live.faults import Expected, Fault
 from lab.live.job import Job, RankState, armed_environ, started
 from lab.live.markers import Marker, read_markers
 from lab.live.neutral import neutral_dump
-from lab.live.truth import Truth, TruthSite, Verdict
+from lab.truth import TRUTH_FILE, Cause, Point, Truth, to_json
 from unhang.errors import OutputError, ToolError, UsageError
 from unhang.wording import rank_phrase
 
@@ -128,7 +128,7 @@ def _captured(request: Request, fresh: Path, scratch: Path) -> Truth:
             shutil.rmtree(fresh)
             continue
         truth = _truth(request, markers, states)
-        truth.write(fresh)
+        (fresh / TRUTH_FILE).write_text(to_json(truth), encoding="utf-8")
         return truth
     raise ToolError(f"no port was free for the job in {_ATTEMPTS} attempts")
 
@@ -214,18 +214,13 @@ def _truth(request: Request, markers: Sequence[Marker], states: Sequence[RankSta
         notes.append(f"No dump from {rank_phrase(silent)}: {fault.ending}.")
     if raised:
         notes.append(f"Already with a connection error when dumped: {rank_phrase(raised)}.")
-    return Truth(
-        fault=fault.name,
-        world_size=request.ranks,
-        verdicts=tuple(_verdict(request, one, silent) for one in _applicable(fault, states)),
-        sites=tuple(
-            TruthSite(fault.script, marker.line)
-            for marker in markers
-            if marker.site or (fault.armed and marker.armed_site)
-        ),
-        silent=silent,
-        notes=tuple(notes),
+    lines = tuple(
+        Point(file=fault.script, line=marker.line)
+        for marker in markers
+        if marker.site or (fault.armed and marker.armed_site)
     )
+    best, *others = (_right(request, one, silent, lines) for one in _applicable(fault, states))
+    return replace(best, fault=fault.name, either=tuple(others), notes=tuple(notes))
 
 
 def _applicable(fault: Fault, states: Sequence[RankState]) -> tuple[Expected, ...]:
@@ -235,8 +230,13 @@ def _applicable(fault: Fault, states: Sequence[RankState]) -> tuple[Expected, ..
     return tuple(e for e in fault.expected if e.nobody_waits == (special and nobody_waits))
 
 
-def _verdict(request: Request, expected: Expected, silent: tuple[int, ...]) -> Verdict:
-    culprits = expected.culprits(request.ranks, request.odd)
-    if expected.casualties:
-        culprits = silent
-    return Verdict(expected.status, culprits, expected.codes, confident=not expected.casualties)
+def _right(
+    request: Request, expected: Expected, silent: tuple[int, ...], lines: tuple[Point, ...]
+) -> Truth:
+    """One verdict that is right."""
+    if expected.status == "healthy":
+        return Truth((expected.status,), (), request.ranks, expected.codes)
+    culprits = silent if expected.casualties else expected.culprits(request.ranks, request.odd)
+    ceiling = "medium" if expected.casualties else "high"
+    cause = Cause(expected.codes, culprits, ceiling=ceiling)
+    return Truth((expected.status,), (cause,), request.ranks, lines=lines)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from lab.live.faults import FAULTS
 from unhang.errors import UsageError
-from unhang.wording import rank_phrase
 
 EXAMPLES = """python -m lab live --list
 python -m lab live never-joined --diagnose
@@ -66,8 +65,7 @@ def run(args: argparse.Namespace) -> int:
     _say(f"{fault.meaning}")
     _say(f"starting {request.ranks} ranks, and waiting until the right ones are stuck")
     truth = capture(request, directory)
-    silent = f"; no dump from {rank_phrase(truth.silent)}" if truth.silent else ""
-    _say(f"captured in {directory}{silent}")
+    _say(" ".join([f"captured in {directory}.", *truth.notes[1:]]))
     return _diagnose(directory) if args.diagnose else 0
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import unhang
 from lab.recorder.torchfile import encode_pickle
 
 __all__ = ["neutral_dump", "neutral_path"]
@@ -19,7 +20,7 @@ _JOB = PurePosixPath("/home/user/job")
 _LIBRARIES = PurePosixPath("/usr/lib/python3/site-packages")
 _INTERPRETER = PurePosixPath("/usr/lib/python3")
 _HOST = "node01"
-_OURS = Path(__file__).parents[2]
+_OURS = Path(unhang.__file__).parent
 
 
 def neutral_path(path: str, job: Path) -> str:

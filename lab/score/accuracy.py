@@ -11,6 +11,7 @@ from typing import Any
 
 from lab.score.adapters import TOOLS
 from lab.score.running import Result, Score, tally
+from lab.score.verdict import CONFIDENCES
 
 __all__ = ["as_json", "as_markdown", "as_text", "wrong_cases"]
 
@@ -55,6 +56,10 @@ def as_text(parts: Parts) -> str:
         for name in next(iter(scores.values()), {}):
             cells = "".join(f"{scores[tool][name]:>16}" for tool in tools)
             lines.append(f"  {name:30}{cells}")
+        if _ours(results):
+            ours = tally(results, "unhang")
+            said = (f"{name} {_share(*ours.reliability(name))}" for name in CONFIDENCES)
+            lines.append(f"  right causes of unhang, by confidence: {', '.join(said)}")
         lines.append("")
     return "\n".join(lines)
 
@@ -80,6 +85,7 @@ def as_json(parts: Parts) -> dict[str, Any]:
                 "errors": score.errors,
                 "overconfident": score.overconfident,
                 "seconds": round(score.seconds, 1),
+                "reliability": {name: score.reliability(name) for name in CONFIDENCES},
             }
             if part != "held-out":
                 figures[part][tool]["classes"] = score.classes
@@ -95,7 +101,7 @@ def wrong_cases(parts: Parts) -> str:
             if part == "held-out" or "unhang" not in result.verdicts:
                 continue
             mark = result.mark("unhang")
-            if mark.exact and mark.code and mark.site is not False and mark.call is not False:
+            if mark.right and mark.site is not False and mark.call is not False:
                 continue
             said = result.verdicts["unhang"]
             lines.append(
@@ -115,6 +121,48 @@ def _causes(result: Result) -> str:
     )
 
 
+def _reliability(parts: Parts) -> str:
+    """How often our causes are right, by the confidence that they are reported with."""
+    ours = {part: tally(results, "unhang") for part, results in parts.items() if _ours(results)}
+    if not ours:
+        return ""
+    rows = []
+    for confidence in CONFIDENCES:
+        cells = [_share(*score.reliability(confidence)) for score in ours.values()]
+        rows.append([confidence, _WANTED[confidence], *cells])
+    text = _RELIABILITY + _table(["confidence", "wanted", *ours], rows)
+    missed = _missed({part: score for part, score in ours.items() if part != "held-out"})
+    return f"{text}\n{missed}\n" if missed else text
+
+
+def _ours(results: Sequence[Result]) -> bool:
+    return "unhang" in _tools(results)
+
+
+def _share(right: int, total: int) -> str:
+    return f"{_percent(right, total)} of {total}" if total else "none"
+
+
+def _missed(scores: Mapping[str, Score]) -> str:
+    """The kinds that were reported with high or medium confidence and are wrong, by part."""
+    wrong = [
+        f"{code} ({part}: {total - right} of {total} with {confidence} confidence)"
+        for part, score in scores.items()
+        for (confidence, code), (right, total) in sorted(score.claims.items())
+        if confidence != "low" and right < total
+    ]
+    return f"Wrong in the parts that may be looked at: {', '.join(wrong)}." if wrong else ""
+
+
+_WANTED = {"high": "99 %", "medium": "85 %", "low": "-"}
+
+_RELIABILITY = """## How much a confidence is worth
+
+Of all causes that unhang reports with a confidence, the share that is right: an accepted code, and
+nobody named who is not to blame.
+
+"""
+
 _HEAD = """# Accuracy
 
 Written by `python -m lab score --write docs/accuracy.md`; do not edit.
@@ -133,8 +181,9 @@ calls that all have joined have no culprit).
 Peers are read as kindly as possible: the ranks that they name first, with the code that comes
 nearest to their words. A peer that prints nothing is counted as saying "healthy".
 The *tuned* part may have shaped the rules. The *held-out* part has other seeds, and faults
-composed of two; only its sums are shown, so that no rule can be written against it. *Live*
-captures are real Gloo jobs.
+composed of two; only its sums are shown, so that no rule can be written against it. The *real* part
+are dumps that released builds of torch wrote with their own recorder for NCCL, on a machine where
+the device was replaced by a stand-in (tests/data/nccl). *Live* captures are real Gloo jobs.
 """
 
 
@@ -145,6 +194,7 @@ def as_markdown(parts: Parts) -> str:
     blocks = [_HEAD]
     if left_out:
         blocks.append(f"Not scored, because not asked for or not installed: {left_out}.\n")
+    blocks.append(_reliability(parts))
     for part, results in parts.items():
         if not results:
             continue

@@ -13,20 +13,24 @@ import re
 import signal
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Any, Final, Protocol
 
 from lab.score.verdict import Blame, Verdict
 from lab.truth import Point
 from unhang.errors import UnhangError
 
-if TYPE_CHECKING:
-    from unhang.report import Finding, Report
-
-__all__ = ["TOOLS", "Tool", "available_tools", "read_fr_attribution", "read_torchfrtrace"]
+__all__ = [
+    "TOOLS",
+    "Tool",
+    "available_tools",
+    "read_fr_attribution",
+    "read_torchfrtrace",
+    "verdict_of",
+]
 
 
 class Tool(Protocol):
@@ -58,10 +62,11 @@ class Unhang:
         del limit_s
         from unhang.analysis import diagnose
         from unhang.ingest import load
+        from unhang.report import to_json
 
         start = time.perf_counter()
         try:
-            verdict = verdict_of(diagnose(load([folder])))
+            verdict = verdict_of(to_json(diagnose(load([folder]))))
         except UnhangError as error:
             verdict = Verdict("insufficient", detail=error.message)
         except Exception as error:  # noqa: BLE001 - a crash of the tool under test is a result
@@ -69,26 +74,32 @@ class Unhang:
         return Verdict(verdict.status, verdict.blames, verdict.detail, time.perf_counter() - start)
 
 
-def verdict_of(report: Report) -> Verdict:
-    """What a report accuses whom of: its causes, and late ranks of a slow job."""
+def verdict_of(report: Mapping[str, Any]) -> Verdict:
+    """What a report accuses whom of: its causes, and late ranks of a slow job.
+
+    Args:
+        report: As JSON, as a program sees it (schema "unhang.report/1").
+    """
+    status = report["status"]
     judging = [
         finding
-        for finding in report.findings
-        if finding.role == "cause" or (report.status == "slow" and finding.code == "UH501")
+        for finding in report["findings"]
+        if finding["role"] == "cause" or (status == "slow" and finding["code"] == "UH501")
     ]
-    return Verdict(report.status, tuple(_blame(f) for f in judging), report.summary)
+    return Verdict(status, tuple(map(_blame, judging)), report.get("summary", ""))
 
 
-def _blame(finding: Finding) -> Blame:
+def _blame(finding: Mapping[str, Any]) -> Blame:
     points = []
-    if finding.group is not None:
-        seqs = {finding.seq, *(side.seq for side in finding.calls)}
+    if group := finding.get("group"):
+        seqs = {finding["seq"], *(side["seq"] for side in finding["calls"])}
         points = [
-            Point(finding.group.name, finding.group.description, -1 if seq is None else seq)
+            Point(group["name"], group["description"], -1 if seq is None else seq)
             for seq in sorted(seqs, key=str)
         ]
-    points += [Point("", "", -1, site.file, site.line) for site in finding.sites]
-    return Blame(finding.code, frozenset(finding.culprits), tuple(points), finding.confidence)
+    points += [Point(file=site["file"], line=site["line"]) for site in finding["sites"]]
+    culprits = frozenset(finding["culprits"])
+    return Blame(finding["code"], culprits, tuple(points), finding["confidence"])
 
 
 def in_child(work: Callable[[], None], limit_s: float) -> tuple[str, str]:

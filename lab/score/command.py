@@ -1,7 +1,8 @@
 """Run tools over the corpus of simulated jobs (and live captures) and print how right they are.
 
 Parts are reported apart: the tuned one, which rules may have been written against, the held-out
-one, and live captures of real jobs. Peers are scored on the same files in the same run.
+one, real dumps of NCCL's recorder, and live captures of Gloo jobs. Peers are scored on the same
+files in the same run.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ from unhang.errors import UsageError
 if TYPE_CHECKING:
     from lab.score.running import Result
 
+PARTS = ("tuned", "held-out", "real", "live")
+
 EXAMPLES = """python -m lab score --tools unhang --part tuned
 python -m lab score --part tuned --class skipped-call --wrong
+python -m lab score --part real --wrong
 python -m lab score --part live --captures unhang-lab
 python -m lab score --write docs/accuracy.md"""
 
@@ -31,8 +35,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--part",
         action="append",
-        choices=("tuned", "held-out", "live"),
-        help="which part; may be repeated (default: all three)",
+        choices=PARTS,
+        help="which part; may be repeated (default: all four)",
     )
     parser.add_argument(
         "--tools", help="comma separated: unhang, torchfrtrace, fr_attribution (default: all found)"
@@ -45,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="live captures that are there (directories with truth.json); default: make them now",
     )
-    parser.add_argument("--wrong", action="store_true", help="list cases of the tuned part, wrong")
+    parser.add_argument("--wrong", action="store_true", help="list the cases that we got wrong")
     parser.add_argument("--json", action="store_true", help="print figures as JSON")
     parser.add_argument(
         "--write", type=Path, metavar="FILE", help="write the page docs/accuracy.md"
@@ -81,11 +85,11 @@ def _results(args: argparse.Namespace) -> dict[str, list[Result]]:
     from lab.simulate.corpus import cases
 
     tools = _tools(args.tools)
-    wanted = args.part or ["tuned", "held-out", "live"]
+    wanted = args.part or list(PARTS)
     parts = {}
     for part in wanted:
-        if part == "live":
-            parts[part] = _live(args, tools)
+        if part in ("real", "live"):
+            parts[part] = _real(args, tools) if part == "real" else _live(args, tools)
             continue
         specs = [
             spec
@@ -99,9 +103,17 @@ def _results(args: argparse.Namespace) -> dict[str, list[Result]]:
     return parts
 
 
+def _real(args: argparse.Namespace, tools: list[str]) -> list[Result]:
+    """Score the dumps that the real recorder of NCCL has written."""
+    from lab.score.captures import score_real
+
+    with _progress("real") as step:
+        return score_real(tools, limit_s=args.limit, progress=step)
+
+
 def _live(args: argparse.Namespace, tools: list[str]) -> list[Result]:
     """Score captures that are there, or make them now."""
-    from lab.score.running import capture_all, score_captures
+    from lab.score.captures import capture_all, score_captures
 
     if args.captures is not None:
         return score_captures(args.captures, tools, limit_s=args.limit)

@@ -13,16 +13,13 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 
-from lab.live.truth import TRUTH_FILE, read_truth
-from lab.live.truth import Truth as LiveTruth
 from lab.recorder.writer import write_dumps
 from lab.score.adapters import TOOLS
 from lab.score.verdict import Mark, Verdict, judge
 from lab.simulate.corpus import CaseSpec, make
-from lab.truth import Cause, Point, Truth
-from unhang.errors import InputError
+from lab.truth import Truth
 
-__all__ = ["Result", "Score", "capture_all", "score_captures", "score_cases", "tally"]
+__all__ = ["Result", "Score", "look_with", "score_cases", "tally"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +52,7 @@ class Score:
         errors: The tool failed or took too long.
         overconfident: Cases in which an innocent was named with high confidence.
         confusion: (class, code said) -> cases; the code is the status where there is none.
+        claims: (confidence, code) -> causes reported with it that are right, and all of them.
     """
 
     cases: int = 0
@@ -73,6 +71,7 @@ class Score:
     classes: dict[str, list[int]] = field(default_factory=dict)
     confusion: Counter[tuple[str, str]] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
+    claims: dict[tuple[str, str], list[int]] = field(default_factory=dict)
 
     @property
     def precision(self) -> float:
@@ -98,11 +97,20 @@ class Score:
         self.overconfident += mark.overconfident
         self.seconds += verdict.seconds
         right, total = self.classes.get(result.fault, [0, 0])
-        self.classes[result.fault] = [right + (mark.exact and mark.code), total + 1]
+        self.classes[result.fault] = [right + mark.right, total + 1]
         said = "+".join(sorted({b.code for b in verdict.blames})) or verdict.status
         self.confusion[(result.fault, said)] += 1
-        if not (mark.exact and mark.code):
+        if not mark.right:
             self.wrong.append(result.case)
+        for code, confidence, is_right in mark.claims:
+            counts = self.claims.setdefault((confidence, code), [0, 0])
+            counts[0] += is_right
+            counts[1] += 1
+
+    def reliability(self, confidence: str) -> tuple[int, int]:
+        """Of all causes reported with a confidence: how many are right, and how many there are."""
+        of_it = [counts for (said, _), counts in self.claims.items() if said == confidence]
+        return sum(right for right, _ in of_it), sum(all_ for _, all_ in of_it)
 
 
 def tally(results: Iterable[Result], tool: str) -> Score:
@@ -168,58 +176,3 @@ def _one(job: _Job) -> Result:
 def look_with(tools: Iterable[str], folder: Path, limit_s: float) -> dict[str, Verdict]:
     """Show one folder to tools."""
     return {name: TOOLS[name].look(folder, limit_s) for name in tools}
-
-
-def score_captures(folder: Path, tools: Sequence[str], *, limit_s: float = 20.0) -> list[Result]:
-    """Run tools over live captures: every directory below `folder` that has a truth.json.
-
-    Raises:
-        InputError: There is none.
-    """
-    places = sorted(path.parent for path in folder.rglob(TRUTH_FILE))
-    if not places:
-        raise InputError(
-            f"There is no capture in {folder}.", "Make some: python -m lab live --list"
-        )
-    results = []
-    for place in places:
-        capture = read_truth(place)
-        verdicts = look_with(tools, place, limit_s)
-        truth = _truth_of(capture)
-        name = place.relative_to(folder).as_posix()
-        results.append(
-            Result(name, capture.fault, "live", capture.world_size, "gloo", truth, verdicts)
-        )
-    return results
-
-
-def capture_all(folder: Path, progress: Callable[[int, int], None] | None = None) -> None:
-    """Run every live fault once and keep what it leaves, each in a directory of its own.
-
-    Raises:
-        UsageError: torch is not installed.
-        ToolError: A job did not get stuck where it should.
-    """
-    from lab.live.capture import capture, checked_request
-    from lab.live.faults import FAULTS
-
-    for done, fault in enumerate(FAULTS.values(), start=1):
-        capture(checked_request(fault), folder / fault.name)
-        if progress:
-            progress(done, len(FAULTS))
-
-
-def _truth_of(capture: LiveTruth) -> Truth:
-    """A live capture's right verdicts in the terms of simulated ones."""
-    best = capture.verdicts[0]
-    status = tuple(dict.fromkeys(v.status for v in capture.verdicts))
-    if best.status == "healthy":
-        return Truth(status, (), capture.world_size, best.codes)
-    codes = tuple(dict.fromkeys(code for v in capture.verdicts for code in v.codes))
-    cause = Cause(
-        codes=codes,
-        culprits=best.culprits,
-        also=tuple(v.culprits for v in capture.verdicts[1:]),
-        points=tuple(Point("", "", -1, site.file, site.line) for site in capture.sites),
-    )
-    return Truth(status, (cause,), capture.world_size)

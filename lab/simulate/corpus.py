@@ -249,7 +249,7 @@ def _attempt(spec: CaseSpec, fault: Fault, seed: int) -> MadeCase:
     recording = _complete(spec.condition, recording, judge, outcome)
     if spec.fault != "head-overwritten":
         _check_rings(outcome, recording)
-    truth = shown_in(recording, judge(outcome, recording))
+    truth = replace(shown_in(recording, judge(outcome, recording)), fault=spec.fault)
     return MadeCase(spec, outcome, recording, truth, seed)
 
 

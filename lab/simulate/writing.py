@@ -15,12 +15,12 @@ from lab.recorder.recording import Recording
 from lab.recorder.writer import write_dumps
 from lab.simulate.corpus import CaseSpec, MadeCase, make
 from lab.simulate.paused import paused_collector
-from lab.truth import to_json
+from lab.truth import TRUTH_FILE, to_json
 from unhang.errors import OutputError, UsageError
 
-__all__ = ["DUMPS", "TRUTH", "Simulated", "simulate"]
+__all__ = ["DUMPS", "Simulated", "simulate"]
 
-DUMPS, TRUTH = "dumps", "truth.json"
+DUMPS = "dumps"
 _ACTIVE_ONLY_ABOVE = 16_384
 
 
@@ -57,13 +57,12 @@ def simulate(spec: CaseSpec, folder: Path, **changes: object) -> Simulated:
         text = to_json(
             case.truth,
             case=spec.name,
-            fault=spec.fault,
             layout=spec.layout,
             ranks=spec.ranks,
             condition=spec.condition,
             seed=spec.seed,
         )
-        (folder / TRUTH).write_text(text, encoding="utf-8")
+        (folder / TRUTH_FILE).write_text(text, encoding="utf-8")
     except OSError as error:
         raise OutputError(f"Cannot write {folder}: {error.strerror}") from error
     return Simulated(replace(case, recording=recording), folder, size)

@@ -16,7 +16,9 @@ import pytest
 from command_line import unhang
 
 from lab.live.faults import FAULTS
-from lab.live.truth import disagreements, read_truth
+from lab.score.adapters import verdict_of
+from lab.score.verdict import disagreements
+from lab.truth import read_truth
 
 SMALLER = {  # than the example: other sizes are tried, and processes are what takes time here
     "healthy": 3,
@@ -55,7 +57,9 @@ def test_a_fresh_hang_gets_its_right_verdict(name: str, tmp_path: Path) -> None:
     captured = live(name, "-o", "capture", *size, cwd=tmp_path)
     assert (captured.returncode, captured.stdout) == (0, ""), captured.stderr
     done = unhang("diagnose", "capture", "--format", "json", cwd=tmp_path)
-    assert disagreements(read_truth(tmp_path / "capture"), json.loads(done.stdout)) == []
+    assert (
+        disagreements(read_truth(tmp_path / "capture"), verdict_of(json.loads(done.stdout))) == []
+    )
 
 
 @pytest.fixture(scope="module")
