@@ -54,6 +54,8 @@ class Trait(Flag):
     """It says that a process ended, and no more."""
     AFTERMATH = auto()
     """It shows by itself that something went wrong before."""
+    UNDECIDED = auto()
+    """Somebody may be stuck although nothing else shows it: without a cause, no health."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,6 +336,7 @@ LAST_TRACED_CALL: Final = Kind(
     "program",
     "A process made its last traced call before the others.",
     role="observation",
+    traits=Trait.UNDECIDED,
 )
 WAITS_IN_SYSCALL: Final = Kind(
     "UH604",
@@ -413,7 +416,7 @@ INSUFFICIENT_EVIDENCE: Final = Kind(
     "evidence",
     "What there is does not allow a verdict.",
     role="observation",
-    traits=Trait.OPEN | Trait.NOTHING_FOUND,
+    traits=Trait.OPEN | Trait.NOTHING_FOUND | Trait.UNDECIDED,
     actions=(
         (
             "For next time record more: TORCH_FR_BUFFER_SIZE=20000, TORCH_NCCL_DUMP_ON_TIMEOUT=1,"
