@@ -19,13 +19,13 @@ from unhang.kinds import KINDS, Kind, Trait
 from unhang.model import Frame, Note
 from unhang.report import Finding, Incident, Job, RankStatus, Report, Status
 
-__all__ = ["Scene", "judge", "numbered", "report_of", "settle", "status_of", "summary_of"]
+__all__ = ["Backdrop", "judge", "numbered", "report_of", "settle", "status_of", "summary_of"]
 
 MAX_CLAIMS: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class Backdrop:
     """What a report tells beside its findings.
 
     Attributes:
@@ -56,32 +56,32 @@ def settle(claims: Iterable[Claim]) -> tuple[list[Claim], tuple[Note, ...]]:
     return found[:MAX_CLAIMS], (Note("info", "findings", text),)
 
 
-def judge(claims: Sequence[Claim], scene: Scene) -> Report:
+def judge(claims: Sequence[Claim], backdrop: Backdrop) -> Report:
     """Make the report of claims that have been settled and weighed.
 
     Args:
         claims: In the order in which they are told.
-        scene: What stands beside them.
+        backdrop: What stands beside them.
     """
     places = {id(claim): f"f{number + 1}" for number, claim in enumerate(claims)}
     findings = [
         finding_of(c, places[id(c)], [places[id(cause)] for cause in c.caused_by]) for c in claims
     ]
-    return report_of(findings, scene)
+    return report_of(findings, backdrop)
 
 
-def report_of(findings: Sequence[Finding], scene: Scene) -> Report:
+def report_of(findings: Sequence[Finding], backdrop: Backdrop) -> Report:
     """Make the report of findings that are numbered."""
-    table = tuple(scene.table(findings))
+    table = tuple(backdrop.table(findings))
     return Report(
-        status=scene.status or status_of(findings),
-        summary=scene.summary or summary_of(findings),
-        job=scene.job,
-        incident=scene.incident,
+        status=backdrop.status or status_of(findings),
+        summary=backdrop.summary or summary_of(findings),
+        job=backdrop.job,
+        incident=backdrop.incident,
         findings=tuple(findings),
         ranks=table,
-        stacks=dict(scene.stacks),
-        notes=tuple(scene.notes),
+        stacks=dict(backdrop.stacks),
+        notes=tuple(backdrop.notes),
         tool_version=__version__,
     )
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge
-from unhang.analysis.situation import Picture
+from unhang.analysis.situation import Situation
 from unhang.analysis.state.ops import elements, rule_of
 from unhang.analysis.state.progress import Known
 from unhang.analysis.words import ACTIONS, ALTERNATIVES, subject, waiting_for
@@ -36,25 +36,25 @@ class PairMismatch:
     """A send and a receive that meet and disagree.
 
     Attributes:
-        units: Of the sender and of the receiver.
+        waiting_calls: Of the sender and of the receiver.
         rows: Of the send and of the receive.
         what: "size", "dtype" or "peer".
     """
 
-    units: tuple[int, int]
+    waiting_calls: tuple[int, int]
     rows: tuple[int, int]
     what: str
 
 
-def pair_mismatches(picture: Picture) -> list[PairMismatch]:
+def pair_mismatches(situation: Situation) -> list[PairMismatch]:
     """Find sends and receives, both in flight as heads, that disagree about size or dtype."""
-    pairs, case = picture.pairs, picture.evidence.case
+    pairs, case = situation.pairs, situation.evidence.case
     found = []
-    sends = np.flatnonzero(pairs.sending & (pairs.unit >= 0) & (pairs.counterpart >= 0))
+    sends = np.flatnonzero(pairs.sending & (pairs.waiting_call >= 0) & (pairs.counterpart >= 0))
     for at in sends.tolist():
         send, receive = int(pairs.row[at]), int(pairs.counterpart[at])
         other = pairs.at_row(receive)
-        if other < 0 or pairs.unit[other] < 0:
+        if other < 0 or pairs.waiting_call[other] < 0:
             continue
         left = case.signatures[int(case.calls.signature[send])]
         right = case.signatures[int(case.calls.signature[receive])]
@@ -66,17 +66,17 @@ def pair_mismatches(picture: Picture) -> list[PairMismatch]:
         elif all(dtypes) and dtypes[0] != dtypes[1]:
             what = "dtype"
         if what:
-            units = int(pairs.unit[at]), int(pairs.unit[other])
-            found.append(PairMismatch(units, (send, receive), what))
+            waiting_calls = int(pairs.waiting_call[at]), int(pairs.waiting_call[other])
+            found.append(PairMismatch(waiting_calls, (send, receive), what))
     return found
 
 
-def explain_pair_mismatch(picture: Picture, mismatch: PairMismatch) -> Finding:
+def explain_pair_mismatch(situation: Situation, mismatch: PairMismatch) -> Finding:
     """Explain a send and a receive that disagree."""
-    nodes = picture.graph.n_ranks + np.asarray(mismatch.units, np.int64)
-    victims = picture.victims(picture.graph.reaching(nodes))
+    nodes = situation.graph.n_ranks + np.asarray(mismatch.waiting_calls, np.int64)
+    victims = situation.victims(situation.graph.reaching(nodes))
     rows = np.asarray(mismatch.rows, np.int64)
-    ranks = picture.evidence.case.calls.rank[rows].tolist()
+    ranks = situation.evidence.case.calls.rank[rows].tolist()
     return Finding(
         id="",
         code="UH304",
@@ -87,10 +87,10 @@ def explain_pair_mismatch(picture: Picture, mismatch: PairMismatch) -> Finding:
             f"about the {mismatch.what}."
         ),
         victims=victims,
-        group=picture.group_ref(mismatch.units[0]),
+        group=situation.group_ref(mismatch.waiting_calls[0]),
         op="send",
-        calls=picture.sides_by_row(rows, "peer"),
-        sites=picture.book.sites_of_rows(rows, "victim"),
+        calls=situation.sides_by_row(rows, "peer"),
+        sites=situation.book.sites_of_rows(rows, "victim"),
         evidence=(
             "Both calls are in flight and are each other's counterpart.",
             "There are two sides only, so neither is blamed.",
@@ -113,7 +113,7 @@ class WrongPeer:
     expecting: int
 
 
-def wrong_peers(picture: Picture) -> list[WrongPeer]:
+def wrong_peers(situation: Situation) -> list[WrongPeer]:
     """Find ranks that address one peer while another waits for them in vain.
 
     Both calls are of the same size and in the same group; nothing meets the first, and nothing but
@@ -121,42 +121,42 @@ def wrong_peers(picture: Picture) -> list[WrongPeer]:
     the peer that it names have gone on to later calls, or it has never before addressed this peer
     in the group, but the waiting one.
     """
-    pairs = picture.pairs
-    waiting = np.flatnonzero((pairs.unit >= 0) & (pairs.peer >= 0))
+    pairs = situation.pairs
+    waiting = np.flatnonzero((pairs.waiting_call >= 0) & (pairs.peer >= 0))
     expecting: dict[tuple[int, bool], list[int]] = {}
     for at in waiting.tolist():
-        if pairs.counterpart[at] < 0 or _is_queued(picture, int(pairs.counterpart[at])):
+        if pairs.counterpart[at] < 0 or _is_queued(situation, int(pairs.counterpart[at])):
             key = int(pairs.peer[at]), bool(pairs.sending[at])
             expecting.setdefault(key, []).append(at)
     found = []
     for at in waiting[pairs.counterpart[waiting] < 0].tolist():
         owner, peer = int(pairs.owner[at]), int(pairs.peer[at])
         for other in expecting.get((owner, not bool(pairs.sending[at])), ()):
-            if int(pairs.owner[other]) != peer and _fits(picture, at, other):
+            if int(pairs.owner[other]) != peer and _fits(situation, at, other):
                 found.append(WrongPeer(at, other))
                 break
     return found
 
 
-def _is_queued(picture: Picture, row: int) -> bool:
-    at = picture.pairs.at_row(row)
-    return at >= 0 and int(picture.pairs.unit[at]) < 0
+def _is_queued(situation: Situation, row: int) -> bool:
+    at = situation.pairs.at_row(row)
+    return at >= 0 and int(situation.pairs.waiting_call[at]) < 0
 
 
-def _fits(picture: Picture, at: int, other: int) -> bool:
-    calls, pairs = picture.evidence.case.calls, picture.pairs
+def _fits(situation: Situation, at: int, other: int) -> bool:
+    calls, pairs = situation.evidence.case.calls, situation.pairs
     left, right = int(pairs.row[at]), int(pairs.row[other])
     if calls.group[left] != calls.group[right] or calls.signature[left] != calls.signature[right]:
         return False
     gone_on = pairs.counterpart[other] < 0 and all(
-        _went_on(picture, rank, left) for rank in (int(pairs.owner[at]), int(pairs.peer[at]))
+        _went_on(situation, rank, left) for rank in (int(pairs.owner[at]), int(pairs.peer[at]))
     )
-    return gone_on or _out_of_habit(picture, at, int(pairs.owner[other]))
+    return gone_on or _out_of_habit(situation, at, int(pairs.owner[other]))
 
 
-def _out_of_habit(picture: Picture, at: int, usual: int) -> bool:
+def _out_of_habit(situation: Situation, at: int, usual: int) -> bool:
     """Whether a rank has always addressed another peer, never the one that this call names."""
-    evidence, pairs = picture.evidence, picture.pairs
+    evidence, pairs = situation.evidence, situation.pairs
     calls, row = evidence.case.calls, int(pairs.row[at])
     dump = evidence.case.dumps[int(calls.dump[row])]
     own = np.arange(dump.start, dump.stop)
@@ -164,7 +164,7 @@ def _out_of_habit(picture: Picture, at: int, usual: int) -> bool:
     done = own[evidence.finished[own]]
     sending = bool(pairs.sending[at])
     peers = {
-        _group_peer(picture, int(name), sending=sending) for name in np.unique(calls.name[done])
+        _group_peer(situation, int(name), sending=sending) for name in np.unique(calls.name[done])
     }
     members = evidence.case.groups[int(calls.group[row])].members
     met = {members[peer] for peer in peers if 0 <= peer < len(members)}
@@ -172,30 +172,30 @@ def _out_of_habit(picture: Picture, at: int, usual: int) -> bool:
     return expected in met and named not in met
 
 
-def _group_peer(picture: Picture, name: int, *, sending: bool) -> int:
+def _group_peer(situation: Situation, name: int, *, sending: bool) -> int:
     """Group rank at the other end of calls of a name and direction; -1 for others."""
-    op = picture.evidence.case.names[name]
+    op = situation.evidence.case.names[name]
     if rule_of(op.op).family != ("send" if sending else "recv"):
         return -1
     return op.dst if sending else op.src
 
 
-def _went_on(picture: Picture, rank: int, row: int) -> bool:
+def _went_on(situation: Situation, rank: int, row: int) -> bool:
     """Whether a rank made a collective call after another rank's call, by their group's count."""
-    calls = picture.evidence.case.calls
-    channel = int(picture.evidence.channel(np.asarray([row]))[0])
-    at = int(picture.standing.at(np.asarray([rank], np.int64), channel)[0])
-    return at >= 0 and int(picture.standing.reach[at]) > int(calls.seq[row]) >= 0
+    calls = situation.evidence.case.calls
+    channel = int(situation.evidence.channel(np.asarray([row]))[0])
+    at = int(situation.standing.at(np.asarray([rank], np.int64), channel)[0])
+    return at >= 0 and int(situation.standing.reach[at]) > int(calls.seq[row]) >= 0
 
 
-def explain_wrong_peer(picture: Picture, wrong: WrongPeer) -> Finding:
+def explain_wrong_peer(situation: Situation, wrong: WrongPeer) -> Finding:
     """Explain a rank that addresses the wrong peer."""
-    pairs, numbers = picture.pairs, picture.evidence.ranks.numbers
+    pairs, numbers = situation.pairs, situation.evidence.ranks.numbers
     culprit, named = int(numbers[pairs.owner[wrong.call]]), int(numbers[pairs.peer[wrong.call]])
     waiting = int(numbers[pairs.owner[wrong.expecting]])
-    units = [int(pairs.unit[wrong.call]), int(pairs.unit[wrong.expecting])]
-    reached = picture.victims(
-        picture.graph.reaching(picture.graph.n_ranks + np.asarray(units, np.int64))
+    waiting_calls = [int(pairs.waiting_call[wrong.call]), int(pairs.waiting_call[wrong.expecting])]
+    reached = situation.victims(
+        situation.graph.reaching(situation.graph.n_ranks + np.asarray(waiting_calls, np.int64))
     )
     rows = np.asarray([pairs.row[wrong.call], pairs.row[wrong.expecting]], np.int64)
     verb, word = ("sends", "to") if pairs.sending[wrong.call] else ("receives", "from")
@@ -210,30 +210,30 @@ def explain_wrong_peer(picture: Picture, wrong: WrongPeer) -> Finding:
         ),
         culprits=(culprit,),
         victims=tuple(rank for rank in reached if rank != culprit),
-        group=picture.group_ref(units[0]),
-        op=picture.evidence.case.names[int(picture.evidence.case.calls.name[rows[0]])].op,
+        group=situation.group_ref(waiting_calls[0]),
+        op=situation.evidence.case.names[int(situation.evidence.case.calls.name[rows[0]])].op,
         calls=(
-            *picture.sides_by_row(rows[:1], "culprit"),
-            *picture.sides_by_row(rows[1:], "victim"),
+            *situation.sides_by_row(rows[:1], "culprit"),
+            *situation.sides_by_row(rows[1:], "victim"),
         ),
         sites=(
-            *picture.book.sites_of_rows(rows[:1], "culprit"),
-            *picture.book.sites_of_rows(rows[1:], "victim"),
+            *situation.book.sites_of_rows(rows[:1], "culprit"),
+            *situation.book.sites_of_rows(rows[1:], "victim"),
         ),
         evidence=(
             f"The call of rank {culprit} and that of rank {waiting} are of one size.",
-            *_how_seen(picture, wrong, culprit, named),
+            *_how_seen(situation, wrong, culprit, named),
         ),
         alternatives=ALTERNATIVES["UH304"],
         actions=ACTIONS["UH304"],
     )
 
 
-def _how_seen(picture: Picture, wrong: WrongPeer, culprit: int, named: int) -> tuple[str, ...]:
-    waiting = int(picture.pairs.owner[wrong.expecting])
-    habit = _out_of_habit(picture, wrong.call, waiting)
-    number = int(picture.evidence.ranks.numbers[waiting])
-    if picture.pairs.counterpart[wrong.expecting] >= 0:
+def _how_seen(situation: Situation, wrong: WrongPeer, culprit: int, named: int) -> tuple[str, ...]:
+    waiting = int(situation.pairs.owner[wrong.expecting])
+    habit = _out_of_habit(situation, wrong.call, waiting)
+    number = int(situation.evidence.ranks.numbers[waiting])
+    if situation.pairs.counterpart[wrong.expecting] >= 0:
         met = (f"That of rank {number} is met only by what rank {culprit} has queued behind it.",)
     else:
         met = ("Neither has a counterpart.",)
@@ -242,18 +242,18 @@ def _how_seen(picture: Picture, wrong: WrongPeer, culprit: int, named: int) -> t
     return (*met, f"Ranks {culprit} and {named} have gone on to later calls of the group.")
 
 
-def explain_unpaired(picture: Picture, root: Root) -> Finding:
+def explain_unpaired(situation: Situation, root: Root) -> Finding:
     """Explain ranks that never made the send or receive that others wait for."""
-    blame = picture.graph.blame
+    blame = situation.graph.blame
     here = np.isin(blame.rank, root.ranks) & np.isin(blame.kind, (Edge.UNPAIRED, Edge.ANY_SOURCE))
-    units = sorted({int(unit) for unit in blame.unit[here]})
-    distance = picture.graph.reaching(np.asarray(root.ranks, np.int64))
-    ranks = picture.named(root.ranks)
+    waiting_calls = sorted({int(waiting_call) for waiting_call in blame.waiting_call[here]})
+    distance = situation.graph.reaching(np.asarray(root.ranks, np.int64))
+    ranks = situation.named(root.ranks)
     any_source = root.edge == Edge.ANY_SOURCE and len(root.ranks) > 1
-    waiting = picture.named(picture.heads.owner[units])
-    rows = picture.heads.row[picture.heads.owner[units]]
-    unit = units[0]
-    asked = "the sends and receives" if len(units) > 1 else _asked(picture, unit)
+    waiting = situation.named(situation.heads.owner[waiting_calls])
+    rows = situation.heads.row[situation.heads.owner[waiting_calls]]
+    waiting_call = waiting_calls[0]
+    asked = "the sends and receives" if len(waiting_calls) > 1 else _asked(situation, waiting_call)
     verb = "wait" if len(waiting) > 1 else "waits"
     return Finding(
         id="",
@@ -262,41 +262,43 @@ def explain_unpaired(picture: Picture, root: Root) -> Finding:
         confidence="high" if root.known >= Known.SURE else "medium",
         summary=f"{subject(ranks)} never made {asked} for which {rank_phrase(waiting)} {verb}.",
         culprits=() if any_source else ranks,
-        victims=picture.victims(distance),
-        group=picture.group_ref(unit),
-        op=picture.op(unit),
+        victims=situation.victims(distance),
+        group=situation.group_ref(waiting_call),
+        op=situation.op(waiting_call),
         calls=(
-            *picture.sides_by_row(rows, "victim"),
+            *situation.sides_by_row(rows, "victim"),
             CallSide(ranks=ranks, role="culprit"),
         ),
-        waits=picture.chain(distance),
+        waits=situation.chain(distance),
         sites=(
-            *picture.sites_of_absent(root.ranks),
-            *picture.book.sites_of_rows(rows, "victim"),
+            *situation.sites_of_absent(root.ranks),
+            *situation.book.sites_of_rows(rows, "victim"),
         ),
         evidence=(
-            *_counts(picture, units),
-            *picture.whose_lines(root.ranks),
-            waiting_for(len(picture.victims(distance))),
+            *_counts(situation, waiting_calls),
+            *situation.whose_lines(root.ranks),
+            waiting_for(len(situation.victims(distance))),
         ),
         alternatives=ALTERNATIVES["UH302"],
         actions=ACTIONS["UH302"],
     )
 
 
-def _asked(picture: Picture, unit: int) -> str:
-    calls = picture.pairs.of_unit(unit)
-    return "the receive" if picture.pairs.sending[calls].all() else "the send"
+def _asked(situation: Situation, waiting_call: int) -> str:
+    calls = situation.pairs.of_waiting_call(waiting_call)
+    return "the receive" if situation.pairs.sending[calls].all() else "the send"
 
 
-def _counts(picture: Picture, units: list[int]) -> list[str]:
+def _counts(situation: Situation, waiting_calls: list[int]) -> list[str]:
     """What each waiting side has called, and that nothing meets it."""
     sentences = []
-    for unit in units[:4]:
-        owner = int(picture.evidence.ranks.numbers[int(picture.heads.owner[unit])])
-        calls = picture.pairs.of_unit(unit)
-        lonely = calls[picture.pairs.counterpart[calls] < 0]
-        sure = bool(picture.pairs.sure[lonely].all())
+    for waiting_call in waiting_calls[:4]:
+        owner = int(situation.evidence.ranks.numbers[int(situation.heads.owner[waiting_call])])
+        calls = situation.pairs.of_waiting_call(waiting_call)
+        lonely = calls[situation.pairs.counterpart[calls] < 0]
+        sure = bool(situation.pairs.sure[lonely].all())
         how = "" if sure else " (counted from the first unfinished one: the windows lack the start)"
-        sentences.append(f"Rank {owner} is in {picture.label(unit)}; nothing meets it{how}.")
+        sentences.append(
+            f"Rank {owner} is in {situation.label(waiting_call)}; nothing meets it{how}."
+        )
     return sentences

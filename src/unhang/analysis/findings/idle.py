@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from unhang.analysis.situation import Picture
+from unhang.analysis.situation import Situation
 from unhang.analysis.words import ACTIONS
 from unhang.report import Finding
 from unhang.wording import count_of, rank_phrase
@@ -25,23 +25,23 @@ _ACTIONS_ON_GLOO = (
 )
 
 
-def quiet_findings(picture: Picture) -> list[Finding]:
+def quiet_findings(situation: Situation) -> list[Finding]:
     """Say what a case means in which nothing was found."""
-    silent = picture.named(np.flatnonzero(picture.silent))
-    if picture.silent.all():
+    silent = situation.named(np.flatnonzero(situation.silent))
+    if situation.silent.all():
         return [_insufficient("Not enough evidence: there is no usable dump.", silent)]
-    if text := _nothing_recorded(picture):
+    if text := _nothing_recorded(situation):
         return [_insufficient(text, silent)]
-    inside = picture.heads.unit >= 0
-    ages = picture.waited_ns[inside]
+    inside = situation.heads.waiting_call >= 0
+    ages = situation.waited_ns[inside]
     if inside.any() and (ages >= 0).all():
         return [_moving(int(ages.max()))]
     if inside.any():
-        waiting = picture.named(np.flatnonzero(picture.heads.unit >= 0))
+        waiting = situation.named(np.flatnonzero(situation.heads.waiting_call >= 0))
         verb = "waits" if len(waiting) == 1 else "wait"
         text = f"Not enough evidence: {rank_phrase(waiting)} {verb}, and nothing shows for whom."
         if (ages >= 0).any():
-            began = picture.named(np.flatnonzero(inside)[ages >= 0])
+            began = situation.named(np.flatnonzero(inside)[ages >= 0])
             text = (
                 f"Not enough evidence: {rank_phrase(waiting)} {verb}, and {rank_phrase(began)} had "
                 "only just begun to when dumped: the job may be moving."
@@ -53,17 +53,17 @@ def quiet_findings(picture: Picture) -> list[Finding]:
             f"{rank_phrase(silent)} left none."
         )
         return [_insufficient(text, silent)]
-    return [_blind(picture) if _sees_no_exchanges(picture) else _idle(picture)]
+    return [_blind(situation) if _sees_no_exchanges(situation) else _idle(situation)]
 
 
-def _nothing_recorded(picture: Picture) -> str:
+def _nothing_recorded(situation: Situation) -> str:
     """Why dumps without entries are no sign of health; "" if they are."""
-    status, case = picture.evidence.case.group_status, picture.evidence.case
+    status, case = situation.evidence.case.group_status, situation.evidence.case
     if not len(case.calls) and not (status.last_enqueued >= 0).any():
         return "Not enough evidence: the dumps hold no call and no counter."
-    empty = [dump.index for dump in picture.evidence.dumps if dump.start == dump.stop]
+    empty = [dump.index for dump in situation.evidence.dumps if dump.start == dump.stop]
     ahead = np.isin(status.dump, empty) & (status.last_enqueued > status.last_completed)
-    if (picture.heads.unit < 0).all() and ahead.any():
+    if (situation.heads.waiting_call < 0).all() and ahead.any():
         return (
             "Not enough evidence: counters show calls in flight, and the dumps hold no entries: "
             "the recorder had no room for any."
@@ -71,20 +71,20 @@ def _nothing_recorded(picture: Picture) -> str:
     return ""
 
 
-def _sees_no_exchanges(picture: Picture) -> bool:
+def _sees_no_exchanges(situation: Situation) -> bool:
     """Whether all that was recorded is what torch's own recorder sees on Gloo."""
-    dumps = [dump for dump in picture.evidence.dumps if dump.start < dump.stop]
+    dumps = [dump for dump in situation.evidence.dumps if dump.start < dump.stop]
     return bool(dumps) and all(d.backend == "gloo" and d.reported_by == "torch" for d in dumps)
 
 
-def _blind(picture: Picture) -> Finding:
+def _blind(situation: Situation) -> Finding:
     """Collectives are finished; what else may hang, this recorder does not see."""
     text = (
         "Not enough evidence: no collective is in flight, and on Gloo torch records no send, "
         "receive or monitored_barrier: one of them may hang."
     )
     return replace(
-        _insufficient(text, ()), evidence=(_all_finished(picture),), actions=_ACTIONS_ON_GLOO
+        _insufficient(text, ()), evidence=(_all_finished(situation),), actions=_ACTIONS_ON_GLOO
     )
 
 
@@ -117,14 +117,14 @@ def _moving(oldest_ns: int) -> Finding:
     )
 
 
-def _idle(picture: Picture) -> Finding:
+def _idle(situation: Situation) -> Finding:
     return Finding(
         id="",
         code="UH601",
         role="observation",
-        confidence="high" if len(picture.evidence.case.calls) else "low",
+        confidence="high" if len(situation.evidence.case.calls) else "low",
         summary="No call is in flight anywhere: the job is idle in communication, or finished.",
-        evidence=(_all_finished(picture),),
+        evidence=(_all_finished(situation),),
         alternatives=(
             "The program may be stuck outside communication, in which case dumps cannot show it.",
         ),
@@ -132,7 +132,7 @@ def _idle(picture: Picture) -> Finding:
     )
 
 
-def _all_finished(picture: Picture) -> str:
-    calls = count_of(len(picture.evidence.case.calls), "recorded call")
-    ranks = count_of(len(np.unique(picture.evidence.owner)), "rank")
+def _all_finished(situation: Situation) -> str:
+    calls = count_of(len(situation.evidence.case.calls), "recorded call")
+    ranks = count_of(len(np.unique(situation.evidence.owner)), "rank")
     return f"All {calls} of {ranks} are finished."

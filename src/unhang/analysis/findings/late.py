@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unhang.analysis.situation import Picture
-from unhang.analysis.state.clocks import Clocks, Floats, set_clocks
-from unhang.analysis.state.index import Evidence, Ints
+from unhang.analysis.situation import Situation
+from unhang.analysis.state.clocks import Clocks, set_clocks
+from unhang.analysis.state.columns import Floats, Ints
+from unhang.analysis.state.index import Evidence
 from unhang.report import Confidence, Finding, GroupRef
 from unhang.wording import count_of, rank_phrase
 
@@ -37,7 +38,7 @@ class _Meetings:
     """Collectives of one channel: who arrived when.
 
     Attributes:
-        ranks: Dense ranks, the columns.
+        ranks: Indices of ranks, the columns.
         seqs: Sequence numbers, the rows.
         rows: Rows of the calls.
         arrived: (calls, ranks) in ms, clocks set where they could be.
@@ -57,8 +58,8 @@ class Late:
     """Ranks that keep one group waiting.
 
     Attributes:
-        ranks: Dense.
-        others: The members that wait for them, dense.
+        ranks: Rank indices.
+        others: The members that wait for them, by index.
         last: In how many of the calls one of them came last.
         calls: How many there are since it began.
         median_ms: How late they come then.
@@ -80,15 +81,15 @@ class Late:
     clocks_set: bool
 
 
-def late_findings(picture: Picture, *, eager: bool) -> list[Finding]:
+def late_findings(situation: Situation, *, eager: bool) -> list[Finding]:
     """One finding for all ranks that keep others waiting; none where there are none.
 
     Args:
-        picture: The situation.
+        situation: The situation.
         eager: Report small shares too, since somebody asked.
     """
-    found = late_ranks(picture.evidence, eager=eager)
-    return [_explain(picture, found)] if found else []
+    found = late_ranks(situation.evidence, eager=eager)
+    return [_explain(situation, found)] if found else []
 
 
 def late_ranks(evidence: Evidence, *, eager: bool) -> list[Late]:
@@ -238,7 +239,7 @@ def _usable_rows(evidence: Evidence) -> Ints:
 
 
 def _roles(evidence: Evidence) -> Ints:
-    """A number per dense rank: ranks with the same sends and receives, by name, have the same."""
+    """A number per rank: ranks with the same sends and receives, by name, have the same."""
     rows = np.flatnonzero(~evidence.collective)
     names: dict[int, set[int]] = defaultdict(set)
     if len(rows):
@@ -272,11 +273,11 @@ def _complete(
     return _Meetings(channel, ranks, whole, table, arrived, clocks)
 
 
-def _explain(picture: Picture, found: Sequence[Late]) -> Finding:
-    case, worst = picture.evidence.case, found[0]
-    group = case.groups[picture.evidence.group_of(worst.channel)]
-    culprits = picture.named({rank for late in found for rank in late.ranks})
-    others = picture.named({rank for late in found for rank in late.others})
+def _explain(situation: Situation, found: Sequence[Late]) -> Finding:
+    case, worst = situation.evidence.case, found[0]
+    group = case.groups[situation.evidence.group_of(worst.channel)]
+    culprits = situation.named({rank for late in found for rank in late.ranks})
+    others = situation.named({rank for late in found for rank in late.others})
     victims = tuple(rank for rank in others if rank not in culprits)
     began = f" since #{worst.since}" if worst.since >= 0 else ""
     comes = "comes" if len(culprits) == 1 else "come"
@@ -296,7 +297,7 @@ def _explain(picture: Picture, found: Sequence[Late]) -> Finding:
         group=GroupRef(group.name, group.description, group.size),
         seq=worst.since if worst.since >= 0 else None,
         op=case.names[int(case.calls.name[worst.rows[0]])].op,
-        sites=picture.book.sites_of_rows(np.asarray(sorted(shown), np.int64), "culprit"),
+        sites=situation.book.sites_of_rows(np.asarray(sorted(shown), np.int64), "culprit"),
         evidence=(
             f"Last in {worst.last} of {count_of(worst.calls, 'call')} of {group.label}.",
             *((f"So in {count_of(len(found) - 1, 'other group')}.",) if len(found) > 1 else ()),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unhang.analysis.situation import Picture
+from unhang.analysis.situation import Situation
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.words import ACTIONS, ALTERNATIVES, subject
 from unhang.model import Group
@@ -83,21 +83,25 @@ def _overlapping(groups: Sequence[Group], numbers: Sequence[int]) -> list[list[i
     return [joined for _, joined in clusters if len(joined) > 1]
 
 
-def explain_membership(picture: Picture, found: Membership) -> Finding:
+def explain_membership(situation: Situation, found: Membership) -> Finding:
     """Explain a group about whose members ranks disagree."""
-    groups = picture.evidence.case.groups
+    groups = situation.evidence.case.groups
     group, culprits = groups[found.groups[0]], found.odd_ranks
-    channels = {number * len(picture.evidence.backends) for number in found.groups}
-    units = [
-        unit
-        for unit, channel in enumerate(picture.heads.channel.tolist())
-        if channel - channel % len(picture.evidence.backends) in channels
+    channels = {number * len(situation.evidence.backends) for number in found.groups}
+    waiting_calls = [
+        waiting_call
+        for waiting_call, channel in enumerate(situation.heads.channel.tolist())
+        if channel - channel % len(situation.evidence.backends) in channels
     ]
-    nodes = picture.graph.n_ranks + np.asarray(units, np.int64)
-    reached = set(picture.victims(picture.graph.reaching(nodes))) if units else set()
+    nodes = situation.graph.n_ranks + np.asarray(waiting_calls, np.int64)
+    reached = set(situation.victims(situation.graph.reaching(nodes))) if waiting_calls else set()
     involved = {rank for ranks in found.knowers for rank in ranks}
-    inside = [rank for unit in units for rank in picture.heads.inside(unit).tolist()]
-    rows = picture.heads.row[np.asarray(inside, np.int64)]
+    inside = [
+        rank
+        for waiting_call in waiting_calls
+        for rank in situation.heads.inside(waiting_call).tolist()
+    ]
+    rows = situation.heads.row[np.asarray(inside, np.int64)]
     said = [
         f"{subject(ranks)}: {rank_phrase(groups[number].members)} are in it."
         for number, ranks in zip(found.groups, found.knowers, strict=True)
@@ -114,8 +118,8 @@ def explain_membership(picture: Picture, found: Membership) -> Finding:
         culprits=culprits,
         victims=tuple(sorted((reached | involved) - set(culprits))),
         group=GroupRef(group.name, group.description, group.size),
-        calls=picture.sides_by_row(rows, "peer"),
-        sites=picture.book.sites_of_rows(rows, "victim"),
+        calls=situation.sides_by_row(rows, "peer"),
+        sites=situation.book.sites_of_rows(rows, "victim"),
         evidence=tuple(said[:6]),
         alternatives=ALTERNATIVES["UH205"],
         actions=ACTIONS["UH205"],

@@ -13,9 +13,9 @@ import numpy as np
 from unhang.analysis.findings.exchanges import explain_unpaired
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge
-from unhang.analysis.situation import Picture
-from unhang.analysis.state.index import Ints
-from unhang.analysis.state.progress import Known, Place
+from unhang.analysis.situation import Situation
+from unhang.analysis.state.columns import Ints
+from unhang.analysis.state.progress import Known, Stage
 from unhang.analysis.words import ACTIONS, ALTERNATIVES, subject, waiting_for
 from unhang.model import DumpStatus
 from unhang.report import CallSide, Confidence, Finding, Site
@@ -29,41 +29,44 @@ _UNLAUNCHED = (
 )
 
 
-def explain_absent(picture: Picture, root: Root) -> Finding:
+def explain_absent(situation: Situation, root: Root) -> Finding:
     """Explain a root made of ranks that wait for nobody."""
     if root.edge == Edge.UNKNOWN:
-        return _silent(picture, root)
+        return _silent(situation, root)
     if root.edge == Edge.NOT_LAUNCHED:
-        return _inside_enqueue(picture, root)
+        return _inside_enqueue(situation, root)
     if root.edge in (Edge.UNPAIRED, Edge.ANY_SOURCE):
-        return explain_unpaired(picture, root)
-    return _never_joined(picture, root)
+        return explain_unpaired(situation, root)
+    return _never_joined(situation, root)
 
 
-def _never_joined(picture: Picture, root: Root) -> Finding:
-    unit = root.units[0]
-    culprits = picture.named(root.ranks)
-    distance = picture.graph.reaching(np.asarray(root.ranks, np.int64))
-    victims = picture.victims(distance)
-    waiting = picture.named(picture.heads.inside(unit))
-    label = picture.label(unit)
+def _never_joined(situation: Situation, root: Root) -> Finding:
+    waiting_call = root.waiting_calls[0]
+    culprits = situation.named(root.ranks)
+    distance = situation.graph.reaching(np.asarray(root.ranks, np.int64))
+    victims = situation.victims(distance)
+    waiting = situation.named(situation.heads.inside(waiting_call))
+    label = situation.label(waiting_call)
     return Finding(
         id="",
         code="UH101",
         role="cause",
-        confidence=_confidence(picture, root),
+        confidence=_confidence(situation, root),
         summary=(f"{subject(culprits)} never called {label}, in which {_they_wait(waiting)}."),
         culprits=culprits,
         victims=victims,
-        group=picture.group_ref(unit),
-        seq=picture.seq(unit),
-        op=picture.op(unit),
-        calls=(_never_called(picture, culprits, unit), *_waiting_sides(picture, unit)),
-        waits=picture.chain(distance),
-        sites=_sites(picture, root.ranks, unit),
+        group=situation.group_ref(waiting_call),
+        seq=situation.seq(waiting_call),
+        op=situation.op(waiting_call),
+        calls=(
+            _never_called(situation, culprits, waiting_call),
+            *_waiting_sides(situation, waiting_call),
+        ),
+        waits=situation.chain(distance),
+        sites=_sites(situation, root.ranks, waiting_call),
         evidence=(
-            *_last_calls(picture, root.ranks, unit),
-            *picture.whose_lines(root.ranks),
+            *_last_calls(situation, root.ranks, waiting_call),
+            *situation.whose_lines(root.ranks),
             _how_known(root.known),
             waiting_for(len(victims)),
         ),
@@ -72,29 +75,33 @@ def _never_joined(picture: Picture, root: Root) -> Finding:
     )
 
 
-def _never_called(picture: Picture, ranks: tuple[int, ...], unit: int) -> CallSide:
-    return picture.never_called(ranks, picture.row(unit), "culprit")
+def _never_called(situation: Situation, ranks: tuple[int, ...], waiting_call: int) -> CallSide:
+    return situation.never_called(ranks, situation.row(waiting_call), "culprit")
 
 
-def _waiting_sides(picture: Picture, unit: int) -> tuple[CallSide, ...]:
-    return picture.sides_by_row(picture.heads.row[picture.heads.inside(unit)], "victim")
-
-
-def _sites(picture: Picture, culprits: tuple[int, ...], unit: int) -> tuple[Site, ...]:
-    return (
-        *picture.sites_of_absent(culprits),
-        *picture.book.sites_of_rows(picture.heads.row[picture.heads.inside(unit)], "victim"),
+def _waiting_sides(situation: Situation, waiting_call: int) -> tuple[CallSide, ...]:
+    return situation.sides_by_row(
+        situation.heads.row[situation.heads.inside(waiting_call)], "victim"
     )
 
 
-def _last_calls(picture: Picture, ranks: tuple[int, ...], unit: int) -> list[str]:
+def _sites(situation: Situation, culprits: tuple[int, ...], waiting_call: int) -> tuple[Site, ...]:
+    return (
+        *situation.sites_of_absent(culprits),
+        *situation.book.sites_of_rows(
+            situation.heads.row[situation.heads.inside(waiting_call)], "victim"
+        ),
+    )
+
+
+def _last_calls(situation: Situation, ranks: tuple[int, ...], waiting_call: int) -> list[str]:
     """What each culprit called last: in the group, or at all."""
-    channel = int(picture.heads.channel[unit])
+    channel = int(situation.heads.channel[waiting_call])
     sentences = []
     for rank in ranks[:8]:
-        at = int(picture.standing.at(np.asarray([rank], np.int64), channel)[0])
-        reach = int(picture.standing.reach[at]) if at >= 0 else -1
-        number = int(picture.evidence.ranks.numbers[rank])
+        at = int(situation.standing.at(np.asarray([rank], np.int64), channel)[0])
+        reach = int(situation.standing.reach[at]) if at >= 0 else -1
+        number = int(situation.evidence.ranks.numbers[rank])
         sentences.append(
             f"Rank {number}: its last call in this group is #{reach}, and it is finished."
             if reach >= 0
@@ -114,25 +121,28 @@ def _how_known(known: int) -> str:
     return "Their dumps do not have the call, and could have left it out had it finished."
 
 
-def _confidence(picture: Picture, root: Root) -> Confidence:
+def _confidence(situation: Situation, root: Root) -> Confidence:
     """High only where everybody's dump is there and covers the moment."""
-    unit = root.units[0]
-    _, places = picture.places(unit)
-    complete = not (places == Place.UNKNOWN).any() and not picture.group(unit).inferred
+    waiting_call = root.waiting_calls[0]
+    _, stages = situation.stages(waiting_call)
+    complete = not (stages == Stage.UNKNOWN).any() and not situation.group(waiting_call).inferred
     return "high" if root.known >= Known.SURE and complete else "medium"
 
 
-def _silent(picture: Picture, root: Root) -> Finding:
-    unit = root.units[0]
-    culprits = picture.named(root.ranks)
+def _silent(situation: Situation, root: Root) -> Finding:
+    waiting_call = root.waiting_calls[0]
+    culprits = situation.named(root.ranks)
     ranks = np.asarray(root.ranks, np.int64)
-    distance = picture.graph.reaching(ranks)
-    victims = picture.victims(distance)
-    label = picture.label(unit)
-    if np.isin(ranks, picture.outdated).all():
-        return _outdated(picture, root, victims)
-    if 2 * int(np.isin(picture.members(unit), ranks).sum()) > picture.group(unit).size:
-        return _mostly_silent(picture, root, victims)
+    distance = situation.graph.reaching(ranks)
+    victims = situation.victims(distance)
+    label = situation.label(waiting_call)
+    if np.isin(ranks, situation.outdated).all():
+        return _outdated(situation, root, victims)
+    if (
+        2 * int(np.isin(situation.members(waiting_call), ranks).sum())
+        > situation.group(waiting_call).size
+    ):
+        return _mostly_silent(situation, root, victims)
     return Finding(
         id="",
         code="UH103",
@@ -144,26 +154,26 @@ def _silent(picture: Picture, root: Root) -> Finding:
         ),
         culprits=culprits,
         victims=victims,
-        group=picture.group_ref(unit),
-        seq=picture.seq(unit),
-        op=picture.op(unit),
-        calls=_waiting_sides(picture, unit),
-        waits=picture.chain(distance),
-        sites=_sites(picture, (), unit),
-        evidence=(*_why_silent(picture, culprits), _everybody_else(picture, unit)),
+        group=situation.group_ref(waiting_call),
+        seq=situation.seq(waiting_call),
+        op=situation.op(waiting_call),
+        calls=_waiting_sides(situation, waiting_call),
+        waits=situation.chain(distance),
+        sites=_sites(situation, (), waiting_call),
+        evidence=(*_why_silent(situation, culprits), _everybody_else(situation, waiting_call)),
         alternatives=ALTERNATIVES["UH103"],
         actions=ACTIONS["UH103"],
     )
 
 
-def _everybody_else(picture: Picture, unit: int) -> str:
-    inside = len(picture.heads.inside(unit))
-    return f"{count_of(inside, 'rank')} of {picture.group(unit).size} are seen waiting in the call."
+def _everybody_else(situation: Situation, waiting_call: int) -> str:
+    inside = len(situation.heads.inside(waiting_call))
+    return f"{count_of(inside, 'rank')} of {situation.group(waiting_call).size} are seen waiting in the call."
 
 
-def _why_silent(picture: Picture, ranks: tuple[int, ...]) -> list[str]:
-    status = {d.rank: d for d in picture.evidence.case.dumps if not d.usable}
-    cut = {d.rank: d for d in picture.evidence.dumps if d.status is DumpStatus.TRUNCATED}
+def _why_silent(situation: Situation, ranks: tuple[int, ...]) -> list[str]:
+    status = {d.rank: d for d in situation.evidence.case.dumps if not d.usable}
+    cut = {d.rank: d for d in situation.evidence.dumps if d.status is DumpStatus.TRUNCATED}
     sentences = []
     for rank in ranks[:8]:
         if rank in status:
@@ -176,27 +186,27 @@ def _why_silent(picture: Picture, ranks: tuple[int, ...]) -> list[str]:
     return sentences
 
 
-def _mostly_silent(picture: Picture, root: Root, victims: tuple[int, ...]) -> Finding:
+def _mostly_silent(situation: Situation, root: Root, victims: tuple[int, ...]) -> Finding:
     """Where most dumps are missing, that they are is no evidence against anybody."""
-    unit, ranks = root.units[0], picture.named(root.ranks)
+    waiting_call, ranks = root.waiting_calls[0], situation.named(root.ranks)
     return replace(
-        _untold(picture, unit, victims),
+        _untold(situation, waiting_call, victims),
         summary=(
             f"Not enough evidence: {_they_wait(victims)}, and most of those who may be missing "
-            f"from {picture.label(unit)} left no usable dump."
+            f"from {situation.label(waiting_call)} left no usable dump."
         ),
-        evidence=(f"No usable dump of {rank_phrase(ranks)}.", *_why_silent(picture, ranks)[:2]),
+        evidence=(f"No usable dump of {rank_phrase(ranks)}.", *_why_silent(situation, ranks)[:2]),
         actions=ACTIONS["UH103"],
     )
 
 
-def _outdated(picture: Picture, root: Root, victims: tuple[int, ...]) -> Finding:
+def _outdated(situation: Situation, root: Root, victims: tuple[int, ...]) -> Finding:
     """Where the only dumps are old, what they lack is no evidence against anybody."""
-    unit, ranks = root.units[0], picture.named(root.ranks)
+    waiting_call, ranks = root.waiting_calls[0], situation.named(root.ranks)
     return replace(
-        _untold(picture, unit, victims),
+        _untold(situation, waiting_call, victims),
         summary=(
-            f"Not enough evidence: {_they_wait(victims)} in {picture.label(unit)}, and the "
+            f"Not enough evidence: {_they_wait(victims)} in {situation.label(waiting_call)}, and the "
             f"only dumps of {rank_phrase(ranks)} are older than that."
         ),
         evidence=("Their peers finished calls that need everybody and that these dumps lack.",),
@@ -209,7 +219,7 @@ def _they_wait(ranks: tuple[int, ...]) -> str:
     return f"{rank_phrase(ranks)} {'waits' if len(ranks) == 1 else 'wait'}"
 
 
-def _untold(picture: Picture, unit: int, victims: tuple[int, ...]) -> Finding:
+def _untold(situation: Situation, waiting_call: int, victims: tuple[int, ...]) -> Finding:
     """That ranks wait in a call, and that nobody can be named for it."""
     return Finding(
         id="",
@@ -218,53 +228,53 @@ def _untold(picture: Picture, unit: int, victims: tuple[int, ...]) -> Finding:
         confidence="low",
         summary="",
         victims=victims,
-        group=picture.group_ref(unit),
-        seq=picture.seq(unit),
-        op=picture.op(unit),
-        calls=_waiting_sides(picture, unit),
-        sites=_sites(picture, (), unit),
+        group=situation.group_ref(waiting_call),
+        seq=situation.seq(waiting_call),
+        op=situation.op(waiting_call),
+        calls=_waiting_sides(situation, waiting_call),
+        sites=_sites(situation, (), waiting_call),
     )
 
 
-def _inside_enqueue(picture: Picture, root: Root) -> Finding:
-    unit = root.units[0]
-    culprits = picture.named(root.ranks)
-    distance = picture.graph.reaching(np.asarray(root.ranks, np.int64))
-    rows: Ints = picture.heads.row[np.asarray(root.ranks, np.int64)]
+def _inside_enqueue(situation: Situation, root: Root) -> Finding:
+    waiting_call = root.waiting_calls[0]
+    culprits = situation.named(root.ranks)
+    distance = situation.graph.reaching(np.asarray(root.ranks, np.int64))
+    rows: Ints = situation.heads.row[np.asarray(root.ranks, np.int64)]
     return Finding(
         id="",
         code="UH104",
         role="cause",
-        confidence=_confidence(picture, root),
+        confidence=_confidence(situation, root),
         summary=(
-            f"{subject(culprits)} entered {picture.label(unit)} and never came out of the "
+            f"{subject(culprits)} entered {situation.label(waiting_call)} and never came out of the "
             "enqueue: the call is recorded, but was not launched."
         ),
         culprits=culprits,
-        victims=picture.victims(distance),
-        group=picture.group_ref(unit),
-        seq=picture.seq(unit),
-        op=picture.op(unit),
+        victims=situation.victims(distance),
+        group=situation.group_ref(waiting_call),
+        seq=situation.seq(waiting_call),
+        op=situation.op(waiting_call),
         calls=(
-            *picture.sides_by_row(rows, "culprit"),
+            *situation.sides_by_row(rows, "culprit"),
             *(
                 side
-                for side in _waiting_sides(picture, unit)
+                for side in _waiting_sides(situation, waiting_call)
                 if not set(side.ranks) <= set(culprits)
             ),
         ),
-        waits=picture.chain(distance),
+        waits=situation.chain(distance),
         sites=(
-            *picture.book.sites_of_rows(rows, "culprit"),
-            *picture.book.sites_of_rows(_others(picture, unit, root.ranks), "victim"),
+            *situation.book.sites_of_rows(rows, "culprit"),
+            *situation.book.sites_of_rows(_others(situation, waiting_call, root.ranks), "victim"),
         ),
-        evidence=(_UNLAUNCHED.format(seq=picture.seq(unit)),),
+        evidence=(_UNLAUNCHED.format(seq=situation.seq(waiting_call)),),
         alternatives=ALTERNATIVES["UH104"],
         actions=ACTIONS["UH104"],
     )
 
 
-def _others(picture: Picture, unit: int, ranks: tuple[int, ...]) -> Ints:
-    inside = picture.heads.inside(unit)
-    others: Ints = picture.heads.row[inside[~np.isin(inside, ranks)]]
+def _others(situation: Situation, waiting_call: int, ranks: tuple[int, ...]) -> Ints:
+    inside = situation.heads.inside(waiting_call)
+    others: Ints = situation.heads.row[inside[~np.isin(inside, ranks)]]
     return others

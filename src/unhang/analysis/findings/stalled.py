@@ -13,10 +13,10 @@ import numpy as np
 from unhang.analysis.findings.devices import behind_on_device, lags_of, never_started
 from unhang.analysis.matching.collectives import Disagreement, Side
 from unhang.analysis.matching.roots import Root
-from unhang.analysis.situation import Picture
-from unhang.analysis.state.index import Ints
+from unhang.analysis.situation import Situation
+from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.ops import rule_of
-from unhang.analysis.state.progress import Place
+from unhang.analysis.state.progress import Stage
 from unhang.analysis.words import ACTIONS, ALTERNATIVES, subject, waiting_for
 from unhang.report import CallSide, Confidence, Finding
 from unhang.wording import count_of, rank_phrase
@@ -31,34 +31,34 @@ _WHAT = {
 }
 
 
-def explain_disagreement(picture: Picture, disagreement: Disagreement) -> Finding:
+def explain_disagreement(situation: Situation, disagreement: Disagreement) -> Finding:
     """Explain a call about which its members disagree."""
-    unit = disagreement.unit
+    waiting_call = disagreement.waiting_call
     culprits = disagreement.odd_ranks
-    node = np.asarray([picture.graph.n_ranks + unit], np.int64)
-    distance = picture.graph.reaching(node)
+    node = np.asarray([situation.graph.n_ranks + waiting_call], np.int64)
+    distance = situation.graph.reaching(node)
     involved = sorted({rank for side in disagreement.sides for rank in side.ranks})
-    victims = sorted({*picture.victims(distance), *involved} - set(culprits))
+    victims = sorted({*situation.victims(distance), *involved} - set(culprits))
     return Finding(
         id="",
         code=disagreement.code,
         role="cause",
-        confidence=_agreement_confidence(picture, disagreement),
-        summary=_mismatch_sentence(picture, disagreement),
+        confidence=_agreement_confidence(situation, disagreement),
+        summary=_mismatch_sentence(situation, disagreement),
         culprits=culprits,
         victims=tuple(victims),
-        group=picture.group_ref(unit),
-        seq=picture.seq(unit),
-        op=picture.op(unit)
+        group=situation.group_ref(waiting_call),
+        seq=situation.seq(waiting_call),
+        op=situation.op(waiting_call)
         if disagreement.code != "UH201"
-        else _majority_op(picture, disagreement),
-        calls=tuple(_sides(picture, disagreement)),
-        waits=picture.chain(distance),
+        else _majority_op(situation, disagreement),
+        calls=tuple(_sides(situation, disagreement)),
+        waits=situation.chain(distance),
         sites=tuple(
             site
             for side in disagreement.sides[:6]
-            for site in picture.book.sites_of_rows(
-                _rows(picture, unit, side),
+            for site in situation.book.sites_of_rows(
+                _rows(situation, waiting_call, side),
                 "culprit" if set(side.ranks) <= set(culprits) else "victim",
             )
         ),
@@ -68,38 +68,36 @@ def explain_disagreement(picture: Picture, disagreement: Disagreement) -> Findin
     )
 
 
-def _rows(picture: Picture, unit: int, side: Side) -> Ints:
-    rows = picture.matched.of(unit)
-    return rows[np.isin(picture.evidence.case.calls.rank[rows], side.ranks)]
+def _rows(situation: Situation, waiting_call: int, side: Side) -> Ints:
+    rows = situation.matched.of(waiting_call)
+    return rows[np.isin(situation.evidence.case.calls.rank[rows], side.ranks)]
 
 
-def _majority_op(picture: Picture, disagreement: Disagreement) -> str:
-    case = picture.evidence.case
+def _majority_op(situation: Situation, disagreement: Disagreement) -> str:
+    case = situation.evidence.case
     side = disagreement.majority or disagreement.sides[0]
     return case.names[int(case.calls.name[side.row])].op
 
 
-def _sides(picture: Picture, disagreement: Disagreement) -> list[CallSide]:
+def _sides(situation: Situation, disagreement: Disagreement) -> list[CallSide]:
     culprits = set(disagreement.odd_ranks)
     ordered = sorted(disagreement.sides[:8], key=lambda side: not set(side.ranks) <= culprits)
     return [
-        picture.side(side.ranks, side.row, "culprit" if set(side.ranks) <= culprits else "peer")
+        situation.side(side.ranks, side.row, "culprit" if set(side.ranks) <= culprits else "peer")
         for side in ordered
     ]
 
 
-def _mismatch_sentence(picture: Picture, disagreement: Disagreement) -> str:
-    label = picture.label(disagreement.unit)
+def _mismatch_sentence(situation: Situation, disagreement: Disagreement) -> str:
+    label = situation.label(disagreement.waiting_call)
     if disagreement.code == "UH201":
-        case = picture.evidence.case
+        case = situation.evidence.case
         said = "; ".join(
             f"{rank_phrase(side.ranks)}: {case.names[int(case.calls.name[side.row])].op}"
             for side in disagreement.sides[:4]
         )
-        group = picture.group(disagreement.unit).label
-        return (
-            f"Members of {group} made different calls as #{picture.seq(disagreement.unit)}: {said}."
-        )
+        group = situation.group(disagreement.waiting_call).label
+        return f"Members of {group} made different calls as #{situation.seq(disagreement.waiting_call)}: {said}."
     who = (
         rank_phrase(disagreement.odd_ranks) + " against " + rank_phrase(disagreement.majority.ranks)
         if disagreement.majority
@@ -121,13 +119,13 @@ def _mismatch_evidence(disagreement: Disagreement) -> list[str]:
     return sentences
 
 
-def _agreement_confidence(picture: Picture, disagreement: Disagreement) -> Confidence:
-    _, places = picture.places(disagreement.unit)
-    unseen = (places == Place.UNKNOWN).any() or picture.group(disagreement.unit).inferred
+def _agreement_confidence(situation: Situation, disagreement: Disagreement) -> Confidence:
+    _, stages = situation.stages(disagreement.waiting_call)
+    unseen = (stages == Stage.UNKNOWN).any() or situation.group(disagreement.waiting_call).inferred
     return "medium" if unseen or disagreement.majority is None else "high"
 
 
-def explain_joined(picture: Picture, roots: Sequence[Root]) -> list[Finding]:
+def explain_joined(situation: Situation, roots: Sequence[Root]) -> list[Finding]:
     """Explain calls in which all members are and agree.
 
     A stopped device is a finding of its own; the rest is told together, the call with most
@@ -135,90 +133,107 @@ def explain_joined(picture: Picture, roots: Sequence[Root]) -> list[Finding]:
     """
     found, stuck = [], []
     for root in roots:
-        stopped = behind_on_device(picture, np.asarray(root.ranks, np.int64))
-        unstarted = never_started(picture, np.asarray(root.ranks, np.int64))
+        stopped = behind_on_device(situation, np.asarray(root.ranks, np.int64))
+        unstarted = never_started(situation, np.asarray(root.ranks, np.int64))
         if len(stopped):
-            found.append(_device_behind(picture, root.units[0], stopped))
+            found.append(_device_behind(situation, root.waiting_calls[0], stopped))
         elif len(unstarted):
-            found.append(_never_started(picture, root.units[0], unstarted))
+            found.append(_never_started(situation, root.waiting_calls[0], unstarted))
         else:
             stuck.append(root)
     if stuck:
-        found.append(_not_moving(picture, stuck))
+        found.append(_not_moving(situation, stuck))
     return found
 
 
-def _not_moving(picture: Picture, roots: Sequence[Root]) -> Finding:
+def _not_moving(situation: Situation, roots: Sequence[Root]) -> Finding:
     def weight(root: Root) -> tuple[int, int]:
-        return len(root.ranks), -root.units[0]
+        return len(root.ranks), -root.waiting_calls[0]
 
-    units = [u for root in sorted(roots, key=weight, reverse=True) for u in root.units]
-    unit, inside = units[0], np.unique([rank for root in roots for rank in root.ranks])
-    distance = picture.graph.reaching(picture.graph.n_ranks + np.asarray(units, np.int64))
-    out = picture.at_place(unit, Place.FINISHED) if unit < picture.heads.n_collective else ()
+    waiting_calls = [
+        u for root in sorted(roots, key=weight, reverse=True) for u in root.waiting_calls
+    ]
+    waiting_call, inside = (
+        waiting_calls[0],
+        np.unique([rank for root in roots for rank in root.ranks]),
+    )
+    distance = situation.graph.reaching(
+        situation.graph.n_ranks + np.asarray(waiting_calls, np.int64)
+    )
+    out = (
+        situation.at_stage(waiting_call, Stage.FINISHED)
+        if waiting_call < situation.heads.n_collective
+        else ()
+    )
     code = "UH402" if out else "UH401"
-    culprits = _left_behind(picture, unit, out)
-    victims = tuple(rank for rank in picture.victims(distance) if rank not in culprits)
-    rows: Ints = picture.heads.row[inside]
+    culprits = _left_behind(situation, waiting_call, out)
+    victims = tuple(rank for rank in situation.victims(distance) if rank not in culprits)
+    rows: Ints = situation.heads.row[inside]
     return Finding(
         id="",
         code=code,
         role="cause",
         confidence="medium",
-        summary=_not_moving_sentence(picture, unit, out) + _and_others(units),
+        summary=_not_moving_sentence(situation, waiting_call, out) + _and_others(waiting_calls),
         culprits=culprits,
         victims=victims,
-        group=picture.group_ref(unit),
-        seq=picture.seq(unit),
-        op=picture.op(unit),
-        calls=picture.sides_by_row(rows, "culprit" if culprits else "victim"),
-        sites=picture.book.sites_of_rows(rows, "culprit" if culprits else "victim"),
+        group=situation.group_ref(waiting_call),
+        seq=situation.seq(waiting_call),
+        op=situation.op(waiting_call),
+        calls=situation.sides_by_row(rows, "culprit" if culprits else "victim"),
+        sites=situation.book.sites_of_rows(rows, "culprit" if culprits else "victim"),
         evidence=(
             waiting_for(len(victims)),
-            *_started(picture, unit),
-            *(f"Also stuck with everybody in it: {picture.label(other)}." for other in units[1:5]),
+            *_started(situation, waiting_call),
+            *(
+                f"Also stuck with everybody in it: {situation.label(other)}."
+                for other in waiting_calls[1:5]
+            ),
         ),
         alternatives=ALTERNATIVES[code],
         actions=ACTIONS[code],
     )
 
 
-def _left_behind(picture: Picture, unit: int, out: Sequence[int]) -> tuple[int, ...]:
+def _left_behind(situation: Situation, waiting_call: int, out: Sequence[int]) -> tuple[int, ...]:
     """The few who did not come out of what most came out of, where they were needed for that.
 
     They were if the call needs everybody, or if those who are out finished a later one that does.
     """
-    stuck = picture.named(picture.heads.inside(unit))
-    few = 2 * len(out) > picture.group(unit).size and len(out) > len(stuck)
-    return stuck if out and few and _needed(picture, unit) else ()
+    stuck = situation.named(situation.heads.inside(waiting_call))
+    few = 2 * len(out) > situation.group(waiting_call).size and len(out) > len(stuck)
+    return stuck if out and few and _needed(situation, waiting_call) else ()
 
 
-def _needed(picture: Picture, unit: int) -> bool:
-    case, standing = picture.evidence.case, picture.standing
-    if rule_of(case.names[int(case.calls.name[picture.row(unit)])].op).synchronising:
+def _needed(situation: Situation, waiting_call: int) -> bool:
+    case, standing = situation.evidence.case, situation.standing
+    if rule_of(case.names[int(case.calls.name[situation.row(waiting_call)])].op).synchronising:
         return True
-    at = standing.at(picture.members(unit), int(picture.heads.channel[unit]))
-    return bool((standing.last_sync[at[at >= 0]] > int(picture.heads.seq[unit])).any())
+    at = standing.at(situation.members(waiting_call), int(situation.heads.channel[waiting_call]))
+    return bool((standing.last_sync[at[at >= 0]] > int(situation.heads.seq[waiting_call])).any())
 
 
-def _not_moving_sentence(picture: Picture, unit: int, out: tuple[int, ...]) -> str:
-    label, stuck = picture.label(unit), picture.named(picture.heads.inside(unit))
+def _not_moving_sentence(situation: Situation, waiting_call: int, out: tuple[int, ...]) -> str:
+    label, stuck = (
+        situation.label(waiting_call),
+        situation.named(situation.heads.inside(waiting_call)),
+    )
     if out:
         return f"{subject(out)} came out of {label}, {rank_phrase(stuck)} did not."
-    if unit >= picture.heads.n_collective:
+    if waiting_call >= situation.heads.n_collective:
         return f"Both sides are in {label} of {rank_phrase(stuck)}, and it does not move."
-    return f"All {picture.group(unit).size} members are in {label}, and it does not move."
+    return f"All {situation.group(waiting_call).size} members are in {label}, and it does not move."
 
 
-def _and_others(units: Sequence[int]) -> str:
-    others = len(units) - 1
+def _and_others(waiting_calls: Sequence[int]) -> str:
+    others = len(waiting_calls) - 1
     return f" So do {count_of(others, 'other call')}." if others else ""
 
 
-def _started(picture: Picture, unit: int) -> list[str]:
+def _started(situation: Situation, waiting_call: int) -> list[str]:
     """Who started, where the recorder had timing on."""
-    calls = picture.evidence.case.calls
-    rows = picture.heads.row[picture.heads.inside(unit)]
+    calls = situation.evidence.case.calls
+    rows = situation.heads.row[situation.heads.inside(waiting_call)]
     started = calls.started_ns[rows] > 0
     if not started.any() or started.all():
         return ["All of them have started it on their devices."] if started.any() else []
@@ -226,40 +241,40 @@ def _started(picture: Picture, unit: int) -> list[str]:
     return [f"Started on all devices but those of {rank_phrase(waiting)}."]
 
 
-def _device_behind(picture: Picture, unit: int, stopped: Ints) -> Finding:
-    culprits = picture.named(stopped)
-    distance = picture.graph.reaching(stopped)
-    node = picture.graph.reaching(np.asarray([picture.graph.n_ranks + unit], np.int64))
-    victims = sorted({*picture.victims(distance), *picture.victims(node)} - set(culprits))
-    rows: Ints = picture.heads.row[stopped]
+def _device_behind(situation: Situation, waiting_call: int, stopped: Ints) -> Finding:
+    culprits = situation.named(stopped)
+    distance = situation.graph.reaching(stopped)
+    node = situation.graph.reaching(np.asarray([situation.graph.n_ranks + waiting_call], np.int64))
+    victims = sorted({*situation.victims(distance), *situation.victims(node)} - set(culprits))
+    rows: Ints = situation.heads.row[stopped]
     return Finding(
         id="",
         code="UH105",
         role="cause",
-        confidence="high" if not picture.group(unit).inferred else "medium",
+        confidence="high" if not situation.group(waiting_call).inferred else "medium",
         summary=(
             f"The device of {rank_phrase(culprits)} finishes nothing any more: it is stuck at "
-            f"{picture.label(unit)}, which its peers have finished, while its host went on."
+            f"{situation.label(waiting_call)}, which its peers have finished, while its host went on."
         ),
         culprits=culprits,
         victims=tuple(victims),
-        group=picture.group_ref(unit),
-        seq=picture.seq(unit),
-        op=picture.op(unit),
-        calls=picture.sides_by_row(rows, "culprit"),
-        waits=picture.chain(distance),
-        sites=picture.book.sites_of_rows(rows, "culprit"),
-        evidence=tuple(_lag_sentences(picture, stopped)),
+        group=situation.group_ref(waiting_call),
+        seq=situation.seq(waiting_call),
+        op=situation.op(waiting_call),
+        calls=situation.sides_by_row(rows, "culprit"),
+        waits=situation.chain(distance),
+        sites=situation.book.sites_of_rows(rows, "culprit"),
+        evidence=tuple(_lag_sentences(situation, stopped)),
         alternatives=ALTERNATIVES["UH105"],
         actions=ACTIONS["UH105"],
     )
 
 
-def _never_started(picture: Picture, unit: int, unstarted: Ints) -> Finding:
-    culprits = picture.named(unstarted)
-    node = picture.graph.reaching(np.asarray([picture.graph.n_ranks + unit], np.int64))
-    rows: Ints = picture.heads.row[unstarted]
-    others = picture.heads.inside(unit)
+def _never_started(situation: Situation, waiting_call: int, unstarted: Ints) -> Finding:
+    culprits = situation.named(unstarted)
+    node = situation.graph.reaching(np.asarray([situation.graph.n_ranks + waiting_call], np.int64))
+    rows: Ints = situation.heads.row[unstarted]
+    others = situation.heads.inside(waiting_call)
     others = others[~np.isin(others, unstarted)]
     return Finding(
         id="",
@@ -267,25 +282,25 @@ def _never_started(picture: Picture, unit: int, unstarted: Ints) -> Finding:
         role="cause",
         confidence="medium",
         summary=(
-            f"{subject(culprits)} enqueued {picture.label(unit)}, and the device never started it; "
+            f"{subject(culprits)} enqueued {situation.label(waiting_call)}, and the device never started it; "
             "on all other members it is running."
         ),
         culprits=culprits,
-        victims=tuple(rank for rank in picture.victims(node) if rank not in culprits),
-        group=picture.group_ref(unit),
-        seq=picture.seq(unit),
-        op=picture.op(unit),
+        victims=tuple(rank for rank in situation.victims(node) if rank not in culprits),
+        group=situation.group_ref(waiting_call),
+        seq=situation.seq(waiting_call),
+        op=situation.op(waiting_call),
         calls=(
-            *picture.sides_by_row(rows, "culprit"),
-            *picture.sides_by_row(picture.heads.row[others], "victim"),
+            *situation.sides_by_row(rows, "culprit"),
+            *situation.sides_by_row(situation.heads.row[others], "victim"),
         ),
         sites=(
-            *picture.book.sites_of_rows(rows, "culprit"),
-            *picture.book.sites_of_rows(picture.heads.row[others], "victim"),
+            *situation.book.sites_of_rows(rows, "culprit"),
+            *situation.book.sites_of_rows(situation.heads.row[others], "victim"),
         ),
         evidence=(
             (
-                f"Timing was on: {count_of(len(others), 'member')} of {picture.group(unit).size} "
+                f"Timing was on: {count_of(len(others), 'member')} of {situation.group(waiting_call).size} "
                 "started the call on their devices."
             ),
             "All of its own calls before are finished: something else keeps that device busy.",
@@ -295,14 +310,14 @@ def _never_started(picture: Picture, unit: int, unstarted: Ints) -> Finding:
     )
 
 
-def _lag_sentences(picture: Picture, stopped: Ints) -> list[str]:
-    groups = picture.evidence.case.groups
+def _lag_sentences(situation: Situation, stopped: Ints) -> list[str]:
+    groups = situation.evidence.case.groups
     sentences = []
     for rank in stopped.tolist()[:4]:
-        number = int(picture.evidence.ranks.numbers[rank])
-        lags = lags_of(picture, rank)
+        number = int(situation.evidence.ranks.numbers[rank])
+        lags = lags_of(situation, rank)
         shown = "; ".join(
-            f"{groups[picture.evidence.group_of(lag.channel)].label}: finished #{lag.finished}, "
+            f"{groups[situation.evidence.group_of(lag.channel)].label}: finished #{lag.finished}, "
             f"a peer #{lag.peers}, enqueued #{lag.enqueued}"
             for lag in lags[:4]
         )
