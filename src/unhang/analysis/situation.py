@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from unhang.analysis.claims import Doubt
 from unhang.analysis.matching.collectives import Disagreement, Matched
 from unhang.analysis.matching.pairs import Pairs
 from unhang.analysis.matching.wait_graph import Graph
@@ -22,7 +23,7 @@ from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import NEVER, Stage, Standing
 from unhang.analysis.state.stale import made_ns
-from unhang.model import Group, State
+from unhang.model import Frame, Group, State
 from unhang.report import CallSide, GroupRef, Site, Wait
 from unhang.wording import rank_phrase
 
@@ -75,7 +76,7 @@ class Situation:
         return case.names[int(case.calls.name[self.row(waiting_call)])].op
 
     def label(self, waiting_call: int) -> str:
-        """A short name of a waiting call: "all_reduce #41 of tp (2)", "send to rank 5 of pp (7)"."""
+        """Name of a waiting call: "all_reduce #41 of tp (2)", "send to rank 5 of pp (7)"."""
         if waiting_call >= self.heads.n_collective:
             return f"{self._exchange(waiting_call)} of {self.group(waiting_call).label}"
         number = int(self.heads.seq[waiting_call])
@@ -138,6 +139,11 @@ class Situation:
                     chosen[owner] = row
         return np.asarray([chosen[rank] for rank in sorted(chosen)], np.int64)
 
+    def frames(self, row: int) -> tuple[Frame, ...]:
+        """Stack of the call of a row; empty where none was recorded."""
+        stack = int(self.evidence.case.calls.stack[row])
+        return self.evidence.case.stacks[stack] if stack >= 0 else ()
+
     def placed_now(self, indices: Iterable[int]) -> tuple[list[int], list[int]]:
         """Ranks (indices) whose dumps say where they stood when they were made, and the others."""
         told = {dump.rank for dump in self.evidence.dumps if dump.main_stack}
@@ -152,20 +158,20 @@ class Situation:
             *self.book.sites_of_rows(self.last_rows(others), "culprit"),
         )
 
-    def whose_lines(self, indices: Iterable[int]) -> tuple[str, ...]:
-        """Say for which of them `sites_of_absent` shows the last call, not where they stand."""
+    def last_lines(self, indices: Iterable[int]) -> tuple[int, ...]:
+        """Of which of them `sites_of_absent` shows the last call, not where they stand (global)."""
         rows = self.last_rows(self.placed_now(indices)[1])
         calls = self.evidence.case.calls
-        ranks = sorted(calls.rank[rows[calls.stack[rows] >= 0]].tolist())
-        if not ranks:
-            return ()
-        last, stand = (
-            ("its last call, which is finished", "it stands")
-            if len(ranks) == 1
-            else ("their last calls, which are finished", "they stand")
-        )
-        text = f"The line of {rank_phrase(ranks)} is that of {last}; where {stand} now is not in "
-        return (f"{text}the dumps.",)
+        return tuple(sorted(calls.rank[rows[calls.stack[rows] >= 0]].tolist()))
+
+    def doubts_of_members(self, waiting_call: int) -> tuple[Doubt, ...]:
+        """What is not known about the members of a collective waiting call."""
+        unseen = (self.stages(waiting_call)[1] == Stage.UNKNOWN).any()
+        return (*((Doubt.MEMBER_UNSEEN,) if unseen else ()), *self.doubts_of_group(waiting_call))
+
+    def doubts_of_group(self, waiting_call: int) -> tuple[Doubt, ...]:
+        """Whether the members of a waiting call's group are inferred."""
+        return (Doubt.MEMBERS_INFERRED,) if self.group(waiting_call).inferred else ()
 
     def side(self, ranks: Sequence[int], row: int, role: str, peer: int | None = None) -> CallSide:
         """One side of a finding: what these ranks called.

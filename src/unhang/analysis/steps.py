@@ -6,14 +6,14 @@ puts the steps in order and counts; every judgement is made in the module that i
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from unhang._version import __version__
-from unhang.analysis.findings.causes import find_causes
-from unhang.analysis.findings.idle import quiet_findings
-from unhang.analysis.findings.late import late_findings
+from unhang.analysis.findings.causes import claims_of
+from unhang.analysis.findings.idle import idle_claim
+from unhang.analysis.findings.late import late_claims
+from unhang.analysis.judgement import Backdrop, numbered, report_of, settle
 from unhang.analysis.matching.collectives import disagreements, rows_at_waiting_calls
 from unhang.analysis.matching.pairs import pair_edges, pair_links, pair_up
 from unhang.analysis.matching.wait_graph import collective_edges, make_graph
@@ -34,14 +34,12 @@ from unhang.analysis.state.index import Evidence, gather
 from unhang.analysis.state.progress import Standing, stand
 from unhang.analysis.state.split_groups import told_apart
 from unhang.analysis.state.stale import same_moment
-from unhang.analysis.verdict import status_of, summary_of
+from unhang.analysis.words import finding_of
 from unhang.case import Case
 from unhang.model import Note
-from unhang.report import Finding, Incident, Job, Report
+from unhang.report import Incident, Job, Report
 
 __all__ = ["diagnose"]
-
-_MAX_FINDINGS = 64
 
 
 def diagnose(case: Case, *, slow: bool = False) -> Report:
@@ -71,7 +69,8 @@ def _judged(case: Case, *, slow: bool) -> Report:
             judge_log_case(case) if case.log_events else judge_traces(case.last_calls, case.notes)
         )
     situation, notes = look(case)
-    findings, cut = _findings(situation)
+    claims, cut = settle(claims_of(situation))
+    findings = [finding_of(claim) for claim in claims]
     deeper = looks_with_dumps(case)
     findings = with_stacks(findings, deeper, situation.book)
     findings = with_ends(findings, case, deeper, situation.book)
@@ -81,22 +80,18 @@ def _judged(case: Case, *, slow: bool) -> Report:
         findings = [*seen, *findings]
         stuck = any(finding.role == "cause" for finding in findings)
     if slow or not (findings or situation.silent.any()):
-        findings += late_findings(situation, eager=slow)
+        findings += map(finding_of, late_claims(situation, eager=slow))
     if not findings:
-        findings = quiet_findings(situation)
+        findings = [finding_of(idle_claim(situation))]
     findings = with_traces(with_logs(findings, case), case.last_calls)
-    findings = [replace(f, id=f"f{i + 1}") for i, f in enumerate(findings)]
-    return Report(
-        status=status_of(findings),
-        summary=summary_of(findings),
+    backdrop = Backdrop(
         job=_job(situation.evidence),
         incident=_incident(case),
-        findings=tuple(findings),
-        ranks=rank_table(situation, findings),
-        stacks=dict(situation.book.used),
+        table=partial(rank_table, situation),
+        stacks=situation.book.used,
         notes=(*case.notes, *notes, *cut),
-        tool_version=__version__,
     )
+    return report_of(numbered(findings), backdrop)
 
 
 def look(case: Case) -> tuple[Situation, tuple[Note, ...]]:
@@ -147,21 +142,6 @@ def _unlaunched(evidence: Evidence, standing: Standing, heads: Heads) -> Bools:
     launched[waiting_call[counts & (counted >= heads.seq[waiting_call])]] = True
     unlaunched[inside] = counts & (counted == heads.seq[waiting_call] - 1) & launched[waiting_call]
     return unlaunched
-
-
-def _findings(situation: Situation) -> tuple[list[Finding], tuple[Note, ...]]:
-    """One finding a root, those with most victims first."""
-    found = find_causes(situation)
-    found.sort(key=_importance)
-    if len(found) <= _MAX_FINDINGS:
-        return found, ()
-    text = f"{len(found) - _MAX_FINDINGS} further findings of fewer victims are left out."
-    return found[:_MAX_FINDINGS], (Note("info", "findings", text),)
-
-
-def _importance(finding: Finding) -> tuple[bool, int, str, tuple[int, ...], str]:
-    is_cause = finding.role == "cause"
-    return (not is_cause, -len(finding.victims), finding.code, finding.culprits, finding.summary)
 
 
 def _job(evidence: Evidence) -> Job:

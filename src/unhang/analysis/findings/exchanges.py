@@ -1,27 +1,32 @@
-"""Findings about sends and receives that do not meet, or that disagree.
+"""Claims about sends and receives that do not meet, or that disagree.
 
-A send or a receive without a counterpart (UH302), or with one of other size, dtype or peer (UH304).
-Circles of them are told by `unhang.analysis.findings.deadlock`. With two sides only there is no
-majority, so a mismatch blames neither.
+A send or a receive without a counterpart, or with one of other size, dtype or peer. Circles of them
+are for `unhang.analysis.findings.deadlock`. With two sides only there is no majority, so a mismatch
+blames neither.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import numpy as np
 
+from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.ops import elements, rule_of
 from unhang.analysis.state.progress import Known
-from unhang.analysis.words import ACTIONS, ALTERNATIVES, subject, waiting_for
-from unhang.report import CallSide, Finding
-from unhang.wording import rank_phrase
+from unhang.kinds import P2P_MISMATCH, P2P_UNMATCHED
+from unhang.report import CallSide
 
 __all__ = [
+    "PairDisagrees",
     "PairMismatch",
+    "PeersCrossed",
+    "Unpaired",
+    "UnpairedCall",
     "WrongPeer",
     "explain_pair_mismatch",
     "explain_unpaired",
@@ -29,6 +34,9 @@ __all__ = [
     "pair_mismatches",
     "wrong_peers",
 ]
+
+Disputed: TypeAlias = Literal["size", "dtype"]
+_MOST_COUNTED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +46,67 @@ class PairMismatch:
     Attributes:
         waiting_calls: Of the sender and of the receiver.
         rows: Of the send and of the receive.
-        what: "size", "dtype" or "peer".
     """
 
     waiting_calls: tuple[int, int]
     rows: tuple[int, int]
-    what: str
+    what: Disputed
+
+
+@dataclass(frozen=True, slots=True)
+class PairDisagrees:
+    """A send and its receive that disagree about something."""
+
+    sender: int
+    receiver: int
+    what: Disputed
+
+
+@dataclass(frozen=True, slots=True)
+class PeersCrossed:
+    """A rank addresses one peer while another one waits for it.
+
+    Attributes:
+        rank, named, waiting: Who calls, whom it names, who waits for it instead.
+        sends: It sends; else it receives.
+        met_by_queued: The waiting call is met, but only by what `rank` has queued behind this one.
+        by_habit: `rank` has always met `waiting` here, and never `named`.
+    """
+
+    rank: int
+    named: int
+    waiting: int
+    sends: bool
+    met_by_queued: bool
+    by_habit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UnpairedCall:
+    """A waiting send or receive that nothing meets; `sure`: numbers are counted from the start."""
+
+    rank: int
+    call: str
+    sure: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Unpaired:
+    """Ranks that never made the send or receive for which others wait.
+
+    Attributes:
+        ranks: Those who never made it; one of them, for a receive from any source.
+        asked: What they did not make.
+        waiting: Who waits for it.
+        calls: Those of the first who wait.
+        last_lines: Ranks of which the last call's line is known, and not where they stand.
+    """
+
+    ranks: tuple[int, ...]
+    asked: Literal["send", "receive", "several"]
+    waiting: tuple[int, ...]
+    calls: tuple[UnpairedCall, ...]
+    last_lines: tuple[int, ...]
 
 
 def pair_mismatches(situation: Situation) -> list[PairMismatch]:
@@ -60,43 +123,31 @@ def pair_mismatches(situation: Situation) -> list[PairMismatch]:
         right = case.signatures[int(case.calls.signature[receive])]
         counts = elements(left.input_sizes), elements(right.output_sizes)
         dtypes = set(left.input_dtypes), set(right.output_dtypes)
-        what = ""
+        what: Disputed | None = None
         if None not in counts and counts[0] != counts[1]:
             what = "size"
         elif all(dtypes) and dtypes[0] != dtypes[1]:
             what = "dtype"
-        if what:
+        if what is not None:
             waiting_calls = int(pairs.waiting_call[at]), int(pairs.waiting_call[other])
             found.append(PairMismatch(waiting_calls, (send, receive), what))
     return found
 
 
-def explain_pair_mismatch(situation: Situation, mismatch: PairMismatch) -> Finding:
+def explain_pair_mismatch(situation: Situation, mismatch: PairMismatch) -> Claim:
     """Explain a send and a receive that disagree."""
     nodes = situation.graph.n_ranks + np.asarray(mismatch.waiting_calls, np.int64)
-    victims = situation.victims(situation.graph.reaching(nodes))
     rows = np.asarray(mismatch.rows, np.int64)
-    ranks = situation.evidence.case.calls.rank[rows].tolist()
-    return Finding(
-        id="",
-        code="UH304",
-        role="cause",
-        confidence="medium",
-        summary=(
-            f"Rank {ranks[0]} sends to rank {ranks[1]} what that does not receive: they disagree "
-            f"about the {mismatch.what}."
-        ),
-        victims=victims,
+    sender, receiver = situation.evidence.case.calls.rank[rows].tolist()
+    return Claim(
+        kind=P2P_MISMATCH,
+        about=PairDisagrees(sender, receiver, mismatch.what),
+        victims=situation.victims(situation.graph.reaching(nodes)),
         group=situation.group_ref(mismatch.waiting_calls[0]),
         op="send",
         calls=situation.sides_by_row(rows, "peer"),
         sites=situation.book.sites_of_rows(rows, "victim"),
-        evidence=(
-            "Both calls are in flight and are each other's counterpart.",
-            "There are two sides only, so neither is blamed.",
-        ),
-        alternatives=ALTERNATIVES["UH304"],
-        actions=ACTIONS["UH304"],
+        doubts=(Doubt.NO_MAJORITY,),
     )
 
 
@@ -188,30 +239,21 @@ def _went_on(situation: Situation, rank: int, row: int) -> bool:
     return at >= 0 and int(situation.standing.reach[at]) > int(calls.seq[row]) >= 0
 
 
-def explain_wrong_peer(situation: Situation, wrong: WrongPeer) -> Finding:
+def explain_wrong_peer(situation: Situation, wrong: WrongPeer) -> Claim:
     """Explain a rank that addresses the wrong peer."""
-    pairs, numbers = situation.pairs, situation.evidence.ranks.numbers
-    culprit, named = int(numbers[pairs.owner[wrong.call]]), int(numbers[pairs.peer[wrong.call]])
-    waiting = int(numbers[pairs.owner[wrong.expecting]])
-    waiting_calls = [int(pairs.waiting_call[wrong.call]), int(pairs.waiting_call[wrong.expecting])]
-    reached = situation.victims(
-        situation.graph.reaching(situation.graph.n_ranks + np.asarray(waiting_calls, np.int64))
-    )
+    pairs, names = situation.pairs, situation.evidence.case.names
+    both = [int(pairs.waiting_call[wrong.call]), int(pairs.waiting_call[wrong.expecting])]
+    nodes = situation.graph.n_ranks + np.asarray(both, np.int64)
+    reached = situation.victims(situation.graph.reaching(nodes))
     rows = np.asarray([pairs.row[wrong.call], pairs.row[wrong.expecting]], np.int64)
-    verb, word = ("sends", "to") if pairs.sending[wrong.call] else ("receives", "from")
-    return Finding(
-        id="",
-        code="UH304",
-        role="cause",
-        confidence="medium",
-        summary=(
-            f"Rank {culprit} {verb} {word} rank {named}, which has no call for it, while rank "
-            f"{waiting} waits for rank {culprit}: the wrong peer."
-        ),
-        culprits=(culprit,),
-        victims=tuple(rank for rank in reached if rank != culprit),
-        group=situation.group_ref(waiting_calls[0]),
-        op=situation.evidence.case.names[int(situation.evidence.case.calls.name[rows[0]])].op,
+    crossed = _crossed(situation, wrong)
+    return Claim(
+        kind=P2P_MISMATCH,
+        about=crossed,
+        culprits=(crossed.rank,),
+        victims=tuple(rank for rank in reached if rank != crossed.rank),
+        group=situation.group_ref(both[0]),
+        op=names[int(situation.evidence.case.calls.name[rows[0]])].op,
         calls=(
             *situation.sides_by_row(rows[:1], "culprit"),
             *situation.sides_by_row(rows[1:], "victim"),
@@ -220,85 +262,72 @@ def explain_wrong_peer(situation: Situation, wrong: WrongPeer) -> Finding:
             *situation.book.sites_of_rows(rows[:1], "culprit"),
             *situation.book.sites_of_rows(rows[1:], "victim"),
         ),
-        evidence=(
-            f"The call of rank {culprit} and that of rank {waiting} are of one size.",
-            *_how_seen(situation, wrong, culprit, named),
-        ),
-        alternatives=ALTERNATIVES["UH304"],
-        actions=ACTIONS["UH304"],
+        doubts=(Doubt.BY_HABIT,),
     )
 
 
-def _how_seen(situation: Situation, wrong: WrongPeer, culprit: int, named: int) -> tuple[str, ...]:
-    waiting = int(situation.pairs.owner[wrong.expecting])
-    habit = _out_of_habit(situation, wrong.call, waiting)
-    number = int(situation.evidence.ranks.numbers[waiting])
-    if situation.pairs.counterpart[wrong.expecting] >= 0:
-        met = (f"That of rank {number} is met only by what rank {culprit} has queued behind it.",)
-    else:
-        met = ("Neither has a counterpart.",)
-    if habit:
-        return (*met, f"Before, rank {culprit} met rank {number} here, and never rank {named}.")
-    return (*met, f"Ranks {culprit} and {named} have gone on to later calls of the group.")
+def _crossed(situation: Situation, wrong: WrongPeer) -> PeersCrossed:
+    pairs, numbers = situation.pairs, situation.evidence.ranks.numbers
+    waiting = int(pairs.owner[wrong.expecting])
+    return PeersCrossed(
+        rank=int(numbers[pairs.owner[wrong.call]]),
+        named=int(numbers[pairs.peer[wrong.call]]),
+        waiting=int(numbers[waiting]),
+        sends=bool(pairs.sending[wrong.call]),
+        met_by_queued=bool(pairs.counterpart[wrong.expecting] >= 0),
+        by_habit=_out_of_habit(situation, wrong.call, waiting),
+    )
 
 
-def explain_unpaired(situation: Situation, root: Root) -> Finding:
+def explain_unpaired(situation: Situation, root: Root) -> Claim:
     """Explain ranks that never made the send or receive that others wait for."""
     blame = situation.graph.blame
     here = np.isin(blame.rank, root.ranks) & np.isin(blame.kind, (Edge.UNPAIRED, Edge.ANY_SOURCE))
-    waiting_calls = sorted({int(waiting_call) for waiting_call in blame.waiting_call[here]})
+    calls = sorted({int(call) for call in blame.waiting_call[here]})
     distance = situation.graph.reaching(np.asarray(root.ranks, np.int64))
-    ranks = situation.named(root.ranks)
     any_source = root.edge == Edge.ANY_SOURCE and len(root.ranks) > 1
-    waiting = situation.named(situation.heads.owner[waiting_calls])
-    rows = situation.heads.row[situation.heads.owner[waiting_calls]]
-    waiting_call = waiting_calls[0]
-    asked = "the sends and receives" if len(waiting_calls) > 1 else _asked(situation, waiting_call)
-    verb = "wait" if len(waiting) > 1 else "waits"
-    return Finding(
-        id="",
-        code="UH302",
-        role="cause",
-        confidence="high" if root.known >= Known.SURE else "medium",
-        summary=f"{subject(ranks)} never made {asked} for which {rank_phrase(waiting)} {verb}.",
-        culprits=() if any_source else ranks,
+    rows = situation.heads.row[situation.heads.owner[calls]]
+    about = _unpaired(situation, root, calls)
+    return Claim(
+        kind=P2P_UNMATCHED,
+        about=about,
+        culprits=() if any_source else about.ranks,
         victims=situation.victims(distance),
-        group=situation.group_ref(waiting_call),
-        op=situation.op(waiting_call),
+        group=situation.group_ref(calls[0]),
+        op=situation.op(calls[0]),
         calls=(
             *situation.sides_by_row(rows, "victim"),
-            CallSide(ranks=ranks, role="culprit"),
+            CallSide(ranks=about.ranks, role="culprit"),
         ),
         waits=situation.chain(distance),
         sites=(
             *situation.sites_of_absent(root.ranks),
             *situation.book.sites_of_rows(rows, "victim"),
         ),
-        evidence=(
-            *_counts(situation, waiting_calls),
-            *situation.whose_lines(root.ranks),
-            waiting_for(len(situation.victims(distance))),
-        ),
-        alternatives=ALTERNATIVES["UH302"],
-        actions=ACTIONS["UH302"],
+        doubts=() if root.known >= Known.SURE else (Doubt.COUNT_UNSURE,),
+        mistake=(about.ranks, about.asked, about.waiting),
     )
 
 
-def _asked(situation: Situation, waiting_call: int) -> str:
+def _unpaired(situation: Situation, root: Root, calls: list[int]) -> Unpaired:
+    return Unpaired(
+        ranks=situation.named(root.ranks),
+        asked="several" if len(calls) > 1 else _asked(situation, calls[0]),
+        waiting=situation.named(situation.heads.owner[calls]),
+        calls=tuple(_counted(situation, call) for call in calls[:_MOST_COUNTED]),
+        last_lines=situation.last_lines(root.ranks),
+    )
+
+
+def _asked(situation: Situation, waiting_call: int) -> Literal["send", "receive"]:
     calls = situation.pairs.of_waiting_call(waiting_call)
-    return "the receive" if situation.pairs.sending[calls].all() else "the send"
+    return "receive" if situation.pairs.sending[calls].all() else "send"
 
 
-def _counts(situation: Situation, waiting_calls: list[int]) -> list[str]:
-    """What each waiting side has called, and that nothing meets it."""
-    sentences = []
-    for waiting_call in waiting_calls[:4]:
-        owner = int(situation.evidence.ranks.numbers[int(situation.heads.owner[waiting_call])])
-        calls = situation.pairs.of_waiting_call(waiting_call)
-        lonely = calls[situation.pairs.counterpart[calls] < 0]
-        sure = bool(situation.pairs.sure[lonely].all())
-        how = "" if sure else " (counted from the first unfinished one: the windows lack the start)"
-        sentences.append(
-            f"Rank {owner} is in {situation.label(waiting_call)}; nothing meets it{how}."
-        )
-    return sentences
+def _counted(situation: Situation, waiting_call: int) -> UnpairedCall:
+    """What a waiting side has called, and whether it is sure that nothing meets it."""
+    owner = int(situation.evidence.ranks.numbers[int(situation.heads.owner[waiting_call])])
+    calls = situation.pairs.of_waiting_call(waiting_call)
+    lonely = calls[situation.pairs.counterpart[calls] < 0]
+    sure = bool(situation.pairs.sure[lonely].all())
+    return UnpairedCall(owner, situation.label(waiting_call), sure)

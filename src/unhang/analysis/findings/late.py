@@ -1,4 +1,4 @@
-"""Not stuck but slow: who arrives last, how often, how late, and since when (UH501).
+"""Not stuck but slow: who arrives last, how often, how late, and since when.
 
 Only finished collectives count that all members with dumps have made. Ranks are late where a few of
 them keep the others waiting for a good part of the time, by more than the clocks may be wrong.
@@ -15,14 +15,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.clocks import Clocks, set_clocks
 from unhang.analysis.state.columns import Floats, Ints
 from unhang.analysis.state.index import Evidence
-from unhang.report import Confidence, Finding, GroupRef
-from unhang.wording import count_of, rank_phrase
+from unhang.kinds import LATE_RANK
+from unhang.report import GroupRef
 
-__all__ = ["Late", "late_findings", "late_ranks"]
+__all__ = ["Late", "LateRanks", "late_claims", "late_ranks"]
 
 _MOST_CALLS = 1000
 _LEAST_CALLS = 5
@@ -81,11 +82,35 @@ class Late:
     clocks_set: bool
 
 
-def late_findings(situation: Situation, *, eager: bool) -> list[Finding]:
-    """One finding for all ranks that keep others waiting; none where there are none.
+@dataclass(frozen=True, slots=True)
+class LateRanks:
+    """Ranks that keep others waiting; most of it is of the group in which it is worst.
+
+    Attributes:
+        group: Its label.
+        since: Number of the first call to which they were late; None if from the beginning.
+        median_ms: How late they come.
+        share: Part of the time that the others spend waiting for them.
+        last, calls: In how many of the calls one of them came last.
+        n_others: In how many other groups it is so.
+        clocks_set: Whether clocks of hosts could be compared.
+    """
+
+    group: str
+    since: int | None
+    median_ms: float
+    share: float
+    last: int
+    calls: int
+    n_others: int
+    clocks_set: bool
+
+
+def late_claims(situation: Situation, *, eager: bool) -> list[Claim]:
+    """One claim for all ranks that keep others waiting; none where there are none.
 
     Args:
-        situation: The situation.
+        situation: All that is known.
         eager: Report small shares too, since somebody asked.
     """
     found = late_ranks(situation.evidence, eager=eager)
@@ -273,52 +298,30 @@ def _complete(
     return _Meetings(channel, ranks, whole, table, arrived, clocks)
 
 
-def _explain(situation: Situation, found: Sequence[Late]) -> Finding:
+def _explain(situation: Situation, found: Sequence[Late]) -> Claim:
     case, worst = situation.evidence.case, found[0]
     group = case.groups[situation.evidence.group_of(worst.channel)]
     culprits = situation.named({rank for late in found for rank in late.ranks})
     others = situation.named({rank for late in found for rank in late.others})
-    victims = tuple(rank for rank in others if rank not in culprits)
-    began = f" since #{worst.since}" if worst.since >= 0 else ""
-    comes = "comes" if len(culprits) == 1 else "come"
-    shown = {row for late in found for row in late.rows}
-    return Finding(
-        id="",
-        code="UH501",
-        role="observation",
-        confidence=_confidence(worst),
-        summary=(
-            f"Not stuck but slow: {rank_phrase(culprits)} {comes} last to the calls of "
-            f"{group.label}{began}, by {worst.median_ms:,.0f} ms, which costs the others "
-            f"{worst.share:.0%} of their time."
+    shown = np.asarray(sorted({row for late in found for row in late.rows}), np.int64)
+    since = worst.since if worst.since >= 0 else None
+    return Claim(
+        kind=LATE_RANK,
+        about=LateRanks(
+            group=group.label,
+            since=since,
+            median_ms=worst.median_ms,
+            share=worst.share,
+            last=worst.last,
+            calls=worst.calls,
+            n_others=len(found) - 1,
+            clocks_set=worst.clocks_set,
         ),
         culprits=culprits,
-        victims=victims,
+        victims=tuple(rank for rank in others if rank not in culprits),
         group=GroupRef(group.name, group.description, group.size),
-        seq=worst.since if worst.since >= 0 else None,
+        seq=since,
         op=case.names[int(case.calls.name[worst.rows[0]])].op,
-        sites=situation.book.sites_of_rows(np.asarray(sorted(shown), np.int64), "culprit"),
-        evidence=(
-            f"Last in {worst.last} of {count_of(worst.calls, 'call')} of {group.label}.",
-            *((f"So in {count_of(len(found) - 1, 'other group')}.",) if len(found) > 1 else ()),
-            _clock_sentence(worst),
-        ),
-        alternatives=(
-            "They do more work than their peers (logging, evaluation, uneven data).",
-            "Their hosts or GPUs are slower: clocks, temperature, neighbours on the machine.",
-        ),
-        actions=(
-            f"Profile rank {culprits[0]} beside a peer: unhang stacks --samples 5, py-spy record.",
-            "Compare clocks and throttling: nvidia-smi -q -d CLOCK,PERFORMANCE.",
-        ),
+        sites=situation.book.sites_of_rows(shown, "culprit"),
+        doubts=() if worst.clocks_set else (Doubt.CLOCKS_UNSET,),
     )
-
-
-def _confidence(late: Late) -> Confidence:
-    return "high" if late.clocks_set else "medium"
-
-
-def _clock_sentence(late: Late) -> str:
-    if late.clocks_set:
-        return "Clocks were compared by the moments at which calls finished."
-    return "Clocks could not be compared; they were not late at first, or are on one host."

@@ -1,4 +1,4 @@
-"""Findings about calls that were left out or made once too often (UH102).
+"""Claims about calls that were left out or made once too often.
 
 They replace what is seen at the end: a call that a rank never joins, or that does not fit.
 """
@@ -6,98 +6,133 @@ They replace what is seen at the end: a call that a rank never joins, or that do
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.divergence.in_group import Divergence
 from unhang.analysis.sites import shown_frame
 from unhang.analysis.situation import Situation
-from unhang.analysis.words import ACTIONS, ALTERNATIVES, subject, waiting_for
-from unhang.report import CallSide, Confidence, Finding, Site
-from unhang.stacks.places import bare_name
-from unhang.wording import count_of, rank_phrase
+from unhang.kinds import P2P_UNMATCHED, SKIPPED_CALL
+from unhang.report import CallSide, Site
 
-__all__ = ["explain_divergence"]
+__all__ = ["CallAt", "Parting", "SkippedCall", "explain_divergence"]
+
+
+@dataclass(frozen=True, slots=True)
+class CallAt:
+    """A call by its name, and its line; `file` is "" where no stack says it."""
+
+    name: str
+    file: str = ""
+    line: int = 0
+    function: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """Where some ranks parted from their peers: the mistake itself, however it shows in the end.
+
+    Attributes:
+        call: The call in question.
+        missing: The suspects lack it; else they have it and their peers do not.
+        suspects, peers: The two sides, in the group of the call unless `elsewhere`.
+        blamed: The suspects are wrong; else two sides alone cannot tell.
+        elsewhere: The two have no group in common in which the call could be made.
+    """
+
+    call: CallAt
+    missing: bool
+    suspects: tuple[int, ...]
+    peers: tuple[int, ...]
+    blamed: bool
+    elsewhere: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedCall:
+    """A call that was left out or made once too often, some time before the hang.
+
+    Attributes:
+        instead: With what the other side went on.
+        apart: By how many calls the two sides differ from there on.
+        before_window: It is the first call that both windows show.
+        symptom: What is seen in the end.
+    """
+
+    parting: Parting
+    instead: CallAt | None
+    apart: int
+    before_window: bool
+    symptom: Claim
 
 
 def explain_divergence(
-    situation: Situation,
-    divergence: Divergence,
-    waiting_call: int,
-    symptom: str,
-    nodes: Sequence[int],
-) -> Finding:
+    situation: Situation, divergence: Divergence, at: int, symptom: Claim, nodes: Sequence[int]
+) -> Claim:
     """Explain ranks that parted from their peers.
 
     Args:
-        situation: The situation.
+        situation: All that is known.
         divergence: Where they parted.
-        waiting_call: The call in which it is seen.
-        symptom: What is seen there, as a sentence.
+        at: The waiting call in which it is seen.
+        symptom: What would be said without it.
         nodes: Nodes of the wait-for graph that stand for the symptom.
     """
     distance = situation.graph.reaching(np.asarray(nodes, np.int64))
     culprits = situation.named(divergence.ranks)
-    reached = {*situation.victims(distance), *situation.named(situation.heads.inside(waiting_call))}
+    reached = {*situation.victims(distance), *situation.named(situation.heads.inside(at))}
     reached |= set(situation.named(divergence.suspects))
     reached |= set(situation.named(node for node in nodes if node < situation.graph.n_ranks))
-    victims = tuple(sorted(reached - set(culprits)))
-    case = situation.evidence.case
-    row = divergence.row
-    return Finding(
-        id="",
-        code="UH102" if situation.evidence.collective[row] else "UH302",
-        role="cause",
-        confidence=_confidence(situation, divergence, waiting_call),
-        summary=_sentence(situation, divergence),
+    case, row = situation.evidence.case, divergence.row
+    collective = bool(situation.evidence.collective[row])
+    parting = _parting(situation, divergence)
+    return Claim(
+        kind=SKIPPED_CALL if collective else P2P_UNMATCHED,
+        about=SkippedCall(
+            parting=parting,
+            instead=_call_at(situation, divergence.instead) if divergence.instead >= 0 else None,
+            apart=abs(divergence.shift),
+            before_window=divergence.before_window,
+            symptom=symptom,
+        ),
         culprits=culprits,
-        victims=victims,
-        group=situation.group_ref(waiting_call),
-        seq=int(case.calls.seq[row]) if situation.evidence.collective[row] else None,
+        victims=tuple(sorted(reached - set(culprits))),
+        group=situation.group_ref(at),
+        seq=int(case.calls.seq[row]) if collective else None,
         op=case.names[int(case.calls.name[row])].op,
         calls=tuple(_sides(situation, divergence)),
         waits=situation.chain(distance),
         sites=tuple(_sites(situation, divergence)),
-        evidence=tuple(_evidence(situation, divergence, symptom, len(victims))),
-        alternatives=_alternatives(divergence),
-        actions=ACTIONS["UH102"],
+        doubts=tuple(_doubts(situation, divergence, at)),
+        mistake=parting,
     )
 
 
-def _call_words(situation: Situation, row: int) -> str:
-    """A call with its line: "all_gather #41 of tp (2) at train.py:88"."""
-    case = situation.evidence.case
-    calls = case.calls
-    name = case.names[int(calls.name[row])].op
+def _call_at(situation: Situation, row: int) -> CallAt:
+    """A call with its line."""
+    case, calls = situation.evidence.case, situation.evidence.case.calls
     number = f" #{int(calls.seq[row])}" if situation.evidence.collective[row] else ""
-    words = f"{name}{number} of {case.groups[int(calls.group[row])].label}"
-    frame = shown_frame(case.stacks[int(calls.stack[row])])
-    if frame is None:
-        return words
-    file = frame.file.replace("\\", "/").rsplit("/", 1)[-1]
-    return f"{words} ({file}:{frame.line} in {bare_name(frame.function)})"
+    group = case.groups[int(calls.group[row])].label
+    name = f"{case.names[int(calls.name[row])].op}{number} of {group}"
+    frame = shown_frame(situation.frames(row))
+    return CallAt(name, frame.file, frame.line, frame.function) if frame else CallAt(name)
 
 
-def _sentence(situation: Situation, divergence: Divergence) -> str:
-    who = subject(situation.named(divergence.suspects))
-    peers = rank_phrase(situation.named(divergence.peers))
-    call = _call_words(situation, divergence.row)
-    if not divergence.ranks:
-        has, lacks = (peers, who) if divergence.kind == "missing" else (who, peers)
-        return (
-            f"{has[:1].upper()}{has[1:]} made {call} and {lacks[:1].lower()}{lacks[1:]} did not; "
-            "with two sides only it cannot be said which is wrong."
-        )
-    if _elsewhere(situation, divergence):
-        if divergence.kind == "missing":
-            did = f"did not make what {peers} made, whose part in the program is the same: {call}"
-        else:
-            did = f"made {call}; {peers}, whose part in the program is the same, make none there"
-        return f"{who} {did}."
-    peers = rank_phrase(_in_its_group(situation, divergence)[1])
-    if divergence.kind == "missing":
-        return f"{who} did not make {call}, which {peers} made; all later calls meet wrong ones."
-    return f"{who} made {call}, which {peers} did not; all later calls meet wrong ones."
+def _parting(situation: Situation, divergence: Divergence) -> Parting:
+    elsewhere = bool(divergence.ranks) and _elsewhere(situation, divergence)
+    in_group = divergence.ranks and not elsewhere
+    return Parting(
+        call=_call_at(situation, divergence.row),
+        missing=divergence.kind == "missing",
+        suspects=situation.named(divergence.suspects),
+        peers=_in_its_group(situation, divergence)[1]
+        if in_group
+        else situation.named(divergence.peers),
+        blamed=bool(divergence.ranks),
+        elsewhere=elsewhere,
+    )
 
 
 def _elsewhere(situation: Situation, divergence: Divergence) -> bool:
@@ -148,7 +183,6 @@ def _sides_elsewhere(situation: Situation, divergence: Divergence, role: str) ->
 
 def _sites(situation: Situation, divergence: Divergence) -> list[Site]:
     """The line of the call in question, and the line at which the other side went on."""
-    case, book = situation.evidence.case, situation.book
     suspects, peers = situation.named(divergence.suspects), situation.named(divergence.peers)
     own, other = (
         (divergence.instead, divergence.row)
@@ -159,34 +193,16 @@ def _sites(situation: Situation, divergence: Divergence) -> list[Site]:
     for ranks, role, row in ((suspects, "culprit", own), (peers, "victim", other)):
         if row >= 0:
             shown = role if divergence.ranks else "victim"
-            found.append(book.site(ranks, shown, case.stacks[int(case.calls.stack[row])]))
+            found.append(situation.book.site(ranks, shown, situation.frames(row)))
     return [site for site in found if site is not None]
 
 
-def _evidence(
-    situation: Situation, divergence: Divergence, symptom: str, victims: int
-) -> list[str]:
-    sentences = []
-    if divergence.instead >= 0:
-        other = "They" if divergence.kind == "missing" else "Their peers"
-        sentences.append(
-            f"{other} went on with {_call_words(situation, divergence.instead)} instead."
-        )
-    if divergence.before_window:
-        sentences.append("The windows begin there, so the first difference may lie before it.")
-    by = count_of(abs(divergence.shift), "call")
-    sentences.append(f"From there on the two sides are apart by {by}.")
-    return [*sentences, f"Seen in the end as: {symptom}", waiting_for(victims)]
-
-
-def _alternatives(divergence: Divergence) -> tuple[str, ...]:
-    if divergence.ranks:
-        return ALTERNATIVES["UH102"]
-    return ("One side left the call out, or the other made one too many.", *ALTERNATIVES["UH102"])
-
-
-def _confidence(situation: Situation, divergence: Divergence, waiting_call: int) -> Confidence:
+def _doubts(situation: Situation, divergence: Divergence, at: int) -> list[Doubt]:
     calls = situation.evidence.case.calls
-    located = int(calls.stack[divergence.row]) >= 0 and not divergence.before_window
-    known = not situation.group(waiting_call).inferred
-    return "high" if located and known and divergence.ranks else "medium"
+    found = {
+        Doubt.LINE_UNKNOWN: int(calls.stack[divergence.row]) < 0,
+        Doubt.BEFORE_WINDOW: divergence.before_window,
+        Doubt.MEMBERS_INFERRED: situation.group(at).inferred,
+        Doubt.NO_MAJORITY: not divergence.ranks,
+    }
+    return [doubt for doubt, so in found.items() if so]

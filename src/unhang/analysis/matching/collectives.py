@@ -18,6 +18,7 @@ from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.ops import Demand, demand_of, elements, rule_of
 from unhang.case import Case
+from unhang.kinds import DTYPE_MISMATCH, OP_MISMATCH, SHAPE_MISMATCH, SPLIT_MISMATCH, Kind
 
 __all__ = ["Disagreement", "Matched", "Side", "disagreements", "rows_at_waiting_calls"]
 
@@ -51,14 +52,14 @@ class Disagreement:
 
     Attributes:
         waiting_call: The waiting call.
-        code: UH201 (op), UH202 (shape), UH203 (dtype) or UH204 (split).
+        kind: Mismatch of op, shape, dtype or split.
         sides: Largest first.
         majority: The right side, or None where no side has more than half of the members.
         totals: Elements sent and received in all, for a split mismatch.
     """
 
     waiting_call: int
-    code: str
+    kind: Kind
     sides: tuple[Side, ...]
     majority: Side | None
     totals: tuple[int, int] | None = None
@@ -153,9 +154,9 @@ def _judge(evidence: Evidence, heads: Heads, waiting_call: int, rows: Ints) -> D
     if len({len(key) for key in sides}) > 1:
         sides = _last_only(sides)
     if len(sides) > 1:
-        code = _aspect(list(sides))
+        kind = _aspect(list(sides))
         ordered = sorted(sides.values(), key=lambda ranks: (-len(ranks), min(ranks)))
-        return _disagreement(waiting_call, code, ordered, by_rank, None) if code else None
+        return _disagreement(waiting_call, kind, ordered, by_rank, None) if kind else None
     return _exchange(evidence, heads, waiting_call, by_rank)
 
 
@@ -180,21 +181,21 @@ def _last_only(sides: dict[tuple[Demand, ...], list[int]]) -> dict[tuple[Demand,
     return merged
 
 
-def _aspect(keys: list[tuple[Demand, ...]]) -> str | None:
-    """The first thing in which the sides differ, as a code; None if only by what is unknown."""
+def _aspect(keys: list[tuple[Demand, ...]]) -> Kind | None:
+    """The first thing in which the sides differ; None if only by what is unknown."""
     columns = list(zip(*keys, strict=True))
     if any(len({demand.family for demand in column}) > 1 for column in columns):
-        return "UH201"
+        return OP_MISMATCH
     if any(len({d.elements for d in column if d.elements is not None}) > 1 for column in columns):
-        return "UH202"
+        return SHAPE_MISMATCH
     if any(len({d.dtypes for d in column if d.dtypes}) > 1 for column in columns):
-        return "UH203"
+        return DTYPE_MISMATCH
     return None
 
 
 def _disagreement(
     waiting_call: int,
-    code: str,
+    kind: Kind,
     groups: list[list[int]],
     by_rank: dict[int, list[int]],
     totals: tuple[int, int] | None,
@@ -202,7 +203,7 @@ def _disagreement(
     sides = tuple(Side(tuple(sorted(ranks)), by_rank[min(ranks)][-1]) for ranks in groups)
     largest = sides[0]
     decided = len(sides) > 1 and 2 * len(largest.ranks) > len(by_rank)
-    return Disagreement(waiting_call, code, sides, largest if decided else None, totals)
+    return Disagreement(waiting_call, kind, sides, largest if decided else None, totals)
 
 
 def _exchange(
@@ -228,4 +229,4 @@ def _exchange(
     for rank in rows:
         sides[sent[rank], received[rank]].append(rank)
     ordered = sorted(sides.values(), key=lambda ranks: (-len(ranks), min(ranks)))
-    return _disagreement(waiting_call, "UH204", ordered, by_rank, totals)
+    return _disagreement(waiting_call, SPLIT_MISMATCH, ordered, by_rank, totals)

@@ -24,8 +24,8 @@ class Heads:
     Attributes:
         row: Per rank, the row of its head; -1 if it has none.
         waiting_call: Per rank, the waiting call that it is in; -1 if none.
-        channel, seq: Per waiting call. Collective ones stand first, sorted by (channel, seq); those of
-            sends and receives follow, with their P2P number (or -1) as `seq`.
+        channel, seq: Per waiting call. Collective ones stand first, sorted by (channel, seq);
+            those of sends and receives follow, with their P2P number (or -1) as `seq`.
         n_collective: Number of collective waiting calls.
         owner: Per waiting call, the rank index of a P2P waiting call; -1 for collectives.
     """

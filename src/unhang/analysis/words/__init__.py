@@ -12,14 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unhang.analysis.claims import Claim, confidence_of
-from unhang.analysis.words.telling import Words, adding, subject, waiting_for, words_of
-from unhang.kinds import KINDS
+from unhang.analysis.words import absent, disagreement, standstill, unstuck  # noqa: F401 - register
+from unhang.analysis.words.telling import Words, adding, words_of
 from unhang.report import Finding
 
-__all__ = ["ACTIONS", "ALTERNATIVES", "all_words_of", "finding_of", "subject", "waiting_for"]
-
-ALTERNATIVES = {kind.code: kind.alternatives for kind in KINDS.values()}
-ACTIONS = {kind.code: kind.actions for kind in KINDS.values()}
+__all__ = ["all_words_of", "finding_of"]
 
 
 def finding_of(claim: Claim, identifier: str = "", caused_by: Sequence[str] = ()) -> Finding:
