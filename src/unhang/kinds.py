@@ -76,6 +76,8 @@ class Trait(Flag):
     """A check looked for it: it is known independently of what a job left behind."""
     ON_THE_WAY = auto()
     """It is about what data pass between ranks: network, GPU, link, library."""
+    UNDECIDED = auto()
+    """Somebody may be stuck although nothing else shows it: without a cause, no health."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,6 +358,7 @@ LAST_TRACED_CALL: Final = Kind(
     "program",
     "A process made its last traced call before the others.",
     role="observation",
+    traits=Trait.UNDECIDED,
 )
 _LOOK_AT_ITS_STACK: Final = "unhang stacks --pid shows which line of the program that is."
 WAITS_IN_SYSCALL: Final = Kind(
@@ -447,7 +450,7 @@ INSUFFICIENT_EVIDENCE: Final = Kind(
     "evidence",
     "What there is does not allow a verdict.",
     role="observation",
-    traits=Trait.OPEN | Trait.NOTHING_FOUND,
+    traits=Trait.OPEN | Trait.NOTHING_FOUND | Trait.UNDECIDED,
     actions=(
         (
             "For next time record more: TORCH_FR_BUFFER_SIZE=20000, TORCH_NCCL_DUMP_ON_TIMEOUT=1,"

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from unhang.analysis.state.index import Ints
+from unhang.analysis.state.columns import Ints
 from unhang.case import Case
 from unhang.model import Frame
 from unhang.report import Site

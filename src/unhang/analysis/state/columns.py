@@ -1,4 +1,4 @@
-"""First and last rows by key, over columns of any length, in linear time and bounded memory.
+"""Types of columns; first and last rows by key, in linear time and bounded memory.
 
 Rows of one dump are contiguous and in program order, so "the last call of a rank in a group" is the
 last row of its key. numpy's assignment through repeated indices keeps the last value, which makes
@@ -12,12 +12,14 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["chunks", "first_and_last"]
+__all__ = ["Bools", "Floats", "Ints", "chunks", "first_and_last"]
 
 _MAX_CELLS = 1 << 22
 _SPARSE = 8
 
 Ints = npt.NDArray[np.integer]
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 
 
 def chunks(lengths: Ints, n_kinds: int) -> Iterator[tuple[int, int]]:
