@@ -14,7 +14,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from unhang.cli.shared.launching import add_launcher_arguments, launcher_of, plan_of, wants_launcher
+from unhang.cli.shared.launching import add_launcher_arguments, checked_launcher, is_chosen, plan_of
 from unhang.cli.shared.output import add_report_arguments, emit
 from unhang.errors import UsageError
 
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     named, ports = _parts(args), _ports(args.ports)
     args.parts, parts = named, named or PARTS
     seat = None
-    if not wants_launcher(args) and args.nproc is None:
+    if not is_chosen(args) and args.nproc is None:
         from unhang.doctor.joined import seat_of
 
         seat = seat_of(os.environ)
@@ -96,8 +96,8 @@ def _launched(args: argparse.Namespace, parts: Sequence[str], ports: Sequence[in
     told: dict[str, str] = {}
     if args.hosts is not None:
         args.hosts, told = split_addresses(args.hosts)
-    launcher = launcher_of(args)
-    plan = plan_of(args, launcher, {})
+    launcher = checked_launcher(args)
+    plan = plan_of(args, {})
     names = list(launcher.nodes())
     asking = Launched(launcher, plan.python, plan.ship)
     _say(f"asking {len(names)} node{'s' if len(names) > 1 else ''}")

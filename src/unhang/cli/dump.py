@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 
 from unhang.cli.shared.launching import (
     add_launcher_arguments,
+    checked_launcher,
     gather_with_progress,
-    launcher_of,
+    is_chosen,
     plan_of,
     tell_failures,
-    wants_launcher,
 )
 from unhang.cli.shared.output import EXIT_HEALTHY, EXIT_PROBLEM
 from unhang.errors import NoEvidenceError, OutputError, UsageError
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     """Ask, write, say what came; 3 if nothing did."""
     from unhang.record.contact.marks import alive, read_marks
 
-    if wants_launcher(args):
+    if is_chosen(args):
         return _elsewhere(args)
     marks = read_marks(args.job)
     living = [mark for mark in marks if alive(mark)]
@@ -236,9 +236,9 @@ def _elsewhere(args: argparse.Namespace) -> int:
 
     if args.pid or args.list:
         raise UsageError("--pid and --list are of this node", "Use one or the other.")
-    launcher = launcher_of(args)
+    launcher = checked_launcher(args)
     nodes = launcher.nodes()
-    case = _make_case(args, args.job or args.slurm or "dump")
+    case = _make_case(args, args.job or launcher.job or "dump")
     orders: dict[str, object] = {
         "incident": case.name,
         "what": ["dumps"] if args.no_stacks else ["dumps", "stacks"],
@@ -247,7 +247,7 @@ def _elsewhere(args: argparse.Namespace) -> int:
     }
     if args.job:
         orders["job"] = args.job
-    gathered = gather_with_progress(launcher, nodes, plan_of(args, launcher, orders), case)
+    gathered = gather_with_progress(launcher, nodes, plan_of(args, orders), case)
     for note in dict.fromkeys(gathered.notes):
         print(f"note: {printable(note)}", file=sys.stderr)
     tell_failures(gathered, nodes)

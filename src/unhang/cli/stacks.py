@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 
 from unhang.cli.shared.launching import (
     add_launcher_arguments,
+    checked_launcher,
     gather_with_progress,
-    launcher_of,
+    is_chosen,
     plan_of,
     tell_failures,
-    wants_launcher,
 )
 from unhang.cli.shared.output import (
     EXIT_HEALTHY,
@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     pids = [*(args.pid or ()), *([] if args.tree is None else [args.tree])]
-    if wants_launcher(args) and (args.paths or pids or args.all_python):
+    if is_chosen(args) and (args.paths or pids or args.all_python):
         raise UsageError(
             "other nodes are searched for ranks; PATH, --pid, --tree and --all-python are of this",
             "Use one or the other.",
@@ -129,7 +129,7 @@ def _check(args: argparse.Namespace) -> None:
 def _evidence(args: argparse.Namespace, trees: list[StackTree]) -> Case:
     if args.paths:
         return _saved(args, trees)
-    return _elsewhere(args) if wants_launcher(args) else _live(args)
+    return _elsewhere(args) if is_chosen(args) else _live(args)
 
 
 def _saved(args: argparse.Namespace, trees: list[StackTree]) -> Case:
@@ -194,7 +194,7 @@ def _elsewhere(args: argparse.Namespace) -> Case:
     from unhang.model import Note
     from unhang.stacks import read_stacks
 
-    launcher = launcher_of(args)
+    launcher = checked_launcher(args)
     orders: dict[str, object] = {
         "what": ["stacks"],
         "looks": args.samples,
@@ -204,7 +204,7 @@ def _elsewhere(args: argparse.Namespace) -> Case:
     }
     if args.job:
         orders["job"] = args.job
-    plan = plan_of(args, launcher, orders)
+    plan = plan_of(args, orders)
     nodes = launcher.nodes()
     with TemporaryDirectory(prefix="unhang-stacks-") as scratch:
         case = create_case(Path(scratch), "stacks", time.time())

@@ -19,9 +19,10 @@ from functools import cache
 from pathlib import Path
 
 import unhang
+from unhang.collect.launchers import Program
 from unhang.collect.samplers import find_program
 
-__all__ = ["COLLECTOR", "MODULES", "Program", "Shipment", "collector_zip", "make_program"]
+__all__ = ["COLLECTOR", "MODULES", "Shipment", "collector_zip", "make_program"]
 
 MODULES = (
     "__init__.py", "_version.py", "model.py", "errors.py", "wording.py", "surroundings.py",
@@ -73,21 +74,6 @@ class Shipment:
 
 
 COLLECTOR = Shipment("unhang.collect.node.main", MODULES, py_spy=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """What a launcher starts on each node.
-
-    Attributes:
-        script: A script for `sh -c`.
-        stdin: What the script reads, or b"".
-        inline: The same with its input inside, for launchers that pass none on.
-    """
-
-    script: str
-    stdin: bytes
-    inline: str
 
 
 def make_program(

@@ -18,10 +18,9 @@ import pytest
 
 from unhang.casedir import merge_manifest
 from unhang.collect.gather import Gathered, GatherPlan, gather
-from unhang.collect.launchers import Launch
+from unhang.collect.launchers import Launch, Program
 from unhang.collect.launches import Delivery, _Intake
 from unhang.collect.parcel import ParcelError, unpack, write_parcel
-from unhang.collect.ship import Program
 from unhang.ingest.discover.companions import expected_ranks
 
 ODD: tuple[object, ...] = (

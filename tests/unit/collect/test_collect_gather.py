@@ -14,9 +14,9 @@ import pytest
 
 from unhang.casedir import create_case
 from unhang.collect.gather import Gathered, GatherPlan, gather
-from unhang.collect.launchers import Launch
+from unhang.collect.launchers import Launch, Program
 from unhang.collect.parcel import write_parcel
-from unhang.collect.ship import Program, collector_zip, make_program
+from unhang.collect.ship import collector_zip, make_program
 
 PLAN = GatherPlan(orders={"incident": "i1"}, run="run1", timeout_s=20.0, ship=False)
 

@@ -1,20 +1,20 @@
 """How commands name the nodes that they are about: one set of options, one launcher.
 
-`collect`, `stacks` and `dump` share them. Each launcher uses the cluster's own tool; see
-docs/collect.md.
+`collect`, `stacks`, `dump` and `doctor` share them. Each launcher uses the cluster's own tool; see
+docs/collect.md and `unhang.collect.launchers`.
 """
 
 from __future__ import annotations
 
 import argparse
 import secrets
-import shlex
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unhang.collect.launchers.choosing import add_choices, is_chosen, launcher_of
 from unhang.errors import OutputError, UsageError
 from unhang.wording import printable
 
@@ -24,41 +24,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "add_launcher_arguments",
+    "checked_launcher",
     "gather_with_progress",
-    "launcher_of",
+    "is_chosen",
     "plan_of",
     "tell_failures",
-    "wants_launcher",
 ]
 
-_CHOICES = ("slurm", "hosts", "hostfile", "kubectl", "mpi", "ray")
 _MOST_AT_ONCE = 1_024
 
 
 def add_launcher_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that say where the job runs and how to get there."""
     group = parser.add_argument_group("where the job runs (default: this node)")
-    where = group.add_mutually_exclusive_group()
-    where.add_argument("--slurm", metavar="JOBID", help="all nodes of a SLURM job")
-    where.add_argument("--hosts", metavar="LIST", help="by ssh: node01,node[02-16],user@host")
-    where.add_argument("--hostfile", metavar="FILE", help="by ssh, from a host file (as MPI's)")
-    where.add_argument("--kubectl", metavar="SELECTOR", help="pods with these labels")
-    where.add_argument("--mpi", metavar="FILE", help="by mpirun, from a host file")
-    where.add_argument("--ray", metavar="ADDRESS", help="all nodes of a Ray cluster")
-    group.add_argument(
-        "--via",
-        default="ssh",
-        metavar="HOW",
-        help="for --hosts and --hostfile: ssh, pdsh, or a command with {host} (default: ssh)",
-    )
-    group.add_argument("-n", "--namespace", default="", metavar="NAME", help="for --kubectl")
-    group.add_argument("--container", default="", metavar="NAME", help="for --kubectl")
-    group.add_argument(
-        "--launcher-options",
-        default="",
-        metavar="WORDS",
-        help="further options of ssh or srun, in quotes: '-p 2222 -i key'",
-    )
+    add_choices(group)
     group.add_argument("--python", default="", metavar="PROGRAM", help="interpreter on the nodes")
     group.add_argument(
         "--ship",
@@ -78,80 +57,24 @@ def add_launcher_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def wants_launcher(args: argparse.Namespace) -> bool:
-    """Whether the arguments name other nodes."""
-    return any(getattr(args, name) is not None for name in _CHOICES)
-
-
-def launcher_of(args: argparse.Namespace) -> Launcher:
+def checked_launcher(args: argparse.Namespace) -> Launcher:
     """The launcher that the arguments name; this node without any.
 
     Raises:
         UsageError: They contradict each other, name nothing, or a number makes no sense.
     """
-    options = _checked(args)
-    if args.slurm is not None:
-        from unhang.collect.launchers.slurm import Slurm
-
-        return Slurm(args.slurm, options)
-    if args.hosts is not None or args.hostfile is not None:
-        return _by_hosts(args, options)
-    if options:
-        raise UsageError("--launcher-options is for ssh and srun", "Leave it out.")
-    if args.kubectl is not None:
-        from unhang.collect.launchers.kubernetes import Kubernetes
-
-        return Kubernetes(args.kubectl, args.namespace, args.container)
-    if args.mpi is not None:
-        from unhang.collect.launchers.mpi import Mpi
-
-        return Mpi(Path(args.mpi))
-    if args.ray is not None:
-        from unhang.collect.launchers.ray import Ray
-
-        return Ray(args.ray)
-    from unhang.collect.launchers.local import Local
-
-    return Local()
-
-
-def _checked(args: argparse.Namespace) -> tuple[str, ...]:
-    """Check what concerns every launcher; returns --launcher-options as words."""
     if not 1 <= args.at_once <= _MOST_AT_ONCE:
         raise UsageError(f"--at-once {args.at_once} is out of bounds", f"1 to {_MOST_AT_ONCE}.")
     if args.node_timeout <= 0:
         raise UsageError(f"--node-timeout {args.node_timeout:g} is no time", "Seconds, above 0.")
-    if args.via != "ssh" and args.hosts is None and args.hostfile is None:
-        raise UsageError("--via says how to reach hosts", "Name them: --hosts node01,node02")
-    try:
-        options = tuple(shlex.split(args.launcher_options))
-    except ValueError as error:
-        raise UsageError(
-            f"--launcher-options: {str(error).lower()}", "Check the quotes."
-        ) from error
-    return options
+    return launcher_of(args)
 
 
-def _by_hosts(args: argparse.Namespace, options: tuple[str, ...]) -> Launcher:
-    from unhang.collect.launchers.ssh import Pdsh, Ssh
-    from unhang.collect.launchers.template import Template
-    from unhang.collect.launchers.tools import hosts_of, read_host_file
-
-    found = hosts_of(args.hosts) if args.hosts is not None else read_host_file(Path(args.hostfile))
-    if args.via == "ssh":
-        return Ssh(tuple(found), options)
-    if options:
-        raise UsageError("--launcher-options is for ssh and srun", "Leave it out.")
-    return Pdsh(tuple(found)) if args.via == "pdsh" else Template(tuple(found), args.via)
-
-
-def plan_of(
-    args: argparse.Namespace, launcher: Launcher, orders: dict[str, object], run: str = ""
-) -> GatherPlan:
-    """How to collect, from arguments that `launcher_of` has checked."""
+def plan_of(args: argparse.Namespace, orders: dict[str, object], run: str = "") -> GatherPlan:
+    """How to collect, from arguments that `checked_launcher` has checked."""
     from unhang.collect.gather import GatherPlan
 
-    local = launcher.name == "local"
+    local = not is_chosen(args)
     return GatherPlan(
         orders=orders,
         run=run or f"{time.strftime('%H%M%S')}-{secrets.token_hex(3)}",
