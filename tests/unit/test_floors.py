@@ -44,6 +44,11 @@ def imports_of(path: Path) -> set[str]:
 
 
 FILES = sorted(SRC.rglob("*.py"))
+STEPS_OF_INGEST = {
+    "discover": 0, "columns": 0, "pickles": 0, "jsonfile": 0, "savedreports": 1, "dumpfiles": 1,
+    "fast": 1, "reading": 2, "beside": 2, "groups": 2, "incidents": 2, "assemble": 3, "loading": 4,
+    "__init__": 5,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SRC)))
@@ -78,3 +83,13 @@ def test_the_ground_floor_is_light(name: str) -> None:
             assert node.module.split(".")[0] in {"unhang", "__future__", "collections",
                                                   "dataclasses", "enum",
                                                   "functools", "typing"}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", sorted((SRC / "ingest").rglob("*.py")), ids=lambda p: p.name)
+def test_ingest_reads_downwards(path: Path) -> None:
+    """From `load` to the bytes: what a step imports of ingest comes before it."""
+    home = path.relative_to(SRC / "ingest").parts[0].removesuffix(".py")
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("unhang.ingest."):
+            target = str(node.module).split(".")[2]
+            assert target == home or STEPS_OF_INGEST[target] < STEPS_OF_INGEST[home]

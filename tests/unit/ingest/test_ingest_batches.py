@@ -13,9 +13,8 @@ from makedumps import dump, entry
 from unhang.analysis.state.index import gather
 from unhang.batches import find_batches
 from unhang.case import Case
-from unhang.ingest import load
+from unhang.ingest import load, reading
 from unhang.ingest.columns.dictionaries import Dictionaries
-from unhang.ingest.discover import reading
 from unhang.ingest.fast.loading import FastReader
 from unhang.lab.torchfile import encode_pickle
 from unhang.model import Note
