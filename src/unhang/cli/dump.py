@@ -179,8 +179,8 @@ def _collect(case: Path, members: Sequence[Member], *, stacks: bool) -> Collecto
 
 
 def _write_manifest(case: Path, collector: Collector, members: Sequence[Member]) -> None:
-    from unhang.caseclaim import cannot_write
     from unhang.casedir import NodePart, write_part
+    from unhang.casedir.sharing import cannot_write
 
     mark = members[0].mark
     part = NodePart(

@@ -1,4 +1,4 @@
-"""Whom a case directory belongs to: claims, and the nodes of one job that share it.
+"""Whom a case directory belongs to: reservations, and the nodes of one job that share it.
 
 A directory that was named with --case is reserved before the job starts. Runs of the same job (its
 other nodes) may claim it too; each leaves its name there. Whoever sees an incident announces it in
@@ -25,7 +25,7 @@ from unhang.wording import printable
 __all__ = [
     "MOST_CASES",
     "Announcement",
-    "Claim",
+    "Reservation",
     "announce",
     "can_join",
     "cannot_write",
@@ -83,7 +83,7 @@ def cannot_write(path: Path, error: OSError) -> OutputError:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Reservation:
     """A directory that the user named with --case, reserved for one job; `run` is who asked."""
 
     path: Path
@@ -91,7 +91,7 @@ class Claim:
     run: str = ""
 
 
-def claim(path: Path, job: str, run: str = "") -> Claim:
+def claim(path: Path, job: str, run: str = "") -> Reservation:
     """Reserve a directory for a job before it starts, so that nobody finds out at 3 a.m.
 
     Other runs of the same job (its other nodes) may claim it too; each leaves its name there.
@@ -119,7 +119,7 @@ def claim(path: Path, job: str, run: str = "") -> Claim:
         raise UsageError(f"{path} is not a directory", "name a directory") from error
     except OSError as error:
         raise cannot_write(path, error) from error
-    return Claim(path, job, run)
+    return Reservation(path, job, run)
 
 
 def _claim_of(path: Path, run: str) -> Path:
@@ -169,7 +169,7 @@ def _read_object(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def release(taken: Claim) -> None:
+def release(taken: Reservation) -> None:
     """Give an unused reservation back; a directory that holds a case, or has others, keeps it."""
     with suppress(OSError):
         if taken.run:

@@ -1,15 +1,7 @@
-"""The case directory: its layout, its name, and the manifest that says what came and what did not.
+"""What each node contributed to a case, and the manifest that is merged from it.
 
-    unhang-cases/<time>-<job>/
-        manifest.json     everything below, per rank: what was asked for, what came, why not
-        parts/<run>.json  what each node contributed; the manifest is merged from these
-        dumps/<backend>/rank_<N>
-        stacks/  logs/  env/
-        report.json  report.txt
-
-A directory is made once and never overwritten: a second incident gets a second directory. It is its
-owner's alone (0700, files 0600): a case tells more of a job than its logs do.
-This module writes and merges; it does not know how anything was collected, and judges nothing.
+The manifest says per rank what was asked for, what came, and why not. This module writes and
+merges; it does not know how anything was collected, and judges nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, TypeGuard
 
 from unhang.bounds import is_rank, largest_world
-from unhang.caseclaim import (
+from unhang.casedir.sharing import (
     MOST_CASES,
     can_join,
     cannot_write,
