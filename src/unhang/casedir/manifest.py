@@ -20,14 +20,13 @@ from unhang.casedir.sharing import (
     MOST_CASES,
     can_join,
     cannot_write,
-    clean_name,
     is_reserved,
     numbered,
     part_path,
     reserve,
 )
 from unhang.errors import OutputError
-from unhang.record.places import private_dir, private_opener
+from unhang.record.places import private_dir, private_opener, safe_name
 
 __all__ = [
     "CASES",
@@ -129,7 +128,7 @@ def create_case(
         OutputError: It cannot be made.
     """
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now_s))
-    first = named or root / f"{stamp}-{clean_name(job)}"
+    first = named or root / f"{stamp}-{safe_name(job)}"
     for number in range(1, MOST_CASES):
         path = numbered(first, number)
         try:
@@ -189,7 +188,7 @@ def write_ending(case: Path, run: str, ending: Ending) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    save_file(case / "parts" / f"{clean_name(run)}.end.json", _json(asdict(ending)))
+    save_file(case / "parts" / f"{safe_name(run)}.end.json", _json(asdict(ending)))
     merge_manifest(case)
 
 

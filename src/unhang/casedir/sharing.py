@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import json
-import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from unhang.errors import OutputError, UsageError
-from unhang.record.places import private_dir, private_opener
+from unhang.record.places import private_dir, private_opener, safe_name
 from unhang.wording import printable
 
 __all__ = [
@@ -30,7 +29,6 @@ __all__ = [
     "can_join",
     "cannot_write",
     "claim",
-    "clean_name",
     "heard_of",
     "is_reserved",
     "numbered",
@@ -49,11 +47,6 @@ _OLD_S = 600.0
 """Nodes of one incident come within minutes; after that, one is another incident."""
 
 
-def clean_name(text: str) -> str:
-    """`text` as a part of a file name."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._")[:64] or "job"
-
-
 def numbered(first: Path, number: int) -> Path:
     """The path of the n-th case of a name: "case", "case-2", "case-3"."""
     return first if number == 1 else first.with_name(f"{first.name}-{number}")
@@ -61,7 +54,7 @@ def numbered(first: Path, number: int) -> Path:
 
 def part_path(case: Path, run: str) -> Path:
     """Where a run's part of a case is."""
-    return case / "parts" / f"{clean_name(run)}.json"
+    return case / "parts" / f"{safe_name(run)}.json"
 
 
 def is_reserved(path: Path) -> bool:
@@ -123,7 +116,7 @@ def claim(path: Path, job: str, run: str = "") -> Reservation:
 
 
 def _claim_of(path: Path, run: str) -> Path:
-    return path / f".claim-{clean_name(run)}"
+    return path / f".claim-{safe_name(run)}"
 
 
 def reserve(path: Path, job: str) -> None:

@@ -20,8 +20,7 @@ from unhang.ingest.columns.decoded import Declared
 from unhang.ingest.columns.dictionaries import Dictionaries
 from unhang.ingest.columns.memberships import Memberships
 from unhang.ingest.dumpfiles import DumpFile
-from unhang.ingest.groups.ranks import DEFAULT_GROUP
-from unhang.model import Group, Note
+from unhang.model import DEFAULT_GROUP, Group, Note
 from unhang.wording import count_of
 
 __all__ = ["Grouping", "resolve_groups"]

@@ -20,12 +20,10 @@ from unhang.ingest.columns.decoded import Declared, Decoded
 from unhang.ingest.columns.dictionaries import Dictionaries, parse_op
 from unhang.ingest.columns.memberships import NOBODY, Memberships
 from unhang.ingest.dumpfiles import DumpFile
-from unhang.model import Note
+from unhang.model import DEFAULT_GROUP, Note
 from unhang.wording import count_of
 
 __all__ = ["World", "assign_ranks", "split_replicas", "world_of"]
-
-DEFAULT_GROUP = "default_pg"
 
 
 @dataclass(frozen=True, slots=True)
