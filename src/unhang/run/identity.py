@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 
-from unhang.rankenv import SCHEDULER_JOBS
+from unhang.rankenv import scheduled_job
 from unhang.record.places import safe_name
 
 __all__ = ["job_id", "run_id", "spans_nodes"]
@@ -18,9 +18,8 @@ __all__ = ["job_id", "run_id", "spans_nodes"]
 
 def job_id(env: Mapping[str, str], command: Sequence[str], told: str = "") -> str:
     """The job's id: what the user says, what scheduler or launcher say, or one of our own."""
-    for text in (told, env.get("UNHANG_JOB", ""), *(env.get(name, "") for name in SCHEDULER_JOBS)):
-        if text:
-            return safe_name(text)
+    if text := told or scheduled_job(env):
+        return safe_name(text)
     if spans_nodes(command):
         for option in ("--rdzv-id", "--rdzv-endpoint", "--master-port"):
             text = _option(command, option)
