@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 __all__ = [
     "BUSY_BYTES_PER_S",
     "BUSY_CORES",
+    "DEFAULT_GROUP",
     "UNKNOWN_RANK",
     "Call",
     "DumpStatus",
@@ -34,6 +35,9 @@ __all__ = [
 ]
 
 Shape: TypeAlias = tuple[int, ...]
+
+DEFAULT_GROUP = "default_pg"
+"""How torch describes the group that all ranks of a job make first."""
 
 UNKNOWN_RANK = -1
 """The rank of evidence that names none."""

@@ -18,7 +18,6 @@ from typing import Final, NamedTuple
 
 __all__ = [
     "LAUNCHERS",
-    "SCHEDULER_JOBS",
     "VARIABLES",
     "RankEnv",
     "attempt_of",
@@ -27,6 +26,7 @@ __all__ = [
     "number_of",
     "precedence_of",
     "rank_env",
+    "scheduled_job",
 ]
 
 MAX_RANK: Final = 1 << 24
@@ -106,7 +106,7 @@ _ROWS: Final = (
 
 _PRECEDENCE: Final = {row.rank: place for place, row in enumerate(_ROWS)}
 
-SCHEDULER_JOBS: Final = (
+_SCHEDULERS: Final = (
     "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "FLUX_JOB_ID", "RAY_JOB_ID",
 )  # fmt: skip
 """What schedulers call the job; the same on all of its nodes."""
@@ -123,7 +123,7 @@ VARIABLES: Final = frozenset(
         *(row.world_size for row in _ROWS if row.world_size),
         *(name for row in _ROWS for name in row.local_ranks),
         *(row.job for row in _ROWS if row.job),
-        *SCHEDULER_JOBS,
+        *_SCHEDULERS,
         *("UNHANG_JOB", "MASTER_ADDR", "MASTER_PORT", _NODE, _ATTEMPT),
         *("SLURM_STEP_ID", "SLURM_TASKS_PER_NODE"),
     }
@@ -207,11 +207,19 @@ def job_of(environ: Environ, *before: str) -> str:
         environ: Of one of its processes.
         before: Variables that count before those of schedulers.
     """
-    for name in ("UNHANG_JOB", "TORCHELASTIC_RUN_ID", *before, *SCHEDULER_JOBS):
-        if (told := environ.get(name, "")) not in _NO_JOB:
-            return told
+    if told := _job_in(environ, ("UNHANG_JOB", "TORCHELASTIC_RUN_ID", *before, *_SCHEDULERS)):
+        return told
     port = environ.get("MASTER_PORT", "")
     return f"{environ.get('MASTER_ADDR') or 'local'}-{port}" if port else ""
+
+
+def scheduled_job(environ: Environ) -> str:
+    """What the user or the scheduler calls the job, whatever launcher is yet to start; or ""."""
+    return _job_in(environ, ("UNHANG_JOB", *_SCHEDULERS))
+
+
+def _job_in(environ: Environ, names: tuple[str, ...]) -> str:
+    return next((told for name in names if (told := environ.get(name, "")) not in _NO_JOB), "")
 
 
 def attempt_of(environ: Environ) -> int:

@@ -27,10 +27,10 @@ from typing import Any
 
 from unhang.ingest.columns.decoded import Decoded
 from unhang.ingest.columns.dictionaries import Dictionaries
-from unhang.ingest.discover.reading import Reader
 from unhang.ingest.discover.sources import Source
 from unhang.ingest.fast.loading import FastReader
 from unhang.ingest.pickles.opcodes import FIXED_WIDTH, STRING_WIDTH, name_of
+from unhang.ingest.reading import Reader
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 5.0

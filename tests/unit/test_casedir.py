@@ -7,14 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from unhang.caseclaim import (
-    Announcement,
-    announce,
-    claim,
-    heard_of,
-    release,
-    without_part,
-)
 from unhang.casedir import (
     Ending,
     NodePart,
@@ -24,7 +16,15 @@ from unhang.casedir import (
     write_ending,
     write_part,
 )
-from unhang.casereports import keep_private
+from unhang.casedir.reports import keep_private
+from unhang.casedir.sharing import (
+    Announcement,
+    announce,
+    claim,
+    heard_of,
+    release,
+    without_part,
+)
 from unhang.errors import OutputError, UsageError
 
 

@@ -13,7 +13,7 @@ FLOORS = {
     "cli": 5, "__main__": 5,
     "run": 4, "doctor": 4, "serve": 4, "numerics": 4,
     "ingest": 3, "collect": 3, "analysis": 3, "tables": 3, "reports": 3, "cores": 3,
-    "trace": 3, "caseclaim": 2, "casedir": 2, "casereports": 2, "surroundings": 2, "telltale": 1,
+    "trace": 3, "casedir": 2, "surroundings": 2, "telltale": 1,
     "batches": 2, "case": 2, "casebuilder": 2, "report": 2, "stacks": 2, "logs": 2, "redact": 2,
     "model": 1, "kinds": 1, "errors": 1, "wording": 1, "bounds": 1, "_version": 0,
     "checks": 1, "rankenv": 1, "catalogue": 2,
@@ -55,6 +55,11 @@ def imports_of(path: Path) -> set[str]:
 
 
 FILES = sorted(SRC.rglob("*.py"))
+STEPS_OF_INGEST = {
+    "discover": 0, "columns": 0, "pickles": 0, "jsonfile": 0, "savedreports": 1, "dumpfiles": 1,
+    "fast": 1, "reading": 2, "beside": 2, "groups": 2, "incidents": 2, "assemble": 3, "loading": 4,
+    "__init__": 5,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SRC)))
@@ -98,3 +103,13 @@ def test_the_ground_floor_is_light(name: str) -> None:
             assert node.module.split(".")[0] in {"unhang", "__future__", "collections",
                                                   "dataclasses", "enum",
                                                   "functools", "typing"}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", sorted((SRC / "ingest").rglob("*.py")), ids=lambda p: p.name)
+def test_ingest_reads_downwards(path: Path) -> None:
+    """From `load` to the bytes: what a step imports of ingest comes before it."""
+    home = path.relative_to(SRC / "ingest").parts[0].removesuffix(".py")
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("unhang.ingest."):
+            target = str(node.module).split(".")[2]
+            assert target == home or STEPS_OF_INGEST[target] < STEPS_OF_INGEST[home]

@@ -155,8 +155,8 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _new_case(args: argparse.Namespace, job: str) -> Path:
-    from unhang.caseclaim import claim
     from unhang.casedir import CASES, create_case
+    from unhang.casedir.sharing import claim
 
     job = args.job or job or "collected"
     named = claim(Path(args.case), job).path if args.case else None
@@ -177,8 +177,8 @@ def _read_state(case: Path) -> dict[str, Any]:
 
 
 def _write_state(case: Path, state: dict[str, Any]) -> None:
-    from unhang.caseclaim import cannot_write
     from unhang.casedir import save_file
+    from unhang.casedir.sharing import cannot_write
 
     try:
         save_file(case / _STATE, (json.dumps(state, indent=1) + "\n").encode())

@@ -179,8 +179,8 @@ def _collect(case: Path, members: Sequence[WatchedRank], *, stacks: bool) -> Col
 
 
 def _write_manifest(case: Path, collector: Collector, members: Sequence[WatchedRank]) -> None:
-    from unhang.caseclaim import cannot_write
     from unhang.casedir import NodePart, write_part
+    from unhang.casedir.sharing import cannot_write
 
     mark = members[0].mark
     part = NodePart(

@@ -275,7 +275,7 @@ def _listed(jobs: Sequence[str]) -> str:
 
 
 def _save(case: Case, name: str) -> None:
-    from unhang.casereports import keep_private
+    from unhang.casedir.reports import keep_private
     from unhang.stacks import write_samples
 
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unhang.ingest.discover.companions import Beside
+from unhang.ingest.beside import Beside
 from unhang.ingest.loading import load
 
 __all__ = ["Beside", "load"]

@@ -7,48 +7,34 @@ never in memory twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from unhang.batches import find_batches
 from unhang.case import CALL_DTYPES, Calls, Case, Dump
+from unhang.ingest.beside import Extras
 from unhang.ingest.columns.decoded import Column, Decoded, Origin, Table
 from unhang.ingest.columns.dictionaries import Dictionaries
-from unhang.ingest.columns.status import join_statuses
-from unhang.ingest.discover.reading import Loaded
+from unhang.ingest.dumpfiles import DumpFile
 from unhang.ingest.groups.building import Grouping
+from unhang.ingest.groups.counters import join_statuses
 from unhang.ingest.groups.ranks import World
-from unhang.model import Fact, LastCall, LogEvent, Note, OpName, ProcessSample, State
-from unhang.report import SavedReport
+from unhang.model import OpName, State
 
-__all__ = ["Extras", "assemble"]
+__all__ = ["assemble"]
 
 _RING_AT_LEAST = 1000
 """Rings are at least this large (2,000 by default): a longer dump is no list of active calls."""
 
 
-@dataclass(slots=True)
-class Extras:
-    """What else a case holds beside its dumps."""
-
-    samples: tuple[ProcessSample, ...] = ()
-    log_events: tuple[LogEvent, ...] = ()
-    log_facts: tuple[Fact, ...] = ()
-    last_calls: tuple[LastCall, ...] = ()
-    reports: tuple[SavedReport, ...] = ()
-    incident: str = ""
-    notes: list[Note] = field(default_factory=list)
-
-    @property
-    def tell_something(self) -> bool:
-        """Whether there is anything to judge without dumps."""
-        return bool(self.samples or self.log_events or self.last_calls or self.reports)
-
-
 def assemble(
-    files: Sequence[Loaded], grouping: Grouping, shared: Dictionaries, world: World, extras: Extras
+    files: Sequence[DumpFile],
+    grouping: Grouping,
+    shared: Dictionaries,
+    world: World,
+    extras: Extras,
 ) -> Case:
     """Make the case.
 
@@ -88,7 +74,7 @@ def assemble(
     )
 
 
-def _calls(files: Sequence[Loaded], grouping: Grouping) -> Calls:
+def _calls(files: Sequence[DumpFile], grouping: Grouping) -> Calls:
     lengths = [item.decoded.count if item.decoded else 0 for item in files]
     groups = [_group_column(*pair) for pair in zip(files, grouping.of_calls, strict=True)]
     columns: dict[str, Column] = {
@@ -114,7 +100,7 @@ def _joined(pieces: list[Column], kind: type[np.generic]) -> Column:
     return np.concatenate(pieces, dtype=kind) if pieces else np.zeros(0, kind)
 
 
-def _pieces(files: Sequence[Loaded], key: str) -> list[Column]:
+def _pieces(files: Sequence[DumpFile], key: str) -> list[Column]:
     """One column of all files, as few pieces: files of one table that follow each other are one."""
     spans: list[tuple[Table, int, int]] = []
     for item in files:
@@ -128,14 +114,14 @@ def _pieces(files: Sequence[Loaded], key: str) -> list[Column]:
     return [table.columns[key][start:stop] for table, start, stop in spans]
 
 
-def _release(files: Sequence[Loaded], key: str) -> None:
+def _release(files: Sequence[DumpFile], key: str) -> None:
     """Drop a column from the files' tables, now that the case has it."""
     for item in files:
         if item.decoded and item.decoded.table:
             item.decoded.table.columns.pop(key, None)
 
 
-def _group_column(item: Loaded, of_calls: dict[int, int]) -> npt.NDArray[np.int32]:
+def _group_column(item: DumpFile, of_calls: dict[int, int]) -> npt.NDArray[np.int32]:
     if item.decoded is None or not of_calls:
         return np.zeros(0, np.int32)
     table = np.full(max(of_calls) + 1, -1, np.int32)
@@ -143,7 +129,7 @@ def _group_column(item: Loaded, of_calls: dict[int, int]) -> npt.NDArray[np.int3
     return table[item.decoded.column("pg")]
 
 
-def _folders_as_hosts(files: Sequence[Loaded]) -> list[str]:
+def _folders_as_hosts(files: Sequence[DumpFile]) -> list[str]:
     """The files' folders, where they can be hosts: several, and no rank is in two of them."""
     ranks: dict[str, set[int]] = {}
     for item in files:
@@ -154,7 +140,9 @@ def _folders_as_hosts(files: Sequence[Loaded]) -> list[str]:
     return [item.claim.folder for item in files]
 
 
-def _dump(index: int, item: Loaded, rows: tuple[int, int], grouping: Grouping, folder: str) -> Dump:
+def _dump(
+    index: int, item: DumpFile, rows: tuple[int, int], grouping: Grouping, folder: str
+) -> Dump:
     decoded = item.decoded or Decoded()
     origin = decoded.origin or Origin()
     record_ids = decoded.column("record_id")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from unhang.errors import UsageError
-from unhang.ingest.discover.reading import Loaded
+from unhang.ingest.dumpfiles import DumpFile
 from unhang.model import DumpStatus, Note
 from unhang.wording import count_of
 
@@ -39,7 +39,7 @@ class Incident:
 
     label: str
     newest_ns: int
-    files: list[Loaded] = field(default_factory=list)
+    files: list[DumpFile] = field(default_factory=list)
 
     @property
     def ranks(self) -> frozenset[int]:
@@ -47,7 +47,7 @@ class Incident:
         return frozenset(item.rank for item in self.files if item.rank >= 0)
 
 
-def choose(loaded: Sequence[Loaded], wanted: str | None) -> tuple[Incident, list[Note]]:
+def choose(loaded: Sequence[DumpFile], wanted: str | None) -> tuple[Incident, list[Note]]:
     """Take one incident: the one asked for, or the newest that is no leftover.
 
     Args:
@@ -72,7 +72,7 @@ def choose(loaded: Sequence[Loaded], wanted: str | None) -> tuple[Incident, list
     return chosen, [Note("warning", "incidents", text)]
 
 
-def one_incident(loaded: Sequence[Loaded]) -> Incident:
+def one_incident(loaded: Sequence[DumpFile]) -> Incident:
     """Take all files for one incident: a case directory holds nothing else.
 
     Ranks that died left dumps that they named themselves, beside those that were asked for.
@@ -83,7 +83,7 @@ def one_incident(loaded: Sequence[Loaded]) -> Incident:
     return Incident(label, newest.newest_ns, list(loaded))
 
 
-def _incidents(loaded: Sequence[Loaded]) -> list[Incident]:
+def _incidents(loaded: Sequence[DumpFile]) -> list[Incident]:
     """All incidents, newest first; files without any time go with their series."""
     incidents = []
     for label, files in _by_own_word(loaded).items():
@@ -96,9 +96,9 @@ def _incidents(loaded: Sequence[Loaded]) -> list[Incident]:
     return incidents
 
 
-def _by_own_word(loaded: Sequence[Loaded]) -> dict[str, list[Loaded]]:
+def _by_own_word(loaded: Sequence[DumpFile]) -> dict[str, list[DumpFile]]:
     """Files by what our recorder calls their incident; torch's own files join the nearest."""
-    words: dict[str, list[Loaded]] = {}
+    words: dict[str, list[DumpFile]] = {}
     silent = []
     for item in loaded:
         word = _word_of(item)
@@ -117,7 +117,7 @@ def _by_own_word(loaded: Sequence[Loaded]) -> dict[str, list[Loaded]]:
     return words
 
 
-def _word_of(item: Loaded) -> str:
+def _word_of(item: DumpFile) -> str:
     origin = item.decoded.origin if item.decoded else None
     if origin is None:
         return ""
@@ -126,7 +126,7 @@ def _word_of(item: Loaded) -> str:
     return f"{origin.job_id}#{origin.attempt}" if origin.attempt else origin.job_id
 
 
-def _by_time(files: list[Loaded]) -> list[list[Loaded]]:
+def _by_time(files: list[DumpFile]) -> list[list[DumpFile]]:
     """Split where the newest calls of two files are further apart than time-outs allow."""
     timed = sorted((item for item in files if item.newest_ns), key=lambda i: i.newest_ns)
     if not timed:
@@ -145,7 +145,7 @@ def _by_time(files: list[Loaded]) -> list[list[Loaded]]:
     return sets
 
 
-def _home_of(item: Loaded, sets: list[list[Loaded]]) -> list[Loaded]:
+def _home_of(item: DumpFile, sets: list[list[DumpFile]]) -> list[DumpFile]:
     """The newest set in which the file's series appears and its rank does not; else the newest."""
     for files in reversed(sets):
         series = {other.claim.series for other in files}
@@ -154,7 +154,7 @@ def _home_of(item: Loaded, sets: list[list[Loaded]]) -> list[Loaded]:
     return sets[-1]
 
 
-def _longest_timeout_ns(files: Sequence[Loaded]) -> int:
+def _longest_timeout_ns(files: Sequence[DumpFile]) -> int:
     longest = 0
     for item in files:
         if item.decoded and item.decoded.count:
@@ -162,13 +162,13 @@ def _longest_timeout_ns(files: Sequence[Loaded]) -> int:
     return min(longest or _DEFAULT_TIMEOUT_S, _LONGEST_TIMEOUT_S) * _NS
 
 
-def _by_series(files: list[Loaded]) -> list[list[Loaded]]:
+def _by_series(files: list[DumpFile]) -> list[list[DumpFile]]:
     """Split where whole series of files claim the same ranks of the same recorder."""
-    series: dict[str, list[Loaded]] = {}
+    series: dict[str, list[DumpFile]] = {}
     for item in files:
         series.setdefault(item.claim.series, []).append(item)
     newest_first = sorted(series.values(), key=lambda items: -max(i.newest_ns for i in items))
-    sets: list[list[Loaded]] = []
+    sets: list[list[DumpFile]] = []
     seen: list[set[tuple[int, str, str]]] = []
     for items in newest_first:
         keys = {item.recorder for item in items}
@@ -225,10 +225,10 @@ def _make_unique(incidents: list[Incident]) -> None:
             incident.label += f".{times[incident.label]}"
 
 
-def drop_duplicates(files: Sequence[Loaded]) -> tuple[list[Loaded], list[Note]]:
+def drop_duplicates(files: Sequence[DumpFile]) -> tuple[list[DumpFile], list[Note]]:
     """Keep one file for each rank and recorder: whole, with stacks, newest; name the others."""
-    best: dict[tuple[int, str, str], Loaded] = {}
-    rivals: dict[tuple[int, str, str], list[Loaded]] = {}
+    best: dict[tuple[int, str, str], DumpFile] = {}
+    rivals: dict[tuple[int, str, str], list[DumpFile]] = {}
     for item in files:
         key = item.recorder
         if key not in best:
@@ -248,6 +248,6 @@ def drop_duplicates(files: Sequence[Loaded]) -> tuple[list[Loaded], list[Note]]:
     return [item for item in files if best[item.recorder] is item], notes
 
 
-def _worth(item: Loaded) -> tuple[bool, bool, bool, int]:
+def _worth(item: DumpFile) -> tuple[bool, bool, bool, int]:
     whole = item.status is DumpStatus.OK
     return item.decoded is not None, whole, item.has_stacks, item.newest_ns or item.mtime_ns

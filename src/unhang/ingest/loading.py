@@ -1,8 +1,10 @@
 """`load`: from the paths that a user names to one Case.
 
-The steps are those of the other modules, in order: find files, read them, give them ranks, take one
-incident, resolve groups, assemble. One bad file is a note; only where nothing at all can be read
-does it end in an error.
+The steps, and where each of them is: find the files (`discover/sources`), read them one by one
+(`reading`: `discover/` says what a file is, `pickles/` and `jsonfile` decode it, `columns/` has
+its calls), read what lies beside them (`beside`), give each its rank (`groups/ranks`), take one
+incident (`incidents`), say who is in which group (`groups/building`), put the case together
+(`assemble`). One bad file is a note; only where nothing at all can be read is it an error.
 """
 
 from __future__ import annotations
@@ -14,22 +16,22 @@ from unhang.bounds import MAX_RANKS
 from unhang.case import Case
 from unhang.errors import NoEvidenceError, UnhangError, UsageError
 from unhang.ingest.assemble import assemble
-from unhang.ingest.columns.backends import characterise
-from unhang.ingest.columns.dictionaries import Dictionaries
-from unhang.ingest.discover.companions import (
+from unhang.ingest.beside import (
     Beside,
+    Extras,
     attempt_of,
     expected_ranks,
     of_attempt,
-    read_companions,
+    read_beside,
 )
-from unhang.ingest.discover.reading import Loaded, Progress, Reader
+from unhang.ingest.columns.dictionaries import Dictionaries
+from unhang.ingest.discover.naming import compile_rank_pattern
 from unhang.ingest.discover.sources import Inputs, find_inputs
+from unhang.ingest.dumpfiles import DumpFile, characterise, notes_of_files, passed_over
 from unhang.ingest.groups.building import resolve_groups
-from unhang.ingest.groups.naming import compile_rank_pattern
 from unhang.ingest.groups.ranks import assign_ranks, split_replicas, world_of
 from unhang.ingest.incidents import choose, drop_duplicates, one_incident
-from unhang.ingest.remarks import notes_of_files, passed_over
+from unhang.ingest.reading import Progress, Reader
 from unhang.model import Note
 from unhang.wording import count_of
 
@@ -75,21 +77,16 @@ def load(
     inputs = find_inputs([paths] if isinstance(paths, (str, os.PathLike)) else paths)
     shared = Dictionaries()
     reader = Reader(shared, pattern, progress)
-    loaded = list(reader.read_all(inputs.files))
-    extras = read_companions(inputs, beside)
+    found = list(reader.read_all(inputs.files))
+    extras = read_beside(inputs, beside)
     extras.notes += [*inputs.notes, *reader.notes, *passed_over(reader.passed_over)]
-    characterise(loaded, shared)
-    extras.notes += assign_ranks(loaded, shared, told=pattern is not None)
-    files = _without_nameless(loaded, extras.notes)
+    characterise(found, shared)
+    extras.notes += assign_ranks(found, shared, told=pattern is not None)
+    files = _without_nameless(found, extras.notes)
     replica_size, notes = split_replicas(files, shared.memberships, group_world_size)
     extras.notes += notes
     if files:
-        whole = incident is None and inputs.is_one_case
-        chosen, notes = (one_incident(files), []) if whole else choose(files, incident)
-        files, duplicates = drop_duplicates(chosen.files)
-        files.sort(key=lambda item: (item.rank, item.backend))
-        extras.incident = chosen.label
-        extras.notes += [*notes, *duplicates, *notes_of_files(files)]
+        files = _of_one_incident(files, incident, extras, whole=inputs.is_one_case)
     extras.log_events = of_attempt(extras, attempt_of(files))
     if not any(item.decoded for item in files) and not extras.tell_something:
         raise _no_evidence(inputs, files, reader, beside)
@@ -107,10 +104,23 @@ def _check_ranks(option: str, value: int | None) -> None:
         )
 
 
-def _without_nameless(loaded: list[Loaded], notes: list[Note]) -> list[Loaded]:
+def _of_one_incident(
+    files: list[DumpFile], wanted: str | None, extras: Extras, *, whole: bool
+) -> list[DumpFile]:
+    """The files of the incident that is judged, one for each rank and recorder, by rank."""
+    only = one_incident(files) if whole and wanted is None else None
+    chosen, notes = (only, []) if only else choose(files, wanted)
+    kept, duplicates = drop_duplicates(chosen.files)
+    kept.sort(key=lambda item: (item.rank, item.backend))
+    extras.incident = chosen.label
+    extras.notes += [*notes, *duplicates, *notes_of_files(kept)]
+    return kept
+
+
+def _without_nameless(found: list[DumpFile], notes: list[Note]) -> list[DumpFile]:
     """Leave out files of which nothing tells the rank: guessing would accuse somebody."""
-    files = [item for item in loaded if item.rank >= 0]
-    for item in loaded:
+    files = [item for item in found if item.rank >= 0]
+    for item in found:
         if item.rank < 0:
             text = "left out: neither its name nor its content tells the rank (--rank-pattern can)"
             notes.append(Note("error", item.source, text))
@@ -118,7 +128,7 @@ def _without_nameless(loaded: list[Loaded], notes: list[Note]) -> list[Loaded]:
 
 
 def _no_evidence(
-    inputs: Inputs, files: list[Loaded], reader: Reader, beside: Beside
+    inputs: Inputs, files: list[DumpFile], reader: Reader, beside: Beside
 ) -> UnhangError:
     """Why there is nothing to judge, as one sentence."""
     if reader.missing is not None:

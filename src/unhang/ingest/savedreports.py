@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, get_args
 
 from unhang.bounds import is_rank
-from unhang.casereports import name_told
+from unhang.casedir.reports import name_told
 from unhang.errors import InputError
 from unhang.ingest.columns.values import MAX_GROUP_RANK, as_int
 from unhang.ingest.discover.sources import show_path

@@ -7,33 +7,32 @@ id tells two wrappers of one job apart. Both end up in file names.
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Mapping, Sequence
 
-from unhang.rankenv import SCHEDULER_JOBS
+from unhang.rankenv import scheduled_job
+from unhang.record.contact.runtime_dir import safe_name
 
 __all__ = ["job_id", "run_id", "spans_nodes"]
 
 
 def job_id(env: Mapping[str, str], command: Sequence[str], told: str = "") -> str:
     """The job's id: what the user says, what scheduler or launcher say, or one of our own."""
-    for text in (told, env.get("UNHANG_JOB", ""), *(env.get(name, "") for name in SCHEDULER_JOBS)):
-        if text:
-            return _safe(text)
+    if text := told or scheduled_job(env):
+        return safe_name(text)
     if spans_nodes(command):
         for option in ("--rdzv-id", "--rdzv-endpoint", "--master-port"):
             text = _option(command, option)
             if text and text != "none":
-                return _safe(text)
+                return safe_name(text)
     if env.get("RANK") and env.get("MASTER_PORT"):
-        return _safe(f"{env.get('MASTER_ADDR', 'local')}-{env['MASTER_PORT']}")
-    return _safe(f"{_name_of(command)}-{time.strftime('%H%M%S')}-{os.getpid()}")
+        return safe_name(f"{env.get('MASTER_ADDR', 'local')}-{env['MASTER_PORT']}")
+    return safe_name(f"{_name_of(command)}-{time.strftime('%H%M%S')}-{os.getpid()}")
 
 
 def run_id() -> str:
     """The id of this wrapper: host and process, with its start so that it never comes again."""
-    return _safe(f"{os.uname().nodename}-{os.getpid()}-{time.time_ns() // 1_000_000}")
+    return safe_name(f"{os.uname().nodename}-{os.getpid()}-{time.time_ns() // 1_000_000}")
 
 
 def spans_nodes(command: Sequence[str]) -> bool:
@@ -57,7 +56,3 @@ def _name_of(command: Sequence[str]) -> str:
     scripts = [word for word in command[1:] if word.endswith(".py")]
     word = scripts[0] if scripts else (command[0] if command else "job")
     return word.rsplit("/", 1)[-1].removesuffix(".py")
-
-
-def _safe(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._")[:64] or "job"

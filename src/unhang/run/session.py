@@ -154,7 +154,7 @@ def _reserved(path: str, job: str, run: str) -> Iterator[None]:
         return
     from pathlib import Path
 
-    from unhang.caseclaim import claim, release
+    from unhang.casedir.sharing import claim, release
 
     taken = claim(Path(path).absolute(), job, run)
     try:

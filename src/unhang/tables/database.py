@@ -17,7 +17,7 @@ import numpy as np
 
 from unhang._version import __version__
 from unhang.case import Case
-from unhang.casereports import keep_private
+from unhang.casedir.reports import keep_private
 from unhang.errors import OutputError
 from unhang.report import Report
 from unhang.tables.columns import Columns, call_chunks, small_tables

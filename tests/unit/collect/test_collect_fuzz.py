@@ -21,7 +21,7 @@ from unhang.collect.gather import Gathered, GatherPlan, gather
 from unhang.collect.launchers import Launch, Program
 from unhang.collect.launches import Delivery, _Intake
 from unhang.collect.parcel import ParcelError, unpack, write_parcel
-from unhang.ingest.discover.companions import expected_ranks
+from unhang.ingest.beside import expected_ranks
 
 ODD: tuple[object, ...] = (
     0, -1, 2**31 - 1, 2**63, 10**400, 1.5, math.inf, math.nan, True, None, "", "\x1b[31m", "\u202e",

@@ -85,11 +85,11 @@ def test_no_driver_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the library's own words."""
 
     def absent() -> None:
-        raise NVMLError("Driver Not Loaded")
+        raise NVMLError("Driver Not DumpFile")
 
     monkeypatch.setitem(sys.modules, "pynvml", library(nvmlInit=absent))  # type: ignore[arg-type]  # a stand-in
     facts = examine({})
-    assert facts["error"] == "Driver Not Loaded; neither amd-smi nor rocm-smi is there"
+    assert facts["error"] == "Driver Not DumpFile; neither amd-smi nor rocm-smi is there"
     assert facts["looked"]
 
 

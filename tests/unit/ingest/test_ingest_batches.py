@@ -14,9 +14,8 @@ from lab.recorder.torchfile import encode_pickle
 from unhang.analysis.state.index import gather
 from unhang.batches import find_batches
 from unhang.case import Case
-from unhang.ingest import load
+from unhang.ingest import load, reading
 from unhang.ingest.columns.dictionaries import Dictionaries
-from unhang.ingest.discover import reading
 from unhang.ingest.fast.loading import FastReader
 from unhang.model import Note
 

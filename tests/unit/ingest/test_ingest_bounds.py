@@ -15,7 +15,7 @@ from unhang.bounds import MAX_RANKS, UNPROVEN_RANKS, Budget, is_rank, largest_wo
 from unhang.case import Case
 from unhang.errors import UsageError
 from unhang.ingest import load
-from unhang.ingest.groups.naming import read_name
+from unhang.ingest.discover.naming import read_name
 
 
 def our_own(world_size: int, rank: int = 0) -> dict[str, Any]:

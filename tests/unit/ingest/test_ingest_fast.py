@@ -20,9 +20,8 @@ from strategies import dumps, encoders
 from lab.recorder.torchfile import encode_pickle
 from unhang.case import Case
 from unhang.errors import NoEvidenceError
-from unhang.ingest import load
+from unhang.ingest import load, reading
 from unhang.ingest.columns.dictionaries import Dictionaries
-from unhang.ingest.discover import reading
 from unhang.ingest.discover.sources import Source
 from unhang.ingest.fast import layout, worth
 from unhang.ingest.fast.loading import FastReader

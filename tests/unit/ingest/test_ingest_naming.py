@@ -8,7 +8,7 @@ import pytest
 from makedumps import dump, entry, write
 
 from unhang.ingest import load
-from unhang.ingest.groups.naming import looks_like_dump, natural_key, read_name
+from unhang.ingest.discover.naming import looks_like_dump, natural_key, read_name
 
 
 @pytest.mark.parametrize(

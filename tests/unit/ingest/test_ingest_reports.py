@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_samples import never_joined
 
-from unhang.casereports import check_place, name_told, save_report
+from unhang.casedir.reports import check_place, name_told, save_report
 from unhang.errors import InputError, UsageError
 from unhang.ingest import Beside, load
 from unhang.ingest.savedreports import MAX_FINDINGS, MAX_REPORTS, read_reports

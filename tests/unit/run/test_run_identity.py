@@ -11,6 +11,8 @@ from unhang.run.identity import job_id, run_id, spans_nodes
         ({"UNHANG_JOB": "a", "SLURM_JOB_ID": "7"}, ["x"], "mine", "mine"),
         ({"UNHANG_JOB": "a", "SLURM_JOB_ID": "7"}, ["x"], "", "a"),
         ({"SLURM_JOB_ID": "7"}, ["x"], "", "7"),
+        ({"RAY_JOB_ID": "ffffffff", "SLURM_JOB_ID": "7"}, ["x"], "", "7"),
+        ({"RAY_JOB_ID": "02000000"}, ["x"], "", "02000000"),
         ({}, ["torchrun", "--nnodes=2", "--rdzv-id=run5", "t.py"], "", "run5"),
         ({}, ["torchrun", "--nnodes", "2", "--rdzv_endpoint", "h:1", "t.py"], "", "h_1"),
         ({"RANK": "0", "MASTER_ADDR": "h", "MASTER_PORT": "1"}, ["python"], "", "h-1"),

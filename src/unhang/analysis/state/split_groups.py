@@ -23,12 +23,10 @@ from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import Standing
 from unhang.analysis.state.stale import behind_peers, failed_ranks
 from unhang.case import Case
-from unhang.model import Note
+from unhang.model import DEFAULT_GROUP, Note
 from unhang.wording import count_of
 
 __all__ = ["told_apart"]
-
-_DEFAULT = "default_pg"
 
 
 def told_apart(evidence: Evidence, standing: Standing) -> tuple[Case, Note] | None:
@@ -40,7 +38,7 @@ def told_apart(evidence: Evidence, standing: Standing) -> tuple[Case, Note] | No
     for channel in contradicted.tolist():
         group = evidence.case.groups[evidence.group_of(channel)]
         found = _parts(evidence, standing, channel)
-        if not group.inferred or group.description == _DEFAULT or not found:
+        if not group.inferred or group.description == DEFAULT_GROUP or not found:
             return None
         parts[evidence.group_of(channel)] = found
     text = (

@@ -78,7 +78,7 @@ def add_report_arguments(
 
 def _case_place(text: str) -> Path:
     """The directory of --case, looked at before the command does its work."""
-    from unhang.casereports import check_place
+    from unhang.casedir.reports import check_place
 
     path = Path(text)
     check_place(path)
@@ -128,7 +128,7 @@ def keep(report: Report, args: argparse.Namespace) -> None:
     if root is None:
         return
     from unhang import reports
-    from unhang.casereports import save_report
+    from unhang.casedir.reports import save_report
 
     path = save_report(root, args.command, reports.render("json", report), time.time())
     print(f"unhang: the report is in {printable(str(path))}", file=sys.stderr)
@@ -194,7 +194,7 @@ def deliver(text: str | bytes, path: str | None) -> None:
 
 
 def _replace(target: Path, data: bytes) -> None:
-    from unhang.casereports import keep_private
+    from unhang.casedir.reports import keep_private
 
     if target.exists() and not target.is_file():  # /dev/stdout, a FIFO: written, not replaced
         target.write_bytes(data)

@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from unhang.case import Stacks
-from unhang.ingest.groups.memberships import Memberships
+from unhang.ingest.columns.memberships import Memberships
 from unhang.model import Frame, OpName, Shape, Signature
 
 __all__ = ["MAX_FRAMES", "MAX_TENSORS", "Dictionaries", "Numbering", "clean_text", "parse_op"]

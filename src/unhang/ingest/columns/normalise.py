@@ -23,10 +23,10 @@ from unhang.ingest.columns.decoded import (
     Status,
 )
 from unhang.ingest.columns.dictionaries import MAX_FRAMES, Dictionaries, clean_frame, clean_text
+from unhang.ingest.columns.memberships import Memberships
 from unhang.ingest.columns.rows import columns_of
 from unhang.ingest.columns.torchcomms import is_torchcomms, repair
 from unhang.ingest.columns.values import as_int, int_column
-from unhang.ingest.groups.memberships import Memberships
 from unhang.model import Frame
 
 __all__ = ["describe", "finish", "normalise", "own_entries"]

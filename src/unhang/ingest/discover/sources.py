@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from stat import S_ISREG
 
-from unhang.casereports import FOLDER, MANIFEST, is_case
+from unhang.casedir.reports import FOLDER, MANIFEST, is_case
 from unhang.errors import InputError
-from unhang.ingest.groups.naming import looks_foreign, natural_key
+from unhang.ingest.discover.naming import looks_foreign, natural_key
 from unhang.model import Note
 
 __all__ = ["Inputs", "Source", "find_inputs", "show_path"]

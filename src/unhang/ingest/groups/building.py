@@ -18,10 +18,9 @@ import numpy as np
 from unhang.bounds import members_budget
 from unhang.ingest.columns.decoded import Declared
 from unhang.ingest.columns.dictionaries import Dictionaries
-from unhang.ingest.discover.reading import Loaded
-from unhang.ingest.groups.memberships import Memberships
-from unhang.ingest.groups.ranks import DEFAULT_GROUP
-from unhang.model import Group, Note
+from unhang.ingest.columns.memberships import Memberships
+from unhang.ingest.dumpfiles import DumpFile
+from unhang.model import DEFAULT_GROUP, Group, Note
 from unhang.wording import count_of
 
 __all__ = ["Grouping", "resolve_groups"]
@@ -47,7 +46,7 @@ class Grouping:
 
 
 def resolve_groups(
-    files: Sequence[Loaded], shared: Dictionaries, world_size: int, replica_size: int
+    files: Sequence[DumpFile], shared: Dictionaries, world_size: int, replica_size: int
 ) -> Grouping:
     """Find the groups of all files' calls.
 
@@ -75,7 +74,7 @@ def resolve_groups(
     return grouping
 
 
-def _used_pairs(item: Loaded) -> list[int]:
+def _used_pairs(item: DumpFile) -> list[int]:
     if item.decoded is None or not item.decoded.count:
         return []
     numbers, first = np.unique(item.decoded.column("pg"), return_index=True)
@@ -87,7 +86,7 @@ class _Resolver:
 
     def __init__(
         self,
-        files: Sequence[Loaded],
+        files: Sequence[DumpFile],
         used: Sequence[Sequence[Pair]],
         memberships: Memberships,
     ) -> None:
@@ -109,7 +108,7 @@ class _Resolver:
         self.left_over: dict[tuple[Pair, str], set[int]] = {}
         self.cut = 0
 
-    def _believable(self, item: Loaded, used: Sequence[Pair]) -> dict[str, Declared]:
+    def _believable(self, item: DumpFile, used: Sequence[Pair]) -> dict[str, Declared]:
         """What a file declares, by name, where its own rank is a member."""
         found: dict[str, Declared] = {}
         for group in item.decoded.declared if item.decoded else ():
@@ -118,7 +117,7 @@ class _Resolver:
                 found[named.name] = named
         return found
 
-    def _named(self, item: Loaded, group: Declared, used: Sequence[Pair]) -> Declared | None:
+    def _named(self, item: DumpFile, group: Declared, used: Sequence[Pair]) -> Declared | None:
         """A declaration; a nameless one stands for the default group if that is alone, or none."""
         pair = (group.name, group.description)
         if any(pair) or pair in used:
@@ -147,7 +146,7 @@ class _Resolver:
                     found[pair, item.replica].add(item.rank)
         return found
 
-    def declared(self, item: Loaded, pair: Pair) -> Declared | None:
+    def declared(self, item: DumpFile, pair: Pair) -> Declared | None:
         """What the file itself, or else its peers, say about the group."""
         own = self.by_file[id(item)]
         found = own.get(pair[0])
@@ -157,7 +156,7 @@ class _Resolver:
         fitting = [number for number in self.peers.get(pair, ()) if item.rank in sets[number]]
         return Declared(*pair, fitting[0]) if len(fitting) == 1 else None
 
-    def group(self, item: Loaded, pair: Pair) -> int:
+    def group(self, item: DumpFile, pair: Pair) -> int:
         """Number of the group that a file means by a name and description."""
         backend = item.backend or self.common_backend
         if found := self.declared(item, pair):
@@ -174,7 +173,7 @@ class _Resolver:
             self.groups.append(Group(name, description, ranks, inferred, backend))
         return number
 
-    def _left_over(self, pair: Pair, item: Loaded) -> tuple[int, ...]:
+    def _left_over(self, pair: Pair, item: DumpFile) -> tuple[int, ...]:
         """Members of a group whose list is one too many: its callers, or who declares it."""
         if not self.left_over:
             self.left_over = self.callers(undeclared=False)

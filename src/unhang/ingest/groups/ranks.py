@@ -18,14 +18,12 @@ import numpy as np
 from unhang.bounds import is_rank, largest_world
 from unhang.ingest.columns.decoded import Declared, Decoded
 from unhang.ingest.columns.dictionaries import Dictionaries, parse_op
-from unhang.ingest.discover.reading import Loaded
-from unhang.ingest.groups.memberships import NOBODY, Memberships
-from unhang.model import Note
+from unhang.ingest.columns.memberships import NOBODY, Memberships
+from unhang.ingest.dumpfiles import DumpFile
+from unhang.model import DEFAULT_GROUP, Note
 from unhang.wording import count_of
 
 __all__ = ["World", "assign_ranks", "split_replicas", "world_of"]
-
-DEFAULT_GROUP = "default_pg"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ class World:
     inferred: bool
 
 
-def assign_ranks(loaded: Sequence[Loaded], shared: Dictionaries, *, told: bool) -> list[Note]:
+def assign_ranks(loaded: Sequence[DumpFile], shared: Dictionaries, *, told: bool) -> list[Note]:
     """Set `rank` of every file; -1 stays where nothing tells.
 
     Args:
@@ -60,13 +58,13 @@ def assign_ranks(loaded: Sequence[Loaded], shared: Dictionaries, *, told: bool) 
     return notes
 
 
-def _counted_within(loaded: Sequence[Loaded], memberships: Memberships) -> list[Note]:
+def _counted_within(loaded: Sequence[DumpFile], memberships: Memberships) -> list[Note]:
     """Give global ranks to files that are numbered within their default group.
 
     That is so where all of a series declare one default group, none of them is in it by its
     name's number, and each number is a position in it.
     """
-    series: dict[str, list[Loaded]] = defaultdict(list)
+    series: dict[str, list[DumpFile]] = defaultdict(list)
     for item in loaded:
         if item.rank >= 0 and (item.decoded is None or item.decoded.origin is None):
             series[item.claim.series].append(item)
@@ -91,7 +89,7 @@ def _counted_within(loaded: Sequence[Loaded], memberships: Memberships) -> list[
     return notes
 
 
-def _from_membership(loaded: Sequence[Loaded], shared: Dictionaries) -> list[Note]:
+def _from_membership(loaded: Sequence[DumpFile], shared: Dictionaries) -> list[Note]:
     """Give ranks to nameless dumps: each is the only rank that fits, or the only one left."""
     taken = {item.rank for item in loaded if item.rank >= 0}
     open_items = {
@@ -141,7 +139,7 @@ def _own_ranks(decoded: Decoded, shared: Dictionaries) -> set[int]:
 
 
 def split_replicas(
-    loaded: Sequence[Loaded], memberships: Memberships, told: int | None
+    loaded: Sequence[DumpFile], memberships: Memberships, told: int | None
 ) -> tuple[int, list[Note]]:
     """Tell torchft's replicas apart.
 
@@ -173,7 +171,7 @@ def split_replicas(
     return size, [Note("info", "replicas", text)]
 
 
-def _replica_size(loaded: Sequence[Loaded], memberships: Memberships) -> int:
+def _replica_size(loaded: Sequence[DumpFile], memberships: Memberships) -> int:
     """Size that all default groups have, where ranks beyond it have left dumps as well."""
     sizes: Counter[int] = Counter()
     beyond = False
@@ -198,7 +196,7 @@ def _shifted(group: Declared, rank: int, size: int, memberships: Memberships) ->
 
 
 def world_of(
-    files: Sequence[Loaded],
+    files: Sequence[DumpFile],
     memberships: Memberships,
     told: int | None,
     manifest: tuple[int, str],

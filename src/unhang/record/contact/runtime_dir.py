@@ -122,4 +122,4 @@ def job_dir(job_id: str, root: Path | None = None) -> Path:
 
 def safe_name(text: str) -> str:
     """`text` as a file name: letters, digits, dot, dash, underscore; at most 64 characters."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip(".")[:64] or "job"
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._")[:64] or "job"

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from unhang.caseclaim import Announcement, announce, without_part
 from unhang.casedir import (
     CASES,
     Ending,
@@ -26,6 +25,7 @@ from unhang.casedir import (
     write_ending,
     write_part,
 )
+from unhang.casedir.sharing import Announcement, announce, without_part
 from unhang.errors import OutputError
 from unhang.record.contact.runtime_dir import create_private_dir, private_dir, safe_name
 from unhang.run.child.ranklogs import rank_logs

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from unhang.caseclaim import heard_of
 from unhang.casedir import Ending
+from unhang.casedir.sharing import heard_of
 from unhang.collect.processes import read_processes
 from unhang.record.contact.marks import start_ticks
 from unhang.run.incident.handling import Context, NodeIncident, What

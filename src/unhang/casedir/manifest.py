@@ -1,15 +1,7 @@
-"""The case directory: its layout, its name, and the manifest that says what came and what did not.
+"""What each node contributed to a case, and the manifest that is merged from it.
 
-    unhang-cases/<time>-<job>/
-        manifest.json     everything below, per rank: what was asked for, what came, why not
-        parts/<run>.json  what each node contributed; the manifest is merged from these
-        dumps/<backend>/rank_<N>
-        stacks/  logs/  env/
-        report.json  report.txt
-
-A directory is made once and never overwritten: a second incident gets a second directory. It is its
-owner's alone (0700, files 0600): a case tells more of a job than its logs do.
-This module writes and merges; it does not know how anything was collected, and judges nothing.
+The manifest says per rank what was asked for, what came, and why not. This module writes and
+merges; it does not know how anything was collected, and judges nothing.
 """
 
 from __future__ import annotations
@@ -24,18 +16,17 @@ from pathlib import Path
 from typing import Any, Final, TypeGuard
 
 from unhang.bounds import is_rank, largest_world
-from unhang.caseclaim import (
+from unhang.casedir.sharing import (
     MOST_CASES,
     can_join,
     cannot_write,
-    clean_name,
     is_reserved,
     numbered,
     part_path,
     reserve,
 )
 from unhang.errors import OutputError
-from unhang.record.contact.runtime_dir import private_dir, private_opener
+from unhang.record.contact.runtime_dir import private_dir, private_opener, safe_name
 
 __all__ = [
     "CASES",
@@ -137,7 +128,7 @@ def create_case(
         OutputError: It cannot be made.
     """
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now_s))
-    first = named or root / f"{stamp}-{clean_name(job)}"
+    first = named or root / f"{stamp}-{safe_name(job)}"
     for number in range(1, MOST_CASES):
         path = numbered(first, number)
         try:
@@ -197,7 +188,7 @@ def write_ending(case: Path, run: str, ending: Ending) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    save_file(case / "parts" / f"{clean_name(run)}.end.json", _json(asdict(ending)))
+    save_file(case / "parts" / f"{safe_name(run)}.end.json", _json(asdict(ending)))
     merge_manifest(case)
 
 

@@ -22,55 +22,20 @@ from unhang.ingest.discover.archives import (
     is_tar_inside,
     members_of,
 )
+from unhang.ingest.discover.naming import looks_foreign, looks_like_dump, read_name
 from unhang.ingest.discover.sniff import HEAD_BYTES, FileKind, kind_of
 from unhang.ingest.discover.sources import Source, show_path
+from unhang.ingest.dumpfiles import DumpFile
 from unhang.ingest.fast.worth import fast_reader
-from unhang.ingest.groups.naming import NameClaim, looks_foreign, looks_like_dump, read_name
 from unhang.ingest.jsonfile import BadJson, parse
 from unhang.ingest.pickles.unpickle import BadPickle, unpickle
 from unhang.model import DumpStatus, Note
 from unhang.wording import count_of
 
-__all__ = ["Loaded", "Progress", "Reader"]
+__all__ = ["Progress", "Reader"]
 
 Progress = Callable[[int, int], None]
 """Called with the bytes read so far and the bytes in all."""
-
-
-@dataclass(slots=True)
-class Loaded:
-    """One file that is, or should have been, a rank's dump.
-
-    Attributes:
-        source: Path as shown to a person, `archive.tar!member` for members.
-        rank: Starts as the name's claim; see `unhang.ingest.groups.ranks`.
-        decoded: None where nothing could be read.
-        problem: Why, where it could not be read whole.
-        backend: Whose calls it holds ("nccl"), or "".
-        newest_ns: Wall clock of the newest thing that it tells; 0 where it tells none.
-        replica: Which of torchft's replicas, or "".
-    """
-
-    source: str
-    claim: NameClaim
-    mtime_ns: int
-    status: DumpStatus
-    decoded: Decoded | None = None
-    problem: str = ""
-    rank: int = -1
-    backend: str = ""
-    newest_ns: int = 0
-    replica: str = ""
-
-    @property
-    def recorder(self) -> tuple[int, str, str]:
-        """Of this there should be one file: rank, replica and backend."""
-        return self.rank, self.replica, self.backend
-
-    @property
-    def has_stacks(self) -> bool:
-        """Whether its calls carry frames."""
-        return bool(self.decoded and (self.decoded.column("stack") >= 0).any())
 
 
 @dataclass(slots=True)
@@ -84,7 +49,7 @@ class Reader:
     passed_over: list[str] = field(default_factory=list)
     missing: MissingExtraError | None = None
 
-    def read_all(self, sources: list[Source]) -> Iterator[Loaded]:
+    def read_all(self, sources: list[Source]) -> Iterator[DumpFile]:
         """Read every file; those that are no dumps are passed over."""
         total, done = sum(source.size for source in sources), 0
         size = sum(s.size for s in sources if s.size <= MAX_FILE_BYTES)
@@ -102,7 +67,7 @@ class Reader:
             if self.progress is not None:
                 self.progress(done, total)
 
-    def read(self, source: Source) -> Iterator[Loaded]:
+    def read(self, source: Source) -> Iterator[DumpFile]:
         """Read one file, or all members of an archive."""
         shown = show_path(source.path)
         try:
@@ -123,7 +88,7 @@ class Reader:
             return
         yield from self.decode(shown, source.relative, source.mtime_ns, data)
 
-    def unpack(self, source: Source, kind: FileKind) -> Iterator[Loaded]:
+    def unpack(self, source: Source, kind: FileKind) -> Iterator[DumpFile]:
         """Read an archive, or the one file in a compressed file."""
         shown, path = show_path(source.path), Path(source.path)
         try:
@@ -145,7 +110,7 @@ class Reader:
             self.missing = error
             self.notes.append(Note("error", shown, f"{error.message} {error.hint}"))
 
-    def compressed(self, source: Source, kind: FileKind) -> Iterator[Loaded]:
+    def compressed(self, source: Source, kind: FileKind) -> Iterator[DumpFile]:
         """Read the one file in a compressed file; keeps what is whole of a cut one."""
         shown = show_path(source.path)
         try:
@@ -164,13 +129,13 @@ class Reader:
                 )
             yield loaded
 
-    def decode(self, shown: str, relative: str, mtime_ns: int, data: bytes) -> Iterator[Loaded]:
+    def decode(self, shown: str, relative: str, mtime_ns: int, data: bytes) -> Iterator[DumpFile]:
         """Decode the bytes of one file."""
         kind = kind_of(data[:HEAD_BYTES])
         claim = read_name(relative, self.pattern)
         if kind is FileKind.EMPTY:
             if self.is_dump_name(relative):
-                yield Loaded(shown, claim, mtime_ns, DumpStatus.EMPTY, problem="it is empty")
+                yield DumpFile(shown, claim, mtime_ns, DumpStatus.EMPTY, problem="it is empty")
             else:
                 self.passed_over.append(shown)
             return
@@ -186,20 +151,20 @@ class Reader:
         else:
             yield self.loaded(shown, relative, mtime_ns, decoded)
 
-    def loaded(self, shown: str, relative: str, mtime_ns: int, decoded: Decoded) -> Loaded:
+    def loaded(self, shown: str, relative: str, mtime_ns: int, decoded: Decoded) -> DumpFile:
         """A file that was decoded, at least in part."""
         claim = read_name(relative, self.pattern)
         if not decoded.truncated:
-            return Loaded(shown, claim, mtime_ns, DumpStatus.OK, decoded)
+            return DumpFile(shown, claim, mtime_ns, DumpStatus.OK, decoded)
         problem = f"it was cut short after {count_of(decoded.count, 'whole call')}"
-        return Loaded(shown, claim, mtime_ns, DumpStatus.TRUNCATED, decoded, problem)
+        return DumpFile(shown, claim, mtime_ns, DumpStatus.TRUNCATED, decoded, problem)
 
-    def lost(self, shown: str, relative: str, mtime_ns: int, problem: str) -> Iterator[Loaded]:
+    def lost(self, shown: str, relative: str, mtime_ns: int, problem: str) -> Iterator[DumpFile]:
         """A file that gave nothing: a lost dump if it is called like one."""
         if self.is_dump_name(relative):
             problem = problem or "it is neither a pickle nor JSON"
             claim = read_name(relative, self.pattern)
-            yield Loaded(shown, claim, mtime_ns, DumpStatus.UNREADABLE, problem=problem)
+            yield DumpFile(shown, claim, mtime_ns, DumpStatus.UNREADABLE, problem=problem)
         else:
             self.passed_over.append(shown)
 

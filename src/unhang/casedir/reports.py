@@ -14,8 +14,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
-from unhang.caseclaim import MOST_CASES, cannot_write
-from unhang.casedir import FOLDERS
+from unhang.casedir.manifest import FOLDERS
+from unhang.casedir.sharing import MOST_CASES, cannot_write
 from unhang.errors import OutputError, UsageError
 from unhang.record.contact.runtime_dir import private_dir, private_opener
 from unhang.wording import printable

@@ -1,30 +1,30 @@
 """The evidence beside the dumps: stacks, logs, traces, cores, reports, the manifest of a case.
 
-Each has a reader of its own; this only hands them their files, and reads of the manifest what the
-dumps cannot say: how many ranks were expected.
+Each has a reader of its own elsewhere; this only hands them their files, and reads of the manifest
+what the dumps cannot say: how many ranks were expected.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unhang.ingest.assemble import Extras
 from unhang.ingest.columns.values import as_int
 from unhang.ingest.discover.sources import Inputs, show_path
 from unhang.ingest.jsonfile import first_pairs
-from unhang.model import LogEvent, Note
+from unhang.model import Fact, LastCall, LogEvent, Note, ProcessSample
+from unhang.report import SavedReport
 from unhang.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from unhang.ingest.discover.reading import Loaded
+    from unhang.ingest.dumpfiles import DumpFile
     from unhang.logs.files import LogSource
 
-__all__ = ["Beside", "attempt_of", "expected_ranks", "of_attempt", "read_companions"]
+__all__ = ["Beside", "Extras", "attempt_of", "expected_ranks", "of_attempt", "read_beside"]
 
 _MAX_MANIFEST_BYTES = 4 << 20
 _MANIFEST_HEAD = 64 << 10
@@ -54,7 +54,25 @@ class Beside:
         return bool(self.logs or self.traces or self.cores or self.reports)
 
 
-def read_companions(inputs: Inputs, beside: Beside) -> Extras:
+@dataclass(slots=True)
+class Extras:
+    """What else a case holds beside its dumps."""
+
+    samples: tuple[ProcessSample, ...] = ()
+    log_events: tuple[LogEvent, ...] = ()
+    log_facts: tuple[Fact, ...] = ()
+    last_calls: tuple[LastCall, ...] = ()
+    reports: tuple[SavedReport, ...] = ()
+    incident: str = ""
+    notes: list[Note] = field(default_factory=list)
+
+    @property
+    def tell_something(self) -> bool:
+        """Whether there is anything to judge without dumps."""
+        return bool(self.samples or self.log_events or self.last_calls or self.reports)
+
+
+def read_beside(inputs: Inputs, beside: Beside) -> Extras:
     """Read stacks, logs, traces, cores and reports: those of case directories, and what was named.
 
     Raises:
@@ -130,7 +148,7 @@ def _read_cores(paths: list[Path], extras: Extras) -> None:
             extras.samples += (sample,)
 
 
-def attempt_of(files: Iterable[Loaded]) -> str:
+def attempt_of(files: Iterable[DumpFile]) -> str:
     """The attempt that our recorder's dumps say they are of; "" where none says."""
     attempts = {
         item.decoded.origin.attempt for item in files if item.decoded and item.decoded.origin

@@ -1,4 +1,4 @@
-"""Whom a case directory belongs to: claims, and the nodes of one job that share it.
+"""Whom a case directory belongs to: reservations, and the nodes of one job that share it.
 
 A directory that was named with --case is reserved before the job starts. Runs of the same job (its
 other nodes) may claim it too; each leaves its name there. Whoever sees an incident announces it in
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import json
-import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,18 +18,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from unhang.errors import OutputError, UsageError
-from unhang.record.contact.runtime_dir import private_dir, private_opener
+from unhang.record.contact.runtime_dir import private_dir, private_opener, safe_name
 from unhang.wording import printable
 
 __all__ = [
     "MOST_CASES",
     "Announcement",
-    "Claim",
+    "Reservation",
     "announce",
     "can_join",
     "cannot_write",
     "claim",
-    "clean_name",
     "heard_of",
     "is_reserved",
     "numbered",
@@ -49,11 +47,6 @@ _OLD_S = 600.0
 """Nodes of one incident come within minutes; after that, one is another incident."""
 
 
-def clean_name(text: str) -> str:
-    """`text` as a part of a file name."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._")[:64] or "job"
-
-
 def numbered(first: Path, number: int) -> Path:
     """The path of the n-th case of a name: "case", "case-2", "case-3"."""
     return first if number == 1 else first.with_name(f"{first.name}-{number}")
@@ -61,7 +54,7 @@ def numbered(first: Path, number: int) -> Path:
 
 def part_path(case: Path, run: str) -> Path:
     """Where a run's part of a case is."""
-    return case / "parts" / f"{clean_name(run)}.json"
+    return case / "parts" / f"{safe_name(run)}.json"
 
 
 def is_reserved(path: Path) -> bool:
@@ -83,7 +76,7 @@ def cannot_write(path: Path, error: OSError) -> OutputError:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Reservation:
     """A directory that the user named with --case, reserved for one job; `run` is who asked."""
 
     path: Path
@@ -91,7 +84,7 @@ class Claim:
     run: str = ""
 
 
-def claim(path: Path, job: str, run: str = "") -> Claim:
+def claim(path: Path, job: str, run: str = "") -> Reservation:
     """Reserve a directory for a job before it starts, so that nobody finds out at 3 a.m.
 
     Other runs of the same job (its other nodes) may claim it too; each leaves its name there.
@@ -119,11 +112,11 @@ def claim(path: Path, job: str, run: str = "") -> Claim:
         raise UsageError(f"{path} is not a directory", "name a directory") from error
     except OSError as error:
         raise cannot_write(path, error) from error
-    return Claim(path, job, run)
+    return Reservation(path, job, run)
 
 
 def _claim_of(path: Path, run: str) -> Path:
-    return path / f".claim-{clean_name(run)}"
+    return path / f".claim-{safe_name(run)}"
 
 
 def reserve(path: Path, job: str) -> None:
@@ -169,7 +162,7 @@ def _read_object(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def release(taken: Claim) -> None:
+def release(taken: Reservation) -> None:
     """Give an unused reservation back; a directory that holds a case, or has others, keeps it."""
     with suppress(OSError):
         if taken.run:

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from unhang.case import JOINED_BY_ENTRIES, JOINED_BY_ORDER, NOT_JOINED, GroupStatus
-from unhang.ingest.discover.reading import Loaded
+from unhang.ingest.dumpfiles import DumpFile
 from unhang.ingest.groups.building import Grouping
 
 __all__ = ["join_statuses"]
 
 
-def join_statuses(files: Sequence[Loaded], grouping: Grouping) -> GroupStatus:
+def join_statuses(files: Sequence[DumpFile], grouping: Grouping) -> GroupStatus:
     """Make the table of counters of all files; a file's index is its dump's."""
     by_entries = [_ids_of(item, of) for item, of in zip(files, grouping.of_calls, strict=True)]
     by_order = _by_order(files, grouping, by_entries)
@@ -43,7 +43,7 @@ def join_statuses(files: Sequence[Loaded], grouping: Grouping) -> GroupStatus:
     return GroupStatus.from_columns(rows) if rows else GroupStatus.empty()
 
 
-def _ids_of(item: Loaded, of_calls: dict[int, int]) -> dict[int, int]:
+def _ids_of(item: DumpFile, of_calls: dict[int, int]) -> dict[int, int]:
     """Local id to group, as torch's own calls of this file have it."""
     if item.decoded is None or not item.decoded.count:
         return {}
@@ -55,7 +55,7 @@ def _ids_of(item: Loaded, of_calls: dict[int, int]) -> dict[int, int]:
 
 
 def _by_order(
-    files: Sequence[Loaded], grouping: Grouping, by_entries: Sequence[dict[int, int]]
+    files: Sequence[DumpFile], grouping: Grouping, by_entries: Sequence[dict[int, int]]
 ) -> dict[int, dict[int, int]]:
     """Ids to groups in order, for each file with as many ids as declared groups.
 

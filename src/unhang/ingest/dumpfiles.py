@@ -1,0 +1,125 @@
+"""A file that is, or should be, a rank's dump: what is known of it, and what is said of many.
+
+Reading makes them, ranks and incidents are told from them, and the case is put together from them.
+A report that lists 1,000 files with one and the same remark hides the one that matters, so what is
+said of files that are alike is said once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from unhang.ingest.columns.decoded import Decoded
+from unhang.ingest.columns.dictionaries import Dictionaries
+from unhang.ingest.discover.naming import NameClaim
+from unhang.model import DumpStatus, Note, NoteLevel
+from unhang.wording import count_of, rank_phrase
+
+__all__ = ["DumpFile", "characterise", "notes_of_files", "passed_over"]
+
+_IN_PATH = re.compile(r"(?:^|[/_.-])(nccl|gloo|xccl|hccl|mccl|rccl|ucc|mpi)(?=[/_.-]|$)")
+
+_NAMED = 3
+"""Up to so many files are named; more are counted."""
+
+
+@dataclass(slots=True)
+class DumpFile:
+    """One file that is, or should have been, a rank's dump.
+
+    Attributes:
+        source: Path as shown to a person, `archive.tar!member` for members.
+        rank: Starts as the name's claim; see `unhang.ingest.groups.ranks`.
+        decoded: None where nothing could be read.
+        problem: Why, where it could not be read whole.
+        backend: Whose calls it holds ("nccl"), or "".
+        newest_ns: Wall clock of the newest thing that it tells; 0 where it tells none.
+        replica: Which of torchft's replicas, or "".
+    """
+
+    source: str
+    claim: NameClaim
+    mtime_ns: int
+    status: DumpStatus
+    decoded: Decoded | None = None
+    problem: str = ""
+    rank: int = -1
+    backend: str = ""
+    newest_ns: int = 0
+    replica: str = ""
+
+    @property
+    def recorder(self) -> tuple[int, str, str]:
+        """Of this there should be one file: rank, replica and backend."""
+        return self.rank, self.replica, self.backend
+
+    @property
+    def has_stacks(self) -> bool:
+        """Whether its calls carry frames."""
+        return bool(self.decoded and (self.decoded.column("stack") >= 0).any())
+
+
+def characterise(files: list[DumpFile], shared: Dictionaries) -> None:
+    """Set whose calls each file holds, and when its newest one was made.
+
+    NCCL and Gloo have recorders of their own in one process, with numbers of their own, so one rank
+    may leave two dumps that both are right. The calls' names tell them apart; where there are none,
+    our recorder's word, the path, and what kind of library reported its version (Gloo has none).
+    """
+    backends = np.array([name.partition(":")[0] if ":" in name else "" for name in shared.names])
+    kinds, kind_of_name = np.unique(backends, return_inverse=True)
+    for item in files:
+        decoded = item.decoded
+        if decoded is None:
+            item.backend = _of_path(item.source)
+            continue
+        item.backend = _without_calls(decoded, item.source)
+        item.newest_ns = decoded.origin.time_ns if decoded.origin else 0
+        if decoded.count:
+            votes = np.bincount(kind_of_name[decoded.column("name")])
+            item.backend = str(kinds[int(votes.argmax())]) or item.backend
+            item.newest_ns = max(item.newest_ns, int(decoded.column("created_ns").max()))
+
+
+def _without_calls(decoded: Decoded, path: str) -> str:
+    own_word = decoded.origin.backend if decoded.origin else ""
+    return own_word or _of_path(path) or ("nccl" if decoded.comm_lib_version else "")
+
+
+def _of_path(path: str) -> str:
+    found = _IN_PATH.findall(path.lower())
+    return str(found[-1]) if found else ""
+
+
+def notes_of_files(files: Sequence[DumpFile]) -> list[Note]:
+    """What is wrong with files and what was repaired in them, folded over files that are alike."""
+    by_text: dict[tuple[NoteLevel, str], list[DumpFile]] = {}
+    for item in files:
+        if item.problem:
+            level: NoteLevel = "error" if item.decoded is None else "warning"
+            by_text.setdefault((level, item.problem), []).append(item)
+        for remark in item.decoded.remarks if item.decoded else ():
+            by_text.setdefault(("info", remark), []).append(item)
+    notes = []
+    for (level, text), items in by_text.items():
+        if len(items) > _NAMED:
+            source = f"{count_of(len(items), 'file')} of {rank_phrase([i.rank for i in items])}"
+            notes.append(Note(level, source, text))
+        else:
+            notes += [Note(level, item.source, text) for item in items]
+    return notes
+
+
+def passed_over(sources: Iterable[str]) -> list[Note]:
+    """One note for all files that are no dumps."""
+    names = list(sources)
+    if not names:
+        return []
+    some = ", ".join(name.rpartition("/")[2] for name in names[:_NAMED])
+    more = "" if len(names) <= _NAMED else ", …"
+    text = f"passed over {count_of(len(names), 'file')} that are no dumps: {some}{more}"
+    return [Note("info", "files", text)]
