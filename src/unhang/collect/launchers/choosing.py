@@ -33,12 +33,11 @@ def add_choices(group: argparse._ArgumentGroup) -> None:
     for option in (option for choice in CHOICES for option in choice.further):
         names = [name for name in (option.short, option.name) if name]
         group.add_argument(*names, default=option.default, metavar=option.metavar, help=option.help)
-    programs = " or ".join(_programs())
     group.add_argument(
         "--launcher-options",
         default="",
         metavar="WORDS",
-        help=f"further options of {programs}, in quotes: '-p 2222 -i key'",
+        help=f"further options of {_programs()}, in quotes: '-p 2222 -i key'",
     )
 
 
@@ -57,12 +56,14 @@ def launcher_of(args: argparse.Namespace) -> Launcher:
     named = next((choice for choice in CHOICES if choice.is_named(args)), None)
     _refuse_strays(args, named)
     if words and (named is None or not named.passes_to):
-        raise UsageError(f"--launcher-options is for {' and '.join(_programs())}", "Leave it out.")
+        raise UsageError(f"--launcher-options is for {_programs()}", "Leave it out.")
     return named.make(args, words) if named else Local()
 
 
-def _programs() -> list[str]:
-    return sorted(choice.passes_to for choice in CHOICES if choice.passes_to)
+def _programs() -> str:
+    """Those that take further options: "flux exec, srun or ssh"."""
+    *others, last = (choice.passes_to for choice in CHOICES if choice.passes_to)
+    return f"{', '.join(others)} or {last}"
 
 
 def _words(text: str) -> tuple[str, ...]:
