@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import shlex
 
-from unhang.collect.launchers import Choice, Launcher, hosts, kubernetes, mpi, ray, slurm
+from unhang.collect.launchers import Choice, Launcher, flux, hosts, kubernetes, mpi, ray, slurm
 from unhang.collect.launchers.local import Local
 from unhang.errors import UsageError
 
@@ -16,6 +16,7 @@ __all__ = ["CHOICES", "add_choices", "is_chosen", "launcher_of"]
 
 CHOICES: tuple[Choice, ...] = (
     slurm.CHOICE,
+    flux.CHOICE,
     hosts.CHOICE,
     kubernetes.CHOICE,
     mpi.CHOICE,
