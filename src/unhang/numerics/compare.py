@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.model import Note
-from unhang.numerics.record import Output, Recording
+from unhang.numerics.recording import Output, Recording
 from unhang.report import Finding, Report, Status, Subject
 from unhang.wording import printable
 
