@@ -136,10 +136,10 @@ def status_of(findings: Iterable[Claim | Finding]) -> Status:
 
     Somebody who fell silent may be stuck: that nothing else shows it is no health.
     """
-    told = list(findings)
-    if any(finding.role == "cause" for finding in told):
+    found = list(findings)
+    if any(finding.role == "cause" for finding in found):
         return "problem"
-    kinds = [kind for finding in told if (kind := _kind_of(finding)) is not None]
+    kinds = [kind for finding in found if (kind := _kind_of(finding)) is not None]
     if any(kind.has(Trait.UNDECIDED) for kind in kinds):
         return "insufficient"
     return "slow" if any(kind.family == "slow" for kind in kinds) else "healthy"
