@@ -35,7 +35,7 @@ from unhang.caseclaim import (
     reserve,
 )
 from unhang.errors import OutputError
-from unhang.record.places import private_dir, private_opener
+from unhang.record.contact.runtime_dir import private_dir, private_opener
 
 __all__ = [
     "CASES",

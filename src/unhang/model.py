@@ -22,7 +22,7 @@ __all__ = [
     "Group",
     "LastCall",
     "LogEvent",
-    "LogKind",
+    "LogRole",
     "Note",
     "NoteLevel",
     "OpName",
@@ -39,7 +39,7 @@ UNKNOWN_RANK = -1
 """The rank of evidence that names none."""
 
 NoteLevel: TypeAlias = Literal["info", "warning", "error"]
-LogKind: TypeAlias = Literal["cause", "consequence", "observation", "hint", "noise"]
+LogRole: TypeAlias = Literal["cause", "consequence", "observation", "hint", "noise"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ class LogEvent:
 
     Attributes:
         code: The rule's finding code ("UH712").
-        kind: Whether it is a cause, a consequence…; see `LogKind`.
+        role: Whether it is a cause, a consequence…; see `LogRole`.
         rank: UNKNOWN_RANK where the line does not tell.
         time_ns: Wall clock in ns; 0 where the line has none.
         order: Position in the whole input, for ordering lines without time.
@@ -270,7 +270,7 @@ class LogEvent:
     """
 
     code: str
-    kind: LogKind
+    role: LogRole
     rank: int
     text: str
     source: str

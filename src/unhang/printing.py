@@ -12,9 +12,9 @@ import sys
 import tempfile
 from typing import TextIO
 
-__all__ = ["print_atomic"]
+from unhang.rankenv import rank_env
 
-_RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+__all__ = ["print_atomic"]
 
 
 def rank_here() -> str:
@@ -22,7 +22,8 @@ def rank_here() -> str:
     torch = sys.modules.get("torch.distributed")
     if torch is not None and torch.is_available() and torch.is_initialized():
         return str(torch.get_rank())
-    return next((os.environ[name] for name in _RANKS if name in os.environ), "?")
+    told = rank_env(os.environ)
+    return str(told.rank) if told else "?"
 
 
 def print_atomic(

@@ -20,10 +20,11 @@ from typing import Any, Final, TypeVar, cast
 from unhang.case import Case
 from unhang.model import Note
 from unhang.report import Report
+from unhang.stacks.ownership import installed_at
 from unhang.telltale import REMOVED, assigned, forms, is_known_variable, known_words
 from unhang.wording import count_of
 
-__all__ = ["DROPPED", "SECRET", "Redactor"]
+__all__ = ["DROPPED", "SECRET", "Redactor", "is_address"]
 
 T = TypeVar("T")
 
@@ -34,7 +35,6 @@ DROPPED: Final = "<dropped>"
 
 _PATH: Final = re.compile(r"(?<![\w/.<-])(?:/[\w.@+~-]+)+/?|(?<=file://)(?:/[\w.@+~-]+)+")
 _HOME: Final = re.compile(r"/(?:home|Users)/([\w.@+-]+)")
-_PACKAGES: Final = re.compile(r"/(?:lib(?:64)?/python\d[^/]*|site-packages|dist-packages)(?:/|$)")
 _EMAIL: Final = re.compile(r"\b([\w.+-]+)@([\w-]+(?:\.[\w-]+)+)\b")
 _FQDN: Final = re.compile(
     r"(?<![\w./-])(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+"
@@ -114,7 +114,7 @@ class Redactor:
 
     def _learn(self, kind: str, name: str) -> None:
         kept = not name or name.isdigit() or name.lower() in _KEPT_NAMES
-        if not (kept or _is_address(name)):
+        if not (kept or is_address(name)):
             self._stand_in(kind, name)
 
     def _stand_in(self, kind: str, original: str) -> str:
@@ -171,8 +171,8 @@ class Redactor:
 
     def _path(self, path: str) -> str:
         """Keep the file's name and what is below a package directory; replace the rest."""
-        found = _PACKAGES.search(path)
-        cut = found.start() if found else path.rfind("/", 0, len(path) - 1)
+        cut = installed_at(path)
+        cut = cut if cut >= 0 else path.rfind("/", 0, len(path) - 1)
         head, tail = path[: max(cut, 0)], path[max(cut, 0) :]
         parts = head.split("/")
         if len(parts) > 1 and parts[1] in _SYSTEM_ROOTS and not _HOME.search(head):
@@ -190,7 +190,7 @@ class Redactor:
         return self._replace("path", part)
 
     def _address(self, text: str) -> str:
-        if not _is_address(text) or text.startswith(_NO_ADDRESSES):
+        if not is_address(text) or text.startswith(_NO_ADDRESSES):
             return text
         address = ipaddress.ip_address(text)
         if address.is_loopback or address.is_unspecified:
@@ -372,7 +372,8 @@ def _is_telling(name: str) -> bool:
     return len(name) >= _SHORTEST_PART or any(map(str.isdigit, name))
 
 
-def _is_address(text: str) -> bool:
+def is_address(text: str) -> bool:
+    """Whether a text is an IP address."""
     try:
         ipaddress.ip_address(text)
     except ValueError:

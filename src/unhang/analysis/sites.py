@@ -8,25 +8,16 @@ reference in the report.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from unhang.analysis.state.columns import Ints
 from unhang.case import Case
 from unhang.model import Frame
 from unhang.report import Site
-from unhang.stacks.places import user_frame, without_recorder
+from unhang.stacks.ownership import shown_frame, without_recorder
 
-__all__ = ["StackBook", "shown_frame"]
-
-
-def shown_frame(frames: Sequence[Frame]) -> Frame | None:
-    """The frame that a person should see first; None for an empty stack.
-
-    Args:
-        frames: Innermost first.
-    """
-    return user_frame(frames) or next(iter(frames), None)
+__all__ = ["StackBook"]
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from unhang.rankenv import VARIABLES
 from unhang.telltale import harmless_command
 
 __all__ = ["Process", "ProcessTable", "read_process", "read_processes"]
@@ -24,18 +25,11 @@ MAX_COMMAND = 4_096
 _PYTHON = re.compile(r"^(python|pypy|ipython|pt_main_thread)", re.IGNORECASE)
 _TICKS = os.sysconf("SC_CLK_TCK")
 
-_TOLD = frozenset(
-    {
-        "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR",
-        "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID",
-        "SLURM_STEP_ID", "SLURMD_NODENAME", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS",
-        "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-        "PMI_RANK", "PMI_SIZE", "PMIX_RANK", "PMIX_NAMESPACE", "UNHANG_JOB",
-        "NCCL_RAS_ADDR", "TORCH_WORKER_SERVER_SOCKET", "UNHANG_RUNTIME_DIR",
-        "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
-        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCHELASTIC_ERROR_FILE", "XDG_CACHE_HOME", "HOME",
-    }
-)  # fmt: skip
+_TOLD = VARIABLES | {
+    "NCCL_RAS_ADDR", "TORCH_WORKER_SERVER_SOCKET", "UNHANG_RUNTIME_DIR",
+    "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
+    "TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCHELASTIC_ERROR_FILE", "XDG_CACHE_HOME", "HOME",
+}  # fmt: skip
 """The variables that are kept: the others are nobody's business here, secrets above all."""
 
 

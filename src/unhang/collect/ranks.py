@@ -13,7 +13,8 @@ from pathlib import Path
 
 from unhang.collect.processes import Process, ProcessTable
 from unhang.model import UNKNOWN_RANK
-from unhang.record.marks import Mark, alive, read_marks, roots
+from unhang.rankenv import LAUNCHERS, precedence_of, rank_env
+from unhang.record.contact.marks import Mark, alive, read_marks, roots
 
 __all__ = ["Target", "below", "find_ranks", "is_launcher", "marks_of", "python_processes"]
 
@@ -41,31 +42,8 @@ class Target:
     how: str = ""
 
 
-_SCHEMES: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
-    # rank, world size, local rank, what names the job
-    ("RANK", "WORLD_SIZE", "LOCAL_RANK",
-     ("UNHANG_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "MASTER_PORT")),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-     ("UNHANG_JOB", "PMIX_NAMESPACE", "SLURM_JOB_ID", "MASTER_PORT")),
-    ("PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-     ("UNHANG_JOB", "PMIX_NAMESPACE", "SLURM_JOB_ID", "MASTER_PORT")),
-    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", ("UNHANG_JOB", "SLURM_JOB_ID", "MASTER_PORT")),
-    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ("UNHANG_JOB", "SLURM_JOB_ID")),
-)  # fmt: skip
-
-_SCHEME = {scheme[0]: number for number, scheme in enumerate(_SCHEMES)}
-_LAUNCHERS = frozenset(
-    {
-        "torchrun", "torchx", "deepspeed", "accelerate", "horovodrun", "mpirun", "mpiexec",
-        "mpiexec.hydra", "prterun", "orterun", "orted", "prted", "hydra_pmi_proxy", "srun",
-        "slurmstepd", "composer", "colossalai", "unhang", "torch.distributed.run",
-        "torch.distributed.launch", "deepspeed.launcher.launch", "deepspeed.launcher.runner",
-        "accelerate.commands.launch", "accelerate.commands.accelerate_cli",
-    }
-)  # fmt: skip
 _HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 _TAKES_A_VALUE = frozenset({"-X", "-W", "--check-hash-based-pycs"})
-_MAX_RANK = 1 << 24
 
 
 def program_of(process: Process) -> str:
@@ -87,7 +65,7 @@ def program_of(process: Process) -> str:
 def is_launcher(process: Process) -> bool:
     """Whether it starts ranks rather than being one."""
     program = program_of(process)
-    return program in _LAUNCHERS or program.startswith("unhang.")
+    return program in LAUNCHERS or program.startswith("unhang.")
 
 
 def marks_of(table: ProcessTable) -> list[Mark]:
@@ -149,7 +127,7 @@ def _is_credible(
             return False
     for process in list(table.below(claim.process.pid))[1:]:
         lower = claims.get(process.pid)
-        if process.pid in said or (lower and _SCHEME[lower.how] < _SCHEME[claim.how]):
+        if process.pid in said or (lower and precedence_of(lower.how) < precedence_of(claim.how)):
             return False
     return True
 
@@ -177,29 +155,18 @@ def _claim(process: Process) -> Target | None:
         return None
     if program_of(process).startswith("from ") and any(h in process.command for h in _HELPERS):
         return None
-    for rank_key, world_key, local_key, job_keys in _SCHEMES:
-        rank = _int(environ.get(rank_key))
-        if rank < 0:
-            continue
-        return Target(
-            process,
-            rank=rank,
-            role="rank",
-            world_size=max(_int(environ.get(world_key)), 0),
-            local_rank=_int(environ.get(local_key)),
-            job=next((environ[key] for key in job_keys if _names_a_job(environ.get(key))), ""),
-            how=rank_key,
-        )
-    return None
-
-
-def _names_a_job(value: str | None) -> bool:
-    return bool(value) and value != "none"  # torchrun's default run id
-
-
-def _int(text: str | None) -> int:
-    value = int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else -1  # noqa: PLR2004 - no rank has ten digits
-    return value if value < _MAX_RANK else -1
+    told = rank_env(environ)
+    if told is None:
+        return None
+    return Target(
+        process,
+        rank=told.rank,
+        role="rank",
+        world_size=told.world_size,
+        local_rank=told.local_rank,
+        job=told.job,
+        how=told.variable,
+    )
 
 
 def _helpers(target: Target, table: ProcessTable, found: dict[int, Target]) -> list[Target]:

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from unhang.errors import InputError, MissingExtraError
+from unhang.rankenv import VARIABLES, rank_env
 from unhang.telltale import without_secrets
 
-__all__ = ["CoreFacts", "is_core", "number_of", "read_facts"]
+__all__ = ["CoreFacts", "is_core", "read_facts"]
 
 _AT_EXECFN = 31  # include/uapi/linux/auxvec.h: address of the program's file name
 _ENVIRONMENT_BYTES = 256 << 10
-_WANTED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +46,14 @@ class CoreFacts:
     @property
     def rank(self) -> int:
         """Global rank by its environment; -1 where nothing tells."""
-        for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"):
-            if (number := number_of(self.environment.get(name, ""))) >= 0:
-                return number
-        return -1
+        told = rank_env(self.environment)
+        return told.rank if told else -1
 
-
-def number_of(text: str) -> int:
-    """A number of ranks as the environment has it; -1 for what is none: a core is from outside."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1  # noqa: PLR2004 - of any job
+    @property
+    def world_size(self) -> int:
+        """Ranks of the job by its environment; 0 where nothing tells."""
+        told = rank_env(self.environment)
+        return told.world_size if told else 0
 
 
 def is_core(path: Path) -> bool:
@@ -149,6 +148,6 @@ def _variables(memory: bytes) -> dict[str, str]:
     for item in memory.split(b"\0"):
         name, _, value = item.partition(b"=")
         text = name.decode("ascii", "replace")
-        if text in _WANTED:
+        if text in VARIABLES:
             found[text] = value[:64].decode("ascii", "replace")
     return found

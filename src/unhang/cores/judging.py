@@ -10,12 +10,11 @@ import signal
 from collections.abc import Sequence
 from dataclasses import replace
 
-from unhang.cores.elfcore import number_of
 from unhang.cores.reading import CoreReading
 from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.report import Finding, Job, RankStatus, Report, Site, Subject
 from unhang.stacks.meaning import main_thread, meaning_of
-from unhang.stacks.places import user_frame
+from unhang.stacks.ownership import user_frame
 from unhang.wording import fold_ranks
 
 __all__ = ["judge_cores", "sample_of"]
@@ -80,8 +79,7 @@ def sample_of(reading: CoreReading) -> tuple[ProcessSample | None, str]:
 
 
 def _world(readings: Sequence[CoreReading]) -> int:
-    sizes = [number_of(r.facts.environment.get("WORLD_SIZE", "")) for r in readings]
-    return max((size for size in sizes if size > 0), default=0)
+    return max((reading.facts.world_size for reading in readings), default=0)
 
 
 def _no_cause(findings: Sequence[Finding]) -> str:

@@ -22,8 +22,9 @@ from typing import Any
 from unhang.collect.launchers.tools import hosts_of
 from unhang.doctor.agents.node import examine
 from unhang.doctor.agents.ranks import free_port
-from unhang.doctor.nodes import Answer, Node, usable
+from unhang.doctor.nodes import Node, NodeAnswer, usable
 from unhang.errors import ToolError, UsageError
+from unhang.rankenv import RankEnv, node_of, number_of, rank_env
 
 __all__ = ["Joined", "Seat", "expected_hosts", "one_per_machine", "seat_of", "take_seat"]
 
@@ -33,13 +34,6 @@ LONGEST_S = 7_200.0
 PORTS_EACH = 2
 DEFAULT_PORT = 29_500
 LEAVE_S = 10.0
-_SIZES = (
-    ("WORLD_SIZE", "RANK", "LOCAL_RANK"),
-    ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID"),
-    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    ("PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID"),
-)
-"""What torchrun, srun, Open MPI and MPICH tell each rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,34 +58,33 @@ def seat_of(environ: Mapping[str, str]) -> Seat | None:
     Raises:
         UsageError: The ranks could not find each other: MASTER_ADDR is needed.
     """
-    for size_name, rank_name, local_name in _SIZES:
-        size, rank = _number(environ, size_name), _number(environ, rank_name)
-        if size > 1 and 0 <= rank < size:
-            agent = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-            port = _number(environ, "MASTER_PORT")
-            return Seat(
-                rank,
-                size,
-                max(_number(environ, local_name), 0),
-                environ.get("MASTER_ADDR") or _first_host(environ, size),
-                port if port > 0 else DEFAULT_PORT,
-                serves=rank == 0 and not agent,
-            )
-    return None
+    told = rank_env(environ, least_world=2)
+    if told is None:
+        return None
+    agent = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    port = number_of(environ.get("MASTER_PORT"))
+    return Seat(
+        told.rank,
+        told.world_size,
+        max(told.local_rank, 0),
+        environ.get("MASTER_ADDR") or _first_host(environ, told),
+        port if port > 0 else DEFAULT_PORT,
+        serves=told.rank == 0 and not agent,
+    )
 
 
-def _number(environ: Mapping[str, str], name: str) -> int:
-    text = environ.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1  # noqa: PLR2004 - of any job
+def _first_host(environ: Mapping[str, str], told: RankEnv) -> str:
+    """Where rank 0 is, from the launcher's own variables.
 
-
-def _first_host(environ: Mapping[str, str], size: int) -> str:
-    """Where rank 0 is, from the launcher's own variables."""
-    if _number(environ, "OMPI_COMM_WORLD_LOCAL_SIZE") == size:
+    SLURM's nodes are those of the ranks only where its step's tasks are: under `mpirun` they are
+    its daemons, which the first node does without.
+    """
+    if number_of(environ.get("OMPI_COMM_WORLD_LOCAL_SIZE")) == told.world_size:
         return "127.0.0.1"
     nodes = environ.get("SLURM_STEP_NODELIST", "")
-    if nodes and "SLURM_STEP_ID" in environ:
-        return "127.0.0.1" if _number(environ, "SLURM_STEP_NUM_NODES") == 1 else hosts_of(nodes)[0]
+    if nodes and told.in_step:
+        alone = number_of(environ.get("SLURM_STEP_NUM_NODES")) == 1
+        return "127.0.0.1" if alone else hosts_of(nodes)[0]
     raise UsageError(
         "this is one rank of several, and MASTER_ADDR does not say where rank 0 is",
         "Export MASTER_ADDR=HOST to all ranks (mpirun -x MASTER_ADDR), or unset RANK, WORLD_SIZE "
@@ -121,8 +114,8 @@ class Joined:
         orders: Mapping[str, Any],
         timeout_s: float,
         common: Mapping[str, Any] | None = None,
-    ) -> list[Answer]:
-        """As `Asking` has it."""
+    ) -> list[NodeAnswer]:
+        """As `NodeAsker` has it."""
         self._count += 1
         per = {str(n.rank): {**(common or {}), **orders.get(n.name, {})} for n in nodes}
         self.store.set(f"{PREFIX}/order/{self._count}", json.dumps({"agent": agent, "per": per}))
@@ -134,7 +127,7 @@ class Joined:
         why = f"no answer in {timeout_s:.0f} s"
         return [
             usable(node, json.loads(heard[node.rank])) if heard.get(node.rank)
-            else Answer(node, {}, why)
+            else NodeAnswer(node, {}, why)
             for node in nodes
         ]  # fmt: skip
 
@@ -177,7 +170,7 @@ def _slurm_blocks(environ: Mapping[str, str]) -> dict[int, str]:
 
 
 def _torchrun_blocks(environ: Mapping[str, str], came: Mapping[int, str]) -> dict[int, str]:
-    size = _number(environ, "LOCAL_WORLD_SIZE")
+    size = number_of(environ.get("LOCAL_WORLD_SIZE"))
     if size < 1 or "TORCHELASTIC_RUN_ID" not in environ:
         return {}
     first = {rank // size: host for rank, host in sorted(came.items(), reverse=True)}
@@ -249,7 +242,7 @@ def _hello(seat: Seat) -> dict[str, Any]:
         with socket.create_connection((seat.address, seat.port), timeout=10) as probe:
             address = probe.getsockname()[0]
     ports = {free_port() for _ in range(PORTS_EACH)}
-    return {"host": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
+    return {"host": node_of(os.environ) or socket.gethostname(),
             "local": seat.local, "address": address, "ports": sorted(ports)}  # fmt: skip
 
 

@@ -12,21 +12,16 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import time_ns
-from typing import Final
 
-from unhang.record import marks
-from unhang.record.heartbeat import Beat, Phase, Word
-from unhang.record.marks import Mark
-from unhang.record.ring import Ring
+from unhang.rankenv import LAUNCHERS, attempt_of, rank_env
+from unhang.record.calls.ring import Ring
+from unhang.record.contact import marks
+from unhang.record.contact.heartbeat import Beat, Phase, Word
+from unhang.record.contact.marks import Mark
 from unhang.record.settings import Settings, read_settings
 from unhang.telltale import without_secrets
 
-__all__ = ["Failures", "GroupFact", "Process", "process", "reset"]
-
-LAUNCHERS: Final = frozenset(
-    {"torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed",
-     "horovodrun", "mpirun", "srun", "lightning", "fabric"}
-)  # fmt: skip
+__all__ = ["ArmedProcess", "Failures", "GroupFact", "process", "reset"]
 
 
 class Failures:
@@ -75,7 +70,7 @@ class GroupFact:
 
 
 @dataclass(slots=True)
-class Process:
+class ArmedProcess:
     """The state of the recorder in this process.
 
     Attributes:
@@ -124,8 +119,8 @@ class Process:
         self.role, self.rank, self.world_size = "rank", rank, world_size
         self.beat.set(Word.RANK, rank)
         self.beat.set(Word.WORLD_SIZE, world_size)
-        self.beat.set(Word.LOCAL_RANK, env_number("LOCAL_RANK"))
-        self.beat.set(Word.ATTEMPT, marks.attempt_from_env())
+        self.beat.set(Word.LOCAL_RANK, env_local_rank())
+        self.beat.set(Word.ATTEMPT, attempt_of(os.environ))
         self.enter(Phase.READY)
 
     def mark(self) -> Mark:
@@ -137,13 +132,13 @@ class Process:
             pid_ns=marks.pid_namespace(),
             uid=os.geteuid(),
             job_id=self.job_id,
-            attempt=marks.attempt_from_env(),
+            attempt=attempt_of(os.environ),
             role=self.role,
             phase=self.phase.name.lower(),
             rank=self.rank,
             world_size=self.world_size,
-            local_rank=env_number("LOCAL_RANK") if self.role == "rank" else None,
-            env_rank=env_number("RANK"),
+            local_rank=env_local_rank() if self.role == "rank" else None,
+            env_rank=told.rank if (told := rank_env(os.environ)) else None,
             backend=",".join(sorted({group.backend for group in list(self.groups.values())})),
             groups=len(self.groups),
             socket=self.socket,
@@ -184,10 +179,10 @@ class Process:
         return None if self.directory is None else self.directory / f"{self.pid}.{suffix}"
 
 
-_current: Process | None = None
+_current: ArmedProcess | None = None
 
 
-def process() -> Process:
+def process() -> ArmedProcess:
     """The state of this process, made at the first call; a forked child gets one of its own."""
     global _current  # noqa: PLW0603 - there is one process
     if _current is None or _current.pid != os.getpid():
@@ -201,10 +196,10 @@ def reset() -> None:
     _current = None
 
 
-def _fresh() -> Process:
+def _fresh() -> ArmedProcess:
     """A state in plain memory: no file, no socket, no mark yet (see `unhang.record.arm`)."""
     settings = read_settings()
-    state = Process(
+    state = ArmedProcess(
         settings=settings,
         pid=os.getpid(),
         beat=Beat(None, pid=os.getpid(), start_ticks=marks.start_ticks()),
@@ -244,10 +239,10 @@ def _role() -> str:
     return "unknown"
 
 
-def env_number(name: str) -> int | None:
-    """A number in the environment, or None."""
-    text = os.environ.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None  # noqa: PLR2004 - bounded
+def env_local_rank() -> int | None:
+    """The rank's number on its node as the environment has it, or None."""
+    told = rank_env(os.environ)
+    return told.local_rank if told and told.local_rank >= 0 else None
 
 
 def _torch_version() -> str:

@@ -11,14 +11,14 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 
-__all__ = ["job_id", "run_id", "spans_nodes"]
+from unhang.rankenv import SCHEDULER_JOBS
 
-_SCHEDULERS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "RAY_JOB_ID")
+__all__ = ["job_id", "run_id", "spans_nodes"]
 
 
 def job_id(env: Mapping[str, str], command: Sequence[str], told: str = "") -> str:
     """The job's id: what the user says, what scheduler or launcher say, or one of our own."""
-    for text in (told, env.get("UNHANG_JOB", ""), *(env.get(name, "") for name in _SCHEDULERS)):
+    for text in (told, env.get("UNHANG_JOB", ""), *(env.get(name, "") for name in SCHEDULER_JOBS)):
         if text:
             return _safe(text)
     if spans_nodes(command):

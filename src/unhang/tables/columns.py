@@ -17,6 +17,7 @@ import numpy.typing as npt
 from unhang.case import Case
 from unhang.model import Frame, ProcessSample
 from unhang.report import Report
+from unhang.stacks.ownership import is_library
 from unhang.tables.schema import SCHEMA
 
 __all__ = ["CHUNK_ROWS", "Columns", "StackTable", "call_chunks", "small_tables"]
@@ -30,7 +31,6 @@ _INT64 = np.iinfo(np.int64)
 _STATES = ("scheduled", "started", "completed", "failed")
 _ORIGINS = ("torch", "unhang")
 _JOINED_BY = ("entries", "order", "")
-_LIBRARY_MARKS = ("/torch/", "/site-packages/", "/dist-packages/", "/lib/python", "<frozen ")
 
 
 def _texts(values: Iterable[str]) -> npt.NDArray[Any]:
@@ -170,8 +170,8 @@ def _sites(
     owners: npt.NDArray[np.int64],
     count: int,
 ) -> npt.NDArray[np.int64]:
-    """Innermost frame of each stack outside torch and Python; else its very innermost."""
-    own = np.array([not any(m in f.file for m in _LIBRARY_MARKS) for f in frames], bool)
+    """Innermost frame of each stack that is the user's own; else its very innermost."""
+    own = np.array([not is_library(frame) for frame in frames], bool)
     sites = np.full(count, -1, np.int64)
     for rows in (np.arange(len(frame_ids)), np.flatnonzero(own[frame_ids])):
         # Of equal indices the last assignment counts: going backwards leaves the innermost.
@@ -343,7 +343,7 @@ def _group_status(case: Case) -> Columns:
 
 def _log_events(case: Case) -> Columns:
     events = case.log_events
-    texts = ("code", "kind", "host", "text", "source")
+    texts = ("code", "role", "host", "text", "source")
     return {
         **{key: _texts(getattr(e, key) for e in events) for key in texts},
         **{key: _numbers(getattr(e, key) for e in events) for key in ("rank", "time_ns", "count")},
@@ -353,7 +353,7 @@ def _log_events(case: Case) -> Columns:
 
 def _findings(report: Report | None) -> Columns:
     rows = report.findings if report is not None else ()
-    texts = ("code", "slug", "role", "confidence", "summary")
+    texts = ("code", "slug", "family", "role", "confidence", "summary")
     lists = ("culprits", "victims", "caused_by", "evidence", "alternatives", "actions")
     return {
         "finding_id": _texts(f.id for f in rows),

@@ -9,7 +9,7 @@ import pytest
 
 from unhang.collect.processes import Process, ProcessTable, read_process, read_processes
 from unhang.collect.ranks import Target, below, find_ranks, is_launcher, python_processes
-from unhang.record.marks import Mark, start_ticks
+from unhang.record.contact.marks import Mark, start_ticks
 
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "job7", "WORLD_SIZE": "4", "MASTER_PORT": "29500"}
 
@@ -60,11 +60,12 @@ def test_ranks_of_torchrun_and_their_loaders() -> None:
 
 def test_shells_and_numactl_around_a_rank_are_not_it() -> None:
     """Wrappers carry the variables too; the Python process below them is the rank."""
+    task = {"SLURM_PROCID": "3", "SLURM_JOB_ID": "9", "SLURM_STEP_ID": "0"}
     table = ProcessTable.of(
         [
-            other(10, 1, "bash -c python train.py", SLURM_PROCID="3", SLURM_JOB_ID="9"),
-            other(11, 10, "numactl -N 0 python train.py", SLURM_PROCID="3", SLURM_JOB_ID="9"),
-            python(12, 11, SLURM_PROCID="3", SLURM_JOB_ID="9", SLURM_NTASKS="8"),
+            other(10, 1, "bash -c python train.py", **task),
+            other(11, 10, "numactl -N 0 python train.py", **task),
+            python(12, 11, **task),
         ]
     )
     assert seen(find_ranks(table)) == [(12, 3, "rank", -1)]
@@ -72,7 +73,7 @@ def test_shells_and_numactl_around_a_rank_are_not_it() -> None:
 
 def test_a_nodes_number_is_not_a_rank() -> None:
     """`srun torchrun`, and a launcher of one's own: the ranks below have RANK."""
-    node = {"SLURM_PROCID": "1", "SLURM_JOB_ID": "9"}
+    node = {"SLURM_PROCID": "1", "SLURM_JOB_ID": "9", "SLURM_STEP_ID": "0"}
     for launcher in ("python -m torch.distributed.run train.py", "python start_all.py"):
         table = ProcessTable.of(
             [
@@ -84,19 +85,18 @@ def test_a_nodes_number_is_not_a_rank() -> None:
         assert seen(find_ranks(table)) == [(11, 8, "rank", -1), (12, 9, "rank", -1)]
 
 
-@pytest.mark.parametrize(
-    ("key", "rank"),
-    [("OMPI_COMM_WORLD_RANK", "2"), ("PMI_RANK", "5"), ("PMIX_RANK", "6"), ("SLURM_PROCID", "7")],
-)
-def test_mpi_and_slurm_tell_ranks(key: str, rank: str) -> None:
-    """Without torch's variables those of MPI and SLURM count."""
-    table = ProcessTable.of([python(10, **{key: rank})])
-    assert seen(find_ranks(table)) == [(10, int(rank), "rank", -1)]
+def test_a_batch_script_is_no_rank_beside_those_that_it_starts() -> None:
+    """It has SLURM_PROCID=0, and srun's tasks are no children of it."""
+    batch = {"SLURM_PROCID": "0", "SLURM_JOB_ID": "9", "SLURM_TASKS_PER_NODE": "1(x2)"}
+    table = ProcessTable.of(
+        [python(10, command="python submit.py", **batch), python(20, **batch, SLURM_STEP_ID="0")]
+    )
+    assert seen(find_ranks(table)) == [(20, 0, "rank", -1)]
 
 
 def test_whoever_asks_is_skipped() -> None:
     """Under srun the collector itself has a rank's variables."""
-    table = ProcessTable.of([python(10, SLURM_PROCID="0"), python(11, SLURM_PROCID="0")])
+    table = ProcessTable.of([python(10, PMI_RANK="0"), python(11, PMI_RANK="0")])
     assert seen(find_ranks(table, skip=[11])) == [(10, 0, "rank", -1)]
 
 

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from unhang.record import marks, opening
-from unhang.record.calls import Recorder
+from unhang.rankenv import VARIABLES
+from unhang.record.calls.recorder import Recorder
+from unhang.record.calls.ring import Ring
+from unhang.record.contact import marks, opening
+from unhang.record.contact.heartbeat import Beat
+from unhang.record.contact.marks import Mark, RuntimeDirError
 from unhang.record.crash import CrashWatch
-from unhang.record.heartbeat import Beat
-from unhang.record.marks import Mark, RuntimeDirError
-from unhang.record.process import Process, process
-from unhang.record.ring import Ring
+from unhang.record.process import ArmedProcess, process
 from unhang.record.settings import Settings
 
 
@@ -135,10 +136,7 @@ def test_the_job_is_named_by_who_knows_it(
     env: dict[str, str], job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ours first, then the launcher's, then the scheduler's; always safe as a file name."""
-    for name in (
-        "UNHANG_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID",
-        "MASTER_ADDR", "MASTER_PORT",
-    ):  # fmt: skip
+    for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     for name, value in env.items():
         monkeypatch.setenv(name, value)
@@ -162,7 +160,7 @@ def test_planted_links_are_not_followed(
     victim.write_text("precious")
     victim.chmod(0o644)
     settings = Settings(signal=0)
-    state = Process(settings, os.getpid(), Beat(None, pid=1, start_ticks=1), Ring(10))
+    state = ArmedProcess(settings, os.getpid(), Beat(None, pid=1, start_ticks=1), Ring(10))
     state.directory = tmp_path
     (tmp_path / f"{os.getpid()}.{name}").symlink_to(victim)
     recorder = Recorder(state)

@@ -10,7 +10,7 @@ from unhang.stacks.meaning import (
     meaning_of_frames,
     thread_matters,
 )
-from unhang.stacks.places import is_library, is_native, user_frame
+from unhang.stacks.ownership import is_library, is_native, user_frame
 from unhang.stacks.roles import role_of_stack
 from unhang.stacks.rules import CHANNELS, FALLBACKS, IDLE, KINDS, RULES
 
@@ -174,6 +174,8 @@ def test_every_rule_is_of_a_kind_that_is_documented() -> None:
         ("libc.so.6", True),
         ("./Modules/timemodule.c", True),
         ("/home/user/src/unhang/record/wrap.py", True),
+        ("/home/user/pytorch/torch/distributed/distributed_c10d.py", True),
+        ("/home/user/torch/train.py", False),
         ("/home/user/train.py", False),
         ("train.py", False),
         ("myproject/torch.py", False),

@@ -19,7 +19,7 @@ from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.ops import demand_of
 from unhang.case import Dump
 from unhang.model import Frame
-from unhang.stacks.places import is_library
+from unhang.stacks.ownership import is_library
 
 __all__ = ["RankProgram", "RankPrograms"]
 

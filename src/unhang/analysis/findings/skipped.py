@@ -12,10 +12,10 @@ import numpy as np
 
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.divergence.in_group import Divergence
-from unhang.analysis.sites import shown_frame
 from unhang.analysis.situation import Situation
 from unhang.kinds import P2P_UNMATCHED, SKIPPED_CALL
 from unhang.report import CallSide, Site
+from unhang.stacks.ownership import shown_frame
 
 __all__ = ["CallAt", "Parting", "SkippedCall", "explain_divergence"]
 

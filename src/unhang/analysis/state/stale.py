@@ -107,7 +107,7 @@ def failed_ranks(evidence: Evidence) -> Bools:
     failed = np.zeros(max(len(evidence.ranks), 1), np.bool_)
     for owner, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True):
         failed[owner] |= bool(dump.failures)
-    loud = [event.rank for event in evidence.case.log_events if event.kind == "consequence"]
+    loud = [event.rank for event in evidence.case.log_events if event.role == "consequence"]
     indices = evidence.ranks.index_of(loud)
     failed[indices[indices >= 0]] = True
     return failed

@@ -21,7 +21,7 @@ from unhang.analysis.findings.skipped import CallAt, Parting, SkippedCall
 from unhang.analysis.state.progress import Known
 from unhang.analysis.words.telling import Words, subject, waiting_for, words_of
 from unhang.kinds import SILENT_RANK, SKIPPED_CALL
-from unhang.stacks.places import bare_name
+from unhang.stacks.ownership import bare_name
 from unhang.wording import count_of, rank_phrase
 
 __all__: list[str] = []

@@ -28,14 +28,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unhang.collect.node.dumps import Asking, ask_for_dumps, find_dumps
+from unhang.collect.node.dumps import AskingTerms, ask_for_dumps, find_dumps
 from unhang.collect.node.logs import take_logs
 from unhang.collect.node.system import describe_ranks, take_system
 from unhang.collect.parcel import safe_node, write_parcel
 from unhang.collect.processes import ProcessTable, read_processes
 from unhang.collect.ranks import Target, find_ranks, marks_of
 from unhang.collect.sampling import sample_processes
-from unhang.record.marks import Mark
+from unhang.rankenv import node_of
+from unhang.record.contact.marks import Mark
 from unhang.stacks.saved import dump_samples
 from unhang.telltale import harmless_log, without_secrets
 
@@ -149,15 +150,15 @@ def _is_wanted(target: Target, orders: Mapping[str, Any]) -> bool:
         return False
     if not orders.get("slurm_jobs"):
         return True
-    here = os.environ.get("SLURMD_NODENAME", "")
-    elsewhere = here and environ.get("SLURMD_NODENAME", here) != here
+    here = node_of(os.environ)
+    elsewhere = here and (node_of(environ) or here) != here
     return environ.get("SLURM_JOB_ID") in orders["slurm_jobs"] and not elsewhere
 
 
 def _dumps(node: _Node, targets: Sequence[Target], marks: Sequence[Mark]) -> None:
     orders = node.orders
     ranks = [target for target in targets if target.role == "rank"]
-    asking = Asking(
+    asking = AskingTerms(
         node.folder,
         str(orders.get("incident", "")),
         frames=bool(orders.get("frames", True)),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from unhang.ingest.discover.reading import Loaded
-    from unhang.logs.sources import LogSource
+    from unhang.logs.files import LogSource
 
 __all__ = ["Beside", "attempt_of", "expected_ranks", "of_attempt", "read_companions"]
 
@@ -81,7 +81,7 @@ def read_companions(inputs: Inputs, beside: Beside) -> Extras:
 
 
 def _log_sources(inputs: Inputs, beside: Beside, notes: list[Note]) -> list[LogSource]:
-    from unhang.logs.sources import find_logs, named_logs
+    from unhang.logs.files import find_logs, named_logs
 
     found = named_logs(beside.logs) if beside.logs else []
     of_cases = [source for folder in inputs.logs for source in find_logs(folder)]

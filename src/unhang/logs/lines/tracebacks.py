@@ -1,0 +1,72 @@
+"""Put Python tracebacks together, line by line, although other ranks' lines stand in between.
+
+Feed it the lines of one stream (one rank); it says when a traceback is complete. Chained
+tracebacks keep the first one, which is where things went wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from unhang.model import Frame
+
+__all__ = ["HEADER", "Traceback", "TracebackReader"]
+
+HEADER = "Traceback (most recent call last)"
+MAX_LINES = 400
+
+_FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
+_EXCEPTION = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?::\s?(?P<what>.*))?$")
+_CHAIN = (
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Traceback:
+    """A complete traceback. Frames are innermost first; an ignored one stopped nothing."""
+
+    frames: tuple[Frame, ...]
+    exception: str
+    message: str
+    ignored: bool = False
+
+
+@dataclass(slots=True)
+class TracebackReader:
+    """Collects one traceback; `feed` returns it when its exception line has come."""
+
+    frames: list[Frame] = field(default_factory=list)
+    lines: int = 0
+    ignored: bool = False
+
+    def feed(self, text: str) -> Traceback | None:
+        """Take the next line of this stream.
+
+        Returns:
+            The traceback when complete, also when cut off after MAX_LINES lines (its exception
+            is "" then); None while it goes on.
+        """
+        self.lines += 1
+        frame = _FRAME.match(text)
+        if frame:
+            self.frames.append(Frame(frame["function"] or "?", frame["file"], int(frame["line"])))
+            return None
+        if self.lines > MAX_LINES:
+            return self._finish("", "")
+        if not text.strip() or text[0].isspace() or text.startswith(HEADER):
+            return None
+        ended = _EXCEPTION.match(text)
+        if not ended:
+            return self._finish("", text)
+        return self._finish(ended["type"], ended["what"] or "")
+
+    def _finish(self, exception: str, message: str) -> Traceback:
+        return Traceback(tuple(reversed(self.frames)), exception, message, self.ignored)
+
+
+def is_chain(text: str) -> bool:
+    """Whether this line says that the traceback before it caused the one after it."""
+    return text.startswith(_CHAIN)
