@@ -87,13 +87,13 @@ class Situation:
         """A send, a receive or a batch of them in words."""
         calls = self.pairs.of_waiting_call(waiting_call)
         numbers = self.evidence.ranks.numbers
-        told = []
+        ends = []
         for sending, word in ((True, "send to"), (False, "recv from")):
             peers = self.pairs.peer[calls[self.pairs.sending[calls] == sending]]
             named = sorted({int(numbers[peer]) for peer in peers[peers >= 0]})
             if named or len(peers):
-                told.append(f"{word} {rank_phrase(named) if named else 'any rank'}")
-        return " and ".join(told) or self.op(waiting_call)
+                ends.append(f"{word} {rank_phrase(named) if named else 'any rank'}")
+        return " and ".join(ends) or self.op(waiting_call)
 
     def seq(self, waiting_call: int) -> int | None:
         """Sequence number of a collective waiting call; None where it has none."""
@@ -141,13 +141,12 @@ class Situation:
 
     def frames(self, row: int) -> tuple[Frame, ...]:
         """Stack of the call of a row; empty where none was recorded."""
-        stack = int(self.evidence.case.calls.stack[row])
-        return self.evidence.case.stacks[stack] if stack >= 0 else ()
+        return self.evidence.case.stacks[int(self.evidence.case.calls.stack[row])]
 
     def placed_now(self, indices: Iterable[int]) -> tuple[list[int], list[int]]:
         """Ranks (indices) whose dumps say where they stood when they were made, and the others."""
-        told = {dump.rank for dump in self.evidence.dumps if dump.main_stack}
-        known = {rank: int(self.evidence.ranks.numbers[rank]) in told for rank in indices}
+        placed = {dump.rank for dump in self.evidence.dumps if dump.main_stack}
+        known = {rank: int(self.evidence.ranks.numbers[rank]) in placed for rank in indices}
         return [r for r in known if known[r]], [r for r in known if not known[r]]
 
     def sites_of_absent(self, indices: Iterable[int]) -> tuple[Site, ...]:
