@@ -83,6 +83,15 @@ def test_it_diagnoses_a_capture(unhang: Path, tmp_path: Path) -> None:
     assert asked.stdout.split() == ["stuck", "3"], asked.stderr
 
 
+def test_the_demo_replays_where_there_is_no_torch(unhang: Path, tmp_path: Path) -> None:
+    """It says so, and shows the verdict on the captured hang that travels with it."""
+    done = run(unhang, "demo", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("torch is not installed here")
+    assert "culprit rank 2" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_lab_stays_at_home(wheel: Path) -> None:
     """The wheel has the product alone: no simulator, no live faults, no scores."""
     names = zipfile.ZipFile(wheel).namelist()
