@@ -99,7 +99,8 @@ def _live(args: argparse.Namespace) -> int:
         command = _command(args, Path(scratch))
         _say(_LIVE)
         _say(f"$ unhang run --hang-after {_HANG_AFTER_S} --on-hang kill -- python train.py\n")
-        environ = {**os.environ, "UNHANG_RUNTIME_DIR": scratch, **_JOB_ENVIRON}
+        places = {"UNHANG_RUNTIME_DIR": scratch, "TORCHINDUCTOR_CACHE_DIR": scratch}
+        environ = {**os.environ, **places, **_JOB_ENVIRON}
         code = subprocess.run(command, env=environ, check=False).returncode  # noqa: S603 - our own
     if code != 1:
         raise ToolError(
