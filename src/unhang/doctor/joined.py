@@ -22,7 +22,7 @@ from typing import Any
 from unhang.collect.launchers.tools import hosts_of
 from unhang.doctor.agents.node import examine
 from unhang.doctor.agents.ranks import free_port
-from unhang.doctor.nodes import Answer, Node, usable
+from unhang.doctor.nodes import Answer, Node, answer_of
 from unhang.errors import ToolError, UsageError
 
 __all__ = ["Joined", "Seat", "expected_hosts", "one_per_machine", "seat_of", "take_seat"]
@@ -133,8 +133,7 @@ class Joined:
             heard[self.seat.rank] = own.result() or ""
         why = f"no answer in {timeout_s:.0f} s"
         return [
-            usable(node, json.loads(heard[node.rank])) if heard.get(node.rank)
-            else Answer(node, {}, why)
+            answer_of(node, heard[node.rank]) if heard.get(node.rank) else Answer(node, {}, why)
             for node in nodes
         ]  # fmt: skip
 
