@@ -9,7 +9,6 @@ UTF-8) into JSON, and for one of those msgspec's own parser refuses a whole file
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
@@ -48,9 +47,12 @@ def fit(value: object, shape: type[T]) -> T:
     return msgspec.convert(value, shape)
 
 
-def fitting(values: Iterable[object], shape: type[T]) -> list[T]:
-    """Those values that have a shape; whoever asks compares the numbers and tells."""
-    found = (_fit_or_none(value, shape) for value in values)
+def fitting(values: object, shape: type[T]) -> list[T]:
+    """Those items of a list that have a shape; none of what is no list.
+
+    Whoever asks compares the numbers, and tells.
+    """
+    found = (_fit_or_none(value, shape) for value in (values if isinstance(values, list) else ()))
     return [value for value in found if value is not None]
 
 

@@ -51,6 +51,7 @@ def test_what_fits_of_an_object_is_taken() -> None:
     """Field by field; what nobody knows is ignored, and nothing is coerced."""
     value = {"name": "a", "number": "7", "more": 1}
     assert overlaid(Row("?", 3), value) == (Row("a", 3), ["number"])
+    assert fitting({"name": "a"}, Row) == fitting(None, Row) == []
     assert overlaid(Row("?", 3), [1]) == (Row("?", 3), ["name", "number", "words"])
     with pytest.raises(ValueError, match=r"got `str` - at `\$.number`"):
         fit(value, Row)

@@ -132,5 +132,4 @@ def _is_address(text: str) -> bool:
 
 def rows_of(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The connections that a node tried; rows that are none are left out."""
-    rows = data.get("rows")
-    return [*fitting(rows if isinstance(rows, list) else [], _Row)]
+    return [*fitting(data.get("rows"), _Row)]
