@@ -34,6 +34,7 @@ def rank_table(picture: Picture, findings: Sequence[Finding]) -> tuple[RankStatu
     hosts = _hosts(picture)
     labels = [picture.label(unit) for unit in range(len(picture.heads))]
     outdated, silent = set(picture.outdated.tolist()), picture.silent.tolist()
+    cut = picture.cut.tolist()
     table = []
     for dense, (rank, unit) in enumerate(
         zip(picture.evidence.ranks.numbers.tolist(), picture.heads.unit.tolist(), strict=True)
@@ -48,6 +49,8 @@ def rank_table(picture: Picture, findings: Sequence[Finding]) -> tuple[RankStatu
             detail = "call failed" if dense in failed else ""
         elif rank in late:
             status = "behind"
+        elif cut[dense]:
+            status, detail = "unknown", "its dump was cut short"
         host, pid, replica = hosts.get(rank, ("", None, ""))
         table.append(
             RankStatus(

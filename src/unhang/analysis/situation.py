@@ -21,7 +21,7 @@ from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Bools, Evidence, Ints
 from unhang.analysis.state.progress import NEVER, Place, Standing
 from unhang.analysis.state.stale import made_ns
-from unhang.model import Group, State
+from unhang.model import DumpStatus, Group, State
 from unhang.report import CallSide, GroupRef, Site, Wait
 from unhang.wording import rank_phrase
 
@@ -124,6 +124,14 @@ class Picture:
         silent = np.ones(len(self.evidence.ranks), np.bool_)
         silent[self.evidence.owner] = False
         return silent
+
+    @cached_property
+    def cut(self) -> Bools:
+        """Per dense rank: a dump of it was cut short, and its newest calls are lost."""
+        cut = np.zeros(len(self.evidence.ranks), np.bool_)
+        owners = zip(self.evidence.owner.tolist(), self.evidence.dumps, strict=True)
+        cut[[owner for owner, dump in owners if dump.status is DumpStatus.TRUNCATED]] = True
+        return cut
 
     def last_rows(self, dense: Iterable[int]) -> Ints:
         """Last recorded row of each of these ranks, where it has one."""

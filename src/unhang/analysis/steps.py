@@ -79,7 +79,7 @@ def _judged(case: Case, *, slow: bool) -> Report:
         seen = beside_dumps(stack_findings(looks, case.world_size, picture.book))
         findings = [*seen, *findings]
         stuck = any(finding.role == "cause" for finding in findings)
-    if slow or not (findings or picture.silent.any()):
+    if slow or not (findings or picture.silent.any() or picture.cut.any()):
         findings += late_findings(picture, eager=slow)
     if not findings:
         findings = quiet_findings(picture)

@@ -47,13 +47,27 @@ def quiet_findings(picture: Picture) -> list[Finding]:
                 "only just begun to when dumped: the job may be moving."
             )
         return [_insufficient(text, silent)]
-    if len(silent):
-        text = (
-            f"Not enough evidence: no call is in flight on the ranks that left a dump, and "
-            f"{rank_phrase(silent)} left none."
-        )
+    if text := _not_shown(picture):
         return [_insufficient(text, silent)]
     return [_blind(picture) if _sees_no_exchanges(picture) else _idle(picture)]
+
+
+def _not_shown(picture: Picture) -> str:
+    """Whose calls in flight nobody would have seen; "" if all are shown."""
+    if picture.silent.any():
+        silent = rank_phrase(picture.named(np.flatnonzero(picture.silent)))
+        return (
+            "Not enough evidence: no call is in flight on the ranks that left a dump, and "
+            f"{silent} left none."
+        )
+    if picture.cut.any():  # the newest calls come last in a dump
+        cut = picture.named(np.flatnonzero(picture.cut))
+        whose = "the dump of {} was" if len(cut) == 1 else "the dumps of {} were"
+        return (
+            "Not enough evidence: no call is in flight as far as the dumps show, and "
+            f"{whose.format(rank_phrase(cut))} cut short: what was called last is lost."
+        )
+    return ""
 
 
 def _nothing_recorded(picture: Picture) -> str:
