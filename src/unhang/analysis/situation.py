@@ -23,7 +23,7 @@ from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import NEVER, Stage, Standing
 from unhang.analysis.state.stale import made_ns
-from unhang.model import Frame, Group, State
+from unhang.model import DumpStatus, Frame, Group, State
 from unhang.report import CallSide, GroupRef, Site, Wait
 from unhang.wording import rank_phrase
 
@@ -126,6 +126,14 @@ class Situation:
         silent = np.ones(len(self.evidence.ranks), np.bool_)
         silent[self.evidence.owner] = False
         return silent
+
+    @cached_property
+    def cut(self) -> Bools:
+        """Per rank index: a dump of it was cut short, and its newest calls are lost."""
+        cut = np.zeros(len(self.evidence.ranks), np.bool_)
+        owners = zip(self.evidence.owner.tolist(), self.evidence.dumps, strict=True)
+        cut[[owner for owner, dump in owners if dump.status is DumpStatus.TRUNCATED]] = True
+        return cut
 
     def last_rows(self, indices: Iterable[int]) -> Ints:
         """Last recorded row of each of these ranks, where it has one."""

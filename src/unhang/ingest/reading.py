@@ -190,5 +190,7 @@ def decode_bytes(data: bytes, kind: FileKind, shared: Dictionaries) -> Decoded:
         if truncated:
             raise LostDumpError("it was cut short before its groups and calls") from error
         raise
+    if truncated and not decoded.tells_of_calls:
+        raise LostDumpError("it was cut short before its first whole call")
     decoded.truncated = truncated
     return decoded

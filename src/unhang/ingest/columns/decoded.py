@@ -120,6 +120,11 @@ class Decoded:
         """Number of rows."""
         return self.stop - self.start
 
+    @property
+    def tells_of_calls(self) -> bool:
+        """Whether it holds a call, or a counter of calls."""
+        return self.count > 0 or any(status.enqueued >= 0 for status in self.statuses)
+
     def column(self, key: str) -> Column:
         """One column of the file's rows."""
         if self.table is None:
