@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unhang.lab.torchfile import encode_pickle
 
+from lab.recorder.torchfile import encode_pickle
 from unhang import diagnose, load
-from unhang.analysis.divergence.programs import Programs
+from unhang.analysis.divergence.programs import RankPrograms
 
 GROUPS, RANKS = 10_000, 3
 
@@ -43,14 +43,14 @@ def write_crossed(folder: Path) -> None:
 def test_ten_thousand_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A crossed order is found, and each rank's calls are numbered once to be compared."""
     numbered = 0
-    number = Programs._numbers
+    number = RankPrograms._numbers
 
-    def counted(self: Programs, *call: int) -> tuple[int, int]:
+    def counted(self: RankPrograms, *call: int) -> tuple[int, int]:
         nonlocal numbered
         numbered += 1
         return number(self, *call)
 
-    monkeypatch.setattr(Programs, "_numbers", counted)
+    monkeypatch.setattr(RankPrograms, "_numbers", counted)
     write_crossed(tmp_path)
     case = load(tmp_path)
     report = diagnose(case)
