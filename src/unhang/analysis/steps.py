@@ -1,6 +1,6 @@
 """From a case to a report: the steps of docs/how-it-works.md, one after the other.
 
-Evidence, standing, heads, agreement, waiting, roots; then a finding for each root. This module only
+Evidence, standing, heads, agreement, waiting, roots; then a claim for each root. This module only
 puts the steps in order and counts; every judgement is made in the module that it belongs to.
 """
 
@@ -28,10 +28,9 @@ from unhang.analysis.sources.reports import judge_reports, with_reports
 from unhang.analysis.sources.stack_join import with_stacks
 from unhang.analysis.sources.stacks import beside_dumps, judge_stacks, stack_findings
 from unhang.analysis.sources.traces import judge_traces, with_traces
-from unhang.analysis.state.columns import Bools
-from unhang.analysis.state.heads import Heads, find_heads
+from unhang.analysis.state.heads import find_heads, unlaunched_ranks
 from unhang.analysis.state.index import Evidence, gather
-from unhang.analysis.state.progress import Standing, stand
+from unhang.analysis.state.progress import stand
 from unhang.analysis.state.split_groups import told_apart
 from unhang.analysis.state.stale import same_moment
 from unhang.analysis.words import finding_of
@@ -68,7 +67,7 @@ def _judged(case: Case, *, slow: bool) -> Report:
         return (
             judge_log_case(case) if case.log_events else judge_traces(case.last_calls, case.notes)
         )
-    situation, notes = look(case)
+    situation, notes = situation_of(case)
     claims, cut = settle(claims_of(situation))
     findings = [finding_of(claim) for claim in claims]
     deeper = looks_with_dumps(case)
@@ -95,7 +94,7 @@ def _judged(case: Case, *, slow: bool) -> Report:
     return report_of(numbered(findings), backdrop)
 
 
-def look(case: Case) -> tuple[Situation, tuple[Note, ...]]:
+def situation_of(case: Case) -> tuple[Situation, tuple[Note, ...]]:
     """Work out everything that is known before anything is judged."""
     evidence = gather(case)
     standing = stand(evidence)
@@ -106,7 +105,7 @@ def look(case: Case) -> tuple[Situation, tuple[Note, ...]]:
     moment = same_moment(evidence, standing)
     evidence, standing = moment.evidence, moment.standing
     heads = find_heads(evidence, moment.outdated)
-    unlaunched = _unlaunched(evidence, standing, heads)
+    unlaunched = unlaunched_ranks(evidence, standing, heads)
     matched = rows_at_waiting_calls(evidence, heads)
     found = {each.waiting_call: each for each in disagreements(evidence, heads, matched)}
     explained = np.zeros(len(heads), np.bool_)
@@ -128,21 +127,6 @@ def look(case: Case) -> tuple[Situation, tuple[Note, ...]]:
     )
     split = () if apart is None else (apart[1],)
     return situation, (*evidence.notes, *split, *moment.notes)
-
-
-def _unlaunched(evidence: Evidence, standing: Standing, heads: Heads) -> Bools:
-    """Ranks whose head is recorded while their counters stand before it and a peer's do not."""
-    unlaunched = np.zeros(len(evidence.ranks), np.bool_)
-    inside = np.flatnonzero((heads.waiting_call >= 0) & (heads.waiting_call < heads.n_collective))
-    waiting_call = heads.waiting_call[inside]
-    at = standing.at(inside, heads.channel[waiting_call])
-    has = at >= 0
-    counted = np.where(has, standing.counted[at], -1) if len(standing.keys) else at
-    counts = has & (counted >= 0)
-    launched = np.zeros(max(len(heads), 1), np.bool_)
-    launched[waiting_call[counts & (counted >= heads.seq[waiting_call])]] = True
-    unlaunched[inside] = counts & (counted == heads.seq[waiting_call] - 1) & launched[waiting_call]
-    return unlaunched
 
 
 def _job(evidence: Evidence) -> Job:
