@@ -68,15 +68,17 @@ def overlaid(default: Known, value: object) -> tuple[Known, list[str]]:
 
     Of a value that is no object nothing fits.
     """
+    shapes = _shapes(type(default))
     if not isinstance(value, dict):
-        return default, list(_shapes(type(default)))
+        return default, list(shapes)
     taken: dict[str, Any] = {}
     misfits = []
-    for name in _shapes(type(default)).keys() & value.keys():
-        try:
-            taken[name] = msgspec.convert(value[name], _shapes(type(default))[name])
-        except _MISFITS:  # noqa: PERF203 - field by field is the purpose
-            misfits.append(name)
+    for name, told in value.items():
+        if name in shapes:
+            try:
+                taken[name] = msgspec.convert(told, shapes[name])
+            except _MISFITS:
+                misfits.append(name)
     return replace(default, **taken), sorted(misfits)
 
 

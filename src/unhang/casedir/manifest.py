@@ -100,13 +100,6 @@ class NodePart:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """The ranks of a part that somebody else wrote, before each is looked at."""
-
-    ranks: list[Any] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
 class Ending:
     """How it went on after the case was made: exit code of the command, or that it moved on."""
 
@@ -234,14 +227,14 @@ def _read_part(path: Path) -> object:
 
 def _checked(value: object, run: str) -> NodePart:
     """A part as far as it can be believed."""
-    rows, damage = overlaid(_Rows(), value)
-    told = {**value, "ranks": []} if isinstance(value, dict) else {}
-    part, misfits = overlaid(NodePart(run), told)
-    ranks = [rank for rank in fitting(rows.ranks, RankPart) if is_rank(rank.rank)]
+    told = value if isinstance(value, dict) else {}
+    rows = told.get("ranks", [])
+    ranks = [rank for rank in fitting(rows, RankPart) if is_rank(rank.rank)]
+    part, misfits = overlaid(NodePart(run), {**told, "ranks": []})
     world = part.world_size if 0 <= part.world_size <= largest_world(len(ranks)) else 0
-    whole = world == part.world_size and len(ranks) == len(rows.ranks)
+    all_ranks = isinstance(rows, list) and len(ranks) == len(rows)
     notes = [*part.notes]
-    if damage or misfits or not whole:
+    if told is not value or misfits or world != part.world_size or not all_ranks:
         notes.append("this part of the case is damaged: what cannot be believed of it is left out")
     return replace(part, ranks=ranks, world_size=world, notes=notes)
 

@@ -54,17 +54,6 @@ class _Told:
 
 
 @dataclass(frozen=True, slots=True)
-class _ToldRank:
-    """What it says of one of its ranks."""
-
-    rank: int = -1
-    pid: _Number = 0
-    state: str = ""
-    came: dict[str, str] = field(default_factory=dict)
-    missing: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class GatherPlan:
     """How to collect.
 
@@ -307,7 +296,7 @@ def _told(raw: bytes) -> _Told:
 
 def _ranks(told: _Told, host: str) -> tuple[list[RankPart], list[str]]:
     """What a node says of its ranks, and its notes; what is left out is one note more."""
-    read = (overlaid(_ToldRank(), row)[0] for row in told.ranks[:_MAX_RANKS])
+    read = (overlaid(RankPart(-1, pid=0), row)[0] for row in told.ranks[:_MAX_RANKS])
     ranks = [_rank_part(row, host) for row in read if is_rank(row.rank)]
     notes = [note[:_MAX_TEXT] for note in fitting(told.notes[:_MAX_NOTES], str)]
     for what, came, kept in (("ranks", told.ranks, ranks), ("notes", told.notes, notes)):
@@ -316,16 +305,10 @@ def _ranks(told: _Told, host: str) -> tuple[list[RankPart], list[str]]:
     return ranks, notes
 
 
-def _rank_part(row: _ToldRank, host: str) -> RankPart:
-    return RankPart(
-        rank=row.rank,
-        host=host,
-        pid=row.pid,
-        state=row.state[:_MAX_TEXT],
-        came=_words(row.came),
-        missing=_words(row.missing),
-    )
+def _rank_part(row: RankPart, host: str) -> RankPart:
+    came, missing = _words(row.came), _words(row.missing)
+    return RankPart(row.rank, host, row.pid, row.state[:_MAX_TEXT], came=came, missing=missing)
 
 
-def _words(told: dict[str, str]) -> dict[str, str]:
+def _words(told: Mapping[str, str]) -> dict[str, str]:
     return {key[:_MAX_TEXT]: word[:_MAX_TEXT] for key, word in list(told.items())[:_MAX_WORDS]}

@@ -17,7 +17,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,19 +42,6 @@ class _Saved:
     frames: list[tuple[str, str, int]] = field(default_factory=list)
     stacks: list[list[int]] = field(default_factory=list)
     samples: list[Any] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class _Thread:
-    """A thread, with the number of its stack."""
-
-    stack: int
-    name: str = ""
-    tid: int = -1
-    is_main: bool = False
-    holds_gil: bool | None = None
-    active: bool | None = None
-    native: bool = False
 
 
 def dump_samples(samples: Iterable[ProcessSample]) -> str:
@@ -136,11 +123,13 @@ def _sample(row: dict[str, Any], stacks: list[tuple[Frame, ...]]) -> ProcessSamp
     """A process; a field of another type is left at its default."""
     from unhang.incoming import fit, overlaid
 
-    rows = fit(row.pop("threads", []), list[_Thread])
-    sample, _ = overlaid(ProcessSample(UNKNOWN_RANK, "", -1), row)
-    return replace(sample, threads=tuple(_thread(thread, stacks) for thread in rows))
+    rows = fit(row.pop("threads", []), list[Any])
+    threads = tuple(_thread(told, stacks) for told in rows if isinstance(told, dict))
+    return overlaid(ProcessSample(UNKNOWN_RANK, "", -1, threads), row)[0]
 
 
-def _thread(row: _Thread, stacks: list[tuple[Frame, ...]]) -> ThreadStack:
-    told = {name: getattr(row, name) for name in ("name", "tid", *_THREAD_DEFAULTS)}
-    return ThreadStack(frames=_at(stacks, row.stack), **told)
+def _thread(row: dict[str, Any], stacks: list[tuple[Frame, ...]]) -> ThreadStack:
+    from unhang.incoming import fit, overlaid
+
+    stack = _at(stacks, fit(row.get("stack"), int))
+    return overlaid(ThreadStack("", -1, stack), {**row, "frames": None})[0]

@@ -141,6 +141,17 @@ def test_findings_of_another_shape_are_counted(change: dict[str, Any], tmp_path:
     assert [note.text for note in notes] == ["2 findings left out: not of the schema's shape"]
 
 
+def test_a_kind_of_a_later_version_is_read(tmp_path: Path) -> None:
+    """Codes may have four digits; slug and family are taken as told, if they can be any."""
+    later = {**to_json(FOUND), "code": "UH9001", "slug": "of-tomorrow"}
+    value = {**to_json(REPORT), "findings": [later, {**later, "family": "unheard of"}]}
+    saved(tmp_path).write_text(json.dumps(value))
+    (report,), notes = in_case(tmp_path)
+    assert not notes
+    read = [(found.code, found.slug, found.family) for found in report.findings]
+    assert read == [("UH9001", "of-tomorrow", "transport"), ("UH9001", "of-tomorrow", "")]
+
+
 def test_sizes_are_bounded(tmp_path: Path) -> None:
     """Many findings, many reports, long texts: cut, and said."""
     long = replace(FOUND, summary="x" * 9_000)
