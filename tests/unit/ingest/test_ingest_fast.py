@@ -242,8 +242,41 @@ def test_every_cut_of_a_recorded_dump_is_read_the_same(tmp_path: Path) -> None:
     assert compared > len(sources) // 2
 
 
+def test_frames_that_are_no_list_are_no_stack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dict is walked neither by its keys nor by its values."""
+    rows = [entry(0), entry(1, frames={"name": "f", "filename": "a.py", "line": 3})]
+    (tmp_path / "rank_0").write_bytes(encode_pickle(dump(rows, ranks=1)))
+    fast, general = (read(tmp_path, monkeypatch, fast=fast) for fast in (True, False))
+    assert plain(fast) == plain(general)
+    assert fast is not None
+    assert fast.calls.stack.tolist()[1] == -1
+
+
+def test_entries_that_stand_where_a_key_should_are_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a cut dump only pairs are kept: a list of entries without its key is none."""
+    whole = encode_pickle(dump(3, ranks=1))
+    key = whole.index(b"X\x07\x00\x00\x00entries")
+    after = whole.index(b"](", key)
+    for data, calls in ((whole[:-3], 3), (whole[:key] + whole[after:-3], 0)):
+        case = read_cut(tmp_path, monkeypatch, data)
+        assert case is not None
+        assert len(case.calls) == calls
+
+
+def read_cut(folder: Path, monkeypatch: pytest.MonkeyPatch, data: bytes) -> Case | None:
+    """Read one cut file on both paths, which agree."""
+    (folder / "rank_0").write_bytes(data)
+    fast, general = (read(folder, monkeypatch, fast=fast) for fast in (True, False))
+    assert plain(fast) == plain(general)
+    return general
+
+
 def test_fuzzed_inputs_are_read_the_same() -> None:
     """A sample of `make fuzz`."""
-    command = [sys.executable, ROOT / "tests" / "fuzz" / "decoders.py", "--count", "20000"]
+    command = [sys.executable, ROOT / "tests" / "fuzz" / "decoders.py", "--count", "8000"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
