@@ -30,7 +30,7 @@ demo: $(RUN_DEPS)
 	@$(BIN)/python examples/demo.py
 
 demo-live: $(TEST_DEPS)
-	@$(BIN)/unhang lab live never-joined --diagnose || [ $$? -eq 1 ] # 1: a problem was found
+	@$(BIN)/python -m lab live never-joined --diagnose || [ $$? -eq 1 ] # 1: a problem was found
 
 setup: $(TEST_DEPS) debian
 

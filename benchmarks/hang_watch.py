@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass, field
 
 from benchmarks.figures import Section, show
-from unhang.run.watch import Alarm, HangWatch, Look, RankLook
+from unhang.run.watching.watch import Alarm, HangWatch, ProgressLook, RankProgress
 
 __all__ = ["main"]
 
@@ -38,10 +38,10 @@ class _Job:
             self.now_s += LOOK_S
             self.finished += moves
             ranks = (
-                RankLook(0, 10, self.finished, waiting=False, busy=busy),
-                RankLook(1, 11, self.finished, waiting=waiting, busy=False),
+                RankProgress(0, 10, self.finished, waiting=False, busy=busy),
+                RankProgress(1, 11, self.finished, waiting=waiting, busy=False),
             )
-            alarms += isinstance(self.watch.see(Look(self.now_s, ranks)), Alarm)
+            alarms += isinstance(self.watch.see(ProgressLook(self.now_s, ranks)), Alarm)
         self.finished += 1
         return alarms
 

@@ -1,7 +1,7 @@
 """Write the dumps of a large job that hangs, as torch's NCCL recorder would have written them.
 
 A plain tensor- and data-parallel training: groups of eight neighbours and one of all. One rank
-has not called the last all_reduce of all. The point is size: the simulator of `unhang lab` makes
+has not called the last all_reduce of all. The point is size: the simulator of `python -m lab` makes
 realistic jobs, this one makes big ones fast, in the dialect that `torchfrtrace` reads too.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unhang.lab.torchfile import encode_pickle
+from lab.recorder.torchfile import encode_pickle
 
 __all__ = ["CULPRIT", "Shape", "write_dumps"]
 

@@ -68,7 +68,8 @@ def alone() -> Figures:
     import torch
     import torch.distributed as dist
 
-    from unhang.record import arm, wrap
+    from unhang.record import arm
+    from unhang.record.calls import wrap
 
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     world, tensors, options = dist.group.WORLD, [torch.ones(8)], dist.AllreduceOptions()
@@ -114,7 +115,7 @@ def gloo() -> Figures:
     import torch
     import torch.distributed as dist
 
-    from unhang.record import wrap
+    from unhang.record.calls import wrap
 
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     data = torch.ones(8)
@@ -163,8 +164,8 @@ def fake() -> Figures:
 
 def _memory(call: Callable[[], object]) -> float:
     """What a full ring holds, in KiB: emptied first, then filled under tracemalloc."""
+    from unhang.record.calls.ring import Ring
     from unhang.record.process import process
-    from unhang.record.ring import Ring
 
     state = process()
     state.ring = Ring(state.settings.buffer_size)

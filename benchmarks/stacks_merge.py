@@ -19,8 +19,8 @@ import numpy as np
 
 from benchmarks.figures import Section, show
 from unhang.model import Frame
-from unhang.stacks.tree import StackTree, from_rows, merge
-from unhang.stacks.treefile import from_bytes, to_bytes
+from unhang.stacks.tree.prefix_tree import StackTree, from_rows, merge
+from unhang.stacks.tree.treefile import from_bytes, to_bytes
 
 RANKS, THREADS, DEPTH, VARYING = 131_072, 8, 40, 6
 FEW, MANY = 9, 100_000

@@ -18,17 +18,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+sys.path.insert(0, str(ROOT))  # for `lab`, which is not installed
+
 from unhang.case import Case
 from unhang.cli.main import build_parser
 from unhang.tables.schema import TABLES, VIEWS, Table
 
-DOCS = Path(__file__).parent
-ROOT = DOCS.parent
 BLOCK = re.compile(r"(<!-- made: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 class Job(NamedTuple):
-    """A simulated job: the arguments of `unhang lab simulate`."""
+    """A simulated job: the arguments of `python -m lab simulate`."""
 
     fault: str
     layout: str = "ddp"
@@ -39,7 +41,7 @@ class Job(NamedTuple):
     @property
     def command(self) -> str:
         """The command line that makes it."""
-        words = f"unhang lab simulate job --fault {self.fault} --layout {self.layout}"
+        words = f"python -m lab simulate job --fault {self.fault} --layout {self.layout}"
         for name, value, default in (
             ("ranks", self.ranks, 8),
             ("condition", self.condition, "plain"),
@@ -110,9 +112,9 @@ def _written(text: str) -> Case:
 
 
 def _simulated(job: Job) -> Case:
+    from lab.simulate.corpus import CaseSpec
+    from lab.simulate.writing import DUMPS, simulate
     from unhang.ingest import load
-    from unhang.lab.corpus import CaseSpec
-    from unhang.lab.simulate import DUMPS, simulate
 
     spec = CaseSpec("docs", job.fault, job.layout, job.ranks, job.condition, job.seed)
     with tempfile.TemporaryDirectory() as folder:

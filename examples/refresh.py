@@ -4,7 +4,7 @@
     python examples/refresh.py --check                exits 1 and names those that are out of date
     python examples/refresh.py --recapture dead-rank  runs that job again first (needs torch)
 
-The live faults of `unhang lab live --list` are the examples.
+The live faults of `python -m lab live --list` are the examples.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from unhang.cli.main import main as main_of_unhang
-from unhang.lab.live.capture import capture, checked_request
-from unhang.lab.live.faults import FAULTS, Fault
-from unhang.lab.live.truth import Truth, read_truth
-
 EXAMPLES = Path(__file__).resolve().parent
-JOBS = "src/unhang/lab/live/jobs"
+sys.path.insert(0, str(EXAMPLES.parent))  # for `lab`, which is not installed
+
+from lab.live.capture import capture, checked_request
+from lab.live.faults import FAULTS, Fault
+from lab.truth import Truth, read_truth
+from unhang.cli.main import main as main_of_unhang
+
+JOBS = "lab/live/jobs"
 WIDTH = 80
 
 PAGE = """# {name}
@@ -40,7 +42,7 @@ $ unhang diagnose examples/{name}
 ```
 
 The exit code is {exit_code}. `truth.json` says what is true, by construction.
-`unhang lab live {name} --diagnose` runs it afresh.
+`python -m lab live {name} --diagnose` runs it afresh.
 """
 
 LIST = """# Captured hangs

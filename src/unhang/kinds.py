@@ -2,8 +2,8 @@
 
 A kind is a row here and a page in docs/codes; rules make claims of it, and whoever asks what a kind
 is like (does it explain an absence, may a bad node be behind it) asks for a trait. No other module
-holds a set of codes. Log rules and the doctor's checks carry a `Kind` in their own rows, since they
-are rows of one table already; `unhang.cli.pages` lists all of them.
+holds a set of codes. Log rules and the doctor's checks are rows of tables already and carry their
+`Kind` there; `unhang.catalogue` knows all of them.
 
 Codes are never renumbered and never reused. They may have four digits; new kinds are known by
 their slug.
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Flag, auto
 from typing import Final, Literal, TypeAlias
 
-__all__ = ["KINDS", "Family", "Kind", "Role", "Trait"]
+__all__ = ["FAMILIES", "KINDS", "Family", "Kind", "Role", "Trait"]
 
 Role: TypeAlias = Literal["cause", "consequence", "observation"]
 Family: TypeAlias = Literal[
@@ -30,6 +30,20 @@ Family: TypeAlias = Literal[
     "environment",
     "evidence",
 ]
+
+FAMILIES: Final[dict[Family, str]] = {
+    "absent": "somebody did not come where others wait",
+    "disagreement": "those who came did not do the same",
+    "deadlock": "they wait for each other",
+    "transport": "data do not pass from rank to rank: network, addresses, links, library",
+    "device": "a GPU, its driver or its memory",
+    "program": "the code of a process: where it stands, what it asks for",
+    "failure": "a process failed, ended, or computed something wrong",
+    "slow": "it moves, and slower than it should",
+    "environment": "settings, versions, limits and storage around the job",
+    "evidence": "what there is to see, and what there is not",
+}
+"""What each family is about."""
 
 
 class Trait(Flag):
@@ -54,6 +68,16 @@ class Trait(Flag):
     """It says that a process ended, and no more."""
     AFTERMATH = auto()
     """It shows by itself that something went wrong before."""
+    COUNTERS = auto()
+    """Its line tells at which call of a group a rank was."""
+    REPORTED_LATER = auto()
+    """It says that an error of its rank may have happened at an earlier call than the one shown."""
+    CHECKED = auto()
+    """A check looked for it: it is known independently of what a job left behind."""
+    ON_THE_WAY = auto()
+    """It is about what data pass between ranks: network, GPU, link, library."""
+    UNDECIDED = auto()
+    """Somebody may be stuck although nothing else shows it: without a cause, no health."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,13 +358,16 @@ LAST_TRACED_CALL: Final = Kind(
     "program",
     "A process made its last traced call before the others.",
     role="observation",
+    traits=Trait.UNDECIDED,
 )
+_LOOK_AT_ITS_STACK: Final = "unhang stacks --pid shows which line of the program that is."
 WAITS_IN_SYSCALL: Final = Kind(
     "UH604",
     "waits-in-syscall",
     "program",
     "A thread waited in one system call all the time.",
     role="observation",
+    actions=(_LOOK_AT_ITS_STACK,),
 )
 SPINS_IN_SYSCALLS: Final = Kind(
     "UH605",
@@ -348,6 +375,7 @@ SPINS_IN_SYSCALLS: Final = Kind(
     "program",
     "A thread makes system calls without end.",
     role="observation",
+    actions=(_LOOK_AT_ITS_STACK,),
 )
 BUSY_WITHOUT_SYSCALLS: Final = Kind(
     "UH606",
@@ -355,6 +383,8 @@ BUSY_WITHOUT_SYSCALLS: Final = Kind(
     "program",
     "A thread never sleeps and makes no system calls.",
     role="observation",
+    alternatives=("Long work of its own: compiling, preparing data, a loop in Python.",),
+    actions=(_LOOK_AT_ITS_STACK,),
 )
 FIRST_FAILURE: Final = Kind(
     "UH700",
@@ -394,18 +424,25 @@ NUMBERS_DIFFER: Final = Kind(
     "numbers-differ",
     "failure",
     "Two settings give numbers that differ too much.",
+    alternatives=("Errors add up over a deep network: --scale widens what is allowed.",),
+    actions=("Run it with --ops to see the operator; compare its inputs there.",),
 )
 NOT_FINITE: Final = Kind(
     "UH871",
     "not-finite",
     "failure",
     "A module or operator gives NaN or infinity.",
+    actions=("Look at its inputs: overflow, division by zero, log of zero.",),
 )
 RANKS_NUMBERS_DIFFER: Final = Kind(
     "UH872",
     "ranks-numbers-differ",
     "failure",
     "Ranks hold different values of one tensor.",
+    actions=(
+        "Compare them after every step to find the first one that differs.",
+        "Check seeds, loaded checkpoints, parameters that no gradient synchronisation reaches.",
+    ),
 )
 INSUFFICIENT_EVIDENCE: Final = Kind(
     "UH901",
@@ -413,7 +450,7 @@ INSUFFICIENT_EVIDENCE: Final = Kind(
     "evidence",
     "What there is does not allow a verdict.",
     role="observation",
-    traits=Trait.OPEN | Trait.NOTHING_FOUND,
+    traits=Trait.OPEN | Trait.NOTHING_FOUND | Trait.UNDECIDED,
     actions=(
         (
             "For next time record more: TORCH_FR_BUFFER_SIZE=20000, TORCH_NCCL_DUMP_ON_TIMEOUT=1,"

@@ -23,7 +23,7 @@ __all__ = [
     "Group",
     "LastCall",
     "LogEvent",
-    "LogKind",
+    "LogRole",
     "Note",
     "NoteLevel",
     "OpName",
@@ -43,7 +43,7 @@ UNKNOWN_RANK = -1
 """The rank of evidence that names none."""
 
 NoteLevel: TypeAlias = Literal["info", "warning", "error"]
-LogKind: TypeAlias = Literal["cause", "consequence", "observation", "hint", "noise"]
+LogRole: TypeAlias = Literal["cause", "consequence", "observation", "hint", "noise"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +261,7 @@ class LogEvent:
 
     Attributes:
         code: The rule's finding code ("UH712").
-        kind: Whether it is a cause, a consequence…; see `LogKind`.
+        role: Whether it is a cause, a consequence…; see `LogRole`.
         rank: UNKNOWN_RANK where the line does not tell.
         time_ns: Wall clock in ns; 0 where the line has none.
         order: Position in the whole input, for ordering lines without time.
@@ -274,7 +274,7 @@ class LogEvent:
     """
 
     code: str
-    kind: LogKind
+    role: LogRole
     rank: int
     text: str
     source: str

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar, cast
 from unhang.case import Case
 from unhang.model import Note
 from unhang.report import Report
-from unhang.stacks.places import installed_at
+from unhang.stacks.ownership import installed_at
 from unhang.telltale import REMOVED, assigned, forms, is_known_variable, known_words
 from unhang.wording import count_of
 

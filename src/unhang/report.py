@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
-from unhang.kinds import KINDS, Role
+from unhang.catalogue import kind_of
+from unhang.kinds import Family, Role
 from unhang.model import Frame, Note
 
 __all__ = [
@@ -142,6 +143,7 @@ class Finding:
     `culprits` may be empty: then no single rank is at fault. Ranks are sorted ascending.
 
     Attributes:
+        slug, family: Of its kind, filled from the code; "" for a code that is not known here.
         moving: Culprits that were seen to move or to work: busy or slow rather than stuck.
     """
 
@@ -164,11 +166,13 @@ class Finding:
     actions: tuple[str, ...] = ()
     caused_by: tuple[str, ...] = ()
     slug: str = ""
+    family: Family | Literal[""] = ""
     moving: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.slug and self.code in KINDS:
-            object.__setattr__(self, "slug", KINDS[self.code].slug)
+        if (kind := kind_of(self.code)) is not None:
+            object.__setattr__(self, "slug", kind.slug)
+            object.__setattr__(self, "family", kind.family)
 
 
 @dataclass(frozen=True, slots=True)

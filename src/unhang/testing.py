@@ -7,7 +7,7 @@
 
 `FakeJob` keeps each rank's sequence numbers, record ids and counters as torch's recorder would, and
 a fake clock. It decides nothing: whether a call finishes is what the test says. For generated jobs
-with real layouts, in-order devices and ring buffers see `unhang lab simulate`.
+with real layouts, in-order devices and ring buffers see `python -m lab simulate`.
 """
 
 from __future__ import annotations

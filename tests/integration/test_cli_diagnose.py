@@ -47,7 +47,7 @@ def test_the_terminal_report_names_rank_and_line() -> None:
     done = unhang("diagnose", HUNG)
     top = "\n".join(done.stdout.splitlines()[:10])
     assert "ank 2" in top
-    site = json.loads((HUNG.parent / "truth.json").read_text())["sites"][0]
+    site = json.loads((HUNG.parent / "truth.json").read_text())["lines"][0]
     assert f"{site['file']}:{site['line']}" in top
     assert "\x1b" not in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80

@@ -274,7 +274,7 @@ def test_comm_passes_with_real_ranks() -> None:
         (["net", "--ports", "9-5"], 2, "is empty or too large"),
         (["net", "--ports", "1-65535"], 2, "is empty or too large"),
         (["net", "--ports", "\u0664"], 2, "is no range"),
-        (["net", "--via", "ssh {host}"], 2, "--via says how to reach hosts"),
+        (["net", "--via", "ssh {host}"], 2, "--via is for --hosts and --hostfile"),
         (["net", "--hosts", "a", "--via", "ssh2"], 2, "has no {host} in it"),
         (["net", "--hosts", "a", "--via", "no-such-tool {host}"], 3, "is not installed here"),
         (["net", "--hosts", "a", "--via", "'{host}"], 2, "no closing quotation"),

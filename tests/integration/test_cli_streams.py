@@ -28,7 +28,6 @@ WORDS = {
     "logs": "job.log",
     "core": "job.log",
     "trace": "--show job.log",
-    "lab": "live --list",
     "numerics": "check.py:build --on cpu --on cpu",
     "attach": "1",
     "completion": "bash",

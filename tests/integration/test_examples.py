@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from unhang.lab.live.faults import FAULTS
-from unhang.lab.live.truth import disagreements, read_truth
+from lab.live.faults import FAULTS
+from lab.score.adapters import verdict_of
+from lab.score.verdict import disagreements
+from lab.truth import read_truth
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -38,7 +40,7 @@ def test_the_verdict_is_right(name: str) -> None:
     """Status, culprits, code and source lines agree with the truth, and so does the exit code."""
     done = unhang("diagnose", f"examples/{name}", "--format", "json")
     report = json.loads(done.stdout)
-    assert disagreements(read_truth(EXAMPLES / name), report) == []
+    assert disagreements(read_truth(EXAMPLES / name), verdict_of(report)) == []
     assert done.returncode == EXIT_CODES[report["status"]]
 
 
@@ -66,5 +68,5 @@ def test_the_demo_names_a_rank_and_a_line() -> None:
     )
     truth = read_truth(EXAMPLES / "never-joined")
     assert done.returncode == 0
-    assert f"rank {truth.verdicts[0].culprits[0]}" in done.stdout
-    assert f"{truth.sites[0].file}:{truth.sites[0].line}" in done.stdout
+    assert f"rank {truth.causes[0].culprits[0]}" in done.stdout
+    assert f"{truth.lines[0].file}:{truth.lines[0].line}" in done.stdout

@@ -13,9 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_line import unhang
 
-from unhang.lab.live.faults import FAULTS
-from unhang.lab.live.truth import disagreements, read_truth
+from lab.live.faults import FAULTS
+from lab.score.adapters import verdict_of
+from lab.score.verdict import disagreements
+from lab.truth import read_truth
 
 SMALLER = {  # than the example: other sizes are tried, and processes are what takes time here
     "healthy": 3,
@@ -30,14 +33,20 @@ SMALLER = {  # than the example: other sizes are tried, and processes are what t
 }
 
 
-def unhang(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a directory."""
+ROOT = Path(__file__).parents[2]
+ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT)}
+"""The lab is not installed: here it is found though the working directory is another one."""
+
+
+def live(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run `python -m lab live WORDS…` in a directory."""
     return subprocess.run(
-        [sys.executable, "-m", "unhang", *words],
+        [sys.executable, "-m", "lab", "live", *words],
         cwd=cwd,
         capture_output=True,
         text=True,
         check=False,
+        env=ENVIRON,
     )
 
 
@@ -45,17 +54,19 @@ def unhang(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def test_a_fresh_hang_gets_its_right_verdict(name: str, tmp_path: Path) -> None:
     """Capture and diagnosis through the command line; some with fewer ranks than the example."""
     size = ("--ranks", str(SMALLER[name])) if name in SMALLER else ()
-    captured = unhang("lab", "live", name, "-o", "capture", *size, cwd=tmp_path)
+    captured = live(name, "-o", "capture", *size, cwd=tmp_path)
     assert (captured.returncode, captured.stdout) == (0, ""), captured.stderr
     done = unhang("diagnose", "capture", "--format", "json", cwd=tmp_path)
-    assert disagreements(read_truth(tmp_path / "capture"), json.loads(done.stdout)) == []
+    assert (
+        disagreements(read_truth(tmp_path / "capture"), verdict_of(json.loads(done.stdout))) == []
+    )
 
 
 @pytest.fixture(scope="module")
 def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small capture that several tests look at."""
     place = tmp_path_factory.mktemp("live") / "capture"
-    done = unhang("lab", "live", "never-joined", "--ranks", "2", "-o", str(place), cwd=place.parent)
+    done = live("never-joined", "--ranks", "2", "-o", str(place), cwd=place.parent)
     assert done.returncode == 0, done.stderr
     return place
 
@@ -63,7 +74,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_capture_is_never_overwritten(capture: Path) -> None:
     """A second run into the same directory is refused before anything starts."""
     before = {path: path.stat().st_mtime_ns for path in capture.rglob("*")}
-    done = unhang("lab", "live", "never-joined", "-o", str(capture), cwd=capture.parent)
+    done = live("never-joined", "-o", str(capture), cwd=capture.parent)
     assert done.returncode == 2
     assert "not overwritten" in done.stderr
     assert {path: path.stat().st_mtime_ns for path in capture.rglob("*")} == before
@@ -88,7 +99,8 @@ def sigint_heard() -> Iterator[None]:
 def test_an_interrupted_run_leaves_nothing(tmp_path: Path) -> None:
     """Ctrl-C while ranks run: they are gone, and so are their files; the exit code says it."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "unhang", "lab", "live", "healthy", "-o", "capture"],
+        [sys.executable, "-m", "lab", "live", "healthy", "-o", "capture"],
+        env=ENVIRON,
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,
@@ -106,7 +118,8 @@ def test_an_interrupted_run_leaves_nothing(tmp_path: Path) -> None:
 def test_ranks_die_with_a_killed_parent(tmp_path: Path) -> None:
     """Even SIGKILL, which nobody can handle, leaves no rank behind."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "unhang", "lab", "live", "never-joined", "-o", "capture"],
+        [sys.executable, "-m", "lab", "live", "never-joined", "-o", "capture"],
+        env=ENVIRON,
         cwd=tmp_path,
         stderr=subprocess.DEVNULL,
     )
@@ -152,7 +165,7 @@ def ended(fd: int) -> bool:
 )
 def test_what_does_not_work_is_said(tmp_path: Path, words: tuple[str, ...], complaint: str) -> None:
     """One sentence and a hint, no traceback, nothing left behind."""
-    done = unhang("lab", "live", *words, cwd=tmp_path)
+    done = live(*words, cwd=tmp_path)
     assert done.returncode in (2, 3)
     assert complaint in done.stderr
     assert "hint: " in done.stderr

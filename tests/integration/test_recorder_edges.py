@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from armed_jobs import ArmedJob
 
-from unhang.record.heartbeat import read_heartbeat
-from unhang.record.marks import alive
+from unhang.record.contact.heartbeat import read_heartbeat
+from unhang.record.contact.marks import alive
 
 
 @pytest.fixture

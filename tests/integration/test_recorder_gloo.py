@@ -17,9 +17,9 @@ import pytest
 from armed_jobs import PATIENCE_S, ArmedJob
 
 from unhang.ingest import load
-from unhang.record.client import AskError, ask, ask_worker, request_dump
-from unhang.record.heartbeat import Heartbeat, read_heartbeat
-from unhang.record.marks import alive
+from unhang.record.contact.client import AskError, ask, ask_worker, request_dump
+from unhang.record.contact.heartbeat import Heartbeat, read_heartbeat
+from unhang.record.contact.marks import alive
 
 PROGRAM = "recorder_gloo.py"
 

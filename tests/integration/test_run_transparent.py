@@ -295,7 +295,7 @@ def test_nothing_heavy_is_imported_before_the_command_runs() -> None:
         check=True,
     )
     modules = {line.rpartition(b"|")[2].strip() for line in done.stderr.splitlines()}
-    assert b"unhang.run.supervisor" in modules
+    assert b"unhang.run.child.supervisor" in modules
     assert not modules & {b"numpy", b"rich", b"duckdb", b"torch", b"dataclasses"}
 
 

@@ -83,8 +83,8 @@ def test_it_diagnoses_a_capture(unhang: Path, tmp_path: Path) -> None:
     assert asked.stdout.split() == ["stuck", "3"], asked.stderr
 
 
-def test_a_live_fault_says_what_it_lacks(unhang: Path, tmp_path: Path) -> None:
-    """Without torch, a live fault is refused in one sentence."""
-    done = run(unhang, "lab", "live", "healthy", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "torch, which is not installed here" in done.stderr
+def test_the_lab_stays_at_home(wheel: Path) -> None:
+    """The wheel has the product alone: no simulator, no live faults, no scores."""
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0].partition("-")[0] for name in names} == {"unhang"}
+    assert not [name for name in names if "lab" in Path(name).parts]

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from unhang.record import HOOK_DIR
-from unhang.record.marks import Mark, read_marks
+from unhang.record.contact.marks import Mark, read_marks
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -11,15 +11,26 @@ SRC = Path(__file__).parents[2] / "src" / "unhang"
 
 FLOORS = {
     "cli": 5, "__main__": 5,
-    "run": 4, "doctor": 4, "serve": 4, "lab": 4, "numerics": 4,
+    "run": 4, "doctor": 4, "serve": 4, "numerics": 4,
     "ingest": 3, "collect": 3, "analysis": 3, "tables": 3, "reports": 3, "cores": 3,
     "trace": 3, "casedir": 2, "surroundings": 2, "telltale": 1,
     "batches": 2, "case": 2, "casebuilder": 2, "report": 2, "stacks": 2, "logs": 2, "redact": 2,
-    "model": 1, "kinds": 1, "rankenv": 1, "errors": 1, "wording": 1, "bounds": 1, "_version": 0,
+    "model": 1, "kinds": 1, "errors": 1, "wording": 1, "bounds": 1, "_version": 0,
+    "checks": 1, "rankenv": 1, "catalogue": 2,
 }  # fmt: skip
 APART = {"record", "testing", "__init__", "pausing", "printing"}
 SEPARATE = {"ingest", "analysis", "reports"}
-LIGHT = {"model", "kinds", "rankenv", "errors", "wording", "bounds", "_version", "telltale"}
+LIGHT = {
+    "model",
+    "kinds",
+    "checks",
+    "rankenv",
+    "errors",
+    "wording",
+    "bounds",
+    "_version",
+    "telltale",
+}
 
 
 def house_of(path: Path) -> str:
@@ -49,6 +60,15 @@ STEPS_OF_INGEST = {
     "fast": 1, "reading": 2, "beside": 2, "groups": 2, "incidents": 2, "assemble": 3, "loading": 4,
     "__init__": 5,
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SRC)))
+def test_the_product_never_imports_the_lab(path: Path) -> None:
+    """The lab lies beside the product and outside the wheel."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+        assert not [name for name in names if name.split(".")[0] == "lab"]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SRC)))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from unhang.analysis.situation import Picture
+from unhang.analysis.situation import Situation
 from unhang.model import State
 from unhang.report import Finding, RankState, RankStatus
 
@@ -23,29 +23,33 @@ _WITHOUT_DUMP: dict[bool, tuple[RankState, str]] = {
 }
 
 
-def rank_table(picture: Picture, findings: Sequence[Finding]) -> tuple[RankStatus, ...]:
+def rank_table(situation: Situation, findings: Sequence[Finding]) -> tuple[RankStatus, ...]:
     """Give every expected rank a status."""
     culprits = {rank for f in findings if f.role == "cause" for rank in f.culprits}
     late = {rank for f in findings if f.code == "UH501" for rank in f.culprits}
     stuck = any(finding.role == "cause" for finding in findings)
     waiting = {rank for finding in findings for rank in finding.victims}
-    broken = {dump.rank for dump in picture.evidence.case.dumps if not dump.usable}
-    failed = _failed(picture)
-    hosts = _hosts(picture)
-    labels = [picture.label(unit) for unit in range(len(picture.heads))]
-    outdated, silent = set(picture.outdated.tolist()), picture.silent.tolist()
+    broken = {dump.rank for dump in situation.evidence.case.dumps if not dump.usable}
+    failed = _failed(situation)
+    hosts = _hosts(situation)
+    labels = [situation.label(waiting_call) for waiting_call in range(len(situation.heads))]
+    outdated, silent = set(situation.outdated.tolist()), situation.silent.tolist()
     table = []
-    for dense, (rank, unit) in enumerate(
-        zip(picture.evidence.ranks.numbers.tolist(), picture.heads.unit.tolist(), strict=True)
+    for index, (rank, waiting_call) in enumerate(
+        zip(
+            situation.evidence.ranks.numbers.tolist(),
+            situation.heads.waiting_call.tolist(),
+            strict=True,
+        )
     ):
         status, detail = _WITHOUT_CALL[stuck]
-        if silent[dense]:
+        if silent[index]:
             status, detail = _WITHOUT_DUMP[rank in broken]
-        elif dense in outdated:
+        elif index in outdated:
             status, detail = "unknown", "its dump is older than its peers'"
-        elif unit >= 0:
+        elif waiting_call >= 0:
             status = "waiting" if stuck or rank in waiting else "unknown"
-            detail = "call failed" if dense in failed else ""
+            detail = "call failed" if index in failed else ""
         elif rank in late:
             status = "behind"
         host, pid, replica = hosts.get(rank, ("", None, ""))
@@ -54,7 +58,7 @@ def rank_table(picture: Picture, findings: Sequence[Finding]) -> tuple[RankStatu
                 rank=rank,
                 status="culprit" if rank in culprits else status,
                 detail=detail,
-                head=labels[unit] if unit >= 0 else "",
+                head=labels[waiting_call] if waiting_call >= 0 else "",
                 host=host,
                 pid=pid,
                 replica=replica,
@@ -63,19 +67,19 @@ def rank_table(picture: Picture, findings: Sequence[Finding]) -> tuple[RankStatu
     return tuple(table)
 
 
-def _failed(picture: Picture) -> set[int]:
-    """Dense ranks whose head failed rather than waits."""
-    heads = np.flatnonzero(picture.heads.row >= 0)
-    state = picture.evidence.case.calls.state[picture.heads.row[heads]]
+def _failed(situation: Situation) -> set[int]:
+    """Indices of ranks whose head failed rather than waits."""
+    heads = np.flatnonzero(situation.heads.row >= 0)
+    state = situation.evidence.case.calls.state[situation.heads.row[heads]]
     return set(heads[state == State.FAILED].tolist())
 
 
-def _hosts(picture: Picture) -> dict[int, tuple[str, int | None, str]]:
+def _hosts(situation: Situation) -> dict[int, tuple[str, int | None, str]]:
     known: dict[int, tuple[str, int | None, str]] = {}
-    for sample in picture.evidence.case.samples:
+    for sample in situation.evidence.case.samples:
         if sample.rank >= 0 and sample.role == "rank":
             known[sample.rank] = (sample.host, sample.pid if sample.pid > 0 else None, "")
-    for dump in picture.evidence.case.dumps:
+    for dump in situation.evidence.case.dumps:
         if dump.host or dump.pid > 0 or dump.replica:
             host, pid, replica = known.get(dump.rank, ("", None, ""))
             known[dump.rank] = (

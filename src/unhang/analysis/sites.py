@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from unhang.analysis.state.index import Ints
+from unhang.analysis.state.columns import Ints
 from unhang.case import Case
 from unhang.model import Frame
 from unhang.report import Site
-from unhang.stacks.places import shown_frame, without_recorder
+from unhang.stacks.ownership import shown_frame, without_recorder
 
 __all__ = ["StackBook"]
 

@@ -1,7 +1,7 @@
-"""Everything that the steps before the findings worked out, and how to speak of it.
+"""Everything that the steps before the findings worked out, with the measures that they share.
 
-A `Picture` is built once per case. The modules that explain roots read it and share these words and
-measures, so that a call, a side or a chain looks the same in every finding.
+A `Situation` is built once per case. The rules read it, so that a call, a side or a chain looks the
+same in every claim.
 """
 
 from __future__ import annotations
@@ -13,32 +13,34 @@ from functools import cached_property
 
 import numpy as np
 
+from unhang.analysis.claims import Doubt
 from unhang.analysis.matching.collectives import Disagreement, Matched
 from unhang.analysis.matching.pairs import Pairs
 from unhang.analysis.matching.wait_graph import Graph
 from unhang.analysis.sites import StackBook
+from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.heads import Heads
-from unhang.analysis.state.index import Bools, Evidence, Ints
-from unhang.analysis.state.progress import NEVER, Place, Standing
+from unhang.analysis.state.index import Evidence
+from unhang.analysis.state.progress import NEVER, Stage, Standing
 from unhang.analysis.state.stale import made_ns
-from unhang.model import Group, State
+from unhang.model import Frame, Group, State
 from unhang.report import CallSide, GroupRef, Site, Wait
 from unhang.wording import rank_phrase
 
-__all__ = ["Picture"]
+__all__ = ["Situation"]
 
 _MAX_LINKS = 8
 _MAX_SIDES = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Picture:
-    """The whole situation.
+class Situation:
+    """What is known of a case before anything is judged.
 
     Attributes:
-        outdated: Dense ranks whose dumps are older than their peers' and tell nothing of now.
-        unlaunched: Per dense rank: its head was recorded and never launched.
-        disagreements: By unit.
+        outdated: Indices of ranks whose dumps are older than their peers' and tell nothing of now.
+        unlaunched: Per rank: its head was recorded and never launched.
+        disagreements: By waiting call.
     """
 
     evidence: Evidence
@@ -52,38 +54,38 @@ class Picture:
     graph: Graph
     book: StackBook
 
-    def group(self, unit: int) -> Group:
-        """Group of a unit."""
-        channel = int(self.heads.channel[unit])
+    def group(self, waiting_call: int) -> Group:
+        """Group of a waiting call."""
+        channel = int(self.heads.channel[waiting_call])
         return self.evidence.case.groups[self.evidence.group_of(channel)]
 
-    def group_ref(self, unit: int) -> GroupRef:
-        """Group of a unit as findings name it."""
-        group = self.group(unit)
+    def group_ref(self, waiting_call: int) -> GroupRef:
+        """Group of a waiting call as findings name it."""
+        group = self.group(waiting_call)
         return GroupRef(group.name, group.description, group.size)
 
-    def row(self, unit: int) -> int:
-        """A row that stands for a unit: the head of its lowest rank."""
-        owner = int(self.heads.owner[unit])
-        rank = owner if owner >= 0 else int(self.heads.inside(unit)[0])
+    def row(self, waiting_call: int) -> int:
+        """A row that stands for a waiting call: the head of its lowest rank."""
+        owner = int(self.heads.owner[waiting_call])
+        rank = owner if owner >= 0 else int(self.heads.inside(waiting_call)[0])
         return int(self.heads.row[rank])
 
-    def op(self, unit: int) -> str:
-        """Operation of a unit."""
+    def op(self, waiting_call: int) -> str:
+        """Operation of a waiting call."""
         case = self.evidence.case
-        return case.names[int(case.calls.name[self.row(unit)])].op
+        return case.names[int(case.calls.name[self.row(waiting_call)])].op
 
-    def label(self, unit: int) -> str:
-        """A unit in words: "all_reduce #41 of tp (2)", "send to rank 5 of pp (7)"."""
-        if unit >= self.heads.n_collective:
-            return f"{self._exchange(unit)} of {self.group(unit).label}"
-        number = int(self.heads.seq[unit])
+    def label(self, waiting_call: int) -> str:
+        """Name of a waiting call: "all_reduce #41 of tp (2)", "send to rank 5 of pp (7)"."""
+        if waiting_call >= self.heads.n_collective:
+            return f"{self._exchange(waiting_call)} of {self.group(waiting_call).label}"
+        number = int(self.heads.seq[waiting_call])
         shown = f" #{number}" if number >= 0 else ""
-        return f"{self.op(unit)}{shown} of {self.group(unit).label}"
+        return f"{self.op(waiting_call)}{shown} of {self.group(waiting_call).label}"
 
-    def _exchange(self, unit: int) -> str:
+    def _exchange(self, waiting_call: int) -> str:
         """A send, a receive or a batch of them in words."""
-        calls = self.pairs.of_unit(unit)
+        calls = self.pairs.of_waiting_call(waiting_call)
         numbers = self.evidence.ranks.numbers
         told = []
         for sending, word in ((True, "send to"), (False, "recv from")):
@@ -91,44 +93,44 @@ class Picture:
             named = sorted({int(numbers[peer]) for peer in peers[peers >= 0]})
             if named or len(peers):
                 told.append(f"{word} {rank_phrase(named) if named else 'any rank'}")
-        return " and ".join(told) or self.op(unit)
+        return " and ".join(told) or self.op(waiting_call)
 
-    def seq(self, unit: int) -> int | None:
-        """Sequence number of a collective unit; None where it has none."""
-        number = int(self.heads.seq[unit])
-        return number if unit < self.heads.n_collective and number >= 0 else None
+    def seq(self, waiting_call: int) -> int | None:
+        """Sequence number of a collective waiting call; None where it has none."""
+        number = int(self.heads.seq[waiting_call])
+        return number if waiting_call < self.heads.n_collective and number >= 0 else None
 
-    def named(self, dense: Iterable[int] | Ints) -> tuple[int, ...]:
+    def named(self, indices: Iterable[int] | Ints) -> tuple[int, ...]:
         """Global ranks, ascending."""
-        return self.evidence.ranks.named(np.asarray(list(dense), np.int64))
+        return self.evidence.ranks.named(np.asarray(list(indices), np.int64))
 
-    def members(self, unit: int) -> Ints:
-        """Dense ranks of a unit's group, strangers left out."""
-        members = self.evidence.members(int(self.heads.channel[unit]))
+    def members(self, waiting_call: int) -> Ints:
+        """Indices of the members of a waiting call's group, strangers left out."""
+        members = self.evidence.members(int(self.heads.channel[waiting_call]))
         return members[members >= 0]
 
-    def places(self, unit: int) -> tuple[Ints, Ints]:
-        """Members of a collective unit and their `Place`."""
-        members = self.members(unit)
-        channel, seq = int(self.heads.channel[unit]), int(self.heads.seq[unit])
-        return members, self.standing.places(members, channel, seq)[0]
+    def stages(self, waiting_call: int) -> tuple[Ints, Ints]:
+        """Members of a collective waiting call and their `Stage`."""
+        members = self.members(waiting_call)
+        channel, seq = int(self.heads.channel[waiting_call]), int(self.heads.seq[waiting_call])
+        return members, self.standing.stages(members, channel, seq)[0]
 
-    def at_place(self, unit: int, place: Place) -> tuple[int, ...]:
-        """Global ranks of the members at one place."""
-        members, places = self.places(unit)
-        return self.named(members[places == place])
+    def at_stage(self, waiting_call: int, stage: Stage) -> tuple[int, ...]:
+        """Global ranks of the members at one stage."""
+        members, stages = self.stages(waiting_call)
+        return self.named(members[stages == stage])
 
     @cached_property
     def silent(self) -> Bools:
-        """Per dense rank: it left no dump that counts."""
+        """Per rank: it left no dump that counts."""
         silent = np.ones(len(self.evidence.ranks), np.bool_)
         silent[self.evidence.owner] = False
         return silent
 
-    def last_rows(self, dense: Iterable[int]) -> Ints:
+    def last_rows(self, indices: Iterable[int]) -> Ints:
         """Last recorded row of each of these ranks, where it has one."""
         created = self.evidence.case.calls.created_ns
-        wanted = set(dense)
+        wanted = set(indices)
         chosen: dict[int, int] = {}
         for owner, dump in zip(self.evidence.owner.tolist(), self.evidence.dumps, strict=True):
             if owner in wanted and dump.stop > dump.start:
@@ -137,34 +139,39 @@ class Picture:
                     chosen[owner] = row
         return np.asarray([chosen[rank] for rank in sorted(chosen)], np.int64)
 
-    def placed_now(self, dense: Iterable[int]) -> tuple[list[int], list[int]]:
-        """Ranks (dense) whose dumps say where they stood when they were made, and the others."""
+    def frames(self, row: int) -> tuple[Frame, ...]:
+        """Stack of the call of a row; empty where none was recorded."""
+        stack = int(self.evidence.case.calls.stack[row])
+        return self.evidence.case.stacks[stack] if stack >= 0 else ()
+
+    def placed_now(self, indices: Iterable[int]) -> tuple[list[int], list[int]]:
+        """Ranks (indices) whose dumps say where they stood when they were made, and the others."""
         told = {dump.rank for dump in self.evidence.dumps if dump.main_stack}
-        known = {rank: int(self.evidence.ranks.numbers[rank]) in told for rank in dense}
+        known = {rank: int(self.evidence.ranks.numbers[rank]) in told for rank in indices}
         return [r for r in known if known[r]], [r for r in known if not known[r]]
 
-    def sites_of_absent(self, dense: Iterable[int]) -> tuple[Site, ...]:
+    def sites_of_absent(self, indices: Iterable[int]) -> tuple[Site, ...]:
         """Where culprits that wait for nobody stand; where that is unknown, their last calls."""
-        placed, others = self.placed_now(dense)
+        placed, others = self.placed_now(indices)
         return (
             *self.book.sites_of_dumps(self.named(placed), "culprit"),
             *self.book.sites_of_rows(self.last_rows(others), "culprit"),
         )
 
-    def whose_lines(self, dense: Iterable[int]) -> tuple[str, ...]:
-        """Say for which of them `sites_of_absent` shows the last call, not where they stand."""
-        rows = self.last_rows(self.placed_now(dense)[1])
+    def last_lines(self, indices: Iterable[int]) -> tuple[int, ...]:
+        """Of which of them `sites_of_absent` shows the last call, not where they stand (global)."""
+        rows = self.last_rows(self.placed_now(indices)[1])
         calls = self.evidence.case.calls
-        ranks = sorted(calls.rank[rows[calls.stack[rows] >= 0]].tolist())
-        if not ranks:
-            return ()
-        last, stand = (
-            ("its last call, which is finished", "it stands")
-            if len(ranks) == 1
-            else ("their last calls, which are finished", "they stand")
-        )
-        text = f"The line of {rank_phrase(ranks)} is that of {last}; where {stand} now is not in "
-        return (f"{text}the dumps.",)
+        return tuple(sorted(calls.rank[rows[calls.stack[rows] >= 0]].tolist()))
+
+    def doubts_of_members(self, waiting_call: int) -> tuple[Doubt, ...]:
+        """What is not known about the members of a collective waiting call."""
+        unseen = (self.stages(waiting_call)[1] == Stage.UNKNOWN).any()
+        return (*((Doubt.MEMBER_UNSEEN,) if unseen else ()), *self.doubts_of_group(waiting_call))
+
+    def doubts_of_group(self, waiting_call: int) -> tuple[Doubt, ...]:
+        """Whether the members of a waiting call's group are inferred."""
+        return (Doubt.MEMBERS_INFERRED,) if self.group(waiting_call).inferred else ()
 
     def side(self, ranks: Sequence[int], row: int, role: str, peer: int | None = None) -> CallSide:
         """One side of a finding: what these ranks called.
@@ -231,14 +238,14 @@ class Picture:
         node = int(np.argmax(reach))
         waits: list[Wait] = []
         while distance[node] > 0 and len(waits) < _MAX_LINKS:
-            waiter, unit = node, int(self.heads.unit[node])
+            waiter, waiting_call = node, int(self.heads.waiting_call[node])
             while node >= self.graph.n_ranks or node == waiter:
                 nearer = self._next(node, distance)
                 if nearer is None:
                     return tuple(waits)
                 node = nearer
             numbers = self.evidence.ranks.numbers
-            waits.append(Wait(int(numbers[waiter]), int(numbers[node]), self.label(unit)))
+            waits.append(Wait(int(numbers[waiter]), int(numbers[node]), self.label(waiting_call)))
         return tuple(waits)
 
     def _next(self, node: int, distance: Ints) -> int | None:
@@ -255,7 +262,7 @@ class Picture:
 
     @cached_property
     def waited_ns(self) -> Ints:
-        """Per dense rank: how long its head had been waiting when its dump was made; -1 unknown."""
+        """Per rank: how long its head had been waiting when its dump was made; -1 unknown."""
         times, calls = made_ns(self.evidence), self.evidence.case.calls
         waited = np.full(len(self.heads.row), -1, np.int64)
         ranks = np.flatnonzero(self.heads.row >= 0)

@@ -6,20 +6,20 @@ puts the steps in order and counts; every judgement is made in the module that i
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from unhang._version import __version__
-from unhang.analysis.findings.causes import find_causes
-from unhang.analysis.findings.idle import quiet_findings
-from unhang.analysis.findings.late import late_findings
-from unhang.analysis.matching.collectives import disagreements, rows_at_units
+from unhang.analysis.findings.causes import claims_of
+from unhang.analysis.findings.idle import idle_claim
+from unhang.analysis.findings.late import late_claims
+from unhang.analysis.judgement import Backdrop, numbered, report_of, settle
+from unhang.analysis.matching.collectives import disagreements, rows_at_waiting_calls
 from unhang.analysis.matching.pairs import pair_edges, pair_links, pair_up
 from unhang.analysis.matching.wait_graph import collective_edges, make_graph
 from unhang.analysis.rank_table import rank_table
 from unhang.analysis.sites import StackBook
-from unhang.analysis.situation import Picture
+from unhang.analysis.situation import Situation
 from unhang.analysis.sources.exits import with_ends
 from unhang.analysis.sources.log_join import with_logs
 from unhang.analysis.sources.logs import judge_log_case
@@ -28,19 +28,18 @@ from unhang.analysis.sources.reports import judge_reports, with_reports
 from unhang.analysis.sources.stack_join import with_stacks
 from unhang.analysis.sources.stacks import beside_dumps, judge_stacks, stack_findings
 from unhang.analysis.sources.traces import judge_traces, with_traces
+from unhang.analysis.state.columns import Bools
 from unhang.analysis.state.heads import Heads, find_heads
-from unhang.analysis.state.index import Bools, Evidence, gather
+from unhang.analysis.state.index import Evidence, gather
 from unhang.analysis.state.progress import Standing, stand
 from unhang.analysis.state.split_groups import told_apart
 from unhang.analysis.state.stale import same_moment
-from unhang.analysis.verdict import status_of, summary_of
+from unhang.analysis.words import finding_of
 from unhang.case import Case
 from unhang.model import Note
-from unhang.report import Finding, Incident, Job, Report
+from unhang.report import Incident, Job, Report
 
 __all__ = ["diagnose"]
-
-_MAX_FINDINGS = 64
 
 
 def diagnose(case: Case, *, slow: bool = False) -> Report:
@@ -69,36 +68,33 @@ def _judged(case: Case, *, slow: bool) -> Report:
         return (
             judge_log_case(case) if case.log_events else judge_traces(case.last_calls, case.notes)
         )
-    picture, notes = look(case)
-    findings, cut = _findings(picture)
+    situation, notes = look(case)
+    claims, cut = settle(claims_of(situation))
+    findings = [finding_of(claim) for claim in claims]
     deeper = looks_with_dumps(case)
-    findings = with_stacks(findings, deeper, picture.book)
-    findings = with_ends(findings, case, deeper, picture.book)
+    findings = with_stacks(findings, deeper, situation.book)
+    findings = with_ends(findings, case, deeper, situation.book)
     stuck = any(finding.role == "cause" for finding in findings)
     if not stuck:
-        seen = beside_dumps(stack_findings(looks, case.world_size, picture.book))
+        seen = beside_dumps(stack_findings(looks, case.world_size, situation.book))
         findings = [*seen, *findings]
         stuck = any(finding.role == "cause" for finding in findings)
-    if slow or not (findings or picture.silent.any()):
-        findings += late_findings(picture, eager=slow)
+    if slow or not (findings or situation.silent.any()):
+        findings += map(finding_of, late_claims(situation, eager=slow))
     if not findings:
-        findings = quiet_findings(picture)
+        findings = [finding_of(idle_claim(situation))]
     findings = with_traces(with_logs(findings, case), case.last_calls)
-    findings = [replace(f, id=f"f{i + 1}") for i, f in enumerate(findings)]
-    return Report(
-        status=status_of(findings),
-        summary=summary_of(findings),
-        job=_job(picture.evidence),
+    backdrop = Backdrop(
+        job=_job(situation.evidence),
         incident=_incident(case),
-        findings=tuple(findings),
-        ranks=rank_table(picture, findings),
-        stacks=dict(picture.book.used),
+        table=partial(rank_table, situation),
+        stacks=situation.book.used,
         notes=(*case.notes, *notes, *cut),
-        tool_version=__version__,
     )
+    return report_of(numbered(findings), backdrop)
 
 
-def look(case: Case) -> tuple[Picture, tuple[Note, ...]]:
+def look(case: Case) -> tuple[Situation, tuple[Note, ...]]:
     """Work out everything that is known before anything is judged."""
     evidence = gather(case)
     standing = stand(evidence)
@@ -110,14 +106,14 @@ def look(case: Case) -> tuple[Picture, tuple[Note, ...]]:
     evidence, standing = moment.evidence, moment.standing
     heads = find_heads(evidence, moment.outdated)
     unlaunched = _unlaunched(evidence, standing, heads)
-    matched = rows_at_units(evidence, heads)
-    found = {each.unit: each for each in disagreements(evidence, heads, matched)}
+    matched = rows_at_waiting_calls(evidence, heads)
+    found = {each.waiting_call: each for each in disagreements(evidence, heads, matched)}
     explained = np.zeros(len(heads), np.bool_)
     explained[list(found)] = True
     pairs = pair_up(evidence, heads)
     blame = collective_edges(evidence, standing, heads, unlaunched)
     blame = blame.joined(pair_edges(evidence, standing, heads, pairs))
-    picture = Picture(
+    situation = Situation(
         evidence=evidence,
         standing=standing,
         heads=heads,
@@ -130,37 +126,22 @@ def look(case: Case) -> tuple[Picture, tuple[Note, ...]]:
         book=StackBook(case),
     )
     split = () if apart is None else (apart[1],)
-    return picture, (*evidence.notes, *split, *moment.notes)
+    return situation, (*evidence.notes, *split, *moment.notes)
 
 
 def _unlaunched(evidence: Evidence, standing: Standing, heads: Heads) -> Bools:
     """Ranks whose head is recorded while their counters stand before it and a peer's do not."""
     unlaunched = np.zeros(len(evidence.ranks), np.bool_)
-    inside = np.flatnonzero((heads.unit >= 0) & (heads.unit < heads.n_collective))
-    unit = heads.unit[inside]
-    at = standing.at(inside, heads.channel[unit])
+    inside = np.flatnonzero((heads.waiting_call >= 0) & (heads.waiting_call < heads.n_collective))
+    waiting_call = heads.waiting_call[inside]
+    at = standing.at(inside, heads.channel[waiting_call])
     has = at >= 0
     counted = np.where(has, standing.counted[at], -1) if len(standing.keys) else at
     counts = has & (counted >= 0)
     launched = np.zeros(max(len(heads), 1), np.bool_)
-    launched[unit[counts & (counted >= heads.seq[unit])]] = True
-    unlaunched[inside] = counts & (counted == heads.seq[unit] - 1) & launched[unit]
+    launched[waiting_call[counts & (counted >= heads.seq[waiting_call])]] = True
+    unlaunched[inside] = counts & (counted == heads.seq[waiting_call] - 1) & launched[waiting_call]
     return unlaunched
-
-
-def _findings(picture: Picture) -> tuple[list[Finding], tuple[Note, ...]]:
-    """One finding a root, those with most victims first."""
-    found = find_causes(picture)
-    found.sort(key=_importance)
-    if len(found) <= _MAX_FINDINGS:
-        return found, ()
-    text = f"{len(found) - _MAX_FINDINGS} further findings of fewer victims are left out."
-    return found[:_MAX_FINDINGS], (Note("info", "findings", text),)
-
-
-def _importance(finding: Finding) -> tuple[bool, int, str, tuple[int, ...], str]:
-    is_cause = finding.role == "cause"
-    return (not is_cause, -len(finding.victims), finding.code, finding.culprits, finding.summary)
 
 
 def _job(evidence: Evidence) -> Job:

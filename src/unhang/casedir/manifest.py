@@ -26,7 +26,7 @@ from unhang.casedir.sharing import (
     reserve,
 )
 from unhang.errors import OutputError
-from unhang.record.places import private_dir, private_opener, safe_name
+from unhang.record.contact.runtime_dir import private_dir, private_opener, safe_name
 
 __all__ = [
     "CASES",

@@ -17,7 +17,7 @@ from typing import Final
 from unhang.casedir.manifest import FOLDERS
 from unhang.casedir.sharing import MOST_CASES, cannot_write
 from unhang.errors import OutputError, UsageError
-from unhang.record.places import private_dir, private_opener
+from unhang.record.contact.runtime_dir import private_dir, private_opener
 from unhang.wording import printable
 
 __all__ = ["FOLDER", "check_place", "is_case", "keep_private", "name_told", "save_report"]

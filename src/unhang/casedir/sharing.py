@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from unhang.errors import OutputError, UsageError
-from unhang.record.places import private_dir, private_opener, safe_name
+from unhang.record.contact.runtime_dir import private_dir, private_opener, safe_name
 from unhang.wording import printable
 
 __all__ = [

@@ -19,15 +19,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unhang.cli.launching import (
+from unhang.cli.shared.launching import (
     add_launcher_arguments,
+    checked_launcher,
     gather_with_progress,
-    launcher_of,
+    is_chosen,
     plan_of,
     tell_failures,
-    wants_launcher,
 )
-from unhang.cli.output import EXIT_HEALTHY, EXIT_INSUFFICIENT, EXIT_PROBLEM
+from unhang.cli.shared.output import EXIT_HEALTHY, EXIT_INSUFFICIENT, EXIT_PROBLEM
 from unhang.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -80,20 +80,20 @@ def run(args: argparse.Namespace) -> int:
     if args.resume:
         case, state = Path(args.resume), _read_state(Path(args.resume))
         args.__dict__.update({key: state["options"][key] for key in state["options"]})
-        launcher = launcher_of(args)
+        launcher = checked_launcher(args)
         nodes = [node for node in state["nodes"] if node not in state["whole"]]
         if not nodes:
             print(f"{case} is complete: all nodes have answered")
             return EXIT_HEALTHY
         launcher.nodes()  # is the job still there? the launcher looks it up anew
     else:
-        launcher = launcher_of(args)
+        launcher = checked_launcher(args)
         state = {"run": "", "options": _options(args), "whole": []}
         _check(args)
         nodes = list(launcher.nodes())
-        case = _new_case(args)
+        case = _new_case(args, launcher.job)
         state["nodes"] = nodes
-    plan = plan_of(args, launcher, _orders(args, case), state["run"])
+    plan = plan_of(args, _orders(args, case), state["run"])
     gathered = gather_with_progress(launcher, nodes, plan, case)
     state |= {"run": plan.run, "whole": sorted({*state["whole"], *gathered.whole})}
     _write_state(case, state)
@@ -108,7 +108,7 @@ def _redact(case: Path, args: argparse.Namespace) -> int:
 
     if not case.is_dir():
         raise InputError(f"{case} is no directory", "Name a case directory.")
-    if args.resume or wants_launcher(args):
+    if args.resume or is_chosen(args):
         raise UsageError("--redact copies a case that is there", "Collect first, then redact.")
     redactor = Redactor()
     redactor.learn(hosts=[socket.gethostname()], users=[getpass.getuser()])
@@ -154,11 +154,11 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     return {key: value for key, value in vars(args).items() if key not in left_out}
 
 
-def _new_case(args: argparse.Namespace) -> Path:
+def _new_case(args: argparse.Namespace, job: str) -> Path:
     from unhang.casedir import CASES, create_case
     from unhang.casedir.sharing import claim
 
-    job = args.job or args.slurm or "collected"
+    job = args.job or job or "collected"
     named = claim(Path(args.case), job).path if args.case else None
     return create_case(Path(CASES), job, time.time(), named=named)
 

@@ -1,6 +1,6 @@
 """What a command is to the parser: one line of a table, and a module that is loaded on demand.
 
-`unhang` itself and commands that have commands of their own (`unhang lab`) share this. It knows
+`unhang` itself and commands that have commands of their own (`python -m lab`) share this. It knows
 no command by name.
 """
 

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unhang.cli.output import add_report_arguments, emit
+from unhang.cli.shared.output import add_report_arguments, emit
 from unhang.errors import InputError, UsageError
 
 if TYPE_CHECKING:

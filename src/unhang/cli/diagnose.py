@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from unhang.cli.output import add_report_arguments, emit
-from unhang.cli.places import add_case_arguments, load_case
+from unhang.cli.shared.case_paths import add_case_arguments, load_case
+from unhang.cli.shared.output import add_report_arguments, emit
 from unhang.errors import UsageError
 
 if TYPE_CHECKING:

@@ -14,16 +14,16 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from unhang.cli.launching import add_launcher_arguments, launcher_of, plan_of, wants_launcher
-from unhang.cli.output import add_report_arguments, emit
+from unhang.cli.shared.launching import add_launcher_arguments, checked_launcher, is_chosen, plan_of
+from unhang.cli.shared.output import add_report_arguments, emit
 from unhang.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from unhang.doctor.checks.results import CheckResult
     from unhang.doctor.joined import Seat
-    from unhang.doctor.nodes import Asking, Node
-    from unhang.doctor.results import Result
+    from unhang.doctor.nodes import Node, NodeAsker
     from unhang.doctor.running import Facts
 
 EXAMPLES = """unhang doctor
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     named, ports = _parts(args), _ports(args.ports)
     args.parts, parts = named, named or PARTS
     seat = None
-    if not wants_launcher(args) and args.nproc is None:
+    if not is_chosen(args) and args.nproc is None:
         from unhang.doctor.joined import seat_of
 
         seat = seat_of(os.environ)
@@ -96,8 +96,8 @@ def _launched(args: argparse.Namespace, parts: Sequence[str], ports: Sequence[in
     told: dict[str, str] = {}
     if args.hosts is not None:
         args.hosts, told = split_addresses(args.hosts)
-    launcher = launcher_of(args)
-    plan = plan_of(args, launcher, {})
+    launcher = checked_launcher(args)
+    plan = plan_of(args, {})
     names = list(launcher.nodes())
     asking = Launched(launcher, plan.python, plan.ship)
     _say(f"asking {len(names)} node{'s' if len(names) > 1 else ''}")
@@ -139,13 +139,13 @@ def _machine_parts(
     args: argparse.Namespace,
     parts: Sequence[str],
     ports: Sequence[int],
-    asking: Asking,
+    asking: NodeAsker,
     facts: Facts,
-) -> list[Result]:
+) -> list[CheckResult]:
     """Parts env, net and gpu, of which each machine has one answer."""
     from unhang.doctor.running import NetPlan, run_env, run_gpu, run_net
 
-    results: list[Result] = []
+    results: list[CheckResult] = []
     if "env" in parts:
         results += run_env(facts)
     if "net" in parts:
@@ -158,11 +158,11 @@ def _machine_parts(
 def _comm(
     args: argparse.Namespace,
     ports: Sequence[int],
-    asking: Asking,
+    asking: NodeAsker,
     facts: Facts,
     ranks: Sequence[Node],
-) -> list[Result]:
-    from unhang.doctor.comm import CommPlan
+) -> list[CheckResult]:
+    from unhang.doctor.comm.judging import CommPlan
     from unhang.doctor.running import comm_between, default_backend
 
     gpus = [int(data["gpus"]) for data in facts.by_name.values()]

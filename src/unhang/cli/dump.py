@@ -16,22 +16,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unhang.cli.launching import (
+from unhang.cli.shared.launching import (
     add_launcher_arguments,
+    checked_launcher,
     gather_with_progress,
-    launcher_of,
+    is_chosen,
     plan_of,
     tell_failures,
-    wants_launcher,
 )
-from unhang.cli.output import EXIT_HEALTHY, EXIT_PROBLEM
+from unhang.cli.shared.output import EXIT_HEALTHY, EXIT_PROBLEM
 from unhang.errors import NoEvidenceError, OutputError, UsageError
 
 if TYPE_CHECKING:
     from unhang.casedir import RankPart
-    from unhang.record.marks import Mark
-    from unhang.run.evidence import Collector
-    from unhang.run.roster import Member
+    from unhang.record.contact.marks import Mark
+    from unhang.run.incident.evidence import Collector
+    from unhang.run.watching.roster import WatchedRank
 
 EXAMPLES = """unhang dump
 unhang dump --pid 4711
@@ -70,9 +70,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Ask, write, say what came; 3 if nothing did."""
-    from unhang.record.marks import alive, read_marks
+    from unhang.record.contact.marks import alive, read_marks
 
-    if wants_launcher(args):
+    if is_chosen(args):
         return _elsewhere(args)
     marks = read_marks(args.job)
     living = [mark for mark in marks if alive(mark)]
@@ -90,14 +90,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _chosen(
     args: argparse.Namespace, marks: Sequence[Mark], living: Sequence[Mark]
-) -> list[Member]:
+) -> list[WatchedRank]:
     """The ranks to ask, of one job.
 
     Raises:
         NoEvidenceError: Nobody is armed, or none of those that were asked for.
         UsageError: Several jobs run here, and nobody said which.
     """
-    from unhang.run.roster import member_of
+    from unhang.run.watching.roster import member_of
 
     if args.pid:
         by_pid = {mark.pid: mark for mark in living}
@@ -157,9 +157,9 @@ def _make_case(args: argparse.Namespace, job: str) -> Path:
     return create_case(Path(CASES).absolute(), job, time.time(), named=args.case).absolute()
 
 
-def _collect(case: Path, members: Sequence[Member], *, stacks: bool) -> Collector:
-    from unhang.run.evidence import Collector
-    from unhang.run.roster import Roster
+def _collect(case: Path, members: Sequence[WatchedRank], *, stacks: bool) -> Collector:
+    from unhang.run.incident.evidence import Collector
+    from unhang.run.watching.roster import Roster
 
     first = members[0].mark
     ranks = sorted(members, key=lambda member: member.rank)
@@ -178,7 +178,7 @@ def _collect(case: Path, members: Sequence[Member], *, stacks: bool) -> Collecto
     return collector
 
 
-def _write_manifest(case: Path, collector: Collector, members: Sequence[Member]) -> None:
+def _write_manifest(case: Path, collector: Collector, members: Sequence[WatchedRank]) -> None:
     from unhang.casedir import NodePart, write_part
     from unhang.casedir.sharing import cannot_write
 
@@ -236,9 +236,9 @@ def _elsewhere(args: argparse.Namespace) -> int:
 
     if args.pid or args.list:
         raise UsageError("--pid and --list are of this node", "Use one or the other.")
-    launcher = launcher_of(args)
+    launcher = checked_launcher(args)
     nodes = launcher.nodes()
-    case = _make_case(args, args.job or args.slurm or "dump")
+    case = _make_case(args, args.job or launcher.job or "dump")
     orders: dict[str, object] = {
         "incident": case.name,
         "what": ["dumps"] if args.no_stacks else ["dumps", "stacks"],
@@ -247,7 +247,7 @@ def _elsewhere(args: argparse.Namespace) -> int:
     }
     if args.job:
         orders["job"] = args.job
-    gathered = gather_with_progress(launcher, nodes, plan_of(args, launcher, orders), case)
+    gathered = gather_with_progress(launcher, nodes, plan_of(args, orders), case)
     for note in dict.fromkeys(gathered.notes):
         print(f"note: {printable(note)}", file=sys.stderr)
     tell_failures(gathered, nodes)

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unhang.cli.output import add_look_arguments, look_of
-from unhang.cli.places import add_case_arguments, load_case
+from unhang.cli.shared.case_paths import add_case_arguments, load_case
+from unhang.cli.shared.output import add_look_arguments, look_of
 from unhang.errors import UsageError
 from unhang.wording import fold_ranks, parse_ranks, printable
 
@@ -86,7 +86,7 @@ def _check(case: Case, pick: Pick) -> None:
 
 
 def _records(case: Case, pick: Pick, kind: str) -> Iterator[str]:
-    from unhang.cli.rows import csv_lines, json_lines
+    from unhang.cli.shared.rows import csv_lines, json_lines
     from unhang.reports.entries import call_records, pick_rows
 
     records = call_records(case, pick_rows(case, pick), stacks=pick.stacks)
@@ -126,7 +126,7 @@ def _block_head(block: Block) -> str:
 
 
 def _block_pages(block: Block, look: Look) -> Iterator[str]:
-    from unhang.cli.rows import draw_table
+    from unhang.cli.shared.rows import draw_table
 
     start = 0
     while start < len(block.columns):

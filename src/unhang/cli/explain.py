@@ -1,6 +1,6 @@
 """Say what a finding code means, what it rests on, what else it could be and what to do.
 
-A code is given with or without "UH", or by its slug. Without a code all of them are listed.
+A code is given with or without "UH", or by its slug. Without one all are listed, by family.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Iterator
 
-from unhang.cli.output import add_look_arguments, look_of
+from unhang.cli.shared.output import add_look_arguments, look_of
 from unhang.errors import UsageError
 from unhang.wording import printable
 
@@ -27,12 +28,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the page of one code, or the list of all."""
-    from unhang.cli.pages import entries, find, page_of
+    from unhang.cli.shared.pages import find, page_of
 
     look = look_of(args, sys.stdout, os.environ)
     if args.list or not args.code:
-        for entry in entries():
-            print(f"{entry.code}  {entry.slug:26} {entry.meaning}")
+        print("\n\n".join(_listed()))
         return 0
     found = find(args.code)
     if found is None:
@@ -49,3 +49,13 @@ def run(args: argparse.Namespace) -> int:
         page = paint(Markdown(page), look)
     sys.stdout.write(page)
     return 0
+
+
+def _listed() -> Iterator[str]:
+    """A block for each family: its name and what it is, then a line for each kind."""
+    from unhang.cli.shared.pages import by_family
+    from unhang.kinds import FAMILIES
+
+    for family, kinds in by_family():
+        rows = (f"  {kind.code:6}  {kind.slug:30} {kind.meaning}" for kind in kinds)
+        yield "\n".join((f"{family}: {FAMILIES[family]}", *rows))

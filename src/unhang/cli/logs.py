@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unhang.cli.output import add_report_arguments, emit
+from unhang.cli.shared.output import add_report_arguments, emit
 from unhang.errors import InputError, UsageError
 
 if TYPE_CHECKING:
+    from unhang.logs.files import LogSource
     from unhang.logs.scan import LogScan
-    from unhang.logs.sources import LogSource
     from unhang.model import Note
 
 EXAMPLES = """unhang logs train.log
@@ -46,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Judge the logs, or show them another way."""
-    from unhang.logs.sources import named_logs
+    from unhang.logs.files import named_logs
 
     _check(args)
     sources = named_logs(args.paths)
@@ -176,8 +176,8 @@ def _complain(notes: list[Note]) -> None:
 
 def _follow(sources: list[LogSource]) -> int:
     """Print known messages as they come; ends with Ctrl-C, or with the end of standard input."""
+    from unhang.logs.files import open_log
     from unhang.logs.scan import FileScanner, LogScan
-    from unhang.logs.sources import open_log
 
     found = LogScan()
     year = time.gmtime().tm_year
@@ -207,6 +207,6 @@ def _news(found: LogScan, shown: int) -> Iterator[str]:
     for event in found.events[shown:]:
         rule = rule_of(event.code)
         ranks = _ranks({event.rank} if event.rank >= 0 else set())
-        yield f"{_clock(event.time_ns)}  {ranks}  {event.code} {event.kind}: {event.text}"
-        if rule and event.kind == "cause":
+        yield f"{_clock(event.time_ns)}  {ranks}  {event.code} {event.role}: {event.text}"
+        if rule and event.role == "cause":
             yield f"    {rule.meaning} {rule.action}"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from unhang._version import __version__
 from unhang.cli.commands import CommandEntry, Parser, add_command
-from unhang.cli.standard import QUIET_END, discard_output, hold_streams, is_of_output
+from unhang.cli.shared.standard import QUIET_END, discard_output, hold_streams, is_of_output
 from unhang.errors import OutputError, UnhangError
 from unhang.wording import printable
 
@@ -30,7 +30,6 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("logs", "unhang.cli.logs", "what failed first, from the logs of all ranks"),
     CommandEntry("core", "unhang.cli.core", "core files of ranks: signal, stacks, meaning"),
     CommandEntry("trace", "unhang.cli.trace", "Python calls before silence, or system calls"),
-    CommandEntry("lab", "unhang.cli.lab", "hang real jobs on purpose, to see what unhang says"),
     CommandEntry("numerics", "unhang.cli.numerics", "where numbers first differ"),
     CommandEntry("attach", "unhang.cli.attach", "talk to a rank that stopped in a breakpoint"),
     CommandEntry("completion", "unhang.cli.completion", "print a completion script for a shell"),

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from unhang.cli.output import add_report_arguments, emit
+from unhang.cli.shared.output import add_report_arguments, emit
 from unhang.errors import InputError, MissingExtraError, UnhangError, UsageError
 from unhang.wording import printable
 

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unhang.cli.output import add_look_arguments, look_of
-from unhang.cli.places import add_reading_arguments, load_case
+from unhang.cli.shared.case_paths import add_reading_arguments, load_case
+from unhang.cli.shared.output import add_look_arguments, look_of
 from unhang.errors import UsageError
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _is_database(path: Path) -> bool:
 def _print(connection: DuckDBPyConnection, sql: str, args: argparse.Namespace) -> None:
     from itertools import islice
 
-    from unhang.cli.rows import csv_lines, draw_table, json_lines
+    from unhang.cli.shared.rows import csv_lines, draw_table, json_lines
     from unhang.tables import ask
 
     answer = ask(connection, sql, args.time_limit)

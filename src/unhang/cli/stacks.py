@@ -16,15 +16,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from unhang.cli.launching import (
+from unhang.cli.shared.launching import (
     add_launcher_arguments,
+    checked_launcher,
     gather_with_progress,
-    launcher_of,
+    is_chosen,
     plan_of,
     tell_failures,
-    wants_launcher,
 )
-from unhang.cli.output import (
+from unhang.cli.shared.output import (
     EXIT_HEALTHY,
     add_report_arguments,
     deliver,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from unhang.collect.processes import Process
     from unhang.collect.ranks import Target
     from unhang.model import Note, ProcessSample
-    from unhang.stacks.tree import StackTree
+    from unhang.stacks.tree.prefix_tree import StackTree
 
 EXAMPLES = """unhang stacks
 unhang stacks --native --samples 3 --interval 5
@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     pids = [*(args.pid or ()), *([] if args.tree is None else [args.tree])]
-    if wants_launcher(args) and (args.paths or pids or args.all_python):
+    if is_chosen(args) and (args.paths or pids or args.all_python):
         raise UsageError(
             "other nodes are searched for ranks; PATH, --pid, --tree and --all-python are of this",
             "Use one or the other.",
@@ -129,7 +129,7 @@ def _check(args: argparse.Namespace) -> None:
 def _evidence(args: argparse.Namespace, trees: list[StackTree]) -> Case:
     if args.paths:
         return _saved(args, trees)
-    return _elsewhere(args) if wants_launcher(args) else _live(args)
+    return _elsewhere(args) if is_chosen(args) else _live(args)
 
 
 def _saved(args: argparse.Namespace, trees: list[StackTree]) -> Case:
@@ -158,7 +158,7 @@ def _saved(args: argparse.Namespace, trees: list[StackTree]) -> Case:
 
 
 def _tree(name: str) -> StackTree | None:
-    from unhang.stacks.treefile import read_tree
+    from unhang.stacks.tree.treefile import read_tree
 
     try:
         return read_tree(Path(name))
@@ -194,7 +194,7 @@ def _elsewhere(args: argparse.Namespace) -> Case:
     from unhang.model import Note
     from unhang.stacks import read_stacks
 
-    launcher = launcher_of(args)
+    launcher = checked_launcher(args)
     orders: dict[str, object] = {
         "what": ["stacks"],
         "looks": args.samples,
@@ -204,7 +204,7 @@ def _elsewhere(args: argparse.Namespace) -> Case:
     }
     if args.job:
         orders["job"] = args.job
-    plan = plan_of(args, launcher, orders)
+    plan = plan_of(args, orders)
     nodes = launcher.nodes()
     with TemporaryDirectory(prefix="unhang-stacks-") as scratch:
         case = create_case(Path(scratch), "stacks", time.time())
@@ -286,8 +286,8 @@ def _save(case: Case, name: str) -> None:
 
 
 def _show(case: Case, trees: list[StackTree], args: argparse.Namespace) -> int:
-    from unhang.stacks.gathering import rows_of
-    from unhang.stacks.tree import from_stacks, merge
+    from unhang.stacks.tree.gathering import rows_of
+    from unhang.stacks.tree.prefix_tree import from_stacks, merge
 
     tree = merge([from_stacks(rows_of(case.samples, full=args.full)), *trees])
     if args.format in _TREE_FORMATS:
@@ -322,7 +322,7 @@ def _show_tree(tree: StackTree, args: argparse.Namespace) -> int:
 
 
 def _drawn(tree: StackTree, args: argparse.Namespace) -> str:
-    from unhang.stacks.drawing import draw
+    from unhang.stacks.tree.drawing import draw
 
     look = look_of(args, sys.stdout, os.environ)
     text = draw(tree, unicode=look.unicode, full=args.full)
@@ -330,8 +330,8 @@ def _drawn(tree: StackTree, args: argparse.Namespace) -> str:
 
 
 def _export(tree: StackTree, args: argparse.Namespace) -> None:
-    from unhang.stacks.exports import collapsed, speedscope
-    from unhang.stacks.treefile import to_bytes
+    from unhang.stacks.tree.exports import collapsed, speedscope
+    from unhang.stacks.tree.treefile import to_bytes
 
     if args.format == "tree":
         if not args.output:

@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from unhang.cli.output import add_report_arguments, emit, format_of, keep, look_of
+from unhang.cli.shared.output import add_report_arguments, emit, format_of, keep, look_of
 from unhang.errors import OutputError, ToolError, UsageError
 
 EXAMPLES = """unhang trace -- torchrun --nproc-per-node 4 train.py

@@ -15,13 +15,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from unhang.record.client import AskError, ask_worker, request_dump
-from unhang.record.marks import Mark
+from unhang.record.contact.client import AskError, ask_worker, request_dump
+from unhang.record.contact.marks import Mark
 
 __all__ = [
     "MAX_DUMP_BYTES",
-    "Answer",
-    "Request",
+    "DumpRequest",
+    "RankDumps",
     "ask_recorder",
     "ask_torch",
     "changed",
@@ -35,7 +35,7 @@ _WORKER = (("gloo", "fr_trace_json"), ("nccl", "dump_nccl_trace_json"))
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class DumpRequest:
     """What a rank is asked for.
 
     Attributes:
@@ -55,25 +55,25 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RankDumps:
     """The dumps of one rank by recorder, as files or bytes; or why there are none."""
 
     found: tuple[tuple[str, Path | bytes], ...] = ()
     why: str = ""
 
 
-def ask_recorder(mark: Mark, request: Request) -> Answer:
+def ask_recorder(mark: Mark, request: DumpRequest) -> RankDumps:
     """Ask our recorder, and where it is silent torch's worker server."""
     answer = _from_socket(mark, request)
     if answer.found:
         return answer
     second = _from_worker(mark.worker_socket, request.worker_s, backends=mark.backend)
-    return second if second.found else Answer(why=f"{answer.why}; {second.why}")
+    return second if second.found else RankDumps(why=f"{answer.why}; {second.why}")
 
 
-def _from_socket(mark: Mark, request: Request) -> Answer:
+def _from_socket(mark: Mark, request: DumpRequest) -> RankDumps:
     if not mark.socket:
-        return Answer(why="it has no trigger socket")
+        return RankDumps(why="it has no trigger socket")
     files: dict[Path, None] = {}
     why = "its recorder had nothing to write"
     try:
@@ -90,13 +90,13 @@ def _from_socket(mark: Mark, request: Request) -> Answer:
                 why = f"nothing was written: {'; '.join(map(str, reply['failures']))}"
     except AskError as error:  # after the dump without stacks that with them may be late
         why = f"its recorder did not answer: {_words(error)}"
-    return Answer(tuple((path.parent.name, path) for path in files), why)
+    return RankDumps(tuple((path.parent.name, path) for path in files), why)
 
 
-def _from_worker(path: str, patience_s: float, backends: str = "", pid: int = 0) -> Answer:
+def _from_worker(path: str, patience_s: float, backends: str = "", pid: int = 0) -> RankDumps:
     """Ask a worker server: for the recorders of these backends, or for all of them."""
     if not path:
-        return Answer(why="torch's worker server does not run in it")
+        return RankDumps(why="torch's worker server does not run in it")
     found: list[tuple[str, bytes]] = []
     why = "torch's worker server has no recorder of this backend"
     for backend, handler in _WORKER:
@@ -106,10 +106,10 @@ def _from_worker(path: str, patience_s: float, backends: str = "", pid: int = 0)
             found.append((backend, ask_worker(path, handler, patience_s, pid)))
         except AskError as error:
             why = f"torch's worker server: {_words(error)}"
-    return Answer(tuple(found), why)
+    return RankDumps(tuple(found), why)
 
 
-def ask_torch(pid: int, rank: int, environ: Mapping[str, str], worker_s: float) -> Answer:
+def ask_torch(pid: int, rank: int, environ: Mapping[str, str], worker_s: float) -> RankDumps:
     """Ask a process without our recorder: torch's worker server, then NCCL's pipe.
 
     Args:
@@ -125,14 +125,14 @@ def ask_torch(pid: int, rank: int, environ: Mapping[str, str], worker_s: float) 
             return answer
     prefix = environ.get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "")
     if not prefix:
-        return Answer(
+        return RankDumps(
             why="no recorder of unhang is armed in it, and neither torch's worker server nor "
             "NCCL's pipe answers"
         )
     return _from_pipe(prefix, rank, environ)
 
 
-def _from_pipe(prefix: str, rank: int, environ: Mapping[str, str]) -> Answer:
+def _from_pipe(prefix: str, rank: int, environ: Mapping[str, str]) -> RankDumps:
     """Write to NCCL's pipe, and wait for the file that its watchdog makes."""
     before = time.time()
     try:
@@ -140,14 +140,14 @@ def _from_pipe(prefix: str, rank: int, environ: Mapping[str, str]) -> Answer:
         with os.fdopen(pipe, "wb") as file:
             file.write(b"1\n")
     except OSError as error:
-        return Answer(why=f"NCCL's pipe: {error.strerror}")
+        return RankDumps(why=f"NCCL's pipe: {error.strerror}")
     end = time.monotonic() + _PIPE_S
     while time.monotonic() < end:
         for path in default_paths(rank, environ):
             if changed(path) >= before - 1:
-                return Answer((("nccl", path),))
+                return RankDumps((("nccl", path),))
         time.sleep(0.2)
-    return Answer(why="NCCL's pipe was asked, and no dump was written in time")
+    return RankDumps(why="NCCL's pipe was asked, and no dump was written in time")
 
 
 def default_paths(rank: int, environ: Mapping[str, str]) -> Iterator[Path]:

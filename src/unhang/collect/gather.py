@@ -19,11 +19,11 @@ from typing import Any
 from unhang.bounds import is_rank, largest_world
 from unhang.casedir import NodePart, RankPart, agreed_world, merge_manifest, write_part
 from unhang.collect.launchers import Launcher
+from unhang.collect.launches import Delivery, run_launch
 from unhang.collect.parcel import ParcelError, safe_node, unpack
-from unhang.collect.running import Delivery, run_launch
 from unhang.collect.ship import make_program
 
-__all__ = ["Gathered", "Plan", "gather", "in_batches", "match_senders"]
+__all__ = ["GatherPlan", "Gathered", "gather", "in_batches", "match_senders"]
 
 _MAX_TEXT = 500
 _MAX_RANKS = 4_096
@@ -36,7 +36,7 @@ _MAX_NODE = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class GatherPlan:
     """How to collect.
 
     Attributes:
@@ -88,7 +88,7 @@ class Gathered:
 def gather(
     launcher: Launcher,
     nodes: Sequence[str],
-    plan: Plan,
+    plan: GatherPlan,
     case: Path,
     progress: Callable[[str, str], None] = lambda _node, _what: None,
 ) -> Gathered:
@@ -130,7 +130,7 @@ def in_batches(nodes: Sequence[str], size: int) -> list[tuple[str, ...]]:
 
 
 def _run_all(
-    launcher: Launcher, batches: Sequence[tuple[str, ...]], plan: Plan, scratch: Path
+    launcher: Launcher, batches: Sequence[tuple[str, ...]], plan: GatherPlan, scratch: Path
 ) -> Iterable[tuple[tuple[str, ...], Delivery]]:
     def one(number: int, batch: tuple[str, ...]) -> Delivery:
         orders = {**plan.orders, "run": plan.run, **launcher.orders(batch[0])}
@@ -148,7 +148,7 @@ def _run_all(
 def _take(  # one step of the loop above
     batch: Sequence[str],
     delivery: Delivery,
-    plan: Plan,
+    plan: GatherPlan,
     case: Path,
     gathered: Gathered,
     progress: Callable[[str, str], None],
@@ -204,7 +204,7 @@ def _add_part(  # what a node sent becomes its part of the manifest
     node: str,
     files: Sequence[str],
     raw: bytes,
-    plan: Plan,
+    plan: GatherPlan,
     case: Path,
     gathered: Gathered,
 ) -> None:
@@ -241,7 +241,7 @@ def _add_part(  # what a node sent becomes its part of the manifest
     gathered.notes += [f"{node}: {note}" for note in notes]
 
 
-def _give_up(node: str, why: str, plan: Plan, case: Path, gathered: Gathered) -> None:
+def _give_up(node: str, why: str, plan: GatherPlan, case: Path, gathered: Gathered) -> None:
     gathered.failed[node] = why
     write_part(
         case,
@@ -259,7 +259,7 @@ def _give_up(node: str, why: str, plan: Plan, case: Path, gathered: Gathered) ->
     )
 
 
-def _run_of(plan: Plan, node: str) -> str:
+def _run_of(plan: GatherPlan, node: str) -> str:
     """Names a node's part; long names that begin alike stay apart."""
     safe = safe_node(node)
     if len(safe) > _MAX_NODE:

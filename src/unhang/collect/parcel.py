@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from unhang.record.places import private_dir, private_opener
+from unhang.record.contact.runtime_dir import private_dir, private_opener
 
 __all__ = [
     "Incoming",

@@ -14,7 +14,7 @@ from pathlib import Path
 from unhang.collect.processes import Process, ProcessTable
 from unhang.model import UNKNOWN_RANK
 from unhang.rankenv import LAUNCHERS, precedence_of, rank_env
-from unhang.record.marks import Mark, alive, read_marks, roots
+from unhang.record.contact.marks import Mark, alive, read_marks, roots
 
 __all__ = ["Target", "below", "find_ranks", "is_launcher", "marks_of", "python_processes"]
 

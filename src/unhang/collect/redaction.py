@@ -20,7 +20,7 @@ from unhang.casedir import save_file
 from unhang.errors import InputError, OutputError
 from unhang.ingest.discover.sniff import HEAD_BYTES, FileKind, kind_of
 from unhang.ingest.pickles.unpickle import BadPickle, unpickle
-from unhang.record.places import private_dir, private_opener
+from unhang.record.contact.runtime_dir import private_dir, private_opener
 from unhang.redact import Redactor
 
 __all__ = ["Redacted", "redact_case"]

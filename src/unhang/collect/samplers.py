@@ -26,7 +26,7 @@ from unhang.collect.processes import Process
 from unhang.model import ProcessSample
 from unhang.stacks.formats import gdb, pyspy, pystacks
 
-__all__ = ["Answer", "Sampler", "find_program", "run_sampler", "samplers_for"]
+__all__ = ["SampleTry", "Sampler", "find_program", "run_sampler", "samplers_for"]
 
 _MAX_OUTPUT = 64 << 20
 _DENIED = re.compile(r"permission denied|not permitted|EPERM", re.IGNORECASE)
@@ -60,7 +60,7 @@ class Sampler(NamedTuple):
         return [self.program, *self.arguments, str(pid), *self.after]
 
 
-class Answer(NamedTuple):
+class SampleTry(NamedTuple):
     """What came of one try.
 
     Attributes:
@@ -110,7 +110,7 @@ def samplers_for(process: Process, *, native: bool) -> Iterator[Sampler]:
         )
 
 
-def run_sampler(sampler: Sampler, pid: int, timeout_s: float) -> Answer:
+def run_sampler(sampler: Sampler, pid: int, timeout_s: float) -> SampleTry:
     """Look once at a process; never raises for what the process or the sampler does."""
     try:
         child = subprocess.Popen(  # noqa: S603 - a program found in PATH, an integer as argument
@@ -122,12 +122,12 @@ def run_sampler(sampler: Sampler, pid: int, timeout_s: float) -> Answer:
             env={**os.environ, "NO_COLOR": "1", "RUST_BACKTRACE": "0", "DEBUGINFOD_URLS": ""},
         )
     except OSError as error:
-        return Answer(None, "absent", f"{sampler.tool} cannot be started: {error.strerror}")
+        return SampleTry(None, "absent", f"{sampler.tool} cannot be started: {error.strerror}")
     try:
         out, err = child.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
         _end(child)
-        return Answer(None, "timeout", f"{sampler.tool} did not answer within {timeout_s:g} s")
+        return SampleTry(None, "timeout", f"{sampler.tool} did not answer within {timeout_s:g} s")
     return _answer(sampler, out[:_MAX_OUTPUT], err, child.returncode)
 
 
@@ -137,17 +137,17 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     child.communicate()
 
 
-def _answer(sampler: Sampler, out: bytes, err: bytes, code: int) -> Answer:
+def _answer(sampler: Sampler, out: bytes, err: bytes, code: int) -> SampleTry:
     text = out.decode("utf-8", "replace")
     try:
         samples = sampler.parse(text) if text.strip() else []
     except ValueError as error:
-        return Answer(None, "failed", f"{sampler.tool} gave no readable answer: {error}")
+        return SampleTry(None, "failed", f"{sampler.tool} gave no readable answer: {error}")
     sample = next((s for s in samples if s.threads), None)
     if sample is not None:
-        return Answer(sample)
+        return SampleTry(sample)
     complaint = f"{text}\n{err.decode('utf-8', 'replace')}"
-    return Answer(None, _problem(complaint), _first_line(sampler.tool, complaint, code))
+    return SampleTry(None, _problem(complaint), _first_line(sampler.tool, complaint, code))
 
 
 def _problem(complaint: str) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from unhang.collect.permission import Refusal, refusal
 from unhang.collect.processes import Process, read_process
 from unhang.collect.ranks import Target
-from unhang.collect.samplers import Answer, Sampler, run_sampler, samplers_for
+from unhang.collect.samplers import Sampler, SampleTry, run_sampler, samplers_for
 from unhang.model import Note, ProcessSample
 from unhang.stacks.roles import role_of_stack
 
@@ -103,9 +103,9 @@ def sample_once(
     return _with_role(found), None
 
 
-def _ask(process: Process, samplers: Iterable[Sampler], timeout_s: float) -> Answer:
+def _ask(process: Process, samplers: Iterable[Sampler], timeout_s: float) -> SampleTry:
     """The first answer with a stack; else the most telling of the problems."""
-    problems: list[Answer] = []
+    problems: list[SampleTry] = []
     for sampler in samplers:
         answer = run_sampler(sampler, process.pid, timeout_s)
         if answer.sample is not None:
@@ -114,13 +114,13 @@ def _ask(process: Process, samplers: Iterable[Sampler], timeout_s: float) -> Ans
         if answer.problem in ("gone", "denied"):
             break
     if not problems:
-        return Answer(None, "absent", "neither py-spy nor pystack is installed")
+        return SampleTry(None, "absent", "neither py-spy nor pystack is installed")
     order = ("denied", "gone", "not-python", "timeout", "failed", "absent")
     return min(problems, key=lambda answer: order.index(answer.problem))
 
 
 def _without_stack(
-    target: Target, now: Process, answer: Answer
+    target: Target, now: Process, answer: SampleTry
 ) -> tuple[ProcessSample, Refusal | None]:
     if answer.problem == "denied":
         why = refusal(now)

@@ -19,20 +19,22 @@ from functools import cache
 from pathlib import Path
 
 import unhang
+from unhang.collect.launchers import Program
 from unhang.collect.samplers import find_program
 
-__all__ = ["COLLECTOR", "MODULES", "Program", "Shipment", "collector_zip", "make_program"]
+__all__ = ["COLLECTOR", "MODULES", "Shipment", "collector_zip", "make_program"]
 
 MODULES = (
     "__init__.py", "_version.py", "model.py", "errors.py", "wording.py", "surroundings.py",
     "collect/__init__.py", "collect/asking.py", "collect/node", "collect/parcel.py",
     "collect/permission.py", "collect/processes.py", "collect/ranks.py", "collect/samplers.py",
-    "collect/sampling.py", "record/__init__.py", "record/client.py", "record/marks.py",
-    "record/places.py", "rankenv.py", "record/sockets.py", "stacks", "telltale.py",
+    "collect/sampling.py", "rankenv.py", "record/__init__.py", "record/contact/__init__.py",
+    "record/contact/client.py", "record/contact/marks.py", "record/contact/runtime_dir.py",
+    "record/contact/sockets.py", "stacks", "telltale.py",
 )  # fmt: skip
 """Everything that the node's side imports: the standard library does the rest (a test checks)."""
 
-_NEED_NUMPY = frozenset({"tree.py", "treefile.py", "exports.py", "drawing.py"})
+_NEEDS_NUMPY = "stacks/tree"
 _PY_SPY = "bin/py-spy-{machine}"
 _LARGEST_PROGRAM = 16 << 20
 
@@ -72,21 +74,6 @@ class Shipment:
 
 
 COLLECTOR = Shipment("unhang.collect.node.main", MODULES, py_spy=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """What a launcher starts on each node.
-
-    Attributes:
-        script: A script for `sh -c`.
-        stdin: What the script reads, or b"".
-        inline: The same with its input inside, for launchers that pass none on.
-    """
-
-    script: str
-    stdin: bytes
-    inline: str
 
 
 def make_program(
@@ -130,7 +117,7 @@ def collector_zip(modules: tuple[str, ...] = MODULES, *, with_py_spy: bool) -> b
             path = root / module
             files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
             for file in files:
-                if file.name not in _NEED_NUMPY:
+                if root / _NEEDS_NUMPY not in file.parents:
                     archive.write(file, f"unhang/{file.relative_to(root)}")
         program = find_program("py-spy") if with_py_spy else ""
         if program and Path(program).stat().st_size <= _LARGEST_PROGRAM:

@@ -14,7 +14,7 @@ from unhang.cores.reading import CoreReading
 from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.report import Finding, Job, RankStatus, Report, Site, Subject
 from unhang.stacks.meaning import main_thread, meaning_of
-from unhang.stacks.places import user_frame
+from unhang.stacks.ownership import user_frame
 from unhang.wording import fold_ranks
 
 __all__ = ["judge_cores", "sample_of"]

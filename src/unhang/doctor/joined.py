@@ -22,7 +22,7 @@ from typing import Any
 from unhang.collect.launchers.tools import hosts_of
 from unhang.doctor.agents.node import examine
 from unhang.doctor.agents.ranks import free_port
-from unhang.doctor.nodes import Answer, Node, usable
+from unhang.doctor.nodes import Node, NodeAnswer, usable
 from unhang.errors import ToolError, UsageError
 from unhang.rankenv import RankEnv, node_of, number_of, rank_env
 
@@ -114,8 +114,8 @@ class Joined:
         orders: Mapping[str, Any],
         timeout_s: float,
         common: Mapping[str, Any] | None = None,
-    ) -> list[Answer]:
-        """As `Asking` has it."""
+    ) -> list[NodeAnswer]:
+        """As `NodeAsker` has it."""
         self._count += 1
         per = {str(n.rank): {**(common or {}), **orders.get(n.name, {})} for n in nodes}
         self.store.set(f"{PREFIX}/order/{self._count}", json.dumps({"agent": agent, "per": per}))
@@ -127,7 +127,7 @@ class Joined:
         why = f"no answer in {timeout_s:.0f} s"
         return [
             usable(node, json.loads(heard[node.rank])) if heard.get(node.rank)
-            else Answer(node, {}, why)
+            else NodeAnswer(node, {}, why)
             for node in nodes
         ]  # fmt: skip
 

@@ -17,17 +17,17 @@ from typing import Any, Protocol
 
 from unhang.collect.gather import in_batches, match_senders
 from unhang.collect.launchers import Launcher
+from unhang.collect.launches import Delivery, run_launch
 from unhang.collect.parcel import ParcelError, safe_node, unpack
-from unhang.collect.running import Delivery, run_launch
 from unhang.collect.ship import Shipment, make_program
 from unhang.errors import UsageError
 
 __all__ = [
     "SHIPMENT",
-    "Answer",
-    "Asking",
     "Launched",
     "Node",
+    "NodeAnswer",
+    "NodeAsker",
     "address_of",
     "split_addresses",
     "usable",
@@ -36,7 +36,7 @@ __all__ = [
 SHIPMENT = Shipment(
     "unhang.doctor.agents.node",
     ("__init__.py", "_version.py", "surroundings.py", "telltale.py", "record/__init__.py",
-     "record/places.py", "collect/__init__.py",
+     "record/contact/__init__.py", "record/contact/runtime_dir.py", "collect/__init__.py",
      "collect/parcel.py",
      "doctor/__init__.py", "doctor/agents"),
 )  # fmt: skip
@@ -72,7 +72,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class NodeAnswer:
     """What a node answered: `data`, or `error` where it did not."""
 
     node: Node
@@ -80,7 +80,7 @@ class Answer:
     error: str = ""
 
 
-class Asking(Protocol):
+class NodeAsker(Protocol):
     """A way to make nodes look at themselves."""
 
     def ask(
@@ -90,7 +90,7 @@ class Asking(Protocol):
         orders: Mapping[str, Any],
         timeout_s: float,
         common: Mapping[str, Any] | None = None,
-    ) -> list[Answer]:
+    ) -> list[NodeAnswer]:
         """Run an agent on all nodes at the same time.
 
         Args:
@@ -133,8 +133,8 @@ class Launched:
         orders: Mapping[str, Any],
         timeout_s: float,
         common: Mapping[str, Any] | None = None,
-    ) -> list[Answer]:
-        """As `Asking` has it; nodes of a batch that fails are asked alone if they need not meet."""
+    ) -> list[NodeAnswer]:
+        """As `NodeAsker` has it; nodes of a failed batch are asked alone if they need not meet."""
         question = _Question(agent, orders, common or {}, timeout_s)
         found = self._ask_batches(nodes, self.launcher.at_once, question)
         silent = [node for node in nodes if found[node.name].error]
@@ -144,7 +144,7 @@ class Launched:
 
     def _ask_batches(
         self, nodes: Sequence[Node], size: int, question: _Question
-    ) -> dict[str, Answer]:
+    ) -> dict[str, NodeAnswer]:
         known = {node.name: node for node in nodes}
         batches = in_batches(list(known), size)
         if len(batches) > MAX_AT_ONCE:
@@ -153,7 +153,7 @@ class Launched:
             )
         with TemporaryDirectory(prefix="unhang-doctor-") as scratch:
 
-            def one(number: int) -> list[Answer]:
+            def one(number: int) -> list[NodeAnswer]:
                 folder = Path(scratch, str(number))
                 folder.mkdir()
                 batch = [known[name] for name in batches[number]]
@@ -163,7 +163,9 @@ class Launched:
                 answers = [a for part in pool.map(one, range(len(batches))) for a in part]
         return {answer.node.name: answer for answer in answers}
 
-    def _ask_batch(self, batch: Sequence[Node], folder: Path, question: _Question) -> list[Answer]:
+    def _ask_batch(
+        self, batch: Sequence[Node], folder: Path, question: _Question
+    ) -> list[NodeAnswer]:
         run = f"doctor-{secrets.token_hex(4)}"
         names = [node.name for node in batch]
         per = {self._own(name): question.orders[name] for name in names if name in question.orders}
@@ -180,26 +182,26 @@ class Launched:
         return safe_node(str(told)) if told else self.own.get(name, safe_node(name))
 
 
-def _answer(node: Node, own: str, delivery: Delivery, folder: Path) -> Answer:
+def _answer(node: Node, own: str, delivery: Delivery, folder: Path) -> NodeAnswer:
     parcel = delivery.parcels.get(own)
     if parcel is None:
         why = delivery.broken.get(own) or delivery.error or "nothing came of it"
-        return Answer(node, {}, why)
+        return NodeAnswer(node, {}, why)
     try:
         with parcel.open("rb") as file:
             _, part = unpack(file, folder)
         data = json.loads(part[:MAX_ANSWER])
     except (ParcelError, OSError, ValueError, RecursionError) as error:
-        return Answer(node, {}, f"what it sent is unusable: {error}")
+        return NodeAnswer(node, {}, f"what it sent is unusable: {error}")
     return usable(node, data)
 
 
-def usable(node: Node, data: object) -> Answer:
+def usable(node: Node, data: object) -> NodeAnswer:
     """An answer of what came; one that says that it failed is an error."""
     if not isinstance(data, dict):
-        return Answer(node, {}, "what it sent is unusable")
+        return NodeAnswer(node, {}, "what it sent is unusable")
     failed = str(data.get("failed", ""))[:300]
-    return Answer(node, {} if failed else data, failed)
+    return NodeAnswer(node, {} if failed else data, failed)
 
 
 def split_addresses(text: str) -> tuple[str, dict[str, str]]:

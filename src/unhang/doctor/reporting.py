@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from unhang.doctor.results import CHECKS, Result
+from unhang.checks import COMM_RANKS_MISSING, GPU_MISSING, PORT_BLOCKED, SLOW_LINK
+from unhang.doctor.checks.results import CheckResult
 from unhang.model import Note
 from unhang.report import Finding, Job, Report, Role, Status
 from unhang.wording import count_of
@@ -20,12 +21,12 @@ __all__ = ["to_report"]
 MAX_NAMED = 4
 MAX_SKIPPED = 3
 _ORDER = {"fail": 0, "warn": 1, "info": 2}
-_CORE = {"net": ("UH823", "UH825"), "gpu": ("UH840",), "comm": ("UH860",)}
+_CORE = {"net": (PORT_BLOCKED, SLOW_LINK), "gpu": (GPU_MISSING,), "comm": (COMM_RANKS_MISSING,)}
 """Per part the checks that it is for; of `env` it is any. Settings alone say little of a job."""
 
 
 def to_report(
-    results: Sequence[Result], parts: Sequence[str] = (), notes: Sequence[Note] = ()
+    results: Sequence[CheckResult], parts: Sequence[str] = (), notes: Sequence[Note] = ()
 ) -> Report:
     """Make the Report of `unhang doctor`.
 
@@ -53,7 +54,7 @@ def to_report(
     )
 
 
-def _blind(results: Sequence[Result], parts: Sequence[str]) -> str:
+def _blind(results: Sequence[CheckResult], parts: Sequence[str]) -> str:
     """The parts whose purpose was not looked at, in words; "" if what was asked for was."""
     if parts:
         return " and ".join(
@@ -63,23 +64,23 @@ def _blind(results: Sequence[Result], parts: Sequence[str]) -> str:
     return "" if seen else ", ".join(_CORE)
 
 
-def _looked_at(part: str, results: Sequence[Result], *, everywhere: bool) -> bool:
+def _looked_at(part: str, results: Sequence[CheckResult], *, everywhere: bool) -> bool:
     """Whether checks that a part is for have run: on every node, or on one at least.
 
     A skipped one that is about a node tells of a node that could not be looked at.
     """
-    own = [result for result in results if CHECKS[result.code].part == part]
+    own = [result for result in results if result.check.part == part]
     if part not in _CORE:
         return any(result.level != "skip" for result in own)
-    core = [result for result in own if result.code in _CORE[part]]
+    core = [result for result in own if result.check in _CORE[part]]
     left_out = any(result.level == "skip" and result.subjects for result in core)
     ran = any(result.level != "skip" for result in core)
     return ran and not (everywhere and left_out)
 
 
-def fold(results: Sequence[Result]) -> list[Result]:
+def fold(results: Sequence[CheckResult]) -> list[CheckResult]:
     """Say once what is the same on several hosts: "node01, node02 and 6 more: …"."""
-    groups: dict[tuple[object, ...], list[Result]] = defaultdict(list)
+    groups: dict[tuple[object, ...], list[CheckResult]] = defaultdict(list)
     for number, result in enumerate(results):
         host = result.subjects[0].host if result.subjects else None
         same = host and result.seen.startswith(f"{host}: ") and not result.ranks
@@ -88,7 +89,7 @@ def fold(results: Sequence[Result]) -> list[Result]:
     return [_folded(group) for group in groups.values()]
 
 
-def _folded(group: Sequence[Result]) -> Result:
+def _folded(group: Sequence[CheckResult]) -> CheckResult:
     if len(group) == 1:
         return group[0]
     hosts = [str(result.subjects[0].host) for result in group]
@@ -99,9 +100,8 @@ def _folded(group: Sequence[Result]) -> Result:
     return replace(group[0], seen=f"{names}: {seen}", subjects=subjects)
 
 
-def _name(result: Result) -> str:
-    check = CHECKS[result.code]
-    return f"{check.code} {check.slug}"
+def _name(result: CheckResult) -> str:
+    return f"{result.code} {result.check.slug}"
 
 
 def _failures(failed: Sequence[Finding]) -> str:
@@ -109,7 +109,7 @@ def _failures(failed: Sequence[Finding]) -> str:
     return failed[0].summary + (f" ({count_of(more, 'more check')} failed)" if more else "")
 
 
-def _counts(results: Sequence[Result], blind: str) -> str:
+def _counts(results: Sequence[CheckResult], blind: str) -> str:
     """What ran, how it ended, and what did not run: "3 checks passed, 1 skipped: …"."""
     skipped = [result.seen.rstrip(".") for result in results if result.level == "skip"]
     warned = sum(result.level == "warn" for result in results)
@@ -125,18 +125,17 @@ def _listed(skipped: Sequence[str]) -> str:
     return "; ".join(skipped[:MAX_SKIPPED]) + (f"; and {more} more" if more > 0 else "")
 
 
-def _finding(index: int, result: Result) -> Finding:
-    check = CHECKS[result.code]
+def _finding(index: int, result: CheckResult) -> Finding:
+    kind = result.check.kind
     role: Role = "cause" if result.level == "fail" else "observation"
     return Finding(
         id=f"f{index + 1}",
-        code=check.code,
-        slug=check.slug,
+        code=kind.code,
         role=role,
         confidence=result.confidence,
         summary=result.seen,
         culprits=tuple(sorted(result.ranks)) if role == "cause" else (),
         subjects=result.subjects,
-        evidence=(*result.evidence, check.why),
-        actions=(result.action or check.action,),
+        evidence=(*result.evidence, kind.meaning),
+        actions=(result.action,) if result.action else kind.actions,
     )

@@ -8,16 +8,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from unhang.doctor.comm import CommPlan, run_comm
-from unhang.doctor.env import check_env
-from unhang.doctor.gpu import check_gpus, check_kernel_log
-from unhang.doctor.interfaces import check_interfaces, nccl_interface
-from unhang.doctor.isolate import IFNAME
-from unhang.doctor.matrix import best_of, calls_again, check_matrix
-from unhang.doctor.nodes import Answer, Asking, Node, address_of
-from unhang.doctor.results import Result, host_subject
-from unhang.doctor.shapes import gpus_misfit, misfit, rows_of
-from unhang.doctor.teams import Crew, places_on
+from unhang.checks import (
+    COMM_NOT_STARTED,
+    COMM_RANKS_MISSING,
+    HOST_SILENT,
+    INTERFACE_MISSING,
+    PORT_BLOCKED,
+    PORT_TAKEN,
+)
+from unhang.doctor.checks.env import check_env
+from unhang.doctor.checks.gpu import check_gpus, check_kernel_log
+from unhang.doctor.checks.interfaces import check_interfaces, nccl_interface
+from unhang.doctor.checks.matrix import best_of, calls_again, check_matrix
+from unhang.doctor.checks.results import CheckResult, host_subject
+from unhang.doctor.checks.shapes import gpus_misfit, misfit, rows_of
+from unhang.doctor.comm.isolate import IFNAME
+from unhang.doctor.comm.judging import CommPlan, run_comm
+from unhang.doctor.comm.teams import Crew, places_on
+from unhang.doctor.nodes import Node, NodeAnswer, NodeAsker, address_of
 from unhang.report import Subject
 from unhang.wording import fold_ranks
 
@@ -51,7 +59,7 @@ class Facts:
     """
 
     asked_ns: int
-    answers: Sequence[Answer]
+    answers: Sequence[NodeAnswer]
 
     @property
     def nodes(self) -> list[Node]:
@@ -74,7 +82,7 @@ class NetPlan:
 
 
 def ask_facts(
-    asking: Asking, nodes: Sequence[Node], told: Mapping[str, str], timeout_s: float
+    asking: NodeAsker, nodes: Sequence[Node], told: Mapping[str, str], timeout_s: float
 ) -> Facts:
     """Ask all nodes; each gets the address that was told, or the one that its facts show."""
     asked_ns = time.time_ns()
@@ -84,18 +92,18 @@ def ask_facts(
         if answer.error:
             answers.append(answer)
         elif why := misfit(answer.data):
-            answers.append(Answer(node, {}, f"what it says of itself is unusable: {why}"))
+            answers.append(NodeAnswer(node, {}, f"what it says of itself is unusable: {why}"))
         else:
             address = told.get(node.name) or node.address or address_of(node.name, answer.data)
-            answers.append(Answer(replace(node, address=address), answer.data))
+            answers.append(NodeAnswer(replace(node, address=address), answer.data))
     return Facts(asked_ns, answers)
 
 
-def silent(answers: Sequence[Answer]) -> list[Result]:
+def silent(answers: Sequence[NodeAnswer]) -> list[CheckResult]:
     """A result for each node that did not answer."""
     return [
-        Result(
-            "UH827",
+        CheckResult(
+            HOST_SILENT,
             "fail",
             f"{answer.node.name} did not answer: {answer.error}.",
             host_subject(answer.node.name),
@@ -107,7 +115,7 @@ def silent(answers: Sequence[Answer]) -> list[Result]:
 
 def absent(
     ranks: Sequence[int], hosts: Mapping[int, str], came: Sequence[Node], start_s: float
-) -> list[Result]:
+) -> list[CheckResult]:
     """A result for the ranks of a job that never came to the meeting point.
 
     Args:
@@ -129,31 +137,33 @@ def absent(
     )  # fmt: skip
     seen = f"{whom}{where} did not come within {start_s:.0f} s."
     evidence = (f"{len(came)} other ranks came, on {others}",)
-    return [Result("UH860", "fail", seen, subjects, tuple(ranks), evidence)]
+    return [CheckResult(COMM_RANKS_MISSING, "fail", seen, subjects, tuple(ranks), evidence)]
 
 
-def run_env(facts: Facts) -> list[Result]:
+def run_env(facts: Facts) -> list[CheckResult]:
     """Part env over the facts of all nodes that answered."""
     return check_env(facts.by_name, facts.asked_ns)
 
 
-def run_gpu(asking: Asking, facts: Facts, timeout_s: float) -> list[Result]:
+def run_gpu(asking: NodeAsker, facts: Facts, timeout_s: float) -> list[CheckResult]:
     """Part gpu: the GPUs of all nodes that answered, and what their kernels logged."""
     found = [
-        Answer(a.node, {}, f"what it says of its GPUs is unusable: {why}")
+        NodeAnswer(a.node, {}, f"what it says of its GPUs is unusable: {why}")
         if not a.error and (why := gpus_misfit(a.data)) else a
         for a in asking.ask(facts.nodes, "gpu", {}, timeout_s, {"seconds": timeout_s / 2})
     ]  # fmt: skip
     return [*silent(found), *check_gpus(found), *check_kernel_log(facts.by_name)]
 
 
-def run_net(asking: Asking, facts: Facts, plan: NetPlan, say: Say = lambda _: None) -> list[Result]:
+def run_net(
+    asking: NodeAsker, facts: Facts, plan: NetPlan, say: Say = lambda _: None
+) -> list[CheckResult]:
     """Part net: interfaces of all nodes, then the full matrix of connections between them."""
     results = check_interfaces(facts.by_name)
     nodes, left_out = _own_machines(facts)
     results += left_out
     if len(nodes) <= 1:
-        return [*results, Result("UH823", "skip", "one node has nobody to connect to.")]
+        return [*results, CheckResult(PORT_BLOCKED, "skip", "one node has nobody to connect to.")]
     say(f"connecting {len(nodes)} nodes with each other on {len(plan.ports)} ports")
     chosen = _other_addresses(nodes, facts.by_name)
     answers = _ask_net(asking, nodes, plan, {node.name: {} for node in nodes}, {
@@ -174,18 +184,18 @@ def run_net(asking: Asking, facts: Facts, plan: NetPlan, say: Say = lambda _: No
 
 
 def _ask_net(
-    asking: Asking,
+    asking: NodeAsker,
     nodes: Sequence[Node],
     plan: NetPlan,
     per: Mapping[str, Mapping[str, Any]],
     common: Mapping[str, Any],
-) -> list[Answer]:
+) -> list[NodeAnswer]:
     told = {"token": secrets.token_hex(8), "ports": list(plan.ports), "seconds": plan.seconds}
     orders = {node.name: {"me": node.name, **per[node.name]} for node in nodes}
     return asking.ask(nodes, "net", orders, plan.seconds * 2 + START_S, {**told, **common})
 
 
-def _own_machines(facts: Facts) -> tuple[list[Node], list[Result]]:
+def _own_machines(facts: Facts) -> tuple[list[Node], list[CheckResult]]:
     """Nodes to connect: not a second name of one machine, nor one without an address."""
     first: dict[str, Node] = {}
     results = []
@@ -193,10 +203,10 @@ def _own_machines(facts: Facts) -> tuple[list[Node], list[Result]]:
         same = first.setdefault(str(facts.by_name[node.name].get("machine", node.name)), node)
         if not node.address:
             seen = f"{node.name} has no address that peers could use: it was left out."
-            results.append(Result("UH821", "fail", seen, host_subject(node.name)))
+            results.append(CheckResult(INTERFACE_MISSING, "fail", seen, host_subject(node.name)))
         elif same is not node:
             seen = f"{node.name} is the same machine as {same.name}: it was left out."
-            results.append(Result("UH823", "skip", seen))
+            results.append(CheckResult(PORT_BLOCKED, "skip", seen))
     return [node for node in first.values() if node.address], results
 
 
@@ -206,13 +216,13 @@ def default_backend(gpus: Sequence[int]) -> str:
 
 
 def comm_between(
-    asking: Asking,
+    asking: NodeAsker,
     facts: Facts,
     ranks: Sequence[Node],
     plan: CommPlan,
     layout: tuple[int, Sequence[int]],
     say: Say = lambda _: None,
-) -> list[Result]:
+) -> list[CheckResult]:
     """Part comm.
 
     Args:
@@ -226,7 +236,7 @@ def comm_between(
     per_node, ports = layout
     usable = [node for node in ranks if node.address or len(ranks) == 1]
     if not usable:
-        return [Result("UH865", "skip", "no node answered: there is nobody to test.")]
+        return [CheckResult(COMM_NOT_STARTED, "skip", "no node answered: there is nobody to test.")]
     crew = Crew(asking, {node.name: node for node in usable}, ports)
     variable = IFNAME[plan.backend]
     by_host = {node.where: interface_of(node, facts, variable) for node in facts.nodes}
@@ -257,11 +267,11 @@ def _other_addresses(nodes: Sequence[Node], facts: Mapping[str, Any]) -> dict[st
     return found
 
 
-def _taken(answers: Sequence[Answer]) -> list[Result]:
+def _taken(answers: Sequence[NodeAnswer]) -> list[CheckResult]:
     results = []
     for answer in answers:
         host = answer.node.name
         for port, error in answer.data.get("listen_errors", {}).items():
             seen = f"{host}: port {port} cannot be listened on: {error}."
-            results.append(Result("UH828", "fail", seen, host_subject(host)))
+            results.append(CheckResult(PORT_TAKEN, "fail", seen, host_subject(host)))
     return results

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from unhang.ingest.dumpfiles import DumpFile
-    from unhang.logs.sources import LogSource
+    from unhang.logs.files import LogSource
 
 __all__ = ["Beside", "Extras", "attempt_of", "expected_ranks", "of_attempt", "read_beside"]
 
@@ -99,7 +99,7 @@ def read_beside(inputs: Inputs, beside: Beside) -> Extras:
 
 
 def _log_sources(inputs: Inputs, beside: Beside, notes: list[Note]) -> list[LogSource]:
-    from unhang.logs.sources import find_logs, named_logs
+    from unhang.logs.files import find_logs, named_logs
 
     found = named_logs(beside.logs) if beside.logs else []
     of_cases = [source for folder in inputs.logs for source in find_logs(folder)]

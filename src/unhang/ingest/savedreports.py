@@ -41,7 +41,7 @@ MAX_ITEMS: Final = 1_024
 """Of every other list: subjects, sentences, ranks."""
 MAX_TEXT: Final = 2_000
 
-_CODE: Final = re.compile(r"UH\d{3}")
+_CODE: Final = re.compile(r"UH\d{3,4}")
 _SLUG: Final = re.compile(r"[a-z][a-z0-9-]{0,60}")
 _STATUS: Final[tuple[Status, ...]] = get_args(Status)
 _ROLES: Final[tuple[Role, ...]] = get_args(Role)

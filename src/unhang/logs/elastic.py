@@ -2,7 +2,7 @@
 
 An error file (`error.json`, or where TORCHELASTIC_ERROR_FILE says) holds one rank's exception; here
 it becomes the text that the rank would have printed, so that the rules read it like any log. In the
-summary a rank's number stands some lines above what happened to it; `Entry` carries it down.
+summary a rank's number stands some lines above what happened to it; `SummaryEntry` carries it down.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from datetime import datetime, timezone
 from typing import Any
 
 from unhang.errors import InputError
-from unhang.logs.prefixes import Line
+from unhang.logs.lines.prefixes import Line
 
-__all__ = ["ENTRY_ANCHOR", "Entry", "entry_of", "error_text"]
+__all__ = ["ENTRY_ANCHOR", "SummaryEntry", "entry_of", "error_text"]
 
 ENTRY_ANCHOR = "  exitcode  : "
 """Stands in every entry of the summary, below its time, host and rank."""
@@ -65,7 +65,7 @@ def _stamp(seconds: Any) -> str:  # noqa: ANN401 - what JSON held
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SummaryEntry:
     """One rank in the launcher's summary.
 
     Attributes:
@@ -101,7 +101,7 @@ class Entry:
         )
 
 
-def entry_of(above: Sequence[str], exited: Line, number: int) -> Entry | None:
+def entry_of(above: Sequence[str], exited: Line, number: int) -> SummaryEntry | None:
     """Read one entry of the summary.
 
     Args:
@@ -120,7 +120,7 @@ def entry_of(above: Sequence[str], exited: Line, number: int) -> Entry | None:
     rank, code = _RANK.match(fields.get("rank", "")), _EXIT.match(fields.get("exitcode", ""))
     if rank is None:
         return None
-    return Entry(
+    return SummaryEntry(
         line=number,
         stream=(exited.rank, exited.local_rank),
         rank=int(rank["rank"]),

@@ -68,10 +68,10 @@ def ordered_failures(events: Sequence[LogEvent]) -> tuple[list[FailureGroup], bo
     Stamps with a zone and stamps without one are never compared: hosts keep local time.
 
     Returns:
-        The folded causes (kind "cause" of a rule that claims something), and whether their order
+        The folded causes (role "cause" of a rule that claims something), and whether their order
         can be trusted: by stamps of one clock that all of them have, or by position in one file.
     """
-    causes = _noticed([event for event in events if event.kind == "cause" and _claims(event)])
+    causes = _noticed([event for event in events if event.role == "cause" and _claims(event)])
     groups = fold(causes)
     if len(groups) <= 1:
         return groups, True

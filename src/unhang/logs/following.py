@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from unhang.logs.rules import RULES
 from unhang.model import Frame
-from unhang.stacks.places import under
+from unhang.stacks.ownership import under
 
 __all__ = ["follows"]
 
@@ -32,7 +32,7 @@ def follows(error: str, frames: Sequence[Frame]) -> bool:
         frames: Where it was raised, innermost first; may be empty.
     """
     rule = next((rule for rule in RULES if rule.announced(error) and rule.search(error)), None)
-    if (rule is not None and rule.kind == "consequence") or _LOST_PEER.search(error):
+    if (rule is not None and rule.role == "consequence") or _LOST_PEER.search(error):
         return True
     own = (frame.file for frame in frames if not under(frame.file, "unhang/record/"))
     inside = under(next(own, ""), "torch/distributed/")

@@ -13,18 +13,20 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from unhang.errors import InputError, UnhangError
-from unhang.logs.anchors import candidates, lines_above, wanted_by
-from unhang.logs.elastic import ENTRY_ANCHOR, Entry, entry_of
-from unhang.logs.facts import fact_of
+from unhang.logs.elastic import ENTRY_ANCHOR, SummaryEntry, entry_of
+from unhang.logs.files import LogSource, chunks, open_log
 from unhang.logs.following import follows
-from unhang.logs.prefixes import Line, parse_line
-from unhang.logs.rules import RULES, Rule
-from unhang.logs.signs import goes_on, looks_like_a_job
-from unhang.logs.sources import LogSource, chunks, open_log
-from unhang.logs.tracebacks import HEADER, Traceback, TracebackReader, is_chain
-from unhang.logs.wrappers import LAST_ERROR, wrapped_in
-from unhang.model import UNKNOWN_RANK, Fact, Frame, LogEvent, LogKind, Note
-from unhang.stacks.places import shown_frame
+from unhang.logs.lines.anchors import candidates, lines_above, wanted_by
+from unhang.logs.lines.prefixes import Line, parse_line
+from unhang.logs.lines.signs import goes_on, looks_like_a_job
+from unhang.logs.lines.tracebacks import HEADER, Traceback, TracebackReader, is_chain
+from unhang.logs.lines.wrappers import LAST_ERROR, wrapped_in
+from unhang.logs.nccl_facts import fact_of
+from unhang.logs.rules import LogRule
+from unhang.logs.rules.endings import ELASTIC_BLAMES
+from unhang.logs.rules.program import UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
+from unhang.model import UNKNOWN_RANK, Fact, Frame, LogEvent, LogRole, Note
+from unhang.stacks.ownership import shown_frame
 from unhang.telltale import without_secrets
 
 __all__ = ["ANY_ERROR", "WENT_ON", "FileScanner", "LogScan", "normalise", "scan_logs"]
@@ -126,7 +128,7 @@ class FileScanner:
     pid_ranks: dict[tuple[str, int], int] = field(default_factory=dict)
     seen: dict[tuple[int, str, str], int] = field(default_factory=dict)
     last_stamp: tuple[int, bool] = (0, False)
-    entry: Entry | None = None
+    entry: SummaryEntry | None = None
     here: tuple[bytes, int] = (b"", 0)
     looked: int = 0
     recognised: bool = False
@@ -200,7 +202,7 @@ class FileScanner:
             self.found.ranks.add(self.entry.rank)
         self.pid_ranks.setdefault((line.host, self.entry.pid), self.entry.rank)
         last = self.found.events[-1] if self.found.events else None
-        if last and last.code == _BLAMES and "blamed" not in last.fields:
+        if last and last.code == ELASTIC_BLAMES.code and "blamed" not in last.fields:
             told = {"blamed": str(self.entry.rank), "exitcode": self.entry.exit_code}
             self.found.events[-1] = replace(last, fields={**last.fields, **told})
 
@@ -219,7 +221,7 @@ class FileScanner:
     def _key(self, line: Line) -> tuple[int, int, str]:
         return (line.rank, line.local_rank, line.host)
 
-    def _candidate(self, line: Line, wanted: tuple[Rule, ...]) -> None:
+    def _candidate(self, line: Line, wanted: tuple[LogRule, ...]) -> None:
         key = self._key(line)
         if HEADER in line.text:
             reader = self.open.setdefault(key, TracebackReader())
@@ -258,12 +260,14 @@ class FileScanner:
             return
         # An exception without a message, or a traceback whose end was lost, is an error as well.
         if done.exception.endswith(("Error", "Exception")):
-            self._match(replace(line, text=f"{done.exception}: (no message)"), (_EXCEPTION,), done)
+            self._match(
+                replace(line, text=f"{done.exception}: (no message)"), (UNHANDLED_EXCEPTION,), done
+            )
         else:
             text = f"{HEADER}: {line.text or 'cut off here'}"
-            self._match(replace(line, text=text), (_UNEXPLAINED,), done)
+            self._match(replace(line, text=text), (UNEXPLAINED_ERROR,), done)
 
-    def _match(self, line: Line, wanted: tuple[Rule, ...], traceback: Traceback | None) -> bool:
+    def _match(self, line: Line, wanted: tuple[LogRule, ...], traceback: Traceback | None) -> bool:
         """Make events of what a line wraps and of itself; False where no rule knows any of it."""
         if not line.text or is_chain(line.text):
             return False
@@ -279,12 +283,12 @@ class FileScanner:
         return bool(known) or self._marked(line, hits[-1][1], traceback)
 
     def _marked(
-        self, line: Line, hit: tuple[Rule, re.Match[str]] | None, traceback: Traceback | None
+        self, line: Line, hit: tuple[LogRule, re.Match[str]] | None, traceback: Traceback | None
     ) -> bool:
         """An error by its own mark, of which no rule knows the words."""
         if hit is None and line.level in ("E", "F"):
             whole = _WHOLE_LINE.match(line.text)
-            hit = (_UNEXPLAINED, whole) if whole else None
+            hit = (UNEXPLAINED_ERROR, whole) if whole else None
         if hit is not None:
             self._event(*hit, line, traceback)
         return hit is not None
@@ -325,9 +329,9 @@ class FileScanner:
         return UNKNOWN_RANK, False
 
     def _event(
-        self, rule: Rule, match: re.Match[str], line: Line, traceback: Traceback | None
+        self, rule: LogRule, match: re.Match[str], line: Line, traceback: Traceback | None
     ) -> None:
-        if rule.code in _NAMES_ITS_RANK and line.rank < 0 and match["rank"] is not None:
+        if rule.rank_writes and line.rank < 0 and match["rank"] is not None:
             line = replace(line, rank=int(match["rank"]))
             if line.pid >= 0:
                 self.pid_ranks[line.host, line.pid] = line.rank
@@ -354,7 +358,7 @@ class FileScanner:
             fields["clock"] = "utc"
         event = LogEvent(
             code=rule.code,
-            kind=_kind(rule, line.text, frames),
+            role=_role(rule, line.text, frames),
             rank=rank,
             text=without_secrets(text),
             source=f"{self.source.path}:{self.line_number}",
@@ -365,19 +369,19 @@ class FileScanner:
         )
         events[index : index + 1] = [event]
 
-    def _again(self, index: int, rule: Rule) -> None:
+    def _again(self, index: int, rule: LogRule) -> None:
         event = self.found.events[index]
         fields = {key: value for key, value in event.fields.items() if key != WENT_ON}
         self.found.events[index] = replace(event, count=event.count + 1, fields=fields)
         self._opened(index, rule)
 
-    def _opened(self, index: int, rule: Rule) -> None:
+    def _opened(self, index: int, rule: LogRule) -> None:
         """Remember a message that claims nothing: further steps take it back."""
         if rule.trust == "C":
             self.last_error = self.end
             self.open_errors.add(index)
 
-    def _room(self, rule: Rule, seen: tuple[int, str, str]) -> int:
+    def _room(self, rule: LogRule, seen: tuple[int, str, str]) -> int:
         """Where the next event goes; -1 where there is no room for it.
 
         The newest unexplained error always has a place: a log is judged by how it ends.
@@ -428,35 +432,28 @@ class FileScanner:
             self.found.notes.append(Note("warning", self.source.path, text))
 
 
-def _kind(rule: Rule, text: str, frames: Sequence[Frame]) -> LogKind:
+def _role(rule: LogRule, text: str, frames: Sequence[Frame]) -> LogRole:
     """What a message is; an exception of which no rule knows the words may still follow."""
     if rule.code == ANY_EXCEPTION and follows(text, frames):
         return "consequence"
-    return rule.kind
+    return rule.role
 
 
-def _first(wanted: tuple[Rule, ...], text: str) -> tuple[Rule, re.Match[str]] | None:
+def _first(wanted: tuple[LogRule, ...], text: str) -> tuple[LogRule, re.Match[str]] | None:
     """The first rule that matches: a specific one stands before a general one."""
     return next(((rule, match) for rule in wanted if (match := rule.search(text))), None)
 
 
-ANY_EXCEPTION = "UH793"
+ANY_EXCEPTION = UNHANDLED_EXCEPTION.code
 """The rule for exceptions of which no other rule knows the message."""
 
-ANY_ERROR = "UH799"
+ANY_ERROR = UNEXPLAINED_ERROR.code
 """The rule for errors by their mark, of which no other rule knows the message."""
 
-_EXCEPTION, _UNEXPLAINED = (rule for rule in RULES if rule.code in (ANY_EXCEPTION, ANY_ERROR))
 _WHOLE_LINE = re.compile(".*")
 
 WENT_ON = "went_on"
 """Field of an event after which the job counted further steps."""
-
-_BLAMES = "UH723"
-"""The headline below which the launcher's summary says whom torchelastic blames."""
-
-_NAMES_ITS_RANK = frozenset({"UH702", "UH714", "UH738", "UH739"})
-"""Rules whose field "rank" is the rank that writes the line, not one that it speaks of."""
 
 
 _VARIABLE = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)*")

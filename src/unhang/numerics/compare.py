@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unhang.kinds import NOT_FINITE, NUMBERS_DIFFER
 from unhang.model import Note
 from unhang.numerics.record import Output, Recording
 from unhang.report import Finding, Report, Status, Subject
@@ -167,7 +168,7 @@ def _parts(
     return [
         Finding(
             id="f1",
-            code="UH870",
+            code=NUMBERS_DIFFER.code,
             role="cause",
             confidence="medium",
             summary=f"{reference.setting} and {other.setting} first part at {first}.",
@@ -176,8 +177,8 @@ def _parts(
                 f"{len(differences) - len(bad)} of {len(differences)} outputs agree",
                 *(str(difference) for difference in worst),
             ),
-            alternatives=("Errors add up over a deep network: --scale widens what is allowed.",),
-            actions=("Run it with --ops to see the operator; compare its inputs there.",),
+            alternatives=NUMBERS_DIFFER.alternatives,
+            actions=NUMBERS_DIFFER.actions,
         )
     ]
 
@@ -196,13 +197,13 @@ def _infinite(recording: Recording, output: Output) -> Finding:
     what = f"{output.kind} {printable(output.name)}"
     return Finding(
         id=f"f{recording.setting}",
-        code="UH871",
+        code=NOT_FINITE.code,
         role="cause",
         confidence="high",
         summary=f"On {recording.setting} {what} is the first to give NaN or infinity.",
         subjects=(Subject("setting", str(recording.setting)),),
         evidence=(f"{count} of {_size(output.value)} values",),
-        actions=("Look at its inputs: overflow, division by zero, log of zero.",),
+        actions=NOT_FINITE.actions,
     )
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from unhang.kinds import RANKS_NUMBERS_DIFFER
 from unhang.model import Note
 from unhang.report import Finding, Job, RankStatus, Report, Subject
 from unhang.wording import fold_ranks, printable
@@ -118,7 +119,7 @@ def _finding(
     ]
     return Finding(
         id=f"f{index + 1}",
-        code="UH872",
+        code=RANKS_NUMBERS_DIFFER.code,
         role="cause",
         confidence="high" if odd else "medium",
         summary=f"{who} {verb} in {len(names)} tensors, first {printable(names[0])}.",
@@ -126,8 +127,5 @@ def _finding(
         subjects=tuple(Subject("rank", f"rank {rank}", rank=rank) for rank in odd[:MAX_SHOWN]),
         evidence=tuple(shown),
         alternatives=(() if odd else ("No side has a majority, so no rank is blamed.",)),
-        actions=(
-            "Compare them after every step to find the first one that differs.",
-            "Check seeds, loaded checkpoints, parameters that no gradient synchronisation reaches.",
-        ),
+        actions=RANKS_NUMBERS_DIFFER.actions,
     )

@@ -17,15 +17,18 @@ from pathlib import Path
 from time import time_ns
 from typing import Any, Final
 
-from unhang.record import dumpfile, full, groups, marks, opening, process, wrap
-from unhang.record.calls import Recorder
+from unhang.record import process
+from unhang.record.calls import full, groups, wrap
+from unhang.record.calls.recorder import Recorder
+from unhang.record.calls.ring import Foreign
+from unhang.record.contact import marks, opening
+from unhang.record.contact.heartbeat import Phase
+from unhang.record.contact.triggers import TriggerThread
 from unhang.record.crash import CrashWatch
+from unhang.record.dumps import dumpfile
+from unhang.record.dumps.staging import stage_torch_dumps
+from unhang.record.dumps.taking import take
 from unhang.record.headroom import few_descriptors, little_memory
-from unhang.record.heartbeat import Phase
-from unhang.record.incidents import take
-from unhang.record.ring import Foreign
-from unhang.record.staging import stage_torch_dumps
-from unhang.record.triggers import Watcher
 
 __all__ = ["arm", "armed", "dump", "dump_bytes", "on_import", "step"]
 
@@ -38,7 +41,7 @@ class _Armed:
 
     def __init__(self) -> None:
         self.recorder: Recorder | None = None
-        self.watcher: Watcher | None = None
+        self.watcher: TriggerThread | None = None
         self.crash: CrashWatch | None = None
         self.by = ""
 

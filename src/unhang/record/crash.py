@@ -18,9 +18,9 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TextIO
 
-from unhang.record import torchfr
-from unhang.record.calls import Recorder
-from unhang.record.incidents import END, take
+from unhang.record.calls.recorder import Recorder
+from unhang.record.dumps import torchfr
+from unhang.record.dumps.taking import END, take
 from unhang.telltale import without_secrets
 
 __all__ = ["CrashWatch"]

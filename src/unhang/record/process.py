@@ -14,14 +14,14 @@ from pathlib import Path
 from time import time_ns
 
 from unhang.rankenv import LAUNCHERS, attempt_of, rank_env
-from unhang.record import marks
-from unhang.record.heartbeat import Beat, Phase, Word
-from unhang.record.marks import Mark
-from unhang.record.ring import Ring
+from unhang.record.calls.ring import Ring
+from unhang.record.contact import marks
+from unhang.record.contact.heartbeat import Beat, Phase, Word
+from unhang.record.contact.marks import Mark
 from unhang.record.settings import Settings, read_settings
 from unhang.telltale import without_secrets
 
-__all__ = ["Failures", "GroupFact", "Process", "process", "reset"]
+__all__ = ["ArmedProcess", "Failures", "GroupFact", "process", "reset"]
 
 
 class Failures:
@@ -70,7 +70,7 @@ class GroupFact:
 
 
 @dataclass(slots=True)
-class Process:
+class ArmedProcess:
     """The state of the recorder in this process.
 
     Attributes:
@@ -179,10 +179,10 @@ class Process:
         return None if self.directory is None else self.directory / f"{self.pid}.{suffix}"
 
 
-_current: Process | None = None
+_current: ArmedProcess | None = None
 
 
-def process() -> Process:
+def process() -> ArmedProcess:
     """The state of this process, made at the first call; a forked child gets one of its own."""
     global _current  # noqa: PLW0603 - there is one process
     if _current is None or _current.pid != os.getpid():
@@ -196,10 +196,10 @@ def reset() -> None:
     _current = None
 
 
-def _fresh() -> Process:
+def _fresh() -> ArmedProcess:
     """A state in plain memory: no file, no socket, no mark yet (see `unhang.record.arm`)."""
     settings = read_settings()
-    state = Process(
+    state = ArmedProcess(
         settings=settings,
         pid=os.getpid(),
         beat=Beat(None, pid=os.getpid(), start_ticks=marks.start_ticks()),

@@ -19,7 +19,7 @@ from unhang.model import Call, Group, Signature, State
 from unhang.reports.phrases import short_path
 from unhang.wording import printable
 
-__all__ = ["Block", "Pick", "Row", "call_records", "collect_blocks", "pick_rows", "stack_lines"]
+__all__ = ["Block", "Pick", "SeqRow", "call_records", "collect_blocks", "pick_rows", "stack_lines"]
 
 ABSENT, OUTSIDE, UNFINISHED = "-", "", "*"
 MAX_SHAPES = 2
@@ -46,7 +46,7 @@ class Pick:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SeqRow:
     """One sequence number: a cell for each column of the block."""
 
     seq: int
@@ -65,7 +65,7 @@ class Block:
     group: Group
     p2p: bool
     columns: tuple[tuple[int, ...], ...]
-    rows: tuple[Row, ...]
+    rows: tuple[SeqRow, ...]
     left_out: int
 
 
@@ -120,7 +120,7 @@ def collect_blocks(case: Case, pick: Pick) -> Iterator[Block]:
             group,
             p2p,
             tuple(ranks for ranks, _ in columns),
-            tuple(Row(seq, tuple(c[i] for _, c in columns)) for i, seq in enumerate(seqs)),
+            tuple(SeqRow(seq, tuple(c[i] for _, c in columns)) for i, seq in enumerate(seqs)),
             len(every) - len(seqs),
         )
 

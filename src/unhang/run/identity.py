@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from unhang.rankenv import scheduled_job
-from unhang.record.places import safe_name
+from unhang.record.contact.runtime_dir import safe_name
 
 __all__ = ["job_id", "run_id", "spans_nodes"]
 

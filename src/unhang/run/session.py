@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from unhang.run.environment import Options, Plan, plan_environment
-from unhang.run.guard import Guard, Orders
+from unhang.run.child.environment import EnvironmentPlan, Options, plan_environment
+from unhang.run.child.ranklogs import make_place, place_for_logs, settle_logs
+from unhang.run.child.streams import plan_streams
+from unhang.run.child.supervisor import NoRoomError, not_started, supervise
 from unhang.run.identity import job_id, run_id
-from unhang.run.ranklogs import make_place, place_for_logs, settle_logs
 from unhang.run.speak import say
-from unhang.run.streams import plan_streams
-from unhang.run.supervisor import NoRoomError, not_started, supervise
+from unhang.run.watching.guard import Guard, Orders
 
 __all__ = ["NoFolderError", "Wishes", "run_session"]
 
@@ -73,7 +73,9 @@ def run_session(command: Sequence[str], wishes: Wishes) -> int:
     return _become(command)
 
 
-def _plan(command: Sequence[str], wishes: Wishes, names: tuple[str, str], folder: str) -> Plan:
+def _plan(
+    command: Sequence[str], wishes: Wishes, names: tuple[str, str], folder: str
+) -> EnvironmentPlan:
     run, job = names
     wanted = wishes.rank_logs or wishes.rank_log_place
     options = Options(
@@ -170,7 +172,7 @@ def _tidy(folder: str, job: str) -> None:
         return
     import shutil
 
-    from unhang.record.marks import alive, read_marks
+    from unhang.record.contact.marks import alive, read_marks
 
     shutil.rmtree(folder, ignore_errors=True)
     if _is_last_run(home) and not any(map(alive, read_marks(job))):
@@ -189,7 +191,7 @@ def _is_last_run(home: str) -> bool:
 
 
 def _planned_folder(run: str, job: str) -> str:
-    from unhang.record.places import roots, safe_name
+    from unhang.record.contact.runtime_dir import roots, safe_name
 
     return f"{roots()[0] / safe_name(job)}/run-{run}"
 
@@ -202,7 +204,7 @@ def _private_folder(run: str, job: str) -> str:
     Raises:
         NoFolderError: No place takes it.
     """
-    from unhang.record.places import RuntimeDirError, job_dir
+    from unhang.record.contact.runtime_dir import RuntimeDirError, job_dir
 
     try:
         try:
@@ -218,7 +220,7 @@ def _private_folder(run: str, job: str) -> str:
     return folder
 
 
-def _announce(plan: Plan, command: Sequence[str]) -> None:
+def _announce(plan: EnvironmentPlan, command: Sequence[str]) -> None:
     import shlex
 
     lines = [f"torch {plan.torch or 'not found'}"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from unhang.model import Frame, ProcessSample, ThreadStack
-from unhang.stacks.places import (
+from unhang.stacks.ownership import (
     bare_name,
     is_library,
     is_native,
@@ -20,7 +20,7 @@ from unhang.stacks.places import (
     under,
     user_frame,
 )
-from unhang.stacks.rules import CHANNELS, FALLBACKS, IDLE, RULES, Rule
+from unhang.stacks.rules import CHANNELS, FALLBACKS, IDLE, RULES, FrameRule
 
 __all__ = ["Meaning", "main_thread", "meaning_of", "meaning_of_frames", "thread_matters"]
 
@@ -173,7 +173,7 @@ def _context(outer: Sequence[Frame], kind: str) -> str:
     return ""
 
 
-def _innermost(frames: Sequence[Frame], table: str) -> tuple[int, Rule] | None:
+def _innermost(frames: Sequence[Frame], table: str) -> tuple[int, FrameRule] | None:
     for index, frame in enumerate(frames):
         if rule := _rule_for(frame, table):
             return index, rule
@@ -181,12 +181,12 @@ def _innermost(frames: Sequence[Frame], table: str) -> tuple[int, Rule] | None:
 
 
 @lru_cache(maxsize=65_536)
-def _rule_for(frame: Frame, table: str) -> Rule | None:
+def _rule_for(frame: Frame, table: str) -> FrameRule | None:
     """The first rule of a table that knows a frame (a rule is hashed slowly: hence its name)."""
     return next((rule for rule in _TABLES[table] if _knows(rule, frame)), None)
 
 
-def _knows(rule: Rule, frame: Frame) -> bool:
+def _knows(rule: FrameRule, frame: Frame) -> bool:
     if rule.native:
         return is_native(frame) and frame.function.startswith(rule.native)
     if rule.names:

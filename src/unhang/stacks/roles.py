@@ -7,7 +7,7 @@ the ranks. Their outermost Python frames give them away.
 from __future__ import annotations
 
 from unhang.model import ProcessSample
-from unhang.stacks.places import same_file
+from unhang.stacks.ownership import same_file
 
 __all__ = ["role_of_stack"]
 

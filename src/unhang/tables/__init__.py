@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from unhang.tables.database import connect, write_database, write_parquet
-from unhang.tables.query import Answer, ask, is_parquet_dir, lock, open_database, open_parquet
+from unhang.tables.query import QueryResult, ask, is_parquet_dir, lock, open_database, open_parquet
 from unhang.tables.schema import SCHEMA, TABLES, VIEWS
 
 __all__ = [
     "SCHEMA",
     "TABLES",
     "VIEWS",
-    "Answer",
+    "QueryResult",
     "ask",
     "connect",
     "is_parquet_dir",

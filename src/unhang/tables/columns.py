@@ -17,7 +17,7 @@ import numpy.typing as npt
 from unhang.case import Case
 from unhang.model import Frame, ProcessSample
 from unhang.report import Report
-from unhang.stacks.places import is_library
+from unhang.stacks.ownership import is_library
 from unhang.tables.schema import SCHEMA
 
 __all__ = ["CHUNK_ROWS", "Columns", "StackTable", "call_chunks", "small_tables"]
@@ -343,7 +343,7 @@ def _group_status(case: Case) -> Columns:
 
 def _log_events(case: Case) -> Columns:
     events = case.log_events
-    texts = ("code", "kind", "host", "text", "source")
+    texts = ("code", "role", "host", "text", "source")
     return {
         **{key: _texts(getattr(e, key) for e in events) for key in texts},
         **{key: _numbers(getattr(e, key) for e in events) for key in ("rank", "time_ns", "count")},
@@ -353,7 +353,7 @@ def _log_events(case: Case) -> Columns:
 
 def _findings(report: Report | None) -> Columns:
     rows = report.findings if report is not None else ()
-    texts = ("code", "slug", "role", "confidence", "summary")
+    texts = ("code", "slug", "family", "role", "confidence", "summary")
     lists = ("culprits", "victims", "caused_by", "evidence", "alternatives", "actions")
     return {
         "finding_id": _texts(f.id for f in rows),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "QUERY_S",
-    "Answer",
+    "QueryResult",
     "ask",
     "is_parquet_dir",
     "lock",
@@ -43,7 +43,7 @@ _HINT = "unhang query PATH lists the tables; docs/tables.md explains every colum
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QueryResult:
     """What a query returns: names and database types of the columns, and the rows to be read."""
 
     names: tuple[str, ...]
@@ -169,7 +169,7 @@ class _Clock:
         self.connection.interrupt()
 
 
-def ask(connection: DuckDBPyConnection, sql: str, time_limit_s: float = QUERY_S) -> Answer:
+def ask(connection: DuckDBPyConnection, sql: str, time_limit_s: float = QUERY_S) -> QueryResult:
     """Run one reading statement.
 
     Args:
@@ -199,7 +199,7 @@ def ask(connection: DuckDBPyConnection, sql: str, time_limit_s: float = QUERY_S)
         described = cursor.description or []
     except duckdb.Error as error:
         _refuse("the SQL is wrong", error, clock)
-    return Answer(
+    return QueryResult(
         tuple(str(column[0]) for column in described),
         tuple(str(column[1]) for column in described),
         _rows(cursor, clock),

@@ -270,7 +270,7 @@ TABLES: tuple[Table, ...] = (
         "Lines of logs that a rule knows.",
         (
             Column("code", "VARCHAR", "The rule's finding code."),
-            Column("kind", "VARCHAR", "cause, consequence, observation, hint or noise."),
+            Column("role", "VARCHAR", "cause, consequence, observation, hint or noise."),
             Column("rank", "INTEGER", "Global rank.", -1),
             Column("host", "VARCHAR", "Host name, or empty."),
             Column("time_ns", "BIGINT", "When, ns.", 0),
@@ -287,6 +287,7 @@ TABLES: tuple[Table, ...] = (
             Column("finding_id", "VARCHAR", '"f1".'),
             Column("code", "VARCHAR", "Finding code."),
             Column("slug", "VARCHAR", "Its short name."),
+            Column("family", "VARCHAR", "absent, disagreement, deadlock…: its sort of trouble."),
             Column("role", "VARCHAR", "cause, consequence or observation."),
             Column("confidence", "VARCHAR", "high, medium or low."),
             Column("summary", "VARCHAR", "One sentence."),

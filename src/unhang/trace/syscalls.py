@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from unhang.errors import InputError, ToolError, UsageError
+from unhang.kinds import BUSY_WITHOUT_SYSCALLS, SPINS_IN_SYSCALLS, WAITS_IN_SYSCALL
 from unhang.report import Finding, Report, Subject
 from unhang.wording import printable
 
@@ -277,21 +278,18 @@ def _on_host(subjects: Sequence[Subject], host: str) -> tuple[Subject, ...]:
     )
 
 
-_LOOK = ("unhang stacks --pid shows which line of the program that is.",)
-
-
 def _waits(trace: SyscallTrace, seconds: float) -> Finding:
     name = trace.waiting.split("(", 1)[0]
     on = f" on {printable(trace.target, 120)}" if trace.target else ""
     return Finding(
         id="",
-        code="UH604",
+        code=WAITS_IN_SYSCALL.code,
         role="observation",
         confidence="high",
         summary=f"Thread {trace.pid} waited in {printable(name)}{on} all {seconds:.0f} s.",
         subjects=_subjects(trace, trace.target),
         evidence=(printable(trace.waiting, 200),),
-        actions=_LOOK,
+        actions=WAITS_IN_SYSCALL.actions,
     )
 
 
@@ -301,7 +299,7 @@ def _waits_again(trace: SyscallTrace, call: tuple[str, str], share: float) -> Fi
     on = f" on {printable(target, 120)}" if target else ""
     return Finding(
         id="",
-        code="UH604",
+        code=WAITS_IN_SYSCALL.code,
         role="observation",
         confidence="medium",
         summary=(
@@ -310,20 +308,20 @@ def _waits_again(trace: SyscallTrace, call: tuple[str, str], share: float) -> Fi
         ),
         subjects=_subjects(trace, target),
         evidence=(f"most often: {_most(trace)}",),
-        actions=_LOOK,
+        actions=WAITS_IN_SYSCALL.actions,
     )
 
 
 def _spins(trace: SyscallTrace, rate: float) -> Finding:
     return Finding(
         id="",
-        code="UH605",
+        code=SPINS_IN_SYSCALLS.code,
         role="observation",
         confidence="medium",
         summary=f"Thread {trace.pid} spins: {rate:,.0f} system calls a second.",
         subjects=_subjects(trace),
         evidence=(f"most often: {_most(trace)}",),
-        actions=_LOOK,
+        actions=SPINS_IN_SYSCALLS.actions,
     )
 
 
@@ -331,7 +329,7 @@ def _busy(trace: SyscallTrace, total: int, seconds: float) -> Finding:
     share = min(trace.awake_s / seconds, 1)
     return Finding(
         id="",
-        code="UH606",
+        code=BUSY_WITHOUT_SYSCALLS.code,
         role="observation",
         confidence="medium",
         summary=(
@@ -340,8 +338,8 @@ def _busy(trace: SyscallTrace, total: int, seconds: float) -> Finding:
         ),
         subjects=_subjects(trace),
         evidence=(f"On a core, or waiting for one: {trace.awake_s:.1f} s of {seconds:.0f} s.",),
-        alternatives=("Long work of its own: compiling, preparing data, a loop in Python.",),
-        actions=_LOOK,
+        alternatives=BUSY_WITHOUT_SYSCALLS.alternatives,
+        actions=BUSY_WITHOUT_SYSCALLS.actions,
     )
 
 

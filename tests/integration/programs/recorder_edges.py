@@ -93,7 +93,7 @@ def armed_late():
     dist.send(torch.ones(2), 1)
     group = dist.new_group([0, 1], group_desc="later")
     dist.all_reduce(torch.ones(2), group=group)
-    print("dump", json.dumps(unhang.record.torchfr.load_plain(unhang.dump_bytes("fake"))))
+    print("dump", json.dumps(unhang.record.dumps.torchfr.load_plain(unhang.dump_bytes("fake"))))
 
 
 def not_armed():

@@ -17,7 +17,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.distributed_c10d import _coalescing_manager
 
 import unhang
-from unhang.record.torchfr import load_plain
+from unhang.record.dumps.torchfr import load_plain
 
 warnings.simplefilter("ignore")
 KIND = sys.argv[1]

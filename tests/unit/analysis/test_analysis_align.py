@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unhang.analysis.divergence.align import Edit, Sequence, edits
+from unhang.analysis.divergence.align import CallSequence, Edit, edits
 
 
-def sequence(strict: str, loose: str = "") -> Sequence:
+def sequence(strict: str, loose: str = "") -> CallSequence:
     """A sequence with one letter a call."""
-    return Sequence(*(np.asarray([ord(c) for c in text]) for text in (strict, loose or strict)))
+    return CallSequence(*(np.asarray([ord(c) for c in text]) for text in (strict, loose or strict)))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_one_missing_call_is_found_where_the_sequences_part(
     theirs = np.asarray([*calls, 9, 8, 7], np.int64)
     out = data.draw(st.integers(0, len(calls) - 1))
     mine = np.delete(theirs, out)
-    found = edits(Sequence(mine, mine), Sequence(theirs, theirs))
+    found = edits(CallSequence(mine, mine), CallSequence(theirs, theirs))
     shown = int(np.flatnonzero(mine != theirs[:-1])[0])
     assert found == [Edit("missing", shown, shown)]
 
@@ -64,7 +64,7 @@ def test_one_missing_call_is_found_where_the_sequences_part(
 def test_edits_turn_one_sequence_into_the_other(left: list[int], right: list[int]) -> None:
     """Applying the edits makes one sequence a beginning of the other."""
     mine, theirs = np.asarray(left, np.int64), np.asarray(right, np.int64)
-    found = edits(Sequence(mine, mine), Sequence(theirs, theirs))
+    found = edits(CallSequence(mine, mine), CallSequence(theirs, theirs))
     gone = {edit.theirs for edit in found if edit.kind in ("missing", "changed")}
     more = {edit.mine for edit in found if edit.kind in ("extra", "changed")}
     a = [call for at, call in enumerate(left) if at not in more]

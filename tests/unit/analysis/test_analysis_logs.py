@@ -19,12 +19,12 @@ SITE = "train.py:30 step"
 FILE = {"file": "/home/user/job/train.py", "line": "88", "function": "save"}
 
 
-def event(code: str, rank: int, text: str = "", kind: str = "cause", **fields: str) -> LogEvent:
+def event(code: str, rank: int, text: str = "", role: str = "cause", **fields: str) -> LogEvent:
     """One recognised message."""
     text = text or "OSError: [Errno 28] No space left on device"
     return LogEvent(
         code=code,
-        kind=kind,  # type: ignore[arg-type]  # one of the five words
+        role=role,  # type: ignore[arg-type]  # one of the five words
         rank=rank,
         text=text,
         source=f"rank_{rank}.log:7",
@@ -268,7 +268,7 @@ def test_a_failure_that_a_rank_survived_did_not_stop_it(clock: dict[str, str], h
     assert judged(waited_for(), at_once).findings[0].code == "UH776"
 
 
-CAUSES = sorted(rule.code for rule in RULES if rule.kind == "cause")
+CAUSES = sorted(rule.code for rule in RULES if rule.role == "cause")
 
 
 @settings(deadline=None, max_examples=60)

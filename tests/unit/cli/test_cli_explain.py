@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from unhang.catalogue import all_kinds
 from unhang.cli.main import main
-from unhang.cli.pages import Entry, entries, find, page_of
-from unhang.kinds import KINDS
+from unhang.cli.shared.pages import by_family, find, page_of
+from unhang.kinds import FAMILIES, KINDS, Kind
 
-ENTRIES = list(entries())
+ALL = list(all_kinds().values())
 PAGES = Path(__file__).parents[3] / "docs" / "codes"
 SECTIONS = (
     "What it means",
@@ -19,12 +20,6 @@ SECTIONS = (
     "What else it could be",
     "What to do",
 )
-
-
-def test_codes_and_slugs_are_unique() -> None:
-    """One code, one slug, over all tables."""
-    assert len({entry.code for entry in ENTRIES}) == len(ENTRIES)
-    assert len({entry.slug for entry in ENTRIES}) == len(ENTRIES)
 
 
 @pytest.mark.parametrize("code", sorted(KINDS))
@@ -43,23 +38,27 @@ def test_there_is_no_page_without_a_code() -> None:
     assert {path.stem for path in PAGES.glob("UH*.md")} == set(KINDS)
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: e.code)
-def test_every_code_can_be_explained(entry: Entry) -> None:
+@pytest.mark.parametrize("kind", ALL, ids=lambda k: k.code)
+def test_every_code_can_be_explained(kind: Kind) -> None:
     """By code, number and slug, with meaning and advice."""
-    for name in (entry.code, entry.code.lower(), entry.code[2:], entry.slug, f" {entry.slug} "):
-        assert find(name) == entry
-    page = page_of(entry)
-    assert page.startswith(f"# {entry.code} {entry.slug}\n\n{entry.meaning}\n")
+    for name in (kind.code, kind.code.lower(), kind.code[2:], kind.slug, f" {kind.slug} "):
+        assert find(name) == kind
+    page = page_of(kind)
+    assert page.startswith(f"# {kind.code} {kind.slug}\n\n{kind.meaning}\n")
     assert "## What to do" in page
 
 
 def test_all_codes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    """With and without --list, one a line."""
+    """With and without --list, one a line, below what their family is."""
     assert main(["explain"]) == 0
     first = capsys.readouterr().out
     assert main(["explain", "--list"]) == 0
     assert capsys.readouterr().out == first
-    assert [line.split()[0] for line in first.splitlines()] == [entry.code for entry in ENTRIES]
+    blocks = [block.splitlines() for block in first.rstrip("\n").split("\n\n")]
+    assert [block[0] for block in blocks] == [f"{name}: {what}" for name, what in FAMILIES.items()]
+    listed = [[line.split()[0] for line in block[1:]] for block in blocks]
+    assert listed == [[kind.code for kind in kinds] for _, kinds in by_family()]
+    assert sorted(code for codes in listed for code in codes) == sorted(kind.code for kind in ALL)
 
 
 def test_a_page_is_printed_as_it_is_written(capsys: pytest.CaptureFixture[str]) -> None:

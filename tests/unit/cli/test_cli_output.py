@@ -9,7 +9,7 @@ import pytest
 from report_samples import SAMPLES, healthy, insufficient, never_joined, slow
 
 from unhang._version import __version__
-from unhang.cli.output import add_report_arguments, emit, exit_code, look_of
+from unhang.cli.shared.output import add_report_arguments, emit, exit_code, look_of
 from unhang.errors import OutputError, UsageError
 
 

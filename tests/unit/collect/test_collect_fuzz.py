@@ -17,11 +17,10 @@ from typing import Any
 import pytest
 
 from unhang.casedir import merge_manifest
-from unhang.collect.gather import Gathered, Plan, gather
-from unhang.collect.launchers import Launch
+from unhang.collect.gather import Gathered, GatherPlan, gather
+from unhang.collect.launchers import Launch, Program
+from unhang.collect.launches import Delivery, _Intake
 from unhang.collect.parcel import ParcelError, unpack, write_parcel
-from unhang.collect.running import Delivery, _Intake
-from unhang.collect.ship import Program
 from unhang.ingest.beside import expected_ranks
 
 ODD: tuple[object, ...] = (
@@ -167,7 +166,7 @@ class Sends:
 def test_nodes_that_say_anything_of_themselves(tmp_path: Path, seed: int) -> None:
     """The node is taken or given up, and the manifest is whole."""
     (tmp_path / "parts").mkdir()
-    plan = Plan(orders={}, run="run1", ship=False)
+    plan = GatherPlan(orders={}, run="run1", ship=False)
     sends = Sends(spoiled(PART, dice_of(seed)))
     gathered: Gathered = gather(sends, ["a"], plan, tmp_path)
     assert gathered.whole or gathered.failed

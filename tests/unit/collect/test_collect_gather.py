@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from unhang.casedir import create_case
-from unhang.collect.gather import Gathered, Plan, gather
-from unhang.collect.launchers import Launch
+from unhang.collect.gather import Gathered, GatherPlan, gather
+from unhang.collect.launchers import Launch, Program
 from unhang.collect.parcel import write_parcel
-from unhang.collect.ship import Program, collector_zip, make_program
+from unhang.collect.ship import collector_zip, make_program
 
-PLAN = Plan(orders={"incident": "i1"}, run="run1", timeout_s=20.0, ship=False)
+PLAN = GatherPlan(orders={"incident": "i1"}, run="run1", timeout_s=20.0, ship=False)
 
 
 def lines(node: str, ranks: Sequence[int], world_size: int = 4) -> str:
@@ -66,7 +66,7 @@ def says(text: str) -> str:
     return f"cat <<'END'\n{text}END"
 
 
-def collected(launcher: Scripted, tmp_path: Path, plan: Plan = PLAN) -> tuple[Gathered, Path]:
+def collected(launcher: Scripted, tmp_path: Path, plan: GatherPlan = PLAN) -> tuple[Gathered, Path]:
     """Collect from scripted nodes into a new case."""
     case = create_case(tmp_path, "train", 0.0)
     return gather(launcher, launcher.nodes(), plan, case), case
@@ -110,7 +110,7 @@ def test_one_dead_node_never_stops_the_rest(tmp_path: Path) -> None:
 
 def test_a_node_that_hangs_is_given_up(tmp_path: Path) -> None:
     """After its time; what other nodes of the same command sent is kept."""
-    plan = Plan(orders={}, run="run1", timeout_s=3.0, ship=False)
+    plan = GatherPlan(orders={}, run="run1", timeout_s=3.0, ship=False)
     launcher = Scripted(
         {"a+b": f"{says(lines('a', [0]))}\nsleep 100", "a": "", "b": "sleep 100"}, 2
     )

@@ -6,16 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from unhang.collect.launchers import Launcher
+from unhang.collect.launchers import Launcher, Program
+from unhang.collect.launchers.hosts import Pdsh, Ssh, Template
 from unhang.collect.launchers.kubernetes import Kubernetes
 from unhang.collect.launchers.local import Local
 from unhang.collect.launchers.mpi import Mpi
 from unhang.collect.launchers.ray import Ray
 from unhang.collect.launchers.slurm import Slurm
-from unhang.collect.launchers.ssh import Pdsh, Ssh
-from unhang.collect.launchers.template import Template
 from unhang.collect.launchers.tools import hosts_of, read_host_file
-from unhang.collect.ship import Program
 from unhang.errors import InputError, MissingExtraError, ToolError, UnhangError, UsageError
 
 PROGRAM = Program("SCRIPT 'x'", b"zip", "INLINE")
@@ -205,7 +203,7 @@ def test_pods_are_those_that_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(
     "launcher", [Slurm("1"), Kubernetes("a=b"), Ssh(("a",)), Pdsh(("a",)), Mpi(Path("hosts"))],
-    ids=lambda launcher: launcher.name,
+    ids=lambda launcher: type(launcher).__name__,
 )  # fmt: skip
 def test_an_absent_tool_is_named(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
     """With what to install or to use instead."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from unhang.collect.node.dumps import Asking, Dumps, ask_for_dumps, find_dumps
+from unhang.collect.node.dumps import AskingTerms, Dumps, ask_for_dumps, find_dumps
 from unhang.collect.node.logs import take_logs
 from unhang.collect.processes import Process, read_process
 from unhang.collect.ranks import Target
@@ -103,7 +103,7 @@ def test_nccls_pipe_is_asked(process: Process, tmp_path: Path) -> None:
         TORCH_NCCL_DEBUG_INFO_PIPE_FILE=f"{tmp_path}/pipe_",
         TORCH_FR_DUMP_TEMP_FILE=f"{tmp_path}/fr_",
     )
-    dumps = ask_for_dumps([asked], [], Asking(tmp_path, "i1"))
+    dumps = ask_for_dumps([asked], [], AskingTerms(tmp_path, "i1"))
     thread.join()
     os.close(writer)
     os.close(end)
@@ -123,7 +123,7 @@ def test_why_a_rank_wrote_nothing(
     environ: dict[str, str], why: str, process: Process, tmp_path: Path
 ) -> None:
     """Each of the ways says what it lacks."""
-    dumps = ask_for_dumps([target(process, **environ)], [], Asking(tmp_path, "i1"))
+    dumps = ask_for_dumps([target(process, **environ)], [], AskingTerms(tmp_path, "i1"))
     assert dumps.files == {}
     assert dumps.missing[RANK].startswith(why)
 

@@ -9,7 +9,7 @@ import pytest
 
 from unhang.collect.processes import Process, ProcessTable, read_process, read_processes
 from unhang.collect.ranks import Target, below, find_ranks, is_launcher, python_processes
-from unhang.record.marks import Mark, start_ticks
+from unhang.record.contact.marks import Mark, start_ticks
 
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "job7", "WORLD_SIZE": "4", "MASTER_PORT": "29500"}
 

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unhang.doctor.agents import amd, gpu, programs
-from unhang.doctor.gpu import check_gpus
-from unhang.doctor.nodes import Answer, Node
-from unhang.doctor.results import Result
-from unhang.doctor.shapes import gpus_misfit
+from unhang.doctor.checks.gpu import check_gpus
+from unhang.doctor.checks.results import CheckResult
+from unhang.doctor.checks.shapes import gpus_misfit
+from unhang.doctor.nodes import Node, NodeAnswer
 
 BOTH = [{"gpu": 0, "bdf": "0000:0c:00.0"}, {"gpu": 1, "bdf": "0000:22:00.0"}]
 
@@ -99,7 +99,7 @@ def judged(seconds: float = 60) -> tuple[list[tuple[str, str, str]], str]:
     """Code, level and subject of what is wrong with the GPUs of this node; and all notes."""
     facts = json.loads(json.dumps(gpu.examine({"seconds": seconds})))
     assert gpus_misfit(facts) == ""
-    results: list[Result] = check_gpus([Answer(Node("a"), facts)])
+    results: list[CheckResult] = check_gpus([NodeAnswer(Node("a"), facts)])
     bad = [(r.code, r.level, r.subjects[0].id) for r in results if r.level in ("fail", "warn")]
     return bad, " ".join(r.seen for r in results if r.level == "skip")
 
@@ -249,7 +249,7 @@ def test_whatever_stands_in_a_row_the_shape_is_kept(rows: list[dict[str, Any]]) 
              "gpus": [amd.described(index, told) for index in range(len(rows))],
              "without_p2p": amd.without_access(told["topology"])}  # fmt: skip
     assert gpus_misfit(json.loads(json.dumps(facts))) == ""
-    check_gpus([Answer(Node("a"), facts)])
+    check_gpus([NodeAnswer(Node("a"), facts)])
 
 
 @given(st.lists(JSON.filter(lambda value: isinstance(value, list | dict)), max_size=4))

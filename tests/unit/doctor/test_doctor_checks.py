@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
+from unhang.checks import CHECKS
 from unhang.doctor.agents.gpu import acs_enabled
-from unhang.doctor.env import check_env
-from unhang.doctor.gpu import check_gpus, check_kernel_log
-from unhang.doctor.interfaces import check_interfaces, nccl_interface
-from unhang.doctor.matrix import best_of, calls_again, check_matrix
-from unhang.doctor.nodes import Answer, Node
+from unhang.doctor.checks.env import check_env
+from unhang.doctor.checks.gpu import check_gpus, check_kernel_log
+from unhang.doctor.checks.interfaces import check_interfaces, nccl_interface
+from unhang.doctor.checks.matrix import best_of, calls_again, check_matrix
+from unhang.doctor.checks.results import CheckResult, host_subject
+from unhang.doctor.nodes import Node, NodeAnswer
 from unhang.doctor.reporting import to_report
-from unhang.doctor.results import CHECKS, Result, host_subject
 
 
 def interface(name: str, address: str, kind: str = "ethernet", mtu: int = 1500) -> dict[str, Any]:
@@ -38,7 +39,7 @@ def facts(**changes: object) -> dict[str, Any]:
     }
 
 
-def bad(results: list[Result]) -> list[tuple[str, str]]:
+def bad(results: list[CheckResult]) -> list[tuple[str, str]]:
     """Codes and levels of what is not in order."""
     return [(r.code, r.level) for r in results if r.level in ("fail", "warn")]
 
@@ -304,11 +305,11 @@ def gpu(**changes: object) -> dict[str, Any]:
             "mig": False, "persistence": 1, "slowed": [], **changes}  # fmt: skip
 
 
-def answer(name: str = "a", **changes: object) -> Answer:
+def answer(name: str = "a", **changes: object) -> NodeAnswer:
     """A node's GPUs."""
     data = {"vendor": "NVIDIA", "gpus": [gpu()], "without_p2p": [], "acs": [], "all_pids": True,
             "notes": [], "error": "", "looked": True, "lost": [], **changes}  # fmt: skip
-    return Answer(Node(name, name), data)
+    return NodeAnswer(Node(name, name), data)
 
 
 @pytest.mark.parametrize(
@@ -395,8 +396,9 @@ def test_access_control_is_read_from_the_chain_of_capabilities() -> None:
 
 def test_the_report_of_checks() -> None:
     """Failures are causes, warnings observations, the rest notes; every code has a check."""
-    report = to_report([Result("UH823", "fail", "x"), Result("UH808", "warn", "y"),
-                        Result("UH826", "ok", "z")])  # fmt: skip
+    report = to_report([CheckResult(CHECKS["UH823"], "fail", "x"),
+                        CheckResult(CHECKS["UH808"], "warn", "y"),
+                        CheckResult(CHECKS["UH826"], "ok", "z")])  # fmt: skip
     assert report.status == "problem"
     assert [(f.code, f.role) for f in report.findings] == [
         ("UH823", "cause"),
@@ -406,15 +408,17 @@ def test_the_report_of_checks() -> None:
     assert len({check.slug for check in CHECKS.values()}) == len(CHECKS)
 
 
-NO_GPU = Result("UH840", "skip", "a: no GPU to check: no library.", host_subject("a"))
-NO_PEER = Result("UH823", "skip", "one node has nobody to connect to.")
-NO_TORCH = Result("UH865", "skip", "torch is not there.")
-LIMITS = Result("UH805", "ok", "a: open files are limited to 65536.", host_subject("a"))
-INTERFACE = Result("UH820", "ok", "a: NCCL takes eth0.")
-GPUS = Result("UH840", "ok", "b: 8 GPUs answered.", host_subject("b"))
-MATRIX = Result("UH823", "ok", "all 12 connections between 4 nodes work.")
-SAME = Result("UH823", "skip", "b is the same machine as a: it was left out.")
-STEPS = Result("UH860", "ok", "15 steps with 2 ranks on gloo passed.")
+NO_GPU = CheckResult(CHECKS["UH840"], "skip", "a: no GPU to check: no library.", host_subject("a"))
+NO_PEER = CheckResult(CHECKS["UH823"], "skip", "one node has nobody to connect to.")
+NO_TORCH = CheckResult(CHECKS["UH865"], "skip", "torch is not there.")
+LIMITS = CheckResult(
+    CHECKS["UH805"], "ok", "a: open files are limited to 65536.", host_subject("a")
+)
+INTERFACE = CheckResult(CHECKS["UH820"], "ok", "a: NCCL takes eth0.")
+GPUS = CheckResult(CHECKS["UH840"], "ok", "b: 8 GPUs answered.", host_subject("b"))
+MATRIX = CheckResult(CHECKS["UH823"], "ok", "all 12 connections between 4 nodes work.")
+SAME = CheckResult(CHECKS["UH823"], "skip", "b is the same machine as a: it was left out.")
+STEPS = CheckResult(CHECKS["UH860"], "ok", "15 steps with 2 ranks on gloo passed.")
 
 
 @pytest.mark.parametrize(
@@ -438,7 +442,7 @@ STEPS = Result("UH860", "ok", "15 steps with 2 ranks on gloo passed.")
     ],
 )
 def test_healthy_is_what_was_looked_at(
-    parts: list[str], results: list[Result], status: str
+    parts: list[str], results: list[CheckResult], status: str
 ) -> None:
     """A part that was named must have been looked at; else one of those that matter."""
     assert to_report(results, parts).status == status
@@ -446,7 +450,7 @@ def test_healthy_is_what_was_looked_at(
 
 def test_what_was_skipped_stands_in_the_headline() -> None:
     """Counted and named, beside what passed and what is doubtful."""
-    doubtful = Result("UH808", "warn", "a: core files are off.", host_subject("a"))
+    doubtful = CheckResult(CHECKS["UH808"], "warn", "a: core files are off.", host_subject("a"))
     report = to_report([LIMITS, INTERFACE, NO_PEER, NO_GPU, STEPS])
     assert report.summary == (
         "3 checks passed, 2 skipped: one node has nobody to connect to; "
@@ -462,10 +466,12 @@ def test_what_was_skipped_stands_in_the_headline() -> None:
 def test_what_is_the_same_on_several_hosts_is_said_once() -> None:
     """Hosts are folded; what differs in its words is not."""
     results = [
-        Result("UH808", "warn", f"n{i}: core files are off.", host_subject(f"n{i}"))
+        CheckResult(CHECKS["UH808"], "warn", f"n{i}: core files are off.", host_subject(f"n{i}"))
         for i in range(6)
     ]
-    other = Result("UH805", "warn", "n0: open files are limited to 5.", host_subject("n0"))
+    other = CheckResult(
+        CHECKS["UH805"], "warn", "n0: open files are limited to 5.", host_subject("n0")
+    )
     first, second = to_report([*results, other]).findings
     assert first.summary == "n0: open files are limited to 5."
     assert second.summary == "n0, n1, n2, n3 and 2 more: core files are off."

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from unhang.doctor.agents.comm import tournament
 from unhang.doctor.agents.ranks import Trace
-from unhang.doctor.comm import CommPlan, judge, run_comm
-from unhang.doctor.isolate import Search, isolate
-from unhang.doctor.nodes import Answer, Node
-from unhang.doctor.results import Result
-from unhang.doctor.teams import Crew, Drill, Place, Team, places_on, traces_in
+from unhang.doctor.checks.results import CheckResult
+from unhang.doctor.comm.isolate import Search, isolate
+from unhang.doctor.comm.judging import CommPlan, judge, run_comm
+from unhang.doctor.comm.teams import Crew, Drill, Participant, Team, places_on, traces_in
+from unhang.doctor.nodes import Node, NodeAnswer
 
 STEPS = ["load", "allocate", "connect", "meet", "init", "barrier", "all_reduce"]
 
@@ -33,7 +33,7 @@ def waiting(rank: int, step: str = "all_reduce") -> Trace:
     return trace(rank, step, inside=True, timed_out=True)
 
 
-def failures(results: Sequence[Result]) -> list[tuple[str, tuple[int, ...]]]:
+def failures(results: Sequence[CheckResult]) -> list[tuple[str, tuple[int, ...]]]:
     """Codes and ranks of what failed."""
     return [(r.code, r.ranks) for r in results if r.level == "fail"]
 
@@ -92,7 +92,7 @@ class Machines:
         self.team = places_on(nodes, per_node)
         self.broken, self.rounds = broken, 0
 
-    def name(self, place: Place) -> str:
+    def name(self, place: Participant) -> str:
         """What a place is called in `broken`."""
         return place.host
 
@@ -110,12 +110,12 @@ class Machines:
         names = [{self.name(place) for place in team} for team in teams]
         return [any(culprit <= team for culprit in self.broken) for team in names]
 
-    def isolated(self, backend: str = "gloo") -> list[Result]:
+    def isolated(self, backend: str = "gloo") -> list[CheckResult]:
         """What isolating says."""
         return isolate(self.team, frozenset(), backend, {}, Search(self.fails))
 
 
-def named(results: Sequence[Result]) -> set[frozenset[str]]:
+def named(results: Sequence[CheckResult]) -> set[frozenset[str]]:
     """Units and links of the causes."""
     return {
         frozenset(subject.id.split(" - "))
@@ -180,7 +180,7 @@ def test_a_failure_that_does_not_repeat_names_nobody() -> None:
 class Gpus(Machines):
     """One machine with broken GPUs or links between them."""
 
-    def name(self, place: Place) -> str:
+    def name(self, place: Participant) -> str:
         """The GPU."""
         return f"node1 gpu {place.local}"
 
@@ -208,7 +208,7 @@ def test_a_node_that_fails_alone_is_looked_into() -> None:
     """The node, then its GPU."""
 
     class Both(Gpus):
-        def name(self, place: Place) -> str:
+        def name(self, place: Participant) -> str:
             return f"{place.host} gpu {place.local}"
 
     machines = Both(["a", "b"], {frozenset(["b gpu 1"])}, 2)
@@ -298,14 +298,18 @@ class Asked:
         orders: Mapping[str, Any],
         timeout_s: float,
         common: Mapping[str, Any] | None = None,
-    ) -> list[Answer]:
-        """As `Asking` has it."""
+    ) -> list[NodeAnswer]:
+        """As `NodeAsker` has it."""
         del common
         assert (agent, timeout_s > 0) == ("ranks", True)
         self.orders = orders
         said = {name: getattr(trace(0), name) for name in Trace.__slots__}
-        return [Answer(node, {"traces": [said]} if node.name == "a" else {}, "" if node.name == "a"
-                else "no route") for node in nodes]  # fmt: skip
+        return [
+            NodeAnswer(node, {"traces": [said]})
+            if node.name == "a"
+            else NodeAnswer(node, {}, "no route")
+            for node in nodes
+        ]
 
 
 def test_what_the_nodes_are_told_and_what_is_heard() -> None:
@@ -338,8 +342,8 @@ def test_traces_that_are_none_are_left_out() -> None:
     """What a node sends is from outside."""
     good = {name: getattr(trace(0), name) for name in Trace.__slots__}
     rows = [good, 3, {}, {**good, "rank": "x"}, {**good, "done": None}]
-    assert [t.rank for t in traces_in(Answer(Node("a"), {"traces": rows}))] == [0]
-    assert traces_in(Answer(Node("a"), {"traces": 5})) == []
+    assert [t.rank for t in traces_in(NodeAnswer(Node("a"), {"traces": rows}))] == [0]
+    assert traces_in(NodeAnswer(Node("a"), {"traces": 5})) == []
 
 
 @given(st.integers(1, 17))

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from unhang.doctor.agents.gpu import examine
-from unhang.doctor.gpu import check_gpus
-from unhang.doctor.nodes import Answer, Node
-from unhang.doctor.shapes import gpus_misfit
+from unhang.doctor.checks.gpu import check_gpus
+from unhang.doctor.checks.shapes import gpus_misfit
+from unhang.doctor.nodes import Node, NodeAnswer
 
 
 class NVMLError(Exception):
@@ -73,7 +73,7 @@ def test_what_the_library_says_is_judged(monkeypatch: pytest.MonkeyPatch) -> Non
     facts["gpus"] = [{**g, "remapped": list(g["remapped"]) if g["remapped"] else None}
                      for g in facts["gpus"]]  # fmt: skip  # as it comes out of JSON
     assert gpus_misfit(facts) == ""
-    results = check_gpus([Answer(Node("a"), facts)])
+    results = check_gpus([NodeAnswer(Node("a"), facts)])
     found = {(r.code, r.subjects[0].id) for r in results if r.level != "ok"}
     assert found == {
         ("UH841", "a gpu 0"), ("UH841", "a gpu 1"), ("UH842", "a gpu 0"), ("UH844", "a gpu 0"),

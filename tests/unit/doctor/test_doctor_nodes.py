@@ -15,9 +15,9 @@ import pytest
 from unhang.collect.launchers.local import Local
 from unhang.collect.ship import collector_zip
 from unhang.doctor.agents.node import examine
+from unhang.doctor.checks.shapes import misfit, rows_of
 from unhang.doctor.joined import Seat, expected_hosts, one_per_machine, seat_of
 from unhang.doctor.nodes import SHIPMENT, Launched, Node, address_of, split_addresses
-from unhang.doctor.shapes import misfit, rows_of
 from unhang.errors import UsageError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from unhang.lab.torchfile import encode_json, encode_pickle
+from lab.recorder.torchfile import encode_json, encode_pickle
 
 T0 = 1_795_000_000_000_000_000
 SECOND = 1_000_000_000

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from makedumps import T0, dump, entry
 
-from unhang.lab.torchfile import encode_pickle
+from lab.recorder.torchfile import encode_pickle
 
 GROUPS = (("0", "default_pg"), ("1", "tp"), ("17", ""), ("dp_3", "undefined"))
 OPS = ("nccl:all_reduce", "nccl:send 0->1", "nccl:recv 1<-0", "gloo:barrier", "nccl:coalesced")

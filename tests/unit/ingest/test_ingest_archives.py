@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from makedumps import dump, write
 
+from lab.recorder.torchfile import encode_json, encode_pickle
 from unhang.errors import MissingExtraError, NoEvidenceError
 from unhang.ingest import load
-from unhang.lab.torchfile import encode_json, encode_pickle
 from unhang.model import DumpStatus
 
 CONTENT = {f"node0{r}/nccl_trace_rank_{r}": encode_pickle(dump(ranks=3)) for r in range(3)}

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from makedumps import dump, entry
 
+from lab.recorder.torchfile import encode_pickle
 from unhang.analysis.state.index import gather
 from unhang.batches import find_batches
 from unhang.case import Case
 from unhang.ingest import load, reading
 from unhang.ingest.columns.dictionaries import Dictionaries
 from unhang.ingest.fast.loading import FastReader
-from unhang.lab.torchfile import encode_pickle
 from unhang.model import Note
 
 DATA = Path(__file__).parents[2] / "data" / "nccl"

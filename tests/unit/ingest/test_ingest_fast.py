@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from makedumps import dump, entry
 from strategies import dumps, encoders
 
+from lab.recorder.torchfile import encode_pickle
 from unhang.case import Case
 from unhang.errors import NoEvidenceError
 from unhang.ingest import load, reading
@@ -25,7 +26,6 @@ from unhang.ingest.discover.sources import Source
 from unhang.ingest.fast import layout, worth
 from unhang.ingest.fast.loading import FastReader
 from unhang.ingest.fast.memory import Memory
-from unhang.lab.torchfile import encode_pickle
 from unhang.model import Note
 
 

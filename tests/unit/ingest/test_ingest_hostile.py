@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from makedumps import dump, entry, write
 from strategies import dumps, encoders
 
+from lab.recorder.torchfile import encode_json, encode_pickle
 from unhang.errors import NoEvidenceError
 from unhang.ingest import load
 from unhang.ingest.pickles.unpickle import BadPickle, readable, unpickle
-from unhang.lab.torchfile import encode_json, encode_pickle
 from unhang.model import DumpStatus
 
 NEST = 300_000

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from makedumps import T0, dump, entry, write
 from strategies import dumps, encoders
 
+from lab.recorder.torchfile import encode_json
 from unhang.case import Case
 from unhang.ingest import load
 from unhang.ingest.columns.dictionaries import parse_op
-from unhang.lab.torchfile import encode_json
 from unhang.model import Frame, OpName, State
 
 DATA = Path(__file__).parents[2] / "data"

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from lab.faults import FAULTS
+from lab.faults.composed import COMPOSED
+from lab.layouts.table import LAYOUTS
+from lab.simulate.corpus import CONDITIONS, PARTS, CaseSpec, cases, make, spec_named
+from lab.simulate.writing import simulate
+from lab.truth import Cause, Truth, from_json
 from unhang.errors import OutputError, UsageError
-from unhang.lab.corpus import CONDITIONS, PARTS, CaseSpec, cases, make, spec_named
-from unhang.lab.faults import FAULTS
-from unhang.lab.faults.composed import COMPOSED
-from unhang.lab.layouts import LAYOUTS
-from unhang.lab.simulate import simulate
-from unhang.lab.truth import Cause, Truth, from_json
 
 
 def test_the_corpus_is_broad() -> None:

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.layouts.table import LAYOUTS, build
+from lab.model.draft import LayoutRequest
+from lab.model.job import Bundle, Issue, Plan, Site, Stop
+from lab.model.mesh import grid
+from lab.model.schedules import interleaved_table, one_forward_one_backward
+from lab.simulate.engine import Outcome, run
+from lab.simulate.meeting import agree
+from lab.simulate.oracle import Oracle
 from unhang.errors import UsageError
-from unhang.lab.draft import LayoutRequest
-from unhang.lab.engine import Outcome, run
-from unhang.lab.job import Bundle, Issue, Plan, Site, Stop
-from unhang.lab.layouts import LAYOUTS, build
-from unhang.lab.meeting import agree
-from unhang.lab.mesh import grid
-from unhang.lab.oracle import Oracle
-from unhang.lab.schedules import interleaved_table, one_forward_one_backward
 from unhang.model import Group
 
 AT = Site("step", "train.py", 1)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from unhang.lab.draft import LayoutRequest
-from unhang.lab.engine import run
-from unhang.lab.layouts import build
-from unhang.lab.recorder import Recorder
-from unhang.lab.recording import VERSIONS, Recording
-from unhang.lab.writer import write_dumps
+from lab.layouts.table import build
+from lab.model.draft import LayoutRequest
+from lab.recorder.recorder import Recorder
+from lab.recorder.recording import VERSIONS, Recording
+from lab.recorder.writer import write_dumps
+from lab.simulate.engine import run
 
 
 def dump(layout: str = "megatron", rank: int = 0, backend: str = "nccl", **how: Any) -> Any:  # noqa: ANN401 - a dump

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.lab.accuracy import as_json, as_markdown, as_text
-from unhang.lab.adapters import in_child, read_fr_attribution, read_torchfrtrace, verdict_of
-from unhang.lab.score import Result, tally
-from unhang.lab.truth import Cause, Point, Truth
-from unhang.lab.verdict import Blame, Verdict, judge
-from unhang.report import Finding, GroupRef, Report, Site
+from lab.score.accuracy import as_json, as_markdown, as_text
+from lab.score.adapters import in_child, read_fr_attribution, read_torchfrtrace, verdict_of
+from lab.score.running import Result, tally
+from lab.score.verdict import CONFIDENCES, Blame, Verdict, judge
+from lab.truth import Cause, Point, Truth
+from unhang.report import Finding, GroupRef, Report, Site, to_json
 
 STOPPED = Truth(
     ("problem",), (Cause(("UH101",), (3,), points=(Point("0", "dp", 7, "/a/train.py", 9),)),), 8
@@ -70,8 +70,8 @@ def test_reports_are_read_by_their_causes() -> None:
             Finding("f2", "UH302", "consequence", "high", "", (5,)),
         ),
     )
-    assert judge(STOPPED, verdict_of(report)).site
-    assert verdict_of(report).named == {3}
+    assert judge(STOPPED, verdict_of(to_json(report))).site
+    assert verdict_of(to_json(report)).named == {3}
 
 
 MISSING = """Not all ranks joining collective, sequence number: 3
@@ -154,6 +154,32 @@ def test_sums() -> None:
     assert (score.cases, score.exact, score.named, score.guilty) == (3, 2, 2, 1)
     assert (score.healthy, score.false_alarms, score.wrong) == (1, 0, ["tuned/a-1"])
     assert tally(results(), "peer").false_alarms == 1
+
+
+def test_confidence_is_counted_by_cause() -> None:
+    """A cause is right with an accepted code and no innocent among those that it names."""
+    two = Truth(("problem",), (Cause(("UH101",), (3, 5)), Cause(("UH301",))), 8)
+    said = Verdict(
+        "problem",
+        (
+            Blame("UH101", frozenset({5}), confidence="high"),
+            Blame("UH101", frozenset({3, 4}), confidence="high"),
+            Blame("UH101", confidence="medium"),
+            Blame("UH301", confidence="medium"),
+            Blame("UH202", frozenset({3}), confidence="low"),
+        ),
+    )
+    assert [right for _, _, right in judge(two, said).claims] == [True, False, False, True, False]
+    score = tally([Result("tuned/a-0", "a", "ddp", 8, "plain", two, {"unhang": said})], "unhang")
+    assert [score.reliability(name) for name in CONFIDENCES] == [(1, 2), (1, 2), (0, 1)]
+
+
+def test_the_page_says_what_a_confidence_is_worth() -> None:
+    """A row for each confidence, a column for each part, and the kinds that were wrong."""
+    page = as_markdown({"tuned": results(), "held-out": results()})
+    assert "| high | 99 % | 50.0 % of 2 | 50.0 % of 2 |" in page
+    assert "| medium | 85 % | none | none |" in page
+    assert "UH101 (tuned: 1 of 2 with high confidence)." in page
 
 
 def test_pages_show_all_tools_and_hide_held_out_cases() -> None:

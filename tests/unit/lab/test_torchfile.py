@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unhang.lab.torchfile import encode_json, encode_pickle
+from lab.recorder.torchfile import encode_json, encode_pickle
 
 DATA = Path(__file__).parents[2] / "data"
 GLOO = DATA / "gloo_2.13" / "comm_lib_trace_rank_0"

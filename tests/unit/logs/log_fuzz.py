@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from unhang.analysis.sources.logs import judge_logs
+from unhang.logs.files import find_logs
 from unhang.logs.scan import scan_logs
-from unhang.logs.sources import find_logs
 from unhang.report import Report
 
 MOST_SECONDS = 5.0

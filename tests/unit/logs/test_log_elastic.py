@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from unhang.errors import InputError
 from unhang.logs.elastic import entry_of, error_text
-from unhang.logs.prefixes import Line
+from unhang.logs.files import find_logs, named_logs
+from unhang.logs.lines.prefixes import Line
 from unhang.logs.scan import LogScan, scan_logs
-from unhang.logs.sources import find_logs, named_logs
 
 CALLSTACK = """\
 Traceback (most recent call last):
@@ -102,7 +102,7 @@ def test_the_summary_gives_each_message_its_rank(tmp_path: Path) -> None:
     assert (told["UH720"].rank, told["UH720"].host) == (10, "node02")
     full = told["UH776"]
     assert (full.rank, full.host, full.time_ns) == (1, "node01", AT_16_29_10)
-    assert (full.fields["line"], full.kind) == ("9", "cause")
+    assert (full.fields["line"], full.role) == ("9", "cause")
     assert told["UH723"].fields == {"blamed": "1", "exitcode": "1"}
     assert found.ranks == {1, 10}
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unhang.logs.prefixes import Line, clean, parse_line
+from unhang.logs.lines.prefixes import Line, clean, parse_line
 
 TWO_PM = 1_758_549_600 * 10**9  # 2025-09-22T14:00:00Z
 

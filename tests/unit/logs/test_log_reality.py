@@ -9,8 +9,8 @@ import pytest
 from log_fuzz import fuzz, judged, mutated
 
 from unhang.logs import scan as scanning
+from unhang.logs.files import find_logs
 from unhang.logs.scan import scan_logs
-from unhang.logs.sources import find_logs
 
 DATA = Path(__file__).parents[2] / "data" / "logs"
 

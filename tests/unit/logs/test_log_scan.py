@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unhang.analysis.sources.logs import judge_logs, log_findings
-from unhang.logs.facts import differing
 from unhang.logs.failure import ordered_failures
+from unhang.logs.files import chunks, find_logs, source_of
+from unhang.logs.nccl_facts import differing
 from unhang.logs.scan import LogScan, scan_logs
-from unhang.logs.sources import chunks, find_logs, source_of
 
 TRACEBACK = (
     "Traceback (most recent call last):",
@@ -151,9 +151,9 @@ def test_an_error_of_communication_is_no_beginning(tmp_path: Path) -> None:
     own = scan(
         tmp_path / "b.log", "\n".join(f"[rank1]: {line}" for line in inside[:2] + inside[3:])
     )
-    assert [event.kind for event in events] == ["consequence"] * 2
+    assert [event.role for event in events] == ["consequence"] * 2
     assert {event.fields["file"] for event in events} == {"/home/user/train.py"}
-    assert [event.kind for event in own.events] == ["cause"]
+    assert [event.role for event in own.events] == ["cause"]
 
 
 def test_an_error_that_was_noticed_later(tmp_path: Path) -> None:

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from unhang.record import dumpfile, incidents, torchfr
-from unhang.record.calls import Recorder
-from unhang.record.dumpfile import Dump
-from unhang.record.heartbeat import Beat
-from unhang.record.incidents import END, take
-from unhang.record.process import GroupFact, Process
-from unhang.record.ring import Channel, Entry, Ring
+from unhang.record.calls.recorder import Recorder
+from unhang.record.calls.ring import Channel, Ring, RingEntry
+from unhang.record.contact.heartbeat import Beat
+from unhang.record.dumps import dumpfile, taking, torchfr
+from unhang.record.dumps.dumpfile import DumpDraft
+from unhang.record.dumps.taking import END, take
+from unhang.record.dumps.torchfr import TorchRecorder, load_plain
+from unhang.record.process import ArmedProcess, GroupFact
 from unhang.record.settings import Settings
-from unhang.record.torchfr import TorchRecorder, load_plain
 
 
 class Thing:
@@ -38,7 +38,7 @@ def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     for name in ("TORCHELASTIC_RESTART_COUNT", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)
     settings = Settings(directory=str(tmp_path / "cases"), keep=3)
-    state = Process(settings, os.getpid(), Beat(None, pid=1, start_ticks=1), Ring(10))
+    state = ArmedProcess(settings, os.getpid(), Beat(None, pid=1, start_ticks=1), Ring(10))
     state.job_id, state.rank, state.world_size = "job", 3, 4
     state.directory = tmp_path / "runtime"
     state.directory.mkdir()
@@ -68,10 +68,10 @@ def torch_entry(number: int, seq: int, created_ns: int, **more: object) -> dict[
     }  # fmt: skip
 
 
-def own_entry(recorder: Recorder, name: str, created_ns: int, *, p2p: bool) -> Entry:
+def own_entry(recorder: Recorder, name: str, created_ns: int, *, p2p: bool) -> RingEntry:
     """An entry of our own ring."""
     channel = Channel(weakref.ref(GROUP), *WORLD, "gloo", {"cpu": "gloo"}, 3, 1000, 0)
-    entry = Entry(channel, name, ((), ()), (), 1, created_ns)
+    entry = RingEntry(channel, name, ((), ()), (), 1, created_ns)
     entry.is_p2p = p2p
     recorder.state.ring.append(entry)
     return entry
@@ -254,13 +254,13 @@ def test_a_process_without_a_rank_is_named_by_its_pid(recorder: Recorder) -> Non
 def test_every_reason_is_documented() -> None:
     """docs/recorder.md has the whole set."""
     text = (Path(__file__).parents[3] / "docs" / "recorder.md").read_text(encoding="utf-8")
-    assert [reason for reason in incidents.REASONS if f"`{reason}`" not in text] == []
+    assert [reason for reason in taking.REASONS if f"`{reason}`" not in text] == []
 
 
 def test_dumps_are_small_values_only(recorder: Recorder) -> None:
     """What is written can be read without importing anything, by anybody."""
     (dump,) = dumpfile.collect(recorder)
-    assert isinstance(dump, Dump)
+    assert isinstance(dump, DumpDraft)
     assert load_plain(dumpfile.encode(dump.content)) == dump.content
 
 

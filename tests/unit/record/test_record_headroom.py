@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from unhang.record.calls import Recorder
+from unhang.record.calls.recorder import Recorder
+from unhang.record.calls.ring import Ring
+from unhang.record.contact.heartbeat import Beat, Word, read_heartbeat
+from unhang.record.contact.triggers import TriggerThread
 from unhang.record.headroom import few_descriptors, little_memory
-from unhang.record.heartbeat import Beat, Word, read_heartbeat
-from unhang.record.process import Process
-from unhang.record.ring import Ring
+from unhang.record.process import ArmedProcess
 from unhang.record.settings import Settings
-from unhang.record.triggers import Watcher
 
 PATIENCE_S = 60.0
 
@@ -27,7 +27,7 @@ def open_descriptors() -> set[Path]:
 def recorder_in(folder: Path, settings: Settings) -> Recorder:
     """A recorder whose heartbeat is a file."""
     beat = Beat(folder / "beat", pid=os.getpid(), start_ticks=1)
-    return Recorder(Process(settings, os.getpid(), beat, Ring(10)))
+    return Recorder(ArmedProcess(settings, os.getpid(), beat, Ring(10)))
 
 
 def test_heartbeat_keeps_no_descriptor_and_the_thread_two(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_heartbeat_keeps_no_descriptor_and_the_thread_two(tmp_path: Path) -> Non
     before = open_descriptors()
     recorder = recorder_in(tmp_path, Settings())
     assert open_descriptors() == before
-    watcher = Watcher(recorder, (tmp_path / "sock", tmp_path / "fifo"))
+    watcher = TriggerThread(recorder, (tmp_path / "sock", tmp_path / "fifo"))
     assert len(open_descriptors() - before) == 2
     watcher.close()
     assert open_descriptors() == before
@@ -45,7 +45,7 @@ def test_a_thread_without_descriptors_beats_and_works(tmp_path: Path) -> None:
     """What it is asked for is done at once, and its heartbeat can be read."""
     recorder = recorder_in(tmp_path, Settings(signal=12))
     before = open_descriptors()
-    watcher = Watcher(recorder, None)
+    watcher = TriggerThread(recorder, None)
     watcher.start()
     assert (open_descriptors(), watcher.signal_fd) == (before, -1)
     done: list[int] = []

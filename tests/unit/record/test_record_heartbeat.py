@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unhang.record import heartbeat, sites
-from unhang.record.heartbeat import Beat, GroupBeat, Phase, Word, read_heartbeat
+from unhang.record.calls import sites
+from unhang.record.contact import heartbeat
+from unhang.record.contact.heartbeat import Beat, GroupBeat, Phase, Word, read_heartbeat
 
 
 @pytest.fixture

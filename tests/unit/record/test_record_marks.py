@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from unhang.rankenv import VARIABLES
-from unhang.record import marks, opening
-from unhang.record.calls import Recorder
+from unhang.record.calls.recorder import Recorder
+from unhang.record.calls.ring import Ring
+from unhang.record.contact import marks, opening
+from unhang.record.contact.heartbeat import Beat
+from unhang.record.contact.marks import Mark, RuntimeDirError
 from unhang.record.crash import CrashWatch
-from unhang.record.heartbeat import Beat
-from unhang.record.marks import Mark, RuntimeDirError
-from unhang.record.process import Process, process
-from unhang.record.ring import Ring
+from unhang.record.process import ArmedProcess, process
 from unhang.record.settings import Settings
 
 
@@ -160,7 +160,7 @@ def test_planted_links_are_not_followed(
     victim.write_text("precious")
     victim.chmod(0o644)
     settings = Settings(signal=0)
-    state = Process(settings, os.getpid(), Beat(None, pid=1, start_ticks=1), Ring(10))
+    state = ArmedProcess(settings, os.getpid(), Beat(None, pid=1, start_ticks=1), Ring(10))
     state.directory = tmp_path
     (tmp_path / f"{os.getpid()}.{name}").symlink_to(victim)
     recorder = Recorder(state)

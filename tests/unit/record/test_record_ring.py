@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unhang.record.follow import MOST_HELD, Followed
-from unhang.record.ring import Channel, Entry, Ring
+from unhang.record.calls.follow import MOST_HELD, Followed
+from unhang.record.calls.ring import Channel, Ring, RingEntry
 
 
 class Thing:
@@ -51,9 +51,9 @@ def a_channel(**changes: object) -> Channel:
     return Channel(**{**values, **changes})
 
 
-def an_entry(channel: Channel | None = None, name: str = "late:all_reduce") -> Entry:
+def an_entry(channel: Channel | None = None, name: str = "late:all_reduce") -> RingEntry:
     """A collective that was just called."""
-    return Entry(channel or a_channel(), name, ((), ()), (), 1, 5)
+    return RingEntry(channel or a_channel(), name, ((), ()), (), 1, 5)
 
 
 @given(st.integers(1, 20), st.integers(0, 60))
@@ -98,7 +98,7 @@ def test_a_failed_call_is_not_retired() -> None:
 def test_sizes_are_numbers_and_dtypes_have_torch_s_names() -> None:
     """A symbolic dimension is -1; an unknown dtype keeps its own name."""
     facts = (((2, Thing()), "torch.bfloat16"), ((), "torch.float4_new"))
-    entry = Entry(a_channel(), "late:all_gather", (facts, ()), (), 1, 5)
+    entry = RingEntry(a_channel(), "late:all_gather", (facts, ()), (), 1, 5)
     row = entry.as_torch()
     assert row["input_sizes"] == [[2, -1], []]
     assert row["input_dtypes"] == ["BFloat16", "float4_new"]

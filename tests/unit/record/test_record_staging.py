@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unhang.record.staging import NAMES, stage_torch_dumps
+from unhang.record.dumps.staging import NAMES, stage_torch_dumps
 
 
 def test_each_attempt_has_its_own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from unhang.record import client, sockets
-from unhang.record.calls import Recorder
-from unhang.record.client import AskError, ask, ask_worker, request_dump
-from unhang.record.heartbeat import Beat
-from unhang.record.process import GroupFact, Process
-from unhang.record.ring import Ring
+from unhang.record.calls.recorder import Recorder
+from unhang.record.calls.ring import Ring
+from unhang.record.contact import client, sockets
+from unhang.record.contact.client import AskError, ask, ask_worker, request_dump
+from unhang.record.contact.heartbeat import Beat
+from unhang.record.contact.triggers import MAX_REQUEST_BYTES, TriggerThread
+from unhang.record.dumps.torchfr import load_plain
+from unhang.record.process import ArmedProcess, GroupFact
 from unhang.record.settings import Settings
-from unhang.record.torchfr import load_plain
-from unhang.record.triggers import MAX_REQUEST_BYTES, Watcher
 
 PATIENCE_S = 600.0
 
@@ -32,13 +32,13 @@ def mask_of(thread: threading.Thread) -> int:
 
 
 @pytest.fixture
-def watcher(tmp_path: Path) -> Iterator[Watcher]:
+def watcher(tmp_path: Path) -> Iterator[TriggerThread]:
     """A recorder's thread, listening; rank 1 of 2 of a group on a backend that torch ignores."""
     settings = Settings(directory=str(tmp_path / "cases"))
-    state = Process(settings, os.getpid(), Beat(None, pid=1, start_ticks=1), Ring(10))
+    state = ArmedProcess(settings, os.getpid(), Beat(None, pid=1, start_ticks=1), Ring(10))
     state.job_id, state.rank, state.world_size = "job", 1, 2
     state.groups["0", "", (0, 1)] = GroupFact("0", "", (0, 1), "late", 1000)
-    watching = Watcher(Recorder(state), (tmp_path / "sock", tmp_path / "fifo"))
+    watching = TriggerThread(Recorder(state), (tmp_path / "sock", tmp_path / "fifo"))
     watching.start()
     yield watching
     watching.stop(PATIENCE_S)
@@ -55,13 +55,13 @@ def say(path: Path, data: bytes) -> dict[str, object]:
     return reply
 
 
-def test_both_ends_are_private(watcher: Watcher, tmp_path: Path) -> None:
+def test_both_ends_are_private(watcher: TriggerThread, tmp_path: Path) -> None:
     """Mode 0600 on the socket and on the pipe."""
     del watcher
     assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("sock", "fifo")] == [0o600] * 2
 
 
-def test_ping_and_status(watcher: Watcher, tmp_path: Path) -> None:
+def test_ping_and_status(watcher: TriggerThread, tmp_path: Path) -> None:
     """The id of a request comes back."""
     del watcher
     (reply,) = ask(str(tmp_path / "sock"), {"do": "ping", "id": 7}, PATIENCE_S)
@@ -71,7 +71,7 @@ def test_ping_and_status(watcher: Watcher, tmp_path: Path) -> None:
     assert status["groups"][0]["ranks"] == [0, 1]
 
 
-def test_a_dump_in_two_stages(watcher: Watcher, tmp_path: Path) -> None:
+def test_a_dump_in_two_stages(watcher: TriggerThread, tmp_path: Path) -> None:
     """Into the directory that the asker names, with the reason that he gives."""
     del watcher
     replies = list(
@@ -95,7 +95,7 @@ def test_a_dump_in_two_stages(watcher: Watcher, tmp_path: Path) -> None:
         b'{"do": "dump", "reason": ["hang"]}\n', b"x" * (MAX_REQUEST_BYTES * 2),
     ],
 )  # fmt: skip
-def test_nonsense_gets_a_no(watcher: Watcher, tmp_path: Path, data: bytes) -> None:
+def test_nonsense_gets_a_no(watcher: TriggerThread, tmp_path: Path, data: bytes) -> None:
     """And the thread goes on listening."""
     try:
         assert say(tmp_path / "sock", data)["ok"] is False
@@ -105,7 +105,7 @@ def test_nonsense_gets_a_no(watcher: Watcher, tmp_path: Path, data: bytes) -> No
     assert watcher.recorder.state.incidents == {}
 
 
-def test_the_pipe_names_the_incident(watcher: Watcher, tmp_path: Path) -> None:
+def test_the_pipe_names_the_incident(watcher: TriggerThread, tmp_path: Path) -> None:
     """What is written there is a file name by the time it is used; a ping waits for it."""
     (tmp_path / "fifo").write_text("../../evil\n", encoding="utf-8")
     say(tmp_path / "sock", b'{"do": "ping"}\n')
@@ -114,7 +114,9 @@ def test_the_pipe_names_the_incident(watcher: Watcher, tmp_path: Path) -> None:
     assert watcher.recorder.state.incidents == {"all": 1}
 
 
-def test_an_error_in_the_thread_is_noted_and_not_its_end(watcher: Watcher, tmp_path: Path) -> None:
+def test_an_error_in_the_thread_is_noted_and_not_its_end(
+    watcher: TriggerThread, tmp_path: Path
+) -> None:
     """Whatever runs there."""
 
     def fail() -> None:
@@ -127,7 +129,7 @@ def test_an_error_in_the_thread_is_noted_and_not_its_end(watcher: Watcher, tmp_p
 
 
 def test_a_peer_of_another_user_gets_no_answer(
-    watcher: Watcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    watcher: TriggerThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On either side."""
     del watcher
@@ -148,8 +150,8 @@ def test_sockets_with_long_names(tmp_path: Path) -> None:
     """The kernel takes 107 bytes; a path through the directory's descriptor is short."""
     folder = tmp_path / ("x" * 120)
     folder.mkdir()
-    state = Process(Settings(), os.getpid(), Beat(None, pid=1, start_ticks=1), Ring(10))
-    watching = Watcher(Recorder(state), (folder / "sock", folder / "fifo"))
+    state = ArmedProcess(Settings(), os.getpid(), Beat(None, pid=1, start_ticks=1), Ring(10))
+    watching = TriggerThread(Recorder(state), (folder / "sock", folder / "fifo"))
     watching.start()
     assert [r["ok"] for r in ask(str(folder / "sock"), {"do": "ping"}, PATIENCE_S)] == [True]
     watching.stop(PATIENCE_S)
@@ -211,7 +213,7 @@ def test_the_worker_server_s_http(tmp_path: Path) -> None:
         ask_worker(str(tmp_path / "b"), "nothing", PATIENCE_S)
 
 
-def test_the_thread_takes_no_signal_of_the_job(watcher: Watcher) -> None:
+def test_the_thread_takes_no_signal_of_the_job(watcher: TriggerThread) -> None:
     """Ctrl-C is the main thread's, and what a fault raises stays with the thread."""
     blocked = mask_of(watcher._thread)
     assert blocked >> (signal.SIGINT - 1) & 1

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from unhang.record import groups, wrap
-from unhang.record.calls import Recorder, is_timeout
-from unhang.record.heartbeat import Beat
-from unhang.record.process import Process
-from unhang.record.ring import Entry, Ring
+from unhang.record.calls import groups, wrap
+from unhang.record.calls.recorder import Recorder, is_timeout
+from unhang.record.calls.ring import Ring, RingEntry
+from unhang.record.contact.heartbeat import Beat
+from unhang.record.process import ArmedProcess
 from unhang.record.settings import Settings
 
 
@@ -91,7 +91,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     monkeypatch.setattr(wrap, "ORIGINALS", {})
     monkeypatch.setattr(groups, "recorded_by_torch", lambda: frozenset({"gloo", "nccl"}))
     kept = [{**vars(owner)} for owner in (Group, Work)]
-    state = Process(Settings(), os.getpid(), Beat(None, pid=1, start_ticks=1), Ring(10))
+    state = ArmedProcess(Settings(), os.getpid(), Beat(None, pid=1, start_ticks=1), Ring(10))
     made = Recorder(state)
     wrap.install(Group, Work)
     wrap.attach(made)
@@ -104,7 +104,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
                 setattr(owner, name, value)
 
 
-def entries(recorder: Recorder) -> list[Entry]:
+def entries(recorder: Recorder) -> list[RingEntry]:
     """What was recorded."""
     return recorder.state.ring.entries()
 

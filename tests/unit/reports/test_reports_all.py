@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from report_samples import SAMPLES
 
-from unhang.cli import output
+from unhang.cli.shared import output
 from unhang.report import Report, Site, to_json
 from unhang.reports import FORMATS, render
 

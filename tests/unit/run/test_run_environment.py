@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from unhang.errors import UsageError
-from unhang.run.environment import (
+from unhang.run.child.environment import (
+    EnvironmentPlan,
     Options,
-    Plan,
     interpreter_of,
     plan_environment,
     site_directories,
@@ -15,7 +15,7 @@ from unhang.run.environment import (
 )
 
 
-def plan(env: dict[str, str], command: list[str], **options: object) -> Plan:
+def plan(env: dict[str, str], command: list[str], **options: object) -> EnvironmentPlan:
     """A plan with fixed places and ids."""
     return plan_environment(
         env,

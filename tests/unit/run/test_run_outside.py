@@ -10,7 +10,7 @@ import pytest
 
 from unhang.collect.processes import Process, read_process
 from unhang.record import HOOK_DIR
-from unhang.run.outside import why_unarmed
+from unhang.run.watching.outside import why_unarmed
 
 
 def started(*options: str, env: Mapping[str, str]) -> Iterator[Process]:

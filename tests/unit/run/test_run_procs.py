@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 
-from unhang.run.procs import exit_status, reaped_status
+from unhang.run.watching.procs import exit_status, reaped_status
 
 
 def tells_of_the_reaped() -> bool:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from unhang.run import ranklogs
-from unhang.run.ranklogs import (
+from unhang.run.child import ranklogs
+from unhang.run.child.ranklogs import (
     FOLDER,
     place_for_logs,
     rank_log_settings,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from unhang.record.heartbeat import GroupBeat, Heartbeat
-from unhang.record.marks import Mark, job_dir, start_ticks, write_mark
-from unhang.run.roster import Roster, finished_calls, is_waiting
+from unhang.record.contact.heartbeat import GroupBeat, Heartbeat
+from unhang.record.contact.marks import Mark, job_dir, start_ticks, write_mark
+from unhang.run.watching.roster import Roster, finished_calls, is_waiting
 
 
 def beat(phase: str = "ready", *, counters: tuple[int, int] = (3, 3), **more: int) -> Heartbeat:

@@ -5,7 +5,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unhang.run.streams import Keeper, Stream, tail_of
+from unhang.run.child.streams import Keeper, Stream, tail_of
 
 
 def test_a_keeper_keeps_the_last_of_a_long_stream(tmp_path: Path) -> None:

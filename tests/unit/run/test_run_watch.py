@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unhang.run.watch import Alarm, HangWatch, Look, RankLook, Resumed
+from unhang.run.watching.watch import Alarm, HangWatch, ProgressLook, RankProgress, Resumed
 
 
 class Job:
@@ -27,13 +27,13 @@ class Job:
             said.append(self.watch.see(self.look(waiting=waiting, busy=busy)))
         return [event for event in said if event is not None]
 
-    def look(self, *, waiting: bool, busy: bool) -> Look:
+    def look(self, *, waiting: bool, busy: bool) -> ProgressLook:
         """The ranks as they are now."""
         ranks = (
-            RankLook(0, 50, self.finished, waiting, busy),
-            RankLook(1, 51, self.finished, waiting=False, busy=False),
+            RankProgress(0, 50, self.finished, waiting, busy),
+            RankProgress(1, 51, self.finished, waiting=False, busy=False),
         )
-        return Look(self.now, ranks)
+        return ProgressLook(self.now, ranks)
 
 
 def test_a_call_that_waits_too_long_is_an_alarm_once() -> None:
@@ -88,8 +88,10 @@ def test_ranks_whose_calls_are_not_seen_alarm_when_they_stand_still() -> None:
     """Nothing is said of calls, of which nothing is known."""
     watch, said = HangWatch(10.0), []
     for second in range(40):
-        ranks = [RankLook(rank, 50 + rank, min(second, 20), None, busy=False) for rank in (0, 1)]
-        said.append(watch.see(Look(float(second), ranks)))
+        ranks = [
+            RankProgress(rank, 50 + rank, min(second, 20), None, busy=False) for rank in (0, 1)
+        ]
+        said.append(watch.see(ProgressLook(float(second), ranks)))
     (alarm,) = [event for event in said if isinstance(event, Alarm)]
     assert alarm.waiting == ()
     assert alarm.reason == "the ranks here, whose calls are not seen, have stood still for 10 s"
@@ -118,7 +120,7 @@ def test_new_processes_begin_a_new_quiet() -> None:
 def test_no_ranks_no_alarm() -> None:
     """A command without ranks is never stuck."""
     watch = HangWatch(10.0)
-    assert all(watch.see(Look(float(t), ())) is None for t in range(100))
+    assert all(watch.see(ProgressLook(float(t), ())) is None for t in range(100))
 
 
 @settings(max_examples=60, deadline=None)

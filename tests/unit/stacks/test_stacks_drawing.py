@@ -5,10 +5,10 @@ import json
 import pytest
 
 from unhang.model import Frame, ProcessSample, ThreadStack
-from unhang.stacks.drawing import draw
-from unhang.stacks.exports import collapsed, speedscope
-from unhang.stacks.gathering import fact_of, folded, has_moved, rows_of
-from unhang.stacks.tree import StackTree, from_stacks
+from unhang.stacks.tree.drawing import draw
+from unhang.stacks.tree.exports import collapsed, speedscope
+from unhang.stacks.tree.gathering import fact_of, folded, has_moved, rows_of
+from unhang.stacks.tree.prefix_tree import StackTree, from_stacks
 
 C10D = "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
 MAIN = Frame("main", "/home/user/train.py", 88)

@@ -10,7 +10,7 @@ from unhang.stacks.meaning import (
     meaning_of_frames,
     thread_matters,
 )
-from unhang.stacks.places import is_library, is_native, user_frame
+from unhang.stacks.ownership import is_library, is_native, user_frame
 from unhang.stacks.roles import role_of_stack
 from unhang.stacks.rules import CHANNELS, FALLBACKS, IDLE, KINDS, RULES
 

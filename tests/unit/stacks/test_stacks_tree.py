@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unhang.model import Frame
-from unhang.stacks.tree import ROOT, StackTree, from_rows, from_stacks, merge
-from unhang.stacks.treefile import from_bytes, is_tree, to_bytes
+from unhang.stacks.tree.prefix_tree import ROOT, StackTree, from_rows, from_stacks, merge
+from unhang.stacks.tree.treefile import from_bytes, is_tree, to_bytes
 
 names = st.sampled_from("abcd")
 stacks = st.lists(

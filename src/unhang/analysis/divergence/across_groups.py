@@ -18,10 +18,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from unhang.analysis.divergence.align import Edit, continued, edits
-from unhang.analysis.divergence.align import Sequence as Calls
+from unhang.analysis.divergence.align import CallSequence, Edit, continued, edits
 from unhang.analysis.divergence.in_group import Divergence
-from unhang.analysis.divergence.programs import Program, Programs
+from unhang.analysis.divergence.programs import RankProgram, RankPrograms
 
 __all__ = ["divergence_from_role"]
 
@@ -31,8 +30,8 @@ _GONE_ON = {"missing": 3, "extra": 2}
 """Calls of a rank from the difference on that show that it went on without, or after, the call."""
 
 
-def divergence_from_role(programs: Programs, suspects: Sequence[int]) -> Divergence | None:
-    """The first of some ranks (dense) that parted from most ranks of its role; None for none."""
+def divergence_from_role(programs: RankPrograms, suspects: Sequence[int]) -> Divergence | None:
+    """The first of some ranks (indices) that parted from most ranks of its role; None for none."""
     for rank in suspects:
         mine = programs.whole(rank)
         if mine is None or not len(mine.rows):
@@ -51,10 +50,10 @@ def divergence_from_role(programs: Programs, suspects: Sequence[int]) -> Diverge
     return None
 
 
-def _of_same_role(programs: Programs, rank: int) -> list[Program]:
+def _of_same_role(programs: RankPrograms, rank: int) -> list[RankProgram]:
     role = programs.role(rank)
-    found: list[Program] = []
-    count = len(programs.picture.evidence.ranks)
+    found: list[RankProgram] = []
+    count = len(programs.situation.evidence.ranks)
     for other in range(min(count, _MAX_LOOKED_AT)):
         if other != rank and len(found) < _MAX_PEERS and programs.role(other) == role:
             program = programs.whole(other)
@@ -63,7 +62,7 @@ def _of_same_role(programs: Programs, rank: int) -> list[Program]:
     return found
 
 
-def _parting(programs: Programs, mine: Program, theirs: Program) -> Edit | None:
+def _parting(programs: RankPrograms, mine: RankProgram, theirs: RankProgram) -> Edit | None:
     """The first call left out or made too often, unless calls merely changed places."""
     calls, others = programs.calls(mine), programs.calls(theirs)
     if _ends_in_repetition(calls, others):
@@ -79,13 +78,13 @@ def _parting(programs: Programs, mine: Program, theirs: Program) -> Edit | None:
 
     moved = any(edit.kind != first.kind and call(edit) == call(first) for edit in found[1:])
     moved |= _reordered(calls, others, first)
-    if first.kind == "extra" and not programs.picture.evidence.collective[mine.rows[first.mine]]:
+    if first.kind == "extra" and not programs.situation.evidence.collective[mine.rows[first.mine]]:
         return None  # a send too many may as well be one to the wrong peer
     gone_on = len(mine.rows) - first.mine >= _GONE_ON[first.kind]
     return first if gone_on and not moved else None
 
 
-def _reordered(mine: Calls, theirs: Calls, first: Edit) -> bool:
+def _reordered(mine: CallSequence, theirs: CallSequence, first: Edit) -> bool:
     """Whether both sides have made the same calls since, in another order: none lacks any."""
     most = min(len(mine) - first.mine, len(theirs) - first.theirs)
     left = np.sort(mine.strict[first.mine : first.mine + most])
@@ -94,11 +93,14 @@ def _reordered(mine: Calls, theirs: Calls, first: Edit) -> bool:
 
 
 def _done_by_another(
-    programs: Programs, mine: Program, alike: list[Program], against: tuple[Program, Edit]
+    programs: RankPrograms,
+    mine: RankProgram,
+    alike: list[RankProgram],
+    against: tuple[RankProgram, Edit],
 ) -> bool:
     """Whether another rank, of its role or its group, parted from the reference where it did."""
     reference, first = against
-    group = int(programs.picture.evidence.case.calls.group[_row(mine, reference, first)])
+    group = int(programs.situation.evidence.case.calls.group[_row(mine, reference, first)])
     fellows = map(programs.whole, _fellows(programs, mine.rank, group))
     for other in (*alike, *(each for each in fellows if each is not None)):
         edit = _parting(programs, other, reference)
@@ -107,7 +109,7 @@ def _done_by_another(
     return False
 
 
-def _ends_in_repetition(mine: Calls, theirs: Calls) -> bool:
+def _ends_in_repetition(mine: CallSequence, theirs: CallSequence) -> bool:
     """Whether the last call repeats the one before it, where the peer went on to another one."""
     last = len(mine) - 1
     if not 0 < last < len(theirs) or not np.array_equal(mine.strict[:last], theirs.strict[:last]):
@@ -118,9 +120,11 @@ def _ends_in_repetition(mine: Calls, theirs: Calls) -> bool:
     return bool(twice[0][-1] and not usual and theirs.loose[last] != mine.loose[last])
 
 
-def _done_by_its_group(programs: Programs, mine: Program, theirs: Program, first: Edit) -> bool:
+def _done_by_its_group(
+    programs: RankPrograms, mine: RankProgram, theirs: RankProgram, first: Edit
+) -> bool:
     """Whether most members of the group of a collective call parted in it as this rank did."""
-    evidence = programs.picture.evidence
+    evidence = programs.situation.evidence
     row = _row(mine, theirs, first)
     if not evidence.collective[row]:
         return False
@@ -135,21 +139,21 @@ def _done_by_its_group(programs: Programs, mine: Program, theirs: Program, first
     return 2 * same > 1 + len(known)
 
 
-def _row(mine: Program, theirs: Program, edit: Edit) -> int:
+def _row(mine: RankProgram, theirs: RankProgram, edit: Edit) -> int:
     """The call in question: a peer's where it is missing, the rank's own where it is extra."""
     return int(theirs.rows[edit.theirs] if edit.kind == "missing" else mine.rows[edit.mine])
 
 
-def _identity(programs: Programs, row: int) -> tuple[int, int]:
+def _identity(programs: RankPrograms, row: int) -> tuple[int, int]:
     """Channel and number of a collective call."""
-    evidence = programs.picture.evidence
+    evidence = programs.situation.evidence
     channel = int(evidence.channel(np.asarray([row]))[0])
     return channel, int(evidence.case.calls.seq[row])
 
 
-def _fellows(programs: Programs, rank: int, group: int) -> list[int]:
-    """Some other members (dense) of the groups of one kind that a rank is in."""
-    evidence = programs.picture.evidence
+def _fellows(programs: RankPrograms, rank: int, group: int) -> list[int]:
+    """Some other members (indices) of the groups of one kind that a rank is in."""
+    evidence = programs.situation.evidence
     groups = evidence.case.groups
     kind, number = groups[group], int(evidence.ranks.numbers[rank])
     members = {
@@ -158,12 +162,14 @@ def _fellows(programs: Programs, rank: int, group: int) -> list[int]:
         if (each.description, each.size) == (kind.description, kind.size) and number in each.members
         for member in each.members
     }
-    dense = evidence.ranks.dense(sorted(members - {number}))
-    found: list[int] = dense[dense >= 0].tolist()
+    indices = evidence.ranks.index_of(sorted(members - {number}))
+    found: list[int] = indices[indices >= 0].tolist()
     return found[:_MAX_PEERS]
 
 
-def _divergence(mine: Program, theirs: Program, first: Edit, peers: tuple[int, ...]) -> Divergence:
+def _divergence(
+    mine: RankProgram, theirs: RankProgram, first: Edit, peers: tuple[int, ...]
+) -> Divergence:
     missing = first.kind == "missing"
     own, other = int(mine.rows[first.mine]), int(theirs.rows[first.theirs])
     return Divergence(

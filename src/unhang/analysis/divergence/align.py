@@ -14,9 +14,9 @@ from typing import Literal
 
 import numpy as np
 
-from unhang.analysis.state.index import Ints
+from unhang.analysis.state.columns import Ints
 
-__all__ = ["BOUND", "Edit", "Sequence", "continued", "edits"]
+__all__ = ["BOUND", "CallSequence", "Edit", "continued", "edits"]
 
 BOUND = 2048
 """Calls of each sequence that are aligned after the first difference."""
@@ -27,7 +27,7 @@ _SAME, _ALIKE, _OTHER, _GAP = 8, 2, -1, -2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sequence:
+class CallSequence:
     """Calls of one rank, in order, as two columns of equal length.
 
     Attributes:
@@ -56,7 +56,7 @@ class Edit:
     theirs: int
 
 
-def continued(calls: Sequence, most: int = 64) -> Sequence:
+def continued(calls: CallSequence, most: int = 64) -> CallSequence:
     """A sequence with what comes next, where its end has occurred before: programs are loops.
 
     The calls after the latest earlier occurrence of its longest repeated end are taken.
@@ -72,10 +72,10 @@ def continued(calls: Sequence, most: int = 64) -> Sequence:
     if best < _CONTEXT:
         return calls
     span = slice(found + 1, found + 1 + most)
-    return Sequence(np.r_[strict, strict[span]], np.r_[calls.loose, calls.loose[span]])
+    return CallSequence(np.r_[strict, strict[span]], np.r_[calls.loose, calls.loose[span]])
 
 
-def edits(mine: Sequence, theirs: Sequence) -> list[Edit]:
+def edits(mine: CallSequence, theirs: CallSequence) -> list[Edit]:
     """Differences between two sequences, in order; trailing calls of the longer one are none."""
     shared = min(len(mine), len(theirs))
     differs = np.flatnonzero(mine.strict[:shared] != theirs.strict[:shared])
@@ -86,8 +86,8 @@ def edits(mine: Sequence, theirs: Sequence) -> list[Edit]:
     if block:
         return [Edit(edit.kind, edit.mine + start, edit.theirs + start) for edit in block]
     span = slice(start, start + BOUND)
-    left = Sequence(mine.strict[span], mine.loose[span])
-    right = Sequence(theirs.strict[span], theirs.loose[span])
+    left = CallSequence(mine.strict[span], mine.loose[span])
+    right = CallSequence(theirs.strict[span], theirs.loose[span])
     return [
         Edit(edit.kind, edit.mine + start, edit.theirs + start)
         for edit in _trace(left, right, _scores(left, right))
@@ -105,14 +105,14 @@ def _one_block(left: Ints, right: Ints) -> list[Edit]:
     return [Edit("extra", at, 0) for at in range(more)]
 
 
-def _likeness(left: Sequence, right: Sequence, row: int) -> Ints:
+def _likeness(left: CallSequence, right: CallSequence, row: int) -> Ints:
     """Score of meeting call `row` of left with each call of right."""
     score = np.where(right.loose == left.loose[row], _ALIKE, _OTHER)
     score[right.strict == left.strict[row]] = _SAME
     return score
 
 
-def _scores(left: Sequence, right: Sequence) -> Ints:
+def _scores(left: CallSequence, right: CallSequence) -> Ints:
     """Best score of every pair of prefixes: (len(left) + 1, len(right) + 1), int32."""
     steps = np.arange(len(right) + 1, dtype=np.int32) * -_GAP
     table = np.empty((len(left) + 1, len(right) + 1), np.int32)
@@ -126,7 +126,7 @@ def _scores(left: Sequence, right: Sequence) -> Ints:
     return table
 
 
-def _trace(left: Sequence, right: Sequence, table: Ints) -> list[Edit]:
+def _trace(left: CallSequence, right: CallSequence, table: Ints) -> list[Edit]:
     """Walk back from the best end of the table; gaps are taken as late as possible."""
     row, column = _best_end(table)
     found: list[Edit] = []
@@ -157,7 +157,7 @@ def _best_end(table: Ints) -> tuple[int, int]:
     return rows, column
 
 
-def _likeness_of(left: Sequence, right: Sequence, row: int, column: int) -> int:
+def _likeness_of(left: CallSequence, right: CallSequence, row: int, column: int) -> int:
     if left.strict[row] == right.strict[column]:
         return _SAME
     return _ALIKE if left.loose[row] == right.loose[column] else _OTHER

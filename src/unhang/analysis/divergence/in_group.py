@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from unhang.analysis.divergence.align import Edit, edits
-from unhang.analysis.divergence.programs import Program, Programs
+from unhang.analysis.divergence.programs import RankProgram, RankPrograms
 
 __all__ = ["Divergence", "divergence_of"]
 
@@ -24,8 +24,8 @@ class Divergence:
 
     Attributes:
         kind: "missing": the ranks lack a call; "extra": they have one too many.
-        ranks: Dense ranks that parted; none where it cannot be said which side is wrong.
-        peers: Dense ranks that agree with each other.
+        ranks: Indices of ranks that parted; none where it cannot be said which side is wrong.
+        peers: Indices of ranks that agree with each other.
         row: The call in question: a peer's where it is missing, the rank's own where it is extra.
         instead: The rank's next call where one is missing, a peer's where it is extra; -1 if none.
         shift: By how many calls the two sides differ in the end.
@@ -43,13 +43,15 @@ class Divergence:
     suspects: tuple[int, ...]
 
 
-def divergence_of(programs: Programs, channel: int, suspects: Sequence[int]) -> Divergence | None:
+def divergence_of(
+    programs: RankPrograms, channel: int, suspects: Sequence[int]
+) -> Divergence | None:
     """Compare the members of a channel with each other.
 
     Args:
         programs: Of the case.
         channel: Where ranks are suspected.
-        suspects: Dense ranks that are surely compared; of the others a bounded number is.
+        suspects: Indices of ranks that are surely compared; of the others a bounded number is.
 
     Returns:
         The earliest difference, or None where there is none in the window.
@@ -71,9 +73,11 @@ def divergence_of(programs: Programs, channel: int, suspects: Sequence[int]) -> 
     return _parted(programs, own, peers[0], (peers[0].rank,), blame=False)
 
 
-def _reference(programs: Programs, members: Sequence[Program]) -> tuple[Program, tuple[int, ...]]:
+def _reference(
+    programs: RankPrograms, members: Sequence[RankProgram]
+) -> tuple[RankProgram, tuple[int, ...]]:
     """The member with the widest window among the largest set that agrees, and that set."""
-    best: tuple[Program, tuple[int, ...]] = members[0], ()
+    best: tuple[RankProgram, tuple[int, ...]] = members[0], ()
     tried: set[int] = set()
     for candidate in sorted(members, key=lambda program: (int(program.seqs[0]), program.rank)):
         if candidate.rank in tried or len(tried) > _MAX_PEERS:
@@ -90,8 +94,8 @@ def _reference(programs: Programs, members: Sequence[Program]) -> tuple[Program,
 
 
 def _differences(
-    programs: Programs, mine: Program, theirs: Program
-) -> tuple[list[Edit], Program, Program]:
+    programs: RankPrograms, mine: RankProgram, theirs: RankProgram
+) -> tuple[list[Edit], RankProgram, RankProgram]:
     """Edits between two programs from the first call that both windows show."""
     start = max(int(mine.seqs[0]), int(theirs.seqs[0]))
     mine, theirs = mine.since(start), theirs.since(start)
@@ -108,7 +112,7 @@ class _Parting:
     before_window: bool
 
 
-def _first(programs: Programs, mine: Program, theirs: Program) -> _Parting | None:
+def _first(programs: RankPrograms, mine: RankProgram, theirs: RankProgram) -> _Parting | None:
     found, mine, theirs = _differences(programs, mine, theirs)
     if not found:
         return None
@@ -122,9 +126,9 @@ def _first(programs: Programs, mine: Program, theirs: Program) -> _Parting | Non
 
 
 def _parted(
-    programs: Programs,
-    members: Sequence[Program],
-    reference: Program,
+    programs: RankPrograms,
+    members: Sequence[RankProgram],
+    reference: RankProgram,
     agreeing: tuple[int, ...],
     *,
     blame: bool,
@@ -149,7 +153,7 @@ def _parted(
 
 
 def _against_kin(
-    programs: Programs, members: Sequence[Program], reference: Program
+    programs: RankPrograms, members: Sequence[RankProgram], reference: RankProgram
 ) -> Divergence | None:
     """Let the kin of a group decide which of its few members parted from the program."""
     straight = tuple(p.rank for p in members if _first(programs, p, reference) is None)

@@ -13,25 +13,25 @@ from itertools import islice
 
 import numpy as np
 
-from unhang.analysis.divergence.align import Sequence as Calls
-from unhang.analysis.situation import Picture
-from unhang.analysis.state.index import Ints
+from unhang.analysis.divergence.align import CallSequence
+from unhang.analysis.situation import Situation
+from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.ops import demand_of
 from unhang.case import Dump
 from unhang.model import Frame
-from unhang.stacks.places import is_library
+from unhang.stacks.ownership import is_library
 
-__all__ = ["Program", "Programs"]
+__all__ = ["RankProgram", "RankPrograms"]
 
 _MAX_KIN = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Program:
+class RankProgram:
     """The collective calls of one rank in one channel that its window shows.
 
     Attributes:
-        rank: Dense rank.
+        rank: Index of the rank.
         rows: Rows, in order.
         seqs: Their sequence numbers.
     """
@@ -40,17 +40,17 @@ class Program:
     rows: Ints
     seqs: Ints
 
-    def since(self, seq: int) -> Program:
+    def since(self, seq: int) -> RankProgram:
         """The part from a sequence number on."""
         start = int(np.searchsorted(self.seqs, seq))
-        return Program(self.rank, self.rows[start:], self.seqs[start:])
+        return RankProgram(self.rank, self.rows[start:], self.seqs[start:])
 
 
 @dataclass(slots=True)
-class Programs:
-    """Programs of ranks, with one numbering of demands and sites for all of them."""
+class RankPrograms:
+    """RankPrograms of ranks, with one numbering of demands and sites for all of them."""
 
-    picture: Picture
+    situation: Situation
     _dumps: dict[int, list[Dump]] = field(default_factory=dict)
     _sites: dict[tuple[Frame, ...], int] = field(default_factory=dict)
     _site_of_stack: dict[int, int] = field(default_factory=dict)
@@ -58,9 +58,9 @@ class Programs:
     _kinds: dict[tuple[str, int], int] = field(default_factory=dict)
     _pairs: dict[tuple[int, int, int, int], tuple[int, int]] = field(default_factory=dict)
 
-    def of(self, rank: int, channel: int) -> Program:
-        """Program of one rank (dense) in one channel."""
-        evidence = self.picture.evidence
+    def of(self, rank: int, channel: int) -> RankProgram:
+        """RankProgram of one rank (indices) in one channel."""
+        evidence = self.situation.evidence
         parts = []
         for dump in self._dumps_of_rank().get(rank, ()):
             span = slice(dump.start, dump.stop)
@@ -68,40 +68,40 @@ class Programs:
             wanted &= evidence.case.calls.seq[span] >= 0
             parts.append(np.flatnonzero(wanted) + dump.start)
         rows = np.concatenate(parts) if parts else np.zeros(0, np.int64)
-        return Program(rank, rows, np.asarray(evidence.case.calls.seq[rows], np.int64))
+        return RankProgram(rank, rows, np.asarray(evidence.case.calls.seq[rows], np.int64))
 
     def _dumps_of_rank(self) -> dict[int, list[Dump]]:
         if not self._dumps:
-            evidence = self.picture.evidence
+            evidence = self.situation.evidence
             for owner, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True):
                 self._dumps.setdefault(owner, []).append(dump)
         return self._dumps
 
-    def whole(self, rank: int) -> Program | None:
+    def whole(self, rank: int) -> RankProgram | None:
         """All calls of one rank over all of its groups; None where the start is not shown."""
-        evidence = self.picture.evidence
+        evidence = self.situation.evidence
         dumps = self._dumps_of_rank().get(rank, [])
         if len(dumps) != 1 or dumps[0].active_only or dumps[0].first_record_id > 0:
             return None
         rows = np.arange(dumps[0].start, dumps[0].stop)
         rows = rows[~evidence.names.closing[evidence.case.calls.name[rows]]]
-        return Program(rank, rows, np.arange(len(rows)))
+        return RankProgram(rank, rows, np.arange(len(rows)))
 
     def role(self, rank: int) -> frozenset[object]:
         """What ranks that run the same program share: kinds of groups, sends and receives."""
         program = self.whole(rank)
         if program is None:
             return frozenset()
-        case = self.picture.evidence.case
+        case = self.situation.evidence.case
         numbers = np.unique(case.calls.group[program.rows]).tolist()
         kinds = {(case.groups[n].description, case.groups[n].size) for n in numbers}
-        lone = program.rows[~self.picture.evidence.collective[program.rows]]
+        lone = program.rows[~self.situation.evidence.collective[program.rows]]
         exchanges = {case.names[n].raw for n in np.unique(case.calls.name[lone]).tolist()}
         return frozenset(kinds | exchanges)
 
-    def calls(self, program: Program) -> Calls:
+    def calls(self, program: RankProgram) -> CallSequence:
         """A program as columns to be aligned; calls of different kinds of groups differ."""
-        calls, groups = self.picture.evidence.case.calls, self.picture.evidence.case.groups
+        calls, groups = self.situation.evidence.case.calls, self.situation.evidence.case.groups
         rows = program.rows
         kinds = [(group.description, group.size) for group in groups]
         kind = np.asarray([self._kinds.setdefault(each, len(self._kinds)) for each in kinds])
@@ -112,12 +112,12 @@ class Programs:
         strict = np.asarray([pair[0] for pair in numbers], np.int64)
         loose = np.asarray([pair[1] for pair in numbers], np.int64)
         at = inverse.reshape(-1)
-        return Calls(strict[at], loose[at])
+        return CallSequence(strict[at], loose[at])
 
     def _numbers(self, name: int, signature: int, stack: int, kind: int) -> tuple[int, int]:
         key = name, signature, stack, kind
         if key not in self._pairs:
-            case = self.picture.evidence.case
+            case = self.situation.evidence.case
             demand = demand_of(case.names[name], case.signatures[signature])
             loose = self._keys.setdefault((demand, kind), len(self._keys))
             strict = self._keys.setdefault((demand, kind, self._site(stack)), len(self._keys))
@@ -129,14 +129,14 @@ class Programs:
         if stack < 0:
             return -1
         if stack not in self._site_of_stack:
-            frames = self.picture.evidence.case.stacks[stack]
+            frames = self.situation.evidence.case.stacks[stack]
             lines = tuple(frame for frame in frames if not is_library(frame)) or frames
             self._site_of_stack[stack] = self._sites.setdefault(lines, len(self._sites))
         return self._site_of_stack[stack]
 
     def kin(self, channel: int) -> Iterator[int]:
         """Channels of groups with the same description and size, this one left out."""
-        evidence = self.picture.evidence
+        evidence = self.situation.evidence
         groups = evidence.case.groups
         mine = groups[evidence.group_of(channel)]
         backends = len(evidence.backends)
@@ -147,9 +147,9 @@ class Programs:
                 found += 1
                 yield number * backends + channel % backends
 
-    def peers(self, channel: int, others_than: Sequence[int], most: int) -> list[Program]:
-        """Programs of the first other members of a channel that show anything."""
-        members = self.picture.evidence.members(channel).tolist()
+    def peers(self, channel: int, others_than: Sequence[int], most: int) -> list[RankProgram]:
+        """RankPrograms of the first other members of a channel that show anything."""
+        members = self.situation.evidence.members(channel).tolist()
         programs = (
             self.of(rank, channel) for rank in members if rank >= 0 and rank not in others_than
         )

@@ -1,4 +1,4 @@
-"""Findings about circles: ranks that wait for each other, so that none of them can go on.
+"""Claims about circles: ranks that wait for each other, so that none of them can go on.
 
 The circle is told as a loop, "rank a waits in X for rank b, which waits in Y for rank a", with both
 call sites. No single rank is blamed.
@@ -7,83 +7,90 @@ call sites. No single rank is blamed.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
+from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.matching.roots import Root
-from unhang.analysis.matching.wait_graph import Edge
-from unhang.analysis.situation import Picture
-from unhang.analysis.words import ACTIONS, ALTERNATIVES, subject
-from unhang.report import Finding, Wait
-from unhang.wording import count_of
+from unhang.analysis.matching.wait_graph import Edge, Edges
+from unhang.analysis.situation import Situation
+from unhang.analysis.state.progress import Known
+from unhang.kinds import P2P_CYCLE, WAIT_CYCLE
+from unhang.report import Wait
 
-__all__ = ["explain_cycle"]
+__all__ = ["Circle", "explain_cycle"]
 
 
-def explain_cycle(picture: Picture, root: Root) -> Finding:
+@dataclass(frozen=True, slots=True)
+class Circle:
+    """Ranks that wait for each other; the loop itself is in the claim's waits.
+
+    Attributes:
+        n_calls, n_groups: How many calls of how many groups are in it.
+        crossed: Every rank has the other call queued behind its own.
+    """
+
+    ranks: tuple[int, ...]
+    n_calls: int
+    n_groups: int
+    crossed: bool
+
+
+def explain_cycle(situation: Situation, root: Root) -> Claim:
     """Explain ranks that wait for each other in a circle."""
-    loop = _shortest_loop(picture, root)
-    nodes = np.r_[np.asarray(root.ranks), picture.graph.n_ranks + np.asarray(root.units)]
-    distance = picture.graph.reaching(nodes.astype(np.int64))
-    ranks = picture.named(root.ranks)
-    collective = any(unit < picture.heads.n_collective for unit in root.units)
-    code = "UH301" if collective else "UH303"
-    unit = root.units[0]
-    told = "; ".join(f"rank {w.waiter} waits in {w.call} for rank {w.target}" for w in loop[:4])
-    rows = picture.heads.row[np.asarray(root.ranks, np.int64)]
-    return Finding(
-        id="",
-        code=code,
-        role="cause",
-        confidence="high" if _certain(picture, root) else "medium",
-        summary=f"{subject(ranks)} wait for each other in a circle: {told}.",
-        victims=tuple(sorted({*ranks, *picture.victims(distance)})),
-        group=picture.group_ref(unit),
-        seq=picture.seq(unit),
-        op=picture.op(unit),
-        calls=picture.sides_by_row(rows, "victim"),
-        waits=loop,
-        sites=picture.book.sites_of_rows(rows, "victim"),
-        evidence=(
-            f"{count_of(len(root.units), 'call')} of {_groups(picture, root)} wait for each other.",
-            _order_sentence(picture, root),
-        ),
-        alternatives=() if _crossed(picture, root) else ALTERNATIVES[code],
-        actions=ACTIONS[code],
+    nodes = np.r_[np.asarray(root.ranks), situation.graph.n_ranks + np.asarray(root.waiting_calls)]
+    distance = situation.graph.reaching(nodes.astype(np.int64))
+    ranks, call = situation.named(root.ranks), root.waiting_calls[0]
+    collective = any(each < situation.heads.n_collective for each in root.waiting_calls)
+    rows = situation.heads.row[np.asarray(root.ranks, np.int64)]
+    return Claim(
+        kind=WAIT_CYCLE if collective else P2P_CYCLE,
+        about=_circle(situation, root),
+        victims=tuple(sorted({*ranks, *situation.victims(distance)})),
+        group=situation.group_ref(call),
+        seq=situation.seq(call),
+        op=situation.op(call),
+        calls=situation.sides_by_row(rows, "victim"),
+        waits=_shortest_loop(situation, root),
+        sites=situation.book.sites_of_rows(rows, "victim"),
+        doubts=tuple(_doubts(situation, root)),
     )
 
 
-def _groups(picture: Picture, root: Root) -> str:
-    return count_of(len({int(picture.heads.channel[unit]) for unit in root.units}), "group")
+def _circle(situation: Situation, root: Root) -> Circle:
+    kinds = _inside(situation, root).kind
+    return Circle(
+        ranks=situation.named(root.ranks),
+        n_calls=len(root.waiting_calls),
+        n_groups=len({int(situation.heads.channel[call]) for call in root.waiting_calls}),
+        crossed=bool(len(kinds) and (kinds == Edge.QUEUED).all()),
+    )
 
 
-def _crossed(picture: Picture, root: Root) -> bool:
-    """Whether every rank of the circle has the other call queued behind its head."""
-    blame = picture.graph.blame
-    inside = np.isin(blame.unit, root.units) & np.isin(blame.rank, root.ranks)
-    return bool(inside.any() and (blame.kind[inside] == Edge.QUEUED).all())
+def _inside(situation: Situation, root: Root) -> Edges:
+    """The edges from calls to ranks inside a circle."""
+    blame = situation.graph.blame
+    inside = np.isin(blame.waiting_call, root.waiting_calls) & np.isin(blame.rank, root.ranks)
+    return blame.chosen(inside)
 
 
-def _order_sentence(picture: Picture, root: Root) -> str:
-    if _crossed(picture, root):
-        return "Each side has queued the other's call behind its own: the order is crossed."
-    return "Each side is in its own call and has not made the other's yet."
+def _doubts(situation: Situation, root: Root) -> list[Doubt]:
+    sure = bool((_inside(situation, root).known >= Known.SURE).all())
+    inferred = any(situation.group(call).inferred for call in root.waiting_calls)
+    return [
+        *(() if sure else (Doubt.COUNT_UNSURE,)),
+        *((Doubt.MEMBERS_INFERRED,) if inferred else ()),
+    ]
 
 
-def _certain(picture: Picture, root: Root) -> bool:
-    blame = picture.graph.blame
-    inside = np.isin(blame.unit, root.units) & np.isin(blame.rank, root.ranks)
-    sure = bool((blame.known[inside] >= 3).all())  # noqa: PLR2004 - Known.SURE
-    return sure and not any(picture.group(unit).inferred for unit in root.units)
-
-
-def _shortest_loop(picture: Picture, root: Root) -> tuple[Wait, ...]:
+def _shortest_loop(situation: Situation, root: Root) -> tuple[Wait, ...]:
     """A shortest way from the lowest rank of the circle back to itself."""
-    graph = picture.graph
+    graph = situation.graph
     inside = np.zeros(graph.n_nodes, np.bool_)
     inside[np.asarray(root.ranks, np.int64)] = True
-    inside[graph.n_ranks + np.asarray(root.units, np.int64)] = True
+    inside[graph.n_ranks + np.asarray(root.waiting_calls, np.int64)] = True
     kept = inside[graph.source] & inside[graph.target]
     ways: dict[int, list[int]] = {}
     for source, target in zip(
@@ -92,9 +99,11 @@ def _shortest_loop(picture: Picture, root: Root) -> tuple[Wait, ...]:
         ways.setdefault(source, []).append(target)
     path = _way_back(ways, min(root.ranks))
     ranks = [node for node in path if node < graph.n_ranks]
-    numbers = picture.evidence.ranks.numbers
+    numbers = situation.evidence.ranks.numbers
     return tuple(
-        Wait(int(numbers[a]), int(numbers[b]), picture.label(int(picture.heads.unit[a])))
+        Wait(
+            int(numbers[a]), int(numbers[b]), situation.label(int(situation.heads.waiting_call[a]))
+        )
         for a, b in pairwise(ranks)
     )
 

@@ -1,27 +1,32 @@
-"""Findings about sends and receives that do not meet, or that disagree.
+"""Claims about sends and receives that do not meet, or that disagree.
 
-A send or a receive without a counterpart (UH302), or with one of other size, dtype or peer (UH304).
-Circles of them are told by `unhang.analysis.findings.deadlock`. With two sides only there is no
-majority, so a mismatch blames neither.
+A send or a receive without a counterpart, or with one of other size, dtype or peer. Circles of them
+are for `unhang.analysis.findings.deadlock`. With two sides only there is no majority, so a mismatch
+blames neither.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import numpy as np
 
+from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge
-from unhang.analysis.situation import Picture
+from unhang.analysis.situation import Situation
 from unhang.analysis.state.ops import elements, rule_of
 from unhang.analysis.state.progress import Known
-from unhang.analysis.words import ACTIONS, ALTERNATIVES, subject, waiting_for
-from unhang.report import CallSide, Finding
-from unhang.wording import rank_phrase
+from unhang.kinds import P2P_MISMATCH, P2P_UNMATCHED
+from unhang.report import CallSide
 
 __all__ = [
+    "PairDisagrees",
     "PairMismatch",
+    "PeersCrossed",
+    "Unpaired",
+    "UnpairedCall",
     "WrongPeer",
     "explain_pair_mismatch",
     "explain_unpaired",
@@ -30,73 +35,119 @@ __all__ = [
     "wrong_peers",
 ]
 
+Disputed: TypeAlias = Literal["size", "dtype"]
+_MOST_COUNTED = 4
+
 
 @dataclass(frozen=True, slots=True)
 class PairMismatch:
     """A send and a receive that meet and disagree.
 
     Attributes:
-        units: Of the sender and of the receiver.
+        waiting_calls: Of the sender and of the receiver.
         rows: Of the send and of the receive.
-        what: "size", "dtype" or "peer".
     """
 
-    units: tuple[int, int]
+    waiting_calls: tuple[int, int]
     rows: tuple[int, int]
-    what: str
+    what: Disputed
 
 
-def pair_mismatches(picture: Picture) -> list[PairMismatch]:
+@dataclass(frozen=True, slots=True)
+class PairDisagrees:
+    """A send and its receive that disagree about something."""
+
+    sender: int
+    receiver: int
+    what: Disputed
+
+
+@dataclass(frozen=True, slots=True)
+class PeersCrossed:
+    """A rank addresses one peer while another one waits for it.
+
+    Attributes:
+        rank, named, waiting: Who calls, whom it names, who waits for it instead.
+        sends: It sends; else it receives.
+        met_by_queued: The waiting call is met, but only by what `rank` has queued behind this one.
+        by_habit: `rank` has always met `waiting` here, and never `named`.
+    """
+
+    rank: int
+    named: int
+    waiting: int
+    sends: bool
+    met_by_queued: bool
+    by_habit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UnpairedCall:
+    """A waiting send or receive that nothing meets; `sure`: numbers are counted from the start."""
+
+    rank: int
+    call: str
+    sure: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Unpaired:
+    """Ranks that never made the send or receive for which others wait.
+
+    Attributes:
+        ranks: Those who never made it; one of them, for a receive from any source.
+        asked: What they did not make.
+        waiting: Who waits for it.
+        calls: Those of the first who wait.
+        last_lines: Ranks of which the last call's line is known, and not where they stand.
+    """
+
+    ranks: tuple[int, ...]
+    asked: Literal["send", "receive", "several"]
+    waiting: tuple[int, ...]
+    calls: tuple[UnpairedCall, ...]
+    last_lines: tuple[int, ...]
+
+
+def pair_mismatches(situation: Situation) -> list[PairMismatch]:
     """Find sends and receives, both in flight as heads, that disagree about size or dtype."""
-    pairs, case = picture.pairs, picture.evidence.case
+    pairs, case = situation.pairs, situation.evidence.case
     found = []
-    sends = np.flatnonzero(pairs.sending & (pairs.unit >= 0) & (pairs.counterpart >= 0))
+    sends = np.flatnonzero(pairs.sending & (pairs.waiting_call >= 0) & (pairs.counterpart >= 0))
     for at in sends.tolist():
         send, receive = int(pairs.row[at]), int(pairs.counterpart[at])
         other = pairs.at_row(receive)
-        if other < 0 or pairs.unit[other] < 0:
+        if other < 0 or pairs.waiting_call[other] < 0:
             continue
         left = case.signatures[int(case.calls.signature[send])]
         right = case.signatures[int(case.calls.signature[receive])]
         counts = elements(left.input_sizes), elements(right.output_sizes)
         dtypes = set(left.input_dtypes), set(right.output_dtypes)
-        what = ""
+        what: Disputed | None = None
         if None not in counts and counts[0] != counts[1]:
             what = "size"
         elif all(dtypes) and dtypes[0] != dtypes[1]:
             what = "dtype"
-        if what:
-            units = int(pairs.unit[at]), int(pairs.unit[other])
-            found.append(PairMismatch(units, (send, receive), what))
+        if what is not None:
+            waiting_calls = int(pairs.waiting_call[at]), int(pairs.waiting_call[other])
+            found.append(PairMismatch(waiting_calls, (send, receive), what))
     return found
 
 
-def explain_pair_mismatch(picture: Picture, mismatch: PairMismatch) -> Finding:
+def explain_pair_mismatch(situation: Situation, mismatch: PairMismatch) -> Claim:
     """Explain a send and a receive that disagree."""
-    nodes = picture.graph.n_ranks + np.asarray(mismatch.units, np.int64)
-    victims = picture.victims(picture.graph.reaching(nodes))
+    nodes = situation.graph.n_ranks + np.asarray(mismatch.waiting_calls, np.int64)
     rows = np.asarray(mismatch.rows, np.int64)
-    ranks = picture.evidence.case.calls.rank[rows].tolist()
-    return Finding(
-        id="",
-        code="UH304",
-        role="cause",
-        confidence="medium",
-        summary=(
-            f"Rank {ranks[0]} sends to rank {ranks[1]} what that does not receive: they disagree "
-            f"about the {mismatch.what}."
-        ),
-        victims=victims,
-        group=picture.group_ref(mismatch.units[0]),
+    sender, receiver = situation.evidence.case.calls.rank[rows].tolist()
+    return Claim(
+        kind=P2P_MISMATCH,
+        about=PairDisagrees(sender, receiver, mismatch.what),
+        victims=situation.victims(situation.graph.reaching(nodes)),
+        group=situation.group_ref(mismatch.waiting_calls[0]),
         op="send",
-        calls=picture.sides_by_row(rows, "peer"),
-        sites=picture.book.sites_of_rows(rows, "victim"),
-        evidence=(
-            "Both calls are in flight and are each other's counterpart.",
-            "There are two sides only, so neither is blamed.",
-        ),
-        alternatives=ALTERNATIVES["UH304"],
-        actions=ACTIONS["UH304"],
+        calls=situation.sides_by_row(rows, "peer"),
+        sites=situation.book.sites_of_rows(rows, "victim"),
+        doubts=(Doubt.NO_MAJORITY,),
     )
 
 
@@ -113,7 +164,7 @@ class WrongPeer:
     expecting: int
 
 
-def wrong_peers(picture: Picture) -> list[WrongPeer]:
+def wrong_peers(situation: Situation) -> list[WrongPeer]:
     """Find ranks that address one peer while another waits for them in vain.
 
     Both calls are of the same size and in the same group; nothing meets the first, and nothing but
@@ -121,42 +172,42 @@ def wrong_peers(picture: Picture) -> list[WrongPeer]:
     the peer that it names have gone on to later calls, or it has never before addressed this peer
     in the group, but the waiting one.
     """
-    pairs = picture.pairs
-    waiting = np.flatnonzero((pairs.unit >= 0) & (pairs.peer >= 0))
+    pairs = situation.pairs
+    waiting = np.flatnonzero((pairs.waiting_call >= 0) & (pairs.peer >= 0))
     expecting: dict[tuple[int, bool], list[int]] = {}
     for at in waiting.tolist():
-        if pairs.counterpart[at] < 0 or _is_queued(picture, int(pairs.counterpart[at])):
+        if pairs.counterpart[at] < 0 or _is_queued(situation, int(pairs.counterpart[at])):
             key = int(pairs.peer[at]), bool(pairs.sending[at])
             expecting.setdefault(key, []).append(at)
     found = []
     for at in waiting[pairs.counterpart[waiting] < 0].tolist():
         owner, peer = int(pairs.owner[at]), int(pairs.peer[at])
         for other in expecting.get((owner, not bool(pairs.sending[at])), ()):
-            if int(pairs.owner[other]) != peer and _fits(picture, at, other):
+            if int(pairs.owner[other]) != peer and _fits(situation, at, other):
                 found.append(WrongPeer(at, other))
                 break
     return found
 
 
-def _is_queued(picture: Picture, row: int) -> bool:
-    at = picture.pairs.at_row(row)
-    return at >= 0 and int(picture.pairs.unit[at]) < 0
+def _is_queued(situation: Situation, row: int) -> bool:
+    at = situation.pairs.at_row(row)
+    return at >= 0 and int(situation.pairs.waiting_call[at]) < 0
 
 
-def _fits(picture: Picture, at: int, other: int) -> bool:
-    calls, pairs = picture.evidence.case.calls, picture.pairs
+def _fits(situation: Situation, at: int, other: int) -> bool:
+    calls, pairs = situation.evidence.case.calls, situation.pairs
     left, right = int(pairs.row[at]), int(pairs.row[other])
     if calls.group[left] != calls.group[right] or calls.signature[left] != calls.signature[right]:
         return False
     gone_on = pairs.counterpart[other] < 0 and all(
-        _went_on(picture, rank, left) for rank in (int(pairs.owner[at]), int(pairs.peer[at]))
+        _went_on(situation, rank, left) for rank in (int(pairs.owner[at]), int(pairs.peer[at]))
     )
-    return gone_on or _out_of_habit(picture, at, int(pairs.owner[other]))
+    return gone_on or _out_of_habit(situation, at, int(pairs.owner[other]))
 
 
-def _out_of_habit(picture: Picture, at: int, usual: int) -> bool:
+def _out_of_habit(situation: Situation, at: int, usual: int) -> bool:
     """Whether a rank has always addressed another peer, never the one that this call names."""
-    evidence, pairs = picture.evidence, picture.pairs
+    evidence, pairs = situation.evidence, situation.pairs
     calls, row = evidence.case.calls, int(pairs.row[at])
     dump = evidence.case.dumps[int(calls.dump[row])]
     own = np.arange(dump.start, dump.stop)
@@ -164,7 +215,7 @@ def _out_of_habit(picture: Picture, at: int, usual: int) -> bool:
     done = own[evidence.finished[own]]
     sending = bool(pairs.sending[at])
     peers = {
-        _group_peer(picture, int(name), sending=sending) for name in np.unique(calls.name[done])
+        _group_peer(situation, int(name), sending=sending) for name in np.unique(calls.name[done])
     }
     members = evidence.case.groups[int(calls.group[row])].members
     met = {members[peer] for peer in peers if 0 <= peer < len(members)}
@@ -172,131 +223,111 @@ def _out_of_habit(picture: Picture, at: int, usual: int) -> bool:
     return expected in met and named not in met
 
 
-def _group_peer(picture: Picture, name: int, *, sending: bool) -> int:
+def _group_peer(situation: Situation, name: int, *, sending: bool) -> int:
     """Group rank at the other end of calls of a name and direction; -1 for others."""
-    op = picture.evidence.case.names[name]
+    op = situation.evidence.case.names[name]
     if rule_of(op.op).family != ("send" if sending else "recv"):
         return -1
     return op.dst if sending else op.src
 
 
-def _went_on(picture: Picture, rank: int, row: int) -> bool:
+def _went_on(situation: Situation, rank: int, row: int) -> bool:
     """Whether a rank made a collective call after another rank's call, by their group's count."""
-    calls = picture.evidence.case.calls
-    channel = int(picture.evidence.channel(np.asarray([row]))[0])
-    at = int(picture.standing.at(np.asarray([rank], np.int64), channel)[0])
-    return at >= 0 and int(picture.standing.reach[at]) > int(calls.seq[row]) >= 0
+    calls = situation.evidence.case.calls
+    channel = int(situation.evidence.channel(np.asarray([row]))[0])
+    at = int(situation.standing.at(np.asarray([rank], np.int64), channel)[0])
+    return at >= 0 and int(situation.standing.reach[at]) > int(calls.seq[row]) >= 0
 
 
-def explain_wrong_peer(picture: Picture, wrong: WrongPeer) -> Finding:
+def explain_wrong_peer(situation: Situation, wrong: WrongPeer) -> Claim:
     """Explain a rank that addresses the wrong peer."""
-    pairs, numbers = picture.pairs, picture.evidence.ranks.numbers
-    culprit, named = int(numbers[pairs.owner[wrong.call]]), int(numbers[pairs.peer[wrong.call]])
-    waiting = int(numbers[pairs.owner[wrong.expecting]])
-    units = [int(pairs.unit[wrong.call]), int(pairs.unit[wrong.expecting])]
-    reached = picture.victims(
-        picture.graph.reaching(picture.graph.n_ranks + np.asarray(units, np.int64))
-    )
+    pairs, names = situation.pairs, situation.evidence.case.names
+    both = [int(pairs.waiting_call[wrong.call]), int(pairs.waiting_call[wrong.expecting])]
+    nodes = situation.graph.n_ranks + np.asarray(both, np.int64)
+    reached = situation.victims(situation.graph.reaching(nodes))
     rows = np.asarray([pairs.row[wrong.call], pairs.row[wrong.expecting]], np.int64)
-    verb, word = ("sends", "to") if pairs.sending[wrong.call] else ("receives", "from")
-    return Finding(
-        id="",
-        code="UH304",
-        role="cause",
-        confidence="medium",
-        summary=(
-            f"Rank {culprit} {verb} {word} rank {named}, which has no call for it, while rank "
-            f"{waiting} waits for rank {culprit}: the wrong peer."
-        ),
-        culprits=(culprit,),
-        victims=tuple(rank for rank in reached if rank != culprit),
-        group=picture.group_ref(units[0]),
-        op=picture.evidence.case.names[int(picture.evidence.case.calls.name[rows[0]])].op,
+    crossed = _crossed(situation, wrong)
+    return Claim(
+        kind=P2P_MISMATCH,
+        about=crossed,
+        culprits=(crossed.rank,),
+        victims=tuple(rank for rank in reached if rank != crossed.rank),
+        group=situation.group_ref(both[0]),
+        op=names[int(situation.evidence.case.calls.name[rows[0]])].op,
         calls=(
-            *picture.sides_by_row(rows[:1], "culprit"),
-            *picture.sides_by_row(rows[1:], "victim"),
+            *situation.sides_by_row(rows[:1], "culprit"),
+            *situation.sides_by_row(rows[1:], "victim"),
         ),
         sites=(
-            *picture.book.sites_of_rows(rows[:1], "culprit"),
-            *picture.book.sites_of_rows(rows[1:], "victim"),
+            *situation.book.sites_of_rows(rows[:1], "culprit"),
+            *situation.book.sites_of_rows(rows[1:], "victim"),
         ),
-        evidence=(
-            f"The call of rank {culprit} and that of rank {waiting} are of one size.",
-            *_how_seen(picture, wrong, culprit, named),
-        ),
-        alternatives=ALTERNATIVES["UH304"],
-        actions=ACTIONS["UH304"],
+        doubts=(Doubt.BY_HABIT,),
     )
 
 
-def _how_seen(picture: Picture, wrong: WrongPeer, culprit: int, named: int) -> tuple[str, ...]:
-    waiting = int(picture.pairs.owner[wrong.expecting])
-    habit = _out_of_habit(picture, wrong.call, waiting)
-    number = int(picture.evidence.ranks.numbers[waiting])
-    if picture.pairs.counterpart[wrong.expecting] >= 0:
-        met = (f"That of rank {number} is met only by what rank {culprit} has queued behind it.",)
-    else:
-        met = ("Neither has a counterpart.",)
-    if habit:
-        return (*met, f"Before, rank {culprit} met rank {number} here, and never rank {named}.")
-    return (*met, f"Ranks {culprit} and {named} have gone on to later calls of the group.")
+def _crossed(situation: Situation, wrong: WrongPeer) -> PeersCrossed:
+    pairs, numbers = situation.pairs, situation.evidence.ranks.numbers
+    waiting = int(pairs.owner[wrong.expecting])
+    return PeersCrossed(
+        rank=int(numbers[pairs.owner[wrong.call]]),
+        named=int(numbers[pairs.peer[wrong.call]]),
+        waiting=int(numbers[waiting]),
+        sends=bool(pairs.sending[wrong.call]),
+        met_by_queued=bool(pairs.counterpart[wrong.expecting] >= 0),
+        by_habit=_out_of_habit(situation, wrong.call, waiting),
+    )
 
 
-def explain_unpaired(picture: Picture, root: Root) -> Finding:
+def explain_unpaired(situation: Situation, root: Root) -> Claim:
     """Explain ranks that never made the send or receive that others wait for."""
-    blame = picture.graph.blame
+    blame = situation.graph.blame
     here = np.isin(blame.rank, root.ranks) & np.isin(blame.kind, (Edge.UNPAIRED, Edge.ANY_SOURCE))
-    units = sorted({int(unit) for unit in blame.unit[here]})
-    distance = picture.graph.reaching(np.asarray(root.ranks, np.int64))
-    ranks = picture.named(root.ranks)
+    calls = sorted({int(call) for call in blame.waiting_call[here]})
+    distance = situation.graph.reaching(np.asarray(root.ranks, np.int64))
     any_source = root.edge == Edge.ANY_SOURCE and len(root.ranks) > 1
-    waiting = picture.named(picture.heads.owner[units])
-    rows = picture.heads.row[picture.heads.owner[units]]
-    unit = units[0]
-    asked = "the sends and receives" if len(units) > 1 else _asked(picture, unit)
-    verb = "wait" if len(waiting) > 1 else "waits"
-    return Finding(
-        id="",
-        code="UH302",
-        role="cause",
-        confidence="high" if root.known >= Known.SURE else "medium",
-        summary=f"{subject(ranks)} never made {asked} for which {rank_phrase(waiting)} {verb}.",
-        culprits=() if any_source else ranks,
-        victims=picture.victims(distance),
-        group=picture.group_ref(unit),
-        op=picture.op(unit),
+    rows = situation.heads.row[situation.heads.owner[calls]]
+    about = _unpaired(situation, root, calls)
+    return Claim(
+        kind=P2P_UNMATCHED,
+        about=about,
+        culprits=() if any_source else about.ranks,
+        victims=situation.victims(distance),
+        group=situation.group_ref(calls[0]),
+        op=situation.op(calls[0]),
         calls=(
-            *picture.sides_by_row(rows, "victim"),
-            CallSide(ranks=ranks, role="culprit"),
+            *situation.sides_by_row(rows, "victim"),
+            CallSide(ranks=about.ranks, role="culprit"),
         ),
-        waits=picture.chain(distance),
+        waits=situation.chain(distance),
         sites=(
-            *picture.sites_of_absent(root.ranks),
-            *picture.book.sites_of_rows(rows, "victim"),
+            *situation.sites_of_absent(root.ranks),
+            *situation.book.sites_of_rows(rows, "victim"),
         ),
-        evidence=(
-            *_counts(picture, units),
-            *picture.whose_lines(root.ranks),
-            waiting_for(len(picture.victims(distance))),
-        ),
-        alternatives=ALTERNATIVES["UH302"],
-        actions=ACTIONS["UH302"],
+        doubts=() if root.known >= Known.SURE else (Doubt.COUNT_UNSURE,),
+        mistake=(about.ranks, about.asked, about.waiting),
     )
 
 
-def _asked(picture: Picture, unit: int) -> str:
-    calls = picture.pairs.of_unit(unit)
-    return "the receive" if picture.pairs.sending[calls].all() else "the send"
+def _unpaired(situation: Situation, root: Root, calls: list[int]) -> Unpaired:
+    return Unpaired(
+        ranks=situation.named(root.ranks),
+        asked="several" if len(calls) > 1 else _asked(situation, calls[0]),
+        waiting=situation.named(situation.heads.owner[calls]),
+        calls=tuple(_counted(situation, call) for call in calls[:_MOST_COUNTED]),
+        last_lines=situation.last_lines(root.ranks),
+    )
 
 
-def _counts(picture: Picture, units: list[int]) -> list[str]:
-    """What each waiting side has called, and that nothing meets it."""
-    sentences = []
-    for unit in units[:4]:
-        owner = int(picture.evidence.ranks.numbers[int(picture.heads.owner[unit])])
-        calls = picture.pairs.of_unit(unit)
-        lonely = calls[picture.pairs.counterpart[calls] < 0]
-        sure = bool(picture.pairs.sure[lonely].all())
-        how = "" if sure else " (counted from the first unfinished one: the windows lack the start)"
-        sentences.append(f"Rank {owner} is in {picture.label(unit)}; nothing meets it{how}.")
-    return sentences
+def _asked(situation: Situation, waiting_call: int) -> Literal["send", "receive"]:
+    calls = situation.pairs.of_waiting_call(waiting_call)
+    return "receive" if situation.pairs.sending[calls].all() else "send"
+
+
+def _counted(situation: Situation, waiting_call: int) -> UnpairedCall:
+    """What a waiting side has called, and whether it is sure that nothing meets it."""
+    owner = int(situation.evidence.ranks.numbers[int(situation.heads.owner[waiting_call])])
+    calls = situation.pairs.of_waiting_call(waiting_call)
+    lonely = calls[situation.pairs.counterpart[calls] < 0]
+    sure = bool(situation.pairs.sure[lonely].all())
+    return UnpairedCall(owner, situation.label(waiting_call), sure)

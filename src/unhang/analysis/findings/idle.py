@@ -7,132 +7,114 @@ deadlock among them are those of a job that has finished.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
+from enum import Enum, auto
 
 import numpy as np
 
-from unhang.analysis.situation import Picture
-from unhang.analysis.words import ACTIONS
-from unhang.report import Finding
-from unhang.wording import count_of, rank_phrase
+from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.situation import Situation
+from unhang.kinds import IDLE, INSUFFICIENT_EVIDENCE
 
-__all__ = ["quiet_findings"]
-
-_STACKS = "Look at the stacks of all ranks: unhang stacks."
-_ACTIONS_ON_GLOO = (
-    "Start the job with unhang run, which records sends and receives on Gloo as well.",
-    _STACKS,
-)
+__all__ = ["AllFinished", "InFlight", "Undecided", "Why", "idle_claim"]
 
 
-def quiet_findings(picture: Picture) -> list[Finding]:
+class Why(Enum):
+    """Why the evidence allows no verdict."""
+
+    NO_DUMP = auto()
+    NOTHING_RECORDED = auto()
+    NO_ROOM = auto()
+    """Counters show calls in flight of which the dumps have no entries."""
+    WAITS_UNEXPLAINED = auto()
+    SOME_SILENT = auto()
+    EXCHANGES_UNSEEN = auto()
+    """Torch on Gloo: collectives are finished, and sends and receives are not recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """Not enough evidence.
+
+    Attributes:
+        silent: Ranks without a usable dump.
+        waiting: Ranks that wait, and nothing shows for whom.
+        just_begun: Of these, the ones that had only just begun to.
+        finished: What is known to be over, where everything that was recorded is.
+    """
+
+    why: Why
+    silent: tuple[int, ...] = ()
+    waiting: tuple[int, ...] = ()
+    just_begun: tuple[int, ...] = ()
+    finished: AllFinished | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """Calls are in flight and none is stuck; `oldest_ns`: the longest wait among them."""
+
+    oldest_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class AllFinished:
+    """Everything that was recorded is finished."""
+
+    n_calls: int
+    n_ranks: int
+
+
+def idle_claim(situation: Situation) -> Claim:
     """Say what a case means in which nothing was found."""
-    silent = picture.named(np.flatnonzero(picture.silent))
-    if picture.silent.all():
-        return [_insufficient("Not enough evidence: there is no usable dump.", silent)]
-    if text := _nothing_recorded(picture):
-        return [_insufficient(text, silent)]
-    inside = picture.heads.unit >= 0
-    ages = picture.waited_ns[inside]
-    if inside.any() and (ages >= 0).all():
-        return [_moving(int(ages.max()))]
+    if (undecided := _undecided(situation)) is not None:
+        return Claim(kind=INSUFFICIENT_EVIDENCE, about=undecided, doubts=(Doubt.NOBODY_NAMED,))
+    inside = situation.heads.waiting_call >= 0
     if inside.any():
-        waiting = picture.named(np.flatnonzero(picture.heads.unit >= 0))
-        verb = "waits" if len(waiting) == 1 else "wait"
-        text = f"Not enough evidence: {rank_phrase(waiting)} {verb}, and nothing shows for whom."
-        if (ages >= 0).any():
-            began = picture.named(np.flatnonzero(inside)[ages >= 0])
-            text = (
-                f"Not enough evidence: {rank_phrase(waiting)} {verb}, and {rank_phrase(began)} had "
-                "only just begun to when dumped: the job may be moving."
-            )
-        return [_insufficient(text, silent)]
-    if len(silent):
-        text = (
-            f"Not enough evidence: no call is in flight on the ranks that left a dump, and "
-            f"{rank_phrase(silent)} left none."
-        )
-        return [_insufficient(text, silent)]
-    return [_blind(picture) if _sees_no_exchanges(picture) else _idle(picture)]
+        oldest = int(situation.waited_ns[inside].max())
+        return Claim(kind=IDLE, about=InFlight(oldest), doubts=(Doubt.ONE_MOMENT,))
+    finished = _finished(situation)
+    doubts = () if finished.n_calls else (Doubt.NOTHING_RECORDED,)
+    return Claim(kind=IDLE, about=finished, doubts=doubts)
 
 
-def _nothing_recorded(picture: Picture) -> str:
-    """Why dumps without entries are no sign of health; "" if they are."""
-    status, case = picture.evidence.case.group_status, picture.evidence.case
+def _undecided(situation: Situation) -> Undecided | None:
+    """Why nothing can be said; None where it can."""
+    silent = situation.named(np.flatnonzero(situation.silent))
+    if (why := _nothing_recorded(situation)) is not None:
+        return Undecided(why, silent)
+    inside = np.flatnonzero(situation.heads.waiting_call >= 0)
+    ages = situation.waited_ns[inside]
+    if len(inside) and not (ages >= 0).all():
+        begun = situation.named(inside[ages >= 0])
+        return Undecided(Why.WAITS_UNEXPLAINED, silent, situation.named(inside), begun)
+    if len(inside):
+        return None
+    if silent:
+        return Undecided(Why.SOME_SILENT, silent)
+    if _sees_no_exchanges(situation):
+        return Undecided(Why.EXCHANGES_UNSEEN, finished=_finished(situation))
+    return None
+
+
+def _nothing_recorded(situation: Situation) -> Why | None:
+    """Why dumps without entries are no sign of health; None if they are."""
+    if situation.silent.all():
+        return Why.NO_DUMP
+    status, case = situation.evidence.case.group_status, situation.evidence.case
     if not len(case.calls) and not (status.last_enqueued >= 0).any():
-        return "Not enough evidence: the dumps hold no call and no counter."
-    empty = [dump.index for dump in picture.evidence.dumps if dump.start == dump.stop]
+        return Why.NOTHING_RECORDED
+    empty = [dump.index for dump in situation.evidence.dumps if dump.start == dump.stop]
     ahead = np.isin(status.dump, empty) & (status.last_enqueued > status.last_completed)
-    if (picture.heads.unit < 0).all() and ahead.any():
-        return (
-            "Not enough evidence: counters show calls in flight, and the dumps hold no entries: "
-            "the recorder had no room for any."
-        )
-    return ""
+    return Why.NO_ROOM if (situation.heads.waiting_call < 0).all() and ahead.any() else None
 
 
-def _sees_no_exchanges(picture: Picture) -> bool:
+def _sees_no_exchanges(situation: Situation) -> bool:
     """Whether all that was recorded is what torch's own recorder sees on Gloo."""
-    dumps = [dump for dump in picture.evidence.dumps if dump.start < dump.stop]
+    dumps = [dump for dump in situation.evidence.dumps if dump.start < dump.stop]
     return bool(dumps) and all(d.backend == "gloo" and d.reported_by == "torch" for d in dumps)
 
 
-def _blind(picture: Picture) -> Finding:
-    """Collectives are finished; what else may hang, this recorder does not see."""
-    text = (
-        "Not enough evidence: no collective is in flight, and on Gloo torch records no send, "
-        "receive or monitored_barrier: one of them may hang."
-    )
-    return replace(
-        _insufficient(text, ()), evidence=(_all_finished(picture),), actions=_ACTIONS_ON_GLOO
-    )
-
-
-def _insufficient(summary: str, silent: tuple[int, ...]) -> Finding:
-    evidence = (f"No usable dump of {rank_phrase(silent)}.",) if silent else ()
-    return Finding(
-        id="",
-        code="UH901",
-        role="observation",
-        confidence="low",
-        summary=summary,
-        evidence=evidence,
-        actions=ACTIONS["UH901"],
-    )
-
-
-def _moving(oldest_ns: int) -> Finding:
-    return Finding(
-        id="",
-        code="UH601",
-        role="observation",
-        confidence="medium",
-        summary=(
-            "Calls are in flight and none of them is stuck: the oldest had been waiting for "
-            f"{oldest_ns / 1e9:.2f} s when its dump was made."
-        ),
-        evidence=("The dumps say when they were made.",),
-        alternatives=("The job may have stopped just before the dumps were made.",),
-        actions=("Dump again some time later, and compare: unhang dump.",),
-    )
-
-
-def _idle(picture: Picture) -> Finding:
-    return Finding(
-        id="",
-        code="UH601",
-        role="observation",
-        confidence="high" if len(picture.evidence.case.calls) else "low",
-        summary="No call is in flight anywhere: the job is idle in communication, or finished.",
-        evidence=(_all_finished(picture),),
-        alternatives=(
-            "The program may be stuck outside communication, in which case dumps cannot show it.",
-        ),
-        actions=(_STACKS,),
-    )
-
-
-def _all_finished(picture: Picture) -> str:
-    calls = count_of(len(picture.evidence.case.calls), "recorded call")
-    ranks = count_of(len(np.unique(picture.evidence.owner)), "rank")
-    return f"All {calls} of {ranks} are finished."
+def _finished(situation: Situation) -> AllFinished:
+    n_ranks = len(np.unique(situation.evidence.owner))
+    return AllFinished(len(situation.evidence.case.calls), n_ranks)

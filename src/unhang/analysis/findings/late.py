@@ -1,4 +1,4 @@
-"""Not stuck but slow: who arrives last, how often, how late, and since when (UH501).
+"""Not stuck but slow: who arrives last, how often, how late, and since when.
 
 Only finished collectives count that all members with dumps have made. Ranks are late where a few of
 them keep the others waiting for a good part of the time, by more than the clocks may be wrong.
@@ -15,13 +15,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unhang.analysis.situation import Picture
-from unhang.analysis.state.clocks import Clocks, Floats, set_clocks
-from unhang.analysis.state.index import Evidence, Ints
-from unhang.report import Confidence, Finding, GroupRef
-from unhang.wording import count_of, rank_phrase
+from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.situation import Situation
+from unhang.analysis.state.clocks import Clocks, set_clocks
+from unhang.analysis.state.columns import Floats, Ints
+from unhang.analysis.state.index import Evidence
+from unhang.kinds import LATE_RANK
+from unhang.report import GroupRef
 
-__all__ = ["Late", "late_findings", "late_ranks"]
+__all__ = ["Late", "LateRanks", "late_claims", "late_ranks"]
 
 _MOST_CALLS = 1000
 _LEAST_CALLS = 5
@@ -37,7 +39,7 @@ class _Meetings:
     """Collectives of one channel: who arrived when.
 
     Attributes:
-        ranks: Dense ranks, the columns.
+        ranks: Indices of ranks, the columns.
         seqs: Sequence numbers, the rows.
         rows: Rows of the calls.
         arrived: (calls, ranks) in ms, clocks set where they could be.
@@ -57,8 +59,8 @@ class Late:
     """Ranks that keep one group waiting.
 
     Attributes:
-        ranks: Dense.
-        others: The members that wait for them, dense.
+        ranks: Rank indices.
+        others: The members that wait for them, by index.
         last: In how many of the calls one of them came last.
         calls: How many there are since it began.
         median_ms: How late they come then.
@@ -80,15 +82,39 @@ class Late:
     clocks_set: bool
 
 
-def late_findings(picture: Picture, *, eager: bool) -> list[Finding]:
-    """One finding for all ranks that keep others waiting; none where there are none.
+@dataclass(frozen=True, slots=True)
+class LateRanks:
+    """Ranks that keep others waiting; most of it is of the group in which it is worst.
+
+    Attributes:
+        group: Its label.
+        since: Number of the first call to which they were late; None if from the beginning.
+        median_ms: How late they come.
+        share: Part of the time that the others spend waiting for them.
+        last, calls: In how many of the calls one of them came last.
+        n_others: In how many other groups it is so.
+        clocks_set: Whether clocks of hosts could be compared.
+    """
+
+    group: str
+    since: int | None
+    median_ms: float
+    share: float
+    last: int
+    calls: int
+    n_others: int
+    clocks_set: bool
+
+
+def late_claims(situation: Situation, *, eager: bool) -> list[Claim]:
+    """One claim for all ranks that keep others waiting; none where there are none.
 
     Args:
-        picture: The situation.
+        situation: All that is known.
         eager: Report small shares too, since somebody asked.
     """
-    found = late_ranks(picture.evidence, eager=eager)
-    return [_explain(picture, found)] if found else []
+    found = late_ranks(situation.evidence, eager=eager)
+    return [_explain(situation, found)] if found else []
 
 
 def late_ranks(evidence: Evidence, *, eager: bool) -> list[Late]:
@@ -238,7 +264,7 @@ def _usable_rows(evidence: Evidence) -> Ints:
 
 
 def _roles(evidence: Evidence) -> Ints:
-    """A number per dense rank: ranks with the same sends and receives, by name, have the same."""
+    """A number per rank: ranks with the same sends and receives, by name, have the same."""
     rows = np.flatnonzero(~evidence.collective)
     names: dict[int, set[int]] = defaultdict(set)
     if len(rows):
@@ -272,52 +298,30 @@ def _complete(
     return _Meetings(channel, ranks, whole, table, arrived, clocks)
 
 
-def _explain(picture: Picture, found: Sequence[Late]) -> Finding:
-    case, worst = picture.evidence.case, found[0]
-    group = case.groups[picture.evidence.group_of(worst.channel)]
-    culprits = picture.named({rank for late in found for rank in late.ranks})
-    others = picture.named({rank for late in found for rank in late.others})
-    victims = tuple(rank for rank in others if rank not in culprits)
-    began = f" since #{worst.since}" if worst.since >= 0 else ""
-    comes = "comes" if len(culprits) == 1 else "come"
-    shown = {row for late in found for row in late.rows}
-    return Finding(
-        id="",
-        code="UH501",
-        role="observation",
-        confidence=_confidence(worst),
-        summary=(
-            f"Not stuck but slow: {rank_phrase(culprits)} {comes} last to the calls of "
-            f"{group.label}{began}, by {worst.median_ms:,.0f} ms, which costs the others "
-            f"{worst.share:.0%} of their time."
+def _explain(situation: Situation, found: Sequence[Late]) -> Claim:
+    case, worst = situation.evidence.case, found[0]
+    group = case.groups[situation.evidence.group_of(worst.channel)]
+    culprits = situation.named({rank for late in found for rank in late.ranks})
+    others = situation.named({rank for late in found for rank in late.others})
+    shown = np.asarray(sorted({row for late in found for row in late.rows}), np.int64)
+    since = worst.since if worst.since >= 0 else None
+    return Claim(
+        kind=LATE_RANK,
+        about=LateRanks(
+            group=group.label,
+            since=since,
+            median_ms=worst.median_ms,
+            share=worst.share,
+            last=worst.last,
+            calls=worst.calls,
+            n_others=len(found) - 1,
+            clocks_set=worst.clocks_set,
         ),
         culprits=culprits,
-        victims=victims,
+        victims=tuple(rank for rank in others if rank not in culprits),
         group=GroupRef(group.name, group.description, group.size),
-        seq=worst.since if worst.since >= 0 else None,
+        seq=since,
         op=case.names[int(case.calls.name[worst.rows[0]])].op,
-        sites=picture.book.sites_of_rows(np.asarray(sorted(shown), np.int64), "culprit"),
-        evidence=(
-            f"Last in {worst.last} of {count_of(worst.calls, 'call')} of {group.label}.",
-            *((f"So in {count_of(len(found) - 1, 'other group')}.",) if len(found) > 1 else ()),
-            _clock_sentence(worst),
-        ),
-        alternatives=(
-            "They do more work than their peers (logging, evaluation, uneven data).",
-            "Their hosts or GPUs are slower: clocks, temperature, neighbours on the machine.",
-        ),
-        actions=(
-            f"Profile rank {culprits[0]} beside a peer: unhang stacks --samples 5, py-spy record.",
-            "Compare clocks and throttling: nvidia-smi -q -d CLOCK,PERFORMANCE.",
-        ),
+        sites=situation.book.sites_of_rows(shown, "culprit"),
+        doubts=() if worst.clocks_set else (Doubt.CLOCKS_UNSET,),
     )
-
-
-def _confidence(late: Late) -> Confidence:
-    return "high" if late.clocks_set else "medium"
-
-
-def _clock_sentence(late: Late) -> str:
-    if late.clocks_set:
-        return "Clocks were compared by the moments at which calls finished."
-    return "Clocks could not be compared; they were not late at first, or are on one host."

@@ -1,4 +1,4 @@
-"""Ranks that disagree about who is in a group (UH205).
+"""Ranks that disagree about who is in a group.
 
 Groups of one name and description that share members but are not the same, each known by other
 ranks: somebody called new_group with other ranks than the rest. Replicas use the same names for
@@ -13,14 +13,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unhang.analysis.situation import Picture
+from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.situation import Situation
 from unhang.analysis.state.index import Evidence
-from unhang.analysis.words import ACTIONS, ALTERNATIVES, subject
+from unhang.kinds import MEMBERSHIP_MISMATCH
 from unhang.model import Group
-from unhang.report import Finding, GroupRef
-from unhang.wording import rank_phrase
+from unhang.report import GroupRef
 
-__all__ = ["Membership", "explain_membership", "memberships"]
+__all__ = ["MembersDiffer", "Membership", "Version", "explain_membership", "memberships"]
+
+_MOST_SHOWN = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,40 +85,59 @@ def _overlapping(groups: Sequence[Group], numbers: Sequence[int]) -> list[list[i
     return [joined for _, joined in clusters if len(joined) > 1]
 
 
-def explain_membership(picture: Picture, found: Membership) -> Finding:
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Who is in a group, as some ranks know it."""
+
+    knowers: tuple[int, ...]
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MembersDiffer:
+    """A group about whose members ranks disagree.
+
+    Attributes:
+        group: Label of the version that most ranks know.
+        versions: The first of them; that one stands first.
+        accused: Ranks outside the majority; without one, the last version's knowers.
+    """
+
+    group: str
+    versions: tuple[Version, ...]
+    accused: tuple[int, ...]
+
+
+def explain_membership(situation: Situation, found: Membership) -> Claim:
     """Explain a group about whose members ranks disagree."""
-    groups = picture.evidence.case.groups
+    groups = situation.evidence.case.groups
     group, culprits = groups[found.groups[0]], found.odd_ranks
-    channels = {number * len(picture.evidence.backends) for number in found.groups}
-    units = [
-        unit
-        for unit, channel in enumerate(picture.heads.channel.tolist())
-        if channel - channel % len(picture.evidence.backends) in channels
-    ]
-    nodes = picture.graph.n_ranks + np.asarray(units, np.int64)
-    reached = set(picture.victims(picture.graph.reaching(nodes))) if units else set()
+    calls = _waiting_calls(situation, found)
+    nodes = situation.graph.n_ranks + np.asarray(calls, np.int64)
+    reached = set(situation.victims(situation.graph.reaching(nodes))) if calls else set()
     involved = {rank for ranks in found.knowers for rank in ranks}
-    inside = [rank for unit in units for rank in picture.heads.inside(unit).tolist()]
-    rows = picture.heads.row[np.asarray(inside, np.int64)]
-    said = [
-        f"{subject(ranks)}: {rank_phrase(groups[number].members)} are in it."
+    inside = [rank for call in calls for rank in situation.heads.inside(call).tolist()]
+    rows = situation.heads.row[np.asarray(inside, np.int64)]
+    versions = (
+        Version(ranks, tuple(groups[number].members))
         for number, ranks in zip(found.groups, found.knowers, strict=True)
-    ]
-    return Finding(
-        id="",
-        code="UH205",
-        role="cause",
-        confidence="high" if culprits else "medium",
-        summary=(
-            f"{subject(culprits or found.knowers[-1])} and {rank_phrase(found.knowers[0])} "
-            f"disagree about who is in {group.label}."
+    )
+    return Claim(
+        kind=MEMBERSHIP_MISMATCH,
+        about=MembersDiffer(
+            group.label, tuple(versions)[:_MOST_SHOWN], culprits or found.knowers[-1]
         ),
         culprits=culprits,
         victims=tuple(sorted((reached | involved) - set(culprits))),
         group=GroupRef(group.name, group.description, group.size),
-        calls=picture.sides_by_row(rows, "peer"),
-        sites=picture.book.sites_of_rows(rows, "victim"),
-        evidence=tuple(said[:6]),
-        alternatives=ALTERNATIVES["UH205"],
-        actions=ACTIONS["UH205"],
+        calls=situation.sides_by_row(rows, "peer"),
+        sites=situation.book.sites_of_rows(rows, "victim"),
+        doubts=() if culprits else (Doubt.NO_MAJORITY,),
     )
+
+
+def _waiting_calls(situation: Situation, found: Membership) -> list[int]:
+    """The calls in which somebody waits, in any version of the group."""
+    group_of = situation.evidence.group_of
+    channels = situation.heads.channel.tolist()
+    return [call for call, channel in enumerate(channels) if group_of(channel) in found.groups]

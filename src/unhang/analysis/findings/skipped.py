@@ -1,4 +1,4 @@
-"""Findings about calls that were left out or made once too often (UH102).
+"""Claims about calls that were left out or made once too often.
 
 They replace what is seen at the end: a call that a rank never joins, or that does not fit.
 """
@@ -6,145 +6,184 @@ They replace what is seen at the end: a call that a rank never joins, or that do
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.divergence.in_group import Divergence
-from unhang.analysis.situation import Picture
-from unhang.analysis.words import ACTIONS, ALTERNATIVES, subject, waiting_for
-from unhang.report import CallSide, Confidence, Finding, Site
-from unhang.stacks.places import bare_name, shown_frame
-from unhang.wording import count_of, rank_phrase
+from unhang.analysis.situation import Situation
+from unhang.kinds import P2P_UNMATCHED, SKIPPED_CALL
+from unhang.report import CallSide, Site
+from unhang.stacks.ownership import shown_frame
 
-__all__ = ["explain_divergence"]
+__all__ = ["CallAt", "Parting", "SkippedCall", "explain_divergence"]
+
+
+@dataclass(frozen=True, slots=True)
+class CallAt:
+    """A call by its name, and its line; `file` is "" where no stack says it."""
+
+    name: str
+    file: str = ""
+    line: int = 0
+    function: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """Where some ranks parted from their peers: the mistake itself, however it shows in the end.
+
+    Attributes:
+        call: The call in question.
+        missing: The suspects lack it; else they have it and their peers do not.
+        suspects, peers: The two sides, in the group of the call unless `elsewhere`.
+        blamed: The suspects are wrong; else two sides alone cannot tell.
+        elsewhere: The two have no group in common in which the call could be made.
+    """
+
+    call: CallAt
+    missing: bool
+    suspects: tuple[int, ...]
+    peers: tuple[int, ...]
+    blamed: bool
+    elsewhere: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedCall:
+    """A call that was left out or made once too often, some time before the hang.
+
+    Attributes:
+        instead: With what the other side went on.
+        apart: By how many calls the two sides differ from there on.
+        before_window: It is the first call that both windows show.
+        symptom: What is seen in the end.
+    """
+
+    parting: Parting
+    instead: CallAt | None
+    apart: int
+    before_window: bool
+    symptom: Claim
 
 
 def explain_divergence(
-    picture: Picture, divergence: Divergence, unit: int, symptom: str, nodes: Sequence[int]
-) -> Finding:
+    situation: Situation, divergence: Divergence, at: int, symptom: Claim, nodes: Sequence[int]
+) -> Claim:
     """Explain ranks that parted from their peers.
 
     Args:
-        picture: The situation.
+        situation: All that is known.
         divergence: Where they parted.
-        unit: The call in which it is seen.
-        symptom: What is seen there, as a sentence.
+        at: The waiting call in which it is seen.
+        symptom: What would be said without it.
         nodes: Nodes of the wait-for graph that stand for the symptom.
     """
-    distance = picture.graph.reaching(np.asarray(nodes, np.int64))
-    culprits = picture.named(divergence.ranks)
-    reached = {*picture.victims(distance), *picture.named(picture.heads.inside(unit))}
-    reached |= set(picture.named(divergence.suspects))
-    reached |= set(picture.named(node for node in nodes if node < picture.graph.n_ranks))
-    victims = tuple(sorted(reached - set(culprits)))
-    case = picture.evidence.case
-    row = divergence.row
-    return Finding(
-        id="",
-        code="UH102" if picture.evidence.collective[row] else "UH302",
-        role="cause",
-        confidence=_confidence(picture, divergence, unit),
-        summary=_sentence(picture, divergence),
+    distance = situation.graph.reaching(np.asarray(nodes, np.int64))
+    culprits = situation.named(divergence.ranks)
+    reached = {*situation.victims(distance), *situation.named(situation.heads.inside(at))}
+    reached |= set(situation.named(divergence.suspects))
+    reached |= set(situation.named(node for node in nodes if node < situation.graph.n_ranks))
+    case, row = situation.evidence.case, divergence.row
+    collective = bool(situation.evidence.collective[row])
+    parting = _parting(situation, divergence)
+    return Claim(
+        kind=SKIPPED_CALL if collective else P2P_UNMATCHED,
+        about=SkippedCall(
+            parting=parting,
+            instead=_call_at(situation, divergence.instead) if divergence.instead >= 0 else None,
+            apart=abs(divergence.shift),
+            before_window=divergence.before_window,
+            symptom=symptom,
+        ),
         culprits=culprits,
-        victims=victims,
-        group=picture.group_ref(unit),
-        seq=int(case.calls.seq[row]) if picture.evidence.collective[row] else None,
+        victims=tuple(sorted(reached - set(culprits))),
+        group=situation.group_ref(at),
+        seq=int(case.calls.seq[row]) if collective else None,
         op=case.names[int(case.calls.name[row])].op,
-        calls=tuple(_sides(picture, divergence)),
-        waits=picture.chain(distance),
-        sites=tuple(_sites(picture, divergence)),
-        evidence=tuple(_evidence(picture, divergence, symptom, len(victims))),
-        alternatives=_alternatives(divergence),
-        actions=ACTIONS["UH102"],
+        calls=tuple(_sides(situation, divergence)),
+        waits=situation.chain(distance),
+        sites=tuple(_sites(situation, divergence)),
+        doubts=tuple(_doubts(situation, divergence, at)),
+        mistake=parting,
     )
 
 
-def _call_words(picture: Picture, row: int) -> str:
-    """A call with its line: "all_gather #41 of tp (2) at train.py:88"."""
-    case = picture.evidence.case
-    calls = case.calls
-    name = case.names[int(calls.name[row])].op
-    number = f" #{int(calls.seq[row])}" if picture.evidence.collective[row] else ""
-    words = f"{name}{number} of {case.groups[int(calls.group[row])].label}"
-    frame = shown_frame(case.stacks[int(calls.stack[row])])
-    if frame is None:
-        return words
-    file = frame.file.replace("\\", "/").rsplit("/", 1)[-1]
-    return f"{words} ({file}:{frame.line} in {bare_name(frame.function)})"
+def _call_at(situation: Situation, row: int) -> CallAt:
+    """A call with its line."""
+    case, calls = situation.evidence.case, situation.evidence.case.calls
+    number = f" #{int(calls.seq[row])}" if situation.evidence.collective[row] else ""
+    group = case.groups[int(calls.group[row])].label
+    name = f"{case.names[int(calls.name[row])].op}{number} of {group}"
+    frame = shown_frame(situation.frames(row))
+    return CallAt(name, frame.file, frame.line, frame.function) if frame else CallAt(name)
 
 
-def _sentence(picture: Picture, divergence: Divergence) -> str:
-    who = subject(picture.named(divergence.suspects))
-    peers = rank_phrase(picture.named(divergence.peers))
-    call = _call_words(picture, divergence.row)
-    if not divergence.ranks:
-        has, lacks = (peers, who) if divergence.kind == "missing" else (who, peers)
-        return (
-            f"{has[:1].upper()}{has[1:]} made {call} and {lacks[:1].lower()}{lacks[1:]} did not; "
-            "with two sides only it cannot be said which is wrong."
-        )
-    if _elsewhere(picture, divergence):
-        if divergence.kind == "missing":
-            did = f"did not make what {peers} made, whose part in the program is the same: {call}"
-        else:
-            did = f"made {call}; {peers}, whose part in the program is the same, make none there"
-        return f"{who} {did}."
-    peers = rank_phrase(_in_its_group(picture, divergence)[1])
-    if divergence.kind == "missing":
-        return f"{who} did not make {call}, which {peers} made; all later calls meet wrong ones."
-    return f"{who} made {call}, which {peers} did not; all later calls meet wrong ones."
+def _parting(situation: Situation, divergence: Divergence) -> Parting:
+    elsewhere = bool(divergence.ranks) and _elsewhere(situation, divergence)
+    in_group = divergence.ranks and not elsewhere
+    return Parting(
+        call=_call_at(situation, divergence.row),
+        missing=divergence.kind == "missing",
+        suspects=situation.named(divergence.suspects),
+        peers=_in_its_group(situation, divergence)[1]
+        if in_group
+        else situation.named(divergence.peers),
+        blamed=bool(divergence.ranks),
+        elsewhere=elsewhere,
+    )
 
 
-def _elsewhere(picture: Picture, divergence: Divergence) -> bool:
+def _elsewhere(situation: Situation, divergence: Divergence) -> bool:
     """Whether suspects and peers have no group in common in which the call could be made."""
-    return not all(_in_its_group(picture, divergence))
+    return not all(_in_its_group(situation, divergence))
 
 
 def _in_its_group(
-    picture: Picture, divergence: Divergence
+    situation: Situation, divergence: Divergence
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Suspects and peers (global) that are members of the group of the call in question."""
-    case = picture.evidence.case
+    case = situation.evidence.case
     members = set(case.groups[int(case.calls.group[divergence.row])].members)
-    suspects, peers = picture.named(divergence.suspects), picture.named(divergence.peers)
+    suspects, peers = situation.named(divergence.suspects), situation.named(divergence.peers)
     return (
         tuple(rank for rank in suspects if rank in members),
         tuple(rank for rank in peers if rank in members),
     )
 
 
-def _sides(picture: Picture, divergence: Divergence) -> list[CallSide]:
+def _sides(situation: Situation, divergence: Divergence) -> list[CallSide]:
     role = "culprit" if divergence.ranks else "peer"
-    if _elsewhere(picture, divergence):
-        return _sides_elsewhere(picture, divergence, role)
-    suspects, peers = _in_its_group(picture, divergence)
+    if _elsewhere(situation, divergence):
+        return _sides_elsewhere(situation, divergence, role)
+    suspects, peers = _in_its_group(situation, divergence)
     if divergence.kind == "missing":
         return [
-            picture.never_called(suspects, divergence.row, role),
-            picture.side(peers, divergence.row, "peer"),
+            situation.never_called(suspects, divergence.row, role),
+            situation.side(peers, divergence.row, "peer"),
         ]
     return [
-        picture.side(suspects, divergence.row, role),
-        picture.never_called(peers, divergence.row, "peer"),
+        situation.side(suspects, divergence.row, role),
+        situation.never_called(peers, divergence.row, "peer"),
     ]
 
 
-def _sides_elsewhere(picture: Picture, divergence: Divergence, role: str) -> list[CallSide]:
+def _sides_elsewhere(situation: Situation, divergence: Divergence, role: str) -> list[CallSide]:
     """What each side called there, each in its own group."""
-    suspects = set(picture.named(divergence.suspects))
-    rank_of = picture.evidence.case.calls.rank
+    suspects = set(situation.named(divergence.suspects))
+    rank_of = situation.evidence.case.calls.rank
     rows = [row for row in (divergence.row, divergence.instead) if row >= 0]
     ranks = [int(rank_of[row]) for row in rows]
     return [
-        picture.side((rank,), row, role if rank in suspects else "peer")
+        situation.side((rank,), row, role if rank in suspects else "peer")
         for rank, row in sorted(zip(ranks, rows, strict=True), key=lambda p: p[0] not in suspects)
     ]
 
 
-def _sites(picture: Picture, divergence: Divergence) -> list[Site]:
+def _sites(situation: Situation, divergence: Divergence) -> list[Site]:
     """The line of the call in question, and the line at which the other side went on."""
-    case, book = picture.evidence.case, picture.book
-    suspects, peers = picture.named(divergence.suspects), picture.named(divergence.peers)
+    suspects, peers = situation.named(divergence.suspects), situation.named(divergence.peers)
     own, other = (
         (divergence.instead, divergence.row)
         if divergence.kind == "missing"
@@ -154,32 +193,16 @@ def _sites(picture: Picture, divergence: Divergence) -> list[Site]:
     for ranks, role, row in ((suspects, "culprit", own), (peers, "victim", other)):
         if row >= 0:
             shown = role if divergence.ranks else "victim"
-            found.append(book.site(ranks, shown, case.stacks[int(case.calls.stack[row])]))
+            found.append(situation.book.site(ranks, shown, situation.frames(row)))
     return [site for site in found if site is not None]
 
 
-def _evidence(picture: Picture, divergence: Divergence, symptom: str, victims: int) -> list[str]:
-    sentences = []
-    if divergence.instead >= 0:
-        other = "They" if divergence.kind == "missing" else "Their peers"
-        sentences.append(
-            f"{other} went on with {_call_words(picture, divergence.instead)} instead."
-        )
-    if divergence.before_window:
-        sentences.append("The windows begin there, so the first difference may lie before it.")
-    by = count_of(abs(divergence.shift), "call")
-    sentences.append(f"From there on the two sides are apart by {by}.")
-    return [*sentences, f"Seen in the end as: {symptom}", waiting_for(victims)]
-
-
-def _alternatives(divergence: Divergence) -> tuple[str, ...]:
-    if divergence.ranks:
-        return ALTERNATIVES["UH102"]
-    return ("One side left the call out, or the other made one too many.", *ALTERNATIVES["UH102"])
-
-
-def _confidence(picture: Picture, divergence: Divergence, unit: int) -> Confidence:
-    calls = picture.evidence.case.calls
-    located = int(calls.stack[divergence.row]) >= 0 and not divergence.before_window
-    known = not picture.group(unit).inferred
-    return "high" if located and known and divergence.ranks else "medium"
+def _doubts(situation: Situation, divergence: Divergence, at: int) -> list[Doubt]:
+    calls = situation.evidence.case.calls
+    found = {
+        Doubt.LINE_UNKNOWN: int(calls.stack[divergence.row]) < 0,
+        Doubt.BEFORE_WINDOW: divergence.before_window,
+        Doubt.MEMBERS_INFERRED: situation.group(at).inferred,
+        Doubt.NO_MAJORITY: not divergence.ranks,
+    }
+    return [doubt for doubt, so in found.items() if so]

@@ -1,312 +1,392 @@
-"""Findings about calls in which everybody is and that still do not move.
+"""Claims about calls in which everybody is and that still do not move.
 
-Members that disagree (UH201 to UH204), nobody to blame (UH401), only some out of it (UH402), or a
-device that has stopped while its host went on (UH105).
+Members that disagree, nobody to blame, only some out of it, or a device that has stopped while its
+host went on. Such a rank has called everything that its peers wait for, so it is not missing
+anywhere. What gives it away is completion: in several groups at once it has not finished calls that
+its peers have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from unhang.analysis.findings.devices import behind_on_device, lags_of, never_started
+from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.matching.collectives import Disagreement, Side
 from unhang.analysis.matching.roots import Root
-from unhang.analysis.situation import Picture
-from unhang.analysis.state.index import Ints
+from unhang.analysis.situation import Situation
+from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.ops import rule_of
-from unhang.analysis.state.progress import Place
-from unhang.analysis.words import ACTIONS, ALTERNATIVES, subject, waiting_for
-from unhang.report import CallSide, Confidence, Finding
-from unhang.wording import count_of, rank_phrase
+from unhang.analysis.state.progress import Stage
+from unhang.kinds import DEVICE_BEHIND, JOINED_NOT_PROGRESSING, OP_MISMATCH, PARTLY_FINISHED
+from unhang.report import CallSide
 
-__all__ = ["explain_disagreement", "explain_joined"]
+__all__ = [
+    "CallSaid",
+    "DeviceBehind",
+    "DeviceNeverStarted",
+    "Lag",
+    "MembersDisagree",
+    "NotMoving",
+    "RankLags",
+    "explain_disagreement",
+    "explain_joined",
+]
 
-_WHAT = {
-    "UH201": "made different calls under number",
-    "UH202": "disagree about the sizes of",
-    "UH203": "disagree about the dtypes of",
-    "UH204": "send and receive different amounts in",
-}
+_ENOUGH_GROUPS = 2
+_MOST_SIDES = 8
+_MOST_SITES = 6
+_MOST_SHOWN = 4
 
 
-def explain_disagreement(picture: Picture, disagreement: Disagreement) -> Finding:
+# ------------------------------------------------------------------ members that disagree
+
+
+@dataclass(frozen=True, slots=True)
+class CallSaid:
+    """The operation that some ranks called."""
+
+    ranks: tuple[int, ...]
+    op: str
+
+
+@dataclass(frozen=True, slots=True)
+class MembersDisagree:
+    """What members of one call disagree about.
+
+    Attributes:
+        call: Name of the call, by one of its sides.
+        group: Label of the group.
+        sides: Largest first.
+        majority: The right side; empty where no side has more than half of the members.
+        totals: Elements sent and received in all, where these do not agree.
+    """
+
+    call: str
+    group: str
+    sides: tuple[CallSaid, ...]
+    majority: tuple[int, ...]
+    totals: tuple[int, int] | None
+
+
+def explain_disagreement(situation: Situation, found: Disagreement) -> Claim:
     """Explain a call about which its members disagree."""
-    unit = disagreement.unit
-    culprits = disagreement.odd_ranks
-    node = np.asarray([picture.graph.n_ranks + unit], np.int64)
-    distance = picture.graph.reaching(node)
-    involved = sorted({rank for side in disagreement.sides for rank in side.ranks})
-    victims = sorted({*picture.victims(distance), *involved} - set(culprits))
-    return Finding(
-        id="",
-        code=disagreement.code,
-        role="cause",
-        confidence=_agreement_confidence(picture, disagreement),
-        summary=_mismatch_sentence(picture, disagreement),
-        culprits=culprits,
-        victims=tuple(victims),
-        group=picture.group_ref(unit),
-        seq=picture.seq(unit),
-        op=picture.op(unit)
-        if disagreement.code != "UH201"
-        else _majority_op(picture, disagreement),
-        calls=tuple(_sides(picture, disagreement)),
-        waits=picture.chain(distance),
+    call, culprits = found.waiting_call, set(found.odd_ranks)
+    distance = situation.graph.reaching(np.asarray([situation.graph.n_ranks + call], np.int64))
+    involved = {rank for side in found.sides for rank in side.ranks}
+    majority = found.majority or found.sides[0]
+    return Claim(
+        kind=found.kind,
+        about=_disagree(situation, found),
+        culprits=found.odd_ranks,
+        victims=tuple(sorted({*situation.victims(distance), *involved} - culprits)),
+        group=situation.group_ref(call),
+        seq=situation.seq(call),
+        op=_op_of(situation, majority) if found.kind == OP_MISMATCH else situation.op(call),
+        calls=tuple(_sides(situation, found)),
+        waits=situation.chain(distance),
         sites=tuple(
             site
-            for side in disagreement.sides[:6]
-            for site in picture.book.sites_of_rows(
-                _rows(picture, unit, side),
-                "culprit" if set(side.ranks) <= set(culprits) else "victim",
+            for side in found.sides[:_MOST_SITES]
+            for site in situation.book.sites_of_rows(
+                _rows(situation, call, side),
+                "culprit" if set(side.ranks) <= culprits else "victim",
             )
         ),
-        evidence=tuple(_mismatch_evidence(disagreement)),
-        alternatives=ALTERNATIVES[disagreement.code],
-        actions=ACTIONS[disagreement.code],
+        doubts=(
+            *situation.doubts_of_members(call),
+            *(() if found.majority else (Doubt.NO_MAJORITY,)),
+        ),
     )
 
 
-def _rows(picture: Picture, unit: int, side: Side) -> Ints:
-    rows = picture.matched.of(unit)
-    return rows[np.isin(picture.evidence.case.calls.rank[rows], side.ranks)]
+def _disagree(situation: Situation, found: Disagreement) -> MembersDisagree:
+    return MembersDisagree(
+        call=situation.label(found.waiting_call),
+        group=situation.group(found.waiting_call).label,
+        sides=tuple(CallSaid(side.ranks, _op_of(situation, side)) for side in found.sides),
+        majority=found.majority.ranks if found.majority else (),
+        totals=found.totals,
+    )
 
 
-def _majority_op(picture: Picture, disagreement: Disagreement) -> str:
-    case = picture.evidence.case
-    side = disagreement.majority or disagreement.sides[0]
+def _op_of(situation: Situation, side: Side) -> str:
+    case = situation.evidence.case
     return case.names[int(case.calls.name[side.row])].op
 
 
-def _sides(picture: Picture, disagreement: Disagreement) -> list[CallSide]:
-    culprits = set(disagreement.odd_ranks)
-    ordered = sorted(disagreement.sides[:8], key=lambda side: not set(side.ranks) <= culprits)
+def _rows(situation: Situation, call: int, side: Side) -> Ints:
+    rows = situation.matched.of(call)
+    return rows[np.isin(situation.evidence.case.calls.rank[rows], side.ranks)]
+
+
+def _sides(situation: Situation, found: Disagreement) -> list[CallSide]:
+    culprits = set(found.odd_ranks)
+    ordered = sorted(found.sides[:_MOST_SIDES], key=lambda side: not set(side.ranks) <= culprits)
     return [
-        picture.side(side.ranks, side.row, "culprit" if set(side.ranks) <= culprits else "peer")
+        situation.side(side.ranks, side.row, "culprit" if set(side.ranks) <= culprits else "peer")
         for side in ordered
     ]
 
 
-def _mismatch_sentence(picture: Picture, disagreement: Disagreement) -> str:
-    label = picture.label(disagreement.unit)
-    if disagreement.code == "UH201":
-        case = picture.evidence.case
-        said = "; ".join(
-            f"{rank_phrase(side.ranks)}: {case.names[int(case.calls.name[side.row])].op}"
-            for side in disagreement.sides[:4]
-        )
-        group = picture.group(disagreement.unit).label
-        return (
-            f"Members of {group} made different calls as #{picture.seq(disagreement.unit)}: {said}."
-        )
-    who = (
-        rank_phrase(disagreement.odd_ranks) + " against " + rank_phrase(disagreement.majority.ranks)
-        if disagreement.majority
-        else " against ".join(rank_phrase(side.ranks) for side in disagreement.sides[:3])
-    )
-    return f"Members {_WHAT[disagreement.code]} {label}: {who}."
+# ------------------------------------------------------------------ all in it, nothing moves
 
 
-def _mismatch_evidence(disagreement: Disagreement) -> list[str]:
-    sentences = []
-    if disagreement.totals:
-        sent, received = disagreement.totals
-        sentences.append(f"All members together send {sent:,} and receive {received:,} elements.")
-    if disagreement.majority is None:
-        sentences.append("No side has a majority, so neither is blamed.")
-    else:
-        known = sum(len(side.ranks) for side in disagreement.sides)
-        sentences.append(f"{len(disagreement.majority.ranks)} of {known} members agree.")
-    return sentences
+@dataclass(frozen=True, slots=True)
+class NotMoving:
+    """Calls in which everybody is and that do not move.
+
+    Attributes:
+        call: Name of the one with most ranks in it.
+        others: Names of the next ones.
+        n_calls: How many there are.
+        inside, out: Ranks in the first call, and members that have come out of it.
+        size: Members of its group.
+        exchange: It is a send and a receive.
+        unstarted: Ranks whose device has not started it; None where no timing tells.
+    """
+
+    call: str
+    others: tuple[str, ...]
+    n_calls: int
+    inside: tuple[int, ...]
+    out: tuple[int, ...]
+    size: int
+    exchange: bool
+    unstarted: tuple[int, ...] | None
 
 
-def _agreement_confidence(picture: Picture, disagreement: Disagreement) -> Confidence:
-    _, places = picture.places(disagreement.unit)
-    unseen = (places == Place.UNKNOWN).any() or picture.group(disagreement.unit).inferred
-    return "medium" if unseen or disagreement.majority is None else "high"
-
-
-def explain_joined(picture: Picture, roots: Sequence[Root]) -> list[Finding]:
+def explain_joined(situation: Situation, roots: Sequence[Root]) -> list[Claim]:
     """Explain calls in which all members are and agree.
 
-    A stopped device is a finding of its own; the rest is told together, the call with most
-    victims first.
+    A stopped device is a claim of its own; the rest is told together, the call with most ranks in
+    it first.
     """
     found, stuck = [], []
     for root in roots:
-        stopped = behind_on_device(picture, np.asarray(root.ranks, np.int64))
-        unstarted = never_started(picture, np.asarray(root.ranks, np.int64))
+        stopped = _behind_on_device(situation, np.asarray(root.ranks, np.int64))
+        unstarted = _unstarted_few(situation, np.asarray(root.ranks, np.int64))
         if len(stopped):
-            found.append(_device_behind(picture, root.units[0], stopped))
+            found.append(_device_behind(situation, root.waiting_calls[0], stopped))
         elif len(unstarted):
-            found.append(_never_started(picture, root.units[0], unstarted))
+            found.append(_never_started(situation, root.waiting_calls[0], unstarted))
         else:
             stuck.append(root)
     if stuck:
-        found.append(_not_moving(picture, stuck))
+        found.append(_not_moving(situation, stuck))
     return found
 
 
-def _not_moving(picture: Picture, roots: Sequence[Root]) -> Finding:
+def _not_moving(situation: Situation, roots: Sequence[Root]) -> Claim:
     def weight(root: Root) -> tuple[int, int]:
-        return len(root.ranks), -root.units[0]
+        return len(root.ranks), -root.waiting_calls[0]
 
-    units = [u for root in sorted(roots, key=weight, reverse=True) for u in root.units]
-    unit, inside = units[0], np.unique([rank for root in roots for rank in root.ranks])
-    distance = picture.graph.reaching(picture.graph.n_ranks + np.asarray(units, np.int64))
-    out = picture.at_place(unit, Place.FINISHED) if unit < picture.heads.n_collective else ()
-    code = "UH402" if out else "UH401"
-    culprits = _left_behind(picture, unit, out)
-    victims = tuple(rank for rank in picture.victims(distance) if rank not in culprits)
-    rows: Ints = picture.heads.row[inside]
-    return Finding(
-        id="",
-        code=code,
-        role="cause",
-        confidence="medium",
-        summary=_not_moving_sentence(picture, unit, out) + _and_others(units),
+    calls = [c for root in sorted(roots, key=weight, reverse=True) for c in root.waiting_calls]
+    call, inside = calls[0], np.unique([rank for root in roots for rank in root.ranks])
+    nodes = situation.graph.n_ranks + np.asarray(calls, np.int64)
+    about = _standstill(situation, calls)
+    culprits = _left_behind(situation, call, about)
+    reached = situation.victims(situation.graph.reaching(nodes))
+    rows: Ints = situation.heads.row[inside]
+    return Claim(
+        kind=PARTLY_FINISHED if about.out else JOINED_NOT_PROGRESSING,
+        about=about,
         culprits=culprits,
-        victims=victims,
-        group=picture.group_ref(unit),
-        seq=picture.seq(unit),
-        op=picture.op(unit),
-        calls=picture.sides_by_row(rows, "culprit" if culprits else "victim"),
-        sites=picture.book.sites_of_rows(rows, "culprit" if culprits else "victim"),
-        evidence=(
-            waiting_for(len(victims)),
-            *_started(picture, unit),
-            *(f"Also stuck with everybody in it: {picture.label(other)}." for other in units[1:5]),
-        ),
-        alternatives=ALTERNATIVES[code],
-        actions=ACTIONS[code],
+        victims=tuple(rank for rank in reached if rank not in culprits),
+        group=situation.group_ref(call),
+        seq=situation.seq(call),
+        op=situation.op(call),
+        calls=situation.sides_by_row(rows, "culprit" if culprits else "victim"),
+        sites=situation.book.sites_of_rows(rows, "culprit" if culprits else "victim"),
+        doubts=(Doubt.NOBODY_ABSENT,),
     )
 
 
-def _left_behind(picture: Picture, unit: int, out: Sequence[int]) -> tuple[int, ...]:
+def _standstill(situation: Situation, calls: Sequence[int]) -> NotMoving:
+    call = calls[0]
+    exchange = call >= situation.heads.n_collective
+    return NotMoving(
+        call=situation.label(call),
+        others=tuple(situation.label(other) for other in calls[1 : _MOST_SHOWN + 1]),
+        n_calls=len(calls),
+        inside=situation.named(situation.heads.inside(call)),
+        out=() if exchange else situation.at_stage(call, Stage.FINISHED),
+        size=situation.group(call).size,
+        exchange=exchange,
+        unstarted=_unstarted(situation, call),
+    )
+
+
+def _left_behind(situation: Situation, call: int, about: NotMoving) -> tuple[int, ...]:
     """The few who did not come out of what most came out of, where they were needed for that.
 
     They were if the call needs everybody, or if those who are out finished a later one that does.
     """
-    stuck = picture.named(picture.heads.inside(unit))
-    few = 2 * len(out) > picture.group(unit).size and len(out) > len(stuck)
-    return stuck if out and few and _needed(picture, unit) else ()
+    few = 2 * len(about.out) > about.size and len(about.out) > len(about.inside)
+    return about.inside if about.out and few and _needed(situation, call) else ()
 
 
-def _needed(picture: Picture, unit: int) -> bool:
-    case, standing = picture.evidence.case, picture.standing
-    if rule_of(case.names[int(case.calls.name[picture.row(unit)])].op).synchronising:
+def _needed(situation: Situation, call: int) -> bool:
+    if rule_of(situation.op(call)).synchronising:
         return True
-    at = standing.at(picture.members(unit), int(picture.heads.channel[unit]))
-    return bool((standing.last_sync[at[at >= 0]] > int(picture.heads.seq[unit])).any())
+    standing, channel = situation.standing, int(situation.heads.channel[call])
+    at = standing.at(situation.members(call), channel)
+    return bool((standing.last_sync[at[at >= 0]] > int(situation.heads.seq[call])).any())
 
 
-def _not_moving_sentence(picture: Picture, unit: int, out: tuple[int, ...]) -> str:
-    label, stuck = picture.label(unit), picture.named(picture.heads.inside(unit))
-    if out:
-        return f"{subject(out)} came out of {label}, {rank_phrase(stuck)} did not."
-    if unit >= picture.heads.n_collective:
-        return f"Both sides are in {label} of {rank_phrase(stuck)}, and it does not move."
-    return f"All {picture.group(unit).size} members are in {label}, and it does not move."
-
-
-def _and_others(units: Sequence[int]) -> str:
-    others = len(units) - 1
-    return f" So do {count_of(others, 'other call')}." if others else ""
-
-
-def _started(picture: Picture, unit: int) -> list[str]:
-    """Who started, where the recorder had timing on."""
-    calls = picture.evidence.case.calls
-    rows = picture.heads.row[picture.heads.inside(unit)]
+def _unstarted(situation: Situation, call: int) -> tuple[int, ...] | None:
+    """Whose device has not started a call; None where the recorder had no timing on."""
+    calls = situation.evidence.case.calls
+    rows = situation.heads.row[situation.heads.inside(call)]
     started = calls.started_ns[rows] > 0
-    if not started.any() or started.all():
-        return ["All of them have started it on their devices."] if started.any() else []
-    waiting = tuple(sorted(calls.rank[rows[~started]].tolist()))
-    return [f"Started on all devices but those of {rank_phrase(waiting)}."]
+    return tuple(sorted(calls.rank[rows[~started]].tolist())) if started.any() else None
 
 
-def _device_behind(picture: Picture, unit: int, stopped: Ints) -> Finding:
-    culprits = picture.named(stopped)
-    distance = picture.graph.reaching(stopped)
-    node = picture.graph.reaching(np.asarray([picture.graph.n_ranks + unit], np.int64))
-    victims = sorted({*picture.victims(distance), *picture.victims(node)} - set(culprits))
-    rows: Ints = picture.heads.row[stopped]
-    return Finding(
-        id="",
-        code="UH105",
-        role="cause",
-        confidence="high" if not picture.group(unit).inferred else "medium",
-        summary=(
-            f"The device of {rank_phrase(culprits)} finishes nothing any more: it is stuck at "
-            f"{picture.label(unit)}, which its peers have finished, while its host went on."
+# ------------------------------------------------------------------ devices
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """One group in which a rank is behind in completion.
+
+    Attributes:
+        group: Label.
+        finished: Last call that it has finished.
+        peers: Last call that some peer has finished.
+        enqueued: Last call that it has made.
+    """
+
+    group: str
+    finished: int
+    peers: int
+    enqueued: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankLags:
+    """Where one rank is behind: in how many groups, and the longest of these lags."""
+
+    rank: int
+    n_groups: int
+    lags: tuple[Lag, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceBehind:
+    """Ranks whose device finishes nothing any more, while their hosts went on."""
+
+    call: str
+    ranks: tuple[RankLags, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNeverStarted:
+    """Ranks whose device never started what it runs on all others.
+
+    Attributes:
+        started: How many members did.
+        size: Of how many.
+    """
+
+    call: str
+    started: int
+    size: int
+
+
+def _device_behind(situation: Situation, call: int, stopped: Ints) -> Claim:
+    culprits = situation.named(stopped)
+    distance = situation.graph.reaching(stopped)
+    node = situation.graph.reaching(np.asarray([situation.graph.n_ranks + call], np.int64))
+    victims = {*situation.victims(distance), *situation.victims(node)} - set(culprits)
+    rows: Ints = situation.heads.row[stopped]
+    return Claim(
+        kind=DEVICE_BEHIND,
+        about=DeviceBehind(
+            situation.label(call),
+            tuple(_rank_lags(situation, rank) for rank in stopped.tolist()[:_MOST_SHOWN]),
         ),
         culprits=culprits,
-        victims=tuple(victims),
-        group=picture.group_ref(unit),
-        seq=picture.seq(unit),
-        op=picture.op(unit),
-        calls=picture.sides_by_row(rows, "culprit"),
-        waits=picture.chain(distance),
-        sites=picture.book.sites_of_rows(rows, "culprit"),
-        evidence=tuple(_lag_sentences(picture, stopped)),
-        alternatives=ALTERNATIVES["UH105"],
-        actions=ACTIONS["UH105"],
+        victims=tuple(sorted(victims)),
+        group=situation.group_ref(call),
+        seq=situation.seq(call),
+        op=situation.op(call),
+        calls=situation.sides_by_row(rows, "culprit"),
+        waits=situation.chain(distance),
+        sites=situation.book.sites_of_rows(rows, "culprit"),
+        doubts=situation.doubts_of_group(call),
     )
 
 
-def _never_started(picture: Picture, unit: int, unstarted: Ints) -> Finding:
-    culprits = picture.named(unstarted)
-    node = picture.graph.reaching(np.asarray([picture.graph.n_ranks + unit], np.int64))
-    rows: Ints = picture.heads.row[unstarted]
-    others = picture.heads.inside(unit)
-    others = others[~np.isin(others, unstarted)]
-    return Finding(
-        id="",
-        code="UH105",
-        role="cause",
-        confidence="medium",
-        summary=(
-            f"{subject(culprits)} enqueued {picture.label(unit)}, and the device never started it; "
-            "on all other members it is running."
-        ),
+def _never_started(situation: Situation, call: int, unstarted: Ints) -> Claim:
+    culprits = situation.named(unstarted)
+    node = situation.graph.reaching(np.asarray([situation.graph.n_ranks + call], np.int64))
+    inside = situation.heads.inside(call)
+    rows: Ints = situation.heads.row[unstarted]
+    others: Ints = situation.heads.row[inside[~np.isin(inside, unstarted)]]
+    return Claim(
+        kind=DEVICE_BEHIND,
+        about=DeviceNeverStarted(situation.label(call), len(others), situation.group(call).size),
         culprits=culprits,
-        victims=tuple(rank for rank in picture.victims(node) if rank not in culprits),
-        group=picture.group_ref(unit),
-        seq=picture.seq(unit),
-        op=picture.op(unit),
+        victims=tuple(rank for rank in situation.victims(node) if rank not in culprits),
+        group=situation.group_ref(call),
+        seq=situation.seq(call),
+        op=situation.op(call),
         calls=(
-            *picture.sides_by_row(rows, "culprit"),
-            *picture.sides_by_row(picture.heads.row[others], "victim"),
+            *situation.sides_by_row(rows, "culprit"),
+            *situation.sides_by_row(others, "victim"),
         ),
         sites=(
-            *picture.book.sites_of_rows(rows, "culprit"),
-            *picture.book.sites_of_rows(picture.heads.row[others], "victim"),
+            *situation.book.sites_of_rows(rows, "culprit"),
+            *situation.book.sites_of_rows(others, "victim"),
         ),
-        evidence=(
-            (
-                f"Timing was on: {count_of(len(others), 'member')} of {picture.group(unit).size} "
-                "started the call on their devices."
-            ),
-            "All of its own calls before are finished: something else keeps that device busy.",
-        ),
-        alternatives=("A kernel of the model hangs or runs for very long on that device.",),
-        actions=ACTIONS["UH105"],
+        doubts=(Doubt.START_ONLY,),
     )
 
 
-def _lag_sentences(picture: Picture, stopped: Ints) -> list[str]:
-    groups = picture.evidence.case.groups
-    sentences = []
-    for rank in stopped.tolist()[:4]:
-        number = int(picture.evidence.ranks.numbers[rank])
-        lags = lags_of(picture, rank)
-        shown = "; ".join(
-            f"{groups[picture.evidence.group_of(lag.channel)].label}: finished #{lag.finished}, "
-            f"a peer #{lag.peers}, enqueued #{lag.enqueued}"
-            for lag in lags[:4]
-        )
-        sentences.append(
-            f"Rank {number} is behind its peers in {count_of(len(lags), 'group')}: {shown}."
-        )
-    return sentences
+def _behind_on_device(situation: Situation, inside: Ints) -> Ints:
+    """Of the ranks in a call, those whose device has stopped.
+
+    One group is no evidence (a broadcast's source may run ahead, a dump may be a moment older);
+    several groups at once are, together with calls enqueued after the one that is stuck.
+    """
+    behind = [rank for rank in inside.tolist() if len(_lags(situation, rank)) >= _ENOUGH_GROUPS]
+    return np.asarray(behind, np.int64)
+
+
+def _unstarted_few(situation: Situation, inside: Ints) -> Ints:
+    """Of the ranks in a call, the few whose device has not started what it runs on all others."""
+    started = situation.evidence.case.calls.started_ns[situation.heads.row[inside]] > 0
+    none: Ints = inside[:0]
+    if not started.any() or 2 * int(started.sum()) <= len(inside):
+        return none
+    waiting: Ints = inside[~started]
+    return waiting
+
+
+def _lags(situation: Situation, rank: int) -> list[tuple[int, int, int, int]]:
+    """(channel, finished, peers, enqueued) where a rank has open calls that a peer has finished."""
+    standing = situation.standing
+    low, high = np.searchsorted(
+        standing.keys, [rank * standing.n_channels, (rank + 1) * standing.n_channels]
+    )
+    lags = []
+    for at in range(int(low), int(high)):
+        channel = int(standing.keys[at]) % standing.n_channels
+        finished, enqueued = int(situation.finished_up_to[at]), int(standing.reach[at])
+        peers = int(situation.furthest_finished[channel])
+        if finished < min(peers, enqueued):
+            lags.append((channel, finished, peers, enqueued))
+    return lags
+
+
+def _rank_lags(situation: Situation, rank: int) -> RankLags:
+    """The lags of a rank, longest first."""
+    evidence, lags = situation.evidence, _lags(situation, rank)
+    longest = sorted(lags, key=lambda lag: (lag[1] - lag[2], lag[0]))[:_MOST_SHOWN]
+    shown = tuple(
+        Lag(evidence.case.groups[evidence.group_of(channel)].label, *numbers)
+        for channel, *numbers in longest
+    )
+    return RankLags(int(evidence.ranks.numbers[rank]), len(lags), shown)

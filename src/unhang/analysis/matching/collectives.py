@@ -13,26 +13,28 @@ from functools import cache
 
 import numpy as np
 
+from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.heads import Heads
-from unhang.analysis.state.index import Evidence, Ints
+from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.ops import Demand, demand_of, elements, rule_of
 from unhang.case import Case
+from unhang.kinds import DTYPE_MISMATCH, OP_MISMATCH, SHAPE_MISMATCH, SPLIT_MISMATCH, Kind
 
-__all__ = ["Disagreement", "Matched", "Side", "disagreements", "rows_at_units"]
+__all__ = ["Disagreement", "Matched", "Side", "disagreements", "rows_at_waiting_calls"]
 
 _CHUNK = 1 << 22
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matched:
-    """The rows of all dumps that carry a unit's channel and number, by unit, then row."""
+    """The rows of all dumps with a waiting call's channel and number, by waiting call, then row."""
 
-    unit: Ints
+    waiting_call: Ints
     row: Ints
 
-    def of(self, unit: int) -> Ints:
-        """Rows of one unit."""
-        low, high = np.searchsorted(self.unit, [unit, unit + 1])
+    def of(self, waiting_call: int) -> Ints:
+        """Rows of one waiting call."""
+        low, high = np.searchsorted(self.waiting_call, [waiting_call, waiting_call + 1])
         return self.row[low:high]
 
 
@@ -49,15 +51,15 @@ class Disagreement:
     """What the members of one call disagree about.
 
     Attributes:
-        unit: The waiting call.
-        code: UH201 (op), UH202 (shape), UH203 (dtype) or UH204 (split).
+        waiting_call: The waiting call.
+        kind: Mismatch of op, shape, dtype or split.
         sides: Largest first.
         majority: The right side, or None where no side has more than half of the members.
         totals: Elements sent and received in all, for a split mismatch.
     """
 
-    unit: int
-    code: str
+    waiting_call: int
+    kind: Kind
     sides: tuple[Side, ...]
     majority: Side | None
     totals: tuple[int, int] | None = None
@@ -72,65 +74,65 @@ class Disagreement:
         )
 
 
-def rows_at_units(evidence: Evidence, heads: Heads) -> Matched:
-    """Find all rows of the collective units, finished ones included, in one pass."""
+def rows_at_waiting_calls(evidence: Evidence, heads: Heads) -> Matched:
+    """Find all rows of the collective waiting calls, finished ones included, in one pass."""
     n = heads.n_collective
     calls = evidence.case.calls
     lowest = np.full(evidence.n_channels, np.iinfo(np.int64).max)
     highest = np.full(evidence.n_channels, -1, np.int64)
     np.minimum.at(lowest, heads.channel[:n], heads.seq[:n])
     np.maximum.at(highest, heads.channel[:n], heads.seq[:n])
-    found_unit, found_row = [], []
+    found_waiting_call, found_row = [], []
     for start in range(0, len(calls) if n else 0, _CHUNK):
         span = slice(start, min(start + _CHUNK, len(calls)))
         channel, seq = evidence.channel(span), calls.seq[span]
         near = (seq >= lowest[channel]) & (seq <= highest[channel]) & evidence.collective[span]
         rows = np.flatnonzero(near)
-        unit = _unit_of(heads, channel[rows], seq[rows])
-        rows, unit = rows[unit >= 0] + start, unit[unit >= 0]
-        found_unit.append(unit)
+        waiting_call = _waiting_call_of(heads, channel[rows], seq[rows])
+        rows, waiting_call = rows[waiting_call >= 0] + start, waiting_call[waiting_call >= 0]
+        found_waiting_call.append(waiting_call)
         found_row.append(rows)
     if not found_row:
         return Matched(np.zeros(0, np.int64), np.zeros(0, np.int64))
-    unit, row = np.concatenate(found_unit), np.concatenate(found_row)
+    waiting_call, row = np.concatenate(found_waiting_call), np.concatenate(found_row)
     used = evidence.counts[calls.dump[row]]
-    unit, row = unit[used], row[used]
-    order = np.argsort(unit, kind="stable")
-    return Matched(unit[order], row[order])
+    waiting_call, row = waiting_call[used], row[used]
+    order = np.argsort(waiting_call, kind="stable")
+    return Matched(waiting_call[order], row[order])
 
 
-def _unit_of(heads: Heads, channel: Ints, seq: Ints) -> Ints:
-    """Unit of each (channel, seq); -1 where it is none."""
+def _waiting_call_of(heads: Heads, channel: Ints, seq: Ints) -> Ints:
+    """Waiting call of each (channel, seq); -1 where it is none."""
     n = heads.n_collective
     channels, first = np.unique(heads.channel[:n], return_index=True)
     ends = np.r_[first[1:], n]
     position = np.searchsorted(channels, channel)
-    unit = np.full(len(channel), -1, np.int64)
+    waiting_call = np.full(len(channel), -1, np.int64)
     at, end = first[position].copy(), ends[position]
     pending = np.arange(len(channel))
     while len(pending):
         equal = heads.seq[at[pending]] == seq[pending]
-        unit[pending[equal]] = at[pending[equal]]
+        waiting_call[pending[equal]] = at[pending[equal]]
         at[pending] += 1
         pending = pending[~equal & (at[pending] < end[pending])]
-    return unit
+    return waiting_call
 
 
 def disagreements(evidence: Evidence, heads: Heads, matched: Matched) -> list[Disagreement]:
-    """Find the units whose members do not agree."""
+    """Find the waiting calls whose members do not agree."""
     calls = evidence.case.calls
     pair = calls.name[matched.row].astype(np.int64) * max(len(evidence.case.signatures), 1)
     pair += calls.signature[matched.row]
     if not len(pair):
         return []
-    starts = np.flatnonzero(np.r_[True, matched.unit[1:] != matched.unit[:-1]])
+    starts = np.flatnonzero(np.r_[True, matched.waiting_call[1:] != matched.waiting_call[:-1]])
     found = []
     for begin, end in zip(starts, np.r_[starts[1:], len(pair)], strict=True):
         same = pair[begin:end].min() == pair[begin:end].max()
-        unit = int(matched.unit[begin])
+        waiting_call = int(matched.waiting_call[begin])
         if same and not _is_exchange(evidence.case, int(matched.row[begin])):
             continue
-        disagreement = _judge(evidence, heads, unit, matched.row[begin:end])
+        disagreement = _judge(evidence, heads, waiting_call, matched.row[begin:end])
         if disagreement is not None:
             found.append(disagreement)
     return found
@@ -140,7 +142,7 @@ def _is_exchange(case: Case, row: int) -> bool:
     return rule_of(case.names[int(case.calls.name[row])].op).compared == "totals"
 
 
-def _judge(evidence: Evidence, heads: Heads, unit: int, rows: Ints) -> Disagreement | None:
+def _judge(evidence: Evidence, heads: Heads, waiting_call: int, rows: Ints) -> Disagreement | None:
     case = evidence.case
     demand = _demands(case)
     by_rank: dict[int, list[int]] = defaultdict(list)
@@ -152,10 +154,10 @@ def _judge(evidence: Evidence, heads: Heads, unit: int, rows: Ints) -> Disagreem
     if len({len(key) for key in sides}) > 1:
         sides = _last_only(sides)
     if len(sides) > 1:
-        code = _aspect(list(sides))
+        kind = _aspect(list(sides))
         ordered = sorted(sides.values(), key=lambda ranks: (-len(ranks), min(ranks)))
-        return _disagreement(unit, code, ordered, by_rank, None) if code else None
-    return _exchange(evidence, heads, unit, by_rank)
+        return _disagreement(waiting_call, kind, ordered, by_rank, None) if kind else None
+    return _exchange(evidence, heads, waiting_call, by_rank)
 
 
 def _demands(case: Case) -> Callable[[int], Demand]:
@@ -179,21 +181,21 @@ def _last_only(sides: dict[tuple[Demand, ...], list[int]]) -> dict[tuple[Demand,
     return merged
 
 
-def _aspect(keys: list[tuple[Demand, ...]]) -> str | None:
-    """The first thing in which the sides differ, as a code; None if only by what is unknown."""
+def _aspect(keys: list[tuple[Demand, ...]]) -> Kind | None:
+    """The first thing in which the sides differ; None if only by what is unknown."""
     columns = list(zip(*keys, strict=True))
     if any(len({demand.family for demand in column}) > 1 for column in columns):
-        return "UH201"
+        return OP_MISMATCH
     if any(len({d.elements for d in column if d.elements is not None}) > 1 for column in columns):
-        return "UH202"
+        return SHAPE_MISMATCH
     if any(len({d.dtypes for d in column if d.dtypes}) > 1 for column in columns):
-        return "UH203"
+        return DTYPE_MISMATCH
     return None
 
 
 def _disagreement(
-    unit: int,
-    code: str,
+    waiting_call: int,
+    kind: Kind,
     groups: list[list[int]],
     by_rank: dict[int, list[int]],
     totals: tuple[int, int] | None,
@@ -201,16 +203,16 @@ def _disagreement(
     sides = tuple(Side(tuple(sorted(ranks)), by_rank[min(ranks)][-1]) for ranks in groups)
     largest = sides[0]
     decided = len(sides) > 1 and 2 * len(largest.ranks) > len(by_rank)
-    return Disagreement(unit, code, sides, largest if decided else None, totals)
+    return Disagreement(waiting_call, kind, sides, largest if decided else None, totals)
 
 
 def _exchange(
-    evidence: Evidence, heads: Heads, unit: int, by_rank: dict[int, list[int]]
+    evidence: Evidence, heads: Heads, waiting_call: int, by_rank: dict[int, list[int]]
 ) -> Disagreement | None:
     """Check that an all-to-all sends as much as it receives, once all members are known."""
     case = evidence.case
     rows = {rank: own[-1] for rank, own in by_rank.items()}
-    members = evidence.case.groups[evidence.group_of(int(heads.channel[unit]))].members
+    members = evidence.case.groups[evidence.group_of(int(heads.channel[waiting_call]))].members
     if not _is_exchange(case, next(iter(rows.values()))) or set(members) - set(rows):
         return None
     signatures = {
@@ -227,4 +229,4 @@ def _exchange(
     for rank in rows:
         sides[sent[rank], received[rank]].append(rank)
     ordered = sorted(sides.values(), key=lambda ranks: (-len(ranks), min(ranks)))
-    return _disagreement(unit, "UH204", ordered, by_rank, totals)
+    return _disagreement(waiting_call, SPLIT_MISMATCH, ordered, by_rank, totals)

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from unhang.analysis.matching.wait_graph import Edge, Edges
+from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.heads import Heads
-from unhang.analysis.state.index import Bools, Evidence, Ints
+from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import Known, Standing
 from unhang.model import DumpStatus
 
@@ -30,11 +31,12 @@ class Pairs:
 
     Attributes:
         row: Row of the call.
-        owner, peer: Dense ranks; the peer is -1 for any source and where nobody knows.
+        owner, peer: Indices of ranks; the peer is -1 for any source and where nobody knows.
         sending: True for a send.
         counterpart: Row of the call that meets it; -1 if there is none.
         sure: Whether ordinals are absolute on both sides.
-        unit: The unit whose head it belongs to; -1 if it is queued behind its rank's head.
+        waiting_call: The waiting call that it belongs to; -1 if it is queued behind its rank's
+            head.
     """
 
     row: Ints
@@ -43,11 +45,11 @@ class Pairs:
     sending: Bools
     counterpart: Ints
     sure: Bools
-    unit: Ints
+    waiting_call: Ints
 
-    def of_unit(self, unit: int) -> Ints:
-        """Positions of the calls of one unit."""
-        return np.flatnonzero(self.unit == unit)
+    def of_waiting_call(self, waiting_call: int) -> Ints:
+        """Positions of the calls of one waiting call."""
+        return np.flatnonzero(self.waiting_call == waiting_call)
 
     def at_row(self, row: int) -> int:
         """Position of a row; -1 if it is none of these."""
@@ -97,7 +99,7 @@ def pair_up(evidence: Evidence, heads: Heads) -> Pairs:
         sending=table.sending[at][order],
         counterpart=counterpart[order],
         sure=np.asarray(absolute & (table.peer[at] >= 0), np.bool_)[order],
-        unit=_units(evidence, heads, rows, owner),
+        waiting_call=_waiting_calls(evidence, heads, rows, owner),
     )
 
 
@@ -166,14 +168,14 @@ def _ends(evidence: Evidence, rows: Ints) -> tuple[Ints, Ints, Ints, Bools]:
 
 
 def _member(evidence: Evidence, group: Ints, position: Ints) -> Ints:
-    """Dense rank of a group rank; -1 where the group has none such."""
+    """Index of the rank of a group rank; -1 where the group has none such."""
     used = np.unique(group)  # most groups have no sends: their members need not be looked up
     groups = [evidence.case.groups[number] for number in used.tolist()]
     group = np.searchsorted(used, group)
     sizes = np.asarray([each.size for each in groups], np.int64)
     before = np.cumsum(sizes) - sizes
     parts = [np.asarray(each.members, np.int64) for each in groups]
-    every = evidence.ranks.dense(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
+    every = evidence.ranks.index_of(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
     valid = (position >= 0) & (position < (sizes[group] if len(sizes) else 0))
     at = np.where(valid, (before[group] if len(sizes) else 0) + position, 0)
     found: Ints = np.where(valid, every[at] if len(every) else -1, -1)
@@ -189,16 +191,16 @@ def _complete_ranks(evidence: Evidence) -> Bools:
     return complete
 
 
-def _units(evidence: Evidence, heads: Heads, rows: Ints, owner: Ints) -> Ints:
-    """The unit that each open call belongs to: its rank's head, or the same batch."""
-    unit, last = heads.unit[owner], evidence.batches.last
-    together = (unit >= heads.n_collective) & (last[heads.row[owner]] == last[rows])
-    return np.where(together, unit, -1)
+def _waiting_calls(evidence: Evidence, heads: Heads, rows: Ints, owner: Ints) -> Ints:
+    """The waiting call that each open call belongs to: its rank's head, or the same batch."""
+    waiting_call, last = heads.waiting_call[owner], evidence.batches.last
+    together = (waiting_call >= heads.n_collective) & (last[heads.row[owner]] == last[rows])
+    return np.where(together, waiting_call, -1)
 
 
 def pair_edges(evidence: Evidence, standing: Standing, heads: Heads, pairs: Pairs) -> Edges:
-    """Find for whom the units of sends and receives wait."""
-    waiting = np.flatnonzero((pairs.unit >= 0) & (pairs.peer >= 0))
+    """Find for whom the waiting calls of sends and receives wait."""
+    waiting = np.flatnonzero((pairs.waiting_call >= 0) & (pairs.peer >= 0))
     peer, counterpart = pairs.peer[waiting], pairs.counterpart[waiting]
     channel = evidence.channel(pairs.row[waiting])
     met = counterpart >= 0
@@ -206,24 +208,28 @@ def pair_edges(evidence: Evidence, standing: Standing, heads: Heads, pairs: Pair
     inside = np.minimum(position, max(len(pairs.row) - 1, 0))
     still_open = met & (position < len(pairs.row))
     still_open &= pairs.row[inside] == counterpart if len(pairs.row) else False
-    queued = still_open & (pairs.unit[inside] < 0 if len(pairs.row) else False)
+    queued = still_open & (pairs.waiting_call[inside] < 0 if len(pairs.row) else False)
     seen = standing.unseen(peer, channel)
     cut = met & ~still_open & (seen == Known.UNKNOWN)
     kind = np.where(queued, Edge.QUEUED, np.where(cut, Edge.UNKNOWN, Edge.HEAD))
     kind = np.where(~met, np.where(seen > Known.UNKNOWN, Edge.UNPAIRED, Edge.UNKNOWN), kind)
     known = np.where(pairs.sure[waiting], Known.SURE, np.minimum(seen, Known.INFERRED))
     known = np.where(queued, Known.SURE, known)
-    edges = Edges(pairs.unit[waiting], peer, kind.astype(np.int64), known.astype(np.int64))
+    edges = Edges(pairs.waiting_call[waiting], peer, kind.astype(np.int64), known.astype(np.int64))
     return edges.chosen(kind != Edge.HEAD).joined(_open_ended_edges(evidence, heads, pairs))
 
 
 def pair_links(pairs: Pairs) -> tuple[Ints, Ints]:
-    """Units that meet: a batch and its peer's are done together or not at all. Both directions."""
+    """Waiting calls that meet, in both directions: a batch and its peer's are done together."""
     if not len(pairs.row):
         return pairs.row, pairs.row
     at = np.minimum(np.searchsorted(pairs.row, pairs.counterpart), len(pairs.row) - 1)
-    meets = (pairs.row[at] == pairs.counterpart) & (pairs.unit >= 0) & (pairs.unit[at] >= 0)
-    return pairs.unit[meets], pairs.unit[at[meets]]
+    meets = (
+        (pairs.row[at] == pairs.counterpart)
+        & (pairs.waiting_call >= 0)
+        & (pairs.waiting_call[at] >= 0)
+    )
+    return pairs.waiting_call[meets], pairs.waiting_call[at[meets]]
 
 
 def _open_ended_edges(evidence: Evidence, heads: Heads, pairs: Pairs) -> Edges:
@@ -233,19 +239,19 @@ def _open_ended_edges(evidence: Evidence, heads: Heads, pairs: Pairs) -> Edges:
     each of them is right for finding circles (one has no way out only if none of them has), and the
     findings know that no single one of them is at fault.
     """
-    unit: list[int] = []
+    waiting_call: list[int] = []
     rank: list[int] = []
-    asking = pairs.unit[(pairs.unit >= 0) & (pairs.peer < 0) & ~pairs.sending]
+    asking = pairs.waiting_call[(pairs.waiting_call >= 0) & (pairs.peer < 0) & ~pairs.sending]
     own = np.arange(heads.n_collective, len(heads))
-    for each in np.union1d(asking, own[~np.isin(own, pairs.unit)]).tolist():
+    for each in np.union1d(asking, own[~np.isin(own, pairs.waiting_call)]).tolist():
         owner = int(heads.owner[each])
         sent_to_it = (pairs.peer == owner) & pairs.sending & (pairs.counterpart < 0)
         members = evidence.members(int(heads.channel[each]))
         if sent_to_it.any() or len(members) > _MAX_SOURCES:
             continue
         others = members[(members >= 0) & (members != owner)].tolist()
-        unit += [each] * len(others)
+        waiting_call += [each] * len(others)
         rank += others
-    columns = np.asarray(unit, np.int64), np.asarray(rank, np.int64)
-    kinds = np.full(len(unit), Edge.ANY_SOURCE, np.int64)
-    return Edges(*columns, kinds, np.full(len(unit), Known.PRESUMED, np.int64))
+    columns = np.asarray(waiting_call, np.int64), np.asarray(rank, np.int64)
+    kinds = np.full(len(waiting_call), Edge.ANY_SOURCE, np.int64)
+    return Edges(*columns, kinds, np.full(len(waiting_call), Known.PRESUMED, np.int64))

@@ -15,8 +15,8 @@ import numpy as np
 import rustworkx as rx
 
 from unhang.analysis.matching.wait_graph import Edge, Graph
+from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.heads import Heads
-from unhang.analysis.state.index import Ints
 
 __all__ = ["Root", "find_roots"]
 
@@ -27,8 +27,8 @@ class Root:
 
     Attributes:
         kind: "ranks" (they wait for nobody), "call" (everybody is in it), "cycle".
-        ranks: Dense ranks that make it up; for a call, those whose head it is.
-        units: The call that the ranks keep waiting; the call itself, or those that meet; or the
+        ranks: Indices of ranks that make it up; for a call, those whose head it is.
+        waiting_calls: What the ranks keep waiting; the call itself, or those that meet; or the
             calls of the circle.
         edge: Why the others wait for the ranks; meaningful for kind "ranks".
         known: How well that is known (`Known`), the least of all its edges.
@@ -36,7 +36,7 @@ class Root:
 
     kind: Literal["ranks", "call", "cycle"]
     ranks: tuple[int, ...]
-    units: tuple[int, ...]
+    waiting_calls: tuple[int, ...]
     edge: int = Edge.HEAD
     known: int = 0
 
@@ -46,10 +46,13 @@ def find_roots(graph: Graph, heads: Heads) -> list[Root]:
     outgoing = np.bincount(graph.source, minlength=graph.n_nodes)
     incoming = np.bincount(graph.target, minlength=graph.n_nodes)
     ends = np.flatnonzero((outgoing == 0) & (incoming > 0))
-    ranks, units = ends[ends < graph.n_ranks], ends[ends >= graph.n_ranks] - graph.n_ranks
+    ranks, waiting_calls = ends[ends < graph.n_ranks], ends[ends >= graph.n_ranks] - graph.n_ranks
     return [
         *_rank_roots(graph, heads, ranks),
-        *(Root("call", tuple(heads.inside(unit).tolist()), (unit,)) for unit in units.tolist()),
+        *(
+            Root("call", tuple(heads.inside(waiting_call).tolist()), (waiting_call,))
+            for waiting_call in waiting_calls.tolist()
+        ),
         *_cycles(graph, heads),
     ]
 
@@ -57,23 +60,25 @@ def find_roots(graph: Graph, heads: Heads) -> list[Root]:
 def _rank_roots(graph: Graph, heads: Heads, ends: Ints) -> list[Root]:
     """Ranks that wait for nobody, grouped by the call that most others wait in for them."""
     blame = graph.blame.chosen(np.isin(graph.blame.rank, ends))
-    waiting = np.bincount(heads.unit[heads.unit >= 0], minlength=max(len(heads), 1))
-    order = np.lexsort((heads.seq[blame.unit], -waiting[blame.unit], blame.kind, blame.rank))
+    waiting = np.bincount(heads.waiting_call[heads.waiting_call >= 0], minlength=max(len(heads), 1))
+    order = np.lexsort(
+        (heads.seq[blame.waiting_call], -waiting[blame.waiting_call], blame.kind, blame.rank)
+    )
     first = (
         order[np.flatnonzero(np.r_[True, np.diff(blame.rank[order]) != 0])] if len(order) else order
     )
     together: dict[tuple[int, int], list[int]] = defaultdict(list)
     for edge in first.tolist():
-        together[int(blame.unit[edge]), int(blame.kind[edge])].append(edge)
+        together[int(blame.waiting_call[edge]), int(blame.kind[edge])].append(edge)
     return [
         Root(
             "ranks",
             tuple(sorted(blame.rank[edges].tolist())),
-            (unit,),
+            (waiting_call,),
             kind,
             int(blame.known[edges].min()),
         )
-        for (unit, kind), edges in together.items()
+        for (waiting_call, kind), edges in together.items()
     ]
 
 
@@ -122,8 +127,8 @@ def _core(graph: Graph) -> Ints:
 def _circle(graph: Graph, heads: Heads, nodes: Ints) -> Root:
     """A circle of ranks; or, without any rank in it, calls that meet and do not move."""
     ranks = np.sort(nodes[nodes < graph.n_ranks])
-    units = np.sort(nodes[nodes >= graph.n_ranks] - graph.n_ranks)
+    waiting_calls = np.sort(nodes[nodes >= graph.n_ranks] - graph.n_ranks)
     if not len(ranks):
-        inside = np.flatnonzero(np.isin(heads.unit, units))
-        return Root("call", tuple(inside.tolist()), tuple(units.tolist()))
-    return Root("cycle", tuple(ranks.tolist()), tuple(units.tolist()))
+        inside = np.flatnonzero(np.isin(heads.waiting_call, waiting_calls))
+        return Root("call", tuple(inside.tolist()), tuple(waiting_calls.tolist()))
+    return Root("cycle", tuple(ranks.tolist()), tuple(waiting_calls.tolist()))

@@ -1,13 +1,14 @@
 """The wait-for graph: which rank waits for which, through which call.
 
-One node per rank and one per waiting call (unit), so that the graph stays linear in ranks:
+One node per rank and one per waiting call, so that the graph stays linear in ranks:
 
-- a rank waits in the unit of its head;
-- a unit waits for every member that has not called it (strong), that has it queued behind another
-  head (strong), or of which nothing is known (weak: used only where nothing else explains it);
-- a unit waits for the unit before it in the same channel, so that each member hangs on one unit
+- a rank waits in the waiting call of its head;
+- a waiting call waits for every member that has not made it (strong), that has it queued behind
+  another head (strong), or of which nothing is known (weak: used only where nothing else explains
+  it);
+- a waiting call waits for the one before it in the same channel, so that each member hangs on one
   only, the first that it keeps waiting;
-- units of sends and receives that meet wait for each other: they are done together or not at all.
+- sends and receives that meet wait for each other: they are done together or not at all.
 
 Edges are arrays; this module knows no codes and blames nobody.
 """
@@ -19,8 +20,9 @@ from enum import IntEnum
 
 import numpy as np
 
+from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.heads import Heads
-from unhang.analysis.state.index import Bools, Evidence, Ints
+from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import Known, Standing
 
 __all__ = ["Edge", "Edges", "Graph", "collective_edges", "make_graph"]
@@ -29,7 +31,7 @@ _SEQ_BITS = 40
 
 
 class Edge(IntEnum):
-    """Why a unit waits for a rank, or what else an edge is; the most telling first."""
+    """Why a waiting call waits for a rank, or what else an edge is; the most telling first."""
 
     HEAD = 0
     CHAIN = 1
@@ -43,26 +45,26 @@ class Edge(IntEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Edges:
-    """Unit-to-rank edges, as columns.
+    """Call-to-rank edges, as columns.
 
     Attributes:
-        unit, rank: Who waits for whom (dense rank).
+        waiting_call, rank: Who waits for whom (rank index).
         kind: `Edge`.
         known: `Known`, how well it is known.
     """
 
-    unit: Ints
+    waiting_call: Ints
     rank: Ints
     kind: Ints
     known: Ints
 
     def __len__(self) -> int:
-        return len(self.unit)
+        return len(self.waiting_call)
 
     def joined(self, other: Edges) -> Edges:
         """Both together."""
         return Edges(
-            np.r_[self.unit, other.unit],
+            np.r_[self.waiting_call, other.waiting_call],
             np.r_[self.rank, other.rank],
             np.r_[self.kind, other.kind],
             np.r_[self.known, other.known],
@@ -70,28 +72,30 @@ class Edges:
 
     def chosen(self, which: Bools) -> Edges:
         """Some of them."""
-        return Edges(self.unit[which], self.rank[which], self.kind[which], self.known[which])
+        return Edges(
+            self.waiting_call[which], self.rank[which], self.kind[which], self.known[which]
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """Nodes 0 to n_ranks - 1 are dense ranks, unit u is node n_ranks + u.
+    """Nodes 0 to n_ranks - 1 are indices of ranks, waiting call w is node n_ranks + w.
 
     Attributes:
         source, target: Edges between nodes.
-        blame: The unit-to-rank edges among them, with their kinds.
+        blame: The call-to-rank edges among them, with their kinds.
     """
 
     n_ranks: int
-    n_units: int
+    n_waiting_calls: int
     source: Ints
     target: Ints
     blame: Edges
 
     @property
     def n_nodes(self) -> int:
-        """Ranks and units."""
-        return self.n_ranks + self.n_units
+        """Ranks and waiting calls."""
+        return self.n_ranks + self.n_waiting_calls
 
     def reaching(self, nodes: Ints) -> Ints:
         """Distance of every node to the nearest of `nodes` along edges; -1 if it leads to none."""
@@ -121,16 +125,16 @@ def _ranges(low: Ints, high: Ints) -> Ints:
 def collective_edges(
     evidence: Evidence, standing: Standing, heads: Heads, unlaunched: Bools
 ) -> Edges:
-    """Find for whom each collective unit waits.
+    """Find for whom each collective waiting call waits.
 
     Args:
         evidence: The case.
         standing: How far everybody has come.
-        heads: Who is in which unit.
-        unlaunched: Per dense rank: its head is recorded but was never launched.
+        heads: Who is in which waiting call.
+        unlaunched: Per rank: its head is recorded but was never launched.
     """
-    units = np.arange(heads.n_collective)
-    channels, first = np.unique(heads.channel[units], return_index=True)
+    waiting_calls = np.arange(heads.n_collective)
+    channels, first = np.unique(heads.channel[waiting_calls], return_index=True)
     members = [evidence.members(int(channel)) for channel in channels]
     lengths = np.asarray([len(each) for each in members], np.int64)
     if not members:
@@ -145,29 +149,31 @@ def collective_edges(
     reach = np.where(has, standing.reach[at], -1)
     opened = np.where(has, standing.open_from[at], reach + 1)
     done_before = np.minimum(opened, reach + 1)
-    unit = _first_unit_from(heads, first, position, done_before)
-    blocks = unit >= 0
-    rank, unit, at, reach = rank[blocks], unit[blocks], at[blocks], reach[blocks]
-    called = reach >= heads.seq[unit]
-    inside = called & (heads.unit[rank] == unit)
-    known = np.where(at >= 0, standing.known[at], standing.unseen(rank, heads.channel[unit]))
+    waiting_call = _first_waiting_call_from(heads, first, position, done_before)
+    blocks = waiting_call >= 0
+    rank, waiting_call, at, reach = rank[blocks], waiting_call[blocks], at[blocks], reach[blocks]
+    called = reach >= heads.seq[waiting_call]
+    inside = called & (heads.waiting_call[rank] == waiting_call)
+    known = np.where(
+        at >= 0, standing.known[at], standing.unseen(rank, heads.channel[waiting_call])
+    )
     kind = np.where(known > Known.UNKNOWN, Edge.NOT_CALLED, Edge.UNKNOWN)
     kind = np.where(called, Edge.QUEUED, kind)
     kind = np.where(inside & unlaunched[rank], Edge.NOT_LAUNCHED, kind)
     known = np.where(called, Known.SURE, known)
     waits = ~inside | unlaunched[rank]
-    return Edges(unit, rank, kind.astype(np.int64), known.astype(np.int64)).chosen(waits)
+    return Edges(waiting_call, rank, kind.astype(np.int64), known.astype(np.int64)).chosen(waits)
 
 
-def _first_unit_from(heads: Heads, first: Ints, position: Ints, seq: Ints) -> Ints:
-    """First unit of a channel with at least this sequence number; -1 if there is none."""
+def _first_waiting_call_from(heads: Heads, first: Ints, position: Ints, seq: Ints) -> Ints:
+    """First waiting call of a channel with at least this sequence number; -1 if there is none."""
     n = heads.n_collective
-    unit_position = np.repeat(np.arange(len(first)), np.diff(np.r_[first, n]))
-    order = (unit_position << _SEQ_BITS) + np.clip(heads.seq[:n], 0, (1 << _SEQ_BITS) - 1)
+    waiting_call_position = np.repeat(np.arange(len(first)), np.diff(np.r_[first, n]))
+    order = (waiting_call_position << _SEQ_BITS) + np.clip(heads.seq[:n], 0, (1 << _SEQ_BITS) - 1)
     wanted = (position << _SEQ_BITS) + np.clip(seq, 0, (1 << _SEQ_BITS) - 1)
-    unit = np.searchsorted(order, wanted)
-    inside = np.minimum(unit, n - 1)
-    return np.where((unit < n) & (unit_position[inside] == position), inside, -1)
+    waiting_call = np.searchsorted(order, wanted)
+    inside = np.minimum(waiting_call, n - 1)
+    return np.where((waiting_call < n) & (waiting_call_position[inside] == position), inside, -1)
 
 
 def make_graph(
@@ -176,27 +182,29 @@ def make_graph(
     """Put heads, chains and blame together, leaving out weak edges that are not needed.
 
     Args:
-        heads: Heads and units.
-        blame: For whom the units wait.
-        links: Units of sends and receives that meet each other.
+        heads: Heads and waiting calls.
+        blame: For whom the waiting calls wait.
+        links: Waiting calls of sends and receives that meet each other.
         unlaunched: Ranks that do not wait in their head, since they never launched it.
-        explained: Per unit: it has an explanation of its own (its members disagree).
+        explained: Per waiting call: it has an explanation of its own (its members disagree).
     """
     n_ranks = len(heads.row)
-    waiting = np.flatnonzero((heads.unit >= 0) & ~unlaunched)
+    waiting = np.flatnonzero((heads.waiting_call >= 0) & ~unlaunched)
     later = np.arange(1, max(heads.n_collective, 1))
     chained = later[heads.channel[later] == heads.channel[later - 1]] if len(later) else later
     strong = blame.kind != Edge.UNKNOWN
     has_reason = explained.copy()
     has_reason[chained] = True
-    has_reason[blame.unit[strong]] = True
-    blame = blame.chosen(strong | ~has_reason[blame.unit])
+    has_reason[blame.waiting_call[strong]] = True
+    blame = blame.chosen(strong | ~has_reason[blame.waiting_call])
     return Graph(
         n_ranks=n_ranks,
-        n_units=len(heads),
-        source=np.r_[waiting, n_ranks + np.r_[chained, links[0], blame.unit]].astype(np.int64),
+        n_waiting_calls=len(heads),
+        source=np.r_[waiting, n_ranks + np.r_[chained, links[0], blame.waiting_call]].astype(
+            np.int64
+        ),
         target=np.r_[
-            n_ranks + np.r_[heads.unit[waiting], chained - 1, links[1]], blame.rank
+            n_ranks + np.r_[heads.waiting_call[waiting], chained - 1, links[1]], blame.rank
         ].astype(np.int64),
         blame=blame,
     )

@@ -59,10 +59,10 @@ def _survived(event: LogEvent, last_ns: int) -> LogEvent:
     """A cause after which its rank went on is none: it is kept as something to know."""
     slack = _SLACK_NS if event.fields.get("clock") == "utc" else _ZONES_NS
     after = last_ns - event.time_ns
-    if event.kind != "cause" or not event.time_ns or after < slack:
+    if event.role != "cause" or not event.time_ns or after < slack:
         return event
     text = f"(it went on making calls for {after / 1e9:,.0f} s after this) {event.text}"
-    return replace(event, kind="hint", text=text)
+    return replace(event, role="hint", text=text)
 
 
 def _processes(case: Case) -> Iterator[_Process]:

@@ -13,9 +13,9 @@ from dataclasses import replace
 from unhang._version import __version__
 from unhang.analysis.sources.log_counters import compare_counters
 from unhang.case import Case
-from unhang.logs.facts import differing
 from unhang.logs.failure import CLOCK_SLACK_NS, FailureGroup, fold, ordered_failures
-from unhang.logs.rules import Rule, rule_of
+from unhang.logs.nccl_facts import differing
+from unhang.logs.rules import LogRule, rule_of
 from unhang.logs.scan import ANY_ERROR, WENT_ON, LogScan
 from unhang.model import Fact, LogEvent, Note
 from unhang.report import (
@@ -133,10 +133,10 @@ def told_besides(
         (i for i, group in enumerate(causes) if told and _first_line(group) == told.evidence[0]), -1
     )
     leads = told is not None and told.role == "cause"
-    effects = [group for group in fold(events) if group.first.kind in ("consequence", "hint")]
+    effects = [group for group in fold(events) if group.first.role in ("consequence", "hint")]
     found = [
         *(_other(g, reason if leads and i > at else ()) for i, g in enumerate(causes) if i != at),
-        *(_other(group, reason if group.first.kind == "consequence" else ()) for group in effects),
+        *(_other(group, reason if group.first.role == "consequence" else ()) for group in effects),
     ]
     return found[:MAX_CONSEQUENCES]
 
@@ -209,14 +209,14 @@ def _newest(events: Sequence[LogEvent]) -> int:
 def _tells_of_trouble(event: LogEvent) -> bool:
     """Whether a job that ends well does not print this, unless it went on after it."""
     rule = rule_of(event.code)
-    told = rule is not None and rule.kind != "noise" and not rule.harmless
+    told = rule is not None and rule.role != "noise" and not rule.harmless
     return told and WENT_ON not in event.fields
 
 
 def _unexplained(trouble: Sequence[LogEvent]) -> Finding:
     """That something went wrong, with the lines that say so, and that no rule says why."""
     errors = [group.first for group in fold(e for e in trouble if e.code == ANY_ERROR)]
-    effect = next((event for event in trouble if event.kind == "consequence"), None)
+    effect = next((event for event in trouble if event.role == "consequence"), None)
     shown = errors if len(errors) <= MAX_LINES else [errors[0], *errors[1 - MAX_LINES :]]
     if effect is not None:
         what = "the logs show what followed from a failure, and not the failure itself"
@@ -243,7 +243,7 @@ def _told_by(event: LogEvent) -> str:
 def _seen_besides(trouble: Sequence[LogEvent]) -> list[Finding]:
     """What rules recognised, and what by itself is no cause: it is all there is to go on."""
     known = (event for event in trouble if event.code != ANY_ERROR)
-    return [_other(g, ()) for g in fold(known) if g.first.kind not in ("consequence", "hint")]
+    return [_other(g, ()) for g in fold(known) if g.first.role not in ("consequence", "hint")]
 
 
 def _went_on(events: Sequence[LogEvent]) -> Iterator[Note]:
@@ -314,7 +314,7 @@ def _first_failure(
     )
 
 
-def _blamed_by(group: FailureGroup, rule: Rule | None) -> tuple[int, ...]:
+def _blamed_by(group: FailureGroup, rule: LogRule | None) -> tuple[int, ...]:
     """The ranks that a failure names: mostly who wrote it, sometimes others, or nobody."""
     if rule is None or rule.blames == "writer":
         return group.ranks
@@ -366,7 +366,7 @@ def _other(group: FailureGroup, reason: tuple[str, ...]) -> Finding:
         id="",
         code=group.first.code,
         slug=rule.slug if rule else "",
-        role="consequence" if reason or group.first.kind == "consequence" else "observation",
+        role="consequence" if reason or group.first.role == "consequence" else "observation",
         confidence="medium",
         summary=f"{_who(group)}: {group.first.text[:SHOWN]}",
         victims=group.ranks,

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from unhang.case import Case, Dump
 from unhang.model import BUSY_BYTES_PER_S, BUSY_CORES, Frame, ProcessSample, ThreadStack
-from unhang.stacks.gathering import has_moved, latest
 from unhang.stacks.meaning import Meaning, main_thread, meaning_of, meaning_of_frames
+from unhang.stacks.tree.gathering import has_moved, latest
 
 __all__ = ["RankLook", "at_site", "looks_of", "looks_with_dumps"]
 

@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-__all__ = ["Clocks", "Floats", "set_clocks"]
+from unhang.analysis.state.columns import Floats
 
-Floats = npt.NDArray[np.float64]
+__all__ = ["Clocks", "set_clocks"]
 
 _LEAST_ROUNDS = 4
 

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from unhang.analysis.state.index import Bools, Ints, Names
+from unhang.analysis.state.columns import Bools, Ints
+from unhang.analysis.state.ops import Names
 from unhang.batches import Batches
 from unhang.case import ORIGIN_UNHANG, Calls, Case, Dump
 from unhang.model import DumpStatus, Note, State

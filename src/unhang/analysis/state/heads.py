@@ -1,8 +1,8 @@
 """Heads: the earliest unfinished call of each rank, and the waiting calls that they make up.
 
 The head over all groups is what a rank's device or host waits in. Ranks whose heads are the same
-collective share one waiting call (a unit); a send, a receive or a batch of them is a unit of its
-own rank. A rank without a head does not wait in communication.
+collective share one waiting call; a send, a receive or a batch of them is a waiting call of its own
+rank. A rank without a head does not wait in communication.
 """
 
 from __future__ import annotations
@@ -11,26 +11,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unhang.analysis.state.index import Evidence, Ints
+from unhang.analysis.state.columns import Ints
+from unhang.analysis.state.index import Evidence
 
 __all__ = ["Heads", "find_heads"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Heads:
-    """The heads of all ranks and the units that they form.
+    """The heads of all ranks and the waiting calls that they form.
 
     Attributes:
-        row: Per dense rank, the row of its head; -1 if it has none.
-        unit: Per dense rank, the unit that it is in; -1 if none.
-        channel, seq: Per unit. Collective units stand first, sorted by (channel, seq); units of
-            P2P calls follow, with their P2P number (or -1) as `seq`.
-        n_collective: Number of collective units.
-        owner: Per unit, the dense rank of a P2P unit; -1 for collectives.
+        row: Per rank, the row of its head; -1 if it has none.
+        waiting_call: Per rank, the waiting call that it is in; -1 if none.
+        channel, seq: Per waiting call. Collective ones stand first, sorted by (channel, seq);
+            those of sends and receives follow, with their P2P number (or -1) as `seq`.
+        n_collective: Number of collective waiting calls.
+        owner: Per waiting call, the rank index of a P2P waiting call; -1 for collectives.
     """
 
     row: Ints
-    unit: Ints
+    waiting_call: Ints
     channel: Ints
     seq: Ints
     n_collective: int
@@ -39,9 +40,9 @@ class Heads:
     def __len__(self) -> int:
         return len(self.channel)
 
-    def inside(self, unit: int) -> Ints:
-        """Dense ranks whose head is this unit."""
-        return np.flatnonzero(self.unit == unit)
+    def inside(self, waiting_call: int) -> Ints:
+        """Indices of ranks whose head is this waiting call."""
+        return np.flatnonzero(self.waiting_call == waiting_call)
 
 
 def find_heads(evidence: Evidence, ignored: Ints) -> Heads:
@@ -49,7 +50,7 @@ def find_heads(evidence: Evidence, ignored: Ints) -> Heads:
 
     Args:
         evidence: The case.
-        ignored: Dense ranks whose dumps say nothing of the present (older than their peers').
+        ignored: Indices of ranks whose dumps say nothing of the present (older than their peers').
     """
     row = _head_rows(evidence)
     row[ignored] = -1
@@ -58,20 +59,20 @@ def find_heads(evidence: Evidence, ignored: Ints) -> Heads:
     calls = evidence.case.calls
     numbered = evidence.collective[rows] & (calls.seq[rows] >= 0)
     together, alone = waiting[numbered], waiting[~numbered]
-    unit = np.full(len(row), -1, np.int64)
+    waiting_call = np.full(len(row), -1, np.int64)
     pairs = np.stack([evidence.channel(row[together]), calls.seq[row[together]]])
-    units, member_of = np.unique(pairs, axis=1, return_inverse=True)
-    unit[together] = member_of.reshape(-1)
-    unit[alone] = units.shape[1] + np.arange(len(alone))
+    waiting_calls, member_of = np.unique(pairs, axis=1, return_inverse=True)
+    waiting_call[together] = member_of.reshape(-1)
+    waiting_call[alone] = waiting_calls.shape[1] + np.arange(len(alone))
     own = row[alone]
     number = np.where(evidence.collective[own], calls.seq[own], calls.p2p_seq[own])
     return Heads(
         row=row,
-        unit=unit,
-        channel=np.r_[units[0], evidence.channel(own)].astype(np.int64),
-        seq=np.r_[units[1], number].astype(np.int64),
-        n_collective=units.shape[1],
-        owner=np.r_[np.full(units.shape[1], -1), alone].astype(np.int64),
+        waiting_call=waiting_call,
+        channel=np.r_[waiting_calls[0], evidence.channel(own)].astype(np.int64),
+        seq=np.r_[waiting_calls[1], number].astype(np.int64),
+        n_collective=waiting_calls.shape[1],
+        owner=np.r_[np.full(waiting_calls.shape[1], -1), alone].astype(np.int64),
     )
 
 

@@ -1,6 +1,6 @@
 """The columns of a case with the questions of the analysis answered once: who, where, finished.
 
-`Evidence` adds to a `Case` what every later step asks of it: which dumps count, the dense number of
+`Evidence` adds to a `Case` what every later step asks of it: which dumps count, the index of
 each rank, the channel of a call (its group and recorder), whether it is collective, and whether it
 has finished. It draws no conclusions.
 """
@@ -8,58 +8,41 @@ has finished. It draws no conclusions.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from unhang.analysis.state.ops import rule_of
-from unhang.batches import Batches, find_batches, is_closing
+from unhang.analysis.state.columns import Bools, Ints
+from unhang.analysis.state.completion import finished_rows
+from unhang.analysis.state.ops import Names, names_of
+from unhang.batches import Batches, find_batches
 from unhang.case import Case, Dump
 from unhang.model import Note
 
-__all__ = ["Bools", "Evidence", "Ints", "Names", "Ranks", "gather"]
-
-Ints = npt.NDArray[np.integer]
-Bools = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Names:
-    """What each entry of `Case.names` is, as columns beside it.
-
-    Attributes:
-        backend: Index in `Evidence.backends`.
-        closing: It closes a batch, see `unhang.batches`.
-        synchronising: See `unhang.analysis.state.ops`.
-    """
-
-    backend: Ints
-    closing: Bools
-    synchronising: Bools
+__all__ = ["Evidence", "Ranks", "gather"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranks:
-    """The expected ranks, ascending; their position is their dense number."""
+    """The expected ranks, ascending; their position is their index."""
 
     numbers: Ints
 
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def dense(self, ranks: npt.ArrayLike) -> Ints:
-        """Dense numbers of global ranks; -1 for a rank that nobody expects."""
+    def index_of(self, ranks: npt.ArrayLike) -> Ints:
+        """Indices of global ranks; -1 for a rank that nobody expects."""
         wanted = np.asarray(ranks, np.int64)
         if not len(self.numbers):
             return np.full(wanted.shape, -1, np.int64)
         at = np.minimum(np.searchsorted(self.numbers, wanted), len(self.numbers) - 1)
         return np.where(self.numbers[at] == wanted, at, -1)
 
-    def named(self, dense: npt.ArrayLike) -> tuple[int, ...]:
-        """Global ranks of dense numbers, ascending."""
-        return tuple(np.sort(self.numbers[np.asarray(dense, np.int64)]).tolist())
+    def named(self, indices: npt.ArrayLike) -> tuple[int, ...]:
+        """Global ranks of indexs, ascending."""
+        return tuple(np.sort(self.numbers[np.asarray(indices, np.int64)]).tolist())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +53,7 @@ class Evidence:
         ranks: All ranks that should be there, group members included.
         dumps: The dumps that count, by ascending first row: usable, of a known rank, and one per
             rank and backend.
-        owner: Dense rank of each of `dumps`.
+        owner: Index of the rank of each of `dumps`.
         backends: Names of the recorders' backends; a call's channel is group and backend.
         batches: Which calls were launched together.
         collective: Per row: not a send or receive, nor the closing entry of a batch of them.
@@ -110,12 +93,12 @@ class Evidence:
         return channel // len(self.backends)
 
     def members(self, channel: int) -> Ints:
-        """Dense ranks of the members of a channel's group, in group order; -1 for strangers."""
-        return self.ranks.dense(self.case.groups[self.group_of(channel)].members)
+        """Indices of the members of a channel's group, in group order; -1 for strangers."""
+        return self.ranks.index_of(self.case.groups[self.group_of(channel)].members)
 
     def owner_of(self, rows: Ints) -> Ints:
-        """Dense rank of each row."""
-        return self.ranks.dense(self.case.calls.rank[rows])
+        """Index of the rank of each row."""
+        return self.ranks.index_of(self.case.calls.rank[rows])
 
 
 def gather(case: Case) -> Evidence:
@@ -124,11 +107,9 @@ def gather(case: Case) -> Evidence:
     Args:
         case: Any case; nothing in it is trusted to be complete.
     """
-    from unhang.analysis.state.completion import finished_rows
-
     ranks = Ranks(_expected(case))
     dumps, notes = _dumps_that_count(case)
-    backends, names = _names(case)
+    backends, names = names_of(case)
     calls = case.calls
     batches = find_batches(calls, case.names)
     counts = np.zeros(max(len(case.dumps), 1), np.bool_)
@@ -138,7 +119,7 @@ def gather(case: Case) -> Evidence:
         case=case,
         ranks=ranks,
         dumps=dumps,
-        owner=ranks.dense([dump.rank for dump in dumps]),
+        owner=ranks.index_of([dump.rank for dump in dumps]),
         backends=backends,
         names=names,
         batches=batches,
@@ -180,23 +161,6 @@ def _dumps_that_count(case: Case) -> tuple[tuple[Dump, ...], list[Note]]:
 def _newest(case: Case, dump: Dump) -> int:
     created = case.calls.created_ns[dump.start : dump.stop]
     return max(dump.time_ns, int(created.max()) if len(created) else 0)
-
-
-def _names(case: Case) -> tuple[tuple[str, ...], Names]:
-    backends: dict[str, int] = {}
-    backend = [backends.setdefault(name.backend, len(backends)) for name in case.names]
-    for dump in case.dumps:
-        if dump.backend:
-            backends.setdefault(dump.backend, len(backends))
-    return tuple(backends) or ("",), Names(
-        backend=np.asarray(backend, np.int64),
-        closing=_flags(is_closing(name) for name in case.names),
-        synchronising=_flags(rule_of(name.op).synchronising for name in case.names),
-    )
-
-
-def _flags(values: Iterable[bool]) -> Bools:
-    return np.asarray(list(values), np.bool_)
 
 
 def _open_rows(case: Case, finished: Bools, counts: Bools) -> Ints:

@@ -9,19 +9,25 @@ Sizes are compared by number of elements, because that is what goes over the wir
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
+import numpy as np
+
+from unhang.analysis.state.columns import Bools, Ints
+from unhang.batches import is_closing
+from unhang.case import Case
 from unhang.model import OpName, Shape, Signature
 
-__all__ = ["Demand", "Rule", "demand_of", "rule_of"]
+__all__ = ["Demand", "Names", "OpRule", "demand_of", "elements", "names_of", "rule_of"]
 
 Compared = Literal["input", "output", "totals", "nothing"]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class OpRule:
     """What a family of operations demands.
 
     Attributes:
@@ -72,16 +78,16 @@ _FAMILIES: dict[str, tuple[Compared, bool, tuple[str, ...]]] = {
 }  # fmt: skip
 
 _RULES = {
-    op: Rule(family, compared, synchronising)
+    op: OpRule(family, compared, synchronising)
     for family, (compared, synchronising, ops) in _FAMILIES.items()
     for op in ops
 }
 _POINT_TO_POINT = frozenset({"send", "recv"})
 
 
-def rule_of(op: str) -> Rule:
+def rule_of(op: str) -> OpRule:
     """The rule of an operation, by the name that the recorder gives it."""
-    return _RULES.get(op.lower()) or Rule(op.lower(), "nothing", synchronising=False, known=False)
+    return _RULES.get(op.lower()) or OpRule(op.lower(), "nothing", synchronising=False, known=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +95,7 @@ class Demand:
     """What one call demands of its peers; equal demands can meet.
 
     Attributes:
-        family: See `Rule`.
+        family: See `OpRule`.
         elements: Number of elements that the others must have too, or None where sizes may differ
             from rank to rank or were not recorded.
         dtypes: Element types, each once, sorted; empty where not recorded or of no importance.
@@ -120,3 +126,36 @@ def elements(sizes: tuple[Shape, ...]) -> int | None:
     10
     """
     return sum(prod(shape) for shape in sizes) if sizes else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Names:
+    """What each entry of `Case.names` is, as columns beside it.
+
+    Attributes:
+        backend: Index in `Evidence.backends`.
+        closing: It closes a batch, see `unhang.batches`.
+        synchronising: See `OpRule`.
+    """
+
+    backend: Ints
+    closing: Bools
+    synchronising: Bools
+
+
+def names_of(case: Case) -> tuple[tuple[str, ...], Names]:
+    """The backends of a case, and what its names are."""
+    backends: dict[str, int] = {}
+    backend = [backends.setdefault(name.backend, len(backends)) for name in case.names]
+    for dump in case.dumps:
+        if dump.backend:
+            backends.setdefault(dump.backend, len(backends))
+    return tuple(backends) or ("",), Names(
+        backend=np.asarray(backend, np.int64),
+        closing=_flags(is_closing(name) for name in case.names),
+        synchronising=_flags(rule_of(name.op).synchronising for name in case.names),
+    )
+
+
+def _flags(values: Iterable[bool]) -> Bools:
+    return np.asarray(list(values), np.bool_)

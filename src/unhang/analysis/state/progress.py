@@ -12,13 +12,13 @@ from enum import IntEnum
 
 import numpy as np
 
+from unhang.analysis.state.columns import Bools, Ints, chunks, first_and_last
 from unhang.analysis.state.completion import TRUTHFUL
-from unhang.analysis.state.index import Bools, Evidence, Ints
-from unhang.analysis.state.spans import chunks, first_and_last
+from unhang.analysis.state.index import Evidence
 from unhang.case import JOINED_BY_ENTRIES
 from unhang.model import DumpStatus
 
-__all__ = ["NEVER", "Known", "Place", "Standing", "stand"]
+__all__ = ["NEVER", "Known", "Stage", "Standing", "stand"]
 
 NEVER = np.iinfo(np.int64).max
 """A sequence number that no call has."""
@@ -33,8 +33,8 @@ class Known(IntEnum):
     SURE = 3
 
 
-class Place(IntEnum):
-    """Where a member stands relative to one call of its channel."""
+class Stage(IntEnum):
+    """How far a member is with one call of its channel."""
 
     UNKNOWN = 0
     NOT_CALLED = 1
@@ -47,14 +47,14 @@ class Standing:
     """One row per rank and channel of which anything is known, by ascending key.
 
     Attributes:
-        keys: Dense rank times number of channels, plus channel.
+        keys: Index of the rank times number of channels, plus channel.
         first_seen, reach: Sequence numbers of the first visible and of the last call made; -1.
         open_from: Smallest sequence number that is visibly unfinished; NEVER if none.
         first_row, last_row: Rows of the first and last visible call; -1 if none is visible.
         last_sync: Largest sequence number of a finished synchronising call; -1 if none.
         known: `Known`, of the end of the window.
         counted: Last enqueued call by the counters; -1 where they cannot tell.
-        by_rank: Per dense rank and backend, `Known` for channels that have no row here.
+        by_rank: Per rank and backend, `Known` for channels that have no row here.
     """
 
     n_channels: int
@@ -70,7 +70,7 @@ class Standing:
     by_rank: Ints
 
     def at(self, ranks: Ints, channel: Ints | int) -> Ints:
-        """Row of each (dense rank, channel); -1 where there is none."""
+        """Row of each (rank index, channel); -1 where there is none."""
         wanted = ranks * self.n_channels + channel
         if not len(self.keys):
             return np.full(wanted.shape, -1, np.int64)
@@ -78,11 +78,11 @@ class Standing:
         found = (self.keys[at] == wanted) & (ranks >= 0)
         return np.where(found, at, -1)
 
-    def places(self, ranks: Ints, channel: Ints | int, seq: Ints | int) -> tuple[Ints, Ints]:
+    def stages(self, ranks: Ints, channel: Ints | int, seq: Ints | int) -> tuple[Ints, Ints]:
         """Where ranks stand relative to call `seq` of a channel, and how well that is known.
 
         Returns:
-            `Place` and `Known` of each.
+            `Stage` and `Known` of each.
         """
         at = self.at(ranks, channel)
         has = at >= 0
@@ -94,10 +94,10 @@ class Standing:
             else (self.unseen(ranks, channel))
         )
         called = has & (reach >= seq)
-        place = np.where(called, np.where(opened <= seq, Place.OPEN, Place.FINISHED), Place.UNKNOWN)
+        stage = np.where(called, np.where(opened <= seq, Stage.OPEN, Stage.FINISHED), Stage.UNKNOWN)
         absent = ~called & (known > Known.UNKNOWN)
-        place = np.where(absent, Place.NOT_CALLED, place)
-        return place, np.where(called, Known.SURE, known)
+        stage = np.where(absent, Stage.NOT_CALLED, stage)
+        return stage, np.where(called, Known.SURE, known)
 
     def unseen(self, ranks: Ints, channel: Ints | int) -> Ints:
         """`Known` for ranks in a channel of which nothing is recorded."""
@@ -206,8 +206,8 @@ def _counters(evidence: Evidence) -> tuple[Ints, Ints, Bools]:
     owner = np.full(len(evidence.case.dumps), -1, np.int64)
     backend = np.zeros(len(evidence.case.dumps), np.int64)
     truthful = np.asarray([name in TRUTHFUL for name in evidence.backends])
-    for dense, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True):
-        owner[dump.index] = dense
+    for index, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True):
+        owner[dump.index] = index
         backend[dump.index] = evidence.backends.index(dump.backend) if dump.backend else 0
     backend_of = backend[status.dump]
     channel = np.asarray(status.group, np.int64) * n_backends + backend_of

@@ -18,7 +18,8 @@ from math import gcd
 
 import numpy as np
 
-from unhang.analysis.state.index import Evidence, Ints
+from unhang.analysis.state.columns import Ints
+from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import Standing
 from unhang.analysis.state.stale import behind_peers, failed_ranks
 from unhang.case import Case

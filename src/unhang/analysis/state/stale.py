@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.completion import TRUTHFUL
-from unhang.analysis.state.index import Bools, Evidence, Ints
+from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import Known, Standing
 from unhang.case import Dump
 from unhang.model import Note, State
@@ -34,7 +35,7 @@ class Moment:
 
     Attributes:
         evidence, standing: With failed calls open again, and nothing known of outdated ranks.
-        outdated: Dense ranks whose dumps are older than their peers'.
+        outdated: Indices of ranks whose dumps are older than their peers'.
         notes: What was taken for what.
     """
 
@@ -102,13 +103,13 @@ def behind_peers(evidence: Evidence, standing: Standing) -> Ints:
 
 
 def failed_ranks(evidence: Evidence) -> Bools:
-    """Dense ranks that say themselves that one of their calls failed."""
+    """Indices of ranks that say themselves that one of their calls failed."""
     failed = np.zeros(max(len(evidence.ranks), 1), np.bool_)
     for owner, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True):
         failed[owner] |= bool(dump.failures)
-    loud = [event.rank for event in evidence.case.log_events if event.kind == "consequence"]
-    dense = evidence.ranks.dense(loud)
-    failed[dense[dense >= 0]] = True
+    loud = [event.rank for event in evidence.case.log_events if event.role == "consequence"]
+    indices = evidence.ranks.index_of(loud)
+    failed[indices[indices >= 0]] = True
     return failed
 
 
@@ -145,8 +146,8 @@ def _reopened(
 
 def _rows_after(evidence: Evidence, owner: int, channel: int, seq: int) -> Ints:
     found = []
-    for dense, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True):
-        if dense == owner:
+    for index, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True):
+        if index == owner:
             span = slice(dump.start, dump.stop)
             wanted = evidence.collective[span] & (evidence.channel(span) == channel)
             wanted &= evidence.case.calls.seq[span] > seq

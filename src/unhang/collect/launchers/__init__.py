@@ -7,13 +7,27 @@ time limits, and tries nodes one by one where a command for several of them fail
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from unhang.collect.ship import Program
+__all__ = ["Choice", "Launch", "Launcher", "Option", "Program"]
 
-__all__ = ["Launch", "Launcher"]
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a launcher starts on each node.
+
+    Attributes:
+        script: A script for `sh -c`.
+        stdin: What the script reads, or b"".
+        inline: The same with its input inside, for launchers that pass none on.
+    """
+
+    script: str
+    stdin: bytes
+    inline: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +49,8 @@ class Launcher(Protocol):
     """One way to reach nodes."""
 
     @property
-    def name(self) -> str:
-        """What people call it ("ssh", "slurm")."""
+    def job(self) -> str:
+        """The scheduler's id of the job; "" where the launcher knows nodes alone."""
 
     @property
     def at_once(self) -> int:
@@ -55,3 +69,48 @@ class Launcher(Protocol):
 
     def orders(self, node: str) -> dict[str, object]:
         """What the program must be told on one node beyond what all are told: names, job ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of the command line that takes a value.
+
+    Attributes:
+        name: With its dashes ("--slurm").
+        metavar: What stands for the value in help.
+        help: Its line in help.
+        default: None for an option that chooses a launcher.
+        short: The same in one letter ("-n"), or "".
+    """
+
+    name: str
+    metavar: str
+    help: str
+    default: str | None = None
+    short: str = ""
+
+    def value(self, args: argparse.Namespace) -> str | None:
+        """What was given, or the default."""
+        given: str | None = getattr(args, self.name.removeprefix("--").replace("-", "_"))
+        return given
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How people choose a launcher, and what makes it then.
+
+    Attributes:
+        by: Options of which one is given.
+        make: Makes it from the arguments and the words of --launcher-options; raises `UsageError`.
+        further: What else it may be told; an error without one of `by`.
+        passes_to: The program that gets the words of --launcher-options, or "": there are none.
+    """
+
+    by: tuple[Option, ...]
+    make: Callable[[argparse.Namespace, tuple[str, ...]], Launcher]
+    further: tuple[Option, ...] = ()
+    passes_to: str = ""
+
+    def is_named(self, args: argparse.Namespace) -> bool:
+        """Whether the arguments choose it."""
+        return any(option.value(args) is not None for option in self.by)

@@ -7,12 +7,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from unhang.collect.launchers import Launch
+from unhang.collect.launchers import Choice, Launch, Option, Program
 from unhang.collect.launchers.tools import ask_tool
-from unhang.collect.ship import Program
 from unhang.errors import ToolError, UsageError
 
-__all__ = ["Kubernetes"]
+__all__ = ["CHOICE", "Kubernetes"]
 
 _HINT = "Check the context and the rights: kubectl auth can-i create pods/exec"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
@@ -30,7 +29,7 @@ class Kubernetes:
     selector: str
     namespace: str = ""
     container: str = ""
-    name: str = "kubectl"
+    job: str = ""
     at_once: int = 1
 
     def nodes(self) -> Sequence[str]:
@@ -63,3 +62,13 @@ class Kubernetes:
 
     def _where(self) -> tuple[str, ...]:
         return ("-n", self.namespace) if self.namespace else ()
+
+
+CHOICE = Choice(
+    by=(Option("--kubectl", "SELECTOR", "pods with these labels"),),
+    further=(
+        Option("--namespace", "NAME", "for --kubectl", default="", short="-n"),
+        Option("--container", "NAME", "for --kubectl", default=""),
+    ),
+    make=lambda args, _: Kubernetes(args.kubectl, args.namespace, args.container),
+)

@@ -6,8 +6,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from unhang.collect.launchers import Launch
-from unhang.collect.ship import Program
+from unhang.collect.launchers import Launch, Program
 
 __all__ = ["Local"]
 
@@ -16,7 +15,7 @@ __all__ = ["Local"]
 class Local:
     """This machine, through its shell."""
 
-    name: str = "local"
+    job: str = ""
     at_once: int = 1
 
     def nodes(self) -> Sequence[str]:

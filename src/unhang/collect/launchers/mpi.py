@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from unhang.collect.launchers import Launch
+from unhang.collect.launchers import Choice, Launch, Option, Program
 from unhang.collect.launchers.tools import read_host_file, require
-from unhang.collect.ship import Program
 
-__all__ = ["Mpi"]
+__all__ = ["CHOICE", "Mpi"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +22,7 @@ class Mpi:
     """
 
     host_file: Path
-    name: str = "mpirun"
+    job: str = ""
     at_once: int = 1_024
 
     def nodes(self) -> Sequence[str]:
@@ -43,3 +42,9 @@ class Mpi:
         """Nothing: each node knows its name."""
         del node
         return {}
+
+
+CHOICE = Choice(
+    by=(Option("--mpi", "FILE", "by mpirun, from a host file"),),
+    make=lambda args, _: Mpi(Path(args.mpi)),
+)

@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from unhang.collect.launchers import Launch
+from unhang.collect.launchers import Choice, Launch, Option, Program
 from unhang.collect.launchers.tools import ask_tool
-from unhang.collect.ship import Program
 from unhang.errors import MissingExtraError, ToolError
 
-__all__ = ["Ray"]
+__all__ = ["CHOICE", "Ray"]
 
 _HINT = "Name the cluster: --ray ADDRESS (as in RAY_ADDRESS), or --ray auto on one of its nodes."
 
@@ -34,7 +33,7 @@ class Ray:
     """
 
     address: str
-    name: str = "ray"
+    job: str = ""
     at_once: int = 10_000
 
     def nodes(self) -> Sequence[str]:
@@ -60,6 +59,12 @@ class Ray:
         """Nothing: each node knows its name."""
         del node
         return {}
+
+
+CHOICE = Choice(
+    by=(Option("--ray", "ADDRESS", "all nodes of a Ray cluster"),),
+    make=lambda args, _: Ray(args.ray),
+)
 
 
 def _run_script(script: str, stdin: bytes, name: str) -> str:

@@ -16,12 +16,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from unhang.collect.launchers import Launch
+from unhang.collect.launchers import Choice, Launch, Option, Program
 from unhang.collect.launchers.tools import ask_tool
-from unhang.collect.ship import Program
 from unhang.errors import ToolError, UsageError
 
-__all__ = ["Slurm"]
+__all__ = ["CHOICE", "Slurm"]
 
 _JOB = re.compile(r"\d{1,12}(?:[_+]\d{1,9})?")
 _HINT = "Run it where SLURM's commands are, such as the login node; or name hosts with --hosts."
@@ -46,7 +45,6 @@ class Slurm:
     options: tuple[str, ...] = ()
     told: dict[str, object] = field(default_factory=dict)
     steps: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    name: str = "slurm"
     at_once: int = 64
 
     def nodes(self) -> Sequence[str]:
@@ -131,3 +129,10 @@ def _step(record: str) -> tuple[str, ...]:
 def _field(text: str, name: str) -> str:
     found = re.search(rf"(?:^|\s){name}=(\S*)", text)
     return found[1] if found else ""
+
+
+CHOICE = Choice(
+    by=(Option("--slurm", "JOBID", "all nodes of a SLURM job"),),
+    passes_to="srun",
+    make=lambda args, words: Slurm(args.slurm, words),
+)

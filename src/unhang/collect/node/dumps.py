@@ -15,13 +15,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from unhang.collect.asking import Answer, Request, ask_recorder, ask_torch, changed, default_paths
+from unhang.collect.asking import (
+    DumpRequest,
+    RankDumps,
+    ask_recorder,
+    ask_torch,
+    changed,
+    default_paths,
+)
 from unhang.collect.node.debugserver import dumps_of_debug_server
 from unhang.collect.ranks import Target
-from unhang.record.marks import Mark
+from unhang.record.contact.marks import Mark
 from unhang.wording import fold_ranks
 
-__all__ = ["Asking", "Dumps", "ask_for_dumps", "find_dumps"]
+__all__ = ["AskingTerms", "Dumps", "ask_for_dumps", "find_dumps"]
 
 MAX_FOUND = 100_000
 _ASK_S = 8.0
@@ -51,7 +58,7 @@ class Dumps:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class AskingTerms:
     """How recorders are asked.
 
     Attributes:
@@ -67,7 +74,7 @@ class Asking:
     helpers: Sequence[Target] = ()
 
 
-def ask_for_dumps(ranks: Sequence[Target], marks: Iterable[Mark], asking: Asking) -> Dumps:
+def ask_for_dumps(ranks: Sequence[Target], marks: Iterable[Mark], asking: AskingTerms) -> Dumps:
     """Have the ranks of this node write dumps now.
 
     Args:
@@ -119,23 +126,23 @@ def find_dumps(ranks: Sequence[Target], patterns: Sequence[str], dumps: Dumps) -
     _take_patterns(patterns, dumps)
 
 
-def _asked(target: Target, mark: Mark | None, asking: Asking) -> Answer:
+def _asked(target: Target, mark: Mark | None, asking: AskingTerms) -> RankDumps:
     """The dumps that a rank writes when it is asked, and why there are none."""
     if mark is None:
         process = target.process
         return ask_torch(process.pid, target.rank, process.environ or {}, _ASK_S)
     place = asking.folder / f"rank_{target.rank}"
     place.mkdir()
-    request = Request(
+    request = DumpRequest(
         "asked", asking.incident, place, stacks=asking.frames, recorder_s=_ASK_S, worker_s=_ASK_S
     )
     answer = ask_recorder(mark, request)
     # What lies in our folder, whatever the process says: it may name any file of ours.
     files = [path for path in sorted(place.rglob("rank_*")) if path.is_file()]
     if files:
-        return Answer(tuple((path.parent.name, path) for path in files))
+        return RankDumps(tuple((path.parent.name, path) for path in files))
     sent = tuple((backend, data) for backend, data in answer.found if isinstance(data, bytes))
-    return Answer(sent, answer.why or "its dump was written elsewhere")
+    return RankDumps(sent, answer.why or "its dump was written elsewhere")
 
 
 def _take_default(target: Target, dumps: Dumps) -> None:

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unhang.collect.node.dumps import Asking, ask_for_dumps, find_dumps
+from unhang.collect.node.dumps import AskingTerms, ask_for_dumps, find_dumps
 from unhang.collect.node.logs import take_logs
 from unhang.collect.node.system import describe_ranks, take_system
 from unhang.collect.parcel import safe_node, write_parcel
@@ -36,7 +36,7 @@ from unhang.collect.processes import ProcessTable, read_processes
 from unhang.collect.ranks import Target, find_ranks, marks_of
 from unhang.collect.sampling import sample_processes
 from unhang.rankenv import node_of
-from unhang.record.marks import Mark
+from unhang.record.contact.marks import Mark
 from unhang.stacks.saved import dump_samples
 from unhang.telltale import harmless_log, without_secrets
 
@@ -158,7 +158,7 @@ def _is_wanted(target: Target, orders: Mapping[str, Any]) -> bool:
 def _dumps(node: _Node, targets: Sequence[Target], marks: Sequence[Mark]) -> None:
     orders = node.orders
     ranks = [target for target in targets if target.role == "rank"]
-    asking = Asking(
+    asking = AskingTerms(
         node.folder,
         str(orders.get("incident", "")),
         frames=bool(orders.get("frames", True)),

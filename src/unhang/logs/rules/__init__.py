@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from unhang.logs.rules.base import Rule
+from unhang.logs.rules.base import LogRule
 from unhang.logs.rules.bootstrap import RULES as BOOTSTRAP
 from unhang.logs.rules.endings import RULES as ENDINGS
 from unhang.logs.rules.fabric import RULES as FABRIC
@@ -16,16 +16,16 @@ from unhang.logs.rules.memory import RULES as MEMORY
 from unhang.logs.rules.program import RULES as PROGRAM
 from unhang.logs.rules.watchdog import RULES as WATCHDOG
 
-__all__ = ["RULES", "Rule", "rule_of"]
+__all__ = ["RULES", "LogRule", "rule_of"]
 
-RULES: tuple[Rule, ...] = (*WATCHDOG, *ENDINGS, *BOOTSTRAP, *MEMORY, *FABRIC, *PROGRAM)
+RULES: tuple[LogRule, ...] = (*WATCHDOG, *ENDINGS, *BOOTSTRAP, *MEMORY, *FABRIC, *PROGRAM)
 
 
 @lru_cache(maxsize=1)
-def _by_code() -> dict[str, Rule]:
+def _by_code() -> dict[str, LogRule]:
     return {rule.code: rule for rule in RULES}
 
 
-def rule_of(code: str) -> Rule | None:
+def rule_of(code: str) -> LogRule | None:
     """The rule of a code such as "UH701", or None."""
     return _by_code().get(code)

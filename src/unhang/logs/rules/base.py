@@ -7,21 +7,23 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
-from unhang.model import LogKind
+from unhang.kinds import Family, Kind, Trait
+from unhang.model import LogRole
 
-__all__ = ["Rule"]
+__all__ = ["LogRule"]
 
 Blame: TypeAlias = Literal["writer", "ranks", "nobody"]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class LogRule:
     """A known message.
 
     Attributes:
         code: Finding code of the UH7xx family.
         slug: Its short name.
-        kind: cause, consequence (never reported as the root cause), observation, hint or noise.
+        family: What sort of trouble it tells of.
+        role: cause, consequence (never reported as the root cause), observation, hint or noise.
         anchors: Literals of which at least one stands in every line that can match. They are what
             the fast scan looks for, so they are as rare as possible and case sensitive.
         pattern: Regular expression searched in the line; named groups become `LogEvent.fields`.
@@ -35,11 +37,14 @@ class Rule:
         harmless: Jobs that end well print it too: alone it is no sign that anything went wrong.
         blames: Whom a cause names: who wrote it, the ranks in its field "ranks", or nobody.
         echoed: A device prints it without a rank, and the rank that notices prints it again.
+        rank_writes: Its field "rank" is the rank that writes the line, not one that it speaks of.
+        traits: What other rules may conclude from it.
     """
 
     code: str
     slug: str
-    kind: LogKind
+    family: Family
+    role: LogRole
     anchors: tuple[str, ...]
     pattern: str
     meaning: str
@@ -51,6 +56,21 @@ class Rule:
     harmless: bool = False
     blames: Blame = "writer"
     echoed: bool = False
+    rank_writes: bool = False
+    traits: Trait = Trait.NONE
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of finding that a line of it makes."""
+        return Kind(
+            self.code,
+            self.slug,
+            self.family,
+            self.meaning,
+            role=self.role if self.role in ("cause", "consequence") else "observation",
+            traits=self.traits,
+            actions=(self.action,),
+        )
 
     def announced(self, line: str) -> bool:
         """Whether the line holds one of the anchors, without which it cannot match."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from unhang.logs.rules.base import Rule
+from unhang.logs.rules.base import LogRule
 
 __all__ = ["RULES"]
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[LogRule, ...] = (
+    LogRule(
         code="UH727",
         slug="no-socket-interface",
-        kind="cause",
+        family="transport",
+        role="cause",
         anchors=("no socket interface found",),
         pattern=r"Bootstrap : no socket interface found",
         meaning="NCCL_SOCKET_IFNAME matches no usable interface on this host.",
@@ -19,10 +20,11 @@ RULES: tuple[Rule, ...] = (
         fires="node01:123:123 [0] bootstrap.cc:70 NCCL WARN Bootstrap : no socket interface found",
         spares="node01:123:123 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>",
     ),
-    Rule(
+    LogRule(
         code="UH728",
         slug="bad-address-family",
-        kind="cause",
+        family="transport",
+        role="cause",
         anchors=("is neither AF_INET",),
         pattern=r"ncclSocketInit: connecting to address .*is neither AF_INET\(2\) nor AF_INET6\(10\)",
         meaning="The interface of NCCL_SOCKET_IFNAME does not exist on one of the hosts.",
@@ -34,10 +36,11 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="NCCL INFO ncclSocketInit: connecting to address 10.0.0.1 with family 2",
     ),
-    Rule(
+    LogRule(
         code="UH729",
         slug="no-ip-in-container",
-        kind="cause",
+        family="transport",
+        role="cause",
         anchors=("Address family not supported by protocol",),
         pattern=r"Socket creation failed : Address family not supported by protocol",
         meaning="The container has no IP interface of the family that NCCL asked for.",
@@ -46,10 +49,11 @@ RULES: tuple[Rule, ...] = (
         fires="NCCL WARN Socket creation failed : Address family not supported by protocol",
         spares="Socket creation failed : Permission denied",
     ),
-    Rule(
+    LogRule(
         code="UH730",
         slug="connect-refused",
-        kind="observation",
+        family="transport",
+        role="observation",
         anchors=("Connection refused",),
         pattern=(
             r"(?:Call to connect returned|Connect to (?P<peer>\S+) failed :|connect\(\) to "
@@ -62,10 +66,11 @@ RULES: tuple[Rule, ...] = (
         spares="Connection refused by the metrics server",
         trust="C",
     ),
-    Rule(
+    LogRule(
         code="UH731",
         slug="virtual-interface-chosen",
-        kind="hint",
+        family="transport",
+        role="hint",
         anchors=("NET/Socket : Using",),
         pattern=r"NET/Socket : Using .*?(?P<interface>veth\w+|docker\d+|br-\w+|virbr\d+|cni\d+)\b",
         meaning="NCCL chose a virtual interface that other nodes cannot reach.",
@@ -76,10 +81,11 @@ RULES: tuple[Rule, ...] = (
         trust="B",
         harmless=True,
     ),
-    Rule(
+    LogRule(
         code="UH732",
         slug="socket-wrong-type",
-        kind="cause",
+        family="transport",
+        role="cause",
         anchors=("socketFinalizeAccept: wrong type",),
         pattern=r"socketFinalizeAccept: wrong type \d+ != \d+",
         meaning="A connection came from something else than the expected peer.",
@@ -89,10 +95,11 @@ RULES: tuple[Rule, ...] = (
         spares="NCCL INFO socketFinalizeAccept: type 3",
         trust="C",
     ),
-    Rule(
+    LogRule(
         code="UH733",
         slug="store-connect-timeout",
-        kind="cause",
+        family="transport",
+        role="cause",
         anchors=("The client socket has timed out after",),
         pattern=(
             r"The client socket has timed out after (?P<timeout>\d+)\s?m?s while trying to connect "
@@ -108,10 +115,11 @@ RULES: tuple[Rule, ...] = (
         spares="[c10d] The client socket has connected to (10.0.0.1, 29500)",
         trust="B",
     ),
-    Rule(
+    LogRule(
         code="UH734",
         slug="workers-missing",
-        kind="cause",
+        family="absent",
+        role="cause",
         anchors=("workers joined",),
         pattern=r"waiting for (?:workers|clients)\.\s*(?P<joined>\d+)/(?P<expected>\d+) (?:workers|"
         r"clients) joined",
@@ -124,10 +132,11 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="All workers joined the rendezvous",
     ),
-    Rule(
+    LogRule(
         code="UH735",
         slug="address-in-use",
-        kind="cause",
+        family="transport",
+        role="cause",
         anchors=("EADDRINUSE", "Address already in use", "address already in use"),
         pattern=(
             r"EADDRINUSE|(?:server socket has failed to (?:bind|listen)|failed to bind|Errno 98)"
@@ -142,10 +151,11 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="reusing the address: already in use by this process",
     ),
-    Rule(
+    LogRule(
         code="UH736",
         slug="too-many-open-files",
-        kind="cause",
+        family="environment",
+        role="cause",
         anchors=("Too many open files",),
         pattern=r"Too many open files",
         meaning="The limit of open files is too low for this many communicators and channels.",
@@ -154,10 +164,11 @@ RULES: tuple[Rule, ...] = (
         fires="NCCL WARN Call to socket failed : Too many open files",
         spares="too many open windows",
     ),
-    Rule(
+    LogRule(
         code="UH737",
         slug="name-not-resolved",
-        kind="cause",
+        family="transport",
+        role="cause",
         anchors=("Name or service not known", "Temporary failure in name resolution"),
         pattern=r"(?:gai error|getaddrinfo|resolve|retrieved|gaierror).*?(?:Name or service not "
         r"known|Temporary failure in name resolution)",
@@ -171,10 +182,11 @@ RULES: tuple[Rule, ...] = (
         spares="ping: node01: Name or service not known",
         trust="B",
     ),
-    Rule(
+    LogRule(
         code="UH738",
         slug="communicator-init-started",
-        kind="observation",
+        family="evidence",
+        role="observation",
         anchors=("Init START",),
         pattern=(
             r"ncclCommInitRank\w* comm \S+ rank (?P<rank>\d+) nranks (?P<nranks>\d+)"
@@ -189,11 +201,13 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="NCCL INFO Init timings - ncclCommInitRankConfig: rank 0 nranks 8 total 0.61",
         harmless=True,
+        rank_writes=True,
     ),
-    Rule(
+    LogRule(
         code="UH739",
         slug="communicator-init-complete",
-        kind="observation",
+        family="evidence",
+        role="observation",
         anchors=("Init COMPLETE",),
         pattern=(
             r"ncclCommInitRank\w* comm \S+ rank (?P<rank>\d+) nranks (?P<nranks>\d+)"
@@ -208,11 +222,13 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="NCCL INFO ncclCommInitRankConfig comm 0x55d0 rank 0 nranks 8 - Init START",
         harmless=True,
+        rank_writes=True,
     ),
-    Rule(
+    LogRule(
         code="UH740",
         slug="rendezvous-closed",
-        kind="consequence",
+        family="failure",
+        role="consequence",
         anchors=("RendezvousConnectionError", "RendezvousClosedError", "RendezvousTimeoutError"),
         pattern=r"Rendezvous(?:Connection|Closed|Timeout)Error",
         meaning="The elastic rendezvous is gone, mostly because the node that hosts it ended.",
@@ -226,10 +242,11 @@ RULES: tuple[Rule, ...] = (
         trust="B",
         harmless=True,
     ),
-    Rule(
+    LogRule(
         code="UH741",
         slug="socket-connection-timeout",
-        kind="observation",
+        family="transport",
+        role="observation",
         anchors=(
             *("Connection timed out", "No route to host"),
             *("Network is unreachable", "Software caused connection abort"),

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from unhang.logs.rules.base import Rule
+from typing import Final
 
-__all__ = ["RULES"]
+from unhang.kinds import Trait
+from unhang.logs.rules.base import LogRule
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+__all__ = ["ELASTIC_BLAMES", "RULES"]
+
+ELASTIC_BLAMES: Final = LogRule(
+    code="UH723",
+    slug="elastic-blames",
+    family="failure",
+    role="observation",
+    anchors=("Root Cause (first observed failure)",),
+    pattern=r"Root Cause \(first observed failure\):",
+    meaning=(
+        "torchelastic names the process that it saw die first, which is often a victim of "
+        "somebody else's time-out."
+    ),
+    action="Order the real exceptions of all ranks by time instead.",
+    source="torchelastic error summary",
+    fires="Root Cause (first observed failure):",
+    spares="Root cause analysis of the failure",
+)
+
+RULES: tuple[LogRule, ...] = (
+    LogRule(
         code="UH713",
         slug="taken-down",
-        kind="consequence",
+        family="failure",
+        role="consequence",
         anchors=("taking the entire process down",),
         pattern=r"To avoid data inconsistency, we are taking the entire process down",
         meaning="The process ends itself after a time-out or an error in a collective.",
@@ -23,10 +44,11 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="taking the process group down",
     ),
-    Rule(
+    LogRule(
         code="UH714",
         slug="communicator-aborted",
-        kind="consequence",
+        family="failure",
+        role="consequence",
         anchors=("NCCL communicator was aborted on rank",),
         pattern=r"NCCL communicator was aborted on rank (?P<rank>\d+)",
         meaning="The communicator was torn down after an earlier failure.",
@@ -37,11 +59,13 @@ RULES: tuple[Rule, ...] = (
             "Original reason for failure was: watchdog time-out"
         ),
         spares="NCCL communicator was created on rank 1",
+        rank_writes=True,
     ),
-    Rule(
+    LogRule(
         code="UH715",
         slug="remote-process-gone",
-        kind="consequence",
+        family="failure",
+        role="consequence",
         anchors=("ncclRemoteError",),
         pattern=r"ncclRemoteError: A call failed possibly due to a network error or a remote "
         r"process exiting prematurely",
@@ -54,10 +78,11 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="ncclRemoteError is documented in the user guide",
     ),
-    Rule(
+    LogRule(
         code="UH716",
         slug="gloo-peer-gone",
-        kind="consequence",
+        family="failure",
+        role="consequence",
         anchors=("gloo/transport/tcp/pair.cc",),
         pattern=r"gloo/transport/tcp/pair\.cc.*?Connection (?:closed|reset) by peer(?: "
         r"\[(?P<peer>[^\]]+)\])?",
@@ -70,10 +95,11 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="[gloo/transport/tcp/pair.cc:100] connected",
     ),
-    Rule(
+    LogRule(
         code="UH717",
         slug="gloo-timeout",
-        kind="observation",
+        family="evidence",
+        role="observation",
         anchors=("gloo/transport/tcp/unbound_buffer.cc",),
         pattern=(
             r"gloo/transport/tcp/unbound_buffer\.cc.*?Timed out waiting (?P<timeout_ms>\d+)ms for "
@@ -88,10 +114,11 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="[gloo/transport/tcp/unbound_buffer.cc:78] recv complete",
     ),
-    Rule(
+    LogRule(
         code="UH718",
         slug="barrier-missing-ranks",
-        kind="cause",
+        family="absent",
+        role="cause",
         anchors=("failed to pass monitoredBarrier in",),
         pattern=(
             r"Ranks? (?P<ranks>\d+(?:, ?\d+)*) failed to pass monitoredBarrier in (?P<ms>\d+) ms"
@@ -103,10 +130,11 @@ RULES: tuple[Rule, ...] = (
         spares="Rank 1 successfully reached monitoredBarrier, but received errors",
         blames="ranks",
     ),
-    Rule(
+    LogRule(
         code="UH719",
         slug="collective-fingerprints-differ",
-        kind="cause",
+        family="disagreement",
+        role="cause",
         anchors=("Detected mismatch between collectives on ranks",),
         pattern=(
             r"Detected mismatch between collectives on ranks\. Rank (?P<rank>\d+) is running "
@@ -126,10 +154,11 @@ RULES: tuple[Rule, ...] = (
         spares="No mismatch between collectives on ranks",
         blames="nobody",
     ),
-    Rule(
+    LogRule(
         code="UH720",
         slug="killed-from-outside",
-        kind="cause",
+        family="failure",
+        role="cause",
         anchors=(
             *("ignal 9 (SIGKILL) received by PID", "exitcode: -9)", "exitcode  : -9 "),
             "exits with return code = -9",
@@ -144,11 +173,13 @@ RULES: tuple[Rule, ...] = (
         source="torchelastic error summary",
         fires="  traceback : Signal 9 (SIGKILL) received by PID 4711",
         spares="  traceback : Signal 15 (SIGTERM) received by PID 4711",
+        traits=Trait.ENDING,
     ),
-    Rule(
+    LogRule(
         code="UH721",
         slug="crashed-by-signal",
-        kind="cause",
+        family="failure",
+        role="cause",
         anchors=("(SIGSEGV) received by PID", "(SIGBUS) received by PID", "(SIGILL) received by"),
         pattern=r"Signal \d+ \((?P<signal>SIGSEGV|SIGBUS|SIGILL)\) received by PID (?P<pid>\d+)",
         meaning="The process crashed in native code.",
@@ -156,11 +187,13 @@ RULES: tuple[Rule, ...] = (
         source="torchelastic error summary",
         fires="  traceback : Signal 11 (SIGSEGV) received by PID 4711",
         spares="  traceback : Signal 6 (SIGABRT) received by PID 4711",
+        traits=Trait.ENDING,
     ),
-    Rule(
+    LogRule(
         code="UH722",
         slug="ended-by-signal",
-        kind="consequence",
+        family="failure",
+        role="consequence",
         anchors=("(SIGABRT) received by PID", "(SIGTERM) received by PID", "closing signal SIG"),
         pattern=(
             r"Signal \d+ \((?P<signal>SIGABRT|SIGTERM)\) received by PID (?P<pid>\d+)"
@@ -172,25 +205,12 @@ RULES: tuple[Rule, ...] = (
         fires="W1120 05:15:01.1 Sending process 4712 closing signal SIGTERM",
         spares="Signal 9 (SIGKILL) received by PID 4711",
     ),
-    Rule(
-        code="UH723",
-        slug="elastic-blames",
-        kind="observation",
-        anchors=("Root Cause (first observed failure)",),
-        pattern=r"Root Cause \(first observed failure\):",
-        meaning=(
-            "torchelastic names the process that it saw die first, which is often a victim of "
-            "somebody else's time-out."
-        ),
-        action="Order the real exceptions of all ranks by time instead.",
-        source="torchelastic error summary",
-        fires="Root Cause (first observed failure):",
-        spares="Root cause analysis of the failure",
-    ),
-    Rule(
+    ELASTIC_BLAMES,
+    LogRule(
         code="UH724",
         slug="child-failed",
-        kind="observation",
+        family="failure",
+        role="observation",
         anchors=(") of binary: ",),
         pattern=(
             r"failed \(exitcode: (?P<exitcode>-?\d+)\) local_rank: (?P<local_rank>\d+) "
@@ -205,10 +225,11 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="succeeded (exitcode: 0) of binary",
     ),
-    Rule(
+    LogRule(
         code="UH725",
         slug="watchdog-thread-died",
-        kind="observation",
+        family="failure",
+        role="observation",
         anchors=("watchdog thread terminated with exception",),
         pattern=r"watchdog thread terminated with exception: (?P<what>.{1,200})",
         meaning="The watchdog met this error: often a CUDA error raised first somewhere else.",
@@ -221,10 +242,11 @@ RULES: tuple[Rule, ...] = (
         spares="watchdog thread terminated normally",
         trust="B",
     ),
-    Rule(
+    LogRule(
         code="UH726",
         slug="store-connection-lost",
-        kind="consequence",
+        family="failure",
+        role="consequence",
         anchors=("recvValue failed on SocketImpl", 'failed to check the "should dump" flag'),
         pattern=r"recvValue failed on SocketImpl|failed to check the \"should dump\" flag on TCPStore",
         meaning="The process that hosts the TCPStore (rank 0 or the launcher) has ended.",

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from unhang.logs.rules.base import Rule
+from unhang.logs.rules.base import LogRule
 
 __all__ = ["RULES"]
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[LogRule, ...] = (
+    LogRule(
         code="UH755",
         slug="ib-retry-exceeded",
-        kind="cause",
+        family="transport",
+        role="cause",
         anchors=("Got completion from peer", "Got completion with"),
         pattern=(
             r"Got completion (?:from peer (?P<peer>\S+) )?with (?:error|status)[ =](?:error )?12\b"
@@ -31,10 +32,11 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="NCCL WARN NET/IB : Got completion from peer 10.0.0.7<41023> with error 5, opcode 0",
     ),
-    Rule(
+    LogRule(
         code="UH756",
         slug="ib-queue-flushed",
-        kind="consequence",
+        family="transport",
+        role="consequence",
         anchors=("NET/IB : Got completion from peer", "NET/IB: Got completion from peer"),
         pattern=r"Got completion from peer (?P<peer>\S+) with (?:error |status=\D*)5\b",
         meaning="The queue was flushed after an earlier completion error.",
@@ -46,10 +48,11 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="NCCL WARN NET/IB : Got completion from peer 10.0.0.7<41023> with error 12, opcode",
     ),
-    Rule(
+    LogRule(
         code="UH757",
         slug="gpudirect-blocked",
-        kind="cause",
+        family="transport",
+        role="cause",
         anchors=("vendor err 81",),
         pattern=r"Got completion .*?(?:error |status=\D*)4\b.*vendor err 81",
         meaning="GPUDirect RDMA is blocked, mostly by ACS on a PCIe switch.",
@@ -58,10 +61,11 @@ RULES: tuple[Rule, ...] = (
         fires="NCCL WARN NET/IB : Got completion with error 4, opcode 1, len 32, vendor err 81",
         spares="NCCL WARN NET/IB : Got completion with error 12, opcode 1, len 32, vendor err 129",
     ),
-    Rule(
+    LogRule(
         code="UH758",
         slug="ib-qp-timeout",
-        kind="cause",
+        family="transport",
+        role="cause",
         anchors=("ibv_modify_qp failed with",),
         pattern=r"Call to ibv_modify_qp failed with (?:error )?(?:110 )?Connection timed out",
         meaning="Two cards cannot reach each other: link-local GID, no route, or crossed rails.",
@@ -70,10 +74,11 @@ RULES: tuple[Rule, ...] = (
         fires="NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out",
         spares="NCCL WARN Call to ibv_modify_qp failed with error Network is unreachable",
     ),
-    Rule(
+    LogRule(
         code="UH759",
         slug="ib-no-route",
-        kind="observation",
+        family="transport",
+        role="observation",
         anchors=("ibv_modify_qp failed with",),
         pattern=r"Call to ibv_modify_qp failed with (?:error )?(?:101 )?Network is unreachable",
         meaning="There is no route for the chosen GID.",
@@ -83,10 +88,11 @@ RULES: tuple[Rule, ...] = (
         spares="NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out",
         trust="C",
     ),
-    Rule(
+    LogRule(
         code="UH760",
         slug="locked-memory-limit",
-        kind="cause",
+        family="environment",
+        role="cause",
         anchors=("Call to ibv_reg_mr", "Call to ibv_create_cq", "Call to ibv_create_qp"),
         pattern=(
             r"Call to ibv_(?P<call>reg_mr\w*|create_cq|create_qp) failed(?: with error (?P<error>"
@@ -98,10 +104,11 @@ RULES: tuple[Rule, ...] = (
         fires="NCCL WARN Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory",
         spares="NCCL INFO Call to ibv_reg_mr_iova2 succeeded",
     ),
-    Rule(
+    LogRule(
         code="UH761",
         slug="ib-sizes-differ",
-        kind="cause",
+        family="disagreement",
+        role="cause",
         anchors=("collective mismatch error",),
         pattern=r"collective mismatch error, local size (?P<local>\d+) remote size (?P<remote>\d+)",
         meaning="Two ranks entered one collective with different sizes or different settings.",
@@ -114,10 +121,11 @@ RULES: tuple[Rule, ...] = (
         spares="NCCL INFO collective sizes match, local size 4096",
         blames="nobody",
     ),
-    Rule(
+    LogRule(
         code="UH762",
         slug="message-truncated",
-        kind="cause",
+        family="disagreement",
+        role="cause",
         anchors=("Message truncated : received", "op.preamble.length <= op.nbytes"),
         pattern=(
             r"Message truncated : received (?P<got>\d+) bytes instead of (?P<wanted>\d+)"
@@ -132,10 +140,11 @@ RULES: tuple[Rule, ...] = (
         trust="B",
         blames="nobody",
     ),
-    Rule(
+    LogRule(
         code="UH763",
         slug="nccl-mismatched-collective",
-        kind="cause",
+        family="disagreement",
+        role="cause",
         anchors=("Mismatched collective detected",),
         pattern=r"Mismatched collective detected, please check your collective calls at and around "
         r"rank (?P<rank>\d+)",
@@ -150,10 +159,11 @@ RULES: tuple[Rule, ...] = (
         trust="B",
         blames="nobody",
     ),
-    Rule(
+    LogRule(
         code="UH764",
         slug="ofi-no-provider",
-        kind="cause",
+        family="transport",
+        role="cause",
         anchors=("Could not find any optimal provider", "No eligible providers were found"),
         pattern=r"NET/OFI .*(?:Could not find any optimal provider|No eligible providers were found)",
         meaning="The EFA/OFI plugin found no usable provider; NCCL falls back to slow sockets.",
@@ -163,10 +173,11 @@ RULES: tuple[Rule, ...] = (
         spares="NCCL INFO NET/OFI Selected Provider is efa",
         trust="B",
     ),
-    Rule(
+    LogRule(
         code="UH765",
         slug="network-is-sockets",
-        kind="hint",
+        family="transport",
+        role="hint",
         anchors=("Using network Socket",),
         pattern=r"Using network Socket",
         meaning="NCCL uses plain sockets: slow, where InfiniBand or EFA is there.",
@@ -176,10 +187,11 @@ RULES: tuple[Rule, ...] = (
         spares="node01:11:42 [0] NCCL INFO Using network IB",
         harmless=True,
     ),
-    Rule(
+    LogRule(
         code="UH766",
         slug="ofi-request-failed",
-        kind="observation",
+        family="transport",
+        role="observation",
         anchors=("NET/OFI Request",),
         pattern=r"NET/OFI Request .*completed with error\. RC: (?P<rc>-?\d+)\. Error: (?P<error>.*)",
         meaning="A request of the OFI plugin failed.",
@@ -189,10 +201,11 @@ RULES: tuple[Rule, ...] = (
         spares="NCCL INFO NET/OFI Request 0x7f completed",
         trust="C",
     ),
-    Rule(
+    LogRule(
         code="UH767",
         slug="ras-mismatch",
-        kind="observation",
+        family="absent",
+        role="observation",
         anchors=("MISMATCH", "has launched up to operation"),
         pattern=r"Rank (?P<rank>\d+) has launched up to operation (?P<operation>\d+)",
         meaning="NCCL RAS: a rank whose count is lower than its peers' is behind them.",
@@ -201,10 +214,11 @@ RULES: tuple[Rule, ...] = (
         fires="  Rank 6 has launched up to operation 1842",
         spares="  operations launched on 8 ranks",
     ),
-    Rule(
+    LogRule(
         code="UH768",
         slug="ras-dead",
-        kind="cause",
+        family="absent",
+        role="cause",
         anchors=("is considered DEAD", "are considered DEAD", "considered dead"),
         pattern=r"(?:process|peer|rank)s? .*?(?:is|are)? ?considered (?:DEAD|dead)",
         meaning="NCCL RAS cannot reach that process any more.",
@@ -213,10 +227,11 @@ RULES: tuple[Rule, ...] = (
         fires="  1 process on node 10.0.0.7 (PID 4711) is considered DEAD",
         spares="  all processes are alive",
     ),
-    Rule(
+    LogRule(
         code="UH769",
         slug="xid",
-        kind="cause",
+        family="device",
+        role="cause",
         anchors=("NVRM: Xid",),
         pattern=r"NVRM: Xid \(PCI:(?P<pci>[0-9a-fA-F:.]+)\): (?P<xid>\d+)(?:, pid='?(?P<pid>\d+))?",
         meaning="The driver reported a fault of that GPU.",
@@ -225,10 +240,11 @@ RULES: tuple[Rule, ...] = (
         fires="[84000.1] NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, GPU has fallen off the bus.",
         spares="NVRM: loading NVIDIA UNIX x86_64 Kernel Module",
     ),
-    Rule(
+    LogRule(
         code="UH770",
         slug="gpu-memory-error",
-        kind="cause",
+        family="device",
+        role="cause",
         anchors=("uncorrectable ECC error", "uncorrectable NVLink error"),
         pattern=r"uncorrectable (?P<what>ECC|NVLink) error",
         meaning="The GPU's memory or links have a hardware error.",
@@ -237,10 +253,11 @@ RULES: tuple[Rule, ...] = (
         fires="RuntimeError: CUDA error: uncorrectable ECC error encountered",
         spares="ECC errors corrected: 3",
     ),
-    Rule(
+    LogRule(
         code="UH771",
         slug="gpu-lost",
-        kind="cause",
+        family="device",
+        role="cause",
         anchors=("GPU is lost", "fallen off the bus", "device(s) is/are busy or unavailable"),
         pattern=r"GPU is lost|fallen off the bus|device\(s\) is/are busy or unavailable",
         meaning="A GPU does not answer any more, or belongs to somebody else.",
@@ -250,10 +267,11 @@ RULES: tuple[Rule, ...] = (
         spares="the GPU count is 8",
         trust="B",
     ),
-    Rule(
+    LogRule(
         code="UH772",
         slug="nccl-internal-error",
-        kind="observation",
+        family="failure",
+        role="observation",
         anchors=("ncclInternalError",),
         pattern=r"ncclInternalError: Internal check failed",
         meaning="NCCL stopped at a check of its own.",
@@ -263,10 +281,11 @@ RULES: tuple[Rule, ...] = (
         spares="ncclInternalError (3)",
         trust="C",
     ),
-    Rule(
+    LogRule(
         code="UH773",
         slug="nccl-system-error",
-        kind="observation",
+        family="failure",
+        role="observation",
         anchors=("ncclSystemError", "ncclUnhandledCudaError"),
         pattern=(
             r"ncclSystemError: System call \(e\.g\. socket, malloc\) or external library call failed"
@@ -282,10 +301,11 @@ RULES: tuple[Rule, ...] = (
         spares="ncclSystemError (2)",
         trust="C",
     ),
-    Rule(
+    LogRule(
         code="UH774",
         slug="ibverbs-not-loaded",
-        kind="noise",
+        family="environment",
+        role="noise",
         anchors=("Failed to open libibverbs.so", "lib wrapper not initialized"),
         pattern=r"Failed to open libibverbs\.so|lib wrapper not initialized",
         meaning="Harmless on systems without InfiniBand.",
@@ -295,10 +315,11 @@ RULES: tuple[Rule, ...] = (
         spares="NCCL INFO NET/IB : Using [0]mlx5_0:1/IB",
         harmless=True,
     ),
-    Rule(
+    LogRule(
         code="UH775",
         slug="rdma-device-missing",
-        kind="hint",
+        family="environment",
+        role="hint",
         anchors=("NET/IB : No device found",),
         pattern=r"NET/IB : No device found",
         meaning="NCCL sees no InfiniBand card: normal on a machine without one.",

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from unhang.logs.rules.base import Rule
+from unhang.logs.rules.base import LogRule
 
 __all__ = ["RULES"]
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[LogRule, ...] = (
+    LogRule(
         code="UH742",
         slug="shm-full",
-        kind="cause",
+        family="environment",
+        role="cause",
         anchors=("posix_fallocate", "failed to extend /dev/shm"),
         pattern=(
             r"(?:posix_fallocate failed : |failed to extend /dev/shm/\S+ to \d+ bytes, error: )"
@@ -25,10 +26,11 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="OSError: [Errno 28] No space left on device",
     ),
-    Rule(
+    LogRule(
         code="UH743",
         slug="shm-segment-missing",
-        kind="cause",
+        family="environment",
+        role="cause",
         anchors=("while attaching to shared memory segment",),
         pattern=r"Error while attaching to shared memory segment (?P<segment>\S+)",
         meaning="Ranks of one node do not see each other's shared memory (separate namespaces).",
@@ -38,10 +40,11 @@ RULES: tuple[Rule, ...] = (
         spares="attached shared memory segment /dev/shm/nccl-fUgBmE",
         trust="C",
     ),
-    Rule(
+    LogRule(
         code="UH744",
         slug="shm-not-created",
-        kind="observation",
+        family="environment",
+        role="observation",
         anchors=("while creating shared memory segment",),
         pattern=r"Error while creating shared memory segment (?P<segment>\S+)",
         meaning="A shared memory segment of NCCL could not be made.",
@@ -51,10 +54,11 @@ RULES: tuple[Rule, ...] = (
         spares="created shared memory segment /dev/shm/nccl-fUgBmE",
         trust="B",
     ),
-    Rule(
+    LogRule(
         code="UH745",
         slug="peer-access-unsupported",
-        kind="cause",
+        family="environment",
+        role="cause",
         anchors=("peer access is not supported",),
         pattern=r"(?:Cuda failure |IPC handle : )217 '?peer access is not supported",
         meaning="NCCL assumed direct access between two GPUs that does not exist here.",
@@ -66,10 +70,11 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="peer access is not supported by this build, using shared memory",
     ),
-    Rule(
+    LogRule(
         code="UH746",
         slug="peer-mappings-exhausted",
-        kind="cause",
+        family="environment",
+        role="cause",
         anchors=("peer mapping resources exhausted",),
         pattern=r"Cuda failure 711 'peer mapping resources exhausted'",
         meaning="One process maps more peers than the hardware has room for.",
@@ -79,10 +84,11 @@ RULES: tuple[Rule, ...] = (
         spares="mapping resources exhausted in the scheduler",
         trust="C",
     ),
-    Rule(
+    LogRule(
         code="UH747",
         slug="fabric-manager-not-running",
-        kind="cause",
+        family="device",
+        role="cause",
         anchors=("system not yet initialized",),
         pattern=r"(?:Cuda failure 802 '|CUDA error: |Error 802: )system not yet initialized",
         meaning="NVLink switches are there and nvidia-fabricmanager does not run.",
@@ -91,10 +97,11 @@ RULES: tuple[Rule, ...] = (
         fires="RuntimeError: CUDA error: system not yet initialized",
         spares="system not yet initialized: waiting for the boot to finish",
     ),
-    Rule(
+    LogRule(
         code="UH748",
         slug="nvls-broken",
-        kind="cause",
+        family="device",
+        role="cause",
         anchors=("nvls.cc", "NVLink SHARP (NVLS) Multicast"),
         pattern=(
             r"nvls\.cc:\d+ NCCL WARN Cuda failure"
@@ -106,10 +113,11 @@ RULES: tuple[Rule, ...] = (
         fires="transport/nvls.cc:254 NCCL WARN Cuda failure 1 'invalid argument'",
         spares="transport/nvls.cc:100 NCCL INFO NVLS multicast support is available on dev 0",
     ),
-    Rule(
+    LogRule(
         code="UH749",
         slug="duplicate-gpu",
-        kind="cause",
+        family="program",
+        role="cause",
         anchors=("Duplicate GPU detected",),
         pattern=(
             r"Duplicate GPU detected : rank (?P<rank>\d+) and rank (?P<other>\d+) both on CUDA "
@@ -125,10 +133,11 @@ RULES: tuple[Rule, ...] = (
         spares="GPU 65000 detected by rank 1",
         blames="nobody",
     ),
-    Rule(
+    LogRule(
         code="UH750",
         slug="dataloader-bus-error",
-        kind="cause",
+        family="failure",
+        role="cause",
         anchors=("killed by signal: Bus error", "Unexpected bus error encountered in worker"),
         pattern=r"Unexpected bus error encountered in worker"
         r"|DataLoader worker \(pid\(?s?\)?:? ?(?P<pid>\d+)\) is killed by signal: Bus error",
@@ -141,10 +150,11 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="RuntimeError: DataLoader worker (pid 812) is killed by signal: Terminated.",
     ),
-    Rule(
+    LogRule(
         code="UH751",
         slug="dataloader-worker-died",
-        kind="cause",
+        family="failure",
+        role="cause",
         anchors=("DataLoader worker (pid",),
         pattern=(
             r"DataLoader worker \(pid\(?s?\)?:? ?(?P<pid>[\d, ]+)\) "
@@ -157,10 +167,11 @@ RULES: tuple[Rule, ...] = (
         fires="RuntimeError: DataLoader worker (pid(s) 812) exited unexpectedly",
         spares="DataLoader worker (pid 812) started",
     ),
-    Rule(
+    LogRule(
         code="UH752",
         slug="cuda-out-of-memory",
-        kind="cause",
+        family="failure",
+        role="cause",
         anchors=("CUDA out of memory", "CUDA error: out of memory"),
         pattern=r"CUDA out of memory|CUDA error: out of memory",
         meaning="A GPU ran out of memory; its rank leaves, its peers wait.",
@@ -172,10 +183,11 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="the CUDA memory pool is out of date",
     ),
-    Rule(
+    LogRule(
         code="UH753",
         slug="host-out-of-memory",
-        kind="cause",
+        family="failure",
+        role="cause",
         anchors=(
             "Out of memory: Killed process",
             "oom-kill",
@@ -197,10 +209,11 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="oom-killer is disabled for this process",
     ),
-    Rule(
+    LogRule(
         code="UH754",
         slug="nccl-out-of-gpu-memory",
-        kind="cause",
+        family="failure",
+        role="cause",
         anchors=("Failed to CUDA calloc", "Failed to CUDA malloc", "Cuda failure"),
         pattern=(
             r"Failed to CUDA [mc]alloc(?: async)? (?P<bytes>\d+) bytes"

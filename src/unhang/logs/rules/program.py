@@ -2,15 +2,80 @@
 
 from __future__ import annotations
 
-from unhang.logs.rules.base import Rule
+from typing import Final
 
-__all__ = ["RULES"]
+from unhang.kinds import Trait
+from unhang.logs.rules.base import LogRule
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+__all__ = ["RULES", "UNEXPLAINED_ERROR", "UNHANDLED_EXCEPTION"]
+
+UNHANDLED_EXCEPTION: Final = LogRule(
+    code="UH793",
+    slug="unhandled-exception",
+    family="failure",
+    role="cause",
+    anchors=("Error: ", "Exception: "),
+    pattern=r"^(?P<type>(?:[A-Za-z_][\w]*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)): (?P<what>.*)",
+    meaning="This rank ended with a Python exception.",
+    action="Read its traceback: the rank leaves and its peers wait.",
+    source="CPython",
+    fires="ValueError: batch 812 has no labels",
+    spares="caught ValueError: batch 812 has no labels, retrying",
+    trust="B",
+    traits=Trait.ENDING,
+)
+
+UNEXPLAINED_ERROR: Final = LogRule(
+    code="UH799",
+    slug="unexplained-error",
+    family="failure",
+    role="observation",
+    anchors=(
+        *("NCCL WARN", "slurmstepd: error", "srun: error"),
+        *("ERROR", "CRITICAL", "FATAL", "rror: ", "terminate called", "what():"),
+        *(f"[{level}{more}" for level in "EF" for more in " 0123456789"),
+        *("core dumped", "Killed", "Caught signal", "Assertion `", "[enforce fail at "),
+        *(
+            "exit code",
+            "return code",
+            "exitcode",
+            "exit status",
+            "exited with",
+            "Job step aborted",
+        ),
+        *("Traceback (most recent", "torch/distributed/elastic/", "HIP failure"),
+        *("segfault at", "soft lockup", "blocked for more than", "Kernel panic"),
+        *("Hardware Error", "I/O error", "Heartbeat monitor timed out"),
+        "ProcessGroupNCCL.cpp:",
+    ),
+    pattern=(
+        r"NCCL WARN (?!Missing \")|^(?:\S+: )?slurmstepd\S*: .*(?:error|CANCELLED)|srun: error: "
+        r"|^.{0,80}?(?:^|[\s\[(|<])(?:ERROR|CRITICAL|FATAL(?: ERROR)?)(?:[\])>:|]| [-|]| +\S)"
+        r"|^[\w./-]{0,40}:? ?(?:fatal )?[Ee]rror: \S"
+        r"|^terminate called|^\s*what\(\):\s*\S|^\[[EF] \S+:\d+\]|\(core dumped\)"
+        r"|^Killed\b|Caught signal \d+ \(|: Killed$|Assertion `.*[`'] ?failed"
+        r"|\[enforce fail at |Job step aborted"
+        r"|\b[Ee]xit(?:ed|s|ing)? (?:with|on) (?:non-zero )?"
+        r"(?:(?:exit |return )?(?:code|status)|signal)[ :=]*(?!0\b)-?\d"
+        r"|\bexitcode *[:=] *(?!0\b)-?\d|non-zero exit status|Heartbeat monitor timed out"
+        r"|^Traceback \(most recent call last\)|HIP failure"
+        r"|segfault at |soft lockup|blocked for more than \d+ seconds|Kernel panic"
+        r"|Hardware Error|I/O error"
+    ),
+    meaning="The line marks itself as an error, and no rule knows what it says.",
+    action="Read it, and the lines around it.",
+    source="NCCL, glog, SLURM, CPython and Linux mark their errors so",
+    fires="node01:11:42 [0] misc/none.cc:7 NCCL WARN Never heard of this before",
+    spares="node01:11:42 [0] NCCL INFO NCCL_ASYNC_ERROR_HANDLING set by environment to 1",
+    trust="C",
+)
+
+RULES: tuple[LogRule, ...] = (
+    LogRule(
         code="UH776",
         slug="disk-full",
-        kind="cause",
+        family="environment",
+        role="cause",
         anchors=("No space left on device", "Disk quota exceeded"),
         pattern=(
             r"(?:\[Errno (?:28|122)\] |OSError.*|IOError.*|write.*?: |failed.*?: )"
@@ -22,10 +87,11 @@ RULES: tuple[Rule, ...] = (
         fires="OSError: [Errno 28] No space left on device: '/ckpt/step_100/rank_5.pt'",
         spares="No space left on device in the design document",
     ),
-    Rule(
+    LogRule(
         code="UH777",
         slug="storage-error",
-        kind="cause",
+        family="environment",
+        role="cause",
         anchors=("Stale file handle", "Input/output error", "Transport endpoint is not connected"),
         pattern=(
             r"^(?!.*\bUCX\b).*(?:\[Errno \d+\] |: )(?P<what>Stale file handle|Input/output error|Transport "
@@ -37,10 +103,11 @@ RULES: tuple[Rule, ...] = (
         fires="OSError: [Errno 116] Stale file handle: '/data/shard_0007.tar'",
         spares="handling Input/output errors in the loader",
     ),
-    Rule(
+    LogRule(
         code="UH778",
         slug="illegal-memory-access",
-        kind="cause",
+        family="failure",
+        role="cause",
         anchors=("an illegal memory access was encountered",),
         pattern=r"CUDA error: an illegal memory access was encountered",
         meaning="A kernel of this rank read or wrote outside its memory, some calls before here.",
@@ -49,10 +116,11 @@ RULES: tuple[Rule, ...] = (
         fires="RuntimeError: CUDA error: an illegal memory access was encountered",
         spares="checking for an illegal memory access",
     ),
-    Rule(
+    LogRule(
         code="UH779",
         slug="device-assert",
-        kind="cause",
+        family="failure",
+        role="cause",
         anchors=("device-side assert triggered", "], thread: ["),
         pattern=(
             r"CUDA error: device-side assert triggered"
@@ -65,10 +133,11 @@ RULES: tuple[Rule, ...] = (
         spares="a device-side assert was not triggered",
         echoed=True,
     ),
-    Rule(
+    LogRule(
         code="UH780",
         slug="reported-later",
-        kind="hint",
+        family="evidence",
+        role="hint",
         anchors=("might be asynchronously reported at some other API call",),
         pattern=r"kernel errors might be asynchronously reported at some other API call",
         meaning="The traceback shows where the error was noticed, not where it happened.",
@@ -79,11 +148,13 @@ RULES: tuple[Rule, ...] = (
             "stacktrace below might be incorrect."
         ),
         spares="errors are reported asynchronously",
+        traits=Trait.REPORTED_LATER,
     ),
-    Rule(
+    LogRule(
         code="UH781",
         slug="cuda-error",
-        kind="cause",
+        family="device",
+        role="cause",
         anchors=("CUDA error: ", "CUDA driver error: ", "HIP failure: "),
         pattern=(
             r"CUDA (?:driver )?error: (?P<what>(?!initialization)[a-z][^.\n]{3,80})"
@@ -96,10 +167,11 @@ RULES: tuple[Rule, ...] = (
         spares="CUDA errors: 0",
         trust="B",
     ),
-    Rule(
+    LogRule(
         code="UH782",
         slug="segmentation-fault",
-        kind="cause",
+        family="failure",
+        role="cause",
         anchors=("Segmentation fault", "Fatal Python error", "Caught signal 7 (Bus error"),
         pattern=(
             r"Fatal Python error: (?P<what>[\w ]+)|Segmentation fault \(core dumped\)"
@@ -111,11 +183,13 @@ RULES: tuple[Rule, ...] = (
         source="CPython faulthandler; UCX",
         fires="Fatal Python error: Segmentation fault",
         spares="no Segmentation fault was seen",
+        traits=Trait.ENDING,
     ),
-    Rule(
+    LogRule(
         code="UH783",
         slug="time-limit",
-        kind="cause",
+        family="environment",
+        role="cause",
         anchors=("DUE TO TIME LIMIT",),
         pattern=r"(?:CANCELLED|STEP \S+) .*DUE TO TIME LIMIT",
         meaning="The scheduler ended the job at its time limit.",
@@ -125,10 +199,11 @@ RULES: tuple[Rule, ...] = (
         "TIME LIMIT ***",
         spares="TIME LIMIT is 2 days",
     ),
-    Rule(
+    LogRule(
         code="UH784",
         slug="cancelled",
-        kind="observation",
+        family="environment",
+        role="observation",
         anchors=("CANCELLED AT",),
         pattern=r"\*\*\* (?:JOB|STEP) (?P<job>\S+) ON (?P<host>\S+) CANCELLED AT"
         r"(?:.* DUE TO (?P<reason>JOB REQUEUE|PREEMPTION))?",
@@ -138,10 +213,11 @@ RULES: tuple[Rule, ...] = (
         fires="slurmstepd: error: *** STEP 812.0 ON node01 CANCELLED AT 2025-09-22T22:47:17 ***",
         spares="the job was not CANCELLED",
     ),
-    Rule(
+    LogRule(
         code="UH785",
         slug="node-failed",
-        kind="cause",
+        family="environment",
+        role="cause",
         anchors=("NODE FAILURE", "Node failure on", "node failure"),
         pattern=r"DUE TO NODE FAILURE|Node failure on (?P<host>\S+)",
         meaning="The scheduler lost a node.",
@@ -150,10 +226,11 @@ RULES: tuple[Rule, ...] = (
         fires="srun: error: Node failure on node07",
         spares="node failures are retried",
     ),
-    Rule(
+    LogRule(
         code="UH786",
         slug="task-exited",
-        kind="observation",
+        family="failure",
+        role="observation",
         anchors=("Exited with exit code", "exited on signal"),
         pattern=(
             r"(?:task|tasks) (?P<tasks>[\d,\-]+): Exited with exit code (?P<exitcode>\d+)"
@@ -166,10 +243,11 @@ RULES: tuple[Rule, ...] = (
         fires="srun: error: node01: task 3: Exited with exit code 1",
         spares="the task Exited with success",
     ),
-    Rule(
+    LogRule(
         code="UH787",
         slug="host-memory-error",
-        kind="cause",
+        family="failure",
+        role="cause",
         anchors=("MemoryError", "DefaultCPUAllocator: can't allocate memory"),
         pattern=r"^MemoryError\b|DefaultCPUAllocator: can't allocate memory",
         meaning="The host had no memory left for this rank.",
@@ -181,10 +259,11 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="except MemoryError as error:",
     ),
-    Rule(
+    LogRule(
         code="UH788",
         slug="not-a-number",
-        kind="cause",
+        family="failure",
+        role="cause",
         anchors=(
             "oss is NaN",
             "oss is nan",
@@ -204,10 +283,11 @@ RULES: tuple[Rule, ...] = (
         spares="checking the loss for NaN every 10 steps",
         trust="B",
     ),
-    Rule(
+    LogRule(
         code="UH789",
         slug="interrupted",
-        kind="consequence",
+        family="failure",
+        role="consequence",
         anchors=("KeyboardInterrupt", "SignalException"),
         pattern=r"^KeyboardInterrupt\b|SignalException: Process \d+ got signal",
         meaning="The program was interrupted from outside.",
@@ -217,10 +297,11 @@ RULES: tuple[Rule, ...] = (
         "signal: 15",
         spares="except KeyboardInterrupt:",
     ),
-    Rule(
+    LogRule(
         code="UH790",
         slug="process-group-leaked",
-        kind="noise",
+        family="program",
+        role="noise",
         anchors=("destroy_process_group() was not called",),
         pattern=r"destroy_process_group\(\) was not called before program exit",
         meaning="The program ended without closing its groups.",
@@ -233,10 +314,11 @@ RULES: tuple[Rule, ...] = (
         spares="destroy_process_group() was called",
         harmless=True,
     ),
-    Rule(
+    LogRule(
         code="UH791",
         slug="no-current-device",
-        kind="hint",
+        family="program",
+        role="hint",
         anchors=("devices used by this process are currently unknown",),
         pattern=r"devices? used by this process (?:is|are) currently unknown",
         meaning="A barrier had to guess the GPU of this rank; a wrong guess hangs.",
@@ -251,10 +333,11 @@ RULES: tuple[Rule, ...] = (
         trust="B",
         harmless=True,
     ),
-    Rule(
+    LogRule(
         code="UH792",
         slug="nccl-version-mismatch",
-        kind="cause",
+        family="environment",
+        role="cause",
         anchors=("NCCL version", "Mismatched NCCL version"),
         pattern=r"[Mm]ismatched NCCL version|NCCL version mismatch",
         meaning="Ranks of one job run different NCCL versions.",
@@ -265,10 +348,11 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="NCCL version 2.27.3+cuda12.9",
     ),
-    Rule(
+    LogRule(
         code="UH794",
         slug="distributed-exception",
-        kind="consequence",
+        family="failure",
+        role="consequence",
         anchors=(
             "DistBackendError: ",
             "DistNetworkError: ",
@@ -286,60 +370,6 @@ RULES: tuple[Rule, ...] = (
         fires="torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3690",
         spares="class DistBackendError(RuntimeError):",
     ),
-    Rule(
-        code="UH793",
-        slug="unhandled-exception",
-        kind="cause",
-        anchors=("Error: ", "Exception: "),
-        pattern=r"^(?P<type>(?:[A-Za-z_][\w]*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)): (?P<what>.*)",
-        meaning="This rank ended with a Python exception.",
-        action="Read its traceback: the rank leaves and its peers wait.",
-        source="CPython",
-        fires="ValueError: batch 812 has no labels",
-        spares="caught ValueError: batch 812 has no labels, retrying",
-        trust="B",
-    ),
-    Rule(
-        code="UH799",
-        slug="unexplained-error",
-        kind="observation",
-        anchors=(
-            *("NCCL WARN", "slurmstepd: error", "srun: error"),
-            *("ERROR", "CRITICAL", "FATAL", "rror: ", "terminate called", "what():"),
-            *(f"[{level}{more}" for level in "EF" for more in " 0123456789"),
-            *("core dumped", "Killed", "Caught signal", "Assertion `", "[enforce fail at "),
-            *(
-                "exit code",
-                "return code",
-                "exitcode",
-                "exit status",
-                "exited with",
-                "Job step aborted",
-            ),
-            *("Traceback (most recent", "torch/distributed/elastic/", "HIP failure"),
-            *("segfault at", "soft lockup", "blocked for more than", "Kernel panic"),
-            *("Hardware Error", "I/O error", "Heartbeat monitor timed out"),
-            "ProcessGroupNCCL.cpp:",
-        ),
-        pattern=(
-            r"NCCL WARN (?!Missing \")|^(?:\S+: )?slurmstepd\S*: .*(?:error|CANCELLED)|srun: error: "
-            r"|^.{0,80}?(?:^|[\s\[(|<])(?:ERROR|CRITICAL|FATAL(?: ERROR)?)(?:[\])>:|]| [-|]| +\S)"
-            r"|^[\w./-]{0,40}:? ?(?:fatal )?[Ee]rror: \S"
-            r"|^terminate called|^\s*what\(\):\s*\S|^\[[EF] \S+:\d+\]|\(core dumped\)"
-            r"|^Killed\b|Caught signal \d+ \(|: Killed$|Assertion `.*[`'] ?failed"
-            r"|\[enforce fail at |Job step aborted"
-            r"|\b[Ee]xit(?:ed|s|ing)? (?:with|on) (?:non-zero )?"
-            r"(?:(?:exit |return )?(?:code|status)|signal)[ :=]*(?!0\b)-?\d"
-            r"|\bexitcode *[:=] *(?!0\b)-?\d|non-zero exit status|Heartbeat monitor timed out"
-            r"|^Traceback \(most recent call last\)|HIP failure"
-            r"|segfault at |soft lockup|blocked for more than \d+ seconds|Kernel panic"
-            r"|Hardware Error|I/O error"
-        ),
-        meaning="The line marks itself as an error, and no rule knows what it says.",
-        action="Read it, and the lines around it.",
-        source="NCCL, glog, SLURM, CPython and Linux mark their errors so",
-        fires="node01:11:42 [0] misc/none.cc:7 NCCL WARN Never heard of this before",
-        spares="node01:11:42 [0] NCCL INFO NCCL_ASYNC_ERROR_HANDLING set by environment to 1",
-        trust="C",
-    ),
+    UNHANDLED_EXCEPTION,
+    UNEXPLAINED_ERROR,
 )

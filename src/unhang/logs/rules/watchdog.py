@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from unhang.logs.rules.base import Rule
+from unhang.kinds import Trait
+from unhang.logs.rules.base import LogRule
 
 __all__ = ["RULES"]
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[LogRule, ...] = (
+    LogRule(
         code="UH701",
         slug="collective-timeout",
-        kind="observation",
+        family="evidence",
+        role="observation",
         anchors=("Watchdog caught collective operation timeout",),
         pattern=(
             r"Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?"
@@ -27,11 +29,13 @@ RULES: tuple[Rule, ...] = (
             "timing out."
         ),
         spares="Watchdog started with a collective operation timeout of 600000 ms",
+        traits=Trait.COUNTERS,
     ),
-    Rule(
+    LogRule(
         code="UH702",
         slug="watchdog-counters",
-        kind="observation",
+        family="evidence",
+        role="observation",
         anchors=("failure detected by watchdog at work sequence id",),
         pattern=(
             r"(?:PG GUID (?P<pg>[^ (]*)\((?P<desc>[^)]*)\) Rank (?P<rank>\d+).*)?"
@@ -47,11 +51,14 @@ RULES: tuple[Rule, ...] = (
             "id: 5 PG status: last enqueued work: 5, last completed work: 4"
         ),
         spares="PG status: last enqueued work: 5, last completed work: 4",
+        traits=Trait.COUNTERS,
+        rank_writes=True,
     ),
-    Rule(
+    LogRule(
         code="UH703",
         slug="dump-signal-counters",
-        kind="observation",
+        family="evidence",
+        role="observation",
         anchors=("Received a dump signal due to a collective timeout",),
         pattern=(
             r"(?:PG GUID (?P<pg>[^ (]*)\((?P<desc>[^)]*)\) Rank (?P<rank>\d+)\] *)?"
@@ -72,11 +79,13 @@ RULES: tuple[Rule, ...] = (
             "NCCL work: 4, last completed NCCL work: 4."
         ),
         spares="Received a dump signal from pipe and we will try our best to dump the debug info.",
+        traits=Trait.COUNTERS,
     ),
-    Rule(
+    LogRule(
         code="UH704",
         slug="dump-signal-observed",
-        kind="observation",
+        family="evidence",
+        role="observation",
         anchors=("Observed flight recorder dump signal from another rank",),
         pattern=r"Observed flight recorder dump signal from another rank via TCPStore",
         meaning="This rank did not time out itself: it was told to dump by another one.",
@@ -86,10 +95,11 @@ RULES: tuple[Rule, ...] = (
         spares="[Rank 5] flight recorder dump finished",
         trust="B",
     ),
-    Rule(
+    LogRule(
         code="UH705",
         slug="watchdog-stuck",
-        kind="consequence",
+        family="program",
+        role="consequence",
         anchors=("watchdog got stuck for",),
         pattern=r"watchdog got stuck for (?P<seconds>\d+) ?seconds",
         meaning=(
@@ -105,10 +115,11 @@ RULES: tuple[Rule, ...] = (
         spares="ProcessGroupNCCL's watchdog made progress after 480 seconds",
         trust="B",
     ),
-    Rule(
+    LogRule(
         code="UH706",
         slug="heartbeat-abort",
-        kind="consequence",
+        family="failure",
+        role="consequence",
         anchors=("due to ProcessGroupNCCL watchdog hang",),
         pattern=r"Terminating the process after attempting to dump debug info, due to "
         r"ProcessGroupNCCL watchdog hang",
@@ -121,10 +132,11 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="Terminating the process after the last step",
     ),
-    Rule(
+    LogRule(
         code="UH707",
         slug="gil-hint",
-        kind="hint",
+        family="program",
+        role="hint",
         anchors=("Could not acquire GIL within",),
         pattern=r"Could not acquire GIL within (?P<ms>\d+) ms on exit, possible GIL induced hang",
         meaning="Something held the GIL when this rank ended; innocent waiters print it as well.",
@@ -134,10 +146,11 @@ RULES: tuple[Rule, ...] = (
         spares="Could not acquire lock within 300 ms",
         trust="C",
     ),
-    Rule(
+    LogRule(
         code="UH708",
         slug="recorder-off",
-        kind="hint",
+        family="evidence",
+        role="hint",
         anchors=("Stack trace of the failed collective not found",),
         pattern=r"Stack trace of the failed collective not found, potentially because "
         r"FlightRecorder is disabled",
@@ -151,10 +164,11 @@ RULES: tuple[Rule, ...] = (
         ),
         spares="Stack trace of the failed collective: all_reduce",
     ),
-    Rule(
+    LogRule(
         code="UH709",
         slug="dump-not-finished",
-        kind="hint",
+        family="evidence",
+        role="hint",
         anchors=("flight recorder dumps to finish",),
         pattern=r"timed out after waiting for (?P<ms>\d+) ?ms flight recorder dumps to finish",
         meaning="The dump of this rank was not written; symbolising stacks may need the GIL.",
@@ -164,10 +178,11 @@ RULES: tuple[Rule, ...] = (
         spares="waiting for flight recorder dumps to finish",
         trust="B",
     ),
-    Rule(
+    LogRule(
         code="UH710",
         slug="desync-never-joined",
-        kind="cause",
+        family="absent",
+        role="cause",
         anchors=("are the lagging ranks that caused this timeout",),
         pattern=r"ranks \[(?P<ranks>[\d, ]+)\] are the lagging ranks that caused this timeout",
         meaning="torch's desync report: these ranks never joined any collective of this group.",
@@ -181,10 +196,11 @@ RULES: tuple[Rule, ...] = (
         trust="B",
         blames="ranks",
     ),
-    Rule(
+    LogRule(
         code="UH711",
         slug="desync-joined-not-finished",
-        kind="observation",
+        family="absent",
+        role="observation",
         anchors=("joined but didn't finish collective #",),
         pattern=r"\[(?P<ranks>[\d, ]+)\] joined but didn't finish collective #(?P<seq>\d+)",
         meaning="torch's desync report: these ranks stand in that collective.",
@@ -194,10 +210,11 @@ RULES: tuple[Rule, ...] = (
         spares="  - [0, 1, 2] joined the group",
         trust="B",
     ),
-    Rule(
+    LogRule(
         code="UH712",
         slug="desync-not-joined",
-        kind="observation",
+        family="absent",
+        role="observation",
         anchors=("didn't join collective #",),
         pattern=(
             r"\[(?P<ranks>[\d, ]+)\] finished collective #(?P<done>\d+), "

@@ -4,11 +4,11 @@ import ast
 
 import pytest
 
+from lab.live.capture import MAX_RANKS, checked_request
+from lab.live.faults import FAULTS, JOBS, Fault
+from lab.live.markers import read_markers
 from unhang.errors import UsageError
 from unhang.kinds import KINDS
-from unhang.lab.live.capture import MAX_RANKS, checked_request
-from unhang.lab.live.faults import FAULTS, JOBS, Fault
-from unhang.lab.live.markers import read_markers
 
 ALL = sorted(FAULTS.values(), key=lambda fault: fault.name)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from unhang.lab.live.job import started
+from lab.live.job import started
 
 
 def test_a_rank_that_has_ended_answers_nothing(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from unhang.lab.live.markers import Marker, read_markers
+from lab.live.markers import Marker, read_markers
 
 
 def test_markers_say_who_stands_where_and_when(tmp_path: Path) -> None:

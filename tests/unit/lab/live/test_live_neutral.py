@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import unhang
-from unhang.lab.live.neutral import neutral_dump, neutral_path
-from unhang.lab.torchfile import encode_pickle
+from lab.live.neutral import neutral_dump, neutral_path
+from lab.recorder.torchfile import encode_pickle
 
 JOB = Path("/srv/someone/jobs")
 
@@ -23,8 +23,8 @@ JOB = Path("/srv/someone/jobs")
         ("/opt/secret/lib/python3.11/threading.py", "/usr/lib/python3/threading.py"),
         ("<frozen runpy>", "<frozen runpy>"),
         (
-            str(Path(unhang.__file__).parent / "record" / "wrap.py"),
-            "/usr/lib/python3/site-packages/unhang/record/wrap.py",
+            str(Path(unhang.__file__).parent / "record" / "calls" / "wrap.py"),
+            "/usr/lib/python3/site-packages/unhang/record/calls/wrap.py",
         ),
     ],
 )

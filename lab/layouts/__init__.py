@@ -1,0 +1,1 @@
+"""Which parallel jobs the simulator can make."""

@@ -1,0 +1,1 @@
+"""What torch's recorder would have dumped of a simulated job, down to the bytes."""

@@ -1,0 +1,1 @@
+"""How right tools are on cases whose truth is known."""

@@ -1,0 +1,160 @@
+"""What rules conclude, as facts: claims, what speaks for and against them, how sure that makes.
+
+Rules make claims, sources observe, one judgement (`unhang.analysis.judgement`) settles and ranks
+them, and words (`unhang.analysis.words`) come last. Nothing here holds a sentence or reads one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final, Literal, TypeAlias
+
+from unhang.kinds import Kind, Role
+from unhang.report import CallSide, Confidence, GroupRef, Site, Subject, Wait
+
+__all__ = ["Claim", "Doubt", "Observation", "Source", "Stance", "Weighed", "confidence_of"]
+
+Source: TypeAlias = Literal["dumps", "stacks", "exits", "logs", "traces", "cores", "reports"]
+
+_LEVELS: Final[tuple[Confidence, ...]] = ("high", "medium", "low")
+
+
+class Doubt(Enum):
+    """Why a claim is less than sure, as far as its own rule knows.
+
+    The value is what it costs (1: medium at best, 2: low) and what it means.
+    """
+
+    MEMBERS_INFERRED = 1, "the members of the group were inferred, not recorded"
+    MEMBER_UNSEEN = 1, "of some member of the call nothing says where it is"
+    COUNT_UNSURE = 1, "the dumps do not cover the moment, or counters were joined by inference"
+    NO_MAJORITY = 1, "no side has a majority, so nobody can say which is wrong"
+    LINE_UNKNOWN = 1, "no stack says where the call was made"
+    BEFORE_WINDOW = 1, "the windows begin there: the first difference may lie before them"
+    NOTHING_SEEN = 1, "nothing was seen of the culprit; that it left nothing is all there is"
+    NOBODY_ABSENT = 1, "everybody is in the call: what holds it lies below what was recorded"
+    START_ONLY = 1, "only the times at which devices started tell"
+    CLOCKS_UNSET = 1, "clocks of hosts could not be compared"
+    ONE_MOMENT = 1, "the evidence is of one moment"
+    BY_HABIT = 1, "it rests on what the rank did before, or on what peers have gone on to"
+    NOTHING_RECORDED = 2, "no call was recorded at all"
+    NOBODY_NAMED = 2, "the evidence names nobody"
+    OTHER_CAUSE = 2, "something else is known to be wrong, and it may be no more than silent"
+
+    @property
+    def cost(self) -> int:
+        """By how many steps confidence falls at least."""
+        return self.value[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One thing that one source saw of ranks, hosts or calls; a subclass each for what was seen.
+
+    Attributes:
+        source: Who saw it.
+        ranks: Global ranks that it is about; empty for a host or a process without a rank.
+        time_ns: When, wall clock; 0 where unknown.
+    """
+
+    source: Source
+    ranks: tuple[int, ...] = ()
+    host: str = ""
+    time_ns: int = 0
+
+
+class Stance(Enum):
+    """What an observation is for a claim."""
+
+    SUPPORTS = "it says the same, from elsewhere"
+    CONTRADICTS = "both cannot be true"
+    BESIDE = "it adds where somebody is, or what somebody did, and decides nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """An observation as one claim has it.
+
+    Attributes:
+        weight: Steps of confidence: down where it contradicts; the doubts that it outweighs where
+            it supports.
+    """
+
+    observation: Observation
+    stance: Stance
+    weight: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A finding before words.
+
+    Attributes:
+        about: The facts that the words of this claim are made from: a frozen dataclass of its rule,
+            known to `unhang.analysis.words`. It holds no rows, indices or arrays.
+        role: "" for that of the kind.
+        doubts: What its own rule is not sure of.
+        weighed: What *other* sources saw, in the order in which it is told.
+        caused_by: Claims that it follows from, by identity: set last.
+        moving: Culprits that were seen to move.
+        mistake: What is told once, however often it shows (`Trait.ONE_MISTAKE`); None: by itself.
+    """
+
+    kind: Kind
+    about: object
+    role: Role | Literal[""] = ""
+    culprits: tuple[int, ...] = ()
+    victims: tuple[int, ...] = ()
+    subjects: tuple[Subject, ...] = ()
+    group: GroupRef | None = None
+    seq: int | None = None
+    op: str | None = None
+    calls: tuple[CallSide, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    sites: tuple[Site, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
+    weighed: tuple[Weighed, ...] = ()
+    caused_by: tuple[Claim, ...] = ()
+    moving: tuple[int, ...] = ()
+    mistake: object = None
+
+    def __post_init__(self) -> None:
+        if not self.role:
+            object.__setattr__(self, "role", self.kind.role)
+
+    @property
+    def is_cause(self) -> bool:
+        """Whether its role is cause."""
+        return self.role == "cause"
+
+    def seen(self, observation: Observation, stance: Stance, weight: int = 1) -> Claim:
+        """This claim with one more observation."""
+        return replace(self, weighed=(*self.weighed, Weighed(observation, stance, weight)))
+
+    def doubted(self, doubts: Iterable[Doubt]) -> Claim:
+        """This claim with more doubts, each once."""
+        return replace(self, doubts=tuple(dict.fromkeys((*self.doubts, *doubts))))
+
+    def weights(self, stance: Stance) -> list[int]:
+        """Weights of its observations of one stance, one (the heaviest) a source."""
+        heaviest: dict[Source, int] = {}
+        for each in self.weighed:
+            if each.stance is stance:
+                source = each.observation.source
+                heaviest[source] = max(heaviest.get(source, 0), each.weight)
+        return list(heaviest.values())
+
+
+def confidence_of(claim: Claim) -> Confidence:
+    """High, down by its worst doubt and by everything that contradicts it.
+
+    Doubts of one rule do not add up: they are about the same evidence. A support that outweighs
+    them makes a claim sure that names somebody and that nothing contradicts.
+    """
+    steps = max((doubt.cost for doubt in claim.doubts), default=0)
+    against, support = claim.weights(Stance.CONTRADICTS), claim.weights(Stance.SUPPORTS)
+    if steps and not against and claim.culprits and steps <= max(support, default=0):
+        steps = 0
+    return _LEVELS[min(steps + sum(against), len(_LEVELS) - 1)]

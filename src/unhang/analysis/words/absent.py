@@ -1,0 +1,214 @@
+"""Words for ranks that did not come: never joined, silent, in the enqueue, or a call skipped.
+
+A call that was skipped takes the place of what is seen in the end, which it tells in its evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from unhang.analysis.claims import Claim
+from unhang.analysis.findings.exchanges import Unpaired, UnpairedCall
+from unhang.analysis.findings.missing import (
+    DumpsOutdated,
+    InsideEnqueue,
+    LostDump,
+    MostlySilent,
+    NeverJoined,
+    SilentRanks,
+)
+from unhang.analysis.findings.skipped import CallAt, Parting, SkippedCall
+from unhang.analysis.state.progress import Known
+from unhang.analysis.words.telling import Words, subject, waiting_for, words_of
+from unhang.kinds import SILENT_RANK, SKIPPED_CALL
+from unhang.stacks.ownership import bare_name
+from unhang.wording import count_of, rank_phrase
+
+__all__: list[str] = []
+
+_MOST_OF_MANY = 2
+
+
+@words_of.register
+def _(about: NeverJoined, claim: Claim) -> Words:
+    return Words(
+        f"{subject(claim.culprits)} never called {about.call}, in which {_wait(about.waiting)}.",
+        (
+            *(_last_call(rank, seq) for rank, seq in about.last),
+            *_whose_lines(about.last_lines),
+            _how_known(about.known),
+            waiting_for(len(claim.victims)),
+        ),
+    )
+
+
+def _wait(ranks: Sequence[int]) -> str:
+    return f"{rank_phrase(ranks)} {'waits' if len(ranks) == 1 else 'wait'}"
+
+
+def _last_call(rank: int, seq: int) -> str:
+    if seq < 0:
+        return f"Rank {rank}: its dump shows no call in this group."
+    return f"Rank {rank}: its last call in this group is #{seq}, and it is finished."
+
+
+def _whose_lines(ranks: Sequence[int]) -> tuple[str, ...]:
+    """Say for whom the last call is shown, not where they stand."""
+    if not ranks:
+        return ()
+    last, stand = (
+        ("its last call, which is finished", "it stands")
+        if len(ranks) == 1
+        else ("their last calls, which are finished", "they stand")
+    )
+    text = f"The line of {rank_phrase(ranks)} is that of {last}; where {stand} now is not in "
+    return (f"{text}the dumps.",)
+
+
+def _how_known(known: Known) -> str:
+    if known >= Known.SURE:
+        return "Their dumps cover that moment and do not have the call."
+    if known == Known.INFERRED:
+        return (
+            "Their counters stand before the call; the counters were joined to the group by the "
+            "order of groups, which is inferred."
+        )
+    return "Their dumps do not have the call, and could have left it out had it finished."
+
+
+@words_of.register
+def _(about: InsideEnqueue, claim: Claim) -> Words:
+    summary = (
+        f"{subject(claim.culprits)} entered {about.call} and never came out of the enqueue: the "
+        "call is recorded, but was not launched."
+    )
+    told = (
+        f"The entry #{about.seq} is there, and the counters of these ranks stand at the call "
+        "before it; they move only once the library's call has returned."
+    )
+    return Words(summary, (told,))
+
+
+# ------------------------------------------------------------------ silent
+
+
+@words_of.register
+def _(about: SilentRanks, claim: Claim) -> Words:
+    summary = (
+        f"{subject(claim.culprits)} left no usable dump, and nobody else is missing from "
+        f"{about.call}: dead, or unable to write."
+    )
+    inside = count_of(about.inside, "rank")
+    seen = f"{inside} of {about.size} are seen waiting in the call."
+    return Words(summary, (*map(_lost, about.dumps), seen))
+
+
+def _lost(dump: LostDump) -> str:
+    if dump.status is None:
+        return f"There is no dump of rank {dump.rank}."
+    state = "cut short" if dump.usable else dump.status.value
+    return f"The dump of rank {dump.rank} ({dump.source}) is {state}."
+
+
+@words_of.register
+def _(about: MostlySilent, claim: Claim) -> Words:
+    summary = (
+        f"Not enough evidence: {_wait(claim.victims)}, and most of those who may be missing from "
+        f"{about.call} left no usable dump."
+    )
+    lost = map(_lost, about.dumps[:_MOST_OF_MANY])
+    evidence = (f"No usable dump of {rank_phrase(about.silent)}.", *lost)
+    return Words(summary, evidence, actions=SILENT_RANK.actions)
+
+
+@words_of.register
+def _(about: DumpsOutdated, claim: Claim) -> Words:
+    summary = (
+        f"Not enough evidence: {_wait(claim.victims)} in {about.call}, and the only dumps of "
+        f"{rank_phrase(about.outdated)} are older than that."
+    )
+    return Words(
+        summary,
+        ("Their peers finished calls that need everybody and that these dumps lack.",),
+        alternatives=("The dumps may come from two incidents, or from moments far apart.",),
+        actions=("Take all dumps at one moment: unhang dump, or run under unhang run.",),
+    )
+
+
+# ------------------------------------------------------------------ sends and receives
+
+
+@words_of.register
+def _(about: Unpaired, claim: Claim) -> Words:
+    several = about.asked == "several"
+    asked = "the sends and receives" if several else f"the {about.asked}"
+    summary = f"{subject(about.ranks)} never made {asked} for which {_wait(about.waiting)}."
+    return Words(
+        summary,
+        (
+            *map(_unmet, about.calls),
+            *_whose_lines(about.last_lines),
+            waiting_for(len(claim.victims)),
+        ),
+    )
+
+
+def _unmet(call: UnpairedCall) -> str:
+    presumed = " (counted from the first unfinished one: the windows lack the start)"
+    how = "" if call.sure else presumed
+    return f"Rank {call.rank} is in {call.call}; nothing meets it{how}."
+
+
+# ------------------------------------------------------------------ skipped
+
+
+@words_of.register
+def _(about: SkippedCall, claim: Claim) -> Words:
+    undecided = ("One side left the call out, or the other made one too many.",)
+    return Words(
+        _parted(about.parting),
+        tuple(_skip_evidence(about, len(claim.victims))),
+        alternatives=(*(() if about.parting.blamed else undecided), *SKIPPED_CALL.alternatives),
+        actions=SKIPPED_CALL.actions,
+    )
+
+
+def _skip_evidence(about: SkippedCall, victims: int) -> list[str]:
+    found = []
+    if about.instead is not None:
+        other = "They" if about.parting.missing else "Their peers"
+        found.append(f"{other} went on with {_at(about.instead)} instead.")
+    if about.before_window:
+        found.append("The windows begin there, so the first difference may lie before it.")
+    found.append(f"From there on the two sides are apart by {count_of(about.apart, 'call')}.")
+    seen = words_of(about.symptom.about, about.symptom).summary
+    return [*found, f"Seen in the end as: {seen}", waiting_for(victims)]
+
+
+def _at(call: CallAt) -> str:
+    """A call with its line: "all_gather #41 of tp (2) (train.py:88 in f)"."""
+    if not call.line and not call.file and not call.function:
+        return call.name
+    file = call.file.replace("\\", "/").rsplit("/", 1)[-1]
+    return f"{call.name} ({file}:{call.line} in {bare_name(call.function)})"
+
+
+def _parted(parting: Parting) -> str:
+    who, peers, call = subject(parting.suspects), rank_phrase(parting.peers), _at(parting.call)
+    if not parting.blamed:
+        has, lacks = (peers, who) if parting.missing else (who, peers)
+        return (
+            f"{has[:1].upper()}{has[1:]} made {call} and {lacks[:1].lower()}{lacks[1:]} did not; "
+            "with two sides only it cannot be said which is wrong."
+        )
+    if parting.elsewhere:
+        same = f"{peers}, whose part in the program is the same"
+        if parting.missing:
+            return (
+                f"{who} did not make what {peers} made, whose part in the program is the same: "
+                f"{call}."
+            )
+        return f"{who} made {call}; {same}, make none there."
+    if parting.missing:
+        return f"{who} did not make {call}, which {peers} made; all later calls meet wrong ones."
+    return f"{who} made {call}, which {peers} did not; all later calls meet wrong ones."

@@ -1,0 +1,99 @@
+"""Words for calls that meet and do not fit, and for groups of unclear members."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from unhang.analysis.claims import Claim
+from unhang.analysis.findings.exchanges import PairDisagrees, PeersCrossed
+from unhang.analysis.findings.membership import MembersDiffer
+from unhang.analysis.findings.stalled import MembersDisagree
+from unhang.analysis.words.telling import Words, subject, words_of
+from unhang.kinds import DTYPE_MISMATCH, OP_MISMATCH, SHAPE_MISMATCH, SPLIT_MISMATCH, Kind
+from unhang.wording import rank_phrase
+
+__all__: list[str] = []
+
+_DISAGREE: Final[dict[Kind, str]] = {
+    SHAPE_MISMATCH: "disagree about the sizes of",
+    DTYPE_MISMATCH: "disagree about the dtypes of",
+    SPLIT_MISMATCH: "send and receive different amounts in",
+}
+_MOST_OPS = 4
+_MOST_SIDES = 3
+
+
+@words_of.register
+def _(about: MembersDisagree, claim: Claim) -> Words:
+    return Words(_mismatch(about, claim), tuple(_agreement(about)))
+
+
+def _mismatch(about: MembersDisagree, claim: Claim) -> str:
+    if claim.kind == OP_MISMATCH:
+        said = "; ".join(f"{rank_phrase(s.ranks)}: {s.op}" for s in about.sides[:_MOST_OPS])
+        return f"Members of {about.group} made different calls as #{claim.seq}: {said}."
+    if about.majority:
+        who = f"{rank_phrase(claim.culprits)} against {rank_phrase(about.majority)}"
+    else:
+        who = " against ".join(rank_phrase(side.ranks) for side in about.sides[:_MOST_SIDES])
+    return f"Members {_DISAGREE[claim.kind]} {about.call}: {who}."
+
+
+def _agreement(about: MembersDisagree) -> list[str]:
+    found = []
+    if about.totals:
+        sent, received = about.totals
+        found.append(f"All members together send {sent:,} and receive {received:,} elements.")
+    known = sum(len(side.ranks) for side in about.sides)
+    found.append(
+        f"{len(about.majority)} of {known} members agree."
+        if about.majority
+        else "No side has a majority, so neither is blamed."
+    )
+    return found
+
+
+@words_of.register
+def _(about: PairDisagrees, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+    return Words(
+        f"Rank {about.sender} sends to rank {about.receiver} what that does not receive: they "
+        f"disagree about the {about.what}.",
+        (
+            "Both calls are in flight and are each other's counterpart.",
+            "There are two sides only, so neither is blamed.",
+        ),
+    )
+
+
+@words_of.register
+def _(about: PeersCrossed, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+    rank, named, waiting = about.rank, about.named, about.waiting
+    verb = "sends to" if about.sends else "receives from"
+    met = (
+        f"That of rank {waiting} is met only by what rank {rank} has queued behind it."
+        if about.met_by_queued
+        else "Neither has a counterpart."
+    )
+    why = (
+        f"Before, rank {rank} met rank {waiting} here, and never rank {named}."
+        if about.by_habit
+        else f"Ranks {rank} and {named} have gone on to later calls of the group."
+    )
+    return Words(
+        f"Rank {rank} {verb} rank {named}, which has no call for it, while rank {waiting} waits "
+        f"for rank {rank}: the wrong peer.",
+        (f"The call of rank {rank} and that of rank {waiting} are of one size.", met, why),
+    )
+
+
+@words_of.register
+def _(about: MembersDiffer, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+    first = about.versions[0]
+    return Words(
+        f"{subject(about.accused)} and {rank_phrase(first.knowers)} disagree about who is in "
+        f"{about.group}.",
+        tuple(
+            f"{subject(version.knowers)}: {rank_phrase(version.members)} are in it."
+            for version in about.versions
+        ),
+    )

@@ -1,0 +1,95 @@
+"""Words for calls in which everybody is and that do not move: circles, transport, devices."""
+
+from __future__ import annotations
+
+from unhang.analysis.claims import Claim
+from unhang.analysis.findings.deadlock import Circle
+from unhang.analysis.findings.stalled import DeviceBehind, DeviceNeverStarted, NotMoving, RankLags
+from unhang.analysis.words.telling import Words, subject, waiting_for, words_of
+from unhang.wording import count_of, rank_phrase
+
+__all__: list[str] = []
+
+_MOST_WAITS = 4
+
+
+@words_of.register
+def _(about: Circle, claim: Claim) -> Words:
+    loop = "; ".join(
+        f"rank {wait.waiter} waits in {wait.call} for rank {wait.target}"
+        for wait in claim.waits[:_MOST_WAITS]
+    )
+    order = (
+        "Each side has queued the other's call behind its own: the order is crossed."
+        if about.crossed
+        else "Each side is in its own call and has not made the other's yet."
+    )
+    calls, groups = count_of(about.n_calls, "call"), count_of(about.n_groups, "group")
+    return Words(
+        f"{subject(about.ranks)} wait for each other in a circle: {loop}.",
+        (f"{calls} of {groups} wait for each other.", order),
+        alternatives=() if about.crossed else None,
+    )
+
+
+@words_of.register
+def _(about: NotMoving, claim: Claim) -> Words:
+    others = count_of(about.n_calls - 1, "other call")
+    more = f" So do {others}." if about.n_calls > 1 else ""
+    return Words(
+        _standstill(about) + more,
+        (
+            waiting_for(len(claim.victims)),
+            *_started(about),
+            *(f"Also stuck with everybody in it: {call}." for call in about.others),
+        ),
+    )
+
+
+def _standstill(about: NotMoving) -> str:
+    inside = rank_phrase(about.inside)
+    if about.out:
+        return f"{subject(about.out)} came out of {about.call}, {inside} did not."
+    if about.exchange:
+        return f"Both sides are in {about.call} of {inside}, and it does not move."
+    return f"All {about.size} members are in {about.call}, and it does not move."
+
+
+def _started(about: NotMoving) -> tuple[str, ...]:
+    """Who started, where the recorder had timing on."""
+    if about.unstarted is None:
+        return ()
+    if not about.unstarted:
+        return ("All of them have started it on their devices.",)
+    return (f"Started on all devices but those of {rank_phrase(about.unstarted)}.",)
+
+
+@words_of.register
+def _(about: DeviceBehind, claim: Claim) -> Words:
+    return Words(
+        f"The device of {rank_phrase(claim.culprits)} finishes nothing any more: it is stuck at "
+        f"{about.call}, which its peers have finished, while its host went on.",
+        tuple(map(_lags, about.ranks)),
+    )
+
+
+def _lags(each: RankLags) -> str:
+    shown = "; ".join(
+        f"{lag.group}: finished #{lag.finished}, a peer #{lag.peers}, enqueued #{lag.enqueued}"
+        for lag in each.lags
+    )
+    return f"Rank {each.rank} is behind its peers in {count_of(each.n_groups, 'group')}: {shown}."
+
+
+@words_of.register
+def _(about: DeviceNeverStarted, claim: Claim) -> Words:
+    started = count_of(about.started, "member")
+    return Words(
+        f"{subject(claim.culprits)} enqueued {about.call}, and the device never started it; on all "
+        "other members it is running.",
+        (
+            f"Timing was on: {started} of {about.size} started the call on their devices.",
+            "All of its own calls before are finished: something else keeps that device busy.",
+        ),
+        alternatives=("A kernel of the model hangs or runs for very long on that device.",),
+    )

@@ -1,0 +1,65 @@
+"""How words are registered: by the type of what a claim is about, and of what was observed.
+
+Standing sentences are the kind's (`unhang.kinds`); a claim's own words say what is so in this case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import singledispatch
+
+from unhang.analysis.claims import Claim, Observation, Weighed
+from unhang.wording import rank_phrase
+
+__all__ = ["Words", "adding", "subject", "waiting_for", "words_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The sentences of one finding.
+
+    Attributes:
+        alternatives, actions: None for the standing sentences of the kind.
+    """
+
+    summary: str
+    evidence: tuple[str, ...] = ()
+    alternatives: tuple[str, ...] | None = None
+    actions: tuple[str, ...] | None = None
+
+
+@singledispatch
+def words_of(about: object, claim: Claim) -> Words:
+    """The words of a claim alone, by the type of what it is about.
+
+    Register with `@words_of.register` a function `(about: MyFacts, claim: Claim) -> Words`.
+    """
+    raise TypeError(f"no words for {type(about).__name__} ({claim.kind.slug})")
+
+
+@singledispatch
+def adding(
+    observation: Observation,
+    words: Words,  # noqa: ARG001 - what is registered takes it
+    claim: Claim,
+    weighed: Weighed,  # noqa: ARG001 - what is registered takes it
+) -> Words:
+    """Words of a claim with those of an observation that was weighed for it, by its type.
+
+    Register with `@adding.register` a function of the same parameters. `words` are complete (never
+    None); what is added stands where the function puts it, before or after.
+    """
+    raise TypeError(f"no words for {type(observation).__name__} beside {claim.kind.slug}")
+
+
+def subject(ranks: Sequence[int]) -> str:
+    """Ranks at the beginning of a sentence: "Ranks 3-5"."""
+    phrase = rank_phrase(ranks)
+    return phrase[:1].upper() + phrase[1:]
+
+
+def waiting_for(number: int) -> str:
+    """How many are kept waiting, as a sentence."""
+    who = "1 rank waits" if number == 1 else f"{number:,} ranks wait"
+    return f"{who} for this, directly or through others."

@@ -1,0 +1,112 @@
+"""Words for where nothing is stuck, or nothing shows that anything is: slow, idle, undecided."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from unhang.analysis.claims import Claim
+from unhang.analysis.findings.idle import AllFinished, InFlight, Undecided, Why
+from unhang.analysis.findings.late import LateRanks
+from unhang.analysis.words.telling import Words, words_of
+from unhang.wording import count_of, rank_phrase
+
+__all__: list[str] = []
+
+_STACKS: Final = "Look at the stacks of all ranks: unhang stacks."
+_PROFILE: Final = "unhang stacks --samples 5, py-spy record."
+_RECORD_EXCHANGES: Final = (
+    "Start the job with unhang run, which records sends and receives on Gloo as well."
+)
+_UNDECIDED: Final = {
+    Why.NO_DUMP: "there is no usable dump.",
+    Why.NOTHING_RECORDED: "the dumps hold no call and no counter.",
+    Why.NO_ROOM: (
+        "counters show calls in flight, and the dumps hold no entries: the recorder had no room "
+        "for any."
+    ),
+    Why.SOME_SILENT: "no call is in flight on the ranks that left a dump, and {silent} left none.",
+    Why.EXCHANGES_UNSEEN: (
+        "no collective is in flight, and on Gloo torch records no send, receive or "
+        "monitored_barrier: one of them may hang."
+    ),
+}
+
+
+@words_of.register
+def _(about: Undecided, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+    silent = rank_phrase(about.silent) if about.silent else ""
+    if about.why is Why.WAITS_UNEXPLAINED:
+        why = _waits(about)
+    else:
+        why = _UNDECIDED[about.why].format(silent=silent)
+    summary = f"Not enough evidence: {why}"
+    if about.finished is not None:
+        over = (_all_finished(about.finished),)
+        return Words(summary, over, actions=(_RECORD_EXCHANGES, _STACKS))
+    return Words(summary, (f"No usable dump of {silent}.",) if silent else ())
+
+
+def _waits(about: Undecided) -> str:
+    verb = "waits" if len(about.waiting) == 1 else "wait"
+    waiting = f"{rank_phrase(about.waiting)} {verb}"
+    if not about.just_begun:
+        return f"{waiting}, and nothing shows for whom."
+    return (
+        f"{waiting}, and {rank_phrase(about.just_begun)} had only just begun to when dumped: the "
+        "job may be moving."
+    )
+
+
+@words_of.register
+def _(about: InFlight, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+    return Words(
+        "Calls are in flight and none of them is stuck: the oldest had been waiting for "
+        f"{about.oldest_ns / 1e9:.2f} s when its dump was made.",
+        ("The dumps say when they were made.",),
+        alternatives=("The job may have stopped just before the dumps were made.",),
+        actions=("Dump again some time later, and compare: unhang dump.",),
+    )
+
+
+@words_of.register
+def _(about: AllFinished, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+    return Words(
+        "No call is in flight anywhere: the job is idle in communication, or finished.",
+        (_all_finished(about),),
+        alternatives=(
+            "The program may be stuck outside communication, in which case dumps cannot show it.",
+        ),
+        actions=(_STACKS,),
+    )
+
+
+def _all_finished(about: AllFinished) -> str:
+    calls = count_of(about.n_calls, "recorded call")
+    return f"All {calls} of {count_of(about.n_ranks, 'rank')} are finished."
+
+
+@words_of.register
+def _(about: LateRanks, claim: Claim) -> Words:
+    began = f" since #{about.since}" if about.since is not None else ""
+    comes = "comes" if len(claim.culprits) == 1 else "come"
+    elsewhere = (f"So in {count_of(about.n_others, 'other group')}.",) if about.n_others else ()
+    return Words(
+        f"Not stuck but slow: {rank_phrase(claim.culprits)} {comes} last to the calls of "
+        f"{about.group}{began}, by {about.median_ms:,.0f} ms, which costs the others "
+        f"{about.share:.0%} of their time.",
+        (
+            f"Last in {about.last} of {count_of(about.calls, 'call')} of {about.group}.",
+            *elsewhere,
+            "Clocks were compared by the moments at which calls finished."
+            if about.clocks_set
+            else "Clocks could not be compared; they were not late at first, or are on one host.",
+        ),
+        alternatives=(
+            "They do more work than their peers (logging, evaluation, uneven data).",
+            "Their hosts or GPUs are slower: clocks, temperature, neighbours on the machine.",
+        ),
+        actions=(
+            f"Profile rank {claim.culprits[0]} beside a peer: {_PROFILE}",
+            "Compare clocks and throttling: nvidia-smi -q -d CLOCK,PERFORMANCE.",
+        ),
+    )

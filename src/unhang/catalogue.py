@@ -1,0 +1,28 @@
+"""Every kind of finding there is: those of the catalogue, of the log rules and of the checks.
+
+Codes come from outside too (saved reports, a person who asks for one), and this is where they are
+looked up. The tables are read only when they are asked for: most findings are of the catalogue.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from unhang.kinds import KINDS, Kind
+
+__all__ = ["all_kinds", "kind_of"]
+
+
+def kind_of(code: str) -> Kind | None:
+    """The kind of a code such as "UH101", "UH720" or "UH823"; None for one that nobody has."""
+    return KINDS.get(code) or all_kinds().get(code)
+
+
+@lru_cache(maxsize=1)
+def all_kinds() -> dict[str, Kind]:
+    """All kinds by code."""
+    from unhang.checks import CHECKS
+    from unhang.logs.rules import RULES
+
+    kinds = (*(rule.kind for rule in RULES), *(check.kind for check in CHECKS.values()))
+    return {**KINDS, **{kind.code: kind for kind in kinds}}

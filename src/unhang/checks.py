@@ -1,0 +1,306 @@
+"""The doctor's checks: what is looked at, why it matters, and what to do where it fails.
+
+Each is a row and a kind of finding (`Check.kind`). A code belongs to one check for ever. The rows
+stand apart from the checks themselves (`unhang.doctor`), so that whoever reads a saved report knows
+what kind its findings are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from unhang.kinds import Family, Kind, Trait
+
+__all__ = ["CHECKS", "Check", "Part"]
+
+Part: TypeAlias = Literal["env", "net", "gpu", "comm"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that is checked.
+
+    Attributes:
+        part: The subcommand of the doctor that it belongs to.
+        family: What sort of trouble it shows.
+        why: Why it matters to a distributed job, one sentence.
+        action: What to do when it fails, one sentence.
+    """
+
+    code: str
+    slug: str
+    part: Part
+    family: Family
+    why: str
+    action: str
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of finding that it makes where it fails."""
+        traits = Trait.CHECKED if self.part == "env" else Trait.CHECKED | Trait.ON_THE_WAY
+        return Kind(
+            self.code, self.slug, self.family, self.why, traits=traits, actions=(self.action,)
+        )
+
+
+# fmt: off
+SETTINGS_CONTRADICT: Final = Check(
+    "UH801", "settings-contradict", "env", "environment",
+    "Two settings that exclude each other make one of them silently ignored.",
+    "Keep the one that you mean and unset the other.",
+)
+SETTING_UNKNOWN: Final = Check(
+    "UH802", "setting-unknown", "env", "environment",
+    "A misspelt variable has no effect, and nothing says so.",
+    "Correct the name, or unset it.",
+)
+SETTING_DEPRECATED: Final = Check(
+    "UH803", "setting-deprecated", "env", "environment",
+    "An old name works until the next version drops it.",
+    "Use the new name.",
+)
+RECORDER_SWITCHED_OFF: Final = Check(
+    "UH804", "recorder-switched-off", "env", "evidence",
+    "Without the Flight Recorder a hang leaves nothing to read.",
+    "Unset the variable, set it to 2000, or start the job with unhang run.",
+)
+OPEN_FILES_LOW: Final = Check(
+    "UH805", "open-files-low", "env", "environment",
+    "NCCL opens many sockets and files per peer; a low limit ends in 'Too many open files'.",
+    "ulimit -n 65536 in the shell that launches.",
+)
+LOCKED_MEMORY_LOW: Final = Check(
+    "UH806", "locked-memory-low", "env", "environment",
+    "RDMA registers memory as locked; a low limit fails at start-up.",
+    "ulimit -l unlimited in the shell that launches.",
+)
+SHM_SMALL: Final = Check(
+    "UH807", "shm-small", "env", "environment",
+    "NCCL and data loaders pass data through /dev/shm.",
+    "Enlarge it: docker --shm-size=16g, or an emptyDir of medium Memory.",
+)
+CORES_OFF: Final = Check(
+    "UH808", "cores-off", "env", "evidence",
+    "A crash in C leaves no core file to look into.",
+    "ulimit -c unlimited and a core_pattern that writes to a disk with room.",
+)
+VERSIONS_DIFFER: Final = Check(
+    "UH809", "versions-differ", "env", "environment",
+    "Ranks with different libraries may disagree about protocols and shapes.",
+    "Use one environment on all nodes.",
+)
+VERSION_KNOWN_BAD: Final = Check(
+    "UH810", "version-known-bad", "env", "environment",
+    "This version has a known fault that hangs or crashes jobs.",
+    "Update it.",
+)
+PTRACE_RESTRICTED: Final = Check(
+    "UH811", "ptrace-restricted", "env", "evidence",
+    "Stacks of running ranks cannot be read from outside.",
+    "sysctl kernel.yama.ptrace_scope=0, or --cap-add=SYS_PTRACE for a container.",
+)
+CLOCKS_APART: Final = Check(
+    "UH812", "clocks-apart", "env", "evidence",
+    "Stamps of different nodes cannot be compared.",
+    "Let chrony or ntpd run on all nodes.",
+)
+SETTINGS_DIFFER: Final = Check(
+    "UH813", "settings-differ", "env", "environment",
+    "Ranks with different communication settings may choose different transports.",
+    "Set it alike on all nodes, or nowhere.",
+)
+INTERFACE_UNWISE: Final = Check(
+    "UH820", "interface-unwise", "net", "transport",
+    "NCCL or Gloo would advertise an address that its peers cannot use.",
+    "Set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to the interface between the nodes.",
+)
+INTERFACE_MISSING: Final = Check(
+    "UH821", "interface-missing", "net", "transport",
+    "An interface that a setting names is not there, is down, or has no address.",
+    "Correct NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME on that host.",
+)
+NAME_UNRESOLVED: Final = Check(
+    "UH822", "name-unresolved", "net", "transport",
+    "A rank that cannot resolve the master's name never joins.",
+    "Mend /etc/hosts or DNS, or use an address.",
+)
+PORT_BLOCKED: Final = Check(
+    "UH823", "port-blocked", "net", "transport",
+    "Ranks cannot connect where they must: the job hangs at its start.",
+    "Open the port in the firewall of that host, or choose another one.",
+)
+WRONG_ANSWER: Final = Check(
+    "UH824", "wrong-answer", "net", "transport",
+    "Something else answers where a rank is expected.",
+    "Compare addresses and /etc/hosts; end the program that has the port.",
+)
+SLOW_LINK: Final = Check(
+    "UH825", "slow-link", "net", "slow",
+    "One slow pair slows every collective down to its speed.",
+    "Check cable, port counters, duplex and drops of that pair.",
+)
+MTU_DIFFERS: Final = Check(
+    "UH826", "mtu-differs", "net", "transport",
+    "Large packets vanish between nodes whose MTU differs: small messages pass, then a hang.",
+    "Use one MTU on all interfaces of that network, switches included.",
+)
+HOST_SILENT: Final = Check(
+    "UH827", "host-silent", "net", "absent",
+    "A node on which nothing can be started cannot take part.",
+    "Log in to it by hand with the same command.",
+)
+PORT_TAKEN: Final = Check(
+    "UH828", "port-taken", "net", "transport",
+    "The master port is in use already.",
+    "ss -ltnp shows who has it; end it or choose another port.",
+)
+GPU_MISSING: Final = Check(
+    "UH840", "gpu-missing", "gpu", "device",
+    "Fewer GPUs than expected are visible.",
+    "nvidia-smi -L or amd-smi list on that host; check CUDA_VISIBLE_DEVICES and dmesg.",
+)
+GPU_MEMORY_LEFT: Final = Check(
+    "UH841", "gpu-memory-left", "gpu", "device",
+    "Memory that a dead process left, or another job, leaves too little for this one.",
+    "nvidia-smi or amd-smi process shows the owner; end it or reset the GPU.",
+)
+GPU_ECC: Final = Check(
+    "UH842", "gpu-ecc", "gpu", "device",
+    "Uncorrectable memory errors end the process that meets them.",
+    "Drain the node and reset the GPU; replace it if rows cannot be remapped.",
+)
+GPU_XID: Final = Check(
+    "UH843", "gpu-xid", "gpu", "device",
+    "The driver reported a fault of a GPU.",
+    "Look the number up in NVIDIA's Xid table; drain the node for hardware faults.",
+)
+GPU_THROTTLED: Final = Check(
+    "UH844", "gpu-throttled", "gpu", "slow",
+    "A slow GPU makes its rank arrive last in every collective.",
+    "Check temperature and power; nvidia-smi -q -d PERFORMANCE, amd-smi metric --throttle.",
+)
+NVLINK_DOWN: Final = Check(
+    "UH845", "nvlink-down", "gpu", "transport",
+    "Traffic takes a slower way, or fails.",
+    "nvidia-smi nvlink -s or amd-smi xgmi -l; reset the GPUs or the node.",
+)
+FABRIC_MANAGER: Final = Check(
+    "UH846", "fabric-manager", "gpu", "device",
+    "Without its fabric manager an NVSwitch machine cannot start NCCL.",
+    "systemctl start nvidia-fabricmanager, in the driver's version.",
+)
+PCIE_NARROW: Final = Check(
+    "UH847", "pcie-narrow", "gpu", "slow",
+    "A link that is narrower or slower than the card's slows every transfer.",
+    "Reseat the card; check BIOS settings.",
+)
+P2P_MISSING: Final = Check(
+    "UH848", "p2p-missing", "gpu", "transport",
+    "GPUs that cannot reach each other directly go through host memory.",
+    "Check IOMMU and ACS, and that all GPUs are visible to each process.",
+)
+ACS_ON: Final = Check(
+    "UH849", "acs-on", "gpu", "transport",
+    "PCIe access control sends GPU traffic through the root: P2P is slow or hangs.",
+    "Switch ACS off in the BIOS or with setpci; iommu=pt.",
+)
+GPU_MIG: Final = Check(
+    "UH851", "gpu-mig", "gpu", "environment",
+    "NCCL cannot join MIG slices of one GPU as if they were GPUs.",
+    "nvidia-smi -mig 0, or one rank per GPU.",
+)
+GPU_PERSISTENCE: Final = Check(
+    "UH852", "gpu-persistence", "gpu", "environment",
+    "Without persistence mode the first use of each GPU takes seconds.",
+    "nvidia-smi -pm 1.",
+)
+COMM_RANKS_MISSING: Final = Check(
+    "UH860", "comm-ranks-missing", "comm", "absent",
+    "Ranks that did not arrive hold up all others.",
+    "Look at these ranks' hosts: unhang stacks, unhang doctor net.",
+)
+COMM_WRONG_VALUES: Final = Check(
+    "UH861", "comm-wrong-values", "comm", "failure",
+    "A collective gave wrong numbers: memory, link or library are broken.",
+    "Isolate the rank; run the GPU's diagnostics.",
+)
+COMM_STUCK: Final = Check(
+    "UH862", "comm-stuck", "comm", "transport",
+    "All ranks are in the call and it does not finish: transport, GPU or library.",
+    "Swap the transport as shown, then check the link that is left.",
+)
+COMM_ISOLATED: Final = Check(
+    "UH863", "comm-isolated", "comm", "transport",
+    "What is left as the only explanation after halving.",
+    "Take it out, or change the setting that makes it work.",
+)
+COMM_SLOW_PAIR: Final = Check(
+    "UH864", "comm-slow-pair", "comm", "slow",
+    "One slow pair slows every collective down to its speed.",
+    "Check the link between the two.",
+)
+COMM_NOT_STARTED: Final = Check(
+    "UH865", "comm-not-started", "comm", "failure",
+    "The test's own ranks could not be started.",
+    "Read the ranks' output below.",
+)
+COMM_BANDWIDTH: Final = Check(
+    "UH866", "comm-bandwidth", "comm", "slow",
+    "Collectives run at the speed of the slowest link.",
+    "Compare with your other nodes.",
+)
+COMM_ALLOCATION: Final = Check(
+    "UH867", "comm-allocation", "comm", "device",
+    "A rank that cannot use its own device's memory never joins the others.",
+    "See what else is on that device: unhang doctor gpu.",
+)
+# fmt: on
+
+_ALL: Final = (
+    SETTINGS_CONTRADICT,
+    SETTING_UNKNOWN,
+    SETTING_DEPRECATED,
+    RECORDER_SWITCHED_OFF,
+    OPEN_FILES_LOW,
+    LOCKED_MEMORY_LOW,
+    SHM_SMALL,
+    CORES_OFF,
+    VERSIONS_DIFFER,
+    VERSION_KNOWN_BAD,
+    PTRACE_RESTRICTED,
+    CLOCKS_APART,
+    SETTINGS_DIFFER,
+    INTERFACE_UNWISE,
+    INTERFACE_MISSING,
+    NAME_UNRESOLVED,
+    PORT_BLOCKED,
+    WRONG_ANSWER,
+    SLOW_LINK,
+    MTU_DIFFERS,
+    HOST_SILENT,
+    PORT_TAKEN,
+    GPU_MISSING,
+    GPU_MEMORY_LEFT,
+    GPU_ECC,
+    GPU_XID,
+    GPU_THROTTLED,
+    NVLINK_DOWN,
+    FABRIC_MANAGER,
+    PCIE_NARROW,
+    P2P_MISSING,
+    ACS_ON,
+    GPU_MIG,
+    GPU_PERSISTENCE,
+    COMM_RANKS_MISSING,
+    COMM_WRONG_VALUES,
+    COMM_STUCK,
+    COMM_ISOLATED,
+    COMM_SLOW_PAIR,
+    COMM_NOT_STARTED,
+    COMM_BANDWIDTH,
+    COMM_ALLOCATION,
+)
+
+CHECKS: Final[dict[str, Check]] = {check.code: check for check in _ALL}
+"""All checks by code."""

@@ -1,0 +1,1 @@
+"""What commands share: where the job runs, which case is meant, how a verdict and rows leave."""

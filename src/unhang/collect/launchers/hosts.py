@@ -1,0 +1,145 @@
+"""Hosts that the user names: by ssh, by pdsh, or by a command of the user's own.
+
+ssh is OpenSSH's client with the user's own configuration: keys, jump hosts, ports. A command of the
+user's starts a shell on a host, with {host} in it: the script goes in through the shell's standard
+input, so it is the same whether the command runs it at once (`ip netns exec {host}`) or through a
+login shell (`sshpass … ssh {host}`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unhang.collect.launchers import Choice, Launch, Launcher, Option, Program
+from unhang.collect.launchers.tools import hosts_of, read_host_file, require
+from unhang.errors import UsageError
+
+__all__ = ["CHOICE", "Pdsh", "Ssh", "Template"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ssh:
+    """One ssh a host.
+
+    Attributes:
+        hosts: Names as ssh takes them ("node01", "user@10.0.0.1").
+        options: Further arguments of ssh, before the host.
+    """
+
+    hosts: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    job: str = ""
+    at_once: int = 1
+
+    def nodes(self) -> Sequence[str]:
+        """The hosts that were named."""
+        require("ssh", "Install OpenSSH's client (openssh-client).")
+        return self.hosts
+
+    def launch(self, nodes: Sequence[str], program: Program) -> Launch:
+        """No question is ever asked: a host that wants a password fails at once."""
+        (host,) = nodes
+        # the user's login shell may be any: it gets one word for sh
+        remote = f"exec sh -c {shlex.quote(program.script)}"
+        settled = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-T")
+        command = ("ssh", *self.options, *settled, "--", host, remote)
+        return Launch((host,), command, program.stdin)
+
+    def orders(self, node: str) -> dict[str, object]:
+        """The host's name as it was given, without the user."""
+        return {"node": node.rpartition("@")[2]}
+
+
+@dataclass(frozen=True, slots=True)
+class Pdsh:
+    """pdsh: many hosts by one command. It passes no input on, so the collector is an argument."""
+
+    hosts: tuple[str, ...]
+    job: str = ""
+    at_once: int = 64
+
+    def nodes(self) -> Sequence[str]:
+        """The hosts that were named."""
+        require("pdsh", "Install pdsh, or use ssh by leaving --via out.")
+        return self.hosts
+
+    def launch(self, nodes: Sequence[str], program: Program) -> Launch:
+        """One pdsh for all of them."""
+        remote = f"exec sh -c {shlex.quote(program.inline)}"
+        return Launch(tuple(nodes), ("pdsh", "-R", "ssh", "-w", ",".join(nodes), remote))
+
+    def orders(self, node: str) -> dict[str, object]:
+        """Nothing: each node knows its name."""
+        del node
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A command line that ends in a shell on a host.
+
+    Attributes:
+        hosts: What stands for {host}.
+        command: As the user wrote it.
+    """
+
+    hosts: tuple[str, ...]
+    command: str
+    job: str = ""
+    at_once: int = 1
+
+    def nodes(self) -> Sequence[str]:
+        """The hosts that were named."""
+        require(self._words("host")[0], "Correct --via, or leave it out to use ssh.")
+        return self.hosts
+
+    def launch(self, nodes: Sequence[str], program: Program) -> Launch:
+        """The command with the host's name, and a shell that reads the program."""
+        (host,) = nodes
+        return Launch((host,), (*self._words(host), "sh"), program.inline.encode())
+
+    def orders(self, node: str) -> dict[str, object]:
+        """The host's name."""
+        return {"node": node}
+
+    def _words(self, host: str) -> list[str]:
+        hint = "For example: --via 'ssh -J jump {host}', or --via pdsh"
+        try:
+            words = shlex.split(self.command)
+        except ValueError as error:
+            raise UsageError(f"--via {self.command!r}: {str(error).lower()}", hint) from error
+        if not any("{host}" in word for word in words):
+            raise UsageError(f"--via {self.command!r} has no {{host}} in it", hint)
+        return [word.replace("{host}", host) for word in words]
+
+
+def _from_arguments(args: argparse.Namespace, words: tuple[str, ...]) -> Launcher:
+    named = args.hosts is not None
+    hosts = tuple(hosts_of(args.hosts) if named else read_host_file(Path(args.hostfile)))
+    if args.via == "ssh":
+        return Ssh(hosts, words)
+    if words:
+        raise UsageError("--launcher-options is for ssh, not for --via", "Leave it out.")
+    return Pdsh(hosts) if args.via == "pdsh" else Template(hosts, args.via)
+
+
+CHOICE = Choice(
+    by=(
+        Option("--hosts", "LIST", "by ssh: node01,node[02-16],user@host"),
+        Option("--hostfile", "FILE", "by ssh, from a host file (as MPI's)"),
+    ),
+    further=(
+        Option(
+            "--via",
+            "HOW",
+            "for --hosts and --hostfile: ssh, pdsh, or a command with {host} (default: ssh)",
+            default="ssh",
+        ),
+    ),
+    passes_to="ssh",
+    make=_from_arguments,
+)

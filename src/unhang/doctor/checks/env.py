@@ -1,0 +1,224 @@
+"""Checks of settings, limits and versions: pure functions over what the nodes said."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from unhang.checks import (
+    CLOCKS_APART,
+    CORES_OFF,
+    LOCKED_MEMORY_LOW,
+    OPEN_FILES_LOW,
+    PTRACE_RESTRICTED,
+    RECORDER_SWITCHED_OFF,
+    SETTING_DEPRECATED,
+    SETTING_UNKNOWN,
+    SETTINGS_CONTRADICT,
+    SETTINGS_DIFFER,
+    SHM_SMALL,
+    VERSION_KNOWN_BAD,
+    VERSIONS_DIFFER,
+    Check,
+)
+from unhang.doctor.checks.results import CheckResult, Level, host_subject
+from unhang.doctor.checks.variables import CONTRADICTIONS, DEPRECATED, misspelt
+from unhang.report import Subject
+from unhang.wording import printable
+
+__all__ = ["check_env"]
+
+Facts = Mapping[str, Any]
+"""What agents/facts.py prints of one node."""
+
+MIN_OPEN_FILES = 8_192
+MIN_SHM = 1 << 30
+MAX_CLOCK_NS = 2 * 10**9
+# Differ between nodes by their nature.
+_OWN = ("RANK", "LOCAL_RANK", "SLURM_", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL",
+        "OMPI_COMM_WORLD_NODE", "CUDA_VISIBLE_DEVICES", "NCCL_HOSTID", "UNHANG_")  # fmt: skip
+_COMPARED = ("NCCL_", "TORCH_NCCL_", "TORCH_FR_", "GLOO_", "MASTER_", "WORLD_SIZE")
+_OFF = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+
+
+class FaultyVersions(NamedTuple):
+    """A version range with a known fault; `machine` limits it to one architecture."""
+
+    package: str
+    since: tuple[int, ...]
+    before: tuple[int, ...]
+    machine: str
+    what: str
+
+
+_FAULTS = (
+    FaultyVersions("torch", (2, 3), (2, 6), "", "no dump on time-out by default (pytorch#142260)"),
+    FaultyVersions(
+        "nvidia-nccl-cu12", (2, 18), (2, 29, 3), "aarch64", "proxy slots leak (nccl#2353)"
+    ),
+    FaultyVersions(
+        "nvidia-nccl-cu13", (2, 18), (2, 29, 3), "aarch64", "proxy slots leak (nccl#2353)"
+    ),
+)
+
+
+def check_env(nodes: Mapping[str, Facts], asked_ns: int = 0) -> list[CheckResult]:
+    """All checks of part env.
+
+    Args:
+        nodes: Facts by node name.
+        asked_ns: Wall clock here when the facts were asked for; 0 leaves the clocks out.
+    """
+    results = []
+    for name, facts in nodes.items():
+        results += [*_settings(name, facts), *_limits(name, facts), *_versions(name, facts)]
+    results += _differences(nodes)
+    if asked_ns and len(nodes) > 1:
+        results.append(_clocks(nodes))
+    return results
+
+
+def _setting(name: str, host: str) -> tuple[Subject, ...]:
+    return (Subject("setting", name, host=host),)
+
+
+def _settings(host: str, facts: Facts) -> list[CheckResult]:
+    settings: Mapping[str, str] = facts.get("settings", {})
+    results = []
+    for (a, a_value), (b, b_value), what in CONTRADICTIONS:
+        if _has(settings, a, a_value) and _has(settings, b, b_value):
+            seen = f"{host}: {a}={_show(settings, a)} and {b}={_show(settings, b)}: {what}."
+            results.append(
+                CheckResult(
+                    SETTINGS_CONTRADICT, "warn", seen, _setting(a, host) + _setting(b, host)
+                )
+            )
+    for name in settings:
+        meant = misspelt(name)
+        if meant:
+            seen = f"{host}: {name} is no known variable; {meant} is."
+            results.append(CheckResult(SETTING_UNKNOWN, "warn", seen, _setting(name, host)))
+        if name in DEPRECATED:
+            seen = f"{host}: {name} is an old name for {DEPRECATED[name]}."
+            results.append(CheckResult(SETTING_DEPRECATED, "warn", seen, _setting(name, host)))
+    off = [name for name in _OFF if settings.get(name) == "0"]
+    seen = f"{host}: {off[0]}=0 switches the Flight Recorder off." if off else f"{host}: it is on."
+    results.append(
+        CheckResult(RECORDER_SWITCHED_OFF, "warn" if off else "ok", seen, host_subject(host))
+    )
+    return results
+
+
+def _has(settings: Mapping[str, str], name: str, value: str) -> bool:
+    return bool(settings.get(name)) and value in ("*", settings[name])
+
+
+def _show(settings: Mapping[str, str], name: str) -> str:
+    return printable(settings[name], 60)
+
+
+def _limits(host: str, facts: Facts) -> list[CheckResult]:
+    limits: Mapping[str, int] = facts.get("limits", {})
+    fabric = any(i.get("kind") == "infiniband" for i in facts.get("interfaces", []))
+    files, locked = limits.get("open_files", -1), limits.get("locked_memory", -1)
+    shm, core = limits.get("shm", 0), limits.get("core", -1)
+    scope = str(facts.get("ptrace_scope", ""))
+    return [
+        _judge(OPEN_FILES_LOW, host, 0 <= files < MIN_OPEN_FILES,
+               f"open files are limited to {files}"),
+        _judge(LOCKED_MEMORY_LOW, host, fabric and locked >= 0,
+               f"locked memory is limited to {locked} bytes"),
+        _judge(SHM_SMALL, host, 0 < shm < MIN_SHM, f"/dev/shm has {shm >> 20} MB", "warn"),  # noqa: S108 - its name
+        _cores(host, core == 0, str(facts.get("core_pattern", ""))),
+        _judge(PTRACE_RESTRICTED, host, scope in ("2", "3"),
+               f"kernel.yama.ptrace_scope is {scope or 0}", "warn"),
+    ]  # fmt: skip
+
+
+def _judge(check: Check, host: str, bad: bool, seen: str, level: Level = "warn") -> CheckResult:  # noqa: FBT001 - the condition itself
+    return CheckResult(check, level if bad else "ok", f"{host}: {seen}.", host_subject(host))
+
+
+def _cores(host: str, off: bool, pattern: str) -> CheckResult:  # noqa: FBT001 - the condition itself
+    """Whether a crash leaves a core file, and where; unhang core reads it."""
+    said = printable(pattern, 80)
+    action = "ulimit -c unlimited in the shell that launches; "
+    if pattern.startswith("|"):
+        action += f"the kernel hands cores to {said[1:]}: coredumpctl dump PID, then unhang core."
+    else:
+        action += f"they are written to {said or 'core'}, then: unhang core FILE."
+    seen = f"core files are {'switched off (ulimit -c is 0)' if off else f'on, as {said}'}"
+    level: Level = "warn" if off else "ok"
+    return CheckResult(CORES_OFF, level, f"{host}: {seen}.", host_subject(host), action=action)
+
+
+def _versions(host: str, facts: Facts) -> list[CheckResult]:
+    versions: Mapping[str, str] = facts.get("versions", {})
+    results = []
+    for fault in _FAULTS:
+        version = versions.get(fault.package, "")
+        here = not fault.machine or fault.machine == versions.get("machine")
+        if version and here and fault.since <= _numbers(version) < fault.before:
+            seen = f"{host}: {fault.package} {printable(version, 40)}: {fault.what}."
+            results.append(CheckResult(VERSION_KNOWN_BAD, "warn", seen, host_subject(host)))
+    return results
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    head = version.split("+", 1)[0].split(".")
+    return tuple(int(part) for part in head if part.isdigit())
+
+
+def _differences(nodes: Mapping[str, Facts]) -> list[CheckResult]:
+    if len(nodes) <= 1:
+        return []
+    versions = _by_value(nodes, "versions")
+    settings = {
+        name: values
+        for name, values in _by_value(nodes, "settings").items()
+        if name.startswith(_COMPARED) and not name.startswith(_OWN)
+    }
+    return [
+        *_compare(VERSIONS_DIFFER, {k: v for k, v in versions.items() if k != "kernel"}, "warn"),
+        *_compare(SETTINGS_DIFFER, settings, "warn"),
+    ]
+
+
+def _by_value(nodes: Mapping[str, Facts], key: str) -> dict[str, dict[str, list[str]]]:
+    """Name -> value -> hosts; a host that lacks the name has the value ""."""
+    names = sorted({name for facts in nodes.values() for name in facts.get(key, {})})
+    table: dict[str, dict[str, list[str]]] = {name: defaultdict(list) for name in names}
+    for host, facts in nodes.items():
+        for name in names:
+            table[name][str(facts.get(key, {}).get(name, ""))].append(host)
+    return table
+
+
+def _compare(
+    check: Check, table: Mapping[str, Mapping[str, Sequence[str]]], level: Level
+) -> list[CheckResult]:
+    results = []
+    for name, values in table.items():
+        if len(values) > 1:
+            said = "; ".join(
+                f"{', '.join(hosts[:6])}: {printable(value, 40) or '(not set)'}"
+                for value, hosts in values.items()
+            )
+            most = max(values.values(), key=len)
+            odd = [h for hosts in values.values() if hosts is not most for h in hosts]
+            subjects = tuple(Subject("host", host, host=host) for host in odd)
+            results.append(
+                CheckResult(check, level, f"{name} differs between nodes: {said}.", subjects)
+            )
+    return results or [CheckResult(check, "ok", f"the {len(table)} compared values agree.")]
+
+
+def _clocks(nodes: Mapping[str, Facts]) -> CheckResult:
+    times = {host: int(facts.get("time_ns", 0)) for host, facts in nodes.items()}
+    first, last = min(times.values()), max(times.values())
+    apart = last - first > MAX_CLOCK_NS
+    hosts = [host for host, time in times.items() if time in (first, last)]
+    seen = f"the nodes' clocks are up to {(last - first) / 1e9:.1f} s apart, asking time included."
+    subjects = tuple(Subject("host", host, host=host) for host in hosts) if apart else ()
+    return CheckResult(CLOCKS_APART, "warn" if apart else "ok", seen, subjects, confidence="medium")

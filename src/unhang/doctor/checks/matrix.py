@@ -1,0 +1,274 @@
+"""Judge the matrix of connections: who is not reached, who else answers, which pairs are slow.
+
+What was tried more than once counts by its best: a fault shows every time, a busy machine does not.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from unhang.checks import INTERFACE_UNWISE, PORT_BLOCKED, SLOW_LINK, WRONG_ANSWER
+from unhang.doctor.checks.results import CheckResult, Level, host_subject
+from unhang.report import Subject
+from unhang.wording import printable
+
+__all__ = ["best_of", "calls_again", "check_matrix"]
+
+Row = Mapping[str, Any]
+"""One connection that agents/net.py tried."""
+
+SLOW_FACTOR = 8.0
+SLOW_RTT_MS = 2.0
+LOST_SHARE = 0.02
+LOST_SEGMENTS = 10
+MIN_PAIRS = 3
+"""Fewer have no median worth the name."""
+MAX_AGAIN = 64
+"""Connections that one node tries once more."""
+_BEST_FIRST = ("open", "wrong-host", "other-service", "silent", "filtered", "refused", "")
+
+
+def check_matrix(
+    hosts: Sequence[str], rows: Mapping[str, Sequence[Row]], chosen: Mapping[str, str]
+) -> list[CheckResult]:
+    """Judge all connections that the nodes tried.
+
+    Args:
+        hosts: Nodes that answered.
+        rows: Per node, what it tried.
+        chosen: Per node, the address that NCCL would advertise, where it is not the node's own.
+    """
+    tried = [(host, row) for host in hosts for row in rows[host]]
+    control = [item for item in tried if item[1]["address"] != chosen.get(item[1]["peer"])]
+    advertised = [item for item in tried if item[1]["address"] == chosen.get(item[1]["peer"])]
+    results = _wrong_answers(control) + _blocked(control, hosts)
+    results += _unreachable_choice(advertised, control)
+    results += _slow(control)
+    if not results:
+        seen = f"all {len(tried)} connections between {len(hosts)} nodes work."
+        results.append(CheckResult(PORT_BLOCKED, "ok", seen))
+    return results
+
+
+def _link(source: str, target: str, port: int) -> Subject:
+    return Subject("link", f"{source} -> {target}:{port}")
+
+
+def _wrong_answers(tried: Sequence[tuple[str, Row]]) -> list[CheckResult]:
+    results = []
+    for host, row in tried:
+        if row["state"] in ("wrong-host", "other-service"):
+            who = "another host" if row["state"] == "wrong-host" else "another program"
+            seen = (
+                f"{host}: at {row['address']}:{row['port']}, where {row['peer']} is expected, "
+                f"{who} answers: {printable(str(row['says']), 60)}."
+            )
+            results.append(
+                CheckResult(WRONG_ANSWER, "fail", seen, (_link(host, row["peer"], row["port"]),))
+            )
+    return results
+
+
+_NO = ("filtered", "refused", "unreachable")
+
+
+def _blocked(tried: Sequence[tuple[str, Row]], hosts: Sequence[str]) -> list[CheckResult]:
+    """Fold blocked connections: a port of a host, a whole host, or one pair."""
+    bad = {(host, row["peer"], row["port"]): row for host, row in tried if row["state"] in _NO}
+    ports = sorted({row["port"] for _, row in tried})
+    results = []
+    dead = []
+    for host in hosts:
+        others = [peer for peer in hosts if peer != host]
+        whole = [p for p in ports if others and all((o, host, p) in bad for o in others)]
+        if not whole or (len(others) == 1 and _mutual(bad, host, others[0], ports)):
+            continue
+        for other in others:
+            for port in whole:
+                state = bad.pop((other, host, port))["state"]
+        what = "no port" if whole == ports else f"port {', '.join(map(str, whole))}"
+        verb = "can be reached on" if whole == ports else "cannot be reached on"
+        seen = f"{host} {verb} {what} from any other node ({state})."
+        subjects = (*host_subject(host), *(_link("*", host, port) for port in whole))
+        results.append(CheckResult(PORT_BLOCKED, "fail", seen, subjects))
+        dead += [host] if whole == ports else []
+    # A node that nobody reaches reaches nobody: that is said with it.
+    bad = {key: row for key, row in bad.items() if key[0] not in dead}
+    return results + _blocked_pairs(bad)
+
+
+def _mutual(bad: Mapping[tuple[str, str, int], Row], a: str, b: str, ports: Sequence[int]) -> bool:
+    """With two nodes that cannot reach each other either way, neither is the one to blame."""
+    return all((a, b, p) in bad and (b, a, p) in bad for p in ports)
+
+
+def _blocked_pairs(bad: Mapping[tuple[str, str, int], Row]) -> list[CheckResult]:
+    pairs: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
+    for (source, target, port), row in bad.items():
+        pairs[source, target].append((port, row["state"]))
+    results = []
+    for (source, target), items in sorted(pairs.items()):
+        if (target, source) in pairs and source > target:
+            continue
+        ports = ", ".join(str(port) for port, _ in sorted(items))
+        arrow = "and" if (target, source) in pairs else "->"
+        seen = f"{source} {arrow} {target}: port {ports} cannot be reached ({items[0][1]})."
+        subjects = tuple(_link(source, target, port) for port, _ in items)
+        results.append(CheckResult(PORT_BLOCKED, "fail", seen, subjects))
+    return results
+
+
+def _unreachable_choice(
+    advertised: Sequence[tuple[str, Row]], control: Sequence[tuple[str, Row]]
+) -> list[CheckResult]:
+    """Hosts whose own address works while the one that NCCL would advertise does not."""
+    works = {row["peer"] for _, row in control if row["state"] == "open"}
+    verdicts: dict[str, list[str]] = defaultdict(list)
+    address = {}
+    for _, row in advertised:
+        verdicts[row["peer"]].append(row["state"])
+        address[row["peer"]] = row["address"]
+    results = []
+    for host, states in sorted(verdicts.items()):
+        if host in works and "open" not in states:
+            seen = (
+                f"{host}: NCCL would advertise {address[host]}, which no other node reaches "
+                f"({', '.join(sorted(set(states)))})."
+            )
+            results.append(CheckResult(INTERFACE_UNWISE, "fail", seen, host_subject(host)))
+    return results
+
+
+def best_of(rows: Sequence[Row]) -> list[Row]:
+    """One row for each connection: the best state, and of the open ones the best of each number."""
+    tried: dict[tuple[str, str, int], list[Row]] = defaultdict(list)
+    for row in rows:
+        tried[row["peer"], row["address"], row["port"]].append(row)
+    return [_best(same) for same in tried.values()]
+
+
+def _best(rows: Sequence[Row]) -> Row:
+    def place(row: Row) -> int:
+        state = str(row["state"])
+        return _BEST_FIRST.index(state) if state in _BEST_FIRST else len(_BEST_FIRST)
+
+    first = min(rows, key=place)
+    same = [row for row in rows if row["state"] == first["state"]]
+    least = {key: [row[key] for row in same if row.get(key) is not None]
+             for key in ("latency_ms", "rtt_ms", "mb_per_s")}  # fmt: skip
+    steadiest = min(same, key=_lost)
+    return {
+        **first,
+        "latency_ms": min(least["latency_ms"], default=None),
+        "rtt_ms": min(least["rtt_ms"], default=None),
+        "mb_per_s": max(least["mb_per_s"], default=None),
+        "sent": steadiest.get("sent", 0),
+        "resent": steadiest.get("resent", 0),
+    }
+
+
+def _lost(row: Row) -> float:
+    """Share of the segments that were sent again; 0 where it means nothing."""
+    resent, sent = int(row.get("resent", 0)), int(row.get("sent", 0))
+    return resent / max(sent, 1) if resent >= LOST_SEGMENTS else 0.0
+
+
+def calls_again(heard: Mapping[str, Sequence[Row]]) -> dict[str, dict[str, Any]]:
+    """What must be tried once more, with nothing else going on, before anybody is named.
+
+    Returns:
+        Per node its part of the second look: `again`, whom it calls, and `callers`, who call it.
+    """
+    usual = _usual([row for rows in heard.values() for row in rows])
+    parts: dict[str, dict[str, Any]] = {}
+    for name, rows in heard.items():
+        doubtful = [row for row in rows if row["peer"] in heard
+                    and (row["state"] in _NO or _what_is_slow(row, *usual)[0])]  # fmt: skip
+        for row in doubtful[:MAX_AGAIN]:
+            own = parts.setdefault(name, {"again": [], "callers": []})
+            own["again"].append([row["peer"], row["address"], row["port"]])
+            other = parts.setdefault(row["peer"], {"again": [], "callers": []})
+            if name not in other["callers"]:
+                other["callers"].append(name)
+    return parts
+
+
+def _usual(rows: Sequence[Row]) -> tuple[float, float]:
+    """Throughput and round trip of connections that are all right; 0 where there are too few.
+
+    One bad node of four spoils half of all pairs, so for round trips it is the better quarter that
+    counts; for throughput, which varies more, the median.
+    """
+
+    def known(key: str) -> list[float]:
+        values = [r[key] for r in rows if r["state"] == "open" and r.get(key) is not None]
+        return sorted(values) if len(values) >= MIN_PAIRS else [0.0]
+
+    rtts = known("rtt_ms")
+    return statistics.median_high(known("mb_per_s")), rtts[(len(rtts) - 1) // 4]
+
+
+def _slow(tried: Sequence[tuple[str, Row]]) -> list[CheckResult]:
+    """Pairs that lose data, or are far from the median of all; a node that is so with everybody."""
+    usual = _usual([row for _, row in tried])
+    found: dict[frozenset[str], tuple[str, Level]] = {}
+    partners: dict[str, set[str]] = defaultdict(set)
+    for host, row in tried:
+        pair = frozenset((host, row["peer"]))
+        partners[host].add(row["peer"])
+        partners[row["peer"]].add(host)
+        verdict = _what_is_slow(row, *usual)
+        if verdict[0] and (pair not in found or found[pair][1] != "fail"):
+            found[pair] = verdict
+    results = []
+    healthy = _healthy(partners, found)
+    counts = Counter(name for pair in found for name in pair)
+    for name, count in counts.items():
+        others = len(partners[name])
+        if count == others > 1 and any(name not in pair for pair in healthy):
+            what, level = next(said for pair, said in found.items() if name in pair)
+            seen = f"{name} and every other node: {what}."
+            about = host_subject(name)
+            results.append(CheckResult(SLOW_LINK, level, seen, about, confidence="medium"))
+            found = {pair: said for pair, said in found.items() if name not in pair}
+    for pair, said in found.items():
+        what, level = said
+        a, b = sorted(pair)
+        seen, subject = f"{a} and {b}: {what}.", (Subject("link", f"{a} - {b}"),)
+        results.append(CheckResult(SLOW_LINK, level, seen, subject, confidence="medium"))
+    return results
+
+
+def _healthy(
+    partners: Mapping[str, set[str]], bad: Mapping[frozenset[str], object]
+) -> list[frozenset[str]]:
+    """Pairs that were tried and are not among the bad ones."""
+    every = {frozenset((host, other)) for host, others in partners.items() for other in others}
+    return [pair for pair in every if pair not in bad]
+
+
+def _what_is_slow(row: Row, rate: float, rtt: float) -> tuple[str, Level]:
+    """What is wrong with one connection, compared with the median of all; "" if nothing is.
+
+    What the kernel counts (loss, round trips) is a failure; throughput, which a busy processor
+    lowers as well, a warning.
+    """
+    said: tuple[str, Level] = ("", "ok")
+    if row["state"] == "silent":
+        what = "they connect, and then data is lost"
+        if row["latency_ms"] is not None and not row.get("early"):
+            what = "small messages pass, large ones are lost, as with a wrong MTU on the way"
+        said = (what, "fail")
+    elif row["state"] != "open":
+        pass
+    elif (share := _lost(row)) > LOST_SHARE:
+        said = (f"{share:.0%} of the segments had to be sent again", "fail")
+    elif rtt and row.get("rtt_ms") and row["rtt_ms"] > max(rtt * SLOW_FACTOR, SLOW_RTT_MS):
+        what = f"{row['rtt_ms']:.1f} ms there and back; others take {rtt:.2f} ms"
+        said = (what, "fail")
+    elif row["mb_per_s"] and row["mb_per_s"] * SLOW_FACTOR < rate:
+        said = (f"{row['mb_per_s']} MB/s; the median pair has {rate:.0f} MB/s", "warn")
+    return said

@@ -1,0 +1,43 @@
+"""What a check saw, before it is a finding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from unhang.checks import Check
+from unhang.report import Subject
+
+__all__ = ["CheckResult", "Level", "host_subject"]
+
+Level: TypeAlias = Literal["ok", "info", "warn", "fail", "skip"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What one check saw.
+
+    Attributes:
+        seen: What was seen, one sentence.
+        evidence: Details, one sentence each.
+        action: Overrides the check's own advice where more is known.
+    """
+
+    check: Check
+    level: Level
+    seen: str
+    subjects: tuple[Subject, ...] = ()
+    ranks: tuple[int, ...] = ()
+    evidence: tuple[str, ...] = ()
+    action: str = ""
+    confidence: Literal["high", "medium", "low"] = "high"
+
+    @property
+    def code(self) -> str:
+        """The check's code."""
+        return self.check.code
+
+
+def host_subject(name: str) -> tuple[Subject, ...]:
+    """A host as what a result is about."""
+    return (Subject("host", name, host=name),)

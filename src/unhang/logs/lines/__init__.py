@@ -1,0 +1,1 @@
+"""One line of a log: whether it is worth a look, whose it is, when it was, what it wraps."""

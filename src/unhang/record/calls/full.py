@@ -1,0 +1,267 @@
+"""The full recorder: every call of the groups whose backend torch does not record.
+
+A group of C++ backends (fake, mpi, ucc, custom) is replaced, as soon as torch has made it, by a
+`RecordedGroup`: a Python `ProcessGroup` with the same backends, name and store, whose methods
+record and delegate. C++ finds these methods too (DDP's reducer, functional collectives), because
+torch's trampolines look for them; the calls below release the GIL. A group whose class is Python
+itself keeps its identity: the methods of its class are wrapped in place.
+
+It refuses to touch groups that torch records itself: there the wrapped entry points are enough.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from time import time_ns
+from types import FunctionType
+from typing import Any, Final
+
+from unhang.record.calls import wrap
+from unhang.record.calls.groups import backends_of, channel_of, recorded_by_torch
+from unhang.record.calls.recorder import Recorder
+from unhang.record.calls.ring import Foreign, RingEntry
+
+__all__ = ["adopt", "wanted"]
+
+METHODS: Final = (*wrap.COLLECTIVES, *wrap.P2P, "_start_coalescing", "_end_coalescing")
+
+_own_classes: set[type] = set()
+_recorded_class: type | None = None
+
+
+def wanted(group: Foreign, mode: str) -> bool:
+    """Whether a group gets the full recorder.
+
+    Args:
+        group: The group that torch has just made.
+        mode: `Settings.full`.
+    """
+    if mode == "never" or type(group) in _own_classes:
+        return False
+    return mode == "always" or not set(backends_of(group).values()) & recorded_by_torch()
+
+
+def adopt(group: Foreign) -> Foreign:
+    """Put a group under the full recorder; returns the group to use from now on."""
+    c10d = sys.modules["torch.distributed.distributed_c10d"]
+    plain: type = c10d.ProcessGroup
+    if type(group) is not plain:
+        _wrap_python_class(type(group), plain)
+        return group
+    wrapper = _around(_recorded_type(plain), group)
+    _replace_in_world(c10d, group, wrapper)
+    return wrapper
+
+
+# ------------------------------------------------------------------ groups of C++ backends
+
+
+def _recorded_type(plain: type) -> type:
+    """The class of our wrappers: made once, when torch is there to derive from."""
+    global _recorded_class  # noqa: PLW0603 - one class a process
+    if _recorded_class is None:
+        body: dict[str, Any] = {
+            "__doc__": "A process group whose calls unhang records before it delegates them.",
+            "__module__": __name__,
+            "get_group_store": lambda self: self._unhang_inner.get_group_store(),
+        }
+        for method in METHODS:
+            original = wrap.ORIGINALS.get(method) or plain.__dict__.get(method)
+            if original is not None:
+                body[method] = _method(method, original, inner=True)
+        _recorded_class = type("RecordedGroup", (plain,), body)
+        _own_classes.add(_recorded_class)
+    return _recorded_class
+
+
+def _around(cls: type, inner: Foreign) -> Foreign:
+    """A wrapper around `inner`, with the same backends: C++ that goes past us works as before."""
+    c10d = sys.modules["torch.distributed.distributed_c10d"]
+    torch = sys.modules["torch"]
+    outer: Foreign = cls(inner.rank(), inner.size())  # the only constructor for Python classes
+    outer._unhang_inner = inner
+    known: dict[str, Foreign] = c10d.Backend.backend_type_map
+    custom: Foreign = c10d.ProcessGroup.BackendType.CUSTOM
+    names = backends_of(inner)
+    kinds = {device: known.get(name, custom) for device, name in names.items()}
+    for kind in kinds.values():
+        outer._set_default_backend(kind)
+    for device in inner._device_types:
+        backend = inner._get_backend(device)
+        outer._register_backend(torch.device(device), kinds.get(str(device), custom), backend)
+    if inner.bound_device_id is not None:
+        outer.bound_device_id = inner.bound_device_id
+    outer._set_group_name(inner.group_name)
+    outer._set_group_desc(inner.group_desc)
+    return outer
+
+
+def _replace_in_world(c10d: Foreign, old: Foreign, new: Foreign) -> None:
+    """Let torch.distributed's maps and the registry of C++ name the wrapper, not the group."""
+    world = c10d._world
+    for mapping in (
+        world.pg_map, world.pg_names, world.pg_group_ranks, world.pg_backend_config,
+        world.pg_to_tag, world.pg_coalesce_state,
+    ):  # fmt: skip
+        if old in mapping:
+            mapping[new] = mapping.pop(old)
+    for groups in world.tags_to_pg.values():
+        groups[:] = [new if group is old else group for group in groups]
+    c10d._unregister_process_group(new.group_name)
+    c10d._register_process_group(new.group_name, new)
+
+
+# ------------------------------------------------------------------ groups that are Python
+
+
+def _wrap_python_class(kind: type, plain: type) -> None:
+    """Wrap, once, the methods that a Python group's class has of its own."""
+    if kind in _own_classes:
+        return
+    _own_classes.add(kind)
+    for method in METHODS:
+        owner = next((base for base in kind.__mro__ if method in base.__dict__), plain)
+        if owner is not plain and issubclass(owner, plain):
+            setattr(kind, method, _method(method, owner.__dict__[method], inner=False))
+
+
+def _wrap_python_work(work: Foreign) -> None:
+    """Wrap, once, `wait` and `get_future` of a Work class that is Python: C++'s is wrapped."""
+    kind = type(work)
+    if kind in _own_classes:
+        return
+    _own_classes.add(kind)
+    for method, wrapper in (("wait", wrap.waiting), ("get_future", _taking_future)):
+        original = kind.__dict__.get(method)
+        if isinstance(original, FunctionType):
+            setattr(kind, method, wrap.named(wrapper(original), method, original))
+
+
+def _taking_future(original: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(self: Foreign) -> Foreign:
+        future = original(self)
+        recorder = wrap.current()
+        if recorder is not None:
+            recorder.followed.took_future(self, future)
+        return future
+
+    return wrapper
+
+
+# ------------------------------------------------------------------ the methods
+
+
+def _method(method: str, original: Callable[..., Any], *, inner: bool) -> Callable[..., Any]:
+    """A recording method; `inner` says whether it delegates to the group inside the wrapper."""
+    if method == "_start_coalescing":
+        wrapper = _starting(original, inner=inner)
+    elif method == "_end_coalescing":
+        wrapper = _closing(original, inner=inner)
+    else:
+        wrapper = _recording(method, original, inner=inner)
+    return wrap.named(wrapper, method, original)
+
+
+def _recording(method: str, original: Callable[..., Any], *, inner: bool) -> Callable[..., Any]:
+    """Record, delegate, follow the Work."""
+
+    def wrapper(self: Foreign, *args: Foreign, **kwargs: Foreign) -> Foreign:
+        target = self._unhang_inner if inner else self
+        recorder = wrap.current()
+        if recorder is None:
+            return original(target, *args, **kwargs)
+        entry = _begin(recorder, self, method, (*args, *kwargs.values()))
+        try:
+            work = original(target, *args, **kwargs)
+        except BaseException as error:
+            recorder.beat.enqueued()
+            recorder.call_failed(method, None, error, entry)
+            raise
+        recorder.beat.enqueued()
+        _follow(recorder, entry, work, hold=inner)
+        return work
+
+    return wrapper
+
+
+def _begin(
+    recorder: Recorder, group: Foreign, method: str, args: tuple[Foreign, ...]
+) -> RingEntry | None:
+    """The entry of a call; None where recording it failed."""
+    try:
+        frame = sys._getframe(2)
+        op = wrap.COLLECTIVES.get(method, method)
+        recorder.beat.entered(frame, op, channel_of(group).name)
+        if method in wrap.P2P:
+            return recorder.begin_p2p(group, method, args, frame)
+        return recorder.begin_collective(group, op, *wrap.tensors_of(method, args), frame)
+    except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
+        recorder.state.failures.add(f"recording {method}", error)
+        return None
+
+
+def _follow(recorder: Recorder, entry: RingEntry | None, work: Foreign, *, hold: bool) -> None:
+    if entry is None:
+        return
+    try:
+        if entry.channel.coalescing is not None and work is None:
+            entry.enqueued(time_ns())  # the closing entry's Work is the whole group's
+            return
+        if work is not None:
+            _wrap_python_work(work)
+        recorder.followed.add(entry, work, hold=hold)
+    except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
+        recorder.state.failures.add("following a call", error)
+
+
+def _starting(original: Callable[..., Any], *, inner: bool) -> Callable[..., Any]:
+    """A coalesced group begins."""
+
+    def wrapper(self: Foreign, *args: Foreign) -> Foreign:
+        result = original(self._unhang_inner if inner else self, *args)
+        if wrap.current() is not None:
+            channel_of(self).coalescing = set()
+        return result
+
+    return wrapper
+
+
+def _closing(original: Callable[..., Any], *, inner: bool) -> Callable[..., Any]:
+    """A coalesced group ends: an entry of its own carries its state, as with NCCL."""
+
+    def wrapper(self: Foreign, *args: Foreign) -> Foreign:
+        target = self._unhang_inner if inner else self
+        recorder = wrap.current()
+        if recorder is None:
+            return original(target, *args)
+        entry = recorder.begin_closing(self, sys._getframe(1))
+        work = original(target, *args)
+        _follow(recorder, entry, work, hold=inner)
+        return work
+
+    return wrapper
+
+
+def batch(original: Callable[..., Any], operations: Foreign) -> Foreign:
+    """batch_isend_irecv for our wrappers: coalesced where the backend coalesces, as torch would.
+
+    Torch does that only where the group's type is exactly ProcessGroup (seen in 2.13).
+    """
+    first: Foreign = operations[0] if isinstance(operations, list) and operations else None
+    group: Foreign = getattr(first, "group", None)
+    kind: object = type(group)
+    if kind is not _recorded_class:
+        return original(operations)
+    c10d: Foreign = sys.modules["torch.distributed.distributed_c10d"]
+    device = first.tensor.device
+    if not group._get_backend(device).supports_coalescing:
+        return original(operations)
+    c10d._check_p2p_op_list(operations)
+    with c10d._coalescing_manager(group, device, async_ops=True) as manager:
+        for operation in operations:
+            key = "group_dst" if operation.op is c10d.isend else "group_src"
+            operation.op(
+                operation.tensor, group=group, tag=operation.tag, **{key: operation.group_peer}
+            )
+    return manager.works

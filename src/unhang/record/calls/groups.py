@@ -1,0 +1,169 @@
+"""Process groups as torch's Python side knows them: names, members, backends, time-outs.
+
+Torch's C++ recorder loses most of this on Gloo (its `pg_config` is empty or wrong). Here it is
+read from `torch.distributed`'s own maps, and kept after `destroy_process_group` has emptied them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from typing import Any
+
+from unhang.record.calls.ring import Channel, Foreign
+from unhang.record.process import ArmedProcess, GroupFact
+
+__all__ = [
+    "channel_of",
+    "channels",
+    "forget_channels",
+    "note_groups",
+    "pg_config",
+    "recorded_by_torch",
+]
+
+_channels: dict[int, Channel] = {}
+
+
+def recorded_by_torch() -> frozenset[str]:
+    """Names of the backends whose calls this torch records, P2P on Gloo excepted."""
+    size = os.environ.get("TORCH_FR_BUFFER_SIZE", os.environ.get("TORCH_NCCL_TRACE_BUFFER_SIZE"))
+    if size == "0":
+        return frozenset()
+    c10d = sys.modules.get("torch._C._distributed_c10d")
+    names = set()
+    if hasattr(c10d, "_dump_fr_trace"):
+        names.add("gloo")
+    if hasattr(c10d, "_dump_nccl_trace"):
+        names.add("nccl")
+    if hasattr(c10d, "_dump_xccl_trace"):
+        names.add("xccl")
+    return frozenset(names)
+
+
+def channel_of(group: Foreign) -> Channel:
+    """The recorder's view of a group, made at its first call.
+
+    Keyed by identity with a weak reference beside it: no group is kept alive, and a new group at
+    an old address is noticed.
+    """
+    channel = _channels.get(id(group))
+    if channel is None or channel.ref() is not group:
+        channel = _new_channel(group)
+        _channels[id(group)] = channel
+    return channel
+
+
+def channels() -> list[Channel]:
+    """All channels, in the order in which they were first used."""
+    return sorted(_channels.values(), key=lambda channel: channel.pg_id)
+
+
+def forget_channels() -> None:
+    """Drop all channels (after fork)."""
+    _channels.clear()
+
+
+_next_id = 0
+
+
+def _new_channel(group: Foreign) -> Channel:
+    global _next_id  # noqa: PLW0603 - a counter of this process
+    by_device = backends_of(group)
+    names = set(by_device.values())
+    channel = Channel(
+        ref=weakref.ref(group),
+        name=_name(group),
+        description=_text(group, "group_desc"),
+        backend=names.pop() if len(names) == 1 else "",
+        by_device=by_device,
+        rank=int(group.rank()),
+        timeout_ms=timeout_of(group),
+        pg_id=_next_id,
+        bare=not set(by_device.values()) & recorded_by_torch(),
+    )
+    _next_id += 1
+    return channel
+
+
+def _name(group: Foreign) -> str:
+    """The group's name, as itself or else as torch.distributed has it."""
+    return _text(group, "group_name") or str(_world("pg_names").get(group, ""))
+
+
+def _text(group: Foreign, attribute: str) -> str:
+    """A name of the group; the getters raise on groups that have none."""
+    try:
+        return str(getattr(group, attribute))
+    except (RuntimeError, AttributeError):
+        return ""
+
+
+def backends_of(group: Foreign) -> dict[str, str]:
+    """Backend name by device type: what torch was told, or else what the group itself says."""
+    config = _world("pg_backend_config").get(group, "")
+    found = {}
+    for part in str(config).split(","):
+        device, colon, backend = part.partition(":")
+        if colon and device and backend:
+            found[device] = backend
+    if found:
+        return found
+    try:
+        return {"cpu": str(group.name()).lower()}
+    except (RuntimeError, AttributeError):
+        return {}
+
+
+def timeout_of(group: Foreign) -> int:
+    """The group's time-out in ms, -1 where its backend does not tell."""
+    try:
+        for device in group._device_types:
+            options = getattr(group._get_backend(device), "options", None)
+            timeout = getattr(options, "_timeout", None)
+            if timeout is not None:
+                return int(timeout.total_seconds() * 1000)
+    except (RuntimeError, AttributeError, TypeError):
+        return -1
+    return -1
+
+
+def _world(attribute: str) -> dict[Any, Any]:
+    """A copy of one of torch.distributed's maps, empty where there is none."""
+    c10d = sys.modules.get("torch.distributed.distributed_c10d")
+    mapping = getattr(getattr(c10d, "_world", None), attribute, None)
+    return dict(mapping) if mapping else {}
+
+
+def note_groups(state: ArmedProcess) -> None:
+    """Add the groups that exist now to those that the recorder has seen."""
+    ranks = _world("pg_group_ranks")
+    for group, (backend, _) in _world("pg_map").items():
+        order = sorted(ranks.get(group, {}).items(), key=lambda item: item[1])
+        fact = GroupFact(
+            name=_name(group),
+            description=_text(group, "group_desc"),
+            ranks=tuple(int(rank) for rank, _ in order),
+            backend=_backend_name(group, backend),
+            timeout_ms=timeout_of(group),
+        )
+        if fact.ranks:
+            state.groups[fact.name, fact.description, fact.ranks] = fact
+
+
+def _backend_name(group: Foreign, told: object) -> str:
+    names = sorted(set(backends_of(group).values()))
+    return ",".join(names) if names else str(told)
+
+
+def pg_config(state: ArmedProcess) -> dict[str, dict[str, str]]:
+    """All groups in the layout of torch's `pg_config`: by name, the ranks as text."""
+    return {
+        fact.name: {
+            "name": fact.name,
+            "desc": fact.description,
+            "ranks": str(list(fact.ranks)),
+        }
+        for fact in list(state.groups.values())
+    }

@@ -1,0 +1,205 @@
+"""Recording calls: from "about to be made" to "seen to have ended", for our own ring.
+
+The rules are torch's: one sequence number a collective or coalesced group, sends and receives in
+a number space of their own. An error of ours never reaches the job: it is noted, and the call goes
+on unrecorded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from threading import get_ident
+from time import time_ns
+from types import FrameType
+from typing import Any, Final
+
+from unhang.record.calls.follow import Followed
+from unhang.record.calls.groups import channel_of
+from unhang.record.calls.ring import Channel, Foreign, RingEntry, TensorFact
+from unhang.record.calls.sites import capture
+from unhang.record.process import ArmedProcess
+from unhang.telltale import without_secrets
+
+__all__ = ["Recorder", "is_timeout"]
+
+MOST_FAILED_CALLS: Final = 100
+MOST_TENSOR_FACTS: Final = 4096
+TIMEOUT: Final = re.compile(r"tim(e|ed)[ -]?out", re.IGNORECASE)
+
+
+class Recorder:
+    """Makes entries and sees them end.
+
+    Attributes:
+        followed: The calls under way.
+        full: Whether groups that torch does not record are recorded at all.
+        on_timeout: Called, in the thread that made the call, after a call ran into its time-out.
+    """
+
+    def __init__(self, state: ArmedProcess, on_timeout: Callable[[], None] | None = None) -> None:
+        self.state = state
+        self.beat = state.beat
+        self.followed = Followed()
+        self.on_timeout = on_timeout
+        self.full = state.settings.full != "never"
+        self._stacks = state.settings.stacks
+        self._tensors: dict[TensorFact, TensorFact] = {}
+
+    # -------------------------------------------------------------- a call begins
+
+    def begin_p2p(
+        self, group: Foreign, op: str, args: tuple[Any, ...], frame: FrameType | None
+    ) -> RingEntry:
+        """Record a send or receive: `args` is (tensors, peer, tag), or (tensors, tag)."""
+        channel = channel_of(group)
+        tensor = args[0][0]
+        backend = channel.backend or channel.by_device.get(tensor.device.type, "")
+        if op == "send":
+            name = f"{backend}:send {channel.rank}->{args[1]}"
+        else:
+            peer = args[1] if op == "recv" else "?"
+            name = f"{backend}:recv {channel.rank}<-{peer}"
+        facts = self._described(args[0])
+        entry = self._entry(channel, name, (facts, facts), frame)
+        entry.on_host = channel.on_host = tensor.is_cpu
+        entry.is_p2p = True
+        entry.tag = args[-1] if isinstance(args[-1], int) else 0
+        if channel.begins("p2p"):
+            channel.p2p_seq += 1
+        entry.seq, entry.p2p_seq = channel.seq, channel.p2p_seq
+        self.state.ring.append(entry)
+        return entry
+
+    def begin_collective(
+        self, group: Foreign, op: str, inputs: Foreign, outputs: Foreign, frame: FrameType | None
+    ) -> RingEntry:
+        """Record a collective; `inputs` and `outputs` are tensors, or lists of them, or empty."""
+        channel = channel_of(group)
+        facts = self._described(inputs)
+        others = facts if inputs is outputs else self._described(outputs)
+        tensor = _first(inputs) if facts else None
+        backend = channel.backend
+        if not backend and tensor is not None:
+            backend = channel.by_device.get(tensor.device.type, "")
+        entry = self._entry(channel, f"{backend}:{op}", (facts, others), frame)
+        entry.on_host = channel.on_host = tensor is None or tensor.is_cpu
+        if channel.begins("collective"):
+            channel.seq += 1
+        entry.seq, entry.p2p_seq = channel.seq, channel.p2p_seq
+        self.state.ring.append(entry)
+        return entry
+
+    def begin_closing(self, group: Foreign, frame: FrameType | None) -> RingEntry | None:
+        """Record the end of a coalesced group, as NCCL does; None where the group is empty."""
+        channel = channel_of(group)
+        spaces, channel.coalescing = channel.coalescing, None
+        if not spaces:
+            return None
+        entry = self._entry(channel, f"{channel.backend}:coalesced", ((), ()), frame)
+        entry.is_p2p = "p2p" in spaces
+        entry.on_host = channel.on_host
+        entry.seq, entry.p2p_seq = channel.seq, channel.p2p_seq
+        self.state.ring.append(entry)
+        return entry
+
+    def _entry(
+        self,
+        channel: Channel,
+        name: str,
+        tensors: tuple[tuple[TensorFact, ...], tuple[TensorFact, ...]],
+        frame: FrameType | None,
+    ) -> RingEntry:
+        stack = capture(frame) if self._stacks else ()
+        entry = RingEntry(channel, name, tensors, stack, get_ident(), time_ns())
+        channel.op_id += 1
+        entry.op_id = channel.op_id
+        return entry
+
+    def _described(self, value: Foreign) -> tuple[TensorFact, ...]:
+        """Shape and dtype of each tensor in tensors, lists of tensors and lists of those.
+
+        Equal ones are one object: a job has few, and the garbage collector need not see them.
+        """
+        known = self._tensors
+        facts: list[TensorFact] = []
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(item, (list, tuple)):
+                facts += self._described(item)
+                continue
+            fact = (item.shape, item.dtype)
+            same = known.get(fact)
+            if same is None:
+                if len(known) >= MOST_TENSOR_FACTS:
+                    known.clear()
+                same = known[fact] = fact
+            facts.append(same)
+        return tuple(facts)
+
+    # -------------------------------------------------------------- a call ends
+
+    def wait_failed(
+        self, work: Foreign, error: BaseException, last: tuple[str, Channel | None] | None
+    ) -> None:
+        """A wait raised: the call failed. `last` is the newest call, if the Work is its own."""
+        entry = self.followed.drop(work)
+        if entry is not None:
+            self.call_failed(entry.name, entry.channel, error, entry)
+        elif last is not None:
+            self.call_failed(*last, error)
+        else:
+            self.call_failed(str(getattr(work, "_get_op_type", str)()), None, error)
+
+    def call_failed(
+        self,
+        name: str,
+        channel: Channel | None,
+        error: BaseException,
+        entry: RingEntry | None = None,
+    ) -> None:
+        """Note that a call raised, and with what; a time-out is a reason to dump."""
+        if not isinstance(error, Exception):
+            return
+        now = time_ns()
+        if entry is not None:
+            entry.failed(error, now)
+        if len(self.state.failed_calls) < MOST_FAILED_CALLS:
+            self.state.failed_calls.append(
+                {
+                    "op": name,
+                    "group": channel.name if channel else "",
+                    "description": channel.description if channel else "",
+                    "op_id": sequence_of(channel) if channel else -1,
+                    "own_record_id": entry.number if entry is not None else -1,
+                    "time_ns": now,
+                    "error": without_secrets(f"{type(error).__name__}: {error}"[:1000]),
+                }
+            )
+        if self.on_timeout is not None and is_timeout(error):
+            self.on_timeout()
+
+    def pending(self) -> list[RingEntry]:
+        """Calls of our ring that are not known to have ended."""
+        self.followed.ask_all()
+        return [entry for entry in self.state.ring.entries() if entry.pending]
+
+
+def sequence_of(channel: Channel) -> int:
+    """The number of operations of the group so far, as torch counts them; -1 if it cannot say."""
+    group: Foreign = channel.ref()
+    try:
+        return int(group._get_sequence_number_for_group())
+    except (RuntimeError, AttributeError, TypeError):
+        return -1
+
+
+def is_timeout(error: BaseException) -> bool:
+    """Whether an exception of torch's is a time-out: they have no type of their own."""
+    return isinstance(error, Exception) and bool(TIMEOUT.search(str(error)))
+
+
+def _first(value: Foreign) -> Foreign:
+    """The first tensor in tensors, lists of tensors and lists of those."""
+    while isinstance(value, (list, tuple)):
+        value = value[0]
+    return value

@@ -1,0 +1,112 @@
+"""Where in the program a call was made: fast looks at Python frames, resolved to lines later.
+
+A look keeps code objects and instruction offsets only, never frames, so that nothing of the job
+(locals, tensors) is kept alive. Line numbers cost ten times the look and are computed for a dump.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Final
+
+__all__ = [
+    "MAX_FRAMES",
+    "capture",
+    "current_stacks",
+    "frames_of",
+    "line_of",
+    "main_site",
+    "site_frame",
+]
+
+MAX_FRAMES: Final = 100
+OWN_DIR: Final = str(Path(__file__).parents[1])
+
+RawStack = tuple[object, ...]
+"""Code object and instruction offset, alternating, innermost first."""
+
+
+class _Machinery(dict[str, bool]):
+    """By file name: whether its frames are torch's or ours, rather than the program's."""
+
+    def __missing__(self, filename: str) -> bool:
+        value = filename.startswith((OWN_DIR, "<frozen")) or filename.endswith(
+            ("/contextlib.py", "/functools.py")
+        )
+        torch = sys.modules.get("torch")
+        where = getattr(torch, "__file__", None)
+        if where:
+            value = value or filename.startswith(str(Path(where).parent) + "/")
+            self[filename] = value
+        return value
+
+
+_MACHINERY: Final = _Machinery()
+
+
+def site_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame of the program itself: the first outside torch and outside unhang."""
+    machinery = _MACHINERY
+    while frame is not None:
+        if not machinery[frame.f_code.co_filename]:
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def capture(frame: FrameType | None) -> RawStack:
+    """The stack from `frame` outwards, unresolved; at most `MAX_FRAMES` frames."""
+    raw: list[object] = []
+    room = MAX_FRAMES
+    while frame is not None and room:
+        raw.append(frame.f_code)
+        raw.append(frame.f_lasti)
+        frame = frame.f_back
+        room -= 1
+    return tuple(raw)
+
+
+def line_of(code: CodeType, offset: int) -> int:
+    """The source line of an instruction; the function's first line where none is known."""
+    for start, stop, line in code.co_lines():
+        if start <= offset < stop and line is not None:
+            return line
+    return code.co_firstlineno
+
+
+def frames_of(raw: RawStack) -> list[dict[str, object]]:
+    """A captured stack as torch writes frames: name, filename, line, innermost first."""
+    frames: list[dict[str, object]] = []
+    for code, offset in zip(raw[::2], raw[1::2], strict=True):
+        if isinstance(code, CodeType) and isinstance(offset, int):
+            frames.append(
+                {
+                    "name": code.co_name,
+                    "filename": code.co_filename,
+                    "line": line_of(code, offset),
+                }
+            )
+    return frames
+
+
+def main_site() -> FrameType | None:
+    """Where the program's main thread is right now."""
+    ident = threading.main_thread().ident
+    return site_frame(sys._current_frames().get(ident)) if ident is not None else None
+
+
+def current_stacks() -> dict[int, list[dict[str, object]]]:
+    """The Python stacks of all threads right now, by Python thread id, without our own frames."""
+    return {
+        ident: frames_of(capture(_outside(frame))) for ident, frame in sys._current_frames().items()
+    }
+
+
+def _outside(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame that is not the recorder's."""
+    while frame is not None and frame.f_code.co_filename.startswith(OWN_DIR):
+        frame = frame.f_back
+    return frame

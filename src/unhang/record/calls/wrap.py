@@ -1,0 +1,297 @@
+"""The Python entry points of `ProcessGroup` and `Work`, wrapped in place.
+
+All of torch.distributed's Python functions end in these methods, so wrapping the methods sees
+every call that Python issues, however it was imported, and leaves the functions' identity alone
+(`P2POp` compares them). Calls issued from C++ (DDP's reducer, functional collectives) do not pass
+here and cost nothing; torch's own recorder has them. Nothing is registered with c10d's dispatcher:
+Python under a dispatcher key deadlocks Gloo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from sys import _getframe
+from types import FrameType
+from typing import Any, Final
+
+from unhang.record.calls.groups import channel_of
+from unhang.record.calls.recorder import Recorder, sequence_of
+from unhang.record.calls.ring import Channel, Foreign, RingEntry
+
+__all__ = [
+    "COLLECTIVES",
+    "ORIGINALS",
+    "P2P",
+    "attach",
+    "current",
+    "detach",
+    "install",
+    "installed",
+    "named",
+    "tensors_of",
+    "waiting",
+]
+
+COLLECTIVES: Final[dict[str, str]] = {
+    "allreduce": "all_reduce",
+    "allreduce_coalesced": "allreduce_coalesced",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "allgather": "all_gather",
+    "allgather_coalesced": "all_gather_coalesced",
+    "_allgather_base": "_all_gather_base",
+    "all_gather_single": "_all_gather_base",
+    "allgather_into_tensor_coalesced": "all_gather_into_tensor_coalesced",
+    "all_gather_single_coalesced": "all_gather_into_tensor_coalesced",
+    "reduce_scatter": "reduce_scatter",
+    "_reduce_scatter_base": "_reduce_scatter_base",
+    "reduce_scatter_single": "_reduce_scatter_base",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter_tensor_coalesced",
+    "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced",
+    "alltoall": "all_to_all",
+    "alltoall_base": "all_to_all",
+    "all_to_all_single": "all_to_all",
+    "gather": "gather",
+    "scatter": "scatter",
+    "barrier": "barrier",
+}
+"""Methods of `ProcessGroup` and what torch's recorder calls them."""
+
+IN_PLACE: Final = frozenset({"allreduce", "allreduce_coalesced", "broadcast", "reduce"})
+"""Methods whose first argument is both input and output; the others have outputs, then inputs."""
+
+P2P: Final = ("send", "recv", "recv_anysource")
+
+ORIGINALS: Final[dict[str, Callable[..., Any]]] = {}
+"""The methods as torch has them; `Work.wait` is under "wait"."""
+
+_recorder: Recorder | None = None
+_last: tuple[int, str, Channel | None] | None = None
+
+
+def attach(recorder: Recorder) -> None:
+    """Let the wrapped methods report to `recorder`."""
+    global _recorder  # noqa: PLW0603 - the methods of a class have one state
+    _recorder = recorder
+
+
+def detach() -> None:
+    """Let the wrapped methods pass calls through (after fork)."""
+    global _recorder, _last  # noqa: PLW0603 - same
+    _recorder = _last = None
+
+
+def current() -> Recorder | None:
+    """Who the wrapped methods report to."""
+    return _recorder
+
+
+def installed() -> bool:
+    """Whether the methods are wrapped in this process."""
+    return bool(ORIGINALS)
+
+
+def install(group_class: type, work_class: type) -> None:
+    """Wrap the methods of torch's `ProcessGroup` and `Work`; a second time does nothing.
+
+    A method that this torch lacks is left out.
+    """
+    if installed():
+        return
+    for method, op in COLLECTIVES.items():
+        _wrap(group_class, method, lambda original, m=method, op=op: _collective(original, m, op))
+    for method in P2P:
+        _wrap(group_class, method, lambda original, method=method: _p2p(original, method))
+    _wrap(group_class, "monitored_barrier", _monitored_barrier)
+    _wrap(work_class, "wait", waiting)
+
+
+def _wrap(owner: type, method: str, wrapper: Callable[..., Callable[..., Any]]) -> None:
+    original = owner.__dict__.get(method)
+    if original is not None:
+        ORIGINALS[method] = original
+        setattr(owner, method, named(wrapper(original), method, original))
+
+
+def named(
+    wrapper: Callable[..., Any], method: str, original: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Give a wrapper the name and documentation of what it wraps.
+
+    The code object's name matters too: by it, and by the first argument, pybind11 sees that a
+    virtual method is called from its own override, and does not call it again without end.
+    """
+    wrapper.__code__ = wrapper.__code__.replace(co_name=method)
+    wrapper.__name__ = wrapper.__qualname__ = method
+    wrapper.__doc__ = original.__doc__
+    return wrapper
+
+
+def tensors_of(method: str, args: tuple[Foreign, ...]) -> tuple[Foreign, Foreign]:
+    """The arguments of a collective's method that hold its inputs and its outputs."""
+    if method == "barrier":
+        return (), ()
+    return (args[0], args[0]) if method in IN_PLACE else (args[1], args[0])
+
+
+def _enter(recorder: Recorder, group: Foreign, op: str, frame: FrameType) -> Channel | None:
+    """Heartbeat before a call; None where that failed."""
+    try:
+        channel = channel_of(group)
+        recorder.beat.entered(frame, op, channel.name)
+    except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
+        recorder.state.failures.add(f"heartbeat of {op}", error)
+        return None
+    return channel
+
+
+def _collective(original: Callable[..., Any], method: str, op: str) -> Callable[..., Any]:
+    """The wrapper of a collective: heartbeat, and a note if it raises.
+
+    An entry as well for a group that was there before we were, and that torch does not record.
+    """
+
+    def wrapper(self: Foreign, *args: Foreign, **kwargs: Foreign) -> Foreign:
+        global _last  # noqa: PLW0603 - which call the next wait belongs to
+        recorder = _recorder
+        if recorder is None:
+            return original(self, *args, **kwargs)
+        channel = _enter(recorder, self, op, _getframe(1))
+        entry = None
+        if channel is not None and channel.bare:
+            entry = _begin(recorder, channel, self, method, (*args, *kwargs.values()))
+        try:
+            work = original(self, *args, **kwargs)
+        except BaseException as error:
+            recorder.beat.enqueued()
+            recorder.call_failed(op, channel, error, entry)
+            raise
+        recorder.beat.enqueued()
+        _last = (id(work), op, channel)
+        if entry is not None:
+            _follow(recorder, entry, work)
+        return work
+
+    return wrapper
+
+
+def _p2p(original: Callable[..., Any], method: str) -> Callable[..., Any]:
+    """The wrapper of a send or receive: an entry as well, where torch makes none (Gloo)."""
+
+    def wrapper(self: Foreign, *args: Foreign, **kwargs: Foreign) -> Foreign:
+        global _last  # noqa: PLW0603 - which call the next wait belongs to
+        recorder = _recorder
+        if recorder is None:
+            return original(self, *args, **kwargs)
+        channel = _enter(recorder, self, method, _getframe(1))
+        entry = _begin(recorder, channel, self, method, (*args, *kwargs.values()))
+        try:
+            work = original(self, *args, **kwargs)
+        except BaseException as error:
+            recorder.beat.enqueued()
+            recorder.call_failed(method, channel, error, entry)
+            raise
+        recorder.beat.enqueued()
+        _last = (id(work), method, channel)
+        if entry is not None:
+            _follow(recorder, entry, work)
+        return work
+
+    return wrapper
+
+
+def _begin(
+    recorder: Recorder,
+    channel: Channel | None,
+    group: Foreign,
+    method: str,
+    args: tuple[Foreign, ...],
+) -> RingEntry | None:
+    """An entry for a call that torch does not record: P2P on Gloo, anything on a bare group."""
+    try:
+        if channel is None or (channel.bare and not recorder.full):
+            return None
+        frame = _getframe(2)
+        if method not in P2P:
+            op = COLLECTIVES[method]
+            return recorder.begin_collective(group, op, *tensors_of(method, args), frame)
+        if channel.bare:
+            return recorder.begin_p2p(group, method, args, frame)
+        if (channel.backend or channel.by_device.get(args[0][0].device.type)) != "gloo":
+            return None
+        entry = recorder.begin_p2p(group, method, args, frame)
+        # Gloo numbers sends and receives like all operations of the group, collectives included.
+        entry.op_id = sequence_of(channel) + 1
+    except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
+        recorder.state.failures.add(f"recording {method}", error)
+        return None
+    return entry
+
+
+def _follow(recorder: Recorder, entry: RingEntry, work: Foreign) -> None:
+    try:
+        # On a bare group C++ may be the caller, who takes the Work from our hands.
+        recorder.followed.add(entry, work, hold=entry.channel.bare)
+    except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
+        recorder.state.failures.add("following a call", error)
+
+
+def _monitored_barrier(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The wrapper of monitored_barrier, which blocks, and which torch does not record."""
+
+    def wrapper(self: Foreign, *args: Foreign, **kwargs: Foreign) -> Foreign:
+        recorder = _recorder
+        if recorder is None:
+            return original(self, *args, **kwargs)
+        channel = _enter(recorder, self, "monitored_barrier", _getframe(1))
+        entry = _begin_barrier(recorder, self)
+        try:
+            result = original(self, *args, **kwargs)
+        except BaseException as error:
+            recorder.beat.enqueued()
+            recorder.call_failed("monitored_barrier", channel, error, entry)
+            raise
+        recorder.beat.enqueued()
+        if entry is not None:
+            recorder.followed.add(entry, None, hold=False)
+        return result
+
+    return wrapper
+
+
+def _begin_barrier(recorder: Recorder, group: Foreign) -> RingEntry | None:
+    try:
+        frame = _getframe(2)
+        entry = recorder.begin_collective(group, "monitored_barrier", (), (), frame)
+        entry.op_id = sequence_of(entry.channel) + 1
+    except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
+        recorder.state.failures.add("recording monitored_barrier", error)
+        return None
+    return entry
+
+
+def waiting(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A wrapper of a Work's `wait`: who waits, and how it ended."""
+
+    def wrapper(self: Foreign, *args: Foreign, **kwargs: Foreign) -> Foreign:
+        recorder = _recorder
+        if recorder is None:
+            return original(self, *args, **kwargs)
+        recorder.beat.waiting()
+        followed = recorder.followed
+        if followed.by_id:
+            followed.waits(self)
+        try:
+            result = original(self, *args, **kwargs)
+        except BaseException as error:
+            recorder.beat.waited()
+            last = _last
+            mine = last is not None and last[0] == id(self)
+            recorder.wait_failed(self, error, last[1:] if last and mine else None)
+            raise
+        recorder.beat.waited()
+        if followed.by_id:
+            followed.waited(self)
+        return result
+
+    return wrapper

@@ -1,0 +1,1 @@
+"""How others find this process and ask it: marks, heartbeat, sockets, and the client's side."""

@@ -1,0 +1,373 @@
+"""Takes the evidence of this node's ranks into a case, in the order that loses least.
+
+Counters and dumps without stacks first: they cost milliseconds and are gone with the process
+(how a rank is asked is `collect.asking`'s business).
+Then the stacks of all ranks from outside, twice; nothing is signalled or stopped for it. Dumps
+with stacks are asked for last and never waited for. What does not come is said per rank.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from unhang.casedir import RankPart, save_file
+from unhang.collect.asking import DumpRequest, RankDumps, ask_recorder, ask_torch
+from unhang.collect.processes import ProcessTable, read_process, read_processes
+from unhang.collect.ranks import Target
+from unhang.collect.sampling import sample_processes
+from unhang.model import Frame, ProcessSample, ThreadStack
+from unhang.record.contact.client import AskError, ask
+from unhang.record.contact.heartbeat import Heartbeat
+from unhang.record.contact.marks import alive
+from unhang.record.contact.runtime_dir import private_dir
+from unhang.run.watching.procs import WorkDone, work_of
+from unhang.run.watching.roster import Gone, Roster, WatchedRank
+from unhang.stacks import dump_samples
+
+__all__ = ["Collected", "Collector"]
+
+STATUS_S = 1.0
+ENTRIES_S = 3.0
+WORKER_S = 2.0
+LOOK_S = 4.0
+LOOKS_APART_S = 1.0
+STACKS_S = 60.0
+_AT_ONCE = 16
+_MOST_HELPERS = 64
+_AFTER_LOOKS = 2
+
+
+@dataclass(slots=True)
+class Collected:
+    """What came of one rank, in the making."""
+
+    member: WatchedRank
+    gone: Gone | None = None
+    beat: Heartbeat | None = None
+    state: str = ""
+    came: dict[str, str] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Collector:
+    """Collects one incident of one node.
+
+    Attributes:
+        case: The case directory.
+        run: Names this node's files in it.
+        incident: Name that all dumps of the incident carry.
+        reason: As the recorder documents them ("hang", "peer-failed").
+        in_time: False once somebody is impatient: what is left is skipped.
+        stacks: Look at the ranks from outside too.
+        timings_s: Seconds from the beginning to the end of each step.
+    """
+
+    case: Path
+    run: str
+    incident: str
+    reason: str
+    in_time: Callable[[], bool]
+    stacks: bool = True
+    notes: list[str] = field(default_factory=list)
+    timings_s: dict[str, float] = field(default_factory=dict)
+    ranks: list[Collected] = field(default_factory=list)
+    world: dict[str, Any] = field(default_factory=dict)
+    _roster: Roster | None = None
+    _began_s: float = field(default_factory=time.monotonic)
+
+    def collect(self, roster: Roster, attempt: int) -> None:
+        """Take everything but dumps with stacks; never raises for what ranks or disks do."""
+        self._roster = roster
+        present, ended = roster.of_attempt(attempt)
+        self.ranks = [Collected(member) for member in present]
+        self.ranks += [Collected(gone.member, gone) for gone in ended]
+        self.ranks.sort(key=lambda rank: rank.member.rank)
+        for rank in self.ranks:
+            rank.beat = roster.heartbeat(rank.member)
+            if rank.gone is not None:
+                rank.missing["stacks"] = "the process has ended"
+        for name, step in (
+            ("status", self._take_status),
+            ("dumps", self._take_dumps),
+            *([("stacks", self._take_stacks)] if self.stacks else []),
+        ):
+            if self.in_time():
+                self._guarded(name, step)
+                self.timings_s[name] = round(time.monotonic() - self._began_s, 3)
+            else:
+                self.notes.append(f"{name}: skipped, because somebody was in a hurry")
+
+    def parts(self) -> list[RankPart]:
+        """Every rank as the manifest has it."""
+        return [_part(rank) for rank in self.ranks]
+
+    # -------------------------------------------------------------- steps
+
+    def _take_status(self) -> None:
+        present = self._alive()
+        answers = _at_once(_status, present)
+        found = {}
+        for rank, answer in zip(present, answers, strict=True):
+            if isinstance(answer, str):
+                rank.missing["status"] = answer
+                continue
+            rank.came["status"] = "env/" + self._name("status")
+            found[str(rank.member.rank)] = answer
+        if found:
+            self._save(f"env/{self._name('status')}", json.dumps(found, indent=1).encode())
+
+    def _take_dumps(self) -> None:
+        present = self._alive()
+        for rank, said in zip(present, _at_once(self._ask_dumps, present), strict=True):
+            answer = RankDumps(why=said) if isinstance(said, str) else said
+            kept = [self._kept(rank, *found) for found in answer.found]
+            names = [name for name in kept if name]
+            if names:
+                rank.came["dump"] = ", ".join(names)
+            else:
+                rank.missing["dump"] = answer.why or "it could not be kept"
+
+    def _ask_dumps(self, rank: Collected) -> RankDumps:
+        if rank.member.unarmed:
+            process = read_process(rank.member.pid)
+            environ = (process and process.environ) or {}
+            answer = ask_torch(rank.member.pid, rank.member.rank, environ, WORKER_S)
+            return answer if answer.found else RankDumps(why=rank.member.unarmed)
+        request = DumpRequest(
+            self.reason,
+            self.incident,
+            self.case,
+            stacks=False,
+            recorder_s=ENTRIES_S,
+            worker_s=WORKER_S,
+        )
+        return ask_recorder(rank.member.mark, request)
+
+    def _kept(self, rank: Collected, backend: str, source: Path | bytes) -> str:
+        """A dump's name in the manifest: in the case, or where our recorder had to write it."""
+        name = f"dumps/{backend}/rank_{rank.member.rank}"
+        try:
+            if isinstance(source, bytes):
+                private_dir((self.case / name).parent)
+                save_file(self.case / f"{name}.json", source)
+                return f"{name}.json"
+            if rank.member.unarmed:  # torch's own file, which the next dump would replace
+                private_dir((self.case / name).parent)
+                save_file(self.case / name, source.read_bytes())
+                return name
+        except OSError as error:
+            self.notes.append(f"{name} was not written: {error.strerror}")
+            return ""
+        return self._inside(source)
+
+    def _take_stacks(self) -> None:
+        table, began_s = read_processes(), time.monotonic()
+        before = {r.member.pid: work_of(r.member.pid, table, began_s) for r in self._alive()}
+        targets = [*self._targets(table)]
+        looks = sample_processes(targets, looks=2, interval_s=LOOKS_APART_S, timeout_s=LOOK_S)
+        after, now_s = read_processes(), time.monotonic()
+        worked = {p: _since(work, work_of(p, after, now_s)) for p, work in before.items()}
+        name = f"stacks/{self.run}.json"
+        self.notes += [f"{note.source}: {note.text}" for note in looks.notes]
+        self._note_ended(looks.samples)
+        ended = {rank.member.pid for rank in self.ranks if rank.gone is not None}
+        samples = [
+            replace(sample, **worked.get(sample.pid, {}))
+            for sample in looks.samples
+            if sample.pid not in ended
+        ]
+        seen = {sample.rank: sample for sample in samples if sample.rank >= 0}
+        for rank in self._alive():
+            sample = seen.get(rank.member.rank)
+            if sample is None:
+                rank.missing["stacks"] = "the process was not found"
+                continue
+            rank.state = sample.state
+            if sample.threads:
+                rank.came["stacks"] = name
+            else:
+                rank.missing["stacks"] = sample.error
+        last = [s for rank in self.ranks if "stacks" not in rank.came for s in _last_words(rank)]
+        try:
+            save_file(self.case / name, dump_samples([*samples, *last]).encode())
+        except OSError as error:
+            self.notes.append(f"stacks were not written: {error.strerror}")
+
+    def _note_ended(self, samples: Iterable[ProcessSample]) -> None:
+        """Ranks that ended meanwhile: a launcher that is held leaves them as zombies."""
+        last = {sample.pid: sample for sample in samples}
+        for rank in self._alive():
+            sample, member = last.get(rank.member.pid), rank.member
+            if self._roster is None or (sample and sample.threads) or alive(member.mark):
+                continue
+            rank.gone = self._roster.gone_now(member)
+            rank.beat = self._roster.heartbeat(member)
+            rank.missing["stacks"] = "the process has ended"
+
+    def _targets(self, table: ProcessTable) -> Iterable[Target]:
+        """The ranks, and the Python helpers of those that do not just wait for others."""
+        helpers: list[Target] = []
+        for rank in self._alive():
+            process = table.by_pid.get(rank.member.pid)
+            if process is None or process.start_ticks != rank.member.mark.start_ticks:
+                continue
+            yield Target(process, rank=rank.member.rank, role="rank", how="mark")
+            helpers += [
+                Target(child, role="helper", parent_rank=rank.member.rank)
+                for child in table.below(process.pid)
+                if child.python and child.pid != process.pid
+            ]
+        yield from helpers[:_MOST_HELPERS]
+        if len(helpers) > _MOST_HELPERS:
+            self.notes.append(f"{len(helpers) - _MOST_HELPERS} helper processes were not sampled")
+
+    def take_frames(self) -> int:
+        """Ask for the stacks of the dumps that are there; returns how many ranks answered."""
+        ready = [rank for rank in self._alive() if "dump" in rank.came and rank.member.mark.socket]
+        done = _at_once(self._ask_frames, ready)
+        self.timings_s["frames"] = round(time.monotonic() - self._began_s, 3)
+        return sum(answer is True for answer in done)
+
+    def _ask_frames(self, rank: Collected) -> bool:
+        try:
+            replies = ask(rank.member.mark.socket, {"do": "stacks"}, STACKS_S)
+            return any(reply.get("ok") for reply in replies)
+        except AskError as error:
+            rank.missing["frames"] = _words(error)
+            return False
+
+    # -------------------------------------------------------------- helpers
+
+    def _alive(self) -> list[Collected]:
+        return [rank for rank in self.ranks if rank.gone is None]
+
+    def _name(self, kind: str) -> str:
+        return f"{kind}-{self.run}.json"
+
+    def _inside(self, path: Path) -> str:
+        """A path as the manifest has it: relative where it is in the case."""
+        try:
+            return str(path.relative_to(self.case.absolute()))
+        except ValueError:
+            return str(path)
+
+    def _save(self, name: str, data: bytes) -> None:
+        try:
+            save_file(self.case / name, data)
+        except OSError as error:
+            self.notes.append(f"{name} was not written: {error.strerror}")
+
+    def _guarded(self, name: str, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - the rest of the evidence matters more
+            self.notes.append(f"{name}: {type(error).__name__}: {error}")
+
+
+def _at_once(work: Callable[[Collected], Any], ranks: Sequence[Collected]) -> list[Any]:
+    """The results of `work` for all ranks, a few of them at a time.
+
+    The threads are daemons, unlike those of a pool: the end of `unhang run` must not wait for a
+    rank that does not answer.
+    """
+    answers: dict[int, Any] = {}
+    todo = iter(enumerate(ranks))
+    lock = threading.Lock()
+
+    def take() -> None:
+        while True:
+            with lock:
+                number, rank = next(todo, (-1, None))
+            if rank is None:
+                return
+            answers[number] = work(rank)
+
+    threads = [
+        threading.Thread(target=take, name="unhang-ask", daemon=True)
+        for _ in range(min(_AT_ONCE, len(ranks)))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [answers.get(number, "asking it failed") for number in range(len(ranks))]
+
+
+def _status(rank: Collected) -> dict[str, Any] | str:
+    if not rank.member.mark.socket:
+        return rank.member.unarmed or "it has no trigger socket"
+    try:
+        return next(iter(ask(rank.member.mark.socket, {"do": "status"}, STATUS_S)), {})
+    except AskError as error:
+        return _words(error)
+
+
+def _words(error: OSError) -> str:
+    """An error without the path of a socket, which means nothing to anybody."""
+    return str(error).rpartition(": ")[2] or type(error).__name__
+
+
+def _since(before: WorkDone, after: WorkDone) -> dict[str, Any]:
+    """The fields of a sample that tell what its process has done meanwhile."""
+    return {
+        "worked_s": round(after.time_s - before.time_s, 3),
+        "worked_cpu_s": round(max(after.cpu_s - before.cpu_s, 0.0), 3),
+        "worked_bytes": max(after.io - before.io, 0),
+    }
+
+
+def _last_words(rank: Collected) -> list[ProcessSample]:
+    """What a rank without stacks left behind: its last line by its heartbeat, and its end."""
+    beat = rank.beat
+    frames: tuple[Frame, ...] = ()
+    if beat is not None and beat.file:
+        frames = (Frame(beat.function, beat.file, beat.line),)
+    sample = ProcessSample(
+        rank=rank.member.rank,
+        host=rank.member.mark.host or socket.gethostname(),
+        pid=rank.member.pid,
+        threads=(ThreadStack("MainThread", rank.member.pid, frames, is_main=True),)
+        if frames
+        else (),
+        state=rank.state if rank.gone is None else "X",
+        command=rank.member.mark.command,
+        time_ns=beat.last_ns if beat is not None else 0,
+        sample=_AFTER_LOOKS,
+        tool="heartbeat",
+        error="" if frames else "the rank left no heartbeat with a line",
+        exit_status=None if rank.gone is None else rank.gone.status,
+        ended_ns=0 if rank.gone is None else rank.gone.time_ns,
+    )
+    return [sample]
+
+
+def _part(rank: Collected) -> RankPart:
+    beat = rank.beat
+    last: dict[str, object] = {}
+    if beat is not None and beat.file:
+        last = {
+            "file": beat.file,
+            "line": beat.line,
+            "function": beat.function,
+            "op": beat.op,
+            "age_s": round(max(0.0, (time.time_ns() - beat.last_ns) / 1e9), 3),
+        }
+    return RankPart(
+        rank=rank.member.rank,
+        host=rank.member.mark.host,
+        pid=rank.member.pid,
+        state=rank.state,
+        phase=rank.member.mark.phase,
+        came=rank.came,
+        missing=rank.missing,
+        exit_status=None if rank.gone is None else rank.gone.status,
+        last_seen=last,
+    )

@@ -1,0 +1,337 @@
+"""One incident on this node: a place for the case, the evidence, the verdict, and what comes after.
+
+It is given what happened and who is there; it decides nothing about the job. Whatever fails here
+is said in the manifest or on stderr and never raised.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from unhang.casedir import (
+    CASES,
+    Ending,
+    NodePart,
+    create_case,
+    save_file,
+    write_ending,
+    write_part,
+)
+from unhang.casedir.sharing import Announcement, announce, without_part
+from unhang.errors import OutputError
+from unhang.record.contact.runtime_dir import create_private_dir, private_dir, safe_name
+from unhang.run.child.ranklogs import rank_logs
+from unhang.run.child.streams import Stream, end_of, tail_of
+from unhang.run.incident.evidence import Collector
+from unhang.run.incident.judging import Verdict, judge
+from unhang.run.watching.roster import Roster
+from unhang.surroundings import describe_node
+from unhang.telltale import harmless_command, harmless_log
+
+__all__ = ["Context", "NodeIncident", "What"]
+
+LOG_BYTES = 1 << 20
+OTHERS_S = 15.0
+"""For so long the parts of other nodes are waited for: they look every few seconds."""
+
+_PROBE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What all incidents of one run share.
+
+    Attributes:
+        folder: Private directory of the run, with `staging` and `logs` in it.
+        named: The directory that the user wants for the case, or None.
+        say: How to tell people something.
+        in_time: False once somebody is impatient.
+    """
+
+    command: Sequence[str]
+    env: Mapping[str, str]
+    torch: str
+    streams: Sequence[Stream]
+    folder: Path
+    run: str
+    job: str
+    named: Path | None
+    look: Sequence[str]
+    say: Callable[[str], None]
+    in_time: Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class What:
+    """What happened.
+
+    Attributes:
+        kind: "hang" or "rank-ended".
+        detail: One sentence.
+        quiet_s: How long no call had finished.
+    """
+
+    kind: str
+    detail: str
+    quiet_s: float = 0.0
+
+
+@dataclass(slots=True)
+class NodeIncident:
+    """Collects and judges; keep it for what comes later in the same incident."""
+
+    context: Context
+    what: What
+    case: Path | None = None
+    verdict: Verdict | None = None
+    _collector: Collector | None = None
+    _part: NodePart | None = None
+    _began_ns: int = field(default_factory=time.time_ns)
+    _began_s: float = field(default_factory=time.monotonic)
+    _shared: Path | None = None
+
+    def collect(self, roster: Roster, attempt: int) -> bool:
+        """Make the case and fill it; False where there is no place to write to."""
+        self.case = self._make_case()
+        if self.case is None:
+            return False
+        self._announce()
+        context = self.context
+        self._collector = collector = Collector(
+            case=self.case,
+            run=context.run,
+            incident=self.case.name,
+            reason="hang" if self.what.kind == "hang" else "peer-failed",
+            in_time=context.in_time,
+        )
+        collector.collect(roster, attempt)
+        collector.notes += self._adopt_staged(collector, attempt)
+        streams = self._save_logs(collector.notes)
+        self._save_surroundings(collector.notes)
+        collector.timings_s["collected"] = self._seconds()
+        self._part = NodePart(
+            run=context.run,
+            host=os.uname().nodename,
+            job=context.job,
+            attempt=attempt,
+            world_size=roster.world_size,
+            command=harmless_command(context.command),
+            incident={
+                "id": self.case.name,
+                "reason": self.what.kind,
+                "detail": self.what.detail,
+                "time_ns": self._began_ns,
+                "quiet_s": round(self.what.quiet_s, 3),
+            },
+            ranks=collector.parts(),
+            timings_s=collector.timings_s,
+            streams=streams,
+            notes=collector.notes,
+        )
+        self._write_part()
+        return True
+
+    def judge(self) -> Verdict:
+        """Have the case judged as it is now."""
+        if self.case is None:
+            return Verdict("")
+        self._wait_for_others()
+        self.verdict = judge(self.case, self.context.look, self.context.in_time)
+        if self._collector is not None and "verdict" not in self._collector.timings_s:
+            self._collector.timings_s["verdict"] = self._seconds()
+            self._write_part()
+        return self.verdict
+
+    def refine(self, done: Callable[[Verdict], None]) -> threading.Thread:
+        """Ask for the dumps' stacks and judge again, in a thread that nobody waits for."""
+
+        def work() -> None:
+            if self._collector is not None and self._collector.take_frames():
+                done(self.judge())
+
+        thread = threading.Thread(target=work, name="unhang-refine", daemon=True)
+        thread.start()
+        return thread
+
+    def close(self, ending: Ending) -> None:
+        """Add how it went on: the end of the command, and what it said until then."""
+        if self.case is None:
+            return
+        try:
+            streams = self._save_logs([])
+            if self._part is not None:
+                self._part = replace(self._part, streams=streams)
+                self._write_part()
+            self._keep_later_dumps()
+            write_ending(self.case, self.context.run, ending)
+        except OSError as error:
+            self.context.say(f"the case {self.case} is not complete: {error.strerror}")
+
+    # -------------------------------------------------------------- other nodes
+
+    def _announce(self) -> None:
+        """Let the nodes that share the directory know, so that they collect as well."""
+        context = self.context
+        if self.case is None or self._shared is None:
+            return
+        news = Announcement(context.run, self.what.kind, self.what.detail, self._began_ns / 1e9)
+        try:
+            announce(self.case, news)
+        except OSError as error:
+            context.say(f"the other nodes were not told: {error.strerror}")
+
+    def _wait_for_others(self) -> None:
+        """A verdict needs all nodes' parts; one that does not come is not waited for twice."""
+        if self.case is None or self._shared is None or self.verdict is not None:
+            return
+        deadline = time.monotonic() + OTHERS_S
+        while missing := without_part(self._shared, self.case):
+            if time.monotonic() > deadline or not self.context.in_time():
+                self.context.say(f"no evidence yet from {', '.join(missing)}: judging without it")
+                return
+            time.sleep(0.1)
+
+    # -------------------------------------------------------------- the place
+
+    def _make_case(self) -> Path | None:
+        named, root = self.context.named, Path(CASES).absolute()
+        places: list[tuple[Path, Path | None]] = [(root, named)]
+        places.append((Path(tempfile.gettempdir()) / f"{CASES}-{os.geteuid()}", None))
+        for place, name in places:
+            try:
+                if place != root:  # in a directory that everybody writes to
+                    create_private_dir(place)
+                case = create_case(
+                    place, self.context.job, self._began_ns / 1e9, named=name, run=self.context.run
+                )
+                _probe(case)
+            except (OutputError, OSError) as error:  # noqa: PERF203 - two or three places
+                text = error.message if isinstance(error, OutputError) else str(error)
+                self.context.say(f"{text}; trying elsewhere")
+            else:
+                self._shared = name
+                return case
+        self.context.say("there is no place for a case: the evidence is lost")
+        return None
+
+    # -------------------------------------------------------------- pieces
+
+    def _save_logs(self, notes: list[str]) -> list[dict[str, object]]:
+        """The last of each stream; what was saved before is replaced by more of the same."""
+        rows: list[dict[str, object]] = []
+        for stream in self.context.streams:
+            name = f"logs/{self.context.run}.{stream.name}.log"
+            row: dict[str, object] = {"name": stream.name}
+            try:
+                data = tail_of(stream, str(self.context.folder / "logs"), LOG_BYTES)
+                if data and self.case is not None:
+                    save_file(self.case / name, harmless_log(data))
+                    row["path"] = name
+                else:
+                    row["why_not"] = stream.why_not or "nothing was written to it"
+            except OSError as error:
+                row["why_not"] = f"it cannot be read or saved: {error.strerror}"
+                notes.append(f"{stream.name}: {row['why_not']}")
+            rows.append(row)
+        return [*rows, *self._save_rank_logs(notes)]
+
+    def _save_rank_logs(self, notes: list[str]) -> Iterator[dict[str, object]]:
+        """The last of each rank's log that torchrun keeps, under the names that it gives them."""
+        for path, name in rank_logs(self.context.env):
+            kept = f"logs/{self.context.run}/{name}"
+            try:
+                data = end_of(path, LOG_BYTES)
+                if data and self.case is not None:
+                    private_dir((self.case / kept).parent)
+                    save_file(self.case / kept, harmless_log(data))
+                    yield {"name": name, "path": kept}
+            except OSError as error:
+                notes.append(f"{name} cannot be read or saved: {error.strerror}")
+
+    def _save_surroundings(self, notes: list[str]) -> None:
+        if self.case is None:
+            return
+        node = describe_node(self.context.env, self.context.torch)
+        try:
+            data = json.dumps(node, indent=1).encode()
+            save_file(self.case / "env" / f"node-{self.context.run}.json", data)
+        except OSError as error:
+            notes.append(f"env was not written: {error.strerror}")
+
+    def _adopt_staged(self, collector: Collector, attempt: int) -> list[str]:
+        """Move in the dumps that processes wrote by themselves, where a rank has no better one."""
+        notes = []
+        for path in self._staged(attempt):
+            backend, name = path.parent.name, path.name
+            rank = next((r for r in collector.ranks if name == f"rank_{r.member.rank}"), None)
+            if rank is None or "dump" in rank.came:
+                continue
+            try:
+                _move(path, collector.case / "dumps" / backend / name)
+            except OSError as error:
+                notes.append(f"the dump of {name} was not moved: {error.strerror}")
+                continue
+            rank.came["dump"] = f"dumps/{backend}/{name}"
+            rank.missing.pop("dump", None)
+        return notes
+
+    def _keep_later_dumps(self) -> None:
+        """Dumps of after the verdict tell of the end, not of the hang: they are kept apart."""
+        if self.case is None or self._part is None:
+            return
+        staging = self.context.folder / "staging"
+        for path in self._staged(self._part.attempt):
+            _move(path, self.case / "later" / path.relative_to(staging))
+
+    def _staged(self, attempt: int) -> list[Path]:
+        """Dumps that processes of an attempt left by themselves, newest first.
+
+        A dump of the attempt before tells nothing of this one. Torch's dumps from processes without
+        a recorder of ours do not say of which attempt they are: the first is taken for theirs.
+        """
+        staging = self.context.folder / "staging"
+        ours, theirs = f"{safe_name(self.context.job)}-a{attempt}-", {f"a{attempt}"}
+        if not attempt:
+            theirs.add("nccl")
+        found = [
+            path
+            for path in staging.rglob("rank_*")
+            if path.is_file()  # FIFOs are none
+            and not path.is_symlink()
+            and ((top := path.relative_to(staging).parts[0]).startswith(ours) or top in theirs)
+        ]
+        return sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)
+
+    def _write_part(self) -> None:
+        if self.case is None or self._part is None:
+            return
+        try:
+            write_part(self.case, self._part)
+        except OSError as error:
+            self.context.say(f"the manifest of {self.case} was not written: {error.strerror}")
+
+    def _seconds(self) -> float:
+        return round(time.monotonic() - self._began_s, 3)
+
+
+def _probe(case: Path) -> None:
+    """Find out now whether the disk takes anything: it may be full, or over quota."""
+    save_file(case / ".probe", b"\0" * _PROBE_BYTES)
+    (case / ".probe").unlink()
+
+
+def _move(source: Path, target: Path) -> None:
+    """Move a file that may lie on another file system; never over another one."""
+    private_dir(target.parent)
+    if target.exists():
+        raise FileExistsError(17, "there is one already")
+    shutil.move(source, target)
+    target.chmod(0o600)

@@ -1,0 +1,136 @@
+"""Judges a case in a process of its own: `python -m unhang.run.incident.judging CASE`.
+
+Reading dumps and reasoning need numpy and memory, neither of which the supervisor of somebody's
+job should hold; and if judging fails, the job must not notice. It writes report.json, report.txt
+and report.html into the case and prints the text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unhang._version import __version__
+from unhang.casedir import save_file
+from unhang.errors import MissingExtraError, UnhangError
+
+if TYPE_CHECKING:
+    from unhang.case import Case
+    from unhang.report import Report
+
+__all__ = ["Verdict", "judge"]
+
+PATIENCE_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What judging came to.
+
+    Attributes:
+        text: The report for people, or why there is none.
+        status: As in the report; "" where there is none.
+        summary: The verdict's sentence.
+        moving: Culprits that were seen to move: busy or slow rather than stuck.
+    """
+
+    text: str
+    status: str = ""
+    summary: str = ""
+    moving: tuple[int, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of commands that judge: 0 healthy, 1 a problem, 3 not enough evidence."""
+        return {"healthy": 0, "problem": 1, "slow": 1}.get(self.status, 3)
+
+
+def judge(case: Path, look: Sequence[str], in_time: Callable[[], bool]) -> Verdict:
+    """Have a case judged.
+
+    Args:
+        case: The case directory.
+        look: Options for the text: `--width N`, `--color`, `--ascii`.
+        in_time: False once somebody is impatient: then it is given up.
+    """
+    command = [sys.executable, "-m", "unhang.run.incident.judging", str(case), *look]
+    with subprocess.Popen(  # noqa: S603 - our own module
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        for _ in range(int(PATIENCE_S / 0.25)):
+            try:
+                out, err = process.communicate(timeout=0.25)
+            except subprocess.TimeoutExpired:
+                if not in_time():
+                    break
+                continue
+            return _verdict(case, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+        process.kill()
+    return Verdict(f"the verdict was not waited for: unhang diagnose {case}")
+
+
+def _verdict(case: Path, out: str, err: str) -> Verdict:
+    try:
+        report = json.loads((case / "report.json").read_text(encoding="utf-8"))
+        causes = [found for found in report["findings"] if found["role"] == "cause"]
+        moving = tuple(sorted({int(rank) for found in causes for rank in found["moving"]}))
+        return Verdict(out, str(report["status"]), str(report["summary"]), moving)
+    except (OSError, ValueError, KeyError, TypeError):
+        last = err.strip().splitlines()[-1:] or ["no reason given"]
+        return Verdict(out or f"no verdict: {last[0]}\n")
+
+
+# ------------------------------------------------------------------ the process
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Judge the case that the command line names."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, set())
+    parser = argparse.ArgumentParser(prog="unhang.run.incident.judging", description=__doc__)
+    parser.add_argument("case", type=Path)
+    parser.add_argument("--width", type=int, default=80)
+    parser.add_argument("--color", action="store_true")
+    parser.add_argument("--ascii", action="store_true")
+    args = parser.parse_args(words)
+    from unhang import reports
+    from unhang.analysis import diagnose
+    from unhang.ingest import load
+
+    try:
+        case = load([args.case])
+        report = replace(diagnose(case), tool_version=__version__)
+    except UnhangError as error:
+        print(f"no verdict: {error.message}")  # noqa: T201 - read by the supervisor
+        return error.exit_code
+    shown = reports.Look(width=args.width, color=args.color, unicode=not args.ascii)
+    _save(args.case, report, case)
+    sys.stdout.write(reports.render("text", report, case, shown))
+    return 0
+
+
+def _save(folder: Path, report: Report, case: Case) -> None:
+    """Write the report in every format; a full disk costs the files, not the verdict."""
+    from unhang import reports
+
+    for name, form in (("report.json", "json"), ("report.txt", "text"), ("report.html", "html")):
+        try:
+            save_file(folder / name, reports.render(form, report, case).encode())
+        except MissingExtraError:  # noqa: PERF203 - three rounds
+            continue  # The page needs what not everybody installs; the others do not.
+        except OSError as error:
+            print(f"{name} was not written: {error.strerror}", file=sys.stderr)  # noqa: T201 - same
+
+
+if __name__ == "__main__":
+    sys.exit(main())

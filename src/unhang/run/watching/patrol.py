@@ -1,0 +1,384 @@
+"""Walks beside the ranks: looks, notices that they hang or die, and has each incident worked up.
+
+The loop sleeps until a rank ends, the command ends, or the next look is due. What counts as stuck
+is `watch`'s business, what is collected is `incident`'s; here they meet the processes.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from unhang.casedir import Ending
+from unhang.casedir.sharing import heard_of
+from unhang.collect.processes import read_processes
+from unhang.record.contact.marks import start_ticks
+from unhang.run.incident.handling import Context, NodeIncident, What
+from unhang.run.incident.judging import Verdict
+from unhang.run.speak import say, write_all
+from unhang.run.watching.guard import Guard, Orders
+from unhang.run.watching.roster import Gone, Roster
+from unhang.run.watching.watch import Alarm, HangWatch, Resumed
+from unhang.wording import printable, rank_phrase
+
+__all__ = ["Patrol"]
+
+MOST_INCIDENTS = 16
+"""More than this many cases of one run would tell nothing new."""
+
+INTERVAL_S = (0.25, 5.0)
+IDLE_INTERVAL_S = 0.5
+BEGINNING_S, BEGINNING_INTERVAL_S = 10.0, 0.1
+INTERRUPTED_S = 120.0
+"""For so long after a signal to end, ranks that end are obeying it."""
+
+GRACE_S = 10.0
+
+_TERMINATED = 128 + signal.SIGTERM
+
+
+class Patrol:
+    """One run's watching, from the first rank to the end of the command."""
+
+    def __init__(self, guard: Guard, orders: Orders, child: int) -> None:
+        self.guard = guard
+        self.orders = orders
+        self.child = child
+        low, high = INTERVAL_S
+        self.interval_s = min(max(orders.hang_after_s / 10, low), high)
+        self.watch = HangWatch(orders.hang_after_s, self.interval_s)
+        self.roster = Roster(orders.job, orders.run, child)
+        self.current: NodeIncident | None = None
+        self.incidents = 0
+        self._parents: dict[int, int] = {}
+        self._held: list[int] = []
+        self._frozen: list[tuple[int, int]] = []
+        self._told_of: set[int] = set()
+        self._newcomers_s = time.monotonic()
+        self.context = Context(
+            command=orders.command,
+            env=orders.plan.apply(os.environ),
+            torch=orders.plan.torch,
+            streams=orders.streams,
+            folder=Path(orders.folder),
+            run=orders.run,
+            job=orders.job,
+            named=Path(orders.named).absolute() if orders.named else None,
+            look=_look(),
+            say=say,
+            in_time=lambda: not guard.hurried,
+        )
+
+    def walk(self) -> None:
+        """Watch until the command has ended and everything is written."""
+        attempt = self.roster.attempt
+        while not self.guard.is_over:
+            self._sleep()
+            try:
+                self._ranks_ended(self.roster.refresh())
+            finally:
+                self._let_go()
+            self._tell_of_unarmed()
+            if self.roster.attempt != attempt:
+                attempt = self.roster.attempt
+                self._close_current("the launcher has restarted the job")
+                self.watch.forget_ranks()
+            self._look_at_progress()
+            self._listen_to_others()
+            self._thaw_if_asked()
+        self._finish()
+
+    # -------------------------------------------------------------- waiting
+
+    def _sleep(self) -> None:
+        """Until the next look, or until a process or the command ends."""
+        self._watch_processes()
+        poll = select.poll()
+        pids = {descriptor: pid for pid, descriptor in self.roster.descriptors.items()}
+        for descriptor in (self.guard.wake_fd, *pids):
+            poll.register(descriptor, select.POLLIN)
+        ready = poll.poll(self._patience_s() * 1000)
+        self._note_ends([pids[fd] for fd, _ in ready if fd in pids])
+        with suppress(BlockingIOError):
+            while os.read(self.guard.wake_fd, 512):
+                pass
+
+    def _patience_s(self) -> float:
+        """Shorter while the job begins: what dies then has hardly been seen."""
+        if time.monotonic() - self._newcomers_s < BEGINNING_S:
+            return min(self.interval_s, BEGINNING_INTERVAL_S)
+        return self.interval_s if self.roster.members else min(self.interval_s, IDLE_INTERVAL_S)
+
+    def _watch_processes(self) -> None:
+        """Hold a descriptor for each rank that becomes readable when it ends."""
+        alive = {member.pid for member in self.roster.members}
+        for pid in set(self.roster.descriptors) - alive:
+            os.close(self.roster.descriptors.pop(pid))
+        for pid in alive - set(self.roster.descriptors):
+            self._newcomers_s = time.monotonic()
+            with suppress(OSError):  # It has ended already: the next look finds out.
+                self.roster.descriptors[pid] = os.pidfd_open(pid)
+                self.roster.statuses.pop(pid, None)  # of a process that had this pid before
+                self._parents[pid] = _parent(pid)
+
+    def _note_ends(self, pids: Sequence[int]) -> None:
+        """Read how processes ended before anybody waits for them, and hold their launchers.
+
+        A launcher that is stopped for some seconds does not mind; ranks that it has ended because
+        one of them failed leave nothing.
+        """
+        for pid in pids:
+            status = self.roster.note_end(pid)
+            if status != 0 and not self._obeying() and self.current is None:
+                self._hold(self._parents.get(pid, 0))
+
+    def _hold(self, launcher: int) -> None:
+        ranks = {member.pid for member in self.roster.members}
+        if launcher in ranks or launcher in self._held or not self._is_below(launcher):
+            return
+        _send(launcher, signal.SIGSTOP)
+        self._held.append(launcher)
+
+    def _is_below(self, pid: int) -> bool:
+        """Whether a process is the command or descends from it; in haste, so without a table."""
+        while pid > 1 and pid != self.child:
+            pid = _parent(pid)
+        return pid == self.child
+
+    def _let_go(self) -> None:
+        """Let held launchers go on."""
+        for pid in self._held:
+            _send(pid, signal.SIGCONT)
+        self._held.clear()
+
+    # -------------------------------------------------------------- events
+
+    def _ranks_ended(self, gone: Sequence[Gone]) -> None:
+        bad = [end for end in gone if not end.clean]
+        if not bad or self._obeying() or self.current is not None:
+            return
+        # Launchers end the others by SIGTERM once one has failed.
+        first = min(bad, key=lambda end: end.status == _TERMINATED)
+        what = What("rank-ended", f"rank {first.member.rank} {_how(first)}")
+        # The launcher may have been quicker, and the ranks of the next attempt are there already.
+        incident = self._begin(what, first.member.mark.attempt)
+        self._let_go()
+        self._conclude(incident)
+
+    def _tell_of_unarmed(self) -> None:
+        """Say once of each rank that it has no recorder, or less of one, and what that means."""
+        news: dict[str, list[int]] = {}
+        limited: dict[str, list[int]] = {}
+        for member in self.roster.members:
+            why = member.unarmed or member.mark.limited
+            if why and member.pid not in self._told_of:
+                self._told_of.add(member.pid)
+                (news if member.unarmed else limited).setdefault(why, []).append(member.rank)
+        for why, ranks in limited.items():
+            if not self.orders.quiet:
+                say(f"{rank_phrase(ranks)}: watched, and not asked for dumps: {printable(why)}")
+        for why, ranks in news.items():
+            if not self.orders.quiet:
+                say(
+                    f"no recorder in {rank_phrase(ranks)}: {why}. Calls are not seen there; CPU "
+                    "time and bytes tell whether they move, and stacks are taken from outside."
+                )
+
+    def _look_at_progress(self) -> None:
+        if not self.roster.members:
+            return
+        event = self._see()
+        if isinstance(event, Alarm) and (self.current is None or event.again):
+            self._close_current("the ranks that others wait for had moved, and stand still now")
+            incident = self._begin(What("hang", event.reason, event.quiet_s))
+            self._conclude(incident)
+            self._act(incident)
+
+    def _see(self) -> Alarm | Resumed | None:
+        """Look once; that the job moves on is said, and ends the incident."""
+        self.roster.weigh = self.watch.is_put_off
+        event = self.watch.see(self.roster.look())
+        if isinstance(event, Resumed):
+            say(f"the job moves on: a call has finished after {event.quiet_s:.0f} s")
+            self._close_current(f"the job moved on after {event.quiet_s:.0f} s without progress")
+        return event
+
+    def _listen_to_others(self) -> None:
+        """Another node has seen an incident: this node's evidence belongs to it too."""
+        named = self.context.named
+        if named is None or self.current is not None or not self.roster.members:
+            return
+        news = heard_of(named, self.context.job, self.context.run)
+        if news is not None:
+            kind = "hang" if news.kind == "hang" else "rank-ended"
+            detail = f"{printable(news.detail)} (seen by {printable(news.run)})"
+            incident = self._begin(What(kind, detail))
+            self._conclude(incident)
+            if kind == "hang":
+                self.watch.told_of_hang()
+                self._act(incident)
+
+    def _obeying(self) -> bool:
+        interrupted = self.guard.interrupted_s
+        return bool(interrupted) and time.monotonic() - interrupted < INTERRUPTED_S
+
+    def _finish(self) -> None:
+        """The command has ended: what its ranks left, and how it went on."""
+        code = self.guard.code or 0
+        self.roster.statuses[self.child] = code
+        self._ranks_ended(self.roster.refresh())
+        if code and self.current is None and self.roster.gone and not self._obeying():
+            what = What("rank-ended", f"the command ended with exit code {code}")
+            self._conclude(self._begin(what))
+        elif self.roster.members and not self._obeying():
+            say(f"the command has ended; {len(self.roster.members)} ranks run on, unwatched")
+        self._close_current(f"the command ended with exit code {code}", code)
+        self._thaw()
+
+    # -------------------------------------------------------------- incidents
+
+    def _begin(self, what: What, attempt: int | None = None) -> NodeIncident | None:
+        """Collect the evidence of an incident; None where none more are kept or can be.
+
+        Args:
+            what: What happened.
+            attempt: In which attempt of the launcher; the present one by default.
+        """
+        self.incidents += 1
+        if self.incidents > MOST_INCIDENTS:
+            return None
+        if not self.orders.quiet:
+            say(f"{what.detail}: collecting evidence")
+        incident = NodeIncident(self.context, what)
+        if not incident.collect(self.roster, self.roster.attempt if attempt is None else attempt):
+            return None
+        self.current = incident
+        return incident
+
+    def _conclude(self, incident: NodeIncident | None) -> None:
+        if incident is None or incident.case is None:
+            return
+        self._show(incident, incident.judge())
+        if self.roster.members:
+            incident.refine(lambda verdict: self._refined(incident, verdict))
+
+    def _show(self, incident: NodeIncident, verdict: Verdict) -> None:
+        self.guard.verdict = verdict
+        write_all(f"\n{verdict.text}\n")
+        say(f"the evidence is in {_short(incident.case)}")
+
+    def _refined(self, incident: NodeIncident, verdict: Verdict) -> None:
+        before, self.guard.verdict = self.guard.verdict, verdict
+        if before is not None and before.summary != verdict.summary:
+            say("with the stacks of all calls, the verdict is:")
+            self._show(incident, verdict)
+
+    def _close_current(self, text: str, code: int | None = None) -> None:
+        if self.current is not None:
+            self.current.close(Ending(text, code))
+        self.current = None
+
+    # -------------------------------------------------------------- acting on processes
+
+    def _act(self, incident: NodeIncident | None) -> None:
+        """What --on-hang says: nothing, end the job, or freeze it.
+
+        Only where a cause was found, and where those that are waited for stand still.
+        """
+        verdict = incident.verdict if incident else None
+        if verdict is None:
+            return
+        if verdict.moving:
+            self.watch.put_off(verdict.moving)
+        if self.orders.on_hang == "report" or isinstance(self._see(), Resumed):
+            return
+        if spared := _why_spared(verdict):
+            say(f"{spared} (--on-hang {self.orders.on_hang})")
+            return
+        tree = [(p.pid, p.start_ticks) for p in read_processes().below(self.child)]
+        if self.orders.on_hang == "keep":
+            for process in reversed(tree):
+                _send_to(process, signal.SIGSTOP)
+            self._frozen = tree
+            say(f"the job is frozen for a debugger; to go on: kill -CONT {os.getpid()}")
+            return
+        say("ending the job (--on-hang kill)")
+        self.guard.told_to_end()
+        _send(self.child, signal.SIGTERM)
+        deadline = time.monotonic() + GRACE_S
+        while time.monotonic() < deadline and not self.guard.is_over:
+            time.sleep(0.1)
+        for process in tree:
+            _send_to(process, signal.SIGKILL)
+
+    def _thaw_if_asked(self) -> None:
+        if self._frozen and (self.guard.continued or self.guard.interrupted_s):
+            self._thaw()
+
+    def _thaw(self) -> None:
+        for process in self._frozen:
+            _send_to(process, signal.SIGCONT)
+        self._frozen = []
+
+
+def _parent(pid: int) -> int:
+    with suppress(OSError, IndexError, ValueError):
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return int(text.rpartition(")")[2].split()[1])
+    return 0
+
+
+def _send(pid: int, number: int) -> None:
+    with suppress(OSError):
+        os.kill(pid, number)
+
+
+def _send_to(process: tuple[int, int], number: int) -> None:
+    """Signal the very process that was seen before: its pid, and when it began."""
+    pid, began = process
+    if start_ticks(pid) == began:
+        _send(pid, number)
+
+
+def _how(gone: Gone) -> str:
+    """How a rank ended, in words."""
+    if gone.status is None:
+        error = printable(gone.member.mark.exception)
+        return f"was ended by {error}" if error else "has gone without a word"
+    if gone.status > 128:  # noqa: PLR2004 - 128 + signal, as shells say it
+        with suppress(ValueError):
+            return f"was ended by {signal.Signals(gone.status - 128).name}"
+    return f"ended with exit code {gone.status}"
+
+
+def _why_spared(verdict: Verdict) -> str:
+    """Why the job is not ended or frozen; "" where it may be."""
+    if verdict.status != "problem":
+        return "no cause was found: the job is left alone"
+    if verdict.moving:
+        verb = "moves" if len(verdict.moving) == 1 else "move"
+        who = rank_phrase(verdict.moving)
+        return f"{who} {verb}: the job is left alone, and watched for the moment that it stops"
+    return ""
+
+
+def _short(path: Path | None) -> str:
+    """A path as people like to see it: from here, where it is below."""
+    try:
+        return str(path.relative_to(Path.cwd())) if path else ""
+    except (ValueError, OSError):
+        return str(path)
+
+
+def _look() -> list[str]:
+    """Options of the text report for our stderr."""
+    terminal = os.isatty(2)
+    width = min(shutil.get_terminal_size().columns, 120) if terminal else 80
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return ["--width", str(max(width, 40)), *(["--color"] if terminal and not plain else [])]

@@ -1,0 +1,91 @@
+"""The few things that watching needs from /proc beyond `unhang.collect.processes`, read cheaply.
+
+A process that is gone, or belongs to somebody else, gives None or nothing: both are ordinary.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from unhang.collect.processes import ProcessTable
+
+__all__ = ["WorkDone", "exit_status", "reaped_status", "work_of"]
+
+_STATUS_WORD = 49
+"""Position of `exit_code` behind the command in /proc/PID/stat (see proc(5), field 52)."""
+
+
+def exit_status(pid: int) -> int | None:
+    """How a process ended, as shells say it, while nobody has waited for it yet; else None."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        words = text.rpartition(")")[2].split()
+        if words[0] not in ("Z", "X"):
+            return None
+        code = os.waitstatus_to_exitcode(int(words[_STATUS_WORD]))
+    except (OSError, IndexError, ValueError):
+        return None
+    return 128 - code if code < 0 else code
+
+
+_PIDFD_GET_INFO = 0xC040FF0B
+"""_IOWR(0xFF, 11, 64 bytes): linux/pidfd.h, `struct pidfd_info` in its first version."""
+
+_INFO_EXIT = 1 << 3
+_INFO_BYTES, _EXIT_CODE_AT = 64, 60
+
+
+def reaped_status(descriptor: int) -> int | None:
+    """How a process ended that somebody has waited for, from a pidfd that was opened before.
+
+    Linux 6.15 and later tell; None before that, and while nobody has waited for it.
+    """
+    info = bytearray(_INFO_BYTES)
+    struct.pack_into("Q", info, 0, _INFO_EXIT)
+    try:
+        fcntl.ioctl(descriptor, _PIDFD_GET_INFO, info)
+    except OSError:
+        return None
+    (mask,) = struct.unpack_from("Q", info)
+    (status,) = struct.unpack_from("i", info, _EXIT_CODE_AT)
+    if not mask & _INFO_EXIT:
+        return None
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if code < 0 else code
+
+
+_MOVED = ("rchar:", "wchar:", "read_bytes:", "write_bytes:")
+
+
+class WorkDone(NamedTuple):
+    """What a process and all below it had done at one moment."""
+
+    time_s: float
+    cpu_s: float
+    io: int
+
+
+def work_of(pid: int, table: ProcessTable, now_s: float) -> WorkDone:
+    """The CPU time and bytes of a process and all below it so far."""
+    tree = list(table.below(pid))
+    return WorkDone(now_s, sum(max(p.cpu_s, 0.0) for p in tree), _io_bytes(p.pid for p in tree))
+
+
+def _io_bytes(pids: Iterable[int]) -> int:
+    """Bytes that processes read and wrote so far: by system calls, and from and to devices.
+
+    A single long write shows in the latter while it goes on, in the former only once it ends.
+    """
+    total = 0
+    for pid in pids:
+        try:
+            lines = Path(f"/proc/{pid}/io").read_text(encoding="ascii").splitlines()
+        except (OSError, UnicodeDecodeError):
+            continue
+        total += sum(int(line.split()[1]) for line in lines if line.startswith(_MOVED))
+    return total

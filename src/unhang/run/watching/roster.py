@@ -1,0 +1,225 @@
+"""The ranks of this run on this node: who they are, how far they have come, who has gone.
+
+It reads marks, heartbeats and /proc, all of them from outside: a look costs the ranks nothing.
+It decides nothing; `watch` does.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from unhang.collect.processes import ProcessTable, read_processes
+from unhang.model import BUSY_BYTES_PER_S, BUSY_CORES
+from unhang.record.contact.heartbeat import Heartbeat, read_heartbeat
+from unhang.record.contact.marks import Mark, alive, read_marks
+from unhang.run.watching.outside import UNARMED, Outsiders
+from unhang.run.watching.procs import WorkDone, exit_status, reaped_status, work_of
+from unhang.run.watching.watch import ProgressLook, RankProgress
+
+__all__ = ["Gone", "Roster", "WatchedRank", "finished_calls", "is_waiting", "member_of"]
+
+_IN_JOB = ("initialising", "ready", UNARMED)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedRank:
+    """One rank of this node, or a process that is about to become one.
+
+    Attributes:
+        rank: As the process says, or as its environment says as long as it initialises.
+        certain: False for the latter.
+        unarmed: Why there is no recorder in it, or "" where there is one.
+    """
+
+    mark: Mark
+    rank: int
+    certain: bool
+    unarmed: str = ""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.mark.pid
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A member whose process has ended.
+
+    Attributes:
+        status: As shells say it; None where it was waited for before we could look.
+        clean: It ended on its own, without error, as far as anybody can tell.
+        time_ns: When it began to end by its own word, or was seen to have ended.
+        order: 0 for the first of the run to go.
+    """
+
+    member: WatchedRank
+    status: int | None
+    clean: bool
+    time_ns: int
+    order: int
+
+
+@dataclass(slots=True)
+class Roster:
+    """Follows the processes of one run on this node.
+
+    Attributes:
+        child: The command's process: ranks without a recorder are looked for below it. 0: nowhere.
+        members: Alive, of the newest attempt, by rank.
+        gone: Ended, in order.
+        attempt: How often the launcher has restarted the job.
+        world_size: What the ranks say; 0 as long as nobody said anything.
+        statuses: Exit statuses by pid, read the moment that the processes ended.
+        descriptors: pidfds of members by pid, as far as somebody has opened them.
+        weigh: Look for work also while calls wait, which costs a look at all processes.
+    """
+
+    job: str
+    run: str
+    child: int = 0
+    members: list[WatchedRank] = field(default_factory=list)
+    gone: list[Gone] = field(default_factory=list)
+    attempt: int = 0
+    world_size: int = 0
+    statuses: dict[int, int] = field(default_factory=dict)
+    descriptors: dict[int, int] = field(default_factory=dict)
+    _counted: set[tuple[int, int]] = field(default_factory=set)
+    _work: dict[int, WorkDone] = field(default_factory=dict)
+    _finished: dict[int, int] = field(default_factory=dict)
+    _moves: dict[int, int] = field(default_factory=dict)
+    _renewed: bool = False
+    weigh: bool = False
+    _outsiders: Outsiders = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._outsiders = Outsiders(self.job, self.run, self.child)
+
+    def refresh(self) -> list[Gone]:
+        """Read the marks anew; returns the members that have gone since the last time.
+
+        `statuses` tells how processes ended whose end somebody else has seen.
+        """
+        marks = [mark for mark in read_marks(self.job) if mark.run == self.run]
+        found = [member for mark in marks if (member := member_of(mark)) is not None]
+        outsiders = self._outsiders.search(marks, time.monotonic(), anew=self._renewed)
+        found += [WatchedRank(o.mark, o.rank, certain=True, unarmed=o.why) for o in outsiders]
+        living = [member for member in found if alive(member.mark)]
+        present = {_key(member) for member in living}
+        # Also those that came and went between two looks.
+        passed = {_key(m): m for m in (*self.members, *found) if _key(m) not in present}
+        gone = [self._ended(m) for key, m in passed.items() if key not in self._counted]
+        self._counted |= passed.keys()
+        for member in (*passed.values(), *living):
+            self.attempt = max(self.attempt, member.mark.attempt)
+            self.world_size = member.mark.world_size or self.world_size
+        self.members = sorted(
+            (m for m in living if m.mark.attempt == self.attempt), key=lambda m: m.rank
+        )
+        self.gone += gone
+        self._renewed = bool(gone)
+        return gone
+
+    def look(self) -> ProgressLook:
+        """What all members have done, as of now; those that have left the job are left out.
+
+        A process may need seconds to end after it has left, and its last counters say nothing.
+        """
+        now = time.monotonic()
+        inside = [member for member in self.members if member.mark.phase in _IN_JOB]
+        beats = {member.pid: read_heartbeat(member.mark.heartbeat) for member in inside}
+        waiting = {pid: is_waiting(beat) for pid, beat in beats.items()}
+        finished = {pid: finished_calls(beat) for pid, beat in beats.items()}
+        unarmed = {member.pid for member in inside if member.unarmed}
+        # Whether idle ranks work matters only where nothing else tells that the job is alive.
+        unclear = finished == self._finished and not any(waiting.values())
+        self._finished = finished
+        table = read_processes() if unclear or unarmed or self.weigh else None
+        busy = {pid: table is not None and self._works(pid, table, now) for pid in beats}
+        for pid in unarmed:  # Work is all that is seen of its progress.
+            self._moves[pid] = finished[pid] = self._moves.get(pid, 0) + busy[pid]
+        ranks = [
+            RankProgress(m.rank, m.pid, finished[m.pid], waiting[m.pid], busy=busy[m.pid])
+            for m in inside
+        ]
+        return ProgressLook(now, ranks)
+
+    def heartbeat(self, member: WatchedRank) -> Heartbeat | None:
+        """Its heartbeat, which outlives it."""
+        return read_heartbeat(member.mark.heartbeat)
+
+    def of_attempt(self, attempt: int) -> tuple[list[WatchedRank], list[Gone]]:
+        """Those of an attempt that are alive, and those that have ended, in order."""
+        alive = self.members if attempt == self.attempt else []
+        return alive, [gone for gone in self.gone if gone.member.mark.attempt == attempt]
+
+    def note_end(self, pid: int) -> int | None:
+        """How a process has ended, as far as it can be told; kept for later."""
+        status = self.statuses.get(pid)
+        if status is None:
+            status = exit_status(pid)
+        if status is None and pid in self.descriptors:
+            status = reaped_status(self.descriptors[pid])
+        if status is not None:
+            self.statuses[pid] = status
+        return status
+
+    def gone_now(self, member: WatchedRank) -> Gone:
+        """A member that has just ended, before the next `refresh` counts it."""
+        fresh = (m for m in map(member_of, read_marks(self.job)) if m and _key(m) == _key(member))
+        return self._ended(next(fresh, member))
+
+    def _ended(self, member: WatchedRank) -> Gone:
+        status = self.note_end(member.pid)
+        left_well = member.mark.phase in ("exited", "destroyed", UNARMED)  # the last: who knows
+        clean = status == 0 or (status is None and left_well and not member.mark.exception)
+        told_ns = member.mark.updated_ns if member.mark.phase == "exited" else 0
+        return Gone(member, status, clean, told_ns or time.time_ns(), len(self.gone))
+
+    def _works(self, pid: int, table: ProcessTable, now: float) -> bool:
+        work = work_of(pid, table, now)
+        before, self._work[pid] = self._work.get(pid), work
+        if before is None or now <= before.time_s:
+            return True
+        seconds = now - before.time_s
+        return (
+            work.cpu_s - before.cpu_s > BUSY_CORES * seconds
+            or work.io - before.io > BUSY_BYTES_PER_S * seconds
+        )
+
+
+def _key(member: WatchedRank) -> tuple[int, int]:
+    """What names a process for ever."""
+    return member.mark.pid, member.mark.start_ticks
+
+
+def member_of(mark: Mark) -> WatchedRank | None:
+    """The rank that a mark speaks of; None for launchers, helpers and those outside a job."""
+    if mark.role == "rank" and mark.rank is not None:
+        return WatchedRank(mark, mark.rank, certain=True)
+    # With a heartbeat it has begun to initialise; an error may have ended it before anybody looked.
+    failed = mark.exception and mark.heartbeat
+    if mark.env_rank is not None and (mark.phase in _IN_JOB or failed):
+        return WatchedRank(mark, mark.env_rank, certain=False)
+    return None
+
+
+def finished_calls(beat: Heartbeat | None) -> int:
+    """A number that changes with every call that ends, and with every step that is told."""
+    if beat is None:
+        return -1
+    joined = beat.phase in ("ready", "destroyed")
+    completed = sum(max(group.last_completed, 0) + 1 for group in beat.groups)
+    return int(joined) + completed + beat.waited + beat.enqueued + (beat.step or 0)
+
+
+def is_waiting(beat: Heartbeat | None) -> bool | None:
+    """Whether a call of it is pending; None without a heartbeat."""
+    if beat is None:
+        return None
+    if beat.phase == "initialising":
+        return True
+    if beat.waits > beat.waited or beat.calls > beat.enqueued:
+        return True
+    return any(group.last_enqueued > group.last_completed for group in beat.groups)

@@ -1,0 +1,220 @@
+"""Decides from looks at the ranks whether the job is stuck. Pure: time and looks come from outside.
+
+Progress is a finished call on any rank. Quiet is the time since the last one. Quiet becomes an
+alarm after a limit that this job's own history sets: `hang_after` at first, more once the job has
+lived through longer pauses (checkpoints, compilation, evaluation). The limit never falls below
+`hang_after`: a late alarm costs minutes, a false one costs trust.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from unhang.wording import rank_phrase
+
+__all__ = ["Alarm", "HangWatch", "ProgressLook", "RankProgress", "Resumed"]
+
+SURVIVED_FACTOR = 2.0
+"""A pause twice as long as the longest one that was survived is not explained by history."""
+
+IDLE_FACTOR = 3.0
+"""The same where no call waits: the ranks may simply be between two phases of the program."""
+
+BUSY_FACTOR = 12.0
+"""How much longer the ranks may stay away from communication while one computes or reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankProgress:
+    """One rank at one moment.
+
+    Attributes:
+        finished: A number that changes whenever one of its calls has finished.
+        waiting: A call of it is pending; None where it cannot be told.
+        busy: It, or a child of it, computed or read since the last look.
+    """
+
+    rank: int
+    pid: int
+    finished: int
+    waiting: bool | None
+    busy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressLook:
+    """All ranks of this node at one moment.
+
+    Attributes:
+        time_s: A clock that never goes back.
+    """
+
+    time_s: float
+    ranks: Sequence[RankProgress]
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """The job counts as stuck.
+
+    Attributes:
+        quiet_s: How long no call has finished.
+        limit_s: After how long that became an alarm.
+        waiting: Ranks with a pending call, ascending; none where all are idle.
+        reason: One sentence for people.
+        again: It has been raised before, and put off because ranks that were waited for moved.
+    """
+
+    quiet_s: float
+    limit_s: float
+    waiting: tuple[int, ...]
+    reason: str
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A call finished after an alarm: the job was slow, not stuck."""
+
+    quiet_s: float
+
+
+@dataclass(slots=True)
+class HangWatch:
+    """Follows one job.
+
+    Attributes:
+        hang_after_s: The limit where history does not raise it.
+        interval_s: The usual time between two looks. A much longer one means that we slept
+            ourselves (Ctrl-Z, a busy machine): that time is not held against the job.
+    """
+
+    hang_after_s: float
+    interval_s: float = 1.0
+    longest_waiting_s: float = 0.0
+    longest_idle_s: float = 0.0
+    _finished: dict[int, int] = field(default_factory=dict)
+    _quiet_since_s: float | None = None
+    _still_since_s: float = 0.0
+    _last_look_s: float = 0.0
+    _had_waiting: bool = False
+    _alarmed: bool = False
+    _movers: frozenset[int] = frozenset()
+    _put_off: int = 0
+
+    @property
+    def alarmed(self) -> bool:
+        """Whether the present quiet has been reported already."""
+        return self._alarmed
+
+    @property
+    def is_put_off(self) -> bool:
+        """Whether the alarm may come again in this quiet: then looks must tell who works."""
+        return bool(self._movers)
+
+    def put_off(self, movers: Iterable[int]) -> None:
+        """The ranks that are waited for move: the alarm comes again once they have stood still.
+
+        For twice as long each time, so that slow work is not looked at for ever.
+        """
+        self._movers = frozenset(movers)
+        self._put_off += 1
+        self._still_since_s = self._last_look_s
+
+    def see(self, look: ProgressLook) -> Alarm | Resumed | None:
+        """Take one look into account; says at most once that this quiet is a hang."""
+        if self._quiet_since_s is None:
+            self._restart(look.time_s)
+        self._excuse_own_sleep(look.time_s)
+        self._last_look_s = look.time_s
+        if self._moved(look):
+            return self._progress(look.time_s)
+        self._had_waiting |= any(rank.waiting is not False for rank in look.ranks)
+        watched = (rank for rank in look.ranks if not self._movers or rank.rank in self._movers)
+        if any(rank.busy for rank in watched):
+            self._still_since_s = look.time_s
+        quiet = look.time_s - (self._quiet_since_s or 0.0)
+        if self._movers and look.ranks:
+            return self._again(look, quiet)
+        if self._alarmed or not look.ranks:
+            return None
+        limit = self._limit_reached(look, quiet)
+        if limit is None:
+            return None
+        self._alarmed = True
+        return _alarm(look, quiet, limit)
+
+    def _again(self, look: ProgressLook, quiet: float) -> Alarm | None:
+        """The alarm once more, where those whose work put it off have stood still."""
+        still = look.time_s - self._still_since_s
+        limit = self.hang_after_s * 2 ** (self._put_off - 1)
+        if still < limit:
+            return None
+        waiting = tuple(sorted(r.rank for r in look.ranks if r.waiting))
+        who = rank_phrase(sorted(self._movers))
+        self._movers = frozenset()
+        text = f"no call has finished for {quiet:.0f} s, and {who} stood still for {still:.0f} s"
+        return Alarm(quiet, limit, waiting, text, again=True)
+
+    def told_of_hang(self) -> None:
+        """Another node has raised the alarm: what finishes from now on means that it moves on."""
+        self._alarmed = True
+
+    def _limit_reached(self, look: ProgressLook, quiet: float) -> float | None:
+        """The limit that this quiet has passed, or None."""
+        if self._had_waiting:
+            limit = max(self.hang_after_s, SURVIVED_FACTOR * self.longest_waiting_s)
+            return limit if quiet >= limit else None
+        normal = IDLE_FACTOR * max(self.longest_waiting_s, self.longest_idle_s)
+        still = min(quiet, look.time_s - self._still_since_s)
+        limit = max(self.hang_after_s, normal)
+        if still >= limit:
+            return limit
+        limit = max(BUSY_FACTOR * self.hang_after_s, normal)
+        return limit if quiet >= limit else None
+
+    def forget_ranks(self) -> None:
+        """The processes were replaced (a new attempt): the quiet begins anew, history stays."""
+        self._finished.clear()
+        self._restart(self._last_look_s)
+
+    def _excuse_own_sleep(self, time_s: float) -> None:
+        slept = time_s - self._last_look_s - self.interval_s
+        if slept > max(5 * self.interval_s, 2.0) and self._quiet_since_s is not None:
+            self._quiet_since_s += slept
+            self._still_since_s += slept
+
+    def _moved(self, look: ProgressLook) -> bool:
+        before: Mapping[int, int] = self._finished
+        moved = any(rank.finished != before.get(rank.pid, -1) for rank in look.ranks)
+        self._finished = {rank.pid: rank.finished for rank in look.ranks}
+        return moved
+
+    def _progress(self, time_s: float) -> Resumed | None:
+        quiet = time_s - (self._quiet_since_s or time_s)
+        if self._had_waiting:
+            self.longest_waiting_s = max(self.longest_waiting_s, quiet)
+        else:
+            self.longest_idle_s = max(self.longest_idle_s, quiet)
+        resumed = Resumed(quiet) if self._alarmed else None
+        self._restart(time_s)
+        return resumed
+
+    def _restart(self, time_s: float) -> None:
+        self._quiet_since_s = self._still_since_s = self._last_look_s = time_s
+        self._had_waiting = self._alarmed = False
+        self._movers, self._put_off = frozenset(), 0
+
+
+def _alarm(look: ProgressLook, quiet: float, limit: float) -> Alarm:
+    waiting = tuple(sorted(r.rank for r in look.ranks if r.waiting))
+    if look.ranks and all(rank.waiting is None for rank in look.ranks):
+        text = f"the ranks here, whose calls are not seen, have stood still for {quiet:.0f} s"
+        return Alarm(quiet, limit, waiting, text)
+    state = (
+        f"{len(waiting)} of {len(look.ranks)} ranks here wait in a call"
+        if waiting
+        else "no call is pending, and the ranks stand still longer than ever in this job"
+    )
+    return Alarm(quiet, limit, waiting, f"no call has finished for {quiet:.0f} s while {state}")

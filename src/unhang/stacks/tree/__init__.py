@@ -1,0 +1,1 @@
+"""Stacks of many ranks as one prefix tree, in numpy, and the ways to show it."""

@@ -1,0 +1,78 @@
+"""What is known of a kind stands in one place: in the catalogue, or in the row that is the kind."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from unhang.catalogue import all_kinds, kind_of
+from unhang.checks import CHECKS
+from unhang.kinds import FAMILIES, KINDS, Kind, Trait
+from unhang.logs.rules import RULES
+from unhang.report import Finding
+
+SRC = Path(__file__).parents[2] / "src" / "unhang"
+TABLES = ("kinds.py", "checks.py", "logs/rules/")
+NOT_YET = ("analysis/", "cores/judging.py", "lab/")
+"""To be emptied: what still names kinds by their code."""
+
+
+def named_codes(path: Path) -> Iterator[str]:
+    """Yield the codes that a file names as strings of their own; prose may speak of codes."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and re.fullmatch(r"UH\d+", text):
+            yield f"{text} in line {node.lineno}"
+
+
+def test_no_code_stands_outside_the_tables() -> None:
+    """Kinds are named by their constants: a code in the source is another table of kinds."""
+    found = {
+        name: codes
+        for path in sorted(SRC.rglob("*.py"))
+        if not (name := path.relative_to(SRC).as_posix()).startswith((*TABLES, *NOT_YET))
+        and (codes := list(named_codes(path)))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize("kind", all_kinds().values(), ids=lambda k: k.code)
+def test_every_kind_is_whole(kind: Kind) -> None:
+    """A code of three or four digits, a slug, a family and a sentence; its finding has them too."""
+    assert re.fullmatch(r"UH\d{3,4}", kind.code)
+    assert re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", kind.slug)
+    assert kind.family in FAMILIES
+    assert kind.meaning.endswith(".")
+    assert kind_of(kind.code) == kind
+    finding = Finding("f1", kind.code, kind.role, "low", kind.meaning)
+    assert (finding.slug, finding.family) == (kind.slug, kind.family)
+
+
+def test_the_tables_share_no_code_and_no_slug() -> None:
+    """A code and a slug belong to one kind for ever."""
+    kinds = [*KINDS.values(), *(rule.kind for rule in RULES), *(c.kind for c in CHECKS.values())]
+    assert len({kind.code for kind in kinds}) == len({kind.slug for kind in kinds}) == len(kinds)
+
+
+def test_a_code_that_nobody_has() -> None:
+    """A report of a later version keeps the slug that it tells, and has no family here."""
+    assert kind_of("UH9999") is None
+    finding = Finding("f1", "UH9999", "observation", "low", "x", slug="of-tomorrow")
+    assert (finding.slug, finding.family) == ("of-tomorrow", "")
+
+
+def test_a_hint_is_an_observation() -> None:
+    """What a log rule calls a hint or noise is no role of a finding."""
+    assert {rule.kind.role for rule in RULES if rule.role in ("hint", "noise")} == {"observation"}
+
+
+def test_checks_are_known_independently() -> None:
+    """All checks looked for themselves; those of settings say nothing of the way between ranks."""
+    assert all(check.kind.has(Trait.CHECKED) for check in CHECKS.values())
+    off = {check.part for check in CHECKS.values() if not check.kind.has(Trait.ON_THE_WAY)}
+    assert off == {"env"}
+    assert not any(kind.has(Trait.CHECKED) for kind in KINDS.values())
