@@ -11,7 +11,7 @@ help:
 	@echo "make demo       install into .venv and diagnose a captured hang (no torch needed)"
 	@echo "make test       install everything for the tests, then run the whole suite"
 	@echo "make lint       ruff, mypy --strict"
-	@echo "make demo-live  hang a real two-process job on this machine and diagnose it"
+	@echo "make demo-live  hang a real job on this machine and see the verdict (installs torch first)"
 	@echo "make fuzz       a million spoilt dumps through both decoders; N=... for another number"
 	@echo "make bench      measure; writes docs/benchmarks.md"
 
@@ -23,14 +23,14 @@ $(RUN_DEPS): pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(TEST_DEPS): pyproject.toml requirements/test.txt | $(BIN)/python
-	$(BIN)/python -m pip install -q -r requirements/test.txt -e '.[fast,stacks,zstd,gpu,remote,html]'
+	$(BIN)/python -m pip install -q -r requirements/test.txt -e '.[fast,sql,stacks,zstd,gpu,remote,html]'
 	@touch $@ $(RUN_DEPS)
 
 demo: $(RUN_DEPS)
-	@$(BIN)/python examples/demo.py
+	@$(BIN)/unhang demo --replay
 
 demo-live: $(TEST_DEPS)
-	@$(BIN)/python -m lab live never-joined --diagnose || [ $$? -eq 1 ] # 1: a problem was found
+	@$(BIN)/unhang demo
 
 setup: $(TEST_DEPS) debian
 

@@ -28,6 +28,7 @@ WORDS = {
     "logs": "job.log",
     "core": "job.log",
     "trace": "--show job.log",
+    "demo": "--replay",
     "numerics": "check.py:build --on cpu --on cpu",
     "attach": "1",
     "completion": "bash",

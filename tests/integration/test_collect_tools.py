@@ -43,6 +43,7 @@ def test_bad_input_is_answered_in_a_sentence(
 
 ABSENT = [
     (["--slurm", "4711"], "scontrol"),
+    (["--flux", "f3ETxsR9H"], "flux"),
     (["--hosts", "node01"], "ssh"),
     (["--hosts", "node01", "--via", "pdsh"], "pdsh"),
     (["--kubectl", "job-name=train"], "kubectl"),
@@ -145,6 +146,26 @@ def test_pdsh_is_stood_in_for(tmp_path: Path) -> None:
     done = unhang("collect", *words, "--case", case, environ=stand_in(tmp_path, "pdsh", PDSH))
     assert "from 1 node" in done.stdout, done.stderr
     assert len(list((case / "env").rglob("node.json"))) == 1
+
+
+FLUX = """
+case "$1" in
+  jobs) echo "RUNNING 2 node[1-2]";;
+  exec) [ "$2 $3 $4" = "--jobid=f3 --rank=0,1 --label-io" ] || exit 68
+    shift 4; input=$(mktemp); cat > "$input"
+    for rank in 0 1; do
+      UNHANG_NODE=node$((rank + 1)) "$@" < "$input" | sed "s/^/$rank: /"
+    done; rm "$input";;
+esac"""
+
+
+def test_flux_is_stood_in_for(tmp_path: Path) -> None:
+    """A script does what flux exec documents: input for every node, labels on their lines."""
+    case = tmp_path / "case"
+    words = ("--flux", "f3", "--only", "env", "--job", "x", "--case", case)
+    done = unhang("collect", *words, environ=stand_in(tmp_path, "flux", FLUX))
+    assert "from 2 nodes" in done.stdout, done.stderr
+    assert len(list((case / "env").rglob("node.json"))) == 2
 
 
 def test_a_node_without_ranks_is_no_success(tmp_path: Path) -> None:

@@ -59,14 +59,3 @@ def test_captures_hold_no_place_of_the_machine(path: Path) -> None:
     assert b"/home/user/job/" in data
     assert str(ROOT).encode() not in data
     assert str(Path(sys.prefix)).encode() not in data
-
-
-def test_the_demo_names_a_rank_and_a_line() -> None:
-    """`make demo` ends well and says who and where."""
-    done = subprocess.run(
-        [sys.executable, "examples/demo.py"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    truth = read_truth(EXAMPLES / "never-joined")
-    assert done.returncode == 0
-    assert f"rank {truth.causes[0].culprits[0]}" in done.stdout
-    assert f"{truth.lines[0].file}:{truth.lines[0].line}" in done.stdout

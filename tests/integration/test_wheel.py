@@ -72,15 +72,26 @@ def test_it_starts_and_has_no_torch(unhang: Path, tmp_path: Path) -> None:
 
 
 def test_it_diagnoses_a_capture(unhang: Path, tmp_path: Path) -> None:
-    """The main job works from the wheel alone, SQL views included."""
+    """The main job works from the wheel alone; SQL says which extra it needs."""
     capture = tmp_path / "capture"
     shutil.copytree(ROOT / "examples" / "never-joined", capture)
     done = run(unhang, "diagnose", "capture", cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     assert "rank 2" in done.stdout
     query = "SELECT count(*) AS stuck FROM stuck_calls"
-    asked = run(unhang, "query", "capture", query, "--format", "csv", cwd=tmp_path)
-    assert asked.stdout.split() == ["stuck", "3"], asked.stderr
+    for words in (("query", "capture", query), ("diagnose", "capture", "--db", "out.duckdb")):
+        asked = run(unhang, *words, cwd=tmp_path)
+        assert (asked.returncode, asked.stdout) == (2, "")
+        assert "pip install 'unhang[sql]'" in asked.stderr
+
+
+def test_the_demo_replays_where_there_is_no_torch(unhang: Path, tmp_path: Path) -> None:
+    """It says so, and shows the verdict on the captured hang that travels with it."""
+    done = run(unhang, "demo", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("torch is not installed here")
+    assert "culprit rank 2" in done.stdout
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_lab_stays_at_home(wheel: Path) -> None:

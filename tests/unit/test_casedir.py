@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -191,3 +192,40 @@ def test_documents_in_a_case_are_private_and_others_are_not(tmp_path: Path) -> N
     assert document.stat().st_mode & 0o777 == 0o644
     keep_private(document, case / "report.md")
     assert document.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"run": "one", "ranks": 5}',
+        '{"run": "one", "ranks": [{"rank": 0}, {"rank": true}, {"rank": -1}, 7]}',
+        '{"run": "one", "ranks": [{"rank": 0, "came": [1]}]}',
+        '{"run": "one", "world_size": 99999999}',
+        '{"run": "one", "world_size": "4"}',
+        '{"run": 1}',
+        '{"run": "one", "notes": "a"}',
+    ],
+)
+def test_what_cannot_be_believed_of_a_part_is_said(tmp_path: Path, text: str) -> None:
+    """It is left out, the rest stays, and the manifest tells that the part is damaged."""
+    case = create_case(tmp_path, "job", 0.0)
+    (case / "parts" / "one.json").write_text(text)
+    write_part(case, part("two", 3))
+    manifest = json.loads((case / "manifest.json").read_text())
+    notes = {node["run"]: node["notes"] for node in manifest["nodes"]}
+    assert "this part of the case is damaged" in str(notes["one"])
+    assert notes["two"] == []
+    assert manifest["world_size"] == 4
+    assert manifest["ranks"]["3"]["came"] == {"dump": "dumps/x"}
+
+
+def test_a_part_may_hold_what_is_no_text_elsewhere(tmp_path: Path) -> None:
+    """A command line that is no UTF-8, and a number that JSON does not know: Python writes both."""
+    case = create_case(tmp_path, "job", 0.0)
+    odd = replace(part("one", 0), command=("train", "\udcff"), timings_s={"dumps": float("inf")})
+    write_part(case, odd)
+    manifest = json.loads((case / "manifest.json").read_text())
+    assert manifest["job"]["command"] == ["train", "\udcff"]
+    assert manifest["nodes"][0]["notes"] == []

@@ -130,3 +130,14 @@ def test_lazy_names_are_the_real_ones() -> None:
     assert set(unhang.__all__) <= set(dir(unhang))
     with pytest.raises(AttributeError, match="nothing"):
         unhang.nothing  # noqa: B018 - asking is the test
+
+
+def test_the_reasoning_names_files_that_are_there() -> None:
+    """docs/how-it-works.md names the file of each step, as it is called in analysis/."""
+    text = (ROOT / "docs" / "how-it-works.md").read_text()
+    named = set(re.findall(r"`([\w/]+\.py)`", text))
+    analysis = ROOT / "src" / "unhang" / "analysis"
+    places = (analysis, analysis / "divergence", ROOT / "src")
+    assert {name for name in named if not any((place / name).exists() for place in places)} == set()
+    steps = re.findall(r"^\d+\. \*\*[^*]+\*\*([^:]*)", text, re.MULTILINE)
+    assert len(steps) > len(named) // 3

@@ -92,9 +92,10 @@ def numbered(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _importance(claim: Claim) -> tuple[object, ...]:
-    where = (claim.group.name if claim.group else "", claim.seq or 0, claim.op or "")
-    sides = tuple(side.ranks for side in claim.calls)
-    return (not claim.is_cause, -len(claim.victims), claim.kind.code, claim.culprits, where, sides)
+    """Causes first, most victims first; the rest only keeps the order of a case the same."""
+    group, sides = claim.group.name if claim.group else "", [side.ranks for side in claim.calls]
+    weight = (not claim.is_cause, -len(claim.victims), claim.kind.code, claim.culprits)
+    return (*weight, claim.victims, sides, group, claim.seq or 0, claim.op or "")
 
 
 def _last_resort(claims: Sequence[Claim]) -> list[Claim]:
@@ -135,10 +136,10 @@ def status_of(findings: Iterable[Claim | Finding]) -> Status:
 
     Somebody who fell silent may be stuck: that nothing else shows it is no health.
     """
-    told = list(findings)
-    if any(finding.role == "cause" for finding in told):
+    found = list(findings)
+    if any(finding.role == "cause" for finding in found):
         return "problem"
-    kinds = [kind for finding in told if (kind := _kind_of(finding)) is not None]
+    kinds = [kind for finding in found if (kind := _kind_of(finding)) is not None]
     if any(kind.has(Trait.UNDECIDED) for kind in kinds):
         return "insufficient"
     return "slow" if any(kind.family == "slow" for kind in kinds) else "healthy"

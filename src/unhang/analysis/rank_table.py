@@ -34,6 +34,7 @@ def rank_table(situation: Situation, findings: Sequence[Finding]) -> tuple[RankS
     hosts = _hosts(situation)
     labels = [situation.label(waiting_call) for waiting_call in range(len(situation.heads))]
     outdated, silent = set(situation.outdated.tolist()), situation.silent.tolist()
+    cut = situation.cut.tolist()
     table = []
     for index, (rank, waiting_call) in enumerate(
         zip(
@@ -52,6 +53,8 @@ def rank_table(situation: Situation, findings: Sequence[Finding]) -> tuple[RankS
             detail = "call failed" if index in failed else ""
         elif rank in late:
             status = "behind"
+        elif cut[index]:
+            status, detail = "unknown", "its dump was cut short"
         host, pid, replica = hosts.get(rank, ("", None, ""))
         table.append(
             RankStatus(

@@ -23,7 +23,7 @@ from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import NEVER, Stage, Standing
 from unhang.analysis.state.stale import made_ns
-from unhang.model import Frame, Group, State
+from unhang.model import DumpStatus, Frame, Group, State
 from unhang.report import CallSide, GroupRef, Site, Wait
 from unhang.wording import rank_phrase
 
@@ -87,13 +87,13 @@ class Situation:
         """A send, a receive or a batch of them in words."""
         calls = self.pairs.of_waiting_call(waiting_call)
         numbers = self.evidence.ranks.numbers
-        told = []
+        ends = []
         for sending, word in ((True, "send to"), (False, "recv from")):
             peers = self.pairs.peer[calls[self.pairs.sending[calls] == sending]]
             named = sorted({int(numbers[peer]) for peer in peers[peers >= 0]})
             if named or len(peers):
-                told.append(f"{word} {rank_phrase(named) if named else 'any rank'}")
-        return " and ".join(told) or self.op(waiting_call)
+                ends.append(f"{word} {rank_phrase(named) if named else 'any rank'}")
+        return " and ".join(ends) or self.op(waiting_call)
 
     def seq(self, waiting_call: int) -> int | None:
         """Sequence number of a collective waiting call; None where it has none."""
@@ -127,6 +127,14 @@ class Situation:
         silent[self.evidence.owner] = False
         return silent
 
+    @cached_property
+    def cut(self) -> Bools:
+        """Per rank index: a dump of it was cut short, and its newest calls are lost."""
+        cut = np.zeros(len(self.evidence.ranks), np.bool_)
+        owners = zip(self.evidence.owner.tolist(), self.evidence.dumps, strict=True)
+        cut[[owner for owner, dump in owners if dump.status is DumpStatus.TRUNCATED]] = True
+        return cut
+
     def last_rows(self, indices: Iterable[int]) -> Ints:
         """Last recorded row of each of these ranks, where it has one."""
         created = self.evidence.case.calls.created_ns
@@ -141,13 +149,12 @@ class Situation:
 
     def frames(self, row: int) -> tuple[Frame, ...]:
         """Stack of the call of a row; empty where none was recorded."""
-        stack = int(self.evidence.case.calls.stack[row])
-        return self.evidence.case.stacks[stack] if stack >= 0 else ()
+        return self.evidence.case.stacks[int(self.evidence.case.calls.stack[row])]
 
     def placed_now(self, indices: Iterable[int]) -> tuple[list[int], list[int]]:
         """Ranks (indices) whose dumps say where they stood when they were made, and the others."""
-        told = {dump.rank for dump in self.evidence.dumps if dump.main_stack}
-        known = {rank: int(self.evidence.ranks.numbers[rank]) in told for rank in indices}
+        placed = {dump.rank for dump in self.evidence.dumps if dump.main_stack}
+        known = {rank: int(self.evidence.ranks.numbers[rank]) in placed for rank in indices}
         return [r for r in known if known[r]], [r for r in known if not known[r]]
 
     def sites_of_absent(self, indices: Iterable[int]) -> tuple[Site, ...]:

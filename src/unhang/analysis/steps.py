@@ -79,7 +79,8 @@ def _judged(case: Case, *, slow: bool) -> Report:
         seen = beside_dumps(stack_findings(looks, case.world_size, situation.book))
         findings = [*seen, *findings]
         stuck = any(finding.role == "cause" for finding in findings)
-    if slow or not (findings or situation.silent.any()):
+    unseen = situation.silent.any() or situation.cut.any()
+    if slow or not (findings or unseen):
         findings += map(finding_of, late_claims(situation, eager=slow))
     if not findings:
         findings = [finding_of(idle_claim(situation))]

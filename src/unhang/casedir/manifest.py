@@ -11,9 +11,9 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 
 from unhang.bounds import is_rank, largest_world
 from unhang.casedir.sharing import (
@@ -26,6 +26,7 @@ from unhang.casedir.sharing import (
     reserve,
 )
 from unhang.errors import OutputError
+from unhang.incoming import fitting, overlaid, value_of
 from unhang.record.contact.runtime_dir import private_dir, private_opener, safe_name
 
 __all__ = [
@@ -62,8 +63,8 @@ class RankPart:
     """
 
     rank: int
-    host: str
-    pid: int
+    host: str = ""
+    pid: int = -1
     state: str = ""
     phase: str = ""
     came: Mapping[str, str] = field(default_factory=dict)
@@ -86,16 +87,23 @@ class NodePart:
     """
 
     run: str
-    host: str
-    job: str
-    attempt: int
-    world_size: int
-    command: Sequence[str]
-    incident: Mapping[str, object]
+    host: str = ""
+    job: str = ""
+    attempt: int = 0
+    world_size: int = 0
+    command: Sequence[str] = ()
+    incident: Mapping[str, object] = field(default_factory=dict)
     ranks: Sequence[RankPart] = ()
     timings_s: Mapping[str, float] = field(default_factory=dict)
     streams: Sequence[Mapping[str, object]] = ()
     notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The ranks of a part that somebody else wrote, before each is looked at."""
+
+    ranks: list[Any] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,14 +208,15 @@ def merge_manifest(case: Path) -> None:
     """Write manifest.json from the parts of all nodes that are there.
 
     Every node does so after its own part is in place; the last one sees all. Parts of other nodes
-    are not trusted: one that is none is left out, and said.
+    are not trusted: what cannot be believed of one is left out, and said.
     """
-    parts: list[dict[str, Any]] = []
-    endings: dict[str, Any] = {}
+    parts: list[NodePart] = []
+    endings: dict[str, Ending] = {}
     for path in sorted((case / "parts").glob("*.json")):
         value = _read_part(path)
         if path.name.endswith(".end.json"):
-            endings[path.name.removesuffix(".end.json")] = value
+            ended, misfits = overlaid(Ending(""), value)
+            endings |= {} if misfits else {path.name.removesuffix(".end.json"): ended}
         else:
             parts.append(_checked(value, path.stem))
     save_file(case / "manifest.json", _json(_manifest(parts, endings)))
@@ -218,33 +227,23 @@ def _read_part(path: Path) -> object:
     try:
         with path.open("rb") as stream:
             data = stream.read(_MAX_PART + 1)
-        return json.loads(data) if len(data) <= _MAX_PART else None
-    except (OSError, ValueError, RecursionError):
+        return value_of(data) if len(data) <= _MAX_PART else None
+    except (OSError, ValueError):
         return None
 
 
-def _checked(value: object, run: str) -> dict[str, Any]:
-    """A part in which everything that the manifest looks at is of its kind."""
-    part = value if isinstance(value, dict) else {}
-    rows = part.get("ranks")
-    kept = [r for r in rows if isinstance(r, dict) and is_rank(r.get("rank"))] if _is(rows) else []
-    notes = list(part["notes"]) if _is(part.get("notes")) else []
-    world = part.get("world_size")
-    believed = type(world) is int and 0 <= world <= largest_world(len(kept))
-    if value is not part or kept != rows or not believed:
+def _checked(value: object, run: str) -> NodePart:
+    """A part as far as it can be believed."""
+    rows, damage = overlaid(_Rows(), value)
+    told = {**value, "ranks": []} if isinstance(value, dict) else {}
+    part, misfits = overlaid(NodePart(run), told)
+    ranks = [rank for rank in fitting(rows.ranks, RankPart) if is_rank(rank.rank)]
+    world = part.world_size if 0 <= part.world_size <= largest_world(len(ranks)) else 0
+    whole = world == part.world_size and len(ranks) == len(rows.ranks)
+    notes = [*part.notes]
+    if damage or misfits or not whole:
         notes.append("this part of the case is damaged: what cannot be believed of it is left out")
-    incident = part.get("incident")
-    return part | {
-        "run": part["run"] if isinstance(part.get("run"), str) else run,
-        "ranks": kept,
-        "notes": notes,
-        "incident": incident if isinstance(incident, dict) else {},
-        "world_size": world if believed else 0,
-    }
-
-
-def _is(value: object) -> TypeGuard[list[Any]]:
-    return isinstance(value, list)
+    return replace(part, ranks=ranks, world_size=world, notes=notes)
 
 
 def agreed_world(sizes: Iterable[int]) -> int:
@@ -253,33 +252,36 @@ def agreed_world(sizes: Iterable[int]) -> int:
     return max(votes, key=lambda size: (votes[size], size), default=0)
 
 
-def _manifest(parts: Sequence[Mapping[str, Any]], endings: Mapping[str, Any]) -> dict[str, Any]:
+def _manifest(parts: Sequence[NodePart], endings: Mapping[str, Ending]) -> dict[str, Any]:
     begun = [part for part in parts if _time_of(part)]
-    first = min(begun, key=_time_of, default={})
-    world = agreed_world(part["world_size"] for part in parts)
-    ranks = {rank["rank"]: rank for part in parts for rank in part["ranks"]}
+    first = min(begun, key=_time_of, default=None)
+    world = agreed_world(part.world_size for part in parts)
+    ranks = {rank.rank: asdict(rank) for part in parts for rank in part.ranks}
     missing = {"came": {}, "missing": {"all": "no node reported this rank"}}
     listed = min(world, max(_LISTED, 2 * len(ranks)))
     for number in range(listed):
         ranks.setdefault(number, {"rank": number, **missing})
     more = f"ranks {listed} to {world - 1}: no node reported them"
-    nodes = [
-        {key: part.get(key) for key in ("run", "host", "timings_s", "streams", "notes")}
-        | {"ranks": [rank["rank"] for rank in part["ranks"]], "ending": endings.get(part["run"])}
-        for part in parts
-    ]
     return {
         "schema": SCHEMA,
         "world_size": world,
-        "job": {key: first.get(key) for key in ("job", "attempt", "command")},
-        "incident": first.get("incident", {}),
-        "nodes": nodes,
+        "job": {key: getattr(first, key, None) for key in ("job", "attempt", "command")},
+        "incident": first.incident if first else {},
+        "nodes": [_node(part, endings.get(part.run)) for part in parts],
         "ranks": {str(number): ranks[number] for number in sorted(ranks)},
         **({"not_listed": more} if world > listed else {}),
     }
 
 
-def _time_of(part: Mapping[str, Any]) -> int:
+def _node(part: NodePart, ending: Ending | None) -> dict[str, Any]:
+    return {
+        **{key: getattr(part, key) for key in ("run", "host", "timings_s", "streams", "notes")},
+        "ranks": [rank.rank for rank in part.ranks],
+        "ending": asdict(ending) if ending else None,
+    }
+
+
+def _time_of(part: NodePart) -> int:
     """When a node saw the incident; 0 where it does not say."""
-    told = part["incident"].get("time_ns")
+    told = part.incident.get("time_ns")
     return told if type(told) is int and told > 0 else 0

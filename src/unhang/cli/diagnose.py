@@ -72,6 +72,10 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(
             "--force is about --db and --parquet", "Name one of them, or leave it out."
         )
+    if args.db or args.parquet:
+        from unhang.tables import engine
+
+        engine()  # before the work: without it no tables can be written
     from unhang.analysis import diagnose
 
     case = load_case(args, _beside(args))

@@ -30,6 +30,7 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("logs", "unhang.cli.logs", "what failed first, from the logs of all ranks"),
     CommandEntry("core", "unhang.cli.core", "core files of ranks: signal, stacks, meaning"),
     CommandEntry("trace", "unhang.cli.trace", "Python calls before silence, or system calls"),
+    CommandEntry("demo", "unhang.cli.demo", "hang a small job here, and see the verdict"),
     CommandEntry("numerics", "unhang.cli.numerics", "where numbers first differ"),
     CommandEntry("attach", "unhang.cli.attach", "talk to a rank that stopped in a breakpoint"),
     CommandEntry("completion", "unhang.cli.completion", "print a completion script for a shell"),

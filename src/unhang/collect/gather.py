@@ -7,14 +7,15 @@ Each node that answers adds its part to the manifest as it comes, and each that 
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from unhang.bounds import is_rank, largest_world
 from unhang.casedir import NodePart, RankPart, agreed_world, merge_manifest, write_part
@@ -22,6 +23,7 @@ from unhang.collect.launchers import Launcher
 from unhang.collect.launches import Delivery, run_launch
 from unhang.collect.parcel import ParcelError, safe_node, unpack
 from unhang.collect.ship import make_program
+from unhang.incoming import fitting, overlaid, value_of
 
 __all__ = ["GatherPlan", "Gathered", "gather", "in_batches", "match_senders"]
 
@@ -30,9 +32,36 @@ _MAX_RANKS = 4_096
 _MAX_NOTES = 100
 _MAX_WORDS = 32
 """Of one node; words are of one rank, and of one kind."""
-_MAX_NUMBER = 1 << 63
 _MAX_NODE = 40
 """Of a part's name, which is cut at 64: the rest is the run's."""
+
+_LARGEST = (1 << 63) - 1
+_Number = Annotated[int, Meta(ge=0, le=_LARGEST)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a node says of itself; see `unhang.collect.node.main`."""
+
+    host: str = ""
+    job: str = ""
+    command: str = ""
+    world_size: _Number = 0
+    time_ns: _Number = 0
+    timings_s: dict[str, Annotated[float, Meta(ge=0, le=_LARGEST)]] = field(default_factory=dict)
+    ranks: list[Any] = field(default_factory=list)
+    notes: list[Any] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _ToldRank:
+    """What it says of one of its ranks."""
+
+    rank: int = -1
+    pid: _Number = 0
+    state: str = ""
+    came: dict[str, str] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,11 +237,11 @@ def _add_part(  # what a node sent becomes its part of the manifest
     case: Path,
     gathered: Gathered,
 ) -> None:
-    part = _parsed(raw)
-    host = _text(part.get("host")) or node
-    ranks, notes = _ranks(part, host)
-    world_size = _number(part.get("world_size"))
-    if not 0 <= world_size <= largest_world(len(ranks)):
+    told = _told(raw)
+    host = told.host[:_MAX_TEXT] or node
+    ranks, notes = _ranks(told, host)
+    world_size = told.world_size
+    if world_size > largest_world(len(ranks)):
         notes.append(f"it claims a job of {world_size:,} ranks, which is not believed")
         world_size = 0
     write_part(
@@ -220,18 +249,18 @@ def _add_part(  # what a node sent becomes its part of the manifest
         NodePart(
             run=_run_of(plan, node),
             host=host,
-            job=_text(part.get("job")),
+            job=told.job[:_MAX_TEXT],
             attempt=0,
             world_size=world_size,
-            command=_text(part.get("command")).split(),
+            command=told.command[:_MAX_TEXT].split(),
             incident={
                 "id": str(plan.orders.get("incident", "")),
                 "reason": "collected",
                 "detail": f"{len(files)} files from node {node}",
-                "time_ns": _number(part.get("time_ns")),
+                "time_ns": told.time_ns,
             },
             ranks=ranks,
-            timings_s=_timings(part.get("timings_s")),
+            timings_s=dict(list(told.timings_s.items())[:_MAX_WORDS]),
             notes=notes,
         ),
         merge=False,
@@ -268,63 +297,35 @@ def _run_of(plan: GatherPlan, node: str) -> str:
     return f"{plan.run}-{safe}"
 
 
-def _parsed(raw: bytes) -> dict[str, Any]:
+def _told(raw: bytes) -> _Told:
+    """What a node says of itself; a field of another shape is as if it were not there."""
     try:
-        value = json.loads(raw or b"{}")
-    except (ValueError, RecursionError) as error:
+        return overlaid(_Told(), value_of(raw or b"{}"))[0]
+    except ValueError as error:
         raise ParcelError("its description of itself is no JSON") from error
-    return value if isinstance(value, dict) else {}
 
 
-def _ranks(part: Mapping[str, Any], host: str) -> tuple[list[RankPart], list[str]]:
+def _ranks(told: _Told, host: str) -> tuple[list[RankPart], list[str]]:
     """What a node says of its ranks, and its notes; what is left out is one note more."""
-    rows, texts = _rows(part, "ranks"), _rows(part, "notes")
-    read = (_rank_part(row, host) for row in rows[:_MAX_RANKS])
-    ranks = [rank for rank in read if rank is not None]
-    notes = [_text(note) for note in texts[:_MAX_NOTES]]
-    for what, came, kept in (("ranks", rows, ranks), ("notes", texts, notes)):
+    read = (overlaid(_ToldRank(), row)[0] for row in told.ranks[:_MAX_RANKS])
+    ranks = [_rank_part(row, host) for row in read if is_rank(row.rank)]
+    notes = [note[:_MAX_TEXT] for note in fitting(told.notes[:_MAX_NOTES], str)]
+    for what, came, kept in (("ranks", told.ranks, ranks), ("notes", told.notes, notes)):
         if len(kept) < len(came):
             notes.append(f"{len(came) - len(kept):,} {what} of it left out: too many, or no {what}")
     return ranks, notes
 
 
-def _rows(part: Mapping[str, Any], key: str) -> list[Any]:
-    value = part.get(key)
-    return value if isinstance(value, list) else []
-
-
-def _rank_part(row: object, host: str) -> RankPart | None:
-    if not isinstance(row, dict) or not is_rank(row.get("rank")):
-        return None
+def _rank_part(row: _ToldRank, host: str) -> RankPart:
     return RankPart(
-        rank=row["rank"],
+        rank=row.rank,
         host=host,
-        pid=_number(row.get("pid")),
-        state=_text(row.get("state")),
-        came=_words(row.get("came")),
-        missing=_words(row.get("missing")),
+        pid=row.pid,
+        state=row.state[:_MAX_TEXT],
+        came=_words(row.came),
+        missing=_words(row.missing),
     )
 
 
-def _words(value: object) -> dict[str, str]:
-    pairs = list(value.items())[:_MAX_WORDS] if isinstance(value, dict) else ()
-    return {_text(key): _text(word) for key, word in pairs}
-
-
-def _timings(value: object) -> dict[str, float]:
-    """Seconds by step; what is no number of seconds is left out."""
-    pairs = list(value.items())[:_MAX_WORDS] if isinstance(value, dict) else ()
-    return {_text(key): float(s) for key, s in pairs if _is_time(s)}
-
-
-def _is_time(value: object) -> bool:
-    return type(value) in (int, float) and 0 <= value < _MAX_NUMBER  # type: ignore[operator]  # a number
-
-
-def _text(value: object) -> str:
-    return value[:_MAX_TEXT] if isinstance(value, str) else ""
-
-
-def _number(value: object) -> int:
-    """A number of 64 bits; 0 for all else."""
-    return value if type(value) is int and abs(value) < _MAX_NUMBER else 0
+def _words(told: dict[str, str]) -> dict[str, str]:
+    return {key[:_MAX_TEXT]: word[:_MAX_TEXT] for key, word in list(told.items())[:_MAX_WORDS]}

@@ -18,6 +18,7 @@ from typing import Any
 
 from unhang.casedir import save_file
 from unhang.errors import InputError, OutputError
+from unhang.ingest.columns.rows import work_of
 from unhang.ingest.discover.sniff import HEAD_BYTES, FileKind, kind_of
 from unhang.ingest.pickles.unpickle import BadPickle, unpickle
 from unhang.record.contact.runtime_dir import private_dir, private_opener
@@ -123,12 +124,12 @@ def _cleaned(path: Path, case: Path, redactor: Redactor) -> bytes | str:
 
 
 def _cleaned_json(data: bytes, redactor: Redactor, indent: int | None = None) -> bytes:
-    """JSON without names; b"" where it is none."""
+    """JSON without names; b"" where it is none, or too deep to be walked."""
     try:
         value: Any = json.loads(data)
+        return (json.dumps(redactor.value(value), indent=indent) + "\n").encode()
     except (ValueError, RecursionError):
         return b""
-    return (json.dumps(redactor.value(value), indent=indent) + "\n").encode()
 
 
 def _cleaned_text(data: bytes, name: Path, kind: FileKind, redactor: Redactor) -> bytes | str:
@@ -157,7 +158,25 @@ def _cleaned_dump(data: bytes, redactor: Redactor) -> bytes | str:
         return f"it is a dump that cannot be read: {error}"
     if found.truncated:
         return "it is a dump that was cut short: a clean copy would look whole"
-    return pickle.dumps(redactor.value(found.value), protocol=_PROTOCOL)
+    if not _ends(found.value, work_of(len(data))):
+        return "it is a dump that refers to itself, or to the same again and again"
+    try:
+        return pickle.dumps(redactor.value(found.value), protocol=_PROTOCOL)
+    except RecursionError:
+        return "it is a dump that is nested too deeply"
+
+
+def _ends(value: object, most: int) -> bool:
+    """Whether a walk over all of a value comes to so many values at most."""
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, (dict, list, tuple)):
+            most -= len(each)
+            if most < 0:
+                return False
+            waiting.extend(each.values() if isinstance(each, dict) else each)
+    return True
 
 
 def _write_all(files: list[Path], case: Path, target: Path, redactor: Redactor) -> Redacted:

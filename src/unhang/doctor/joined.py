@@ -22,7 +22,7 @@ from typing import Any
 from unhang.collect.launchers.tools import hosts_of
 from unhang.doctor.agents.node import examine
 from unhang.doctor.agents.ranks import free_port
-from unhang.doctor.nodes import Node, NodeAnswer, usable
+from unhang.doctor.nodes import Node, NodeAnswer, answer_of
 from unhang.errors import ToolError, UsageError
 from unhang.rankenv import RankEnv, node_of, number_of, rank_env
 
@@ -126,8 +126,7 @@ class Joined:
             heard[self.seat.rank] = own.result() or ""
         why = f"no answer in {timeout_s:.0f} s"
         return [
-            usable(node, json.loads(heard[node.rank])) if heard.get(node.rank)
-            else NodeAnswer(node, {}, why)
+            answer_of(node, heard[node.rank]) if heard.get(node.rank) else NodeAnswer(node, {}, why)
             for node in nodes
         ]  # fmt: skip
 

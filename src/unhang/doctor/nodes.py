@@ -6,7 +6,6 @@ One silent node stops nobody: it has an answer too, which says why there is none
 from __future__ import annotations
 
 import ipaddress
-import json
 import secrets
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from unhang.collect.launches import Delivery, run_launch
 from unhang.collect.parcel import ParcelError, safe_node, unpack
 from unhang.collect.ship import Shipment, make_program
 from unhang.errors import UsageError
+from unhang.incoming import fit, value_of
 
 __all__ = [
     "SHIPMENT",
@@ -29,8 +29,8 @@ __all__ = [
     "NodeAnswer",
     "NodeAsker",
     "address_of",
+    "answer_of",
     "split_addresses",
-    "usable",
 ]
 
 SHIPMENT = Shipment(
@@ -190,16 +190,17 @@ def _answer(node: Node, own: str, delivery: Delivery, folder: Path) -> NodeAnswe
     try:
         with parcel.open("rb") as file:
             _, part = unpack(file, folder)
-        data = json.loads(part[:MAX_ANSWER])
-    except (ParcelError, OSError, ValueError, RecursionError) as error:
+    except (ParcelError, OSError) as error:
         return NodeAnswer(node, {}, f"what it sent is unusable: {error}")
-    return usable(node, data)
+    return answer_of(node, part)
 
 
-def usable(node: Node, data: object) -> NodeAnswer:
-    """An answer of what came; one that says that it failed is an error."""
-    if not isinstance(data, dict):
-        return NodeAnswer(node, {}, "what it sent is unusable")
+def answer_of(node: Node, text: bytes | str) -> NodeAnswer:
+    """What a node sent as JSON; an answer that says that it failed is an error."""
+    try:
+        data = fit(value_of(text[:MAX_ANSWER]), dict[str, Any])
+    except ValueError as error:
+        return NodeAnswer(node, {}, f"what it sent is unusable: {error}")
     failed = str(data.get("failed", ""))[:300]
     return NodeAnswer(node, {} if failed else data, failed)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from unhang.errors import MissingExtraError
-from unhang.ingest.columns.decoded import BadDump, Decoded, LostDump
+from unhang.ingest.columns.decoded import BadDump, Decoded, LostDumpError
 from unhang.ingest.columns.dictionaries import Dictionaries
 from unhang.ingest.columns.normalise import normalise
 from unhang.ingest.discover.archives import (
@@ -144,7 +144,7 @@ class Reader:
             return
         try:
             decoded = decode_bytes(data, kind, self.shared)
-        except (BadPickle, BadJson, LostDump) as error:
+        except (BadPickle, BadJson, LostDumpError) as error:
             yield from self.lost(shown, relative, mtime_ns, str(error))
         except BadDump:
             self.passed_over.append(shown)
@@ -180,7 +180,7 @@ def decode_bytes(data: bytes, kind: FileKind, shared: Dictionaries) -> Decoded:
 
     Raises:
         BadPickle, BadJson: The file is malformed.
-        LostDump: What is left of it, or what it refers to, is no use.
+        LostDumpError: What is left of it, or what it refers to, is no use.
         BadDump: It is something else than a dump.
     """
     value, truncated = unpickle(data) if kind is FileKind.PICKLE else parse(data)
@@ -188,7 +188,9 @@ def decode_bytes(data: bytes, kind: FileKind, shared: Dictionaries) -> Decoded:
         decoded = normalise(value, shared, len(data))
     except BadDump as error:
         if truncated:
-            raise LostDump("it was cut short before its groups and calls") from error
+            raise LostDumpError("it was cut short before its groups and calls") from error
         raise
+    if truncated and not decoded.tells_of_calls:
+        raise LostDumpError("it was cut short before its first whole call")
     decoded.truncated = truncated
     return decoded

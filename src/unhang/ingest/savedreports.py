@@ -7,29 +7,22 @@ claim of that command about its own run: the analysis decides what of it is abou
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar, get_args
+from typing import Annotated, Any, Final
 
-from unhang.bounds import is_rank
+from msgspec import Meta
+
+from unhang.bounds import MAX_RANKS
 from unhang.casedir.reports import name_told
 from unhang.errors import InputError
-from unhang.ingest.columns.values import MAX_GROUP_RANK, as_int
+from unhang.incoming import fit, fitting, value_of
+from unhang.ingest.columns.values import MAX_GROUP_RANK
 from unhang.ingest.discover.sources import show_path
+from unhang.kinds import FAMILIES
 from unhang.model import Note
-from unhang.report import (
-    SCHEMA,
-    Confidence,
-    Finding,
-    Role,
-    SavedReport,
-    Status,
-    Subject,
-    SubjectKind,
-    SubjectRole,
-)
+from unhang.report import SCHEMA, Confidence, Finding, Role, SavedReport, Status, Subject
 from unhang.wording import count_of, printable
 
 __all__ = ["read_reports"]
@@ -41,16 +34,39 @@ MAX_ITEMS: Final = 1_024
 """Of every other list: subjects, sentences, ranks."""
 MAX_TEXT: Final = 2_000
 
-_CODE: Final = re.compile(r"UH\d{3,4}")
-_SLUG: Final = re.compile(r"[a-z][a-z0-9-]{0,60}")
-_STATUS: Final[tuple[Status, ...]] = get_args(Status)
-_ROLES: Final[tuple[Role, ...]] = get_args(Role)
-_CONFIDENCE: Final[tuple[Confidence, ...]] = get_args(Confidence)
-_KINDS: Final[tuple[SubjectKind, ...]] = get_args(SubjectKind)
-_SIDES: Final[tuple[SubjectRole, ...]] = get_args(SubjectRole)
+_Rank = Annotated[int, Meta(ge=0, lt=MAX_RANKS)]
 
 
-Word = TypeVar("Word", bound=str)
+@dataclass(frozen=True, slots=True)
+class _Headed:
+    schema: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """What is taken over of a report."""
+
+    status: Status
+    findings: list[Any]
+    summary: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What is taken over of a finding: no calls, waits and sites."""
+
+    code: Annotated[str, Meta(pattern=r"^UH[0-9]{3,4}\Z")]
+    role: Role
+    confidence: Confidence
+    summary: Annotated[str, Meta(min_length=1)]
+    culprits: tuple[_Rank, ...] = ()
+    victims: tuple[_Rank, ...] = ()
+    subjects: tuple[Subject, ...] = ()
+    evidence: tuple[str, ...] = ()
+    alternatives: tuple[str, ...] = ()
+    actions: tuple[str, ...] = ()
+    slug: Annotated[str, Meta(pattern=r"^([a-z][a-z0-9-]{0,60})?\Z")] = ""
+    family: str = ""
 
 
 class _MisfitError(Exception):
@@ -117,29 +133,33 @@ def _files(folders: Iterable[Path], notes: list[Note]) -> list[Path]:
 
 def _read(path: Path, notes: list[Note]) -> SavedReport:
     value = _json(path)
-    if not isinstance(value, dict) or not isinstance(value.get("schema"), str):
-        raise _MisfitError("is no report of unhang")
-    if value["schema"] != SCHEMA:
-        schema = printable(value["schema"], 60)
-        raise _MisfitError(f"is a report of another schema ({schema}; read is {SCHEMA})")
-    status, items = _word(value.get("status"), _STATUS), value.get("findings")
-    if not isinstance(items, list):
-        raise _MisfitError("has no findings as reports have them")
+    try:
+        schema = fit(value, _Headed).schema
+    except ValueError as error:
+        raise _MisfitError("is no report of unhang") from error
+    if schema != SCHEMA:
+        raise _MisfitError(
+            f"is a report of another schema ({printable(schema, 60)}; read is {SCHEMA})"
+        )
+    try:
+        whole = fit(value, _Whole)
+    except ValueError as why:
+        raise _MisfitError(f"is not of its schema's shape: {printable(str(why), 120)}") from why
     source = show_path(str(path))
     command, time_ns = name_told(path.name)
     return SavedReport(
         command=command,
         source=source,
         time_ns=time_ns,
-        status=status,
-        summary=_text(value, "summary"),
-        findings=_findings(items, source, notes),
+        status=whole.status,
+        summary=printable(whole.summary, MAX_TEXT),
+        findings=_findings(whole.findings, source, notes),
     )
 
 
 def _findings(items: list[Any], source: str, notes: list[Note]) -> tuple[Finding, ...]:
     read = items[:MAX_FINDINGS]
-    findings = tuple(found for item in read if (found := _fitting(item)))
+    findings = tuple(_finding(found) for found in fitting(read, _Found))
     if len(findings) < len(read):
         text = (
             f"{count_of(len(read) - len(findings), 'finding')} left out: not of the schema's shape"
@@ -149,13 +169,6 @@ def _findings(items: list[Any], source: str, notes: list[Note]) -> tuple[Finding
         text = f"the first {MAX_FINDINGS} of {len(items):,} findings are read"
         notes.append(Note("warning", source, text))
     return findings
-
-
-def _fitting(item: object) -> Finding | None:
-    try:
-        return _finding(item)
-    except _MisfitError:
-        return None
 
 
 def _json(path: Path) -> Any:  # noqa: ANN401 - whatever is in it
@@ -169,89 +182,47 @@ def _json(path: Path) -> Any:  # noqa: ANN401 - whatever is in it
     if len(data) > MAX_BYTES:
         raise _MisfitError(f"is larger than {MAX_BYTES >> 20} MB")
     try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:
+        return value_of(data)
+    except ValueError as error:
         raise _MisfitError("is no JSON") from error
 
 
-def _finding(value: object) -> Finding:
-    item = _object(value)
-    code, slug, summary = (_text(item, key) for key in ("code", "slug", "summary"))
-    if not _CODE.fullmatch(code) or not summary:
-        raise _MisfitError("is no finding")
+def _finding(found: _Found) -> Finding:
+    """Cut, and made fit for every encoding."""
     return Finding(
         id="",
-        code=code,
-        role=_word(item.get("role"), _ROLES),
-        confidence=_word(item.get("confidence"), _CONFIDENCE),
-        summary=summary,
-        culprits=_ranks(item, "culprits"),
-        victims=_ranks(item, "victims"),
-        subjects=tuple(_subject(part) for part in _list(item, "subjects")),
-        evidence=_texts(item, "evidence"),
-        alternatives=_texts(item, "alternatives"),
-        actions=_texts(item, "actions"),
-        slug=slug if _SLUG.fullmatch(slug) else "",
+        code=found.code,
+        role=found.role,
+        confidence=found.confidence,
+        summary=printable(found.summary, MAX_TEXT),
+        culprits=_ranks(found.culprits),
+        victims=_ranks(found.victims),
+        subjects=tuple(_subject(subject) for subject in found.subjects[:MAX_ITEMS]),
+        evidence=_texts(found.evidence),
+        alternatives=_texts(found.alternatives),
+        actions=_texts(found.actions),
+        slug=found.slug,
+        family=next((family for family in FAMILIES if family == found.family), ""),
     )
 
 
-def _subject(value: object) -> Subject:
-    item = _object(value)
-    return Subject(
-        kind=_word(item.get("kind"), _KINDS),
-        id=_text(item, "id"),
-        role=_word(item.get("role", "culprit"), _SIDES),
-        rank=_number(item, "rank"),
-        host=_text(item, "host") or None,
-        pid=_number(item, "pid"),
+def _subject(subject: Subject) -> Subject:
+    return replace(
+        subject,
+        id=printable(subject.id, MAX_TEXT),
+        host=printable(subject.host, MAX_TEXT) if subject.host else None,
+        rank=_number(subject.rank),
+        pid=_number(subject.pid),
     )
 
 
-def _word(value: object, words: tuple[Word, ...]) -> Word:
-    """One of the words that the schema knows here."""
-    for word in words:
-        if word == value:
-            return word
-    raise _MisfitError("has a word that the schema does not know")
+def _texts(texts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(printable(text, MAX_TEXT) for text in texts[:MAX_ITEMS])
 
 
-def _object(value: object) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise _MisfitError("is no object")
-    return value
+def _ranks(ranks: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted(set(ranks[:MAX_ITEMS])))
 
 
-def _text(item: Mapping[str, Any], key: str) -> str:
-    """A string, cut and made fit for every encoding; "" where there is none."""
-    value = item.get(key)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise _MisfitError(f"has a {key} that is no text")
-    return printable(value, MAX_TEXT)
-
-
-def _list(item: Mapping[str, Any], key: str) -> list[Any]:
-    value = item.get(key, [])
-    if not isinstance(value, list):
-        raise _MisfitError(f"has {key} that are no list")
-    return value[:MAX_ITEMS]
-
-
-def _texts(item: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    texts = _list(item, key)
-    if not all(isinstance(text, str) for text in texts):
-        raise _MisfitError(f"has {key} that are no texts")
-    return tuple(printable(text, MAX_TEXT) for text in texts)
-
-
-def _ranks(item: Mapping[str, Any], key: str) -> tuple[int, ...]:
-    ranks = _list(item, key)
-    if not all(map(is_rank, ranks)):
-        raise _MisfitError(f"has {key} that are no ranks")
-    return tuple(sorted(set(ranks)))
-
-
-def _number(item: Mapping[str, Any], key: str) -> int | None:
-    number = as_int(item.get(key))
-    return number if 0 <= number <= MAX_GROUP_RANK else None
+def _number(number: int | None) -> int | None:
+    return number if number is not None and 0 <= number <= MAX_GROUP_RANK else None

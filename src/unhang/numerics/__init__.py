@@ -9,6 +9,6 @@ from __future__ import annotations
 
 from unhang.numerics.compare import compare
 from unhang.numerics.ranks import compare_across_ranks
-from unhang.numerics.record import Setting, record
+from unhang.numerics.recording import Setting, record
 
 __all__ = ["Setting", "compare", "compare_across_ranks", "record"]

@@ -14,7 +14,7 @@ from typing import Any
 
 from unhang.kinds import NOT_FINITE, NUMBERS_DIFFER
 from unhang.model import Note
-from unhang.numerics.record import Output, Recording
+from unhang.numerics.recording import Output, Recording
 from unhang.report import Finding, Report, Status, Subject
 from unhang.wording import printable
 

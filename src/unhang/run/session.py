@@ -130,8 +130,13 @@ def _supervised(command: Sequence[str], wishes: Wishes, names: tuple[str, str], 
 
 
 def _guard(orders: Orders) -> Guard:
+    def patrol(guard: Guard, child: int) -> None:
+        from unhang.run.watching.patrol import Patrol
+
+        Patrol(guard, orders, child).walk()
+
     try:
-        return Guard(orders)
+        return Guard(patrol)
     except OSError as error:
         raise NoRoomError(error.errno, error.strerror) from error
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from unhang.model import UNKNOWN_RANK, Frame, ProcessSample, ThreadStack
 
@@ -32,6 +32,29 @@ _THREAD_DEFAULTS = {"is_main": False, "holds_gil": None, "active": None, "native
 _SAMPLE_DEFAULTS: dict[str, object] = {
     f.name: f.default for f in fields(ProcessSample) if f.name not in ("rank", "host", "pid")
 }
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    """What a file holds beside its schema."""
+
+    frames: list[tuple[str, str, int]] = field(default_factory=list)
+    stacks: list[list[int]] = field(default_factory=list)
+    samples: list[Any] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Thread:
+    """A thread, with the number of its stack."""
+
+    stack: int
+    name: str = ""
+    tid: int = -1
+    is_main: bool = False
+    holds_gil: bool | None = None
+    active: bool | None = None
+    native: bool = False
 
 
 def dump_samples(samples: Iterable[ProcessSample]) -> str:
@@ -92,75 +115,32 @@ def matches(text: str) -> bool:
 
 def parse(text: str) -> list[ProcessSample]:
     """The samples of a file of ours; ValueError where it is not whole or of another version."""
-    try:
-        document = json.loads(text)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
+    from unhang.incoming import fit, value_of  # the writer above runs on nodes that have no msgspec
+
+    document = value_of(text)
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ValueError(f"not of schema {SCHEMA}: a newer unhang may have written it")
-    frames = [_frame(item) for item in _list(document, "frames")]
-    stacks = [_stack(item, frames) for item in _list(document, "stacks")]
-    return [_sample(item, stacks) for item in _list(document, "samples") if isinstance(item, dict)]
+    saved = fit(document, _Saved)
+    frames = [Frame(*frame) for frame in saved.frames]
+    stacks = [tuple(_at(frames, number) for number in stack) for stack in saved.stacks]
+    return [_sample(row, stacks) for row in saved.samples if isinstance(row, dict)]
 
 
-def _list(document: Mapping[str, object], key: str) -> list[Any]:
-    value = document.get(key, [])
-    if not isinstance(value, list):
-        raise ValueError(f'"{key}" is not a list')  # noqa: TRY004 - the promise is ValueError
-    return value
+def _at(items: Sequence[T], number: int) -> T:
+    if not 0 <= number < len(items):
+        raise ValueError("it refers to a frame or a stack that is not there")
+    return items[number]
 
 
-def _frame(item: object) -> Frame:
-    match item:
-        case [str(function), str(file), int(line)]:
-            return Frame(function, file, line)
-    raise ValueError("a frame is not [function, file, line]")
+def _sample(row: dict[str, Any], stacks: list[tuple[Frame, ...]]) -> ProcessSample:
+    """A process; a field of another type is left at its default."""
+    from unhang.incoming import fit, overlaid
+
+    rows = fit(row.pop("threads", []), list[_Thread])
+    sample, _ = overlaid(ProcessSample(UNKNOWN_RANK, "", -1), row)
+    return replace(sample, threads=tuple(_thread(thread, stacks) for thread in rows))
 
 
-def _stack(item: object, frames: list[Frame]) -> tuple[Frame, ...]:
-    if not isinstance(item, list):
-        raise ValueError("a stack is not a list")  # noqa: TRY004 - the promise is ValueError
-    if not all(isinstance(i, int) and 0 <= i < len(frames) for i in item):
-        raise ValueError("a stack refers to a frame that is not there")
-    return tuple(frames[i] for i in item)
-
-
-def _sample(item: Mapping[str, object], stacks: list[tuple[Frame, ...]]) -> ProcessSample:
-    values: dict[str, Any] = {
-        "rank": _typed(item, "rank", UNKNOWN_RANK),
-        "host": _typed(item, "host", ""),
-        "pid": _typed(item, "pid", -1),
-    }
-    for name, default in _SAMPLE_DEFAULTS.items():
-        if name not in ("threads", "exit_status"):  # these two have no plain type
-            values[name] = _typed(item, name, default)
-    status = item.get("exit_status")
-    values["exit_status"] = status if isinstance(status, int) else None
-    values["threads"] = tuple(
-        _thread(row, stacks) for row in _list(item, "threads") if isinstance(row, dict)
-    )
-    return ProcessSample(**values)
-
-
-def _thread(row: Mapping[str, object], stacks: list[tuple[Frame, ...]]) -> ThreadStack:
-    number = row.get("stack")
-    if not isinstance(number, int) or not 0 <= number < len(stacks):
-        raise ValueError("a thread refers to a stack that is not there")
-    gil, active = row.get("holds_gil"), row.get("active")
-    return ThreadStack(
-        name=_typed(row, "name", ""),
-        tid=_typed(row, "tid", -1),
-        frames=stacks[number],
-        is_main=_typed(row, "is_main", default=False),
-        holds_gil=gil if isinstance(gil, bool) else None,
-        active=active if isinstance(active, bool) else None,
-        native=_typed(row, "native", default=False),
-    )
-
-
-def _typed(row: Mapping[str, object], key: str, default: Any) -> Any:  # noqa: ANN401 - any field
-    """The value of a key where it has the type of the default (an int may stand for a float)."""
-    value = row.get(key, default)
-    if isinstance(default, float) and isinstance(value, int):
-        return float(value)
-    return value if type(value) is type(default) else default
+def _thread(row: _Thread, stacks: list[tuple[Frame, ...]]) -> ThreadStack:
+    told = {name: getattr(row, name) for name in ("name", "tid", *_THREAD_DEFAULTS)}
+    return ThreadStack(frames=_at(stacks, row.stack), **told)

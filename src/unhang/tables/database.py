@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from unhang._version import __version__
 from unhang.case import Case
 from unhang.casedir.reports import keep_private
-from unhang.errors import OutputError
+from unhang.errors import MissingExtraError, OutputError
 from unhang.report import Report
 from unhang.tables.columns import Columns, call_chunks, small_tables
 from unhang.tables.schema import TABLES, VIEWS, Column, Table
@@ -27,7 +27,20 @@ from unhang.wording import printable
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-__all__ = ["connect", "create_views", "write_database", "write_parquet"]
+__all__ = ["connect", "create_views", "engine", "write_database", "write_parquet"]
+
+
+def engine() -> Any:  # noqa: ANN401 - a module
+    """DuckDB, which is an optional dependency.
+
+    Raises:
+        MissingExtraError: It is not installed.
+    """
+    try:
+        import duckdb
+    except ImportError as error:
+        raise MissingExtraError("Asking in SQL, and writing tables,", "sql") from error
+    return duckdb
 
 
 def connect(
@@ -40,9 +53,7 @@ def connect(
         report: The verdict; without it `findings` and the words of `ranks` stay empty.
         path: File of the database, which must not exist; None for memory.
     """
-    import duckdb
-
-    connection = duckdb.connect(str(path or ":memory:"), config=_CONFIG)
+    connection: DuckDBPyConnection = engine().connect(str(path or ":memory:"), config=_CONFIG)
     for table in TABLES:
         connection.execute(_ddl(table))
     for name, columns in small_tables(case, report, __version__).items():
@@ -145,8 +156,7 @@ def write_parquet(case: Case, report: Report | None, path: str, *, force: bool =
 @contextmanager
 def _writing(path: str) -> Iterator[None]:
     """Turn what can go wrong on a disk into an OutputError about `path`."""
-    import duckdb
-
+    duckdb = engine()
     try:
         yield
     except (OSError, duckdb.IOException) as error:

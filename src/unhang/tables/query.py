@@ -17,7 +17,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from unhang.errors import InputError, UsageError
-from unhang.tables.database import create_views
+from unhang.tables.database import create_views, engine
 from unhang.tables.schema import SCHEMA, TABLES
 from unhang.wording import printable
 
@@ -86,8 +86,7 @@ def open_database(path: Path) -> DuckDBPyConnection:
     Raises:
         InputError: If it is no such file.
     """
-    import duckdb
-
+    duckdb = engine()
     try:
         connection = duckdb.connect(
             str(path), read_only=True, config={**_CONFIG, "memory_limit": f"{_memory_limit()}B"}
@@ -111,8 +110,7 @@ def open_parquet(path: Path) -> DuckDBPyConnection:
     Raises:
         InputError: If a file is missing or cannot be read.
     """
-    import duckdb
-
+    duckdb = engine()
     limits = {"memory_limit": f"{_memory_limit()}B", "temp_directory": ""}
     connection = duckdb.connect(":memory:", config={**_CONFIG, **limits})
     try:

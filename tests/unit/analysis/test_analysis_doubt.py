@@ -8,7 +8,7 @@ import pytest
 
 from unhang.analysis import diagnose
 from unhang.case import Case
-from unhang.model import Group
+from unhang.model import DumpStatus, Group
 from unhang.report import Finding, Report
 from unhang.testing import FakeJob, frames_of
 
@@ -38,6 +38,19 @@ def test_most_dumps_missing_is_no_evidence() -> None:
     job.missing = {2, 3, 4, 5, 6, 7}
     report = diagnose(job.case())
     assert (report.status, report.culprits) == ("insufficient", ())
+
+
+def test_a_dump_that_was_cut_short_shows_nobody_healthy() -> None:
+    """The newest calls come last in a dump: finished ones before the cut are no sign of health."""
+    job = FakeJob(4)
+    job.call(range(4))
+    job.broken = {2: DumpStatus.TRUNCATED}
+    report = diagnose(job.case())
+    assert report.status == "insufficient"
+    assert "dump of rank 2 was cut short" in report.summary
+    table = {rank.rank: (rank.status, rank.detail) for rank in report.ranks}
+    assert table[2] == ("unknown", "its dump was cut short")
+    assert table[0] == ("ok", "no call in flight")
 
 
 def test_a_silent_rank_beside_a_known_cause_is_no_cause() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from unhang.collect.launchers import Launcher, Program
+from unhang.collect.launchers.flux import Flux
 from unhang.collect.launchers.hosts import Pdsh, Ssh, Template
 from unhang.collect.launchers.kubernetes import Kubernetes
 from unhang.collect.launchers.local import Local
@@ -177,6 +178,40 @@ def test_an_unknown_job_has_slurms_own_words(
         Slurm("$(reboot)").nodes()
 
 
+def test_a_flux_job_is_asked_for_its_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes by flux jobs; flux exec names them by their place in the job."""
+    tool(tmp_path, "flux", "[ $5 = ƒ3ETxs ] && echo 'RUNNING 3 n[08-09],login'", monkeypatch)
+    flux = Flux("ƒ3ETxs", ("--verbose",))
+    assert flux.nodes() == ["n08", "n09", "login"]
+    assert flux.launch(("n08", "login"), PROGRAM).command == (
+        "flux", "exec", "--jobid=ƒ3ETxs", "--rank=0,2", "--label-io", "--verbose",
+        "sh", "-c", "SCRIPT 'x'",
+    )  # fmt: skip
+    assert "--rank=3" in flux.launch(("gone",), PROGRAM).command
+    assert flux.launch(("n09",), PROGRAM).stdin == b"zip"
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("echo 'PENDING  '", r"does not run \(pending\)"),
+        ("echo 'COMPLETED 1 n1'", r"does not run \(completed\)"),
+        ("echo 'RUNNING 2 n1,n1'", "several brokers"),
+        ("true", "does not run"),
+        ("echo 'flux-jobs: ERROR: unknown job' >&2; exit 1", "unknown job"),
+    ],
+)
+def test_a_flux_job_that_cannot_be_reached_is_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, message: str
+) -> None:
+    """In Flux's own words where it has any; nonsense never reaches it."""
+    tool(tmp_path, "flux", script, monkeypatch)
+    with pytest.raises(ToolError, match=message):
+        Flux("f1").nodes()
+    with pytest.raises(UsageError, match="no job id of Flux"):
+        Flux("--jobid").nodes()
+
+
 def test_pods_are_those_that_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By label, in their namespace and container."""
     pods = {
@@ -202,9 +237,10 @@ def test_pods_are_those_that_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    "launcher", [Slurm("1"), Kubernetes("a=b"), Ssh(("a",)), Pdsh(("a",)), Mpi(Path("hosts"))],
+    "launcher",
+    [Slurm("1"), Flux("f1"), Kubernetes("a=b"), Ssh(("a",)), Pdsh(("a",)), Mpi(Path("hosts"))],
     ids=lambda launcher: type(launcher).__name__,
-)  # fmt: skip
+)
 def test_an_absent_tool_is_named(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
     """With what to install or to use instead."""
     monkeypatch.setenv("PATH", "/nowhere")

@@ -151,3 +151,42 @@ def test_the_command_says_what_was_replaced(
     assert "Replaced: " in told
     assert "gpu-rack7" not in told
     assert main(["collect", "--redact", str(case), "--slurm", "1"]) == 2
+
+
+DEPTH = 100_000
+KEY = b"X\x04\x00\x00\x00junk"
+ENDLESS = {
+    "nested lists": KEY + b"]" + b"](" * DEPTH + b"K\x01" + b"e" * DEPTH,
+    "nested dicts": KEY + b"}" + b"X\x01\x00\x00\x00a}" * DEPTH + b"s" * DEPTH,
+    "list in itself": KEY + b"]q\xf0h\xf0a",
+    "dict in itself": KEY + b"}q\xf0X\x01\x00\x00\x00ah\xf0s",
+    "entries in themselves": b"X\x07\x00\x00\x00entries]q\xf0h\xf0a",
+    "twice as much forty times": KEY + b"]" + b"q\xf0](h\xf0h\xf0e" * 40,
+}
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_values_without_an_end(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Depth beyond the stack, and walks that would never end: a verdict, and a copy without it."""
+    folder = tmp_path / "case" / "dumps"
+    folder.mkdir(parents=True)
+    whole = pickle.dumps(dump(1), protocol=2)
+    (folder / "rank_0").write_bytes(whole[: -len(b"u.")] + ENDLESS[kind] + b"u.")
+    (folder / "rank_1").write_bytes(whole)
+    assert main(["diagnose", str(tmp_path / "case")]) in (0, 1, 3)
+    assert main(["collect", "--redact", str(tmp_path / "case"), "--case", str(tmp_path / "c")]) == 0
+    assert "Traceback" not in capsys.readouterr().err
+    copied = {path.name for path in (tmp_path / "c" / "dumps").iterdir()}
+    assert copied == {"rank_1"}
+    assert "left out: dumps/rank_0: it is a dump" in (tmp_path / "c" / "redaction.txt").read_text()
+
+
+def test_json_without_an_end_is_left_out(tmp_path: Path) -> None:
+    """Deeper than it can be walked, though not than it can be read."""
+    case = tmp_path / "case"
+    (case / "parts").mkdir(parents=True)
+    (case / "parts" / "a.json").write_text('{"a":' * 900 + "1" + "}" * 900)
+    done = redact_case(case, tmp_path / "c", Redactor())
+    assert list(done.left_out) == ["parts/a.json"]

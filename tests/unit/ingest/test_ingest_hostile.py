@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import pickle
+import shutil
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,18 @@ from makedumps import dump, entry, write
 from strategies import dumps, encoders
 
 from lab.recorder.torchfile import encode_json, encode_pickle
+from unhang.analysis import diagnose
 from unhang.errors import NoEvidenceError
 from unhang.ingest import load
+from unhang.ingest.columns.dictionaries import Dictionaries
+from unhang.ingest.discover.sources import Source
+from unhang.ingest.fast.loading import FastReader
 from unhang.ingest.pickles.unpickle import BadPickle, readable, unpickle
+from unhang.ingest.reading import Reader
 from unhang.model import DumpStatus
 
 NEST = 300_000
+ROOT = Path(__file__).parents[3]
 
 
 class Evil:
@@ -294,3 +301,45 @@ def test_any_value_under_any_key_is_survived(key: str, tmp_path: Path) -> None:
     rows = [{**entry(i), key: value} for i, value in enumerate(values)]
     write(tmp_path, {"rank_0": pickle.dumps(dump(rows), protocol=2)})
     assert len(load(tmp_path).calls) == len(values)
+
+
+def test_every_cut_of_a_healthy_dump_is_no_sign_of_health(tmp_path: Path) -> None:
+    """Of a rank whose dump was cut before its first call nothing is known; later, not the end."""
+    folder = tmp_path / "dumps"
+    shutil.copytree(ROOT / "examples" / "healthy" / "dumps", folder)
+    one = folder / "gloo" / "rank_2"
+    whole = one.read_bytes()
+    statuses = set()
+    for length in (0, 2, 40, 80, 200, 400, 1000, len(whole) // 2, len(whole) - 1):
+        one.write_bytes(whole[:length])
+        case = load(folder)
+        [cut] = [dump for dump in case.dumps if dump.rank == 2]
+        statuses.add(cut.status)
+        if length in (80, 200):
+            assert cut.status is DumpStatus.UNREADABLE
+        assert diagnose(case).status == "insufficient", length
+    assert statuses == {DumpStatus.EMPTY, DumpStatus.UNREADABLE, DumpStatus.TRUNCATED}
+
+
+COUNTERS = b"(X\x01\x00\x00\x000}(X\x18\x00\x00\x00last_enqueued_collectiveK\x03uu"
+A_FRAME = b"\x95\xff\x00\x00\x00\x00\x00\x00\x00"
+
+
+@pytest.mark.parametrize("counters", [b"}" + COUNTERS, b"}" + A_FRAME + COUNTERS])
+@pytest.mark.parametrize(
+    "later", [b"", b"X\x01\x00\x00\x00x", b"X\x01\x00\x00\x00xK\x01]](K\x03ea"]
+)
+def test_what_is_kept_of_a_cut_dump_is_the_same_for_both(
+    counters: bytes, later: bytes, tmp_path: Path
+) -> None:
+    """Frames are stepped over between a container and its mark; pairs may turn out to be none."""
+    data = b"\x80\x04}\x95\xff\x00\x00\x00\x00\x00\x00\x00(X\x09\x00\x00\x00pg_status" + counters
+    path = tmp_path / "rank_0"
+    path.write_bytes(data + later)
+    source = Source(str(path), "rank_0", path.stat().st_size, 0)
+    [[(_, fast)]] = FastReader(Dictionaries(), threads=1).read([source])
+    [general] = Reader(Dictionaries()).read(source)
+    if not later.endswith(b"a"):
+        assert general.decoded is not None
+        assert [status.enqueued for status in general.decoded.statuses] == [3]
+    assert fast is None or (general.decoded and fast.statuses == general.decoded.statuses)

@@ -90,9 +90,9 @@ def test_a_report_of_every_kind_is_read(tmp_path: Path) -> None:
         ("[]", "is no report of unhang"),
         ('{"schema": 3}', "is no report of unhang"),
         ('{"schema": "unhang.report/9\\u001b[2J"}', r"another schema (unhang.report/9\x1b[2J"),
-        (json.dumps({"schema": SCHEMA, "status": "fine", "findings": []}), "the schema does not"),
-        (json.dumps({"schema": SCHEMA, "status": "healthy", "findings": {}}), "has no findings"),
-        (json.dumps({"schema": SCHEMA, "status": [], "findings": []}), "the schema does not"),
+        (json.dumps({"schema": SCHEMA, "status": "fine", "findings": []}), "at `$.status`"),
+        (json.dumps({"schema": SCHEMA, "status": "healthy", "findings": {}}), "at `$.findings`"),
+        (json.dumps({"schema": SCHEMA, "status": [], "findings": []}), "at `$.status`"),
     ],
 )
 def test_what_is_no_report(text: str, why: str, tmp_path: Path) -> None:

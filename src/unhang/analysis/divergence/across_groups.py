@@ -37,13 +37,13 @@ def divergence_from_role(programs: RankPrograms, suspects: Sequence[int]) -> Div
         if mine is None or not len(mine.rows):
             continue
         peers = _of_same_role(programs, rank)
-        told = [(peer, _parting(programs, mine, peer)) for peer in peers]
-        against = [(peer, parting) for peer, parting in told if parting is not None]
+        partings = [(peer, _parting(programs, mine, peer)) for peer in peers]
+        against = [(peer, parting) for peer, parting in partings if parting is not None]
         if len(peers) > 1 and 2 * len(against) > len(peers) + 1:
             reference, first = against[0]
             if _done_by_its_group(programs, mine, reference, first):
                 continue
-            alike = [peer for peer, parting in told if parting is None]
+            alike = [peer for peer, parting in partings if parting is None]
             if _done_by_another(programs, mine, alike, against[0]):
                 continue
             return _divergence(mine, reference, first, tuple(peer.rank for peer, _ in against))

@@ -57,6 +57,10 @@ class RankPrograms:
     _keys: dict[object, int] = field(default_factory=dict)
     _kinds: dict[tuple[str, int], int] = field(default_factory=dict)
     _pairs: dict[tuple[int, int, int, int], tuple[int, int]] = field(default_factory=dict)
+    _kind_of_group: Ints | None = None
+    _wholes: dict[int, RankProgram | None] = field(default_factory=dict)
+    _roles: dict[int, frozenset[object]] = field(default_factory=dict)
+    _calls: dict[RankProgram, CallSequence] = field(default_factory=dict)
 
     def of(self, rank: int, channel: int) -> RankProgram:
         """RankProgram of one rank (indices) in one channel."""
@@ -79,6 +83,11 @@ class RankPrograms:
 
     def whole(self, rank: int) -> RankProgram | None:
         """All calls of one rank over all of its groups; None where the start is not shown."""
+        if rank not in self._wholes:
+            self._wholes[rank] = self._whole(rank)
+        return self._wholes[rank]
+
+    def _whole(self, rank: int) -> RankProgram | None:
         evidence = self.situation.evidence
         dumps = self._dumps_of_rank().get(rank, [])
         if len(dumps) != 1 or dumps[0].active_only or dumps[0].first_record_id > 0:
@@ -89,6 +98,11 @@ class RankPrograms:
 
     def role(self, rank: int) -> frozenset[object]:
         """What ranks that run the same program share: kinds of groups, sends and receives."""
+        if rank not in self._roles:
+            self._roles[rank] = self._role(rank)
+        return self._roles[rank]
+
+    def _role(self, rank: int) -> frozenset[object]:
         program = self.whole(rank)
         if program is None:
             return frozenset()
@@ -101,18 +115,29 @@ class RankPrograms:
 
     def calls(self, program: RankProgram) -> CallSequence:
         """A program as columns to be aligned; calls of different kinds of groups differ."""
-        calls, groups = self.situation.evidence.case.calls, self.situation.evidence.case.groups
-        rows = program.rows
-        kinds = [(group.description, group.size) for group in groups]
-        kind = np.asarray([self._kinds.setdefault(each, len(self._kinds)) for each in kinds])
+        if program not in self._calls:
+            self._calls[program] = self._columns(program.rows)
+        return self._calls[program]
+
+    def _columns(self, rows: Ints) -> CallSequence:
+        calls = self.situation.evidence.case.calls
         columns = [calls.name[rows], calls.signature[rows], calls.stack[rows]]
-        triples = np.stack([*columns, kind[calls.group[rows]]])
+        triples = np.stack([*columns, self._kinds_of_groups()[calls.group[rows]]])
         unique, inverse = np.unique(triples, axis=1, return_inverse=True)
         numbers = [self._numbers(*(int(part) for part in each)) for each in unique.T]
         strict = np.asarray([pair[0] for pair in numbers], np.int64)
         loose = np.asarray([pair[1] for pair in numbers], np.int64)
         at = inverse.reshape(-1)
         return CallSequence(strict[at], loose[at])
+
+    def _kinds_of_groups(self) -> Ints:
+        """Number of the description and size of each group."""
+        if self._kind_of_group is None:
+            groups = self.situation.evidence.case.groups
+            kinds = [(group.description, group.size) for group in groups]
+            numbers = [self._kinds.setdefault(kind, len(self._kinds)) for kind in kinds]
+            self._kind_of_group = np.asarray(numbers)
+        return self._kind_of_group
 
     def _numbers(self, name: int, signature: int, stack: int, kind: int) -> tuple[int, int]:
         key = name, signature, stack, kind

@@ -28,6 +28,8 @@ class Why(Enum):
     """Counters show calls in flight of which the dumps have no entries."""
     WAITS_UNEXPLAINED = auto()
     SOME_SILENT = auto()
+    CUT_SHORT = auto()
+    """The newest calls come last in a dump: what was called last is lost."""
     EXCHANGES_UNSEEN = auto()
     """Torch on Gloo: collectives are finished, and sends and receives are not recorded."""
 
@@ -40,6 +42,7 @@ class Undecided:
         silent: Ranks without a usable dump.
         waiting: Ranks that wait, and nothing shows for whom.
         just_begun: Of these, the ones that had only just begun to.
+        cut: Ranks whose dumps were cut short.
         finished: What is known to be over, where everything that was recorded is.
     """
 
@@ -47,6 +50,7 @@ class Undecided:
     silent: tuple[int, ...] = ()
     waiting: tuple[int, ...] = ()
     just_begun: tuple[int, ...] = ()
+    cut: tuple[int, ...] = ()
     finished: AllFinished | None = None
 
 
@@ -92,6 +96,13 @@ def _undecided(situation: Situation) -> Undecided | None:
         return None
     if silent:
         return Undecided(Why.SOME_SILENT, silent)
+    return _unseen(situation)
+
+
+def _unseen(situation: Situation) -> Undecided | None:
+    """What calls could be in flight that the dumps do not show; None where they show all."""
+    if situation.cut.any():
+        return Undecided(Why.CUT_SHORT, cut=situation.named(np.flatnonzero(situation.cut)))
     if _sees_no_exchanges(situation):
         return Undecided(Why.EXCHANGES_UNSEEN, finished=_finished(situation))
     return None

@@ -47,7 +47,7 @@ class Membership:
 
 
 def memberships(evidence: Evidence) -> list[Membership]:
-    """Find groups about whose members ranks disagree; only told membership counts, not inferred."""
+    """Find groups about whose members ranks disagree; recorded membership counts, not inferred."""
     groups = evidence.case.groups
     named: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for number, group in enumerate(groups):

@@ -82,11 +82,11 @@ def _(about: InsideEnqueue, claim: Claim) -> Words:
         f"{subject(claim.culprits)} entered {about.call} and never came out of the enqueue: the "
         "call is recorded, but was not launched."
     )
-    told = (
+    why = (
         f"The entry #{about.seq} is there, and the counters of these ranks stand at the call "
         "before it; they move only once the library's call has returned."
     )
-    return Words(summary, (told,))
+    return Words(summary, (why,))
 
 
 # ------------------------------------------------------------------ silent

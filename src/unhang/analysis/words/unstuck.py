@@ -24,6 +24,10 @@ _UNDECIDED: Final = {
         "counters show calls in flight, and the dumps hold no entries: the recorder had no room "
         "for any."
     ),
+    Why.CUT_SHORT: (
+        "no call is in flight as far as the dumps show, and {cut} cut short: what was called last "
+        "is lost."
+    ),
     Why.SOME_SILENT: "no call is in flight on the ranks that left a dump, and {silent} left none.",
     Why.EXCHANGES_UNSEEN: (
         "no collective is in flight, and on Gloo torch records no send, receive or "
@@ -32,13 +36,18 @@ _UNDECIDED: Final = {
 }
 
 
+def _cut(ranks: tuple[int, ...]) -> str:
+    whose = "the dump of {} was" if len(ranks) == 1 else "the dumps of {} were"
+    return whose.format(rank_phrase(ranks))
+
+
 @words_of.register
 def _(about: Undecided, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
     silent = rank_phrase(about.silent) if about.silent else ""
     if about.why is Why.WAITS_UNEXPLAINED:
         why = _waits(about)
     else:
-        why = _UNDECIDED[about.why].format(silent=silent)
+        why = _UNDECIDED[about.why].format(silent=silent, cut=_cut(about.cut))
     summary = f"Not enough evidence: {why}"
     if about.finished is not None:
         over = (_all_finished(about.finished),)

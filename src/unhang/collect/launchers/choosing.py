@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import shlex
 
-from unhang.collect.launchers import Choice, Launcher, hosts, kubernetes, mpi, ray, slurm
+from unhang.collect.launchers import Choice, Launcher, flux, hosts, kubernetes, mpi, ray, slurm
 from unhang.collect.launchers.local import Local
 from unhang.errors import UsageError
 
@@ -16,6 +16,7 @@ __all__ = ["CHOICES", "add_choices", "is_chosen", "launcher_of"]
 
 CHOICES: tuple[Choice, ...] = (
     slurm.CHOICE,
+    flux.CHOICE,
     hosts.CHOICE,
     kubernetes.CHOICE,
     mpi.CHOICE,
@@ -33,12 +34,11 @@ def add_choices(group: argparse._ArgumentGroup) -> None:
     for option in (option for choice in CHOICES for option in choice.further):
         names = [name for name in (option.short, option.name) if name]
         group.add_argument(*names, default=option.default, metavar=option.metavar, help=option.help)
-    programs = " or ".join(_programs())
     group.add_argument(
         "--launcher-options",
         default="",
         metavar="WORDS",
-        help=f"further options of {programs}, in quotes: '-p 2222 -i key'",
+        help=f"further options of {_programs()}, in quotes: '-p 2222 -i key'",
     )
 
 
@@ -57,12 +57,14 @@ def launcher_of(args: argparse.Namespace) -> Launcher:
     named = next((choice for choice in CHOICES if choice.is_named(args)), None)
     _refuse_strays(args, named)
     if words and (named is None or not named.passes_to):
-        raise UsageError(f"--launcher-options is for {' and '.join(_programs())}", "Leave it out.")
+        raise UsageError(f"--launcher-options is for {_programs()}", "Leave it out.")
     return named.make(args, words) if named else Local()
 
 
-def _programs() -> list[str]:
-    return sorted(choice.passes_to for choice in CHOICES if choice.passes_to)
+def _programs() -> str:
+    """Those that take further options: "flux exec, srun or ssh"."""
+    *others, last = (choice.passes_to for choice in CHOICES if choice.passes_to)
+    return f"{', '.join(others)} or {last}"
 
 
 def _words(text: str) -> tuple[str, ...]:

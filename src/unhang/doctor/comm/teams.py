@@ -7,11 +7,12 @@ group; teams that share no place run at the same time, in one round.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from unhang.doctor.agents.ranks import Trace
 from unhang.doctor.nodes import Node, NodeAnswer, NodeAsker
+from unhang.incoming import fitting
 
 __all__ = ["Crew", "Drill", "Participant", "Runner", "Team", "hosts_of", "places_on"]
 
@@ -165,24 +166,5 @@ def _unheard(place: Participant, why: str) -> Trace:
 
 def traces_in(answer: NodeAnswer) -> list[Trace]:
     """The traces that a node sent; what does not look like one is left out."""
-    found = []
-    rows = answer.data.get("traces")
-    for row in rows if isinstance(rows, list) else []:
-        if not isinstance(row, dict) or not _fits(row):
-            continue
-        trace = Trace(**{name: row[name] for name in Trace.__slots__})
-        trace.host = answer.node.where
-        found.append(trace)
-    return found
-
-
-_EMPTY = Trace(0)
-
-
-def _fits(row: Mapping[str, Any]) -> bool:
-    """Whether all fields are there and of their kind: it came from outside."""
-    return all(
-        isinstance(row.get(name), type(getattr(_EMPTY, name)))
-        or (name == "exit_code" and isinstance(row.get(name, ""), int | None))
-        for name in Trace.__slots__
-    )
+    found = fitting(answer.data.get("traces"), Trace)
+    return [replace(trace, host=answer.node.where) for trace in found]

@@ -15,7 +15,16 @@ import numpy.typing as npt
 from unhang.case import CALL_DTYPES
 from unhang.model import Frame
 
-__all__ = ["ROW_DTYPES", "BadDump", "Declared", "Decoded", "LostDump", "Origin", "Status", "Table"]
+__all__ = [
+    "ROW_DTYPES",
+    "BadDump",
+    "Declared",
+    "Decoded",
+    "LostDumpError",
+    "Origin",
+    "Status",
+    "Table",
+]
 
 ROW_DTYPES: dict[str, type[np.generic]] = {
     **{key: kind for key, kind in CALL_DTYPES.items() if key not in ("dump", "rank", "group")},
@@ -32,7 +41,7 @@ class BadDump(Exception):  # noqa: N818 - it is the file that is bad
     """A file decodes but is no dump; the message says why, for a note."""
 
 
-class LostDump(BadDump):
+class LostDumpError(BadDump):
     """A file may have been a dump, and is no use any more."""
 
 
@@ -110,6 +119,11 @@ class Decoded:
     def count(self) -> int:
         """Number of rows."""
         return self.stop - self.start
+
+    @property
+    def tells_of_calls(self) -> bool:
+        """Whether it holds a call, or a counter of calls."""
+        return self.count > 0 or any(status.enqueued >= 0 for status in self.statuses)
 
     def column(self, key: str) -> Column:
         """One column of the file's rows."""

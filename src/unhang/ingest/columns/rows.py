@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from unhang.ingest.columns.decoded import ROW_DTYPES, Column, LostDump, PlainDict
+from unhang.ingest.columns.decoded import ROW_DTYPES, Column, LostDumpError, PlainDict
 from unhang.ingest.columns.dictionaries import (
     MAX_FRAMES,
     Dictionaries,
@@ -249,4 +249,4 @@ class _Reader:
         """Count elements of lists; a file refers to more than it could hold only to harm."""
         self.work_left -= elements
         if self.work_left < 0:
-            raise LostDump("its entries refer to the same long lists again and again")
+            raise LostDumpError("its entries refer to the same long lists again and again")

@@ -470,7 +470,7 @@ def _decode(
     state[MEMO_USED] = 0
     room = len(stack) // STACK_WIDTH - _SPARE
     top, depth, newest = np.int64(0), np.int64(0), np.int64(-1)
-    entries, puts = np.int64(-1), np.int64(0)
+    entries, puts, shrunk = np.int64(-1), np.int64(0), np.int64(0)
     closed_entry = False
     failed = np.int64(0)
     first, into = np.int64(0), np.int64(0)
@@ -671,6 +671,8 @@ def _decode(
             if failed < 0:
                 return -failed
             top = into + 1
+            if depth == 1 and not top & 1 and action == A_SINGLE:
+                shrunk = top
             continue
         hashed = _hash(stack, kind, first, top, state[SEED])
         if hashed == 0:
@@ -697,12 +699,16 @@ def _decode(
             memo[slot], memo[slot + 1] = NODE, number
         stack[at], stack[at + 1] = NODE, number
         top = into + 1
+        if depth == 1 and not top & 1 and (action == A_SINGLE or action == A_TUPLE):
+            shrunk = top
     # The file was cut: what is still open is as it was when it was last filled.
     if depth == 0:
         return np.int64(CUT if top == 1 and stack[0] == TOP else UNUSUAL)
     if state[MARKS] != 1 or (stack[0] != OPEN_DICT and stack[0] != TOP):
         return np.int64(UNUSUAL)
     last = state[MARKS + 1] - 1 if depth > 1 else top - 1
+    if last + 1 == shrunk:  # what looked like a whole pair before is the key of another
+        return np.int64(UNUSUAL)
     if depth > 1 and not last & 1:
         at = STACK_WIDTH * last
         if _is_list_of_entries(state, stack, last):

@@ -101,7 +101,7 @@ class FastReader:
         except (BadDump, RecursionError):
             return None
         decoded.truncated = status == layout.CUT
-        return decoded
+        return None if decoded.truncated and not decoded.tells_of_calls else decoded
 
 
 def _leave_out_bombs(work: _Work) -> None:

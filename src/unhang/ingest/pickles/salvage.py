@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from unhang.ingest.pickles.opcodes import (
     CLOSERS,
     FIXED_WIDTH,
+    IGNORED,
     PUSHES,
     PUTS,
     STRING_WIDTH,
@@ -42,7 +43,7 @@ class _Walk:
 
     def step(self, code: int) -> None:
         """Apply one token's effect on the stack."""
-        if code in PUTS:
+        if code in PUTS or code in IGNORED:
             return
         if code == _MARK:
             self.closers.append(CLOSERS.get(self.previous, _TUPLE))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from unhang.run.child.environment import EnvironmentPlan
@@ -53,13 +53,22 @@ class Guard:
         wake_fd: Becomes readable whenever there is news.
     """
 
-    def __init__(self, orders: Orders) -> None:
+    def __init__(self, patrol: Callable[[Guard, int], None]) -> None:
+        """Get ready.
+
+        Args:
+            patrol: Watches a process until the command has ended; given here, because the patrol
+                knows the guard, and imports much.
+
+        Raises:
+            OSError: There is no room for a pipe.
+        """
         self.verdict: Verdict | None = None
         self.code: int | None = None
         self.interrupted_s = 0.0
         self.continued = False
         self.hurried = False
-        self._orders = orders
+        self._patrol = patrol
         self._over = threading.Event()
         self.wake_fd, self._wake_write = os.pipe()
         os.set_blocking(self._wake_write, False)
@@ -75,9 +84,7 @@ class Guard:
         if self._over.wait(SHORT_S):
             return
         try:
-            from unhang.run.watching.patrol import Patrol
-
-            Patrol(self, self._orders, child).walk()
+            self._patrol(self, child)
         except Exception as error:  # noqa: BLE001 - the command must not notice
             say(f"watching failed, the command runs on: {type(error).__name__}: {error}")
 

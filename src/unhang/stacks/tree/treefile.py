@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import json
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
+from unhang.incoming import fit, value_of
 from unhang.model import Frame
 from unhang.stacks.tree.prefix_tree import StackTree
 
@@ -29,6 +32,18 @@ _START = b'{"schema": "unhang.stacktree/'
 _MOST = 1 << 28  # integers: a gigabyte
 _MOST_BYTES = 1 << 30
 _LARGEST_RANK = 1 << 24
+
+_Count = Annotated[int, Meta(ge=0, le=_MOST)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """The first line of a tree."""
+
+    schema: str
+    nodes: _Count
+    runs: _Count
+    frames: list[tuple[str, str, int]]
 
 
 def is_tree(head: bytes) -> bool:
@@ -85,26 +100,19 @@ def from_bytes(data: bytes) -> StackTree:
     """Read a tree; ValueError where it is not whole, too large or not a tree."""
     line, _, packed = data.partition(b"\n")
     try:
-        header = json.loads(line)
-        frames = tuple(Frame(str(f), str(path), int(n)) for f, path, n in header["frames"])
-        nodes, runs = _count(header, "nodes"), _count(header, "runs")
-    except (KeyError, TypeError, RecursionError) as error:
+        header = fit(value_of(line), _Header)
+    except ValueError as error:
         raise ValueError("not a tree of stacks") from error
-    if header.get("schema") != SCHEMA:
+    if header.schema != SCHEMA:
         raise ValueError(f"not of schema {SCHEMA}: a newer unhang may have written it")
+    frames = tuple(Frame(*frame) for frame in header.frames)
+    nodes, runs = header.nodes, header.runs
     size = 4 * (2 * nodes + 3 * runs)
     unpacked = _unpack(packed, size)
     columns = np.frombuffer(unpacked, "<i4").astype(np.int32)
     parent, frame, *ends = np.split(columns, np.cumsum([nodes, nodes, runs, runs]))
     _check(parent, frame, len(frames), *ends)
     return StackTree(frames, parent, frame, *_spread(*ends))
-
-
-def _count(header: dict[str, Any], key: str) -> int:
-    value = header[key]
-    if not isinstance(value, int) or not 0 <= value <= _MOST:
-        raise ValueError(f'"{key}" is no sensible number')
-    return value
 
 
 def _unpack(packed: bytes, size: int) -> bytes:

@@ -1,0 +1,166 @@
+"""Facts first, words last: how sure claims are, how they are settled, and that all have words."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from dataclasses import dataclass, is_dataclass
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+
+import pytest
+
+import unhang.analysis.findings
+from unhang.analysis.claims import Claim, Doubt, Observation, Stance, confidence_of
+from unhang.analysis.judgement import MAX_CLAIMS, settle
+from unhang.analysis.words.telling import words_of
+from unhang.kinds import (
+    IDLE,
+    NEVER_JOINED,
+    SILENT_RANK,
+    SKIPPED_CALL,
+    WAIT_CYCLE,
+)
+
+ANALYSIS = Path(unhang.analysis.findings.__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """Facts of no claim of the analysis."""
+
+
+def claim(*doubts: Doubt, **more: object) -> Claim:
+    """A claim about one rank."""
+    return Claim(kind=NEVER_JOINED, about=Nothing(), **{"culprits": (3,), **more}, doubts=doubts)
+
+
+def test_doubts_of_one_rule_do_not_add_up() -> None:
+    """The worst one counts: they are about the same evidence."""
+    assert confidence_of(claim()) == "high"
+    assert confidence_of(claim(Doubt.MEMBER_UNSEEN, Doubt.COUNT_UNSURE)) == "medium"
+    assert confidence_of(claim(Doubt.MEMBER_UNSEEN, Doubt.OTHER_CAUSE)) == "low"
+
+
+@pytest.mark.parametrize(
+    ("doubts", "stances", "expected"),
+    [
+        ((Doubt.MEMBER_UNSEEN,), (Stance.SUPPORTS,), "high"),
+        ((Doubt.MEMBER_UNSEEN,), (Stance.BESIDE,), "medium"),
+        ((Doubt.OTHER_CAUSE,), (Stance.SUPPORTS,), "low"),
+        ((), (Stance.CONTRADICTS,), "medium"),
+        ((Doubt.MEMBER_UNSEEN,), (Stance.CONTRADICTS,), "low"),
+        ((Doubt.MEMBER_UNSEEN,), (Stance.CONTRADICTS, Stance.SUPPORTS), "low"),
+    ],
+)
+def test_what_other_sources_saw_counts(
+    doubts: tuple[Doubt, ...], stances: tuple[Stance, ...], expected: str
+) -> None:
+    """A support outweighs a doubt, a contradiction takes a step; the two do not cancel."""
+    found = claim(*doubts)
+    for source, stance in zip(("logs", "stacks"), stances, strict=False):
+        found = found.seen(Observation(source=source), stance)
+    assert confidence_of(found) == expected
+
+
+def test_one_source_counts_once() -> None:
+    """Two lines of the same logs are no two contradictions."""
+    twice = claim()
+    for _ in range(2):
+        twice = twice.seen(Observation(source="logs"), Stance.CONTRADICTS)
+    assert confidence_of(twice) == "medium"
+    both = twice.seen(Observation(source="stacks"), Stance.CONTRADICTS)
+    assert confidence_of(both) == "low"
+
+
+def test_support_makes_nobody_sure_of_nobody() -> None:
+    """A claim that names nobody is not made sure by a source that says the same."""
+    found = claim(Doubt.NOBODY_ABSENT, culprits=())
+    assert confidence_of(found.seen(Observation(source="logs"), Stance.SUPPORTS)) == "medium"
+
+
+def test_a_mistake_is_told_once() -> None:
+    """Victims are taken together; claims without the same mistake stay apart."""
+
+    def skipped(victim: int, mistake: object) -> Claim:
+        victims = (victim,)
+        return Claim(kind=SKIPPED_CALL, about=Nothing(), victims=victims, mistake=mistake)
+
+    found, notes = settle([skipped(1, "a"), skipped(2, "a"), skipped(3, "b"), skipped(4, None)])
+    assert not notes
+    assert [each.victims for each in found] == [(1, 2), (3,), (4,)]
+
+
+def test_silence_is_no_cause_beside_one() -> None:
+    """A silent rank is suspected only where nothing else explains the hang."""
+    silent = Claim(kind=SILENT_RANK, about=Nothing(), culprits=(1,), victims=(2, 3))
+    assert settle([silent])[0][0].is_cause
+    circle, other = settle([silent, Claim(kind=WAIT_CYCLE, about=Nothing())])[0]
+    assert circle.kind is WAIT_CYCLE
+    assert (other.role, confidence_of(other)) == ("observation", "low")
+
+
+def test_ranks_are_ordered_as_numbers() -> None:
+    """Of claims that weigh the same, the one with the lower ranks stands first."""
+    circles = [Claim(kind=WAIT_CYCLE, about=Nothing(), victims=(n, n + 1)) for n in (16, 8, 24)]
+    found, _ = settle(circles)
+    assert [each.victims[0] for each in found] == [8, 16, 24]
+
+
+def test_what_is_left_out_is_noted() -> None:
+    """A bound on the number of findings says how many it cut, those of fewest victims."""
+    many = [
+        Claim(kind=WAIT_CYCLE, about=Nothing(), victims=tuple(range(n)))
+        for n in range(1, MAX_CLAIMS + 3)
+    ]
+    found, notes = settle(many)
+    assert len(found) == MAX_CLAIMS
+    assert len(found[-1].victims) == 1 + 2
+    assert notes[0].text.startswith("2 further findings")
+
+
+def test_the_role_is_that_of_the_kind_unless_said() -> None:
+    """Rules say a role only where it differs."""
+    assert Claim(kind=IDLE, about=Nothing()).role == "observation"
+    assert Claim(kind=NEVER_JOINED, about=Nothing()).role == "cause"
+    assert Claim(kind=NEVER_JOINED, about=Nothing(), role="consequence").role == "consequence"
+
+
+def test_facts_without_words_are_a_mistake() -> None:
+    """Whoever adds a claim adds its words."""
+    with pytest.raises(TypeError, match="no words for Nothing"):
+        words_of(Nothing(), claim())
+
+
+# ------------------------------------------------------------------ the house
+
+
+def modules(folder: str) -> list[str]:
+    """Names of the modules of one folder of the analysis."""
+    found = iter_modules([str(ANALYSIS / folder)])
+    return [f"unhang.analysis.{folder}.{module.name}" for module in found]
+
+
+def test_all_words_are_about_facts_that_rules_state() -> None:
+    """What words are registered for is a frozen dataclass, and comes from a rule."""
+    import_module("unhang.analysis.words")
+    registered = [about for about in words_of.registry if about is not object]
+    assert len(registered) > len(modules("findings"))
+    for about in registered:
+        assert is_dataclass(about), about
+        assert about.__dataclass_params__.frozen, about
+        assert about.__module__.startswith("unhang.analysis."), about
+        assert not about.__module__.startswith("unhang.analysis.words"), about
+
+
+@pytest.mark.parametrize("name", modules("findings"))
+def test_rules_know_no_words(name: str) -> None:
+    """No rule imports words or makes findings, and none asks a kind for its code."""
+    tree = ast.parse(inspect.getsource(import_module(name)))
+    imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert not {module for module in imported if ".analysis.words" in module}
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    assert not names & {"Finding", "Words"}
+    asked = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert not asked & {"code", "summary"}
