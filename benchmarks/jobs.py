@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lab.recorder.layout import dump_of, entry_of, group_config, group_status
 from lab.recorder.torchfile import encode_pickle
 
 __all__ = ["CULPRIT", "Shape", "write_dumps"]
@@ -50,27 +51,19 @@ def _dump(rank: int, shape: Shape) -> dict[str, Any]:
     entries = list(_entries(rank, shape, (whole, tensor)))
     last = {pg: max(e["collective_seq_id"] for e in entries if e["pg_id"] == pg) for pg in (0, 1)}
     waiting = rank != CULPRIT
-    return {
-        "entries": entries,
-        "pg_config": {
-            "0": {"name": "0", "desc": whole[1], "ranks": str(list(range(shape.ranks)))},
-            tensor[0]: {"name": tensor[0], "desc": tensor[1], "ranks": str(members)},
+    dump: dict[str, Any] = dump_of(
+        entries,
+        config={
+            "0": group_config(*whole, str(list(range(shape.ranks)))),
+            tensor[0]: group_config(*tensor, str(members)),
         },
-        "pg_status": {
-            "0": _counters(last[0], last[0] - waiting),
-            "1": _counters(last[1], last[1]),
+        status={
+            "0": group_status(last[0], last[0], last[0] - waiting),
+            "1": group_status(last[1], last[1], last[1]),
         },
-        "comm_lib_version": "2.27.5",
-        "version": "2.10",
-    }
-
-
-def _counters(enqueued: int, completed: int) -> dict[str, int]:
-    return {
-        "last_enqueued_collective": enqueued,
-        "last_started_collective": enqueued,
-        "last_completed_collective": completed,
-    }
+        library="2.27.5",
+    )
+    return dump
 
 
 def _entries(
@@ -86,7 +79,7 @@ def _entries(
         sizes = [[16 << site, 1024]]
         done = index < shape.entries - 1
         created = START_NS + index * 1_000_000 + rank * 100
-        yield {
+        values = {
             "frames": stacks[site],
             "record_id": index,
             "pg_id": pg,
@@ -109,6 +102,7 @@ def _entries(
             "timeout_ms": 600_000,
             "is_p2p": False,
         }
+        yield entry_of(values)
 
 
 def _stack(site: int) -> list[dict[str, Any]]:

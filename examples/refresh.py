@@ -22,7 +22,7 @@ EXAMPLES = Path(__file__).resolve().parent
 sys.path.insert(0, str(EXAMPLES.parent))  # for `lab`, which is not installed
 
 from lab.live.capture import capture, checked_request
-from lab.live.faults import FAULTS, Fault
+from lab.live.faults import FAULTS, LiveFault
 from lab.truth import Truth, read_truth
 from unhang.cli.main import main as main_of_unhang
 
@@ -58,7 +58,7 @@ has the dumps, the truth, and a page with the verdict.
 """
 
 
-def page(fault: Fault) -> str:
+def page(fault: LiveFault) -> str:
     """The page of one example, with the output of the command."""
     truth = read_truth(EXAMPLES / fault.name)
     output, exit_code = diagnosed(fault.name)
@@ -94,7 +94,7 @@ def index() -> str:
     return LIST.format(rows="\n".join(rows))
 
 
-def recapture(fault: Fault) -> None:
+def recapture(fault: LiveFault) -> None:
     """Run one job and replace its capture."""
     fresh = EXAMPLES / f".{fault.name}.fresh"
     shutil.rmtree(fresh, ignore_errors=True)

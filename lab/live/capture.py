@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from lab.live.faults import Expected, Fault
+from lab.live.faults import Expected, LiveFault
 from lab.live.job import Job, RankState, armed_environ, started
 from lab.live.markers import Marker, read_markers
 from lab.live.neutral import neutral_dump
@@ -41,7 +41,7 @@ class _PortTakenError(Exception):
 class Request:
     """What to capture: see `checked_request`."""
 
-    fault: Fault
+    fault: LiveFault
     ranks: int
     odd: int
     timeout_s: float
@@ -49,7 +49,7 @@ class Request:
 
 
 def checked_request(
-    fault: Fault,
+    fault: LiveFault,
     *,
     ranks: int | None = None,
     odd: int | None = None,
@@ -223,7 +223,7 @@ def _truth(request: Request, markers: Sequence[Marker], states: Sequence[RankSta
     return replace(best, fault=fault.name, either=tuple(others), notes=tuple(notes))
 
 
-def _applicable(fault: Fault, states: Sequence[RankState]) -> tuple[Expected, ...]:
+def _applicable(fault: LiveFault, states: Sequence[RankState]) -> tuple[Expected, ...]:
     """The right verdicts for what the dumps can show."""
     nobody_waits = not any(state.waits for state in states)
     special = any(expected.nobody_waits for expected in fault.expected)

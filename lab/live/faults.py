@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-__all__ = ["FAULTS", "JOBS", "Ending", "Expected", "Fault", "Who"]
+__all__ = ["FAULTS", "JOBS", "Ending", "Expected", "LiveFault", "Who"]
 
 JOBS = Path(__file__).parent / "jobs"
 
@@ -60,7 +60,7 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class LiveFault:
     """One job that can be run.
 
     Attributes:
@@ -102,7 +102,7 @@ _ALL_HAD_ERRORS = Expected("insufficient", ("UH901",), nobody, nobody_waits=True
 _SOMEBODY_ABORTED = Expected("problem", ("UH103",), nobody, casualties=True)
 
 _ALL = (
-    Fault(
+    LiveFault(
         "healthy",
         "healthy.py",
         "Every kind of call, on the whole job and on sub-groups; all of them finish.",
@@ -110,33 +110,33 @@ _ALL = (
         armed=True,
         odd_matters=False,
     ),
-    Fault(
+    LiveFault(
         "never-joined",
         "never_joined.py",
         "One rank waits for data that never come; its peers wait for it in all_reduce.",
         (Expected("problem", ("UH101",), the_odd_one),),
         odd=2,
     ),
-    Fault(
+    LiveFault(
         "skipped-call",
         "skipped_call.py",
         "One rank leaves out one all_reduce, and nobody notices until the calls run out.",
         (Expected("problem", ("UH102",), the_odd_one),),
     ),
-    Fault(
+    LiveFault(
         "skipped-then-barrier",
         "skipped_then_barrier.py",
         "One rank left out one all_reduce, and at last stands at a barrier ahead of its peers.",
         (Expected("problem", ("UH102",), the_odd_one),),
         at_least=3,
     ),
-    Fault(
+    LiveFault(
         "ddp-stall",
         "ddp_stall.py",
         "One rank's data loader stops; its peers wait inside DistributedDataParallel's backward.",
         (Expected("problem", ("UH101",), the_odd_one),),
     ),
-    Fault(
+    LiveFault(
         "crossed-order",
         "crossed_order.py",
         "Ranks enter two groups in crossed order, and wait for each other in a circle.",
@@ -145,7 +145,7 @@ _ALL = (
         multiple_of=4,
         odd_matters=False,
     ),
-    Fault(
+    LiveFault(
         "wrong-op",
         "wrong_op.py",
         "One rank calls all_gather where its peers call all_reduce.",
@@ -153,7 +153,7 @@ _ALL = (
         at_least=3,
         odd=2,
     ),
-    Fault(
+    LiveFault(
         "wrong-shape",
         "wrong_shape.py",
         "One rank reduces a smaller tensor than its peers.",
@@ -161,7 +161,7 @@ _ALL = (
         at_least=4,
         odd=2,
     ),
-    Fault(
+    LiveFault(
         "wrong-shape-abort",
         "wrong_shape.py",
         "One rank reduces a larger tensor than its peers, and Gloo aborts a process.",
@@ -171,7 +171,7 @@ _ALL = (
         ending="aborted",
         environ={"ODD_WIDTH": "4096"},
     ),
-    Fault(
+    LiveFault(
         "wrong-dtype",
         "wrong_dtype.py",
         "One rank reduces in double precision, and Gloo aborts a process.",
@@ -180,7 +180,7 @@ _ALL = (
         odd=2,
         ending="aborted",
     ),
-    Fault(
+    LiveFault(
         "dead-rank",
         "dead_rank.py",
         "One rank is killed; some peers get an error, the others wait.",
@@ -189,7 +189,7 @@ _ALL = (
         odd=3,
         ending="killed",
     ),
-    Fault(
+    LiveFault(
         "frozen-rank",
         "frozen_rank.py",
         "One rank's process is stopped and cannot answer; its peers wait in all_reduce.",
@@ -197,7 +197,7 @@ _ALL = (
         odd=2,
         ending="stopped",
     ),
-    Fault(
+    LiveFault(
         "wrapped-buffer",
         "wrapped_buffer.py",
         "A rank never joins, long after the recorder's buffer has wrapped unevenly.",
@@ -207,7 +207,7 @@ _ALL = (
         odd_from=2,
         environ={"TORCH_FR_BUFFER_SIZE": "16"},
     ),
-    Fault(
+    LiveFault(
         "two-faults",
         "two_faults.py",
         "Two halves of a job each lose a rank, for reasons of their own.",
@@ -216,27 +216,27 @@ _ALL = (
         multiple_of=2,
         odd_matters=False,
     ),
-    Fault(
+    LiveFault(
         "late-rank",
         "late_rank.py",
         "Nothing hangs, but one rank comes last to every call since half of the run.",
         (Expected("slow", ("UH501",), the_odd_one),),
     ),
-    Fault(
+    LiveFault(
         "p2p-cycle",
         "p2p_cycle.py",
         "All ranks of a ring receive before they send. Torch does not record Gloo's P2P calls.",
         (Expected("insufficient", ("UH901",), nobody),),
         odd_matters=False,
     ),
-    Fault(
+    LiveFault(
         "p2p-unmatched",
         "p2p_unmatched.py",
         "One rank waits in a receive that nobody answers; its peers wait for it in all_reduce.",
         (Expected("problem", ("UH101", "UH302"), the_odd_one),),
         at_least=3,
     ),
-    Fault(
+    LiveFault(
         "never-joined-armed",
         "never_joined.py",
         "never-joined with unhang's recorder armed: it also shows where the missing rank stands.",
@@ -244,7 +244,7 @@ _ALL = (
         odd=2,
         armed=True,
     ),
-    Fault(
+    LiveFault(
         "p2p-cycle-armed",
         "p2p_cycle.py",
         "p2p-cycle with unhang's recorder armed, which records Gloo's P2P calls too.",
@@ -252,7 +252,7 @@ _ALL = (
         odd_matters=False,
         armed=True,
     ),
-    Fault(
+    LiveFault(
         "p2p-unmatched-armed",
         "p2p_unmatched.py",
         "p2p-unmatched with unhang's recorder armed, which records Gloo's P2P calls too.",
@@ -265,4 +265,4 @@ _ALL = (
     ),
 )
 
-FAULTS: Mapping[str, Fault] = {fault.name: fault for fault in _ALL}
+FAULTS: Mapping[str, LiveFault] = {fault.name: fault for fault in _ALL}

@@ -14,10 +14,10 @@ import math
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 from lab.model.job import Site
+from lab.recorder.layout import dump_of, entry_of, group_config, group_status
 from lab.recorder.recording import Recording, at_least
 from lab.simulate.engine import Outcome, Record
 from unhang.model import Group
@@ -81,18 +81,13 @@ class Recorder:
         """The content of one file: torch's layout as plain values."""
         view = _View(self, rank, backend)
         entries = view.entries()
-        version = self.recording.version
-        if version == "list":
-            return entries
-        dump: dict[str, Any] = {"version": version}
-        dump["pg_config"] = view.pg_config()
-        if at_least(version, "2.10"):
-            dump["comm_lib_version"] = "2.27.3" if backend == "nccl" else ""
-        elif at_least(version, "2.6"):
-            dump["nccl_version"] = "2.27.3"
-        if at_least(version, "2.3"):
-            dump["pg_status"] = view.pg_status()
-        dump["entries"] = entries
+        dump = dump_of(
+            entries,
+            self.recording.version,
+            config=view.pg_config(),
+            status=view.pg_status(),
+            library="2.27.3" if backend == "nccl" else "",
+        )
         if self.recording.described:
             dump["unhang"] = self._description(rank, backend, len(entries))
         return dump
@@ -281,7 +276,7 @@ class _View:
         row["retired"] = retired
         row["timeout_ms"] = _DEFAULT_TIMEOUT_MS[self.backend]
         row["is_p2p"] = issue.is_p2p and not record.closing
-        return _as_of(recording.version, row)
+        return entry_of(row, recording.version)
 
     def title(self, record: Record, group: Group) -> str:
         """The profiling name as torch writes it, without backend; peers are group ranks."""
@@ -303,12 +298,11 @@ class _View:
         if self.backend == "gloo":
             own = list(self.local_ids)
             ranks = str(list(groups[own[0]].members)) if len(own) == 1 else "[]"
-            return {"": {"name": "", "desc": "", "ranks": ranks}}
+            return {"": group_config("", "", ranks)}
         config: dict[str, Any] = {}
         for index in self.called_groups():
             group = groups[index]
-            text = str(list(group.members))
-            named = {"name": group.name, "desc": group.description, "ranks": text}
+            named = group_config(group.name, group.description, str(list(group.members)))
             config.setdefault(group.name, named)
         return config
 
@@ -317,14 +311,13 @@ class _View:
         status: dict[str, Any] = {}
         for index in self.called_groups():
             launches = [r for r in self.calls if r.issue.group == index and not r.member]
-            counts = {
-                "last_enqueued_collective": [r for r in launches if r.enqueued],
-                "last_started_collective": [r for r in launches if self.has_started(r)],
-                "last_completed_collective": [r for r in launches if self.over_when(r)[1]],
-            }
-            status[str(self.local_ids[index])] = {
-                key: self.counted(found[-1]) if found else -1 for key, found in counts.items()
-            }
+            reached = (
+                [r for r in launches if r.enqueued],
+                [r for r in launches if self.has_started(r)],
+                [r for r in launches if self.over_when(r)[1]],
+            )
+            counts = (self.counted(found[-1]) if found else -1 for found in reached)
+            status[str(self.local_ids[index])] = group_status(*counts)
         return status
 
     def has_started(self, record: Record) -> bool:
@@ -337,32 +330,3 @@ class _View:
         if self.backend == "gloo":
             return record.op_id
         return record.p2p_seq if record.issue.is_p2p else record.seq
-
-
-_SINCE = {
-    "record_id": "1.4",
-    "op_id": "1.4",
-    "process_group": "2.1",
-    "collective_seq_id": "2.1",
-    "p2p_seq_id": "2.1",
-    "is_p2p": "2.1",
-    "input_dtypes": "2.1",
-    "output_dtypes": "2.1",
-    "timeout_ms": "2.3",
-    "thread_name": "2.9",
-    "thread_id": "2.9",
-}
-
-
-def _as_of(version: str, row: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what a version did not have yet."""
-    if not at_least(version, "2.1"):
-        row["seq_id"] = row["collective_seq_id"]
-    for key in _later_than(version):
-        row.pop(key, None)
-    return row
-
-
-@cache
-def _later_than(version: str) -> tuple[str, ...]:
-    return tuple(key for key, since in _SINCE.items() if not at_least(version, since))

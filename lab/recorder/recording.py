@@ -77,6 +77,6 @@ class Recording:
 @cache
 def at_least(version: str, other: str) -> bool:
     """Whether a format version is another one or newer; "list" is older than all."""
-    if version == "list":
+    if "list" in (version, other):
         return other == "list"
     return tuple(map(int, version.split("."))) >= tuple(map(int, other.split(".")))

@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from lab.live.capture import MAX_RANKS, checked_request
-from lab.live.faults import FAULTS, JOBS, Fault
+from lab.live.faults import FAULTS, JOBS, LiveFault
 from lab.live.markers import read_markers
 from unhang.errors import UsageError
 from unhang.kinds import KINDS
@@ -14,7 +14,7 @@ ALL = sorted(FAULTS.values(), key=lambda fault: fault.name)
 
 
 @pytest.mark.parametrize("fault", ALL, ids=lambda f: f.name)
-def test_every_fault_can_get_stuck(fault: Fault) -> None:
+def test_every_fault_can_get_stuck(fault: LiveFault) -> None:
     """Each role that survives has a marked line, and a problem has a line to show."""
     markers = read_markers(fault.path)
     standing = {marker.who for marker in markers}
@@ -26,7 +26,7 @@ def test_every_fault_can_get_stuck(fault: Fault) -> None:
 
 
 @pytest.mark.parametrize("fault", ALL, ids=lambda f: f.name)
-def test_every_fault_runs_as_it_is(fault: Fault) -> None:
+def test_every_fault_runs_as_it_is(fault: LiveFault) -> None:
     """Defaults are within the limits that the table itself sets, and codes exist."""
     request = checked_request(fault)
     assert request.ranks == fault.ranks <= MAX_RANKS
