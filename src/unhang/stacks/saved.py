@@ -21,6 +21,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from unhang.bounds import is_rank
 from unhang.model import UNKNOWN_RANK, Frame, ProcessSample, ThreadStack
 
 __all__ = ["SCHEMA", "dump_samples", "matches", "parse", "write_samples"]
@@ -28,6 +29,7 @@ __all__ = ["SCHEMA", "dump_samples", "matches", "parse", "write_samples"]
 SCHEMA = "unhang.stacks/1"
 
 _HEAD = re.compile(r'^\s*\{\s*"schema"\s*:\s*"unhang\.stacks/')
+_INT32, _INT64 = (1 << 31) - 1, (1 << 63) - 1
 _THREAD_DEFAULTS = {"is_main": False, "holds_gil": None, "active": None, "native": False}
 _SAMPLE_DEFAULTS: dict[str, object] = {
     f.name: f.default for f in fields(ProcessSample) if f.name not in ("rank", "host", "pid")
@@ -112,7 +114,7 @@ def _list(document: Mapping[str, object], key: str) -> list[Any]:
 
 def _frame(item: object) -> Frame:
     match item:
-        case [str(function), str(file), int(line)]:
+        case [str(function), str(file), int(line)] if abs(line) <= _INT32:
             return Frame(function, file, line)
     raise ValueError("a frame is not [function, file, line]")
 
@@ -127,15 +129,17 @@ def _stack(item: object, frames: list[Frame]) -> tuple[Frame, ...]:
 
 def _sample(item: Mapping[str, object], stacks: list[tuple[Frame, ...]]) -> ProcessSample:
     values: dict[str, Any] = {
-        "rank": _typed(item, "rank", UNKNOWN_RANK),
+        "rank": _rank(item, "rank"),
         "host": _typed(item, "host", ""),
         "pid": _typed(item, "pid", -1),
     }
     for name, default in _SAMPLE_DEFAULTS.items():
         if name not in ("threads", "exit_status"):  # these two have no plain type
             values[name] = _typed(item, name, default)
+    values["parent_rank"] = _rank(item, "parent_rank")
     status = item.get("exit_status")
-    values["exit_status"] = status if isinstance(status, int) else None
+    fits = isinstance(status, int) and abs(status) <= _INT32
+    values["exit_status"] = status if fits else None
     values["threads"] = tuple(
         _thread(row, stacks) for row in _list(item, "threads") if isinstance(row, dict)
     )
@@ -161,6 +165,13 @@ def _thread(row: Mapping[str, object], stacks: list[tuple[Frame, ...]]) -> Threa
 def _typed(row: Mapping[str, object], key: str, default: Any) -> Any:  # noqa: ANN401 - any field
     """The value of a key where it has the type of the default (an int may stand for a float)."""
     value = row.get(key, default)
+    if isinstance(value, int) and abs(value) > _INT64:
+        return default
     if isinstance(default, float) and isinstance(value, int):
         return float(value)
     return value if type(value) is type(default) else default
+
+
+def _rank(row: Mapping[str, object], key: str) -> int:
+    value = row.get(key)
+    return value if isinstance(value, int) and is_rank(value) else UNKNOWN_RANK

@@ -88,7 +88,7 @@ def from_bytes(data: bytes) -> StackTree:
         header = json.loads(line)
         frames = tuple(Frame(str(f), str(path), int(n)) for f, path, n in header["frames"])
         nodes, runs = _count(header, "nodes"), _count(header, "runs")
-    except (KeyError, TypeError, RecursionError) as error:
+    except (KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError("not a tree of stacks") from error
     if header.get("schema") != SCHEMA:
         raise ValueError(f"not of schema {SCHEMA}: a newer unhang may have written it")
