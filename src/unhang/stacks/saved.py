@@ -17,10 +17,11 @@ import json
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from unhang.bounds import is_rank
 from unhang.model import UNKNOWN_RANK, Frame, ProcessSample, ThreadStack
 
 __all__ = ["SCHEMA", "dump_samples", "matches", "parse", "write_samples"]
@@ -28,6 +29,7 @@ __all__ = ["SCHEMA", "dump_samples", "matches", "parse", "write_samples"]
 SCHEMA = "unhang.stacks/1"
 
 _HEAD = re.compile(r'^\s*\{\s*"schema"\s*:\s*"unhang\.stacks/')
+_INT32, _INT64 = (1 << 31) - 1, (1 << 63) - 1
 _THREAD_DEFAULTS = {"is_main": False, "holds_gil": None, "active": None, "native": False}
 _SAMPLE_DEFAULTS: dict[str, object] = {
     f.name: f.default for f in fields(ProcessSample) if f.name not in ("rank", "host", "pid")
@@ -108,6 +110,8 @@ def parse(text: str) -> list[ProcessSample]:
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ValueError(f"not of schema {SCHEMA}: a newer unhang may have written it")
     saved = fit(document, _Saved)
+    if any(abs(line) > _INT32 for _, _, line in saved.frames):
+        raise ValueError("a frame has a line that no file has")
     frames = [Frame(*frame) for frame in saved.frames]
     stacks = [tuple(_at(frames, number) for number in stack) for stack in saved.stacks]
     return [_sample(row, stacks) for row in saved.samples if isinstance(row, dict)]
@@ -120,16 +124,28 @@ def _at(items: Sequence[T], number: int) -> T:
 
 
 def _sample(row: dict[str, Any], stacks: list[tuple[Frame, ...]]) -> ProcessSample:
-    """A process; a field of another type is left at its default."""
+    """A process; a field of another type, or that no machine could have, is left at its default."""
     from unhang.incoming import fit, overlaid
 
     rows = fit(row.pop("threads", []), list[Any])
     threads = tuple(_thread(told, stacks) for told in rows if isinstance(told, dict))
-    return overlaid(ProcessSample(UNKNOWN_RANK, "", -1, threads), row)[0]
+    sample = overlaid(ProcessSample(UNKNOWN_RANK, "", -1, threads), _possible(row))[0]
+    status = sample.exit_status
+    return replace(
+        sample,
+        rank=sample.rank if is_rank(sample.rank) else UNKNOWN_RANK,
+        parent_rank=sample.parent_rank if is_rank(sample.parent_rank) else UNKNOWN_RANK,
+        exit_status=status if status is None or abs(status) <= _INT32 else None,
+    )
+
+
+def _possible(row: dict[str, Any]) -> dict[str, Any]:
+    """Without numbers that fit into no column."""
+    return {k: v for k, v in row.items() if not isinstance(v, int) or abs(v) <= _INT64}
 
 
 def _thread(row: dict[str, Any], stacks: list[tuple[Frame, ...]]) -> ThreadStack:
     from unhang.incoming import fit, overlaid
 
     stack = _at(stacks, fit(row.get("stack"), int))
-    return overlaid(ThreadStack("", -1, stack), {**row, "frames": None})[0]
+    return overlaid(ThreadStack("", -1, stack), {**_possible(row), "frames": None})[0]

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from unhang.record.heartbeat import Beat, Phase, Word, read_heartbeat
-from unhang.record.marks import Mark, start_ticks
-from unhang.run.evidence import Collected
-from unhang.run.roster import Member, Roster
-from unhang.run.watch import Alarm, HangWatch
 
-from unhang.record import heartbeat
-from unhang.run import evidence, patrol, roster
+from unhang.record.contact import heartbeat
+from unhang.record.contact.heartbeat import Beat, Phase, Word, read_heartbeat
+from unhang.record.contact.marks import Mark, start_ticks
+from unhang.run.incident import evidence
+from unhang.run.incident.evidence import Collected
+from unhang.run.watching import patrol, roster
+from unhang.run.watching.roster import Roster, WatchedRank
+from unhang.run.watching.watch import Alarm, HangWatch
 
 HOUR_NS = 3_600 * 10**9
 JUMPS = (HOUR_NS, -HOUR_NS, -(10**18))
@@ -49,7 +50,7 @@ class Watched:
         mark = Mark(
             **mine, host="n", role="rank", phase="ready", rank=0, heartbeat=str(folder / "1.beat")
         )
-        self.member = Member(mark, 0, certain=True)
+        self.member = WatchedRank(mark, 0, certain=True)
         self.roster = Roster("job", "ours")
         self.roster.members = [self.member]
         self.watch = HangWatch(10.0)

@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from unhang.cli.main import main
 from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.stacks import Reading, dump_samples, is_stacks, parse_stacks, read_stacks, write_samples
 from unhang.stacks.naming import numbered_ranks, rank_in_name
+from unhang.stacks.tree.prefix_tree import from_stacks
+from unhang.stacks.tree.treefile import from_bytes, to_bytes
+from unhang.testing import frames_of, sample_of
 
 BLOCK = """\
 Thread {tid} (idle): "MainThread"
@@ -232,3 +236,33 @@ def test_numbers_must_be_without_gaps() -> None:
     """0, 1, 2 are ranks; 0, 2 are not."""
     assert numbered_ranks(["a0.txt", "a1.txt", "a2.txt"]) == {"a0.txt": 0, "a1.txt": 1, "a2.txt": 2}
     assert numbered_ranks(["a0.txt", "a2.txt"]) == {}
+
+
+@pytest.mark.parametrize("number", [10**400, 2**62])
+@pytest.mark.parametrize(
+    "field", ["rank", "parent_rank", "pid", "sample", "cpu_s", "time_ns", "exit_status", "line"]
+)
+def test_numbers_that_cannot_be(field: str, number: int, tmp_path: Path) -> None:
+    """Ranks, times, lines beyond everything that there is: read, judged, asked in SQL."""
+    samples = [
+        sample_of(rank, "train.py:17 step", sample=look) for rank in (0, 1) for look in (0, 1)
+    ]
+    document = json.loads(dump_samples(samples))
+    if field == "line":
+        document["frames"][0][2] = number
+    else:
+        document["samples"][0][field] = number
+    (tmp_path / "case" / "stacks").mkdir(parents=True)
+    (tmp_path / "case" / "manifest.json").write_text("{}")
+    path = tmp_path / "case" / "stacks" / "h.json"
+    path.write_text(json.dumps(document))
+    assert main(["stacks", str(path)]) in (0, 1, 3)
+    assert main(["diagnose", str(tmp_path / "case")]) in (0, 1, 3)
+    assert main(["query", str(tmp_path / "case"), "SELECT * FROM threads"]) in (0, 3)
+
+
+def test_a_tree_with_lines_that_are_no_number() -> None:
+    """JSON knows infinity."""
+    line, _, rest = to_bytes(from_stacks([(0, frames_of("train.py:17 step"))])).partition(b"\n")
+    with pytest.raises(ValueError, match="not a tree"):
+        from_bytes(line.replace(b"17", b"Infinity") + b"\n" + rest)
