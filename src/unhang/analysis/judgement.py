@@ -19,7 +19,16 @@ from unhang.kinds import KINDS, Kind, Trait
 from unhang.model import Frame, Note
 from unhang.report import Finding, Incident, Job, RankStatus, Report, Status
 
-__all__ = ["Backdrop", "judge", "numbered", "report_of", "settle", "status_of", "summary_of"]
+__all__ = [
+    "Backdrop",
+    "following",
+    "judge",
+    "numbered",
+    "report_of",
+    "settle",
+    "status_of",
+    "summary_of",
+]
 
 MAX_CLAIMS: Final = 64
 
@@ -54,6 +63,11 @@ def settle(claims: Iterable[Claim]) -> tuple[list[Claim], tuple[Note, ...]]:
         return found, ()
     text = f"{len(found) - MAX_CLAIMS} further findings of fewer victims are left out."
     return found[:MAX_CLAIMS], (Note("info", "findings", text),)
+
+
+def following(claims: Sequence[Claim]) -> list[Claim]:
+    """Claims with what they follow from: the first one, which was weighed after they were."""
+    return [replace(c, caused_by=tuple(claims[:1])) if c.caused_by else c for c in claims]
 
 
 def judge(claims: Sequence[Claim], backdrop: Backdrop) -> Report:
