@@ -26,7 +26,7 @@ _WITHOUT_DUMP: dict[bool, tuple[RankState, str]] = {
 def rank_table(situation: Situation, findings: Sequence[Finding]) -> tuple[RankStatus, ...]:
     """Give every expected rank a status."""
     culprits = {rank for f in findings if f.role == "cause" for rank in f.culprits}
-    late = {rank for f in findings if f.code == "UH501" for rank in f.culprits}
+    late = {rank for f in findings if f.family == "slow" for rank in f.culprits}
     stuck = any(finding.role == "cause" for finding in findings)
     waiting = {rank for finding in findings for rank in finding.victims}
     broken = {dump.rank for dump in situation.evidence.case.dumps if not dump.usable}

@@ -21,7 +21,7 @@ from unhang.analysis.findings.late import late_claims
 from unhang.analysis.findings.silent import fallen_silent
 from unhang.analysis.findings.told import with_told
 from unhang.analysis.findings.watchdogs import with_counters
-from unhang.analysis.judgement import Backdrop, following, judge, settle, status_of
+from unhang.analysis.judgement import Backdrop, judge, settle, status_of
 from unhang.analysis.lives import Lives, lives_of
 from unhang.analysis.matching.collectives import disagreements, rows_at_waiting_calls
 from unhang.analysis.matching.pairs import pair_edges, pair_links, pair_up
@@ -71,7 +71,7 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     told, left_out = with_told(claims, lives)
     notes = (*backdrop.notes, *notes_on(lives.reports, left_out))
     backdrop = replace(backdrop, status=status, summary=summary, notes=notes)
-    return judge(following(told), backdrop)
+    return judge(told, backdrop)
 
 
 def _tells_something(case: Case, lives: Lives) -> bool:
