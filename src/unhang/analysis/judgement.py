@@ -8,7 +8,7 @@ numbers, ranks or says what the status of a report is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -44,7 +44,7 @@ class Backdrop:
     job: Job = field(default_factory=Job)
     incident: Incident = field(default_factory=Incident)
     table: Callable[[Sequence[Finding]], Iterable[RankStatus]] = lambda _: ()
-    stacks: Mapping[str, tuple[Frame, ...]] = field(default_factory=dict)
+    stacks: MutableMapping[str, tuple[Frame, ...]] = field(default_factory=dict)
     notes: Sequence[Note] = ()
     status: Status = "healthy"
     summary: str = ""

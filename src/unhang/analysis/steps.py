@@ -6,6 +6,7 @@ puts the steps in order and counts; every judgement is made in the module that i
 
 from __future__ import annotations
 
+from collections import ChainMap
 from dataclasses import replace
 from functools import partial
 
@@ -18,7 +19,7 @@ from unhang.analysis.findings.ended import ended_first
 from unhang.analysis.findings.failed import failed_first
 from unhang.analysis.findings.idle import idle_claim
 from unhang.analysis.findings.late import late_claims
-from unhang.analysis.findings.silent import fallen_silent
+from unhang.analysis.findings.silent import fallen_silent, stacks_heard
 from unhang.analysis.findings.told import with_told
 from unhang.analysis.findings.watchdogs import with_counters
 from unhang.analysis.judgement import Backdrop, judge, settle, status_of
@@ -70,7 +71,8 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
         status, summary = nothing_found(case, lives, claims)
     told, left_out = with_told(claims, lives)
     notes = (*backdrop.notes, *notes_on(lives.reports, left_out))
-    backdrop = replace(backdrop, status=status, summary=summary, notes=notes)
+    stacks = ChainMap(backdrop.stacks, stacks_heard(lives))
+    backdrop = replace(backdrop, status=status, summary=summary, notes=notes, stacks=stacks)
     return judge(told, backdrop)
 
 

@@ -5,7 +5,6 @@ Without dumps no call and no group is known: ranks are those that stacks, logs a
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -25,7 +24,6 @@ __all__ = ["backdrop_without_dumps", "nothing_found"]
 
 def backdrop_without_dumps(case: Case, lives: Lives, book: StackBook) -> Backdrop:
     """Job, incident, ranks and stacks as stacks, logs and traces tell of them."""
-    traced = {stack_id(h): h.call.open_calls for h in lives.heard if h.call.open_calls}
     return Backdrop(
         job=Job(
             world_size=max(lives.world_size, len(lives.ranks)),
@@ -33,7 +31,7 @@ def backdrop_without_dumps(case: Case, lives: Lives, book: StackBook) -> Backdro
         ),
         incident=Incident(id=case.incident, newest_ns=case.newest_ns),
         table=partial(_table, lives, book),
-        stacks=ChainMap(book.used, traced),
+        stacks=book.used,
         notes=(*case.notes, *quiet.went_on(lives.said.events)),
     )
 

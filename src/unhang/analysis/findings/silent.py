@@ -9,9 +9,10 @@ from unhang.analysis.claims import Claim, Doubt, Stance
 from unhang.analysis.lives import Lives
 from unhang.analysis.sources.traces import LastHeard
 from unhang.kinds import LAST_TRACED_CALL
+from unhang.model import Frame
 from unhang.report import Site, Subject
 
-__all__ = ["fallen_silent", "stack_id"]
+__all__ = ["fallen_silent", "stack_id", "stacks_heard"]
 
 _MOST = 8
 
@@ -45,6 +46,11 @@ def _placed(claim: Claim, lives: Lives) -> Claim:
 def stack_id(heard: LastHeard) -> str:
     """Under which the stack of its open calls stands in the report."""
     return f"p{heard.call.pid}"
+
+
+def stacks_heard(lives: Lives) -> dict[str, tuple[Frame, ...]]:
+    """The stacks of open calls, by that name."""
+    return {stack_id(h): h.call.open_calls for h in lives.heard if h.call.open_calls}
 
 
 def _site(heard: LastHeard, role: str) -> Site:
