@@ -1,6 +1,6 @@
 """From a case to a report: the steps of docs/how-it-works.md, one after the other.
 
-Evidence, standing, heads, agreement, waiting, roots; then a finding for each root. This module only
+Evidence, standing, heads, agreement, waiting, roots; then a claim for each root. This module only
 puts the steps in order and counts; every judgement is made in the module that it belongs to.
 """
 
@@ -30,10 +30,9 @@ from unhang.analysis.matching.wait_graph import collective_edges, make_graph
 from unhang.analysis.rank_table import rank_table
 from unhang.analysis.sites import StackBook
 from unhang.analysis.situation import Situation
-from unhang.analysis.state.columns import Bools
-from unhang.analysis.state.heads import Heads, find_heads
+from unhang.analysis.state.heads import find_heads, unlaunched_ranks
 from unhang.analysis.state.index import Evidence, gather
-from unhang.analysis.state.progress import Standing, stand
+from unhang.analysis.state.progress import stand
 from unhang.analysis.state.split_groups import told_apart
 from unhang.analysis.state.stale import same_moment
 from unhang.analysis.without_dumps import backdrop_without_dumps, nothing_found
@@ -84,7 +83,7 @@ def _tells_something(case: Case, lives: Lives) -> bool:
 
 def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Lives, Backdrop]:
     """What dumps show, and what stacks and ends of processes add to it."""
-    situation, notes = look(case)
+    situation, notes = situation_of(case)
     claims, cut = settle(claims_of(situation))
     claims = [with_looks(claim, lives, situation.book) for claim in claims]
     claims = ended_first(claims, lives, situation.book)
@@ -107,7 +106,7 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Liv
     return claims, replace(lives, in_calls=in_calls), backdrop
 
 
-def look(case: Case) -> tuple[Situation, tuple[Note, ...]]:
+def situation_of(case: Case) -> tuple[Situation, tuple[Note, ...]]:
     """Work out everything that is known before anything is judged."""
     evidence = gather(case)
     standing = stand(evidence)
@@ -118,7 +117,7 @@ def look(case: Case) -> tuple[Situation, tuple[Note, ...]]:
     moment = same_moment(evidence, standing)
     evidence, standing = moment.evidence, moment.standing
     heads = find_heads(evidence, moment.outdated)
-    unlaunched = _unlaunched(evidence, standing, heads)
+    unlaunched = unlaunched_ranks(evidence, standing, heads)
     matched = rows_at_waiting_calls(evidence, heads)
     found = {each.waiting_call: each for each in disagreements(evidence, heads, matched)}
     explained = np.zeros(len(heads), np.bool_)
@@ -140,21 +139,6 @@ def look(case: Case) -> tuple[Situation, tuple[Note, ...]]:
     )
     split = () if apart is None else (apart[1],)
     return situation, (*evidence.notes, *split, *moment.notes)
-
-
-def _unlaunched(evidence: Evidence, standing: Standing, heads: Heads) -> Bools:
-    """Ranks whose head is recorded while their counters stand before it and a peer's do not."""
-    unlaunched = np.zeros(len(evidence.ranks), np.bool_)
-    inside = np.flatnonzero((heads.waiting_call >= 0) & (heads.waiting_call < heads.n_collective))
-    waiting_call = heads.waiting_call[inside]
-    at = standing.at(inside, heads.channel[waiting_call])
-    has = at >= 0
-    counted = np.where(has, standing.counted[at], -1) if len(standing.keys) else at
-    counts = has & (counted >= 0)
-    launched = np.zeros(max(len(heads), 1), np.bool_)
-    launched[waiting_call[counts & (counted >= heads.seq[waiting_call])]] = True
-    unlaunched[inside] = counts & (counted == heads.seq[waiting_call] - 1) & launched[waiting_call]
-    return unlaunched
 
 
 def _job(evidence: Evidence) -> Job:

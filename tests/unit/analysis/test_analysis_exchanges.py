@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unhang.analysis import diagnose
-from unhang.analysis.steps import look
+from unhang.analysis.steps import situation_of
 from unhang.report import Finding, Report
 from unhang.testing import FakeJob
 
@@ -73,8 +73,8 @@ def test_members_of_a_batch_follow_the_closing_entry() -> None:
     job = FakeJob(2)
     job.point_to_point(0, [("send", 1)], batch=True)
     job.point_to_point(1, [("recv", 0)], batch=True)
-    picture, _ = look(job.case())
-    assert picture.evidence.finished.all()
+    situation, _ = situation_of(job.case())
+    assert situation.evidence.finished.all()
 
 
 def test_one_member_of_a_batch_keeps_it_waiting() -> None:

@@ -11,7 +11,7 @@ from lab.score.captures import real_cases
 from lab.score.verdict import disagreements
 from lab.truth import Truth
 from unhang.analysis import diagnose
-from unhang.analysis.steps import look
+from unhang.analysis.steps import situation_of
 from unhang.ingest import load
 from unhang.report import to_json
 
@@ -38,13 +38,13 @@ def test_verdicts_on_real_dumps(path: Path, truth: Truth) -> None:
 )
 def test_dumps_with_timing_show_when_they_were_made(name: str, seconds: tuple[int, int]) -> None:
     """The device is asked at the dump: a call that runs carries that moment as its start."""
-    picture, _ = look(load(DATA / "2.13.0-timing" / f"{name}.tar.gz"))
-    waited = [age / 1e9 for age in picture.waited_ns.tolist() if age >= 0]
+    situation, _ = situation_of(load(DATA / "2.13.0-timing" / f"{name}.tar.gz"))
+    waited = [age / 1e9 for age in situation.waited_ns.tolist() if age >= 0]
     assert len(waited) == 3  # the fourth has not started a call, or makes none
     assert all(seconds[0] <= age < seconds[1] for age in waited)
 
 
 def test_a_call_that_finished_at_the_dump_shows_it_too() -> None:
     """Finished, not retired: rank 3 had made its next call 7 ms before."""
-    picture, _ = look(load(DATA / "2.9.1" / "slow_rank-pipe.tar.gz"))
-    assert [age >= 0 for age in picture.waited_ns.tolist()] == [False, False, False, True]
+    situation, _ = situation_of(load(DATA / "2.9.1" / "slow_rank-pipe.tar.gz"))
+    assert [age >= 0 for age in situation.waited_ns.tolist()] == [False, False, False, True]

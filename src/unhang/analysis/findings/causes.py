@@ -18,16 +18,21 @@ from unhang.analysis.divergence.across_groups import divergence_from_role
 from unhang.analysis.divergence.in_group import Divergence, divergence_of
 from unhang.analysis.divergence.programs import RankPrograms
 from unhang.analysis.findings.deadlock import explain_cycle
+from unhang.analysis.findings.disagreement import (
+    Membership,
+    explain_disagreement,
+    explain_membership,
+    memberships,
+)
 from unhang.analysis.findings.exchanges import (
     explain_pair_mismatch,
     explain_wrong_peer,
     pair_mismatches,
     wrong_peers,
 )
-from unhang.analysis.findings.membership import Membership, explain_membership, memberships
 from unhang.analysis.findings.missing import explain_absent
 from unhang.analysis.findings.skipped import explain_divergence
-from unhang.analysis.findings.stalled import explain_disagreement, explain_joined
+from unhang.analysis.findings.stalled import explain_joined
 from unhang.analysis.matching.collectives import Disagreement
 from unhang.analysis.matching.roots import Root, find_roots
 from unhang.analysis.matching.wait_graph import Edge

@@ -1,9 +1,8 @@
-"""Claims about calls in which everybody is and that still do not move.
+"""Claims about calls in which everybody is, about which all agree, and that still do not move.
 
-Members that disagree, nobody to blame, only some out of it, or a device that has stopped while its
-host went on. Such a rank has called everything that its peers wait for, so it is not missing
-anywhere. What gives it away is completion: in several groups at once it has not finished calls that
-its peers have.
+Nobody to blame, only some out of it, or a device that has stopped while its host went on. Such a
+rank has called everything that its peers wait for, so it is not missing anywhere. What gives it
+away is completion: in several groups at once it has not finished calls that its peers have.
 """
 
 from __future__ import annotations
@@ -14,121 +13,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from unhang.analysis.claims import Claim, Doubt
-from unhang.analysis.matching.collectives import Disagreement, Side
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.ops import rule_of
 from unhang.analysis.state.progress import Stage
-from unhang.kinds import DEVICE_BEHIND, JOINED_NOT_PROGRESSING, OP_MISMATCH, PARTLY_FINISHED
-from unhang.report import CallSide
+from unhang.kinds import DEVICE_BEHIND, JOINED_NOT_PROGRESSING, PARTLY_FINISHED
 
 __all__ = [
-    "CallSaid",
     "DeviceBehind",
     "DeviceNeverStarted",
     "Lag",
-    "MembersDisagree",
     "NotMoving",
     "RankLags",
-    "explain_disagreement",
     "explain_joined",
 ]
 
 _ENOUGH_GROUPS = 2
-_MOST_SIDES = 8
-_MOST_SITES = 6
 _MOST_SHOWN = 4
-
-
-# ------------------------------------------------------------------ members that disagree
-
-
-@dataclass(frozen=True, slots=True)
-class CallSaid:
-    """The operation that some ranks called."""
-
-    ranks: tuple[int, ...]
-    op: str
-
-
-@dataclass(frozen=True, slots=True)
-class MembersDisagree:
-    """What members of one call disagree about.
-
-    Attributes:
-        call: Name of the call, by one of its sides.
-        group: Label of the group.
-        sides: Largest first.
-        majority: The right side; empty where no side has more than half of the members.
-        totals: Elements sent and received in all, where these do not agree.
-    """
-
-    call: str
-    group: str
-    sides: tuple[CallSaid, ...]
-    majority: tuple[int, ...]
-    totals: tuple[int, int] | None
-
-
-def explain_disagreement(situation: Situation, found: Disagreement) -> Claim:
-    """Explain a call about which its members disagree."""
-    call, culprits = found.waiting_call, set(found.odd_ranks)
-    distance = situation.graph.reaching(np.asarray([situation.graph.n_ranks + call], np.int64))
-    involved = {rank for side in found.sides for rank in side.ranks}
-    majority = found.majority or found.sides[0]
-    return Claim(
-        kind=found.kind,
-        about=_disagree(situation, found),
-        culprits=found.odd_ranks,
-        victims=tuple(sorted({*situation.victims(distance), *involved} - culprits)),
-        group=situation.group_ref(call),
-        seq=situation.seq(call),
-        op=_op_of(situation, majority) if found.kind == OP_MISMATCH else situation.op(call),
-        calls=tuple(_sides(situation, found)),
-        waits=situation.chain(distance),
-        sites=tuple(
-            site
-            for side in found.sides[:_MOST_SITES]
-            for site in situation.book.sites_of_rows(
-                _rows(situation, call, side),
-                "culprit" if set(side.ranks) <= culprits else "victim",
-            )
-        ),
-        doubts=(
-            *situation.doubts_of_members(call),
-            *(() if found.majority else (Doubt.NO_MAJORITY,)),
-        ),
-    )
-
-
-def _disagree(situation: Situation, found: Disagreement) -> MembersDisagree:
-    return MembersDisagree(
-        call=situation.label(found.waiting_call),
-        group=situation.group(found.waiting_call).label,
-        sides=tuple(CallSaid(side.ranks, _op_of(situation, side)) for side in found.sides),
-        majority=found.majority.ranks if found.majority else (),
-        totals=found.totals,
-    )
-
-
-def _op_of(situation: Situation, side: Side) -> str:
-    case = situation.evidence.case
-    return case.names[int(case.calls.name[side.row])].op
-
-
-def _rows(situation: Situation, call: int, side: Side) -> Ints:
-    rows = situation.matched.of(call)
-    return rows[np.isin(situation.evidence.case.calls.rank[rows], side.ranks)]
-
-
-def _sides(situation: Situation, found: Disagreement) -> list[CallSide]:
-    culprits = set(found.odd_ranks)
-    ordered = sorted(found.sides[:_MOST_SIDES], key=lambda side: not set(side.ranks) <= culprits)
-    return [
-        situation.side(side.ranks, side.row, "culprit" if set(side.ranks) <= culprits else "peer")
-        for side in ordered
-    ]
 
 
 # ------------------------------------------------------------------ all in it, nothing moves

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unhang.analysis.state.columns import Ints
+from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.index import Evidence
+from unhang.analysis.state.progress import Standing
 
-__all__ = ["Heads", "find_heads"]
+__all__ = ["Heads", "find_heads", "unlaunched_ranks"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,3 +93,18 @@ def _head_rows(evidence: Evidence) -> Ints:
     order = np.lexsort((first, created, owners))[::-1]
     row[owners[order]] = first[order]
     return row
+
+
+def unlaunched_ranks(evidence: Evidence, standing: Standing, heads: Heads) -> Bools:
+    """Ranks whose head is recorded while their counters stand before it and a peer's do not."""
+    unlaunched = np.zeros(len(evidence.ranks), np.bool_)
+    inside = np.flatnonzero((heads.waiting_call >= 0) & (heads.waiting_call < heads.n_collective))
+    waiting_call = heads.waiting_call[inside]
+    at = standing.at(inside, heads.channel[waiting_call])
+    has = at >= 0
+    counted = np.where(has, standing.counted[at], -1) if len(standing.keys) else at
+    counts = has & (counted >= 0)
+    launched = np.zeros(max(len(heads), 1), np.bool_)
+    launched[waiting_call[counts & (counted >= heads.seq[waiting_call])]] = True
+    unlaunched[inside] = counts & (counted == heads.seq[waiting_call] - 1) & launched[waiting_call]
+    return unlaunched

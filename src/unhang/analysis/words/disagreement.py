@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from unhang.analysis.claims import Claim
+from unhang.analysis.findings.disagreement import MembersDiffer, MembersDisagree
 from unhang.analysis.findings.exchanges import PairDisagrees, PeersCrossed
-from unhang.analysis.findings.membership import MembersDiffer
-from unhang.analysis.findings.stalled import MembersDisagree
 from unhang.analysis.words.telling import Words, subject, words_of
 from unhang.kinds import DTYPE_MISMATCH, OP_MISMATCH, SHAPE_MISMATCH, SPLIT_MISMATCH, Kind
 from unhang.wording import rank_phrase

@@ -1,8 +1,9 @@
-"""Ranks that disagree about who is in a group.
+"""Claims about members that disagree: about one call, or about who is in a group.
 
-Groups of one name and description that share members but are not the same, each known by other
-ranks: somebody called new_group with other ranks than the rest. Replicas use the same names for
-groups without common members, which is no disagreement.
+Of a call the majority is right; without one both sides are told and neither is blamed. Where groups
+of one name and description share members but are not the same, each known by other ranks, somebody
+called new_group with other ranks than the rest. Replicas use the same names for groups without
+common members, which is no disagreement.
 """
 
 from __future__ import annotations
@@ -14,15 +15,121 @@ from dataclasses import dataclass
 import numpy as np
 
 from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.matching.collectives import Disagreement, Side
 from unhang.analysis.situation import Situation
+from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.index import Evidence
-from unhang.kinds import MEMBERSHIP_MISMATCH
+from unhang.kinds import MEMBERSHIP_MISMATCH, OP_MISMATCH
 from unhang.model import Group
-from unhang.report import GroupRef
+from unhang.report import CallSide, GroupRef
 
-__all__ = ["MembersDiffer", "Membership", "Version", "explain_membership", "memberships"]
+__all__ = [
+    "CallSaid",
+    "MembersDiffer",
+    "MembersDisagree",
+    "Membership",
+    "Version",
+    "explain_disagreement",
+    "explain_membership",
+    "memberships",
+]
 
-_MOST_SHOWN = 6
+_MOST_SIDES = 8
+_MOST_SITES = 6
+_MOST_VERSIONS = 6
+
+
+# ------------------------------------------------------------------ about one call
+
+
+@dataclass(frozen=True, slots=True)
+class CallSaid:
+    """The operation that some ranks called."""
+
+    ranks: tuple[int, ...]
+    op: str
+
+
+@dataclass(frozen=True, slots=True)
+class MembersDisagree:
+    """What members of one call disagree about.
+
+    Attributes:
+        call: Name of the call, by one of its sides.
+        group: Label of the group.
+        sides: Largest first.
+        majority: The right side; empty where no side has more than half of the members.
+        totals: Elements sent and received in all, where these do not agree.
+    """
+
+    call: str
+    group: str
+    sides: tuple[CallSaid, ...]
+    majority: tuple[int, ...]
+    totals: tuple[int, int] | None
+
+
+def explain_disagreement(situation: Situation, found: Disagreement) -> Claim:
+    """Explain a call about which its members disagree."""
+    call, culprits = found.waiting_call, set(found.odd_ranks)
+    distance = situation.graph.reaching(np.asarray([situation.graph.n_ranks + call], np.int64))
+    involved = {rank for side in found.sides for rank in side.ranks}
+    majority = found.majority or found.sides[0]
+    return Claim(
+        kind=found.kind,
+        about=_disagree(situation, found),
+        culprits=found.odd_ranks,
+        victims=tuple(sorted({*situation.victims(distance), *involved} - culprits)),
+        group=situation.group_ref(call),
+        seq=situation.seq(call),
+        op=_op_of(situation, majority) if found.kind == OP_MISMATCH else situation.op(call),
+        calls=tuple(_sides(situation, found)),
+        waits=situation.chain(distance),
+        sites=tuple(
+            site
+            for side in found.sides[:_MOST_SITES]
+            for site in situation.book.sites_of_rows(
+                _rows(situation, call, side),
+                "culprit" if set(side.ranks) <= culprits else "victim",
+            )
+        ),
+        doubts=(
+            *situation.doubts_of_members(call),
+            *(() if found.majority else (Doubt.NO_MAJORITY,)),
+        ),
+    )
+
+
+def _disagree(situation: Situation, found: Disagreement) -> MembersDisagree:
+    return MembersDisagree(
+        call=situation.label(found.waiting_call),
+        group=situation.group(found.waiting_call).label,
+        sides=tuple(CallSaid(side.ranks, _op_of(situation, side)) for side in found.sides),
+        majority=found.majority.ranks if found.majority else (),
+        totals=found.totals,
+    )
+
+
+def _op_of(situation: Situation, side: Side) -> str:
+    case = situation.evidence.case
+    return case.names[int(case.calls.name[side.row])].op
+
+
+def _rows(situation: Situation, call: int, side: Side) -> Ints:
+    rows = situation.matched.of(call)
+    return rows[np.isin(situation.evidence.case.calls.rank[rows], side.ranks)]
+
+
+def _sides(situation: Situation, found: Disagreement) -> list[CallSide]:
+    culprits = set(found.odd_ranks)
+    ordered = sorted(found.sides[:_MOST_SIDES], key=lambda side: not set(side.ranks) <= culprits)
+    return [
+        situation.side(side.ranks, side.row, "culprit" if set(side.ranks) <= culprits else "peer")
+        for side in ordered
+    ]
+
+
+# ------------------------------------------------------------------ about who is in a group
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +232,7 @@ def explain_membership(situation: Situation, found: Membership) -> Claim:
     return Claim(
         kind=MEMBERSHIP_MISMATCH,
         about=MembersDiffer(
-            group.label, tuple(versions)[:_MOST_SHOWN], culprits or found.knowers[-1]
+            group.label, tuple(versions)[:_MOST_VERSIONS], culprits or found.knowers[-1]
         ),
         culprits=culprits,
         victims=tuple(sorted((reached | involved) - set(culprits))),
