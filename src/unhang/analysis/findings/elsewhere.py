@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from unhang.analysis.claims import Claim, Doubt, Observation, Stance
 from unhang.analysis.lives import Lives
@@ -231,47 +231,40 @@ def _all_waiting(waiting: Sequence[RankLook], *, complete: bool) -> Shape:
 
 
 def _claim(sides: Sides, book: StackBook) -> Claim:
-    who = sides.who
-    facts: dict[str, Any] = {}
-    if sides.shape in (Shape.ABSENT, Shape.HELD_INSIDE, Shape.HELD):
-        facts = _accusing(sides, book)
-    elif sides.shape is Shape.MOVING:
-        pass
-    elif sides.shape is not Shape.NOTHING_SEEN:
-        facts = {"victims": ranks_in(who), "sites": _sites_of(who, "victim", book)}
-        if sides.shape is Shape.UNDECIDED:
-            facts["victims"] = ()
-    if sides.shape is Shape.ALL_WAIT:
-        facts["op"] = who[0].meaning.op or None
-    return Claim(kind=sides.shape.kind, about=sides, doubts=_doubts(sides), **facts)
+    who, shape = sides.who, sides.shape
+    claim = Claim(kind=shape.kind, about=sides, doubts=_doubts(sides))
+    if shape in (Shape.ABSENT, Shape.HELD_INSIDE, Shape.HELD):
+        sites = _sites_of(who, "culprit", book)
+        claim = replace(claim, culprits=ranks_in(who), subjects=_subjects_of(who), sites=sites)
+        return claim if shape is Shape.HELD else _waited_for(claim, sides, book)
+    if shape is Shape.MOVING:
+        return claim
+    return replace(
+        claim,
+        victims=() if shape is Shape.UNDECIDED else ranks_in(who),
+        op=(who[0].meaning.op or None) if shape is Shape.ALL_WAIT else None,
+        sites=_sites_of(who, "victim", book),
+    )
 
 
-def _accusing(sides: Sides, book: StackBook) -> dict[str, Any]:
-    """Who is at fault and where, and in which call others wait for them."""
+def _waited_for(claim: Claim, sides: Sides, book: StackBook) -> Claim:
+    """A claim about ranks for which others wait, with the call of both."""
     who, waiting = sides.who, sides.waiting
     inside = sides.shape is Shape.HELD_INSIDE
-    op = common(
-        [look.inside if inside else look.meaning.op for look in (who if inside else waiting)]
+    op = common([look.inside for look in who] if inside else [look.meaning.op for look in waiting])
+    own = [CallSide(ranks=claim.culprits, role="culprit", op=op)]
+    own = _in_the_call(who, "culprit") if inside else own
+    return replace(
+        claim,
+        victims=ranks_in(waiting),
+        op=op or None,
+        calls=(
+            *(_in_the_call(who, "culprit") if inside else own),
+            *_in_the_call(waiting, "victim"),
+        ),
+        sites=(*claim.sites, *_sites_of(waiting, "victim", book)),
+        moving=() if inside else ranks_in(look for look in who if look.moves),
     )
-    facts = {
-        "culprits": ranks_in(who),
-        "subjects": _subjects_of(who),
-        "sites": _sites_of(who, "culprit", book),
-    }
-    if sides.shape is Shape.HELD:
-        return facts
-    sides_of_call = (
-        _in_the_call(who, "culprit")
-        if inside
-        else [CallSide(ranks=ranks_in(who), role="culprit", op=op)]
-    )
-    return facts | {
-        "victims": ranks_in(waiting),
-        "op": op or None,
-        "calls": (*sides_of_call, *_in_the_call(waiting, "victim")),
-        "sites": (*facts["sites"], *_sites_of(waiting, "victim", book)),
-        "moving": () if inside else ranks_in(look for look in who if look.moves),
-    }
 
 
 def _in_the_call(looks: Sequence[RankLook], role: str) -> list[CallSide]:
