@@ -31,18 +31,15 @@ MOST_BEHIND = 8
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """Ranks that had not enqueued the call in which others waited, with what they had."""
+    """Ranks that had not enqueued the call in which victims waited, with what they had."""
 
-    group: str
     enqueued: tuple[tuple[int, int], ...]
-    ahead: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Apart:
     """Ranks that disagree about one call: what each side had, and who."""
 
-    group: str
     sides: tuple[tuple[str, tuple[int, ...]], ...]
 
 
@@ -153,7 +150,7 @@ def _not_enqueued(
     minority = len(behind) * 2 <= len(ranks) and len(ranks) > 1
     return Claim(
         kind=NEVER_JOINED,
-        about=Behind(name, tuple((rank, told[rank]) for rank in behind), ahead),
+        about=Behind(tuple((rank, told[rank]) for rank in behind)),
         culprits=behind if minority else (),
         victims=ahead,
         group=_group(name, len(ranks)),
@@ -180,7 +177,7 @@ def _mismatch(
     seq = next(iter(calls.values())).seq
     return Claim(
         kind=kind,
-        about=Apart(name, tuple((value, tuple(members)) for value, members in sides.items())),
+        about=Apart(tuple((value, tuple(members)) for value, members in sides.items())),
         culprits=tuple(sorted(odd)) if clear else (),
         victims=tuple(sorted(set(values) - set(odd))) if clear else tuple(sorted(values)),
         group=_group(name, len(values)),

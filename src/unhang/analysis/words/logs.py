@@ -195,7 +195,7 @@ def _(about: Behind, claim: Claim) -> Words:
     behind = rank_phrase([rank for rank, _ in about.enqueued])
     return Words(
         f"By the watchdogs' counters {behind} had not enqueued call #{claim.seq} of "
-        f"{about.group or 'the group'} in which {rank_phrase(about.ahead)} waited.",
+        f"{_group(claim)} in which {rank_phrase(claim.victims)} waited.",
         tuple(
             f"rank {rank}: last enqueued work {count}"
             for rank, count in about.enqueued[:MOST_BEHIND]
@@ -205,11 +205,15 @@ def _(about: Behind, claim: Claim) -> Words:
     )
 
 
+def _group(claim: Claim) -> str:
+    return claim.group.name if claim.group else "the group"
+
+
 @words_of.register
 def _(about: Apart, claim: Claim) -> Words:
     said = "; ".join(f"{rank_phrase(members)}: {value}" for value, members in about.sides)
     return Words(
-        f"Ranks disagree about call #{claim.seq} of {about.group or 'the group'}: {said}.",
+        f"Ranks disagree about call #{claim.seq} of {_group(claim)}: {said}.",
         (said,),
         ("A call skipped long before makes later calls meet that do not belong.",),
         ("Diagnose the dumps for the first call that differs.",),
