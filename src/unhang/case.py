@@ -276,6 +276,9 @@ class Case:
         samples: Stacks of live or dead processes, in order of time.
         log_events: What the log rules recognised.
         log_facts: What libraries said of themselves in the logs, to compare between ranks.
+        log_ranks: Ranks that any recognised line named, ascending, where somebody counted them.
+        logs_recognised: Whether one log at least looks like that of a job; None where nobody read
+            any, or nobody looked.
         last_calls: Where traced processes were last heard of, oldest first.
         reports: What other commands found, newest first.
         incident: Which incident this is, where several lay in one folder.
@@ -295,6 +298,8 @@ class Case:
     samples: tuple[ProcessSample, ...] = ()
     log_events: tuple[LogEvent, ...] = ()
     log_facts: tuple[Fact, ...] = ()
+    log_ranks: tuple[int, ...] = ()
+    logs_recognised: bool | None = None
     last_calls: tuple[LastCall, ...] = ()
     reports: tuple[SavedReport, ...] = ()
     incident: str = ""

@@ -78,6 +78,10 @@ class Trait(Flag):
     """It is about what data pass between ranks: network, GPU, link, library."""
     UNDECIDED = auto()
     """Somebody may be stuck although nothing else shows it: without a cause, no health."""
+    AWAITED = auto()
+    """Peers wait in a call to which its culprits have not come."""
+    MAY_COME = auto()
+    """Its culprits may come yet: one that is seen to move is slow rather than stuck."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +113,14 @@ class Kind:
         return trait in self.traits
 
 
+_ABSENT: Final = Trait.ABSENCE | Trait.AWAITED | Trait.MAY_COME | Trait.FROM_FAILURE
+
 NEVER_JOINED: Final = Kind(
     "UH101",
     "never-joined",
     "absent",
     "Ranks never called a collective in which the others wait.",
-    traits=Trait.ABSENCE | Trait.FROM_FAILURE | Trait.FROM_BAD_NODE,
+    traits=_ABSENT | Trait.FROM_BAD_NODE,
     alternatives=(
         (
             "They may have skipped a call much earlier that looks like all others (same op, sizes"
@@ -148,7 +154,7 @@ SILENT_RANK: Final = Kind(
     "silent-rank",
     "absent",
     "The rank that others wait for left no usable dump.",
-    traits=Trait.ABSENCE | Trait.FROM_FAILURE | Trait.FROM_BAD_NODE | Trait.LAST_RESORT,
+    traits=_ABSENT | Trait.FROM_BAD_NODE | Trait.LAST_RESORT,
     alternatives=(
         (
             "The rank may be alive and merely unable to write its dump (full disk, GIL held, dump"
@@ -168,7 +174,7 @@ INSIDE_ENQUEUE: Final = Kind(
     "inside-enqueue",
     "absent",
     "The call is recorded but was never launched: stuck inside the library's enqueue.",
-    traits=Trait.FROM_FAILURE | Trait.FROM_BAD_NODE,
+    traits=Trait.FROM_FAILURE | Trait.FROM_BAD_NODE | Trait.MAY_COME,
     alternatives=(
         "The library may be creating a communicator or waiting for a full launch queue.",
         "The counters may have been read a moment before the launch returned.",
@@ -272,7 +278,7 @@ P2P_UNMATCHED: Final = Kind(
     "p2p-unmatched",
     "absent",
     "A send or a receive has no counterpart.",
-    traits=Trait.FROM_FAILURE | Trait.ONE_MISTAKE,
+    traits=Trait.FROM_FAILURE | Trait.ONE_MISTAKE | Trait.AWAITED | Trait.MAY_COME,
     alternatives=("The other side may reach its call later: it may be slow rather than wrong.",),
     actions=("Check that each send has one receive on the other side, also on the last step.",),
 )
@@ -297,7 +303,7 @@ JOINED_NOT_PROGRESSING: Final = Kind(
     "joined-not-progressing",
     "transport",
     "All members are in the call and it does not move.",
-    traits=Trait.FROM_FAILURE | Trait.OPEN,
+    traits=Trait.FROM_FAILURE | Trait.OPEN | Trait.MAY_COME,
     alternatives=(
         "Network or link down between some hosts; a GPU that hangs in its kernel; NCCL itself.",
         "The call was simply in flight when the dumps were taken.",

@@ -8,18 +8,24 @@ numbers, ranks or says what the status of a report is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from unhang._version import __version__
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.words import finding_of
-from unhang.kinds import KINDS, Kind, Trait
+from unhang.kinds import Trait
 from unhang.model import Frame, Note
 from unhang.report import Finding, Incident, Job, RankStatus, Report, Status
 
-__all__ = ["Backdrop", "judge", "numbered", "report_of", "settle", "status_of", "summary_of"]
+__all__ = [
+    "Backdrop",
+    "judge",
+    "settle",
+    "status_of",
+    "summary_of",
+]
 
 MAX_CLAIMS: Final = 64
 
@@ -30,16 +36,17 @@ class Backdrop:
 
     Attributes:
         table: Gives every expected rank a status, for the findings (numbered, in order).
+        status: What `status_of` makes of the claims, mostly.
         stacks: By id; read after `table`, which may add to it.
-        status, summary: Instead of those that the findings make; "" for these.
+        summary: Instead of the one that the findings make; "" for that.
     """
 
     job: Job = field(default_factory=Job)
     incident: Incident = field(default_factory=Incident)
     table: Callable[[Sequence[Finding]], Iterable[RankStatus]] = lambda _: ()
-    stacks: Mapping[str, tuple[Frame, ...]] = field(default_factory=dict)
+    stacks: MutableMapping[str, tuple[Frame, ...]] = field(default_factory=dict)
     notes: Sequence[Note] = ()
-    status: Status | None = None
+    status: Status = "healthy"
     summary: str = ""
 
 
@@ -60,21 +67,17 @@ def judge(claims: Sequence[Claim], backdrop: Backdrop) -> Report:
     """Make the report of claims that have been settled and weighed.
 
     Args:
-        claims: In the order in which they are told.
+        claims: In the order in which they are told; what follows from something follows from the
+            first one.
         backdrop: What stands beside them.
     """
-    places = {id(claim): f"f{number + 1}" for number, claim in enumerate(claims)}
     findings = [
-        finding_of(c, places[id(c)], [places[id(cause)] for cause in c.caused_by]) for c in claims
+        finding_of(claim, f"f{number + 1}", ["f1"] if claim.caused_by else [])
+        for number, claim in enumerate(claims)
     ]
-    return report_of(findings, backdrop)
-
-
-def report_of(findings: Sequence[Finding], backdrop: Backdrop) -> Report:
-    """Make the report of findings that are numbered."""
     table = tuple(backdrop.table(findings))
     return Report(
-        status=backdrop.status or status_of(findings),
+        status=backdrop.status,
         summary=backdrop.summary or summary_of(findings),
         job=backdrop.job,
         incident=backdrop.incident,
@@ -84,11 +87,6 @@ def report_of(findings: Sequence[Finding], backdrop: Backdrop) -> Report:
         notes=tuple(backdrop.notes),
         tool_version=__version__,
     )
-
-
-def numbered(findings: Iterable[Finding]) -> list[Finding]:
-    """Give findings their numbers: "f1", "f2" and so on."""
-    return [replace(finding, id=f"f{place + 1}") for place, finding in enumerate(findings)]
 
 
 def _importance(claim: Claim) -> tuple[object, ...]:
@@ -131,22 +129,16 @@ def _once(claims: Iterable[Claim]) -> list[Claim]:
 # ------------------------------------------------------------------ what findings amount to
 
 
-def status_of(findings: Iterable[Claim | Finding]) -> Status:
-    """The status that findings make: a problem if and only if one is a cause.
+def status_of(claims: Sequence[Claim]) -> Status:
+    """The status that claims make: a problem if and only if one is a cause.
 
     Somebody who fell silent may be stuck: that nothing else shows it is no health.
     """
-    found = list(findings)
-    if any(finding.role == "cause" for finding in found):
+    if any(claim.is_cause for claim in claims):
         return "problem"
-    kinds = [kind for finding in found if (kind := _kind_of(finding)) is not None]
-    if any(kind.has(Trait.UNDECIDED) for kind in kinds):
+    if any(claim.kind.has(Trait.UNDECIDED) for claim in claims):
         return "insufficient"
-    return "slow" if any(kind.family == "slow" for kind in kinds) else "healthy"
-
-
-def _kind_of(finding: Claim | Finding) -> Kind | None:
-    return finding.kind if isinstance(finding, Claim) else KINDS.get(finding.code)
+    return "slow" if any(claim.kind.family == "slow" for claim in claims) else "healthy"
 
 
 def summary_of(findings: Sequence[Finding]) -> str:

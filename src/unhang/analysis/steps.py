@@ -6,34 +6,37 @@ puts the steps in order and counts; every judgement is made in the module that i
 
 from __future__ import annotations
 
+from collections import ChainMap
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
+from unhang.analysis.claims import Claim
 from unhang.analysis.findings.causes import claims_of
+from unhang.analysis.findings.elsewhere import elsewhere, with_looks
+from unhang.analysis.findings.ended import ended_first
+from unhang.analysis.findings.failed import failed_first
 from unhang.analysis.findings.idle import idle_claim
 from unhang.analysis.findings.late import late_claims
-from unhang.analysis.judgement import Backdrop, numbered, report_of, settle
+from unhang.analysis.findings.silent import fallen_silent, stacks_heard
+from unhang.analysis.findings.told import with_told
+from unhang.analysis.findings.watchdogs import with_counters
+from unhang.analysis.judgement import Backdrop, judge, settle, status_of
+from unhang.analysis.lives import Lives, lives_of
 from unhang.analysis.matching.collectives import disagreements, rows_at_waiting_calls
 from unhang.analysis.matching.pairs import pair_edges, pair_links, pair_up
 from unhang.analysis.matching.wait_graph import collective_edges, make_graph
 from unhang.analysis.rank_table import rank_table
 from unhang.analysis.sites import StackBook
 from unhang.analysis.situation import Situation
-from unhang.analysis.sources.exits import with_ends
-from unhang.analysis.sources.log_join import with_logs
-from unhang.analysis.sources.logs import judge_log_case
-from unhang.analysis.sources.looks import looks_of, looks_with_dumps
-from unhang.analysis.sources.reports import judge_reports, with_reports
-from unhang.analysis.sources.stack_join import with_stacks
-from unhang.analysis.sources.stacks import beside_dumps, judge_stacks, stack_findings
-from unhang.analysis.sources.traces import judge_traces, with_traces
 from unhang.analysis.state.heads import find_heads, unlaunched_ranks
 from unhang.analysis.state.index import Evidence, gather
 from unhang.analysis.state.progress import stand
-from unhang.analysis.state.split_groups import told_apart
+from unhang.analysis.state.split_groups import split_groups
 from unhang.analysis.state.stale import same_moment
-from unhang.analysis.words import finding_of
+from unhang.analysis.without_dumps import backdrop_without_dumps, nothing_found
+from unhang.analysis.words.reports import notes_on
 from unhang.case import Case
 from unhang.model import Note
 from unhang.report import Incident, Job, Report
@@ -51,39 +54,49 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     Returns:
         The verdict. The same case gives the same report, in whatever order its dumps stand.
     """
-    if not case.reports:
-        return _judged(case, slow=slow)
-    if not (case.dumps or case.samples or case.log_events or case.last_calls):
-        return judge_reports(case)
-    return with_reports(_judged(case, slow=slow), case)
+    lives = lives_of(case)
+    without_dumps = not case.dumps and _tells_something(case, lives)
+    if not without_dumps:
+        claims, lives, backdrop = _of_dumps(case, lives, slow=slow)
+    else:
+        book = StackBook(case)
+        claims = list(elsewhere(lives, book)) if lives.sampled else []
+        claims = ended_first(claims, lives, book)
+        backdrop = backdrop_without_dumps(case, lives, book)
+    claims = failed_first([with_counters(claim, lives) for claim in claims], lives)
+    claims = fallen_silent(claims, lives)
+    status, summary = status_of(claims), ""
+    if without_dumps and not lives.sampled:
+        status, summary = nothing_found(case, lives, claims)
+    told, left_out = with_told(claims, lives)
+    notes = (*backdrop.notes, *notes_on(lives.reports, left_out))
+    stacks = ChainMap(backdrop.stacks, stacks_heard(lives))
+    backdrop = replace(backdrop, status=status, summary=summary, notes=notes, stacks=stacks)
+    return judge(told, backdrop)
 
 
-def _judged(case: Case, *, slow: bool) -> Report:
-    """The verdict from what the job itself left behind."""
-    looks = looks_of(case.samples)
-    if looks and not case.dumps:
-        return judge_stacks(case)
-    if not case.dumps and (case.log_events or case.last_calls):
-        return (
-            judge_log_case(case) if case.log_events else judge_traces(case.last_calls, case.notes)
-        )
+def _tells_something(case: Case, lives: Lives) -> bool:
+    """Whether there is anything beside dumps to judge."""
+    seen = lives.sampled or lives.said.events or lives.heard or lives.reports
+    return bool(seen) or case.logs_recognised is not None
+
+
+def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Lives, Backdrop]:
+    """What dumps show, and what stacks and ends of processes add to it."""
     situation, notes = situation_of(case)
     claims, cut = settle(claims_of(situation))
-    findings = [finding_of(claim) for claim in claims]
-    deeper = looks_with_dumps(case)
-    findings = with_stacks(findings, deeper, situation.book)
-    findings = with_ends(findings, case, deeper, situation.book)
-    stuck = any(finding.role == "cause" for finding in findings)
-    if not stuck:
-        seen = beside_dumps(stack_findings(looks, case.world_size, situation.book))
-        findings = [*seen, *findings]
-        stuck = any(finding.role == "cause" for finding in findings)
+    claims = [with_looks(claim, lives, situation.book) for claim in claims]
+    claims = ended_first(claims, lives, situation.book)
+    if not any(claim.is_cause for claim in claims):
+        seen = elsewhere(lives, situation.book, beside_dumps=True) if lives.sampled else ()
+        claims = [*seen, *claims]
     unseen = situation.silent.any() or situation.cut.any()
-    if slow or not (findings or unseen):
-        findings += map(finding_of, late_claims(situation, eager=slow))
-    if not findings:
-        findings = [finding_of(idle_claim(situation))]
-    findings = with_traces(with_logs(findings, case), case.last_calls)
+    if slow or not (claims or unseen):
+        claims += late_claims(situation, eager=slow)
+    if not claims:
+        claims = [idle_claim(situation)]
+    numbers = situation.evidence.ranks.numbers
+    in_calls = frozenset(numbers[situation.heads.waiting_call >= 0].tolist())
     backdrop = Backdrop(
         job=_job(situation.evidence),
         incident=_incident(case),
@@ -91,16 +104,16 @@ def _judged(case: Case, *, slow: bool) -> Report:
         stacks=situation.book.used,
         notes=(*case.notes, *notes, *cut),
     )
-    return report_of(numbered(findings), backdrop)
+    return claims, replace(lives, in_calls=in_calls), backdrop
 
 
 def situation_of(case: Case) -> tuple[Situation, tuple[Note, ...]]:
     """Work out everything that is known before anything is judged."""
     evidence = gather(case)
     standing = stand(evidence)
-    apart = told_apart(evidence, standing)
-    if apart is not None:
-        evidence = gather(apart[0])
+    split = split_groups(evidence, standing)
+    if split is not None:
+        evidence = gather(split[0])
         standing = stand(evidence)
     moment = same_moment(evidence, standing)
     evidence, standing = moment.evidence, moment.standing
@@ -125,8 +138,8 @@ def situation_of(case: Case) -> tuple[Situation, tuple[Note, ...]]:
         graph=make_graph(heads, blame, pair_links(pairs), unlaunched, explained),
         book=StackBook(case),
     )
-    split = () if apart is None else (apart[1],)
-    return situation, (*evidence.notes, *split, *moment.notes)
+    how_split = () if split is None else (split[1],)
+    return situation, (*evidence.notes, *how_split, *moment.notes)
 
 
 def _job(evidence: Evidence) -> Job:

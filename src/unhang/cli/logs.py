@@ -17,6 +17,7 @@ from unhang.cli.shared.output import add_report_arguments, emit
 from unhang.errors import InputError, UsageError
 
 if TYPE_CHECKING:
+    from unhang.case import Case
     from unhang.logs.files import LogSource
     from unhang.logs.scan import LogScan
     from unhang.model import Note
@@ -82,7 +83,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _judge(sources: list[LogSource], args: argparse.Namespace) -> int:
-    from unhang.analysis.sources.logs import judge_logs
+    from unhang.analysis import diagnose
 
     scan = _scan(sources)
     if not scan.bytes_read:
@@ -91,7 +92,20 @@ def _judge(sources: list[LogSource], args: argparse.Namespace) -> int:
         raise InputError(what, "No log could be read.")
     if args.timeline:
         return _timeline(scan)
-    return emit(judge_logs(scan), args)
+    return emit(diagnose(case_of(scan)), args)
+
+
+def case_of(scan: LogScan) -> Case:
+    """The case that logs alone make."""
+    from unhang.case import Case
+
+    return Case(
+        log_events=tuple(scan.events),
+        log_facts=tuple(scan.facts),
+        log_ranks=tuple(sorted(scan.ranks)),
+        logs_recognised=scan.recognised,
+        notes=tuple(scan.notes),
+    )
 
 
 def _scan(sources: list[LogSource]) -> LogScan:

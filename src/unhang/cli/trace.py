@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from unhang.cli.shared.output import add_report_arguments, emit, format_of, keep, look_of
-from unhang.errors import OutputError, ToolError, UsageError
+from unhang.errors import InputError, OutputError, ToolError, UsageError
 
 EXAMPLES = """unhang trace -- torchrun --nproc-per-node 4 train.py
 unhang trace --include mypackage,torch.distributed -- python train.py
@@ -70,11 +70,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(folder: Path, args: argparse.Namespace) -> int:
-    from unhang.analysis.sources.traces import judge_traces
+    from unhang.analysis import diagnose
+    from unhang.case import Case
     from unhang.trace.reading import last_calls, read_traces
 
     traces, notes = read_traces(folder)
-    return emit(judge_traces(last_calls(traces), notes), args)
+    calls = last_calls(traces)
+    if not calls:
+        raise InputError(
+            "the traces hold no call", "Was the command traced until it called something?"
+        )
+    return emit(diagnose(Case(last_calls=calls, notes=tuple(notes))), args)
 
 
 def _syscalls(args: argparse.Namespace) -> int:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from unhang.cores.reading import CoreReading
+from unhang.kinds import CORE_ABORT, CORE_ALIVE, CORE_CRASH, Kind
 from unhang.model import Frame, ProcessSample, ThreadStack
-from unhang.report import Finding, Job, RankStatus, Report, Site, Subject
+from unhang.report import Finding, Job, RankStatus, Report, Site, Subject, SubjectRole
 from unhang.stacks.meaning import main_thread, meaning_of
 from unhang.stacks.ownership import user_frame
-from unhang.wording import fold_ranks
+from unhang.wording import rank_phrase
 
 __all__ = ["judge_cores", "sample_of"]
 
@@ -33,11 +34,12 @@ _ABORTERS = (
     ("fatal_error", "the interpreter found a fatal error"),
 )
 _INNERMOST_NOISE = ("raise", "abort", "pthread_kill", "__pthread_kill", "gsignal", "__restore_rt")
+_MOST = 8
 
 
 def judge_cores(readings: Sequence[CoreReading]) -> Report:
     """The verdict over all cores of one incident."""
-    found = _folded([_finding(reading) for reading in readings])
+    found = _folded([_told_by(reading) for reading in readings])
     causes = [finding for finding in found if finding.role == "cause"]
     reason = tuple(finding.id for finding in causes)
     findings = tuple(replace(f, caused_by=reason) if f.role == "consequence" else f for f in found)
@@ -88,7 +90,29 @@ def _no_cause(findings: Sequence[Finding]) -> str:
     return f"{findings[0].summary} One moment does not tell whether it moved."
 
 
-def _finding(reading: CoreReading) -> Finding:
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What one core tells of its process.
+
+    Attributes:
+        does: What is said of it, after its name.
+        how: What is seen in its core.
+    """
+
+    reading: CoreReading
+    kind: Kind
+    does: str
+    how: str
+    alternatives: tuple[str, ...] = ()
+    actions: tuple[str, ...] = ()
+
+    @property
+    def site(self) -> Frame | None:
+        """Where it stood in the user's code."""
+        return user_frame(_faulting(self.reading).frames)
+
+
+def _told_by(reading: CoreReading) -> _Told:
     number = reading.facts.signal
     if number in _CRASHES:
         return _crash(reading)
@@ -97,18 +121,17 @@ def _finding(reading: CoreReading) -> Finding:
     return _alive(reading)
 
 
-def _crash(reading: CoreReading) -> Finding:
+def _crash(reading: CoreReading) -> _Told:
     thread = _faulting(reading)
     native = thread.frames[0].function if thread.frames else "unknown code"
     name = signal.Signals(reading.facts.signal).name
     site = user_frame(thread.frames)
     place = f" below {site.function} at {site.file}:{site.line}" if site else ""
-    return _make(
+    return _Told(
         reading,
-        code="UH796",
-        role="cause",
-        summary=f"{_who(reading)} crashed with {name} in {native}{place}.",
-        evidence=(f"{reading.path}: {name} in thread {thread.name or thread.tid}",),
+        CORE_CRASH,
+        does=f"crashed with {name} in {native}{place}",
+        how=f"{name} in thread {thread.name or thread.tid}",
         alternatives=("Memory that another library spoiled before shows up here as well.",),
         actions=(
             f"unhang core --full {reading.path} shows all threads.",
@@ -117,31 +140,28 @@ def _crash(reading: CoreReading) -> Finding:
     )
 
 
-def _abort(reading: CoreReading) -> Finding:
+def _abort(reading: CoreReading) -> _Told:
     threads = reading.sample.threads
     frames = [frame for thread in (_faulting(reading), *threads) for frame in thread.frames]
     why = next((text for part, text in _ABORTERS if any(part in f.function for f in frames)), "")
-    return _make(
+    return _Told(
         reading,
-        code="UH797",
-        role="consequence",
-        summary=f"{_who(reading)} ended itself with SIGABRT" + (f": {why}." if why else "."),
-        evidence=(f"{reading.path}: SIGABRT",),
+        CORE_ABORT,
+        does="ended itself with SIGABRT" + (f": {why}" if why else ""),
+        how="SIGABRT",
         actions=("Look for the first failure of any rank: unhang logs, unhang diagnose.",),
     )
 
 
-def _alive(reading: CoreReading) -> Finding:
+def _alive(reading: CoreReading) -> _Told:
     meaning = meaning_of(reading.sample)
     where = f" at {meaning.site.file}:{meaning.site.line}" if meaning.site else ""
     number = reading.facts.signal
-    how = f"It was ended by {_signal_name(number)}." if number else "It was alive (gcore)."
-    return _make(
+    return _Told(
         reading,
-        code="UH798",
-        role="observation",
-        summary=f"{_who(reading)} was {meaning.says}{where}.",
-        evidence=(f"{reading.path}: {how}",),
+        CORE_ALIVE,
+        does=f"was {meaning.says}{where}",
+        how=f"It was ended by {_signal_name(number)}." if number else "It was alive (gcore).",
         actions=("Sample the living process twice with unhang stacks to see whether it moves.",),
     )
 
@@ -153,30 +173,33 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _make(reading: CoreReading, *, code: str, role: str, **texts: object) -> Finding:
-    rank = reading.facts.rank
-    site = user_frame(_faulting(reading).frames)
-    ranks = (rank,) if rank >= 0 else ()
-    culprit = role == "cause"
+def _finding(group: Sequence[_Told]) -> Finding:
+    """What cores of one kind at one place tell, over their ranks."""
+    first = group[0]
+    ranks = tuple(sorted({t.reading.facts.rank for t in group if t.reading.facts.rank >= 0}))
+    blamed = first.kind.role == "cause"
+    role: SubjectRole = "culprit" if blamed else "victim"
+    pids = (told.reading.facts.pid for told in group)
     return Finding(
         id="",
-        code=code,
-        role=role,  # type: ignore[arg-type]  # one of the three words above
-        confidence="high" if reading.sample.threads else "medium",
-        culprits=ranks if culprit else (),
-        victims=() if culprit else ranks,
-        subjects=(
-            Subject("process", f"pid {reading.facts.pid}", pid=reading.facts.pid,
-                    role="culprit" if culprit else "victim"),
-        ),
-        sites=(_site(site, ranks, _stack_id(reading), culprit=culprit),) if site else (),
-        **texts,  # type: ignore[arg-type]  # summary, evidence, alternatives, actions
-    )  # fmt: skip
+        code=first.kind.code,
+        role=first.kind.role,
+        confidence="high" if first.reading.sample.threads else "medium",
+        summary=f"{_who(group, ranks)} {first.does}.",
+        culprits=ranks if blamed else (),
+        victims=() if blamed else ranks,
+        subjects=tuple(Subject("process", f"pid {pid}", pid=pid, role=role) for pid in pids),
+        sites=_sites(first, ranks, role),
+        evidence=tuple(f"{told.reading.path}: {told.how}" for told in group[:_MOST]),
+        alternatives=first.alternatives,
+        actions=first.actions,
+    )
 
 
-def _site(frame: Frame, ranks: tuple[int, ...], stack: str, *, culprit: bool) -> Site:
-    role = "culprit" if culprit else "victim"
-    return Site(ranks, role, frame.file, frame.line, frame.function, stack)
+def _sites(told: _Told, ranks: tuple[int, ...], role: SubjectRole) -> tuple[Site, ...]:
+    if (at := told.site) is None:
+        return ()
+    return (Site(ranks, role, at.file, at.line, at.function, _stack_id(told.reading)),)
 
 
 def _stack_id(reading: CoreReading) -> str:
@@ -198,39 +221,22 @@ def _faulting(reading: CoreReading) -> ThreadStack:
     return replace(chosen, frames=frames)
 
 
-def _who(reading: CoreReading) -> str:
-    if reading.facts.rank >= 0:
-        return f"Rank {reading.facts.rank}"
-    return f"Process {reading.facts.pid} ({reading.facts.program or 'unknown program'})"
+def _who(group: Sequence[_Told], ranks: Sequence[int]) -> str:
+    if ranks:
+        return rank_phrase(ranks).capitalize()
+    if len(group) > 1:
+        return f"{len(group)} processes"
+    facts = group[0].reading.facts
+    return f"Process {facts.pid} ({facts.program or 'unknown program'})"
 
 
-def _folded(findings: Sequence[Finding]) -> list[Finding]:
-    """Findings of one kind at one place as one, over their ranks; causes first."""
-    groups: dict[tuple[object, ...], list[Finding]] = {}
-    for finding in findings:
-        site = finding.sites[0] if finding.sites else None
-        place = (site.file, site.line) if site else (finding.summary,)
-        groups.setdefault((finding.code, *place), []).append(finding)
+def _folded(told: Sequence[_Told]) -> list[Finding]:
+    """What cores tell, those of one kind at one place together; causes first."""
+    groups: dict[tuple[object, ...], list[_Told]] = {}
+    for number, each in enumerate(told):
+        site = each.site
+        place = (site.file, site.line) if site else (number,)
+        groups.setdefault((each.kind.code, *place), []).append(each)
     order = {"cause": 0, "consequence": 1, "observation": 2}
-    merged = sorted((_merged(g) for g in groups.values()), key=lambda f: order[f.role])
-    return [replace(finding, id=f"f{i + 1}") for i, finding in enumerate(merged)]
-
-
-def _merged(group: Sequence[Finding]) -> Finding:
-    first = group[0]
-    if len(group) == 1:
-        return first
-    culprits = tuple(sorted({r for f in group for r in f.culprits}))
-    victims = tuple(sorted({r for f in group for r in f.victims}))
-    ranks = culprits or victims
-    who = f"Ranks {fold_ranks(ranks)}" if ranks else f"{len(group)} processes"
-    tail = first.summary.split(" ", 2)[2] if ranks else first.summary
-    return replace(
-        first,
-        summary=f"{who} {tail}",
-        culprits=culprits,
-        victims=victims,
-        subjects=tuple(s for f in group for s in f.subjects),
-        sites=tuple(replace(s, ranks=ranks) for s in first.sites),
-        evidence=tuple(e for f in group for e in f.evidence)[:8],
-    )
+    found = sorted(map(_finding, groups.values()), key=lambda f: order[f.role])
+    return [replace(finding, id=f"f{i + 1}") for i, finding in enumerate(found)]

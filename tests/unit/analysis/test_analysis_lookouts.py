@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.analysis.sources.looks import looks_of, looks_with_dumps
+from unhang.analysis.sources.stacks import looks_of, looks_with_dumps
 from unhang.case import Case, Dump
 from unhang.model import Frame, ProcessSample, ThreadStack
 

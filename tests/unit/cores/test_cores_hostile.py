@@ -15,7 +15,7 @@ from unhang.cores.elfcore import CoreFacts, read_facts
 from unhang.cores.judging import judge_cores
 from unhang.cores.reading import CoreReading
 from unhang.errors import InputError
-from unhang.model import ProcessSample
+from unhang.model import Frame, ProcessSample, ThreadStack
 
 pytest.importorskip("elftools")
 
@@ -55,3 +55,25 @@ def test_mutants_of_a_core_are_read_or_refused(tmp_path: Path) -> None:
 def test_a_rank_that_is_none(text: str) -> None:
     """The environment in a core is from outside."""
     assert CoreFacts(environment={"RANK": text}).rank == -1
+
+
+def test_cores_that_tell_the_same_are_told_once() -> None:
+    """By what each tells, over ranks; of processes without a rank the number is said."""
+    frames = (Frame("step", "/home/user/train.py", 7),)
+
+    def core(pid: int, rank: str = "") -> CoreReading:
+        facts = CoreFacts(signal=11, pid=pid, environment={"RANK": rank} if rank else {})
+        thread = ThreadStack("main", pid, frames, is_main=True)
+        sample = ProcessSample(rank=facts.rank, host="", pid=pid, threads=(thread,))
+        return CoreReading(f"core.{pid}", facts, sample)
+
+    does = "crashed with SIGSEGV in step below step at /home/user/train.py:7."
+    for cores, who, culprits in (
+        ([core(1, "1"), core(3, "3")], "Ranks 1,3", (1, 3)),
+        ([core(9), core(1, "1")], "Rank 1", (1,)),
+        ([core(8), core(9)], "2 processes", ()),
+        ([core(8)], "Process 8 (unknown program)", ()),
+    ):
+        (found,) = judge_cores(cores).findings
+        assert (found.summary, found.culprits) == (f"{who} {does}", culprits)
+        assert len(found.evidence) == len(found.subjects) == len(cores)

@@ -6,17 +6,20 @@ import gzip
 import io
 import random
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unhang.analysis.sources.logs import judge_logs, log_findings
+from unhang.analysis import diagnose
+from unhang.cli.logs import case_of
 from unhang.logs.failure import ordered_failures
 from unhang.logs.files import chunks, find_logs, source_of
 from unhang.logs.nccl_facts import differing
 from unhang.logs.scan import LogScan, scan_logs
+from unhang.report import Finding, Report
 
 TRACEBACK = (
     "Traceback (most recent call last):",
@@ -84,10 +87,20 @@ def interleaved() -> str:
     return "\n".join(lines) + "\n"
 
 
+def judged(found: LogScan, ranks: int = 0) -> Report:
+    """The verdict of logs alone, of so many ranks."""
+    return diagnose(replace(case_of(found), world_size=ranks))
+
+
+def findings_of(found: LogScan, ranks: int) -> tuple[Finding, ...]:
+    """What logs alone show of so many ranks."""
+    return judged(found, ranks).findings
+
+
 def test_the_full_disk_comes_first(tmp_path: Path) -> None:
     """The rank whose disk is full is named first, with its own line; the rest are consequences."""
     found = scan(tmp_path / "job.log", interleaved())
-    findings = log_findings(found.events, range(64))
+    findings = findings_of(found, 64)
     first = findings[0]
     assert (first.code, first.role, first.culprits) == ("UH776", "cause", (5,))
     assert (first.sites[0].file, first.sites[0].line) == ("/home/user/job/train.py", 88)
@@ -103,7 +116,7 @@ def test_a_message_of_all_ranks_blames_none(tmp_path: Path) -> None:
         for line in (*TRACEBACK[:-1], "ValueError: no such option: batchsize")
     ]
     found = scan(tmp_path / "job.log", "\n".join(lines))
-    first = log_findings(found.events, range(4))[0]
+    first = findings_of(found, 4)[0]
     assert first.culprits == ()
     assert "every rank" in first.summary
 
@@ -114,7 +127,7 @@ def test_counters_name_the_rank_that_did_not_enqueue(tmp_path: Path) -> None:
     lines += [counters(rank, 122) for rank in range(4) if rank != 2]
     lines.append(signalled(2, 121))
     found = scan(tmp_path / "job.log", "\n".join(lines))
-    first = log_findings(found.events, range(4))[0]
+    first = findings_of(found, 4)[0]
     assert (first.code, first.culprits, first.confidence) == ("UH101", (2,), "medium")
     assert first.victims == (0, 1, 3)
     assert first.seq == 122
@@ -124,7 +137,7 @@ def test_who_is_ahead_did_nothing_wrong(tmp_path: Path) -> None:
     """Who enqueued further than the call that timed out is no reason to blame the others."""
     lines = [watchdog(rank, 6) for rank in range(4)]
     lines += [counters(rank, 125 if rank == 1 else 122) for rank in range(4)]
-    first = log_findings(scan(tmp_path / "job.log", "\n".join(lines)).events, range(4))[0]
+    first = findings_of(scan(tmp_path / "job.log", "\n".join(lines)), 4)[0]
     assert (first.code, first.culprits) == ("UH401", ())
 
 
@@ -132,9 +145,9 @@ def test_consequences_alone_are_not_enough(tmp_path: Path) -> None:
     """A log that shows only what followed is neither healthy nor a verdict."""
     text = "[rank1]: RuntimeError: [pair.cc:553] Connection closed by peer [10.0.0.4]:34567\n"
     path = "[rank1]: [/x/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.4]:345\n"
-    report = judge_logs(scan(tmp_path / "a.log", path))
+    report = judged(scan(tmp_path / "a.log", path))
     assert (report.status, report.culprits) == ("insufficient", ())
-    assert judge_logs(scan(tmp_path / "b.log", text)).status == "insufficient"
+    assert judged(scan(tmp_path / "b.log", text)).status == "insufficient"
 
 
 def test_an_error_of_communication_is_no_beginning(tmp_path: Path) -> None:
@@ -168,7 +181,7 @@ def test_an_error_that_was_noticed_later(tmp_path: Path) -> None:
         "For debugging consider passing CUDA_LAUNCH_BLOCKING=1",
     )
     found = scan(tmp_path / "a.log", "".join(f"[rank1]: {line}\n" for line in lines) + "[rank0]: x")
-    first, hint = log_findings(found.events, range(2))
+    first, hint = findings_of(found, 2)
     assert (first.code, first.culprits) == ("UH779", (1,))
     assert any("where the error was noticed" in sentence for sentence in first.evidence)
     assert (hint.code, hint.role) == ("UH780", "observation")
@@ -189,8 +202,8 @@ def test_ops_and_sizes_that_differ(tmp_path: Path) -> None:
     """One sequence number with two ops, or two sizes, is a mismatch of the minority."""
     ops = [watchdog(rank, 6, op="BROADCAST" if rank == 1 else "ALLREDUCE") for rank in range(4)]
     sizes = [watchdog(rank, 6, numel=63 if rank == 3 else 64) for rank in range(4)]
-    by_op = log_findings(scan(tmp_path / "a.log", "\n".join(ops)).events, range(4))[0]
-    by_size = log_findings(scan(tmp_path / "b.log", "\n".join(sizes)).events, range(4))[0]
+    by_op = findings_of(scan(tmp_path / "a.log", "\n".join(ops)), 4)[0]
+    by_size = findings_of(scan(tmp_path / "b.log", "\n".join(sizes)), 4)[0]
     assert (by_op.code, by_op.culprits) == ("UH201", (1,))
     assert (by_size.code, by_size.culprits) == ("UH202", (3,))
 
@@ -198,21 +211,21 @@ def test_ops_and_sizes_that_differ(tmp_path: Path) -> None:
 def test_two_sides_of_equal_size_blame_nobody(tmp_path: Path) -> None:
     """Without a majority both sides are shown and neither is blamed."""
     lines = [watchdog(rank, 6, op="BROADCAST" if rank else "ALLREDUCE") for rank in range(2)]
-    first = log_findings(scan(tmp_path / "a.log", "\n".join(lines)).events, range(2))[0]
+    first = findings_of(scan(tmp_path / "a.log", "\n".join(lines)), 2)[0]
     assert (first.code, first.culprits, first.confidence) == ("UH201", (), "low")
 
 
 def test_everybody_in_the_same_call(tmp_path: Path) -> None:
     """All ranks time out in one call: no rank is named."""
     lines = [watchdog(rank, 6) for rank in range(4)]
-    first = log_findings(scan(tmp_path / "a.log", "\n".join(lines)).events, range(4))[0]
+    first = findings_of(scan(tmp_path / "a.log", "\n".join(lines)), 4)[0]
     assert (first.code, first.culprits) == ("UH401", ())
 
 
 def test_nothing_known_is_nothing_found(tmp_path: Path) -> None:
     """A quiet log gives no finding."""
     found = scan(tmp_path / "a.log", "step 1\nstep 2\n")
-    assert log_findings(found.events, range(2)) == ()
+    assert findings_of(found, 2) == ()
 
 
 def test_facts_that_differ(tmp_path: Path) -> None:
@@ -234,7 +247,7 @@ def test_unordered_causes_are_said_to_be_unordered(tmp_path: Path) -> None:
     groups, ordered = ordered_failures(found.events)
     assert {group.ranks for group in groups} == {(0,), (1,)}
     assert ordered is False
-    assert log_findings(found.events, range(3))[0].confidence == "low"
+    assert findings_of(found, 3)[0].confidence == "low"
 
 
 def test_local_and_universal_time_are_not_compared(tmp_path: Path) -> None:
@@ -283,4 +296,4 @@ def test_any_mixture_of_lines_is_scanned(lines: list[str]) -> None:
     with tempfile.NamedTemporaryFile("w", suffix=".log") as file:
         file.write("\n".join(lines))
         file.flush()
-        log_findings(scan_logs(find_logs(Path(file.name))).events, range(2))
+        findings_of(scan_logs(find_logs(Path(file.name))), 2)

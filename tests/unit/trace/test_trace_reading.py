@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unhang.analysis.sources.traces import judge_traces
+from unhang.analysis import diagnose
+from unhang.case import Case
 from unhang.errors import InputError
 from unhang.trace.agent import Chooser
 from unhang.trace.reading import last_calls, read_traces
@@ -37,7 +38,7 @@ def test_the_rank_that_fell_silent(tmp_path: Path) -> None:
     trace_file(tmp_path, 1, "+main@1 +load@2 +read@3")
     trace_file(tmp_path, 1, "+worker@1", pid=900, parent=101)
     traces, notes = read_traces(tmp_path)
-    report = judge_traces(last_calls(traces), notes)
+    report = diagnose(Case(last_calls=last_calls(traces), notes=tuple(notes)))
     assert [f.victims for f in report.findings] == [(1,)]
     assert report.findings[0].sites[0].function == "read"
     assert report.findings[0].sites[0].age_s == 87.0
@@ -48,11 +49,11 @@ def test_nobody_is_silent(tmp_path: Path) -> None:
     """Ranks that made their last calls together give no finding: they all ended, or all hang."""
     for rank in range(2):
         trace_file(tmp_path, rank, "+main@1 +step@9 -step@10 -main@10")
-    report = judge_traces(last_calls(read_traces(tmp_path)[0]))
+    report = diagnose(Case(last_calls=last_calls(read_traces(tmp_path)[0])))
     assert (report.status, report.findings) == ("healthy", ())
     for rank in range(2):
         trace_file(tmp_path, rank, "+main@1 +step@9")
-    report = judge_traces(last_calls(read_traces(tmp_path)[0]))
+    report = diagnose(Case(last_calls=last_calls(read_traces(tmp_path)[0])))
     assert (report.status, report.findings) == ("insufficient", ())
     assert "calls are open" in report.summary
 
@@ -81,7 +82,7 @@ def test_any_bytes_behind_the_header(tmp_path_factory: pytest.TempPathFactory, d
     folder = tmp_path_factory.mktemp("trace")
     header = b"# unhang trace 1 rank=0 pid=5 ppid=1 turn=0\n"
     (folder / "calls-0-5.0").write_bytes(header + data)
-    judge_traces(last_calls(read_traces(folder)[0]))
+    diagnose(Case(last_calls=last_calls(read_traces(folder)[0])))
 
 
 def test_packages_are_chosen_by_name() -> None:

@@ -8,11 +8,12 @@ making calls did not stop it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from unhang.analysis.sources.nodes import Process
 from unhang.case import Case
 from unhang.model import UNKNOWN_RANK, LogEvent
 
@@ -24,19 +25,15 @@ _ZONES_NS = 27 * 3600 * 10**9
 """A stamp without its zone may be so far off, and the slack."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Process:
-    rank: int
-    host: str
-    pid: int
-    local_rank: int
+def placed(case: Case, processes: Sequence[Process]) -> tuple[LogEvent, ...]:
+    """The log events of a case, each with the rank that it is known to belong to.
 
-
-def placed(case: Case) -> tuple[LogEvent, ...]:
-    """The log events of a case, each with the rank that it is known to belong to."""
+    Args:
+        case: For its events, and for when ranks made their last calls.
+        processes: Of ranks, as dumps and stacks know them.
+    """
     if not case.log_events:
         return ()
-    processes = list(_processes(case))
     by_pid: dict[int, set[tuple[str, int]]] = defaultdict(set)
     by_host: dict[str, set[int]] = defaultdict(set)
     for process in processes:
@@ -65,14 +62,6 @@ def _survived(event: LogEvent, last_ns: int) -> LogEvent:
     return replace(event, role="hint", text=text)
 
 
-def _processes(case: Case) -> Iterator[_Process]:
-    for dump in case.dumps:
-        yield _Process(dump.rank, dump.host, dump.pid, dump.local_rank)
-    for sample in case.samples:
-        if sample.rank >= 0 and sample.role == "rank":
-            yield _Process(sample.rank, sample.host, sample.pid, -1)
-
-
 def _short(host: str) -> str:
     return host.partition(".")[0].lower()
 
@@ -90,7 +79,7 @@ def _one_node(case: Case, by_host: dict[str, set[int]]) -> bool:
 
 def _placed(
     event: LogEvent,
-    processes: Iterable[_Process],
+    processes: Iterable[Process],
     by_pid: dict[int, set[tuple[str, int]]],
     by_host: dict[str, set[int]],
     *,

@@ -8,18 +8,35 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from unhang.case import Case
 from unhang.report import Subject
 
-__all__ = ["Nodes", "hosts_named", "nodes_of"]
+__all__ = ["Nodes", "Process", "hosts_named", "nodes_of", "processes_of"]
 
 _LINK: Final = re.compile(r"(\S+) (?:->|-) (\S+?)(?::\d+)?")
 _GPU: Final = re.compile(r"\bgpu (\d{1,4})\b", re.IGNORECASE)
 _NO_NAMES: Final = ("localhost", "localhost.localdomain")
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process of a rank; -1 or "" for what nothing tells."""
+
+    rank: int
+    host: str
+    pid: int
+    local_rank: int = -1
+
+
+def processes_of(case: Case) -> tuple[Process, ...]:
+    """The processes of ranks that dumps and stacks tell of."""
+    dumped = (Process(dump.rank, dump.host, dump.pid, dump.local_rank) for dump in case.dumps)
+    seen = (s for s in case.samples if s.rank >= 0 and s.role == "rank")
+    return (*dumped, *(Process(sample.rank, sample.host, sample.pid) for sample in seen))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +104,13 @@ def hosts_named(subject: Subject) -> tuple[str, ...]:
     return (subject.host,) if subject.host and subject.kind in ("host", "gpu") else ()
 
 
-def nodes_of(case: Case) -> Nodes:
-    """Collect from dumps and stacks who is where; a rank that is told of two hosts is on none."""
+def nodes_of(processes: Sequence[Process]) -> Nodes:
+    """Who is where; a rank that is told of two hosts is on none."""
     hosts: dict[int, set[str]] = defaultdict(set)
     pids: dict[int, set[int]] = defaultdict(set)
-    for rank, host, pid in _told(case):
-        hosts[rank].add(host)
-        pids[rank].add(pid)
+    for process in processes:
+        hosts[process.rank].add(process.host)
+        pids[process.rank].add(process.pid)
     host_of, ranks_on, names = {}, defaultdict(list), defaultdict(set)
     for rank in sorted(hosts):
         told = hosts[rank] - {""}
@@ -107,16 +124,9 @@ def nodes_of(case: Case) -> Nodes:
         host_of,
         {host: tuple(ranks) for host, ranks in ranks_on.items()},
         {rank: frozenset(pid for pid in known if pid > 0) for rank, known in pids.items()},
-        {dump.rank: dump.local_rank for dump in case.dumps if dump.local_rank >= 0},
+        {each.rank: each.local_rank for each in processes if each.local_rank >= 0},
         {name: frozenset(ours) for name, ours in names.items()},
     )
-
-
-def _told(case: Case) -> Iterable[tuple[int, str, int]]:
-    yield from ((dump.rank, dump.host, dump.pid) for dump in case.dumps)
-    for sample in case.samples:
-        if sample.rank >= 0 and sample.role == "rank":
-            yield sample.rank, sample.host, sample.pid
 
 
 def _short(host: str) -> str:

@@ -12,8 +12,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unhang.analysis.claims import Claim, confidence_of
-from unhang.analysis.words import absent, disagreement, standstill, unstuck  # noqa: F401 - register
-from unhang.analysis.words.telling import Words, adding, words_of
+from unhang.analysis.words import (  # noqa: F401 - they register
+    absent,
+    disagreement,
+    exits,
+    logs,
+    reports,
+    stacks,
+    standstill,
+    traces,
+    unstuck,
+)
+from unhang.analysis.words.telling import all_words_of
 from unhang.report import Finding
 
 __all__ = ["all_words_of", "finding_of"]
@@ -50,18 +60,3 @@ def finding_of(claim: Claim, identifier: str = "", caused_by: Sequence[str] = ()
         slug=claim.kind.slug,
         moving=claim.moving,
     )
-
-
-def all_words_of(claim: Claim) -> Words:
-    """Its own words, the standing ones of its kind, and those of what other sources saw."""
-    words = words_of(claim.about, claim)
-    kind = claim.kind
-    words = Words(
-        words.summary,
-        words.evidence,
-        kind.alternatives if words.alternatives is None else words.alternatives,
-        kind.actions if words.actions is None else words.actions,
-    )
-    for weighed in claim.weighed:
-        words = adding(weighed.observation, words, claim, weighed)
-    return words

@@ -12,7 +12,7 @@ from functools import singledispatch
 from unhang.analysis.claims import Claim, Observation, Weighed
 from unhang.wording import rank_phrase
 
-__all__ = ["Words", "adding", "subject", "waiting_for", "words_of"]
+__all__ = ["Words", "adding", "all_words_of", "merged", "subject", "waiting_for", "words_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,26 @@ def adding(
     None); what is added stands where the function puts it, before or after.
     """
     raise TypeError(f"no words for {type(observation).__name__} beside {claim.kind.slug}")
+
+
+def all_words_of(claim: Claim) -> Words:
+    """Its own words, the standing ones of its kind, and those of what other sources saw."""
+    words = words_of(claim.about, claim)
+    kind = claim.kind
+    words = Words(
+        words.summary,
+        words.evidence,
+        kind.alternatives if words.alternatives is None else words.alternatives,
+        kind.actions if words.actions is None else words.actions,
+    )
+    for weighed in claim.weighed:
+        words = adding(weighed.observation, words, claim, weighed)
+    return words
+
+
+def merged(first: Sequence[str] | None, second: Sequence[str] | None) -> tuple[str, ...]:
+    """Sentences of both, each once."""
+    return tuple(dict.fromkeys((*(first or ()), *(second or ()))))
 
 
 def subject(ranks: Sequence[int]) -> str:

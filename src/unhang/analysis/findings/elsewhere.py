@@ -1,0 +1,343 @@
+"""What stacks alone can say: who waits in a collective, and who is elsewhere.
+
+A stack shows a moment, and names no sequence number: a loop that comes back to the same line looks
+like one that hangs. So nothing here is sure but a process that is stopped or dead, one look alone
+makes a low confidence, and whoever still moves is called slow rather than stuck.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final, Literal
+
+from unhang.analysis.claims import Claim, Doubt, Observation, Stance
+from unhang.analysis.lives import Lives
+from unhang.analysis.sites import StackBook
+from unhang.analysis.sources.stacks import RankLook
+from unhang.kinds import (
+    HOST_PROGRAM_STUCK,
+    IDLE,
+    INSUFFICIENT_EVIDENCE,
+    JOINED_NOT_PROGRESSING,
+    NEVER_JOINED,
+    Kind,
+    Trait,
+)
+from unhang.report import CallSide, Site, Subject
+
+__all__ = [
+    "MOST",
+    "Seen",
+    "Shape",
+    "Sides",
+    "common",
+    "elsewhere",
+    "grouped",
+    "ranks_in",
+    "with_looks",
+]
+
+MOST: Final = 8
+"""Sites or subjects of one claim."""
+
+
+class Shape(Enum):
+    """What the looks at all ranks amount to; the value is the kind of claim that it makes."""
+
+    ABSENT = NEVER_JOINED, "some wait, others are elsewhere"
+    HELD_INSIDE = JOINED_NOT_PROGRESSING, "some cannot go on in the call in which others wait"
+    HELD = HOST_PROGRAM_STUCK, "nobody is seen waiting, but some cannot go on at all"
+    MOVING = IDLE, "the program moves"
+    ALL_WAIT = JOINED_NOT_PROGRESSING, "everybody waits in one call, and nothing moves"
+    NOBODY_WAITS = HOST_PROGRAM_STUCK, "nobody waits for a peer, and nothing moves"
+    NOTHING_SEEN = INSUFFICIENT_EVIDENCE, "no stack could be taken"
+    SOME_UNSEEN = INSUFFICIENT_EVIDENCE, "all that were seen wait; others were not seen"
+    MANY_CALLS = INSUFFICIENT_EVIDENCE, "ranks wait in different calls"
+    ONE_LOOK = INSUFFICIENT_EVIDENCE, "all wait in one call, in one look"
+    UNDECIDED = INSUFFICIENT_EVIDENCE, "nobody waits, and one look or ranks unseen leave it open"
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of claim that it makes."""
+        return self.value[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """The ranks of a job by what their stacks show.
+
+    Attributes:
+        shape: What that amounts to.
+        who: The ranks of which that is said.
+        unseen: Could not be looked at.
+        unlooked: Number of those that nobody looked at.
+    """
+
+    shape: Shape
+    who: tuple[RankLook, ...]
+    waiting: tuple[RankLook, ...]
+    elsewhere: tuple[RankLook, ...]
+    unseen: tuple[RankLook, ...]
+    unlooked: int
+
+    @property
+    def seen(self) -> int:
+        """Number of ranks that were seen."""
+        return len(self.waiting) + len(self.elsewhere)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all ranks were seen."""
+        return not (self.unseen or self.unlooked)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen(Observation):
+    """Where the culprits of a claim stand.
+
+    Attributes:
+        stopped: That they are stopped is why they left nothing.
+    """
+
+    looks: tuple[RankLook, ...]
+    stopped: bool = False
+
+
+# ------------------------------------------------------------------ beside claims from dumps
+
+
+def with_looks(claim: Claim, lives: Lives, book: StackBook) -> Claim:
+    """A cause from dumps with where its ranks stand now, and whether stacks agree.
+
+    A culprit that is seen waiting in a collective contradicts the dumps, unless those say that it
+    waits too. Of ranks that work while others wait for them, nobody can say that they are stuck; a
+    wrong call stays wrong while its rank works on, so only absence is doubted.
+    """
+    if not claim.is_cause:
+        return claim
+    claim = _victims_placed(claim, lives, book)
+    own = [look for look in lives.looks_at(claim.culprits) if look.frames or not look.unseen]
+    if not own:
+        return claim
+    moving = ranks_in(look for look in own if look.moves)
+    placed = _sites_of(own, "culprit", book)
+    shown = {(site.ranks, site.stack_id) for site in placed}
+    rest = [site for site in claim.sites if (site.ranks, site.stack_id) not in shown]
+    stopped = claim.kind.has(Trait.LAST_RESORT) and _all_stopped(claim, own)
+    doubts = () if stopped else claim.doubts
+    if moving and claim.kind.has(Trait.MAY_COME):
+        doubts = (*doubts, Doubt.MOVES)
+    joined = replace(
+        claim,
+        doubts=doubts,
+        moving=moving,
+        sites=(*placed, *rest),
+        subjects=claim.subjects or _subjects_of(own),
+    )
+    seen = Seen(source="stacks", ranks=ranks_in(own), looks=tuple(own), stopped=stopped)
+    if claim.kind is NEVER_JOINED and all(look.waits for look in own):
+        return joined.seen(seen, Stance.CONTRADICTS, 2)
+    return joined.seen(seen, Stance.BESIDE)
+
+
+def _victims_placed(claim: Claim, lives: Lives, book: StackBook) -> Claim:
+    """Show where victims wait, where their dumps came without the stacks of calls."""
+    shown = {rank for site in claim.sites if site.role == "victim" for rank in site.ranks}
+    bare = [look for look in lives.looks_at(claim.victims) if look.rank not in shown]
+    bare = [look for look in bare if look.waits or look.may_wait]
+    sites = _sites_of(bare, "victim", book)
+    return replace(claim, sites=(*claim.sites, *sites)) if bare else claim
+
+
+def _all_stopped(claim: Claim, looks: Sequence[RankLook]) -> bool:
+    """Whether a rank without a dump is not dead but stopped: its state is known."""
+    stopped = all(look.meaning.kind == "stopped" for look in looks)
+    return stopped and ranks_in(looks) == claim.culprits
+
+
+# ------------------------------------------------------------------ stacks by themselves
+
+
+def elsewhere(lives: Lives, book: StackBook, *, beside_dumps: bool = False) -> Iterator[Claim]:
+    """Claims from stacks alone; two at most are causes.
+
+    Args:
+        lives: The ranks, of which those that were looked at from outside count.
+        book: Takes the stacks that claims refer to.
+        beside_dumps: Only what may stand where dumps show no cause. That everybody waits in one
+            call is for the dumps to say, if they hold calls at all.
+    """
+    for sides in _shapes(lives.sampled, lives.world_size):
+        claim = _claim(sides, book)
+        if not beside_dumps or (
+            claim.is_cause and (claim.culprits or claim.kind is not JOINED_NOT_PROGRESSING)
+        ):
+            yield claim
+
+
+def _shapes(looks: Mapping[int, RankLook], world_size: int) -> Iterator[Sides]:
+    """Who waits for peers and who does not.
+
+    Whoever may be waiting below what its stack shows (in backward, for its device) counts as
+    waiting where somebody else clearly does something of its own, and else as elsewhere.
+    """
+    seen = [look for look in looks.values() if not look.unseen]
+    own = [look for look in seen if not (look.waits or look.may_wait)]
+    waiting = tuple(look for look in seen if look.waits or (own and look.may_wait))
+    away = tuple(look for look in seen if look not in waiting)
+    unseen = tuple(look for look in looks.values() if look.unseen)
+    unlooked = max(world_size - len(looks), 0)
+    if waiting and away and not any(look.moved for look in waiting):
+        absent = tuple(look for look in away if not look.inside)
+        inside = tuple(look for look in away if look.inside)
+        if absent:
+            yield Sides(Shape.ABSENT, absent, waiting, absent, unseen, unlooked)
+        if inside:
+            yield Sides(Shape.HELD_INSIDE, inside, waiting, away, unseen, unlooked)
+        return
+    shape, who = _shape(waiting, away, complete=not (unseen or unlooked))
+    yield Sides(shape, tuple(who), waiting, away, unseen, unlooked)
+
+
+def _shape(
+    waiting: Sequence[RankLook], away: Sequence[RankLook], *, complete: bool
+) -> tuple[Shape, Sequence[RankLook]]:
+    """What it amounts to where not some wait for others, and whom it is said of."""
+    everybody = (*waiting, *away)
+    held = [look for look in away if look.held and not (look.gone or look.moves)]
+    moving = [look for look in everybody if look.moved or look.moves]
+    once = any(look.moved is None for look in everybody)
+    if held:
+        return Shape.HELD, held
+    if moving:
+        return Shape.MOVING, moving
+    if away:
+        return (Shape.UNDECIDED if once or not complete else Shape.NOBODY_WAITS), away
+    if not waiting:
+        return Shape.NOTHING_SEEN, ()
+    return _all_waiting(waiting, complete=complete), waiting
+
+
+def _all_waiting(waiting: Sequence[RankLook], *, complete: bool) -> Shape:
+    if not complete:
+        return Shape.SOME_UNSEEN
+    if len(grouped(waiting, by_op=True)) > 1:
+        return Shape.MANY_CALLS
+    once = any(look.moved is None for look in waiting)
+    return Shape.ONE_LOOK if once else Shape.ALL_WAIT
+
+
+def _claim(sides: Sides, book: StackBook) -> Claim:
+    who, shape = sides.who, sides.shape
+    claim = Claim(kind=shape.kind, about=sides, doubts=_doubts(sides))
+    if shape in (Shape.ABSENT, Shape.HELD_INSIDE, Shape.HELD):
+        sites = _sites_of(who, "culprit", book)
+        claim = replace(claim, culprits=ranks_in(who), subjects=_subjects_of(who), sites=sites)
+        return claim if shape is Shape.HELD else _waited_for(claim, sides, book)
+    if shape is Shape.MOVING:
+        return claim
+    return replace(
+        claim,
+        victims=() if shape is Shape.UNDECIDED else ranks_in(who),
+        op=(who[0].meaning.op or None) if shape is Shape.ALL_WAIT else None,
+        sites=_sites_of(who, "victim", book),
+    )
+
+
+def _waited_for(claim: Claim, sides: Sides, book: StackBook) -> Claim:
+    """A claim about ranks for which others wait, with the call of both."""
+    who, waiting = sides.who, sides.waiting
+    inside = sides.shape is Shape.HELD_INSIDE
+    op = common([look.inside for look in who] if inside else [look.meaning.op for look in waiting])
+    own = [CallSide(ranks=claim.culprits, role="culprit", op=op)]
+    own = _in_the_call(who, "culprit") if inside else own
+    return replace(
+        claim,
+        victims=ranks_in(waiting),
+        op=op or None,
+        calls=(
+            *(_in_the_call(who, "culprit") if inside else own),
+            *_in_the_call(waiting, "victim"),
+        ),
+        sites=(*claim.sites, *_sites_of(waiting, "victim", book)),
+        moving=() if inside else ranks_in(look for look in who if look.moves),
+    )
+
+
+def _in_the_call(looks: Sequence[RankLook], role: str) -> list[CallSide]:
+    return [
+        CallSide(
+            ranks=ranks_in(same),
+            role=role,
+            op=same[0].inside if role == "culprit" else same[0].meaning.op,
+            state="started",
+        )
+        for same in grouped(looks, by_op=True)
+    ]
+
+
+def _doubts(sides: Sides) -> tuple[Doubt, ...]:
+    """A held process is certain; one look or movement is a guess."""
+    away, waiting = sides.elsewhere, sides.waiting
+    if sides.shape is Shape.HELD_INSIDE:
+        sure = all(look.certain for look in sides.who) and len(sides.who) == len(away)
+        sure = sure and sides.complete
+        return () if sure else (Doubt.STACKS_ONLY,)
+    if sides.shape is Shape.HELD:
+        return (Doubt.STACKS_ONLY,)
+    if sides.shape is not Shape.ABSENT:
+        return (Doubt.LOOKS_UNCLEAR,)
+    if all(look.certain for look in away) and not sides.unseen:
+        return (Doubt.MEMBER_UNSEEN,) if sides.unlooked else ()
+    stuck = all(look.moved is False for look in (*waiting, *away))
+    stuck = stuck and not any(look.moves for look in away)
+    clear = all(look.waits for look in waiting)
+    return (Doubt.STACKS_ONLY if stuck and clear and sides.complete else Doubt.LOOKS_UNCLEAR,)
+
+
+# ------------------------------------------------------------------ ranks together
+
+
+def ranks_in(looks: Iterable[RankLook]) -> tuple[int, ...]:
+    """Their numbers, ascending."""
+    return tuple(sorted(look.rank for look in looks))
+
+
+def common(values: Sequence[str]) -> str:
+    """The value that all share, or nothing."""
+    return values[0] if len(set(values)) == 1 else ""
+
+
+def grouped(looks: Iterable[RankLook], *, by_op: bool = False) -> list[list[RankLook]]:
+    """Ranks that do the same at the same place, largest groups first; by_op: in the same call."""
+    groups: defaultdict[object, list[RankLook]] = defaultdict(list)
+    for look in looks:
+        key = (look.meaning.op or look.meaning.says, look.meaning.site)
+        groups[key if by_op else (look.says, look.gone)].append(look)
+    return sorted(groups.values(), key=lambda same: (-len(same), same[0].rank))
+
+
+def _sites_of(
+    looks: Iterable[RankLook], role: Literal["culprit", "victim"], book: StackBook
+) -> tuple[Site, ...]:
+    """Sites of ranks, folded by stack, most ranks first."""
+    by_stack: defaultdict[object, list[RankLook]] = defaultdict(list)
+    for look in looks:
+        by_stack[look.frames].append(look)
+    largest = sorted(by_stack.values(), key=lambda same: (-len(same), same[0].rank))
+    sites = (
+        (book.site(ranks_in(same), role, same[0].frames), same[0].age_s) for same in largest[:MOST]
+    )
+    return tuple(replace(site, age_s=age_s) for site, age_s in sites if site is not None)
+
+
+def _subjects_of(looks: Sequence[RankLook]) -> tuple[Subject, ...]:
+    """The processes of ranks, where they are known."""
+    return tuple(
+        Subject("process", f"pid {look.pid}", rank=look.rank, host=look.host or None, pid=look.pid)
+        for look in looks[:MOST]
+        if look.pid > 0
+    )

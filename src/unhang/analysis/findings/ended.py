@@ -1,0 +1,161 @@
+"""Ranks whose process ended while their peers went on: who was first, and whom that explains.
+
+A death explains what follows: peers wait for a rank that is no more, or fail because it is no
+more. So it stands before claims about the same ranks, which become its consequences. Where all
+ranks ended alike, none of them is blamed; an end with exit status 0 counts only where peers were
+left in calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.lives import Lives
+from unhang.analysis.sites import StackBook
+from unhang.analysis.sources.exits import End, Manner
+from unhang.kinds import RANK_ENDED, Trait
+from unhang.report import Site, Subject
+
+__all__ = ["MOST_ENDS", "Ended", "ended_first"]
+
+SAME_TIME_NS: Final = 2 * 10**9
+"""Exceptions closer together than this, with one text, are one and the same failure."""
+MOST_ENDS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The ends that nothing else explains.
+
+    Attributes:
+        followed: Those that came of them.
+        blamed: Not all ranks ended alike.
+        before: Ranks that had ended with exit status 0 well before them.
+    """
+
+    first: tuple[End, ...]
+    followed: tuple[End, ...]
+    blamed: bool
+    before: tuple[int, ...]
+
+
+def ended_first(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[Claim]:
+    """Put a claim about ranks that ended first before the others.
+
+    Claims that blame the same ranks become its consequences.
+
+    Args:
+        claims: From dumps and stacks.
+        lives: How each rank ended.
+        book: Takes the stacks that are referred to.
+    """
+    first, followed = _beginning(claims, lives)
+    if not first:
+        return list(claims)
+    culprits = {end.rank for end in first}
+    explained = {id(c) for c in claims if c.is_cause and set(c.culprits) <= culprits}
+    victims = {rank for c in claims if id(c) in explained for rank in c.victims}
+    victims |= {end.rank for end in followed}
+    about = Ended(
+        first,
+        followed,
+        blamed=len(culprits) < max(len(lives.expected), 2),
+        before=_gone_before(first, lives) if first[0].manner is Manner.UNCLEAR else (),
+    )
+    everybody = set(lives.expected) <= culprits | victims
+    lead = Claim(
+        kind=RANK_ENDED,
+        about=about,
+        culprits=tuple(sorted(culprits)) if about.blamed else (),
+        victims=tuple(sorted(victims - culprits)),
+        subjects=tuple(_subjects(first)),
+        sites=tuple(_sites(first, book)),
+        doubts=tuple(_doubts(about, everybody=everybody)),
+    )
+    return [
+        lead,
+        *(
+            replace(c, role="consequence", caused_by=(lead,))
+            if id(c) in explained and c.culprits
+            else c
+            for c in claims
+            if c.is_cause or not c.kind.has(Trait.NOTHING_FOUND)
+        ),
+    ]
+
+
+def _beginning(claims: Sequence[Claim], lives: Lives) -> tuple[tuple[End, ...], tuple[End, ...]]:
+    """The ends that nothing else explains, if any, and those that follow from something."""
+    ended = [life.end for life in lives.ranks.values() if life.end is not None]
+    ends = [end for end in ended if end.manner is not Manner.LEFT]
+    ends += _left_peers(claims, ends, [end for end in ended if end.manner is Manner.LEFT])
+    followed = tuple(end for end in ends if end.manner is Manner.FOLLOWED)
+    best = min((end.manner for end in ends), default=Manner.FOLLOWED)
+    candidates = tuple(end for end in ends if end.manner is best)
+    if best is Manner.FOLLOWED:
+        return (), followed
+    return (_earliest(candidates) if best is Manner.RAISED else candidates), followed
+
+
+def _earliest(raised: Sequence[End]) -> tuple[End, ...]:
+    first = min(raised, key=lambda end: (end.time_ns, end.rank))
+    return tuple(
+        end
+        for end in raised
+        if end is first or (end.error == first.error and end.time_ns - first.time_ns < SAME_TIME_NS)
+    )
+
+
+def _left_peers(claims: Sequence[Claim], ends: Sequence[End], left: Sequence[End]) -> list[End]:
+    """Ranks that ended as if all were well, and left peers in calls: who waits or fails tells.
+
+    A rank that ended so after its peers had failed is none of them.
+    """
+    waited = {
+        rank for c in claims if c.is_cause and c.kind.has(Trait.AWAITED) for rank in c.culprits
+    }
+    lost = [end for end in ends if end.manner in (Manner.FOLLOWED, Manner.UNCLEAR)]
+    failed_ns = min((end.time_ns for end in lost if end.time_ns), default=0) + SAME_TIME_NS
+    ended_ns = min((end.ended_ns for end in lost if end.ended_ns), default=0)
+    failed = any(end.manner is Manner.FOLLOWED and end.error for end in ends)
+    return [
+        end
+        for end in left
+        if end.rank in waited or (failed and end.ended_ns <= max(failed_ns, ended_ns))
+    ]
+
+
+def _gone_before(first: Sequence[End], lives: Lives) -> tuple[int, ...]:
+    """Ranks that had ended as if all were well before: what came then may come of that."""
+    began_ns = min(end.ended_ns for end in first)
+    gone = [life.end for life in lives.ranks.values() if life.end and life.end.status == 0]
+    return tuple(end.rank for end in gone if 0 < end.ended_ns < began_ns)
+
+
+def _doubts(about: Ended, *, everybody: bool) -> Iterator[Doubt]:
+    manner = about.first[0].manner
+    if not about.blamed:
+        yield Doubt.ENDED_ALIKE
+    if manner is Manner.LEFT and not everybody:
+        yield Doubt.MAY_HAVE_FINISHED
+    if manner is Manner.UNCLEAR:
+        several = len(about.first) > 1 or about.before
+        yield Doubt.ENDS_UNCLEAR if several else Doubt.END_UNCLEAR
+
+
+def _subjects(ends: Sequence[End]) -> Iterator[Subject]:
+    for end in ends[:MOST_ENDS]:
+        if end.pid > 0:
+            yield Subject(
+                "process", f"pid {end.pid}", rank=end.rank, host=end.host or None, pid=end.pid
+            )
+
+
+def _sites(ends: Iterable[End], book: StackBook) -> Iterator[Site]:
+    for end in list(ends)[:MOST_ENDS]:
+        site = book.site((end.rank,), "culprit", end.frames)
+        if site is not None:
+            yield replace(site, age_s=end.age_s)

@@ -1,0 +1,298 @@
+"""What failed first, by the logs, and whether that is why others wait.
+
+A log tells a reason, dumps tell who waits for whom. Where a failure is that of a rank for which
+others wait, it is the cause and the waiting its consequence. A failure of a rank that is seen
+waiting like the others is never made the cause: both are told, and neither is sure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from unhang.analysis.claims import Claim, Doubt, Observation, Stance, confidence_of
+from unhang.analysis.findings.watchdogs import counters_apart
+from unhang.analysis.lives import Lives
+from unhang.analysis.sources.logs import Failure, Message, Said
+from unhang.kinds import (
+    IDLE,
+    INSUFFICIENT_EVIDENCE,
+    RANK_ENDED,
+    RANKS_DIFFER,
+    Trait,
+)
+from unhang.model import LogEvent
+from unhang.report import Site, Subject
+
+__all__ = ["Beside", "Differing", "FailedFirst", "Finished", "Unexplained", "failed_first"]
+
+MAX_BESIDES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class FailedFirst:
+    """A failure in the logs and the waiting that it explains, as both were claimed before."""
+
+    failure: Claim
+    text: str
+    explained: tuple[Claim, ...]
+
+    @property
+    def main(self) -> Claim:
+        """The claim that tells most of the waiting: one that names a call."""
+        return next((claim for claim in self.explained if claim.op), self.explained[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A message beside the verdict."""
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Unexplained:
+    """Something went wrong, and no rule says why.
+
+    Attributes:
+        errors: Lines that mark themselves as errors.
+        effect: What followed from a failure that is not in the logs.
+        last: The last line that tells of trouble.
+    """
+
+    errors: tuple[LogEvent, ...]
+    effect: LogEvent | None
+    last: LogEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """A fact about which ranks disagree: values with the ranks that have them."""
+
+    name: str
+    said: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished(Observation):
+    """All calls of the dumps are finished: what failed kept nobody waiting in them."""
+
+
+def failed_first(claims: Sequence[Claim], lives: Lives) -> list[Claim]:
+    """Join what is claimed already with what the logs say.
+
+    Returns:
+        All claims, causes first.
+    """
+    said = lives.said
+    told = _fitting(said.failures, claims) if said.failures else None
+    joined = list(claims)
+    if told is not None:
+        joined = _with_failure(claims, told)
+    elif not any(claim.is_cause for claim in claims):
+        joined = _instead(claims, list(counters_apart(said.counters)))
+    found = [*joined, *_besides(said, joined, told)]
+    if not claims and said.trouble and not any(claim.is_cause for claim in found):
+        known = (_beside(message, ()) for message in said.recognised)
+        found = [_unexplained(said), *found, *known][:MAX_BESIDES]
+    return [*found, *_differing(said)]
+
+
+# ------------------------------------------------------------------ the first failure
+
+
+def _fitting(failures: Sequence[Failure], claims: Sequence[Claim]) -> Failure:
+    """The earliest failure of a rank that others wait for; else the earliest one."""
+    causes = [claim for claim in claims if claim.is_cause and claim.culprits]
+    fits = (f for f in failures if any(_explains(f, c) or _is_the_end(f, c) for c in causes))
+    chosen = next(fits, failures[0])
+    return chosen if chosen is failures[0] else replace(chosen, earlier=failures[0].group)
+
+
+def _with_failure(claims: Sequence[Claim], failure: Failure) -> list[Claim]:
+    causes = [claim for claim in claims if claim.is_cause]
+    told = _claim(failure)
+    if not causes:
+        if any(c.kind is IDLE and confidence_of(c) == "high" for c in claims):
+            told = told.seen(Finished(source="dumps"), Stance.CONTRADICTS)
+        return _instead(claims, [told])
+    same = next((c for c in causes if _is_the_end(failure, c)), None)
+    if same is not None:
+        return [_confirmed(c, failure, told) if c is same else c for c in claims]
+    explained = [c for c in causes if _explains(failure, c)]
+    if explained and (explained[0] is claims[0] or claims[0].kind is not RANK_ENDED):
+        return _led(claims, failure, told, explained)
+    beside = replace(told, role="observation", victims=()).doubted([Doubt.OTHER_CAUSE])
+    return [*(_doubted(c, failure) if c.is_cause else c for c in claims), beside]
+
+
+def _explains(failure: Failure, claim: Claim) -> bool:
+    """Whether it can be why others wait: it is of a rank for which they do."""
+    if not claim.kind.has(Trait.FROM_FAILURE):
+        return False
+    return not claim.culprits or bool(set(failure.culprits) & set(claim.culprits))
+
+
+def _is_the_end(failure: Failure, claim: Claim) -> bool:
+    """Whether it says no more than that a process ended, which is claimed already."""
+    same = bool(failure.culprits) and set(failure.culprits) <= set(claim.culprits)
+    return claim.kind is RANK_ENDED and failure.kind.has(Trait.ENDING) and same
+
+
+def _claim(failure: Failure) -> Claim:
+    culprits = failure.culprits
+    return Claim(
+        kind=failure.kind,
+        about=failure,
+        role="cause",
+        culprits=culprits,
+        subjects=() if culprits or failure.everybody else _subjects(failure.group.first),
+        sites=_own_site(failure),
+        doubts=tuple(_doubts(failure)),
+    )
+
+
+def _doubts(failure: Failure) -> Iterator[Doubt]:
+    if not failure.ordered or failure.rivals:
+        yield Doubt.UNORDERED
+    elif not failure.culprits:
+        yield Doubt.BLAMES_NOBODY
+    if failure.earlier:
+        yield Doubt.EARLIER_FAILURE
+
+
+def _subjects(event: LogEvent) -> tuple[Subject, ...]:
+    pid = next((v for k, v in event.fields.items() if k.startswith("pid") and v.isdigit()), "")
+    if pid:
+        return (Subject("process", f"pid {pid}", host=event.host or None, pid=int(pid)),)
+    return (Subject("host", event.host, host=event.host),) if event.host else ()
+
+
+def _own_site(failure: Failure) -> tuple[Site, ...]:
+    fields = failure.group.first.fields
+    if "file" not in fields or not fields.get("line", "").isdigit():
+        return ()
+    line, function = int(fields["line"]), fields["function"]
+    return (Site(failure.culprits, "culprit", fields["file"], line, function),)
+
+
+def _confirmed(claim: Claim, failure: Failure, told: Claim) -> Claim:
+    """The end of a rank that its log tells as well."""
+    weight = 0 if confidence_of(told) == "low" else 2
+    placed = replace(claim, sites=claim.sites or told.sites)
+    return placed.seen(failure, Stance.SUPPORTS, weight)
+
+
+def _led(
+    claims: Sequence[Claim], failure: Failure, told: Claim, explained: Sequence[Claim]
+) -> list[Claim]:
+    """The failure as the cause, with the waiting that it explains after it."""
+    about = FailedFirst(told, failure.group.first.text, tuple(explained))
+    main = about.main
+    victims = {rank for claim in explained for rank in claim.victims} - set(told.culprits)
+    lead = replace(
+        told,
+        about=about,
+        victims=tuple(sorted(victims)),
+        subjects=told.subjects or main.subjects,
+        group=main.group,
+        seq=main.seq,
+        op=main.op,
+        calls=main.calls,
+        waits=main.waits,
+        sites=_sites(told, explained),
+    )
+    # Where everybody is in the call, only the log names a rank.
+    lead = lead if main.culprits else lead.doubted([Doubt.LOG_ALONE])
+    ids = {id(claim) for claim in explained}
+    rest = [
+        replace(c, role="consequence", caused_by=(lead,)) if id(c) in ids else c for c in claims
+    ]
+    return [lead, *sorted(rest, key=lambda claim: not claim.is_cause)]
+
+
+def _sites(told: Claim, explained: Sequence[Claim]) -> tuple[Site, ...]:
+    """The log's place first; of places that dumps know too, theirs, which has the whole stack."""
+    known = {_place(site): site for claim in explained for site in claim.sites}
+    own = tuple(known.get(_place(site), site) for site in told.sites)
+    rest = (site for claim in explained for site in claim.sites if site not in own)
+    return (*own, *dict.fromkeys(rest))
+
+
+def _place(site: Site) -> tuple[object, ...]:
+    return (site.ranks, site.role, site.file, site.line)
+
+
+def _doubted(claim: Claim, failure: Failure) -> Claim:
+    """A cause beside which the logs name another one.
+
+    A wrong call is wrong whatever else failed, and a line of nobody contradicts nobody.
+    """
+    against = claim.kind.has(Trait.FROM_FAILURE) and failure.culprits
+    return claim.seen(failure, Stance.CONTRADICTS if against else Stance.BESIDE)
+
+
+def _instead(claims: Sequence[Claim], causes: Sequence[Claim]) -> list[Claim]:
+    """The causes first, without the observations that nothing was found."""
+    if not causes:
+        return list(claims)
+    return [*causes, *(c for c in claims if not c.kind.has(Trait.NOTHING_FOUND))]
+
+
+# ------------------------------------------------------------------ everything else
+
+
+def _besides(said: Said, joined: Sequence[Claim], told: Failure | None) -> list[Claim]:
+    """What else is worth a line: other failures, consequences, hints.
+
+    Failures after the one that leads are its consequences.
+    """
+    lead = tuple(joined[:1]) if any(claim.is_cause for claim in joined) else ()
+    leads = told is not None and _tells(joined[0], told)
+    at = next((i for i, f in enumerate(said.failures) if told and f.group is told.group), -1)
+    found = [
+        *(
+            _beside(failure, lead if leads and i > at else ())
+            for i, failure in enumerate(said.failures)
+            if i != at
+        ),
+        *(
+            _beside(message, lead if message.group.first.role == "consequence" else ())
+            for message in said.effects
+        ),
+    ]
+    return found[:MAX_BESIDES]
+
+
+def _tells(first: Claim, failure: Failure) -> bool:
+    """Whether the first claim is that failure, or the end of its rank that it confirms."""
+    ended = first.kind is RANK_ENDED and set(failure.culprits) <= set(first.culprits)
+    return first.is_cause and (first.kind == failure.kind or ended)
+
+
+def _beside(message: Message, reason: tuple[Claim, ...]) -> Claim:
+    follows = reason or message.group.first.role == "consequence"
+    return Claim(
+        kind=message.kind,
+        about=Beside(message),
+        role="consequence" if follows else "observation",
+        victims=message.ranks,
+        doubts=(Doubt.A_LINE_ALONE,),
+        caused_by=reason,
+    )
+
+
+def _unexplained(said: Said) -> Claim:
+    effect = next((event for event in said.trouble if event.role == "consequence"), None)
+    about = Unexplained(said.errors, effect, said.trouble[-1])
+    return Claim(kind=INSUFFICIENT_EVIDENCE, about=about, doubts=(Doubt.NOBODY_NAMED,))
+
+
+def _differing(said: Said) -> Iterable[Claim]:
+    for name, values in said.differing.items():
+        yield Claim(
+            kind=RANKS_DIFFER,
+            about=Differing(name, tuple(values.items())),
+            subjects=(Subject("setting", name),),
+            doubts=(Doubt.A_LINE_ALONE,),
+        )

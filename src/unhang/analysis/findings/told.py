@@ -1,0 +1,175 @@
+"""Weigh what other commands found: `doctor`, `trace --syscalls`, `numerics` and others.
+
+It stands beside the verdict and never becomes its cause: a node that is bad, or a process that
+waits, explains a hang only if the dumps point there too. So a finding about a culprit's own
+process, GPU or host supports that claim; one about the only way between the ranks of a stuck call
+is a possible explanation; all else is an observation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from unhang.analysis.claims import Claim, Doubt, Stance, Weighed
+from unhang.analysis.lives import Lives
+from unhang.analysis.sources.nodes import Nodes, hosts_named
+from unhang.analysis.sources.reports import Told
+from unhang.kinds import Trait
+from unhang.report import Subject
+
+__all__ = ["Beside", "OfCulprits", "OnTheWay", "with_told"]
+
+_MOST_TOLD: Final = 32
+_MOST_WEIGHED: Final = 4
+_DOUBTS: Final = {"high": (), "medium": (Doubt.HALF_SURE,), "low": (Doubt.NOT_SURE,)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfCulprits(Told):
+    """It is about culprits; `on` are those that are named by their host alone, by host."""
+
+    on: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnTheWay(Told):
+    """Nothing passes between the ranks of a call, on `hosts`, but over what it is about."""
+
+    hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """It is told beside the verdict."""
+
+    told: Told
+
+
+def with_told(claims: Sequence[Claim], lives: Lives) -> tuple[list[Claim], int]:
+    """Join claims with what other commands found.
+
+    Args:
+        claims: From all that the job left behind.
+        lives: What was told, and which rank is where.
+
+    Returns:
+        The claims, their roles and culprits as given; and how much of what was told is left out.
+    """
+    nodes, told = lives.nodes, lives.told
+    open_ = not any(claim.is_cause and claim.culprits for claim in claims)
+    found = [_explained(c, told, lives) if open_ else c for c in claims]
+    used: set[int] = set()
+    for place, claim in enumerate(found):
+        if claim.is_cause and claim.culprits:
+            about = [each for each in told if _is_about(each, claim, nodes)]
+            found[place] = _supported(claim, about, nodes)
+            used |= {id(each) for each in about}
+    rest = [each for each in told if id(each) not in used]
+    beside = [_beside(each, nodes) for each in rest[:_MOST_TOLD]]
+    return [*found, *beside], len(rest) - len(beside)
+
+
+# ------------------------------------------------------------------ of a culprit
+
+
+def _is_about(told: Told, claim: Claim, nodes: Nodes) -> bool:
+    """Whether it is about a culprit, and not about everybody who waits as well."""
+    about = {rank for subject in told.finding.subjects for rank in nodes.ranks_of(subject)}
+    everybody = bool(claim.victims) and set(claim.victims) <= about
+    return bool(about & set(claim.culprits)) and not everybody
+
+
+def _supported(claim: Claim, told: Sequence[Told], nodes: Nodes) -> Claim:
+    weights = [1 if _confirms(each, claim, nodes) else 0 for each in told]
+    weighed = [
+        Weighed(_of_culprits(each, claim, nodes), Stance.SUPPORTS, max(weights))
+        for each in told[:_MOST_WEIGHED]
+    ]
+    return replace(claim, weighed=(*claim.weighed, *weighed))
+
+
+def _of_culprits(told: Told, claim: Claim, nodes: Nodes) -> OfCulprits:
+    hosts = {
+        nodes.known_as(subject.host or "")
+        for subject in told.finding.subjects
+        if subject.kind in ("host", "gpu")
+    }
+    on = (
+        (host, tuple(rank for rank in claim.culprits if nodes.host_of.get(rank) == host))
+        for host in sorted(hosts - {""})
+    )
+    return OfCulprits(
+        source="reports",
+        finding=told.finding,
+        by=told.by,
+        on=tuple((host, there) for host, there in on if there),
+    )
+
+
+def _confirms(told: Told, claim: Claim, nodes: Nodes) -> bool:
+    """Whether a check names the same rank independently: that of the dumps, and no other."""
+    accused = [subject for subject in told.finding.subjects if subject.role == "culprit"]
+    return (
+        told.is_check
+        and told.is_fresh
+        and told.finding.confidence != "low"
+        and claim.kind.has(Trait.FROM_BAD_NODE)
+        and {nodes.names(subject) for subject in accused} == set(claim.culprits)
+    )
+
+
+# ------------------------------------------------------------------ of the way between ranks
+
+
+def _explained(claim: Claim, told: Sequence[Told], lives: Lives) -> Claim:
+    """A claim that names nobody, with checks that failed on the only way between its ranks."""
+    if not claim.kind.has(Trait.OPEN) or claim.culprits:
+        return claim
+    inside = {rank for side in claim.calls for rank in side.ranks} or lives.in_calls
+    hosts = lives.nodes.hosts_of(inside)
+    possible = [t for t in told if _is_on_the_way(t, inside, hosts, lives.nodes)][:_MOST_WEIGHED]
+    for each in reversed(possible):  # each is told before what was told already
+        way = OnTheWay(
+            source="reports", finding=each.finding, by=each.by, hosts=tuple(sorted(hosts))
+        )
+        claim = claim.seen(way, Stance.BESIDE)
+    return claim
+
+
+def _is_on_the_way(
+    told: Told, inside: frozenset[int] | set[int], hosts: frozenset[str], nodes: Nodes
+) -> bool:
+    if not (told.is_check and told.kind.has(Trait.ON_THE_WAY)):
+        return False
+    return any(_covers(subject, inside, hosts, nodes) for subject in told.finding.subjects)
+
+
+def _covers(
+    subject: Subject, inside: frozenset[int] | set[int], hosts: frozenset[str], nodes: Nodes
+) -> bool:
+    named = {nodes.known_as(host) for host in hosts_named(subject)}
+    if not named or not named <= hosts:
+        return False
+    if subject.kind == "link":
+        return named == hosts
+    is_used = subject.kind != "gpu" or bool(set(inside) & set(nodes.ranks_of(subject)))
+    return is_used and len(hosts - named) <= 1
+
+
+# ------------------------------------------------------------------ beside the verdict
+
+
+def _beside(told: Told, nodes: Nodes) -> Claim:
+    """About hosts and processes, and about no rank's guilt.
+
+    Rank numbers of the other command stay only where its host shows that they are this job's.
+    """
+    return Claim(
+        kind=told.kind,
+        about=Beside(told),
+        role="observation",
+        subjects=tuple(replace(s, rank=nodes.names(s)) for s in told.finding.subjects),
+        doubts=_DOUBTS[told.finding.confidence],
+    )

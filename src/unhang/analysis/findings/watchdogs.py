@@ -1,0 +1,202 @@
+"""Compare the watchdogs' counters of all ranks: who had not enqueued the call that others wait in.
+
+The counters say what was enqueued and completed when a watchdog gave up. They name groups by their
+description at best and move only after the library's call has returned, so what is concluded from
+them alone is of medium confidence at most.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from unhang.analysis.claims import Claim, Doubt, Observation, Stance
+from unhang.analysis.lives import Lives
+from unhang.analysis.sources.logs import Counters
+from unhang.kinds import (
+    JOINED_NOT_PROGRESSING,
+    NEVER_JOINED,
+    OP_MISMATCH,
+    SHAPE_MISMATCH,
+    Kind,
+    Trait,
+)
+from unhang.report import CallSide, GroupRef
+
+__all__ = ["AllTimedOut", "Apart", "Behind", "Counted", "counters_apart", "with_counters"]
+
+MOST_BEHIND = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """Ranks that had not enqueued the call in which victims waited, with what they had."""
+
+    enqueued: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """Ranks that disagree about one call: what each side had, and who."""
+
+    sides: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AllTimedOut:
+    """All ranks that timed out were in one call."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted(Observation):
+    """What watchdogs printed of the call that a claim is about; `ranks` timed out in it.
+
+    Attributes:
+        ops: What they call it.
+        behind: Culprits that had not enqueued it, and the calls that they had.
+        joined: Culprits that had enqueued it.
+        elsewhere: Victims that timed out in another call, by that call.
+    """
+
+    ops: tuple[str, ...] = ()
+    behind: tuple[tuple[int, int], ...] = ()
+    joined: tuple[int, ...] = ()
+    elsewhere: tuple[tuple[int, tuple[int, ...]], ...] = ()
+
+
+# ------------------------------------------------------------------ beside claims
+
+
+def with_counters(claim: Claim, lives: Lives) -> Claim:
+    """A cause that names a call, with what the watchdogs printed about that group."""
+    if not claim.is_cause or claim.group is None or claim.seq is None:
+        return claim
+    names = (claim.group.name, claim.group.description)
+    told = {
+        rank: counters
+        for rank in (*claim.culprits, *claim.victims)
+        if rank in lives.ranks
+        for name, counters in lives.ranks[rank].counters.items()
+        if name in names
+    }
+    seen = _counted(claim, claim.seq, told)
+    if seen.joined or seen.elsewhere:
+        return claim.seen(seen, Stance.CONTRADICTS)
+    return claim.seen(seen, Stance.SUPPORTS) if seen.ranks or seen.behind else claim
+
+
+def _counted(claim: Claim, seq: int, told: Mapping[int, Counters]) -> Counted:
+    absent = [r for r in claim.culprits if r in told and claim.kind.has(Trait.ABSENCE)]
+    behind = [rank for rank in absent if 0 <= told[rank].enqueued < seq]
+    waited = tuple(r for r in claim.victims if r in told and told[r].seq == seq)
+    elsewhere: dict[int, list[int]] = defaultdict(list)
+    for rank in claim.victims:
+        if rank in told and told[rank].seq not in (-1, seq):
+            elsewhere[told[rank].seq].append(rank)
+    return Counted(
+        source="logs",
+        ranks=waited,
+        ops=tuple(sorted({told[rank].op for rank in waited} - {""})),
+        behind=tuple((rank, told[rank].enqueued) for rank in behind),
+        joined=tuple(r for r in absent if r not in behind and told[r].reach >= seq),
+        elsewhere=tuple((other, tuple(who)) for other, who in sorted(elsewhere.items())),
+    )
+
+
+# ------------------------------------------------------------------ by themselves
+
+
+def counters_apart(counters: Mapping[str, Mapping[int, Counters]]) -> Iterator[Claim]:
+    """What the watchdogs' lines of all ranks amount to, group by group."""
+    for name, ranks in sorted(counters.items()):
+        if len(ranks) > 1:
+            yield from _compare(name, ranks)
+
+
+def _compare(name: str, ranks: Mapping[int, Counters]) -> Iterator[Claim]:
+    told = {rank: c.enqueued for rank, c in ranks.items() if c.enqueued >= 0}
+    calls = {rank: c for rank, c in ranks.items() if c.seq >= 0}
+    # Whoever enqueued further than the call that timed out is ahead, which is no fault.
+    stuck = min((c.seq for c in calls.values()), default=max(told.values(), default=-1))
+    if any(count < stuck for count in told.values()):
+        found = _not_enqueued(name, stuck, told, ranks)
+        yield found if calls else found.doubted([Doubt.NO_CALL_NAMED])
+        return
+    if len(calls) < 2 or len({c.seq for c in calls.values()}) > 1:  # noqa: PLR2004 - a pair
+        return
+    for kind, values in (
+        (OP_MISMATCH, {rank: c.op for rank, c in calls.items() if c.op}),
+        (SHAPE_MISMATCH, {rank: str(c.numel) for rank, c in calls.items() if c.numel >= 0}),
+    ):
+        if len(set(values.values())) > 1:
+            yield _mismatch(kind, name, values, calls)
+            return
+    yield _all_joined(name, calls)
+
+
+def _group(name: str, size: int) -> GroupRef | None:
+    return GroupRef(name, name, size) if name else None
+
+
+def _not_enqueued(
+    name: str, stuck: int, told: Mapping[int, int], ranks: Mapping[int, Counters]
+) -> Claim:
+    behind = tuple(sorted(rank for rank, count in told.items() if count < stuck))
+    ahead = tuple(sorted(set(ranks) - set(behind)))
+    op = next((ranks[rank].op for rank in ahead if ranks[rank].op), None)
+    minority = len(behind) * 2 <= len(ranks) and len(ranks) > 1
+    return Claim(
+        kind=NEVER_JOINED,
+        about=Behind(tuple((rank, told[rank]) for rank in behind)),
+        culprits=behind if minority else (),
+        victims=ahead,
+        group=_group(name, len(ranks)),
+        seq=stuck,
+        op=op,
+        calls=(
+            CallSide(ahead, "victim", seq=stuck, op=op or ""),
+            *(CallSide((rank,), "culprit", seq=told[rank]) for rank in behind[:MOST_BEHIND]),
+        ),
+        doubts=(Doubt.COUNTERS_ONLY if minority else Doubt.NOBODY_NAMED,),
+    )
+
+
+def _mismatch(
+    kind: Kind, name: str, values: Mapping[int, str], calls: Mapping[int, Counters]
+) -> Claim:
+    sides: dict[str, list[int]] = defaultdict(list)
+    for rank, value in sorted(values.items()):
+        sides[value].append(rank)
+    largest = max(len(members) for members in sides.values())
+    majority = [value for value, members in sides.items() if len(members) == largest]
+    odd = [r for value, members in sides.items() if value != majority[0] for r in members]
+    clear = len(majority) == 1 and largest * 2 > len(values)
+    seq = next(iter(calls.values())).seq
+    return Claim(
+        kind=kind,
+        about=Apart(tuple((value, tuple(members)) for value, members in sides.items())),
+        culprits=tuple(sorted(odd)) if clear else (),
+        victims=tuple(sorted(set(values) - set(odd))) if clear else tuple(sorted(values)),
+        group=_group(name, len(values)),
+        seq=seq,
+        calls=tuple(
+            CallSide(tuple(members), "peer", seq=seq, op=calls[members[0]].op)
+            for members in sides.values()
+        ),
+        doubts=(Doubt.COUNTERS_ONLY if clear else Doubt.NOBODY_NAMED,),
+    )
+
+
+def _all_joined(name: str, calls: Mapping[int, Counters]) -> Claim:
+    counters = next(iter(calls.values()))
+    return Claim(
+        kind=JOINED_NOT_PROGRESSING,
+        about=AllTimedOut(name),
+        victims=tuple(sorted(calls)),
+        seq=counters.seq,
+        op=counters.op or None,
+        doubts=(Doubt.NOBODY_NAMED,),
+    )

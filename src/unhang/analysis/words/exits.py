@@ -1,0 +1,107 @@
+"""Words for ranks whose process ended first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from unhang.analysis.claims import Claim
+from unhang.analysis.findings.ended import MOST_ENDS, Ended
+from unhang.analysis.sources.exits import CRASHES, SIGNAL_BASE, End, Manner
+from unhang.analysis.words.telling import Words, subject, words_of
+from unhang.stacks.ownership import shown_frame
+from unhang.wording import printable, rank_phrase
+
+__all__: list[str] = []
+
+_SHOWN_TEXT = 160
+_KILL = SIGNAL_BASE + 9
+_ABORT = SIGNAL_BASE + 6
+
+
+@words_of.register
+def _(about: Ended, claim: Claim) -> Words:  # noqa: ARG001 - all words have the same parameters
+    first = about.first
+    same = len({_how(end) for end in first}) == 1
+    how = _how(first[0]) if same else "ended in different ways"
+    where = _where(first[0]) if len(first) == 1 else ""
+    return Words(
+        f"{subject([end.rank for end in first])} {how}{where}.",
+        tuple(_evidence(about)),
+        (*_earlier(about), *_alternatives(about)),
+        _actions(first[0]),
+    )
+
+
+def _how(end: End) -> str:
+    """How it ended, after "rank 3"."""
+    if end.error:
+        return f"raised {printable(end.error, _SHOWN_TEXT)}"
+    if end.status is None:
+        return "is gone, and nobody saw how it ended"
+    if end.status - SIGNAL_BASE in CRASHES:
+        return f"was ended by {CRASHES[end.status - SIGNAL_BASE]}"
+    if end.manner is Manner.LEFT:
+        return "ended with exit code 0 while its peers were in calls"
+    return f"ended with exit code {end.status}"
+
+
+def _where(end: End) -> str:
+    frame = shown_frame(end.frames)
+    if frame is None:
+        return "" if end.error else "; its last line is unknown"
+    place = f"{frame.function} ({frame.file.rpartition('/')[2]}:{frame.line})"
+    if end.age_s is None:
+        return f" at {place}"
+    return f"; its last known line, {end.age_s:.1f} s old, is {place}"
+
+
+def _evidence(about: Ended) -> Iterator[str]:
+    for end in about.first[:MOST_ENDS]:
+        status = f" (exit status {end.status})" if end.error and end.status is not None else ""
+        yield f"{subject([end.rank])} {_how(end)}{status}{_where(end)}."
+    if about.followed:
+        error = next((end.error for end in about.followed if end.error), "")
+        text = f": {printable(error, _SHOWN_TEXT)}" if error else ""
+        verb = "was" if len(about.followed) == 1 else "were"
+        ranks = subject([end.rank for end in about.followed])
+        yield f"{ranks} failed or {verb} ended after it{text}"
+
+
+def _earlier(about: Ended) -> Iterator[str]:
+    if about.before:
+        verb = "was" if len(about.before) == 1 else "were"
+        yield (
+            f"{subject(about.before)} had ended with exit code 0 before it: it may have failed "
+            f"because {rank_phrase(about.before)} {verb} gone."
+        )
+
+
+def _alternatives(about: Ended) -> tuple[str, ...]:
+    end = about.first[0]
+    if not about.blamed:
+        return ("All ranks ended alike: somebody or something outside may have ended them.",)
+    if end.manner is Manner.KILLED and end.status == _KILL:
+        return ("Somebody, or the scheduler, may have sent the signal.",)
+    if end.manner is Manner.LEFT:
+        return ("It may have ended as it should, and its peers made a call too many.",)
+    if end.manner is Manner.UNCLEAR:
+        return ("An earlier failure of another rank may not be in the evidence.",)
+    return ()
+
+
+def _actions(end: End) -> tuple[str, ...]:
+    if end.error:
+        return ("Look at that line; what the other ranks print follows from it.",)
+    if end.manner is Manner.LEFT:
+        return (
+            "Look at why its program ends before its peers': uneven data, an early return or exit.",
+            "With uneven data: drop_last, a DistributedSampler, or DistributedDataParallel.join().",
+        )
+    if end.status == _KILL:
+        return (
+            "Look for the out-of-memory killer on its host: dmesg | grep -iE 'oom|killed process'.",
+            "Look at the memory limit of the job or its container.",
+        )
+    if end.manner is Manner.KILLED or end.status == _ABORT:
+        return ("Look at its core file: unhang core; and at its last output: unhang logs.",)
+    return ("Look at its last output: unhang logs.",)

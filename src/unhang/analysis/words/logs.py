@@ -1,0 +1,258 @@
+"""Words for what logs say: the first failure, watchdogs' counters, and other messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from unhang.analysis.claims import Claim, Stance, Weighed
+from unhang.analysis.findings.failed import (
+    Beside,
+    Differing,
+    FailedFirst,
+    Finished,
+    Unexplained,
+)
+from unhang.analysis.findings.watchdogs import (
+    MOST_BEHIND,
+    AllTimedOut,
+    Apart,
+    Behind,
+    Counted,
+)
+from unhang.analysis.sources.logs import Failure
+from unhang.analysis.words.telling import Words, adding, all_words_of, merged, words_of
+from unhang.kinds import RANK_ENDED, Trait
+from unhang.logs.failure import FailureGroup
+from unhang.logs.rules import RULES, rule_of
+from unhang.model import LogEvent
+from unhang.wording import printable, rank_phrase
+
+__all__: list[str] = []
+
+SHOWN = 160
+SHOWN_WHOLE = 2_400
+MAX_LINES = 8
+"""Unexplained lines that are shown: the last ones, and the first."""
+_MOST = 4
+_REPORTED_LATER = next((r for r in RULES if Trait.REPORTED_LATER in r.traits), None)
+
+
+def _quoted(event: LogEvent) -> str:
+    """Where a line stands and what it says; one that tells two sides is not cut."""
+    rule = rule_of(event.code)
+    whole = rule is not None and rule.blames == "nobody"
+    return f"{event.source}: {event.text[: SHOWN_WHOLE if whole else SHOWN]}"
+
+
+def _who(group: FailureGroup) -> str:
+    if group.ranks:
+        return rank_phrase(group.ranks)
+    return group.first.host or "a process whose rank the log does not tell"
+
+
+# ------------------------------------------------------------------ failures
+
+
+@words_of.register
+def _(failure: Failure, claim: Claim) -> Words:
+    group, rule = failure.group, rule_of(failure.group.first.code)
+    who = "every rank" if failure.everybody else _who(group)
+    of = "that of" if rule is None or rule.blames == "writer" else "told by"
+    return Words(
+        f"The first failure in the logs is {of} {who}: {group.first.text[:SHOWN]}",
+        (_quoted(group.first), claim.kind.meaning, *_more(failure)),
+        tuple(_others(failure)),
+    )
+
+
+def _more(failure: Failure) -> Iterator[str]:
+    if failure.everybody:
+        yield "Every rank prints this message, so it blames none of them."
+    if failure.reported_later and _REPORTED_LATER:
+        # The line shown is not the one at fault.
+        yield f"{_REPORTED_LATER.meaning} {_REPORTED_LATER.action}"
+    for rank, code in failure.blamed:
+        ended = f", which ended with exit code {code}" if code else ""
+        yield f"torchelastic blames rank {rank}{ended}: it saw that one end first."
+
+
+def _others(failure: Failure) -> Iterator[str]:
+    if failure.earlier:
+        yield f"An earlier failure in the logs: {_quoted(failure.earlier.first)}"
+    for group in failure.rivals[:_MOST]:
+        yield f"{_who(group)} printed at about the same time: {group.first.text[:SHOWN]}"
+
+
+@words_of.register
+def _(about: FailedFirst, claim: Claim) -> Words:
+    failure, main = all_words_of(about.failure), all_words_of(about.main)
+    reason, waiting = _reason(about.failure, about.text), _waiting(claim, main.summary)
+    return Words(
+        f"{reason[:1].upper()}{reason[1:]}; {waiting}",
+        (
+            *(f"Log: {sentence}" for sentence in failure.evidence[:1]),
+            *failure.evidence[1:],
+            *(f"Dumps: {all_words_of(each).summary}" for each in about.explained[:_MOST]),
+            *(() if about.main.kind is RANK_ENDED else main.evidence),
+        ),
+        failure.alternatives,
+        merged(failure.actions, main.actions),
+    )
+
+
+def _reason(failure: Claim, text: str) -> str:
+    """What failed: the log's own words after its rank."""
+    who = rank_phrase(failure.culprits) if failure.culprits else "a process of unknown rank"
+    where = ""
+    if failure.sites:
+        site = failure.sites[0]
+        file = printable(site.file.rpartition("/")[2])
+        where = f" at {printable(site.function)} ({file}:{site.line})"
+    return f"{who} failed first, by its log: {printable(text[:SHOWN], SHOWN)}{where}"
+
+
+def _waiting(claim: Claim, main: str) -> str:
+    if not claim.victims:
+        return f"{main[:1].lower()}{main[1:]}"
+    if not claim.op:
+        return f"{rank_phrase(claim.victims)} wait for it, or failed after it."
+    call = claim.op if claim.seq is None else f"{claim.op} #{claim.seq}"
+    verb = "waits" if len(claim.victims) == 1 else "wait"
+    return f"{rank_phrase(claim.victims)} {verb} in {call}."
+
+
+@adding.register
+def _(failure: Failure, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
+    line = _quoted(failure.group.first)
+    if weighed.stance is Stance.SUPPORTS:
+        return replace(
+            words,
+            evidence=(*words.evidence, f"Its log says the same: {line}"),
+            actions=merged(words.actions, failure.kind.actions),
+        )
+    said = f"the logs' first failure is another one: {line}"
+    if weighed.stance is Stance.CONTRADICTS:
+        return replace(words, evidence=(*words.evidence, f"Sources disagree: {said}"))
+    return replace(words, alternatives=(*(words.alternatives or ()), said))
+
+
+@adding.register
+def _(seen: Finished, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
+    return words
+
+
+# ------------------------------------------------------------------ other messages
+
+
+@words_of.register
+def _(about: Beside, claim: Claim) -> Words:
+    group = about.message.group
+    return Words(
+        f"{_who(group)}: {group.first.text[:SHOWN]}",
+        (f"{group.first.source} ({group.count} times)", claim.kind.meaning),
+        (),
+    )
+
+
+@words_of.register
+def _(about: Unexplained, claim: Claim) -> Words:  # noqa: ARG001
+    errors = about.errors
+    if about.effect is not None:
+        what = "the logs show what followed from a failure, and not the failure itself"
+    elif errors:
+        what = "the logs hold errors that no rule explains, this the last of them"
+    else:
+        what = "the logs show that something went wrong, and not why"
+    told = about.effect or (errors[-1] if errors else about.last)
+    by = rank_phrase([told.rank]) if told.rank >= 0 else told.host or told.source
+    shown: Sequence[LogEvent] = errors or [told]
+    if len(errors) > MAX_LINES:
+        shown = [errors[0], *errors[1 - MAX_LINES :]]
+    return Words(
+        f"Not enough evidence: {what}: {by}: {told.text[:SHOWN]}",
+        tuple(_quoted(event) for event in shown),
+        (),
+        ("Read these lines and those around them; give the logs of all ranks and nodes.",),
+    )
+
+
+@words_of.register
+def _(about: Differing, claim: Claim) -> Words:  # noqa: ARG001
+    return Words(
+        f"Ranks differ in {about.name}.",
+        tuple(f"{rank_phrase(ranks)}: {value}" for value, ranks in about.said),
+        (),
+        ("Start all ranks with the same environment and the same libraries.",),
+    )
+
+
+# ------------------------------------------------------------------ watchdogs
+
+
+@words_of.register
+def _(about: Behind, claim: Claim) -> Words:
+    behind = rank_phrase([rank for rank, _ in about.enqueued])
+    return Words(
+        f"By the watchdogs' counters {behind} had not enqueued call #{claim.seq} of "
+        f"{_group(claim)} in which {rank_phrase(claim.victims)} waited.",
+        tuple(
+            f"rank {rank}: last enqueued work {count}"
+            for rank, count in about.enqueued[:MOST_BEHIND]
+        ),
+        ("A rank that is stuck inside the library's call has not moved this counter either.",),
+        (f"Take the stacks of {behind} with unhang stacks --native.",),
+    )
+
+
+def _group(claim: Claim) -> str:
+    return claim.group.name if claim.group else "the group"
+
+
+@words_of.register
+def _(about: Apart, claim: Claim) -> Words:
+    said = "; ".join(f"{rank_phrase(members)}: {value}" for value, members in about.sides)
+    return Words(
+        f"Ranks disagree about call #{claim.seq} of {_group(claim)}: {said}.",
+        (said,),
+        ("A call skipped long before makes later calls meet that do not belong.",),
+        ("Diagnose the dumps for the first call that differs.",),
+    )
+
+
+@words_of.register
+def _(about: AllTimedOut, claim: Claim) -> Words:
+    return Words(
+        f"All {len(claim.victims)} ranks that timed out were in the same call #{claim.seq} "
+        f"({claim.op or ''}) of {about.group or 'the group'}: no rank is at fault by these lines.",
+        ("Sequence number, operation and sizes agree on all of them.",),
+        ("Ranks that print no such line may be absent from the call.",),
+        ("Check the ranks that print nothing; then links and GPUs with unhang doctor.",),
+    )
+
+
+@adding.register
+def _(seen: Counted, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
+    said = (*_against(seen, claim), *_for(seen, claim))
+    return replace(words, evidence=(*words.evidence, *said))
+
+
+def _against(seen: Counted, claim: Claim) -> Iterator[str]:
+    if seen.joined:
+        who = rank_phrase(seen.joined)
+        yield f"Sources disagree: by its watchdog {who} had enqueued #{claim.seq}."
+    if seen.elsewhere:
+        where = "; ".join(f"{rank_phrase(r)} in #{s}" for s, r in seen.elsewhere[:_MOST])
+        yield f"Sources disagree: watchdogs timed out in other calls of this group: {where}."
+
+
+def _for(seen: Counted, claim: Claim) -> Iterator[str]:
+    if seen.ranks:
+        named = f" ({', '.join(seen.ops)})" if seen.ops else ""
+        who = rank_phrase(seen.ranks)
+        yield f"Watchdogs of {who} say the same: timed out in #{claim.seq}{named}."
+    if seen.behind:
+        counts = sorted({count for _, count in seen.behind})
+        reach = ", ".join(f"#{count}" for count in counts[:_MOST])
+        who = rank_phrase([rank for rank, _ in seen.behind])
+        yield f"The watchdog of {who} had counted calls up to {reach} only."

@@ -1,0 +1,221 @@
+"""Words for ranks as their stacks show them, alone and beside what dumps say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from unhang.analysis.claims import Claim, Stance, Weighed
+from unhang.analysis.findings.elsewhere import (
+    MOST,
+    Seen,
+    Shape,
+    Sides,
+    common,
+    grouped,
+    ranks_in,
+)
+from unhang.analysis.sources.stacks import RankLook, at_site
+from unhang.analysis.words.telling import Words, adding, merged, subject, words_of
+from unhang.kinds import Trait
+from unhang.wording import count_of, rank_phrase
+
+__all__: list[str] = []
+
+_NAMED = 3
+_PLACES = 4
+_AGAIN = "Look again some time later: unhang stacks --samples 2 --interval 30."
+_RECORD = "Dumps tell which call it is and who called it: run under unhang run, or unhang dump."
+_LOOP = (
+    "A job that goes round slowly looks the same, if both looks meet it at the same place: stacks "
+    "show no sequence numbers."
+)
+_MOVES = (
+    "It may only be slow, and come: then give the others no call to wait in while one rank works."
+)
+_ACTIONS: Final[dict[str, str]] = {
+    "stopped": "Let it go on: kill -CONT PID; find out who stopped it (a debugger, job control).",
+    "dead": "Look for its exit code and for the kernel's out-of-memory killer (dmesg).",
+    "uninterruptible": "Check the file systems and drivers of its host: dmesg, df, mount.",
+    "data-loader": "Look at its data-loader workers too: unhang stacks --tree PID.",
+    "checkpoint": "Check the space and the health of the file system that it writes to.",
+    "file-system": "Check the file system that it reads or writes: df, mount, dmesg.",
+    "prompt": "Somebody left a breakpoint, or the program asks for input: look at that line.",
+    "gil": "Let that native call release the GIL, or move it to another process.",
+    "compilation": "Remove stale lock files of the build (see TORCH_EXTENSIONS_DIR).",
+}
+
+
+@words_of.register
+def _(sides: Sides, claim: Claim) -> Words:  # noqa: ARG001 - all words have the same parameters
+    who, shape = sides.who, sides.shape
+    unseen = tuple(_incomplete(sides))
+    if shape is Shape.ABSENT:
+        summary = f"{_waiters(sides)}; {_doing(who)}{_unchanged(who)}."
+        return Words(summary, (*_sentences(who), *unseen), _alternatives(sides), _actions(who))
+    if shape is Shape.HELD_INSIDE:
+        op = common([look.inside for look in who])
+        summary = f"{_waiters(sides)}; {_doing(who)}, inside {op or 'that call'}."
+        return Words(summary, (*_sentences(who), *unseen), (), _actions(who))
+    if shape is Shape.HELD:
+        others = [look for look in sides.elsewhere if look not in who]
+        summary = f"{_begun(_doing(who))}; no rank is seen waiting in a collective."
+        evidence = (*_sentences(who), *_sentences(others), *unseen)
+        return Words(summary, evidence, (), _actions(who))
+    return _of_all(sides, unseen)
+
+
+def _of_all(sides: Sides, unseen: tuple[str, ...]) -> Words:
+    """Where not some wait for others."""
+    who, shape = sides.who, sides.shape
+    if shape is Shape.MOVING:
+        summary = (
+            f"The program moves: {count_of(len(who), 'rank')} of {sides.seen:,} stood elsewhere "
+            "in the first look, or worked between two looks."
+        )
+        return Words(summary, unseen, (), (_AGAIN,))
+    if shape is Shape.ALL_WAIT:
+        return Words(
+            f"All {sides.seen:,} ranks wait in the same call, and nothing moves: {_places(who)}.",
+            ("No rank was seen elsewhere, and no stack changed between two looks.",),
+            (_LOOP, "One rank may have skipped an earlier call, and be one behind."),
+            (_RECORD, _AGAIN),
+        )
+    if shape is Shape.NOBODY_WAITS:
+        return Words(
+            f"No rank is in communication, and none moves: {_doing(who)}.",
+            (*_sentences(who), "No stack changed between two looks."),
+            ("Each may be busy with long work of its own, such as compiling.",),
+            (*_actions(who), _AGAIN),
+        )
+    return Words(f"Not enough evidence: {_why(sides)}", unseen, (), (_AGAIN, _RECORD))
+
+
+def _why(sides: Sides) -> str:
+    if sides.shape is Shape.NOTHING_SEEN:
+        return "no stack of any rank could be taken."
+    if sides.shape is Shape.UNDECIDED:
+        return f"no rank that was seen waits for its peers: {_doing(sides.who)}."
+    why = {
+        Shape.SOME_UNSEEN: "all ranks that were seen wait for their peers",
+        Shape.MANY_CALLS: "ranks wait in different calls, and stacks do not show their groups",
+        Shape.ONE_LOOK: "all ranks wait in the same call, and one look cannot tell for how long",
+    }
+    return f"{why[sides.shape]}: {_places(sides.who)}."
+
+
+def _places(looks: Sequence[RankLook]) -> str:
+    groups = grouped(looks, by_op=True)[:_PLACES]
+    return "; ".join(f"{rank_phrase(ranks_in(same))} {same[0].says}" for same in groups)
+
+
+def _waiters(sides: Sides) -> str:
+    """Tell who waits, in what and where: "7 of 8 ranks wait in all_reduce at f (train.py:88)"."""
+    total = sides.seen + len(sides.unseen)
+    ops = common([look.meaning.op for look in sides.waiting])
+    sites = {look.meaning.site for look in sides.waiting}
+    where = at_site(next(iter(sites))) if len(sites) == 1 else ""
+    verb = "waits" if len(sides.waiting) == 1 else "wait"
+    what = f"in {ops}" if ops else "for their peers" if verb == "wait" else "for its peers"
+    return f"{len(sides.waiting):,} of {count_of(total, 'rank')} {verb} {what}{where}"
+
+
+def _incomplete(sides: Sides) -> list[str]:
+    found = [
+        f"Rank {look.rank} could not be looked at: {look.meaning.says}." for look in sides.unseen
+    ]
+    if sides.unlooked:
+        found.append(
+            f"{count_of(sides.unlooked, 'rank')} of the job were not looked at: other nodes?"
+        )
+    return found[:MOST]
+
+
+def _alternatives(sides: Sides) -> tuple[str, ...]:
+    if all(look.certain for look in sides.elsewhere):
+        return ()
+    if any(look.moves for look in sides.elsewhere):
+        return (_MOVES,)
+    if any(look.moved is None for look in (*sides.waiting, *sides.elsewhere)):
+        return ("One look cannot tell a job that passes by from one that is stuck.",)
+    return (_LOOP,)
+
+
+# ------------------------------------------------------------------ beside dumps
+
+
+@adding.register
+def _(seen: Seen, words: Words, claim: Claim, weighed: Weighed) -> Words:
+    said = tuple(f"Stacks: {sentence}" for sentence in _sentences(seen.looks))
+    if weighed.stance is Stance.CONTRADICTS:
+        against = "Sources disagree: the dumps lack the call, the stack is inside one."
+        return replace(words, evidence=(*said, against, *words.evidence))
+    if seen.stopped:
+        words = Words(_is_stopped(seen, claim), words.evidence, (), ())
+    elif claim.moving and claim.kind.has(Trait.MAY_COME):
+        verb = "moves" if len(claim.moving) == 1 else "move"
+        busy = f"; {rank_phrase(claim.moving)} {verb}: busy, slow or late rather than stuck."
+        alternatives = (*(words.alternatives or ()), _MOVES)
+        summary = words.summary.removesuffix(".") + busy
+        words = replace(words, summary=summary, alternatives=alternatives)
+    return replace(
+        words,
+        evidence=(*said, *words.evidence),
+        actions=merged(_actions(seen.looks), words.actions),
+    )
+
+
+def _is_stopped(seen: Seen, claim: Claim) -> str:
+    call = claim.op or "a call"
+    label = call if claim.seq is None else f"{call} #{claim.seq}"
+    return f"{_begun(_doing(seen.looks))}, and nobody else is missing from {label}."
+
+
+# ------------------------------------------------------------------ of any ranks
+
+
+def _begun(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _doing(looks: Sequence[RankLook]) -> str:
+    """What some ranks do, for a summary: at most three places, the others counted."""
+    groups = grouped(looks)
+    parts = [
+        f"{rank_phrase(ranks_in(same))} {'is' if len(same) == 1 else 'are'} {same[0].says}"
+        for same in groups[:_NAMED]
+    ]
+    if len(groups) > _NAMED:
+        rest = sum(len(same) for same in groups[_NAMED:])
+        parts.append(f"{count_of(rest, 'more rank')} elsewhere too")
+    return ", ".join(parts)
+
+
+def _unchanged(looks: Sequence[RankLook]) -> str:
+    """How two looks compare, to end a sentence with; nothing where only one was taken."""
+    if all(look.moves for look in looks):
+        return ", and moving" if all(look.moved for look in looks) else ", and working"
+    if all(look.moved is False for look in looks):
+        return ", unchanged between two looks"
+    return ", and moving" if all(look.moved for look in looks) else ""
+
+
+def _sentences(looks: Sequence[RankLook]) -> Iterator[str]:
+    """One sentence for all ranks that do the same, most ranks first."""
+    for same in grouped(looks)[:MOST]:
+        verb = "is" if len(same) == 1 else "are"
+        yield f"{subject(ranks_in(same))} {verb} {same[0].says}{_unchanged(same)}."
+
+
+def _actions(looks: Sequence[RankLook]) -> tuple[str, ...]:
+    """What to do about ranks that are where they are, commonest kind first."""
+    pids: dict[str, list[int]] = {}
+    for look in looks:
+        pids.setdefault(look.meaning.kind, []).append(look.pid)
+    told = []
+    for kind, which in sorted(pids.items(), key=lambda item: -len(item[1])):
+        if kind in _ACTIONS:
+            pid = str(which[0]) if len(which) == 1 and which[0] > 0 else "PID"
+            told.append(_ACTIONS[kind].replace("PID", pid))
+    return tuple(told) or ("Look at that line, and at its log: unhang logs.",)
