@@ -25,7 +25,8 @@ from unhang.collect.samplers import find_program
 __all__ = ["COLLECTOR", "MODULES", "Shipment", "collector_zip", "make_program"]
 
 MODULES = (
-    "__init__.py", "_version.py", "model.py", "errors.py", "wording.py", "surroundings.py",
+    "__init__.py", "_version.py", "bounds.py", "model.py", "errors.py", "wording.py",
+    "surroundings.py",
     "collect/__init__.py", "collect/asking.py", "collect/node", "collect/parcel.py",
     "collect/permission.py", "collect/processes.py", "collect/ranks.py", "collect/samplers.py",
     "collect/sampling.py", "rankenv.py", "record/__init__.py", "record/contact/__init__.py",
