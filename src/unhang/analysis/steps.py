@@ -33,7 +33,7 @@ from unhang.analysis.situation import Situation
 from unhang.analysis.state.heads import find_heads, unlaunched_ranks
 from unhang.analysis.state.index import Evidence, gather
 from unhang.analysis.state.progress import stand
-from unhang.analysis.state.split_groups import told_apart
+from unhang.analysis.state.split_groups import split_groups
 from unhang.analysis.state.stale import same_moment
 from unhang.analysis.without_dumps import backdrop_without_dumps, nothing_found
 from unhang.analysis.words.reports import notes_on
@@ -110,9 +110,9 @@ def situation_of(case: Case) -> tuple[Situation, tuple[Note, ...]]:
     """Work out everything that is known before anything is judged."""
     evidence = gather(case)
     standing = stand(evidence)
-    apart = told_apart(evidence, standing)
-    if apart is not None:
-        evidence = gather(apart[0])
+    split = split_groups(evidence, standing)
+    if split is not None:
+        evidence = gather(split[0])
         standing = stand(evidence)
     moment = same_moment(evidence, standing)
     evidence, standing = moment.evidence, moment.standing
@@ -137,8 +137,8 @@ def situation_of(case: Case) -> tuple[Situation, tuple[Note, ...]]:
         graph=make_graph(heads, blame, pair_links(pairs), unlaunched, explained),
         book=StackBook(case),
     )
-    split = () if apart is None else (apart[1],)
-    return situation, (*evidence.notes, *split, *moment.notes)
+    how_split = () if split is None else (split[1],)
+    return situation, (*evidence.notes, *how_split, *moment.notes)
 
 
 def _job(evidence: Evidence) -> Job:

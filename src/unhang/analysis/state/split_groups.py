@@ -26,12 +26,12 @@ from unhang.case import Case
 from unhang.model import Note
 from unhang.wording import count_of
 
-__all__ = ["told_apart"]
+__all__ = ["split_groups"]
 
 _DEFAULT = "default_pg"
 
 
-def told_apart(evidence: Evidence, standing: Standing) -> tuple[Case, Note] | None:
+def split_groups(evidence: Evidence, standing: Standing) -> tuple[Case, Note] | None:
     """The case with such groups split, and a note; None where there are none."""
     contradicted = np.unique(standing.keys[behind_peers(evidence, standing)] % standing.n_channels)
     if not len(contradicted) or failed_ranks(evidence).any():
