@@ -7,6 +7,7 @@ which host it ran. Rules ask here, and no rule asks a source.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -105,6 +106,10 @@ def lives_of(case: Case) -> Lives:
     said = said_in(events, known, case.log_facts)
     heard = heard_of(case.last_calls)
     by_rank = {each.call.rank: each for each in heard if each.call.rank >= 0}
+    counters: dict[int, dict[str, Counters]] = defaultdict(dict)
+    for name, told in said.counters.items():
+        for rank, counted in told.items():
+            counters[rank][name] = counted
     return Lives(
         ranks={
             rank: RankLife(
@@ -112,7 +117,7 @@ def lives_of(case: Case) -> Lives:
                 look=looks.get(rank),
                 sampled=rank in sampled,
                 end=ends.get(rank),
-                counters={n: told[rank] for n, told in said.counters.items() if rank in told},
+                counters=counters[rank],
                 heard=by_rank.get(rank),
                 spoke=rank in named,
             )

@@ -187,7 +187,7 @@ def _shapes(looks: Mapping[int, RankLook], world_size: int) -> Iterator[Sides]:
     seen = [look for look in looks.values() if not look.unseen]
     own = [look for look in seen if not (look.waits or look.may_wait)]
     waiting = tuple(look for look in seen if look.waits or (own and look.may_wait))
-    away = tuple(look for look in seen if look not in waiting)
+    away = tuple(look for look in seen if not (look.waits or (own and look.may_wait)))
     unseen = tuple(look for look in looks.values() if look.unseen)
     unlooked = max(world_size - len(looks), 0)
     if waiting and away and not any(look.moved for look in waiting):

@@ -80,8 +80,6 @@ class Said:
         failures: What may be the cause, earliest first.
         effects: Messages of what only followed, and hints.
         trouble: What a job that ends well does not print, unless it went on after it.
-        errors: Lines of that which mark themselves as errors, and which no rule explains.
-        recognised: Messages of that which rules know, and which are neither cause nor effect.
         counters: Of watchdogs, by the name of the group (or "") and rank.
         differing: Facts about which ranks disagree: name, value, ranks.
     """
@@ -90,10 +88,19 @@ class Said:
     failures: tuple[Failure, ...] = ()
     effects: tuple[Message, ...] = ()
     trouble: tuple[LogEvent, ...] = ()
-    errors: tuple[LogEvent, ...] = ()
-    recognised: tuple[Message, ...] = ()
     counters: Mapping[str, Mapping[int, Counters]] = field(default_factory=dict)
     differing: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
+
+    @property
+    def errors(self) -> tuple[LogEvent, ...]:
+        """Lines of the trouble that mark themselves as errors, and which no rule explains."""
+        return tuple(g.first for g in fold(e for e in self.trouble if e.code == ANY_ERROR))
+
+    @property
+    def recognised(self) -> list[Message]:
+        """Messages of the trouble that rules know, and which are neither cause nor effect."""
+        known = _messages(event for event in self.trouble if event.code != ANY_ERROR)
+        return [message for message in known if not _only_follows(message.group.first)]
 
 
 def said_in(events: Sequence[LogEvent], ranks: Iterable[int], facts: Iterable[Fact]) -> Said:
@@ -105,16 +112,11 @@ def said_in(events: Sequence[LogEvent], ranks: Iterable[int], facts: Iterable[Fa
         facts: What NCCL said of itself, to be compared between ranks.
     """
     effects = [event for event in events if _only_follows(event)]
-    trouble = [event for event in events if _tells_of_trouble(event)]
-    known = [event for event in trouble if event.code != ANY_ERROR]
-    errors = (event for event in trouble if event.code == ANY_ERROR)
     return Said(
         events=tuple(events),
         failures=tuple(_failures(events, frozenset(ranks))),
         effects=tuple(_messages(effects)),
-        trouble=tuple(trouble),
-        errors=tuple(group.first for group in fold(errors)),
-        recognised=tuple(m for m in _messages(known) if not _only_follows(m.group.first)),
+        trouble=tuple(event for event in events if _tells_of_trouble(event)),
         counters=_counters(events),
         differing=differing(facts),
     )
