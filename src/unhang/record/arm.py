@@ -26,7 +26,7 @@ from unhang.record.contact.heartbeat import Phase
 from unhang.record.contact.triggers import TriggerThread
 from unhang.record.crash import CrashWatch
 from unhang.record.dumps import dumpfile
-from unhang.record.dumps.staging import stage_torch_dumps
+from unhang.record.dumps.staging import stage_torch_dumps, take_back_older_names
 from unhang.record.dumps.taking import take
 from unhang.record.headroom import few_descriptors, little_memory
 
@@ -188,11 +188,18 @@ def _begin() -> None:
     _armed.recorder = recorder
     wrap.attach(recorder)
     _guarded("torch's dumps", stage_torch_dumps)
+    _guarded("torch's settings", _tidy_settings)
     try:
         state.directory = marks.job_dir(state.job_id)
     except OSError as error:
         state.failures.add("no runtime directory", error)
     state.write_mark()
+
+
+def _tidy_settings() -> None:
+    told: Foreign = sys.modules["torch"].version
+    has_nccl = bool(getattr(told, "cuda", None) or getattr(told, "hip", None))
+    take_back_older_names(str(told.__version__), has_nccl=has_nccl)
 
 
 # ------------------------------------------------------------------ step 2: init is entered
