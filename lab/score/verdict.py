@@ -97,6 +97,8 @@ def _against(truth: Truth, verdict: Verdict) -> Mark:
     healthy = truth.status[0] == "healthy"
     confident = {r for b in verdict.blames if b.confidence == "high" for r in b.culprits}
     points = [*truth.lines, *(point for cause in truth.causes for point in cause.points)]
+    if truth.status[0] == "insufficient":  # nothing is accused, so nowhere is pointed at
+        points = []
     return Mark(
         exact=verdict.status in truth.status and truth.accepts(verdict.named),
         code=verdict.status in truth.status and _codes_right(truth, verdict),

@@ -7,7 +7,7 @@ import pytest
 
 from lab.score.adapters import verdict_of
 from lab.score.captures import real_cases
-from lab.score.verdict import Verdict, disagreements
+from lab.score.verdict import Verdict, disagreements, judge
 from lab.truth import Cause, Point, Truth, from_json, to_json
 
 LINES = (Point(file="train.py", line=7),)
@@ -73,6 +73,13 @@ def test_each_right_verdict_is_right(changes: dict[str, Any]) -> None:
 def test_each_difference_is_told(changes: dict[str, Any], sentence: str) -> None:
     """One sentence for what is wrong, against the nearest right verdict."""
     assert disagreements(ASKED, verdict_of(report(**changes))) == [sentence]
+
+
+def test_where_nothing_can_be_said_no_line_is_asked_for() -> None:
+    """ "Insufficient" accuses nobody, so it shows no call of anybody."""
+    lost = Truth(("insufficient",), (Cause(("UH901",)),), 4, lines=LINES)
+    mark = judge(lost, Verdict("insufficient"))
+    assert (mark.right, mark.site) == (True, None)
 
 
 def test_a_verdict_on_nothing_is_wrong() -> None:
