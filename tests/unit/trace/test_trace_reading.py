@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from unhang.analysis import diagnose
 from unhang.case import Case
+from unhang.cli.main import main
 from unhang.errors import InputError
 from unhang.trace.agent import Chooser
 from unhang.trace.reading import last_calls, read_traces
@@ -149,3 +150,12 @@ def test_a_resumed_call_is_finished() -> None:
 def test_any_output_of_strace_is_read(text: str) -> None:
     """Whatever it prints."""
     judge_syscalls(Observed(parse_strace(text, 5), 1.0))
+
+
+def test_traces_without_a_call_are_no_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A process that called nothing before it ended tells nothing of a job."""
+    trace_file(tmp_path, 0, "")
+    assert main(["trace", "--show", str(tmp_path)]) == 3
+    assert "hold no call" in capsys.readouterr().err
