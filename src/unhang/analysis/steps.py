@@ -14,16 +14,16 @@ import numpy as np
 
 from unhang.analysis.claims import Claim
 from unhang.analysis.findings.causes import claims_of
-from unhang.analysis.findings.elsewhere import elsewhere, with_looks
-from unhang.analysis.findings.ended import ended_first
-from unhang.analysis.findings.failed import failed_first
 from unhang.analysis.findings.idle import idle_claim
 from unhang.analysis.findings.late import late_claims
-from unhang.analysis.findings.silent import fallen_silent, stacks_heard
-from unhang.analysis.findings.told import with_told
-from unhang.analysis.findings.watchdogs import with_counters
 from unhang.analysis.judgement import Backdrop, judge, settle, status_of
-from unhang.analysis.lives import Lives, lives_of
+from unhang.analysis.lives.elsewhere import elsewhere, with_looks
+from unhang.analysis.lives.ended import ended_first
+from unhang.analysis.lives.failed import failed_first
+from unhang.analysis.lives.fallen_silent import fallen_silent, stacks_heard
+from unhang.analysis.lives.life import Lives, lives_of
+from unhang.analysis.lives.told import with_told
+from unhang.analysis.lives.watchdogs import with_counters
 from unhang.analysis.matching.collectives import disagreements, rows_at_waiting_calls
 from unhang.analysis.matching.pairs import pair_edges, pair_links, pair_up
 from unhang.analysis.matching.wait_graph import collective_edges, make_graph

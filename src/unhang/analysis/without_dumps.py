@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from unhang.analysis.claims import Claim
-from unhang.analysis.findings.silent import stack_id
 from unhang.analysis.judgement import Backdrop, status_of
-from unhang.analysis.lives import Lives, RankLife
+from unhang.analysis.lives.fallen_silent import stack_id
+from unhang.analysis.lives.life import Lives, RankLife
 from unhang.analysis.sites import StackBook
 from unhang.analysis.sources.stacks import RankLook
 from unhang.analysis.words import quiet

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from unhang.batches import find_batches
 from unhang.case import CALL_DTYPES, Calls, Case, Dump
 from unhang.ingest.beside import Extras
-from unhang.ingest.columns.decoded import Column, Decoded, Origin, Table
+from unhang.ingest.columns.decoded import Column, Decoded, DumpColumns, Origin
 from unhang.ingest.columns.dictionaries import Dictionaries
 from unhang.ingest.dumpfiles import DumpFile
 from unhang.ingest.groups.building import Grouping
@@ -102,7 +102,7 @@ def _joined(pieces: list[Column], kind: type[np.generic]) -> Column:
 
 def _pieces(files: Sequence[DumpFile], key: str) -> list[Column]:
     """One column of all files, as few pieces: files of one table that follow each other are one."""
-    spans: list[tuple[Table, int, int]] = []
+    spans: list[tuple[DumpColumns, int, int]] = []
     for item in files:
         decoded = item.decoded
         if decoded is None or decoded.table is None:

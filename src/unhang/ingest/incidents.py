@@ -18,7 +18,7 @@ from unhang.ingest.dumpfiles import DumpFile
 from unhang.model import DumpStatus, Note
 from unhang.wording import count_of
 
-__all__ = ["Incident", "choose", "drop_duplicates", "one_incident"]
+__all__ = ["DumpSet", "choose", "drop_duplicates", "one_incident"]
 
 _NS = 1_000_000_000
 _DEFAULT_TIMEOUT_S = 1800
@@ -29,7 +29,7 @@ _COMPLETE_SHARE = 0.5
 
 
 @dataclass(slots=True)
-class Incident:
+class DumpSet:
     """The files of one incident.
 
     Attributes:
@@ -47,7 +47,7 @@ class Incident:
         return frozenset(item.rank for item in self.files if item.rank >= 0)
 
 
-def choose(loaded: Sequence[DumpFile], wanted: str | None) -> tuple[Incident, list[Note]]:
+def choose(loaded: Sequence[DumpFile], wanted: str | None) -> tuple[DumpSet, list[Note]]:
     """Take one incident: the one asked for, or the newest that is no leftover.
 
     Args:
@@ -72,7 +72,7 @@ def choose(loaded: Sequence[DumpFile], wanted: str | None) -> tuple[Incident, li
     return chosen, [Note("warning", "incidents", text)]
 
 
-def one_incident(loaded: Sequence[DumpFile]) -> Incident:
+def one_incident(loaded: Sequence[DumpFile]) -> DumpSet:
     """Take all files for one incident: a case directory holds nothing else.
 
     Ranks that died left dumps that they named themselves, beside those that were asked for.
@@ -80,17 +80,17 @@ def one_incident(loaded: Sequence[DumpFile]) -> Incident:
     newest = max(loaded, key=lambda item: item.newest_ns)
     words = Counter(word for item in loaded if (word := _word_of(item)))
     label = words.most_common(1)[0][0] if words else _clock(newest.newest_ns)
-    return Incident(label, newest.newest_ns, list(loaded))
+    return DumpSet(label, newest.newest_ns, list(loaded))
 
 
-def _incidents(loaded: Sequence[DumpFile]) -> list[Incident]:
+def _incidents(loaded: Sequence[DumpFile]) -> list[DumpSet]:
     """All incidents, newest first; files without any time go with their series."""
     incidents = []
     for label, files in _by_own_word(loaded).items():
         for by_time in _by_time(files):
             for by_series in _by_series(by_time):
                 newest = max((item.newest_ns for item in by_series), default=0)
-                incidents.append(Incident(label or _clock(newest), newest, by_series))
+                incidents.append(DumpSet(label or _clock(newest), newest, by_series))
     incidents.sort(key=lambda incident: incident.newest_ns, reverse=True)
     _make_unique(incidents)
     return incidents
@@ -187,7 +187,7 @@ def _same_again(keys: set[tuple[int, str, str]], taken: set[tuple[int, str, str]
     return len(keys & taken) > 1 and len(keys & taken) > len(keys) // 2
 
 
-def _wanted(incidents: list[Incident], wanted: str) -> Incident:
+def _wanted(incidents: list[DumpSet], wanted: str) -> DumpSet:
     if wanted.isdecimal() and 0 < int(wanted) <= len(incidents):
         return incidents[int(wanted) - 1]
     exact = [incident for incident in incidents if incident.label == wanted]
@@ -201,7 +201,7 @@ def _wanted(incidents: list[Incident], wanted: str) -> Incident:
     )
 
 
-def _newest_complete(incidents: list[Incident]) -> Incident:
+def _newest_complete(incidents: list[DumpSet]) -> DumpSet:
     most = max(len(incident.ranks) for incident in incidents)
     return next(i for i in incidents if len(i.ranks) >= _COMPLETE_SHARE * most)
 
@@ -216,7 +216,7 @@ def _clock(time_ns: int) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _make_unique(incidents: list[Incident]) -> None:
+def _make_unique(incidents: list[DumpSet]) -> None:
     """Number labels that come again, so that each can be asked for."""
     times: Counter[str] = Counter()
     for incident in incidents:

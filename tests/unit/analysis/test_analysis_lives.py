@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from unhang.analysis import diagnose
-from unhang.analysis.lives import lives_of
+from unhang.analysis.lives.life import lives_of
 from unhang.analysis.sources.exits import Manner
 from unhang.case import Case
 from unhang.model import Frame, LastCall, LogEvent, Note, ProcessSample, ThreadStack

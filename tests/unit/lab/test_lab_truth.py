@@ -76,7 +76,7 @@ def test_each_difference_is_told(changes: dict[str, Any], sentence: str) -> None
 
 
 def test_where_nothing_can_be_said_no_line_is_asked_for() -> None:
-    """ "Insufficient" accuses nobody, so it shows no call of anybody."""
+    """Insufficient evidence accuses nobody, so it shows no call of anybody."""
     lost = Truth(("insufficient",), (Cause(("UH901",)),), 4, lines=LINES)
     mark = judge(lost, Verdict("insufficient"))
     assert (mark.right, mark.site) == (True, None)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from unhang.analysis.sources.nodes import Process
+from unhang.analysis.sources.nodes import RankProcess
 from unhang.case import Case
 from unhang.model import UNKNOWN_RANK, LogEvent
 
@@ -25,7 +25,7 @@ _ZONES_NS = 27 * 3600 * 10**9
 """A stamp without its zone may be so far off, and the slack."""
 
 
-def placed(case: Case, processes: Sequence[Process]) -> tuple[LogEvent, ...]:
+def placed(case: Case, processes: Sequence[RankProcess]) -> tuple[LogEvent, ...]:
     """The log events of a case, each with the rank that it is known to belong to.
 
     Args:
@@ -79,7 +79,7 @@ def _one_node(case: Case, by_host: dict[str, set[int]]) -> bool:
 
 def _placed(
     event: LogEvent,
-    processes: Iterable[Process],
+    processes: Iterable[RankProcess],
     by_pid: dict[int, set[tuple[str, int]]],
     by_host: dict[str, set[int]],
     *,

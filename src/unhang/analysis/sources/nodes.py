@@ -15,7 +15,7 @@ from typing import Final
 from unhang.case import Case
 from unhang.report import Subject
 
-__all__ = ["Nodes", "Process", "hosts_named", "nodes_of", "processes_of"]
+__all__ = ["Nodes", "RankProcess", "hosts_named", "nodes_of", "processes_of"]
 
 _LINK: Final = re.compile(r"(\S+) (?:->|-) (\S+?)(?::\d+)?")
 _GPU: Final = re.compile(r"\bgpu (\d{1,4})\b", re.IGNORECASE)
@@ -23,7 +23,7 @@ _NO_NAMES: Final = ("localhost", "localhost.localdomain")
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class RankProcess:
     """A process of a rank; -1 or "" for what nothing tells."""
 
     rank: int
@@ -32,11 +32,11 @@ class Process:
     local_rank: int = -1
 
 
-def processes_of(case: Case) -> tuple[Process, ...]:
+def processes_of(case: Case) -> tuple[RankProcess, ...]:
     """The processes of ranks that dumps and stacks tell of."""
-    dumped = (Process(dump.rank, dump.host, dump.pid, dump.local_rank) for dump in case.dumps)
+    dumped = (RankProcess(dump.rank, dump.host, dump.pid, dump.local_rank) for dump in case.dumps)
     seen = (s for s in case.samples if s.rank >= 0 and s.role == "rank")
-    return (*dumped, *(Process(sample.rank, sample.host, sample.pid) for sample in seen))
+    return (*dumped, *(RankProcess(sample.rank, sample.host, sample.pid) for sample in seen))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Nodes:
     Attributes:
         host_of: Host by rank, where exactly one is known.
         ranks_on: Ranks by host, ascending.
-        pids_of: Process ids by rank.
+        pids_of: RankProcess ids by rank.
         local_of: Number of the rank on its host, where it is known.
     """
 
@@ -104,7 +104,7 @@ def hosts_named(subject: Subject) -> tuple[str, ...]:
     return (subject.host,) if subject.host and subject.kind in ("host", "gpu") else ()
 
 
-def nodes_of(processes: Sequence[Process]) -> Nodes:
+def nodes_of(processes: Sequence[RankProcess]) -> Nodes:
     """Who is where; a rank that is told of two hosts is on none."""
     hosts: dict[int, set[str]] = defaultdict(set)
     pids: dict[int, set[int]] = defaultdict(set)

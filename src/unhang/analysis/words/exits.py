@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from unhang.analysis.claims import Claim
-from unhang.analysis.findings.ended import MOST_ENDS, Ended
+from unhang.analysis.lives.ended import MOST_ENDS, Ended
 from unhang.analysis.sources.exits import CRASHES, SIGNAL_BASE, End, Manner
 from unhang.analysis.words.telling import Words, subject, words_of
 from unhang.stacks.ownership import shown_frame

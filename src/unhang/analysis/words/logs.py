@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from unhang.analysis.claims import Claim, Stance, Weighed
-from unhang.analysis.findings.failed import (
-    Beside,
+from unhang.analysis.lives.failed import (
     Differing,
     FailedFirst,
     Finished,
+    SaidBeside,
     Unexplained,
 )
-from unhang.analysis.findings.watchdogs import (
+from unhang.analysis.lives.watchdogs import (
     MOST_BEHIND,
     AllTimedOut,
     Apart,
@@ -146,7 +146,7 @@ def _(seen: Finished, words: Words, claim: Claim, weighed: Weighed) -> Words:  #
 
 
 @words_of.register
-def _(about: Beside, claim: Claim) -> Words:
+def _(about: SaidBeside, claim: Claim) -> Words:
     group = about.message.group
     return Words(
         f"{_who(group)}: {group.first.text[:SHOWN]}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from unhang.analysis.claims import Claim
-from unhang.analysis.lives import Lives
+from unhang.analysis.lives.life import Lives
 from unhang.analysis.sources.traces import LastHeard
 from unhang.analysis.words.telling import all_words_of
 from unhang.logs.scan import WENT_ON

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from unhang.analysis.claims import Claim, Weighed
-from unhang.analysis.findings.told import Beside, OfCulprits, OnTheWay
+from unhang.analysis.lives.told import OfCulprits, OnTheWay, ToldBeside
 from unhang.analysis.sources.reports import Reported, Told
 from unhang.analysis.words.telling import Words, adding, merged, words_of
 from unhang.model import Note
@@ -81,7 +81,7 @@ def _(told: OnTheWay, words: Words, claim: Claim, weighed: Weighed) -> Words:  #
 
 
 @words_of.register
-def _(about: Beside, claim: Claim) -> Words:  # noqa: ARG001 - as all words
+def _(about: ToldBeside, claim: Claim) -> Words:  # noqa: ARG001 - as all words
     found = about.told.finding
     source = printable(about.told.by.saved.source)
     return Words(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from unhang.analysis.claims import Claim, Stance, Weighed
-from unhang.analysis.findings.elsewhere import (
+from unhang.analysis.lives.elsewhere import (
     MOST,
     Seen,
     Shape,

@@ -20,10 +20,10 @@ __all__ = [
     "BadDump",
     "Declared",
     "Decoded",
+    "DumpColumns",
     "LostDumpError",
     "Origin",
     "Status",
-    "Table",
 ]
 
 ROW_DTYPES: dict[str, type[np.generic]] = {
@@ -93,7 +93,7 @@ class Origin:
 
 
 @dataclass(slots=True)
-class Table:
+class DumpColumns:
     """Columns of `ROW_DTYPES` of one file or of many; columns leave it as the case takes them."""
 
     columns: dict[str, Column]
@@ -109,7 +109,7 @@ class Decoded:
     origin: Origin | None = None
     declared: tuple[Declared, ...] = ()
     statuses: tuple[Status, ...] = ()
-    table: Table | None = None
+    table: DumpColumns | None = None
     start: int = 0
     stop: int = 0
     truncated: bool = False
@@ -133,7 +133,7 @@ class Decoded:
 
     def take_rows(self, columns: dict[str, Column]) -> None:
         """Make these columns the file's rows."""
-        self.table, self.start, self.stop = Table(columns), 0, len(columns["pg"])
+        self.table, self.start, self.stop = DumpColumns(columns), 0, len(columns["pg"])
 
 
 PlainDict = dict[str, Any]

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from unhang.ingest.columns.decoded import BadDump, Decoded, Table
+from unhang.ingest.columns.decoded import BadDump, Decoded, DumpColumns
 from unhang.ingest.columns.dictionaries import Dictionaries
 from unhang.ingest.columns.normalise import describe, finish, own_entries
 from unhang.ingest.columns.rows import work_of
@@ -82,7 +82,7 @@ class FastReader:
         work.translator.memory.take_back(work.batch)
         return found
 
-    def one(self, work: _Work, index: int, table: Table, *, several: bool) -> Decoded | None:
+    def one(self, work: _Work, index: int, table: DumpColumns, *, several: bool) -> Decoded | None:
         """One file of a batch; None where the general path has to look at it."""
         status, start, stop, first, end = work.batch.outcome[index].tolist()
         strange = any((table.columns[key][start:stop] < 0).any() for key in ("state", "pg"))

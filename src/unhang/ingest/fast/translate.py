@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from unhang.ingest.columns.decoded import ROW_DTYPES, Column, PlainDict, Table
+from unhang.ingest.columns.decoded import ROW_DTYPES, Column, DumpColumns, PlainDict
 from unhang.ingest.columns.dictionaries import (
     MAX_FRAMES,
     Dictionaries,
@@ -93,7 +93,7 @@ class Translator:
     def _signature_size(self, number: int) -> int:
         return min(elements_of(*self.node_parts(number)), _MANY)
 
-    def table(self, batch: Batch) -> Table:
+    def table(self, batch: Batch) -> DumpColumns:
         """The rows of a batch as columns of the case; a state or group that is none is -1.
 
         Args:
@@ -125,7 +125,7 @@ class Translator:
         }  # fmt: skip
         for name, lookup in self._nodes.items():
             columns[name] = lookup.column(rows[keys[name]], nodes)
-        return Table({key: columns[key].astype(kind) for key, kind in ROW_DTYPES.items()})
+        return DumpColumns({key: columns[key].astype(kind) for key, kind in ROW_DTYPES.items()})
 
     def threads_of(self, numbers: Int64s) -> Int32s:
         """Threads of one file in which several have calls: namesakes are "name", "name #2"."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from unhang.analysis.claims import Claim, Doubt
-from unhang.analysis.lives import Lives
+from unhang.analysis.lives.life import Lives
 from unhang.analysis.sites import StackBook
 from unhang.analysis.sources.exits import End, Manner
 from unhang.kinds import RANK_ENDED, Trait

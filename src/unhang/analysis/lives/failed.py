@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from unhang.analysis.claims import Claim, Doubt, Observation, Stance, confidence_of
-from unhang.analysis.findings.watchdogs import counters_apart
-from unhang.analysis.lives import Lives
+from unhang.analysis.lives.life import Lives
+from unhang.analysis.lives.watchdogs import counters_apart
 from unhang.analysis.sources.logs import Failure, Message, Said
 from unhang.kinds import (
     IDLE,
@@ -24,7 +24,7 @@ from unhang.kinds import (
 from unhang.model import LogEvent
 from unhang.report import Site, Subject
 
-__all__ = ["Beside", "Differing", "FailedFirst", "Finished", "Unexplained", "failed_first"]
+__all__ = ["Differing", "FailedFirst", "Finished", "SaidBeside", "Unexplained", "failed_first"]
 
 MAX_BESIDES = 12
 
@@ -44,7 +44,7 @@ class FailedFirst:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class SaidBeside:
     """A message beside the verdict."""
 
     message: Message
@@ -274,7 +274,7 @@ def _beside(message: Message, reason: tuple[Claim, ...]) -> Claim:
     follows = reason or message.group.first.role == "consequence"
     return Claim(
         kind=message.kind,
-        about=Beside(message),
+        about=SaidBeside(message),
         role="consequence" if follows else "observation",
         victims=message.ranks,
         doubts=(Doubt.A_LINE_ALONE,),

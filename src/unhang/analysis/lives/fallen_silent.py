@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from unhang.analysis.claims import Claim, Doubt, Stance
-from unhang.analysis.lives import Lives
+from unhang.analysis.lives.life import Lives
 from unhang.analysis.sources.traces import LastHeard
 from unhang.kinds import LAST_TRACED_CALL
 from unhang.model import Frame

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from unhang.analysis.claims import Claim, Doubt, Observation, Stance
-from unhang.analysis.lives import Lives
+from unhang.analysis.lives.life import Lives
 from unhang.analysis.sources.logs import Counters
 from unhang.kinds import (
     JOINED_NOT_PROGRESSING,

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from unhang.analysis.claims import Claim, Doubt, Stance, Weighed
-from unhang.analysis.lives import Lives
+from unhang.analysis.lives.life import Lives
 from unhang.analysis.sources.nodes import Nodes, hosts_named
 from unhang.analysis.sources.reports import Told
 from unhang.kinds import Trait
 from unhang.report import Subject
 
-__all__ = ["Beside", "OfCulprits", "OnTheWay", "with_told"]
+__all__ = ["OfCulprits", "OnTheWay", "ToldBeside", "with_told"]
 
 _MOST_TOLD: Final = 32
 _MOST_WEIGHED: Final = 4
@@ -41,7 +41,7 @@ class OnTheWay(Told):
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class ToldBeside:
     """It is told beside the verdict."""
 
     told: Told
@@ -168,7 +168,7 @@ def _beside(told: Told, nodes: Nodes) -> Claim:
     """
     return Claim(
         kind=told.kind,
-        about=Beside(told),
+        about=ToldBeside(told),
         role="observation",
         subjects=tuple(replace(s, rank=nodes.names(s)) for s in told.finding.subjects),
         doubts=_DOUBTS[told.finding.confidence],

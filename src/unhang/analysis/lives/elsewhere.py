@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Final, Literal
 
 from unhang.analysis.claims import Claim, Doubt, Observation, Stance
-from unhang.analysis.lives import Lives
+from unhang.analysis.lives.life import Lives
 from unhang.analysis.sites import StackBook
 from unhang.analysis.sources.stacks import RankLook
 from unhang.kinds import (

@@ -1,0 +1,1 @@
+"""What was seen of each rank, from start to end, and the rules that conclude from it."""
