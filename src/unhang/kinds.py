@@ -335,6 +335,14 @@ PARTLY_FINISHED: Final = Kind(
         "Switch on TORCH_NCCL_ENABLE_TIMING=1, which shows who started.",
     ),
 )
+TIMEOUTS_DIFFER: Final = Kind(
+    "UH403",
+    "timeouts-differ",
+    "environment",
+    "Members of a call that does not move have different time-outs for it.",
+    role="observation",
+    actions=("Give init_process_group and new_group the same timeout on all ranks.",),
+)
 LATE_RANK: Final = Kind(
     "UH501",
     "late-rank",
@@ -483,6 +491,7 @@ _ALL: Final = (
     P2P_MISMATCH,
     JOINED_NOT_PROGRESSING,
     PARTLY_FINISHED,
+    TIMEOUTS_DIFFER,
     LATE_RANK,
     IDLE,
     HOST_PROGRAM_STUCK,

@@ -167,3 +167,19 @@ def test_where_the_culprit_stood_when_its_dump_was_made() -> None:
     cause = only_cause(diagnose(job.case()))
     culprit = next(site for site in cause.sites if site.role == "culprit")
     assert (culprit.ranks, culprit.file, culprit.line) == ((3,), "data.py", 31)
+
+
+def test_members_with_unlike_timeouts_are_told() -> None:
+    """Whoever gives up first is not to blame for it; the same limit everywhere says nothing."""
+    job = FakeJob(4)
+    job.call(range(4))
+    job.call(range(4), finished=False)
+    alike = diagnose(job.case())
+    assert "UH403" not in {finding.code for finding in alike.findings}
+    last = job.entries[2][-1]
+    last.row = replace(last.row, timeout_ms=60_000)
+    report = diagnose(job.case())
+    assert report.culprits == alike.culprits == ()
+    told = next(finding for finding in report.findings if finding.code == "UH403")
+    assert (told.role, told.family) == ("observation", "environment")
+    assert "rank 2: 60 s; ranks 0-1,3: 600 s" in told.summary

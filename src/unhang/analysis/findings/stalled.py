@@ -18,7 +18,12 @@ from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.ops import rule_of
 from unhang.analysis.state.progress import Stage
-from unhang.kinds import DEVICE_BEHIND, JOINED_NOT_PROGRESSING, PARTLY_FINISHED
+from unhang.kinds import (
+    DEVICE_BEHIND,
+    JOINED_NOT_PROGRESSING,
+    PARTLY_FINISHED,
+    TIMEOUTS_DIFFER,
+)
 
 __all__ = [
     "DeviceBehind",
@@ -26,6 +31,7 @@ __all__ = [
     "Lag",
     "NotMoving",
     "RankLags",
+    "Timeouts",
     "explain_joined",
 ]
 
@@ -60,6 +66,14 @@ class NotMoving:
     unstarted: tuple[int, ...] | None
 
 
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Time-outs of one call by the ranks that have them, shortest first; in seconds."""
+
+    call: str
+    ranks: tuple[tuple[float, tuple[int, ...]], ...]
+
+
 def explain_joined(situation: Situation, roots: Sequence[Root]) -> list[Claim]:
     """Explain calls in which all members are and agree.
 
@@ -78,6 +92,7 @@ def explain_joined(situation: Situation, roots: Sequence[Root]) -> list[Claim]:
             stuck.append(root)
     if stuck:
         found.append(_not_moving(situation, stuck))
+        found += _unlike_timeouts(situation, stuck)
     return found
 
 
@@ -104,6 +119,24 @@ def _not_moving(situation: Situation, roots: Sequence[Root]) -> Claim:
         sites=situation.book.sites_of_rows(rows, "culprit" if culprits else "victim"),
         doubts=(Doubt.NOBODY_ABSENT,),
     )
+
+
+def _unlike_timeouts(situation: Situation, roots: Sequence[Root]) -> list[Claim]:
+    """Calls whose members give up at different times: the first to do so looks like the culprit."""
+    claims = []
+    for call in [c for root in roots for c in root.waiting_calls][:_MOST_SHOWN]:
+        rows = situation.heads.row[situation.heads.inside(call)]
+        calls = situation.evidence.case.calls
+        limits, ranks = calls.timeout_ms[rows], calls.rank[rows]
+        sides = tuple(
+            (limit / 1000, tuple(sorted(ranks[limits == limit].tolist())))
+            for limit in np.unique(limits[limits > 0]).tolist()
+        )
+        if len(sides) > 1:
+            about = Timeouts(situation.label(call), sides)
+            group, seq, op = situation.group_ref(call), situation.seq(call), situation.op(call)
+            claims.append(Claim(kind=TIMEOUTS_DIFFER, about=about, group=group, seq=seq, op=op))
+    return claims
 
 
 def _standstill(situation: Situation, calls: Sequence[int]) -> NotMoving:

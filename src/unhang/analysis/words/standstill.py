@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from unhang.analysis.claims import Claim
 from unhang.analysis.findings.deadlock import Circle
-from unhang.analysis.findings.stalled import DeviceBehind, DeviceNeverStarted, NotMoving, RankLags
+from unhang.analysis.findings.stalled import (
+    DeviceBehind,
+    DeviceNeverStarted,
+    NotMoving,
+    RankLags,
+    Timeouts,
+)
 from unhang.analysis.words.telling import Words, subject, waiting_for, words_of
 from unhang.wording import count_of, rank_phrase
 
@@ -43,6 +49,17 @@ def _(about: NotMoving, claim: Claim) -> Words:
             *_started(about),
             *(f"Also stuck with everybody in it: {call}." for call in about.others),
         ),
+    )
+
+
+@words_of.register
+def _(about: Timeouts, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+    limits = "; ".join(f"{rank_phrase(ranks)}: {limit:,.0f} s" for limit, ranks in about.ranks)
+    first = subject(about.ranks[0][1])
+    verb = "gives" if len(about.ranks[0][1]) == 1 else "give"
+    return Words(
+        f"Members of {about.call} have different time-outs for it: {limits}.",
+        (f"{first} {verb} up first, and what the others print then follows from that.",),
     )
 
 
