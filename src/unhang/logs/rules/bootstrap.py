@@ -262,4 +262,18 @@ RULES: tuple[LogRule, ...] = (
         spares="INFO Connection timed out waiting for a licence",
         trust="B",
     ),
+    LogRule(
+        code="UH7001",
+        slug="rank-came-twice",
+        family="environment",
+        role="cause",
+        anchors=("ranks has already checked in",),
+        pattern=r"Bootstrap Root : rank (?P<twice>\d+) of (?P<size>\d+) ranks has already checked in",
+        meaning="Two processes came to NCCL's bootstrap with one rank: two launches, or a wrong RANK.",
+        action="End what is left of an earlier launch; compare RANK and MASTER_PORT on all nodes.",
+        source="pytorch-lightning#14986",
+        fires="bootstrap.cc:131 NCCL WARN Bootstrap Root : rank 1 of 8 ranks has already checked in",
+        spares="bootstrap.cc:112 NCCL INFO Bootstrap Root : 8 ranks have checked in",
+        blames="nobody",
+    ),
 )
