@@ -254,6 +254,36 @@ def test_frames_that_are_no_list_are_no_stack(
     assert fast.calls.stack.tolist()[1] == -1
 
 
+@pytest.mark.parametrize(
+    ("sizes", "dtypes", "equal", "equal_dtypes"),
+    [
+        ([[True, 5]], ["Float"], [[1, 5]], ["Float"]),
+        ([[1.0, 5]], ["Float"], [[1, 5]], ["Float"]),
+        ([""], ["Float"], [[]], ["Float"]),
+        ({"": 1}, ["Float"], [[]], ["Float"]),
+        ([{}], ["Float"], [[]], ["Float"]),
+        ([[1, 5]], {"Float": 1}, [[1, 5]], ["Float"]),
+    ],
+)
+@pytest.mark.parametrize("odd_first", [True, False])
+def test_no_call_is_read_otherwise_for_an_equal_one_before_it(
+    sizes: Any, dtypes: Any, equal: Any, equal_dtypes: Any, *, odd_first: bool,  # noqa: ANN401
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """True is 1, and "" has the items of []: what is no size or dtype is left out, it alone."""
+    odd = entry(odd_first is False, input_sizes=sizes, input_dtypes=dtypes)
+    honest = entry(odd_first, input_sizes=equal, input_dtypes=equal_dtypes)
+    rows = [odd, honest] if odd_first else [honest, odd]
+    (tmp_path / "rank_0").write_bytes(encode_pickle(dump(rows, ranks=1)))
+    fast, general = (read(tmp_path, monkeypatch, fast=fast) for fast in (True, False))
+    assert plain(fast) == plain(general)
+    assert general is not None
+    signature = general.signatures[general.calls.signature[int(odd_first)]]
+    assert signature.input_sizes == tuple(map(tuple, equal))
+    assert signature.input_dtypes == ("Float",)
+    assert general.calls.signature[0] != general.calls.signature[1]
+
+
 def test_entries_that_stand_where_a_key_should_are_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -33,6 +34,9 @@ STATES = {
     "completed": State.COMPLETED,
     "failed": State.FAILED,
 }
+_Key: TypeAlias = tuple[tuple[Any, ...], ...]
+_LISTS = frozenset((list, tuple))
+_NUMBERS, _WORDS = frozenset((int,)), frozenset((str,))
 _P2P_OPS = ("send", "recv")
 SPARE_WORK = 1_000_000
 """Elements of lists that any file may refer to; beyond it they must have been written out."""
@@ -80,6 +84,23 @@ def elements_of(sizes: Any, out: Any, kinds: Any, out_kinds: Any) -> int:  # noq
         return 0
 
 
+def _key_of(*parts: Any) -> _Key | None:  # noqa: ANN401 - untrusted values
+    """What tells one signature from all others; None where a value is not of torch's types.
+
+    Equal values may be read otherwise: True is 1, and the items of "" are those of [].
+    """
+    if not _LISTS.issuperset(map(type, parts)):
+        return None
+    sizes, out, kinds, out_kinds = parts
+    if not _LISTS.issuperset(map(type, shapes := (*sizes, *out))):
+        return None
+    if not _NUMBERS.issuperset(map(type, chain.from_iterable(shapes))):
+        return None
+    if not _WORDS.issuperset(map(type, (*kinds, *out_kinds))):
+        return None
+    return tuple(map(tuple, sizes)), tuple(map(tuple, out)), tuple(kinds), tuple(out_kinds)
+
+
 @dataclass(slots=True)
 class _Reader:
     """Reads one file's entries; caches what they share."""
@@ -89,7 +110,7 @@ class _Reader:
     work_left: int
     remarks: list[str] = field(default_factory=list)
     stacks: dict[tuple[int, ...], int] = field(default_factory=dict)
-    signatures: dict[object, int] = field(default_factory=dict)
+    signatures: dict[_Key, int] = field(default_factory=dict)
 
     def columns(self) -> dict[str, Column]:
         """All columns of `ROW_DTYPES`."""
@@ -223,15 +244,9 @@ class _Reader:
 
     def signature(self, *parts: Any) -> int:  # noqa: ANN401 - untrusted values
         """Number of one signature: input sizes, output sizes, input dtypes, output dtypes."""
-        try:
-            sizes, out, kinds, out_kinds = parts
-            self.spend(elements_of(*parts))
-            key: object = (
-                tuple(map(tuple, sizes)), tuple(map(tuple, out)), tuple(kinds), tuple(out_kinds),
-            )  # fmt: skip
-            number = self.signatures.get(key)
-        except TypeError:
-            key, number = None, None
+        self.spend(elements_of(*parts))
+        key = _key_of(*parts)
+        number = None if key is None else self.signatures.get(key)
         if number is None:
             number = self.shared.signatures[
                 Signature(
