@@ -13,7 +13,6 @@ where a variable alone means nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 __all__ = [
@@ -143,8 +142,7 @@ LAUNCHERS: Final = frozenset(
 """Programs and modules that start ranks, and are none though they may have a rank's variables."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankEnv:
+class RankEnv(NamedTuple):
     """What the environment tells of one rank.
 
     Attributes:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from unhang.casedir import (
+from unhang.casedir.manifest import (
     Ending,
     NodePart,
     RankPart,

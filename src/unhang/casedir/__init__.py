@@ -10,31 +10,6 @@
 
 A directory is made once and never overwritten: a second incident gets a second directory. It is its
 owner's alone (0700, files 0600): a case tells more of a job than its logs do. `manifest` makes and
-fills it, `sharing` says whose it is, `reports` keeps verdicts in it.
+fills it, `sharing` says whose it is, `reports` keeps verdicts in it. Nothing is imported here:
+`run` needs `sharing` before its child starts, and no more.
 """
-
-from unhang.casedir.manifest import (
-    CASES,
-    Ending,
-    NodePart,
-    RankPart,
-    agreed_world,
-    create_case,
-    merge_manifest,
-    save_file,
-    write_ending,
-    write_part,
-)
-
-__all__ = [
-    "CASES",
-    "Ending",
-    "NodePart",
-    "RankPart",
-    "agreed_world",
-    "create_case",
-    "merge_manifest",
-    "save_file",
-    "write_ending",
-    "write_part",
-]

@@ -155,7 +155,7 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _new_case(args: argparse.Namespace, job: str) -> Path:
-    from unhang.casedir import CASES, create_case
+    from unhang.casedir.manifest import CASES, create_case
     from unhang.casedir.sharing import claim
 
     job = args.job or job or "collected"
@@ -177,7 +177,7 @@ def _read_state(case: Path) -> dict[str, Any]:
 
 
 def _write_state(case: Path, state: dict[str, Any]) -> None:
-    from unhang.casedir import save_file
+    from unhang.casedir.manifest import save_file
     from unhang.casedir.sharing import cannot_write
 
     try:

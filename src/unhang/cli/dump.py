@@ -28,7 +28,7 @@ from unhang.cli.shared.output import EXIT_HEALTHY, EXIT_PROBLEM
 from unhang.errors import NoEvidenceError, OutputError, UsageError
 
 if TYPE_CHECKING:
-    from unhang.casedir import RankPart
+    from unhang.casedir.manifest import RankPart
     from unhang.record.contact.marks import Mark
     from unhang.run.incident.evidence import Collector
     from unhang.run.watching.roster import WatchedRank
@@ -150,7 +150,7 @@ def _show(living: Sequence[Mark]) -> int:
 
 
 def _make_case(args: argparse.Namespace, job: str) -> Path:
-    from unhang.casedir import CASES, create_case
+    from unhang.casedir.manifest import CASES, create_case
 
     if args.case is not None and args.case.exists():
         raise OutputError(f"{args.case} is there already", "A case never overwrites: name another.")
@@ -179,7 +179,7 @@ def _collect(case: Path, members: Sequence[WatchedRank], *, stacks: bool) -> Col
 
 
 def _write_manifest(case: Path, collector: Collector, members: Sequence[WatchedRank]) -> None:
-    from unhang.casedir import NodePart, write_part
+    from unhang.casedir.manifest import NodePart, write_part
     from unhang.casedir.sharing import cannot_write
 
     mark = members[0].mark

@@ -190,7 +190,7 @@ def _live(args: argparse.Namespace) -> Case:
 def _elsewhere(args: argparse.Namespace) -> Case:
     """Look at the ranks of other nodes, through a launcher."""
     from unhang.case import Case
-    from unhang.casedir import create_case
+    from unhang.casedir.manifest import create_case
     from unhang.model import Note
     from unhang.stacks import read_stacks
 

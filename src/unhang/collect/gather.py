@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from unhang.bounds import is_rank, largest_world
-from unhang.casedir import NodePart, RankPart, agreed_world, merge_manifest, write_part
+from unhang.casedir.manifest import NodePart, RankPart, agreed_world, merge_manifest, write_part
 from unhang.collect.launchers import Launcher
 from unhang.collect.launches import Delivery, run_launch
 from unhang.collect.parcel import ParcelError, safe_node, unpack

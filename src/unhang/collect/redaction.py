@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unhang.casedir import save_file
+from unhang.casedir.manifest import save_file
 from unhang.errors import InputError, OutputError
 from unhang.ingest.columns.rows import work_of
 from unhang.ingest.discover.sniff import HEAD_BYTES, FileKind, kind_of

@@ -197,9 +197,9 @@ def _begin() -> None:
 
 
 def _tidy_settings() -> None:
-    told: Foreign = sys.modules["torch"].version
+    told: Foreign = getattr(sys.modules.get("torch"), "version", None)
     has_nccl = bool(getattr(told, "cuda", None) or getattr(told, "hip", None))
-    take_back_older_names(str(told.__version__), has_nccl=has_nccl)
+    take_back_older_names(str(getattr(told, "__version__", "")), has_nccl=has_nccl)
 
 
 # ------------------------------------------------------------------ step 2: init is entered

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from unhang.casedir import merge_manifest
+from unhang.casedir.manifest import merge_manifest
 from unhang.collect.gather import Gathered, GatherPlan, gather
 from unhang.collect.launchers import Launch, Program
 from unhang.collect.launches import Delivery, _Intake

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from unhang.casedir import create_case
+from unhang.casedir.manifest import create_case
 from unhang.collect.gather import Gathered, GatherPlan, gather
 from unhang.collect.launchers import Launch, Program
 from unhang.collect.parcel import write_parcel

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from unhang.casedir import RankPart, save_file
+from unhang.casedir.manifest import RankPart, save_file
 from unhang.collect.asking import DumpRequest, RankDumps, ask_recorder, ask_torch
 from unhang.collect.processes import ProcessTable, read_process, read_processes
 from unhang.collect.ranks import Target

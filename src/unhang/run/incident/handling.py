@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from unhang.casedir import (
+from unhang.casedir.manifest import (
     CASES,
     Ending,
     NodePart,

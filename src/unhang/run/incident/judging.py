@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unhang._version import __version__
-from unhang.casedir import save_file
+from unhang.casedir.manifest import save_file
 from unhang.errors import MissingExtraError, UnhangError
 
 if TYPE_CHECKING:

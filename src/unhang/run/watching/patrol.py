@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from unhang.casedir import Ending
+from unhang.casedir.manifest import Ending
 from unhang.casedir.sharing import heard_of
 from unhang.collect.processes import read_processes
 from unhang.record.contact.marks import start_ticks
