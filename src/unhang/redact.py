@@ -34,6 +34,8 @@ DROPPED: Final = "<dropped>"
 """What stands where a value was of which nobody knows whether it is harmless."""
 
 _PATH: Final = re.compile(r"(?<![\w/.<-])(?:/[\w.@+~-]+)+/?|(?<=file://)(?:/[\w.@+~-]+)+")
+_SOURCES: Final = re.compile(r"/(?:third_party/gloo|torch/csrc|aten/src|c10)/")
+"""Sources of torch, as its messages name them: public, and what rules know a message by."""
 _HOME: Final = re.compile(r"/(?:home|Users)/([\w.@+-]+)")
 _EMAIL: Final = re.compile(r"\b([\w.+-]+)@([\w-]+(?:\.[\w-]+)+)\b")
 _FQDN: Final = re.compile(
@@ -170,9 +172,11 @@ class Redactor:
         return (found["kept"] if "kept" in found.re.groupindex else "") + SECRET
 
     def _path(self, path: str) -> str:
-        """Keep the file's name and what is below a package directory; replace the rest."""
+        """Keep the file's name, and what is below packages or torch's sources; replace the rest."""
         cut = installed_at(path)
-        cut = cut if cut >= 0 else path.rfind("/", 0, len(path) - 1)
+        if cut < 0:
+            source = _SOURCES.search(path)
+            cut = source.start() if source else path.rfind("/", 0, len(path) - 1)
         head, tail = path[: max(cut, 0)], path[max(cut, 0) :]
         parts = head.split("/")
         if len(parts) > 1 and parts[1] in _SYSTEM_ROOTS and not _HOME.search(head):

@@ -172,3 +172,16 @@ def test_an_end_that_nobody_saw_is_said_to_be_unseen() -> None:
     found = cause(job().case(samples=[alive(0), ended(1, None), alive(2)]))
     assert "nobody saw how it ended" in found.summary
     assert found.confidence == "medium"
+
+
+def test_who_gave_up_waiting_did_not_end_first() -> None:
+    """Its own dump tells that its call timed out; its exit code follows from the absent rank."""
+    builder = FakeJob(3)
+    builder.call(range(3))
+    builder.call([0, 2], finished=False)
+    case = builder.case()
+    gave_up = "all_reduce (default_pg): RuntimeError: Timed out waiting 5000ms for recv operation"
+    dumps = tuple(replace(d, failures=(gave_up,)) if d.rank != 1 else d for d in case.dumps)
+    samples = (ended(0, 1), ended(2, 1))
+    first = diagnose(replace(case, dumps=dumps, samples=samples)).findings[0]
+    assert (first.code, first.culprits) == ("UH101", (1,))

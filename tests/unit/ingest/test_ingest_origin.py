@@ -38,7 +38,7 @@ def test_the_file_says_who_it_is(tmp_path: Path) -> None:
         "rank": 3, "local_rank": 1, "world_size": 8, "host": "node01", "pid": 4711,
         "job_id": "job", "attempt": 2, "incident": "hang-1", "backend": "gloo",
         "reason": "watch", "time_ns": T0, "step": 17, "dropped": 5, "replica": "r1",
-        "failures": [{"name": "all_reduce", "description": "tp", "error": "RuntimeError: x"}],
+        "failures": [{"op": "all_reduce", "description": "tp", "error": "RuntimeError: x"}],
         "problems": ["torch's nccl recorder: gone"],
         "exception": {"type": "ValueError", "message": "bad batch",
                       "frames": [{"name": "load", "filename": "data.py", "line": 7}]},

@@ -63,6 +63,9 @@ class End(Observation):
 def ends_of(case: Case, looks: Mapping[int, RankLook]) -> dict[int, End]:
     """How each rank ended of which something tells that it did, ascending.
 
+    An end that nobody explains follows from the call in which its peer failed it, where its own
+    dump tells of one: the dump of the exception itself may come after those that are read.
+
     Args:
         case: For the exceptions that dumps tell of.
         looks: For the exit status of processes and their last known lines.
@@ -86,6 +89,10 @@ def ends_of(case: Case, looks: Mapping[int, RankLook]) -> dict[int, End]:
             ends[look.rank] = replace(ends[look.rank], status=look.status, ended_ns=look.ended_ns)
         elif look.gone:
             ends[look.rank] = _from_look(look)
+    gave_up = {d.rank for d in case.dumps if any(follows(text, ()) for text in d.failures)}
+    for rank in gave_up & ends.keys():
+        if ends[rank].manner is Manner.UNCLEAR:
+            ends[rank] = replace(ends[rank], manner=Manner.FOLLOWED)
     return dict(sorted(ends.items()))
 
 

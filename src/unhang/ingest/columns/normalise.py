@@ -214,7 +214,7 @@ def _failed_call(value: object) -> str:
     """A failed call as a sentence: "all_reduce (tp): RuntimeError: timed out"."""
     call = _dict(value)
     group = clean_text(call.get("description")) or clean_text(call.get("group"))
-    name = clean_text(call.get("name")) + (f" ({group})" if group else "")
+    name = clean_text(call.get("op")) + (f" ({group})" if group else "")
     return f"{name}: {clean_text(call.get('error'))}"
 
 
