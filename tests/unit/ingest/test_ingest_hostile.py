@@ -157,6 +157,16 @@ def test_a_bomb_of_references_is_refused(tmp_path: Path) -> None:
     assert load(tmp_path).ranks_with_dump == (1,)
 
 
+@pytest.mark.parametrize("item", [5, "", [], [[1]], {}])
+def test_a_bomb_of_what_is_no_shape_is_refused(item: Any, tmp_path: Path) -> None:  # noqa: ANN401
+    """Every item of a list costs a look, whether it has items of its own or not."""
+    sizes = [item, *([[]] * 20_000), None]
+    rows = [entry(i, input_sizes=sizes) for i in range(100)]
+    write(tmp_path, {"rank_0": pickle.dumps(dump(rows), protocol=4), "rank_1": dump()})
+    assert (tmp_path / "rank_0").stat().st_size < 100_000
+    assert load(tmp_path).ranks_with_dump == (1,)
+
+
 def test_memory_stays_in_proportion() -> None:
     """The highest memo index that is let through costs some megabytes."""
     data = b"\x80\x02" + b"K\x01" * 500_000 + b"r\xff\xff\x0f\x00."
