@@ -21,7 +21,10 @@ from lab.recorder.torchfile import encode_json, encode_pickle
 from unhang.analysis import diagnose
 from unhang.errors import NoEvidenceError
 from unhang.ingest import load
+from unhang.ingest.columns import memberships
 from unhang.ingest.columns.dictionaries import Dictionaries
+from unhang.ingest.columns.normalise import describe
+from unhang.ingest.columns.values import as_int, parse_members
 from unhang.ingest.discover.sources import Source
 from unhang.ingest.fast.loading import FastReader
 from unhang.ingest.pickles.unpickle import BadPickle, readable, unpickle
@@ -155,6 +158,41 @@ def test_a_bomb_of_references_is_refused(tmp_path: Path) -> None:
     write(tmp_path, {"rank_0": pickle.dumps(dump(rows), protocol=4), "rank_1": dump()})
     assert (tmp_path / "rank_0").stat().st_size < 1_000_000
     assert load(tmp_path).ranks_with_dump == (1,)
+
+
+@pytest.mark.parametrize("item", [5, "", [], [[1]], {}])
+def test_a_bomb_of_what_is_no_shape_is_refused(item: Any, tmp_path: Path) -> None:  # noqa: ANN401
+    """Every item of a list costs a look, whether it has items of its own or not."""
+    sizes = [item, *([[]] * 20_000), None]
+    rows = [entry(i, input_sizes=sizes) for i in range(100)]
+    write(tmp_path, {"rank_0": pickle.dumps(dump(rows), protocol=4), "rank_1": dump()})
+    assert (tmp_path / "rank_0").stat().st_size < 100_000
+    assert load(tmp_path).ranks_with_dump == (1,)
+
+
+@pytest.mark.parametrize("text", ["7" * 65, " " * 64 + "7", "\n" * 100_000])
+def test_long_text_is_no_number(text: str) -> None:
+    """A dump's values may share one long text, which is not searched for each of them."""
+    assert as_int(text) == -1
+    assert as_int(" -7 ") == -7
+
+
+def test_a_list_of_ranks_that_groups_share_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small file may give one long list to thousands of groups."""
+    seen: list[object] = []
+
+    def parse(value: object) -> tuple[int, ...]:
+        seen.append(value)
+        return parse_members(value)
+
+    monkeypatch.setattr(memberships, "parse_members", parse)
+    shared = [0, 1, 2]
+    config = {str(i): {"name": str(i), "desc": "", "ranks": shared} for i in range(50)}
+    config["other"] = {"name": "other", "desc": "", "ranks": [1, 2]}
+    known = memberships.Memberships()
+    declared = describe({"pg_config": config}, known).declared
+    assert [known.lists[group.members] for group in declared] == [(0, 1, 2)] * 50 + [(1, 2)]
+    assert len(seen) == 2
 
 
 def test_memory_stays_in_proportion() -> None:

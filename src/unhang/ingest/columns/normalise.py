@@ -156,17 +156,18 @@ def _reporter(top: PlainDict) -> str:
 
 
 def _declared(value: object, memberships: Memberships) -> tuple[Declared, ...]:
-    groups = []
-    for key, item in _dict(value).items():
-        config = _dict(item)
-        groups.append(
-            Declared(
-                clean_text(config.get("name", key)),
-                clean_text(config.get("desc")),
-                memberships.read(config.get("ranks")),
-            )
+    """The groups of a dump; lists of ranks may be shared, and each is read once."""
+    configs = {key: _dict(item) for key, item in _dict(value).items()}
+    lists = {id(ranks): ranks for ranks in (config.get("ranks") for config in configs.values())}
+    members = {key: memberships.read(ranks) for key, ranks in lists.items()}
+    return tuple(
+        Declared(
+            clean_text(config.get("name", key)),
+            clean_text(config.get("desc")),
+            members[id(config.get("ranks"))],
         )
-    return tuple(groups)
+        for key, config in configs.items()
+    )
 
 
 def _statuses(value: object) -> tuple[Status, ...]:

@@ -77,11 +77,14 @@ def columns_of(entries: list[Any], shared: Dictionaries, size: int) -> Rows:
 
 
 def elements_of(sizes: Any, out: Any, kinds: Any, out_kinds: Any) -> int:  # noqa: ANN401 - untrusted values
-    """Elements that a signature refers to; 0 where its parts are no lists of lists."""
-    try:
-        return sum(map(len, sizes)) + sum(map(len, out)) + len(kinds) + len(out_kinds)
-    except TypeError:
-        return 0
+    """Elements of lists that a signature refers to, empty ones and what is no shape among them."""
+    shapes = (*_listed(sizes), *_listed(out))
+    dimensions = sum(map(len, map(_listed, shapes)))
+    return len(shapes) + dimensions + len(_listed(kinds)) + len(_listed(out_kinds))
+
+
+def _listed(value: Any) -> Sequence[Any]:  # noqa: ANN401 - untrusted values
+    return value if isinstance(value, (list, tuple)) else ()
 
 
 def _key_of(*parts: Any) -> _Key | None:  # noqa: ANN401 - untrusted values

@@ -19,6 +19,8 @@ __all__ = ["as_int", "float_column", "int_column", "local_ids", "parse_members"]
 
 MAX_INT64 = 2**63 - 1
 MAX_DIGITS = 19
+MAX_TEXT_OF_NUMBER = 64
+"""Longer text is no number, and not looked at: a dump's values may share one long text."""
 MAX_GROUP_RANK = 2**31 - 1
 
 
@@ -27,7 +29,7 @@ def as_int(value: object, default: int = -1) -> int:
     if type(value) is int and -MAX_INT64 <= value <= MAX_INT64:
         return value
     if isinstance(value, str):
-        digits = value.strip()
+        digits = value.strip() if len(value) <= MAX_TEXT_OF_NUMBER else ""
         sign = digits[:1] == "-"
         digits = digits[sign:]
         if not (digits.isascii() and digits.isdecimal() and len(digits) <= MAX_DIGITS):
