@@ -181,8 +181,10 @@ def test_a_node_without_ranks_is_no_success(tmp_path: Path) -> None:
 PATIENT_RAY = {
     "RAY_gcs_server_request_timeout_seconds": "300",
     "RAY_health_check_failure_threshold": "100",
+    "RAY_AUTH_MODE": "disabled",
 }
-"""A node of a machine that is busy is slow, and not dead."""
+"""A node of a machine that is busy is slow, and not dead. A head of Ray 2.60 may ask for a token
+that lies in the home directory from another cluster."""
 
 
 @pytest.fixture(scope="module")
