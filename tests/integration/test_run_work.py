@@ -46,7 +46,9 @@ def test_a_rank_that_works_is_not_stuck(tmp_path: Path, fault: str) -> None:
     cause = outcome.cause
     assert (cause["code"], cause["culprits"], cause["moving"]) == ("UH101", [0], [0])
     assert cause["confidence"] == "low"
-    assert {site["line"] for site in cause["sites"]} >= lines_of(fault), outcome.said
+    stands = {site["line"] for site in cause["sites"] if site["role"] == "culprit"}
+    assert stands, outcome.said
+    assert stands <= lines_of(fault), outcome.said  # either line of the loop in which it works
 
 
 def test_the_alarm_comes_again_when_the_work_ends(tmp_path: Path) -> None:

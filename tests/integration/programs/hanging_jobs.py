@@ -190,9 +190,9 @@ def evaluates(rank: int) -> None:
         dist.all_reduce(torch.ones(4))
     if rank == 0:
         model = torch.nn.Linear(64, 64)
-        while not Path("go-on").exists():
+        while not Path("go-on").exists():  # evaluates: here
             model(torch.randn(64, 64))  # evaluates: here
-            if Path("stand-still").exists():
+            if Path("stand-still").exists():  # evaluates: here
                 time.sleep(FOREVER)
     dist.barrier()
 
@@ -203,7 +203,7 @@ def saves(rank: int) -> None:
         dist.all_reduce(torch.ones(4))
     if rank == 0:
         state = {"weight": torch.randn(1000, 1000)}
-        while not Path("go-on").exists():
+        while not Path("go-on").exists():  # saves: here
             torch.save(state, "checkpoint.pt")  # saves: here
     dist.barrier()
 
