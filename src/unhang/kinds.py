@@ -66,8 +66,6 @@ class Trait(Flag):
     """One mistake shows in several places: told once, victims together."""
     ENDING = auto()
     """It says that a process ended, and no more."""
-    AFTERMATH = auto()
-    """It shows by itself that something went wrong before."""
     COUNTERS = auto()
     """Its line tells at which call of a group a rank was."""
     REPORTED_LATER = auto()
