@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUN_DEPS := $(VENV)/.run-installed
 TEST_DEPS := $(VENV)/.test-installed
 
-.PHONY: help demo demo-live setup test lint bench fuzz wheel clean debian
+.PHONY: help demo demo-live setup test lint bench fuzz prove wheel clean debian
 
 help:
 	@echo "make demo       install into .venv and diagnose a captured hang (no torch needed)"
@@ -13,6 +13,7 @@ help:
 	@echo "make lint       ruff, mypy --strict"
 	@echo "make demo-live  hang a real job on this machine and see the verdict (installs torch first)"
 	@echo "make fuzz       a million spoilt dumps through both decoders; N=... for another number"
+	@echo "make prove      a million small programs with every mistake; writes docs/accuracy.md"
 	@echo "make bench      measure; writes docs/benchmarks.md"
 
 $(BIN)/python:
@@ -47,6 +48,9 @@ test: $(TEST_DEPS) debian
 
 fuzz: $(TEST_DEPS)
 	$(BIN)/python tests/fuzz/decoders.py --count $(or $(N),1000000)
+
+prove: $(TEST_DEPS)
+	$(BIN)/python -m lab prove --write docs/accuracy.md $(ARGS)
 
 bench: $(TEST_DEPS)
 	$(BIN)/python -m benchmarks.run_all

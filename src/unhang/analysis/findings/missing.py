@@ -16,7 +16,7 @@ from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Ints
-from unhang.analysis.state.progress import Known
+from unhang.analysis.state.progress import Known, Stage
 from unhang.kinds import INSIDE_ENQUEUE, INSUFFICIENT_EVIDENCE, NEVER_JOINED, SILENT_RANK
 from unhang.model import DumpStatus
 from unhang.report import CallSide, Site
@@ -165,8 +165,18 @@ def _last_calls(
 
 def _doubts(situation: Situation, root: Root) -> tuple[Doubt, ...]:
     """Sure only where everybody's dump is there and covers the moment."""
+    call = root.waiting_calls[0]
     unsure = () if root.known >= Known.SURE else (Doubt.COUNT_UNSURE,)
-    return (*unsure, *situation.doubts_of_members(root.waiting_calls[0]))
+    few = (Doubt.FEW_CALLED,) if _few_called(situation, call) else ()
+    return (*unsure, *few, *situation.doubts_of_members(call))
+
+
+def _few_called(situation: Situation, call: int) -> bool:
+    """Whether fewer members are known to have made a call than not to have made it."""
+    if call >= situation.heads.n_collective:
+        return False
+    stages = situation.stages(call)[1]
+    return int((stages >= Stage.OPEN).sum()) < int((stages == Stage.NOT_CALLED).sum())
 
 
 # ------------------------------------------------------------------ silent ranks
