@@ -84,6 +84,7 @@ def _check(args: argparse.Namespace) -> None:
 
 def _judge(sources: list[LogSource], args: argparse.Namespace) -> int:
     from unhang.analysis import diagnose
+    from unhang.casedir.place import Place
 
     scan = _scan(sources)
     if not scan.bytes_read:
@@ -92,7 +93,9 @@ def _judge(sources: list[LogSource], args: argparse.Namespace) -> int:
         raise InputError(what, "No log could be read.")
     if args.timeline:
         return _timeline(scan)
-    return emit(diagnose(case_of(scan)), args)
+    case = case_of(scan)
+    files = tuple(str(path) for path in args.paths if str(path) != "-")
+    return emit(diagnose(case), args, case, place=Place(logs=files))
 
 
 def case_of(scan: LogScan) -> Case:

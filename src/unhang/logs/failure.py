@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from unhang.kinds import Trait
 from unhang.logs.keeping import ANY_EXCEPTION, normalise
 from unhang.logs.rules import rule_of
 from unhang.logs.rules.endings import CHILD_FAILED, KILLED
@@ -98,13 +99,27 @@ def _when(event: LogEvent) -> tuple[int, int]:
 def ordered_failures(events: Sequence[LogEvent]) -> tuple[list[FailureGroup], bool]:
     """Causes, earliest first.
 
-    Stamps with a zone and stamps without one are never compared: hosts keep local time.
+    Stamps with a zone and stamps without one are never compared: hosts keep local time. That a
+    process ended comes after all else that it said, whichever file tells it.
 
     Returns:
         The folded causes (role "cause" of a rule that claims something), and whether their order
         can be trusted: by stamps of one clock that all of them have, or by position in one file.
     """
     causes = _noticed([event for event in events if event.role == "cause" and _claims(event)])
+    said = {event.rank for event in causes if event.rank >= 0 and not _is_an_end(event)}
+    ends = [event for event in causes if event.rank in said and _is_an_end(event)]
+    first = [event for event in causes if event.rank not in said or not _is_an_end(event)]
+    groups, ordered = _by_clock(first)
+    return groups + fold(ends), ordered
+
+
+def _is_an_end(event: LogEvent) -> bool:
+    rule = rule_of(event.code)
+    return rule is not None and Trait.ENDING in rule.traits
+
+
+def _by_clock(causes: Sequence[LogEvent]) -> tuple[list[FailureGroup], bool]:
     groups = fold(causes)
     if len(groups) <= 1:
         return groups, True

@@ -251,6 +251,24 @@ def test_unordered_causes_are_said_to_be_unordered(tmp_path: Path) -> None:
     assert findings_of(found, 3)[0].confidence == "low"
 
 
+def test_the_end_of_a_process_comes_after_what_it_said(tmp_path: Path) -> None:
+    """As torchrun leaves it: the exception with its time in one file, the abort in another."""
+    told = (
+        '{"message": {"message": "OSError: [Errno 28] No space left on device", "extraInfo": '
+        '{"py_callstack": "OSError: [Errno 28] No space left on device", '
+        '"timestamp": "1763618400"}}}'
+    )
+    here = tmp_path / "ranks" / "none_x" / "attempt_0" / "2"
+    here.mkdir(parents=True)
+    (here / "error.json").write_text(told)
+    end = "terminate called without an active exception\nFatal Python error: Aborted\n"
+    (here / "stderr.log").write_text(end)
+    found = scan_logs(find_logs(tmp_path))
+    groups, ordered = ordered_failures(found.events)
+    assert ([group.first.code for group in groups], ordered) == (["UH776", "UH782"], True)
+    assert [f.confidence for f in findings_of(found, 4)][:1] == ["high"]
+
+
 def test_local_and_universal_time_are_not_compared(tmp_path: Path) -> None:
     """A stamp without a zone may be hours off: the order of two such failures is not known."""
     (tmp_path / "rank_0.log").write_text("2025-11-20 05:00:00 step\nKeyError: 'loss'\n")
