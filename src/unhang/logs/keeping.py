@@ -13,7 +13,15 @@ from unhang.logs.rules import LogRule, rule_of
 from unhang.logs.rules.program import UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
 from unhang.model import Fact, LogEvent, Note
 
-__all__ = ["ANY_ERROR", "ANY_EXCEPTION", "MAX_RANKS", "WENT_ON", "Keeper", "LogScan", "normalise"]
+__all__ = [
+    "ANY_ERROR",
+    "ANY_EXCEPTION",
+    "MAX_RANKS",
+    "WENT_ON",
+    "EventBook",
+    "LogScan",
+    "normalise",
+]
 
 MAX_EVENTS = 200_000
 MAX_FACTS = 100_000
@@ -61,7 +69,7 @@ class LogScan:
 
 
 @dataclass(slots=True)
-class Keeper:
+class EventBook:
     """Keeps the events of one log in what is found in all of them."""
 
     path: str

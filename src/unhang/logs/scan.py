@@ -16,7 +16,7 @@ from unhang.errors import InputError, UnhangError
 from unhang.logs.elastic import ENTRY_ANCHOR, SummaryEntry, entry_of
 from unhang.logs.files import LogSource, chunks, open_log
 from unhang.logs.following import follows
-from unhang.logs.keeping import ANY_ERROR, ANY_EXCEPTION, MAX_RANKS, Keeper, LogScan
+from unhang.logs.keeping import ANY_ERROR, ANY_EXCEPTION, MAX_RANKS, EventBook, LogScan
 from unhang.logs.lines.anchors import candidates, lines_above, wanted_by
 from unhang.logs.lines.ending import TAIL, troubled
 from unhang.logs.lines.prefixes import Line, parse_line
@@ -113,11 +113,11 @@ class FileScanner:
     end: int = 0
     last_error: int = 0
     tail: bytes = b""
-    kept: Keeper = field(init=False)
+    kept: EventBook = field(init=False)
 
     def __post_init__(self) -> None:
         """Keep its events with those of the other logs."""
-        self.kept = Keeper(self.source.path, self.found)
+        self.kept = EventBook(self.source.path, self.found)
 
     def feed(self, data: bytes) -> None:
         """Take the next block of whole lines."""
