@@ -23,6 +23,7 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("score", "lab.score.command", "how right are tools on known faults?"),
     CommandEntry("prove", "lab.prove.command", "judge every small program with every mistake"),
     CommandEntry("live", "lab.live.command", "run a real Gloo job with a fault and capture it"),
+    CommandEntry("nccl", "lab.nccl.command", "run the real ProcessGroupNCCL without a GPU"),
 )
 
 

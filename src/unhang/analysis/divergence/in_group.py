@@ -8,9 +8,9 @@ those of its peers inside the window that both show. The majority is right; two 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from unhang.analysis.divergence.align import Edit, edits
 from unhang.analysis.divergence.programs import RankProgram, RankPrograms
@@ -23,8 +23,7 @@ _A_HABIT = 2
 """Calls of a rank in a group before one that looks like none of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Divergence:
+class Divergence(Struct, frozen=True):
     """Where ranks parted from their peers.
 
     Attributes:
@@ -131,8 +130,7 @@ def _differences(
     return [edit for edit in found if edit.kind != "changed"], mine, theirs
 
 
-@dataclass(frozen=True, slots=True)
-class _Parting:
+class _Parting(Struct, frozen=True):
     edit: Edit
     row: int
     instead: int

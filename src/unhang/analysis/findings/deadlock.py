@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import rustworkx as rx
+from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.matching.roots import Root
@@ -28,8 +28,7 @@ __all__ = ["Circle", "explain_cycle"]
 _MOST_TRIED = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Circle:
+class Circle(Struct, frozen=True):
     """Ranks that wait for each other; the loop itself is in the claim's waits.
 
     Attributes:
