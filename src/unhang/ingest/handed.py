@@ -9,24 +9,20 @@ from __future__ import annotations
 
 import os
 import pickle
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from unhang.bounds import is_rank
 from unhang.errors import UsageError
-from unhang.ingest.columns.dictionaries import Dictionaries
-from unhang.ingest.dumpfiles import DumpFile
-from unhang.ingest.groups.ranks import possible_ranks
-from unhang.model import Note
-from unhang.rankenv import rank_env
 
-__all__ = ["Evidence", "HandedDump", "NamedBytes", "place_lone_dump", "split_handed"]
+__all__ = ["FOLDER", "Evidence", "HandedDump", "NamedBytes", "split_handed"]
 
 HandedDump: TypeAlias = "bytes | bytearray | memoryview | Mapping[Any, Any]"
 Evidence: TypeAlias = "str | os.PathLike[str] | HandedDump"
 
-_FOLDER = "memory"
+FOLDER = "memory"
+"""Begins the names of dumps that are no files."""
+
 _MARKS = ("entries", "pg_config", "pg_status", "version")
 _ENTRY_MARKS = ("record_id", "profiling_name")
 
@@ -77,7 +73,7 @@ def _parted(
             paths.append(item)
         elif item is not None:  # None: that rank has none
             name = "dump" if lone else f"rank_{place}"
-            dumps.append(NamedBytes(f"{_FOLDER}/{name}", _bytes_of(item)))
+            dumps.append(NamedBytes(f"{FOLDER}/{name}", _bytes_of(item)))
     return paths, dumps
 
 
@@ -97,7 +93,7 @@ def _by_rank(given: Mapping[Any, Any]) -> list[NamedBytes]:
                 f"a dictionary with the key {key!r} is neither a dump nor dumps by rank",
                 "Give {rank: dump}, a list in the order of the ranks, or paths.",
             )
-        dumps.append(NamedBytes(f"{_FOLDER}/rank_{rank}", _bytes_of(item)))
+        dumps.append(NamedBytes(f"{FOLDER}/rank_{rank}", _bytes_of(item)))
     return dumps
 
 
@@ -115,31 +111,3 @@ def _bytes_of(item: object) -> bytes:
 
 
 _HINT = "Give what _dump_nccl_trace() or _dump_fr_trace() returned, or a path."
-
-
-def place_lone_dump(found: Sequence[DumpFile], shared: Dictionaries) -> list[Note]:
-    """Give a rank to one dump that was handed over alone, and say how it is known."""
-    nameless = [item for item in found if item.rank < 0 and item.decoded]
-    if len(found) != 1 or not nameless or not found[0].source.startswith(f"{_FOLDER}/"):
-        return []
-    item = nameless[0]
-    allowed = possible_ranks(item.decoded, shared) if item.decoded else frozenset()
-    own = _own_rank()
-    if own >= 0 and (not allowed or own in allowed):
-        item.rank = own
-        return [Note("info", item.source, f"is of rank {own}, as this process is")]
-    item.rank = min(allowed, default=0)
-    text = (
-        f"nothing tells which rank it is of, and it is called rank {item.rank} here: "
-        "load({rank: dump}) tells it"
-    )
-    return [Note("warning", item.source, text)]
-
-
-def _own_rank() -> int:
-    """The rank of this process: as torch says, or its launcher; -1 where it is none."""
-    dist = getattr(sys.modules.get("torch"), "distributed", None)
-    if dist is not None and dist.is_available() and dist.is_initialized():
-        return int(dist.get_rank())
-    told = rank_env(os.environ)
-    return told.rank if told else -1

@@ -28,8 +28,8 @@ from unhang.ingest.discover.naming import compile_rank_pattern
 from unhang.ingest.discover.sources import Inputs, find_inputs
 from unhang.ingest.dumpfiles import DumpFile, characterise, notes_of_files, passed_over
 from unhang.ingest.groups.building import resolve_groups
-from unhang.ingest.groups.ranks import assign_ranks, split_replicas, world_of
-from unhang.ingest.handed import Evidence, place_lone_dump, split_handed
+from unhang.ingest.groups.ranks import assign_ranks, place_lone_dump, split_replicas, world_of
+from unhang.ingest.handed import Evidence, split_handed
 from unhang.ingest.incidents import choose, drop_duplicates, one_incident
 from unhang.ingest.reading import Progress, Reader
 from unhang.model import Note
