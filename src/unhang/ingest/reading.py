@@ -7,7 +7,7 @@ rank's lost dump only where its name is a dump's.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from unhang.ingest.discover.sniff import HEAD_BYTES, FileKind, kind_of
 from unhang.ingest.discover.sources import Source, show_path
 from unhang.ingest.dumpfiles import DumpFile
 from unhang.ingest.fast.worth import fast_reader
+from unhang.ingest.handed import NamedBytes
 from unhang.ingest.jsonfile import BadJson, parse
 from unhang.ingest.pickles.unpickle import BadPickle, unpickle
 from unhang.model import DumpStatus, Note
@@ -87,6 +88,11 @@ class Reader:
             yield from self.lost(shown, source.relative, source.mtime_ns, problem)
             return
         yield from self.decode(shown, source.relative, source.mtime_ns, data)
+
+    def read_handed(self, dumps: Iterable[NamedBytes]) -> Iterator[DumpFile]:
+        """Read dumps that are in memory."""
+        for name, data in dumps:
+            yield from self.decode(name, name, 0, data)
 
     def unpack(self, source: Source, kind: FileKind) -> Iterator[DumpFile]:
         """Read an archive, or the one file in a compressed file."""
