@@ -7,9 +7,11 @@ them, and words (`unhang.analysis.words`) come last. Nothing here holds a senten
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import force_setattr, replace
 
 from unhang.kinds import Kind, Role
 from unhang.report import CallSide, Confidence, GroupRef, Site, Subject, Wait
@@ -65,8 +67,7 @@ class Doubt(Enum):
         return self.value[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class Observation(Struct, frozen=True, kw_only=True):
     """One thing that one source saw of ranks, hosts or calls; a subclass each for what was seen.
 
     Attributes:
@@ -89,8 +90,7 @@ class Stance(Enum):
     BESIDE = "it adds where somebody is, or what somebody did, and decides nothing"
 
 
-@dataclass(frozen=True, slots=True)
-class Weighed:
+class Weighed(Struct, frozen=True):
     """An observation as one claim has it.
 
     Attributes:
@@ -103,8 +103,7 @@ class Weighed:
     weight: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(Struct, frozen=True, kw_only=True):
     """A finding before words.
 
     Attributes:
@@ -138,7 +137,7 @@ class Claim:
 
     def __post_init__(self) -> None:
         if not self.role:
-            object.__setattr__(self, "role", self.kind.role)
+            force_setattr(self, "role", self.kind.role)
 
     @property
     def is_cause(self) -> bool:

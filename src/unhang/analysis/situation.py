@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from unhang.analysis.claims import Doubt
 from unhang.analysis.matching.collectives import Disagreement, Matched
@@ -33,8 +34,7 @@ _MAX_LINKS = 8
 _MAX_SIDES = 8
 
 
-@dataclass(frozen=True, eq=False)
-class Situation:
+class Situation(Struct, frozen=True, eq=False, dict=True):
     """What is known of a case before anything is judged.
 
     Attributes:

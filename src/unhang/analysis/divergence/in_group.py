@@ -8,7 +8,8 @@ those of its peers inside the window that both show. The majority is right; two 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from unhang.analysis.divergence.align import Edit, edits
 from unhang.analysis.divergence.programs import RankProgram, RankPrograms
@@ -18,8 +19,7 @@ __all__ = ["Divergence", "divergence_of"]
 _MAX_PEERS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Divergence:
+class Divergence(Struct, frozen=True):
     """Where ranks parted from their peers.
 
     Attributes:
@@ -103,8 +103,7 @@ def _differences(
     return [edit for edit in found if edit.kind != "changed"], mine, theirs
 
 
-@dataclass(frozen=True, slots=True)
-class _Parting:
+class _Parting(Struct, frozen=True):
     edit: Edit
     row: int
     instead: int

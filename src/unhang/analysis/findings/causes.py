@@ -9,9 +9,9 @@ trouble.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim
 from unhang.analysis.divergence.across_groups import divergence_from_role

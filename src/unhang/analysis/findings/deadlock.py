@@ -7,10 +7,10 @@ call sites. No single rank is blamed.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.matching.roots import Root
@@ -23,8 +23,7 @@ from unhang.report import Wait
 __all__ = ["Circle", "explain_cycle"]
 
 
-@dataclass(frozen=True, slots=True)
-class Circle:
+class Circle(Struct, frozen=True):
     """Ranks that wait for each other; the loop itself is in the claim's waits.
 
     Attributes:

@@ -6,9 +6,8 @@ before is for `unhang.analysis.divergence.in_group`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.findings.exchanges import explain_unpaired
@@ -34,8 +33,7 @@ __all__ = [
 _MOST_SHOWN = 8
 
 
-@dataclass(frozen=True, slots=True)
-class NeverJoined:
+class NeverJoined(Struct, frozen=True):
     """Ranks that never made a call in which others wait.
 
     Attributes:
@@ -53,8 +51,7 @@ class NeverJoined:
     known: Known
 
 
-@dataclass(frozen=True, slots=True)
-class LostDump:
+class LostDump(Struct, frozen=True):
     """What became of the dump of a silent rank; `status` None: there is none."""
 
     rank: int
@@ -63,8 +60,7 @@ class LostDump:
     usable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SilentRanks:
+class SilentRanks(Struct, frozen=True):
     """Ranks without a usable dump, of which alone nobody knows where they are.
 
     Attributes:
@@ -78,8 +74,7 @@ class SilentRanks:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class MostlySilent:
+class MostlySilent(Struct, frozen=True):
     """Most dumps of a group are missing: that they are is no evidence against anybody."""
 
     call: str
@@ -87,16 +82,14 @@ class MostlySilent:
     dumps: tuple[LostDump, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DumpsOutdated:
+class DumpsOutdated(Struct, frozen=True):
     """The only dumps of those who may be missing are old: what they lack proves nothing."""
 
     call: str
     outdated: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class InsideEnqueue:
+class InsideEnqueue(Struct, frozen=True):
     """Ranks that recorded a call and never launched it."""
 
     call: str

@@ -6,9 +6,9 @@ They replace what is seen at the end: a call that a rank never joins, or that do
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.divergence.in_group import Divergence
@@ -20,8 +20,7 @@ from unhang.stacks.ownership import shown_frame
 __all__ = ["CallAt", "Parting", "SkippedCall", "explain_divergence"]
 
 
-@dataclass(frozen=True, slots=True)
-class CallAt:
+class CallAt(Struct, frozen=True):
     """A call by its name, and its line; `file` is "" where no stack says it."""
 
     name: str
@@ -30,8 +29,7 @@ class CallAt:
     function: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Parting:
+class Parting(Struct, frozen=True):
     """Where some ranks parted from their peers: the mistake itself, however it shows in the end.
 
     Attributes:
@@ -50,8 +48,7 @@ class Parting:
     elsewhere: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SkippedCall:
+class SkippedCall(Struct, frozen=True):
     """A call that was left out or made once too often, some time before the hang.
 
     Attributes:

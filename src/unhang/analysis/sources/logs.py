@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from unhang.analysis.claims import Observation
 from unhang.catalogue import kind_of
@@ -24,8 +25,7 @@ __all__ = ["Counters", "Failure", "Message", "Said", "said_in"]
 MAX_FAILURES = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Counters:
+class Counters(Struct, frozen=True):
     """What a rank's watchdog printed of one group: -1 or "" where it did not."""
 
     enqueued: int = -1
@@ -40,16 +40,14 @@ class Counters:
         return max(self.enqueued, self.seq)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message(Observation):
+class Message(Observation, frozen=True, kw_only=True):
     """One message and the ranks that printed it."""
 
     group: FailureGroup
     kind: Kind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure(Message):
+class Failure(Message, frozen=True, kw_only=True):
     """A failure that may be the cause, as logs tell it.
 
     Attributes:
@@ -71,8 +69,7 @@ class Failure(Message):
     earlier: FailureGroup | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(Struct, frozen=True):
     """All that the logs of a job say.
 
     Attributes:
