@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-__all__ = ["Bar", "Branch", "Cell", "Column", "Heat", "Lane", "Link", "Node", "Picture", "Team"]
+__all__ = ["Bar", "Branch", "Cell", "Heat", "Knot", "Lane", "Link", "Picture", "Slot", "Team"]
 
 CellState: TypeAlias = Literal["finished", "open", "failed", "missing", "unknown"]
 
@@ -29,7 +29,7 @@ class Team:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class Knot:
     """Ranks, or calls in which ranks wait, that stand alike in the graph of waiting.
 
     Attributes:
@@ -68,7 +68,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class Slot:
     """One call, aligned over ranks.
 
     Attributes:
@@ -156,9 +156,9 @@ class Picture:
     """
 
     teams: tuple[Team, ...] = ()
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[Knot, ...] = ()
     links: tuple[Link, ...] = ()
-    columns: tuple[Column, ...] = ()
+    columns: tuple[Slot, ...] = ()
     lanes: tuple[Lane, ...] = ()
     bars: tuple[Bar, ...] = ()
     heat: Heat | None = None

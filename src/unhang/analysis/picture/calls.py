@@ -19,7 +19,7 @@ from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.progress import Stage
 from unhang.analysis.state.stale import made_ns
 from unhang.model import State
-from unhang.picture import Bar, Cell, CellState, Column, Lane
+from unhang.picture import Bar, Cell, CellState, Lane, Slot
 from unhang.report import Report
 from unhang.stacks.ownership import shown_frame
 
@@ -52,7 +52,7 @@ class _Made(NamedTuple):
 
 def lanes(
     situation: Situation, report: Report, status: Mapping[int, str]
-) -> tuple[tuple[Column, ...], tuple[Lane, ...], str]:
+) -> tuple[tuple[Slot, ...], tuple[Lane, ...], str]:
     """Align the last calls of all ranks.
 
     Returns:
@@ -87,7 +87,7 @@ def lanes(
         )
         for (state, made), ranks in shown
     )
-    columns = tuple(Column(labels[s.kin], s.number, s == mark) for s in kept)
+    columns = tuple(Slot(labels[s.kin], s.number, s == mark) for s in kept)
     rest = sum(len(ranks) for _, ranks in ordered[_MOST_LANES:])
     return columns, drawn, f"Lanes of {rest:,} more ranks are not drawn." if rest else ""
 

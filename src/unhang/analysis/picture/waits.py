@@ -18,7 +18,7 @@ import rustworkx as rx
 
 from unhang.analysis.matching.wait_graph import Edge
 from unhang.analysis.situation import Situation
-from unhang.picture import Link, Node
+from unhang.picture import Knot, Link
 from unhang.report import Report
 from unhang.stacks.ownership import shown_frame
 from unhang.wording import rank_phrase
@@ -44,7 +44,7 @@ Arcs = list[tuple[int, int, int]]
 
 def wait_graph(
     situation: Situation, report: Report, status: Mapping[int, str]
-) -> tuple[tuple[Node, ...], tuple[Link, ...]]:
+) -> tuple[tuple[Knot, ...], tuple[Link, ...]]:
     """Fold the wait-for graph to what can be drawn.
 
     Args:
@@ -183,15 +183,15 @@ def _numbered(colours: Mapping[int, Hashable]) -> dict[int, int]:
 
 def _node(
     situation: Situation, own: Sequence[int], numbers: Sequence[int], status: Mapping[int, str]
-) -> Node:
+) -> Knot:
     """Draw up nodes of one class; where ranks and calls are one, the ranks stand for both."""
     n_ranks = situation.graph.n_ranks
     if own[0] < n_ranks:
         ranks = tuple(sorted(numbers[node] for node in own if node < n_ranks))
-        return Node("ranks", ranks, status.get(ranks[0], ""), rank_phrase(ranks, 4), len(ranks))
+        return Knot("ranks", ranks, status.get(ranks[0], ""), rank_phrase(ranks, 4), len(ranks))
     calls = [node - n_ranks for node in own]
     inside = np.flatnonzero(np.isin(situation.heads.waiting_call, calls))
-    return Node(
+    return Knot(
         kind="call",
         ranks=situation.named(inside),
         status="",
