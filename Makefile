@@ -5,17 +5,21 @@ BIN := $(VENV)/bin
 RUN_DEPS := $(VENV)/.run-installed
 TEST_DEPS := $(VENV)/.test-installed
 LIBRARY := src/unhang/ingest/native/decoder.so
+NCCL := .venv-nccl
+NCCL_DEPS := $(NCCL)/.installed
 
-.PHONY: help demo demo-live setup test lint bench fuzz wheel clean debian native
+.PHONY: help demo demo-live setup test lint bench fuzz prove wheel clean debian native setup-nccl test-nccl
 
 help:
 	@echo "make demo       install into .venv and diagnose a captured hang (no torch needed)"
 	@echo "make test       install everything for the tests, then run the whole suite"
+	@echo "make test-nccl  the real ProcessGroupNCCL on a fake device (a CUDA build of torch: 0.5 GB)"
 	@echo "make lint       ruff, mypy --strict"
 	@echo "make demo-live  hang a real job on this machine and see the verdict (installs torch first)"
 	@echo "make fuzz       a million spoilt dumps through both decoders; N=... for another number"
 	@echo "make native     build the compiled decoder (Rust) into this checkout"
 	@echo "make wheel      build the wheels and try each in a fresh environment"
+	@echo "make prove      a million small programs with every mistake; writes docs/accuracy.md"
 	@echo "make bench      measure; writes docs/benchmarks.md"
 
 $(BIN)/python:
@@ -54,8 +58,21 @@ lint: $(TEST_DEPS)
 test: $(TEST_DEPS) native
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
+$(NCCL_DEPS): requirements/nccl.txt
+	$(PYTHON) -m venv $(NCCL)
+	$(NCCL)/bin/python -m pip install -q --no-deps -r requirements/nccl.txt
+	@touch $@
+
+setup-nccl: $(NCCL_DEPS)
+
+test-nccl: $(TEST_DEPS) $(NCCL_DEPS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/nccl $(ARGS)
+
 fuzz: $(TEST_DEPS) native
 	$(BIN)/python tests/fuzz/decoders.py --count $(or $(N),1000000)
+
+prove: $(TEST_DEPS)
+	$(BIN)/python -m lab prove --write docs/accuracy.md $(ARGS)
 
 bench: $(TEST_DEPS) native
 	$(BIN)/python -m benchmarks.run_all
@@ -65,4 +82,4 @@ wheel: $(TEST_DEPS) native
 	$(BIN)/python native/wheels.py dist
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(NCCL) build dist .pytest_cache .mypy_cache .ruff_cache

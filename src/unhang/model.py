@@ -7,6 +7,7 @@ of `unhang.case`, not in these objects; `Call` is the row that a reader of one c
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Literal, TypeAlias
@@ -32,7 +33,11 @@ __all__ = [
     "Signature",
     "State",
     "ThreadStack",
+    "short_name",
 ]
+
+_HASH = re.compile(r"[0-9a-f]{20,64}")
+_SHOWN_DIGITS = 6
 
 Shape: TypeAlias = tuple[int, ...]
 
@@ -95,10 +100,19 @@ class Group:
 
     @property
     def label(self) -> str:
-        """The group as people say it: its description, with the name where that adds something."""
+        """The group as people say it: its description, with the name where that adds something.
+
+        torch names groups of ranks that it made by itself by a hash of 40 digits: six of it do.
+        """
+        name = short_name(self.name)
         if not self.description or self.description == "undefined":
-            return self.name or "?"
-        return f"{self.description} ({self.name})" if self.name else self.description
+            return name or "?"
+        return f"{self.description} ({name})" if name else self.description
+
+
+def short_name(name: str) -> str:
+    """A group's name as people read it: the first digits of a hash, anything else whole."""
+    return f"{name[:_SHOWN_DIGITS]}…" if _HASH.fullmatch(name) else name
 
 
 class State(IntEnum):

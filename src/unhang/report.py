@@ -30,6 +30,7 @@ __all__ = [
     "SavedReport",
     "Site",
     "Status",
+    "Step",
     "Subject",
     "SubjectKind",
     "SubjectRole",
@@ -125,6 +126,8 @@ class Site:
         role: "culprit" or "victim".
         stack_id: Key in `Report.stacks`, or "".
         age_s: How old this knowledge is in seconds, where it is not of the moment of the dump.
+        after: The finished call that they were last seen leaving, where this is its line and where
+            they stand now is not known; "" where they stand here.
     """
 
     ranks: tuple[int, ...]
@@ -134,6 +137,7 @@ class Site:
     function: str
     stack_id: str = ""
     age_s: float | None = None
+    after: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +224,24 @@ class Incident:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """What to do next: a command that runs as it stands.
+
+    Attributes:
+        why: What it shows, and where to run it if that matters.
+    """
+
+    command: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """The verdict of one command about one incident. Causes stand before consequences."""
+    """The verdict of one command about one incident. Causes stand before consequences.
+
+    Attributes:
+        next: Commands, the most telling first; empty where nobody knows where the evidence lies.
+    """
 
     status: Status
     summary: str
@@ -233,6 +253,7 @@ class Report:
     notes: tuple[Note, ...] = ()
     tool_version: str = ""
     schema: str = SCHEMA
+    next: tuple[Step, ...] = ()
 
     @property
     def causes(self) -> tuple[Finding, ...]:

@@ -20,6 +20,8 @@ MAX_RANK = 10_000_000
 _SHORTEST_STRIDE = 4
 """Fewer equally spaced ranks are written out: "0,8,16" reads easier than "0-16:8"."""
 
+_ENDINGS = {"1": "st", "2": "nd", "3": "rd"}
+
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?", re.ASCII)
 
 
@@ -37,11 +39,16 @@ def intervals(ranks: Iterable[int]) -> Iterator[tuple[int, int]]:
         yield first, last
 
 
-def fold_ranks(ranks: Iterable[int], limit: int = 12) -> str:
+def fold_ranks(ranks: Iterable[int], limit: int = 12, *, spoken: bool = False) -> str:
     """Write a set of ranks as ranges, in the notation of CPU lists: "0-6,8", "0-56:8".
 
     The latter is every eighth rank, as tensor and data parallel groups have them. With more than
     `limit` ranges the rest is counted: "0-1,8-9,16-17,… (64 ranks)".
+
+    Args:
+        ranks: In any order.
+        limit: Most ranges.
+        spoken: For sentences: "0-56 (every 8th)", which `parse_ranks` does not read.
     """
     members = sorted(set(ranks))
     words: list[str] = []
@@ -49,8 +56,17 @@ def fold_ranks(ranks: Iterable[int], limit: int = 12) -> str:
         if len(words) == limit:
             words.append(f"… ({len(members)} ranks)")
             break
-        words.append(word)
+        words.append(_spoken(word) if spoken else word)
     return ",".join(words)
+
+
+def _spoken(word: str) -> str:
+    """Say a stride: "0-56:8" is "0-56 (every 8th)"."""
+    span, _, step = word.partition(":")
+    if not step:
+        return word
+    ending = "th" if step[-2:] in ("11", "12", "13") else _ENDINGS.get(step[-1], "th")
+    return f"{span} (every {step}{ending})"
 
 
 def _ranges(ranks: Sequence[int]) -> Iterator[str]:
@@ -107,7 +123,7 @@ def rank_phrase(ranks: Sequence[int], limit: int = 12) -> str:
     """Name ranks in a sentence: "rank 7", "ranks 0-6", or "no rank"."""
     if not ranks:
         return "no rank"
-    return f"{'rank' if len(set(ranks)) == 1 else 'ranks'} {fold_ranks(ranks, limit)}"
+    return f"{'rank' if len(set(ranks)) == 1 else 'ranks'} {fold_ranks(ranks, limit, spoken=True)}"
 
 
 def count_of(number: int, noun: str, plural: str = "") -> str:

@@ -7,9 +7,11 @@ them, and words (`unhang.analysis.words`) come last. Nothing here holds a senten
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import force_setattr, replace
 
 from unhang.kinds import Kind, Role
 from unhang.report import CallSide, Confidence, GroupRef, Site, Subject, Wait
@@ -39,6 +41,7 @@ class Doubt(Enum):
     CLOCKS_UNSET = 1, "clocks of hosts could not be compared"
     ONE_MOMENT = 1, "the evidence is of one moment"
     BY_HABIT = 1, "it rests on what the rank did before, or on what peers have gone on to"
+    BY_ORDER = 1, "only the order of calls tells: the others agree on another one"
     STACKS_ONLY = 1, "stacks show no sequence number: a loop that goes round slowly looks the same"
     ENDED_ALIKE = 1, "all ranks ended alike, so none of them is the reason"
     MAY_HAVE_FINISHED = 1, "it may have ended as it should"
@@ -49,6 +52,8 @@ class Doubt(Enum):
     LOG_ALONE = 1, "only the log names a rank: the dumps show everybody in the call"
     A_LINE_ALONE = 1, "it is one message, beside the verdict"
     HALF_SURE = 1, "whoever found it was not sure"
+    FEW_CALLED = 2, "fewer made the call than did not: it may be one too many"
+    MADE_ALONE = 2, "all the others may as well be late for the call"
     NOTHING_RECORDED = 2, "no call was recorded at all"
     NOBODY_NAMED = 2, "the evidence names nobody"
     NOT_SURE = 2, "whoever found it was far from sure"
@@ -65,8 +70,7 @@ class Doubt(Enum):
         return self.value[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class Observation(Struct, frozen=True, kw_only=True):
     """One thing that one source saw of ranks, hosts or calls; a subclass each for what was seen.
 
     Attributes:
@@ -89,8 +93,7 @@ class Stance(Enum):
     BESIDE = "it adds where somebody is, or what somebody did, and decides nothing"
 
 
-@dataclass(frozen=True, slots=True)
-class Weighed:
+class Weighed(Struct, frozen=True):
     """An observation as one claim has it.
 
     Attributes:
@@ -103,8 +106,7 @@ class Weighed:
     weight: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(Struct, frozen=True, kw_only=True):
     """A finding before words.
 
     Attributes:
@@ -138,7 +140,7 @@ class Claim:
 
     def __post_init__(self) -> None:
         if not self.role:
-            object.__setattr__(self, "role", self.kind.role)
+            force_setattr(self, "role", self.kind.role)
 
     @property
     def is_cause(self) -> bool:

@@ -9,8 +9,10 @@ numbers, ranks or says what the status of a report is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from unhang._version import __version__
 from unhang.analysis.claims import Claim, Doubt
@@ -30,8 +32,7 @@ __all__ = [
 MAX_CLAIMS: Final = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backdrop:
+class Backdrop(Struct, frozen=True, kw_only=True):
     """What a report tells beside its findings.
 
     Attributes:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from unhang.analysis.state.columns import Ints
 from unhang.case import Case
@@ -20,8 +21,7 @@ from unhang.stacks.ownership import shown_frame, without_recorder
 __all__ = ["StackBook"]
 
 
-@dataclass(slots=True)
-class StackBook:
+class StackBook(Struct):
     """The stacks that a report refers to, numbered in order of first use."""
 
     case: Case

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from unhang.analysis.claims import Doubt
 from unhang.analysis.matching.collectives import Disagreement, Matched
@@ -33,8 +34,7 @@ _MAX_LINKS = 8
 _MAX_SIDES = 8
 
 
-@dataclass(frozen=True, eq=False)
-class Situation:
+class Situation(Struct, frozen=True, eq=False, dict=True):
     """What is known of a case before anything is judged.
 
     Attributes:
@@ -160,10 +160,27 @@ class Situation:
     def sites_of_absent(self, indices: Iterable[int]) -> tuple[Site, ...]:
         """Where culprits that wait for nobody stand; where that is unknown, their last calls."""
         placed, others = self.placed_now(indices)
+        rows = self.last_rows(others)
         return (
             *self.book.sites_of_dumps(self.named(placed), "culprit"),
-            *self.book.sites_of_rows(self.last_rows(others), "culprit"),
+            *(self._left(site, rows) for site in self.book.sites_of_rows(rows, "culprit")),
         )
+
+    def _left(self, site: Site, rows: Ints) -> Site:
+        """Say of the site of finished calls which call it was that the ranks have left since."""
+        own = rows[np.isin(self.evidence.case.calls.rank[rows], site.ranks)].tolist()
+        if not all(self.evidence.finished[row] for row in own):
+            return site
+        names = {self._name_of(row) for row in own}
+        return replace(site, after=names.pop() if len(names) == 1 else "its last call")
+
+    def _name_of(self, row: int) -> str:
+        """Name of the call of a row: "all_reduce #4 of default_pg (0)"."""
+        call = self.evidence.case.call(row)
+        p2p = not self.evidence.collective[row]
+        number = call.p2p_seq if p2p else call.seq
+        kind = ", P2P #" if p2p else " #"
+        return f"{call.name.op}{f'{kind}{number}' if number >= 0 else ''} of {call.group.label}"
 
     def last_lines(self, indices: Iterable[int]) -> tuple[int, ...]:
         """Of which of them `sites_of_absent` shows the last call, not where they stand (global)."""

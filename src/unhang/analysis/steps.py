@@ -7,10 +7,10 @@ puts the steps in order and counts; every judgement is made in the module that i
 from __future__ import annotations
 
 from collections import ChainMap
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim
 from unhang.analysis.findings.causes import claims_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from unhang.cli.shared.case_paths import add_case_arguments, load_case
+from unhang.cli.shared.case_paths import add_case_arguments, load_case, place_of
 from unhang.cli.shared.output import add_report_arguments, emit
 from unhang.errors import UsageError
 
@@ -86,7 +86,8 @@ def run(args: argparse.Namespace) -> int:
     if redactor is not None:
         report = redactor.report(report)
     _write_tables(case, report, args)
-    return emit(report, args, case)
+    place = place_of(args) if redactor is None else None  # it names directories
+    return emit(report, args, case, place=place)
 
 
 def _beside(args: argparse.Namespace) -> Beside:

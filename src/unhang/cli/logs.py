@@ -19,7 +19,7 @@ from unhang.errors import InputError, UsageError
 if TYPE_CHECKING:
     from unhang.case import Case
     from unhang.logs.files import LogSource
-    from unhang.logs.scan import LogScan
+    from unhang.logs.keeping import LogScan
     from unhang.model import Note
 
 EXAMPLES = """unhang logs train.log
@@ -84,6 +84,7 @@ def _check(args: argparse.Namespace) -> None:
 
 def _judge(sources: list[LogSource], args: argparse.Namespace) -> int:
     from unhang.analysis import diagnose
+    from unhang.casedir.place import Place
 
     scan = _scan(sources)
     if not scan.bytes_read:
@@ -92,7 +93,9 @@ def _judge(sources: list[LogSource], args: argparse.Namespace) -> int:
         raise InputError(what, "No log could be read.")
     if args.timeline:
         return _timeline(scan)
-    return emit(diagnose(case_of(scan)), args)
+    case = case_of(scan)
+    files = tuple(str(path) for path in args.paths if str(path) != "-")
+    return emit(diagnose(case), args, case, place=Place(logs=files))
 
 
 def case_of(scan: LogScan) -> Case:
@@ -191,7 +194,8 @@ def _complain(notes: list[Note]) -> None:
 def _follow(sources: list[LogSource]) -> int:
     """Print known messages as they come; ends with Ctrl-C, or with the end of standard input."""
     from unhang.logs.files import open_log
-    from unhang.logs.scan import FileScanner, LogScan
+    from unhang.logs.keeping import LogScan
+    from unhang.logs.scan import FileScanner
 
     found = LogScan()
     year = time.gmtime().tm_year

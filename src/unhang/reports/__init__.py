@@ -14,8 +14,9 @@ from typing import Protocol, cast
 from unhang.case import Case
 from unhang.report import Report
 from unhang.reports.look import Look
+from unhang.reports.steps import with_steps
 
-__all__ = ["FORMATS", "Look", "Renderer", "render"]
+__all__ = ["FORMATS", "Look", "Renderer", "render", "with_steps"]
 
 
 class Renderer(Protocol):

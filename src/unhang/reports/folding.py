@@ -64,11 +64,11 @@ def _rows_of_status(status: str, texts: dict[str, list[int]]) -> Iterable[RankRo
     ordered = sorted(texts.items(), key=lambda item: (-len(item[1]), min(item[1])))
     shown = ordered if len(ordered) <= MAX_ROWS_OF_A_STATUS else ordered[: MAX_ROWS_OF_A_STATUS - 1]
     for text, members in shown:
-        yield RankRow(status, fold_ranks(members), len(members), printable(text, 160))
+        yield RankRow(status, fold_ranks(members, spoken=True), len(members), printable(text, 160))
     rest = [rank for _, members in ordered[len(shown) :] for rank in members]
     if rest:
         text = f"{len(ordered) - len(shown):,} other states"
-        yield RankRow(status, fold_ranks(rest), len(rest), text)
+        yield RankRow(status, fold_ranks(rest, spoken=True), len(rest), text)
 
 
 def _by_pattern(texts: dict[str, list[int]]) -> dict[str, list[int]]:

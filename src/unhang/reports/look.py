@@ -15,8 +15,10 @@ class Look:
         width: Columns of the page.
         color: Whether ANSI colours may be used.
         unicode: Whether characters beyond ASCII can be shown; without it they are escaped.
+        full: Everything; else what matters in about a dozen lines.
     """
 
     width: int = 80
     color: bool = False
     unicode: bool = True
+    full: bool = True

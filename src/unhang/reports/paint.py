@@ -35,7 +35,7 @@ def paint(page: RenderableType, look: Look) -> str:
         _environ={},
     )
     with console.capture() as capture:
-        console.print(page)
+        console.print(page, crop=False)
     return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
 
 

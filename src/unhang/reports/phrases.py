@@ -10,14 +10,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from unhang.model import Frame
+from unhang.model import Frame, short_name
 from unhang.report import CallSide, Finding, GroupRef, RankStatus, Report, Site, Wait
 from unhang.wording import count_of, printable, rank_phrase
 
 __all__ = ["Who", "call_words", "finding_sections", "group_words", "short_path", "site_words"]
 
 MAX_SIDES = 3
-_PLACE_STARTS = ("in ", "at ")
+_LAST_SEEN = "last seen leaving"
+_PLACE_STARTS = ("in ", "at ", _LAST_SEEN)
 MAX_WAITS = 6
 MAX_WHY = 2
 MAX_FRAMES = 6
@@ -124,11 +125,19 @@ def _side_lines(sides: dict[tuple[str, ...], list[int]], who: Who) -> Iterator[s
 
 
 def site_words(site: Site) -> str:
-    """Write a place in somebody's code: "in load_batch at data.py:31"."""
+    """Write a place in somebody's code: "in load_batch at data.py:31".
+
+    Where it is that of a call they have left since, it says so: where they are now is not known.
+    """
     function = printable(site.function, _MAX_WORD)
     place = f"{short_path(site.file)}:{site.line}" if site.line > 0 else short_path(site.file)
     age = f" ({site.age_s:.0f} s before the dump)" if site.age_s else ""
-    return (f"in {function} at {place}" if function else f"at {place}") + age
+    where = (f"in {function} at {place}" if function else f"at {place}") + age
+    if not site.after:
+        return where
+    left = printable(site.after, _MAX_WORD)
+    they = "it is" if len(site.ranks) == 1 else "they are"
+    return f"{_LAST_SEEN} {left} {where}; where {they} now is not in the dumps"
 
 
 def short_path(path: str, parts: int = 2) -> str:
@@ -163,7 +172,7 @@ def _named(call: CallSide) -> str:
 
 def group_words(group: GroupRef) -> str:
     """Name a group with its name and size: "tp (1, 4 ranks)"."""
-    name, description = printable(group.name, 60), printable(group.description, 60)
+    name, description = printable(short_name(group.name), 60), printable(group.description, 60)
     facts = [count_of(group.size, "rank")] if group.size else []
     if not description or description == "undefined":
         label = f"group {name or '?'}"

@@ -1,4 +1,4 @@
-"""The report on a terminal: what matters in the first ten lines, the whole on one screen.
+"""The report on a terminal: what matters in a dozen lines, or all of it.
 
 Nothing is read as markup, colours come only when asked for, and without Unicode everything is
 plain ASCII.
@@ -6,12 +6,15 @@ plain ASCII.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from unhang.case import Case
-from unhang.report import Report
+from unhang.report import Report, Step
+from unhang.reports.brief import Brief, brief_of
 from unhang.reports.look import Look
 from unhang.reports.paint import paint, to_ascii
 from unhang.reports.story import Chapter, Section, Story, tell
@@ -27,18 +30,53 @@ _STATUS_STYLES = {
 _LABEL_STYLES = {"culprit": "bold red", "next": "bold green"}
 _RANK_STYLES = {"culprit": "red", "silent": "red", "unreadable": "red", "waiting": "yellow"}
 _LABEL_WIDTH = 9
+_INDENT = _LABEL_WIDTH + 1
 
 
 def render(report: Report, case: Case | None = None, look: Look | None = None) -> str:
     """Return the report as text; `case` adds nothing to it."""
     del case
     look = look or Look()
+    if not look.full:
+        brief = brief_of(report)
+        return paint(_short_page(brief if look.unicode else to_ascii(brief), look.width), look)
     story = tell(report)
     return paint(_page(story if look.unicode else to_ascii(story)), look)
 
 
+def _short_page(brief: Brief, width: int) -> RenderableType:
+    table = _labelled()
+    for label, items in brief.rows:
+        _add(table, label, [Text(item) for item in items])
+    if brief.sure:
+        _add(table, "sure", [Text(brief.sure)])
+    parts: list[RenderableType] = [_verdict(brief.status, brief.verdict)]
+    if table.row_count:
+        parts += [Text(""), table]
+    parts += _commands(brief.next, width)
+    return Group(*parts, Text(f"\n{brief.more}", style="dim"))
+
+
+def _commands(steps: Sequence[Step], width: int) -> Iterator[Text]:
+    """A line a command, however long: broken in two it could not be copied."""
+    for number, step in enumerate(steps):
+        label = Text(("  next" if number == 0 else "").ljust(_INDENT), _LABEL_STYLES["next"])
+        why = f"  # {step.why}"
+        fits = _INDENT + len(step.command) + len(why) <= width
+        yield _line(label, Text(step.command, "bold"), Text(why if fits else "", "dim"))
+        if not fits:
+            yield _line(Text(" " * _INDENT), Text(why.strip(), "dim"))
+
+
+def _line(*parts: Text) -> Text:
+    line = Text(no_wrap=True, overflow="ignore")
+    for part in parts:
+        line.append_text(part)
+    return line
+
+
 def _page(story: Story) -> RenderableType:
-    parts: list[RenderableType] = [_verdict(story)]
+    parts: list[RenderableType] = [_verdict(story.status, story.verdict)]
     for chapter in story.chapters:
         parts += [_chapter_head(chapter), _sections(chapter)]
     if story.others:
@@ -52,9 +90,9 @@ def _page(story: Story) -> RenderableType:
     return Group(*parts)
 
 
-def _verdict(story: Story) -> Text:
-    status = Text(story.status.upper(), style=_STATUS_STYLES[story.status])
-    return Text.assemble(status, "  ", (story.verdict, "bold"))
+def _verdict(status: str, verdict: str) -> Text:
+    word = Text(status.upper(), style=_STATUS_STYLES[status])
+    return Text.assemble(word, "  ", (verdict, "bold"))
 
 
 def _chapter_head(chapter: Chapter) -> Text:
@@ -70,15 +108,25 @@ def _head(title: str, detail: str = "") -> Text:
     return Text.assemble("\n", (title, "bold"), (f"  {detail}" if detail else "", "dim"))
 
 
-def _sections(chapter: Chapter) -> Table:
+def _labelled() -> Table:
     table = Table.grid(padding=(0, 1, 0, 0))
     table.add_column(width=_LABEL_WIDTH, no_wrap=True)
     table.add_column(overflow="fold")
+    return table
+
+
+def _add(table: Table, name: str, items: Sequence[RenderableType]) -> None:
+    """Add a row an item, the label beside the first."""
+    for number, item in enumerate(items):
+        label = Text(f"  {name}" if number == 0 else "", style=_LABEL_STYLES.get(name, "dim"))
+        table.add_row(label, item)
+
+
+def _sections(chapter: Chapter) -> Table:
+    table = _labelled()
     for section in chapter.sections:
-        style = _LABEL_STYLES.get(section.label, "dim")
-        for number, item in enumerate(section.items):
-            label = Text(f"  {section.label}" if number == 0 else "", style=style)
-            table.add_row(label, _item(section, number, item))
+        items = [_item(section, number, item) for number, item in enumerate(section.items)]
+        _add(table, section.label, items)
     return table
 
 

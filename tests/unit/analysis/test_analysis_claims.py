@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import inspect
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 
 import pytest
+from msgspec import Struct
 
 import unhang.analysis.findings
 from unhang.analysis.claims import Claim, Doubt, Observation, Stance, confidence_of
@@ -143,13 +144,13 @@ def modules(folder: str) -> list[str]:
 
 
 def test_all_words_are_about_facts_that_rules_state() -> None:
-    """What words are registered for is a frozen dataclass, and comes from a rule."""
+    """What words are registered for is a frozen struct, and comes from a rule."""
     import_module("unhang.analysis.words")
     registered = [about for about in words_of.registry if about is not object]
     assert len(registered) > len(modules("findings"))
     for about in registered:
-        assert is_dataclass(about), about
-        assert about.__dataclass_params__.frozen, about
+        assert issubclass(about, Struct), about
+        assert about.__struct_config__.frozen, about
         assert about.__module__.startswith("unhang.analysis."), about
         assert not about.__module__.startswith("unhang.analysis.words"), about
 

@@ -233,6 +233,7 @@ def test_a_wrong_host_answers() -> None:
         (row("d", "silent", latency_ms=0.1, early=4), "then data is lost", "fail"),
         (row("d", resent=300, sent=3000), "10% of the segments", "fail"),
         (row("d", rtt_ms=40.0), "40.0 ms there and back", "fail"),
+        (row("d", rtt_ms=40.0, resent=300, sent=3000), "0.10 ms; 10% of the segments", "fail"),
         (row("d", mb_per_s=2.0), "2.0 MB/s; the median pair has 900 MB/s", "warn"),
     ],
 )

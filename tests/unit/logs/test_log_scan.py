@@ -17,8 +17,9 @@ from unhang.analysis import diagnose
 from unhang.cli.logs import case_of
 from unhang.logs.failure import ordered_failures
 from unhang.logs.files import chunks, find_logs, source_of
+from unhang.logs.keeping import LogScan
 from unhang.logs.nccl_facts import differing
-from unhang.logs.scan import LogScan, scan_logs
+from unhang.logs.scan import scan_logs
 from unhang.report import Finding, Report
 
 TRACEBACK = (
@@ -191,7 +192,7 @@ def test_too_many_messages_are_cut_with_a_note(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is cut in silence."""
-    monkeypatch.setattr("unhang.logs.scan.MAX_EVENTS", 2)
+    monkeypatch.setattr("unhang.logs.keeping.MAX_EVENTS", 2)
     words = ("alpha", "beta", "gamma", "delta")
     found = scan(tmp_path / "a.log", "".join(f"ValueError: {word}\n" for word in words))
     assert len(found.events) == 2
@@ -248,6 +249,24 @@ def test_unordered_causes_are_said_to_be_unordered(tmp_path: Path) -> None:
     assert {group.ranks for group in groups} == {(0,), (1,)}
     assert ordered is False
     assert findings_of(found, 3)[0].confidence == "low"
+
+
+def test_the_end_of_a_process_comes_after_what_it_said(tmp_path: Path) -> None:
+    """As torchrun leaves it: the exception with its time in one file, the abort in another."""
+    told = (
+        '{"message": {"message": "OSError: [Errno 28] No space left on device", "extraInfo": '
+        '{"py_callstack": "OSError: [Errno 28] No space left on device", '
+        '"timestamp": "1763618400"}}}'
+    )
+    here = tmp_path / "ranks" / "none_x" / "attempt_0" / "2"
+    here.mkdir(parents=True)
+    (here / "error.json").write_text(told)
+    end = "terminate called without an active exception\nFatal Python error: Aborted\n"
+    (here / "stderr.log").write_text(end)
+    found = scan_logs(find_logs(tmp_path))
+    groups, ordered = ordered_failures(found.events)
+    assert ([group.first.code for group in groups], ordered) == (["UH776", "UH782"], True)
+    assert [f.confidence for f in findings_of(found, 4)][:1] == ["high"]
 
 
 def test_local_and_universal_time_are_not_compared(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ PARTS = {
     "wait": report.Wait,
     "site": report.Site,
     "rank": report.RankStatus,
+    "step": report.Step,
     "frame": model.Frame,
     "note": model.Note,
 }

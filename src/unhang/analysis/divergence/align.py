@@ -9,10 +9,10 @@ one side lacks at its end, which is merely where it stands).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 
 from unhang.analysis.state.columns import Ints
 
@@ -26,8 +26,7 @@ _CONTEXT = 2
 _SAME, _ALIKE, _OTHER, _GAP = 8, 2, -1, -2
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CallSequence:
+class CallSequence(Struct, frozen=True, eq=False):
     """Calls of one rank, in order, as two columns of equal length.
 
     Attributes:
@@ -42,8 +41,7 @@ class CallSequence:
         return len(self.strict)
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(Struct, frozen=True):
     """One difference.
 
     Attributes:

@@ -8,10 +8,10 @@ groups of the same description and size, which run the same program in SPMD jobs
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
+from msgspec import Struct, field
 
 from unhang.analysis.divergence.align import CallSequence
 from unhang.analysis.situation import Situation
@@ -26,8 +26,7 @@ __all__ = ["RankProgram", "RankPrograms"]
 _MAX_KIN = 16
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RankProgram:
+class RankProgram(Struct, frozen=True, eq=False):
     """The collective calls of one rank in one channel that its window shows.
 
     Attributes:
@@ -46,8 +45,7 @@ class RankProgram:
         return RankProgram(self.rank, self.rows[start:], self.seqs[start:])
 
 
-@dataclass(slots=True)
-class RankPrograms:
+class RankPrograms(Struct):
     """RankPrograms of ranks, with one numbering of demands and sites for all of them."""
 
     situation: Situation

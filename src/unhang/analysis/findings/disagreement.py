@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.matching.collectives import Disagreement, Side
@@ -42,16 +42,14 @@ _MOST_VERSIONS = 6
 # ------------------------------------------------------------------ about one call
 
 
-@dataclass(frozen=True, slots=True)
-class CallSaid:
+class CallSaid(Struct, frozen=True):
     """The operation that some ranks called."""
 
     ranks: tuple[int, ...]
     op: str
 
 
-@dataclass(frozen=True, slots=True)
-class MembersDisagree:
+class MembersDisagree(Struct, frozen=True):
     """What members of one call disagree about.
 
     Attributes:
@@ -132,8 +130,7 @@ def _sides(situation: Situation, found: Disagreement) -> list[CallSide]:
 # ------------------------------------------------------------------ about who is in a group
 
 
-@dataclass(frozen=True, slots=True)
-class Membership:
+class Membership(Struct, frozen=True):
     """Versions of one group.
 
     Attributes:
@@ -192,16 +189,14 @@ def _overlapping(groups: Sequence[Group], numbers: Sequence[int]) -> list[list[i
     return [joined for _, joined in clusters if len(joined) > 1]
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(Struct, frozen=True):
     """Who is in a group, as some ranks know it."""
 
     knowers: tuple[int, ...]
     members: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MembersDiffer:
+class MembersDiffer(Struct, frozen=True):
     """A group about whose members ranks disagree.
 
     Attributes:

@@ -7,10 +7,10 @@ blames neither.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.matching.roots import Root
@@ -39,8 +39,7 @@ Disputed: TypeAlias = Literal["size", "dtype"]
 _MOST_COUNTED = 4
 
 
-@dataclass(frozen=True, slots=True)
-class PairMismatch:
+class PairMismatch(Struct, frozen=True):
     """A send and a receive that meet and disagree.
 
     Attributes:
@@ -53,8 +52,7 @@ class PairMismatch:
     what: Disputed
 
 
-@dataclass(frozen=True, slots=True)
-class PairDisagrees:
+class PairDisagrees(Struct, frozen=True):
     """A send and its receive that disagree about something."""
 
     sender: int
@@ -62,8 +60,7 @@ class PairDisagrees:
     what: Disputed
 
 
-@dataclass(frozen=True, slots=True)
-class PeersCrossed:
+class PeersCrossed(Struct, frozen=True):
     """A rank addresses one peer while another one waits for it.
 
     Attributes:
@@ -81,8 +78,7 @@ class PeersCrossed:
     by_habit: bool
 
 
-@dataclass(frozen=True, slots=True)
-class UnpairedCall:
+class UnpairedCall(Struct, frozen=True):
     """A waiting send or receive that nothing meets; `sure`: numbers are counted from the start."""
 
     rank: int
@@ -90,8 +86,7 @@ class UnpairedCall:
     sure: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Unpaired:
+class Unpaired(Struct, frozen=True):
     """Ranks that never made the send or receive for which others wait.
 
     Attributes:
@@ -151,8 +146,7 @@ def explain_pair_mismatch(situation: Situation, mismatch: PairMismatch) -> Claim
     )
 
 
-@dataclass(frozen=True, slots=True)
-class WrongPeer:
+class WrongPeer(Struct, frozen=True):
     """A send or receive that names the wrong peer.
 
     Attributes:

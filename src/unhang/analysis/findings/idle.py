@@ -7,10 +7,10 @@ deadlock among them are those of a job that has finished.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 
 import numpy as np
+from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.situation import Situation
@@ -34,8 +34,7 @@ class Why(Enum):
     """Torch on Gloo: collectives are finished, and sends and receives are not recorded."""
 
 
-@dataclass(frozen=True, slots=True)
-class Undecided:
+class Undecided(Struct, frozen=True):
     """Not enough evidence.
 
     Attributes:
@@ -54,15 +53,13 @@ class Undecided:
     finished: AllFinished | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class InFlight:
+class InFlight(Struct, frozen=True):
     """Calls are in flight and none is stuck; `oldest_ns`: the longest wait among them."""
 
     oldest_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class AllFinished:
+class AllFinished(Struct, frozen=True):
     """Everything that was recorded is finished."""
 
     n_calls: int

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.situation import Situation
@@ -34,8 +35,7 @@ _ERRORS = 3.0
 _APART = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class _Meetings:
+class _Meetings(Struct, frozen=True):
     """Collectives of one channel: who arrived when.
 
     Attributes:
@@ -54,8 +54,7 @@ class _Meetings:
     clocks: Clocks
 
 
-@dataclass(frozen=True, slots=True)
-class Late:
+class Late(Struct, frozen=True):
     """Ranks that keep one group waiting.
 
     Attributes:
@@ -82,8 +81,7 @@ class Late:
     clocks_set: bool
 
 
-@dataclass(frozen=True, slots=True)
-class LateRanks:
+class LateRanks(Struct, frozen=True):
     """Ranks that keep others waiting; most of it is of the group in which it is worst.
 
     Attributes:

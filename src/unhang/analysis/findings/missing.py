@@ -6,9 +6,10 @@ before is for `unhang.analysis.divergence.in_group`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
+from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.findings.exchanges import explain_unpaired
@@ -16,7 +17,8 @@ from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Ints
-from unhang.analysis.state.progress import Known
+from unhang.analysis.state.progress import Known, Stage
+from unhang.case import Dump
 from unhang.kinds import INSIDE_ENQUEUE, INSUFFICIENT_EVIDENCE, NEVER_JOINED, SILENT_RANK
 from unhang.model import DumpStatus
 from unhang.report import CallSide, Site
@@ -34,8 +36,7 @@ __all__ = [
 _MOST_SHOWN = 8
 
 
-@dataclass(frozen=True, slots=True)
-class NeverJoined:
+class NeverJoined(Struct, frozen=True):
     """Ranks that never made a call in which others wait.
 
     Attributes:
@@ -53,8 +54,7 @@ class NeverJoined:
     known: Known
 
 
-@dataclass(frozen=True, slots=True)
-class LostDump:
+class LostDump(Struct, frozen=True):
     """What became of the dump of a silent rank; `status` None: there is none."""
 
     rank: int
@@ -63,8 +63,7 @@ class LostDump:
     usable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SilentRanks:
+class SilentRanks(Struct, frozen=True):
     """Ranks without a usable dump, of which alone nobody knows where they are.
 
     Attributes:
@@ -78,8 +77,7 @@ class SilentRanks:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class MostlySilent:
+class MostlySilent(Struct, frozen=True):
     """Most dumps of a group are missing: that they are is no evidence against anybody."""
 
     call: str
@@ -87,16 +85,14 @@ class MostlySilent:
     dumps: tuple[LostDump, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DumpsOutdated:
+class DumpsOutdated(Struct, frozen=True):
     """The only dumps of those who may be missing are old: what they lack proves nothing."""
 
     call: str
     outdated: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class InsideEnqueue:
+class InsideEnqueue(Struct, frozen=True):
     """Ranks that recorded a call and never launched it."""
 
     call: str
@@ -165,8 +161,18 @@ def _last_calls(
 
 def _doubts(situation: Situation, root: Root) -> tuple[Doubt, ...]:
     """Sure only where everybody's dump is there and covers the moment."""
+    call = root.waiting_calls[0]
     unsure = () if root.known >= Known.SURE else (Doubt.COUNT_UNSURE,)
-    return (*unsure, *situation.doubts_of_members(root.waiting_calls[0]))
+    few = (Doubt.FEW_CALLED,) if _few_called(situation, call) else ()
+    return (*unsure, *few, *situation.doubts_of_members(call))
+
+
+def _few_called(situation: Situation, call: int) -> bool:
+    """Whether fewer members are known to have made a call than not to have made it."""
+    if call >= situation.heads.n_collective:
+        return False
+    stages = situation.stages(call)[1]
+    return int((stages >= Stage.OPEN).sum()) < int((stages == Stage.NOT_CALLED).sum())
 
 
 # ------------------------------------------------------------------ silent ranks
@@ -182,7 +188,8 @@ def _silent(situation: Situation, root: Root) -> Claim:
     if np.isin(ranks, situation.outdated).all():
         return _nobody_named(situation, call, victims, DumpsOutdated(label, culprits))
     dumps = _lost_dumps(situation, culprits)
-    if 2 * int(np.isin(situation.members(call), ranks).sum()) > size:
+    silent = int(np.isin(situation.members(call), ranks).sum())
+    if 2 * silent > size or _is_lone(situation.evidence.case.dumps):
         return _nobody_named(situation, call, victims, MostlySilent(label, culprits, dumps))
     return Claim(
         kind=SILENT_RANK,
@@ -197,6 +204,11 @@ def _silent(situation: Situation, root: Root) -> Claim:
         sites=_sites(situation, (), call),
         doubts=(Doubt.NOTHING_SEEN,),
     )
+
+
+def _is_lone(dumps: Sequence[Dump]) -> bool:
+    """Whether there is one dump alone, and no trace of another: perhaps nobody looked for more."""
+    return len(dumps) == 1
 
 
 def _lost_dumps(situation: Situation, ranks: tuple[int, ...]) -> tuple[LostDump, ...]:

@@ -8,9 +8,9 @@ away is completion: in several groups at once it has not finished calls that its
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.matching.roots import Root
@@ -42,8 +42,7 @@ _MOST_SHOWN = 4
 # ------------------------------------------------------------------ all in it, nothing moves
 
 
-@dataclass(frozen=True, slots=True)
-class NotMoving:
+class NotMoving(Struct, frozen=True):
     """Calls in which everybody is and that do not move.
 
     Attributes:
@@ -66,8 +65,7 @@ class NotMoving:
     unstarted: tuple[int, ...] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Timeouts:
+class Timeouts(Struct, frozen=True):
     """Time-outs of one call by the ranks that have them, shortest first; in seconds."""
 
     call: str
@@ -182,8 +180,7 @@ def _unstarted(situation: Situation, call: int) -> tuple[int, ...] | None:
 # ------------------------------------------------------------------ devices
 
 
-@dataclass(frozen=True, slots=True)
-class Lag:
+class Lag(Struct, frozen=True):
     """One group in which a rank is behind in completion.
 
     Attributes:
@@ -199,8 +196,7 @@ class Lag:
     enqueued: int
 
 
-@dataclass(frozen=True, slots=True)
-class RankLags:
+class RankLags(Struct, frozen=True):
     """Where one rank is behind: in how many groups, and the longest of these lags."""
 
     rank: int
@@ -208,16 +204,14 @@ class RankLags:
     lags: tuple[Lag, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceBehind:
+class DeviceBehind(Struct, frozen=True):
     """Ranks whose device finishes nothing any more, while their hosts went on."""
 
     call: str
     ranks: tuple[RankLags, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceNeverStarted:
+class DeviceNeverStarted(Struct, frozen=True):
     """Ranks whose device never started what it runs on all others.
 
     Attributes:

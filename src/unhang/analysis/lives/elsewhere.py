@@ -7,11 +7,14 @@ makes a low confidence, and whoever still moves is called slow rather than stuck
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Doubt, Observation, Stance
 from unhang.analysis.lives.life import Lives
@@ -65,8 +68,7 @@ class Shape(Enum):
         return self.value[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Sides:
+class Sides(Struct, frozen=True):
     """The ranks of a job by what their stacks show.
 
     Attributes:
@@ -94,8 +96,7 @@ class Sides:
         return not (self.unseen or self.unlooked)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen(Observation):
+class Seen(Observation, frozen=True, kw_only=True):
     """Where the culprits of a claim stand.
 
     Attributes:
@@ -331,7 +332,9 @@ def _sites_of(
     sites = (
         (book.site(ranks_in(same), role, same[0].frames), same[0].age_s) for same in largest[:MOST]
     )
-    return tuple(replace(site, age_s=age_s) for site, age_s in sites if site is not None)
+    return tuple(
+        dataclasses.replace(site, age_s=age_s) for site, age_s in sites if site is not None
+    )
 
 
 def _subjects_of(looks: Sequence[RankLook]) -> tuple[Subject, ...]:

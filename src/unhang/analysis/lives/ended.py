@@ -8,9 +8,12 @@ left in calls.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.lives.life import Lives
@@ -26,8 +29,7 @@ SAME_TIME_NS: Final = 2 * 10**9
 MOST_ENDS: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """The ends that nothing else explains.
 
     Attributes:
@@ -158,4 +160,4 @@ def _sites(ends: Iterable[End], book: StackBook) -> Iterator[Site]:
     for end in list(ends)[:MOST_ENDS]:
         site = book.site((end.rank,), "culprit", end.frames)
         if site is not None:
-            yield replace(site, age_s=end.age_s)
+            yield dataclasses.replace(site, age_s=end.age_s)

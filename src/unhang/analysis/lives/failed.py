@@ -8,7 +8,9 @@ waiting like the others is never made the cause: both are told, and neither is s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Doubt, Observation, Stance, confidence_of
 from unhang.analysis.lives.life import Lives
@@ -29,8 +31,7 @@ __all__ = ["Differing", "FailedFirst", "Finished", "SaidBeside", "Unexplained", 
 MAX_BESIDES = 12
 
 
-@dataclass(frozen=True, slots=True)
-class FailedFirst:
+class FailedFirst(Struct, frozen=True):
     """A failure in the logs and the waiting that it explains, as both were claimed before."""
 
     failure: Claim
@@ -43,15 +44,13 @@ class FailedFirst:
         return next((claim for claim in self.explained if claim.op), self.explained[0])
 
 
-@dataclass(frozen=True, slots=True)
-class SaidBeside:
+class SaidBeside(Struct, frozen=True):
     """A message beside the verdict."""
 
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Unexplained:
+class Unexplained(Struct, frozen=True):
     """Something went wrong, and no rule says why.
 
     Attributes:
@@ -65,16 +64,14 @@ class Unexplained:
     last: LogEvent
 
 
-@dataclass(frozen=True, slots=True)
-class Differing:
+class Differing(Struct, frozen=True):
     """A fact about which ranks disagree: values with the ranks that have them."""
 
     name: str
     said: tuple[tuple[str, tuple[int, ...]], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finished(Observation):
+class Finished(Observation, frozen=True, kw_only=True):
     """All calls of the dumps are finished: what failed kept nobody waiting in them."""
 
 

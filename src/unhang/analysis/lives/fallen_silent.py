@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Doubt, Stance
 from unhang.analysis.lives.life import Lives
@@ -64,6 +66,6 @@ def _claim(heard: LastHeard) -> Claim:
         about=heard,
         victims=heard.ranks,
         subjects=(Subject("process", f"pid {heard.call.pid}", pid=heard.call.pid),),
-        sites=(replace(_site(heard, "victim"), stack_id=stack_id(heard)),),
+        sites=(dataclasses.replace(_site(heard, "victim"), stack_id=stack_id(heard)),),
         doubts=(Doubt.ONE_MOMENT,),
     )

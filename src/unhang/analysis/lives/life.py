@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from unhang.analysis.sources.exits import End, ends_of
 from unhang.analysis.sources.log_places import placed
@@ -23,8 +24,7 @@ from unhang.case import Case
 __all__ = ["Lives", "RankLife", "lives_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class RankLife:
+class RankLife(Struct, frozen=True):
     """What is known of one rank beside its calls; None and empty for what nothing tells.
 
     Attributes:
@@ -50,8 +50,7 @@ class RankLife:
         return bool(self.look or self.end or self.heard or self.spoke)
 
 
-@dataclass(frozen=True, slots=True)
-class Lives:
+class Lives(Struct, frozen=True):
     """The lives of all ranks of a job, and what is known of no rank alone.
 
     Attributes:

@@ -8,9 +8,12 @@ is a possible explanation; all else is an observation.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Doubt, Stance, Weighed
 from unhang.analysis.lives.life import Lives
@@ -26,22 +29,19 @@ _MOST_WEIGHED: Final = 4
 _DOUBTS: Final = {"high": (), "medium": (Doubt.HALF_SURE,), "low": (Doubt.NOT_SURE,)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfCulprits(Told):
+class OfCulprits(Told, frozen=True, kw_only=True):
     """It is about culprits; `on` are those that are named by their host alone, by host."""
 
     on: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OnTheWay(Told):
+class OnTheWay(Told, frozen=True, kw_only=True):
     """Nothing passes between the ranks of a call, on `hosts`, but over what it is about."""
 
     hosts: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ToldBeside:
+class ToldBeside(Struct, frozen=True):
     """It is told beside the verdict."""
 
     told: Told
@@ -170,6 +170,6 @@ def _beside(told: Told, nodes: Nodes) -> Claim:
         kind=told.kind,
         about=ToldBeside(told),
         role="observation",
-        subjects=tuple(replace(s, rank=nodes.names(s)) for s in told.finding.subjects),
+        subjects=tuple(dataclasses.replace(s, rank=nodes.names(s)) for s in told.finding.subjects),
         doubts=_DOUBTS[told.finding.confidence],
     )

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt, Observation, Stance
 from unhang.analysis.lives.life import Lives
@@ -29,29 +30,25 @@ __all__ = ["AllTimedOut", "Apart", "Behind", "Counted", "counters_apart", "with_
 MOST_BEHIND = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Behind:
+class Behind(Struct, frozen=True):
     """Ranks that had not enqueued the call in which victims waited, with what they had."""
 
     enqueued: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Apart:
+class Apart(Struct, frozen=True):
     """Ranks that disagree about one call: what each side had, and who."""
 
     sides: tuple[tuple[str, tuple[int, ...]], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AllTimedOut:
+class AllTimedOut(Struct, frozen=True):
     """All ranks that timed out were in one call."""
 
     group: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counted(Observation):
+class Counted(Observation, frozen=True, kw_only=True):
     """What watchdogs printed of the call that a claim is about; `ranks` timed out in it.
 
     Attributes:

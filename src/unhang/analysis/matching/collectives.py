@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from msgspec import Struct
 
 from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.heads import Heads
@@ -25,8 +25,7 @@ __all__ = ["Disagreement", "Matched", "Side", "disagreements", "rows_at_waiting_
 _CHUNK = 1 << 22
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Matched:
+class Matched(Struct, frozen=True, eq=False):
     """The rows of all dumps with a waiting call's channel and number, by waiting call, then row."""
 
     waiting_call: Ints
@@ -38,16 +37,14 @@ class Matched:
         return self.row[low:high]
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(Struct, frozen=True):
     """Ranks that made the same call, and one of their rows (the last of a batch)."""
 
     ranks: tuple[int, ...]
     row: int
 
 
-@dataclass(frozen=True, slots=True)
-class Disagreement:
+class Disagreement(Struct, frozen=True):
     """What the members of one call disagree about.
 
     Attributes:

@@ -8,9 +8,8 @@ unfinished send is taken to meet the first unfinished receive, which is presumed
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from unhang.analysis.matching.wait_graph import Edge, Edges
 from unhang.analysis.state.columns import Bools, Ints
@@ -25,8 +24,7 @@ __all__ = ["Pairs", "pair_edges", "pair_links", "pair_up"]
 _MAX_SOURCES = 1024
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Pairs:
+class Pairs(Struct, frozen=True, eq=False):
     """The unfinished sends and receives, by ascending row.
 
     Attributes:
@@ -57,8 +55,7 @@ class Pairs:
         return at if at < len(self.row) and self.row[at] == row else -1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Table:
+class _Table(Struct, frozen=True, eq=False):
     """Sends and receives of the wanted pairs, sorted by (pair, direction, row)."""
 
     row: Ints

@@ -8,11 +8,11 @@ facts of the graph; naming and explaining them is left to the findings.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import rustworkx as rx
+from msgspec import Struct
 
 from unhang.analysis.matching.wait_graph import Edge, Graph
 from unhang.analysis.state.columns import Ints
@@ -21,8 +21,7 @@ from unhang.analysis.state.heads import Heads
 __all__ = ["Root", "find_roots"]
 
 
-@dataclass(frozen=True, slots=True)
-class Root:
+class Root(Struct, frozen=True):
     """One end of waiting.
 
     Attributes:

@@ -15,10 +15,10 @@ Edges are arrays; this module knows no codes and blames nobody.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
+from msgspec import Struct
 
 from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.heads import Heads
@@ -43,8 +43,7 @@ class Edge(IntEnum):
     UNKNOWN = 7
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Edges:
+class Edges(Struct, frozen=True, eq=False):
     """Call-to-rank edges, as columns.
 
     Attributes:
@@ -77,8 +76,7 @@ class Edges:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Graph:
+class Graph(Struct, frozen=True, eq=False):
     """Nodes 0 to n_ranks - 1 are indices of ranks, waiting call w is node n_ranks + w.
 
     Attributes:

@@ -7,9 +7,10 @@ with exit status 0 says nothing by itself: every job ends so.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
+
+from msgspec.structs import replace
 
 from unhang.analysis.claims import Observation
 from unhang.analysis.sources.stacks import RankLook
@@ -38,8 +39,7 @@ class Manner(IntEnum):
     FOLLOWED = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class End(Observation):
+class End(Observation, frozen=True, kw_only=True):
     """How one rank ended; `time_ns` is when it raised.
 
     Attributes:

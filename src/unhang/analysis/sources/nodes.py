@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from unhang.case import Case
 from unhang.report import Subject
@@ -22,8 +23,7 @@ _GPU: Final = re.compile(r"\bgpu (\d{1,4})\b", re.IGNORECASE)
 _NO_NAMES: Final = ("localhost", "localhost.localdomain")
 
 
-@dataclass(frozen=True, slots=True)
-class RankProcess:
+class RankProcess(Struct, frozen=True):
     """A process of a rank; -1 or "" for what nothing tells."""
 
     rank: int
@@ -39,8 +39,7 @@ def processes_of(case: Case) -> tuple[RankProcess, ...]:
     return (*dumped, *(RankProcess(sample.rank, sample.host, sample.pid) for sample in seen))
 
 
-@dataclass(frozen=True, slots=True)
-class Nodes:
+class Nodes(Struct, frozen=True):
     """Where the ranks of a case are.
 
     Attributes:

@@ -6,8 +6,9 @@ Nothing in their reports is trusted: it is told as theirs, with source and age.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from unhang.analysis.claims import Observation
 from unhang.case import Case
@@ -21,8 +22,7 @@ _FRESH_NS: Final = 3_600 * 10**9
 """A check that is further away in time says nothing of this moment: it confirms nobody."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reported:
+class Reported(Struct, frozen=True):
     """The report of another command, as seen from the evidence.
 
     Attributes:
@@ -38,8 +38,7 @@ class Reported:
     chosen: tuple[Finding, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told(Observation):
+class Told(Observation, frozen=True, kw_only=True):
     """One finding of another command."""
 
     finding: Finding

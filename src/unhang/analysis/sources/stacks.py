@@ -8,7 +8,8 @@ here.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from unhang.case import Case, Dump
 from unhang.model import BUSY_BYTES_PER_S, BUSY_CORES, Frame, ProcessSample, ThreadStack
@@ -28,8 +29,7 @@ LAST_KNOWN = "heartbeat"
 """Tool of samples that hold the last known line of a process, not what it does now."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankLook:
+class RankLook(Struct, frozen=True):
     """One rank as its stacks show it.
 
     Attributes:

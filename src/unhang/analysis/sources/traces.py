@@ -6,7 +6,6 @@ A trace tells where, not why, so it never blames a rank by itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from unhang.analysis.claims import Observation
 from unhang.model import LastCall
@@ -17,8 +16,7 @@ SILENT_S = 5.0
 """A process whose last call is this much older than the newest of all has fallen silent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastHeard(Observation):
+class LastHeard(Observation, frozen=True, kw_only=True):
     """The last traced call of one process.
 
     Attributes:

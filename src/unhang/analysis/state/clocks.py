@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from unhang.analysis.state.columns import Floats
 
@@ -20,8 +20,7 @@ __all__ = ["Clocks", "set_clocks"]
 _LEAST_ROUNDS = 4
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Clocks:
+class Clocks(Struct, frozen=True, eq=False):
     """Clocks of some ranks, against the middle of all of them.
 
     Attributes:

@@ -7,9 +7,8 @@ rank. A rank without a head does not wait in communication.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.index import Evidence
@@ -18,8 +17,7 @@ from unhang.analysis.state.progress import Standing
 __all__ = ["Heads", "find_heads", "unlaunched_ranks"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Heads:
+class Heads(Struct, frozen=True, eq=False):
     """The heads of all ranks and the waiting calls that they form.
 
     Attributes:

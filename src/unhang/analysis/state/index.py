@@ -8,10 +8,10 @@ has finished. It draws no conclusions.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.completion import finished_rows
@@ -23,8 +23,7 @@ from unhang.model import Note
 __all__ = ["Evidence", "Ranks", "gather"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ranks:
+class Ranks(Struct, frozen=True, eq=False):
     """The expected ranks, ascending; their position is their index."""
 
     numbers: Ints
@@ -45,8 +44,7 @@ class Ranks:
         return tuple(np.sort(self.numbers[np.asarray(indices, np.int64)]).tolist())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Evidence:
+class Evidence(Struct, frozen=True, eq=False):
     """A case, indexed.
 
     Attributes:

@@ -10,11 +10,11 @@ Sizes are compared by number of elements, because that is what goes over the wir
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 
 from unhang.analysis.state.columns import Bools, Ints
 from unhang.batches import is_closing
@@ -26,8 +26,7 @@ __all__ = ["Demand", "Names", "OpRule", "demand_of", "elements", "names_of", "ru
 Compared = Literal["input", "output", "totals", "nothing"]
 
 
-@dataclass(frozen=True, slots=True)
-class OpRule:
+class OpRule(Struct, frozen=True):
     """What a family of operations demands.
 
     Attributes:
@@ -90,8 +89,7 @@ def rule_of(op: str) -> OpRule:
     return _RULES.get(op.lower()) or OpRule(op.lower(), "nothing", synchronising=False, known=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(Struct, frozen=True):
     """What one call demands of its peers; equal demands can meet.
 
     Attributes:
@@ -128,8 +126,7 @@ def elements(sizes: tuple[Shape, ...]) -> int | None:
     return sum(prod(shape) for shape in sizes) if sizes else None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Names:
+class Names(Struct, frozen=True, eq=False):
     """What each entry of `Case.names` is, as columns beside it.
 
     Attributes:

@@ -7,10 +7,10 @@ missing; after its end it has not been made, but only where the dump could have 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
+from msgspec import Struct
 
 from unhang.analysis.state.columns import Bools, Ints, chunks, first_and_last
 from unhang.analysis.state.completion import TRUTHFUL
@@ -42,8 +42,7 @@ class Stage(IntEnum):
     FINISHED = 3
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Standing:
+class Standing(Struct, frozen=True, eq=False):
     """One row per rank and channel of which anything is known, by ascending key.
 
     Attributes:

@@ -12,9 +12,9 @@ or finished and not been retired, carries that very moment.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.completion import TRUTHFUL
@@ -29,8 +29,7 @@ _ASKING_NS = 100_000_000
 """One dump asks the device about all of its calls within this time."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Moment:
+class Moment(Struct, frozen=True, eq=False):
     """The case as of one moment.
 
     Attributes:

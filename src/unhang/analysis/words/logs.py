@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Stance, Weighed
 from unhang.analysis.lives.failed import (

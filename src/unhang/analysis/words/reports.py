@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime, timezone
+
+from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Weighed
 from unhang.analysis.lives.told import OfCulprits, OnTheWay, ToldBeside

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Stance, Weighed
 from unhang.analysis.lives.elsewhere import (

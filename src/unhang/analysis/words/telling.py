@@ -6,8 +6,9 @@ Standing sentences are the kind's (`unhang.kinds`); a claim's own words say what
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import singledispatch
+
+from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Observation, Weighed
 from unhang.wording import rank_phrase
@@ -15,8 +16,7 @@ from unhang.wording import rank_phrase
 __all__ = ["Words", "adding", "all_words_of", "merged", "subject", "waiting_for", "words_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
+class Words(Struct, frozen=True):
     """The sentences of one finding.
 
     Attributes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Weighed
 from unhang.analysis.sources.traces import LastHeard

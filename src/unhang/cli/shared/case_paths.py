@@ -6,17 +6,26 @@ The arguments are the same for every command that reads dumps; this module is th
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unhang.bounds import MAX_RANKS
+from unhang.casedir.place import Place, place_in
 from unhang.errors import UsageError
 
 if TYPE_CHECKING:
     from unhang.case import Case
     from unhang.ingest import Beside
 
-__all__ = ["CASES", "add_case_arguments", "add_reading_arguments", "load_case", "newest_case"]
+__all__ = [
+    "CASES",
+    "add_case_arguments",
+    "add_reading_arguments",
+    "load_case",
+    "newest_case",
+    "place_of",
+]
 
 CASES = Path("unhang-cases")
 """Where `unhang run` and `unhang collect` put their cases, unless they are told otherwise."""
@@ -62,7 +71,7 @@ def load_case(args: argparse.Namespace, beside: Beside | None = None) -> Case:
     """Read the case that the arguments name.
 
     Args:
-        args: What `add_case_arguments` has added.
+        args: What `add_case_arguments` has added; its paths become those that were read.
         beside: What else to read; without PATH and without a case it is all that is read.
 
     Raises:
@@ -79,9 +88,10 @@ def load_case(args: argparse.Namespace, beside: Beside | None = None) -> Case:
     from unhang.cli.shared.progress import reading_progress
     from unhang.ingest import load
 
+    args.paths = args.paths or _default(beside)
     with reading_progress() as progress:
         return load(
-            args.paths or _default(beside),
+            args.paths,
             world_size=args.world_size,
             rank_pattern=args.rank_pattern,
             incident=args.incident,
@@ -89,6 +99,18 @@ def load_case(args: argparse.Namespace, beside: Beside | None = None) -> Case:
             beside=beside,
             progress=progress,
         )
+
+
+def place_of(args: argparse.Namespace) -> Place:
+    """Where the evidence lies that `load_case` has read, for commands that read it again."""
+    options: list[str] = []
+    for name in ("world_size", "incident", "rank_pattern", "group_world_size"):
+        if (value := getattr(args, name)) is not None:
+            options += [f"--{name.replace('_', '-')}", str(value)]
+    paths = [str(path) for path in args.paths]
+    found = place_in(Path(paths[0]), options) if len(paths) == 1 else Place((*paths, *options))
+    logs = tuple(log for log in getattr(args, "log", ()) if log != "-")
+    return replace(found, logs=logs or found.logs)
 
 
 def _default(beside: Beside | None) -> list[Path]:

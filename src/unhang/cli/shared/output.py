@@ -22,6 +22,7 @@ from unhang.wording import printable
 
 if TYPE_CHECKING:
     from unhang.case import Case
+    from unhang.casedir.place import Place
     from unhang.report import Report
     from unhang.reports import Look
 
@@ -66,6 +67,9 @@ def add_report_arguments(
     group.add_argument(
         "-o", "--output", metavar="FILE", help="write the report to FILE instead of the terminal"
     )
+    group.add_argument(
+        "-v", "--verbose", action="store_true", help="the whole report, not only what matters first"
+    )
     if case:
         group.add_argument(
             "--case",
@@ -92,7 +96,11 @@ def add_look_arguments(group: argparse._ArgumentGroup) -> None:
 
 
 def emit(
-    report: Report, args: argparse.Namespace, case: Case | None = None, below: str = ""
+    report: Report,
+    args: argparse.Namespace,
+    case: Case | None = None,
+    below: str = "",
+    place: Place | None = None,
 ) -> int:
     """Draw the report where the arguments ask for it and return the command's exit code.
 
@@ -101,15 +109,18 @@ def emit(
         args: What `add_report_arguments` has added.
         case: For formats that show more than the verdict.
         below: A page of the command's own, after the report; of the same format.
+        place: Where the evidence lies, for the commands that help next.
 
     Raises:
         UsageError: If the width is out of bounds.
         OutputError: If the file or the case cannot be written.
     """
     from unhang import reports
+    from unhang.casedir.place import Place
 
     if not report.tool_version:
         report = replace(report, tool_version=__version__)
+    report = reports.with_steps(report, case, place or Place())
     keep(report, args)
     look = look_of(args, sys.stdout, os.environ)
     page = reports.render(format_of(args), report, case, look)
@@ -168,6 +179,7 @@ def look_of(args: argparse.Namespace, stream: TextIO, environ: Mapping[str, str]
         width=args.width or max(width, _WIDTHS.start),
         color=terminal and not plain,
         unicode="utf" in encoding.lower(),
+        full=getattr(args, "verbose", True),
     )
 
 

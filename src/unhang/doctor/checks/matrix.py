@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from unhang.checks import INTERFACE_UNWISE, PORT_BLOCKED, SLOW_LINK, WRONG_ANSWER
@@ -264,11 +264,16 @@ def _what_is_slow(row: Row, rate: float, rtt: float) -> tuple[str, Level]:
         said = (what, "fail")
     elif row["state"] != "open":
         pass
-    elif (share := _lost(row)) > LOST_SHARE:
-        said = (f"{share:.0%} of the segments had to be sent again", "fail")
-    elif rtt and row.get("rtt_ms") and row["rtt_ms"] > max(rtt * SLOW_FACTOR, SLOW_RTT_MS):
-        what = f"{row['rtt_ms']:.1f} ms there and back; others take {rtt:.2f} ms"
-        said = (what, "fail")
+    elif counted := list(_counted(row, rtt)):
+        said = ("; ".join(counted), "fail")
     elif row["mb_per_s"] and row["mb_per_s"] * SLOW_FACTOR < rate:
         said = (f"{row['mb_per_s']} MB/s; the median pair has {rate:.0f} MB/s", "warn")
     return said
+
+
+def _counted(row: Row, rtt: float) -> Iterator[str]:
+    """What the kernel saw go wrong; one fault may show in both figures."""
+    if row.get("rtt_ms") and rtt and row["rtt_ms"] > max(rtt * SLOW_FACTOR, SLOW_RTT_MS):
+        yield f"{row['rtt_ms']:.1f} ms there and back; others take {rtt:.2f} ms"
+    if (share := _lost(row)) > LOST_SHARE:
+        yield f"{share:.0%} of the segments had to be sent again"

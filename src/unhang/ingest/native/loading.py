@@ -7,6 +7,7 @@ is numbered in between, in the order of the files, so that the case comes out th
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -92,6 +93,7 @@ class NativeReader:
         self.notes = [] if notes is None else notes
         self._threads = threads or min(_cores(), _MAX_THREADS)
         self._reader = library.open(self._threads)
+        weakref.finalize(self, library.close, self._reader)
         self._translators = [
             Translator(library, self._reader, index, shared) for index in range(self._threads)
         ]
@@ -100,27 +102,18 @@ class NativeReader:
     def read(self, sources: Sequence[Source]) -> Iterator[list[Found]]:
         """Read files, in their order, batch by batch; None for those left to the Python reader."""
         left = sum(source.size for source in sources)
-        try:
-            for batch in _batches(sources):
-                size = sum(source.size for source in batch)
-                yield self._batch(batch, size, left)
-                left -= size
-        finally:
-            self.close()
+        for batch in _batches(sources):
+            size = sum(source.size for source in batch)
+            yield self._batch(batch, size, left)
+            left -= size
 
     def read_bytes(self, data: bytes) -> Decoded | None:
         """Read one file that lies in memory; None where it is left to the Python reader."""
-        outcomes = self.library.decode_bytes(self._reader, data) if self._reader else None
+        outcomes = self.library.decode_bytes(self._reader, data)
         start = -1 if outcomes is None else self._written(outcomes, 1)
         if outcomes is None or start < 0:
             return None
         return self._one(len(data), outcomes[0].tolist(), start + int(outcomes[0, 3]))
-
-    def close(self) -> None:
-        """Free what the library holds."""
-        if self._reader:
-            self.library.close(self._reader)
-            self._reader = 0
 
     def _batch(self, sources: list[Source], size: int, left: int) -> list[Found]:
         paths = [os.fsencode(source.path) for source in sources]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from unhang._version import __version__
 from unhang.casedir.manifest import save_file
+from unhang.casedir.place import place_in
 from unhang.errors import MissingExtraError, UnhangError
 
 if TYPE_CHECKING:
@@ -110,10 +111,11 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         case = load([args.case])
         report = replace(diagnose(case), tool_version=__version__)
+        report = reports.with_steps(report, case, place_in(args.case))
     except UnhangError as error:
         print(f"no verdict: {error.message}")  # noqa: T201 - read by the supervisor
         return error.exit_code
-    shown = reports.Look(width=args.width, color=args.color, unicode=not args.ascii)
+    shown = reports.Look(args.width, args.color, not args.ascii, full=False)
     _save(args.case, report, case)
     sys.stdout.write(reports.render("text", report, case, shown))
     return 0

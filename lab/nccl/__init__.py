@@ -1,0 +1,1 @@
+"""The real ProcessGroupNCCL without a GPU: released builds of torch on a fake device."""

@@ -1,0 +1,75 @@
+"""What the jobs share: a process group with a short patience, tensors, exchanges, a place to stall.
+
+Runs in the environment of the CUDA build, which has neither unhang nor the rest of the lab.
+"""
+
+import datetime
+import os
+import time
+
+import torch
+import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
+
+JOBS = {}
+
+
+def job(function):
+    """A job that can be started by its name."""
+    JOBS[function.__name__] = function
+    return function
+
+
+def tensor(*shape, dtype=torch.float32):
+    return torch.empty(*shape, device="cuda", dtype=dtype)
+
+
+def sync():
+    torch.cuda.synchronize()  # waits
+
+
+def load_next_batch():
+    """Where a rank that stalls stands."""
+    time.sleep(float(os.environ.get("LAB_STALL_S", "900")))  # here
+
+
+def exchange(right, left, out, into, group=None):
+    """Send to the right and receive from the left, as one batch."""
+    ops = [dist.P2POp(dist.isend, out, right, group), dist.P2POp(dist.irecv, into, left, group)]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+
+
+def new_group(ranks, name="", backend=None):
+    """A group; the oldest versions take no description."""
+    try:
+        return dist.new_group(ranks, backend=backend, group_desc=name)
+    except TypeError:
+        return dist.new_group(ranks, backend=backend)
+
+
+def patience():
+    return datetime.timedelta(seconds=float(os.environ.get("LAB_TIMEOUT_S", "600")))
+
+
+def join(backend="nccl", *, warm=True):
+    """Join the default group; every group gets the same time-out."""
+    torch.cuda.set_device(0)
+    for name in ("default_pg_nccl_timeout", "default_pg_timeout"):
+        if hasattr(c10d, name):
+            setattr(c10d, name, patience())
+    dist.init_process_group(backend, timeout=patience())
+    if warm:
+        dist.all_reduce(tensor(1))
+        sync()
+    return dist.get_rank(), dist.get_world_size()
+
+
+def main(name):
+    """Run one job to its end; then the process stays for a while, so that it can be asked."""
+    JOBS[name]()
+    sync()
+    print("finished", flush=True)
+    time.sleep(float(os.environ.get("LAB_STAY_S", "0")))
+    if dist.is_initialized():
+        dist.destroy_process_group()

@@ -1,0 +1,34 @@
+"""Where the evidence of a report lies, as words of a command line that would read it again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Place", "place_in"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where evidence lies; empty where nobody knows, or nobody may know.
+
+    Attributes:
+        case: Paths of dumps or of a case, with the options that help to read them.
+        stacks: Where saved stacks lie, or "".
+        logs: Where logs lie.
+    """
+
+    case: tuple[str, ...] = ()
+    stacks: str = ""
+    logs: tuple[str, ...] = ()
+
+
+def place_in(folder: Path, options: Sequence[str] = ()) -> Place:
+    """What lies in a case, or in a directory of dumps."""
+    stacks, logs = folder / "stacks", folder / "logs"
+    return Place(
+        case=(str(folder), *options),
+        stacks=str(stacks) if stacks.is_dir() else "",
+        logs=(str(logs),) if logs.is_dir() else (),
+    )

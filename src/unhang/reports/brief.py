@@ -1,0 +1,114 @@
+"""The verdict in about a dozen lines: what somebody needs who was woken up.
+
+The terminal shows it by default, the page and the ticket begin with it. It is put together from the
+facts of the first finding; everything else that a report holds is told by `story`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from unhang.report import Finding, Report, Step
+from unhang.reports.folding import fold_notes
+from unhang.reports.phrases import Who, finding_sections, site_words
+from unhang.reports.steps import main_finding
+from unhang.wording import count_of, printable, rank_phrase
+
+__all__ = ["Brief", "brief_of"]
+
+_MOST_STEPS = 3
+_MOST_LINES = {"culprit": 2, "peers": 1, "about": 2}
+_MOST_LOST = 2
+_TOLD_ADVICE = frozenset({"disagreement", "deadlock", "program", "environment"})
+"""Families of which the remedy is known without looking further."""
+
+
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """What is said first.
+
+    Attributes:
+        status: As in the report.
+        verdict: One sentence.
+        rows: (label, items): who is at fault and where, who waits, why.
+        next: Commands that run as they stand.
+        sure: How sure that is, and what it rests on.
+        more: What is left out here, in one sentence, or "".
+    """
+
+    status: str
+    verdict: str
+    rows: tuple[tuple[str, tuple[str, ...]], ...]
+    next: tuple[Step, ...]
+    sure: str
+    more: str
+
+
+def brief_of(report: Report) -> Brief:
+    """Tell the first finding of a report, and count the rest."""
+    finding = main_finding(report)
+    told = finding if finding is not None and report.status != "healthy" else None
+    return Brief(
+        status=report.status,
+        verdict=printable(report.summary),
+        rows=(*(_rows(told, report) if told else ()), *_lost(report)),
+        next=report.next[:_MOST_STEPS],
+        sure=", ".join(_sure(told, report)),
+        more=_more(told, report),
+    )
+
+
+def _rows(finding: Finding, report: Report) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the sections that matter, each cut to a line or two."""
+    for label, items in finding_sections(finding, report, Who.of(report)):
+        if label == "about" and finding.culprits:
+            continue
+        if label in _MOST_LINES and items:
+            yield label, items[: _MOST_LINES[label]]
+    if finding.victims:
+        yield "waiting", (_waiting(finding),)
+    if finding.evidence:
+        yield "why", (printable(finding.evidence[0]),)
+    if finding.actions and (finding.family in _TOLD_ADVICE or not report.next):
+        yield "do", (printable(finding.actions[0]),)
+
+
+def _lost(report: Report) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield what could not be read or is missing: a verdict stands on the rest."""
+    lost = [text for level, text in fold_notes(report.notes) if level != "info"]
+    if lost:
+        yield "lost", tuple(lost[:_MOST_LOST])
+
+
+def _waiting(finding: Finding) -> str:
+    """All who wait, and where most of them do."""
+    sites = [site for site in finding.sites if site.role == "victim"]
+    ranks = rank_phrase(finding.victims)
+    if not sites:
+        return ranks
+    largest = max(sites, key=lambda site: len(site.ranks))
+    whole = len(largest.ranks) == len(finding.victims)
+    return f"{ranks}{'' if whole else f', {len(largest.ranks):,} of them'} {site_words(largest)}"
+
+
+def _sure(finding: Finding | None, report: Report) -> Iterator[str]:
+    if finding is not None:
+        yield f"{finding.confidence} confidence"
+        yield f"{finding.code} {finding.slug}".strip()
+    job = report.job
+    if job.world_size:
+        dumped = bool(job.format_versions or job.calls)
+        how = "left a dump" if dumped else "were seen"
+        yield f"{job.ranks_seen:,} of {count_of(job.world_size, 'rank')} {how}"
+
+
+def _more(finding: Finding | None, report: Report) -> str:
+    """Count what the brief leaves out, apart from what it tells."""
+    others = len(report.findings) - (finding is not None)
+    parts = [
+        count_of(others, "more finding") if others and finding is not None else "",
+        count_of(len(report.notes), "note") if report.notes else "",
+    ]
+    said = [part for part in parts if part]
+    return f"-v shows all: {', '.join(said)}" if said else "-v shows all"

@@ -1,0 +1,126 @@
+"""The commands that help next: made from the facts of a report and from where its evidence lies.
+
+Each runs as it stands: rank, case, process and group are filled in and quoted. What is advice and
+no command stays in a finding's `actions`. Nothing is run or looked up here.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from unhang.case import Case
+from unhang.casedir.place import Place
+from unhang.catalogue import kind_of
+from unhang.kinds import Trait
+from unhang.report import Finding, RankStatus, Report, Step
+from unhang.wording import fold_ranks, printable, rank_phrase
+
+__all__ = ["main_finding", "next_steps", "with_steps"]
+
+_MOST_CULPRITS, _MOST_VICTIMS = 4, 2
+_ALIGNED = frozenset({"absent", "disagreement", "deadlock", "transport", "slow"})
+"""Families of which the calls of both sides, side by side, show something."""
+_PLAIN = re.compile(r"\w[\w.:@/-]{0,99}", re.ASCII)
+_BELOW = frozenset({"transport", "device"})
+"""Families of which the reason lies below the program: nodes, links, GPUs."""
+
+
+def with_steps(report: Report, case: Case | None, place: Place) -> Report:
+    """A report with the commands that help next."""
+    return replace(report, next=next_steps(report, case, place))
+
+
+def main_finding(report: Report) -> Finding | None:
+    """The finding that is told first: the first cause, else the first of all."""
+    return next(iter(report.causes or report.findings), None)
+
+
+def next_steps(report: Report, case: Case | None, place: Place) -> tuple[Step, ...]:
+    """Commands for the first finding, the most telling first; none for a healthy job."""
+    finding = main_finding(report)
+    if finding is None or report.status == "healthy":
+        return ()
+    steps = [
+        *_calls(finding, case, place),
+        *_stacks(finding, report, case, place),
+        *_log_of(finding, case, place),
+        *_checks(finding, report),
+    ]
+    if kind_of(finding.code) is not None:
+        words = ["unhang", "explain", finding.code]
+        steps.append(Step(_line(words), "what that means, and what else it could be"))
+    return tuple(steps)
+
+
+def _line(words: Sequence[str]) -> str:
+    return shlex.join(words)
+
+
+def _is_plain(word: str) -> bool:
+    """Whether a name from outside may stand in a command: no option, nothing for a terminal."""
+    return _PLAIN.fullmatch(word) is not None
+
+
+def _calls(finding: Finding, case: Case | None, place: Place) -> Iterator[Step]:
+    """The calls of culprits and of some who wait for them, side by side."""
+    sayable = bool(place.case) and all(word.isprintable() for word in place.case)
+    if case is None or not sayable or finding.family not in _ALIGNED:
+        return
+    dumped = set(case.ranks_with_dump)
+    culprits = [rank for rank in finding.culprits if rank in dumped][:_MOST_CULPRITS]
+    others = [rank for rank in finding.victims if rank in dumped - set(culprits)]
+    shown = culprits + others[: _MOST_VICTIMS if culprits else _MOST_CULPRITS]
+    if not shown:
+        return
+    words = ["unhang", "entries", *place.case, "--ranks", fold_ranks(shown), "--last", "5"]
+    one = finding.family != "deadlock"  # a circle goes through several groups
+    group = finding.group.name if finding.group and one else ""
+    if _is_plain(group) and any(each.name == group for each in case.groups):
+        words += ["--group", group]
+    yield Step(_line(words), "their last calls, side by side")
+
+
+def _stacks(finding: Finding, report: Report, case: Case | None, place: Place) -> Iterator[Step]:
+    """Stacks of the culprits: those that were saved, else those of the living process."""
+    if case is not None and case.samples and place.stacks:
+        yield Step(_line(["unhang", "stacks", place.stacks]), "where all ranks stand")
+        return
+    placed = {rank for site in finding.sites if not site.after for rank in site.ranks}
+    lost = [rank for rank in finding.culprits if rank not in placed]
+    if not lost or _ended(finding):
+        return
+    status = next((each for each in report.ranks if each.rank == lost[0]), RankStatus(-1, "ok"))
+    where = f"on {printable(status.host, 60)}" if status.host else "on its node"
+    words = ["unhang", "stacks", *(["--pid", str(status.pid)] if status.pid else [])]
+    yield Step(_line(words), f"{where}, while it lives: where {rank_phrase(lost[:1])} stands")
+
+
+def _ended(finding: Finding) -> bool:
+    kind = kind_of(finding.code)
+    return finding.family == "failure" or (kind is not None and kind.has(Trait.ENDING))
+
+
+def _log_of(finding: Finding, case: Case | None, place: Place) -> Iterator[Step]:
+    """What the first culprit printed, where its log is known to have lines of it."""
+    if case is None or not place.logs:
+        return
+    rank = next((rank for rank in finding.culprits if rank in set(case.log_ranks)), None)
+    if rank is not None:
+        words = ["unhang", "logs", *place.logs, "--rank", str(rank)]
+        yield Step(_line(words), f"what rank {rank} printed")
+
+
+def _checks(finding: Finding, report: Report) -> Iterator[Step]:
+    """Checks of the culprits' nodes, where the reason may lie there."""
+    if finding.family not in _BELOW:
+        return
+    hosts = {each.rank: each.host for each in report.ranks if _is_plain(each.host)}
+    named = dict.fromkeys(hosts[rank] for rank in finding.culprits if rank in hosts)
+    if named:
+        words = ["unhang", "doctor", "--hosts", ",".join(list(named)[:_MOST_CULPRITS])]
+        yield Step(_line(words), "checks their nodes, GPUs and links")
+    else:
+        yield Step("unhang doctor", "on each node: checks node, GPUs and links")
