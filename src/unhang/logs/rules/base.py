@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
-from unhang.kinds import Family, Kind, Trait
+from unhang.kinds import Family, Kind, Remedy, Trait
 from unhang.model import LogRole
 
 __all__ = ["LogRule"]
@@ -36,9 +36,12 @@ class LogRule:
             several users, "C" recognised only: nothing is claimed.
         harmless: Jobs that end well print it too: alone it is no sign that anything went wrong.
         blames: Whom a cause names: who wrote it, the ranks in its field "ranks", or nobody.
-        echoed: A device prints it without a rank, and the rank that notices prints it again.
+        echoed: It is printed twice: without a rank, by a device, a daemon or an exception that
+            nobody caught, and by what knows the rank.
         rank_writes: Its field "rank" is the rank that writes the line, not one that it speaks of.
+        below: Regular expression searched in the few lines right below, for further fields.
         traits: What other rules may conclude from it.
+        remedy: What helps; None for what helps against its family.
     """
 
     code: str
@@ -57,7 +60,9 @@ class LogRule:
     blames: Blame = "writer"
     echoed: bool = False
     rank_writes: bool = False
+    below: str = ""
     traits: Trait = Trait.NONE
+    remedy: Remedy | None = None
 
     @property
     def kind(self) -> Kind:
@@ -70,6 +75,7 @@ class LogRule:
             role=self.role if self.role in ("cause", "consequence") else "observation",
             traits=self.traits,
             actions=(self.action,),
+            remedy=self.remedy,
         )
 
     def announced(self, line: str) -> bool:

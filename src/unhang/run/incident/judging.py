@@ -40,12 +40,14 @@ class Verdict:
         status: As in the report; "" where there is none.
         summary: The verdict's sentence.
         moving: Culprits that were seen to move: busy or slow rather than stuck.
+        action: What the report's decision says, unless that is of low confidence; "" for none.
     """
 
     text: str
     status: str = ""
     summary: str = ""
     moving: tuple[int, ...] = ()
+    action: str = ""
 
     @property
     def exit_code(self) -> int:
@@ -86,7 +88,9 @@ def _verdict(case: Path, out: str, err: str) -> Verdict:
         report = json.loads((case / "report.json").read_text(encoding="utf-8"))
         causes = [found for found in report["findings"] if found["role"] == "cause"]
         moving = tuple(sorted({int(rank) for found in causes for rank in found["moving"]}))
-        return Verdict(out, str(report["status"]), str(report["summary"]), moving)
+        decision = report["decision"] or {"action": "", "confidence": "low"}
+        action = "" if decision["confidence"] == "low" else str(decision["action"])
+        return Verdict(out, str(report["status"]), str(report["summary"]), moving, action)
     except (OSError, ValueError, KeyError, TypeError):
         last = err.strip().splitlines()[-1:] or ["no reason given"]
         return Verdict(out or f"no verdict: {last[0]}\n")
