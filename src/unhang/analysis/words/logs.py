@@ -174,7 +174,7 @@ def _(about: Unexplained, claim: Claim) -> Words:  # noqa: ARG001
     told = about.effect or (errors[-1] if errors else about.last)
     by = rank_phrase([told.rank]) if told.rank >= 0 else told.host or told.source
     new = tuple(f"New since the good run: {_quoted(event)}" for event in about.new)
-    first = f" New since the good run: {about.new[0].text[:SHOWN]}" if about.new else ""
+    first = f"; new since the good run: {about.new[0].text[:SHOWN]}" if about.new else ""
     return Words(
         f"Not enough evidence: {what}: {by}: {told.text[:SHOWN]}{first}",
         (*(_quoted(event) for event in _most_unusual(errors) or [told]), *new),
