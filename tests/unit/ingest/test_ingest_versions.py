@@ -41,7 +41,7 @@ def test_a_list_of_entries_is_a_dump(tmp_path: Path) -> None:
     write(tmp_path, {"rank_0": rows})
     case = load(tmp_path)
     call = case.call(1)
-    assert (case.dumps[0].version, call.record_id, call.seq, call.p2p_seq) == ("", -1, 2, -1)
+    assert (case.dumps[0].version, call.record_id, call.seq, call.p2p_seq) == ("", -1, 0, 2)
     assert (call.op_id, call.timeout_ms, call.thread) == (-1, -1, "")
     assert call.signature.input_sizes == ((2, 3),)
     assert call.is_p2p
