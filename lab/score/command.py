@@ -76,8 +76,16 @@ def run(args: argparse.Namespace) -> int:
     if args.wrong:
         print(accuracy.wrong_cases(parts))
     if args.write:
-        args.write.write_text(accuracy.as_markdown(parts), encoding="utf-8")
+        _write(args.write, accuracy.as_markdown(parts))
     return 0
+
+
+def _write(path: Path, text: str) -> None:
+    """Write the figures; what `python -m lab prove` has put there stays."""
+    from lab.prove.table import in_file, section_of
+
+    proof = section_of(path.read_text(encoding="utf-8")) if path.exists() else ""
+    path.write_text(in_file(text, proof) if proof else text, encoding="utf-8")
 
 
 def _results(args: argparse.Namespace) -> dict[str, list[Result]]:

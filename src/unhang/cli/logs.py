@@ -19,7 +19,7 @@ from unhang.errors import InputError, UsageError
 if TYPE_CHECKING:
     from unhang.case import Case
     from unhang.logs.files import LogSource
-    from unhang.logs.scan import LogScan
+    from unhang.logs.keeping import LogScan
     from unhang.model import Note
 
 EXAMPLES = """unhang logs train.log
@@ -194,7 +194,8 @@ def _complain(notes: list[Note]) -> None:
 def _follow(sources: list[LogSource]) -> int:
     """Print known messages as they come; ends with Ctrl-C, or with the end of standard input."""
     from unhang.logs.files import open_log
-    from unhang.logs.scan import FileScanner, LogScan
+    from unhang.logs.keeping import LogScan
+    from unhang.logs.scan import FileScanner
 
     found = LogScan()
     year = time.gmtime().tm_year

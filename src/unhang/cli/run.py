@@ -82,6 +82,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     record.add_argument(
         "--blocking", action="store_true", help="errors of kernels show at their call; slow"
     )
+    record.add_argument(
+        "--cpp-stacks",
+        action="store_true",
+        help="record C++ frames of each call too; a dump takes longer by seconds, the job hardly",
+    )
+    record.add_argument(
+        "--symbolize",
+        choices=("fast", "dladdr", "addr2line"),
+        help="how names of C++ frames are found, with --cpp-stacks: fast (default); dladdr, which "
+        "lacks functions that are not exported; addr2line, slow, with lines of inlined functions",
+    )
     talk = parser.add_argument_group("talking")
     talk.add_argument("-v", "--verbose", action="store_true", help="print what is set and seen")
     talk.add_argument("-q", "--quiet", action="store_true", help="print the verdict and no more")
@@ -116,6 +127,7 @@ def run(args: argparse.Namespace) -> int:
             buffer_size=args.buffer_size,
             timing=args.timing,
             blocking=args.blocking,
+            symbolize=args.symbolize or ("fast" if args.cpp_stacks else ""),
             rank_logs=not args.no_rank_logs,
             rank_log_place=args.rank_logs or "",
             verbose=args.verbose,

@@ -9,7 +9,6 @@ incident (`incidents`), say who is in which group (`groups/building`), put the c
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from unhang.bounds import MAX_RANKS
@@ -29,7 +28,8 @@ from unhang.ingest.discover.naming import compile_rank_pattern
 from unhang.ingest.discover.sources import Inputs, find_inputs
 from unhang.ingest.dumpfiles import DumpFile, characterise, notes_of_files, passed_over
 from unhang.ingest.groups.building import resolve_groups
-from unhang.ingest.groups.ranks import assign_ranks, split_replicas, world_of
+from unhang.ingest.groups.ranks import assign_ranks, place_lone_dump, split_replicas, world_of
+from unhang.ingest.handed import Evidence, split_handed
 from unhang.ingest.incidents import choose, drop_duplicates, one_incident
 from unhang.ingest.reading import Progress, Reader
 from unhang.model import Note
@@ -39,7 +39,7 @@ __all__ = ["load"]
 
 
 def load(
-    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    paths: Evidence | Sequence[Evidence | None],
     *,
     world_size: int | None = None,
     rank_pattern: str | None = None,
@@ -51,7 +51,10 @@ def load(
     """Read what a stuck job left behind.
 
     Args:
-        paths: Case directory, directory of dumps, file, glob or archive, or several of these.
+        paths: Case directory, directory of dumps, file, glob or archive, or several of these; or
+            dumps in memory: the bytes of torch's `_dump_nccl_trace()` and `_dump_fr_trace()`,
+            pickled or JSON, or what they decode to. A list of dumps is in the order of the ranks,
+            a dictionary is {rank: dump}.
         world_size: Number of ranks of the job, where files are missing and nothing else tells.
         rank_pattern: Regular expression that finds the rank in a file's path, in its group "rank"
             or its first group; for names of no usual form.
@@ -74,14 +77,16 @@ def load(
     _check_ranks("--group-world-size", group_world_size)
     beside = beside or Beside()
     pattern = compile_rank_pattern(rank_pattern)
-    inputs = find_inputs([paths] if isinstance(paths, (str, os.PathLike)) else paths)
+    named, handed = split_handed(paths)
+    inputs = find_inputs(named)
     shared = Dictionaries()
     reader = Reader(shared, pattern, progress)
-    found = list(reader.read_all(inputs.files))
+    found = [*reader.read_all(inputs.files), *reader.read_handed(handed)]
     extras = read_beside(inputs, beside)
     extras.notes += [*inputs.notes, *reader.notes, *passed_over(reader.passed_over)]
     characterise(found, shared)
     extras.notes += assign_ranks(found, shared, told=pattern is not None)
+    extras.notes += place_lone_dump(found, shared)
     files = _without_nameless(found, extras.notes)
     replica_size, notes = split_replicas(files, shared.memberships, group_world_size)
     extras.notes += notes
@@ -89,7 +94,7 @@ def load(
         files = _of_one_incident(files, incident, extras, whole=inputs.is_one_case)
     extras.log_events = of_attempt(extras, attempt_of(files))
     if not any(item.decoded for item in files) and not extras.tell_something:
-        raise _no_evidence(inputs, files, reader, beside)
+        raise _no_evidence(inputs, files, reader, beside, len(handed))
     manifest = expected_ranks(inputs.manifests, extras.notes)
     world = world_of(files, shared.memberships, world_size, manifest, replica_size, extras.notes)
     grouping = resolve_groups(files, shared, world.size, replica_size)
@@ -128,7 +133,7 @@ def _without_nameless(found: list[DumpFile], notes: list[Note]) -> list[DumpFile
 
 
 def _no_evidence(
-    inputs: Inputs, files: list[DumpFile], reader: Reader, beside: Beside
+    inputs: Inputs, files: list[DumpFile], reader: Reader, beside: Beside, handed: int
 ) -> UnhangError:
     """Why there is nothing to judge, as one sentence."""
     if reader.missing is not None:
@@ -139,6 +144,9 @@ def _no_evidence(
     if problems:
         more = f" (and {len(problems) - 1:,} more)" if len(problems) > 1 else ""
         return NoEvidenceError(f"no dump can be read: {problems[0]}{more}", hint)
+    if handed:
+        hint = "Give what _dump_nccl_trace() or _dump_fr_trace() returned, as it is or decoded."
+        return NoEvidenceError("nothing that was handed over is a dump", hint)
     if not inputs.files and beside.logs:
         return NoEvidenceError("the logs hold no message that a rule knows", "Add the dumps.")
     if not inputs.files:

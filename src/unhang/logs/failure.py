@@ -6,18 +6,23 @@ every rank prints blames no rank.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from unhang.kinds import Trait
+from unhang.logs.keeping import ANY_EXCEPTION, normalise
 from unhang.logs.rules import rule_of
-from unhang.logs.scan import ANY_EXCEPTION, normalise
+from unhang.logs.rules.endings import CHILD_FAILED, KILLED
 from unhang.model import LogEvent
 
-__all__ = ["CLOCK_SLACK_NS", "FailureGroup", "fold", "ordered_failures"]
+__all__ = ["CLOCK_SLACK_NS", "FailureGroup", "fold", "ordered_failures", "settled"]
 
 CLOCK_SLACK_NS = 2 * 10**9
 """Stamps of different hosts closer than this are not put in order."""
+
+
+LAUNCHER_WAITS_NS = 10 * 10**9
+"""Who is killed so long after another rank failed may be killed by its launcher, after 30 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,34 @@ class FailureGroup:
     def time_ns(self) -> int:
         """When it was first printed; 0 where no stamp tells."""
         return self.first.time_ns
+
+
+def settled(events: Sequence[LogEvent]) -> tuple[LogEvent, ...]:
+    """The events, where one that its launcher's own account explains is a consequence.
+
+    Torchelastic ends the others when a rank has failed, and kills after a while who does not go.
+    """
+    ends = {event.time_ns: event.rank for event in events if event.code == CHILD_FAILED.code}
+    failed = [(time_ns, rank) for time_ns, rank in sorted(ends.items()) if time_ns]
+    killed = {
+        e.fields["pid3"] for e in events if "forcefully exiting" in e.text and "pid3" in e.fields
+    }
+    return tuple(
+        replace(event, role="consequence") if _by_launcher(event, failed, killed) else event
+        for event in events
+    )
+
+
+def _by_launcher(
+    event: LogEvent, failed: Sequence[tuple[int, int]], killed: Collection[str]
+) -> bool:
+    if event.code != KILLED.code:
+        return False
+    pids = {value for key, value in event.fields.items() if key.startswith("pid")}
+    if pids & set(killed):
+        return True
+    first = next(((time, rank) for time, rank in failed if rank != event.rank), None)
+    return first is not None and event.time_ns - first[0] >= LAUNCHER_WAITS_NS
 
 
 def fold(events: Iterable[LogEvent]) -> list[FailureGroup]:
@@ -51,7 +84,7 @@ def _message(event: LogEvent) -> str:
     """What makes two messages the same: an exception's type and place, else its normal form."""
     if event.code == ANY_EXCEPTION:
         return f"{event.fields.get('type')}|{event.fields.get('file')}:{event.fields.get('line')}"
-    return normalise(event.text)
+    return f"{event.fields.get('before', event.fields.get('xid'))}|{normalise(event.text)}"
 
 
 def _group(members: Sequence[LogEvent]) -> FailureGroup:
@@ -101,9 +134,13 @@ def _by_clock(causes: Sequence[LogEvent]) -> tuple[list[FailureGroup], bool]:
 
 
 def _noticed(causes: Sequence[LogEvent]) -> list[LogEvent]:
-    """Without what a device printed of no rank, where a rank says that it met the same."""
-    met = {event.code for event in causes if event.rank >= 0}
-    return [e for e in causes if e.rank >= 0 or e.code not in met or not _is_echoed(e)]
+    """Without what was printed of no rank, where the same is told again with its rank."""
+    met = {event.code for event in causes if _has_rank(event)}
+    return [e for e in causes if _has_rank(e) or e.code not in met or not _is_echoed(e)]
+
+
+def _has_rank(event: LogEvent) -> bool:
+    return event.rank >= 0 or any(key == "tasks" or "ranks" in key for key in event.fields)
 
 
 def _is_echoed(event: LogEvent) -> bool:

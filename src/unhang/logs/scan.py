@@ -7,7 +7,7 @@ looking at; only those are decoded and matched. Nothing is decided here: see `fa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -16,7 +16,9 @@ from unhang.errors import InputError, UnhangError
 from unhang.logs.elastic import ENTRY_ANCHOR, SummaryEntry, entry_of
 from unhang.logs.files import LogSource, chunks, open_log
 from unhang.logs.following import follows
+from unhang.logs.keeping import ANY_ERROR, ANY_EXCEPTION, MAX_RANKS, EventBook, LogScan
 from unhang.logs.lines.anchors import candidates, lines_above, wanted_by
+from unhang.logs.lines.ending import TAIL, troubled
 from unhang.logs.lines.prefixes import Line, parse_line
 from unhang.logs.lines.signs import goes_on, looks_like_a_job
 from unhang.logs.lines.tracebacks import HEADER, Traceback, TracebackReader, is_chain
@@ -25,18 +27,13 @@ from unhang.logs.nccl_facts import fact_of
 from unhang.logs.rules import LogRule
 from unhang.logs.rules.endings import ELASTIC_BLAMES
 from unhang.logs.rules.program import UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
-from unhang.model import UNKNOWN_RANK, Fact, Frame, LogEvent, LogRole, Note
+from unhang.logs.rules.xids import role_of_xid
+from unhang.model import UNKNOWN_RANK, Frame, LogEvent, LogRole, Note
 from unhang.stacks.ownership import shown_frame
 from unhang.telltale import without_secrets
 
-__all__ = ["ANY_ERROR", "WENT_ON", "FileScanner", "LogScan", "normalise", "scan_logs"]
+__all__ = ["FileScanner", "scan_logs"]
 
-MAX_EVENTS = 200_000
-MAX_FACTS = 100_000
-MAX_RANKS = 1 << 16
-"""Ranks that logs may name; the lines of further ones belong to nobody."""
-MAX_UNEXPLAINED = 1_000
-"""Unexplained errors that are kept: the first ones, and always the newest."""
 MAX_TEXT = 600
 MAX_WHOLE_TEXT = 2_400
 """Length of a message that tells both sides of a difference."""
@@ -44,30 +41,12 @@ LOOK_BACK = 12
 """Lines above a line without a stamp in which one is looked for."""
 LOOKED_AT = 4_096
 """Bytes by which text is told from what is none."""
+BELOW, BELOW_LINES = 4_096, 6
+"""How far below a message its continuation is looked for."""
 OPEN_LIMIT = 5_000
 """Lines of other streams after which a traceback that never ended is given up."""
 
 Progress = Callable[[int], None]
-
-
-@dataclass(slots=True)
-class LogScan:
-    """What was found in all logs together.
-
-    Attributes:
-        events: In order of reading; repeated messages of one rank are one event with a count.
-        facts: What NCCL said of itself, per rank, each once; an ordered set.
-        ranks: All ranks that any recognised line named.
-        bytes_read: Size of what was read, decompressed.
-        recognised: In one log at least there was a known message, or the shape of a job's log.
-    """
-
-    events: list[LogEvent] = field(default_factory=list)
-    facts: dict[Fact, None] = field(default_factory=dict)
-    ranks: set[int] = field(default_factory=set)
-    notes: list[Note] = field(default_factory=list)
-    bytes_read: int = 0
-    recognised: bool = False
 
 
 def scan_logs(sources: Iterable[LogSource], progress: Progress | None = None) -> LogScan:
@@ -126,7 +105,6 @@ class FileScanner:
     open: dict[tuple[int, int, str], TracebackReader] = field(default_factory=dict)
     idle: int = 0
     pid_ranks: dict[tuple[str, int], int] = field(default_factory=dict)
-    seen: dict[tuple[int, str, str], int] = field(default_factory=dict)
     last_stamp: tuple[int, bool] = (0, False)
     entry: SummaryEntry | None = None
     here: tuple[bytes, int] = (b"", 0)
@@ -134,9 +112,12 @@ class FileScanner:
     recognised: bool = False
     end: int = 0
     last_error: int = 0
-    open_errors: set[int] = field(default_factory=set)
-    unexplained: list[tuple[int, str, str]] = field(default_factory=list)
-    said: set[str] = field(default_factory=set)
+    tail: bytes = b""
+    kept: EventBook = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Keep its events with those of the other logs."""
+        self.kept = EventBook(self.source.path, self.found)
 
     def feed(self, data: bytes) -> None:
         """Take the next block of whole lines."""
@@ -147,7 +128,8 @@ class FileScanner:
         """End of the log: tracebacks that are still open are cut off here."""
         for key in list(self.open):
             self._close(key, self.open.pop(key).feed("<end of the log>"), Line(""))
-        if self.recognised or self.seen:
+        self._tail()
+        if self.recognised or self.kept.seen:
             self.found.recognised = True
         else:
             read = self.line_number > 1
@@ -175,12 +157,22 @@ class FileScanner:
     def _after(self, data: bytes) -> None:
         """What the block tells besides messages: that this is a job's log, and that it went on."""
         self.recognised = self.recognised or looks_like_a_job(data)
-        if self.open_errors and goes_on(data, self.last_error):
-            for index in self.open_errors:
-                event = self.found.events[index]
-                fields = {**event.fields, WENT_ON: "yes"}
-                self.found.events[index] = replace(event, fields=fields)
-            self.open_errors.clear()
+        if self.kept.open_errors and goes_on(data, self.last_error):
+            self.kept.went_on()
+        self.tail = data[-TAIL:]
+
+    def _tail(self) -> None:
+        """Keep what the last lines say of trouble, where nothing else told of any."""
+        if self.kept.tells_of_trouble():
+            return
+        for start, end in troubled(self.tail):
+            if goes_on(self.tail, end):
+                return
+            line = parse_line(self.tail[start:end], self.year)
+            number = self.line_number - self.tail.count(b"\n", start)
+            whole = _WHOLE_LINE.match(line.text)
+            if whole and line.level not in ("I", "D"):
+                self._event(UNEXPLAINED_ERROR, whole, line, None, number)
 
     def _through(self, data: bytes, position: int, stop: int) -> int:
         """Walk line by line while tracebacks are open; returns where it stopped."""
@@ -295,8 +287,8 @@ class FileScanner:
 
     def _fact(self, line: Line) -> None:
         fact = fact_of(line.text)
-        if fact is not None and len(self.found.facts) < MAX_FACTS:
-            self.found.facts[replace(fact, rank=self._rank(line)[0])] = None
+        if fact is not None:
+            self.kept.state(replace(fact, rank=self._rank(line)[0]))
 
     def _paired(self, line: Line) -> str:
         """The line, with the next one of the log where this only says that an error follows."""
@@ -314,7 +306,7 @@ class FileScanner:
         if rank < 0 or rank in self.found.ranks:
             return rank, local
         if len(self.found.ranks) >= MAX_RANKS:
-            self._say(f"only the first {MAX_RANKS:,} ranks are told apart; others are nobody's")
+            self.kept.say(f"only the first {MAX_RANKS:,} ranks are told apart; others are nobody's")
             return UNKNOWN_RANK, False
         return rank, local
 
@@ -329,77 +321,63 @@ class FileScanner:
         return UNKNOWN_RANK, False
 
     def _event(
-        self, rule: LogRule, match: re.Match[str], line: Line, traceback: Traceback | None
+        self,
+        rule: LogRule,
+        match: re.Match[str],
+        line: Line,
+        traceback: Traceback | None,
+        number: int = 0,
     ) -> None:
-        if rule.rank_writes and line.rank < 0 and match["rank"] is not None:
-            line = replace(line, rank=int(match["rank"]))
-            if line.pid >= 0:
-                self.pid_ranks[line.host, line.pid] = line.rank
+        line = self._told(rule, match, line)
         rank, local = self._rank(line)
         if rank >= 0:
             self.found.ranks.add(rank)
         if line.time_ns:
             self.last_stamp = (line.time_ns, line.zoned)
-        events = self.found.events
-        text = line.text[: MAX_TEXT if rule.blames == "writer" else MAX_WHOLE_TEXT]
-        seen = (rank, rule.code, normalise(text))
-        if seen in self.seen:
-            self._again(self.seen[seen], rule)
-            return
-        index = self._room(rule, seen)
-        if index < 0:
-            return
-        self.seen[seen] = index
-        self._opened(index, rule)
-        frames = traceback.frames if traceback else ()
-        time_ns, zoned = self.last_stamp if line.time_ns else self._stamp_before()
-        fields = self._fields(match, frames, local=local)
-        if zoned:
-            fields["clock"] = "utc"
-        event = LogEvent(
-            code=rule.code,
-            role=_role(rule, line.text, frames),
-            rank=rank,
-            text=without_secrets(text),
-            source=f"{self.source.path}:{self.line_number}",
-            time_ns=time_ns,
-            order=index,
-            host=line.host,
-            fields={key: without_secrets(value) for key, value in fields.items()},
-        )
-        events[index : index + 1] = [event]
-
-    def _again(self, index: int, rule: LogRule) -> None:
-        event = self.found.events[index]
-        fields = {key: value for key, value in event.fields.items() if key != WENT_ON}
-        self.found.events[index] = replace(event, count=event.count + 1, fields=fields)
-        self._opened(index, rule)
-
-    def _opened(self, index: int, rule: LogRule) -> None:
-        """Remember a message that claims nothing: further steps take it back."""
         if rule.trust == "C":
             self.last_error = self.end
-            self.open_errors.add(index)
+        text = line.text[: MAX_TEXT if rule.blames == "writer" else MAX_WHOLE_TEXT]
 
-    def _room(self, rule: LogRule, seen: tuple[int, str, str]) -> int:
-        """Where the next event goes; -1 where there is no room for it.
+        def make(order: int) -> LogEvent:
+            frames = traceback.frames if traceback else ()
+            time_ns, zoned = self.last_stamp if line.time_ns else self._stamp_before()
+            fields = {**self._fields(match, frames, local=local), **self._below(rule)}
+            if zoned:
+                fields["clock"] = "utc"
+            return LogEvent(
+                code=rule.code,
+                role=_role(rule, fields, line.text, frames),
+                rank=rank,
+                text=without_secrets(text),
+                source=f"{self.source.path}:{number or self.line_number}",
+                time_ns=time_ns,
+                order=order,
+                host=line.host,
+                fields={key: without_secrets(value) for key, value in fields.items()},
+            )
 
-        The newest unexplained error always has a place: a log is judged by how it ends.
-        """
-        events = self.found.events
-        if rule.code == ANY_ERROR:
-            self.unexplained.append(seen)
-            if len(self.unexplained) > MAX_UNEXPLAINED:
-                self._say(
-                    f"of unexplained errors the first {MAX_UNEXPLAINED:,} and the last are kept"
-                )
-                return self.seen.pop(self.unexplained.pop(-2))
-        if len(events) < MAX_EVENTS:
-            return len(events)
-        self._say(f"only the first {MAX_EVENTS:,} different messages are kept")
-        if rule.code == ANY_ERROR:
-            self.unexplained.pop()
-        return -1
+        self.kept.keep(rule, rank, text, make)
+
+    def _below(self, rule: LogRule) -> dict[str, str]:
+        """What the lines right below a message add to it."""
+        if not rule.below:
+            return {}
+        data, start = self.here
+        below = data[data.find(b"\n", start) + 1 :][:BELOW]
+        lines = (parse_line(raw).text for raw in below.split(b"\n")[:BELOW_LINES])
+        found = re.search(rule.below, "\n".join(lines))
+        return {k: v for k, v in found.groupdict().items() if v is not None} if found else {}
+
+    def _told(self, rule: LogRule, match: re.Match[str], line: Line) -> Line:
+        """The line with the rank that its own words tell of who writes it."""
+        told = match.groupdict()
+        if rule.rank_writes and line.rank < 0 and told.get("rank"):
+            if line.pid >= 0:
+                self.pid_ranks[line.host, line.pid] = int(told["rank"])
+            return replace(line, rank=int(told["rank"]))
+        if self._named(line)[0] < 0 and told.get("local_rank"):
+            return replace(line, local_rank=int(told["local_rank"]))
+        return line
 
     def _stamp_before(self) -> tuple[int, bool]:
         """A line without a stamp stands right behind the last one that had one."""
@@ -425,15 +403,11 @@ class FileScanner:
             fields["attempt"] = self.source.attempt
         return fields
 
-    def _say(self, text: str) -> None:
-        """Note something that was cut, once for each log."""
-        if text not in self.said:
-            self.said.add(text)
-            self.found.notes.append(Note("warning", self.source.path, text))
 
-
-def _role(rule: LogRule, text: str, frames: Sequence[Frame]) -> LogRole:
+def _role(rule: LogRule, fields: Mapping[str, str], text: str, frames: Sequence[Frame]) -> LogRole:
     """What a message is; an exception of which no rule knows the words may still follow."""
+    if "xid" in fields:
+        return role_of_xid(int(fields.get("before", fields["xid"])))
     if rule.code == ANY_EXCEPTION and follows(text, frames):
         return "consequence"
     return rule.role
@@ -444,21 +418,4 @@ def _first(wanted: tuple[LogRule, ...], text: str) -> tuple[LogRule, re.Match[st
     return next(((rule, match) for rule in wanted if (match := rule.search(text))), None)
 
 
-ANY_EXCEPTION = UNHANDLED_EXCEPTION.code
-"""The rule for exceptions of which no other rule knows the message."""
-
-ANY_ERROR = UNEXPLAINED_ERROR.code
-"""The rule for errors by their mark, of which no other rule knows the message."""
-
 _WHOLE_LINE = re.compile(".*")
-
-WENT_ON = "went_on"
-"""Field of an event after which the job counted further steps."""
-
-
-_VARIABLE = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)*")
-
-
-def normalise(text: str) -> str:
-    """The message without its numbers and addresses, for folding equal messages over ranks."""
-    return _VARIABLE.sub("#", text)

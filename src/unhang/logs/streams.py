@@ -14,8 +14,8 @@ from typing import IO
 
 from unhang.errors import OutputError, UnhangError
 from unhang.logs.files import LogSource, chunks, open_log
+from unhang.logs.keeping import normalise
 from unhang.logs.lines.prefixes import Line, parse_line
-from unhang.logs.scan import normalise
 from unhang.model import UNKNOWN_RANK, Note
 
 __all__ = ["FoldedLine", "fold_lines", "lines_of", "rank_of", "split_by_rank"]

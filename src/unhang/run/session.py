@@ -43,6 +43,7 @@ class Wishes(NamedTuple):
     rank_logs: bool = True
     rank_log_place: str = ""
     blocking: bool = False
+    symbolize: str = ""
     verbose: bool = False
     quiet: bool = False
     dry_run: bool = False
@@ -85,6 +86,7 @@ def _plan(
         bool(wanted),
         place_for_logs(wishes.rank_log_place, folder, run) if wanted else "",
         wishes.blocking,
+        wishes.symbolize,
     )
     return plan_environment(
         os.environ,

@@ -254,3 +254,74 @@ def test_crossed_groups_of_a_mesh_are_a_circle(odd: tuple[int, ...], *, ahead: b
     cause = only_cause(diagnose(job.case()))
     assert (cause.code, cause.culprits) == ("UH301", ())
     assert all(side.state for side in cause.calls)  # nobody "never called" anything
+
+
+def test_a_call_of_the_same_number_is_not_denied() -> None:
+    """Who left a call out has its number on the next one: no side says that it never called that.
+
+    Hosts run ahead, so the rank has enqueued what comes after, too.
+    """
+    job = FakeJob(4)
+    pairs = [job.group(pair, "tp") for pair in ((0, 1), (2, 3))]
+    for _ in range(2):
+        job.call(range(4), site="train.py:1 step")
+        for group in pairs:
+            job.call(group.members, group=group, site="train.py:2 step")
+    for rank in range(4):
+        pair = pairs[rank // 2]
+        first = [(job.world, 1), (pair, 2)] if rank != 2 else [(pair, 2), (job.world, 1)]
+        for group, line in [*first, *([(pair, 2)] if rank == 2 else [(job.world, 1), (pair, 2)])]:
+            job.call([rank], group=group, site=f"train.py:{line} step", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.seq) == ("UH102", (2,), 3)
+    assert all(side.state for side in cause.calls)
+    assert "another time" in cause.summary
+
+
+def test_a_call_that_its_peers_made_too_was_not_made_twice() -> None:
+    """A rank that left out a call of its pair seems to repeat the world's, which all have made."""
+    job = FakeJob(4)
+    pairs = [job.group(pair, "tp") for pair in ((0, 1), (2, 3))]
+    for group in pairs:
+        job.call(group.members, "all_gather", group, site="train.py:1 step")
+    job.call(range(4), site="train.py:2 step")
+    job.call((0, 1), "all_gather", pairs[0], site="train.py:1 step")
+    job.call([2], "all_gather", pairs[1], site="train.py:1 step", finished=False)
+    job.call(range(4), site="train.py:2 step", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits) == ("UH301", ())
+
+
+def test_the_one_rank_in_every_loop() -> None:
+    """Two wait for one that waits elsewhere for them: among those who agree there is no circle."""
+    job = FakeJob(4)
+    three = job.group((0, 1, 2), "dp")
+    for _ in range(3):
+        job.call(range(4), site="train.py:1 step")
+        job.call(three.members, group=three, site="train.py:2 step", finished=True)
+    job.call(range(4), site="train.py:1 step")
+    job.call([0, 1], group=three, site="train.py:2 step", finished=False)
+    job.call([2], site="train.py:90 log", finished=False)
+    job.call([3], site="train.py:1 step", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH301", (2,), "medium")
+
+
+def test_a_new_call_that_one_rank_makes_alone() -> None:
+    """Three absent at once from a call that is new to all: rather, that call is one too many."""
+    job = FakeJob(4)
+    for _ in range(3):
+        job.call(range(4), site="train.py:1 step")
+    job.call([0], site="train.py:90 log", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH102", (0,), "low")
+
+
+def test_a_usual_call_that_few_have_made() -> None:
+    """Here those who are late may be many; that few wait is told by the confidence."""
+    job = FakeJob(4)
+    for _ in range(3):
+        job.call(range(4), site="train.py:1 step")
+    job.call([0], site="train.py:1 step", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH101", (1, 2, 3), "low")

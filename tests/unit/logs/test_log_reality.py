@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from log_fuzz import fuzz, judged, mutated
 
+from unhang.logs import keeping
 from unhang.logs import scan as scanning
 from unhang.logs.files import find_logs
 from unhang.logs.scan import scan_logs
@@ -22,11 +23,11 @@ THREADS = (
     ("bs_scancel_n16", "insufficient", "UH784", NOBODY, "bigscience gpt2-meg 1809577.out"),
     ("bus_nccl_megatron_516", "problem", "UH782", NOBODY, "Megatron-LM#516"),
     ("busy_nccl_1410_cudafail", "insufficient", "UH722", NOBODY, "nccl#1410"),
-    ("eacces_timellm_158", "insufficient", "UH794", NOBODY, "Time-LLM#158"),
+    ("eacces_timellm_158", "problem", "UH735", NOBODY, "Time-LLM#158"),
     ("ecc_kohya_1434", "problem", "UH770", (1,), "sd-scripts#1434"),
     ("gloo_preamble_prime_68", "problem", "UH762", NOBODY, "prime-diloco#68"),
     ("hb_deim_105", "insufficient", "UH705", NOBODY, "DEIM#105"),
-    ("hccl_ei0002_3413", "insufficient", "UH901", NOBODY, "vllm-ascend#3413"),
+    ("hccl_ei0002_3413", "problem", "UH7035", (24,), "vllm-ascend#3413"),
     ("healthy_ignored_lhydra_175", "insufficient", "", NOBODY, "lightning-hydra-template#175"),
     ("healthy_rocm_iommu", "healthy", "UH775", NOBODY, "rocm-systems#10609"),
     ("ib12_nccl_426_nopeer", "problem", "UH755", NOBODY, "nccl#426"),
@@ -42,7 +43,7 @@ THREADS = (
     ("shm_attach_1589", "insufficient", "UH743", NOBODY, "nccl#1589"),
     ("slurm_requeue_submitit_1708", "insufficient", "UH784", NOBODY, "submitit#1708"),
     ("table_all_exit1_121209", "insufficient", "UH723", NOBODY, "pytorch#121209"),
-    ("wan_kill9_table_amvur_2", "problem", "UH720", NOBODY, "AMVUR#2"),
+    ("wan_kill9_table_amvur_2", "problem", "UH720", (2,), "AMVUR#2"),
     ("wd_old_wrapped_414", "insufficient", "UH901", NOBODY, "ml-engineering debug/pytorch.md"),
     ("xla_unhealthy_1690", "insufficient", "", NOBODY, "xla#1690"),
 )
@@ -171,7 +172,7 @@ def test_ranks_have_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_unexplained_errors_have_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first ones are kept, and always the newest: a log is judged by how it ends."""
-    monkeypatch.setattr(scanning, "MAX_UNEXPLAINED", 3)
+    monkeypatch.setattr(keeping, "MAX_UNEXPLAINED", 3)
     path = tmp_path / "a.log"
     path.write_text("".join(f"ERROR: {word}\n" for word in "abcdefgh"))
     found = scan_logs(find_logs(path))

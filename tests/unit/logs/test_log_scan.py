@@ -17,8 +17,9 @@ from unhang.analysis import diagnose
 from unhang.cli.logs import case_of
 from unhang.logs.failure import ordered_failures
 from unhang.logs.files import chunks, find_logs, source_of
+from unhang.logs.keeping import LogScan
 from unhang.logs.nccl_facts import differing
-from unhang.logs.scan import LogScan, scan_logs
+from unhang.logs.scan import scan_logs
 from unhang.report import Finding, Report
 
 TRACEBACK = (
@@ -191,7 +192,7 @@ def test_too_many_messages_are_cut_with_a_note(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is cut in silence."""
-    monkeypatch.setattr("unhang.logs.scan.MAX_EVENTS", 2)
+    monkeypatch.setattr("unhang.logs.keeping.MAX_EVENTS", 2)
     words = ("alpha", "beta", "gamma", "delta")
     found = scan(tmp_path / "a.log", "".join(f"ValueError: {word}\n" for word in words))
     assert len(found.events) == 2

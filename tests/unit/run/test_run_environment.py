@@ -159,3 +159,20 @@ def test_a_torch_without_recorder_is_said(tmp_path: Path) -> None:
     """With torch 2.1 our own recorder is what there is."""
     remarks = plan({}, [str(environment(tmp_path, "2.1.2")), "train.py"]).remarks
     assert any("no recorder of its own" in remark for remark in remarks)
+
+
+@pytest.mark.parametrize("mode", ["fast", "dladdr", "addr2line"])
+def test_cpp_stacks_are_asked_for_under_both_names(mode: str) -> None:
+    """With the way to find their names; without the wish neither is touched."""
+    applied = plan({}, ["python"], symbolize=mode).apply({})
+    assert applied["TORCH_FR_CPP_STACK"] == applied["TORCH_NCCL_TRACE_CPP_STACK"] == "1"
+    assert applied["TORCH_SYMBOLIZE_MODE"] == mode
+    assert "TORCH_SYMBOLIZE_MODE" not in plan({}, ["python"]).apply({})
+
+
+def test_a_users_own_word_on_cpp_stacks_stays() -> None:
+    """What is set already is told once, and not overridden."""
+    found = plan({"TORCH_FR_CPP_STACK": "0"}, ["python"], symbolize="fast")
+    assert found.apply({})["TORCH_NCCL_TRACE_CPP_STACK"] == "0"
+    names = [setting.name for setting in found.settings]
+    assert len(names) == len(set(names))

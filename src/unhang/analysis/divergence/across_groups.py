@@ -65,7 +65,7 @@ def _of_same_role(programs: RankPrograms, rank: int) -> list[RankProgram]:
 def _parting(programs: RankPrograms, mine: RankProgram, theirs: RankProgram) -> Edit | None:
     """The first call left out or made too often, unless calls merely changed places."""
     calls, others = programs.calls(mine), programs.calls(theirs)
-    if _ends_in_repetition(calls, others):
+    if _ends_in_repetition(calls, others) and not _made_by_a_fellow(programs, mine):
         return Edit("extra", len(calls) - 1, len(calls) - 1)
     left, right = continued(calls), continued(others)
     found = [edit for edit in edits(left, right) if edit.kind != "changed"]
@@ -118,6 +118,21 @@ def _ends_in_repetition(mine: CallSequence, theirs: CallSequence) -> bool:
     twice = [(calls.strict[1:] == again) & (calls.strict[:-1] == again) for calls in (mine, theirs)]
     usual = twice[0][:-1].any() or twice[1].any()
     return bool(twice[0][-1] and not usual and theirs.loose[last] != mine.loose[last])
+
+
+def _made_by_a_fellow(programs: RankPrograms, mine: RankProgram) -> bool:
+    """Whether another member of its group has made a rank's last call too, under its number."""
+    evidence, row = programs.situation.evidence, int(mine.rows[-1])
+    if not evidence.collective[row]:
+        return False
+    channel, seq = _identity(programs, row)
+    call = programs.calls(mine).strict[-1]
+    members = evidence.members(channel)
+    for other in members[(members >= 0) & (members != mine.rank)][:_MAX_PEERS].tolist():
+        theirs = programs.of(other, channel)
+        if call in programs.calls(theirs).strict[theirs.seqs == seq]:
+            return True
+    return False
 
 
 def _done_by_its_group(

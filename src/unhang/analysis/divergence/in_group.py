@@ -9,14 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from msgspec import Struct
 
 from unhang.analysis.divergence.align import Edit, edits
 from unhang.analysis.divergence.programs import RankProgram, RankPrograms
+from unhang.analysis.state.progress import Stage
 
-__all__ = ["Divergence", "divergence_of"]
+__all__ = ["Divergence", "divergence_of", "made_alone"]
 
 _MAX_PEERS = 16
+_A_HABIT = 2
+"""Calls of a rank in a group before one that looks like none of them."""
 
 
 class Divergence(Struct, frozen=True):
@@ -71,6 +75,29 @@ def divergence_of(
         if 2 * len(agreeing) > len(kin):
             return _against_kin(programs, members, reference)
     return _parted(programs, own, peers[0], (peers[0].rank,), blame=False)
+
+
+def made_alone(programs: RankPrograms, waiting_call: int) -> Divergence | None:
+    """A call that one rank alone has made, and whose like nobody has made before, as one too many.
+
+    That all the others are absent at once, from a call that is new to everybody, is the less likely
+    of the two explanations.
+    """
+    situation = programs.situation
+    inside = situation.heads.inside(waiting_call)
+    members, stages = situation.stages(waiting_call)
+    absent = members[stages == Stage.NOT_CALLED]
+    if len(inside) != 1 or len(absent) < _A_HABIT or len(absent) != len(members) - 1:
+        return None
+    rank, channel = int(inside[0]), int(situation.heads.channel[waiting_call])
+    mine = programs.of(rank, channel)
+    at = int(np.searchsorted(mine.rows, situation.heads.row[rank]))
+    calls = programs.calls(mine).strict
+    others = [programs.calls(programs.of(other, channel)).strict for other in absent[:_MAX_PEERS]]
+    if at < _A_HABIT or any(calls[at] in known for known in (calls[:at], *others)):
+        return None
+    row, peers = int(mine.rows[at]), tuple(absent.tolist())
+    return Divergence("extra", (rank,), peers, row, -1, -1, before_window=False, suspects=(rank,))
 
 
 def _reference(

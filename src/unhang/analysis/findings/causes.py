@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Claim
+from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.divergence.across_groups import divergence_from_role
-from unhang.analysis.divergence.in_group import Divergence, divergence_of
+from unhang.analysis.divergence.in_group import Divergence, divergence_of, made_alone
 from unhang.analysis.divergence.programs import RankPrograms
 from unhang.analysis.findings.deadlock import explain_cycle
 from unhang.analysis.findings.disagreement import (
@@ -126,9 +126,13 @@ def _of_absent(situation: Situation, programs: RankPrograms, root: Root) -> Iter
         if divergence is None and len(waiting) < len(root.ranks):
             # Few wait for many: perhaps the few made a call too many.
             divergence = divergence_from_role(programs, waiting[:_MAX_COMPARED])
+        alone = divergence is None or not divergence.shift
+        if alone:
+            divergence = made_alone(programs, call)
         if divergence is not None and divergence.shift:
             symptom = explain_absent(situation, root)
-            yield explain_divergence(situation, divergence, call, symptom, root.ranks)
+            claim = explain_divergence(situation, divergence, call, symptom, root.ranks)
+            yield claim.doubted([Doubt.MADE_ALONE] if alone else [])
             waiting_parted = not set(root.ranks) & set(divergence.suspects)
             parted = root.ranks if waiting_parted else divergence.suspects
             left = replace(root, ranks=tuple(r for r in root.ranks if r not in parted))

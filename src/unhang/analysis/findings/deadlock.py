@@ -1,15 +1,18 @@
 """Claims about circles: ranks that wait for each other, so that none of them can go on.
 
 The circle is told as a loop, "rank a waits in X for rank b, which waits in Y for rank a", with both
-call sites. No single rank is blamed.
+call sites. No single rank is blamed, unless one alone is in every loop: among those who keep the
+same order there is none.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
+import rustworkx as rx
 from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
@@ -22,6 +25,8 @@ from unhang.report import Wait
 
 __all__ = ["Circle", "explain_cycle"]
 
+_MOST_TRIED = 32
+
 
 class Circle(Struct, frozen=True):
     """Ranks that wait for each other; the loop itself is in the claim's waits.
@@ -29,12 +34,15 @@ class Circle(Struct, frozen=True):
     Attributes:
         n_calls, n_groups: How many calls of how many groups are in it.
         crossed: Every rank has the other call queued behind its own.
+        breaking: The one rank without which nobody would wait in a circle; empty where there are
+            several such, or none.
     """
 
     ranks: tuple[int, ...]
     n_calls: int
     n_groups: int
     crossed: bool
+    breaking: tuple[int, ...] = ()
 
 
 def explain_cycle(situation: Situation, root: Root) -> Claim:
@@ -42,19 +50,21 @@ def explain_cycle(situation: Situation, root: Root) -> Claim:
     nodes = np.r_[np.asarray(root.ranks), situation.graph.n_ranks + np.asarray(root.waiting_calls)]
     distance = situation.graph.reaching(nodes.astype(np.int64))
     ranks, call = situation.named(root.ranks), root.waiting_calls[0]
+    about = _circle(situation, root)
     collective = any(each < situation.heads.n_collective for each in root.waiting_calls)
     rows = situation.heads.row[np.asarray(root.ranks, np.int64)]
     return Claim(
         kind=WAIT_CYCLE if collective else P2P_CYCLE,
-        about=_circle(situation, root),
-        victims=tuple(sorted({*ranks, *situation.victims(distance)})),
+        about=about,
+        culprits=about.breaking,
+        victims=tuple(sorted({*ranks, *situation.victims(distance)} - set(about.breaking))),
         group=situation.group_ref(call),
         seq=situation.seq(call),
         op=situation.op(call),
         calls=situation.sides_by_row(rows, "victim"),
         waits=_shortest_loop(situation, root),
         sites=situation.book.sites_of_rows(rows, "victim"),
-        doubts=tuple(_doubts(situation, root)),
+        doubts=tuple(_doubts(situation, root, breaking=bool(about.breaking))),
     )
 
 
@@ -65,7 +75,37 @@ def _circle(situation: Situation, root: Root) -> Circle:
         n_calls=len(root.waiting_calls),
         n_groups=len({int(situation.heads.channel[call]) for call in root.waiting_calls}),
         crossed=bool(len(kinds) and (kinds == Edge.QUEUED).all()),
+        breaking=situation.named(_breaking(situation, root)),
     )
+
+
+def _breaking(situation: Situation, root: Root) -> list[int]:
+    """The rank (index) that is in every loop of a circle; none unless it is the only one.
+
+    Ranks that keep one order cannot wait for each other in a loop, so whoever left that order is in
+    each of them.
+    """
+    if len(root.ranks) > _MOST_TRIED:
+        return []
+    graph = situation.graph
+    nodes = {*root.ranks, *(graph.n_ranks + call for call in root.waiting_calls)}
+    ways = [
+        (source, target)
+        for source, target in zip(graph.source.tolist(), graph.target.tolist(), strict=True)
+        if source in nodes and target in nodes
+    ]
+    in_all = [rank for rank in root.ranks if not _loops(ways, rank)]
+    return in_all if len(in_all) == 1 else []
+
+
+def _loops(ways: Sequence[tuple[int, int]], without: int) -> bool:
+    """Whether there is a loop that does not pass a node."""
+    left = [way for way in ways if without not in way]
+    numbers = {node: at for at, node in enumerate(sorted({node for way in left for node in way}))}
+    network = rx.PyDiGraph()
+    network.add_nodes_from(list(numbers))
+    network.extend_from_edge_list([(numbers[a], numbers[b]) for a, b in left])
+    return not rx.is_directed_acyclic_graph(network)
 
 
 def _inside(situation: Situation, root: Root) -> Edges:
@@ -75,11 +115,12 @@ def _inside(situation: Situation, root: Root) -> Edges:
     return blame.chosen(inside)
 
 
-def _doubts(situation: Situation, root: Root) -> list[Doubt]:
+def _doubts(situation: Situation, root: Root, *, breaking: bool) -> list[Doubt]:
     sure = bool((_inside(situation, root).known >= Known.SURE).all())
     inferred = any(situation.group(call).inferred for call in root.waiting_calls)
     return [
         *(() if sure else (Doubt.COUNT_UNSURE,)),
+        *((Doubt.BY_ORDER,) if breaking else ()),
         *((Doubt.MEMBERS_INFERRED,) if inferred else ()),
     ]
 

@@ -6,6 +6,8 @@ before is for `unhang.analysis.divergence.in_group`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from msgspec import Struct
 
@@ -15,7 +17,8 @@ from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Ints
-from unhang.analysis.state.progress import Known
+from unhang.analysis.state.progress import Known, Stage
+from unhang.case import Dump
 from unhang.kinds import INSIDE_ENQUEUE, INSUFFICIENT_EVIDENCE, NEVER_JOINED, SILENT_RANK
 from unhang.model import DumpStatus
 from unhang.report import CallSide, Site
@@ -158,8 +161,18 @@ def _last_calls(
 
 def _doubts(situation: Situation, root: Root) -> tuple[Doubt, ...]:
     """Sure only where everybody's dump is there and covers the moment."""
+    call = root.waiting_calls[0]
     unsure = () if root.known >= Known.SURE else (Doubt.COUNT_UNSURE,)
-    return (*unsure, *situation.doubts_of_members(root.waiting_calls[0]))
+    few = (Doubt.FEW_CALLED,) if _few_called(situation, call) else ()
+    return (*unsure, *few, *situation.doubts_of_members(call))
+
+
+def _few_called(situation: Situation, call: int) -> bool:
+    """Whether fewer members are known to have made a call than not to have made it."""
+    if call >= situation.heads.n_collective:
+        return False
+    stages = situation.stages(call)[1]
+    return int((stages >= Stage.OPEN).sum()) < int((stages == Stage.NOT_CALLED).sum())
 
 
 # ------------------------------------------------------------------ silent ranks
@@ -175,7 +188,8 @@ def _silent(situation: Situation, root: Root) -> Claim:
     if np.isin(ranks, situation.outdated).all():
         return _nobody_named(situation, call, victims, DumpsOutdated(label, culprits))
     dumps = _lost_dumps(situation, culprits)
-    if 2 * int(np.isin(situation.members(call), ranks).sum()) > size:
+    silent = int(np.isin(situation.members(call), ranks).sum())
+    if 2 * silent > size or _is_lone(situation.evidence.case.dumps):
         return _nobody_named(situation, call, victims, MostlySilent(label, culprits, dumps))
     return Claim(
         kind=SILENT_RANK,
@@ -190,6 +204,11 @@ def _silent(situation: Situation, root: Root) -> Claim:
         sites=_sites(situation, (), call),
         doubts=(Doubt.NOTHING_SEEN,),
     )
+
+
+def _is_lone(dumps: Sequence[Dump]) -> bool:
+    """Whether there is one dump alone, and no trace of another: perhaps nobody looked for more."""
+    return len(dumps) == 1
 
 
 def _lost_dumps(situation: Situation, ranks: tuple[int, ...]) -> tuple[LostDump, ...]:

@@ -38,6 +38,7 @@ class Parting(Struct, frozen=True):
         suspects, peers: The two sides, in the group of the call unless `elsewhere`.
         blamed: The suspects are wrong; else two sides alone cannot tell.
         elsewhere: The two have no group in common in which the call could be made.
+        at_another_time: Who lacks it has a call of its name and number, made at another time.
     """
 
     call: CallAt
@@ -46,6 +47,7 @@ class Parting(Struct, frozen=True):
     peers: tuple[int, ...]
     blamed: bool
     elsewhere: bool
+    at_another_time: bool = False
 
 
 class SkippedCall(Struct, frozen=True):
@@ -129,7 +131,23 @@ def _parting(situation: Situation, divergence: Divergence) -> Parting:
         else situation.named(divergence.peers),
         blamed=bool(divergence.ranks),
         elsewhere=elsewhere,
+        at_another_time=_numbered_alike(situation, divergence),
     )
+
+
+def _numbered_alike(situation: Situation, divergence: Divergence) -> bool:
+    """Whether the side that lacks the call has one of its name under its number all the same.
+
+    After a call that was left out, later ones take its number; in another order, it comes later.
+    """
+    evidence, row = situation.evidence, divergence.row
+    calls = evidence.case.calls
+    if not evidence.collective[row]:
+        return False
+    lacking = divergence.suspects if divergence.kind == "missing" else divergence.peers
+    same = (calls.group == calls.group[row]) & (calls.seq == calls.seq[row])
+    same &= calls.name == calls.name[row]
+    return bool(np.isin(calls.rank[same], situation.named(lacking)).any())
 
 
 def _elsewhere(situation: Situation, divergence: Divergence) -> bool:
@@ -157,13 +175,24 @@ def _sides(situation: Situation, divergence: Divergence) -> list[CallSide]:
     suspects, peers = _in_its_group(situation, divergence)
     if divergence.kind == "missing":
         return [
-            situation.never_called(suspects, divergence.row, role),
+            *_lacking(situation, divergence, suspects, role),
             situation.side(peers, divergence.row, "peer"),
         ]
     return [
         situation.side(suspects, divergence.row, role),
-        situation.never_called(peers, divergence.row, "peer"),
+        *_lacking(situation, divergence, peers, "peer"),
     ]
+
+
+def _lacking(
+    situation: Situation, divergence: Divergence, ranks: tuple[int, ...], role: str
+) -> list[CallSide]:
+    """The side without the call; what it called instead, where a call of that number is there."""
+    if not _numbered_alike(situation, divergence):
+        return [situation.never_called(ranks, divergence.row, role)]
+    if divergence.instead < 0:
+        return []
+    return [situation.side(ranks, divergence.instead, role)]
 
 
 def _sides_elsewhere(situation: Situation, divergence: Divergence, role: str) -> list[CallSide]:

@@ -8,16 +8,18 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from msgspec import Struct, field
 
 from unhang.analysis.claims import Observation
 from unhang.catalogue import kind_of
 from unhang.kinds import FIRST_FAILURE, Kind, Trait
-from unhang.logs.failure import CLOCK_SLACK_NS, FailureGroup, fold, ordered_failures
+from unhang.logs.failure import CLOCK_SLACK_NS, FailureGroup, fold, ordered_failures, settled
+from unhang.logs.keeping import ANY_ERROR, MAX_RANKS, WENT_ON
 from unhang.logs.nccl_facts import differing
 from unhang.logs.rules import rule_of
-from unhang.logs.scan import ANY_ERROR, WENT_ON
+from unhang.logs.rules.endings import CHILD_FAILED, ELASTIC_BLAMES
 from unhang.model import Fact, LogEvent
 
 __all__ = ["Counters", "Failure", "Message", "Said", "said_in"]
@@ -108,6 +110,7 @@ def said_in(events: Sequence[LogEvent], ranks: Iterable[int], facts: Iterable[Fa
         ranks: All ranks that are known to exist; decides what "every rank" means.
         facts: What NCCL said of itself, to be compared between ranks.
     """
+    events = settled(events)
     effects = [event for event in events if _only_follows(event)]
     return Said(
         events=tuple(events),
@@ -149,10 +152,11 @@ def _failures(events: Sequence[LogEvent], ranks: frozenset[int]) -> Iterator[Fai
     late = {event.rank for event in events if _has(event, Trait.REPORTED_LATER)}
     blamed = {int(e.fields["blamed"]): e for e in events if e.fields.get("blamed", "").isdigit()}
     codes = [(rank, event.fields.get("exitcode", "")) for rank, event in sorted(blamed.items())]
+    tasks = _tasks_are_ranks(events)
     for number, group in enumerate(causes):
         after = causes[number + 1 :] if number < MAX_FAILURES else ()
         everybody = len(ranks) > 1 and ranks <= set(group.ranks)
-        culprits = () if everybody else _named_by(group)
+        culprits = () if everybody else _named_by(group, tasks=tasks)
         yield Failure(
             source="logs",
             ranks=group.ranks,
@@ -169,15 +173,35 @@ def _failures(events: Sequence[LogEvent], ranks: frozenset[int]) -> Iterator[Fai
         )
 
 
-def _named_by(group: FailureGroup) -> tuple[int, ...]:
+def _named_by(group: FailureGroup, *, tasks: bool) -> tuple[int, ...]:
     """The ranks that a failure names: mostly who wrote it, sometimes others, or nobody."""
     rule = rule_of(group.first.code)
-    if rule is None or rule.blames == "writer":
-        return group.ranks
-    if rule.blames == "nobody":
+    if rule is not None and rule.blames == "nobody":
         return ()
-    told = re.findall(r"\d{1,6}", group.first.fields.get("ranks", ""))
-    return tuple(sorted({int(rank) for rank in told}))
+    told = _ranks_told(group.first, tasks=tasks)
+    return told if rule is not None and rule.blames == "ranks" else told or group.ranks
+
+
+def _ranks_told(event: LogEvent, *, tasks: bool) -> tuple[int, ...]:
+    """The ranks that the words of a message name; a scheduler's tasks where these are ranks."""
+    fields = event.fields
+    if event.rank >= 0 and fields.get("own", str(event.rank)) != str(event.rank):
+        return ()  # numbers within a smaller group
+    keys = [key for key in fields if key.startswith("ranks") or (tasks and key == "tasks")]
+    told = {rank for key in keys for rank in _numbers(fields[key])}
+    return tuple(sorted(told)[:MAX_RANKS])
+
+
+def _numbers(text: str) -> Iterator[int]:
+    """The numbers of a list such as "4, 6-7", as launchers and torch write them."""
+    for first, last in re.findall(r"(\d{1,6})(?:-(\d{1,6}))?", text):
+        yield from islice(range(int(first), int(last or first) + 1), MAX_RANKS)
+
+
+def _tasks_are_ranks(events: Iterable[LogEvent]) -> bool:
+    """Whether the scheduler started the ranks itself, and not a launcher on each node."""
+    launched = {CHILD_FAILED.code, ELASTIC_BLAMES.code}
+    return not any(e.code in launched or e.fields.get("rank_is") == "local" for e in events)
 
 
 def _as_early(first: FailureGroup, other: FailureGroup) -> bool:

@@ -209,6 +209,9 @@ def _parted(parting: Parting) -> str:
                 f"{call}."
             )
         return f"{who} made {call}; {same}, make none there."
+    then = "all later calls meet wrong ones"
+    if parting.at_another_time:
+        then = "what has that number there is another call, or was made at another time"
     if parting.missing:
-        return f"{who} did not make {call}, which {peers} made; all later calls meet wrong ones."
-    return f"{who} made {call}, which {peers} did not; all later calls meet wrong ones."
+        return f"{who} did not make {call}, which {peers} made; {then}."
+    return f"{who} made {call}, which {peers} did not; {then}."

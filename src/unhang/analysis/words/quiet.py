@@ -8,7 +8,7 @@ from unhang.analysis.claims import Claim
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.sources.traces import LastHeard
 from unhang.analysis.words.telling import all_words_of
-from unhang.logs.scan import WENT_ON
+from unhang.logs.keeping import WENT_ON
 from unhang.model import LogEvent, Note
 from unhang.wording import count_of, fold_ranks
 

@@ -31,9 +31,11 @@ def _(about: Circle, claim: Claim) -> Words:
         else "Each side is in its own call and has not made the other's yet."
     )
     calls, groups = count_of(about.n_calls, "call"), count_of(about.n_groups, "group")
+    alone = f" {subject(about.breaking)} alone is in every loop of it." if about.breaking else ""
+    why = ("The others keep an order in which they do not wait in a circle.",)
     return Words(
-        f"{subject(about.ranks)} wait for each other in a circle: {loop}.",
-        (f"{calls} of {groups} wait for each other.", order),
+        f"{subject(about.ranks)} wait for each other in a circle: {loop}.{alone}",
+        (f"{calls} of {groups} wait for each other.", order, *(why if about.breaking else ())),
         alternatives=() if about.crossed else None,
     )
 

@@ -8,6 +8,8 @@ files' names, and are told apart here.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,10 +22,12 @@ from unhang.ingest.columns.decoded import Declared, Decoded
 from unhang.ingest.columns.dictionaries import Dictionaries, parse_op
 from unhang.ingest.columns.memberships import NOBODY, Memberships
 from unhang.ingest.dumpfiles import DumpFile
+from unhang.ingest.handed import FOLDER
 from unhang.model import DEFAULT_GROUP, Note
+from unhang.rankenv import rank_env
 from unhang.wording import count_of
 
-__all__ = ["World", "assign_ranks", "split_replicas", "world_of"]
+__all__ = ["World", "assign_ranks", "place_lone_dump", "split_replicas", "world_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +151,34 @@ def _own_ranks(decoded: Decoded, shared: Dictionaries) -> set[int]:
         if 0 <= own < len(members):
             found.add(members[own])
     return found
+
+
+def place_lone_dump(loaded: Sequence[DumpFile], shared: Dictionaries) -> list[Note]:
+    """Give a rank to one dump that was handed over alone, and say how it is known."""
+    nameless = [item for item in loaded if item.rank < 0 and item.decoded]
+    if len(loaded) != 1 or not nameless or not loaded[0].source.startswith(f"{FOLDER}/"):
+        return []
+    item = nameless[0]
+    allowed = possible_ranks(item.decoded, shared) if item.decoded else frozenset()
+    own = _own_rank()
+    if own >= 0 and (not allowed or own in allowed):
+        item.rank = own
+        return [Note("info", item.source, f"is of rank {own}, as this process is")]
+    item.rank = min(allowed, default=0)
+    text = (
+        f"nothing tells which rank it is of, and it is called rank {item.rank} here: "
+        "load({rank: dump}) tells it"
+    )
+    return [Note("warning", item.source, text)]
+
+
+def _own_rank() -> int:
+    """The rank of this process: as torch says, or its launcher; -1 where it is none."""
+    dist = getattr(sys.modules.get("torch"), "distributed", None)
+    if dist is not None and dist.is_available() and dist.is_initialized():
+        return int(dist.get_rank())
+    told = rank_env(os.environ)
+    return told.rank if told else -1
 
 
 def split_replicas(

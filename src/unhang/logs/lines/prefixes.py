@@ -1,17 +1,19 @@
 """Whose line is it, and when was it written: the prefixes that launchers and libraries add.
 
-Knows torchrun (`--tee 3`, `[default3]:`, `[rank3]:`), `srun --label`, `mpirun --tag-output`,
-kubectl, `[host:rank]`, NCCL's `host:pid:tid [dev]` and the usual time stamps. It refuses to guess:
-a line without a known prefix has no rank.
+Knows torchrun (`--tee 3`, any role: `[default3]:`, `[5:0]`), `[rank3]:`, `srun --label`, `mpirun
+--tag-output`, MPICH's `[3]`, horovodrun, kubectl, container runtimes and compose, pdsh, Ray, vLLM,
+SGLang, `[host:rank]`, NCCL's `host:pid:tid [dev]` and the stamps of `stamps`, in any order. It
+refuses to guess: a line without a known prefix has no rank.
 """
 
 from __future__ import annotations
 
-import calendar
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+
+from unhang.logs.lines.stamps import STAMPS, in_year, read_stamp
 
 __all__ = ["Line", "clean", "parse_line"]
 
@@ -78,6 +80,7 @@ def _set_rank(match: re.Match[str], found: _Found) -> None:
 def _set_local(match: re.Match[str], found: _Found) -> None:
     # What stood before it was the number of a launcher (srun --label torchrun …), not of a rank.
     found.rank, found.local_rank = -1, int(match["local"])
+    found.host = found.host or match.groupdict().get("node") or ""
 
 
 def _set_host_rank(match: re.Match[str], found: _Found) -> None:
@@ -85,63 +88,137 @@ def _set_host_rank(match: re.Match[str], found: _Found) -> None:
 
 
 def _set_host(match: re.Match[str], found: _Found) -> None:
-    found.host = found.host or match["host"]
+    found.host = found.host or match["host"] or ""
 
 
 def _set_nccl(match: re.Match[str], found: _Found) -> None:
     found.host, found.pid = found.host or match["host"], int(match["pid"])
 
 
-def _set_glog(match: re.Match[str], found: _Found) -> None:
-    found.level, found.time_ns = match["level"], found.time_ns or _glog_time(match)
+def _set_pid(match: re.Match[str], found: _Found) -> None:
+    fields = match.groupdict()
+    found.pid = int(match["pid"])
+    found.host = found.host or fields.get("host") or ""
+    rank = fields.get("rank") or fields.get("tp")
+    if rank:
+        found.rank = int(rank)
+
+
+def _set_level(match: re.Match[str], found: _Found) -> None:
+    found.level = match["level"][0].replace("C", "F")
 
 
 def _set_time(match: re.Match[str], found: _Found) -> None:
     if not found.time_ns:
-        found.time_ns, found.zoned = _iso_time(match), match["zone"] is not None
+        found.time_ns, found.zoned = read_stamp(match)
+    fields = match.groupdict()
+    tags = fields.get("tags")
+    if tags and "PP" not in tags:
+        found.rank = int(tags.rpartition("TP")[2]) if "TP" in tags else found.rank
+    if fields.get("level"):
+        _set_level(match, found)
+    found.host = found.host or fields.get("host") or ""
 
 
+def _set_nothing(match: re.Match[str], found: _Found) -> None:
+    """What says nothing of whose line it is."""
+
+
+_TIME = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:\.(?P<fraction>\d{1,9}))?"
 _GLOG = (
     r"\[?(?P<level>[IWEF])(?P<month>\d\d?)(?P<day>\d\d) "
-    r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:\.(?P<fraction>\d{1,9}))?"
-    r"(?: +\d+)?(?: [\w./-]+:\d+)?\]? ?"
+    + _TIME
+    + r"(?: +\d+)?(?: [\w./-]+:\d+)?\]? ?"
 )
-_ISO = (
-    r"[\[(]?(?P<year>\d{4})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[ T]"
-    r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
-    r"(?P<zone>Z|[+-]\d\d:?\d\d)?[\])]?[ :,]*"
+_VLLM = (
+    r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<month>\d\d)-(?P<day>\d\d) "
+    + _TIME
+    + r" \[[\w./]+:\d+\] "
+)
+_SYSLOG = (
+    r"(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}(?P<day>\d{1,2}) "
+    + _TIME
+    + r" (?P<host>[A-Za-z][\w.-]*) (?=[\w./-]+(?:\[\d+\])?:)"
 )
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _DIGITS = "0123456789"
+# Names of counts and of tensors end in a number as well.
+_NO_HOST = (
+    r"(?!(?:step|epoch|iter\w*|loss|cuda|layer|line|param|stage|phase|part|batch|sample)\d+:"
+    r"|gpu\d:)"
+)
 
 # Each step peels one prefix, and is tried where a line begins with one of its characters. They are
 # tried in turn until none fits, so that launchers may stack.
-_STEPS: tuple[tuple[str, re.Pattern[str], _Step], ...] = (
-    ("[", re.compile(r"\[rank ?(?P<rank>\d{1,6})\]: ?", re.IGNORECASE), _set_rank),
-    ("[", re.compile(r"\[default(?P<local>\d{1,6})\]:? ?"), _set_local),
-    ("[", re.compile(r"\[(?:trainer|worker)_?(?P<local>\d{1,6})\]:? ?"), _set_local),
-    ("[", re.compile(r"\[\d+,(?P<rank>\d{1,6})\]<(?:stdout|stderr|stddiag)>: ?"), _set_rank),
-    ("[", re.compile(r"\[pod/(?P<host>[\w.-]+)/[\w.-]+\] ?"), _set_host),
-    ("[", re.compile(r"\[(?P<host>[A-Za-z][\w.-]*):(?P<rank>\d{1,6})\]:? ?"), _set_host_rank),
-    (" " + _DIGITS, re.compile(r" {0,6}(?P<rank>\d{1,6}): "), _set_rank),
+_STEPS: tuple[tuple[str, str, _Step], ...] = (
+    ("[", r"(?i:\[rank)(?: |: )?(?P<rank>\d{1,6})\]:? ?", _set_rank),
+    ("[", r"\[\d+,(?P<rank>\d{1,6})\]<(?:stdout|stderr|stddiag)>: ?", _set_rank),
+    ("[", r"\[(?P<rank>\d{1,6})\]<(?:stdout|stderr)>:? ?", _set_rank),
+    ("[", r"\[(?P<rank>\d{4,6})/\d{1,6}\](?=\[)", _set_rank),
+    ("[", r"\[(?P<rank>\d{1,6})\] (?!finished |joined |=)(?=\S)", _set_rank),
+    ("[", r"\[(?P<node>\d{1,6}):(?P<local>\d{1,4})\]:? ?", _set_local),
+    ("[", r"\[(?:default|trainer_?|worker_?)(?P<local>\d{1,6})\]:? ?", _set_local),
+    ("[", r"\[pod/(?P<host>[\w.-]+)/[\w.-]+\] ?", _set_host),
+    ("[", r"\[(?P<host>[A-Za-z][\w.-]*):(?P<rank>\d{1,6})\]:? ?", _set_host_rank),
+    ("[", r"\[(?:\w+(?:[/.]\w+)+:\d+)\] (?=\[)", _set_nothing),
+    ("[", r"\[(?P<host>[A-Za-z][\w.-]*):pid=(?P<pid>\d+)\] ", _set_pid),
+    ("[", r"\[(?P<host>[A-Za-z][\w.-]*):(?P<pid>\d+) ?:\d+:\d+\] +", _set_pid),
+    (
+        "[",
+        r"\[(?!rank|node|host|gpu)[a-z][a-z_.-]{0,40}(?P<local>\d{1,4})\]: ?",
+        _set_local,
+    ),
+    (
+        "(",
+        (
+            r"\((?:Worker_TP(?P<tp>\d{1,5})|[\w.<>:-]+)?(?: rank=(?P<rank>\d{1,6}))? ?"
+            r"pid=(?P<pid>\d{1,9})(?:, ip=(?P<host>[\w.:-]+))?\) ?"
+        ),
+        _set_pid,
+    ),
+    (
+        "(",
+        r"\((?:raylet|autoscaler|scheduler)(?:, ip=(?P<host>[\w.:-]+))?\) ?",
+        _set_host,
+    ),
+    (" " + _DIGITS, r" {0,6}(?P<rank>\d{1,6}): ", _set_rank),
+    (_DIGITS, r"(?P<host>\d{1,3}(?:\.\d{1,3}){3}): ", _set_host),
     (
         _LETTERS,
-        re.compile(r"(?P<host>[A-Za-z][\w.-]*):(?P<pid>\d+):\d+ \[-?\d+\] "),
+        r"(?P<host>[A-Za-z][\w.-]*):(?P<pid>\d+):\d+ \[-?\d+\] ",
         _set_nccl,
     ),
-    ("[IWEF", re.compile(_GLOG), _set_glog),
-    ("[(" + _DIGITS, re.compile(_ISO), _set_time),
+    ("[IWEF", _GLOG, _set_time),
+    ("DIWEC", _VLLM, _set_time),
+    ("IWEF", r"(?P<level>[IWEF]) (?=[\w./+-]+:\d+\] )", _set_level),
+    *((firsts, pattern, _set_time) for firsts, pattern in STAMPS),
+    ("JFMASOND", _SYSLOG, _set_time),
+    ("k", r"kernel: |kern: \w+: ", _set_nothing),
+    ("s", r"std(?:out|err)(?:: | [FP] )", _set_nothing),
+    (_LETTERS, r"(?P<host>[A-Za-z][\w.-]*\d) *(?:\| | \[std(?:err|out)\] )", _set_host),
+    (
+        _LETTERS,
+        _NO_HOST + r"(?P<host>[a-z][a-z\d]*(?:[-.][\w.-]*)?\d): (?=\S|  )",
+        _set_host,
+    ),
+    (">", r"(?:> ){1,6}", _set_nothing),
 )
-_BY_FIRST: dict[str, tuple[tuple[re.Pattern[str], _Step], ...]] = {
-    first: tuple((pattern, step) for firsts, pattern, step in _STEPS if first in firsts)
-    for first in "[( " + _DIGITS + _LETTERS
-}
-_MAX_PREFIXES = 6
+_FIRSTS = frozenset("[( >" + _DIGITS + _LETTERS)
+
+
+@lru_cache(maxsize=len(_FIRSTS))
+def _steps(first: str) -> tuple[tuple[re.Pattern[str], _Step], ...]:
+    """The steps to try where a line begins with that character."""
+    return tuple((re.compile(pattern), step) for firsts, pattern, step in _STEPS if first in firsts)
+
+
+_MAX_PREFIXES = 8
 # Open MPI's --tag-output marks each write, and Python writes one line of a traceback in several.
 _INNER_TAG = re.compile(r"\[\d+,(?P<rank>\d{1,6})\]<std(?:out|err|diag)>:")
 _BODY_RANK = re.compile(
     r"\[(?:PG ID \d+ )?(?:PG GUID (?:0|default_pg)(?:\(default_pg\))? )?Rank (?P<rank>\d{1,6})\]"
+    r"|\[RANK:(?P<axolotl>\d{1,6})\]|\bRankID:(?P<ascend>\d{1,6})\)"
 )
 
 
@@ -161,7 +238,8 @@ def parse_line(raw: bytes, year: int = 1970) -> Line:
     found = _Found()
     start = 0
     for _ in range(_MAX_PREFIXES):
-        for pattern, step in _BY_FIRST.get(text[start : start + 1], ()):
+        first = text[start : start + 1]
+        for pattern, step in _steps(first) if first in _FIRSTS else ():
             match = pattern.match(text, start)
             if match:
                 step(match, found)
@@ -172,52 +250,17 @@ def parse_line(raw: bytes, year: int = 1970) -> Line:
     text = text[start:]
     if "]<std" in text:
         text = _without_inner_tags(text, found.rank)
-    if 0 < found.time_ns < _YEAR_NS:
-        found.time_ns += _year_ns(year)
-    if found.rank < 0 and "Rank " in text:
+    if found.rank < 0 and ("Rank" in text or "RANK:" in text):
         body = _BODY_RANK.search(text)
         if body:
-            found.rank = int(body["rank"])
+            found.rank = int(next(number for number in body.groups() if number))
     return Line(
         text,
         found.rank,
         found.local_rank,
         found.host,
         found.pid,
-        found.time_ns,
+        in_year(found.time_ns, year),
         found.level,
         found.zoned,
     )
-
-
-@lru_cache(maxsize=64)
-def _year_ns(year: int) -> int:
-    return calendar.timegm((year, 1, 1, 0, 0, 0)) * 10**9
-
-
-_YEAR_NS = 366 * 86_400 * 10**9
-
-
-def _clock(match: re.Match[str], year: int) -> int:
-    day = (year, int(match["month"]), int(match["day"]))
-    time = (int(match["hour"]), int(match["minute"]), int(match["second"]))
-    fraction = (match["fraction"] or "0").ljust(9, "0")
-    try:
-        return calendar.timegm((*day, *time, 0, 0, 0)) * 10**9 + int(fraction)
-    except ValueError:
-        return 0
-
-
-def _glog_time(match: re.Match[str]) -> int:
-    """A glog stamp has no year: the time within 1970, moved to the right year by the caller."""
-    return _clock(match, 1970)
-
-
-def _iso_time(match: re.Match[str]) -> int:
-    time_ns = _clock(match, int(match["year"]))
-    zone = match["zone"]
-    if not time_ns or zone in (None, "Z"):
-        return time_ns
-    digits = zone[1:].replace(":", "")
-    seconds = int(digits[:2]) * 3600 + int(digits[2:]) * 60
-    return time_ns - (seconds if zone[0] == "+" else -seconds) * 10**9

@@ -22,11 +22,24 @@ _MARKS = (
     "NCCL error in: ",
     '"message": "',
     '"py_callstack": "',
+    "log entry (may be unrelated) '",
+    "Cuda failure ",
 )
 WRAPPER_ANCHORS = _MARKS
 _MOST = 6
 _MARK = re.compile("|".join(re.escape(mark) for mark in _MARKS))
 _JSON_BREAK = re.compile(r'\\n|"[,}]')
+_CUDA = re.compile(r"(?:\d+ )?'(?P<what>[^']{3,80})'")
+# A failure of CUDA that NCCL meets says what it is; these can be anything of NCCL's own doing.
+_VAGUE = (
+    *(
+        "driver shutting down",
+        "initialization error",
+        "invalid argument",
+        "invalid resource handle",
+    ),
+    *("out of memory", "peer access", "peer mapping", "system not yet", "unrecognized error code"),
+)
 _EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b")
 
 
@@ -36,6 +49,8 @@ def wrapped_in(text: str) -> Iterator[str]:
         inner = text[mark.end() :].strip()
         if mark[0].startswith('"'):
             yield from _of_record(inner)
+        elif mark[0].startswith("Cuda"):
+            yield from _of_cuda(inner)
         elif inner:
             yield inner
 
@@ -44,3 +59,10 @@ def _of_record(text: str) -> Iterator[str]:
     """The exceptions in a JSON string whose line ends are written out."""
     parts = (part.strip() for part in _JSON_BREAK.split(text[:4_000]))
     yield from [part for part in parts if _EXCEPTION.match(part)][-_MOST:]
+
+
+def _of_cuda(text: str) -> Iterator[str]:
+    """NCCL's words for an error of CUDA, in those of CUDA itself."""
+    told = _CUDA.match(text)
+    if told and not told["what"].startswith(_VAGUE):
+        yield f"CUDA error: {told['what']}"

@@ -10,15 +10,22 @@ from functools import lru_cache
 
 from unhang.logs.rules.base import LogRule
 from unhang.logs.rules.bootstrap import RULES as BOOTSTRAP
+from unhang.logs.rules.cluster import RULES as CLUSTER
+from unhang.logs.rules.devices import RULES as DEVICES
 from unhang.logs.rules.endings import RULES as ENDINGS
 from unhang.logs.rules.fabric import RULES as FABRIC
 from unhang.logs.rules.memory import RULES as MEMORY
+from unhang.logs.rules.nccl import RULES as NCCL
 from unhang.logs.rules.program import RULES as PROGRAM
+from unhang.logs.rules.stores import RULES as STORES
 from unhang.logs.rules.watchdog import RULES as WATCHDOG
 
 __all__ = ["RULES", "LogRule", "rule_of"]
 
-RULES: tuple[LogRule, ...] = (*WATCHDOG, *ENDINGS, *BOOTSTRAP, *MEMORY, *FABRIC, *PROGRAM)
+RULES: tuple[LogRule, ...] = (
+    *(*WATCHDOG, *STORES, *ENDINGS, *BOOTSTRAP, *MEMORY, *FABRIC, *NCCL),
+    *(*DEVICES, *CLUSTER, *PROGRAM),
+)
 
 
 @lru_cache(maxsize=1)

@@ -36,8 +36,10 @@ class LogRule:
             several users, "C" recognised only: nothing is claimed.
         harmless: Jobs that end well print it too: alone it is no sign that anything went wrong.
         blames: Whom a cause names: who wrote it, the ranks in its field "ranks", or nobody.
-        echoed: A device prints it without a rank, and the rank that notices prints it again.
+        echoed: It is printed twice: without a rank, by a device, a daemon or an exception that
+            nobody caught, and by what knows the rank.
         rank_writes: Its field "rank" is the rank that writes the line, not one that it speaks of.
+        below: Regular expression searched in the few lines right below, for further fields.
         traits: What other rules may conclude from it.
     """
 
@@ -57,6 +59,7 @@ class LogRule:
     blames: Blame = "writer"
     echoed: bool = False
     rank_writes: bool = False
+    below: str = ""
     traits: Trait = Trait.NONE
 
     @property

@@ -12,8 +12,16 @@ RULES: tuple[LogRule, ...] = (
         slug="no-socket-interface",
         family="transport",
         role="cause",
-        anchors=("no socket interface found",),
-        pattern=r"Bootstrap : no socket interface found",
+        anchors=(
+            *("no socket interface found", "NET/Socket : no interface found"),
+            *("No usable listening interface", "NET/IB : No IP interface found"),
+            *("no device found matching", "Failed to initialize any NET plugin"),
+        ),
+        pattern=(
+            r"Bootstrap : no socket interface found|NET/Socket : (?:no interface found|No usable "
+            r"listening interface)|NET/IB : No IP interface found|no device found (?:matching|after "
+            r"excluding)|Failed to initialize any NET plugin"
+        ),
         meaning="NCCL_SOCKET_IFNAME matches no usable interface on this host.",
         action="Name the interface that routes between the nodes; unhang doctor net lists them.",
         source="marin#6940, marin#7018",
@@ -100,14 +108,19 @@ RULES: tuple[LogRule, ...] = (
         slug="store-connect-timeout",
         family="transport",
         role="cause",
-        anchors=("The client socket has timed out after",),
+        anchors=("The client socket has timed out after", "Getting socket times out"),
         pattern=(
+            r"EI0006\b.*Getting socket times out|"
             r"The client socket has timed out after (?P<timeout>\d+)\s?m?s while trying to connect "
             r"to \((?P<address>[^)]+)\)"
         ),
-        meaning="The master address did not answer: not started, wrong address, or filtered.",
+        meaning=(
+            "The address to connect to, mostly the master's, did not answer in time: not started, "
+            "wrong, or filtered."
+        ),
         action="Run unhang doctor net on the nodes; compare MASTER_ADDR and MASTER_PORT.",
-        source="pytorch#105782",
+        source="pytorch#105782; HCCL EI0006, vllm-ascend#486",
+        blames="nobody",
         fires=(
             "[W socket.cpp:697] [c10d] The client socket has timed out after 900s while trying to "
             "connect to (10.0.0.1, 29500)."
@@ -137,13 +150,19 @@ RULES: tuple[LogRule, ...] = (
         slug="address-in-use",
         family="transport",
         role="cause",
-        anchors=("EADDRINUSE", "Address already in use", "address already in use"),
+        anchors=(
+            *("EADDRINUSE", "Address already in use", "address already in use"),
+            "errno: 13 - Permission denied",
+        ),
         pattern=(
-            r"EADDRINUSE|(?:server socket has failed to (?:bind|listen)|failed to bind|Errno 98)"
+            r"EADDRINUSE|failed to (?:bind|listen).*?errno: 13 - Permission denied|(?:server socket has failed to (?:bind|listen)|failed to bind|Errno 98)"
             r".*?[Aa]ddress already in use"
         ),
-        meaning="The master port is taken, mostly by what an earlier job left behind.",
-        action="End the old process (ss -ltnp shows it) or choose another port.",
+        meaning=(
+            "The master port cannot be had: taken, mostly by what an earlier job left behind, or below "
+            "1024 and not allowed to this user."
+        ),
+        action="End the old process (ss -ltnp shows it) or choose another port, above 1024.",
         source="pytorch c10d socket.cpp",
         fires=(
             "[W socket.cpp:436] [c10d] The server socket has failed to bind to [::]:29500 (errno: "
@@ -248,12 +267,14 @@ RULES: tuple[LogRule, ...] = (
         family="transport",
         role="observation",
         anchors=(
-            *("Connection timed out", "No route to host"),
-            *("Network is unreachable", "Software caused connection abort"),
+            *("Connection timed out", "No route to host", "Cannot assign requested address"),
+            *("Network is unreachable", "Software caused connection abort", "no POLLOUT events"),
+            *("exceeded error retry count", "Operation timed out"),
         ),
         pattern=(
-            r"(?:NCCL WARN(?!.*ibv_)|socket|connect).*?(?P<what>Connection timed out|No route to host"
-            r"|Network is unreachable|Software caused connection abort)"
+            r"NCCL WARN socketPollConnect poll\(\) returned|exceeded error retry count|(?:NCCL WARN(?!.*ibv_)|socket|connect).*?(?P<what>Connection timed out|No route to host"
+            r"|Network is unreachable|Software caused connection abort|Cannot assign requested address"
+            r"|Operation timed out)"
         ),
         meaning="Packets to that peer got no answer: filtered, wrong interface, or host down.",
         action="Run unhang doctor net between the two hosts.",

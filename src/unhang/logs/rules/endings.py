@@ -7,7 +7,7 @@ from typing import Final
 from unhang.kinds import Trait
 from unhang.logs.rules.base import LogRule
 
-__all__ = ["ELASTIC_BLAMES", "RULES"]
+__all__ = ["CHILD_FAILED", "ELASTIC_BLAMES", "KILLED", "RULES"]
 
 ELASTIC_BLAMES: Final = LogRule(
     code="UH723",
@@ -24,6 +24,56 @@ ELASTIC_BLAMES: Final = LogRule(
     source="torchelastic error summary",
     fires="Root Cause (first observed failure):",
     spares="Root cause analysis of the failure",
+)
+
+CHILD_FAILED: Final = LogRule(
+    code="UH724",
+    slug="child-failed",
+    family="failure",
+    role="observation",
+    anchors=(") of binary: ", "Child process with PID", "exitcode  : "),
+    pattern=(
+        r"Child process with PID (?P<pid2>\d+) terminated with code (?P<exitcode2>-?\d+)"
+        r"|^exitcode  : (?P<exitcode3>[1-9]\d*) +\(pid: (?P<pid3>\d+)\)|failed \(exitcode: (?P<exitcode>-?\d+)\) local_rank: (?P<local_rank>\d+) "
+        r"\(pid: (?P<pid>\d+)\) of binary"
+    ),
+    meaning="A child of the launcher ended with that exit code.",
+    action="Read that rank's own last lines.",
+    source="torchelastic",
+    fires=(
+        "E1120 05:15:02.2 failed (exitcode: 1) local_rank: 1 (pid: 4711) of binary: "
+        "/usr/bin/python3"
+    ),
+    spares="succeeded (exitcode: 0) of binary",
+)
+
+KILLED: Final = LogRule(
+    code="UH720",
+    slug="killed-from-outside",
+    family="failure",
+    role="cause",
+    anchors=(
+        *("ignal 9 (SIGKILL) received by PID", "exitcode: -9)", "exitcode  : -9 "),
+        *("exits with return code = -9", "exited on signal 9", "xit code 137", "xit Code: 137"),
+        *("xitCode: 137", "xit code: 137", "xit code is 137", "exited with code 137"),
+        "exitcode: -9 ",
+    ),
+    pattern=(
+        r"exits with return code = -9\b|process rank (?P<ranks>\d+) with PID (?P<pid4>\d+) on node "
+        r"(?P<host>\S+) exited on signal 9\b|\b[Ee]xit(?:ed with)? ?[Cc]ode(?: is)?:? *137\b"
+        r"|[Ss]ignal 9 \(SIGKILL\) received by PID (?P<pid>\d+)"
+        r"|\brank ?(?P<rank>\d+) \(local[ _]rank ?: ?\d+\) ?exitcode ?: ?-9\b"
+        r"|exitcode: -9\) local_rank: (?P<local_rank>\d+) \(pid: (?P<pid2>\d+)\)"
+        r"|exitcode  : -9 \(pid: (?P<pid3>\d+)\)"
+    ),
+    meaning="The process was killed from outside: mostly the host's out-of-memory killer.",
+    action="Look in dmesg of that host for 'Out of memory' and the PID.",
+    source="torchelastic error summary",
+    fires="  traceback : Signal 9 (SIGKILL) received by PID 4711",
+    spares="  traceback : Signal 15 (SIGTERM) received by PID 4711",
+    traits=Trait.ENDING,
+    echoed=True,
+    rank_writes=True,
 )
 
 RULES: tuple[LogRule, ...] = (
@@ -66,9 +116,18 @@ RULES: tuple[LogRule, ...] = (
         slug="remote-process-gone",
         family="failure",
         role="consequence",
-        anchors=("ncclRemoteError",),
-        pattern=r"ncclRemoteError: A call failed possibly due to a network error or a remote "
-        r"process exiting prematurely",
+        anchors=(
+            "ncclRemoteError",
+            "Connection reset by peer",
+            "closed by remote peer",
+            "Broken pipe",
+        ),
+        pattern=(
+            r"ncclRemoteError: A call failed possibly due to a network error or a remote process "
+            r"exiting prematurely|NCCL WARN .*(?:failed : (?:Connection reset by peer|Broken pipe)"
+            r"|Connection closed by remote peer)|^(?:\w+\.)*RuntimeError: (?:Connection reset by peer"
+            r"|Broken pipe)"
+        ),
         meaning="The other side went away first, or the network between them did.",
         action="Find the rank whose error is the oldest.",
         source="NCCL user guide, error codes",
@@ -154,34 +213,27 @@ RULES: tuple[LogRule, ...] = (
         spares="No mismatch between collectives on ranks",
         blames="nobody",
     ),
-    LogRule(
-        code="UH720",
-        slug="killed-from-outside",
-        family="failure",
-        role="cause",
-        anchors=(
-            *("ignal 9 (SIGKILL) received by PID", "exitcode: -9)", "exitcode  : -9 "),
-            "exits with return code = -9",
-        ),
-        pattern=(
-            r"exits with return code = -9\b|[Ss]ignal 9 \(SIGKILL\) received by PID (?P<pid>\d+)"
-            r"|exitcode: -9\) local_rank: (?P<local_rank>\d+) \(pid: (?P<pid2>\d+)\)"
-            r"|exitcode  : -9 \(pid: (?P<pid3>\d+)\)"
-        ),
-        meaning="The process was killed from outside: mostly the host's out-of-memory killer.",
-        action="Look in dmesg of that host for 'Out of memory' and the PID.",
-        source="torchelastic error summary",
-        fires="  traceback : Signal 9 (SIGKILL) received by PID 4711",
-        spares="  traceback : Signal 15 (SIGTERM) received by PID 4711",
-        traits=Trait.ENDING,
-    ),
+    KILLED,
     LogRule(
         code="UH721",
         slug="crashed-by-signal",
         family="failure",
         role="cause",
-        anchors=("(SIGSEGV) received by PID", "(SIGBUS) received by PID", "(SIGILL) received by"),
-        pattern=r"Signal \d+ \((?P<signal>SIGSEGV|SIGBUS|SIGILL)\) received by PID (?P<pid>\d+)",
+        anchors=(
+            *("(SIGSEGV) received by PID", "(SIGBUS) received by PID", "(SIGILL) received by"),
+            *("(SIGFPE) received by PID", "exited on signal "),
+            *(f"exitcode: -{number})" for number in (4, 7, 8, 11)),
+            *(f"exitcode  : -{number} " for number in (4, 7, 8, 11)),
+            *(f"exits with return code = -{number}" for number in (4, 7, 8, 11)),
+        ),
+        pattern=(
+            r"Signal \d+ \((?P<signal>SIGSEGV|SIGBUS|SIGILL|SIGFPE)\) received by PID (?P<pid>\d+)"
+            r"|exits with return code = -(?:4|7|8|11)\b"
+            r"|exitcode: -(?:4|7|8|11)\) local_rank: (?P<local_rank>\d+) \(pid: (?P<pid2>\d+)\)"
+            r"|exitcode  : -(?:4|7|8|11) +\(pid: (?P<pid3>\d+)\)"
+            r"|process rank (?P<ranks>\d+) with PID (?P<pid4>\d+) on node (?P<host>\S+) exited on signal "
+            r"(?:4|7|8|11)\b"
+        ),
         meaning="The process crashed in native code.",
         action="Open its core file with unhang core; unhang doctor env says how to get cores.",
         source="torchelastic error summary",
@@ -194,8 +246,12 @@ RULES: tuple[LogRule, ...] = (
         slug="ended-by-signal",
         family="failure",
         role="consequence",
-        anchors=("(SIGABRT) received by PID", "(SIGTERM) received by PID", "closing signal SIG"),
+        anchors=(
+            *("(SIGABRT) received by PID", "(SIGTERM) received by PID", "closing signal SIG"),
+            "forcefully exiting via SIGKILL",
+        ),
         pattern=(
+            r"Unable to shutdown process (?P<pid3>\d+) via \S+, forcefully exiting via SIGKILL|"
             r"Signal \d+ \((?P<signal>SIGABRT|SIGTERM)\) received by PID (?P<pid>\d+)"
             r"|Sending process (?P<pid2>\d+) closing signal (?P<signal2>SIG\w+)"
         ),
@@ -206,25 +262,7 @@ RULES: tuple[LogRule, ...] = (
         spares="Signal 9 (SIGKILL) received by PID 4711",
     ),
     ELASTIC_BLAMES,
-    LogRule(
-        code="UH724",
-        slug="child-failed",
-        family="failure",
-        role="observation",
-        anchors=(") of binary: ",),
-        pattern=(
-            r"failed \(exitcode: (?P<exitcode>-?\d+)\) local_rank: (?P<local_rank>\d+) "
-            r"\(pid: (?P<pid>\d+)\) of binary"
-        ),
-        meaning="A child of the launcher ended with that exit code.",
-        action="Read that rank's own last lines.",
-        source="torchelastic",
-        fires=(
-            "E1120 05:15:02.2 failed (exitcode: 1) local_rank: 1 (pid: 4711) of binary: "
-            "/usr/bin/python3"
-        ),
-        spares="succeeded (exitcode: 0) of binary",
-    ),
+    CHILD_FAILED,
     LogRule(
         code="UH725",
         slug="watchdog-thread-died",

@@ -12,8 +12,13 @@ RULES: tuple[LogRule, ...] = (
         slug="ib-retry-exceeded",
         family="transport",
         role="cause",
-        anchors=("Got completion from peer", "Got completion with"),
+        anchors=(
+            "Got completion from peer",
+            "Got completion with",
+            "Transport retry count exceeded",
+        ),
         pattern=(
+            r"Transport retry count exceeded(?: on (?P<device>\S+))?|"
             r"Got completion (?:from peer (?P<peer>\S+) )?with (?:error|status)[ =](?:error )?12\b"
             r"|Got completion from peer (?P<peer2>\S+) with status=(?:IBV_WC_RETRY_EXC_ERR\()?12"
         ),
@@ -25,7 +30,7 @@ RULES: tuple[LogRule, ...] = (
             "At the start check the GID index (NCCL_IB_GID_INDEX, show_gids); in the middle the "
             "link counters of both ends."
         ),
-        source="nccl#426; nccl#1698, nccl#1814",
+        source="nccl#426; nccl#1698, nccl#1814; ucx#5199",
         fires=(
             "NCCL WARN NET/IB : Got completion from peer 10.0.0.7<41023> with error 12, opcode 0, "
             "len 0, vendor err 129"
@@ -126,8 +131,12 @@ RULES: tuple[LogRule, ...] = (
         slug="message-truncated",
         family="disagreement",
         role="cause",
-        anchors=("Message truncated : received", "op.preamble.length <= op.nbytes"),
+        anchors=(
+            *("Message truncated : received", "op.preamble.length <= op.nbytes"),
+            "message truncated : receiving",
+        ),
         pattern=(
+            r"message truncated : receiving \d+ bytes instead of \d+|"
             r"Message truncated : received (?P<got>\d+) bytes instead of (?P<wanted>\d+)"
             r"|gloo/transport/tcp/pair\.cc:\d+\] op\.preamble\.length <= op\.nbytes\. "
             r"(?P<sent>\d+) vs (?P<room>\d+)"
@@ -233,9 +242,12 @@ RULES: tuple[LogRule, ...] = (
         family="device",
         role="cause",
         anchors=("NVRM: Xid",),
-        pattern=r"NVRM: Xid \(PCI:(?P<pci>[0-9a-fA-F:.]+)\): (?P<xid>\d+)(?:, pid='?(?P<pid>\d+))?",
+        pattern=(
+            r"NVRM: Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]+)\): (?P<xid>\d+)(?:, pid='?(?P<pid>\d+))?"
+            r"(?:.*caused by previous Xid (?P<before>\d+))?"
+        ),
         meaning="The driver reported a fault of that GPU.",
-        action="Look the number up in NVIDIA's Xid table; 48, 63, 64, 74, 79, 94, 95 are hardware.",
+        action="Drain the node where it is hardware; look the number up in NVIDIA's Xid table.",
         source="NVIDIA Xid errors guide",
         fires="[84000.1] NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, GPU has fallen off the bus.",
         spares="NVRM: loading NVIDIA UNIX x86_64 Kernel Module",
@@ -252,6 +264,7 @@ RULES: tuple[LogRule, ...] = (
         source="CUDA runtime",
         fires="RuntimeError: CUDA error: uncorrectable ECC error encountered",
         spares="ECC errors corrected: 3",
+        echoed=True,
     ),
     LogRule(
         code="UH771",

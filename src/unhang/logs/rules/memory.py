@@ -15,7 +15,7 @@ RULES: tuple[LogRule, ...] = (
         anchors=("posix_fallocate", "failed to extend /dev/shm"),
         pattern=(
             r"(?:posix_fallocate failed : |failed to extend /dev/shm/\S+ to \d+ bytes, error: )"
-            r"No space left on device"
+            r"No space left on device|failed to extend /dev/shm/\S+ to \d+ bytes(?!, error)"
         ),
         meaning="/dev/shm is too small for NCCL (containers start with 64 MB).",
         action="Enlarge it (docker --shm-size, an emptyDir of medium Memory in Kubernetes).",
@@ -45,8 +45,14 @@ RULES: tuple[LogRule, ...] = (
         slug="shm-not-created",
         family="environment",
         role="observation",
-        anchors=("while creating shared memory segment",),
-        pattern=r"Error while creating shared memory segment (?P<segment>\S+)",
+        anchors=(
+            *("while creating shared memory segment", "failed to create shared memory file"),
+            "Could not map /dev/shm",
+        ),
+        pattern=(
+            r"Error while creating shared memory segment (?P<segment>\S+)"
+            r"|failed to create shared memory file (?P<file>\S+)|Could not map (?P<mapped>/dev/shm\S+)"
+        ),
         meaning="A shared memory segment of NCCL could not be made.",
         action="Check the size of /dev/shm and remove stale nccl-* files in it.",
         source="nccl#1518, EasyR1#228",
@@ -118,8 +124,9 @@ RULES: tuple[LogRule, ...] = (
         slug="duplicate-gpu",
         family="program",
         role="cause",
-        anchors=("Duplicate GPU detected",),
+        anchors=("Duplicate GPU detected", "Multiple Ranks are using the same GPU"),
         pattern=(
+            r"Multiple Ranks are using the same GPU|"
             r"Duplicate GPU detected : rank (?P<rank>\d+) and rank (?P<other>\d+) both on CUDA "
             r"device (?P<device>\w+)"
         ),
@@ -172,8 +179,18 @@ RULES: tuple[LogRule, ...] = (
         slug="cuda-out-of-memory",
         family="failure",
         role="cause",
-        anchors=("CUDA out of memory", "CUDA error: out of memory"),
-        pattern=r"CUDA out of memory|CUDA error: out of memory",
+        anchors=(
+            *(
+                "CUDA out of memory",
+                "CUDA error: out of memory",
+                "HIP out of memory",
+                "NPU out of memory",
+            ),
+            *("HIP error: out of memory", "RESOURCE_EXHAUSTED: ", "XPU out of memory"),
+        ),
+        pattern=(
+            r"(?:CUDA|HIP|NPU|XPU) (?:error: )?out of memory|RESOURCE_EXHAUSTED: .*?[Oo]ut of memory"
+        ),
         meaning="A GPU ran out of memory; its rank leaves, its peers wait.",
         action="Find what is uneven on that rank: batch, sequence length, experts, left-overs.",
         source="PyTorch CUDA allocator",
@@ -194,11 +211,17 @@ RULES: tuple[LogRule, ...] = (
             "oom_kill",
             "Memory cgroup out of",
             "Out Of Memory",
+            *("OOMKilled", "exceeded K8s pod memory", "due to the node running low on memory"),
+            *("killed due to memory pressure", "exceeded memory limit", "TERM_MEMLIMIT"),
+            "Out of memory: Kill process",
         ),
         pattern=(
             r"srun: error: (?P<host>\S+): tasks? (?P<tasks>[\d,-]+): Out Of Memory|"
+            r"\bOOMKilled\b|exceeded K8s pod memory limits|due to the node running low on memory"
+            r"|killed due to memory pressure|slurmstepd: error: .*exceeded memory limit|TERM_MEMLIMIT"
+            r"|Out of memory: Kill process (?P<pid2>\d+)|"
             r"(?:Memory cgroup out|Out) of memory: Killed process (?P<pid>\d+) \((?P<name>[^)]+)\)"
-            r"|[Dd]etected \d+ oom[-_]kill event"
+            r"|[Dd]etected \d+ oom[-_]kill event|oom-kill:constraint="
         ),
         meaning="The kernel killed a process of this host for lack of memory.",
         action="Lower host memory use (workers, pinned buffers) or ask for more.",
@@ -208,6 +231,7 @@ RULES: tuple[LogRule, ...] = (
             "anon-rss:64123456kB"
         ),
         spares="oom-killer is disabled for this process",
+        echoed=True,
     ),
     LogRule(
         code="UH754",
@@ -217,7 +241,7 @@ RULES: tuple[LogRule, ...] = (
         anchors=("Failed to CUDA calloc", "Failed to CUDA malloc", "Cuda failure"),
         pattern=(
             r"Failed to CUDA [mc]alloc(?: async)? (?P<bytes>\d+) bytes"
-            r"|NCCL WARN Cuda failure (?:2 )?'out of memory'"
+            r"|(?:NCCL WARN |^)Cuda failure (?:2 )?'out of memory'"
         ),
         meaning="NCCL found no GPU memory for its buffers.",
         action="Leave head-room: fewer communicators, smaller NCCL_BUFFSIZE, smaller batch.",

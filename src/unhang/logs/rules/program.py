@@ -22,6 +22,7 @@ UNHANDLED_EXCEPTION: Final = LogRule(
     fires="ValueError: batch 812 has no labels",
     spares="caught ValueError: batch 812 has no labels, retrying",
     trust="B",
+    below=r"^Parameter indices which did not receive grad for rank (?P<ranks>\d+):",
     traits=Trait.ENDING,
 )
 
@@ -92,8 +93,13 @@ RULES: tuple[LogRule, ...] = (
         slug="storage-error",
         family="environment",
         role="cause",
-        anchors=("Stale file handle", "Input/output error", "Transport endpoint is not connected"),
+        anchors=(
+            *("Stale file handle", "Input/output error", "Transport endpoint is not connected"),
+            *("nfs: server", "failed writing file", "unexpected pos ", "Remote I/O error"),
+        ),
         pattern=(
+            r"nfs: server \S+ (?:not responding|timed out)|PytorchStreamWriter failed writing file"
+            r"|unexpected pos \d+ vs \d+|\[Errno 121\] Remote I/O error|"
             r"^(?!.*\bUCX\b).*(?:\[Errno \d+\] |: )(?P<what>Stale file handle|Input/output error|Transport "
             r"endpoint is not connected)"
         ),
@@ -108,13 +114,17 @@ RULES: tuple[LogRule, ...] = (
         slug="illegal-memory-access",
         family="failure",
         role="cause",
-        anchors=("an illegal memory access was encountered",),
-        pattern=r"CUDA error: an illegal memory access was encountered",
+        anchors=("an illegal memory access was encountered", "Memory access fault by GPU node"),
+        pattern=(
+            r"(?:CUDA|HIP) error: an illegal memory access was encountered"
+            r"|Memory access fault by GPU node-(?P<node>\d+)"
+        ),
         meaning="A kernel of this rank read or wrote outside its memory, some calls before here.",
         action="Run that rank with CUDA_LAUNCH_BLOCKING=1 (unhang run --blocking) to find it.",
         source="CUDA runtime",
         fires="RuntimeError: CUDA error: an illegal memory access was encountered",
         spares="checking for an illegal memory access",
+        echoed=True,
     ),
     LogRule(
         code="UH779",
@@ -155,10 +165,14 @@ RULES: tuple[LogRule, ...] = (
         slug="cuda-error",
         family="device",
         role="cause",
-        anchors=("CUDA error: ", "CUDA driver error: ", "HIP failure: "),
+        anchors=(
+            *("CUDA error: ", "CUDA driver error: ", "HIP failure: ", "HIP error: "),
+            *("HW Exception by GPU node", "HSA_STATUS_ERROR_", "cuda runtime error ("),
+        ),
         pattern=(
-            r"CUDA (?:driver )?error: (?P<what>(?!initialization)[a-z][^.\n]{3,80})"
-            r"|HIP failure: '(?P<hip>[^']{3,80})'"
+            r"(?:CUDA|HIP) (?:driver )?error: (?P<what>(?!initialization)[a-z][^.\n]{3,80})"
+            r"|HIP failure: '(?P<hip>[^']{3,80})'|HW Exception by GPU node-\d+"
+            r"|(?P<hsa>HSA_STATUS_ERROR_[A-Z_]+)|cuda runtime error \(\d+\) : (?P<old>[^.\n]{3,80})"
         ),
         meaning="A CUDA or HIP call of this rank failed.",
         action="Look at the first rank with it; dmesg of its host for Xid lines.",
@@ -166,6 +180,7 @@ RULES: tuple[LogRule, ...] = (
         fires="torch.AcceleratorError: CUDA error: unspecified launch failure",
         spares="CUDA errors: 0",
         trust="B",
+        echoed=True,
     ),
     LogRule(
         code="UH782",
@@ -190,8 +205,11 @@ RULES: tuple[LogRule, ...] = (
         slug="time-limit",
         family="environment",
         role="cause",
-        anchors=("DUE TO TIME LIMIT",),
-        pattern=r"(?:CANCELLED|STEP \S+) .*DUE TO TIME LIMIT",
+        anchors=("DUE TO TIME LIMIT", "TERM_RUNLIMIT", "exceeded limit", "DeadlineExceeded"),
+        pattern=(
+            r"(?:CANCELLED|STEP \S+) .*DUE TO TIME LIMIT|TERM_RUNLIMIT"
+            r"|job killed: walltime \d+ exceeded limit|\breason\W{1,8}DeadlineExceeded"
+        ),
         meaning="The scheduler ended the job at its time limit.",
         action="Ask for more time; check that it made progress until then.",
         source="SLURM",
@@ -218,9 +236,19 @@ RULES: tuple[LogRule, ...] = (
         slug="node-failed",
         family="environment",
         role="cause",
-        anchors=("NODE FAILURE", "Node failure on", "node failure"),
-        pattern=r"DUE TO NODE FAILURE|Node failure on (?P<host>\S+)",
-        meaning="The scheduler lost a node.",
+        anchors=(
+            *("NODE FAILURE", "Node failure on", "lost communication with a remote daemon"),
+            *("Owner's node has crashed", "missed too many heartbeats", "NodeLost", "NodeNotReady"),
+            *("The node was deleted", "DUE TO NODE", "node is NotReady"),
+        ),
+        pattern=(
+            r"DUE TO NODE FAILURE|Node failure on (?P<host>\S+)|Owner's node has crashed"
+            r"|(?:ORTE|PRTE|PRRTE) has lost communication with a remote daemon"
+            r"|marked dead because the detector has missed too many heartbeats"
+            r"|\b(?:NodeLost|NodeNotReady)\b"
+        ),
+        below=r"Remote daemon: \S+ on node (?P<host>\S+)",
+        meaning="The scheduler or the launcher lost a node.",
         action="Take that node out and restart.",
         source="SLURM",
         fires="srun: error: Node failure on node07",
@@ -273,12 +301,13 @@ RULES: tuple[LogRule, ...] = (
             "found NaN in",
         ),
         pattern=(
-            r"(?:[Ll]oss (?:is|became|was) (?:NaN|nan)\b|returned nan values"
+            r"(?:Rank (?P<rank>\d+): )?(?:[Ll]oss (?:is|became|was) (?:NaN|nan)\b|returned nan values"
             r"|found NaN in .*?(?:grad|loss))"
         ),
         meaning="Values became NaN; a rank that stops or skips a step for it leaves the others.",
         action="Decide about skipping with an all_reduce, so that all ranks do the same.",
-        source="Megatron-LM, PyTorch anomaly mode",
+        source="Megatron-LM, PyTorch anomaly mode; Pai-Megatron-Patch#366",
+        rank_writes=True,
         fires="RuntimeError: Function 'MulBackward0' returned nan values in its 0th output.",
         spares="checking the loss for NaN every 10 steps",
         trust="B",

@@ -13,8 +13,9 @@ RULES: tuple[LogRule, ...] = (
         slug="collective-timeout",
         family="evidence",
         role="observation",
-        anchors=("Watchdog caught collective operation timeout",),
+        anchors=("Watchdog caught collective operation timeout", "Stream synchronize timeout"),
         pattern=(
+            r"EE1002\b.*Stream synchronize timeout|"
             r"Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?"
             r"OpType=(?P<op>\w+)(?:, NumelIn=(?P<numel_in>\d+), NumelOut=(?P<numel_out>\d+))?"
             r"(?:, Timeout\(ms\)=(?P<timeout_ms>\d+))?"
@@ -214,7 +215,7 @@ RULES: tuple[LogRule, ...] = (
         code="UH712",
         slug="desync-not-joined",
         family="absent",
-        role="observation",
+        role="cause",
         anchors=("didn't join collective #",),
         pattern=(
             r"\[(?P<ranks>[\d, ]+)\] finished collective #(?P<done>\d+), "
@@ -226,5 +227,6 @@ RULES: tuple[LogRule, ...] = (
         fires="  - [3] finished collective #43, but didn't join collective #44 (count from 1)",
         spares="  - [3] finished collective #43",
         trust="B",
+        blames="ranks",
     ),
 )

@@ -56,6 +56,7 @@ class Options(NamedTuple):
         rank_logs: Let launchers prefix the lines of each rank.
         log_place: Where torchrun keeps a log of each rank; "" for nowhere.
         blocking: Let every kernel launch wait for its end, so that errors show where they happen.
+        symbolize: Record C++ frames of each call too, and find their names this way; "" for none.
     """
 
     arm: bool = True
@@ -64,6 +65,7 @@ class Options(NamedTuple):
     rank_logs: bool = True
     log_place: str = ""
     blocking: bool = False
+    symbolize: str = ""
 
 
 class PlannedVariable(NamedTuple):
@@ -182,8 +184,10 @@ def _numbers(version: str) -> tuple[int, int] | None:
 # ------------------------------------------------------------------ what to set
 
 
+_CPP_STACK = ("TORCH_FR_CPP_STACK", "TORCH_NCCL_TRACE_CPP_STACK")
+
 _ALSO_MIRRORED = (
-    ("TORCH_FR_CPP_STACK", "TORCH_NCCL_TRACE_CPP_STACK"),
+    _CPP_STACK,
     ("TORCH_FR_WAIT_TIMEOUT_DUMP_MILSEC", "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC"),
 )
 """Both names of what is set only where the user has set one of them."""
@@ -201,7 +205,10 @@ def _torch_settings(
         (("TORCH_INCLUDE_STACK_TRACE",), "1"),
         (("TORCH_NCCL_DEBUG_INFO_PIPE_FILE",), f"{staging}/pipe_"),
     ]
-    named += [(names, "") for names in _ALSO_MIRRORED if any(name in env for name in names)]
+    if options.symbolize:
+        named += [(_CPP_STACK, "1"), (("TORCH_SYMBOLIZE_MODE",), options.symbolize)]
+    given = [names for names in _ALSO_MIRRORED if any(name in env for name in names)]
+    named += [(names, "") for names in given if (names, "1") not in named]
     if options.blocking:
         named += [((name,), value) for name, value in BLOCKING]
     if options.timing:

@@ -1,17 +1,16 @@
-"""The compiled decoder says what the general path says, or leaves the file to it."""
+"""The compiled decoder says what the Python reader says, or leaves the file to it."""
 
 from __future__ import annotations
 
 import dataclasses
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from decoders import compiled, load_with, read_compiled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from makedumps import dump, entry
@@ -19,40 +18,13 @@ from strategies import dumps, encoders
 
 from lab.recorder.torchfile import encode_pickle
 from unhang.case import Case
-from unhang.errors import NoEvidenceError
-from unhang.ingest import load, reading
+from unhang.ingest import reading
 from unhang.ingest.columns.dictionaries import Dictionaries
 from unhang.ingest.discover.sources import Source
-from unhang.ingest.fast import layout, worth
-from unhang.ingest.fast.loading import FastReader
-from unhang.ingest.fast.memory import Memory
+from unhang.ingest.native import fingerprint, library, loading
 from unhang.model import Note
 
-
-@pytest.fixture(scope="module")
-def memory() -> Memory:
-    """One memory for all tests: what one file leaves in it must not matter to the next."""
-    return Memory()
-
-
-def decoded_fast(data: bytes, memory: Memory) -> int:
-    """What becomes of one file."""
-    buffer = np.frombuffer(data, np.uint8).copy()
-    return int(memory.decode(buffer, np.array([0, len(data)])).outcome[0, 0])
-
-
-def read(folder: Path, monkeypatch: pytest.MonkeyPatch, *, fast: bool) -> Case | None:
-    """Load a folder on one of the two paths; None where it holds no evidence."""
-
-    def reader(_size: int, shared: Dictionaries, _notes: list[Note]) -> FastReader | None:
-        return FastReader(shared, threads=2) if fast else None
-
-    with monkeypatch.context() as patch:
-        patch.setattr(reading, "fast_reader", reader)
-        try:
-            return load(folder)
-        except NoEvidenceError:
-            return None
+ROOT = Path(__file__).parents[3]
 
 
 def plain(case: Case | None) -> Any:  # noqa: ANN401 - compared as a whole
@@ -83,7 +55,7 @@ def test_both_paths_read_the_same(
         cut = data.draw(st.one_of(st.just(len(content)), st.integers(0, len(content))))
         (folder / f"rank_{rank}").write_bytes(content[:cut])
     with pytest.MonkeyPatch.context() as patch:
-        fast, general = (read(folder, patch, fast=fast) for fast in (True, False))
+        fast, general = (load_with(folder, patch, native=fast) for fast in (True, False))
     assert plain(fast) == plain(general)
 
 
@@ -108,12 +80,9 @@ def test_what_is_unusual_is_left_to_the_general_path(
     rows = [entry(i) for i in range(3)]
     spoil(rows[1])
     (tmp_path / "rank_0").write_bytes(encode_pickle(dump(rows, ranks=1)))
-    fast = FastReader(Dictionaries(), threads=1)
-    path = tmp_path / "rank_0"
-    [[(_, found)]] = fast.read([Source(str(path), "rank_0", path.stat().st_size, 0)])
-    assert found is None
-    assert plain(read(tmp_path, monkeypatch, fast=True)) == plain(
-        read(tmp_path, monkeypatch, fast=False)
+    assert read_compiled(tmp_path / "rank_0") is None
+    assert plain(load_with(tmp_path, monkeypatch, native=True)) == plain(
+        load_with(tmp_path, monkeypatch, native=False)
     )
 
 
@@ -132,31 +101,37 @@ def test_odd_values_mean_the_same_to_both(tmp_path: Path, monkeypatch: pytest.Mo
     rows.append(entry(99, thread_name="latin", profiling_name="nccl:ABC"))
     content = encode_pickle(dump(rows, ranks=1)).replace(b"latin", b"l\xe4t\xedn")
     (tmp_path / "rank_0").write_bytes(content)
-    path = tmp_path / "rank_0"
-    [[(_, found)]] = FastReader(Dictionaries(), threads=1).read(
-        [Source(str(path), "rank_0", path.stat().st_size, 0)]
+    assert read_compiled(tmp_path / "rank_0") is not None
+    assert plain(load_with(tmp_path, monkeypatch, native=True)) == plain(
+        load_with(tmp_path, monkeypatch, native=False)
     )
-    assert found is not None
-    assert plain(read(tmp_path, monkeypatch, fast=True)) == plain(
-        read(tmp_path, monkeypatch, fast=False)
-    )
+
+
+def outcome_of(data: bytes) -> int:
+    """What becomes of one file; the decoder itself must not fail."""
+    reader = compiled()
+    opened = reader.library.open(1)
+    outcomes = reader.library.decode_bytes(opened, data)
+    reader.library.close(opened)
+    assert outcomes is not None
+    return int(outcomes[0, 0])
 
 
 @settings(deadline=None, max_examples=300)
 @given(data=st.binary(max_size=300))
-def test_random_bytes_are_survived(data: bytes, memory: Memory) -> None:
+def test_random_bytes_are_survived(data: bytes) -> None:
     """Any bytes behind a pickle's header end in one of the three outcomes."""
-    assert decoded_fast(b"\x80\x02" + data, memory) in (layout.WHOLE, layout.CUT, layout.UNUSUAL)
+    assert outcome_of(b"\x80\x02" + data) in (library.WHOLE, library.CUT, library.UNUSUAL)
 
 
 @settings(deadline=None, max_examples=200)
 @given(data=st.data())
-def test_mutated_dumps_are_survived(data: st.DataObject, memory: Memory) -> None:
+def test_mutated_dumps_are_survived(data: st.DataObject) -> None:
     """Bytes changed anywhere in a dump."""
     content = bytearray(encode_pickle(dump(6)))
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    assert decoded_fast(bytes(content), memory) in (layout.WHOLE, layout.CUT, layout.UNUSUAL)
+    assert outcome_of(bytes(content)) in (library.WHOLE, library.CUT, library.UNUSUAL)
 
 
 def test_memory_grows_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,52 +147,46 @@ def test_memory_grows_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     ]
     rows[77]["output_sizes"] = [[k] for k in range(20_000)]
     (tmp_path / "rank_0").write_bytes(encode_pickle(dump(rows, ranks=1)))
-    path = tmp_path / "rank_0"
-    fast = FastReader(Dictionaries(), threads=1)
-    [[(_, found)]] = fast.read([Source(str(path), "rank_0", path.stat().st_size, 0)])
+    found = read_compiled(tmp_path / "rank_0")
     assert found is not None
     assert found.count == 6000
-    assert plain(read(tmp_path, monkeypatch, fast=True)) == plain(
-        read(tmp_path, monkeypatch, fast=False)
+    assert plain(load_with(tmp_path, monkeypatch, native=True)) == plain(
+        load_with(tmp_path, monkeypatch, native=False)
     )
 
 
-ROOT = Path(__file__).parents[3]
+def test_a_library_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It could write other columns than those that it is given."""
+    compiled()
+    monkeypatch.setattr(library, "fingerprint", lambda: "0-0")
+    assert library.found.__wrapped__() == "the compiled decoder was built from other sources"
 
 
-def cache_folder(source: Path) -> str:
-    """Where the decoder of a copy of the sources keeps what it compiles."""
-    program = "from unhang.ingest.fast.kernel import decode_files as d; print(d.stats.cache_path)"
-    command = [sys.executable, "-c", program]
-    return subprocess.run(
-        command, cwd=source, env={"PYTHONPATH": str(source), "HOME": str(source)},
-        capture_output=True, text=True, check=True,
-    ).stdout.strip()  # fmt: skip
+def test_a_library_that_is_none_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of another platform, cut short, or not there."""
+    monkeypatch.setattr(library, "LIBRARY", tmp_path / "decoder.so")
+    assert library.found.__wrapped__() == "this installation has no compiled decoder"
+    (tmp_path / "decoder.so").write_bytes(b"\x7fELF")
+    assert "cannot be loaded" in library.found.__wrapped__()
 
 
-def test_what_was_compiled_from_other_sources_is_not_run(tmp_path: Path) -> None:
-    """A constant of another module is baked into the code: old code over new arrays."""
-    for name in ("old", "new"):
-        shutil.copytree(ROOT / "src" / "unhang", tmp_path / name / "unhang")
-    layout_file = tmp_path / "new" / "unhang" / "ingest" / "fast" / "layout.py"
-    changed = layout_file.read_text().replace("MAX_DEPTH = 64", "MAX_DEPTH = 65")
-    layout_file.write_text(changed)
-    old, new = (Path(cache_folder(tmp_path / name)) for name in ("old", "new"))
-    assert {"old", "new"} == {
-        old.relative_to(tmp_path).parts[0],
-        new.relative_to(tmp_path).parts[0],
-    }
-    assert old.relative_to(tmp_path / "old") != new.relative_to(tmp_path / "new")
+def test_what_it_is_built_from_is_told_apart() -> None:
+    """The Python that calls it and the Rust sources, of which a wheel has the first alone."""
+    calls, _, rust = fingerprint.fingerprint().partition("-")
+    assert len(calls) == len(rust) == 16
 
 
-def test_a_large_case_says_how_it_is_read_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where numba is not installed, and only then."""
+def test_a_large_case_says_why_it_is_read_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no library, and only then."""
     notes: list[Note] = []
-    monkeypatch.setattr(worth, "find_spec", lambda _: None)
-    assert worth.fast_reader(1 << 20, Dictionaries(), notes) is None
+    monkeypatch.setattr(library, "found", lambda: "this installation has no compiled decoder")
+    assert loading.native_reader(1 << 20, Dictionaries(), notes) is None
     assert not notes
-    assert worth.fast_reader(100 << 20, Dictionaries(), notes) is None
-    assert "pip install 'unhang[fast]'" in notes[0].text
+    assert loading.native_reader(100 << 20, Dictionaries(), notes) is None
+    assert "no compiled decoder" in notes[0].text
+    assert "cargo" in notes[0].text
 
 
 def test_every_cut_of_a_recorded_dump_is_read_the_same(tmp_path: Path) -> None:
@@ -229,7 +198,7 @@ def test_every_cut_of_a_recorded_dump_is_read_the_same(tmp_path: Path) -> None:
         path.write_bytes(data[:cut])
         sources.append(Source(str(path), path.name, cut, 1))
     compared = 0
-    for batch in FastReader(Dictionaries(), threads=1).read(sources):
+    for batch in compiled().read(sources):
         for source, found in batch:
             if found is None:
                 continue
@@ -248,7 +217,7 @@ def test_frames_that_are_no_list_are_no_stack(
     """A dict is walked neither by its keys nor by its values."""
     rows = [entry(0), entry(1, frames={"name": "f", "filename": "a.py", "line": 3})]
     (tmp_path / "rank_0").write_bytes(encode_pickle(dump(rows, ranks=1)))
-    fast, general = (read(tmp_path, monkeypatch, fast=fast) for fast in (True, False))
+    fast, general = (load_with(tmp_path, monkeypatch, native=fast) for fast in (True, False))
     assert plain(fast) == plain(general)
     assert fast is not None
     assert fast.calls.stack.tolist()[1] == -1
@@ -275,7 +244,7 @@ def test_no_call_is_read_otherwise_for_an_equal_one_before_it(
     honest = entry(odd_first, input_sizes=equal, input_dtypes=equal_dtypes)
     rows = [odd, honest] if odd_first else [honest, odd]
     (tmp_path / "rank_0").write_bytes(encode_pickle(dump(rows, ranks=1)))
-    fast, general = (read(tmp_path, monkeypatch, fast=fast) for fast in (True, False))
+    fast, general = (load_with(tmp_path, monkeypatch, native=fast) for fast in (True, False))
     assert plain(fast) == plain(general)
     assert general is not None
     signature = general.signatures[general.calls.signature[int(odd_first)]]
@@ -300,7 +269,7 @@ def test_entries_that_stand_where_a_key_should_are_lost(
 def read_cut(folder: Path, monkeypatch: pytest.MonkeyPatch, data: bytes) -> Case | None:
     """Read one cut file on both paths, which agree."""
     (folder / "rank_0").write_bytes(data)
-    fast, general = (read(folder, monkeypatch, fast=fast) for fast in (True, False))
+    fast, general = (load_with(folder, monkeypatch, native=fast) for fast in (True, False))
     assert plain(fast) == plain(general)
     return general
 

@@ -1,0 +1,153 @@
+"""What is kept of the logs, within bounds: events, each once with a count, and what was cut.
+
+It refuses to forget how a log ends: the newest unexplained error always has a place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from unhang.logs.rules import LogRule, rule_of
+from unhang.logs.rules.program import UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
+from unhang.model import Fact, LogEvent, Note
+
+__all__ = [
+    "ANY_ERROR",
+    "ANY_EXCEPTION",
+    "MAX_RANKS",
+    "WENT_ON",
+    "EventBook",
+    "LogScan",
+    "normalise",
+]
+
+MAX_EVENTS = 200_000
+MAX_FACTS = 100_000
+MAX_RANKS = 1 << 16
+"""Ranks that logs may name; the lines of further ones belong to nobody."""
+MAX_UNEXPLAINED = 1_000
+"""Unexplained errors that are kept: the first ones, and always the newest."""
+
+ANY_EXCEPTION = UNHANDLED_EXCEPTION.code
+"""The rule for exceptions of which no other rule knows the message."""
+
+ANY_ERROR = UNEXPLAINED_ERROR.code
+"""The rule for errors by their mark, of which no other rule knows the message."""
+
+WENT_ON = "went_on"
+"""Field of an event after which the job counted further steps."""
+
+_Seen = tuple[int, str, str]
+_VARIABLE = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)*")
+
+
+def normalise(text: str) -> str:
+    """The message without its numbers and addresses, for folding equal messages over ranks."""
+    return _VARIABLE.sub("#", text)
+
+
+@dataclass(slots=True)
+class LogScan:
+    """What was found in all logs together.
+
+    Attributes:
+        events: In order of reading; repeated messages of one rank are one event with a count.
+        facts: What NCCL said of itself, per rank, each once; an ordered set.
+        ranks: All ranks that any recognised line named.
+        bytes_read: Size of what was read, decompressed.
+        recognised: In one log at least there was a known message, or the shape of a job's log.
+    """
+
+    events: list[LogEvent] = field(default_factory=list)
+    facts: dict[Fact, None] = field(default_factory=dict)
+    ranks: set[int] = field(default_factory=set)
+    notes: list[Note] = field(default_factory=list)
+    bytes_read: int = 0
+    recognised: bool = False
+
+
+@dataclass(slots=True)
+class EventBook:
+    """Keeps the events of one log in what is found in all of them."""
+
+    path: str
+    found: LogScan
+    seen: dict[_Seen, int] = field(default_factory=dict)
+    open_errors: set[int] = field(default_factory=set)
+    unexplained: list[_Seen] = field(default_factory=list)
+    said: set[str] = field(default_factory=set)
+
+    def keep(self, rule: LogRule, rank: int, text: str, make: Callable[[int], LogEvent]) -> None:
+        """Keep a message: a new event, or one more of those that say the same.
+
+        Args:
+            rule: That knows it.
+            rank: That wrote it.
+            text: What is compared, numbers aside.
+            make: The event, given its place in the order of reading.
+        """
+        seen = (rank, rule.code, normalise(text))
+        if seen in self.seen:
+            self._again(self.seen[seen], rule)
+            return
+        index = self._room(rule, seen)
+        if index < 0:
+            return
+        self.seen[seen] = index
+        self._opened(index, rule)
+        self.found.events[index : index + 1] = [make(index)]
+
+    def _again(self, index: int, rule: LogRule) -> None:
+        event = self.found.events[index]
+        fields = {key: value for key, value in event.fields.items() if key != WENT_ON}
+        self.found.events[index] = replace(event, count=event.count + 1, fields=fields)
+        self._opened(index, rule)
+
+    def _opened(self, index: int, rule: LogRule) -> None:
+        """Remember a message that claims nothing: further steps take it back."""
+        if rule.trust == "C":
+            self.open_errors.add(index)
+
+    def went_on(self) -> None:
+        """The job counted further steps after all of this."""
+        for index in self.open_errors:
+            event = self.found.events[index]
+            fields = {**event.fields, WENT_ON: "yes"}
+            self.found.events[index] = replace(event, fields=fields)
+        self.open_errors.clear()
+
+    def tells_of_trouble(self) -> bool:
+        """Whether something is kept of this log that a job which ends well does not print."""
+        kept = (self.found.events[index] for index in self.seen.values())
+        rules = ((rule_of(event.code), event) for event in kept if WENT_ON not in event.fields)
+        return any(r and not r.harmless and r.role != "noise" for r, _ in rules)
+
+    def _room(self, rule: LogRule, seen: _Seen) -> int:
+        """Where the next event goes; -1 where there is no room for it."""
+        events = self.found.events
+        if rule.code == ANY_ERROR:
+            self.unexplained.append(seen)
+            if len(self.unexplained) > MAX_UNEXPLAINED:
+                self.say(
+                    f"of unexplained errors the first {MAX_UNEXPLAINED:,} and the last are kept"
+                )
+                return self.seen.pop(self.unexplained.pop(-2))
+        if len(events) < MAX_EVENTS:
+            return len(events)
+        self.say(f"only the first {MAX_EVENTS:,} different messages are kept")
+        if rule.code == ANY_ERROR:
+            self.unexplained.pop()
+        return -1
+
+    def state(self, fact: Fact) -> None:
+        """Keep what NCCL says of itself."""
+        if len(self.found.facts) < MAX_FACTS:
+            self.found.facts[fact] = None
+
+    def say(self, text: str) -> None:
+        """Note something that was cut, once for each log."""
+        if text not in self.said:
+            self.said.add(text)
+            self.found.notes.append(Note("warning", self.path, text))

@@ -1,0 +1,176 @@
+"""Messages of who starts, watches and ends processes: Kubernetes, SLURM, MPI, Ray (UH7020 to UH7029)."""
+
+from __future__ import annotations
+
+from unhang.kinds import Trait
+from unhang.logs.rules.base import LogRule
+
+__all__ = ["RULES"]
+
+RULES: tuple[LogRule, ...] = (
+    LogRule(
+        code="UH7020",
+        slug="pod-evicted",
+        family="environment",
+        role="cause",
+        anchors=(
+            "Evicted",
+            "The node was low on resource",
+            "evicted",
+            "Preempted in order to admit",
+        ),
+        pattern=(
+            r"\b[Rr]eason\W{1,8}(?:Evicted|Preempting)\b|The node was low on resource: (?P<what>[\w-]+)"
+            r"|\bpod (?:was |has been )?evicted\b|Pod was evicted|Preempted in order to admit critical pod"
+        ),
+        meaning="Kubernetes took the pod away: its node was short of memory or disk, or it had to yield.",
+        action="kubectl describe pod says for what; ask for as much as is used, or raise its priority.",
+        source="Kubernetes node-pressure eviction; kubeflow/trainer#301",
+        fires="Message:        The node was low on resource: memory.",
+        spares="Evicted 12 entries from the cache",
+        traits=Trait.ENDING,
+    ),
+    LogRule(
+        code="UH7021",
+        slug="step-not-started",
+        family="environment",
+        role="cause",
+        anchors=(
+            *("srun: error: Task launch", "srun: error: Unable to", "srun: error: task"),
+            *("There are not enough slots available", "could not resolve at least one"),
+            *("ImagePullBackOff", "ErrImagePull", "FailedScheduling", "FailedMount"),
+        ),
+        pattern=(
+            r"srun: error: (?:Task launch for \S+ failed on node (?P<host>[\w.-]+)"
+            r"|Unable to (?:create step|allocate resources|confirm allocation)|task \d+ launch failed)"
+            r"|There are not enough slots available in the system"
+            r"|could not resolve at least one hostname|\b(?:ImagePullBackOff|ErrImagePull"
+            r"|FailedScheduling|FailedMount)\b"
+        ),
+        meaning="Part of the job was never started on its node.",
+        action="Read the rest of that line: credentials, images, mounts or free slots of the node.",
+        source="SLURM srun, Open MPI, Kubernetes events; trixie#58",
+        fires="srun: error: Task launch for 36.0 failed on node cn131: Job credential expired",
+        spares="srun: error: cn131: task 0: Exited with exit code 1",
+        trust="B",
+    ),
+    LogRule(
+        code="UH7022",
+        slug="rank-aborts-the-job",
+        family="failure",
+        role="cause",
+        anchors=("MPI_ABORT was invoked on rank", "called MPI_Abort(", "Abort("),
+        pattern=(
+            r"MPI_ABORT was invoked on rank (?P<ranks>\d+)\b"
+            r"|application called MPI_Abort\(.*\) - process (?P<ranks2>\d+)"
+            r"|^Abort\(-?\d+\).*? on node \d+ \(rank (?P<ranks3>\d+) in comm"
+        ),
+        meaning="This rank ended the whole job itself, mostly after an error of its own.",
+        action="Read what it printed before this line.",
+        source="Open MPI, MPICH; hemelb#4, FedDrift#30",
+        fires="MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD",
+        spares="NOTE: invoking MPI_ABORT causes Open MPI to kill all MPI processes.",
+        trust="B",
+        blames="ranks",
+        traits=Trait.ENDING,
+    ),
+    LogRule(
+        code="UH7023",
+        slug="another-rank-ended",
+        family="failure",
+        role="consequence",
+        anchors=(
+            *("Horovod has been shut down", "MPI communication peer process has unexpectedly"),
+            *("but 1 process returned", "exited with non-zero status, thus causing"),
+            *("Owner died", "its owner has died", "Received sigquit from a child"),
+        ),
+        pattern=(
+            r"Horovod has been shut down|MPI communication peer process has unexpectedly disconnected"
+            r"|but \d+ process(?:es)? returned\b|exited with non-zero status, thus causing"
+            r"|Received sigquit from a child"
+        ),
+        meaning="Another process ended first; this line only passes it on.",
+        action="Find the first exception of any rank before it.",
+        source="Horovod, Open MPI, SGLang; horovod#410, horovod#1950",
+        fires=(
+            "OP_REQUIRES failed at mpi_ops.cc:422 : Aborted: Horovod has been shut down. This was "
+            "caused by an exception on one of the ranks"
+        ),
+        spares="Horovod has been initialised",
+        trust="B",
+    ),
+    LogRule(
+        code="UH7024",
+        slug="worker-died",
+        family="failure",
+        role="cause",
+        anchors=("died unexpectedly", "worker died ("),
+        pattern=(
+            r"Worker proc(?:ess)? (?:VllmWorker-(?P<ranks>\d{1,6})|\S+) died unexpectedly"
+            r"|WorkerProc rank=\[(?P<ranks2>\d[\d, ]*)\] died unexpectedly"
+            r"|ChildProcessError: worker died \((?P<exitcode>-?\d+)\)"
+        ),
+        meaning="A worker of the engine ended without a word; the engine ends for it.",
+        action="Look in its own log, and in dmesg of that host for 'Out of memory' and Xid.",
+        source="vLLM multiproc_executor; ART#201, vllm#53157",
+        fires=(
+            "ERROR 07-04 17:35:16 [multiproc_executor.py:140] Worker proc VllmWorker-1 died "
+            "unexpectedly, shutting down executor."
+        ),
+        spares="The actor died unexpectedly before finishing this task.",
+        trust="B",
+        blames="ranks",
+        traits=Trait.ENDING,
+    ),
+    LogRule(
+        code="UH7025",
+        slug="engine-ended",
+        family="failure",
+        role="consequence",
+        anchors=(
+            "EngineDeadError",
+            "EngineCore encountered a fatal error",
+            "EngineCore failed to start",
+        ),
+        pattern=r"EngineDeadError|EngineCore (?:encountered a fatal error|failed to start)",
+        meaning="The serving engine ended because of something in one of its workers.",
+        action="Read the first error of a worker before it.",
+        source="vLLM v1 engine",
+        fires="EngineCore encountered a fatal error.",
+        spares="EngineCore started",
+        trust="B",
+    ),
+    LogRule(
+        code="UH7026",
+        slug="serving-stalled",
+        family="evidence",
+        role="observation",
+        anchors=("Watchdog timeout (self.", "watchdog timeout (self.", "RPC call to"),
+        pattern=(
+            r"[Ww]atchdog timeout \(self\.\w+=(?P<seconds>\d+)|RPC call to (?P<call>\w+) timed out"
+        ),
+        meaning="A worker of the serving engine made no step for so long that it was ended.",
+        action="Take the stacks of all ranks before the time is over: unhang stacks --native.",
+        source="SGLang scheduler, vLLM multiproc_executor; sglang#3752",
+        fires="[2025-03-09 00:57:15 TP4] Watchdog timeout (self.watchdog_timeout=300)",
+        spares="watchdog_timeout=300",
+        trust="B",
+    ),
+    LogRule(
+        code="UH7027",
+        slug="workers-slow-to-answer",
+        family="evidence",
+        role="hint",
+        anchors=("No available shared memory broadcast block found",),
+        pattern=r"No available (?:shared memory broadcast )?block found in (?P<seconds>\d+) second",
+        meaning="Some worker of the engine does not read its orders: it computes, compiles, or hangs.",
+        action="Where it comes again and again, take the stacks of the workers.",
+        source="vLLM shm_broadcast",
+        fires=(
+            "DEBUG 07-04 17:35:10 [shm_broadcast.py:456] No available shared memory broadcast block "
+            "found in 60 second."
+        ),
+        spares="shared memory broadcast block found",
+        harmless=True,
+    ),
+)

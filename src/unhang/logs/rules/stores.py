@@ -1,0 +1,90 @@
+"""Messages of torch's stores: who waits for whose key (UH7040 to UH7044)."""
+
+from __future__ import annotations
+
+from unhang.logs.rules.base import LogRule
+
+__all__ = ["RULES"]
+
+_KEY = r"\[(?P<own>\d+)\] (?:is|are) setting up NCCL communicators? and retri?ei?ving ncclUniqueId from \[(?P<ranks>\d+)\].*"
+
+RULES: tuple[LogRule, ...] = (
+    LogRule(
+        code="UH7040",
+        slug="no-communicator-id",
+        family="absent",
+        role="cause",
+        anchors=("ving ncclUniqueId from",),
+        pattern=_KEY + r"got error: .*?(?:[Tt]ime-?d?[ -]?out|wait timeout)",
+        meaning=(
+            "The rank that makes the identity of a new communicator never gave it: it did not come "
+            "to the first collective of that group."
+        ),
+        action="Look at the stack and the last log lines of that rank (a number within the group).",
+        source="pytorch ProcessGroupNCCL; nccl#845, open_clip#669",
+        fires=(
+            "RuntimeError: [4] is setting up NCCL communicator and retrieving ncclUniqueId from [0] "
+            "via c10d key-value store by key '0', but store->get('0') got error: Socket Timeout"
+        ),
+        spares=(
+            "[4] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d "
+            "key-value store by key '0', but store->get('0') got error: Connection reset by peer"
+        ),
+        trust="B",
+        blames="ranks",
+    ),
+    LogRule(
+        code="UH7041",
+        slug="store-host-gone",
+        family="failure",
+        role="consequence",
+        anchors=(
+            "ving ncclUniqueId from",
+            "Did the remote server shutdown or crash",
+            "Failed to recv, got 0",
+        ),
+        pattern=_KEY.replace("ranks", "holder")
+        + r"got error: |Failed to recv, got 0 bytes|Did the remote server shutdown or crash",
+        meaning="The process that hosts the store (rank 0 or the launcher) went away first.",
+        action="Look at why rank 0 or its node ended before.",
+        source="pytorch TCPStore; pytorch#131781, LlamaFactory#2470",
+        fires=(
+            "torch.distributed.DistBackendError: [15] is setting up NCCL communicator and retrieving "
+            "ncclUniqueId from [0] via c10d key-value store by key '0', but store->get('0') got "
+            "error: Connection reset by peer"
+        ),
+        spares="Failed to recv the answer",
+        trust="B",
+    ),
+    LogRule(
+        code="UH7042",
+        slug="store-key-not-set",
+        family="evidence",
+        role="observation",
+        anchors=("wait timeout after", "waiting for key"),
+        pattern=r"wait timeout after (?P<timeout>\d+)ms, keys: (?P<keys>\S+)|[Tt]ime-?out waiting for key",
+        meaning="This rank waited for a key of the store that another rank never set.",
+        action="The ranks that print nothing are the ones to look at.",
+        source="pytorch TCPStore.cpp",
+        fires="torch.distributed.DistStoreError: wait timeout after 300000ms, keys: /default_pg/0//cpu//0/1",
+        spares="keys: /default_pg/0",
+        trust="B",
+    ),
+    LogRule(
+        code="UH7043",
+        slug="address-families-differ",
+        family="transport",
+        role="cause",
+        anchors=("ss1.ss_family == ss2.ss_family",),
+        pattern=r"ss1\.ss_family == ss2\.ss_family\. (?P<one>\d+) vs (?P<other>\d+)",
+        meaning="Gloo: one side took an IPv4 address and the other an IPv6 one.",
+        action="Set GLOO_SOCKET_IFNAME on all nodes; let every host name resolve to one family.",
+        source="gloo transport/tcp; pytorch#135355",
+        fires=(
+            "RuntimeError: [enforce fail at gloo/transport/tcp/device.cc:83] ss1.ss_family == "
+            "ss2.ss_family. 2 vs 10"
+        ),
+        spares="ss1.ss_family is 2",
+        blames="nobody",
+    ),
+)

@@ -1,0 +1,66 @@
+"""What the numbers of NVIDIA's Xid table say: hardware, program, or an effect of another one.
+
+After NVIDIA's "Xid Errors" catalogue; numbers that are not here are told without a word.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from unhang.model import LogRole
+
+__all__ = ["XIDS", "role_of_xid"]
+
+XIDS: Final[dict[int, str]] = {
+    8: "the GPU stopped processing a channel",
+    13: "an exception in a kernel of the program: mostly an access out of range",
+    31: "a page fault on the GPU: the program touched memory that is not its own",
+    32: "a corrupted command stream: driver, program, or PCIe",
+    38: "the driver's firmware failed",
+    43: "a program was stopped after a fault of its own; the GPU is sound",
+    45: "clean-up after another fault: look for the Xid before it",
+    48: "two bits of the GPU's memory flipped and could not be corrected: hardware",
+    61: "the GPU's power controller stopped: hardware or firmware",
+    62: "the GPU's power controller halted: hardware or firmware",
+    63: "a broken row of the memory was taken out of use; a reset of the GPU makes it so",
+    64: "a broken row of the memory could not be taken out of use: hardware",
+    66: "the driver made an illegal access",
+    68: "the video decoder failed",
+    69: "an exception in the graphics engine: driver or program",
+    74: "an NVLink failed: a cable, a bridge, or the GPU at either end",
+    79: "the GPU has fallen off the bus: power, heat, PCIe, or the GPU itself",
+    92: "many single bits of the memory had to be corrected",
+    94: "an uncorrectable memory error that hit one program only: hardware",
+    95: "an uncorrectable memory error that may have hit every program: hardware, reset the GPU",
+    109: "the GPU did not switch its context in time",
+    110: "a fault of the GPU's security engine: reset it",
+    119: "the GPU's system processor (GSP) did not answer the driver in time: reset the GPU",
+    120: "the GPU's system processor (GSP) failed: reset the GPU",
+    121: "the link between GPU and CPU (C2C) failed",
+    136: "a link training of NVLink failed",
+    137: "a program reached over NVLink for memory that is not its own, or its peer was gone",
+    140: "uncorrectable memory errors that the driver could not recover from: hardware",
+    143: "the GPU could not be initialised",
+    144: "an NVLink error in the system-address unit: hardware of a link or of its ends",
+    145: "an NVLink error in the receiving link unit: hardware of a link or of its ends",
+    146: "an NVLink error in the sending link unit: hardware of a link or of its ends",
+    147: "an NVLink error in the exchange unit: hardware of a link or of its ends",
+    148: "an NVLink error in the link's power unit: hardware of a link or of its ends",
+    149: "an NVLink error in the network unit: hardware of a link or of its ends",
+    150: "an NVLink error in the management unit: hardware of a link or of its ends",
+    154: "what has to be done to recover the GPU has changed: read the rest of that line",
+    155: "NVLink went down, as its software noticed",
+    156: "a broken part was taken out of use",
+    158: "a unit of the GPU did not answer in time: reset it",
+    167: "PCIe did not answer in time: hardware",
+}
+
+_EFFECTS = frozenset({45, 154})
+_WARNINGS = frozenset({63, 92, 156})
+
+
+def role_of_xid(number: int) -> LogRole:
+    """What an Xid is: a cause, an effect of another one, or a note about wear."""
+    if number in _EFFECTS:
+        return "consequence"
+    return "hint" if number in _WARNINGS else "cause"
