@@ -23,6 +23,7 @@ from unhang.wording import printable
 if TYPE_CHECKING:
     from unhang.case import Case
     from unhang.casedir.place import Place
+    from unhang.picture import Picture
     from unhang.report import Report
     from unhang.reports import Look
 
@@ -123,9 +124,20 @@ def emit(
     report = reports.with_steps(report, case, place or Place())
     keep(report, args)
     look = look_of(args, sys.stdout, os.environ)
-    page = reports.render(format_of(args), report, case, look)
+    page = reports.render(name := format_of(args), report, case, look, _picture(name, report, case))
     deliver(f"{page}\n{below}" if below else page, args.output)
     return exit_code(report, getattr(args, "fail_on", "any"))
+
+
+def _picture(name: str, report: Report, case: Case | None) -> Picture | None:
+    """What the format draws beside words, if it draws anything."""
+    from unhang import reports
+
+    if case is None or name not in reports.PICTURED:
+        return None
+    from unhang.analysis.picture import picture_of
+
+    return picture_of(case, report)
 
 
 def keep(report: Report, args: argparse.Namespace) -> None:
