@@ -17,11 +17,11 @@ from unhang.case import CALL_DTYPES, Calls, Case, Dump
 from unhang.ingest.beside import Extras
 from unhang.ingest.columns.decoded import Column, Decoded, DumpColumns, Origin
 from unhang.ingest.columns.dictionaries import Dictionaries
+from unhang.ingest.columns.oldnumbers import renumbered
 from unhang.ingest.dumpfiles import DumpFile
 from unhang.ingest.groups.building import Grouping
 from unhang.ingest.groups.counters import join_statuses
 from unhang.ingest.groups.ranks import World
-from unhang.ingest.oldnumbers import renumbered
 from unhang.model import OpName, State
 
 __all__ = ["assemble"]

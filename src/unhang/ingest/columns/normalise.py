@@ -2,7 +2,8 @@
 
 Known layouts: a list of entries (torch 2.2 and older), torch's dict from 1.0 to 2.10 (up to 1.4
 with groups that have a local id and no name), forks of it (`hccl_comm_state` and the like),
-torchcomms' look-alike, and our own recorder's key `unhang` beside torch's. What is missing is left unknown; nothing is guessed here that needs another rank's dump.
+torchcomms' look-alike, and our own recorder's key `unhang` beside torch's. What is missing is left
+unknown; nothing is guessed here that needs another rank's dump.
 """
 
 from __future__ import annotations

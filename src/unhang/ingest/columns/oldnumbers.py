@@ -15,17 +15,18 @@ import numpy as np
 
 from unhang.batches import Batches
 from unhang.case import Calls, Dump
+from unhang.ingest.columns.decoded import Column
 
 __all__ = ["counted_apart", "renumbered"]
 
 _COUNTED_APART = (2, 2)
-_RETIRED_KEYS = 2
+_MAJOR_AND_MINOR = 2
 
 
 def counted_apart(version: str) -> bool:
     """Whether a format numbers collectives apart from sends and receives."""
     numbers = version.split(".")
-    if len(numbers) < _RETIRED_KEYS or not all(part.isdecimal() for part in numbers[:2]):
+    if len(numbers) < _MAJOR_AND_MINOR or not all(part.isdecimal() for part in numbers[:2]):
         return False  # a list of entries tells no version
     return (int(numbers[0]), int(numbers[1])) >= _COUNTED_APART
 
@@ -56,9 +57,7 @@ def renumbered(calls: Calls, dumps: Sequence[Dump], batches: Batches) -> Calls:
     return replace(calls, seq=seq, p2p_seq=p2p)
 
 
-def _renumber(
-    rows: np.ndarray, calls: Calls, batches: Batches, seq: np.ndarray, p2p: np.ndarray
-) -> None:
+def _renumber(rows: Column, calls: Calls, batches: Batches, seq: Column, p2p: Column) -> None:
     """One group of one dump, in place."""
     raw, is_p2p = calls.seq[rows], batches.p2p[rows]
     new_launch = np.r_[True, batches.last[rows][1:] != batches.last[rows][:-1]]
