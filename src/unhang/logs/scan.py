@@ -21,7 +21,7 @@ from unhang.logs.lines.anchors import candidates, lines_above, wanted_by
 from unhang.logs.lines.ending import TAIL, troubled
 from unhang.logs.lines.prefixes import Line, parse_line
 from unhang.logs.lines.signs import goes_on, looks_like_a_job
-from unhang.logs.lines.tracebacks import HEADER, Traceback, TracebackReader, is_chain
+from unhang.logs.lines.tracebacks import HEADER, RECORDED, Traceback, TracebackReader, is_chain
 from unhang.logs.lines.wrappers import LAST_ERROR, wrapped_in
 from unhang.logs.nccl_facts import fact_of
 from unhang.logs.rules import LogRule
@@ -215,7 +215,7 @@ class FileScanner:
 
     def _candidate(self, line: Line, wanted: tuple[LogRule, ...]) -> None:
         key = self._key(line)
-        if HEADER in line.text:
+        if HEADER in line.text and RECORDED not in line.text:
             reader = self.open.setdefault(key, TracebackReader())
             reader.lines += 1
             reader.ignored = reader.ignored or any(

@@ -19,6 +19,7 @@ from unhang.analysis.sources.logs import Failure, Message, Said
 from unhang.kinds import (
     IDLE,
     INSUFFICIENT_EVIDENCE,
+    NEW_LINE,
     RANK_ENDED,
     RANKS_DIFFER,
     Trait,
@@ -57,11 +58,13 @@ class Unexplained(Struct, frozen=True):
         errors: Lines that mark themselves as errors.
         effect: What followed from a failure that is not in the logs.
         last: The last line that tells of trouble.
+        new: Lines that a good run never wrote.
     """
 
     errors: tuple[LogEvent, ...]
     effect: LogEvent | None
     last: LogEvent
+    new: tuple[LogEvent, ...] = ()
 
 
 class Differing(Struct, frozen=True):
@@ -281,7 +284,8 @@ def _beside(message: Message, reason: tuple[Claim, ...]) -> Claim:
 
 def _unexplained(said: Said) -> Claim:
     effect = next((event for event in said.trouble if event.role == "consequence"), None)
-    about = Unexplained(said.errors, effect, said.trouble[-1])
+    new = tuple(event for event in said.events if event.code == NEW_LINE.code)
+    about = Unexplained(said.errors, effect, said.trouble[-1], new)
     return Claim(kind=INSUFFICIENT_EVIDENCE, about=about, doubts=(Doubt.NOBODY_NAMED,))
 
 

@@ -27,6 +27,10 @@ Pair = tuple[str, str]
 """Name and description of a group, as a call has them."""
 
 
+_FIRST_MADE: Pair = ("0", "")
+"""The first group of a process where groups have no names: the default one, if rank 0 is in it."""
+
+
 @dataclass(slots=True)
 class Grouping:
     """The groups of a case and who knows them.
@@ -128,7 +132,8 @@ class _Resolver:
         for (pair, replica), ranks in self.callers(undeclared=True).items():
             first = int(replica) * replica_size if replica and replica_size else 0
             whole = range(first, first + (replica_size or world_size))
-            if pair[1] == DEFAULT_GROUP and self.budget.take(len(whole)):
+            first_made = pair == _FIRST_MADE and 0 in ranks
+            if (pair[1] == DEFAULT_GROUP or first_made) and self.budget.take(len(whole)):
                 ranks.update(whole)
             self.inferred[pair, replica] = self.memberships.number(tuple(sorted(ranks)))
 
