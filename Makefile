@@ -4,10 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN_DEPS := $(VENV)/.run-installed
 TEST_DEPS := $(VENV)/.test-installed
+LIBRARY := src/unhang/ingest/native/decoder.so
 NCCL := .venv-nccl
 NCCL_DEPS := $(NCCL)/.installed
 
-.PHONY: help demo demo-live setup test lint bench fuzz prove wheel clean debian setup-nccl test-nccl
+.PHONY: help demo demo-live setup test lint bench fuzz prove wheel clean debian native setup-nccl test-nccl
 
 help:
 	@echo "make demo       install into .venv and diagnose a captured hang (no torch needed)"
@@ -16,6 +17,8 @@ help:
 	@echo "make lint       ruff, mypy --strict"
 	@echo "make demo-live  hang a real job on this machine and see the verdict (installs torch first)"
 	@echo "make fuzz       a million spoilt dumps through both decoders; N=... for another number"
+	@echo "make native     build the compiled decoder (Rust) into this checkout"
+	@echo "make wheel      build the wheels and try each in a fresh environment"
 	@echo "make prove      a million small programs with every mistake; writes docs/accuracy.md"
 	@echo "make bench      measure; writes docs/benchmarks.md"
 
@@ -27,7 +30,7 @@ $(RUN_DEPS): pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(TEST_DEPS): pyproject.toml requirements/test.txt | $(BIN)/python
-	$(BIN)/python -m pip install -q -r requirements/test.txt -e '.[fast,sql,stacks,zstd,gpu,remote,html]'
+	$(BIN)/python -m pip install -q -r requirements/test.txt -e '.[sql,stacks,zstd,gpu,remote,mcp]'
 	@touch $@ $(RUN_DEPS)
 
 demo: $(RUN_DEPS)
@@ -36,17 +39,23 @@ demo: $(RUN_DEPS)
 demo-live: $(TEST_DEPS)
 	@$(BIN)/unhang demo
 
-setup: $(TEST_DEPS) debian
+setup: $(TEST_DEPS) native
 
 debian:
 	@sh requirements/debian.sh
+
+# The library is built when what it is made of has changed; cargo comes with `debian`.
+native: $(LIBRARY)
+
+$(LIBRARY): $(wildcard native/src/*.rs) native/Cargo.toml src/unhang/ingest/native/library.py | debian
+	-$(PYTHON) native/build.py
 
 lint: $(TEST_DEPS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: $(TEST_DEPS) debian
+test: $(TEST_DEPS) native
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 $(NCCL_DEPS): requirements/nccl.txt
@@ -59,17 +68,18 @@ setup-nccl: $(NCCL_DEPS)
 test-nccl: $(TEST_DEPS) $(NCCL_DEPS)
 	$(BIN)/python -m pytest -n 2 --dist worksteal tests/nccl $(ARGS)
 
-fuzz: $(TEST_DEPS)
+fuzz: $(TEST_DEPS) native
 	$(BIN)/python tests/fuzz/decoders.py --count $(or $(N),1000000)
 
 prove: $(TEST_DEPS)
 	$(BIN)/python -m lab prove --write docs/accuracy.md $(ARGS)
 
-bench: $(TEST_DEPS)
+bench: $(TEST_DEPS) native
 	$(BIN)/python -m benchmarks.run_all
 
-wheel: $(TEST_DEPS)
-	$(BIN)/python -m build --wheel --outdir dist .
+wheel: $(TEST_DEPS) native
+	$(BIN)/python -m pip install -q ziglang
+	$(BIN)/python native/wheels.py dist
 
 clean:
 	rm -rf $(VENV) $(NCCL) build dist .pytest_cache .mypy_cache .ruff_cache

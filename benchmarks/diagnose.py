@@ -15,7 +15,6 @@ __all__ = ["main"]
 
 SIZES = (64, 256, 1024)
 ENTRIES = 2000
-ENOUGH_TO_COMPILE = 192
 RUNS_OF_THE_OTHER = 1  # it takes minutes at the largest size, and its spread is small beside that
 
 
@@ -26,11 +25,10 @@ def main(*, quick: bool = False) -> Section:
         text=(
             f"Generated dumps of a job with {ENTRIES:,} entries a rank and a stack of 20 frames "
             "each, one rank of which never joined. Wall and CPU time, peak memory of processes, "
-            "files in the page cache; medians of 3 runs of `unhang diagnose`, 1 of `torchfrtrace`. "
-            "'First use' is one run on a machine that has not yet compiled the decoder."
+            "files in the page cache; medians of 3 runs of `unhang diagnose`, 1 of `torchfrtrace`."
         ),
         columns=(
-            *("ranks", "input", "first use", "unhang", "CPU", "peak"),
+            *("ranks", "input", "unhang", "CPU", "peak"),
             *("torchfrtrace", "CPU", "peak", "times faster"),
         ),
         rows=tuple(_rows(SIZES[:-1] if quick else SIZES)),
@@ -40,29 +38,22 @@ def main(*, quick: bool = False) -> Section:
 def _rows(sizes: tuple[int, ...]) -> Iterator[tuple[str, ...]]:
     with tempfile.TemporaryDirectory(prefix="unhang-bench-") as scratch:
         place = Path(scratch)
-        write_dumps(place / "large", Shape(ENOUGH_TO_COMPILE, ENTRIES))
-        _diagnose(place / "large", place / "compiled")
         for ranks in sizes:
-            yield _row(place / str(ranks), Shape(ranks, ENTRIES), place / "compiled")
+            yield _row(place / str(ranks), Shape(ranks, ENTRIES))
 
 
-def _row(place: Path, shape: Shape, compiled: Path) -> tuple[str, ...]:
+def _row(place: Path, shape: Shape) -> tuple[str, ...]:
     dumps = place / "dumps"
     size = write_dumps(dumps, shape)
-    first = _diagnose(dumps, place / "compiled")
-    ours = _diagnose(dumps, compiled, runs=3)
-    cells = (
-        *(f"{shape.ranks:,}", f"{size / MIB:.0f} MiB", f"{first.wall_s:.2f} s", *_cells(ours)),
-        *_other(dumps, ours),
-    )
+    ours = _diagnose(dumps)
+    cells = (f"{shape.ranks:,}", f"{size / MIB:.0f} MiB", *_cells(ours), *_other(dumps, ours))
     shutil.rmtree(place)
     return cells
 
 
-def _diagnose(dumps: Path, compiled: Path, *, runs: int = 1) -> Cost:
-    """What a verdict costs; `compiled` is where Numba keeps its code."""
-    command = program("diagnose", str(dumps))
-    cost = measure(command, runs=runs, env={"NUMBA_CACHE_DIR": str(compiled)})
+def _diagnose(dumps: Path) -> Cost:
+    """What a verdict costs."""
+    cost = measure(program("diagnose", str(dumps)))
     if cost.exit_code != 1:
         raise RuntimeError(f"diagnose ended with {cost.exit_code} on a job with a fault")
     return cost

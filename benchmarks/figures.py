@@ -19,7 +19,7 @@ __all__ = ["Cost", "Section", "machine", "measure", "program", "show"]
 
 ROOT = Path(__file__).parents[1]
 KIB, MIB = 1 << 10, 1 << 20
-PARTS = ("torch", "numpy", "numba", "duckdb")
+PARTS = ("torch", "numpy", "duckdb")
 
 
 @dataclass(frozen=True, slots=True)

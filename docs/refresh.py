@@ -163,6 +163,15 @@ def _table(table: Table) -> Iterator[str]:
     yield ""
 
 
+def remedies() -> str:
+    """What helps against each kind that can be a cause, as far as its row tells."""
+    from unhang.catalogue import all_kinds
+
+    kinds = [kind for kind in all_kinds().values() if kind.role == "cause" and kind.code < "UH800"]
+    rows = [f"| {kind.code} {kind.slug} | {kind.helps.value} |" for kind in kinds]
+    return "\n".join(["| kind | what helps |", "|---|---|", *rows]) + "\n"
+
+
 def commands() -> str:
     """Every command with its options and examples, from the parsers themselves."""
     parser = build_parser()
@@ -232,6 +241,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "tables": tables,
     "views": views,
     "commands": commands,
+    "remedies": remedies,
     "verdict": verdict,
 }
 

@@ -1,11 +1,14 @@
 #!/bin/sh
-# Installs the Debian packages that some integration tests use: a real SLURM, sshd, MPI, a browser.
+# Installs the Debian packages that some integration tests use: a real SLURM, sshd, MPI, a browser;
+# and Rust, which builds the compiled decoder.
 # Without root or apt it says so and goes on; those tests are then skipped with the reason.
 set -u
 PACKAGES="slurm-wlm munge openssh-server openssh-client openmpi-bin iproute2 strace chromium gdb procps nftables"
 
 # other packages bring the same program, and two of them cannot be installed
 command -v kubectl >/dev/null 2>&1 || PACKAGES="$PACKAGES kubernetes-client"
+
+command -v cargo >/dev/null 2>&1 || PACKAGES="$PACKAGES cargo rustc"
 
 command -v dpkg-query >/dev/null 2>&1 || { echo "no dpkg here: tests that need Debian packages are skipped"; exit 0; }
 missing=""

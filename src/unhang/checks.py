@@ -12,7 +12,10 @@ from typing import Final, Literal, TypeAlias
 
 from unhang.kinds import Family, Kind, Trait
 
-__all__ = ["CHECKS", "Check", "Part"]
+__all__ = ["CHECKS", "HARD_XIDS", "Check", "Part"]
+
+HARD_XIDS: Final = frozenset({48, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120, 140})
+"""Xid numbers that mean hardware (NVIDIA's table): the others may be a program's fault."""
 
 Part: TypeAlias = Literal["env", "net", "gpu", "comm"]
 

@@ -12,10 +12,10 @@ their slug.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Flag, auto
+from enum import Enum, Flag, auto
 from typing import Final, Literal, TypeAlias
 
-__all__ = ["FAMILIES", "KINDS", "Family", "Kind", "Role", "Trait"]
+__all__ = ["FAMILIES", "KINDS", "Family", "Kind", "Remedy", "Role", "Trait"]
 
 Role: TypeAlias = Literal["cause", "consequence", "observation"]
 Family: TypeAlias = Literal[
@@ -82,6 +82,24 @@ class Trait(Flag):
     """Its culprits may come yet: one that is seen to move is slow rather than stuck."""
 
 
+class Remedy(Enum):
+    """What helps against a kind, unless the facts of a case say otherwise."""
+
+    WAIT = "nothing: the job goes on by itself"
+    CODE = "a change of the program, or of what it is given: the same again ends the same way"
+    RETRY = "the same again"
+    REPLACE = "the same again without the host or GPU that the evidence names"
+    LOOK = "what is looked at next decides"
+
+
+_REMEDIES: Final[dict[Family, Remedy]] = {
+    "disagreement": Remedy.CODE,
+    "deadlock": Remedy.CODE,
+    "slow": Remedy.WAIT,
+}
+"""What helps against all kinds of a family; against the others, what is looked at decides."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of finding.
@@ -95,6 +113,7 @@ class Kind:
         traits: What other rules may conclude from it.
         alternatives: What else it could be, whatever the case.
         actions: What to do next, whatever the case.
+        remedy: What helps against it; None for what helps against its family.
     """
 
     code: str
@@ -105,6 +124,12 @@ class Kind:
     traits: Trait = Trait.NONE
     alternatives: tuple[str, ...] = ()
     actions: tuple[str, ...] = ()
+    remedy: Remedy | None = None
+
+    @property
+    def helps(self) -> Remedy:
+        """What helps against it, or else against its family."""
+        return self.remedy or _REMEDIES.get(self.family, Remedy.LOOK)
 
     def has(self, trait: Trait) -> bool:
         """Whether it has a trait (all of them, if several are asked for)."""
@@ -136,6 +161,7 @@ SKIPPED_CALL: Final = Kind(
     "A rank's calls lack, or have too many of, a call that its peers made, some time "
     "before the hang.",
     traits=Trait.FROM_FAILURE | Trait.ONE_MISTAKE,
+    remedy=Remedy.CODE,
     alternatives=(
         "A branch taken by one rank only, or loops of different lengths over uneven data.",
     ),
@@ -411,6 +437,14 @@ RANKS_DIFFER: Final = Kind(
     "Ranks report different versions, interfaces or settings.",
     role="observation",
 )
+NEW_LINE: Final = Kind(
+    "UH7050",
+    "new-since-good-run",
+    "evidence",
+    "A line at the end of the log that the good run given with --baseline never wrote.",
+    role="observation",
+    actions=("Read it with the lines around it: what a good run never says is where to look.",),
+)
 CORE_CRASH: Final = Kind(
     "UH796",
     "core-crash",
@@ -499,6 +533,7 @@ _ALL: Final = (
     BUSY_WITHOUT_SYSCALLS,
     FIRST_FAILURE,
     RANKS_DIFFER,
+    NEW_LINE,
     CORE_CRASH,
     CORE_ABORT,
     CORE_ALIVE,

@@ -17,14 +17,17 @@ from unhang.model import Frame, Note
 
 __all__ = [
     "SCHEMA",
+    "Action",
     "CallSide",
     "Confidence",
+    "Decision",
     "Finding",
     "GroupRef",
     "Incident",
     "Job",
     "RankState",
     "RankStatus",
+    "Reason",
     "Report",
     "Role",
     "SavedReport",
@@ -54,6 +57,27 @@ RankState: TypeAlias = Literal[
     "silent",
     "unreadable",
     "unknown",
+]
+
+Action: TypeAlias = Literal["wait", "fix-code", "restart", "restart-without", "look-first"]
+Reason: TypeAlias = Literal[
+    "nothing-wrong",
+    "slow",
+    "moves",
+    "wrong-calls",
+    "deadlock",
+    "program-failed",
+    "left-early",
+    "interrupted",
+    "bad-node",
+    "bad-node-unproven",
+    "away",
+    "stopped",
+    "ended",
+    "transport",
+    "surroundings",
+    "unsure",
+    "not-enough-evidence",
 ]
 
 
@@ -236,11 +260,31 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do now: advice that a script may follow. docs/decisions.md has the table.
+
+    Attributes:
+        action: wait; fix-code: the same again ends the same way; restart; restart-without
+            `subjects`; look-first: at `subjects`, before anything is decided.
+        reason: Why, as a word that never changes.
+        subjects: Ranks, hosts, GPUs… that the action is about; may be empty.
+        text: All of it in one sentence for people.
+    """
+
+    action: Action
+    reason: Reason
+    confidence: Confidence
+    subjects: tuple[Subject, ...] = ()
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """The verdict of one command about one incident. Causes stand before consequences.
 
     Attributes:
         next: Commands, the most telling first; empty where nobody knows where the evidence lies.
+        decision: What to do now; None from commands that do not judge a job.
     """
 
     status: Status
@@ -254,6 +298,7 @@ class Report:
     tool_version: str = ""
     schema: str = SCHEMA
     next: tuple[Step, ...] = ()
+    decision: Decision | None = None
 
     @property
     def causes(self) -> tuple[Finding, ...]:

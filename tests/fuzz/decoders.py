@@ -1,10 +1,11 @@
-"""Hold the two decoders of pickles against each other, on dumps that were spoilt and made to harm.
+"""Hold the two decoders of dumps against each other, on dumps that were spoilt and made to harm.
 
     python tests/fuzz/decoders.py --count 1000000 --workers 2
 
 Real dumps and generated ones are cut, their tokens changed, moved and swapped, frames, memo
-indices and lengths made to lie. Each input is read by the general path and, with others, by the
-compiled one. What the compiled decoder reads, the general path has to read the same, note by note;
+indices and lengths made to lie; JSON is spoilt by its characters. Each input is read by the Python
+reader and, with others, by the compiled one. What the compiled decoder reads, the Python reader has
+to read the same, note by note;
 nothing may crash, take longer than `SECONDS` or more than `TIMES` its size and `SPARE_KIB`.
 An input is made from its number alone, so that any can be made again: `--only NUMBER`.
 """
@@ -12,6 +13,7 @@ An input is made from its number alone, so that any can be made again: `--only N
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import pickle
 import random
@@ -28,7 +30,8 @@ from typing import Any
 from unhang.ingest.columns.decoded import Decoded
 from unhang.ingest.columns.dictionaries import Dictionaries
 from unhang.ingest.discover.sources import Source
-from unhang.ingest.fast.loading import FastReader
+from unhang.ingest.native.library import Library, found
+from unhang.ingest.native.loading import NativeReader
 from unhang.ingest.pickles.opcodes import FIXED_WIDTH, STRING_WIDTH, name_of
 from unhang.ingest.reading import Reader
 
@@ -58,6 +61,12 @@ NUMBERS = (0, 1, -1, 255, 2**31, 2**63 - 1, -(2**63), 2**64, 10**30, 1.5, float(
 CODES = sorted(set(FIXED_WIDTH) | set(STRING_WIDTH))
 INDICES = (0, 1, 5, 300, 1 << 16, (1 << 20) - 1, 1 << 20, 1 << 31, (1 << 32) - 1)
 LENGTHS = (0, 1, 3, 9, 1 << 16, 1 << 31, (1 << 32) - 1, 1 << 62, (1 << 64) - 1)
+MARKS = (
+    b"", b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b" ", b"\n", b"0", b"-", b"1.", b"1e9",
+    b"1E-2", b".5", b"01", b"-0", b"99999999999999999999", b"NaN", b"-Infinity", b"null", b"true",
+    b'"\\u00e9"', b'"\\ud83d\\ude00"', b'"\\ud800"', b'"\\/\\b"', b"\xff", b"\xc3\xa9", b"\x00",
+    b'"entries":[],', b'"record_id":7,', b"\xef\xbb\xbf", b"\xed\xa0\x80",
+)  # fmt: skip
 PIECES = (
     b"}(", b"](", b"}", b"]", b"(t", b")", b"\x94", b"e", b"u", b"u.", b"eu.", b"h\x00h\x00\x86",
     b"cos\nsystem\n", b"\x8c\x02os\x8c\x06system\x93", b"R", b"Pid\n", b"K\x00Q", b"0", b"2",
@@ -114,6 +123,8 @@ class Maker:
     def make(self, number: int) -> bytes:
         """The input of a number."""
         rng = random.Random(number)  # noqa: S311 - no secret
+        if rng.random() < 0.15:
+            return self.json(rng)
         kind = rng.random()
         if kind < 0.2:
             data = self.odd_values(rng)
@@ -127,7 +138,25 @@ class Maker:
             data = in_frames(rng, data)
         return data if rng.random() < 0.03 else b"\x80\x04"[: len(data)] + data[2:]
 
+    def json(self, rng: random.Random) -> bytes:
+        """A dump in JSON, with anything under any key, and characters changed."""
+        top = self.odd_dump(rng)
+        ascii_only, indent = rng.random() < 0.5, rng.choice((None, 1))
+        made = json.dumps(top, skipkeys=True, ensure_ascii=ascii_only, indent=indent)
+        data = bytearray(made.encode("utf-8", "surrogatepass"))
+        for _ in range(rng.choice((0, 0, 1, 2, 4))):
+            at = rng.randrange(len(data))
+            data[at : at + rng.randrange(3)] = rng.choice(MARKS)
+        return bytes(data[: rng.randrange(len(data)) if rng.random() < 0.1 else None])
+
     def odd_values(self, rng: random.Random) -> bytes:
+        """A pickled dump with anything under any key."""
+        try:
+            return pickle.dumps(self.odd_dump(rng), rng.choice((2, 2, 3, 4, 5)))
+        except (ValueError, UnicodeError):
+            return self.small[0]
+
+    def odd_dump(self, rng: random.Random) -> dict[str, Any]:
         """A dump with anything under any key."""
         top = dump(rng.randrange(4))
         for _ in range(rng.randrange(1, 4)):
@@ -139,10 +168,7 @@ class Maker:
             target[rng.choice((*target, *KEYS))] = value(rng)
             if rng.random() < 0.2:
                 target.pop(rng.choice(list(target)))
-        try:
-            return pickle.dumps(top, rng.choice((2, 2, 3, 4, 5)))
-        except (ValueError, UnicodeError):
-            return self.small[0]
+        return top
 
     def tokens_changed(self, rng: random.Random, data: bytes) -> bytes:
         """Tokens replaced, added, taken away, repeated and swapped."""
@@ -262,10 +288,20 @@ def meaning(decoded: Decoded, shared: Dictionaries) -> str:
     declared = [
         (d.name, d.description, shared.memberships.lists[d.members]) for d in decoded.declared
     ]
+    used = [lists["pg"][group] for group in decoded.groups_used()]
     return repr((
+        used, sorted(decoded.groups_by_local_id()),
         decoded.version, decoded.comm_lib_version, decoded.reported_by, decoded.origin, declared,
         decoded.statuses, decoded.truncated, decoded.count, decoded.remarks, columns,
     ))  # fmt: skip
+
+
+def library() -> Library:
+    """The compiled decoder."""
+    library = found()
+    if isinstance(library, str):
+        raise SystemExit(f"{library}: python native/build.py")
+    return library
 
 
 def compare(numbers: list[int], inputs: list[bytes], folder: Path) -> Iterator[tuple[int, str]]:
@@ -276,7 +312,10 @@ def compare(numbers: list[int], inputs: list[bytes], folder: Path) -> Iterator[t
         path.write_bytes(data)
         sources.append(Source(str(path), path.name, len(data), 1))
     shared = Dictionaries()
-    fast = [found for batch in FastReader(shared, threads=1).read(sources) for found in batch]
+    native = NativeReader(shared, library(), threads=1)
+    fast = [one for batch in native.read(sources) for one in batch]
+    for note in native.notes:
+        yield numbers[0], f"in the {len(numbers)} inputs from here on: {note.text}"
     read = 0
     for number, data, (source, decoded) in zip(numbers, inputs, fast, strict=True):
         own = Dictionaries()

@@ -57,9 +57,19 @@ def test_everything_of_the_package_is_in_the_wheel(wheel: Path) -> None:
     files = {
         str(path.relative_to(PACKAGE.parent))
         for path in PACKAGE.rglob("*")
-        if path.is_file() and path.suffix not in (".pyc", ".nbi", ".nbc")
+        if path.is_file() and path.suffix not in (".pyc", ".so")
     }
     assert files <= packed
+
+
+@pytest.mark.debian("cargo")
+def test_the_decoder_comes_with_it(wheel: Path, unhang: Path, tmp_path: Path) -> None:
+    """For this platform and every Python, built from what it is called by."""
+    assert "-py3-none-" in wheel.name
+    assert not wheel.name.endswith("-any.whl")
+    what = "from unhang.ingest.native.library import found; print(type(found()).__name__)"
+    found = run(unhang.with_name("python"), "-c", what, cwd=tmp_path)
+    assert found.stdout == "Library\n", found.stderr
 
 
 def test_it_starts_and_has_no_torch(unhang: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ puts the steps in order and counts; every judgement is made in the module that i
 
 from __future__ import annotations
 
+import dataclasses
 from collections import ChainMap
 from functools import partial
 
@@ -13,6 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim
+from unhang.analysis.decision import decide
 from unhang.analysis.findings.causes import claims_of
 from unhang.analysis.findings.idle import idle_claim
 from unhang.analysis.findings.late import late_claims
@@ -73,7 +75,7 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     notes = (*backdrop.notes, *notes_on(lives.reports, left_out))
     stacks = ChainMap(backdrop.stacks, stacks_heard(lives))
     backdrop = replace(backdrop, status=status, summary=summary, notes=notes, stacks=stacks)
-    return judge(told, backdrop)
+    return dataclasses.replace(judge(told, backdrop), decision=decide(told, status, lives))
 
 
 def _tells_something(case: Case, lives: Lives) -> bool:

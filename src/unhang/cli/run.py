@@ -35,10 +35,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     watch.add_argument(
         "--on-hang",
-        choices=("report", "kill", "keep"),
+        choices=("report", "kill", "keep", "decide"),
         default="report",
-        help="after the verdict: leave the job to its own time-out (default), end it, or freeze "
-        "its processes for a debugger",
+        help="after the verdict: leave the job to its own time-out (default), end it, freeze its "
+        "processes for a debugger, or end it where the decision is to fix the code or to restart",
     )
     watch.add_argument(
         "--exit-verdict",

@@ -26,9 +26,9 @@ from unhang.ingest.discover.naming import looks_foreign, looks_like_dump, read_n
 from unhang.ingest.discover.sniff import HEAD_BYTES, FileKind, kind_of
 from unhang.ingest.discover.sources import Source, show_path
 from unhang.ingest.dumpfiles import DumpFile
-from unhang.ingest.fast.worth import fast_reader
 from unhang.ingest.handed import NamedBytes
 from unhang.ingest.jsonfile import BadJson, parse
+from unhang.ingest.native.loading import NativeReader, native_reader
 from unhang.ingest.pickles.unpickle import BadPickle, unpickle
 from unhang.model import DumpStatus, Note
 from unhang.wording import count_of
@@ -49,13 +49,16 @@ class Reader:
     notes: list[Note] = field(default_factory=list)
     passed_over: list[str] = field(default_factory=list)
     missing: MissingExtraError | None = None
+    native: NativeReader | None = None
 
     def read_all(self, sources: list[Source]) -> Iterator[DumpFile]:
         """Read every file; those that are no dumps are passed over."""
         total, done = sum(source.size for source in sources), 0
         size = sum(s.size for s in sources if s.size <= MAX_FILE_BYTES)
-        fast = fast_reader(size, self.shared, self.notes)
-        batches = fast.read(sources) if fast else ([(source, None)] for source in sources)
+        self.native = native_reader(size, self.shared, self.notes)
+        batches = (
+            self.native.read(sources) if self.native else ([(source, None)] for source in sources)
+        )
         for batch in batches:
             for source, decoded in batch:
                 if decoded is None:
@@ -87,7 +90,7 @@ class Reader:
             problem = f"it cannot be read: {error.strerror}"
             yield from self.lost(shown, source.relative, source.mtime_ns, problem)
             return
-        yield from self.decode(shown, source.relative, source.mtime_ns, data)
+        yield from self.decode(shown, source.relative, source.mtime_ns, data, is_new=False)
 
     def read_handed(self, dumps: Iterable[NamedBytes]) -> Iterator[DumpFile]:
         """Read dumps that are in memory."""
@@ -135,8 +138,10 @@ class Reader:
                 )
             yield loaded
 
-    def decode(self, shown: str, relative: str, mtime_ns: int, data: bytes) -> Iterator[DumpFile]:
-        """Decode the bytes of one file."""
+    def decode(
+        self, shown: str, relative: str, mtime_ns: int, data: bytes, *, is_new: bool = True
+    ) -> Iterator[DumpFile]:
+        """Decode the bytes of one file; unless the compiled decoder has left it, that is first."""
         kind = kind_of(data[:HEAD_BYTES])
         claim = read_name(relative, self.pattern)
         if kind is FileKind.EMPTY:
@@ -149,7 +154,9 @@ class Reader:
             yield from self.lost(shown, relative, mtime_ns, "")
             return
         try:
-            decoded = decode_bytes(data, kind, self.shared)
+            decoded = self.native.read_bytes(data) if self.native and is_new else None
+            if decoded is None:
+                decoded = decode_bytes(data, kind, self.shared)
         except (BadPickle, BadJson, LostDumpError) as error:
             yield from self.lost(shown, relative, mtime_ns, str(error))
         except BadDump:
@@ -182,7 +189,7 @@ class Reader:
 
 
 def decode_bytes(data: bytes, kind: FileKind, shared: Dictionaries) -> Decoded:
-    """Decode a pickle or JSON dump on the general path.
+    """Decode a pickle or JSON dump with the Python reader.
 
     Raises:
         BadPickle, BadJson: The file is malformed.

@@ -52,7 +52,7 @@ def brief_of(report: Report) -> Brief:
     return Brief(
         status=report.status,
         verdict=printable(report.summary),
-        rows=(*(_rows(told, report) if told else ()), *_lost(report)),
+        rows=(*(_rows(told, report) if told else ()), *_decided(report), *_lost(report)),
         next=report.next[:_MOST_STEPS],
         sure=", ".join(_sure(told, report)),
         more=_more(told, report),
@@ -72,6 +72,13 @@ def _rows(finding: Finding, report: Report) -> Iterator[tuple[str, tuple[str, ..
         yield "why", (printable(finding.evidence[0]),)
     if finding.actions and (finding.family in _TOLD_ADVICE or not report.next):
         yield "do", (printable(finding.actions[0]),)
+
+
+def _decided(report: Report) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield what to do now, unless there is nothing to do."""
+    decision = report.decision
+    if decision is not None and report.status != "healthy":
+        yield "decision", (f"{printable(decision.text)} ({decision.confidence} confidence)",)
 
 
 def _lost(report: Report) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -8,16 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from decoders import load_with
 from makedumps import dump, entry
 
 from lab.recorder.torchfile import encode_pickle
 from unhang.analysis.state.index import gather
 from unhang.batches import find_batches
 from unhang.case import Case
-from unhang.ingest import load, reading
-from unhang.ingest.columns.dictionaries import Dictionaries
-from unhang.ingest.fast.loading import FastReader
-from unhang.model import Note
+from unhang.ingest import load
 
 DATA = Path(__file__).parents[2] / "data" / "nccl"
 OPEN = {"state": "scheduled", "retired": False, "time_discovered_completed_ns": None}
@@ -150,18 +148,11 @@ def test_a_send_alone_that_has_not_finished_is_open(tmp_path: Path) -> None:
 
 
 def test_both_decoders_agree_about_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The compiled path and the general one, on real dumps of a pipeline."""
-    cases = []
-    for fast in (False, True):
-
-        def reader(
-            _size: int, shared: Dictionaries, _notes: list[Note], *, fast: bool = fast
-        ) -> FastReader | None:
-            return FastReader(shared, threads=1) if fast else None
-
-        with monkeypatch.context() as patch:
-            patch.setattr(reading, "fast_reader", reader)
-            cases.append(load(DATA / "2.9.1" / "healthy_pipe-pipe.tar.gz"))
+    """The compiled one and the Python reader, on real dumps of a pipeline."""
+    archive = DATA / "2.9.1" / "healthy_pipe-pipe.tar.gz"
+    read = (load_with(archive, monkeypatch, native=native) for native in (False, True))
+    cases = [case for case in read if case is not None]
+    assert len(cases) == 2
     found = [find_batches(case.calls, case.names) for case in cases]
     assert np.array_equal(found[0].last, found[1].last)
     assert np.array_equal(found[0].p2p, found[1].p2p)

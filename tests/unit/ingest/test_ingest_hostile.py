@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from decoders import read_compiled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from makedumps import dump, entry, write
@@ -20,13 +21,12 @@ from strategies import dumps, encoders
 from lab.recorder.torchfile import encode_json, encode_pickle
 from unhang.analysis import diagnose
 from unhang.errors import NoEvidenceError
-from unhang.ingest import load
+from unhang.ingest import load, reading
 from unhang.ingest.columns import memberships
 from unhang.ingest.columns.dictionaries import Dictionaries
 from unhang.ingest.columns.normalise import describe
 from unhang.ingest.columns.values import as_int, parse_members
 from unhang.ingest.discover.sources import Source
-from unhang.ingest.fast.loading import FastReader
 from unhang.ingest.pickles.unpickle import BadPickle, readable, unpickle
 from unhang.ingest.reading import Reader
 from unhang.model import DumpStatus
@@ -75,8 +75,8 @@ def test_nothing_is_executed(protocol: int, tmp_path: Path) -> None:
         (b"}(" + b")" + b"\x85" * 9_000 + b"K\x00u.", "tuple of tuples"),
         (b")q\x00h\x00h\x00\x86.", "tuple of tuples"),
         (b"]" * 50_000 + b".", "more containers"),
-        (b"}K\x01K\x02s.", "no string"),
-        (b"}(K\x01K\x02u.", "no string"),
+        (b"}J\xff\xff\xff\xffK\x02s.", "no string"),
+        (b"}(J\xff\xff\xff\xffK\x02u.", "no string"),
         (b"})Ns.", "no string"),
         (b"]q\x00h\x00a" * 3 + b"e.", "malformed"),
         (b"h\x05.", "malformed"),
@@ -233,6 +233,7 @@ def test_a_file_without_permission_is_a_status(
         return real(self, *args, **kwargs)
 
     monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(reading, "native_reader", lambda *_: None)
     case = load(tmp_path)
     assert case.dumps[1].status is DumpStatus.UNREADABLE
     assert any("Permission denied" in note.text for note in case.notes)
@@ -375,7 +376,7 @@ def test_what_is_kept_of_a_cut_dump_is_the_same_for_both(
     path = tmp_path / "rank_0"
     path.write_bytes(data + later)
     source = Source(str(path), "rank_0", path.stat().st_size, 0)
-    [[(_, fast)]] = FastReader(Dictionaries(), threads=1).read([source])
+    fast = read_compiled(path)
     [general] = Reader(Dictionaries()).read(source)
     if not later.endswith(b"a"):
         assert general.decoded is not None

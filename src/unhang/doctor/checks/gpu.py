@@ -16,6 +16,7 @@ from unhang.checks import (
     GPU_PERSISTENCE,
     GPU_THROTTLED,
     GPU_XID,
+    HARD_XIDS,
     NVLINK_DOWN,
     P2P_MISSING,
     PCIE_NARROW,
@@ -31,8 +32,6 @@ MIN_LEFT_BYTES = 512 << 20
 MAX_NOTES = 20
 # NVML clocks throttle reasons: hardware slow-down, hardware thermal, hardware power brake.
 HARD_THROTTLE = 0x8 | 0x40 | 0x80
-# Xid numbers that mean hardware (NVIDIA's table): anything else is a warning.
-HARD_XIDS = frozenset({48, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120, 140})
 FABRIC_NOT_READY = (1, 2)  # not started, in progress (NVML_GPU_FABRIC_STATE_*)
 _MAY_BE_UNTOLD = ("ecc", "temperature", "pcie_width", "persistence")
 _XID = re.compile(r"Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+)")

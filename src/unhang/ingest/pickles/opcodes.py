@@ -3,7 +3,8 @@
 A token is a byte of opcode and either an operand of `FIXED_WIDTH` bytes, or a length of
 `STRING_WIDTH` bytes (little-endian, unsigned) and as many bytes as it says. Nothing else decides
 where a token ends: frames promise nothing and are stepped over, as is PROTO. Any other opcode
-makes the file unreadable. All of them are data; nothing looks up, calls or builds.
+makes the file unreadable. All of them are data; nothing looks up, calls or builds. `native/src`
+has the same grammar.
 
 torch's pickler uses protocol 2; Python's own (a dump that somebody loaded and saved again) adds the
 framing and memo opcodes of protocol 4.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
-from unhang.kinds import Family, Kind, Trait
+from unhang.kinds import Family, Kind, Remedy, Trait
 from unhang.model import LogRole
 
 __all__ = ["LogRule"]
@@ -41,6 +41,7 @@ class LogRule:
         rank_writes: Its field "rank" is the rank that writes the line, not one that it speaks of.
         below: Regular expression searched in the few lines right below, for further fields.
         traits: What other rules may conclude from it.
+        remedy: What helps; None for what helps against its family.
     """
 
     code: str
@@ -61,6 +62,7 @@ class LogRule:
     rank_writes: bool = False
     below: str = ""
     traits: Trait = Trait.NONE
+    remedy: Remedy | None = None
 
     @property
     def kind(self) -> Kind:
@@ -73,6 +75,7 @@ class LogRule:
             role=self.role if self.role in ("cause", "consequence") else "observation",
             traits=self.traits,
             actions=(self.action,),
+            remedy=self.remedy,
         )
 
     def announced(self, line: str) -> bool:

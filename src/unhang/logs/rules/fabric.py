@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from unhang.kinds import Remedy
 from unhang.logs.rules.base import LogRule
 
 __all__ = ["RULES"]
@@ -251,6 +252,7 @@ RULES: tuple[LogRule, ...] = (
         source="NVIDIA Xid errors guide",
         fires="[84000.1] NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, GPU has fallen off the bus.",
         spares="NVRM: loading NVIDIA UNIX x86_64 Kernel Module",
+        remedy=Remedy.REPLACE,
     ),
     LogRule(
         code="UH770",
@@ -264,6 +266,7 @@ RULES: tuple[LogRule, ...] = (
         source="CUDA runtime",
         fires="RuntimeError: CUDA error: uncorrectable ECC error encountered",
         spares="ECC errors corrected: 3",
+        remedy=Remedy.REPLACE,
         echoed=True,
     ),
     LogRule(

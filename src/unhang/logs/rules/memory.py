@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from unhang.kinds import Remedy
 from unhang.logs.rules.base import LogRule
 
 __all__ = ["RULES"]
@@ -139,6 +140,7 @@ RULES: tuple[LogRule, ...] = (
         ),
         spares="GPU 65000 detected by rank 1",
         blames="nobody",
+        remedy=Remedy.CODE,
     ),
     LogRule(
         code="UH750",
@@ -199,6 +201,7 @@ RULES: tuple[LogRule, ...] = (
             "total capacity of 79.11 GiB"
         ),
         spares="the CUDA memory pool is out of date",
+        remedy=Remedy.CODE,
     ),
     LogRule(
         code="UH753",

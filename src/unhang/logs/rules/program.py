@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from unhang.kinds import Trait
+from unhang.kinds import Remedy, Trait
 from unhang.logs.rules.base import LogRule
 
 __all__ = ["RULES", "UNEXPLAINED_ERROR", "UNHANDLED_EXCEPTION"]
@@ -24,6 +24,7 @@ UNHANDLED_EXCEPTION: Final = LogRule(
     trust="B",
     below=r"^Parameter indices which did not receive grad for rank (?P<ranks>\d+):",
     traits=Trait.ENDING,
+    remedy=Remedy.CODE,
 )
 
 UNEXPLAINED_ERROR: Final = LogRule(
@@ -124,6 +125,7 @@ RULES: tuple[LogRule, ...] = (
         source="CUDA runtime",
         fires="RuntimeError: CUDA error: an illegal memory access was encountered",
         spares="checking for an illegal memory access",
+        remedy=Remedy.CODE,
         echoed=True,
     ),
     LogRule(
@@ -142,6 +144,7 @@ RULES: tuple[LogRule, ...] = (
         fires="RuntimeError: CUDA error: device-side assert triggered",
         spares="a device-side assert was not triggered",
         echoed=True,
+        remedy=Remedy.CODE,
     ),
     LogRule(
         code="UH780",
@@ -216,6 +219,7 @@ RULES: tuple[LogRule, ...] = (
         fires="slurmstepd: error: *** JOB 812 ON node01 CANCELLED AT 2025-09-22T22:47:17 DUE TO "
         "TIME LIMIT ***",
         spares="TIME LIMIT is 2 days",
+        remedy=Remedy.RETRY,
     ),
     LogRule(
         code="UH784",
@@ -253,6 +257,7 @@ RULES: tuple[LogRule, ...] = (
         source="SLURM",
         fires="srun: error: Node failure on node07",
         spares="node failures are retried",
+        remedy=Remedy.REPLACE,
     ),
     LogRule(
         code="UH786",
@@ -311,6 +316,7 @@ RULES: tuple[LogRule, ...] = (
         fires="RuntimeError: Function 'MulBackward0' returned nan values in its 0th output.",
         spares="checking the loss for NaN every 10 steps",
         trust="B",
+        remedy=Remedy.CODE,
     ),
     LogRule(
         code="UH789",
@@ -387,11 +393,11 @@ RULES: tuple[LogRule, ...] = (
             "DistNetworkError: ",
             "DistStoreError: ",
             "ChildFailedError",
-            "RuntimeError: NCCL error in",
+            "RuntimeError: NCCL error",
         ),
         pattern=(
             r"(?P<type>DistBackendError|DistNetworkError|DistStoreError|ChildFailedError"
-            r"|RuntimeError(?=: NCCL error in)): ?(?P<what>.*)"
+            r"|RuntimeError(?=: NCCL error(?: in)?: )): ?(?P<what>.*)"
         ),
         meaning="torch.distributed passes on a failure that began somewhere else.",
         action="Read the lines around it and the oldest error of any rank.",

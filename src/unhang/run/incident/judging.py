@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from unhang._version import __version__
 from unhang.casedir.manifest import save_file
 from unhang.casedir.place import place_in
-from unhang.errors import MissingExtraError, UnhangError
+from unhang.errors import UnhangError
 
 if TYPE_CHECKING:
     from unhang.case import Case
@@ -40,12 +40,14 @@ class Verdict:
         status: As in the report; "" where there is none.
         summary: The verdict's sentence.
         moving: Culprits that were seen to move: busy or slow rather than stuck.
+        action: What the report's decision says, unless that is of low confidence; "" for none.
     """
 
     text: str
     status: str = ""
     summary: str = ""
     moving: tuple[int, ...] = ()
+    action: str = ""
 
     @property
     def exit_code(self) -> int:
@@ -86,7 +88,9 @@ def _verdict(case: Path, out: str, err: str) -> Verdict:
         report = json.loads((case / "report.json").read_text(encoding="utf-8"))
         causes = [found for found in report["findings"] if found["role"] == "cause"]
         moving = tuple(sorted({int(rank) for found in causes for rank in found["moving"]}))
-        return Verdict(out, str(report["status"]), str(report["summary"]), moving)
+        decision = report["decision"] or {"action": "", "confidence": "low"}
+        action = "" if decision["confidence"] == "low" else str(decision["action"])
+        return Verdict(out, str(report["status"]), str(report["summary"]), moving, action)
     except (OSError, ValueError, KeyError, TypeError):
         last = err.strip().splitlines()[-1:] or ["no reason given"]
         return Verdict(out or f"no verdict: {last[0]}\n")
@@ -124,12 +128,13 @@ def main(words: Sequence[str] | None = None) -> int:
 def _save(folder: Path, report: Report, case: Case) -> None:
     """Write the report in every format; a full disk costs the files, not the verdict."""
     from unhang import reports
+    from unhang.analysis.picture import picture_of
 
     for name, form in (("report.json", "json"), ("report.txt", "text"), ("report.html", "html")):
+        picture = picture_of(case, report) if form in reports.PICTURED else None
         try:
-            save_file(folder / name, reports.render(form, report, case).encode())
-        except MissingExtraError:  # noqa: PERF203 - three rounds
-            continue  # The page needs what not everybody installs; the others do not.
+            page = reports.render(form, report, case, picture=picture)
+            save_file(folder / name, page.encode())
         except OSError as error:
             print(f"{name} was not written: {error.strerror}", file=sys.stderr)  # noqa: T201 - same
 

@@ -40,6 +40,9 @@ INTERRUPTED_S = 120.0
 
 GRACE_S = 10.0
 
+ENDING = ("fix-code", "restart", "restart-without")
+"""Decisions after which the job as it stands is of no more use."""
+
 _TERMINATED = 128 + signal.SIGTERM
 
 
@@ -298,7 +301,7 @@ class Patrol:
             self.watch.put_off(verdict.moving)
         if self.orders.on_hang == "report" or isinstance(self._see(), Resumed):
             return
-        if spared := _why_spared(verdict):
+        if spared := _why_spared(verdict, self.orders.on_hang):
             say(f"{spared} (--on-hang {self.orders.on_hang})")
             return
         tree = [(p.pid, p.start_ticks) for p in read_processes().below(self.child)]
@@ -308,7 +311,7 @@ class Patrol:
             self._frozen = tree
             say(f"the job is frozen for a debugger; to go on: kill -CONT {os.getpid()}")
             return
-        say("ending the job (--on-hang kill)")
+        say(f"ending the job (--on-hang {self.orders.on_hang})")
         self.guard.told_to_end()
         _send(self.child, signal.SIGTERM)
         deadline = time.monotonic() + GRACE_S
@@ -357,7 +360,7 @@ def _how(gone: Gone) -> str:
     return f"ended with exit code {gone.status}"
 
 
-def _why_spared(verdict: Verdict) -> str:
+def _why_spared(verdict: Verdict, on_hang: str) -> str:
     """Why the job is not ended or frozen; "" where it may be."""
     if verdict.status != "problem":
         return "no cause was found: the job is left alone"
@@ -365,6 +368,8 @@ def _why_spared(verdict: Verdict) -> str:
         verb = "moves" if len(verdict.moving) == 1 else "move"
         who = rank_phrase(verdict.moving)
         return f"{who} {verb}: the job is left alone, and watched for the moment that it stops"
+    if on_hang == "decide" and verdict.action not in ENDING:
+        return "the decision is not to end the job: it is left alone"
     return ""
 
 

@@ -1,0 +1,36 @@
+"""hatch's hook: the library goes into what is installed, where Rust's cargo is.
+
+Elsewhere the package installs without it, reads dumps with the Python reader, and says so where
+that is slow. `UNHANG_PURE=1` leaves the library out; `UNHANG_PLATFORM` is the platform that a wheel
+is for, where that is older than this machine (see wheels.py).
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+LIBRARY = "src/unhang/ingest/native/decoder.so"
+
+
+class NativeHook(BuildHookInterface[Any]):
+    """Builds the library for a wheel, or for an editable installation."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Build it, and say what the wheel is for."""
+        if os.environ.get("UNHANG_PURE"):
+            return
+        why_not = runpy.run_path(str(Path(__file__).with_name("build.py")))["build"]()
+        if why_not:
+            self.app.display_warning(f"without the compiled decoder: {why_not}")
+        elif version != "editable":
+            platform = os.environ.get("UNHANG_PLATFORM") or sysconfig.get_platform()
+            tag = platform.replace("-", "_").replace(".", "_")
+            build_data["artifacts"].append(LIBRARY)
+            build_data["pure_python"] = False
+            build_data["tag"] = f"py3-none-{tag}"

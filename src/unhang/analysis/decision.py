@@ -1,0 +1,164 @@
+"""What to do now: one of five actions, from what is known of the first cause and of its kind.
+
+What helps against a kind is in its row (`unhang.kinds.Remedy`); the facts of a case come before it:
+who moves is waited for, how a process ended tells whether its code is at fault, and a node is left
+out only where something that looked at the node itself says that it is bad.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from unhang.analysis.claims import Claim, Stance, confidence_of
+from unhang.analysis.lives.ended import Ended
+from unhang.analysis.lives.failed import FailedFirst
+from unhang.analysis.lives.life import Lives
+from unhang.analysis.lives.told import OfCulprits
+from unhang.analysis.sources.exits import Manner
+from unhang.analysis.sources.logs import Failure
+from unhang.analysis.words.decisions import sentence
+from unhang.checks import HARD_XIDS
+from unhang.kinds import Remedy, Trait
+from unhang.report import Action, Confidence, Decision, Reason, Status, Subject
+
+__all__ = ["decide"]
+
+_MOST: Final = 8
+_AT_ENDS: Final[dict[Manner, tuple[Action, Reason]]] = {
+    Manner.RAISED: ("fix-code", "program-failed"),
+    Manner.LEFT: ("fix-code", "left-early"),
+}
+"""What to do about an end; about all others: look why they ended."""
+
+
+def decide(claims: Sequence[Claim], status: Status, lives: Lives) -> Decision:
+    """Say what to do now.
+
+    Args:
+        claims: All of them, in the order in which they are told.
+        status: Of the report.
+        lives: Where each rank is, to name its host.
+    """
+    cause = next((claim for claim in claims if claim.is_cause), None)
+    if cause is None:
+        return _without_cause(claims, status)
+    action, reason = _of_cause(cause, lives)
+    sure = confidence_of(cause)
+    if reason == "moves":
+        sure = "medium"  # Movement was seen; that it ends well was not.
+    elif sure == "low" and action != "look-first":
+        action, reason = "look-first", "unsure"
+    return _made(action, reason, sure, tuple(_subjects(cause, action, lives)))
+
+
+def _without_cause(claims: Sequence[Claim], status: Status) -> Decision:
+    sure: Confidence = confidence_of(claims[0]) if claims else "medium"
+    if status == "healthy":
+        return _made("wait", "nothing-wrong", sure)
+    if status == "slow":
+        return _made("wait", "slow", sure, _ranks(claims[0]) if claims else ())
+    return _made("look-first", "not-enough-evidence", "low")
+
+
+def _made(
+    action: Action, reason: Reason, sure: Confidence, subjects: tuple[Subject, ...] = ()
+) -> Decision:
+    return Decision(action, reason, sure, subjects, sentence(action, reason, subjects))
+
+
+def _of_cause(cause: Claim, lives: Lives) -> tuple[Action, Reason]:
+    """The action against a cause, and why, before its confidence is asked for."""
+    if _moves(cause):
+        return "wait", "moves"
+    if _bad_hosts(cause, lives):
+        return "restart-without", "bad-node"
+    if isinstance(cause.about, Ended):
+        return _AT_ENDS.get(cause.about.first[0].manner, ("look-first", "ended"))
+    if cause.kind.helps is Remedy.CODE or _went_on(cause, lives):
+        return "fix-code", _wrong(cause)
+    if cause.kind.helps is Remedy.RETRY:
+        return "restart", "interrupted"
+    return "look-first", _where_to_look(cause, lives)
+
+
+def _moves(cause: Claim) -> bool:
+    """All who are waited for work, and may come yet."""
+    return cause.kind.has(Trait.MAY_COME) and 0 < len(cause.moving) == len(cause.culprits)
+
+
+def _went_on(cause: Claim, lives: Lives) -> bool:
+    """A send or receive was left out by ranks that have gone on to other calls since."""
+    left_out = cause.kind.has(Trait.ONE_MISTAKE) and cause.kind.has(Trait.MAY_COME)
+    return left_out and bool(cause.culprits) and set(cause.culprits) <= lives.in_calls
+
+
+def _wrong(cause: Claim) -> Reason:
+    if cause.kind.family in ("failure", "program"):
+        return "program-failed"
+    return "deadlock" if cause.kind.family == "deadlock" else "wrong-calls"
+
+
+_LOOK: Final[Mapping[str, Reason]] = {
+    "transport": "transport",
+    "device": "bad-node-unproven",
+    "environment": "surroundings",
+    "failure": "ended",
+}
+
+
+def _where_to_look(cause: Claim, lives: Lives) -> Reason:
+    if any(look.meaning.kind == "stopped" for look in lives.looks_at(cause.culprits)):
+        return "stopped"
+    return _LOOK.get(cause.kind.family, "away")
+
+
+# ------------------------------------------------------------------ nodes
+
+
+def _bad_hosts(cause: Claim, lives: Lives) -> tuple[str, ...]:
+    """Hosts of which something that looked at them says that they are bad, and no rank else."""
+    failure = cause.about.failure.about if isinstance(cause.about, FailedFirst) else cause.about
+    if isinstance(failure, Failure):
+        return tuple(sorted(_hosts_of_failure(failure, lives)))
+    checks = [
+        each.observation
+        for each in cause.weighed
+        if each.stance is Stance.SUPPORTS and each.weight and cause.kind.has(Trait.FROM_BAD_NODE)
+    ]
+    if not any(isinstance(each, OfCulprits) and _is_of_node(each) for each in checks):
+        return ()
+    return tuple(sorted({lives.nodes.host_of.get(rank, "") for rank in cause.culprits} - {""}))
+
+
+def _is_of_node(told: OfCulprits) -> bool:
+    """Whether a check is about the node or its GPU, and sure of what it says."""
+    return told.kind.family == "device" and told.finding.confidence == "high"
+
+
+def _hosts_of_failure(failure: Failure, lives: Lives) -> Iterator[str]:
+    """Where a message that tells of bad hardware comes from, or which host it names."""
+    if failure.kind.helps is not Remedy.REPLACE or failure.rivals or failure.everybody:
+        return
+    event = failure.group.first
+    xid = event.fields.get("xid", "")
+    if xid and int(xid) not in HARD_XIDS:
+        return
+    hosts = {lives.nodes.host_of.get(rank, "") for rank in failure.culprits}
+    hosts = (hosts | {event.fields.get("host") or event.host}) - {""}
+    if len(hosts) == 1:  # Two names are a contradiction, or one node under two: nobody knows.
+        yield from hosts
+
+
+# ------------------------------------------------------------------ about whom
+
+
+def _subjects(cause: Claim, action: Action, lives: Lives) -> Iterator[Subject]:
+    if action == "restart-without":
+        yield from (Subject("host", host, host=host) for host in _bad_hosts(cause, lives)[:_MOST])
+    elif action != "restart":
+        yield from _ranks(cause)
+
+
+def _ranks(claim: Claim) -> tuple[Subject, ...]:
+    return tuple(Subject("rank", f"rank {r}", rank=r) for r in claim.culprits[:_MOST])
