@@ -236,3 +236,30 @@ def test_a_failure_that_its_rank_outlived_is_no_cause(
     """Further steps of the same rank take a failure back; those of other ranks do not."""
     report = judged(tmp_path / "a.log", log.encode())
     assert (report.status, report.findings[0].culprits if report.findings else ()) == (status, who)
+
+
+def test_an_old_fault_in_the_kernels_log_is_another_story(tmp_path: Path) -> None:
+    """Of Xids days apart the newest incident counts; one that follows another leads to it."""
+    log = (
+        "[Wed Jul 31 23:14:18 2024] NVRM: Xid (PCI:0000:00:05): 43, pid=104, Ch 00000008\n"
+        "[Fri Aug  9 13:32:56 2024] NVRM: Xid (PCI:0000:00:08): 94, pid='<unknown>', Contained\n"
+        "[Fri Aug  9 13:32:57 2024] NVRM: Xid (PCI:0000:00:08): 45, pid=105, Ch 00000008\n"
+    )
+    report = judged(tmp_path / "dmesg.log", log.encode())
+    assert "PCI:0000:00:08): 94" in report.findings[0].evidence[0]
+    assert "the device at PCI 0000:00:08" in report.summary
+    led = b"kernel: NVRM: Xid (PCI:0000:dc:00): 45, pid=1, Ch 00000001 caused by previous Xid 149\n"
+    first = judged(tmp_path / "dmesg.log", led).findings[0]
+    assert any("Xid 149: an NVLink error" in sentence for sentence in first.evidence)
+
+
+def test_who_says_nothing_of_a_time_out_is_told(tmp_path: Path) -> None:
+    """Of ranks below the highest, those without a time-out may be absent from the call."""
+    log = "".join(
+        f"[rank{rank}]:[E120 05:06:30.1 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught "
+        "collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, "
+        "Timeout(ms)=600000) ran for 600012 milliseconds before timing out.\n"
+        for rank in (0, 1, 3, 4)
+    )
+    first = judged(tmp_path / "a.log", log.encode()).findings[0]
+    assert first.alternatives == ("Rank 2 printed no such line, and may be absent from the call.",)
