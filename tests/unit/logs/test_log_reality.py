@@ -114,6 +114,12 @@ def test_a_mark_of_an_error_is_never_healthy(tmp_path: Path, line: str) -> None:
         ("Last error:\n[rank2]: Failed to CUDA calloc async 608 bytes", "UH754"),
         ('{"message": {"message": "KeyError: \'loss\'", "extraInfo": {}}}', "UH793"),
         ("raised the following async exception: CUDA error: device-side assert trigg", "UH781"),
+        ("  what():    what():  CUDA error: an illegal memory access was encountered", "UH778"),
+        ("n:1:2 [0] init.cc:204 NCCL WARN Cuda failure 'an illegal memory access was e'", "UH781"),
+        ("n:1:2 [0] init.cc:204 NCCL WARN Cuda failure 719 'unspecified launch failure'", "UH781"),
+        ("failed. Last log entry (may be unrelated) 'Cuda failure 2 'out of memory''.", "UH754"),
+        (r'{"py_callstack": "Traceback (most recent call last):\nKeyError: 3\n"}', "UH793"),
+        ("Scheduler hit an exception: RuntimeError: CUDA error: unknown error", "UH781"),
     ],
 )
 def test_a_wrapper_does_not_hide_what_it_wraps(tmp_path: Path, wrapper: str, code: str) -> None:
@@ -263,3 +269,37 @@ def test_who_says_nothing_of_a_time_out_is_told(tmp_path: Path) -> None:
     )
     first = judged(tmp_path / "a.log", log.encode()).findings[0]
     assert first.alternatives == ("Rank 2 printed no such line, and may be absent from the call.",)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "who"),
+    [
+        ("[rank3]: ", (3,)),
+        ("[default3]:", (3,)),
+        ("[5:3]: ", (3,)),
+        ("3: ", (3,)),
+        ("[3] ", (3,)),
+        ("[1,3]<stderr>:", (3,)),
+        ("Fri Sep 25 16:52:53 2020[3]<stderr>:", (3,)),
+        ("(RayTrainWorker pid=81, ip=10.0.0.7) ", NOBODY),
+        ("(VllmWorker rank=3 pid=81) ERROR 04-02 06:21:57 [core.py:1099] ", (3,)),
+        ("worker-0  | [rank3]: ", (3,)),
+        ("worker-0 | ", NOBODY),
+        ("[pod/trainer-3/main] [rank3]: ", (3,)),
+        ("2025-09-22T14:00:00.250000000Z stderr F [rank3]: ", (3,)),
+        ("2025-09-22T14:00:00Z ", NOBODY),
+        ("gpu004: [rank3]: ", (3,)),
+        ("job-worker-1: ", NOBODY),
+        ("[2025-09-22 14:00:00 TP3] ", (3,)),
+        ("1: [default3]:[rank11]: ", (11,)),
+        ("stderr: ", NOBODY),
+        ("> > > [rank3]: ", (3,)),
+    ],
+)
+def test_no_prefix_hides_a_traceback(tmp_path: Path, prefix: str, who: tuple[int, ...]) -> None:
+    """Behind each prefix a traceback is one: its exception, its place, and its rank if told."""
+    trace = RAISED.replace("[rank1]: ", "")
+    log = "".join(f"{prefix}{line}\n" for line in trace.splitlines())
+    first = judged(tmp_path / "a.log", log.encode()).findings[0]
+    assert (first.code, first.culprits) == ("UH793", who)
+    assert [(site.file, site.line) for site in first.sites] == [("train.py", 7)]
