@@ -112,6 +112,7 @@ class Bar:
     Attributes:
         begin_ms: Before the newest sign of life, negative; clocks set where they could be.
         end_ms: None where the end was not recorded.
+        meeting: The same for all who made one collective; -1 for sends and receives.
     """
 
     rank: int
@@ -119,6 +120,8 @@ class Bar:
     end_ms: float | None
     state: CellState
     label: str
+    group: str = ""
+    meeting: int = -1
 
 
 @dataclass(frozen=True, slots=True)

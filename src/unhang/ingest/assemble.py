@@ -1,7 +1,7 @@
 """Put the files of one incident together into a Case: one set of columns, one row a call.
 
 Columns are joined one after the other and dropped from the files as they go, so that the calls are
-never in memory twice.
+never in memory twice; where all files fill one table, it is the case's.
 """
 
 from __future__ import annotations
@@ -99,6 +99,9 @@ def _kinds_set(calls: Calls, dumps: Sequence[Dump], names: Sequence[OpName]) -> 
 
 
 def _joined(pieces: list[Column], kind: type[np.generic]) -> Column:
+    """One column; what is in one piece already is not copied."""
+    if len(pieces) == 1:
+        return pieces[0].astype(kind, copy=False)
     return np.concatenate(pieces, dtype=kind) if pieces else np.zeros(0, kind)
 
 

@@ -34,11 +34,15 @@ FORMATS: dict[str, str] = {
     "json": "unhang.reports.json",
     "markdown": "unhang.reports.markdown",
     "html": "unhang.reports.html",
+    "brief-json": "unhang.reports.briefjson",
+    "jsonl": "unhang.reports.jsonlines",
+    "dot": "unhang.reports.dot",
+    "perfetto": "unhang.reports.perfetto",
 }
 """Format -> module; a module is imported when its format is asked for."""
 
 
-PICTURED = frozenset({"html"})
+PICTURED = frozenset({"html", "dot", "perfetto"})
 """Formats that draw more than words."""
 
 

@@ -71,9 +71,9 @@ def _block(start: str, lines: list[str], end: str, indent: str) -> str:
     return f"{start}\n{indent}  {inner}\n{indent}{end}"
 
 
-def sayable_json(report: Report) -> Any:  # noqa: ANN401 - JSON
-    """The report as JSON of which every part can be said: no NaN, no halves of characters."""
-    return _sayable(json.loads(_ENCODE(_sayable(to_json(report)))))
+def sayable_json(value: object) -> Any:  # noqa: ANN401 - JSON
+    """A report, or part of one, as JSON that strict readers take: no NaN, no half characters."""
+    return _sayable(json.loads(_ENCODE(_sayable(to_json(value)))))
 
 
 def _sayable(value: Any) -> Any:  # noqa: ANN401 - any JSON value

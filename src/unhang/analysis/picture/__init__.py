@@ -17,12 +17,13 @@ __all__ = ["picture_of"]
 _MOST_TEAMS = 12
 
 
-def picture_of(case: Case, report: Report) -> Picture:
+def picture_of(case: Case, report: Report, *, every: bool = False) -> Picture:
     """Draw up what is known of a case.
 
     Args:
         case: What the report was made from.
         report: Its verdict: statuses of ranks and the call of the first finding are taken from it.
+        every: Times of all ranks, not only of as many as a page can show.
     """
     if not case.dumps:
         return Picture(stacks=stack_tree(case, None))
@@ -32,7 +33,7 @@ def picture_of(case: Case, report: Report) -> Picture:
     columns, rows, folded = lanes(situation, report, status)
     meetings = largest_meetings(situation.evidence)
     culprits = report.findings[0].culprits if report.findings else ()
-    drawn, cut = bars(situation, culprits, clock_offsets(meetings))
+    drawn, cut = bars(situation, culprits, clock_offsets(meetings), every=every)
     return Picture(
         teams=_teams(situation),
         nodes=nodes,

@@ -270,7 +270,11 @@ def _absent(
 
 
 def bars(
-    situation: Situation, culprits: Sequence[int], ahead_ms: Mapping[int, float]
+    situation: Situation,
+    culprits: Sequence[int],
+    ahead_ms: Mapping[int, float],
+    *,
+    every: bool = False,
 ) -> tuple[tuple[Bar, ...], str]:
     """The last calls of some ranks in time, and what is left out.
 
@@ -278,17 +282,21 @@ def bars(
         situation: All that is known.
         culprits: Always among the ranks.
         ahead_ms: How far clocks are ahead, by index of the rank.
+        every: All ranks, and as many calls of each as there is room for.
     """
     evidence = situation.evidence
     calls = evidence.case.calls
     newest = int(max(calls.created_ns.max(initial=0), calls.completed_ns.max(initial=0)))
     made = made_ns(evidence)
     newest = max(newest, int(made.max(initial=0)))
-    every = dict(_last_rows(situation, _MOST_BAR_CALLS))
+    room = _ROWS_AT_MOST // max(len(evidence.ranks), 1)
+    of_rank = dict(_last_rows(situation, room if every else _MOST_BAR_CALLS))
+    meetings: dict[tuple[int, int], int] = {}
     numbers = evidence.ranks.numbers.tolist()
-    chosen = _spread([numbers[index] for index in every], culprits)
+    present = [numbers[index] for index in of_rank]
+    chosen = set(present) if every else _spread(present, culprits)
     found = []
-    for index, rows in every.items():
+    for index, rows in of_rank.items():
         if numbers[index] not in chosen:
             continue
         ahead = ahead_ms.get(index, 0.0)
@@ -306,10 +314,22 @@ def bars(
                     end_ms=round((end - newest) / 1e6 - ahead, 2) if end else None,
                     state=state,
                     label=_bar_label(situation, row),
+                    group=evidence.case.groups[int(calls.group[row])].label,
+                    meeting=_meeting(situation, row, meetings),
                 )
             )
-    left = len(every) - len(chosen)
+    left = len(of_rank) - len(chosen)
     return tuple(found), f"Times of {left:,} more ranks are not drawn." if found and left else ""
+
+
+def _meeting(situation: Situation, row: int, known: dict[tuple[int, int], int]) -> int:
+    """A number for the collective of a row; -1 for sends, receives and what has no number."""
+    evidence = situation.evidence
+    seq = int(evidence.case.calls.seq[row])
+    if not evidence.collective[row] or seq < 0:
+        return -1
+    channel = int(evidence.channel(np.asarray([row]))[0])
+    return known.setdefault((channel, seq), len(known))
 
 
 def _bar_label(situation: Situation, row: int) -> str:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from unhang.reports import Look
 
 __all__ = [
+    "DRAWINGS",
     "EXIT_HEALTHY",
     "EXIT_INSUFFICIENT",
     "EXIT_PROBLEM",
@@ -43,8 +44,17 @@ __all__ = [
 
 EXIT_HEALTHY, EXIT_PROBLEM, EXIT_INSUFFICIENT = 0, 1, 3
 
-FORMATS = ("text", "json", "markdown", "html")
-_BY_SUFFIX = {".json": "json", ".md": "markdown", ".html": "html", ".htm": "html"}
+FORMATS = ("text", "json", "markdown", "html", "brief-json", "jsonl")
+DRAWINGS = ("dot", "perfetto")
+"""Formats of calls: for commands that read dumps."""
+
+_BY_SUFFIX = {
+    ".json": "json",
+    ".jsonl": "jsonl",
+    ".md": "markdown",
+    ".html": "html",
+    ".htm": "html",
+}
 _WIDTHS = range(40, 401)
 _WIDTH_OF_A_PIPE, _WIDEST_OF_ITSELF = 80, 120
 
@@ -137,7 +147,7 @@ def _picture(name: str, report: Report, case: Case | None) -> Picture | None:
         return None
     from unhang.analysis.picture import picture_of
 
-    return picture_of(case, report)
+    return picture_of(case, report, every=name == "perfetto")
 
 
 def keep(report: Report, args: argparse.Namespace) -> None:

@@ -13,8 +13,6 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from unhang.bounds import members_budget
 from unhang.ingest.columns.decoded import Declared
 from unhang.ingest.columns.dictionaries import Dictionaries
@@ -79,10 +77,7 @@ def resolve_groups(
 
 
 def _used_pairs(item: DumpFile) -> list[int]:
-    if item.decoded is None or not item.decoded.count:
-        return []
-    numbers, first = np.unique(item.decoded.column("pg"), return_index=True)
-    return [int(number) for number in numbers[np.argsort(first)]]
+    return item.decoded.groups_used() if item.decoded else []
 
 
 class _Resolver:
