@@ -25,6 +25,7 @@ from unhang.analysis.lives.failed import failed_first
 from unhang.analysis.lives.fallen_silent import fallen_silent, stacks_heard
 from unhang.analysis.lives.life import Lives, lives_of
 from unhang.analysis.lives.told import with_told
+from unhang.analysis.lives.unranked import unranked
 from unhang.analysis.lives.watchdogs import with_counters
 from unhang.analysis.matching.collectives import disagreements, rows_at_waiting_calls
 from unhang.analysis.matching.pairs import pair_edges, pair_links, pair_up
@@ -62,7 +63,7 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
         claims, lives, backdrop = _of_dumps(case, lives, slow=slow)
     else:
         book = StackBook(case)
-        claims = list(elsewhere(lives, book)) if lives.sampled else []
+        claims = list(elsewhere(lives, book)) if lives.sampled else unranked(case, book)
         claims = ended_first(claims, lives, book)
         backdrop = backdrop_without_dumps(case, lives, book)
     claims = failed_first([with_counters(claim, lives) for claim in claims], lives)
@@ -80,7 +81,7 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
 def _tells_something(case: Case, lives: Lives) -> bool:
     """Whether there is anything beside dumps to judge."""
     seen = lives.sampled or lives.said.events or lives.heard or lives.reports
-    return bool(seen) or case.logs_recognised is not None
+    return bool(seen or case.samples) or case.logs_recognised is not None
 
 
 def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Lives, Backdrop]:

@@ -77,7 +77,7 @@ def test_the_command_tells_it_beside_the_verdict(
     (tmp_path / "bad.log").write_text(STEPS + "[rank2]: ERROR: the sheep is lost\n")
     bad, good = str(tmp_path / "bad.log"), str(tmp_path / "good.log")
     assert main(["logs", bad, "--baseline", good]) == 3
-    assert "New since the good run" in capsys.readouterr().out
+    assert "new since the good run" in capsys.readouterr().out
     assert main(["logs", good, "--baseline", good]) == 0
     assert main(["logs", "-", "--baseline", good]) == 2
     (tmp_path / "empty.log").write_text("")
