@@ -16,7 +16,14 @@ from unhang.errors import InputError, UnhangError
 from unhang.logs.elastic import ENTRY_ANCHOR, SummaryEntry, entry_of
 from unhang.logs.files import LogSource, chunks, open_log
 from unhang.logs.following import follows
-from unhang.logs.keeping import ANY_ERROR, ANY_EXCEPTION, MAX_RANKS, EventBook, LogScan
+from unhang.logs.keeping import (
+    ANY_ERROR,
+    ANY_EXCEPTION,
+    MAX_RANKS,
+    EventBook,
+    LogScan,
+    claims_nothing,
+)
 from unhang.logs.lines.anchors import candidates, lines_above, wanted_by
 from unhang.logs.lines.ending import TAIL, troubled
 from unhang.logs.lines.prefixes import Line, parse_line
@@ -363,7 +370,7 @@ class FileScanner:
             self.found.ranks.add(rank)
         if line.time_ns:
             self.last_stamp = (line.time_ns, line.zoned)
-        if rule.trust == "C":
+        if claims_nothing(rule):
             self.last_error = self.end
         text = line.text[: MAX_TEXT if rule.blames == "writer" else MAX_WHOLE_TEXT]
 
