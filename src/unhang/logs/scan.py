@@ -207,7 +207,8 @@ class FileScanner:
             line = parse_line(last[start:end], self.year)
             number = self.line_number - last.count(b"\n", start)
             whole = _WHOLE_LINE.match(line.text)
-            if whole and line.level not in ("I", "D"):
+            known = _first(wanted_by(line.text), line.text)
+            if whole and not known and line.level not in ("I", "D"):
                 self._event(UNEXPLAINED_ERROR, whole, line, None, number)
 
     def _through(self, data: bytes, position: int, stop: int) -> int:
