@@ -24,6 +24,8 @@ from unhang.ingest.groups.counters import join_statuses
 from unhang.ingest.groups.ranks import World
 from unhang.model import OpName, State
 
+_SECOND_NS = 10**9
+
 __all__ = ["assemble"]
 
 _RING_AT_LEAST = 1000
@@ -178,6 +180,7 @@ def _dump(
         dropped=origin.dropped,
         world_size=origin.world_size,
         local_rank=origin.local_rank,
+        written_ns=_written_ns(item),
         group_ids=grouping.of_files[index],
         failures=origin.failed_calls,
         exception=origin.exception,
@@ -201,3 +204,9 @@ def _is_active_only(decoded: Decoded) -> bool:
     if finished.any() or not len(ids) or ids[0] < 0:
         return False
     return bool((np.diff(ids) > 1).any()) or (int(ids[0]) > 0 and len(ids) < _RING_AT_LEAST)
+
+
+def _written_ns(item: DumpFile) -> int:
+    """When a file was written, at the latest: archives keep whole seconds."""
+    whole = item.mtime_ns > 0 and item.mtime_ns % _SECOND_NS == 0
+    return item.mtime_ns + _SECOND_NS if whole else item.mtime_ns

@@ -24,7 +24,7 @@ from unhang.reports.look import Look
 from unhang.reports.story import Chapter, Story, tell
 from unhang.wording import printable
 
-__all__ = ["render"]
+__all__ = ["asset", "hash_of", "render", "text_of"]
 
 _MOST_LINES = 12
 _SPANS = {0: "all", 600_000: "10 min", 60_000: "1 min", 10_000: "10 s", 1_000: "1 s"}
@@ -67,10 +67,10 @@ def render(
     del look
     drawn = picture or Picture()
     facts = embedded(facts_of(report, drawn, markdown.render(report)))
-    style, script = _asset("page.css"), _asset("page.js")
+    style, script = asset("page.css"), asset("page.js")
     return _PAGE.format(
         policy=_policy(style, script),
-        title=f"unhang: {_text(report.summary)}",
+        title=f"unhang: {text_of(report.summary)}",
         style=style,
         body="\n".join(_body(report, case, drawn)),
         facts=facts,
@@ -78,24 +78,26 @@ def render(
     )
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A file of the page: its style, its script."""
     return files("unhang.reports").joinpath(f"assets/{name}").read_text(encoding="utf-8")
 
 
 def _policy(style: str, script: str) -> str:
     """Nothing but this style and this script, by what they are."""
     return (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
+        f"default-src 'none'; style-src '{hash_of(style)}'; script-src '{hash_of(script)}'; "
         "form-action 'none'; base-uri 'none'"
     )
 
 
-def _hash(text: str) -> str:
+def hash_of(text: str) -> str:
+    """How a content security policy names an inline style or script."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 
-def _text(value: object) -> str:
-    """Text that is only that, in an element or an attribute."""
+def text_of(value: object) -> str:
+    """Text that is no more than that, in an element or an attribute."""
     return escape(printable(str(value)), quote=True)
 
 
@@ -111,12 +113,12 @@ def _body(report: Report, case: Case | None, picture: Picture) -> Iterator[str]:
 
 def _head(brief: Brief, report: Report) -> Iterator[str]:
     yield f'<header><span class="status {brief.status}">{brief.status}</span>'
-    yield f"<h1>{_text(brief.verdict)}</h1>"
+    yield f"<h1>{text_of(brief.verdict)}</h1>"
     if brief.rows:
         yield '<dl class="rows">'
         for label, items in brief.rows:
-            words = "<br>".join(map(_text, items))
-            yield f'<dt>{_text(label)}</dt><dd class="{_text(label)}">{words}</dd>'
+            words = "<br>".join(map(text_of, items))
+            yield f'<dt>{text_of(label)}</dt><dd class="{text_of(label)}">{words}</dd>'
         yield "</dl>"
     if report.next:
         yield '<ul class="steps" aria-label="What to run next">'
@@ -124,25 +126,25 @@ def _head(brief: Brief, report: Report) -> Iterator[str]:
         yield "</ul>"
     yield '<div class="bar noprint"><button type="button" data-copy="ticket">Copy as ticket'
     yield "</button>"
-    yield f'<span class="soft">{_text(brief.sure)}</span></div></header>'
+    yield f'<span class="soft">{text_of(brief.sure)}</span></div></header>'
 
 
 def _step(step: Step) -> str:
-    command = _text(step.command)
+    command = text_of(step.command)
     return (
         f'<li><code>{command}</code><button type="button" data-copy="{command}" '
         f'aria-label="Copy: {command}">copy</button>'
-        f'<span class="soft">{_text(step.why)}</span></li>'
+        f'<span class="soft">{text_of(step.why)}</span></li>'
     )
 
 
 def _map(report: Report, picture: Picture, story: Story) -> Iterator[str]:
     if not report.ranks:
         return
-    yield f'<h2>Ranks <span class="soft">{_text(story.rank_head)}</span></h2>'
+    yield f'<h2>Ranks <span class="soft">{text_of(story.rank_head)}</span></h2>'
     yield '<div class="bar noprint"><label>by <select id="axis"><option value="host">host</option>'
     for number, team in enumerate(picture.teams):
-        yield f'<option value="team:{number}">{_text(team.name)}</option>'
+        yield f'<option value="team:{number}">{text_of(team.name)}</option>'
     yield "</select></label>"
     yield '<button type="button" id="clear" disabled>show all</button>'
     yield '<span id="chosen" class="soft" role="status"></span></div>'
@@ -164,7 +166,7 @@ def _pictures(picture: Picture) -> Iterator[str]:
         yield '<p class="soft">Outermost frames above; as wide as the ranks that stand there.</p>'
         yield '<div id="stacks" class="wide" tabindex="0" role="region" aria-label="Stacks"></div>'
     if picture.heat is not None:
-        yield f"<h2>Who comes late to {_text(picture.heat.group)}</h2>"
+        yield f"<h2>Who comes late to {text_of(picture.heat.group)}</h2>"
         yield f'<p class="soft">{_clock_words(picture)}</p>'
         yield '<div id="heat" class="wide" tabindex="0" role="region" aria-label="Lateness"></div>'
 
@@ -180,7 +182,7 @@ def _calls_head(picture: Picture) -> Iterator[str]:
     for span, words in _SPANS.items():
         yield f'<option value="{span}">{words}</option>'
     yield '</select></label><button type="button" id="all-calls">all of them</button>'
-    yield f'<span class="soft">{_text(left_out)}</span></div>'
+    yield f'<span class="soft">{text_of(left_out)}</span></div>'
 
 
 def _clock_words(picture: Picture) -> str:
@@ -211,8 +213,8 @@ def _log_lines(case: Case | None) -> Iterator[str]:
 def _log_line(event: LogEvent) -> str:
     rank = event.rank if event.rank >= 0 else ""
     return (
-        f'<tr><td>{rank}</td><td title="{_text(event.text)}">{_text(printable(event.text, 120))}'
-        f"</td><td>{_text(event.source)}</td></tr>"
+        f'<tr><td>{rank}</td><td title="{text_of(event.text)}">'
+        f"{text_of(printable(event.text, 120))}</td><td>{text_of(event.source)}</td></tr>"
     )
 
 
@@ -228,20 +230,20 @@ def _findings(story: Story) -> Iterator[str]:
 
 def _chapter(chapter: Chapter) -> Iterator[str]:
     kind = f"{chapter.code} {chapter.slug}"
-    yield f'<section id="{_text(chapter.id)}"><h3>{_text(kind)} <span class="soft">'
-    yield f"{_text(chapter.role)}, {_text(chapter.confidence)} confidence</span></h3>"
+    yield f'<section id="{text_of(chapter.id)}"><h3>{text_of(kind)} <span class="soft">'
+    yield f"{text_of(chapter.role)}, {text_of(chapter.confidence)} confidence</span></h3>"
     if chapter.summary:
-        yield f"<p>{_text(chapter.summary)}</p>"
+        yield f"<p>{text_of(chapter.summary)}</p>"
     yield '<dl class="rows">'
     for section in chapter.sections:
-        items = "<br>".join(map(_text, section.items))
-        yield f'<dt>{_text(section.label)}</dt><dd class="{_text(section.label)}">{items}</dd>'
+        items = "<br>".join(map(text_of, section.items))
+        yield f'<dt>{text_of(section.label)}</dt><dd class="{text_of(section.label)}">{items}</dd>'
     yield "</dl></section>"
 
 
 def _list(lines: Iterable[str]) -> Iterator[str]:
     yield "<ul>"
-    yield from (f"<li>{_text(line)}</li>" for line in lines)
+    yield from (f"<li>{text_of(line)}</li>" for line in lines)
     yield "</ul>"
 
 
@@ -251,5 +253,5 @@ def _rest(report: Report, story: Story) -> Iterator[str]:
         yield from _list(f"{level}: {text}" for level, text in story.notes)
     yield '<details id="raw"><summary>The report as JSON</summary>'
     yield '<pre id="json" tabindex="0" aria-label="The report as JSON"></pre></details>'
-    yield f"<footer>{_text(', '.join(story.facts))}<br>"
-    yield f"unhang {_text(report.tool_version)}, {_text(report.schema)}</footer>"
+    yield f"<footer>{text_of(', '.join(story.facts))}<br>"
+    yield f"unhang {text_of(report.tool_version)}, {text_of(report.schema)}</footer>"
