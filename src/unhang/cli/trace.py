@@ -104,9 +104,24 @@ def _syscalls(args: argparse.Namespace) -> int:
         raise UsageError(f"{args.syscalls!r} is no process id", "See them with: ps -ef")
     if not 0 < args.seconds <= MAX_SECONDS:
         raise UsageError(f"--seconds must be above 0, up to {MAX_SECONDS}", "5 is enough for most.")
-    with _raw(args) as keep:
-        observed = trace_pid(int(args.syscalls), args.seconds, keep)
+    pids, why = _processes(int(args.syscalls))
+    with _raw(args) as raw:
+        observed = trace_pid(pids, args.seconds, raw, why)
     return emit(judge_syscalls(observed), args)
+
+
+def _processes(pid: int) -> tuple[list[int], tuple[str, str]]:
+    """A process and all below it, and what to say if the kernel does not let us look at it."""
+    from unhang.collect.permission import refusal
+    from unhang.collect.processes import read_processes
+
+    table = read_processes()
+    if pid not in table.by_pid:
+        raise UsageError(
+            f"there is no process {pid}", "unhang stacks lists the ranks of this node."
+        )
+    why = refusal(table.by_pid[pid], again=f"unhang trace --syscalls {pid}")
+    return [process.pid for process in table.below(pid)], (why.reason, why.hint)
 
 
 @contextmanager

@@ -21,9 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from unhang.collect.permission import refusal
-from unhang.collect.processes import read_processes
-from unhang.errors import InputError, ToolError, UsageError
+from unhang.errors import InputError, ToolError
 from unhang.kinds import BUSY_WITHOUT_SYSCALLS, SPINS_IN_SYSCALLS, WAITS_IN_SYSCALL
 from unhang.model import Note
 from unhang.report import Finding, Report, Subject
@@ -89,26 +87,25 @@ class Observed:
     notes: tuple[Note, ...] = ()
 
 
-def trace_pid(pid: int, seconds: float, keep: TextIO | None = None) -> Observed:
-    """Attach strace to a process, its threads and all below it for some seconds.
+def trace_pid(
+    pids: Sequence[int],
+    seconds: float,
+    keep: TextIO | None = None,
+    refused: tuple[str, str] = ("the kernel refuses", ""),
+) -> Observed:
+    """Attach strace to processes and their threads for some seconds.
 
     Args:
-        pid: The process.
+        pids: The process that is asked about, then those below it.
         seconds: For how long.
         keep: Gets what strace prints, as it is.
+        refused: Why it may not attach, where it may not, and what to do.
 
     Raises:
-        UsageError: If there is no such process.
         ToolError: If strace is not installed or may not attach.
         InputError: If the process ended at once, so that nothing was seen.
     """
-    strace = _strace()
-    table = read_processes()
-    if (found := table.by_pid.get(pid)) is None:
-        raise UsageError(
-            f"there is no process {pid}", "unhang stacks lists the ranks of this node."
-        )
-    pids = [process.pid for process in table.below(pid)][:MAX_PROCESSES]
+    strace, pid, pids = _strace(), pids[0], pids[:MAX_PROCESSES]
     before = {tid: awake for each in pids for tid, awake in _awake_seconds(each).items()}
     targets = [word for each in pids for word in ("-p", str(each))]
     reader = StraceReader(pid)
@@ -132,8 +129,7 @@ def trace_pid(pid: int, seconds: float, keep: TextIO | None = None) -> Observed:
                 process.kill()
     traces, rest = reader.traces, "".join(reader.rest)
     if "Operation not permitted" in rest or "ptrace" in rest:
-        why = refusal(found, again=f"unhang trace --syscalls {pid}")
-        raise ToolError(f"strace may not attach: {why.reason}", why.hint)
+        raise ToolError(f"strace may not attach: {refused[0]}", refused[1])
     for each in pids:
         for tid, awake in _awake_seconds(each).items():
             traces.setdefault(tid, SyscallTrace(tid)).awake_s = awake - before.get(tid, 0.0)
