@@ -15,7 +15,7 @@ from unhang.record.contact.heartbeat import Heartbeat, read_heartbeat
 from unhang.record.contact.marks import Mark, alive, read_marks
 from unhang.run.watching.roster import finished_calls, is_waiting
 
-__all__ = ["LiveJob", "LiveRank", "Looks"]
+__all__ = ["JobNow", "Looks", "RankNow"]
 
 _NS = 1e9
 _IN_JOB = frozenset({"initialising", "ready", "destroyed"})
@@ -23,7 +23,7 @@ _RATE_OVER_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class LiveRank:
+class RankNow:
     """One rank at one moment.
 
     Attributes:
@@ -49,13 +49,13 @@ class LiveRank:
 
 
 @dataclass(frozen=True, slots=True)
-class LiveJob:
+class JobNow:
     """The ranks of one job on this node."""
 
     job: str
     host: str
     world_size: int
-    ranks: tuple[LiveRank, ...]
+    ranks: tuple[RankNow, ...]
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class Looks:
     job: str = ""
     _seen: dict[tuple[str, int], list[tuple[float, int]]] = field(default_factory=dict)
 
-    def look(self, now_s: float | None = None) -> list[LiveJob]:
+    def look(self, now_s: float | None = None) -> list[JobNow]:
         """All jobs of this user that run here now, or lately did."""
         now = time.time() if now_s is None else now_s
         jobs: dict[str, list[tuple[Mark, Heartbeat | None]]] = {}
@@ -85,11 +85,11 @@ class Looks:
                 newest[key] = mark
         yield from newest.values()
 
-    def _job(self, name: str, own: list[tuple[Mark, Heartbeat | None]], now: float) -> LiveJob:
+    def _job(self, name: str, own: list[tuple[Mark, Heartbeat | None]], now: float) -> JobNow:
         done = {mark.pid: max(finished_calls(beat), 0) for mark, beat in own}
         middle = int(median(done.values()))
         ranks = [
-            LiveRank(
+            RankNow(
                 rank=mark.rank if mark.rank is not None else -1,
                 pid=mark.pid,
                 alive=alive(mark),
@@ -105,7 +105,7 @@ class Looks:
             for mark, beat in own
         ]
         size = max((mark.world_size or 0 for mark, _ in own), default=0)
-        return LiveJob(name, own[0][0].host, size, tuple(sorted(ranks, key=lambda each: each.rank)))
+        return JobNow(name, own[0][0].host, size, tuple(sorted(ranks, key=lambda each: each.rank)))
 
     def _rate(self, job: str, pid: int, finished: int, now: float) -> float | None:
         seen = self._seen.setdefault((job, pid), [])
