@@ -37,7 +37,7 @@ from unhang.report import Report, to_json
 from unhang.reports.json import sayable_json
 from unhang.serve.door import COOKIE, Door
 from unhang.serve.history import history_of
-from unhang.serve.live import Looks
+from unhang.serve.live import Looker
 from unhang.serve.pages import (
     comparison_page,
     console_page,
@@ -186,7 +186,7 @@ class _Desk:
         return StreamingResponse(self._told(request), media_type="text/event-stream")
 
     async def _told(self, request: Request) -> AsyncIterator[str]:
-        looks, known = Looks(self._job), set(await run_in_threadpool(self._judged_keys))
+        looks, known = Looker(self._job), set(await run_in_threadpool(self._judged_keys))
         while not await request.is_disconnected():
             yield _event("look", to_json(await run_in_threadpool(looks.look)))
             for key in set(await run_in_threadpool(self._judged_keys)) - known:

@@ -15,7 +15,7 @@ from unhang.record.contact.heartbeat import Heartbeat, read_heartbeat
 from unhang.record.contact.marks import Mark, alive, read_marks
 from unhang.run.watching.roster import finished_calls, is_waiting
 
-__all__ = ["JobNow", "Looks", "RankNow"]
+__all__ = ["JobNow", "Looker", "RankNow"]
 
 _NS = 1e9
 _IN_JOB = frozenset({"initialising", "ready", "destroyed"})
@@ -59,7 +59,7 @@ class JobNow:
 
 
 @dataclass(slots=True)
-class Looks:
+class Looker:
     """Looks again and again, and remembers enough for rates."""
 
     job: str = ""
