@@ -493,3 +493,16 @@ def test_what_is_the_same_on_several_hosts_is_said_once() -> None:
 def test_the_machine_below_the_job(changes: dict[str, Any], expected: list[str]) -> None:
     """An IOMMU matters where GPUs are; a limit where it was met."""
     assert [code for code, _ in bad(check_env({"a": facts(**changes)}))] == expected
+
+
+def test_advice_names_the_setting() -> None:
+    """Which interface to take, and which MTU to set where."""
+    docker = [interface("docker0", "172.17.0.1", "bridge"), interface("eth1", "10.0.0.2")]
+    node = facts(interfaces=docker, settings={"NCCL_SOCKET_IFNAME": "docker"})
+    results = check_interfaces({"a": node, "b": facts()})
+    (unwise,) = [r for r in results if r.code == "UH820" and r.level == "fail"]
+    assert "NCCL_SOCKET_IFNAME==eth1 GLOO_SOCKET_IFNAME=eth1" in unwise.action
+    large = facts(interfaces=[interface("eth0", "10.0.0.9", mtu=9000)])
+    results = check_interfaces({"a": facts(), "b": facts(), "c": large})
+    (differs,) = [r for r in results if r.code == "UH826"]
+    assert differs.action.startswith("On c: ip link set dev eth0 mtu 1500;")
