@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
                 print(f"\r{tally.counts['programs']:,} programs", end="", file=sys.stderr)
     except KeyboardInterrupt:
         print("Stopped: this is what was judged until then.", file=sys.stderr)
-    text = as_markdown(tally.counts)
+    text = as_markdown(tally.counts, args.every)
     print(text)
     for fault in islice(tally.faults, args.show):
         print(described(fault))

@@ -42,11 +42,12 @@ _ROWS: Final = (
 )
 
 
-def as_markdown(counts: Counter[str]) -> str:
-    """The section."""
+def as_markdown(counts: Counter[str], every: int = 1) -> str:
+    """The section; `every`: only one of so many steps was taken."""
     rows = [f"| {words} | {counts[key]:,} |" for key, words in _ROWS]
     table = "\n".join(["|  |  |", "|---|---|", *rows, f"| F1 where determined | {_f1(counts)} |"])
-    return f"{HEADING}\n\n{_INTRO}\n\n{table}\n"
+    part = f"**A sample: one of {every} of these steps.**\n\n" if every > 1 else ""
+    return f"{HEADING}\n\n{_INTRO}\n\n{part}{table}\n"
 
 
 def _f1(counts: Counter[str]) -> str:
