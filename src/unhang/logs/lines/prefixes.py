@@ -153,6 +153,7 @@ _NO_HOST = (
 # tried in turn until none fits, so that launchers may stack.
 _STEPS: tuple[tuple[str, str, _Step], ...] = (
     ("[", r"(?i:\[rank)(?: |: )?(?P<rank>\d{1,6})\]:? ?", _set_rank),
+    ("[IWEF", _GLOG, _set_time),
     ("[", r"\[\d+,(?P<rank>\d{1,6})\]<(?:stdout|stderr|stddiag)>: ?", _set_rank),
     ("[", r"\[(?P<rank>\d{1,6})\]<(?:stdout|stderr)>:? ?", _set_rank),
     ("[", r"\[(?P<rank>\d{4,6})/\d{1,6}\](?=\[)", _set_rank),
@@ -189,7 +190,6 @@ _STEPS: tuple[tuple[str, str, _Step], ...] = (
         r"(?P<host>[A-Za-z][\w.-]*):(?P<pid>\d+):\d+ \[-?\d+\] ",
         _set_nccl,
     ),
-    ("[IWEF", _GLOG, _set_time),
     ("DIWEC", _VLLM, _set_time),
     ("IWEF", r"(?P<level>[IWEF]) (?=[\w./+-]+:\d+\] )", _set_level),
     *((firsts, pattern, _set_time) for firsts, pattern in STAMPS),
