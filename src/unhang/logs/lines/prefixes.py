@@ -161,7 +161,9 @@ _STEPS: tuple[tuple[str, str, _Step], ...] = (
     ("[", r"\[(?P<node>\d{1,6}):(?P<local>\d{1,4})\]:? ?", _set_local),
     ("[", r"\[(?:default|trainer_?|worker_?)(?P<local>\d{1,6})\]:? ?", _set_local),
     ("[", r"\[pod/(?P<host>[\w.-]+)/[\w.-]+\] ?", _set_host),
-    ("[", r"\[(?P<host>[A-Za-z][\w.-]*):(?P<rank>\d{1,6})\]:? ?", _set_host_rank),
+    ("[", r"\[(?P<host>[A-Za-z][\w.-]*):(?P<rank>\d{1,6})\](?:: ?|(?=\[))", _set_host_rank),
+    ("[", r"\[(?P<host>[A-Za-z][\w.-]*):(?P<rank>\d{1,3})\] ?", _set_host_rank),
+    ("[", r"\[(?P<host>[\w.-]*[A-Za-z][\w.-]*):(?P<pid>\d{4,9})\] ", _set_pid),
     ("[", r"\[(?:\w+(?:[/.]\w+)+:\d+)\] (?=\[)", _set_nothing),
     ("[", r"\[(?P<host>[A-Za-z][\w.-]*):pid=(?P<pid>\d+)\] ", _set_pid),
     ("[", r"\[(?P<host>[A-Za-z][\w.-]*):(?P<pid>\d+) ?:\d+:\d+\] +", _set_pid),
@@ -196,6 +198,7 @@ _STEPS: tuple[tuple[str, str, _Step], ...] = (
     ("JFMASOND", _SYSLOG, _set_time),
     ("k", r"kernel: |kern: \w+: ", _set_nothing),
     ("s", r"std(?:out|err)(?:: | [FP] )", _set_nothing),
+    ("<", r"<std(?:out|err)>: ?", _set_nothing),
     (_LETTERS, r"(?P<host>[A-Za-z][\w.-]*\d) *(?:\| | \[std(?:err|out)\] )", _set_host),
     (
         _LETTERS,
@@ -204,7 +207,7 @@ _STEPS: tuple[tuple[str, str, _Step], ...] = (
     ),
     (">", r"(?:> ){1,6}", _set_nothing),
 )
-_FIRSTS = frozenset("[( >" + _DIGITS + _LETTERS)
+_FIRSTS = frozenset("[( ><" + _DIGITS + _LETTERS)
 
 
 @lru_cache(maxsize=len(_FIRSTS))
