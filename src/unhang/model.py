@@ -246,6 +246,9 @@ class ProcessSample:
             bytes; -1 where nobody measured it.
         ended_ns: When it began to end by its own word, or was seen to have ended; 0 where it has
             not, or nothing tells.
+        phase: How far it has come: "starting", "imported" (torch.distributed), "initialising" (in
+            `init_process_group`), "ready" or "destroyed"; "" where nothing tells.
+        told_size, rendezvous: How many ranks there are, and where they meet, as it was told.
     """
 
     rank: int
@@ -267,6 +270,9 @@ class ProcessSample:
     worked_cpu_s: float = -1.0
     worked_bytes: int = -1
     ended_ns: int = 0
+    phase: str = ""
+    told_size: int = 0
+    rendezvous: str = ""
 
 
 @dataclass(frozen=True, slots=True)

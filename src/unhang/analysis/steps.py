@@ -19,6 +19,7 @@ from unhang.analysis.findings.causes import claims_of
 from unhang.analysis.findings.idle import idle_claim
 from unhang.analysis.findings.late import late_claims
 from unhang.analysis.judgement import Backdrop, judge, settle, status_of
+from unhang.analysis.lives.before_groups import before_groups
 from unhang.analysis.lives.elsewhere import elsewhere, with_looks
 from unhang.analysis.lives.ended import ended_first
 from unhang.analysis.lives.failed import failed_first
@@ -62,7 +63,8 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
         claims, lives, backdrop = _of_dumps(case, lives, slow=slow)
     else:
         book = StackBook(case)
-        claims = list(elsewhere(lives, book)) if lives.sampled else []
+        claims = before_groups(lives, book)
+        claims = claims or (list(elsewhere(lives, book)) if lives.sampled else [])
         claims = ended_first(claims, lives, book)
         backdrop = backdrop_without_dumps(case, lives, book)
     claims = failed_first([with_counters(claim, lives) for claim in claims], lives)
@@ -79,7 +81,7 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
 
 def _tells_something(case: Case, lives: Lives) -> bool:
     """Whether there is anything beside dumps to judge."""
-    seen = lives.sampled or lives.said.events or lives.heard or lives.reports
+    seen = lives.sampled or lives.launchers or lives.said.events or lives.heard or lives.reports
     return bool(seen) or case.logs_recognised is not None
 
 
@@ -89,6 +91,8 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Liv
     claims, cut = settle(claims_of(situation))
     claims = [with_looks(claim, lives, situation.book) for claim in claims]
     claims = ended_first(claims, lives, situation.book)
+    early = before_groups(lives, situation.book)
+    claims = [*early, *(c for c in claims if c.kind not in {each.kind for each in early})]
     if not any(claim.is_cause for claim in claims):
         seen = elsewhere(lives, situation.book, beside_dumps=True) if lives.sampled else ()
         claims = [*seen, *claims]

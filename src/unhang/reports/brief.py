@@ -78,7 +78,7 @@ def _decided(report: Report) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield what to do now, unless there is nothing to do."""
     decision = report.decision
     if decision is not None and report.status != "healthy":
-        yield "decision", (f"{printable(decision.text)} ({decision.confidence} confidence)",)
+        yield "decide", (f"{printable(decision.text)} ({decision.confidence} confidence)",)
 
 
 def _lost(report: Report) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -40,6 +40,8 @@ __all__ = [
     "elsewhere",
     "grouped",
     "ranks_in",
+    "sites_of",
+    "subjects_of",
     "with_looks",
 ]
 
@@ -124,7 +126,7 @@ def with_looks(claim: Claim, lives: Lives, book: StackBook) -> Claim:
     if not own:
         return claim
     moving = ranks_in(look for look in own if look.moves)
-    placed = _sites_of(own, "culprit", book)
+    placed = sites_of(own, "culprit", book)
     shown = {(site.ranks, site.stack_id) for site in placed}
     rest = [site for site in claim.sites if (site.ranks, site.stack_id) not in shown]
     stopped = claim.kind.has(Trait.LAST_RESORT) and _all_stopped(claim, own)
@@ -136,7 +138,7 @@ def with_looks(claim: Claim, lives: Lives, book: StackBook) -> Claim:
         doubts=doubts,
         moving=moving,
         sites=(*placed, *rest),
-        subjects=claim.subjects or _subjects_of(own),
+        subjects=claim.subjects or subjects_of(own),
     )
     seen = Seen(source="stacks", ranks=ranks_in(own), looks=tuple(own), stopped=stopped)
     if claim.kind is NEVER_JOINED and all(look.waits for look in own):
@@ -149,7 +151,7 @@ def _victims_placed(claim: Claim, lives: Lives, book: StackBook) -> Claim:
     shown = {rank for site in claim.sites if site.role == "victim" for rank in site.ranks}
     bare = [look for look in lives.looks_at(claim.victims) if look.rank not in shown]
     bare = [look for look in bare if look.waits or look.may_wait]
-    sites = _sites_of(bare, "victim", book)
+    sites = sites_of(bare, "victim", book)
     return replace(claim, sites=(*claim.sites, *sites)) if bare else claim
 
 
@@ -235,8 +237,8 @@ def _claim(sides: Sides, book: StackBook) -> Claim:
     who, shape = sides.who, sides.shape
     claim = Claim(kind=shape.kind, about=sides, doubts=_doubts(sides))
     if shape in (Shape.ABSENT, Shape.HELD_INSIDE, Shape.HELD):
-        sites = _sites_of(who, "culprit", book)
-        claim = replace(claim, culprits=ranks_in(who), subjects=_subjects_of(who), sites=sites)
+        sites = sites_of(who, "culprit", book)
+        claim = replace(claim, culprits=ranks_in(who), subjects=subjects_of(who), sites=sites)
         return claim if shape is Shape.HELD else _waited_for(claim, sides, book)
     if shape is Shape.MOVING:
         return claim
@@ -244,7 +246,7 @@ def _claim(sides: Sides, book: StackBook) -> Claim:
         claim,
         victims=() if shape is Shape.UNDECIDED else ranks_in(who),
         op=(who[0].meaning.op or None) if shape is Shape.ALL_WAIT else None,
-        sites=_sites_of(who, "victim", book),
+        sites=sites_of(who, "victim", book),
     )
 
 
@@ -263,7 +265,7 @@ def _waited_for(claim: Claim, sides: Sides, book: StackBook) -> Claim:
             *(_in_the_call(who, "culprit") if inside else own),
             *_in_the_call(waiting, "victim"),
         ),
-        sites=(*claim.sites, *_sites_of(waiting, "victim", book)),
+        sites=(*claim.sites, *sites_of(waiting, "victim", book)),
         moving=() if inside else ranks_in(look for look in who if look.moves),
     )
 
@@ -321,7 +323,7 @@ def grouped(looks: Iterable[RankLook], *, by_op: bool = False) -> list[list[Rank
     return sorted(groups.values(), key=lambda same: (-len(same), same[0].rank))
 
 
-def _sites_of(
+def sites_of(
     looks: Iterable[RankLook], role: Literal["culprit", "victim"], book: StackBook
 ) -> tuple[Site, ...]:
     """Sites of ranks, folded by stack, most ranks first."""
@@ -337,7 +339,7 @@ def _sites_of(
     )
 
 
-def _subjects_of(looks: Sequence[RankLook]) -> tuple[Subject, ...]:
+def subjects_of(looks: Sequence[RankLook]) -> tuple[Subject, ...]:
     """The processes of ranks, where they are known."""
     return tuple(
         Subject("process", f"pid {look.pid}", rank=look.rank, host=look.host or None, pid=look.pid)

@@ -16,7 +16,7 @@ from unhang.model import BUSY_BYTES_PER_S, BUSY_CORES, Frame, ProcessSample, Thr
 from unhang.stacks.meaning import Meaning, main_thread, meaning_of, meaning_of_frames
 from unhang.stacks.tree.gathering import has_moved, latest
 
-__all__ = ["RankLook", "at_site", "looks_of", "looks_with_dumps"]
+__all__ = ["RankLook", "at_site", "doubles_of", "looks_of", "looks_with_dumps"]
 
 _WAITS = frozenset({"collective", "init"})
 _MAY_WAIT = frozenset({"backward", "device-sync", "native"})
@@ -41,6 +41,7 @@ class RankLook(Struct, frozen=True):
         works: It, or what it started, computed or read or wrote while it was looked at; None where
             nobody measured it.
         ended_ns: As in `unhang.model.ProcessSample`.
+        phase, told_size, rendezvous: As in `unhang.model.ProcessSample`.
         age_s: Where `frames` are only its last known line: how old that was at the newest look.
     """
 
@@ -56,6 +57,9 @@ class RankLook(Struct, frozen=True):
     age_s: float | None = None
     works: bool | None = None
     ended_ns: int = 0
+    phase: str = ""
+    told_size: int = 0
+    rendezvous: str = ""
 
     @property
     def moves(self) -> bool:
@@ -127,6 +131,18 @@ def looks_of(samples: Iterable[ProcessSample]) -> dict[int, RankLook]:
     return dict(sorted(found.items()))
 
 
+def doubles_of(samples: Iterable[ProcessSample]) -> dict[int, tuple[RankLook, ...]]:
+    """Ranks that several living processes of this moment say they are, while they set up groups."""
+    ranks = [s for s in samples if s.rank >= 0 and s.role == "rank" and s.phase == "initialising"]
+    newest_ns = max((s.time_ns for s in ranks), default=0)
+    found: dict[int, list[RankLook]] = {}
+    for looks in latest(ranks):
+        look = _look(looks, newest_ns)
+        if not (look.gone or look.unseen):
+            found.setdefault(look.rank, []).append(look)
+    return {rank: tuple(looks) for rank, looks in sorted(found.items()) if len(looks) > 1}
+
+
 def looks_with_dumps(case: Case) -> dict[int, RankLook]:
     """`looks_of` a case, and for ranks that nobody looked at, the main thread as their dump has it.
 
@@ -163,6 +179,9 @@ def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:
         inside=meaning_of_frames(frames).op,
         works=_works(last),
         ended_ns=last.ended_ns,
+        phase=last.phase,
+        told_size=last.told_size,
+        rendezvous=last.rendezvous,
     )
 
 

@@ -63,7 +63,8 @@ class Patrol:
         self._held: list[int] = []
         self._frozen: list[tuple[int, int]] = []
         self._told_of: set[int] = set()
-        self._newcomers_s = time.monotonic()
+        self._newcomers_s = self._began_s = time.monotonic()
+        self._told_of_launchers = False
         self.context = Context(
             command=orders.command,
             env=orders.plan.apply(os.environ),
@@ -195,6 +196,7 @@ class Patrol:
 
     def _look_at_progress(self) -> None:
         if not self.roster.members:
+            self._look_at_launchers()
             return
         event = self._see()
         if isinstance(event, Alarm) and (self.current is None or event.again):
@@ -202,6 +204,19 @@ class Patrol:
             incident = self._begin(What("hang", event.reason, event.quiet_s))
             self._conclude(incident)
             self._act(incident)
+
+    def _look_at_launchers(self) -> None:
+        """Nobody is there yet: after a while, launchers that wait for others are an incident."""
+        alone_s = time.monotonic() - self._began_s
+        if self.roster.gone or self._told_of_launchers or alone_s < self.orders.hang_after_s:
+            return
+        self._told_of_launchers = True
+        if not self.roster.launchers(read_processes()):
+            return
+        text = f"no rank has been started for {alone_s:.0f} s, and the launcher waits"
+        incident = self._begin(What("hang", text, alone_s))
+        self._conclude(incident)
+        self._act(incident)
 
     def _see(self) -> Alarm | Resumed | None:
         """Look once; that the job moves on is said, and ends the incident."""
