@@ -23,7 +23,7 @@ from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.ring import Foreign
 from unhang.record.contact import marks, opening
 from unhang.record.contact.heartbeat import Phase
-from unhang.record.contact.meeting import Told, told_by
+from unhang.record.contact.meeting import Meeting, told_by
 from unhang.record.contact.triggers import TriggerThread
 from unhang.record.crash import CrashWatch
 from unhang.record.dumps import dumpfile
@@ -206,7 +206,7 @@ def _tidy_settings() -> None:
 # ------------------------------------------------------------------ step 2: init is entered
 
 
-def _initialising(told: Told | None = None) -> None:
+def _initialising(told: Meeting | None = None) -> None:
     """Open what others may ask us through: a rank can hang in the rendezvous too."""
     _begin()
     recorder = _armed.recorder

@@ -18,7 +18,7 @@ from unhang.record.calls.ring import Ring
 from unhang.record.contact import marks
 from unhang.record.contact.heartbeat import Beat, Phase, Word
 from unhang.record.contact.marks import Mark
-from unhang.record.contact.meeting import Told
+from unhang.record.contact.meeting import Meeting
 from unhang.record.settings import Settings, read_settings
 from unhang.telltale import without_secrets
 
@@ -109,7 +109,7 @@ class ArmedProcess:
     fifo: str = ""
     faults: str = ""
     limited: str = ""
-    told: Told = field(default_factory=Told)
+    told: Meeting = field(default_factory=Meeting)
 
     def enter(self, phase: Phase) -> None:
         """Go on to the next phase, and say so in the heartbeat and the mark."""

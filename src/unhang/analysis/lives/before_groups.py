@@ -22,6 +22,7 @@ from unhang.kinds import MEMBERSHIP_MISMATCH, NEVER_JOINED
 __all__ = ["Asked", "NodesAway", "NotAtMeeting", "RankTwice", "ToldApart", "before_groups"]
 
 _JOINING = "initialising"
+_ABORTED = 128 + 6
 _BEFORE = ("starting", "imported")
 
 
@@ -83,8 +84,10 @@ def before_groups(lives: Lives, book: StackBook) -> list[Claim]:
         return list(_nodes_away(lives.launchers, book))
     looks = [look for look in lives.sampled.values() if not look.gone]
     joining = [look for look in looks if look.phase == _JOINING]
-    if not joining or len({look.host for look in looks}) > 1:
+    if len({look.host for look in looks}) > 1:
         return []
+    if not joining:
+        return _ended_apart(lives, book)
     joined = [look for look in looks if look.phase == "ready"]
     if twice := list(_twice(lives, joining, book)):
         return twice
@@ -93,6 +96,15 @@ def before_groups(lives: Lives, book: StackBook) -> list[Claim]:
         if told is not None:
             return [told]
     return list(_missing(lives, looks, joining, book))
+
+
+def _ended_apart(lives: Lives, book: StackBook) -> list[Claim]:
+    """Ranks that were told other numbers of ranks than most, where Gloo has ended one for it."""
+    looks = [life.look for life in lives.ranks.values() if life.look is not None]
+    if not any(look.gone and look.status == _ABORTED for look in looks):
+        return []
+    told = _told_apart(_ASKED[1], looks, book)
+    return [] if told is None else [told.doubted([Doubt.END_UNCLEAR])]
 
 
 def _nodes_away(launchers: Sequence[LauncherLook], book: StackBook) -> Iterator[Claim]:

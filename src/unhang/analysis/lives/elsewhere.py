@@ -55,6 +55,7 @@ class Shape(Enum):
     ABSENT = NEVER_JOINED, "some wait, others are elsewhere"
     HELD_INSIDE = JOINED_NOT_PROGRESSING, "some cannot go on in the call in which others wait"
     HELD = HOST_PROGRAM_STUCK, "nobody is seen waiting, but some cannot go on at all"
+    ODD = HOST_PROGRAM_STUCK, "most stand at one place of the program, and the others elsewhere"
     MOVING = IDLE, "the program moves"
     ALL_WAIT = JOINED_NOT_PROGRESSING, "everybody waits in one call, and nothing moves"
     NOBODY_WAITS = HOST_PROGRAM_STUCK, "nobody waits for a peer, and nothing moves"
@@ -218,10 +219,19 @@ def _shape(
     if moving:
         return Shape.MOVING, moving
     if away:
-        return (Shape.UNDECIDED if once or not complete else Shape.NOBODY_WAITS), away
+        if once or not complete:
+            return Shape.UNDECIDED, away
+        odd = _odd(away) if not waiting else ()
+        return (Shape.ODD, odd) if odd else (Shape.NOBODY_WAITS, away)
     if not waiting:
         return Shape.NOTHING_SEEN, ()
     return _all_waiting(waiting, complete=complete), waiting
+
+
+def _odd(looks: Sequence[RankLook]) -> Sequence[RankLook]:
+    """Those who are not where most are: these may wait for them in a way of their own."""
+    most, *rest = grouped(looks, by_op=True)
+    return [look for group in rest for look in group] if len(most) * 2 > len(looks) else ()
 
 
 def _all_waiting(waiting: Sequence[RankLook], *, complete: bool) -> Shape:
@@ -236,9 +246,13 @@ def _all_waiting(waiting: Sequence[RankLook], *, complete: bool) -> Shape:
 def _claim(sides: Sides, book: StackBook) -> Claim:
     who, shape = sides.who, sides.shape
     claim = Claim(kind=shape.kind, about=sides, doubts=_doubts(sides))
-    if shape in (Shape.ABSENT, Shape.HELD_INSIDE, Shape.HELD):
+    if shape in (Shape.ABSENT, Shape.HELD_INSIDE, Shape.HELD, Shape.ODD):
         sites = sites_of(who, "culprit", book)
         claim = replace(claim, culprits=ranks_in(who), subjects=subjects_of(who), sites=sites)
+        if shape is Shape.ODD:
+            rest = [look for look in sides.elsewhere if look not in who]
+            sites = (*claim.sites, *sites_of(rest, "victim", book))
+            return replace(claim, victims=ranks_in(rest), sites=sites)
         return claim if shape is Shape.HELD else _waited_for(claim, sides, book)
     if shape is Shape.MOVING:
         return claim
@@ -289,7 +303,7 @@ def _doubts(sides: Sides) -> tuple[Doubt, ...]:
         sure = all(look.certain for look in sides.who) and len(sides.who) == len(away)
         sure = sure and sides.complete
         return () if sure else (Doubt.STACKS_ONLY,)
-    if sides.shape is Shape.HELD:
+    if sides.shape in (Shape.HELD, Shape.ODD):
         return (Doubt.STACKS_ONLY,)
     if sides.shape is not Shape.ABSENT:
         return (Doubt.LOOKS_UNCLEAR,)

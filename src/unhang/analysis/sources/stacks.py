@@ -41,7 +41,8 @@ class RankLook(Struct, frozen=True):
         works: It, or what it started, computed or read or wrote while it was looked at; None where
             nobody measured it.
         ended_ns: As in `unhang.model.ProcessSample`.
-        phase, told_size, rendezvous: As in `unhang.model.ProcessSample`.
+        phase, told_size, rendezvous, last_op, last_call, last_numel, lost_ns: As in
+            `unhang.model.ProcessSample`.
         age_s: Where `frames` are only its last known line: how old that was at the newest look.
     """
 
@@ -60,6 +61,10 @@ class RankLook(Struct, frozen=True):
     phase: str = ""
     told_size: int = 0
     rendezvous: str = ""
+    last_op: str = ""
+    last_call: int = 0
+    last_numel: int = -1
+    lost_ns: int = 0
 
     @property
     def moves(self) -> bool:
@@ -182,6 +187,10 @@ def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:
         phase=last.phase,
         told_size=last.told_size,
         rendezvous=last.rendezvous,
+        last_op=last.last_op,
+        last_call=last.last_call,
+        last_numel=last.last_numel,
+        lost_ns=last.lost_ns,
     )
 
 

@@ -1,9 +1,10 @@
-"""Words for ranks that do not get as far as the first process group."""
+"""Words for ranks that do not meet: before the first group, or in sizes that do not fit."""
 
 from __future__ import annotations
 
 from unhang.analysis.claims import Claim
 from unhang.analysis.lives.before_groups import NodesAway, NotAtMeeting, RankTwice, ToldApart
+from unhang.analysis.lives.sizes import SizesApart
 from unhang.analysis.words.telling import Words, subject, words_of
 from unhang.wording import count_of, printable, rank_phrase
 
@@ -85,5 +86,23 @@ def _(about: NodesAway, claim: Claim) -> Words:
         (
             "Check that the launcher runs on all nodes, with the same endpoint and id.",
             "Check that every node reaches that endpoint: unhang doctor net.",
+        ),
+    )
+
+
+@words_of.register
+def _(about: SizesApart, claim: Claim) -> Words:
+    sides = "; ".join(f"{rank_phrase(who)}: {count_of(n, 'element')}" for n, who in about.sides)
+    who = subject(claim.culprits) if claim.culprits else "The ranks"
+    verb = "disagrees" if len(claim.culprits) == 1 else "disagree"
+    whom = " with the others" if claim.culprits else ""
+    return Words(
+        f"{who} {verb}{whom} about the size of {about.op}: {sides}.",
+        (
+            f"The last call of each rank, by its heartbeat: {sides}.",
+            (
+                "Gloo ended a process that got more or less than it asked for, which need not be "
+                "the one that is wrong."
+            ),
         ),
     )

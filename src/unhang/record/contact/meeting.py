@@ -12,12 +12,12 @@ from urllib.parse import parse_qs, urlsplit
 
 from unhang.telltale import without_secrets
 
-__all__ = ["Told", "told_by"]
+__all__ = ["Meeting", "told_by"]
 
 _POSITIONS = ("backend", "init_method", "timeout", "world_size", "rank", "store")
 
 
-class Told(NamedTuple):
+class Meeting(NamedTuple):
     """-1, 0 and "" for what it does not say."""
 
     rank: int = -1
@@ -25,12 +25,12 @@ class Told(NamedTuple):
     place: str = ""
 
 
-def told_by(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Told:
+def told_by(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Meeting:
     """Read the arguments of `init_process_group`, and what they leave to the environment."""
     given = {**dict(zip(_POSITIONS, args, strict=False)), **kwargs}
     parts = urlsplit(str(given.get("init_method") or "env://"))
     query = parse_qs(parts.query)
-    return Told(
+    return Meeting(
         rank=_first(given.get("rank"), query.get("rank", [""])[0], os.environ.get("RANK")),
         size=_first(
             given.get("world_size"), query.get("world_size", [""])[0], os.environ.get("WORLD_SIZE")

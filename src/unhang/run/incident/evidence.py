@@ -179,7 +179,7 @@ class Collector:
         self.notes += [f"{note.source}: {note.text}" for note in looks.notes]
         self._note_ended(looks.samples)
         ended = {rank.member.pid for rank in self.ranks if rank.gone is not None}
-        told = {rank.member.pid: _told(rank.member) for rank in self.ranks}
+        told = {rank.member.pid: _told(rank) for rank in self.ranks}
         samples = [
             replace(sample, **worked.get(sample.pid, {}), **told.get(sample.pid, {}))
             for sample in looks.samples
@@ -318,11 +318,18 @@ def _words(error: OSError) -> str:
     return str(error).rpartition(": ")[2] or type(error).__name__
 
 
-def _told(member: WatchedRank) -> dict[str, Any]:
+def _told(rank: Collected) -> dict[str, Any]:
     """The fields of a sample that tell how far a rank has come, and what it was told."""
-    mark = member.mark
-    size = mark.told_size or mark.world_size or 0
-    return {"phase": mark.phase, "told_size": size, "rendezvous": mark.rendezvous}
+    mark, beat = rank.member.mark, rank.beat
+    told: dict[str, Any] = {
+        "phase": mark.phase,
+        "told_size": mark.told_size or mark.world_size or 0,
+        "rendezvous": mark.rendezvous,
+    }
+    if beat is not None and beat.op:
+        told |= {"last_op": beat.op, "last_call": beat.calls, "lost_ns": beat.lost_ns}
+        told["last_numel"] = -1 if beat.numel is None else beat.numel
+    return told
 
 
 def _since(before: WorkDone, after: WorkDone) -> dict[str, Any]:
@@ -356,7 +363,7 @@ def _last_words(rank: Collected) -> list[ProcessSample]:
         exit_status=None if rank.gone is None else rank.gone.status,
         ended_ns=0 if rank.gone is None else rank.gone.time_ns,
     )
-    return [replace(sample, **_told(rank.member))]
+    return [replace(sample, **_told(rank))]
 
 
 def _part(rank: Collected) -> RankPart:
