@@ -30,7 +30,7 @@ $(RUN_DEPS): pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(TEST_DEPS): pyproject.toml requirements/test.txt | $(BIN)/python
-	$(BIN)/python -m pip install -q -r requirements/test.txt -e '.[sql,stacks,zstd,gpu,remote,html]'
+	$(BIN)/python -m pip install -q -r requirements/test.txt -e '.[sql,stacks,zstd,gpu,remote,serve,mcp]'
 	@touch $@ $(RUN_DEPS)
 
 demo: $(RUN_DEPS)

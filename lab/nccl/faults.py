@@ -71,6 +71,7 @@ _ALL = (
         "Not stuck: rank 1 is slow, its kernels take 300 ms.",
         device={"FAKE_KERNEL_MS": "300", "FAKE_SLOW_RANK": "1"},
         observations=("UH501", "UH502"),
+        either=("insufficient",),
     ),
     NcclFault("stall", "Rank 2 stands in its data loader.", ("UH101",), (2,)),
     NcclFault(
@@ -136,8 +137,9 @@ _ALL = (
     NcclFault(
         "enqueue_hangs",
         "Rank 2 never comes back from NCCL.",
-        ("UH105", "UH101", "UH104"),
+        ("UH104", "UH402"),  # formats without counters do not tell who
         (2,),
+        also=((),),
         device=_on_rank_2("enqueue"),
     ),
     NcclFault(

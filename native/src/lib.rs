@@ -132,10 +132,10 @@ pub unsafe extern "C" fn unhang_decode_bytes(
 }
 
 /// What a memory has met and decoded: strings, text, nodes, children, the distinct names,
-/// signatures, stacks, threads and groups, and the pairs and threads of the last batch.
+/// signatures, stacks, threads and groups, and the pairs, threads and groups in use of the last batch.
 ///
 /// # Safety
-/// `reader` is from `unhang_open`; `views` has room for 11. The views are valid until it is used
+/// `reader` is from `unhang_open`; `views` has room for 12. The views are valid until it is used
 /// again.
 #[no_mangle]
 pub unsafe extern "C" fn unhang_views(
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn unhang_views(
     views: *mut View,
 ) -> i32 {
     // SAFETY: as promised by the caller.
-    let (reader, views) = unsafe { (&*reader, list_mut(views, 11)) };
+    let (reader, views) = unsafe { (&*reader, list_mut(views, 12)) };
     run(|| {
         let memory = reader.memories.get(index)?;
         let known = &memory.dictionaries;
@@ -160,6 +160,7 @@ pub unsafe extern "C" fn unhang_views(
             View::of(&known.groups.list),
             View::of(&memory.tops),
             View::of(&memory.threads),
+            View::of(&memory.groups),
         ]);
         Some(())
     })

@@ -2,7 +2,7 @@
 
 use crate::interning::{kind, Keyed, Nodes, Texts};
 use crate::keys::{self, key};
-use crate::rows::{Dictionaries, FileState, Row};
+use crate::rows::{Dictionaries, FileState, Pair, Row};
 use crate::values::{ensure, tag, Slot, Step, Unusual, Value, FINISHED, NO_SLOT};
 
 /// Children of containers that any file may add beside those that it has room for.
@@ -16,7 +16,7 @@ pub struct Top {
 }
 
 /// Strings, nodes and dictionaries live as long as the memory, so what all ranks share is met once
-/// for each thread; rows, pairs and threads belong to one batch of files.
+/// for each thread; rows, pairs, threads and groups in use belong to one batch of files.
 pub struct Memory {
     pub texts: Texts,
     pub nodes: Nodes,
@@ -24,6 +24,7 @@ pub struct Memory {
     pub rows: Vec<Row>,
     pub tops: Vec<Top>,
     pub threads: Vec<i64>,
+    pub groups: Vec<Pair>,
     pub stack: Vec<Slot>,
     pub marks: Vec<usize>,
     pub memo: Vec<Value>,
@@ -43,6 +44,7 @@ impl Memory {
             rows: Vec::new(),
             tops: Vec::new(),
             threads: Vec::new(),
+            groups: Vec::new(),
             stack: Vec::new(),
             marks: Vec::new(),
             memo: Vec::new(),
@@ -56,6 +58,7 @@ impl Memory {
         self.rows.clear();
         self.tops.clear();
         self.threads.clear();
+        self.groups.clear();
     }
 
     /// Get ready for a file of so many bytes.

@@ -18,13 +18,15 @@ pub struct Outcome {
     pub status: i64,
     /// Which memory has decoded it.
     pub memory: i64,
-    /// Its rows, pairs and threads, counted from the first of its memory's batch.
+    /// Its rows, pairs, threads and groups in use, counted from the first of its memory's batch.
     pub first_row: i64,
     pub rows: i64,
     pub first_top: i64,
     pub tops: i64,
     pub first_thread: i64,
     pub threads: i64,
+    pub first_group: i64,
+    pub groups: i64,
 }
 
 pub const WHOLE: i64 = 0;
@@ -92,7 +94,8 @@ fn decode_run(memory: &mut Memory, index: i64, sources: &[Source], outcomes: &mu
 
 /// Decode one file; an unusual one leaves no rows and no pairs.
 fn decode_one(memory: &mut Memory, source: &Source) -> Outcome {
-    let (rows, tops, threads) = (memory.rows.len(), memory.tops.len(), memory.threads.len());
+    let (rows, tops) = (memory.rows.len(), memory.tops.len());
+    let (threads, groups) = (memory.threads.len(), memory.groups.len());
     let status = match source {
         Source::Bytes(bytes) => decode_bytes(memory, bytes),
         Source::File { path, size } => {
@@ -107,6 +110,7 @@ fn decode_one(memory: &mut Memory, source: &Source) -> Outcome {
         memory.rows.truncate(rows);
         memory.tops.truncate(tops);
         memory.threads.truncate(threads);
+        memory.groups.truncate(groups);
     }
     Outcome {
         status: status.unwrap_or(UNUSUAL),
@@ -117,6 +121,8 @@ fn decode_one(memory: &mut Memory, source: &Source) -> Outcome {
         tops: (memory.tops.len() - tops) as i64,
         first_thread: threads as i64,
         threads: (memory.threads.len() - threads) as i64,
+        first_group: groups as i64,
+        groups: (memory.groups.len() - groups) as i64,
     }
 }
 
@@ -135,6 +141,7 @@ fn decode_bytes(memory: &mut Memory, bytes: &[u8]) -> Step<i64> {
         WHOLE
     };
     memory.threads.extend_from_slice(&file.threads);
+    memory.groups.extend_from_slice(&file.groups);
     Ok(status)
 }
 

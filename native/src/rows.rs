@@ -70,6 +70,17 @@ impl Distinct {
     }
 }
 
+/// A group that a file's calls use, and the local id that they give it; Python reads two numbers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct Pair {
+    pub group: i64,
+    pub local: i64,
+}
+
+/// Pairs of one file that are told apart; beyond them the rows have to be looked at.
+pub const MAX_PAIRS: usize = 256;
+
 /// The dictionaries of one thread's rows.
 #[derive(Default)]
 pub struct Dictionaries {
@@ -90,6 +101,8 @@ pub struct FileState {
     pub work_left: u64,
     /// Its threads in order of first use, as numbers of `Dictionaries::threads`.
     pub threads: Vec<i64>,
+    /// Its groups with their local ids, each pair once, in order of first use.
+    pub groups: Vec<Pair>,
     last_thread: (i64, i64, i32),
     last_signature: ([i64; 4], i32),
 }
@@ -101,6 +114,7 @@ impl FileState {
             newest: -1,
             work_left: 4 * size as u64 + SPARE_WORK,
             threads: Vec::new(),
+            groups: Vec::new(),
             last_thread: (-9, -9, -1),
             last_signature: ([-9; 4], -1),
         }
@@ -162,6 +176,10 @@ impl Dictionaries {
         file.newest = row.record_id;
         let work = self.stacks.size(row.stack) + self.signatures.size(row.signature);
         file.work_left = file.work_left.checked_sub(work).ok_or(Unusual)?;
+        let pair = Pair { group: i64::from(row.pg), local: i64::from(row.pg_id) };
+        if !file.groups.contains(&pair) && file.groups.len() <= MAX_PAIRS {
+            file.groups.push(pair);
+        }
         Ok(())
     }
 

@@ -212,6 +212,8 @@ class Dump:
         reported_by: "torch", "unhang", "torchcomms" or a fork's name.
         host, pid, job_id, attempt, incident, reason, time_ns, step, dropped, world_size: As the
             file says it (our own recorder's) or as its path tells; empty, -1 or 0 where unknown.
+        written_ns: When its file was last written, by the file system; 0 where nothing tells. A
+            copy looks younger than its dump, never older.
         group_ids: Indices in `Case.groups` of the groups that it knows, in its own order.
         failures: Calls that failed, as our recorder wrote them ("all_reduce (tp): timeout").
         exception: The exception that ended the program ("ValueError: bad batch"), or "".
@@ -244,6 +246,7 @@ class Dump:
     dropped: int = 0
     world_size: int = 0
     local_rank: int = -1
+    written_ns: int = 0
     group_ids: tuple[int, ...] = ()
     failures: tuple[str, ...] = ()
     exception: str = ""

@@ -437,6 +437,14 @@ RANKS_DIFFER: Final = Kind(
     "Ranks report different versions, interfaces or settings.",
     role="observation",
 )
+NEW_LINE: Final = Kind(
+    "UH7050",
+    "new-since-good-run",
+    "evidence",
+    "A line at the end of the log that the good run given with --baseline never wrote.",
+    role="observation",
+    actions=("Read it with the lines around it: what a good run never says is where to look.",),
+)
 CORE_CRASH: Final = Kind(
     "UH796",
     "core-crash",
@@ -525,6 +533,7 @@ _ALL: Final = (
     BUSY_WITHOUT_SYSCALLS,
     FIRST_FAILURE,
     RANKS_DIFFER,
+    NEW_LINE,
     CORE_CRASH,
     CORE_ABORT,
     CORE_ALIVE,

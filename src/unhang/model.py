@@ -36,7 +36,7 @@ __all__ = [
     "short_name",
 ]
 
-_HASH = re.compile(r"[0-9a-f]{20,64}")
+_HASH = re.compile(r"([0-9a-f]{20,64})(_\d+)?")
 _SHOWN_DIGITS = 6
 
 Shape: TypeAlias = tuple[int, ...]
@@ -112,7 +112,8 @@ class Group:
 
 def short_name(name: str) -> str:
     """A group's name as people read it: the first digits of a hash, anything else whole."""
-    return f"{name[:_SHOWN_DIGITS]}…" if _HASH.fullmatch(name) else name
+    found = _HASH.fullmatch(name)
+    return f"{name[:_SHOWN_DIGITS]}…{found[2] or ''}" if found else name
 
 
 class State(IntEnum):

@@ -288,7 +288,9 @@ def meaning(decoded: Decoded, shared: Dictionaries) -> str:
     declared = [
         (d.name, d.description, shared.memberships.lists[d.members]) for d in decoded.declared
     ]
+    used = [lists["pg"][group] for group in decoded.groups_used()]
     return repr((
+        used, sorted(decoded.groups_by_local_id()),
         decoded.version, decoded.comm_lib_version, decoded.reported_by, decoded.origin, declared,
         decoded.statuses, decoded.truncated, decoded.count, decoded.remarks, columns,
     ))  # fmt: skip

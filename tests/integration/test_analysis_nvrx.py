@@ -32,3 +32,26 @@ def test_pipeline_stages_are_victims_through_their_neighbours() -> None:
     assert cause.victims == tuple(rank for rank in range(16) if rank not in (9, 14))
     assert [(wait.waiter, wait.target) for wait in cause.waits] == [(0, 8), (8, 9)]
     assert cause.confidence == "medium"
+
+
+@pytest.mark.parametrize(
+    ("name", "culprits"), [("lock_gil_1st", (9, 14)), ("gpu_error_1st", (12, 14))]
+)
+def test_one_lost_dump(name: str, culprits: tuple[int, ...]) -> None:
+    """Whichever one is lost: those of the culprits who left a dump are named, and nobody else.
+
+    A rank that is behind what its peers have finished gives itself away, though another rank that
+    its head waits for left nothing.
+    """
+    files = {int(path.name.rsplit("_", 1)[1]): path for path in (DATA / name).glob("_dump_*")}
+    for lost in files:
+        report = diagnose(load([path for rank, path in files.items() if rank != lost]))
+        assert report.culprits == tuple(rank for rank in culprits if rank != lost), lost
+
+
+def test_partners_of_two_stopped_devices_are_not_blamed_with_confidence() -> None:
+    """Without the dumps that show them behind, nothing tells the two from their silent partners."""
+    gone = ("_dump_13", "_dump_15")
+    kept = [path for path in (DATA / "gpu_error_1st").glob("_dump_*") if path.name not in gone]
+    report = diagnose(load(kept))
+    assert all(cause.confidence == "low" for cause in report.causes)

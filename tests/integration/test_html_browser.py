@@ -4,19 +4,43 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from case_samples import stuck_case
-from report_samples import hostile, never_joined
+from report_samples import hostile
 
+from lab.simulate.corpus import CaseSpec
+from lab.simulate.writing import simulate
+from unhang.analysis import diagnose
+from unhang.analysis.picture import picture_of
+from unhang.ingest import load
+from unhang.report import Report
 from unhang.reports import render
+from unhang.wording import printable
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.debian("chromium")
+
+JOBS = {
+    "small": CaseSpec("small", "never-joined", "ddp", 8, "plain", 0),
+    "circle": CaseSpec("circle", "crossed-groups", "hsdp", 16, "plain", 0),
+    "wide": CaseSpec("wide", "pipeline-stall", "megatron", 1024, "plain", 0),
+    "slow": CaseSpec("slow", "late-rank", "ddp", 8, "plain", 0),
+    "healthy": CaseSpec("healthy", "healthy", "cp", 8, "plain", 0),
+}
+LIMITS = {"small": 300_000, "circle": 300_000, "wide": 8_000_000}
+WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+
+
+class Written(NamedTuple):
+    """A page with what it was made from."""
+
+    path: Path
+    report: Report
 
 
 @pytest.fixture(scope="module")
@@ -32,47 +56,162 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-def test_the_page_draws_and_asks_nobody(browser: Browser, tmp_path: Path) -> None:
-    """Verdict and timeline are visible, and the only thing requested is the file itself."""
-    (tmp_path / "report.html").write_text(render("html", never_joined(), stuck_case()))
-    page = browser.new_page()
-    requested: list[str] = []
-    complaints: list[str] = []
-    page.on("request", lambda request: requested.append(request.url))
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Written]:
+    """A page of each job."""
+    folder = tmp_path_factory.mktemp("pages")
+    made = {}
+    for name, spec in JOBS.items():
+        simulate(spec, folder / name)
+        case = load([folder / name])
+        report = diagnose(case)
+        path = folder / f"{name}.html"
+        path.write_text(render("html", report, case, None, picture_of(case, report)))
+        made[name] = Written(path, report)
+    return made
+
+
+def opened(browser: Browser, path: Path, complaints: list[str], **how: Any) -> Page:  # noqa: ANN401
+    """Open a page and wait until it has drawn; whatever it complains about is kept."""
+    page = browser.new_page(**how)
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.goto((tmp_path / "report.html").as_uri())
-    page.wait_for_selector("#timeline .bars")
-    assert page.locator("h1").inner_text() == never_joined().summary
-    assert "data.py:31" in page.locator("dd.culprit").inner_text()
-    assert complaints == []
-    assert [url for url in requested if not url.startswith(("file:", "data:", "blob:"))] == []
+    page.on("request", lambda asked: complaints.append(asked.url) if asked.url != url else None)
+    page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
+    url = path.as_uri()
+    page.goto(url)
+    page.wait_for_selector("body[data-drawn]")
+    return page
 
 
-def test_the_page_offers_no_way_out(browser: Browser, tmp_path: Path) -> None:
-    """No button uploads the chart, no link leaves the page, and a script that tries may not."""
-    (tmp_path / "report.html").write_text(render("html", never_joined(), stuck_case()))
-    page = browser.new_page()
+@pytest.mark.parametrize("name", JOBS)
+def test_verdict_and_culprit_are_seen_at_once(
+    browser: Browser, pages: dict[str, Written], name: str
+) -> None:
+    """Without scrolling, without a complaint, without any request but for the file itself."""
     complaints: list[str] = []
-    page.on("console", lambda message: complaints.append(message.text))
-    page.goto((tmp_path / "report.html").as_uri())
-    page.wait_for_selector("#timeline .bars")
-    page.hover("#timeline")
-    assert page.locator(".modebar-btn, .plotlyjsicon").count() == 0
+    page = opened(browser, pages[name].path, complaints, viewport=WIDE)
+    report = pages[name].report
+    assert page.locator("h1").inner_text() == printable(report.summary)
+    seen = [page.locator("h1"), *page.locator("dd.culprit").all()[:1]]
+    for each in seen:
+        box = each.bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] <= WIDE["height"]
+    assert bool(page.locator("header dd.culprit").count()) == bool(report.findings[0].culprits)
+    assert complaints == []
+    assert pages[name].path.stat().st_size < LIMITS.get(name, 300_000)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_the_picture_says_what_the_report_says(
+    browser: Browser, pages: dict[str, Written], name: str
+) -> None:
+    """Cells of the map, read back from the page, have the status of the report's table."""
+    page = opened(browser, pages[name].path, [], viewport=WIDE)
+    shown = page.evaluate(
+        """Object.fromEntries([...document.querySelectorAll("#map [role=option]")].map(
+        (cell) => [cell.dataset.rank, cell.className.split("s-")[1].split(" ")[0]]))"""
+    )
+    assert shown == {str(each.rank): each.status for each in pages[name].report.ranks}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["small", "circle", "slow"])
+def test_nobody_is_left_out(
+    browser: Browser, pages: dict[str, Written], name: str, scheme: str
+) -> None:
+    """What axe finds serious: contrast, names of controls, what a screen reader cannot read."""
+    page = opened(browser, pages[name].path, [], viewport=WIDE, color_scheme=scheme)
+    axe = files("axe_playwright_python").joinpath("axe.min.js").read_text()
+    page.evaluate(f"{axe};undefined")
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    serious = [v for v in found["violations"] if v["impact"] in ("serious", "critical")]
+    assert [(v["id"], v["nodes"][0]["html"]) for v in serious] == []
+
+
+def test_a_click_shows_one_rank_alone(browser: Browser, pages: dict[str, Written]) -> None:
+    """Whatever is of other ranks is dimmed, everywhere, until it is let go."""
+    page = opened(browser, pages["small"].path, [], viewport=WIDE)
+    (culprit,) = pages["small"].report.findings[0].culprits
+    page.click(f"#map [data-rank='{culprit}']")
+    chosen = page.locator("#map [aria-selected=true]")
+    assert chosen.count() == 1
+    assert page.locator("#map .off").count() == len(pages["small"].report.ranks) - 1
+    assert page.locator("#waits .off").count() > 0
+    assert page.locator("#calls .off").count() > 0
+    page.click("#clear")
+    assert page.locator(".off").count() == 0
+
+
+def test_the_keyboard_reaches_everything(browser: Browser, pages: dict[str, Written]) -> None:
+    """Arrows move through the ranks, Enter chooses, Escape lets go; nodes of the graph, too."""
+    page = opened(browser, pages["small"].path, [], viewport=WIDE)
+    page.focus("#map [data-rank='0']")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    assert page.locator("#map [aria-selected=true]").get_attribute("data-rank") == "1"
+    page.keyboard.press("Escape")
+    assert page.locator("#map [aria-selected=true]").count() == 0
+    page.focus("#waits [data-node='0']")
+    page.keyboard.press("Enter")
+    assert page.locator("#waits [aria-pressed=true]").count() >= 1
+
+
+def test_calls_can_be_seen_in_time_and_all(browser: Browser, pages: dict[str, Written]) -> None:
+    """The other views draw, and complain about nothing."""
+    complaints: list[str] = []
+    page = opened(browser, pages["wide"].path, complaints, viewport=WIDE)
+    few = page.locator("#calls tbody tr").count()
+    page.click("#all-calls")
+    assert page.locator("#calls tbody tr").count() > few
+    assert page.locator("#calls tr.marked").count() == 1
+    page.select_option("#how", "time")
+    assert page.locator("#calls svg rect").count() > few
+    page.select_option("#axis", "team:0")
+    assert page.locator("#map [role=group]").count() > 1
+    page.locator("#raw summary").click()
+    page.wait_for_function("document.getElementById('json').textContent.length > 1000")
+    assert complaints == []
+
+
+def test_a_ticket_is_copied(browser: Browser, pages: dict[str, Written]) -> None:
+    """What goes to the clipboard is the report in Markdown, and a command as it runs."""
+    context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    page.goto(pages["small"].path.as_uri())
+    page.click("button[data-copy=ticket]")
+    page.wait_for_function("document.querySelector('[data-copy=ticket]').textContent === 'copied'")
+    text = page.evaluate("navigator.clipboard.readText()")
+    assert text == render("markdown", pages["small"].report)
+    context.close()
+
+
+def test_the_page_offers_no_way_out(browser: Browser, pages: dict[str, Written]) -> None:
+    """No link leaves the page, and a script that tries to ask somebody may not."""
+    complaints: list[str] = []
+    page = opened(browser, pages["small"].path, complaints)
     assert page.locator("a[href^='http']").count() == 0
-    reached = page.evaluate("fetch('http://127.0.0.1:9/').then(() => true, () => false)")
-    assert reached is False
+    assert page.evaluate("fetch('http://127.0.0.1:9/').then(() => true, () => false)") is False
     assert any("Content Security Policy" in text for text in complaints)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_no_page_is_wider_than_a_phone(
+    browser: Browser, pages: dict[str, Written], name: str
+) -> None:
+    """Wide things scroll in themselves."""
+    page = opened(browser, pages[name].path, [], viewport=NARROW)
+    assert page.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
 
 
 @pytest.mark.parametrize("width", [380, 1200])
 def test_nothing_from_a_dump_runs_or_spills(browser: Browser, tmp_path: Path, width: int) -> None:
     """Scripts in names are text, and no page is wider than its window, not even a phone's."""
     (tmp_path / "report.html").write_text(render("html", hostile()))
-    page = browser.new_page(viewport={"width": width, "height": 800})
-    dialogs: list[str] = []
-    page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
-    page.goto((tmp_path / "report.html").as_uri())
-    assert dialogs == []
+    complaints: list[str] = []
+    viewport = {"width": width, "height": 800}
+    page = opened(browser, tmp_path / "report.html", complaints, viewport=viewport)
+    assert complaints == []
     assert page.locator("img").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth") <= width

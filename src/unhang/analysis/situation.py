@@ -19,11 +19,11 @@ from unhang.analysis.matching.collectives import Disagreement, Matched
 from unhang.analysis.matching.pairs import Pairs
 from unhang.analysis.matching.wait_graph import Graph
 from unhang.analysis.sites import StackBook
+from unhang.analysis.state.age import Ages, ages_of
 from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import NEVER, Stage, Standing
-from unhang.analysis.state.stale import made_ns
 from unhang.model import DumpStatus, Frame, Group, State
 from unhang.report import CallSide, GroupRef, Site, Wait
 from unhang.wording import rank_phrase
@@ -285,16 +285,9 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
         return self.graph.source[order], self.graph.target[order]
 
     @cached_property
-    def waited_ns(self) -> Ints:
-        """Per rank: how long its head had been waiting when its dump was made; -1 unknown."""
-        times, calls = made_ns(self.evidence), self.evidence.case.calls
-        waited = np.full(len(self.heads.row), -1, np.int64)
-        ranks = np.flatnonzero(self.heads.row >= 0)
-        rows = self.heads.row[ranks]
-        made, created = times[calls.dump[rows]], calls.created_ns[rows]
-        known = (made > 0) & (created > 0)
-        waited[ranks[known]] = np.maximum(made - created, 0)[known]
-        return waited
+    def ages(self) -> Ages:
+        """How old the heads of ranks are."""
+        return ages_of(self.evidence, self.heads, self.outdated)
 
     @cached_property
     def finished_up_to(self) -> Ints:

@@ -27,6 +27,7 @@ from unhang.analysis.lives.fallen_silent import fallen_silent, stacks_heard
 from unhang.analysis.lives.life import Lives, lives_of
 from unhang.analysis.lives.sizes import sizes_apart
 from unhang.analysis.lives.told import with_told
+from unhang.analysis.lives.unranked import unranked
 from unhang.analysis.lives.watchdogs import with_counters
 from unhang.analysis.matching.collectives import disagreements, rows_at_waiting_calls
 from unhang.analysis.matching.pairs import pair_edges, pair_links, pair_up
@@ -65,7 +66,7 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     else:
         book = StackBook(case)
         claims = before_groups(lives, book)
-        claims = claims or (list(elsewhere(lives, book)) if lives.sampled else [])
+        claims = claims or (list(elsewhere(lives, book)) if lives.sampled else unranked(case, book))
         claims = sizes_apart(ended_first(claims, lives, book), lives, book)
         backdrop = backdrop_without_dumps(case, lives, book)
     claims = failed_first([with_counters(claim, lives) for claim in claims], lives)
@@ -83,7 +84,7 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
 def _tells_something(case: Case, lives: Lives) -> bool:
     """Whether there is anything beside dumps to judge."""
     seen = lives.sampled or lives.launchers or lives.said.events or lives.heard or lives.reports
-    return bool(seen) or case.logs_recognised is not None
+    return bool(seen or case.samples) or case.logs_recognised is not None
 
 
 def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Lives, Backdrop]:

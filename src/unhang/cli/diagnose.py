@@ -10,7 +10,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from unhang.cli.shared.case_paths import add_case_arguments, load_case, place_of
-from unhang.cli.shared.output import add_report_arguments, emit
+from unhang.cli.shared.output import DRAWINGS, add_report_arguments, emit
 from unhang.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="replace hosts, users, directories, addresses and secrets, the same by the same",
     )
-    add_report_arguments(parser, case=False)
+    add_report_arguments(parser, DRAWINGS, case=False)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -28,6 +28,7 @@ kubectl logs -l job=train --prefix | unhang logs -
 unhang logs train.log --rank 3
 unhang logs train.log --split by-rank/
 unhang logs train.log --fold
+unhang logs train.log --baseline good-run.log
 unhang logs -f train.log"""
 
 POLL_S = 0.5
@@ -42,6 +43,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     views.add_argument("--fold", action="store_true", help="equal lines of all ranks as one")
     views.add_argument("--timeline", action="store_true", help="known messages in order of time")
     views.add_argument("-f", "--follow", action="store_true", help="wait for more, until Ctrl-C")
+    parser.add_argument(
+        "--baseline",
+        action="append",
+        default=[],
+        metavar="GOODLOG",
+        help="logs of a good run: lines at the end that it never wrote are told",
+    )
     add_report_arguments(parser)
 
 
@@ -65,6 +73,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     """Views print lines: what is about the verdict cannot go with them."""
+    if args.baseline and "-" in args.paths:
+        raise UsageError(
+            "--baseline reads the log twice, and standard input can be read once",
+            "Save it to a file first.",
+        )
     if args.rank is not None and args.rank < 0:
         raise UsageError(f"--rank {args.rank} is no rank", "Ranks begin at 0.")
     views = {
@@ -75,9 +88,9 @@ def _check(args: argparse.Namespace) -> None:
         "--follow": args.follow,
     }
     view = next((name for name, wanted in views.items() if wanted), "")
-    if view and (args.format or args.output or args.case):
+    if view and (args.format or args.output or args.case or args.baseline):
         raise UsageError(
-            f"{view} prints lines, and --format, -o and --case are about the verdict",
+            f"{view} prints lines, and --format, -o, --case and --baseline are about the verdict",
             "Leave one of them out; > writes lines to a file.",
         )
 
@@ -93,9 +106,25 @@ def _judge(sources: list[LogSource], args: argparse.Namespace) -> int:
         raise InputError(what, "No log could be read.")
     if args.timeline:
         return _timeline(scan)
+    if args.baseline:
+        _compare(scan, sources, args.baseline)
     case = case_of(scan)
     files = tuple(str(path) for path in args.paths if str(path) != "-")
     return emit(diagnose(case), args, case, place=Place(logs=files))
+
+
+def _compare(scan: LogScan, sources: list[LogSource], baseline: list[str]) -> None:
+    """Add what is new since a good run to what was found."""
+    from dataclasses import replace
+
+    from unhang.logs.files import named_logs
+    from unhang.logs.novelty import new_lines, read_good_run
+
+    good = read_good_run(named_logs(baseline), scan.notes)
+    if not good.shapes:
+        raise InputError("--baseline holds no line", "Give the log of a run that went well.")
+    new = new_lines(sources, good, scan.notes)
+    scan.events += [replace(event, order=event.order + len(scan.events)) for event in new]
 
 
 def case_of(scan: LogScan) -> Case:

@@ -33,6 +33,9 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("demo", "unhang.cli.demo", "hang a small job here, and see the verdict"),
     CommandEntry("numerics", "unhang.cli.numerics", "where numbers first differ"),
     CommandEntry("attach", "unhang.cli.attach", "talk to a rank that stopped in a breakpoint"),
+    CommandEntry("serve", "unhang.cli.serve", "show cases in a browser"),
+    CommandEntry("history", "unhang.cli.history", "what many incidents have in common"),
+    CommandEntry("mcp", "unhang.cli.mcp", "serve verdicts to agents (Model Context Protocol)"),
     CommandEntry("completion", "unhang.cli.completion", "print a completion script for a shell"),
 )
 

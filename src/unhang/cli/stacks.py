@@ -48,6 +48,7 @@ unhang stacks --native --samples 3 --interval 5
 unhang stacks --pid 4711
 unhang stacks --tree 4711 --full
 unhang stacks saved-stacks/ --format json
+py-spy dump --pid 4711 | unhang stacks -
 unhang stacks --slurm 4711
 unhang stacks --hosts node[01-16] --job train
 unhang stacks --format speedscope -o stacks.speedscope.json
@@ -56,12 +57,17 @@ unhang stacks --save stacks.json"""
 _TREE_FORMATS = ("speedscope", "collapsed", "tree")
 _LONGEST_INTERVAL_S = 3_600.0
 _MOST_SAMPLES = 100
+_STDIN = "-"
+_MOST_PASTED = 256 << 20
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `unhang stacks`."""
     parser.add_argument(
-        "paths", nargs="*", metavar="PATH", help="saved stacks; default: look at live processes"
+        "paths",
+        nargs="*",
+        metavar="PATH",
+        help="saved stacks, - for what is pasted; default: look at live processes",
     )
     whom = parser.add_argument_group("whom to look at")
     choice = whom.add_mutually_exclusive_group()
@@ -135,11 +141,16 @@ def _evidence(args: argparse.Namespace, trees: list[StackTree]) -> Case:
 def _saved(args: argparse.Namespace, trees: list[StackTree]) -> Case:
     """Read saved stacks; partial trees go to `trees`."""
     from unhang.case import Case
-    from unhang.stacks import read_stacks
+    from unhang.stacks import parse_stacks, read_stacks
 
     samples: list[ProcessSample] = []
     notes: list[Note] = []
     for name in args.paths:
+        if name == _STDIN:
+            reading = parse_stacks(sys.stdin.buffer.read(_MOST_PASTED), "standard input")
+            samples += reading.samples
+            notes += reading.notes
+            continue
         if not Path(name).exists():
             raise InputError(f"{name} does not exist", "Give files or folders of saved stacks.")
         if (tree := _tree(name)) is not None:

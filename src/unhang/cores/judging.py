@@ -29,6 +29,7 @@ _ABORTERS = (
     ("ncclCommWatchdog", "torch's NCCL watchdog ended the process after a time-out"),
     ("handleException", "an error of a collective was raised again and nobody caught it"),
     ("EnforceNotMet", "Gloo refused a call, mostly because sizes differ between ranks"),
+    ("std::rethrow_exception", "an error of another thread was rethrown and nobody caught it"),
     ("std::terminate", "a C++ exception was not caught"),
     ("__cxa_throw", "a C++ exception was not caught"),
     ("fatal_error", "the interpreter found a fatal error"),

@@ -1,7 +1,7 @@
 """Put the files of one incident together into a Case: one set of columns, one row a call.
 
 Columns are joined one after the other and dropped from the files as they go, so that the calls are
-never in memory twice.
+never in memory twice; where all files fill one table, it is the case's.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from unhang.case import CALL_DTYPES, Calls, Case, Dump
 from unhang.ingest.beside import Extras
 from unhang.ingest.columns.decoded import Column, Decoded, DumpColumns, Origin
 from unhang.ingest.columns.dictionaries import Dictionaries
+from unhang.ingest.columns.oldnumbers import renumbered
 from unhang.ingest.dumpfiles import DumpFile
 from unhang.ingest.groups.building import Grouping
 from unhang.ingest.groups.counters import join_statuses
 from unhang.ingest.groups.ranks import World
 from unhang.model import OpName, State
+
+_SECOND_NS = 10**9
 
 __all__ = ["assemble"]
 
@@ -54,7 +57,7 @@ def assemble(
     status = join_statuses(files, grouping)
     names = shared.op_names()
     return Case(
-        calls=_kinds_set(_calls(files, grouping), names),
+        calls=_kinds_set(_calls(files, grouping), dumps, names),
         dumps=dumps,
         groups=tuple(grouping.groups),
         group_status=status,
@@ -89,14 +92,18 @@ def _calls(files: Sequence[DumpFile], grouping: Grouping) -> Calls:
     return Calls(**columns)
 
 
-def _kinds_set(calls: Calls, names: Sequence[OpName]) -> Calls:
+def _kinds_set(calls: Calls, dumps: Sequence[Dump], names: Sequence[OpName]) -> Calls:
     """Count the entry that closes a batch as what its members are: torch says so of none."""
     batches = find_batches(calls, names)
     ending = batches.closed & (batches.last == np.arange(len(calls)))
-    return replace(calls, is_p2p=np.where(ending, batches.p2p, calls.is_p2p))
+    calls = replace(calls, is_p2p=np.where(ending, batches.p2p, calls.is_p2p))
+    return renumbered(calls, dumps, batches)
 
 
 def _joined(pieces: list[Column], kind: type[np.generic]) -> Column:
+    """One column; what is in one piece already is not copied."""
+    if len(pieces) == 1:
+        return pieces[0].astype(kind, copy=False)
     return np.concatenate(pieces, dtype=kind) if pieces else np.zeros(0, kind)
 
 
@@ -173,6 +180,7 @@ def _dump(
         dropped=origin.dropped,
         world_size=origin.world_size,
         local_rank=origin.local_rank,
+        written_ns=_written_ns(item),
         group_ids=grouping.of_files[index],
         failures=origin.failed_calls,
         exception=origin.exception,
@@ -196,3 +204,9 @@ def _is_active_only(decoded: Decoded) -> bool:
     if finished.any() or not len(ids) or ids[0] < 0:
         return False
     return bool((np.diff(ids) > 1).any()) or (int(ids[0]) > 0 and len(ids) < _RING_AT_LEAST)
+
+
+def _written_ns(item: DumpFile) -> int:
+    """When a file was written, at the latest: archives keep whole seconds."""
+    whole = item.mtime_ns > 0 and item.mtime_ns % _SECOND_NS == 0
+    return item.mtime_ns + _SECOND_NS if whole else item.mtime_ns

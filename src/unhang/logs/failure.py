@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from unhang.kinds import Trait
-from unhang.logs.keeping import ANY_EXCEPTION, normalise
+from unhang.logs.keeping import ANY_EXCEPTION, WENT_ON, normalise
 from unhang.logs.rules import rule_of
 from unhang.logs.rules.endings import CHILD_FAILED, KILLED
 from unhang.model import LogEvent
@@ -40,7 +40,7 @@ class FailureGroup:
 
 
 def settled(events: Sequence[LogEvent]) -> tuple[LogEvent, ...]:
-    """The events, where one that its launcher's own account explains is a consequence.
+    """The events, where one that its launcher explains, or that passed, is no cause any more.
 
     Torchelastic ends the others when a rank has failed, and kills after a while who does not go.
     """
@@ -49,10 +49,15 @@ def settled(events: Sequence[LogEvent]) -> tuple[LogEvent, ...]:
     killed = {
         e.fields["pid3"] for e in events if "forcefully exiting" in e.text and "pid3" in e.fields
     }
-    return tuple(
-        replace(event, role="consequence") if _by_launcher(event, failed, killed) else event
-        for event in events
-    )
+    return tuple(_settled(event, failed, killed) for event in events)
+
+
+def _settled(
+    event: LogEvent, failed: Sequence[tuple[int, int]], killed: Collection[str]
+) -> LogEvent:
+    if event.role == "cause" and WENT_ON in event.fields:
+        return replace(event, role="hint", text=f"(further steps came after this) {event.text}")
+    return replace(event, role="consequence") if _by_launcher(event, failed, killed) else event
 
 
 def _by_launcher(

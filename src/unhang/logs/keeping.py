@@ -76,28 +76,37 @@ class EventBook:
     found: LogScan
     seen: dict[_Seen, int] = field(default_factory=dict)
     open_errors: set[int] = field(default_factory=set)
+    causes: dict[int, int] = field(default_factory=dict)
     unexplained: list[_Seen] = field(default_factory=list)
     said: set[str] = field(default_factory=set)
 
-    def keep(self, rule: LogRule, rank: int, text: str, make: Callable[[int], LogEvent]) -> None:
+    def keep(
+        self, rule: LogRule, rank: int, text: str, end: int, make: Callable[[int], LogEvent]
+    ) -> None:
         """Keep a message: a new event, or one more of those that say the same.
 
         Args:
             rule: That knows it.
             rank: That wrote it.
             text: What is compared, numbers aside.
+            end: Where its line ends, in bytes from the beginning of the log.
             make: The event, given its place in the order of reading.
         """
         seen = (rank, rule.code, normalise(text))
         if seen in self.seen:
             self._again(self.seen[seen], rule)
+            if self.seen[seen] in self.causes:
+                self.causes[self.seen[seen]] = end
             return
         index = self._room(rule, seen)
         if index < 0:
             return
         self.seen[seen] = index
         self._opened(index, rule)
-        self.found.events[index : index + 1] = [make(index)]
+        event = make(index)
+        self.found.events[index : index + 1] = [event]
+        if event.role == "cause":
+            self.causes[index] = end
 
     def _again(self, index: int, rule: LogRule) -> None:
         event = self.found.events[index]
@@ -113,10 +122,13 @@ class EventBook:
     def went_on(self) -> None:
         """The job counted further steps after all of this."""
         for index in self.open_errors:
-            event = self.found.events[index]
-            fields = {**event.fields, WENT_ON: "yes"}
-            self.found.events[index] = replace(event, fields=fields)
+            self.take_back(index)
         self.open_errors.clear()
+
+    def take_back(self, index: int) -> None:
+        """The job counted further steps after this."""
+        event = self.found.events[index]
+        self.found.events[index] = replace(event, fields={**event.fields, WENT_ON: "yes"})
 
     def tells_of_trouble(self) -> bool:
         """Whether something is kept of this log that a job which ends well does not print."""

@@ -20,8 +20,8 @@ from unhang.logs.keeping import ANY_ERROR, ANY_EXCEPTION, MAX_RANKS, EventBook, 
 from unhang.logs.lines.anchors import candidates, lines_above, wanted_by
 from unhang.logs.lines.ending import TAIL, troubled
 from unhang.logs.lines.prefixes import Line, parse_line
-from unhang.logs.lines.signs import goes_on, looks_like_a_job
-from unhang.logs.lines.tracebacks import HEADER, Traceback, TracebackReader, is_chain
+from unhang.logs.lines.signs import ENOUGH, goes_on, looks_like_a_job, step_lines
+from unhang.logs.lines.tracebacks import HEADER, RECORDED, Traceback, TracebackReader, is_chain
 from unhang.logs.lines.wrappers import LAST_ERROR, wrapped_in
 from unhang.logs.nccl_facts import fact_of
 from unhang.logs.rules import LogRule
@@ -39,6 +39,10 @@ MAX_WHOLE_TEXT = 2_400
 """Length of a message that tells both sides of a difference."""
 LOOK_BACK = 12
 """Lines above a line without a stamp in which one is looked for."""
+STEPS_WINDOW = 1 << 20
+"""Bytes at the end of a log in which steps are looked for that take a failure back."""
+MANY_STEPS = 10
+"""Different steps that must follow a failure of no known rank before it is taken back."""
 LOOKED_AT = 4_096
 """Bytes by which text is told from what is none."""
 BELOW, BELOW_LINES = 4_096, 6
@@ -113,6 +117,7 @@ class FileScanner:
     end: int = 0
     last_error: int = 0
     tail: bytes = b""
+    offset: int = 0
     kept: EventBook = field(init=False)
 
     def __post_init__(self) -> None:
@@ -128,6 +133,7 @@ class FileScanner:
         """End of the log: tracebacks that are still open are cut off here."""
         for key in list(self.open):
             self._close(key, self.open.pop(key).feed("<end of the log>"), Line(""))
+        self._took_back()
         self._tail()
         if self.recognised or self.kept.seen:
             self.found.recognised = True
@@ -159,17 +165,40 @@ class FileScanner:
         self.recognised = self.recognised or looks_like_a_job(data)
         if self.kept.open_errors and goes_on(data, self.last_error):
             self.kept.went_on()
-        self.tail = data[-TAIL:]
+        self.tail = (
+            (self.tail + data)[-STEPS_WINDOW:] if len(data) < STEPS_WINDOW else data[-STEPS_WINDOW:]
+        )
+        self.offset += len(data)
+
+    def _took_back(self) -> None:
+        """Take back the causes after which their own ranks counted further steps.
+
+        Others may count a step or two after a rank has failed, so that a cause of which the rank is
+        not known needs many more.
+        """
+        if not self.kept.causes:
+            return
+        begin = self.offset - len(self.tail)
+        steps = [
+            (begin + start, step, self._named(parse_line(self.tail[start:end], self.year))[0])
+            for start, end, step in step_lines(self.tail)
+        ]
+        for index, end in self.kept.causes.items():
+            rank = self.found.events[index].rank
+            after = {step for at, step, of in steps if at >= end and (rank < 0 or of == rank)}
+            if len(after) >= (ENOUGH if rank >= 0 else MANY_STEPS):
+                self.kept.take_back(index)
 
     def _tail(self) -> None:
         """Keep what the last lines say of trouble, where nothing else told of any."""
         if self.kept.tells_of_trouble():
             return
-        for start, end in troubled(self.tail):
-            if goes_on(self.tail, end):
+        last = self.tail[-TAIL:]
+        for start, end in troubled(last):
+            if goes_on(last, end):
                 return
-            line = parse_line(self.tail[start:end], self.year)
-            number = self.line_number - self.tail.count(b"\n", start)
+            line = parse_line(last[start:end], self.year)
+            number = self.line_number - last.count(b"\n", start)
             whole = _WHOLE_LINE.match(line.text)
             if whole and line.level not in ("I", "D"):
                 self._event(UNEXPLAINED_ERROR, whole, line, None, number)
@@ -215,7 +244,7 @@ class FileScanner:
 
     def _candidate(self, line: Line, wanted: tuple[LogRule, ...]) -> None:
         key = self._key(line)
-        if HEADER in line.text:
+        if HEADER in line.text and RECORDED not in line.text:
             reader = self.open.setdefault(key, TracebackReader())
             reader.lines += 1
             reader.ignored = reader.ignored or any(
@@ -356,7 +385,7 @@ class FileScanner:
                 fields={key: without_secrets(value) for key, value in fields.items()},
             )
 
-        self.kept.keep(rule, rank, text, make)
+        self.kept.keep(rule, rank, text, self.offset + self.end, make)
 
     def _below(self, rule: LogRule) -> dict[str, str]:
         """What the lines right below a message add to it."""

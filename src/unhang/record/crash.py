@@ -135,7 +135,8 @@ class CrashWatch:
             return False
         if self.recorder.pending():
             return True
-        return any(_unfinished(source) for source in torchfr.recorders())
+        found = torchfr.recorders(self.recorder.state.worker_socket)
+        return any(_unfinished(source) for source in found)
 
 
 def _unfinished(source: torchfr.TorchRecorder) -> bool:

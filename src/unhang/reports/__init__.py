@@ -2,6 +2,8 @@
 
     render(report, case=None, look=Look()) -> str
 
+Those of `PICTURED` also take the picture of the case, which the analysis draws up.
+
 Renderers open no files, know no command line and decide nothing. What a report says to a person,
 and in which order, is put together once in `story`; text, Markdown and HTML only lay it out.
 """
@@ -12,11 +14,12 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from unhang.case import Case
+from unhang.picture import Picture
 from unhang.report import Report
 from unhang.reports.look import Look
 from unhang.reports.steps import with_steps
 
-__all__ = ["FORMATS", "Look", "Renderer", "render", "with_steps"]
+__all__ = ["FORMATS", "PICTURED", "Look", "Renderer", "render", "with_steps"]
 
 
 class Renderer(Protocol):
@@ -31,11 +34,27 @@ FORMATS: dict[str, str] = {
     "json": "unhang.reports.json",
     "markdown": "unhang.reports.markdown",
     "html": "unhang.reports.html",
+    "brief-json": "unhang.reports.briefjson",
+    "jsonl": "unhang.reports.jsonlines",
+    "dot": "unhang.reports.dot",
+    "perfetto": "unhang.reports.perfetto",
 }
 """Format -> module; a module is imported when its format is asked for."""
 
 
-def render(name: str, report: Report, case: Case | None = None, look: Look | None = None) -> str:
+PICTURED = frozenset({"html", "dot", "perfetto"})
+"""Formats that draw more than words."""
+
+
+def render(
+    name: str,
+    report: Report,
+    case: Case | None = None,
+    look: Look | None = None,
+    picture: Picture | None = None,
+) -> str:
     """Draw a report in the named format (a key of `FORMATS`)."""
     module = import_module(FORMATS[name])
+    if name in PICTURED:
+        return str(module.render(report, case, look or Look(), picture))
     return cast("Renderer", module.render)(report, case, look or Look())

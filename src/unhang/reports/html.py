@@ -1,118 +1,257 @@
-"""The report as one HTML page that works offline: no request leaves it, no script is needed.
+"""The report as one HTML page that works offline: verdict first, then pictures of the hang.
 
-Everything foreign is escaped by the template engine. With the case at hand, and plotly installed,
-the page also draws the last calls of the ranks over time.
+The page is one file. Nothing is fetched, and its content security policy allows no other script
+than its own, by hash, and no request. What a reader must know stands in the markup; pictures are
+drawn by the script from the data inside the page (`facts`). Everything foreign is escaped.
 """
 
 from __future__ import annotations
 
-import json
+import base64
+import hashlib
+from collections.abc import Iterable, Iterator
+from html import escape
 from importlib.resources import files
-from importlib.util import find_spec
-from typing import Any
 
 from unhang.case import Case
-from unhang.errors import MissingExtraError
-from unhang.report import Report
+from unhang.model import LogEvent
+from unhang.picture import Picture
+from unhang.report import Report, Step
+from unhang.reports import markdown
+from unhang.reports.brief import Brief, brief_of
+from unhang.reports.facts import embedded, facts_of
 from unhang.reports.look import Look
-from unhang.reports.story import tell
-from unhang.reports.timeline import Lanes, lanes
+from unhang.reports.story import Chapter, Story, tell
+from unhang.wording import printable
 
-__all__ = ["render"]
+__all__ = ["asset", "hash_of", "render", "text_of"]
 
-_KINDS = {  # kind -> name in the legend, colour
-    "finished": ("finished", "#4c78a8"),
-    "tick": ("finished, end not recorded", "#9aa9bb"),
-    "waiting": ("not finished", "#d64545"),
-}
-_LANE_PX, _FRAME_PX = 22, 120
+_MOST_LINES = 12
+_SPANS = {0: "all", 600_000: "10 min", 60_000: "1 min", 10_000: "10 s", 1_000: "1 s"}
+"""Choices of what the time axis shows, in ms before the end."""
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="referrer" content="no-referrer">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<main>
+{body}
+</main>
+<script type="application/json" id="facts">{facts}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
 
 
-def render(report: Report, case: Case | None = None, look: Look | None = None) -> str:
-    """Return the page; `look` changes nothing.
+def render(
+    report: Report,
+    case: Case | None = None,
+    look: Look | None = None,
+    picture: Picture | None = None,
+) -> str:
+    """Return the page.
 
-    Raises:
-        MissingExtraError: If jinja2 is not installed.
+    Args:
+        report: The verdict.
+        case: For the lines of logs.
+        look: Changes nothing.
+        picture: What is drawn; without it the page has the verdict and the map of ranks.
     """
     del look
-    try:
-        from jinja2 import Environment, StrictUndefined
-    except ImportError as error:
-        raise MissingExtraError("The HTML report", "html") from error
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    drawn = picture or Picture()
+    facts = embedded(facts_of(report, drawn, markdown.render(report)))
+    style, script = asset("page.css"), asset("page.js")
+    return _PAGE.format(
+        policy=_policy(style, script),
+        title=f"unhang: {text_of(report.summary)}",
+        style=style,
+        body="\n".join(_body(report, case, drawn)),
+        facts=facts,
+        script=script,
     )
-    source = files("unhang.reports").joinpath("assets/report.html.j2").read_text(encoding="utf-8")
-    drawn = lanes(case, report) if case is not None and find_spec("plotly") else None
-    page = environment.from_string(source).render(
-        story=tell(report),
-        report=report,
-        left_out=drawn.left_out if drawn else "",
-        figure=_embedded(_figure(drawn)) if drawn else "",
-        plotly=_plotly() if drawn else "",
+
+
+def asset(name: str) -> str:
+    """A file of the page: its style, its script."""
+    return files("unhang.reports").joinpath(f"assets/{name}").read_text(encoding="utf-8")
+
+
+def _policy(style: str, script: str) -> str:
+    """Nothing but this style and this script, by what they are."""
+    return (
+        f"default-src 'none'; style-src '{hash_of(style)}'; script-src '{hash_of(script)}'; "
+        "form-action 'none'; base-uri 'none'"
     )
-    return page + "\n"
 
 
-def _plotly() -> str:
-    from plotly.offline import get_plotlyjs
-
-    return str(get_plotlyjs())
-
-
-def _embedded(value: object) -> str:
-    """Write JSON that no HTML parser can mistake for markup."""
-    text = json.dumps(value)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+def hash_of(text: str) -> str:
+    """How a content security policy names an inline style or script."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 
-def _figure(drawn: Lanes) -> dict[str, Any]:
-    """Return the data and layout for plotly: a bar trace for each kind of call."""
-    return {
-        "data": [trace for kind in _KINDS if (trace := _trace(drawn, kind))],
-        "layout": {
-            "barmode": "overlay",
-            "bargap": 0.3,
-            "height": _FRAME_PX + _LANE_PX * len(drawn.ranks),
-            "margin": {"l": 70, "r": 10, "t": 10, "b": 45},
-            "xaxis": {"title": {"text": "seconds before the last sign of life"}},
-            "yaxis": {
-                "title": {"text": "rank"},
-                "tickvals": list(range(len(drawn.ranks))),
-                "ticktext": [str(rank) for rank in drawn.ranks],
-                "autorange": "reversed",
-            },
-            "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
-            "paper_bgcolor": "rgba(0,0,0,0)",
-            "plot_bgcolor": "rgba(0,0,0,0)",
-        },
-    }
+def text_of(value: object) -> str:
+    """Text that is no more than that, in an element or an attribute."""
+    return escape(printable(str(value)), quote=True)
 
 
-def _trace(drawn: Lanes, kind: str) -> dict[str, Any]:
-    rows = [row for row, of in enumerate(drawn.kind) if of == kind]
-    if not rows:
-        return {}
-    name, colour = _KINDS[kind]
-    common = {
-        "name": name,
-        "y": [drawn.lane[row] for row in rows],
-        "hovertext": [_plain(drawn.words[row]) for row in rows],
-        "hoverinfo": "text",
-    }
-    if kind == "tick":
-        marker = {"symbol": "line-ns-open", "size": 10, "color": colour}
-        begins = [drawn.begin_s[row] for row in rows]
-        return common | {"type": "scatter", "mode": "markers", "x": begins, "marker": marker}
-    return common | {
-        "type": "bar",
-        "orientation": "h",
-        "base": [drawn.begin_s[row] for row in rows],
-        "x": [drawn.length_s[row] for row in rows],
-        "marker": {"color": colour},
-    }
+def _body(report: Report, case: Case | None, picture: Picture) -> Iterator[str]:
+    story = tell(report)
+    yield from _head(brief_of(report), report)
+    yield from _map(report, picture, story)
+    yield from _pictures(picture)
+    yield from _log_lines(case)
+    yield from _findings(story)
+    yield from _rest(report, story)
 
 
-def _plain(words: str) -> str:
-    """Take the marks away: plotly reads a little HTML in what it shows."""
-    return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+def _head(brief: Brief, report: Report) -> Iterator[str]:
+    yield f'<header><span class="status {brief.status}">{brief.status}</span>'
+    yield f"<h1>{text_of(brief.verdict)}</h1>"
+    if brief.rows:
+        yield '<dl class="rows">'
+        for label, items in brief.rows:
+            words = "<br>".join(map(text_of, items))
+            yield f'<dt>{text_of(label)}</dt><dd class="{text_of(label)}">{words}</dd>'
+        yield "</dl>"
+    if report.next:
+        yield '<ul class="steps" aria-label="What to run next">'
+        yield from map(_step, report.next)
+        yield "</ul>"
+    yield '<div class="bar noprint"><button type="button" data-copy="ticket">Copy as ticket'
+    yield "</button>"
+    yield f'<span class="soft">{text_of(brief.sure)}</span></div></header>'
+
+
+def _step(step: Step) -> str:
+    command = text_of(step.command)
+    return (
+        f'<li><code>{command}</code><button type="button" data-copy="{command}" '
+        f'aria-label="Copy: {command}">copy</button>'
+        f'<span class="soft">{text_of(step.why)}</span></li>'
+    )
+
+
+def _map(report: Report, picture: Picture, story: Story) -> Iterator[str]:
+    if not report.ranks:
+        return
+    yield f'<h2>Ranks <span class="soft">{text_of(story.rank_head)}</span></h2>'
+    yield '<div class="bar noprint"><label>by <select id="axis"><option value="host">host</option>'
+    for number, team in enumerate(picture.teams):
+        yield f'<option value="team:{number}">{text_of(team.name)}</option>'
+    yield "</select></label>"
+    yield '<button type="button" id="clear" disabled>show all</button>'
+    yield '<span id="chosen" class="soft" role="status"></span></div>'
+    yield '<div id="map" class="wide" role="listbox" aria-multiselectable="true" '
+    yield 'aria-label="Ranks: choose some to see these alone"></div>'
+    yield '<div class="bar legend" id="legend"></div><div id="about" class="about soft"></div>'
+
+
+def _pictures(picture: Picture) -> Iterator[str]:
+    if picture.nodes:
+        yield "<h2>Who waits for whom</h2>"
+        yield '<div id="waits" class="wide" tabindex="0" role="region" aria-label="Waiting"></div>'
+    if picture.lanes:
+        yield "<h2>Calls side by side</h2>"
+        yield from _calls_head(picture)
+        yield '<div id="calls" class="wide" tabindex="0" role="region" aria-label="Calls"></div>'
+    if picture.stacks:
+        yield "<h2>Where they stand</h2>"
+        yield '<p class="soft">Outermost frames above; as wide as the ranks that stand there.</p>'
+        yield '<div id="stacks" class="wide" tabindex="0" role="region" aria-label="Stacks"></div>'
+    if picture.heat is not None:
+        yield f"<h2>Who comes late to {text_of(picture.heat.group)}</h2>"
+        yield f'<p class="soft">{_clock_words(picture)}</p>'
+        yield '<div id="heat" class="wide" tabindex="0" role="region" aria-label="Lateness"></div>'
+
+
+def _calls_head(picture: Picture) -> Iterator[str]:
+    left_out = " ".join(picture.left_out)
+    yield '<div class="bar noprint"><label>show <select id="how">'
+    yield '<option value="aligned">side by side</option>'
+    if picture.bars:
+        yield '<option value="time">in time</option>'
+    yield "</select></label>"
+    yield '<label><span class="sr">time span</span><select id="span" hidden>'
+    for span, words in _SPANS.items():
+        yield f'<option value="{span}">{words}</option>'
+    yield '</select></label><button type="button" id="all-calls">all of them</button>'
+    yield f'<span class="soft">{text_of(left_out)}</span></div>'
+
+
+def _clock_words(picture: Picture) -> str:
+    heat = picture.heat
+    if heat is None or not heat.clocks:
+        return "Times are those of each rank's own host; their clocks could not be compared."
+    apart = max(heat.clocks) - min(heat.clocks)
+    return (
+        f"Clocks were set by calls that all finished at one moment: {apart:.1f} ms apart at most."
+    )
+
+
+def _log_lines(case: Case | None) -> Iterator[str]:
+    """The first failures that logs tell."""
+    events = [event for event in case.log_events if event.role == "cause"] if case else []
+    if not events:
+        return
+    events.sort(key=lambda event: event.order)
+    yield '<h2>First failures in the logs</h2><div class="wide" tabindex="0" role="region" '
+    yield 'aria-label="Lines of logs"><table><thead><tr><th scope="col">rank</th>'
+    yield '<th scope="col">line</th><th scope="col">where</th></tr></thead><tbody>'
+    yield from map(_log_line, events[:_MOST_LINES])
+    yield "</tbody></table></div>"
+    if len(events) > _MOST_LINES:
+        yield f'<p class="soft">and {len(events) - _MOST_LINES:,} more</p>'
+
+
+def _log_line(event: LogEvent) -> str:
+    rank = event.rank if event.rank >= 0 else ""
+    return (
+        f'<tr><td>{rank}</td><td title="{text_of(event.text)}">'
+        f"{text_of(printable(event.text, 120))}</td><td>{text_of(event.source)}</td></tr>"
+    )
+
+
+def _findings(story: Story) -> Iterator[str]:
+    if story.chapters:
+        yield "<h2>In full</h2>"
+    for chapter in story.chapters:
+        yield from _chapter(chapter)
+    if story.others:
+        yield "<h3>Also found</h3>"
+        yield from _list(story.others)
+
+
+def _chapter(chapter: Chapter) -> Iterator[str]:
+    kind = f"{chapter.code} {chapter.slug}"
+    yield f'<section id="{text_of(chapter.id)}"><h3>{text_of(kind)} <span class="soft">'
+    yield f"{text_of(chapter.role)}, {text_of(chapter.confidence)} confidence</span></h3>"
+    if chapter.summary:
+        yield f"<p>{text_of(chapter.summary)}</p>"
+    yield '<dl class="rows">'
+    for section in chapter.sections:
+        items = "<br>".join(map(text_of, section.items))
+        yield f'<dt>{text_of(section.label)}</dt><dd class="{text_of(section.label)}">{items}</dd>'
+    yield "</dl></section>"
+
+
+def _list(lines: Iterable[str]) -> Iterator[str]:
+    yield "<ul>"
+    yield from (f"<li>{text_of(line)}</li>" for line in lines)
+    yield "</ul>"
+
+
+def _rest(report: Report, story: Story) -> Iterator[str]:
+    if story.notes:
+        yield "<h2>Notes</h2>"
+        yield from _list(f"{level}: {text}" for level, text in story.notes)
+    yield '<details id="raw"><summary>The report as JSON</summary>'
+    yield '<pre id="json" tabindex="0" aria-label="The report as JSON"></pre></details>'
+    yield f"<footer>{text_of(', '.join(story.facts))}<br>"
+    yield f"unhang {text_of(report.tool_version)}, {text_of(report.schema)}</footer>"

@@ -13,7 +13,7 @@ from unhang.case import Case
 from unhang.report import Report, to_json
 from unhang.reports.look import Look
 
-__all__ = ["render"]
+__all__ = ["render", "sayable_json"]
 
 _FLAT = ("ranks", "notes", "stacks")
 """Long lists of the report of which each item fits a line."""
@@ -69,6 +69,11 @@ def _has_parts(value: Any) -> bool:  # noqa: ANN401 - any JSON value
 def _block(start: str, lines: list[str], end: str, indent: str) -> str:
     inner = f",\n{indent}  ".join(lines)
     return f"{start}\n{indent}  {inner}\n{indent}{end}"
+
+
+def sayable_json(value: object) -> Any:  # noqa: ANN401 - JSON
+    """A report, or part of one, as JSON that strict readers take: no NaN, no half characters."""
+    return _sayable(json.loads(_ENCODE(_sayable(to_json(value)))))
 
 
 def _sayable(value: Any) -> Any:  # noqa: ANN401 - any JSON value

@@ -28,6 +28,20 @@ _OUTER = ("checkpoint", "data-loader")  # user code below these is still theirs
 _JOINS = frozenset({"join", "_shutdown"})
 _THREADS = "threading.py"
 _TABLES = {"rules": RULES, "fallbacks": FALLBACKS, "idle": IDLE}
+_THROWN = (
+    ("std::rethrow_exception", "rethrown (std::rethrow_exception)"),
+    ("__cxa_rethrow", "rethrown"),
+    ("__cxa_throw", "thrown"),
+)
+_SIGNALLING = (
+    "abort",
+    "__GI_",
+    "gsignal",
+    "raise",
+    "pthread_kill",
+    "__pthread_kill",
+    "fatal_error",
+)
 _STATES = {
     "T": ("stopped", "stopped by a signal (SIGSTOP, SIGTSTP)"),
     "t": ("stopped", "stopped by a debugger"),
@@ -87,8 +101,8 @@ def _hands_over(main: ThreadStack) -> bool:
 def meaning_of(sample: ProcessSample, thread: ThreadStack | None = None) -> Meaning:
     """What a process is doing, from its state, its main (or the given) thread and the GIL.
 
-    A process that is stopped, dead, or held up by a GIL that one of its threads keeps in native
-    code, means that before anything that its frames say.
+    A process that is stopped, dead, aborting in one of its threads, or held up by a GIL that one of
+    them keeps in native code, means that before anything that its frames say.
     """
     chosen = thread or main_thread(sample)
     frames = chosen.frames if chosen else ()
@@ -100,11 +114,31 @@ def meaning_of(sample: ProcessSample, thread: ThreadStack | None = None) -> Mean
         return Meaning("uninterruptible", _uninterruptible(sample.wait_channel), site=site)
     if chosen is None:
         return Meaning("unknown", sample.error or "without a stack")
-    meaning = meaning_of_frames(chosen.frames)
-    if meaning.kind not in ("collective", "init") and (held := _gil(sample, chosen)):
+    meaning = _ending(sample) or meaning_of_frames(chosen.frames)
+    if meaning.kind not in ("collective", "init", "abort") and (held := _gil(sample, chosen)):
         return Meaning("gil", held, site=site, within=meaning.within)
     channel = sample.wait_channel if chosen.is_main else ""
     return _refined(meaning, channel, running=sample.state == "R")
+
+
+def _ending(sample: ProcessSample) -> Meaning | None:
+    """That one of its threads aborts, which ends all of them."""
+    native = (meaning_of_frames(t.frames) for t in sample.threads if t.native)
+    return next((meaning for meaning in native if meaning.kind == "abort"), None)
+
+
+def _aborting(frames: Sequence[Frame]) -> str:
+    """Why a thread aborts, as far as its frames tell."""
+    for how, does in _THROWN:
+        at = next((i for i, frame in enumerate(frames) if frame.function.startswith(how)), -1)
+        if at >= 0:
+            by = next((f for f in frames[at + 1 :] if not f.function.startswith(how)), None)
+            who = f" in {by.function.removesuffix('()')}" if by and by.function != "??" else ""
+            return f"aborting: an error was {does}{who}, and nobody caught it"
+    if any(frame.function.startswith("std::terminate") for frame in frames):
+        return "aborting: a C++ exception was not caught"
+    by = next((f for f in frames if not f.function.startswith(_SIGNALLING)), None)
+    return f"aborting in {by.function.removesuffix('()')}" if by else "aborting"
 
 
 def _uninterruptible(channel: str) -> str:
@@ -158,6 +192,8 @@ def meaning_of_frames(frames: tuple[Frame, ...]) -> Meaning:
     index, rule = found
     function = _name(frames, index)
     says = rule.says.replace("{function}", function)
+    if rule.kind == "abort":
+        return Meaning("abort", _aborting(frames), frame=frames[index], site=site)
     inner_user = next((f for f in frames[:index] if not is_library(f)), None)
     if inner_user is not None and rule.kind not in _OUTER:
         return Meaning("user-code", "in user code", frame=inner_user, site=inner_user, within=says)

@@ -31,15 +31,15 @@ _INSTALLED = re.compile(
 )
 _RECORDER = "unhang/record/"
 _OURS_AND_TORCHS = (
-    _RECORDER, "torch/autograd/", "torch/distributed/", "torch/multiprocessing/",
+    _RECORDER, "megatron/core/", "torch/autograd/", "torch/distributed/", "torch/multiprocessing/",
     "torch/nn/modules/", "torch/nn/parallel/", "torch/optim/", "torch/utils/data/",
 )  # fmt: skip
-"""Wherever they lie: torch and unhang also run from their sources."""
+"""Wherever they lie: they also run from their sources. Megatron's training loop is a user's own."""
 _PACKAGES = frozenset(
     {
         "accelerate", "apex", "av", "boto3", "botocore", "click", "composer", "datasets",
         "deepspeed", "fairscale", "fsspec", "gcsfs", "google", "grpc", "h5py",
-        "huggingface_hub", "IPython", "joblib", "lightning", "lightning_fabric", "megatron",
+        "huggingface_hub", "IPython", "joblib", "lightning", "lightning_fabric",
         "mlflow", "monai", "mpi4py", "multiprocess", "numba", "numpy", "nvidia", "omegaconf",
         "optree", "pandas", "peft", "PIL", "polars", "psutil", "pyarrow", "pytorch_lightning",
         "ray", "requests", "s3fs", "safetensors", "sentencepiece", "skimage", "sklearn",

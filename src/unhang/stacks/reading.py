@@ -15,7 +15,7 @@ from pathlib import Path
 
 from unhang.model import UNKNOWN_RANK, Frame, Note, ProcessSample, ThreadStack
 from unhang.stacks.formats import OURS, format_of
-from unhang.stacks.naming import numbered_ranks, rank_in_name
+from unhang.stacks.naming import host_in_name, numbered_ranks, rank_in_name
 from unhang.stacks.pieces import Piece, split
 from unhang.stacks.roles import role_of_stack
 from unhang.telltale import without_secrets
@@ -131,7 +131,8 @@ def _parse(data: bytes, source: str, rank: int, *, quiet: bool) -> Reading:
                 Note("error", source, f"{_whose(piece)}looks like {known.name}, but: {error}")
             )
             continue
-        samples.extend(found if known.name == OURS else _placed(found, piece, rank))
+        told = piece if piece.host else piece._replace(host=host_in_name(source))
+        samples.extend(found if known.name == OURS else _placed(found, told, rank))
     bounded = [_bounded(sample) for sample in samples]
     if bounded != samples:
         notes_found.append(Note("warning", source, "very long stacks or texts were cut"))

@@ -30,6 +30,7 @@ KINDS: Final[dict[str, str]] = {
     "lock": "waits for a lock, an event, a queue or a thread",
     "gil": "waits for the interpreter's lock (GIL), or holds it in native code",
     "sleep": "sleeps",
+    "abort": "ends itself: an error that nobody caught, or a failed check of a library",
     "stopped": "is stopped by a signal or a debugger",
     "dead": "has ended and nobody has collected it (zombie)",
     "uninterruptible": "is in an uninterruptible system call: storage, network mount or driver",
@@ -63,6 +64,10 @@ class FrameRule(NamedTuple):
 _C10D: Final = "torch/distributed/distributed_c10d.py"
 
 RULES: Final[tuple[FrameRule, ...]] = (
+    # the end
+    FrameRule("abort", "aborting",
+        native=("abort", "__GI_abort", "std::terminate", "fatal_error", "__cxxabiv1::__terminate",
+                "__gnu_cxx::__verbose_terminate_handler")),
     # process groups
     FrameRule("teardown", "destroying its process group", (_C10D,), ("destroy_process_group",)),
     FrameRule(

@@ -73,7 +73,9 @@ def lock(connection: DuckDBPyConnection) -> DuckDBPyConnection:
 
 
 def _memory_limit() -> int:
-    """At most 4 GiB, and half of what the machine has."""
+    """At most 4 GiB, and half of what the machine has; 1 GiB where none can tell."""
+    if not hasattr(os, "sysconf"):  # not on Windows
+        return _MOST_MEMORY // 4
     return min(_MOST_MEMORY, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
 
 

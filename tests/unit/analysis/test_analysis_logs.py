@@ -77,6 +77,28 @@ def test_a_log_explains_a_rank_without_a_dump() -> None:
     assert both.culprits == (2,)
 
 
+def test_a_failure_of_no_known_rank_outranks_silence() -> None:
+    """A killed process whose rank no line tells is taken for the one that left no dump."""
+    killed = event("UH753", -1, "Out of memory: Killed process 4711 (python3)")
+    first, silence = judged(waited_for(missing=True), killed).findings[:2]
+    assert (first.code, first.culprits, first.confidence) == ("UH753", (2,), "medium")
+    assert (silence.code, silence.role, silence.caused_by) == ("UH103", "consequence", (first.id,))
+
+
+def test_a_failure_that_blames_nobody_is_not_given_to_the_silent() -> None:
+    """Two sizes that differ are not the silent rank's doing: both are told."""
+    differ = event("UH762", -1, "Message truncated : received 1024 bytes instead of 256")
+    report = judged(waited_for(missing=True), differ)
+    assert (report.findings[0].code, report.findings[0].culprits) == ("UH103", (2,))
+    assert "UH762" in {finding.code for finding in report.findings}
+
+
+def test_a_failure_of_no_known_rank_blames_nobody_who_is_seen() -> None:
+    """Where every rank left a dump, a line of nobody stays beside the verdict."""
+    killed = event("UH753", -1, "Out of memory: Killed process 4711 (python3)")
+    assert judged(waited_for(), killed).findings[0].code == "UH101"
+
+
 def test_a_failure_of_somebody_who_waits_is_not_the_cause() -> None:
     """Dumps and logs name different ranks: the dumps keep their verdict, less sure of it."""
     job = waited_for()

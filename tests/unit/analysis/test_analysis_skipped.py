@@ -293,18 +293,60 @@ def test_a_call_that_its_peers_made_too_was_not_made_twice() -> None:
 
 
 def test_the_one_rank_in_every_loop() -> None:
-    """Two wait for one that waits elsewhere for them: among those who agree there is no circle."""
-    job = FakeJob(4)
-    three = job.group((0, 1, 2), "dp")
-    for _ in range(3):
+    """Two wait for one that waits elsewhere for them: among those who agree there is no circle.
+
+    Where steps before show what it used to call there, that is told.
+    """
+
+    def job(steps: int) -> FakeJob:
+        job = FakeJob(4)
+        three = job.group((0, 1, 2), "dp")
+        for _ in range(steps):
+            job.call(range(4), site="train.py:1 step")
+            job.call(three.members, group=three, site="train.py:2 step")
         job.call(range(4), site="train.py:1 step")
-        job.call(three.members, group=three, site="train.py:2 step", finished=True)
-    job.call(range(4), site="train.py:1 step")
-    job.call([0, 1], group=three, site="train.py:2 step", finished=False)
-    job.call([2], site="train.py:90 log", finished=False)
-    job.call([3], site="train.py:1 step", finished=False)
-    cause = only_cause(diagnose(job.case()))
+        job.call([0, 1], group=three, site="train.py:2 step", finished=False)
+        job.call([2], site="train.py:90 log", finished=False)
+        job.call([3], site="train.py:1 step", finished=False)
+        return job
+
+    cause = only_cause(diagnose(job(0).case()))
     assert (cause.code, cause.culprits, cause.confidence) == ("UH301", (2,), "medium")
+    cause = only_cause(diagnose(job(3).case()))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH102", (2,), "medium")
+    assert "each of 3 times before" in " ".join(cause.evidence)
+
+
+def test_a_send_that_has_always_followed() -> None:
+    """Rank 1 passes a send over and goes on; rank 2, which waits for it, keeps the usual order."""
+    job = FakeJob(3)
+    for step in range(4):
+        last = step == 3
+        job.send(0, 1, site="pipe.py:5 step")
+        job.recv(1, 0, site="pipe.py:6 step")
+        if not last:
+            job.send(1, 2, site="pipe.py:7 step")
+        job.recv(2, 1, site="pipe.py:8 step", finished=not last)
+        job.call((0, 1) if last else range(3), site="pipe.py:9 step", finished=not last)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH302", (1,), "medium")
+    assert "did not make send" in cause.summary
+    assert cause.victims == (0, 2)
+
+
+def test_two_that_both_left_their_order() -> None:
+    """Then the order was changed rather than left by one of them: nobody is named."""
+    job = FakeJob(2)
+    pair = job.group((0, 1), "tp")
+    for _ in range(3):
+        job.call(range(2), site="train.py:1 step")
+        job.call(pair.members, group=pair, site="train.py:2 step")
+        job.call(pair.members, group=pair, site="train.py:3 step")
+    job.call(range(2), site="train.py:1 step")
+    job.call([0], group=pair, site="train.py:3 step", finished=False)
+    job.call([1], site="train.py:4 save", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits) == ("UH301", ())
 
 
 def test_a_new_call_that_one_rank_makes_alone() -> None:

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from decoders import load_with
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from makedumps import T0, dump, entry, write
@@ -19,8 +21,10 @@ from unhang.case import Case
 from unhang.ingest import load
 from unhang.ingest.columns.dictionaries import parse_op
 from unhang.model import Frame, OpName, State
+from unhang.wording import fold_ranks
 
 DATA = Path(__file__).parents[2] / "data"
+NCCL = DATA / "nccl"
 
 OLD_KEYS = ("op_id", "is_p2p", "input_dtypes", "output_dtypes", "timeout_ms", "process_group",
             "thread_name", "thread_id", "p2p_seq_id", "collective_seq_id")  # fmt: skip
@@ -41,7 +45,7 @@ def test_a_list_of_entries_is_a_dump(tmp_path: Path) -> None:
     write(tmp_path, {"rank_0": rows})
     case = load(tmp_path)
     call = case.call(1)
-    assert (case.dumps[0].version, call.record_id, call.seq, call.p2p_seq) == ("", -1, 2, -1)
+    assert (case.dumps[0].version, call.record_id, call.seq, call.p2p_seq) == ("", -1, 0, 2)
     assert (call.op_id, call.timeout_ms, call.thread) == (-1, -1, "")
     assert call.signature.input_sizes == ((2, 3),)
     assert call.is_p2p
@@ -215,6 +219,49 @@ def test_decoding_gives_back_what_was_encoded(
     (folder / "rank_0").write_bytes(encode(content))
     got = comparable(as_written(load(folder)), json_only=encode is encode_json)
     assert got == comparable(content["entries"], json_only=encode is encode_json)
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_torch_23_knows_groups_by_their_ranks(
+    monkeypatch: pytest.MonkeyPatch, *, native: bool
+) -> None:
+    """`pg_config` is a dict of local ids and lists of ranks; one group has other ids elsewhere."""
+    case = load_with(NCCL / "2.3.1" / "crossed_blocking-pipe.tar.gz", monkeypatch, native=native)
+    assert case is not None
+    found = {(g.name, g.description, g.members) for g in case.groups}
+    pairs = [(0, 1), (0, 2), (1, 3), (2, 3)]
+    assert found == {
+        ("0", "default_pg", (0, 1, 2, 3)),
+        *((f"ranks {fold_ranks(pair)}", "", pair) for pair in pairs),
+    }
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_torch_22_counts_microseconds(monkeypatch: pytest.MonkeyPatch, *, native: bool) -> None:
+    """And says "started" of every open call."""
+    case = load_with(NCCL / "2.2.2" / "stall-asked.tar.gz", monkeypatch, native=native)
+    assert case is not None
+    assert {time // 10**18 for time in case.calls.created_ns.tolist()} == {1}
+    states = [case.call(row).state for row in range(case.dumps[0].start, case.dumps[0].stop)]
+    assert states[-2:] == [State.COMPLETED, State.SCHEDULED]
+
+
+def test_torch_24_let_exchanges_take_the_numbers_of_collectives() -> None:
+    """Each stage of a pipeline had other numbers; counted apart, all are at the same all_reduce."""
+    case = load(NCCL / "2.4.1" / "healthy_pipeline-pipe.tar.gz")
+    calls = case.calls
+    reduces = np.asarray([name.op == "all_reduce" for name in case.names])[calls.name]
+    seqs = {rank: calls.seq[reduces & (calls.rank == rank)].tolist() for rank in range(4)}
+    assert len({tuple(found) for found in seqs.values()}) == 1
+    assert seqs[0] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("version", ["2.4.1", "2.8.0", "2.13.0"])
+def test_files_numbered_within_a_group_of_some_ranks(version: str) -> None:
+    """Torch names a file by the rank in the first NCCL group; its groups know better."""
+    case = load(NCCL / version / "upper_half-pipe.tar.gz")
+    assert sorted(dump.rank for dump in case.dumps) == [2, 3]
+    assert any("numbered within one group" in note.text for note in case.notes)
 
 
 def test_no_time_is_no_number_of_a_time(tmp_path: Path) -> None:

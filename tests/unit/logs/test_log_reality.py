@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -193,3 +194,45 @@ def test_mutated_logs_are_judged() -> None:
     seeds = [path.read_bytes() for path in sorted(DATA.glob("*.log"))]
     assert list(fuzz(seeds, 400)) == []
     assert mutated(random.Random(3), seeds) == mutated(random.Random(3), seeds)  # noqa: S311
+
+
+RAISED = (
+    "[rank1]: Traceback (most recent call last):\n"
+    '[rank1]:   File "train.py", line 7, in load\n'
+    "[rank1]:     read(shard)\n"
+    "[rank1]: ValueError: shard 7 is broken\n"
+)
+
+
+def steps(ranks: Iterable[int], first: int, number: int = 6) -> str:
+    """Steps that ranks count."""
+    return "".join(
+        f"[rank{rank}]: step {step} loss 0.5\n"
+        for step in range(first, first + number)
+        for rank in ranks
+    )
+
+
+@pytest.mark.parametrize(
+    ("log", "status", "who"),
+    [
+        (RAISED + steps(range(4), 8), "healthy", NOBODY),
+        (steps(range(4), 1) + RAISED, "problem", (1,)),
+        (steps(range(4), 1) + RAISED + steps((0, 2, 3), 8), "problem", (1,)),
+        (RAISED + steps(range(4), 8) + RAISED, "problem", (1,)),
+        (RAISED.replace("[rank1]: ", "") + steps((0,), 8), "problem", NOBODY),
+        (RAISED.replace("[rank1]: ", "") + steps((0,), 8, 20), "healthy", NOBODY),
+        (
+            RAISED + steps(range(4), 8) + "[rank2]: RuntimeError: CUDA out of memory\n",
+            "problem",
+            (2,),
+        ),
+    ],
+    ids=["handled", "at the end", "others go on", "again", "of nobody", "long ago", "then another"],
+)
+def test_a_failure_that_its_rank_outlived_is_no_cause(
+    tmp_path: Path, log: str, status: str, who: tuple[int, ...]
+) -> None:
+    """Further steps of the same rank take a failure back; those of other ranks do not."""
+    report = judged(tmp_path / "a.log", log.encode())
+    assert (report.status, report.findings[0].culprits if report.findings else ()) == (status, who)

@@ -56,7 +56,7 @@ def torch_has(monkeypatch: pytest.MonkeyPatch, *dumps: dict[str, Any]) -> None:
         return left.pop(0) if len(left) > 1 else left[0]
 
     source = TorchRecorder("gloo", answer, None)
-    monkeypatch.setattr(dumpfile, "recorders", lambda: [source])
+    monkeypatch.setattr(dumpfile, "recorders", lambda _socket: [source])
     monkeypatch.setattr(dumpfile, "recorded_by_torch", lambda: frozenset({"gloo"}))
 
 
@@ -125,7 +125,9 @@ def test_a_recorder_of_torch_s_that_fails_is_a_problem(
     def broken(*_: bool) -> bytes:
         raise RuntimeError("out of order")
 
-    monkeypatch.setattr(dumpfile, "recorders", lambda: [TorchRecorder("gloo", broken, None)])
+    monkeypatch.setattr(
+        dumpfile, "recorders", lambda _socket: [TorchRecorder("gloo", broken, None)]
+    )
     (dump,) = dumpfile.collect(recorder)
     assert dump.content["unhang"]["problems"] == [
         "torch's gloo recorder: RuntimeError: out of order"

@@ -23,7 +23,7 @@ def test_every_renderer_draws_every_report(format_: str, name: str) -> None:
 
 def test_the_command_line_offers_every_format() -> None:
     """The names are listed twice, because the parser must not import the renderers."""
-    assert sorted(output.FORMATS) == sorted(FORMATS)
+    assert sorted((*output.FORMATS, *output.DRAWINGS)) == sorted(FORMATS)
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))

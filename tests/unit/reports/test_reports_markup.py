@@ -3,21 +3,24 @@ from __future__ import annotations
 import json
 import re
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
-from case_samples import MS, START_NS, WORLD, stuck_case
+from case_samples import START_NS, WORLD, stuck_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from report_samples import SAMPLES, hostile, never_joined
 from syrupy.assertion import SnapshotAssertion
 
+from unhang.analysis import diagnose
+from unhang.analysis.picture import picture_of
 from unhang.case import Case, Dump
 from unhang.casebuilder import CallRow, CaseBuilder
 from unhang.model import OpName
+from unhang.report import Report
 from unhang.reports import render
 from unhang.reports.markdown import escape
-from unhang.reports.timeline import MAX_CALLS_OF_A_RANK, MAX_RANKS, lanes
 
 MARKDOWN = MarkdownIt("gfm-like", {"linkify": False})
 
@@ -66,69 +69,59 @@ def test_escaped_text_means_only_itself(text: str) -> None:
     assert "".join(page.words).strip() == words
 
 
+def page_of(report: Report, case: Case | None = None) -> str:
+    """The HTML page as the command line makes it."""
+    return render("html", report, case, None, picture_of(case, report) if case else None)
+
+
+def facts_in(text: str) -> dict[str, Any]:
+    """The data that a page draws from."""
+    found = re.search(r'<script type="application/json" id="facts">(.*?)</script>', text)
+    assert found is not None
+    facts: dict[str, Any] = json.loads(found[1])
+    return facts
+
+
 def test_html_is_safe_and_whole() -> None:
     """No tag from a dump, nothing to be fetched, every sentence there."""
-    page = Page(render("html", hostile()))
+    page = Page(page_of(hostile()))
     assert page.links == []
     assert "img" not in page.tags
-    assert "script" not in page.tags
-    text = "".join(page.words)
-    assert "<img src=x onerror=alert(1)>" in text
-
-
-def test_html_draws_calls_when_it_has_them() -> None:
-    """The figure's data cannot end its script element, whatever a call is named."""
-    text = render("html", never_joined(), stuck_case())
-    found = re.search(r'<script type="application/json" id="figure">(.*?)</script>', text)
-    assert found is not None
-    figure = json.loads(found[1])
-    assert [trace["name"] for trace in figure["data"]] == ["finished", "not finished"]
+    assert page.tags.count("script") == 2
+    assert "<img src=x onerror=alert(1)>" in "".join(page.words)
 
 
 def test_html_data_cannot_break_out() -> None:
     """A call named like the end of a script stays inside its string."""
     builder = CaseBuilder()
     name = OpName("x", "", "</script><script>alert(1)</script>")
-    builder.add_dump(Dump(0, 0, "0"), [CallRow(WORLD, name, created_ns=START_NS)])
-    page = Page(render("html", never_joined(), builder.build()))
-    assert page.tags.count("script") == 3
+    builder.add_dump(Dump(0, 0, "0"), [CallRow(WORLD, name, seq=1, created_ns=START_NS)])
+    case = builder.build()
+    text = page_of(diagnose(case), case)
+    assert Page(text).tags.count("script") == 2
+    assert "</script><script>alert(1)</script>" in facts_in(text)["strings"]
 
 
-def big_case(ranks: int, calls: int) -> Case:
-    """Many ranks with many calls, none with an end; the last of rank 5 waits."""
-    builder = CaseBuilder()
-    for rank in range(ranks):
-        rows = [
-            CallRow(
-                WORLD,
-                OpName("gloo:barrier", "gloo", "barrier"),
-                seq=n,
-                retired=not (rank == 5 and n == calls - 1),
-                created_ns=START_NS + n * MS,
-            )
-            for n in range(calls)
-        ]
-        builder.add_dump(Dump(0, rank, str(rank)), rows)
-    return builder.build()
+def test_html_holds_the_whole_report() -> None:
+    """Who reads the page's data has what --format json prints."""
+    case = stuck_case()
+    report = diagnose(case)
+    assert facts_in(page_of(report, case))["report"] == json.loads(render("json", report))
 
 
-def test_the_timeline_is_bounded_and_keeps_the_culprit() -> None:
-    """Never more lanes and calls than a browser likes, and it says what is left out."""
-    drawn = lanes(big_case(100, 120), never_joined(100, 5))
-    assert drawn is not None
-    assert len(drawn.ranks) == MAX_RANKS
-    assert 5 in drawn.ranks
-    assert len(drawn.lane) == MAX_RANKS * MAX_CALLS_OF_A_RANK
-    assert drawn.left_out == "Drawn: 32 of 100 ranks, the last 100 calls of each."
-    assert (drawn.kind.count("waiting"), drawn.kind.count("finished")) == (1, 0)
+def test_html_lets_nothing_else_run() -> None:
+    """The policy names this style and this script by their hashes, and allows nothing else."""
+    text = page_of(never_joined())
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy is not None
+    assert policy[1].startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policy[1]
+    assert " style=" not in text.split("<script", 1)[0]
 
 
-def test_without_times_there_is_no_timeline() -> None:
-    """An old format or an empty case draws nothing."""
-    assert lanes(Case(), never_joined()) is None
-    builder = CaseBuilder()
-    builder.add_dump(Dump(0, 0, "0"), [CallRow(WORLD, OpName("x", "", "x"))])
-    assert lanes(builder.build(), never_joined()) is None
+def test_html_of_its_own_is_small() -> None:
+    """What the page adds to its data."""
+    assert len(page_of(Report("healthy", "Nothing."))) < 300_000
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))

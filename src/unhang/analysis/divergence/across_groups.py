@@ -121,9 +121,12 @@ def _ends_in_repetition(mine: CallSequence, theirs: CallSequence) -> bool:
 
 
 def _made_by_a_fellow(programs: RankPrograms, mine: RankProgram) -> bool:
-    """Whether another member of its group has made a rank's last call too, under its number."""
+    """Whether another member of its group has made a rank's last call too, under its number.
+
+    Without lines, its own call of that number may be another one.
+    """
     evidence, row = programs.situation.evidence, int(mine.rows[-1])
-    if not evidence.collective[row]:
+    if not evidence.collective[row] or evidence.case.calls.stack[row] < 0:
         return False
     channel, seq = _identity(programs, row)
     call = programs.calls(mine).strict[-1]

@@ -17,6 +17,7 @@ from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.divergence.across_groups import divergence_from_role
 from unhang.analysis.divergence.in_group import Divergence, divergence_of, made_alone
 from unhang.analysis.divergence.programs import RankPrograms
+from unhang.analysis.divergence.rhythm import break_of
 from unhang.analysis.findings.deadlock import explain_cycle
 from unhang.analysis.findings.disagreement import (
     Membership,
@@ -27,21 +28,19 @@ from unhang.analysis.findings.disagreement import (
 from unhang.analysis.findings.exchanges import (
     explain_pair_mismatch,
     explain_wrong_peer,
+    is_asked_for,
     pair_mismatches,
     wrong_peers,
 )
 from unhang.analysis.findings.missing import explain_absent
-from unhang.analysis.findings.skipped import explain_divergence
-from unhang.analysis.findings.stalled import explain_joined
+from unhang.analysis.findings.skipped import explain_divergence, explain_left_order
+from unhang.analysis.findings.stalled import explain_joined, has_stopped_device
 from unhang.analysis.matching.collectives import Disagreement
 from unhang.analysis.matching.roots import Root, find_roots
 from unhang.analysis.matching.wait_graph import Edge
 from unhang.analysis.situation import Situation
 
 __all__ = ["claims_of"]
-
-_JUST_BEGUN_NS = 10**9
-"""A call younger than this when its dump was made is in flight rather than stuck."""
 
 _MAX_IN_CIRCLE = 64
 _MAX_COMPARED = 16
@@ -63,6 +62,7 @@ def claims_of(situation: Situation) -> list[Claim]:
         for root in find_roots(situation.graph, situation.heads)
         if not explained.intersection(root.waiting_calls) and not _in_flight(situation, root)
     ]
+    roots += _stopped(situation, roots)
     explained |= set(situation.disagreements)
     joined = [
         root
@@ -99,8 +99,22 @@ def _in_flight(situation: Situation, root: Root) -> bool:
     Those whose dumps do not tell may have waited as briefly: they accuse nobody.
     """
     inside = [situation.heads.inside(call) for call in root.waiting_calls]
-    ages = situation.waited_ns[np.concatenate(inside)]
-    return bool((ages >= 0).any()) and int(ages.max()) < _JUST_BEGUN_NS
+    ranks, ages = np.concatenate(inside), situation.ages
+    return bool(ages.young[ranks].any() and not ages.old[ranks].any())
+
+
+def _stopped(situation: Situation, roots: Iterable[Root]) -> Iterator[Root]:
+    """Calls that wait for ranks without a dump, in which a rank is whose device has stopped.
+
+    It is behind what its peers have finished elsewhere: it is the reason, not those who are silent.
+    """
+    silent = [r for root in roots if root.edge == Edge.UNKNOWN for r in root.ranks]
+    blame = situation.graph.blame
+    waiting = blame.waiting_call[np.isin(blame.rank, silent) & (blame.kind == Edge.UNKNOWN)]
+    for call in np.unique(waiting).tolist():
+        inside = tuple(situation.heads.inside(call).tolist())
+        if has_stopped_device(situation, inside):
+            yield Root("call", inside, (call,))
 
 
 def _of_disagreement(situation: Situation, programs: RankPrograms, found: Disagreement) -> Claim:
@@ -154,6 +168,24 @@ def _of_cycle(situation: Situation, programs: RankPrograms, root: Root) -> Claim
     parted = divergence_from_role(programs, root.ranks[:_MAX_IN_CIRCLE])
     if parted is not None:
         return explain_divergence(situation, parted, root.waiting_calls[0], symptom, root.ranks)
+    return _of_order(situation, programs, root, symptom)
+
+
+def _of_order(situation: Situation, programs: RankPrograms, root: Root, symptom: Claim) -> Claim:
+    """A circle, or the one of its ranks that left its own order where another waits for it."""
+    blame = situation.graph.blame
+    inside = np.isin(blame.waiting_call, root.waiting_calls) & np.isin(blame.rank, root.ranks)
+    inside &= np.isin(blame.kind, (Edge.NOT_CALLED, Edge.UNPAIRED, Edge.QUEUED))
+    ranks = np.unique(blame.rank[inside])[:_MAX_COMPARED]
+    breaks = [each for rank in ranks.tolist() if (each := break_of(programs, rank)) is not None]
+    if len(breaks) != 1 or len(root.ranks) > _MAX_COMPARED:
+        return symptom
+    left = breaks[0]
+    for at in np.flatnonzero(inside & (blame.rank == left.rank)).tolist():
+        call = int(blame.waiting_call[at])
+        if is_asked_for(situation, left.usual, call):
+            later = bool(blame.kind[at] == Edge.QUEUED)
+            return explain_left_order(situation, left, call, symptom, later=later)
     return symptom
 
 
@@ -177,6 +209,8 @@ def _absent(situation: Situation, roots: Iterable[Root]) -> list[Root]:
 
 
 def _together(roots: list[Root]) -> Root:
-    first = max(roots, key=lambda root: (len(root.ranks), -root.waiting_calls[0]))
+    """One root for all: the call that waits for most of them first."""
+    ordered = sorted(roots, key=lambda root: (-len(root.ranks), root.waiting_calls[0]))
     ranks = sorted({rank for root in roots for rank in root.ranks})
-    return Root("ranks", tuple(ranks), first.waiting_calls, first.edge, first.known)
+    calls = dict.fromkeys(call for root in ordered for call in root.waiting_calls)
+    return Root("ranks", tuple(ranks), tuple(calls), ordered[0].edge, ordered[0].known)

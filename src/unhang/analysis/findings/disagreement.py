@@ -136,16 +136,17 @@ class Membership(Struct, frozen=True):
     Attributes:
         groups: Indices in `Case.groups`, the one that most ranks know first.
         knowers: Global ranks whose dumps hold each of them.
+        n_members: How many ranks any version has as members, with a dump or without.
     """
 
     groups: tuple[int, ...]
     knowers: tuple[tuple[int, ...], ...]
+    n_members: int
 
     @property
     def odd_ranks(self) -> tuple[int, ...]:
-        """Ranks outside the majority; none where there is no majority."""
-        total = sum(len(ranks) for ranks in self.knowers)
-        if 2 * len(self.knowers[0]) <= total:
+        """Ranks outside the majority of all members; none where there is no such majority."""
+        if 2 * len(self.knowers[0]) <= self.n_members:
             return ()
         return tuple(sorted(rank for ranks in self.knowers[1:] for rank in ranks))
 
@@ -169,7 +170,8 @@ def memberships(evidence: Evidence) -> list[Membership]:
             sets = [knowers[number] for number in ordered]
             if sum(map(len, sets)) == len(set().union(*sets)):
                 ranks = tuple(tuple(sorted(known)) for known in sets)
-                found.append(Membership(tuple(ordered), ranks))
+                members = {rank for number in ordered for rank in groups[number].members}
+                found.append(Membership(tuple(ordered), ranks, len(members)))
     return found
 
 

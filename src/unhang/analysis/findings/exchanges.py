@@ -31,6 +31,7 @@ __all__ = [
     "explain_pair_mismatch",
     "explain_unpaired",
     "explain_wrong_peer",
+    "is_asked_for",
     "pair_mismatches",
     "wrong_peers",
 ]
@@ -223,6 +224,25 @@ def _group_peer(situation: Situation, name: int, *, sending: bool) -> int:
     if rule_of(op.op).family != ("send" if sending else "recv"):
         return -1
     return op.dst if sending else op.src
+
+
+def is_asked_for(situation: Situation, row: int, waiting_call: int) -> bool:
+    """Whether a call of the kind of this row would meet a waiting call."""
+    evidence, heads = situation.evidence, situation.heads
+    calls = evidence.case.calls
+    if int(evidence.channel(np.asarray([row]))[0]) != int(heads.channel[waiting_call]):
+        return False
+    if waiting_call < heads.n_collective:
+        return bool(evidence.collective[row])
+    if evidence.collective[row]:
+        return False
+    members = evidence.case.groups[int(calls.group[row])].members
+    waiting = int(evidence.ranks.numbers[int(heads.owner[waiting_call])])
+    for sending in (True, False):
+        peer = _group_peer(situation, int(calls.name[row]), sending=sending)
+        if 0 <= peer < len(members) and members[peer] == waiting:
+            return True
+    return False
 
 
 def _went_on(situation: Situation, rank: int, row: int) -> bool:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.situation import Situation
+from unhang.analysis.state.columns import Bools, Ints
 from unhang.kinds import IDLE, INSUFFICIENT_EVIDENCE
 
 __all__ = ["AllFinished", "InFlight", "Undecided", "Why", "idle_claim"]
@@ -54,7 +55,7 @@ class Undecided(Struct, frozen=True):
 
 
 class InFlight(Struct, frozen=True):
-    """Calls are in flight and none is stuck; `oldest_ns`: the longest wait among them."""
+    """Calls are in flight and none is stuck; `oldest_ns`: the longest wait that is known, or -1."""
 
     oldest_ns: int
 
@@ -72,7 +73,7 @@ def idle_claim(situation: Situation) -> Claim:
         return Claim(kind=INSUFFICIENT_EVIDENCE, about=undecided, doubts=(Doubt.NOBODY_NAMED,))
     inside = situation.heads.waiting_call >= 0
     if inside.any():
-        oldest = int(situation.waited_ns[inside].max())
+        oldest = int(situation.ages.waited_ns[inside].max())
         return Claim(kind=IDLE, about=InFlight(oldest), doubts=(Doubt.ONE_MOMENT,))
     finished = _finished(situation)
     doubts = () if finished.n_calls else (Doubt.NOTHING_RECORDED,)
@@ -85,15 +86,23 @@ def _undecided(situation: Situation) -> Undecided | None:
     if (why := _nothing_recorded(situation)) is not None:
         return Undecided(why, silent)
     inside = np.flatnonzero(situation.heads.waiting_call >= 0)
-    ages = situation.waited_ns[inside]
-    if len(inside) and not (ages >= 0).all():
-        begun = situation.named(inside[ages >= 0])
+    weighed = situation.ages.young[inside] | situation.ages.old[inside]
+    if len(inside) and not (weighed | _behind_young(situation, inside)).all():
+        begun = situation.named(inside[weighed])
         return Undecided(Why.WAITS_UNEXPLAINED, silent, situation.named(inside), begun)
     if len(inside):
         return None
     if silent:
         return Undecided(Why.SOME_SILENT, silent)
     return _unseen(situation)
+
+
+def _behind_young(situation: Situation, ranks: Ints) -> Bools:
+    """Of ranks that wait, those whose waiting leads to a call that has just begun."""
+    young = np.flatnonzero(situation.ages.young & (situation.heads.waiting_call >= 0))
+    nodes = situation.graph.n_ranks + np.unique(situation.heads.waiting_call[young])
+    found: Bools = situation.graph.reaching(nodes)[ranks] >= 0
+    return found
 
 
 def _unseen(situation: Situation) -> Undecided | None:

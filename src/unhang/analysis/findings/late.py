@@ -24,7 +24,7 @@ from unhang.analysis.state.index import Evidence
 from unhang.kinds import LATE_RANK
 from unhang.report import GroupRef
 
-__all__ = ["Late", "LateRanks", "late_claims", "late_ranks"]
+__all__ = ["Late", "LateRanks", "Meetings", "late_claims", "late_ranks", "meetings_of"]
 
 _MOST_CALLS = 1000
 _LEAST_CALLS = 5
@@ -35,7 +35,7 @@ _ERRORS = 3.0
 _APART = 0.5
 
 
-class _Meetings(Struct, frozen=True):
+class Meetings(Struct, frozen=True):
     """Collectives of one channel: who arrived when.
 
     Attributes:
@@ -120,7 +120,7 @@ def late_ranks(evidence: Evidence, *, eager: bool) -> list[Late]:
 
     A rank that is itself kept waiting by others for about as long is late because of them.
     """
-    found = [_late_in(evidence, meetings, eager=eager) for meetings in _meetings(evidence)]
+    found = [_late_in(evidence, meetings, eager=eager) for meetings in meetings_of(evidence)]
     late = [each for each in found if each is not None]
     kept_waiting: dict[int, float] = defaultdict(float)
     for each in late:
@@ -140,7 +140,7 @@ def late_ranks(evidence: Evidence, *, eager: bool) -> list[Late]:
     return sorted(own or late, key=lambda each: (-each.share, each.ranks))
 
 
-def _late_in(evidence: Evidence, meetings: _Meetings, *, eager: bool) -> Late | None:
+def _late_in(evidence: Evidence, meetings: Meetings, *, eager: bool) -> Late | None:
     """The few ranks that keep a channel waiting, if there are such."""
     arrived = meetings.arrived
     early = np.sort(arrived, axis=1)[:, (arrived.shape[1] - 1) // 4]
@@ -209,7 +209,7 @@ def _change_point(values: Floats) -> int:
     return at
 
 
-def _comparable(evidence: Evidence, meetings: _Meetings) -> bool:
+def _comparable(evidence: Evidence, meetings: Meetings) -> bool:
     """Whether a lag that was there from the beginning can be told from a clock that is off."""
     return meetings.clocks.set or _one_clock(evidence, meetings.ranks)
 
@@ -225,7 +225,7 @@ def _hosts(evidence: Evidence, ranks: Ints) -> list[str]:
     return [known.get(int(evidence.ranks.numbers[rank]), "") for rank in ranks.tolist()]
 
 
-def _meetings(evidence: Evidence) -> Iterator[_Meetings]:
+def meetings_of(evidence: Evidence) -> Iterator[Meetings]:
     """Complete collectives of every channel in which ranks of one role meet."""
     rows = _usable_rows(evidence)
     if not len(rows):
@@ -279,7 +279,7 @@ def _roles(evidence: Evidence) -> Ints:
 
 def _complete(
     evidence: Evidence, channel: int, ranks: Ints, rows: Ints, seq: Ints
-) -> _Meetings | None:
+) -> Meetings | None:
     """The calls of a channel that all of its ranks with dumps made."""
     numbers, counts = np.unique(seq, return_counts=True)
     whole = numbers[counts == len(ranks)]
@@ -293,7 +293,7 @@ def _complete(
     hosts = _hosts(evidence, ranks)
     clocks = set_clocks((calls.completed_ns[table[timed]] - origin) / 1e6, hosts)
     arrived = (calls.created_ns[table] - origin) / 1e6 - clocks.offset_ms
-    return _Meetings(channel, ranks, whole, table, arrived, clocks)
+    return Meetings(channel, ranks, whole, table, arrived, clocks)
 
 
 def _explain(situation: Situation, found: Sequence[Late]) -> Claim:

@@ -12,12 +12,20 @@ from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.divergence.in_group import Divergence
+from unhang.analysis.divergence.rhythm import Break
 from unhang.analysis.situation import Situation
 from unhang.kinds import P2P_UNMATCHED, SKIPPED_CALL
 from unhang.report import CallSide, Site
 from unhang.stacks.ownership import shown_frame
 
-__all__ = ["CallAt", "Parting", "SkippedCall", "explain_divergence"]
+__all__ = [
+    "CallAt",
+    "LeftOrder",
+    "Parting",
+    "SkippedCall",
+    "explain_divergence",
+    "explain_left_order",
+]
 
 
 class CallAt(Struct, frozen=True):
@@ -67,6 +75,70 @@ class SkippedCall(Struct, frozen=True):
     symptom: Claim
 
 
+class LeftOrder(Struct, frozen=True):
+    """A rank that did not make, where it always had, the call in which another waits for it.
+
+    Attributes:
+        usual: The call.
+        after: The call that it has always followed.
+        times: How often.
+        instead: What was called this time.
+        later: It was called all the same, behind that.
+        symptom: What is seen in the end.
+    """
+
+    usual: CallAt
+    after: CallAt
+    times: int
+    instead: CallAt
+    later: bool
+    symptom: Claim
+
+
+def explain_left_order(
+    situation: Situation, left: Break, at: int, symptom: Claim, *, later: bool
+) -> Claim:
+    """Explain a rank of a circle that left its own order.
+
+    Args:
+        situation: All that is known.
+        left: Where it did.
+        at: The waiting call of another rank that it keeps waiting.
+        symptom: The circle.
+        later: It has made the call too, later.
+    """
+    culprits = situation.named([left.rank])
+    collective = bool(situation.evidence.collective[left.usual])
+    rows = np.asarray([left.instead], np.int64)
+    waiting = situation.heads.row[situation.heads.inside(at)]
+    return Claim(
+        kind=symptom.kind if later else SKIPPED_CALL if collective else P2P_UNMATCHED,
+        about=LeftOrder(
+            usual=_call_at(situation, left.usual, numbered=False),
+            after=_call_at(situation, left.after, numbered=False),
+            times=left.times,
+            instead=_call_at(situation, left.instead),
+            later=later,
+            symptom=symptom,
+        ),
+        culprits=culprits,
+        victims=tuple(rank for rank in symptom.victims if rank not in culprits),
+        group=situation.group_ref(at),
+        seq=situation.seq(at),
+        op=situation.op(at),
+        calls=(
+            *situation.sides_by_row(rows, "culprit"),
+            *situation.sides_by_row(waiting, "victim"),
+        ),
+        waits=symptom.waits,
+        sites=(
+            *situation.book.sites_of_rows(rows, "culprit"),
+            *situation.book.sites_of_rows(waiting, "victim"),
+        ),
+        doubts=(Doubt.BY_HABIT,),
+    )
+
+
 def explain_divergence(
     situation: Situation, divergence: Divergence, at: int, symptom: Claim, nodes: Sequence[int]
 ) -> Claim:
@@ -109,10 +181,11 @@ def explain_divergence(
     )
 
 
-def _call_at(situation: Situation, row: int) -> CallAt:
+def _call_at(situation: Situation, row: int, *, numbered: bool = True) -> CallAt:
     """A call with its line."""
     case, calls = situation.evidence.case, situation.evidence.case.calls
-    number = f" #{int(calls.seq[row])}" if situation.evidence.collective[row] else ""
+    collective = bool(situation.evidence.collective[row])
+    number = f" #{int(calls.seq[row])}" if collective and numbered else ""
     group = case.groups[int(calls.group[row])].label
     name = f"{case.names[int(calls.name[row])].op}{number} of {group}"
     frame = shown_frame(situation.frames(row))

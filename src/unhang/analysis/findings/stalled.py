@@ -33,6 +33,7 @@ __all__ = [
     "RankLags",
     "Timeouts",
     "explain_joined",
+    "has_stopped_device",
 ]
 
 _ENOUGH_GROUPS = 2
@@ -282,6 +283,11 @@ def _behind_on_device(situation: Situation, inside: Ints) -> Ints:
     """
     behind = [rank for rank in inside.tolist() if len(_lags(situation, rank)) >= _ENOUGH_GROUPS]
     return np.asarray(behind, np.int64)
+
+
+def has_stopped_device(situation: Situation, ranks: Sequence[int]) -> bool:
+    """Whether the device of any of these ranks (indices) has stopped."""
+    return bool(len(_behind_on_device(situation, np.asarray(ranks, np.int64))))
 
 
 def _unstarted_few(situation: Situation, inside: Ints) -> Ints:

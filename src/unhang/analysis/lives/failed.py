@@ -19,10 +19,13 @@ from unhang.analysis.sources.logs import Failure, Message, Said
 from unhang.kinds import (
     IDLE,
     INSUFFICIENT_EVIDENCE,
+    NEW_LINE,
     RANK_ENDED,
     RANKS_DIFFER,
+    SILENT_RANK,
     Trait,
 )
+from unhang.logs.rules import rule_of
 from unhang.model import LogEvent
 from unhang.report import Site, Subject
 
@@ -57,11 +60,13 @@ class Unexplained(Struct, frozen=True):
         errors: Lines that mark themselves as errors.
         effect: What followed from a failure that is not in the logs.
         last: The last line that tells of trouble.
+        new: Lines that a good run never wrote.
     """
 
     errors: tuple[LogEvent, ...]
     effect: LogEvent | None
     last: LogEvent
+    new: tuple[LogEvent, ...] = ()
 
 
 class Differing(Struct, frozen=True):
@@ -127,7 +132,16 @@ def _explains(failure: Failure, claim: Claim) -> bool:
     """Whether it can be why others wait: it is of a rank for which they do."""
     if not claim.kind.has(Trait.FROM_FAILURE):
         return False
+    if claim.kind is SILENT_RANK and _of_anybody(failure):
+        return True
     return not claim.culprits or bool(set(failure.culprits) & set(claim.culprits))
+
+
+def _of_anybody(failure: Failure) -> bool:
+    """Whether its line does not tell of which rank it is: it may be of one that left nothing."""
+    rule = rule_of(failure.group.first.code)
+    told = failure.culprits or failure.everybody or failure.group.first.rank >= 0
+    return not told and rule is not None and rule.blames == "writer"
 
 
 def _is_the_end(failure: Failure, claim: Claim) -> bool:
@@ -184,6 +198,8 @@ def _led(
     claims: Sequence[Claim], failure: Failure, told: Claim, explained: Sequence[Claim]
 ) -> list[Claim]:
     """The failure as the cause, with the waiting that it explains after it."""
+    if _of_anybody(failure) and explained[0].kind is SILENT_RANK:
+        told = replace(told, culprits=explained[0].culprits).doubted([Doubt.NOTHING_SEEN])
     about = FailedFirst(told, failure.group.first.text, tuple(explained))
     main = about.main
     victims = {rank for claim in explained for rank in claim.victims} - set(told.culprits)
@@ -281,7 +297,8 @@ def _beside(message: Message, reason: tuple[Claim, ...]) -> Claim:
 
 def _unexplained(said: Said) -> Claim:
     effect = next((event for event in said.trouble if event.role == "consequence"), None)
-    about = Unexplained(said.errors, effect, said.trouble[-1])
+    new = tuple(event for event in said.events if event.code == NEW_LINE.code)
+    about = Unexplained(said.errors, effect, said.trouble[-1], new)
     return Claim(kind=INSUFFICIENT_EVIDENCE, about=about, doubts=(Doubt.NOBODY_NAMED,))
 
 

@@ -51,7 +51,8 @@ class Disagreement(Struct, frozen=True):
         waiting_call: The waiting call.
         kind: Mismatch of op, shape, dtype or split.
         sides: Largest first.
-        majority: The right side, or None where no side has more than half of the members.
+        majority: The right side, or None where no side has more than half of those who have made
+            the call or may have: members without a dump count as well.
         totals: Elements sent and received in all, for a split mismatch.
     """
 
@@ -142,6 +143,7 @@ def _is_exchange(case: Case, row: int) -> bool:
 def _judge(evidence: Evidence, heads: Heads, waiting_call: int, rows: Ints) -> Disagreement | None:
     case = evidence.case
     demand = _demands(case)
+    unseen = _unseen(evidence, int(heads.channel[waiting_call]))
     by_rank: dict[int, list[int]] = defaultdict(list)
     for row in rows.tolist():
         by_rank[int(case.calls.rank[row])].append(row)
@@ -153,8 +155,14 @@ def _judge(evidence: Evidence, heads: Heads, waiting_call: int, rows: Ints) -> D
     if len(sides) > 1:
         kind = _aspect(list(sides))
         ordered = sorted(sides.values(), key=lambda ranks: (-len(ranks), min(ranks)))
-        return _disagreement(waiting_call, kind, ordered, by_rank, None) if kind else None
+        return _disagreement(waiting_call, kind, ordered, by_rank, unseen, None) if kind else None
     return _exchange(evidence, heads, waiting_call, by_rank)
+
+
+def _unseen(evidence: Evidence, channel: int) -> int:
+    """How many members of a channel left no dump."""
+    members = evidence.members(channel)
+    return int((~np.isin(members, evidence.owner)).sum())
 
 
 def _demands(case: Case) -> Callable[[int], Demand]:
@@ -195,11 +203,12 @@ def _disagreement(
     kind: Kind,
     groups: list[list[int]],
     by_rank: dict[int, list[int]],
+    unseen: int,
     totals: tuple[int, int] | None,
 ) -> Disagreement:
     sides = tuple(Side(tuple(sorted(ranks)), by_rank[min(ranks)][-1]) for ranks in groups)
     largest = sides[0]
-    decided = len(sides) > 1 and 2 * len(largest.ranks) > len(by_rank)
+    decided = len(sides) > 1 and 2 * len(largest.ranks) > len(by_rank) + unseen
     return Disagreement(waiting_call, kind, sides, largest if decided else None, totals)
 
 
@@ -226,4 +235,4 @@ def _exchange(
     for rank in rows:
         sides[sent[rank], received[rank]].append(rank)
     ordered = sorted(sides.values(), key=lambda ranks: (-len(ranks), min(ranks)))
-    return _disagreement(waiting_call, SPLIT_MISMATCH, ordered, by_rank, totals)
+    return _disagreement(waiting_call, SPLIT_MISMATCH, ordered, by_rank, 0, totals)

@@ -160,7 +160,24 @@ def collective_edges(
     kind = np.where(inside & unlaunched[rank], Edge.NOT_LAUNCHED, kind)
     known = np.where(called, Known.SURE, known)
     waits = ~inside | unlaunched[rank]
+    left_no_dump = (kind == Edge.UNKNOWN) & (at < 0)
+    waits &= ~(left_no_dump & _made_by_all(evidence, standing, heads)[waiting_call])
     return Edges(waiting_call, rank, kind.astype(np.int64), known.astype(np.int64)).chosen(waits)
+
+
+def _made_by_all(evidence: Evidence, standing: Standing, heads: Heads) -> Bools:
+    """Per collective waiting call: some member has finished it, which takes all of them.
+
+    So those of whom there is no dump have made it too.
+    """
+    first = np.full(len(heads), -1, np.int64)
+    ranks = np.flatnonzero(heads.waiting_call >= 0)
+    first[heads.waiting_call[ranks]] = heads.row[ranks]
+    rows = first[: heads.n_collective]
+    takes_all = evidence.names.synchronising[evidence.case.calls.name[rows]]
+    finished = standing.done[heads.channel[: heads.n_collective]] >= heads.seq[: heads.n_collective]
+    found: Bools = takes_all & finished
+    return found
 
 
 def _first_waiting_call_from(heads: Heads, first: Ints, position: Ints, seq: Ints) -> Ints:

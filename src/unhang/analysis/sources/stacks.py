@@ -16,7 +16,14 @@ from unhang.model import BUSY_BYTES_PER_S, BUSY_CORES, Frame, ProcessSample, Thr
 from unhang.stacks.meaning import Meaning, main_thread, meaning_of, meaning_of_frames
 from unhang.stacks.tree.gathering import has_moved, latest
 
-__all__ = ["RankLook", "at_site", "doubles_of", "looks_of", "looks_with_dumps"]
+__all__ = [
+    "RankLook",
+    "at_site",
+    "doubles_of",
+    "looks_of",
+    "looks_with_dumps",
+    "looks_without_rank",
+]
 
 _WAITS = frozenset({"collective", "init"})
 _MAY_WAIT = frozenset({"backward", "device-sync", "native"})
@@ -146,6 +153,14 @@ def doubles_of(samples: Iterable[ProcessSample]) -> dict[int, tuple[RankLook, ..
         if not (look.gone or look.unseen):
             found.setdefault(look.rank, []).append(look)
     return {rank: tuple(looks) for rank, looks in sorted(found.items()) if len(looks) > 1}
+
+
+def looks_without_rank(samples: Iterable[ProcessSample]) -> list[RankLook]:
+    """Processes of which nothing tells the rank, and that may be ranks, by host and number."""
+    bare = [s for s in samples if s.rank < 0 and s.parent_rank < 0 and s.role == "unknown"]
+    newest_ns = max((s.time_ns for s in bare), default=0)
+    looks = [_look(each, newest_ns) for each in latest(bare)]
+    return sorted(looks, key=lambda look: (look.host, look.pid))
 
 
 def looks_with_dumps(case: Case) -> dict[int, RankLook]:

@@ -1,7 +1,9 @@
 """What "finished" means, recorder by recorder. Nothing else in the analysis reads raw states.
 
 - NCCL and its relatives: the state or the time of completion; "retired" without it means that the
-  call timed out. Members of a batch stay "scheduled": they follow the batch's closing entry.
+  call timed out. Members of a batch stay "scheduled": they follow the batch's closing entry. A call
+  whose host has not come back from NCCL looks completed (its event was never recorded, and a device
+  says of such an event that it has passed): the counters of its group do not have it yet.
 - Gloo: "retired" (its states never change). It is also set after a failure, so a failed call is
   told from elsewhere (see `unhang.analysis.state.progress`).
 - Our own recorder's entries: "retired" or completed.
@@ -29,7 +31,10 @@ TRUTHFUL = frozenset(
 """Backends whose recorder marks completion from device events."""
 
 _BY_RETIREMENT = frozenset({"gloo"})
+_UNEVEN = frozenset({"ALLGATHER_coalesced", "REDUCE_SCATTER_coalesced"})
 _BLIND_ROWS = 8
+_MOST_INSIDE = 64
+"""Ranks that stand inside the library; more would be no hang of one."""
 
 
 def finished_rows(
@@ -50,9 +55,66 @@ def finished_rows(
     if own.any():
         done |= own & calls.retired
     done &= calls.state != State.FAILED
+    done[_not_launched(case, names, backends, batches, done)] = False
+    done[_ended_too_early(case, dumps, done)] = False
     done |= batches.closed & done[batches.last]
     notes = _left_open(case, dumps, names, batches, done)
     return done, [*notes, *_blind(case, dumps, backends, done)]
+
+
+def _not_launched(
+    case: Case, names: Names, backends: Sequence[str], batches: Batches, done: Bools
+) -> Ints:
+    """Calls that look completed though their host is still inside the library's enqueue.
+
+    Nobody has retired them, and their numbers are above what their group has enqueued. Each is the
+    last of its lane, behind a call that was retired: so somebody did look. Where calls of a lane
+    are P2P, the counters mix two kinds of numbers and tell nothing.
+    """
+    calls, status = case.calls, case.group_status
+    truthful = np.asarray([name in TRUTHFUL for name in backends])[names.backend][calls.name]
+    rows = np.flatnonzero(done & ~calls.retired & truthful & (calls.group >= 0))
+    if not len(rows) or not len(status):
+        return np.zeros(0, np.int64)
+    width = len(case.groups) + 1
+    lane = np.asarray(calls.dump, np.int64) * width + calls.group
+    counted = np.asarray(status.dump, np.int64) * width + status.group
+    order = np.argsort(counted, kind="stable")
+    at = order[np.minimum(np.searchsorted(counted[order], lane[rows]), len(order) - 1)]
+    above = (counted[at] == lane[rows]) & (calls.seq[rows] > status.last_enqueued[at])
+    rows = rows[above & ~np.isin(lane[rows], lane[batches.p2p])][:_MOST_INSIDE]
+    found = [row for row in rows.tolist() if _is_last_and_watched(calls, lane, row)]
+    return np.asarray(found, np.int64)
+
+
+def _is_last_and_watched(calls: Calls, lane: Ints, row: int) -> bool:
+    same = np.flatnonzero(lane == lane[row])
+    return bool(same[-1] == row and (len(same) == 1 or calls.retired[same[-2]]))
+
+
+def _ended_too_early(case: Case, dumps: Sequence[Dump], done: Bools) -> Ints:
+    """Calls on lists of uneven tensors that cannot have finished, since a member has not come.
+
+    Their closing entry says "completed" at once (seen on torch 2.8 to 2.13, where nothing is
+    asynchronous): its event is recorded on another stream than its members run on. So it is
+    believed only as long as nobody's whole dump lacks the call.
+    """
+    calls = case.calls
+    uneven = np.asarray([*(name.op in _UNEVEN for name in case.names), False])[calls.name]
+    rows = np.flatnonzero(done & uneven & (calls.seq >= 0) & (calls.group >= 0))
+    if not len(rows):
+        return rows
+    groups = len(case.groups) + 1
+    reached = np.full(len(case.dumps) * groups, -1, np.int64)
+    lane = np.asarray(calls.dump, np.int64) * groups + calls.group
+    np.maximum.at(reached, lane, calls.seq)
+    least = np.full(groups, np.iinfo(np.int64).max)
+    for dump in dumps:
+        if dump.status is DumpStatus.OK and not dump.active_only and dump.backend in TRUTHFUL:
+            for group in dump.group_ids:
+                least[group] = min(least[group], reached[dump.index * groups + group])
+    found: Ints = rows[calls.seq[rows] > least[calls.group[rows]]]
+    return found
 
 
 def _left_open(

@@ -54,6 +54,8 @@ class Standing(Struct, frozen=True, eq=False):
         known: `Known`, of the end of the window.
         counted: Last enqueued call by the counters; -1 where they cannot tell.
         by_rank: Per rank and backend, `Known` for channels that have no row here.
+        done: Per channel, the last call that any member is known to have finished, by its entries
+            or its counters; -1 if none.
     """
 
     n_channels: int
@@ -67,6 +69,7 @@ class Standing(Struct, frozen=True, eq=False):
     known: Ints
     counted: Ints
     by_rank: Ints
+    done: Ints
 
     def at(self, ranks: Ints, channel: Ints | int) -> Ints:
         """Row of each (rank index, channel); -1 where there is none."""
@@ -107,7 +110,7 @@ class Standing(Struct, frozen=True, eq=False):
 def stand(evidence: Evidence) -> Standing:
     """Find how far each rank has come in each channel."""
     keys, first, last, sync = _visible(evidence)
-    counted_keys, counted, exact = _counters(evidence)
+    counted_keys, counted, completed, exact = _counters(evidence)
     every = np.union1d(keys, counted_keys)
     at, counted_at = np.searchsorted(every, keys), np.searchsorted(every, counted_keys)
     seq = evidence.case.calls.seq
@@ -127,6 +130,7 @@ def stand(evidence: Evidence) -> Standing:
     known = np.maximum(known, how)
     visible = spread(at, seq[last], -1)
     counters = spread(counted_at, counted, -1)
+    last_sync = spread(at, np.where(sync >= 0, seq[sync], -1), -1)
     return Standing(
         n_channels=evidence.n_channels,
         keys=every,
@@ -135,11 +139,20 @@ def stand(evidence: Evidence) -> Standing:
         open_from=_open_from(evidence, every),
         first_row=spread(at, first, -1),
         last_row=spread(at, last, -1),
-        last_sync=spread(at, np.where(sync >= 0, seq[sync], -1), -1),
+        last_sync=last_sync,
         known=known,
         counted=counters,
         by_rank=by_rank,
+        done=_done(evidence.n_channels, every, last_sync, spread(counted_at, completed, -1)),
     )
+
+
+def _done(n_channels: int, keys: Ints, *finished: Ints) -> Ints:
+    """Per channel: the last call that any member has finished."""
+    done = np.full(n_channels, -1, np.int64)
+    for each in finished:
+        np.maximum.at(done, keys % n_channels, each)
+    return done
 
 
 def _visible(evidence: Evidence) -> tuple[Ints, Ints, Ints, Ints]:
@@ -195,8 +208,8 @@ def _open_from(evidence: Evidence, keys: Ints) -> Ints:
     return opened
 
 
-def _counters(evidence: Evidence) -> tuple[Ints, Ints, Bools]:
-    """Last enqueued collective per key, where the counters count collectives.
+def _counters(evidence: Evidence) -> tuple[Ints, Ints, Ints, Bools]:
+    """Last enqueued and last completed collective per key, where the counters count collectives.
 
     Gloo counts every operation, P2P included, and NCCL writes the number of whichever kind came
     last: so only channels of device recorders in which nobody recorded P2P are used.
@@ -215,7 +228,8 @@ def _counters(evidence: Evidence) -> tuple[Ints, Ints, Bools]:
     keys = owner[status.dump][usable] * evidence.n_channels + channel[usable]
     keys, at = np.unique(keys, return_index=True)
     counted = np.asarray(status.last_enqueued, np.int64)[usable][at]
-    return keys, counted, np.asarray(status.joined_by == JOINED_BY_ENTRIES)[usable][at]
+    completed = np.asarray(status.last_completed, np.int64)[usable][at]
+    return keys, counted, completed, np.asarray(status.joined_by == JOINED_BY_ENTRIES)[usable][at]
 
 
 def _mixed_channels(evidence: Evidence) -> Ints:

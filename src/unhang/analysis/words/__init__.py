@@ -22,6 +22,7 @@ from unhang.analysis.words import (  # noqa: F401 - they register
     stacks,
     standstill,
     traces,
+    unranked,
     unstuck,
 )
 from unhang.analysis.words.telling import all_words_of

@@ -17,7 +17,7 @@ from unhang.analysis.findings.missing import (
     NeverJoined,
     SilentRanks,
 )
-from unhang.analysis.findings.skipped import CallAt, Parting, SkippedCall
+from unhang.analysis.findings.skipped import CallAt, LeftOrder, Parting, SkippedCall
 from unhang.analysis.state.progress import Known
 from unhang.analysis.words.telling import Words, subject, waiting_for, words_of
 from unhang.kinds import SILENT_RANK, SKIPPED_CALL
@@ -170,6 +170,21 @@ def _(about: SkippedCall, claim: Claim) -> Words:
         tuple(_skip_evidence(about, len(claim.victims))),
         alternatives=(*(() if about.parting.blamed else undecided), *SKIPPED_CALL.alternatives),
         actions=SKIPPED_CALL.actions,
+    )
+
+
+@words_of.register
+def _(about: LeftOrder, claim: Claim) -> Words:
+    who, usual = subject(claim.culprits), _at(about.usual)
+    what = f"made {usual} later than ever" if about.later else f"did not make {usual}"
+    return Words(
+        f"{who} {what}, and went on with {_at(about.instead)}; {_wait(claim.victims)} for it.",
+        (
+            f"It has followed {_at(about.after)} each of {count_of(about.times, 'time')} before.",
+            f"Seen in the end as: {words_of(about.symptom.about, about.symptom).summary}",
+            "The others wait in their usual order.",
+        ),
+        alternatives=("The program was to change its order here, and the others did not.",),
     )
 
 

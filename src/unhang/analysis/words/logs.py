@@ -34,7 +34,7 @@ __all__: list[str] = []
 SHOWN = 160
 SHOWN_WHOLE = 2_400
 MAX_LINES = 8
-"""Unexplained lines that are shown: the last ones, and the first."""
+"""Unexplained lines that are shown: the most unusual ones."""
 _MOST = 4
 _REPORTED_LATER = next((r for r in RULES if Trait.REPORTED_LATER in r.traits), None)
 
@@ -156,6 +156,12 @@ def _(about: SaidBeside, claim: Claim) -> Words:
     )
 
 
+def _most_unusual(errors: Sequence[LogEvent]) -> list[LogEvent]:
+    """The errors that came least often, the last of them first; in the order of the logs."""
+    ranked = sorted(range(len(errors)), key=lambda place: (errors[place].count, -place))
+    return [errors[place] for place in sorted(ranked[:MAX_LINES])]
+
+
 @words_of.register
 def _(about: Unexplained, claim: Claim) -> Words:  # noqa: ARG001
     errors = about.errors
@@ -167,12 +173,11 @@ def _(about: Unexplained, claim: Claim) -> Words:  # noqa: ARG001
         what = "the logs show that something went wrong, and not why"
     told = about.effect or (errors[-1] if errors else about.last)
     by = rank_phrase([told.rank]) if told.rank >= 0 else told.host or told.source
-    shown: Sequence[LogEvent] = errors or [told]
-    if len(errors) > MAX_LINES:
-        shown = [errors[0], *errors[1 - MAX_LINES :]]
+    new = tuple(f"New since the good run: {_quoted(event)}" for event in about.new)
+    first = f"; new since the good run: {about.new[0].text[:SHOWN]}" if about.new else ""
     return Words(
-        f"Not enough evidence: {what}: {by}: {told.text[:SHOWN]}",
-        tuple(_quoted(event) for event in shown),
+        f"Not enough evidence: {what}: {by}: {told.text[:SHOWN]}{first}",
+        (*(_quoted(event) for event in _most_unusual(errors) or [told]), *new),
         (),
         ("Read these lines and those around them; give the logs of all ranks and nodes.",),
     )

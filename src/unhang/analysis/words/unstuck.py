@@ -68,10 +68,14 @@ def _waits(about: Undecided) -> str:
 
 @words_of.register
 def _(about: InFlight, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+    known = f"had been waiting for {about.oldest_ns / 1e9:.2f} s when its dump was made"
+    told, how = ("the oldest " + known, "The dumps say when they were made.")
+    if about.oldest_ns < 0:
+        told = "they are no older than such calls usually are"
+        how = "The job moved while it was dumped, by its files or by what some of them have since."
     return Words(
-        "Calls are in flight and none of them is stuck: the oldest had been waiting for "
-        f"{about.oldest_ns / 1e9:.2f} s when its dump was made.",
-        ("The dumps say when they were made.",),
+        f"Calls are in flight and none of them is stuck: {told}.",
+        (how,),
         alternatives=("The job may have stopped just before the dumps were made.",),
         actions=("Dump again some time later, and compare: unhang dump.",),
     )

@@ -23,10 +23,12 @@ from unhang.wording import printable
 if TYPE_CHECKING:
     from unhang.case import Case
     from unhang.casedir.place import Place
+    from unhang.picture import Picture
     from unhang.report import Report
     from unhang.reports import Look
 
 __all__ = [
+    "DRAWINGS",
     "EXIT_HEALTHY",
     "EXIT_INSUFFICIENT",
     "EXIT_PROBLEM",
@@ -42,8 +44,17 @@ __all__ = [
 
 EXIT_HEALTHY, EXIT_PROBLEM, EXIT_INSUFFICIENT = 0, 1, 3
 
-FORMATS = ("text", "json", "markdown", "html")
-_BY_SUFFIX = {".json": "json", ".md": "markdown", ".html": "html", ".htm": "html"}
+FORMATS = ("text", "json", "markdown", "html", "brief-json", "jsonl")
+DRAWINGS = ("dot", "perfetto")
+"""Formats of calls: for commands that read dumps."""
+
+_BY_SUFFIX = {
+    ".json": "json",
+    ".jsonl": "jsonl",
+    ".md": "markdown",
+    ".html": "html",
+    ".htm": "html",
+}
 _WIDTHS = range(40, 401)
 _WIDTH_OF_A_PIPE, _WIDEST_OF_ITSELF = 80, 120
 
@@ -123,9 +134,20 @@ def emit(
     report = reports.with_steps(report, case, place or Place())
     keep(report, args)
     look = look_of(args, sys.stdout, os.environ)
-    page = reports.render(format_of(args), report, case, look)
+    page = reports.render(name := format_of(args), report, case, look, _picture(name, report, case))
     deliver(f"{page}\n{below}" if below else page, args.output)
     return exit_code(report, getattr(args, "fail_on", "any"))
+
+
+def _picture(name: str, report: Report, case: Case | None) -> Picture | None:
+    """What the format draws beside words, if it draws anything."""
+    from unhang import reports
+
+    if case is None or name not in reports.PICTURED:
+        return None
+    from unhang.analysis.picture import picture_of
+
+    return picture_of(case, report, every=name == "perfetto")
 
 
 def keep(report: Report, args: argparse.Namespace) -> None:

@@ -101,7 +101,12 @@ class DumpColumns:
 
 @dataclass(slots=True)
 class Decoded:
-    """One dump file: its rows are `table[start:stop]`."""
+    """One dump file: its rows are `table[start:stop]`.
+
+    Attributes:
+        used: Group and local id of its calls, each pair once, in order of first use; None where
+            its rows have to be looked at for that.
+    """
 
     version: str = ""
     comm_lib_version: str = ""
@@ -112,6 +117,7 @@ class Decoded:
     table: DumpColumns | None = None
     start: int = 0
     stop: int = 0
+    used: tuple[tuple[int, int], ...] | None = None
     truncated: bool = False
     remarks: list[str] = field(default_factory=list)
 
@@ -134,6 +140,23 @@ class Decoded:
     def take_rows(self, columns: dict[str, Column]) -> None:
         """Make these columns the file's rows."""
         self.table, self.start, self.stop = DumpColumns(columns), 0, len(columns["pg"])
+        self.used = None
+
+    def groups_used(self) -> list[int]:
+        """Groups of its calls, in order of first use."""
+        if self.used is not None:
+            return list(dict.fromkeys(group for group, _ in self.used))
+        numbers, first = np.unique(self.column("pg"), return_index=True)
+        return [int(number) for number in numbers[np.argsort(first)]]
+
+    def groups_by_local_id(self) -> dict[int, int]:
+        """Groups of torch's own calls by their local ids."""
+        if self.used is not None:
+            return {local: group for group, local in sorted(self.used) if local >= 0}
+        own = (self.column("origin") == 0) & (self.column("pg_id") >= 0)
+        local = self.column("pg_id")[own].astype(np.int64)
+        pairs = np.unique(local << 32 | self.column("pg")[own])
+        return {int(pair) >> 32: int(pair) & 0xFFFFFFFF for pair in pairs}
 
 
 PlainDict = dict[str, Any]

@@ -1,8 +1,9 @@
 """From the value that a file decodes to, in any version's layout, to `Decoded`.
 
-Known layouts: a list of entries (torch 2.2 and older), torch's dict from 1.0 to 2.10, forks of it
-(`hccl_comm_state` and the like), torchcomms' look-alike, and our own recorder's key `unhang` beside
-torch's. What is missing is left unknown; nothing is guessed here that needs another rank's dump.
+Known layouts: a list of entries (torch 2.2 and older), torch's dict from 1.0 to 2.10 (up to 1.4
+with groups that have a local id and no name), forks of it (`hccl_comm_state` and the like),
+torchcomms' look-alike, and our own recorder's key `unhang` beside torch's. What is missing is left
+unknown; nothing is guessed here that needs another rank's dump.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from unhang.ingest.columns.decoded import (
     Status,
 )
 from unhang.ingest.columns.dictionaries import MAX_FRAMES, Dictionaries, clean_frame, clean_text
+from unhang.ingest.columns.localgroups import name_by_members
 from unhang.ingest.columns.memberships import Memberships
 from unhang.ingest.columns.rows import columns_of
 from unhang.ingest.columns.torchcomms import is_torchcomms, repair
 from unhang.ingest.columns.values import as_int, int_column
-from unhang.model import Frame
+from unhang.model import Frame, State
 
 __all__ = ["describe", "finish", "normalise", "own_entries"]
 
@@ -54,8 +56,17 @@ def normalise(value: object, shared: Dictionaries, size: int) -> Decoded:
     rows = columns_of(_list(top.get("entries")), shared, size)
     decoded.take_rows(_in_order(rows.columns, decoded.remarks))
     decoded.remarks += rows.remarks
+    if isinstance(value, list):
+        _open_calls_only_scheduled(decoded)
+    name_by_members(decoded, top.get("pg_config"), shared)
     finish(decoded, own_entries(top), shared, size)
     return decoded
+
+
+def _open_calls_only_scheduled(decoded: Decoded) -> None:
+    """Lists say "started" of every open call, whether its start was looked at or not."""
+    state = decoded.column("state")
+    state[state == int(State.STARTED)] = int(State.SCHEDULED)
 
 
 def finish(decoded: Decoded, ours: list[Any], shared: Dictionaries, size: int) -> None:
@@ -157,7 +168,10 @@ def _reporter(top: PlainDict) -> str:
 
 def _declared(value: object, memberships: Memberships) -> tuple[Declared, ...]:
     """The groups of a dump; lists of ranks may be shared, and each is read once."""
-    configs = {key: _dict(item) for key, item in _dict(value).items()}
+    configs = {
+        key: {"ranks": item} if isinstance(item, list) else _dict(item)
+        for key, item in _dict(value).items()
+    }
     lists = {id(ranks): ranks for ranks in (config.get("ranks") for config in configs.values())}
     members = {key: memberships.read(ranks) for key, ranks in lists.items()}
     return tuple(

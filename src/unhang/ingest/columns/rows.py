@@ -38,6 +38,7 @@ _Key: TypeAlias = tuple[tuple[Any, ...], ...]
 _LISTS = frozenset((list, tuple))
 _NUMBERS, _WORDS = frozenset((int,)), frozenset((str,))
 _P2P_OPS = ("send", "recv")
+_MOST_MICROSECONDS = 1 << 53
 SPARE_WORK = 1_000_000
 """Elements of lists that any file may refer to; beyond it they must have been written out."""
 
@@ -132,7 +133,7 @@ class _Reader:
             "origin": np.zeros(len(self.entries)),
             "retired": self.retired(state),
             "is_p2p": self.p2p(raw_names),
-            "created_ns": self.times("time_created_ns"),
+            "created_ns": self.created(),
             "started_ns": self.times("time_discovered_started_ns"),
             "completed_ns": self.times("time_discovered_completed_ns"),
             "duration_ms": float_column(self.values("duration_ms")),
@@ -161,6 +162,13 @@ class _Reader:
     def times(self, key: str) -> Column:
         """A column of times in ns; torch writes None or 0 for "no time"."""
         return int_column([value or 0 for value in self.values(key)], 0)
+
+    def created(self) -> Column:
+        """When calls were made; torch 2.2 wrote microseconds."""
+        if self.spelling("time_created_ns", "time_created_us") == "time_created_ns":
+            return self.times("time_created_ns")
+        found: Column = self.times("time_created_us")
+        return np.where((found > 0) & (found < _MOST_MICROSECONDS), found * 1000, 0)
 
     def local_ids(self) -> Column:
         """Local ids of groups, in the range of their column."""

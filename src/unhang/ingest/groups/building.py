@@ -13,8 +13,6 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from unhang.bounds import members_budget
 from unhang.ingest.columns.decoded import Declared
 from unhang.ingest.columns.dictionaries import Dictionaries
@@ -27,6 +25,10 @@ __all__ = ["Grouping", "resolve_groups"]
 
 Pair = tuple[str, str]
 """Name and description of a group, as a call has them."""
+
+
+_FIRST_MADE: Pair = ("0", "")
+"""The first group of a process where groups have no names: the default one, if rank 0 is in it."""
 
 
 @dataclass(slots=True)
@@ -75,10 +77,7 @@ def resolve_groups(
 
 
 def _used_pairs(item: DumpFile) -> list[int]:
-    if item.decoded is None or not item.decoded.count:
-        return []
-    numbers, first = np.unique(item.decoded.column("pg"), return_index=True)
-    return [int(number) for number in numbers[np.argsort(first)]]
+    return item.decoded.groups_used() if item.decoded else []
 
 
 class _Resolver:
@@ -133,7 +132,8 @@ class _Resolver:
         for (pair, replica), ranks in self.callers(undeclared=True).items():
             first = int(replica) * replica_size if replica and replica_size else 0
             whole = range(first, first + (replica_size or world_size))
-            if pair[1] == DEFAULT_GROUP and self.budget.take(len(whole)):
+            first_made = pair == _FIRST_MADE and 0 in ranks
+            if (pair[1] == DEFAULT_GROUP or first_made) and self.budget.take(len(whole)):
                 ranks.update(whole)
             self.inferred[pair, replica] = self.memberships.number(tuple(sorted(ranks)))
 

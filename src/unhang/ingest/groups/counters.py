@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-import numpy as np
-
 from unhang.case import JOINED_BY_ENTRIES, JOINED_BY_ORDER, NOT_JOINED, GroupStatus
 from unhang.ingest.dumpfiles import DumpFile
 from unhang.ingest.groups.building import Grouping
@@ -45,13 +43,8 @@ def join_statuses(files: Sequence[DumpFile], grouping: Grouping) -> GroupStatus:
 
 def _ids_of(item: DumpFile, of_calls: dict[int, int]) -> dict[int, int]:
     """Local id to group, as torch's own calls of this file have it."""
-    if item.decoded is None or not item.decoded.count:
-        return {}
-    decoded = item.decoded
-    own = (decoded.column("origin") == 0) & (decoded.column("pg_id") >= 0)
-    local = decoded.column("pg_id")[own].astype(np.int64)
-    pairs = np.unique(local << 32 | decoded.column("pg")[own])
-    return {int(pair) >> 32: of_calls[int(pair) & 0xFFFFFFFF] for pair in pairs}
+    local_ids = item.decoded.groups_by_local_id() if item.decoded else {}
+    return {local: of_calls[group] for local, group in local_ids.items()}
 
 
 def _by_order(

@@ -63,34 +63,45 @@ def assign_ranks(loaded: Sequence[DumpFile], shared: Dictionaries, *, told: bool
 
 
 def _counted_within(loaded: Sequence[DumpFile], memberships: Memberships) -> list[Note]:
-    """Give global ranks to files that are numbered within their default group.
+    """Give global ranks to files that are numbered within a group.
 
-    That is so where all of a series declare one default group, none of them is in it by its
-    name's number, and each number is a position in it.
+    torch names a file by the rank in the first NCCL group of its process: the global one only where
+    that is the default group of the whole job. What a dump declares of its groups outranks the
+    name: a rank is in every group that it declares. So where the name's number of some file is not
+    in its first group, all files of a series with that group are numbered within it.
     """
-    series: dict[str, list[DumpFile]] = defaultdict(list)
+    series: dict[tuple[str, int], list[DumpFile]] = defaultdict(list)
     for item in loaded:
-        if item.rank >= 0 and (item.decoded is None or item.decoded.origin is None):
-            series[item.claim.series].append(item)
+        if item.rank >= 0 and item.decoded is not None and item.decoded.origin is None:
+            first = _first_group(item.decoded)
+            if first is not None and first.members:
+                series[item.claim.series, first.members].append(item)
+    taken = {item.rank for item in loaded}
+    of_series = Counter(item.claim.series for item in loaded)
     notes = []
-    for name, items in series.items():
-        numbers = {
-            group.members
-            for item in items
-            for group in (item.decoded.declared if item.decoded else ())
-            if group.description == DEFAULT_GROUP and group.members
-        }
-        if len(numbers) != 1:
-            continue
-        members = memberships.lists[next(iter(numbers))]
+    for (name, number), items in series.items():
+        members = memberships.lists[number]
+        if len(items) == 1 < of_series[name]:
+            continue  # one file's word against those of its peers
         ranks = {item.rank for item in items}
-        if ranks.intersection(members) or max(ranks) >= len(members):
+        found = {members[rank] for rank in ranks if rank < len(members)}
+        if ranks.issubset(members) or max(ranks) >= len(members) or found & (taken - ranks):
             continue
         for item in items:
             item.rank = members[item.rank]
-        text = "its files are numbered within their default group, which says the global ranks"
+        group = _first_group(items[0].decoded or Decoded())
+        which = "their default" if group and group.description == DEFAULT_GROUP else "one"
+        text = f"its files are numbered within {which} group, which says the global ranks"
         notes.append(Note("info", name, text))
     return notes
+
+
+def _first_group(decoded: Decoded) -> Declared | None:
+    """The group in which torch numbers the file: the default one, else the only one."""
+    for group in decoded.declared:
+        if group.description == DEFAULT_GROUP:
+            return group
+    return decoded.declared[0] if len(decoded.declared) == 1 else None
 
 
 def _from_membership(loaded: Sequence[DumpFile], shared: Dictionaries) -> list[Note]:

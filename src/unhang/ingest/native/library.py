@@ -22,12 +22,13 @@ __all__ = ["CUT", "OUTCOME_WIDTH", "UNUSUAL", "WHOLE", "Library", "found"]
 WHOLE, CUT, UNUSUAL = 0, 1, 2
 """What became of a file."""
 
-OUTCOME_WIDTH: Final = 8
-"""Of one file: what became of it, its memory; first and number of rows, of pairs, of threads."""
+OUTCOME_WIDTH: Final = 10
+"""Of one file: what became of it, its memory; first and number of rows, of pairs, of threads, of
+groups in use."""
 
-VIEWS: Final = (3, 1, 4, 2, 1, 1, 1, 1, 1, 3, 1)
-"""Columns of each view: strings, text, nodes, children, names, signatures, stacks, threads, groups,
-pairs, threads of files."""
+VIEWS: Final = (3, 1, 4, 2, 1, 1, 1, 1, 1, 3, 1, 2)
+"""Columns of each view: strings, text, nodes, children, names, signatures, stacks, threads, groups;
+pairs, threads and groups in use of files."""
 
 _TEXT: Final = 1
 """The view that holds bytes; the others hold 64-bit numbers."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unhang.ingest.columns.decoded import ROW_DTYPES, BadDump, Decoded, DumpColumns
+from unhang.ingest.columns.decoded import ROW_DTYPES, BadDump, Decoded, DumpColumns, PlainDict
 from unhang.ingest.columns.dictionaries import Dictionaries
 from unhang.ingest.columns.normalise import describe, finish, own_entries
 from unhang.ingest.discover.archives import MAX_FILE_BYTES
@@ -98,6 +98,7 @@ class NativeReader:
             Translator(library, self._reader, index, shared) for index in range(self._threads)
         ]
         self._table = _Table.of(0)
+        self._known: dict[tuple[int, bytes], tuple[PlainDict, Decoded]] = {}
 
     def read(self, sources: Sequence[Source]) -> Iterator[list[Found]]:
         """Read files, in their order, batch by batch; None for those left to the Python reader."""
@@ -152,13 +153,13 @@ class NativeReader:
 
     def _one(self, size: int, outcome: list[int], stop: int) -> Decoded | None:
         """One file of a batch; None where the Python reader has to look at it."""
-        status, memory, _, rows, first, count, *_ = outcome
+        status, memory, _, rows, first, count, _, _, first_used, used = outcome
         if status == native.UNUSUAL or (status == native.CUT and not rows and not count):
             return None
         try:
-            top = self._translators[memory].top(first, count)
-            decoded = describe(top, self.shared.memberships)
+            top, decoded = self._described(memory, first, count)
             decoded.table, decoded.start, decoded.stop = self._table.columns, stop - rows, stop
+            decoded.used = self._translators[memory].used(first_used, used)
             if not _is_dump(top, rows):
                 return None
             finish(decoded, own_entries(top), self.shared, size)
@@ -166,6 +167,16 @@ class NativeReader:
             return None
         decoded.truncated = status == native.CUT
         return None if decoded.truncated and not decoded.tells_of_calls else decoded
+
+    def _described(self, memory: int, first: int, count: int) -> tuple[PlainDict, Decoded]:
+        """Everything of a dump but its entries, which ranks in step with each other say alike."""
+        translator = self._translators[memory]
+        key = memory, translator.key(first, count)
+        if key not in self._known:
+            top = translator.top(first, count)
+            self._known[key] = top, describe(top, self.shared.memberships)
+        top, decoded = self._known[key]
+        return top, replace(decoded, remarks=[*decoded.remarks])
 
 
 def _is_dump(top: dict[str, object], rows: int) -> bool:

@@ -27,6 +27,9 @@ from unhang.model import Signature
 
 __all__ = ["Translator"]
 
+MAX_PAIRS = 256
+"""Pairs of group and local id of one file that the decoder tells apart."""
+
 # Tags of values, and kinds of nodes, as in values.rs and interning.rs.
 _BOOL, _INT, _FLOAT, _STRING, _NODE = 2, 3, 4, 5, 6
 _LIST, _TUPLE, _DICT = 0, 1, 2
@@ -48,7 +51,7 @@ class Translator:
         """Look at the memory again, after the reader was used."""
         (
             self._strings, self._text, self._nodes, self._children,
-            *self._distinct, self._tops, self.threads,
+            *self._distinct, self._tops, self.threads, self._used,
         ) = self._views()  # fmt: skip
 
     def tables(self, outcomes: Int64s) -> tuple[Int32s, ...]:
@@ -77,10 +80,22 @@ class Translator:
                 numbers[place] = self.shared.thread(text, times[text])
         return numbers
 
+    def key(self, first: int, count: int) -> bytes:
+        """The same for what says the same."""
+        return bytes(self._tops[first : first + count].tobytes())
+
     def top(self, first: int, count: int) -> PlainDict:
         """What a dump holds beside torch's entries."""
         pairs = self._tops[first : first + count].tolist()
         return {self.text(key): self.value(tag, value) for key, tag, value in pairs}
+
+    def used(self, first: int, count: int) -> tuple[tuple[int, int], ...] | None:
+        """The groups that a file's calls use, with their local ids; None for too many."""
+        if count > MAX_PAIRS:
+            return None
+        groups = self._known[4]
+        pairs = self._used[first : first + count].tolist()
+        return tuple((int(groups[group]), local) for group, local in pairs)
 
     def text(self, number: int) -> str:
         """A string, read as in the Python reader."""

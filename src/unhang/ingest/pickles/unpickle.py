@@ -8,7 +8,8 @@ frame, no other, and a call to our own hook wherever a dict or a tuple is made. 
 hooks and the walk keep, to which every faster decoder is held:
 
 1. Tokens are those of the grammar, up to the first STOP; what follows it is not looked at.
-2. Keys of dicts are strings: nothing else is hashed here.
+2. Keys of dicts are strings: nothing else is hashed here. A number that is a key, as torch 2.3
+   wrote ids of groups, is read as its digits.
 3. Tuples hold no tuples: whoever hashes one later does not recurse.
 4. Memo indices are below `MAX_MEMO`; containers are no more than `too_many_containers` allows.
 5. A file that ends before its STOP was cut: `unhang.ingest.pickles.salvage` says what is kept.
@@ -68,14 +69,19 @@ class Unpickled(NamedTuple):
     truncated: bool
 
 
+_MOST_IDS = 1 << 31
+
+
 class _Dict(dict[str, Any]):
     """A dict of a dump."""
 
     __slots__ = ()
 
-    def __setitem__(self, key: str, value: object) -> None:
+    def __setitem__(self, key: str | int, value: object) -> None:
         if type(key) is not str:
-            raise BadPickle("it holds a key that is no string")
+            if type(key) is not int or not 0 <= key < _MOST_IDS:
+                raise BadPickle("it holds a key that is no string")
+            key = str(key)
         _set(self, key, value)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-__all__ = ["TAIL", "troubled"]
+__all__ = ["TAIL", "speaks_of_trouble", "troubled"]
 
 TAIL = 16_384
 """Bytes at the end of a log in which words of trouble are looked for."""
@@ -44,7 +44,12 @@ def troubled(tail: bytes) -> Iterator[tuple[int, int]]:
             return
         start = tail.rfind(b"\n", 0, end - 1) + 1
         line = tail[start:end]
-        if _WORDS.search(line) and not _FINE.search(line):
+        if speaks_of_trouble(line):
             found += 1
             yield start, end
         end = start
+
+
+def speaks_of_trouble(line: bytes) -> bool:
+    """Whether a line has a word of trouble, and nothing that says that it is none."""
+    return bool(_WORDS.search(line)) and not _FINE.search(line)

@@ -7,8 +7,9 @@ counted further steps did not end it. It refuses to take one number for progress
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
-__all__ = ["goes_on", "looks_like_a_job"]
+__all__ = ["ENOUGH", "goes_on", "looks_like_a_job", "step_lines"]
 
 WINDOW = 1 << 18
 """Bytes of a block in which a shape is looked for."""
@@ -48,3 +49,13 @@ def goes_on(data: bytes, start: int) -> bool:
         seen.add(b" ".join(match[1] for match in _STEP.finditer(data, found.start(), end)))
         found = _STEP.search(data, end)
     return len(seen) >= ENOUGH
+
+
+def step_lines(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """The lines that count steps: where each begins and ends, and which steps it counts."""
+    found = _STEP.search(data)
+    while found:
+        start = data.rfind(b"\n", 0, found.start()) + 1
+        end = data.find(b"\n", found.end()) + 1 or len(data)
+        yield start, end, b" ".join(match[1] for match in _STEP.finditer(data, start, end))
+        found = _STEP.search(data, end)

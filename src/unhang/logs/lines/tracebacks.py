@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 
 from unhang.model import Frame
 
-__all__ = ["HEADER", "Traceback", "TracebackReader"]
+__all__ = ["HEADER", "RECORDED", "Traceback", "TracebackReader"]
 
 HEADER = "Traceback (most recent call last)"
+RECORDED = HEADER + r":\n"
+"""A traceback in one line, with its line ends written out, as JSON has them."""
 MAX_LINES = 400
 
 _FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')

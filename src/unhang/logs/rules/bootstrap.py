@@ -108,9 +108,13 @@ RULES: tuple[LogRule, ...] = (
         slug="store-connect-timeout",
         family="transport",
         role="cause",
-        anchors=("The client socket has timed out after", "Getting socket times out"),
+        anchors=(
+            "The client socket has timed out after",
+            "Getting socket times out",
+            "connect() timed out",
+        ),
         pattern=(
-            r"EI0006\b.*Getting socket times out|"
+            r"EI0006\b.*Getting socket times out|connect\(\) timed out\. Original timeout was|"
             r"The client socket has timed out after (?P<timeout>\d+)\s?m?s while trying to connect "
             r"to \((?P<address>[^)]+)\)"
         ),

@@ -104,15 +104,20 @@ RULES: tuple[LogRule, ...] = (
         slug="worker-died",
         family="failure",
         role="cause",
-        anchors=("died unexpectedly", "worker died ("),
+        anchors=(
+            "died unexpectedly",
+            "worker died (",
+            "A worker died or was killed while executing",
+        ),
         pattern=(
+            r"A worker died or was killed while executing|"
             r"Worker proc(?:ess)? (?:VllmWorker-(?P<ranks>\d{1,6})|\S+) died unexpectedly"
             r"|WorkerProc rank=\[(?P<ranks2>\d[\d, ]*)\] died unexpectedly"
             r"|ChildProcessError: worker died \((?P<exitcode>-?\d+)\)"
         ),
-        meaning="A worker of the engine ended without a word; the engine ends for it.",
-        action="Look in its own log, and in dmesg of that host for 'Out of memory' and Xid.",
-        source="vLLM multiproc_executor; ART#201, vllm#53157",
+        meaning="A worker ended without a word: killed, or crashed; who waits for it ends too.",
+        action="Look in its own log, and in dmesg of its host for 'Out of memory' and Xid.",
+        source="vLLM multiproc_executor, Ray raylet; ART#201, vllm#53157, ray#47461",
         fires=(
             "ERROR 07-04 17:35:16 [multiproc_executor.py:140] Worker proc VllmWorker-1 died "
             "unexpectedly, shutting down executor."
@@ -131,8 +136,12 @@ RULES: tuple[LogRule, ...] = (
             "EngineDeadError",
             "EngineCore encountered a fatal error",
             "EngineCore failed to start",
+            "scheduler is dead",
         ),
-        pattern=r"EngineDeadError|EngineCore (?:encountered a fatal error|failed to start)",
+        pattern=(
+            r"EngineDeadError|EngineCore (?:encountered a fatal error|failed to start)"
+            r"|Rank \d+ scheduler is dead"
+        ),
         meaning="The serving engine ended because of something in one of its workers.",
         action="Read the first error of a worker before it.",
         source="vLLM v1 engine",

@@ -198,7 +198,7 @@ RULES: tuple[LogRule, ...] = (
         pattern=(
             r"Detected mismatch between collectives on ranks\. Rank (?P<rank>\d+) is running "
             r"(?:inconsistent )?collective: CollectiveFingerPrint\((?:SequenceNumber=(?P<seq>\d+), )?"
-            r"OpType=(?P<op>\w+)(?:.*?but Rank (?P<other>\d+) is running collective: "
+            r"(?:OpType=(?P<op>\w+)|$)(?:.*?but Rank (?P<other>\d+) is running collective: "
             r"CollectiveFingerPrint\((?:SequenceNumber=\d+, )?OpType=(?P<other_op>\w+))?"
         ),
         meaning="Two ranks made different calls; which of them is wrong this line does not tell.",
@@ -221,14 +221,16 @@ RULES: tuple[LogRule, ...] = (
         role="cause",
         anchors=(
             *("(SIGSEGV) received by PID", "(SIGBUS) received by PID", "(SIGILL) received by"),
-            *("(SIGFPE) received by PID", "exited on signal "),
+            *("(SIGFPE) received by PID", "exited on signal ", "*** SIG"),
+            "unexpectedly failed with an exit code",
             *(f"exitcode: -{number})" for number in (4, 7, 8, 11)),
             *(f"exitcode  : -{number} " for number in (4, 7, 8, 11)),
             *(f"exits with return code = -{number}" for number in (4, 7, 8, 11)),
         ),
         pattern=(
             r"Signal \d+ \((?P<signal>SIGSEGV|SIGBUS|SIGILL|SIGFPE)\) received by PID (?P<pid>\d+)"
-            r"|exits with return code = -(?:4|7|8|11)\b"
+            r"|exits with return code = -(?:4|7|8|11)\b|\*\*\* (?P<signal2>SIG(?:SEGV|BUS|ILL|FPE)) .*"
+            r"received by PID (?P<pid5>\d+)|unexpectedly failed with an exit code (?:4|7|8|11)\b"
             r"|exitcode: -(?:4|7|8|11)\) local_rank: (?P<local_rank>\d+) \(pid: (?P<pid2>\d+)\)"
             r"|exitcode  : -(?:4|7|8|11) +\(pid: (?P<pid3>\d+)\)"
             r"|process rank (?P<ranks>\d+) with PID (?P<pid4>\d+) on node (?P<host>\S+) exited on signal "

@@ -393,11 +393,11 @@ RULES: tuple[LogRule, ...] = (
             "DistNetworkError: ",
             "DistStoreError: ",
             "ChildFailedError",
-            "RuntimeError: NCCL error in",
+            "RuntimeError: NCCL error",
         ),
         pattern=(
             r"(?P<type>DistBackendError|DistNetworkError|DistStoreError|ChildFailedError"
-            r"|RuntimeError(?=: NCCL error in)): ?(?P<what>.*)"
+            r"|RuntimeError(?=: NCCL error(?: in)?: )): ?(?P<what>.*)"
         ),
         meaning="torch.distributed passes on a failure that began somewhere else.",
         action="Read the lines around it and the oldest error of any rank.",

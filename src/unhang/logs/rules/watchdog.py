@@ -101,8 +101,15 @@ RULES: tuple[LogRule, ...] = (
         slug="watchdog-stuck",
         family="program",
         role="consequence",
-        anchors=("watchdog got stuck for",),
-        pattern=r"watchdog got stuck for (?P<seconds>\d+) ?seconds",
+        anchors=(
+            "watchdog got stuck for",
+            "Heartbeat monitor timed out",
+            "no heartbeat of its watchdog",
+        ),
+        pattern=(
+            r"watchdog got stuck for (?P<seconds>\d+) ?seconds|Heartbeat monitor timed out"
+            r"|no heartbeat of its watchdog"
+        ),
         meaning=(
             "The watchdog thread itself did not move (CUDA call or GIL). It often comes exactly "
             "this long after the real time-out."

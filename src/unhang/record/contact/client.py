@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from unhang.record.contact import sockets
 
-__all__ = ["AskError", "ask", "ask_worker", "request_dump"]
+__all__ = ["AskError", "RefusedError", "ask", "ask_worker", "request_dump"]
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 MAX_HTTP_BYTES: Final = 256 * 1024 * 1024
@@ -25,6 +25,10 @@ MAX_HTTP_BYTES: Final = 256 * 1024 * 1024
 
 class AskError(OSError):
     """The process did not answer, or not as expected."""
+
+
+class RefusedError(AskError):
+    """It did answer, and says no: it has no such handler, or the handler failed."""
 
 
 def ask(path: str, request: dict[str, Any], timeout_s: float) -> Iterator[dict[str, Any]]:
@@ -82,7 +86,7 @@ def ask_worker(path: str, handler: str, timeout_s: float, pid: int = 0) -> bytes
 
     Args:
         path: `Mark.worker_socket`.
-        handler: Name of the handler.
+        handler: Name of the handler, with parameters as in a URL.
         timeout_s: For the whole conversation.
         pid: Which process must be serving; 0 for any of this user. Ranks that were given one path
             all name it, and one of them serves.
@@ -91,7 +95,8 @@ def ask_worker(path: str, handler: str, timeout_s: float, pid: int = 0) -> bytes
         The body of the answer.
 
     Raises:
-        AskError: No answer in time, or one that is not "200 OK".
+        AskError: No answer in time.
+        RefusedError: One that is not "200 OK".
     """
     deadline = monotonic() + timeout_s
     question = (
@@ -112,7 +117,7 @@ def ask_worker(path: str, handler: str, timeout_s: float, pid: int = 0) -> bytes
     head, _, body = bytes(data).partition(b"\r\n\r\n")
     status = head.split(b"\r\n", 1)[0].split()
     if status[1:2] != [b"200"]:
-        raise AskError(f"{path}: {handler}: {head[:100].decode('utf-8', 'replace')!r}")
+        raise RefusedError(f"{path}: {handler}: {head[:100].decode('utf-8', 'replace')!r}")
     return body
 
 

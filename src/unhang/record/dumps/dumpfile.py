@@ -26,8 +26,9 @@ from unhang.record.calls.groups import channels, note_groups, pg_config, recorde
 from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.ring import RingEntry
 from unhang.record.calls.sites import current_stacks
+from unhang.record.contact.client import AskError
 from unhang.record.contact.runtime_dir import private_dir
-from unhang.record.dumps.torchfr import COUNTERS, TorchRecorder, recorders
+from unhang.record.dumps.torchfr import COUNTERS, TorchRecorder, crashes, recorders
 from unhang.record.process import ArmedProcess, env_local_rank
 
 __all__ = [
@@ -95,7 +96,9 @@ def collect(
     if only_active:
         own = [entry for entry in own if entry.pending]
     dumps = []
-    for source in recorders():
+    if "nccl" in in_use and crashes():
+        state.failures.add("torch 2.2's NCCL recorder is not asked: that can crash the process")
+    for source in recorders(state.worker_socket):
         content = _ask(state, source, (collectives, stacks, only_active))
         if content is not None and (content.get("entries") or source.backend in in_use):
             dumps.append(DumpDraft(source.backend, content, source))
@@ -109,12 +112,16 @@ def collect(
 def _ask(
     state: ArmedProcess, source: TorchRecorder, options: tuple[bool, bool, bool]
 ) -> dict[str, Any] | None:
+    """What a recorder holds; its counters alone where its entries do not come in time."""
     collectives, stacks, only_active = options
-    try:
-        return source.dump(collectives=collectives, stacks=stacks, only_active=only_active)
-    except (RuntimeError, ValueError) as error:
-        state.failures.add(f"torch's {source.backend} recorder", error)
-        return None
+    for entries in (collectives, False)[: 1 + collectives]:
+        try:
+            return source.dump(collectives=entries, stacks=stacks, only_active=only_active)
+        except (OSError, RuntimeError, ValueError) as error:  # noqa: PERF203 - two rounds at most
+            state.failures.add(f"torch's {source.backend} recorder", error)
+            if not isinstance(error, AskError):
+                break
+    return None
 
 
 def _empty() -> dict[str, Any]:

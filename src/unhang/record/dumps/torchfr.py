@@ -3,21 +3,30 @@
 Each backend family has a recorder of its own with record ids of its own (Gloo's and NCCL's do not
 mix), so each gives a dump of its own. The bytes come from torch itself and hold no globals; they
 are still read with an unpickler that refuses them.
+
+NCCL's recorder asks the device about every open call, which can block while another thread waits
+for that device, and its Python function keeps the GIL meanwhile: then the whole process stands, by
+our doing. So torch's worker server is asked, whose threads have no GIL, and Python's function only
+where there is no such server or handler. That of torch 2.2 is never called: it crashes the process
+once anything was sent, received or coalesced (seen on 2.2.2).
 """
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import pickle
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from unhang.record.contact.client import RefusedError, ask_worker
 from unhang.record.contact.heartbeat import GroupBeat
 
-__all__ = ["TorchRecorder", "counters", "load_plain", "recorders"]
+__all__ = ["TorchRecorder", "counters", "crashes", "load_plain", "recorders"]
 
 COUNTERS: Final = (
     "last_enqueued_collective",
@@ -30,6 +39,12 @@ FUNCTIONS: Final = (
     ("nccl", "_dump_nccl_trace", "_dump_nccl_trace_json"),
     ("xccl", "_dump_xccl_trace", "_dump_xccl_trace_json"),
 )
+
+
+_PARAMETERS: Final = ("includecollectives", "includestacktraces", "onlyactive")
+_SAFE_SINCE: Final = (2, 3)
+_COUNTERS_S, _ENTRIES_S, _STACKS_S = 0.5, 2.0, 30.0
+"""How long torch's worker server may take: for counters alone, for entries, for stacks too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +94,57 @@ def load_plain(data: bytes) -> dict[str, Any]:
     return dump
 
 
-def recorders() -> list[TorchRecorder]:
-    """The recorders that this build of torch has; none before torch is imported."""
+def recorders(worker_socket: str = "") -> list[TorchRecorder]:
+    """The recorders that this build of torch has; none before torch is imported.
+
+    Args:
+        worker_socket: Where this process's worker server listens; "" for nowhere.
+    """
     c10d = sys.modules.get("torch._C._distributed_c10d")
-    return [
-        TorchRecorder(backend, getattr(c10d, as_pickle), getattr(c10d, as_json, None))
-        for backend, as_pickle, as_json in FUNCTIONS
-        if hasattr(c10d, as_pickle)
-    ]
+    found = []
+    for backend, as_pickle, as_json in FUNCTIONS:
+        function = getattr(c10d, as_pickle, None)
+        if function is None or (backend == "nccl" and crashes()):
+            continue
+        if backend == "nccl":
+            function = functools.partial(_dump_of_nccl, worker_socket, function)
+        found.append(TorchRecorder(backend, function, getattr(c10d, as_json, None)))
+    return found
+
+
+def crashes() -> bool:
+    """Whether asking this torch's NCCL recorder can crash the process."""
+    version = str(getattr(sys.modules.get("torch"), "__version__", ""))
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    return numbers is not None and (int(numbers[1]), int(numbers[2])) < _SAFE_SINCE
+
+
+def _dump_of_nccl(
+    worker_socket: str,
+    function: Callable[..., bytes],
+    collectives: bool,  # noqa: FBT001 - torch's own order
+    stacks: bool,  # noqa: FBT001
+    only_active: bool,  # noqa: FBT001
+) -> bytes:
+    """The dump of NCCL's recorder, from a thread without the GIL where torch has one.
+
+    Raises:
+        AskError: The server is there and does not answer in time; then nobody else would either.
+    """
+    if worker_socket:
+        values = (collectives, stacks, only_active)
+        told = "&".join(
+            f"{name}={str(value).lower()}" for name, value in zip(_PARAMETERS, values, strict=True)
+        )
+        try:
+            patience_s = _STACKS_S if stacks else _ENTRIES_S if collectives else _COUNTERS_S
+            return ask_worker(worker_socket, f"dump_nccl_trace_pickle?{told}", patience_s)
+        except RefusedError:
+            pass  # a torch whose server has no such handler
+    try:
+        return function(collectives, stacks, only_active)
+    except TypeError:  # up to torch 2.3 it takes no arguments
+        return function()
 
 
 def counters(recorder: TorchRecorder) -> list[GroupBeat]:

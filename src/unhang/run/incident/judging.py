@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from unhang._version import __version__
 from unhang.casedir.manifest import save_file
 from unhang.casedir.place import place_in
-from unhang.errors import MissingExtraError, UnhangError
+from unhang.errors import UnhangError
 
 if TYPE_CHECKING:
     from unhang.case import Case
@@ -128,12 +128,13 @@ def main(words: Sequence[str] | None = None) -> int:
 def _save(folder: Path, report: Report, case: Case) -> None:
     """Write the report in every format; a full disk costs the files, not the verdict."""
     from unhang import reports
+    from unhang.analysis.picture import picture_of
 
     for name, form in (("report.json", "json"), ("report.txt", "text"), ("report.html", "html")):
+        picture = picture_of(case, report) if form in reports.PICTURED else None
         try:
-            save_file(folder / name, reports.render(form, report, case).encode())
-        except MissingExtraError:  # noqa: PERF203 - three rounds
-            continue  # The page needs what not everybody installs; the others do not.
+            page = reports.render(form, report, case, picture=picture)
+            save_file(folder / name, page.encode())
         except OSError as error:
             print(f"{name} was not written: {error.strerror}", file=sys.stderr)  # noqa: T201 - same
 

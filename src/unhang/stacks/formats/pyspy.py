@@ -19,6 +19,7 @@ TOOL = "py-spy"
 
 _PROCESS = re.compile(r"^Process (\d+): ?(.*)$")
 _THREAD = re.compile(r'^Thread (\d+|0x[0-9A-Fa-f]+) \(([a-z+]+)\)(?:: "(.*)")?\s*$', re.MULTILINE)
+_MAIN = "MainThread"
 _PARENT = re.compile(r"^Parent Process (\d+):")
 _FRAME = re.compile(r"^ {4}(\S.*) \((.*?)(?::(\d+))?\)\s*$")
 _JSON_HEAD = re.compile(r'^\s*\[\s*(\{\s*"pid"\s*:|\])')
@@ -30,16 +31,31 @@ def matches_text(text: str) -> bool:
 
 
 def parse_text(text: str) -> list[ProcessSample]:
-    """Samples of the plain output; several "Process" headings make several samples."""
+    """Samples of the plain output; several "Process" headings make several samples.
+
+    A filter (`grep -A5 MainThread`) takes the headings away: each main thread begins a process.
+    """
     blocks: list[tuple[int, str, list[str]]] = []
     for line in text.splitlines():
-        if heading := _PROCESS.match(line):
+        heading, thread = _PROCESS.match(line), _THREAD.match(line)
+        if heading:
             blocks.append((int(heading[1]), heading[2], []))
+        elif thread and (not blocks or _is_next(thread, blocks[-1])):
+            blocks.append((_process_of(thread), "", [line]))
         elif blocks:
             blocks[-1][2].append(line)
-        elif _THREAD.match(line):
-            blocks.append((-1, "", [line]))
     return [_sample(pid, command, _text_threads(lines, pid)) for pid, command, lines in blocks]
+
+
+def _is_next(thread: re.Match[str], block: tuple[int, str, list[str]]) -> bool:
+    """Whether a heading is of another process's main thread, where no heading tells it."""
+    lines = block[2]
+    return thread[3] == _MAIN and any(_MAIN in line and _THREAD.match(line) for line in lines)
+
+
+def _process_of(thread: re.Match[str]) -> int:
+    """The process whose main thread this is: Linux gives both one number; -1 where it is none."""
+    return int(thread[1]) if thread[3] == _MAIN and thread[1].isdigit() else -1
 
 
 def _text_threads(lines: Iterable[str], pid: int) -> Iterator[ThreadStack]:
@@ -62,7 +78,7 @@ def _text_thread(heading: re.Match[str], frames: list[Frame], pid: int) -> Threa
         name=name,
         tid=tid,
         frames=tuple(frames),
-        is_main=name == "MainThread" or tid == pid,
+        is_main=name == _MAIN or tid == pid,
         holds_gil=True if "gil" in status else False if "active" in status else None,
         active="active" in status,
         native=any(_is_native(frame) for frame in frames),
@@ -119,7 +135,7 @@ def _json_thread(row: dict[str, object], pid: int) -> ThreadStack:
         name=name,
         tid=tid if tid >= 0 else _number(row.get("thread_id")),
         frames=frames,
-        is_main=name == "MainThread" or (tid == pid and tid >= 0),
+        is_main=name == _MAIN or (tid == pid and tid >= 0),
         holds_gil=gil if isinstance(gil, bool) else None,
         active=active if isinstance(active, bool) else None,
         native=any(_is_native(frame) for frame in frames),

@@ -1,0 +1,112 @@
+"""Whether calls that are open are old, or as young as open calls usually are.
+
+A healthy job that is dumped in mid-flight has open calls too. How long one has been open is told by
+when its dump was made; where the dump does not say so, by its file, which is never younger than the
+dump: a file almost as old as the newest call in it shows that the job was moving, and one that was
+copied proves nothing. That is weighed against how far apart such calls usually are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from unhang.analysis.state.columns import Bools, Ints
+from unhang.analysis.state.heads import Heads
+from unhang.analysis.state.index import Evidence
+from unhang.analysis.state.stale import made_ns
+
+__all__ = ["Ages", "ages_of"]
+
+_JUST_BEGUN_NS = 10**9
+"""A call younger than this when its dump was made is in flight rather than stuck."""
+
+_MOST_NS = 60 * 10**9
+_TURNS = 1.5
+_TURNS_APART = 4
+_LEAST_GAPS = 3
+_LAST_CALLS = 32
+
+
+class Ages(Struct, frozen=True):
+    """How old the heads of ranks are.
+
+    Attributes:
+        waited_ns: Per rank, how long its head had been open when its dump was made; -1 unknown.
+        young: Per rank: its head is no older than such calls usually are.
+        old: Per rank: its head is known to be older.
+    """
+
+    waited_ns: Ints
+    young: Bools
+    old: Bools
+
+
+def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
+    """Weigh the age of every head.
+
+    Args:
+        evidence: The case.
+        heads: Of all ranks.
+        outdated: Ranks (indices) whose dumps are of an earlier moment than their peers'.
+    """
+    calls = evidence.case.calls
+    waited = np.full(len(heads.row), -1, np.int64)
+    at_most = waited.copy()
+    ranks = np.flatnonzero(heads.row >= 0)
+    rows = heads.row[ranks]
+    created, dump = calls.created_ns[rows], calls.dump[rows]
+    for found, made in ((waited, made_ns(evidence)), (at_most, _written_ns(evidence))):
+        known = (made[dump] > 0) & (created > 0)
+        found[ranks[known]] = np.maximum(made[dump] - created, 0)[known]
+    turns = np.full(len(heads.row), -1, np.int64)
+    turns[ranks] = [_turn_ns(evidence, row) for row in rows.tolist()]
+    usual = np.clip((_TURNS * turns).astype(np.int64), _JUST_BEGUN_NS, _MOST_NS)
+    young = (waited >= 0) & (waited < usual)
+    by_file = (waited < 0) & (at_most >= 0) & (turns > 0) & (at_most < _TURNS * turns)
+    moving = (waited < 0) & _just_after(evidence, heads, turns, outdated)
+    return Ages(waited, young | by_file | moving, (waited >= 0) & ~young)
+
+
+def _written_ns(evidence: Evidence) -> Ints:
+    """When the file of each dump was written; 0 where it cannot have been then, or nobody knows."""
+    written = np.zeros(max(len(evidence.case.dumps), 1), np.int64)
+    created = evidence.case.calls.created_ns
+    for dump in evidence.dumps:
+        newest = int(created[dump.start : dump.stop].max(initial=0))
+        written[dump.index] = dump.written_ns if dump.written_ns >= newest > 0 else 0
+    return written
+
+
+def _turn_ns(evidence: Evidence, row: int) -> int:
+    """How far apart calls like this one usually are on their rank; -1 where nothing tells."""
+    calls = evidence.case.calls
+    dump = evidence.case.dumps[int(calls.dump[row])]
+    span = slice(dump.start, row)
+    alike = (calls.group[span] == calls.group[row]) & (calls.name[span] == calls.name[row])
+    alike &= calls.stack[span] == calls.stack[row]
+    created = calls.created_ns[span][alike & evidence.finished[span]][-_LAST_CALLS:]
+    gaps = np.diff(created[created > 0])
+    return int(np.median(gaps)) if len(gaps) >= _LEAST_GAPS else -1
+
+
+def _just_after(evidence: Evidence, heads: Heads, turns: Ints, outdated: Ints) -> Bools:
+    """Heads that began a few turns after dumps that the job has left behind since.
+
+    Dumps that were written one after another while the job moved look like this; that it stopped
+    for good within these few turns would be a coincidence.
+    """
+    found = np.zeros(len(heads.row), np.bool_)
+    if not len(outdated):
+        return found
+    created = evidence.case.calls.created_ns
+    left = [
+        int(created[dump.start : dump.stop].max(initial=0))
+        for owner, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True)
+        if owner in outdated
+    ]
+    ranks = np.flatnonzero((heads.row >= 0) & (turns > 0))
+    if min(left) > 0:
+        since = created[heads.row[ranks]] - min(left)
+        found[ranks] = (since >= 0) & (since <= _TURNS_APART * turns[ranks])
+    return found

@@ -1,0 +1,86 @@
+"""Say what many incidents have in common: hosts, GPUs, links, lines and kinds, by week.
+
+DIR holds cases, as `unhang run` and `unhang collect` make them. A case without a report is judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unhang.cli.shared.case_paths import CASES
+from unhang.cli.shared.output import add_look_arguments, look_of
+from unhang.wording import count_of, printable
+
+if TYPE_CHECKING:
+    from unhang.reports import Look
+    from unhang.serve.history import History, Tally
+
+EXAMPLES = """unhang history
+unhang history /shared/unhang-cases --format json"""
+
+_TITLES = {
+    "hosts": "Hosts of culprits",
+    "parts": "GPUs and links",
+    "places": "Lines",
+    "kinds": "Kinds",
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `unhang history`."""
+    parser.add_argument(
+        "paths", nargs="*", type=Path, metavar="DIR", help=f"cases; default: ./{CASES}"
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument("--format", choices=("text", "json"), default="text")
+    add_look_arguments(output)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read all cases, count, print."""
+    from unhang.report import to_json
+    from unhang.serve.history import history_of
+    from unhang.serve.past import Past, cases_in, tried
+
+    pasts = []
+    for case in cases_in(args.paths or [CASES]):
+        found = tried(case)
+        if isinstance(found, Past):
+            pasts.append(found)
+        else:
+            print(f"unhang: {printable(str(case))}: {printable(found, 200)}", file=sys.stderr)
+    history = history_of(pasts)
+    if args.format == "json":
+        print(json.dumps(to_json(history), indent=1))
+        return 0
+    sys.stdout.writelines(_pages(history, look_of(args, sys.stdout, os.environ)))
+    return 0
+
+
+def _pages(found: History, look: Look) -> Iterator[str]:
+    from unhang.cli.shared.rows import draw_table
+
+    yield f"{count_of(found.incidents, 'incident')}, {count_of(found.problems, 'problem')}\n"
+    for name, title in _TITLES.items():
+        tallies: tuple[Tally, ...] = getattr(found, name)
+        if not tallies:
+            continue
+        yield f"\n{title}\n"
+        head = ["", "times", "by chance", "weeks"]
+        yield draw_table(head, [_row(tally) for tally in tallies], look)
+
+
+def _row(tally: Tally) -> tuple[str, str, str, str]:
+    weeks = ", ".join(f"{week} {count}" for week, count in list(tally.weeks.items())[-4:])
+    return (
+        printable(tally.name, 80),
+        f"{tally.count} of {tally.of}",
+        "" if tally.chance is None else f"{tally.chance:.2g}",
+        weeks,
+    )

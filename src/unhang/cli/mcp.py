@@ -1,0 +1,144 @@
+"""Serve the verdicts to agents: a server of the Model Context Protocol on stdin and stdout.
+
+Its tools read what a job left behind and nothing else: no process is signalled or sampled, no file
+is written. An agent is offered diagnose, entries, stacks, query and explain.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from unhang._version import __version__
+from unhang.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from mcp.server.mcpserver import MCPServer
+
+EXAMPLES = """unhang mcp
+claude mcp add unhang -- unhang mcp"""
+
+_ONE_AT_A_TIME = Lock()
+"""What commands print goes to the one stdout of this process."""
+
+_MOST_TEXT = 60_000
+_MOST_ROWS = 200
+_INSTRUCTIONS = (
+    "unhang says why a distributed PyTorch job is stuck: which rank, in which call, at which line. "
+    "Call diagnose first, with the directory of dumps or the case; its decision says what to do, "
+    "its next says which commands show more. Never blame a rank that it does not name."
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The command has no arguments of its own."""
+    del parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until stdin is closed."""
+    del args
+    server().run("stdio")
+    return 0
+
+
+def server() -> MCPServer:
+    """The server with its tools.
+
+    Raises:
+        MissingExtraError: The SDK is not installed.
+    """
+    try:
+        from mcp.server.mcpserver import MCPServer
+        from mcp.types import ToolAnnotations
+    except ImportError as error:
+        raise MissingExtraError("unhang mcp", "mcp") from error
+    made = MCPServer("unhang", instructions=_INSTRUCTIONS, version=__version__)
+    reading = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+    tools: tuple[Callable[..., str], ...] = (diagnose, entries, stacks, query, explain)
+    for tool in tools:
+        made.tool(annotations=reading)(tool)
+    return made
+
+
+def diagnose(path: str, full: bool = False) -> str:  # noqa: FBT001, FBT002 - a tool's argument
+    """Say why the job is stuck whose dumps, stacks or logs lie at path.
+
+    Args:
+        path: A case directory, a directory of dumps, a file or an archive.
+        full: The whole report (unhang.report/1) instead of at most 2 KB (unhang.brief/1).
+    """
+    return _said(["diagnose", "--format", "json" if full else "brief-json", "--", path])
+
+
+def entries(path: str, ranks: str = "", last: int = 10) -> str:
+    """Show the recorded calls of ranks side by side.
+
+    Args:
+        path: As for diagnose.
+        ranks: Like 0-3,7; empty for all.
+        last: So many last calls of each group.
+    """
+    words = ["entries", "--last", str(last), "--width", "200", "--stacks"]
+    return _said([*words, *(["--ranks", ranks] if ranks else []), "--", path])
+
+
+def stacks(path: str) -> str:
+    """Show saved stacks of all ranks as one tree, equal ones folded.
+
+    Args:
+        path: A file or a directory of saved stacks: py-spy, faulthandler, pystack, gdb…
+    """
+    return _said(["stacks", "--width", "160", "--", path])
+
+
+def query(path: str, sql: str) -> str:
+    """Ask the tables of a case in SQL (DuckDB), one statement that reads; without SQL list them.
+
+    Args:
+        path: As for diagnose.
+        sql: Tables are calls, groups, findings, ranks and others; empty lists them.
+    """
+    words = ["query", "--format", "json", "--limit", str(_MOST_ROWS), "--time-limit", "20", "--"]
+    return _said([*words, path, *([sql] if sql else [])])
+
+
+def explain(code: str) -> str:
+    """Say what a finding code means, what it rests on, what else it could be and what to do.
+
+    Args:
+        code: Like UH101 or never-joined.
+    """
+    return _said(["explain", "--no-color", "--", code])
+
+
+def _page() -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+
+
+def _read(page: io.TextIOWrapper) -> str:
+    page.seek(0)
+    return page.read()
+
+
+def _said(words: list[str]) -> str:
+    """What the command prints; of an error its sentence and its hint."""
+    from unhang.cli.main import main
+
+    out, err = _page(), _page()
+    with _ONE_AT_A_TIME, redirect_stdout(out), redirect_stderr(err):
+        try:
+            code = main(words)
+        except SystemExit as refused:  # the parser of the command line
+            code = int(refused.code or 0)
+    text = _read(out)
+    if not text:
+        return json.dumps({"error": _read(err).strip(), "exit_code": code})
+    if len(text) <= _MOST_TEXT:
+        return text
+    return f"{text[:_MOST_TEXT]}\n… {len(text) - _MOST_TEXT:,} more characters are left out"

@@ -1,0 +1,111 @@
+"""Show cases in a browser: a list, the page of each, its JSON, SQL, two compared, their history.
+
+The server listens on 127.0.0.1 alone, and answers only whoever has the token in the address that it
+prints. From another machine: ssh -L PORT:127.0.0.1:PORT. It changes nothing. Ctrl-C ends it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import secrets
+import socket
+import sys
+from pathlib import Path
+
+from unhang.cli.shared.case_paths import CASES
+from unhang.errors import InputError, MissingExtraError, UsageError
+
+EXAMPLES = """unhang serve
+unhang serve unhang-cases/ --port 8770
+unhang serve /shared/cases --port 0 --open"""
+
+_PORT = 8770
+_MOST_PORT = 65_535
+_TOKEN_BYTES, _LONGEST_TOKEN = 24, 4096
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `unhang serve`."""
+    parser.add_argument(
+        "paths", nargs="*", type=Path, metavar="CASE", help=f"cases; default: ./{CASES}"
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=_PORT,
+        metavar="N",
+        help=f"default: {_PORT}; 0 takes one that is free",
+    )
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="take the token from here, one that stays; only you may be able to read it",
+    )
+    parser.add_argument("--open", action="store_true", help="open a browser")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until Ctrl-C."""
+    try:
+        import uvicorn
+
+        from unhang.serve.app import make_app
+    except ImportError as error:
+        raise MissingExtraError("unhang serve", "serve") from error
+    from unhang.serve.past import cases_in
+
+    paths = args.paths or [CASES]
+    cases_in(paths)  # a place that is not there is told before the address is
+    token = _token(args.token_file)
+    with _listening(args.port) as place:
+        address = f"http://127.0.0.1:{place.getsockname()[1]}/enter?token={token}"
+        print(address, flush=True)
+        print("unhang: Ctrl-C ends it", file=sys.stderr, flush=True)
+        if args.open:
+            import webbrowser
+
+            webbrowser.open(address)
+        config = uvicorn.Config(
+            make_app(paths, token), log_level="warning", access_log=False, server_header=False
+        )
+        uvicorn.Server(config).run(sockets=[place])
+    return 0
+
+
+def _token(file: Path | None) -> str:
+    """A new token, or the one in a file that nobody else can read."""
+    if file is None:
+        return secrets.token_urlsafe(_TOKEN_BYTES)
+    try:
+        with file.open("rb") as opened:
+            mode = os.fstat(opened.fileno()).st_mode
+            text = opened.read(_LONGEST_TOKEN).decode("ascii", "replace").strip()
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror}") from error
+    if mode & 0o077:
+        raise UsageError(f"others can read {file}", f"chmod 600 {file}")
+    if len(text) < _TOKEN_BYTES or not re.fullmatch(r"[\w-]+", text, re.ASCII):
+        raise UsageError(
+            f"{file} holds no token",
+            f"At least {_TOKEN_BYTES} letters and digits: see openssl rand.",
+        )
+    return text
+
+
+def _listening(port: int) -> socket.socket:
+    if not 0 <= port <= _MOST_PORT:
+        raise UsageError(f"--port {port} is no port", f"0 to {_MOST_PORT}; 0 takes a free one.")
+    place = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        place.bind(("127.0.0.1", port))
+        place.listen()  # who comes before the server is ready waits instead of being refused
+    except OSError as error:
+        place.close()
+        raise InputError(
+            f"port {port} cannot be taken: {error.strerror}", "--port 0 takes a free one."
+        ) from error
+    return place

@@ -1,0 +1,169 @@
+"""What a page draws of an incident: the engine's own facts, bounded, and no more than these.
+
+A picture holds what ranks wait for, which calls they made and where they stand, as the analysis
+judged them: whether a call has finished is never read off a raw state again. So a drawing cannot
+say otherwise than the verdict beside it. Ranks are folded where they are the same; what is left out
+is counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+__all__ = ["Bar", "Branch", "Cell", "Heat", "Knot", "Lane", "Link", "Picture", "Slot", "Team"]
+
+CellState: TypeAlias = Literal["finished", "open", "failed", "missing", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """Groups of one description: an axis along which ranks can be laid out.
+
+    Attributes:
+        members: Ranks of each group, in group order.
+    """
+
+    name: str
+    members: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Knot:
+    """Ranks, or calls in which ranks wait, that stand alike in the graph of waiting.
+
+    Attributes:
+        kind: "ranks" or "call".
+        ranks: The ranks; of calls, those whose head it is.
+        status: Of ranks, as in the report; "" for calls.
+        label: "all_reduce #41 of dp (1)"; for several calls what they have in common.
+        count: How many ranks or calls it stands for.
+        place: Line of the user's code, where it is one.
+        level: The longest way to where waiting ends: 0 for ranks for whom others wait.
+        ring: It lies in a circle.
+    """
+
+    kind: Literal["ranks", "call"]
+    ranks: tuple[int, ...]
+    status: str
+    label: str
+    count: int
+    place: str = ""
+    level: int = 0
+    ring: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Waiting of one node for another.
+
+    Attributes:
+        source, target: Positions in `Picture.nodes`.
+        why: "head", "chain", "not called", "queued"…
+    """
+
+    source: int
+    target: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One call, aligned over ranks.
+
+    Attributes:
+        marked: It is the call of the first finding.
+    """
+
+    label: str
+    number: int
+    marked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What the ranks of a lane did with the call of a column.
+
+    Attributes:
+        odd: It is another call, or of another size, than most lanes made there.
+    """
+
+    column: int
+    op: str
+    state: CellState
+    words: str
+    place: str
+    odd: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Ranks that made the same calls."""
+
+    ranks: tuple[int, ...]
+    status: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A call of one rank in time.
+
+    Attributes:
+        begin_ms: Before the newest sign of life, negative; clocks set where they could be.
+        end_ms: None where the end was not recorded.
+        meeting: The same for all who made one collective; -1 for sends and receives.
+    """
+
+    rank: int
+    begin_ms: float
+    end_ms: float | None
+    state: CellState
+    label: str
+    group: str = ""
+    meeting: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """How late ranks came to the calls of one group, in ms after the first.
+
+    Attributes:
+        late_ms: One row a rank.
+        clocks: How far the clock of each rank was ahead, in ms; empty where nothing tells.
+    """
+
+    group: str
+    ranks: tuple[int, ...]
+    numbers: tuple[int, ...]
+    late_ms: tuple[tuple[float, ...], ...]
+    clocks: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A frame of the tree of stacks, outermost first, with the ranks that stand below it."""
+
+    name: str
+    place: str
+    ranks: tuple[int, ...]
+    children: tuple[Branch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Everything that is drawn.
+
+    Attributes:
+        left_out: What is not drawn, in sentences.
+    """
+
+    teams: tuple[Team, ...] = ()
+    nodes: tuple[Knot, ...] = ()
+    links: tuple[Link, ...] = ()
+    columns: tuple[Slot, ...] = ()
+    lanes: tuple[Lane, ...] = ()
+    bars: tuple[Bar, ...] = ()
+    heat: Heat | None = None
+    stacks: tuple[Branch, ...] = ()
+    left_out: tuple[str, ...] = ()

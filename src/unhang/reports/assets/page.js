@@ -1,0 +1,310 @@
+"use strict";
+const F = JSON.parse(document.getElementById("facts").textContent);
+const byId = (id) => document.getElementById(id);
+const GLYPH = {culprit: "!", silent: "∅", unreadable: "?", ahead: "›", behind: "‹", waiting: "•", unknown: "?", idle: "–", ok: "✓"};
+const STATE = {finished: "✓", open: "… waits", failed: "✗ failed", missing: "✗ not called", unknown: "? not known"};
+const chosen = new Set();
+
+const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]/g;
+const plain = (text) => String(text).replace(/[\ud800-\udbff][\udc00-\udfff]|[\s\S]/g, (char) => (char.length === 1 ? char.replace(UNSEEN, (odd) => "\\u" + odd.charCodeAt(0).toString(16).padStart(4, "0")) : char));
+
+function el(tag, attributes, ...kids) {
+  const svg = ["svg", "g", "rect", "text", "path", "title", "line", "defs", "marker"].includes(tag);
+  const node = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  for (const [key, value] of Object.entries(attributes || {})) {
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false) node.setAttribute(key, plain(value));
+  }
+  node.append(...kids.filter((kid) => kid !== null && kid !== undefined).map((kid) => (typeof kid === "string" ? plain(kid) : kid)));
+  return node;
+}
+
+function unfold(text) {
+  const ranks = [];
+  for (const part of text ? text.split(",") : []) {
+    const [span, step] = part.split(":");
+    const [first, last] = span.split("-").map(Number);
+    for (let rank = first; rank <= (last === undefined ? first : last); rank += Number(step || 1)) ranks.push(rank);
+  }
+  return ranks;
+}
+
+const short = (path) => path.split("/").slice(-2).join("/");
+const cut = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
+const ranksText = (text, most) => cut((/^\d+$/.test(text) ? "rank " : "ranks ") + text, most || 60);
+
+// ------------------------------------------------------------------ copying
+
+async function copy(text, button) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch (refused) {
+    const area = el("textarea", {class: "sr"});
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+  const before = button.textContent;
+  button.textContent = "copied";
+  setTimeout(() => { button.textContent = before; }, 1500);
+}
+for (const button of document.querySelectorAll("button[data-copy]")) {
+  button.addEventListener("click", () => copy(button.dataset.copy === "ticket" ? F.ticket : button.dataset.copy, button));
+}
+
+// ------------------------------------------------------------------ choosing ranks: one choice for the whole page
+
+const members = new Map();  // element -> ranks; it is dimmed where none of them is chosen
+function belongs(node, ranks) { members.set(node, ranks); return node; }
+function choose(ranks) {
+  const all = ranks.every((rank) => chosen.has(rank));
+  for (const rank of ranks) all ? chosen.delete(rank) : chosen.add(rank);
+  show();
+}
+function show() {
+  for (const [node, ranks] of members) {
+    node.classList.toggle("off", chosen.size > 0 && !ranks.some((rank) => chosen.has(rank)));
+    if (node.getAttribute("role") === "option") node.setAttribute("aria-selected", String(chosen.has(ranks[0])));
+    if (node.hasAttribute("aria-pressed")) node.setAttribute("aria-pressed", String(chosen.size > 0 && ranks.every((rank) => chosen.has(rank))));
+  }
+  const said = byId("chosen");
+  said.textContent = chosen.size ? `Chosen: ${cut([...chosen].sort((a, b) => a - b).join(", "), 80)}` : "Choose ranks, here or below, to see these alone.";
+  byId("clear").disabled = !chosen.size;
+}
+byId("clear").addEventListener("click", () => { chosen.clear(); show(); });
+document.addEventListener("keydown", (event) => { if (event.key === "Escape" && chosen.size) { chosen.clear(); show(); } });
+
+// ------------------------------------------------------------------ rank map
+
+const lineOf = new Map();
+for (const node of F.nodes) if (node.kind === "call") for (const rank of unfold(node.ranks)) lineOf.set(rank, node.place);
+for (const finding of F.report.findings) for (const site of finding.sites) for (const rank of site.ranks) {
+  lineOf.set(rank, (site.after ? `last seen leaving ${site.after} at ` : "") + `${site.file}:${site.line}`);
+}
+function words(entry) {
+  return [`rank ${entry.rank}`, entry.status, entry.head || entry.detail, short(lineOf.get(entry.rank) || ""), entry.host]
+    .filter(Boolean).join(", ");
+}
+function teamsBy(axis) {
+  const entries = F.report.ranks;
+  if (axis.startsWith("team:")) {
+    const team = F.teams[Number(axis.slice(5))];
+    const seen = new Set();
+    const rows = team.members.map((text) => {
+      const ranks = unfold(text);
+      ranks.forEach((rank) => seen.add(rank));
+      return [`${team.name} ${cut(text, 30)}`, ranks];
+    });
+    const rest = entries.map((entry) => entry.rank).filter((rank) => !seen.has(rank));
+    return rest.length ? [...rows, ["no such group", rest]] : rows;
+  }
+  const rows = new Map();
+  for (const entry of entries) {
+    const name = entry.host || "host not known";
+    if (!rows.has(name)) rows.set(name, []);
+    rows.get(name).push(entry.rank);
+  }
+  return [...rows];
+}
+function drawMap() {
+  const map = byId("map"), entries = new Map(F.report.ranks.map((entry) => [entry.rank, entry]));
+  for (const node of map.querySelectorAll("[role=option]")) members.delete(node);
+  map.replaceChildren();
+  map.className = "wide " + (entries.size <= 128 ? "" : entries.size <= 2048 ? "mid" : "tiny");
+  let first = true;
+  for (const [name, ranks] of teamsBy(byId("axis").value)) {
+    const team = el("div", {class: "team", role: "group", "aria-label": name}, el("span", {class: "name", "aria-hidden": "true"}, name));
+    for (const rank of ranks) {
+      const entry = entries.get(rank) || {rank, status: "unknown"};
+      const glyph = GLYPH[entry.status] || "?";
+      const cell = el("div", {
+        class: `cell s-${entry.status}`, role: "option", "aria-selected": "false", tabindex: first ? "0" : "-1",
+        "aria-label": words(entry), title: words(entry), "data-rank": rank,
+        onclick: () => choose([rank]), onfocus: () => { byId("about").textContent = plain(words(entry)); },
+        onmouseenter: () => { byId("about").textContent = plain(words(entry)); },
+      }, entries.size <= 128 ? `${glyph} ${rank}` : glyph);
+      first = false;
+      team.append(belongs(cell, [rank]));
+    }
+    map.append(team);
+  }
+  show();
+}
+byId("map").addEventListener("keydown", (event) => {
+  const cells = [...byId("map").querySelectorAll("[role=option]")], at = cells.indexOf(document.activeElement);
+  if (at < 0) return;
+  const step = {ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1}[event.key];
+  const next = event.key === "Home" ? 0 : event.key === "End" ? cells.length - 1 : step ? at + step : -1;
+  if (event.key === "Enter" || event.key === " ") { choose([Number(cells[at].dataset.rank)]); event.preventDefault(); }
+  if (next < 0 || next >= cells.length) return;
+  event.preventDefault();
+  cells[at].tabIndex = -1;
+  cells[next].tabIndex = 0;
+  cells[next].focus();
+});
+function drawLegend() {
+  const counts = new Map();
+  for (const entry of F.report.ranks) counts.set(entry.status, (counts.get(entry.status) || 0) + 1);
+  for (const [status, count] of counts) {
+    byId("legend").append(el("span", {class: `cell s-${status}`, "aria-hidden": "true"}, GLYPH[status] || "?"), el("span", {}, `${status} ${count.toLocaleString()}`));
+  }
+}
+
+// ------------------------------------------------------------------ who waits for whom
+
+const BOX = {w: 190, h: 46, x: 26, y: 66};
+function layOut(nodes, links) {
+  const out = nodes.map(() => []), places = Array(nodes.length), rows = [];
+  for (const [source, target] of links) out[source].push(target);
+  const ring = [...nodes.keys()].filter((at) => nodes[at].ring);
+  nodes.forEach((node, at) => { if (!node.ring) (rows[node.level] = rows[node.level] || []).push(at); });
+  const around = [];
+  for (let at = ring[0]; at !== undefined && !around.includes(at); at = out[at].find((to) => ring.includes(to) && !around.includes(to))) around.push(at);
+  around.push(...ring.filter((at) => !around.includes(at)));
+  const rx = Math.max(BOX.w * 0.75, around.length * 42), ry = Math.max(90, around.length * 26);
+  const widest = Math.max(0, ...rows.filter(Boolean).map((row) => Math.min(row.length, 6))) * (BOX.w + BOX.x);
+  const width = Math.max(widest, around.length ? 2 * rx + BOX.w : 0, BOX.w) + 20;
+  let y = 16;
+  around.forEach((at, place) => {
+    const angle = (place / around.length) * 2 * Math.PI - Math.PI / 2;
+    places[at] = [width / 2 + rx * Math.cos(angle), y + BOX.h / 2 + ry + ry * Math.sin(angle)];
+  });
+  if (around.length) y += 2 * ry + BOX.h + BOX.y;
+  for (const row of rows) {
+    for (let start = 0; row && start < row.length; start += 6) {
+      const part = row.slice(start, start + 6), left = (width - part.length * (BOX.w + BOX.x)) / 2;
+      part.forEach((at, place) => { places[at] = [left + place * (BOX.w + BOX.x) + (BOX.w + BOX.x) / 2, y + BOX.h / 2]; });
+      y += BOX.h + BOX.y;
+    }
+  }
+  return {places, width, height: y - BOX.y + 30};
+}
+function edgeOf([x, y], [toX, toY]) {
+  const dx = toX - x, dy = toY - y, scale = Math.min(BOX.w / 2 / Math.abs(dx || 1e-9), BOX.h / 2 / Math.abs(dy || 1e-9));
+  return [x + dx * scale, y + dy * scale];
+}
+function drawWaits() {
+  if (!F.nodes.length) { byId("waits").replaceChildren(el("p", {class: "soft"}, "Nobody waits in a recorded call.")); return; }
+  const {places, width, height} = layOut(F.nodes, F.links);
+  const tip = el("marker", {id: "tip", viewBox: "0 0 8 8", refX: "7", refY: "4", markerWidth: "7", markerHeight: "7", orient: "auto"}, el("path", {d: "M0 0L8 4L0 8z", fill: "currentColor"}));
+  const svg = el("svg", {width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Who waits for whom"}, el("defs", {}, tip));
+  for (const [source, target, why] of F.links) {
+    const [x1, y1] = edgeOf(places[source], places[target]), [x2, y2] = edgeOf(places[target], places[source]);
+    svg.append(el("line", {class: "link", x1, y1, x2, y2, "marker-end": "url(#tip)", "stroke-dasharray": why === "not known" ? "4 4" : null}));
+    if (F.links.length <= 24) svg.append(el("text", {class: "why", x: (x1 + x2) / 2 + 6, y: (y1 + y2) / 2 + 4}, why));
+  }
+  F.nodes.forEach((node, at) => {
+    const [x, y] = places[at], ranks = unfold(node.ranks), call = node.kind === "call";
+    const to = F.links.filter((link) => link[0] === at).map((link) => `${link[2]}: ${F.nodes[link[1]].label}`);
+    const name = [node.label, node.status, call ? `${ranks.length} inside` : "", node.place, ...to].filter(Boolean).join("; ");
+    const second = call ? `${ranks.length.toLocaleString()} inside${node.place ? ", " + short(node.place) : ""}` : `${GLYPH[node.status] || ""} ${node.status}`;
+    const group = el("g", {role: "button", tabindex: "0", "aria-label": name, "aria-pressed": "false", "data-node": at,
+      onclick: () => choose(ranks), onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { choose(ranks); event.preventDefault(); } }},
+      el("title", {}, name),
+      el("rect", {class: call ? "call" : `box s-${node.status}`, x: x - BOX.w / 2, y: y - BOX.h / 2, width: BOX.w, height: BOX.h, rx: call ? 22 : 5}),
+      el("text", {x, y: y - 4, "text-anchor": "middle"}, cut(node.label, 29)),
+      el("text", {x, y: y + 13, "text-anchor": "middle"}, cut(second, 31)));
+    svg.append(belongs(group, ranks));
+  });
+  byId("waits").replaceChildren(svg);
+}
+
+// ------------------------------------------------------------------ calls side by side, or in time
+
+const FEW = 14;
+function drawCalls(everything) {
+  const table = el("table", {class: "calls"}), head = el("tr", {}, el("th", {scope: "col"}, "call"));
+  for (const lane of F.lanes) {
+    const ranks = unfold(lane.ranks), text = ranksText(lane.ranks, 22);
+    const button = el("button", {"aria-pressed": "false", title: `${ranksText(lane.ranks, 400)}, ${lane.status}`, onclick: () => choose(ranks)}, `${GLYPH[lane.status] || ""} ${text}`);
+    head.append(el("th", {scope: "col"}, belongs(button, ranks)));
+  }
+  const body = el("tbody");
+  const marked = F.columns.findIndex((column) => column[2]);
+  const last = F.columns.length, around = marked >= 0 ? marked : last - 1;
+  const from = everything ? 0 : Math.max(0, Math.min(around - FEW + 4, last - FEW)), to = everything ? last : Math.min(last, from + FEW);
+  const cells = F.lanes.map((lane) => new Map(lane.cells.map((cell) => [cell[0], cell])));
+  for (let at = from; at < to; at += 1) {
+    const [label, number, mark] = F.columns[at];
+    const row = el("tr", {class: mark ? "marked" : null}, el("th", {scope: "row"}, `${mark ? "▶ " : ""}${cut(label, 34)} #${number}`, mark ? el("span", {class: "sr"}, " the call of the verdict") : null));
+    F.lanes.forEach((lane, place) => {
+      const cell = cells[place].get(at), ranks = unfold(lane.ranks);
+      const text = cell ? `${F.strings[cell[1]]} ${cell[2] === "finished" ? "✓" : STATE[cell[2]]}`.trim() : "";
+      const more = cell ? [F.strings[cell[3]], F.strings[cell[4]], cell[5] ? "unlike the others" : ""].filter(Boolean).join(" at ") : "before or beyond what its dump shows";
+      row.append(belongs(el("td", {class: cell ? `${cell[2]}${cell[5] ? " odd" : ""}` : null, title: more}, cell && cell[5] ? `${text} ≠ ${F.strings[cell[3]]}` : text), ranks));
+    });
+    body.append(row);
+  }
+  table.append(el("thead", {}, head), body);
+  byId("calls").replaceChildren(table);
+  byId("all-calls").hidden = to - from >= last;
+  show();
+}
+function drawTimes() {
+  const bars = F.bars, ranks = [...new Set(bars.rank)].sort((a, b) => a - b);
+  const span = Number(byId("span").value) || -Math.min(...bars.begin);
+  const width = Math.max(byId("calls").clientWidth - 20, 330), left = 60, high = 16;
+  const x = (ms) => left + (1 + Math.max(ms, -span) / span) * (width - left - 10);
+  const svg = el("svg", {width, height: ranks.length * high + 40, role: "img", "aria-label": `Calls of ${ranks.length} ranks in time; the same as a table: side by side`});
+  ranks.forEach((rank, at) => svg.append(belongs(el("text", {x: 4, y: at * high + 13}, `rank ${rank}`), [rank])));
+  const row = new Map(ranks.map((rank, at) => [rank, at]));
+  bars.rank.forEach((rank, at) => {
+    const end = bars.end[at];
+    if ((end === null ? bars.begin[at] : end) < -span) return;
+    const y = row.get(rank) * high + 3, begin = x(bars.begin[at]), state = bars.state[at];
+    const fill = state === "open" ? "var(--wait)" : state === "failed" ? "var(--bad)" : "var(--link)";
+    const long = end === null ? 2 : Math.max(x(end) - begin, 1.5);
+    svg.append(belongs(el("rect", {x: begin, y, width: long, height: high - 5, fill, stroke: state === "open" ? "var(--bad)" : null},
+      el("title", {}, `rank ${rank}: ${F.strings[bars.label[at]]}, ${state}${end === null ? ", end not recorded" : `, ${(end - bars.begin[at]).toFixed(1)} ms`}`)), [rank]));
+  });
+  const axis = ranks.length * high + 26;
+  for (const part of [0, 0.25, 0.5, 0.75, 1]) svg.append(el("text", {x: left + part * (width - left - 10), y: axis, "text-anchor": part === 1 ? "end" : "start"}, `-${(((1 - part) * span) / 1000).toPrecision(3)} s`));
+  byId("calls").replaceChildren(svg);
+  show();
+}
+function drawChosenCalls() {
+  const times = byId("how").value === "time";
+  byId("span").hidden = !times;
+  byId("all-calls").hidden = times;
+  if (times) drawTimes(); else drawCalls(false);
+}
+
+// ------------------------------------------------------------------ stacks, lateness
+
+function branch([name, place, text, below]) {
+  const ranks = unfold(text), title = [name, place, ranksText(text, 300)].filter(Boolean).join(", ");
+  const frame = el("button", {class: "frame", title, "aria-pressed": "false", onclick: () => choose(ranks)}, `${name}${place ? " at " + short(place) : ""} (${ranks.length.toLocaleString()})`);
+  const node = el("div", {class: "branch"}, belongs(frame, ranks), el("div", {class: "kids"}, ...below.map(branch)));
+  node.style.flexGrow = String(ranks.length);
+  return node;
+}
+function drawHeat() {
+  const heat = F.heat, cellW = Math.max(4, Math.min(12, Math.floor(900 / heat.numbers.length))), high = 14, left = 60;
+  const most = Math.max(1, ...heat.late_ms.flat());
+  const svg = el("svg", {width: left + heat.numbers.length * cellW + 8, height: heat.ranks.length * high + 4, role: "img",
+    "aria-label": `Lateness in ms after the first. Medians: ${heat.ranks.map((rank, at) => `rank ${rank} ${[...heat.late_ms[at]].sort((a, b) => a - b)[Math.floor(heat.numbers.length / 2)]}`).join(", ")}`});
+  heat.ranks.forEach((rank, at) => {
+    svg.append(belongs(el("text", {x: 4, y: at * high + 11}, `rank ${rank}`), [rank]));
+    const own = el("g");
+    heat.late_ms[at].forEach((ms, call) => own.append(el("rect", {x: left + call * cellW, y: at * high + 1, width: cellW - 0.5, height: high - 2, fill: "var(--bad)",
+      "fill-opacity": (0.06 + 0.94 * Math.log1p(ms) / Math.log1p(most)).toFixed(2)}, el("title", {}, `rank ${rank}, #${heat.numbers[call]}: ${ms} ms after the first`))));
+    svg.append(belongs(own, [rank]));
+  });
+  byId("heat").replaceChildren(svg, el("p", {class: "soft"}, `Calls #${heat.numbers[0]} to #${heat.numbers[heat.numbers.length - 1]}; the darkest is ${most} ms late.`));
+}
+
+if (byId("map")) { byId("axis").addEventListener("change", drawMap); drawLegend(); drawMap(); }
+if (byId("waits")) drawWaits();
+if (byId("calls")) {
+  byId("how").addEventListener("change", drawChosenCalls);
+  byId("span").addEventListener("change", drawTimes);
+  byId("all-calls").addEventListener("click", () => drawCalls(true));
+  drawChosenCalls();
+}
+if (byId("stacks")) byId("stacks").append(el("div", {class: "kids"}, ...F.stacks.map(branch)));
+if (byId("heat")) drawHeat();
+byId("raw").addEventListener("toggle", () => { byId("json").textContent = JSON.stringify(F.report, null, 1).split("\n").map(plain).join("\n"); }, {once: true});
+show();
+document.body.dataset.drawn = "yes";

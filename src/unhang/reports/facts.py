@@ -1,0 +1,116 @@
+"""The data inside the page: report and picture as one JSON value, packed so that it stays small.
+
+Ranks are folded to ranges, words that come again are numbered, bars are columns. The page draws
+from this alone, so whoever reads it back has what is on the page.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from unhang.picture import Branch, Picture
+from unhang.report import Report
+from unhang.reports.json import sayable_json
+from unhang.wording import fold_ranks
+
+__all__ = ["embedded", "facts_of"]
+
+_ALL = 1 << 30
+
+
+@dataclass(slots=True)
+class _Words:
+    """Texts by number, each once."""
+
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def of(self, text: str) -> int:
+        return self.numbers.setdefault(text, len(self.numbers))
+
+
+def facts_of(report: Report, picture: Picture, ticket: str) -> dict[str, Any]:
+    """Everything that the page's script draws from."""
+    words = _Words()
+    return {
+        "report": sayable_json(report),
+        "ticket": ticket,
+        "teams": [
+            {"name": team.name, "members": [_ranks(own) for own in team.members]}
+            for team in picture.teams
+        ],
+        "nodes": [
+            {
+                "kind": node.kind,
+                "ranks": _ranks(node.ranks),
+                "status": node.status,
+                "label": node.label,
+                "count": node.count,
+                "place": node.place,
+                "level": node.level,
+                "ring": node.ring,
+            }
+            for node in picture.nodes
+        ],
+        "links": [[link.source, link.target, link.why] for link in picture.links],
+        "columns": [[each.label, each.number, each.marked] for each in picture.columns],
+        "lanes": _lanes(picture, words),
+        "bars": _bars(picture, words),
+        "heat": None
+        if picture.heat is None
+        else {
+            "ranks": list(picture.heat.ranks),
+            "numbers": list(picture.heat.numbers),
+            "late_ms": [list(row) for row in picture.heat.late_ms],
+        },
+        "stacks": [_branch(branch) for branch in picture.stacks],
+        "strings": list(words.numbers),
+    }
+
+
+def _ranks(ranks: Iterable[int]) -> str:
+    return fold_ranks(ranks, _ALL)
+
+
+def _lanes(picture: Picture, words: _Words) -> list[dict[str, Any]]:
+    return [
+        {
+            "ranks": _ranks(lane.ranks),
+            "status": lane.status,
+            "cells": [
+                [
+                    cell.column,
+                    words.of(cell.op),
+                    cell.state,
+                    words.of(cell.words),
+                    words.of(cell.place),
+                    int(cell.odd),
+                ]
+                for cell in lane.cells
+            ],
+        }
+        for lane in picture.lanes
+    ]
+
+
+def _bars(picture: Picture, words: _Words) -> dict[str, list[Any]]:
+    return {
+        "rank": [bar.rank for bar in picture.bars],
+        "begin": [bar.begin_ms for bar in picture.bars],
+        "end": [bar.end_ms for bar in picture.bars],
+        "state": [bar.state for bar in picture.bars],
+        "label": [words.of(bar.label) for bar in picture.bars],
+    }
+
+
+def _branch(branch: Branch) -> list[Any]:
+    below = [_branch(child) for child in branch.children]
+    return [branch.name, branch.place, _ranks(branch.ranks), below]
+
+
+def embedded(value: object) -> str:
+    """Write JSON that no HTML parser can mistake for markup."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

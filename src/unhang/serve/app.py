@@ -1,0 +1,244 @@
+"""The server: cases, the page of each, its JSON, SQL over it, a comparison, history, metrics.
+
+Nothing is kept but what was read last. GET changes nothing; SQL is a POST, runs without a way out
+of its tables (`unhang.tables.query`), for some seconds, one at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from urllib.parse import parse_qs
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import (
+    HTMLResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+)
+from starlette.routing import Route
+
+from unhang._version import __version__
+from unhang.case import Case
+from unhang.casedir.place import place_in
+from unhang.errors import UnhangError
+from unhang.report import Report
+from unhang.serve.door import COOKIE, Door
+from unhang.serve.history import history_of
+from unhang.serve.pages import (
+    comparison_page,
+    console_page,
+    history_page,
+    list_page,
+    metrics,
+    policy,
+)
+from unhang.serve.past import Past, cases_in, tried
+
+__all__ = ["make_app"]
+
+_SQL_S = 10.0
+_MOST_ROWS = 1000
+_MOST_BODY = 100_000
+_KEPT = 4
+
+
+def make_app(paths: Sequence[Path], token: str) -> Door:
+    """The application for these cases, or directories of cases, behind its door."""
+    desk = _Desk(tuple(paths))
+    routes = [
+        Route("/enter", _enter_with(token)),
+        Route("/", desk.cases),
+        Route("/compare", desk.compare),
+        Route("/history", desk.history),
+        Route("/metrics", desk.metrics),
+        Route("/case/{key}/", desk.page),
+        Route("/case/{key}/report.json", desk.json),
+        Route("/case/{key}/sql", desk.sql, methods=["GET", "POST"]),
+    ]
+    return Door(Starlette(routes=routes), token)  # type: ignore[arg-type]
+
+
+def _enter_with(token: str):  # type: ignore[no-untyped-def] # noqa: ANN202 - an endpoint
+    """The endpoint that takes the token out of the address and into a cookie."""
+
+    async def enter(request: Request) -> Response:
+        door = Door(_nothing, token)
+        if not door.knows(request.query_params.get("token", "")):
+            return PlainTextResponse("refused: this is not the token\n", status_code=403)
+        answer = RedirectResponse("/", status_code=303)
+        answer.set_cookie(COOKIE, token, httponly=True, samesite="strict")
+        return answer
+
+    return enter
+
+
+async def _nothing(*_: object) -> None:
+    """An application that is never asked."""
+
+
+@lru_cache(maxsize=_KEPT)
+def _judged(path: Path, changed_ns: int) -> tuple[Case, Report]:
+    """Read and judge a case; again only when its directory has changed."""
+    del changed_ns
+    from dataclasses import replace
+
+    from unhang.analysis import diagnose
+    from unhang.ingest import load
+    from unhang.reports import with_steps
+
+    case = load([path])
+    report = replace(diagnose(case), tool_version=__version__)
+    return case, with_steps(report, case, place_in(path))
+
+
+@lru_cache(maxsize=4096)
+def _past(path: Path, changed_ns: int) -> Past | str:
+    """What a case came to, or why that cannot be told; again only when it has changed."""
+    del changed_ns
+    return tried(path)
+
+
+def _changed_ns(path: Path) -> int:
+    times = [path.stat().st_mtime_ns]
+    report = path / "report.json"
+    if report.is_file():
+        times.append(report.stat().st_mtime_ns)
+    return max(times)
+
+
+class _Desk:
+    """Answers requests about the cases under some paths."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = paths
+        self._asking = asyncio.Lock()
+
+    def _keys(self) -> dict[str, Path]:
+        """Cases by a short name that tells no path; those of now."""
+        found = cases_in(path for path in self._paths if path.is_dir())
+        return {_key(path): path for path in found}
+
+    def _pasts(self) -> tuple[dict[str, Past], dict[Path, str]]:
+        pasts: dict[str, Past] = {}
+        failed: dict[Path, str] = {}
+        for key, path in self._keys().items():
+            found = _past(path, _changed_ns(path))
+            if isinstance(found, Past):
+                pasts[key] = found
+            else:
+                failed[path] = found
+        return pasts, failed
+
+    def _report(self, request: Request) -> tuple[Case, Report]:
+        path = self._keys().get(request.path_params["key"])
+        if path is None:
+            raise LookupError
+        return _judged(path, _changed_ns(path))
+
+    async def cases(self, request: Request) -> Response:
+        """The list."""
+        del request
+        return _own(list_page(*await run_in_threadpool(self._pasts)))
+
+    async def history(self, request: Request) -> Response:
+        """What all cases have in common."""
+        del request
+        pasts, _ = await run_in_threadpool(self._pasts)
+        return _own(history_page(history_of(list(pasts.values()))))
+
+    async def metrics(self, request: Request) -> Response:
+        """For Prometheus."""
+        del request
+        pasts, failed = await run_in_threadpool(self._pasts)
+        kind = "text/plain; version=0.0.4; charset=utf-8"
+        return Response(metrics(pasts.values(), len(failed)), media_type=kind)
+
+    async def compare(self, request: Request) -> Response:
+        """Two cases side by side."""
+        pasts, _ = await run_in_threadpool(self._pasts)
+        chosen = [pasts.get(request.query_params.get(name, "")) for name in ("a", "b")]
+        first, second = chosen
+        if first is None or second is None:
+            return PlainTextResponse("choose two cases, a and b\n", status_code=400)
+        return _own(comparison_page(first, second))
+
+    async def page(self, request: Request) -> Response:
+        """The page of a case; what it may do stands in it."""
+        try:
+            return HTMLResponse(await run_in_threadpool(self._draw, request, "html"))
+        except (LookupError, UnhangError) as error:
+            return _not_found(error)
+
+    async def json(self, request: Request) -> Response:
+        """The report of a case."""
+        try:
+            text = await run_in_threadpool(self._draw, request, "json")
+        except (LookupError, UnhangError) as error:
+            return _not_found(error)
+        return Response(text, media_type="application/json")
+
+    def _draw(self, request: Request, form: str) -> str:
+        from unhang import reports
+        from unhang.analysis.picture import picture_of
+
+        case, report = self._report(request)
+        picture = picture_of(case, report) if form in reports.PICTURED else None
+        return reports.render(form, report, case, None, picture)
+
+    async def sql(self, request: Request) -> Response:
+        """The console: GET shows it, POST asks."""
+        key = request.path_params["key"]
+        sql = await _sql_of(request) if request.method == "POST" else ""
+        if key not in self._keys():
+            return _not_found(LookupError())
+        if not sql.strip():
+            return _own(console_page(key, "", (), (), ""))
+        async with self._asking:
+            answer = await run_in_threadpool(self._ask, request, sql)
+        return _own(console_page(key, sql, *answer))
+
+    def _ask(
+        self, request: Request, sql: str
+    ) -> tuple[Sequence[str], Sequence[Sequence[object]], str]:
+        from unhang import tables
+
+        try:
+            case, report = self._report(request)
+            with tables.lock(tables.connect(case, report)) as connection:
+                found = tables.ask(connection, sql, _SQL_S)
+                rows = list(islice(found.rows, _MOST_ROWS + 1))
+        except (LookupError, UnhangError) as error:
+            return (), (), f"refused: {error}"
+        cut = f"Only the first {_MOST_ROWS:,} rows are shown." if len(rows) > _MOST_ROWS else ""
+        return found.names, rows[:_MOST_ROWS], cut
+
+
+def _key(path: Path) -> str:
+    return hashlib.sha256(str(path.absolute()).encode("utf-8", "replace")).hexdigest()[:16]
+
+
+async def _sql_of(request: Request) -> str:
+    """The statement in a form; what is too long is cut, and then no statement."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MOST_BODY:
+            return ""
+    return parse_qs(body.decode("utf-8", "replace")).get("sql", [""])[0]
+
+
+def _own(page: str) -> Response:
+    return HTMLResponse(page, headers={"content-security-policy": policy()})
+
+
+def _not_found(error: Exception) -> Response:
+    why = str(error) or "there is no such case"
+    return PlainTextResponse(f"{why}\n", status_code=404)

@@ -1,0 +1,109 @@
+"""What incidents have in common: hosts, GPUs, links, lines and kinds, by how often and by week.
+
+A host that was a culprit three times in four incidents may be bad, or unlucky: beside each count
+stands how likely it is that any host had at least so many by chance, if every host of an incident
+were as likely to be blamed. It is a reason to look at a host, and no verdict.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from unhang.serve.past import Past
+
+__all__ = ["History", "Tally", "history_of"]
+
+_MOST = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How often something was blamed.
+
+    Attributes:
+        count: Incidents in which it was.
+        of: Incidents in which it could have been (in which the host took part).
+        chance: How likely it is that any had so many by chance; None where that means nothing.
+        weeks: "2026-W47": count.
+    """
+
+    name: str
+    count: int
+    of: int
+    chance: float | None
+    weeks: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Tallies by what they count, most first."""
+
+    incidents: int
+    problems: int
+    hosts: tuple[Tally, ...]
+    parts: tuple[Tally, ...]
+    places: tuple[Tally, ...]
+    kinds: tuple[Tally, ...]
+
+
+def history_of(pasts: Sequence[Past]) -> History:
+    """Count over incidents."""
+    return History(
+        incidents=len(pasts),
+        problems=sum(past.status == "problem" for past in pasts),
+        hosts=_hosts(pasts),
+        parts=_counted(pasts, lambda past: past.parts),
+        places=_counted(pasts, lambda past: past.places),
+        kinds=_counted(pasts, lambda past: (f"{past.code} {past.slug}",) if past.code else ()),
+    )
+
+
+def _hosts(pasts: Sequence[Past]) -> tuple[Tally, ...]:
+    blamed = [past for past in pasts if past.culprit_hosts and past.hosts]
+    every = {host for past in blamed for host in past.hosts}
+    found = []
+    for tally in _counted(pasts, lambda past: past.culprit_hosts):
+        there = [past for past in blamed if tally.name in past.hosts]
+        shares = [len(past.culprit_hosts) / len(past.hosts) for past in there]
+        several = bool(there) and all(len(past.hosts) > 1 for past in there)
+        alone = _at_least(shares, tally.count)
+        chance = 1.0 - (1.0 - alone) ** len(every) if several and tally.count > 1 else None
+        of = sum(tally.name in past.hosts for past in pasts)
+        found.append(Tally(tally.name, tally.count, max(of, tally.count), chance, tally.weeks))
+    return tuple(found)
+
+
+def _at_least(shares: Sequence[float], count: int) -> float:
+    """Probability of at least so many successes, each trial with its own (Poisson binomial)."""
+    exactly = [1.0]
+    for share in shares:
+        with_one = [0.0, *(each * share for each in exactly)]
+        without = [*(each * (1 - share) for each in exactly), 0.0]
+        exactly = [a + b for a, b in zip(with_one, without, strict=True)]
+    return min(sum(exactly[count:]), 1.0)
+
+
+def _counted(pasts: Iterable[Past], names: Callable[[Past], Sequence[str]]) -> tuple[Tally, ...]:
+    counts: Counter[str] = Counter()
+    weeks: dict[str, Counter[str]] = defaultdict(Counter)
+    total = 0
+    for past in pasts:
+        total += 1
+        for name in dict.fromkeys(names(past)):
+            counts[name] += 1
+            weeks[name][_week(past.time_s)] += 1
+    most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_MOST]
+    return tuple(
+        Tally(name, count, total, None, dict(sorted(weeks[name].items()))) for name, count in most
+    )
+
+
+def _week(time_s: float) -> str:
+    try:
+        year, week, _ = datetime.fromtimestamp(time_s, tz=timezone.utc).isocalendar()
+    except (ValueError, OverflowError, OSError):
+        return "unknown"
+    return f"{year}-W{week:02}"

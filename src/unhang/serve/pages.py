@@ -1,0 +1,223 @@
+"""The server's own pages: the list of cases, SQL, a comparison, the history. No script in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+from unhang.reports.html import asset, hash_of, text_of
+from unhang.serve.history import History, Tally
+from unhang.serve.past import Past
+from unhang.wording import count_of, fold_ranks, printable
+
+__all__ = ["comparison_page", "console_page", "history_page", "list_page", "metrics", "policy"]
+
+_EXAMPLE = "SELECT op, count(*) AS calls FROM calls GROUP BY op ORDER BY calls DESC"
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>unhang: {title}</title>
+<style>{style}</style></head>
+<body><main>
+<nav><a href="/">cases</a> · <a href="/history">history</a></nav>
+<h1>{title}</h1>
+{body}
+</main></body>
+</html>
+"""
+
+
+def policy() -> str:
+    """What these pages may do: look like they do, and send their forms to this server."""
+    style = hash_of(asset("page.css"))
+    return (
+        f"default-src 'none'; style-src '{style}'; form-action 'self'; "
+        "frame-ancestors 'none'; base-uri 'none'"
+    )
+
+
+def _page(title: str, lines: Iterable[str]) -> str:
+    return _PAGE.format(title=text_of(title), style=asset("page.css"), body="\n".join(lines))
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """A table of cells that are markup already."""
+    yield '<div class="wide" tabindex="0" role="region" aria-label="Table"><table><thead><tr>'
+    yield "".join(f'<th scope="col">{text_of(name)}</th>' for name in head)
+    yield "</tr></thead><tbody>"
+    for row in rows:
+        yield f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>"
+    yield "</tbody></table></div>"
+
+
+def list_page(pasts: Mapping[str, Past], failed: Mapping[Path, str]) -> str:
+    """All cases, newest first, each with its verdict; two of them can be compared."""
+    return _page("cases", _list_lines(pasts, failed))
+
+
+def _list_lines(pasts: Mapping[str, Past], failed: Mapping[Path, str]) -> Iterator[str]:
+    ordered = sorted(pasts.items(), key=lambda item: -item[1].time_s)
+    yield '<form action="/compare" method="get">'
+    head = ("a", "b", "when (UTC)", "status", "verdict", "hosts", "")
+    yield from _table(head, (_case_row(key, past) for key, past in ordered))
+    yield '<p><button type="submit">compare a with b</button></p></form>'
+    if not pasts:
+        yield "<p>There is no case yet.</p>"
+    if failed:
+        yield "<h2>Not readable</h2><ul>"
+        for path, why in failed.items():
+            yield f"<li>{text_of(path.name)}: {text_of(printable(why, 200))}</li>"
+        yield "</ul>"
+
+
+def _case_row(key: str, past: Past) -> tuple[str, ...]:
+    label = text_of(past.path.name)
+    return (
+        f'<input type="radio" name="a" value="{key}" aria-label="a: {label}">',
+        f'<input type="radio" name="b" value="{key}" aria-label="b: {label}">',
+        _time(past.time_s),
+        f'<span class="status {text_of(past.status)}">{text_of(past.status)}</span>',
+        f'<a href="/case/{key}/">{text_of(printable(past.summary, 110))}</a>',
+        text_of(", ".join(past.culprit_hosts[:4])),
+        f'<a href="/case/{key}/report.json">JSON</a> <a href="/case/{key}/sql">SQL</a>',
+    )
+
+
+def _time(time_s: float) -> str:
+    try:
+        moment = datetime.fromtimestamp(time_s, tz=timezone.utc)
+    except (ValueError, OverflowError, OSError):
+        return ""
+    return f"{moment:%Y-%m-%d %H:%M:%S}"
+
+
+def console_page(
+    key: str, sql: str, names: Sequence[str], rows: Sequence[Sequence[object]], said: str
+) -> str:
+    """A statement and what it gave.
+
+    Args:
+        key: Of the case.
+        sql: What was asked, or "".
+        names: Columns.
+        rows: Of the answer.
+        said: Why there is none, or what was cut.
+    """
+    return _page("SQL", _console_lines(key, sql, names, rows, said))
+
+
+def _console_lines(
+    key: str, sql: str, names: Sequence[str], rows: Sequence[Sequence[object]], said: str
+) -> Iterator[str]:
+    yield f'<p><a href="/case/{key}/">the case</a></p>'
+    yield f'<form action="/case/{key}/sql" method="post"><p><label>One statement that reads:<br>'
+    yield f'<textarea name="sql" rows="5" cols="90">{text_of(sql or _EXAMPLE)}</textarea></label>'
+    yield '</p><p><button type="submit">ask</button></p></form>'
+    if said:
+        yield f'<p role="status">{text_of(said)}</p>'
+    if names:
+        cells = ([text_of(printable(str(value), 300)) for value in row] for row in rows)
+        yield from _table(names, cells)
+
+
+def comparison_page(first: Past, second: Past) -> str:
+    """Two incidents side by side, and what they share."""
+    return _page("two incidents", _comparison_lines(first, second))
+
+
+_COMPARED = {
+    "status": "status",
+    "summary": "verdict",
+    "code": "code",
+    "slug": "kind",
+    "confidence": "confidence",
+    "op": "call",
+    "culprits": "culprits",
+    "culprit_hosts": "hosts of culprits",
+    "places": "lines",
+    "parts": "GPUs and links",
+    "world_size": "ranks",
+    "job_id": "job",
+}
+
+
+def _comparison_lines(first: Past, second: Past) -> Iterator[str]:
+    yield from _table(("", "a", "b", ""), _compared(first, second))
+    shared = sorted(set(first.culprit_hosts) & set(second.culprit_hosts))
+    lines = sorted(set(first.places) & set(second.places))
+    both = [*(f"host {name}" for name in shared), *lines]
+    yield f"<p>Blamed in both: {text_of(', '.join(both)) if both else 'nothing'}.</p>"
+
+
+def _compared(first: Past, second: Past) -> Iterator[tuple[str, ...]]:
+    yield ("when (UTC)", _time(first.time_s), _time(second.time_s), "")
+    for name, label in _COMPARED.items():
+        one, other = getattr(first, name), getattr(second, name)
+        same = "same" if one == other and one else ""
+        yield (label, _cell(one), _cell(other), same)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, tuple):
+        numbers = [each for each in value if isinstance(each, int)]
+        words = fold_ranks(numbers) if numbers else ", ".join(map(str, value[:6]))
+        return text_of(words)
+    return text_of(printable(str(value), 160))
+
+
+def history_page(found: History) -> str:
+    """What all cases have in common."""
+    return _page("history", _history_lines(found))
+
+
+def _history_lines(found: History) -> Iterator[str]:
+    yield f"<p>{count_of(found.incidents, 'incident')}, {count_of(found.problems, 'problem')}.</p>"
+    parts = (
+        ("Hosts of culprits", found.hosts),
+        ("GPUs and links", found.parts),
+        ("Lines", found.places),
+        ("Kinds", found.kinds),
+    )
+    for title, tallies in parts:
+        if tallies:
+            yield f"<h2>{title}</h2>"
+            yield from _table(("", "times", "by chance", "weeks"), map(_tally_row, tallies))
+    yield '<p class="soft">By chance: how likely it is that any host was blamed so often, were all '
+    yield "of them alike. It is a reason to look at a host, and no verdict.</p>"
+
+
+def _tally_row(tally: Tally) -> tuple[str, ...]:
+    weeks = ", ".join(f"{week} {count}" for week, count in tally.weeks.items())
+    chance = "" if tally.chance is None else f"{tally.chance:.2g}"
+    return (text_of(tally.name), f"{tally.count} of {tally.of}", chance, text_of(weeks))
+
+
+def metrics(pasts: Iterable[Past], unreadable: int) -> str:
+    """The cases for Prometheus, in its text format."""
+    pasts = list(pasts)
+    statuses = ("healthy", "insufficient", "problem", "slow")
+    hosts = sorted({host for past in pasts for host in past.culprit_hosts})
+    newest = max((past.time_s for past in pasts), default=0.0)
+    lines = ["# HELP unhang_cases Cases by status.", "# TYPE unhang_cases gauge"]
+    for status in statuses:
+        number = sum(past.status == status for past in pasts)
+        lines.append(f'unhang_cases{{status="{status}"}} {number}')
+    lines += [
+        "# HELP unhang_cases_unreadable Cases that could not be read.",
+        "# TYPE unhang_cases_unreadable gauge",
+        f"unhang_cases_unreadable {unreadable}",
+        "# HELP unhang_newest_case_timestamp_seconds When the newest incident was.",
+        "# TYPE unhang_newest_case_timestamp_seconds gauge",
+        f"unhang_newest_case_timestamp_seconds {newest:.3f}",
+        "# HELP unhang_host_culprit_cases Cases in which a host had a culprit.",
+        "# TYPE unhang_host_culprit_cases gauge",
+    ]
+    for host in hosts:
+        number = sum(host in past.culprit_hosts for past in pasts)
+        lines.append(f'unhang_host_culprit_cases{{host="{_label(host)}"}} {number}')
+    return "\n".join(lines) + "\n"
+
+
+def _label(text: str) -> str:
+    return printable(text).replace("\\", "\\\\").replace('"', '\\"')

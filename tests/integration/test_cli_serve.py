@@ -1,0 +1,193 @@
+"""The server as a user starts it: who is let in, what is refused, what it shows."""
+
+from __future__ import annotations
+
+import http.client
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import parse_qs, quote, urlsplit
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("never-joined-armed", "crossed-order", "healthy")
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server and how to ask it."""
+
+    port: int
+    token: str
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def ask(
+        self, path: str, *, method: str = "GET", body: str = "", **headers: str
+    ) -> tuple[int, str, dict[str, str]]:
+        """Send one request; the token is in it unless `authorization` says otherwise."""
+        given = {"authorization": f"Bearer {self.token}", **headers}
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request(method, path, body or None, {k: v for k, v in given.items() if v})
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        return answer.status, text, {k.lower(): v for k, v in answer.getheaders()}
+
+    def keys(self) -> list[str]:
+        """The names of cases on the list."""
+        page = self.ask("/")[1]
+        return [part.split("/", 1)[0] for part in page.split('<a href="/case/')[1:]][::3]
+
+    def sql(self, statement: str, **headers: str) -> tuple[int, str]:
+        """Ask the first case in SQL."""
+        body = f"sql={quote(statement)}"
+        return self.ask(f"/case/{self.keys()[0]}/sql", method="POST", body=body, **headers)[:2]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server over three captured hangs and one that is broken."""
+    folder = tmp_path_factory.mktemp("cases")
+    for name in NAMES:
+        shutil.copytree(ROOT / "examples" / name, folder / name)
+    (folder / "broken").mkdir()
+    (folder / "broken" / "report.json").write_text("{")
+    command = [sys.executable, "-m", "unhang", "serve", str(folder), "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    address = urlsplit(process.stdout.readline().strip())
+    yield Server(address.port or 0, parse_qs(address.query)["token"][0])
+    process.terminate()
+    process.wait(30)
+    process.stdout.close()
+
+
+def test_cases_pages_and_reports_are_served(server: Server) -> None:
+    """The list has each case with its verdict, and says what it cannot read."""
+    status, page, headers = server.ask("/")
+    assert status == 200
+    assert "Rank 2 never called" in page
+    assert "broken" in page
+    assert headers["content-security-policy"].startswith("default-src 'none'")
+    keys = server.keys()
+    assert len(keys) == len(NAMES)
+    status, page, _ = server.ask(f"/case/{keys[0]}/")
+    assert status == 200
+    assert 'id="facts"' in page
+    status, report, _ = server.ask(f"/case/{keys[0]}/report.json")
+    assert '"unhang.report/1"' in report
+    assert server.ask("/case/none/")[0] == 404
+    assert server.ask(f"/compare?a={keys[0]}&b={keys[1]}")[0] == 200
+    assert server.ask("/compare?a=x")[0] == 400
+    assert server.ask("/history")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"authorization": ""},
+        {"authorization": "Bearer wrong"},
+        {"authorization": "", "cookie": "unhang_token=wrong"},
+        {"host": "evil.example"},
+        {"host": "127.0.0.1.evil.example"},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+    ],
+)
+@pytest.mark.parametrize("path", ["/", "/metrics", "/history", "/enter?token=wrong"])
+def test_strangers_are_refused(server: Server, path: str, headers: dict[str, str]) -> None:
+    """Without the token, under another name, from another page: nothing is told."""
+    status, text, _ = server.ask(path, **headers)
+    assert status == 403
+    assert "never called" not in text
+
+
+def test_the_address_that_is_printed_opens_the_door(server: Server) -> None:
+    """It sets a cookie that no script and no other site can use, and leaves the address bar."""
+    status, _, headers = server.ask(f"/enter?token={server.token}", authorization="")
+    assert (status, headers["location"]) == (303, "/")
+    cookie = headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "samesite=strict" in cookie.lower()
+    assert server.ask("/", authorization="", cookie=cookie.split(";", 1)[0])[0] == 200
+
+
+def test_sql_reads(server: Server) -> None:
+    """A statement gives a table."""
+    status, page = server.sql("SELECT count(*) AS n_calls FROM calls")
+    assert status == 200
+    assert "n_calls" in page
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE x (a INT)",
+        "COPY calls TO '/tmp/out.csv'",
+        "FROM read_csv('/etc/passwd')",
+        "INSTALL httpfs",
+        "SELECT 1; SELECT 2",
+        "SELECT count(*) FROM range(100000000000) a, range(1000) b",
+    ],
+)
+def test_sql_does_nothing_else(server: Server, statement: str) -> None:
+    """Writing, reading of files, endless work: refused, and the server lives."""
+    status, page = server.sql(statement)
+    assert status == 200
+    assert "refused" in page
+    assert server.ask("/")[0] == 200
+
+
+def test_sql_is_not_asked_by_other_pages(server: Server) -> None:
+    """A form of a foreign page is refused, and so is one that does not say whence it comes."""
+    cookie = f"unhang_token={server.token}"
+    assert server.sql("SELECT 1", origin="http://evil.example")[0] == 403
+    assert server.sql("SELECT 1", authorization="", cookie=cookie)[0] == 403
+    own = f"http://127.0.0.1:{server.port}"
+    assert server.sql("SELECT 1", authorization="", cookie=cookie, origin=own)[0] == 200
+
+
+def test_get_changes_nothing(server: Server) -> None:
+    """Work is asked for by POST only."""
+    key = server.keys()[0]
+    assert "n_calls" not in server.ask(f"/case/{key}/sql?sql=SELECT+1+AS+n_calls")[1]
+    assert server.ask("/", method="POST")[0] in (403, 405)
+    assert server.ask("/", method="DELETE")[0] in (403, 405)
+
+
+def test_prometheus_reads_the_metrics(server: Server) -> None:
+    """Its own parser finds the cases by status."""
+    families = {f.name: f for f in text_string_to_metric_families(server.ask("/metrics")[1])}
+    cases = {s.labels["status"]: s.value for s in families["unhang_cases"].samples}
+    assert cases == {"healthy": 1.0, "insufficient": 0.0, "problem": 2.0, "slow": 0.0}
+    assert families["unhang_cases_unreadable"].samples[0].value == 1.0
+    assert families["unhang_newest_case_timestamp_seconds"].samples[0].value > 1e9
+
+
+def test_a_token_that_others_can_read_is_none(tmp_path: Path) -> None:
+    """Nor is one that is short or missing."""
+    (tmp_path / "open").write_text("x" * 40)
+    (tmp_path / "open").chmod(0o644)
+    (tmp_path / "short").write_text("abc")
+    (tmp_path / "short").chmod(0o600)
+    for name, said in (("open", "others can read"), ("short", "no token"), ("none", "cannot be")):
+        command = [sys.executable, "-m", "unhang", "serve", str(tmp_path), "--port", "0"]
+        command += ["--token-file", str(tmp_path / name)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode in (2, 3)
+        assert said in done.stderr
+
+
+def test_what_cannot_be_served_is_a_sentence(tmp_path: Path) -> None:
+    """No directory, no port."""
+    for words in ([str(tmp_path / "none")], [str(tmp_path), "--port", "99999"]):
+        command = [sys.executable, "-m", "unhang", "serve", *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode in (2, 3)
+        assert done.stderr.startswith("unhang: ")
+        assert "Traceback" not in done.stderr

@@ -1,0 +1,169 @@
+"""What a page draws says what the report says, for every captured hang and some simulated ones."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from lab.simulate.corpus import CaseSpec
+from lab.simulate.writing import simulate
+from unhang.analysis import diagnose
+from unhang.analysis.picture import picture_of
+from unhang.analysis.steps import situation_of
+from unhang.case import Case
+from unhang.ingest import load
+from unhang.picture import Picture
+from unhang.report import Report, to_json
+from unhang.reports import render
+
+EXAMPLES = sorted(path.parent for path in Path("examples").glob("*/truth.json"))
+SIMULATED = {
+    "circle": CaseSpec("circle", "crossed-groups", "hsdp", 16, "plain", 0),
+    "pipeline": CaseSpec("pipeline", "pipeline-stall", "megatron", 64, "plain", 0),
+    "slow": CaseSpec("slow", "late-rank", "ddp", 8, "plain", 0),
+    "skipped": CaseSpec("skipped", "skipped-call", "tp", 8, "plain", 0),
+    "shape": CaseSpec("shape", "wrong-shape", "fsdp", 8, "plain", 0),
+    "silent": CaseSpec("silent", "never-joined", "ddp", 8, "culprit-missing", 0),
+}
+NAMES = [*(path.name for path in EXAMPLES), *SIMULATED]
+
+
+class Drawn(NamedTuple):
+    """A case with what was made of it."""
+
+    case: Case
+    report: Report
+    picture: Picture
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where simulated jobs are written."""
+    return tmp_path_factory.mktemp("jobs")
+
+
+@cache
+def drawn(name: str, folder: Path) -> Drawn:
+    """Read, judge and draw one case."""
+    if name in SIMULATED:
+        simulate(SIMULATED[name], folder / name)
+        case = load([folder / name])
+    else:
+        case = load([Path("examples") / name])
+    report = diagnose(case)
+    return Drawn(case, report, picture_of(case, report))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_graph_blames_whom_the_report_blames(name: str, folder: Path) -> None:
+    """Every node of ranks has one status, the report's, and every culprit is there."""
+    _, report, picture = drawn(name, folder)
+    status = {each.rank: each.status for each in report.ranks}
+    drawn_ranks = [node for node in picture.nodes if node.kind == "ranks"]
+    for node in drawn_ranks:
+        if len({status[rank] for rank in node.ranks}) == 1:
+            assert node.status == status[node.ranks[0]]
+    shown = {rank for node in drawn_ranks if node.status == "culprit" for rank in node.ranks}
+    assert shown == {rank for rank, each in status.items() if each == "culprit"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_who_waits_is_in_the_call_of_its_head(name: str, folder: Path) -> None:
+    """The calls hold exactly the ranks that have a head, under its name."""
+    _, report, picture = drawn(name, folder)
+    heads = {each.rank: each.head for each in report.ranks if each.head}
+    inside = {rank: node for node in picture.nodes if node.kind == "call" for rank in node.ranks}
+    further = {r for n in picture.nodes if n.kind == "ranks" for r in n.ranks}
+    assert set(heads) <= set(inside) | further
+    assert set(inside) <= set(heads)
+    for rank, node in inside.items():
+        if node.count == 1:
+            assert node.label == heads[rank]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_waiting_goes_down_but_in_circles(name: str, folder: Path) -> None:
+    """Waiting goes from level to lower level, but inside a circle that the report tells."""
+    _, report, picture = drawn(name, folder)
+    nodes = picture.nodes
+    for link in picture.links:
+        source, target = nodes[link.source], nodes[link.target]
+        assert source.level > target.level or (source.ring and target.ring)
+    circles = any(finding.family == "deadlock" for finding in report.findings)
+    if circles and nodes:
+        ring = {rank for node in nodes if node.ring for rank in node.ranks}
+        loop = next(f.waits for f in report.findings if f.family == "deadlock")
+        assert {wait.waiter for wait in loop} <= ring
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_calls_are_finished_where_the_analysis_says_so(name: str, folder: Path) -> None:
+    """An open cell or bar belongs to a rank with a head; each rank with calls has one lane."""
+    case, report, picture = drawn(name, folder)
+    heads = {each.rank for each in report.ranks if each.head}
+    for lane in picture.lanes:
+        if any(cell.state in ("open", "failed") for cell in lane.cells):
+            assert set(lane.ranks) <= heads
+    ranks = [rank for lane in picture.lanes for rank in lane.ranks]
+    assert sorted(ranks) == sorted({d.rank for d in case.dumps if d.usable and d.stop > d.start})
+    situation, _ = situation_of(case)
+    unfinished = int((~situation.evidence.finished).sum())
+    assert sum(bar.state != "finished" for bar in picture.bars) <= unfinished
+    assert {bar.rank for bar in picture.bars if bar.state == "open"} <= heads
+
+
+@pytest.mark.parametrize("name", ["never-joined", "skipped-call", "pipeline", "silent"])
+def test_the_call_of_the_verdict_is_marked(name: str, folder: Path) -> None:
+    """Exactly one column is marked, and those who wait in it are open there."""
+    _, report, picture = drawn(name, folder)
+    finding = report.findings[0]
+    (marked,) = [at for at, column in enumerate(picture.columns) if column.marked]
+    assert picture.columns[marked].number == finding.seq
+    state = {
+        rank: cell.state
+        for lane in picture.lanes
+        for cell in lane.cells
+        if cell.column == marked
+        for rank in lane.ranks
+    }
+    if finding.code == "UH101":
+        assert {state.get(rank) for rank in finding.culprits} <= {"missing"}
+        assert any(value == "open" for value in state.values())
+
+
+def test_an_odd_size_is_marked(folder: Path) -> None:
+    """Of members that disagree, those that most others are unlike are marked."""
+    _, report, picture = drawn("wrong-shape", folder)
+    odd = {r for lane in picture.lanes for cell in lane.cells if cell.odd for r in lane.ranks}
+    assert odd == set(report.culprits)
+
+
+def test_lateness_shows_who_is_late(folder: Path) -> None:
+    """The culprit of a slow job has the largest median."""
+    _, report, picture = drawn("slow", folder)
+    heat = picture.heat
+    assert heat is not None
+    medians = {
+        rank: sorted(row)[len(row) // 2] for rank, row in zip(heat.ranks, heat.late_ms, strict=True)
+    }
+    assert max(medians, key=lambda rank: medians[rank]) in report.findings[0].culprits
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_can_be_written(name: str, folder: Path) -> None:
+    """Nothing of numpy, no NaN, and a graph that a person can read."""
+    case, report, picture = drawn(name, folder)
+    json.dumps(to_json(picture), allow_nan=False)
+    assert len(picture.nodes) <= 30
+    assert render("html", report, case, None, picture).endswith("</html>\n")
+
+
+def test_without_calls_there_is_nothing_to_draw() -> None:
+    """A case of logs alone has a page, and no picture."""
+    case = Case()
+    picture = picture_of(case, diagnose(case))
+    assert (picture.nodes, picture.lanes, picture.bars, picture.heat) == ((), (), (), None)

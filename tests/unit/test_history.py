@@ -1,0 +1,94 @@
+"""What many incidents have in common, and how likely that is by chance."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from report_samples import hostile, never_joined
+
+from unhang.cli.main import main
+from unhang.reports import render
+from unhang.serve.history import history_of
+from unhang.serve.past import Past, cases_in, facts_of_report, tried
+
+WEEK_S = 7 * 24 * 3600.0
+
+
+def past(number: int, culprit: str, hosts: int = 8, kind: str = "UH101") -> Past:
+    """An incident a week after the one before."""
+    names = tuple(f"node{n:02}" for n in range(hosts))
+    return Past(
+        path=Path(f"case-{number}"),
+        time_s=1_763_640_000.0 + number * WEEK_S,
+        job_id="",
+        status="problem",
+        summary="x",
+        code=kind,
+        slug="never-joined",
+        hosts=names,
+        culprit_hosts=(culprit,),
+        places=("train.py:88",),
+    )
+
+
+def test_a_host_that_comes_again_stands_out() -> None:
+    """Three of four among eight hosts is hardly chance; once is nothing to tell."""
+    pasts = [past(0, "node03"), past(1, "node03"), past(2, "node05"), past(3, "node03")]
+    first, second = history_of(pasts).hosts
+    assert (first.name, first.count, first.of) == ("node03", 3, 4)
+    assert first.chance is not None
+    assert first.chance == pytest.approx(1 - (1 - (4 * 7 + 1) / 8**4) ** 8)
+    assert (second.name, second.count, second.chance) == ("node05", 1, None)
+    assert list(first.weeks.values()) == [1, 1, 1]
+
+
+def test_with_one_host_nothing_is_chance() -> None:
+    """Where there is one host it is always to blame: that says nothing."""
+    (only,) = history_of([past(n, "node00", hosts=1) for n in range(3)]).hosts
+    assert only.chance is None
+
+
+def test_chance_grows_with_the_number_of_hosts_that_are_looked_at() -> None:
+    """Among a thousand hosts one is blamed twice in fifty incidents by accident."""
+    pasts = [past(n, f"node{n:02}", hosts=1000) for n in range(48)]
+    pasts += [past(n, "node07", hosts=1000) for n in range(48, 50)]
+    first = history_of(pasts).hosts[0]
+    assert first.chance is not None
+    few = history_of([past(n, "node03", hosts=1000) for n in range(3)]).hosts[0]
+    assert few.chance is not None
+    assert few.chance < 1e-4
+    assert first.chance > 0.001
+
+
+def test_facts_come_from_the_report() -> None:
+    """Hosts, lines and kind of the first cause; a hostile report breaks nothing."""
+    found = facts_of_report(Path(), json.loads(render("json", never_joined())))
+    assert (found.code, found.culprits, found.culprit_hosts) == ("UH101", (7,), ("node01",))
+    assert any(place.endswith("data.py:31") for place in found.places)
+    assert facts_of_report(Path(), hostile()).status == "problem"
+
+
+def test_what_is_no_report_is_told(tmp_path: Path) -> None:
+    """A file that somebody spoilt costs its case, not the history."""
+    for name, text in {"a": "{", "b": "[]", "c": '{"status": 1, "summary": ""}'}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "report.json").write_text(text)
+    cases = cases_in([tmp_path])
+    assert len(cases) == 3
+    assert all(isinstance(tried(case), str) for case in cases)
+
+
+def test_the_command_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As text and as JSON; cases without a report are judged."""
+    for number in range(2):
+        (tmp_path / f"case-{number}").mkdir()
+        (tmp_path / f"case-{number}" / "report.json").write_text(render("json", never_joined()))
+    assert main(["history", str(tmp_path)]) == 0
+    page = capsys.readouterr().out
+    assert "2 incidents, 2 problems" in page
+    assert "node01" in page
+    assert main(["history", str(tmp_path), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["hosts"][0]["count"] == 2
+    assert main(["history", str(tmp_path / "none")]) == 3
