@@ -113,12 +113,12 @@ def pack(
 
 
 def _archive(path: Path, files: Iterable[Path]) -> None:
-    """A gzipped tar without names, times and owners of this machine."""
+    """A gzipped tar without names and owners of this machine; when a dump was written tells."""
     packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for file in files:
             data = neutral_dump(file.read_bytes(), JOBS)
             member = tarfile.TarInfo(f"dumps/{file.name}")
-            member.size = len(data)
+            member.size, member.mtime = len(data), file.stat().st_mtime
             archive.addfile(member, io.BytesIO(data))
     path.write_bytes(gzip.compress(packed.getvalue(), 9, mtime=0))

@@ -25,7 +25,6 @@ class NcclFault:
         answers: How many of them leave a dump.
         device: Knobs of the fake device.
         observations: Codes that a job without a problem may carry.
-        either: Other statuses that are honest, because dumps hold nothing of what is wrong.
         shows: Whether the hang leaves a dump by time-out.
     """
 
@@ -38,7 +37,6 @@ class NcclFault:
     answers: int = 0
     device: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     observations: tuple[str, ...] = ()
-    either: tuple[str, ...] = ()
     shows: bool = True
 
     @property
@@ -53,8 +51,7 @@ class NcclFault:
         else:
             cause = Cause(self.codes, self.culprits, self.also)
             right = Truth(("problem",), (cause,), self.ranks, fault=self.name)
-        other = tuple(Truth((status,), (), self.ranks, ("UH901",)) for status in self.either)
-        return replace(right, either=other, notes=(self.says,))
+        return replace(right, notes=(self.says,))
 
 
 def _on_rank_2(how: str, after: int = 12) -> Mapping[str, str]:
@@ -71,7 +68,6 @@ _ALL = (
         "Not stuck: rank 1 is slow, its kernels take 300 ms.",
         device={"FAKE_KERNEL_MS": "300", "FAKE_SLOW_RANK": "1"},
         observations=("UH501", "UH502"),
-        either=("insufficient",),
     ),
     NcclFault("stall", "Rank 2 stands in its data loader.", ("UH101",), (2,)),
     NcclFault(
@@ -122,7 +118,7 @@ _ALL = (
     NcclFault(
         "kernel_hangs",
         "A kernel of rank 2 never ends; what is behind it never starts.",
-        ("UH402", "UH401"),
+        ("UH402", "UH401", "UH105"),
         (2,),
         also=((),),
         device=_on_rank_2("kernel"),

@@ -43,23 +43,38 @@ _SINCE: Final[Mapping[str, str]] = {
 }
 """The keys of an entry in torch's order, and the version that brought each."""
 
+_OLD_ORDER: Final = (
+    "record_id", "pg_id", "seq_id", "op_id", "profiling_name", "time_created_us",
+    "time_created_ns", "duration_ms", "input_sizes", "output_sizes", "state",
+    "time_discovered_started_ns", "time_discovered_completed_ns", "retired", "frames",
+)  # fmt: skip
+"""The keys of an entry up to 1.4, in their order."""
+_NOT_IN_LISTS: Final = frozenset(
+    {"record_id", "op_id", "time_created_ns", "time_discovered_started_ns",
+     "time_discovered_completed_ns"}
+)  # fmt: skip
+
 ENTRY_KEYS: Final = frozenset(_SINCE)
 
 
 def entry_of(values: Mapping[str, Any], version: str = NEWEST) -> dict[str, Any]:
     """One entry: the keys of its version, in torch's order; keys without a value are left out.
 
-    Up to 1.4 the sequence number is called `seq_id`.
+    Up to 1.4 the sequence number is called `seq_id` and the frames come last; lists count
+    microseconds.
 
     Raises:
         KeyError: torch's recorder has no such key.
     """
     if unknown := values.keys() - ENTRY_KEYS:
         raise KeyError(f"torch's recorder writes no {', '.join(sorted(unknown))}")
-    row = {key: values[key] for key in _keys(version) if key in values}
-    if not at_least(version, "2.1"):
-        row["seq_id"] = values["collective_seq_id"]
-    return row
+    if at_least(version, "2.1"):
+        return {key: values[key] for key in _keys(version) if key in values}
+    old = {**values, "seq_id": values["collective_seq_id"]}
+    if version == "list":
+        old["time_created_us"] = values["time_created_ns"] // 1000
+        old = {key: value for key, value in old.items() if key not in _NOT_IN_LISTS}
+    return {key: old[key] for key in _OLD_ORDER if key in old}
 
 
 @cache
@@ -80,12 +95,14 @@ def dump_of(
     Args:
         entries: As `entry_of` makes them.
         version: Of `VERSIONS`.
-        config: Groups by name, see `group_config`.
+        config: Groups by name, see `group_config`; up to 1.4 lists of ranks by local id.
         status: Counters by local id, see `group_status`.
         library: Version of the communication library, "" on Gloo.
     """
     if version == "list":
         return entries
+    if not at_least(version, "2.1"):
+        return {"entries": entries, "version": version, "pg_config": dict(config)}
     dump: dict[str, Any] = {"version": version, "pg_config": dict(config)}
     if at_least(version, "2.10"):
         dump["comm_lib_version"] = library

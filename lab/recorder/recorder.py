@@ -18,6 +18,7 @@ from typing import Any
 
 from lab.model.job import Site
 from lab.recorder.layout import dump_of, entry_of, group_config, group_status
+from lab.recorder.quirks import is_slow_part, numbers_of, sizes_of
 from lab.recorder.recording import Recording, at_least
 from lab.simulate.engine import Outcome, Record
 from unhang.model import Group
@@ -164,6 +165,7 @@ class _View:
     failed: Record | None = field(init=False)
     calls: list[Record] = field(init=False)
     local_ids: dict[int, int] = field(init=False)
+    numbers: dict[int, tuple[int, int]] = field(init=False)
 
     def __post_init__(self) -> None:
         rng = random.Random(f"watchdog/{self.recorder.seed}/{self.rank}")  # noqa: S311 - reproducible on purpose
@@ -181,6 +183,7 @@ class _View:
             for record in outcome.records[self.rank]
             if self.group(record).backend == self.backend and record.created <= self.recorder.at_s
         ]
+        self.numbers = numbers_of(self.calls, self.recorder.recording.version)
 
     def group(self, record: Record) -> Group:
         """The group of a call."""
@@ -193,7 +196,7 @@ class _View:
             record
             for record in self.calls
             if not (self.backend == "gloo" and record.issue.is_p2p)
-            and not (old and record.member and not record.issue.is_p2p)
+            and not (old and is_slow_part(record))
         ]
         return list(enumerate(kept))
 
@@ -224,7 +227,16 @@ class _View:
             return record.created, True
         if not record.seen:
             return None, False
+        if self.backend != "gloo" and not record.enqueued and not record.member:
+            return self.recorder.at_s, False  # its event was never recorded, so it has passed
+        if self.ends_early(record):
+            return self.noticed(record.created)
         return self.noticed(record.finished)
+
+    def ends_early(self, record: Record) -> bool:
+        """From 2.8 on, torch waits for nothing of a call on uneven tensors that is synchronous."""
+        uneven = record.closing not in ("", "coalesced") and record.issue.sync
+        return uneven and at_least(self.recorder.recording.version, "2.9")
 
     def started_when(self, record: Record, completed: float | None) -> float | None:
         """When a start was noticed: the device is asked when a work is retired, and at the dump."""
@@ -242,14 +254,14 @@ class _View:
         recorder, group = self.recorder, self.group(record)
         recording, issue = recorder.recording, record.issue
         completed, retired = self.over_when(record)
-        started = self.started_when(record, completed) if recording.timing else None
-        if record.member and issue.is_p2p:
+        timed = recording.timing or recording.version == "list"
+        started = self.started_when(record, completed) if timed else None
+        if record.member and (issue.is_p2p or is_slow_part(record)):
             completed, started, retired = None, None, False
         if self.backend == "gloo":
             started = completed = None
         state = "completed" if completed else "started" if started else "scheduled"
-        inputs = () if record.closing else issue.inputs
-        outputs = () if record.closing else issue.outputs
+        inputs, outputs, dtype = sizes_of(record, recording.version)
         row: dict[str, Any] = {}
         if recording.stacks:
             row["frames"] = recorder.frames(issue.site, issue.op)
@@ -259,17 +271,17 @@ class _View:
         threaded = issue.site.through == "autograd"
         row["thread_name"] = "pt_autograd_0" if threaded else "python"
         row["thread_id"] = str(140_000_000_000_000 + self.rank * 4096 + threaded)
-        row["collective_seq_id"] = record.seq
-        row["p2p_seq_id"] = record.p2p_seq
+        row["collective_seq_id"], row["p2p_seq_id"] = self.numbers[id(record)]
         row["op_id"] = record.op_id
         row["profiling_name"] = f"{self.backend}:{self.title(record, group)}"
         row["time_created_ns"] = self.nanoseconds(record.created)
         if recording.timing and completed and record.finished and record.started is not None:
             row["duration_ms"] = (record.finished - record.started) * 1e3
         row["input_sizes"] = recorder.sizes(inputs)
-        row["input_dtypes"] = recorder.dtypes(issue.dtype, len(inputs))
+        row["input_dtypes"] = recorder.dtypes(dtype, len(inputs))
         row["output_sizes"] = recorder.sizes(outputs)
-        row["output_dtypes"] = recorder.dtypes(issue.dtype, len(outputs))
+        nothing = outputs == ((0,),)
+        row["output_dtypes"] = recorder.dtypes("UNKNOWN_SCALAR" if nothing else dtype, len(outputs))
         row["state"] = state
         row["time_discovered_started_ns"] = self.nanoseconds(started)
         row["time_discovered_completed_ns"] = self.nanoseconds(completed)
@@ -281,8 +293,11 @@ class _View:
     def title(self, record: Record, group: Group) -> str:
         """The profiling name as torch writes it, without backend; peers are group ranks."""
         issue = record.issue
+        version = self.recorder.recording.version
         if record.closing:
-            return record.closing
+            return record.closing if at_least(version, "2.7") else "coalesced"
+        if issue.op == "all_reduce_barrier" and not at_least(version, "2.2"):
+            return "all_reduce"
         if not issue.is_p2p:
             return issue.op
         mine, theirs = group.members.index(self.rank), group.members.index(issue.peer)
@@ -299,9 +314,12 @@ class _View:
             own = list(self.local_ids)
             ranks = str(list(groups[own[0]].members)) if len(own) == 1 else "[]"
             return {"": group_config("", "", ranks)}
-        config: dict[str, Any] = {}
+        config: dict[Any, Any] = {}
         for index in self.called_groups():
             group = groups[index]
+            if not at_least(self.recorder.recording.version, "2.1"):
+                config[self.local_ids[index]] = list(group.members)
+                continue
             named = group_config(group.name, group.description, str(list(group.members)))
             config.setdefault(group.name, named)
         return config

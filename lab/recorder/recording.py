@@ -10,7 +10,7 @@ from functools import cache
 
 __all__ = ["FILE_NAMES", "VERSIONS", "Recording", "at_least"]
 
-VERSIONS = ("list", "1.4", "2.2", "2.4", "2.6", "2.7", "2.9", "2.10")
+VERSIONS = ("list", "1.4", "2.1", "2.2", "2.4", "2.6", "2.7", "2.9", "2.10")
 """Format versions that the recorder can write; "list" is torch 2.2 and older."""
 
 FILE_NAMES = {
@@ -66,7 +66,7 @@ class Recording:
     @property
     def shows_dtypes(self) -> bool:
         """Whether entries hold dtypes."""
-        return at_least(self.version, "2.3")
+        return at_least(self.version, "2.1")
 
     @property
     def shows_frames(self) -> bool:

@@ -104,7 +104,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "active-stacks": lambda _rng, _plan: Recording(active_only=True),
     "ring": lambda rng, _plan: Recording(buffer=rng.choice((24, 40, 64))),
     "tiny-ring": lambda _rng, _plan: Recording(buffer=6),
-    "old": lambda rng, _plan: Recording(version=rng.choice(("2.2", "2.4", "2.6"))),
+    "old": lambda rng, _plan: Recording(version=rng.choice(("2.1", "2.2", "2.4", "2.6"))),
     "oldest": lambda rng, _plan: Recording(version=rng.choice(("list", "1.4"))),
     "described": lambda _rng, _plan: Recording(described=True),
     "gloo": lambda _rng, _plan: Recording(),

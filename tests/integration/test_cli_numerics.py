@@ -42,6 +42,26 @@ def nonsense():
 def deaf():
     return lambda x: torch.ones(4) * 2, (torch.ones(4),)
 
+def guide():
+    def do_math(device, dtype):
+        inv_freq = 10 ** (torch.arange(0, 10, device=device, dtype=dtype) / 10)
+        return inv_freq.cpu()
+    return do_math, (torch.device("cpu"), torch.float32)
+
+class Steps(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.twice = torch.nn.Linear(2, 2, bias=False)
+        torch.nn.init.constant_(self.twice.weight, 100.0)
+
+    def forward(self, x):
+        for _ in range(4):
+            x = self.twice(x)
+        return x
+
+def overflow():
+    return Steps(), (torch.ones(1, 2),)
+
 def mute():
     return lambda x: "no tensor", (torch.ones(4),)
 
@@ -96,6 +116,52 @@ def test_a_dtype_without_effect_compares_nothing(check: Path) -> None:
     assert "Nothing could be compared" in found["summary"]
 
 
+def test_the_guides_example_in_half_precision(check: Path, tmp_path: Path) -> None:
+    """How many elements differ, and the greatest differences, as assert_close counts them."""
+    sides = ("--on", "cpu", "--on", "cpu/float16", "--rtol", "0", "--atol", "0")
+    code, out, _ = numerics(f"{check}:guide", *sides, "--format", "json")
+    assert code == 1
+    script = tmp_path / "guide.py"
+    script.write_text(
+        "import torch\n"
+        "def do_math(dtype):\n"
+        "    return (10 ** (torch.arange(0, 10, dtype=dtype) / 10)).double()\n"
+        "torch.testing.assert_close(do_math(torch.float16), do_math(torch.float32), rtol=0, atol=0)"
+    )
+    said = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False
+    ).stderr
+    number = said.partition("Mismatched elements: ")[2].partition(" /")[0]
+    absolute = float(said.partition("absolute difference: ")[2].split()[0])
+    relative = float(said.partition("relative difference: ")[2].split()[0])
+    index = said.partition("absolute difference: ")[2].partition("index ")[2].split("\n")[0]
+    evidence = report_in(out)["findings"][0]["evidence"][1]
+    assert f"{number} of 10 elements differ" in evidence
+    assert f"max error {absolute:.6g} absolute at index {index}" in evidence
+    assert f"{relative:.6g} relative" in evidence
+
+
+def test_what_is_equal_is_equal_exactly(check: Path) -> None:
+    """Nothing is allowed, and nothing differs."""
+    code, out, _ = numerics(
+        f"{check}:guide", "--on", "cpu", "--on", "cpu", "--rtol", "0", "--atol", "0"
+    )
+    assert code == 0
+    assert "equal" in out
+
+
+def test_the_step_at_which_it_overflows(check: Path) -> None:
+    """The layer, which of its calls, and where in its output."""
+    sides = ("--on", "cpu", "--on", "cpu/float16")
+    code, out, _ = numerics(f"{check}:overflow", *sides, "--format", "json")
+    found = report_in(out)["findings"]
+    assert code == 1
+    assert found[0]["summary"] == (
+        "On cpu/float16 module twice (call 3) is the first to give NaN or infinity."
+    )
+    assert found[0]["evidence"] == ["2 of 2 values, the first at index (0, 0): inf"]
+
+
 def test_the_first_infinity(check: Path) -> None:
     """log(0) is named on both sides."""
     code, found = report(check, "infinite")
@@ -126,6 +192,8 @@ def test_a_rank_whose_parameters_differ(check: Path, tmp_path: Path) -> None:
     ("words", "code"),
     [
         (["{check}:good"], 2),
+        (["{check}:good", "--on", "cpu", "--on", "cpu", "--rtol", "0"], 2),
+        (["{check}:good", "--on", "cpu", "--on", "cpu", "--rtol", "-1", "--atol", "0"], 2),
         (["{check}:good", "--on", "cpu", "--on", "cpu/int8"], 2),
         (["{check}:good", "--on", "cpu", "--on", "warp9"], 2),
         (["{check}:none", "--on", "cpu", "--on", "cpu"], 2),

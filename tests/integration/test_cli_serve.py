@@ -99,7 +99,7 @@ def test_cases_pages_and_reports_are_served(server: Server) -> None:
         {"origin": "null"},
     ],
 )
-@pytest.mark.parametrize("path", ["/", "/metrics", "/history", "/enter?token=wrong"])
+@pytest.mark.parametrize("path", ["/", "/metrics", "/live", "/live/events", "/enter?token=wrong"])
 def test_strangers_are_refused(server: Server, path: str, headers: dict[str, str]) -> None:
     """Without the token, under another name, from another page: nothing is told."""
     status, text, _ = server.ask(path, **headers)
@@ -157,6 +157,7 @@ def test_get_changes_nothing(server: Server) -> None:
     key = server.keys()[0]
     assert "n_calls" not in server.ask(f"/case/{key}/sql?sql=SELECT+1+AS+n_calls")[1]
     assert server.ask("/", method="POST")[0] in (403, 405)
+    assert server.ask("/live/dump")[0] == 405
     assert server.ask("/", method="DELETE")[0] in (403, 405)
 
 

@@ -162,6 +162,56 @@ def test_a_command_under_strace(tmp_path: Path) -> None:
     assert report_in((tmp_path / "r.json").read_text())["status"] in ("insufficient", "healthy")
 
 
+@pytest.mark.debian
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_a_start_up_is_healthy_and_its_trace_is_kept(tmp_path: Path) -> None:
+    """Thousands of calls a second, each another; `-o` keeps them, and they can be read again."""
+    raw = tmp_path / "strace.txt"
+    done = unhang("trace", "--syscalls", "-o", str(raw), "--", sys.executable, "-c",
+                  "import json, argparse, logging")  # fmt: skip
+    assert done.returncode == 0
+    assert done.stderr.count("HEALTHY") == 1
+    assert "execve(" in raw.read_text()
+    assert raw.stat().st_mode & 0o777 == 0o600
+    assert unhang("trace", "--syscalls", str(raw)).stdout.startswith("HEALTHY")
+
+
+@pytest.mark.debian
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_children_are_attached_too(tmp_path: Path) -> None:
+    """What a launcher started before is what hangs."""
+    os.mkfifo(tmp_path / "storage")
+    child = f"print('ready', flush=True); open({str(tmp_path / 'storage')!r})"
+    program = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        raw = tmp_path / "raw.txt"
+        done = unhang("trace", "--syscalls", str(process.pid), "--seconds", "1", "-o", str(raw))
+        with open(tmp_path / "storage", "w"):  # noqa: PTH123 - lets it go on
+            pass
+    assert "waited in wait4" in done.stdout
+    assert str(tmp_path / "storage") in raw.read_text()
+
+
+@pytest.mark.debian
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_strace_files_of_a_guide(tmp_path: Path) -> None:
+    """`strace -y -e trace=openat,write -o FILE` and `-ff`, as guides have them."""
+    raw = tmp_path / "strace.txt"
+    program = "f = open('/dev/full', 'w'); f.write('x' * 100000)"
+    words = ["strace", "-y", "-e", "trace=openat,write", "-o", str(raw), sys.executable, "-c"]
+    subprocess.run([*words, program], stderr=subprocess.DEVNULL, check=False)
+    done = unhang("trace", "--syscalls", str(raw))
+    assert done.returncode == 3
+    assert "ENOSPC" in done.stdout
+    assert "/dev/full" in done.stdout
+    words = ["strace", "-ff", "-tt", "-o", str(tmp_path / "log"), "sh", "-c", "true & wait"]
+    subprocess.run(words, check=True)
+    assert unhang("trace", "--syscalls", str(tmp_path / "log")).stdout.startswith("HEALTHY")
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [

@@ -54,6 +54,7 @@ def line_of(script: str, mark: str) -> int:
     ("script", "job", "code", "culprits", "mark"),
     [
         ("hosts.py", "stall", "UH101", [2], "here"),
+        ("hosts.py", "skipped_send", "UH302", [1], "waits"),
         ("hosts.py", "crossed_blocking", "UH301", [], "waits"),
         ("devices.py", "device_stops", "UH402", [2], "waits"),
     ],

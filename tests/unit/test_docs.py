@@ -141,3 +141,17 @@ def test_the_reasoning_names_files_that_are_there() -> None:
     assert {name for name in named if not any((place / name).exists() for place in places)} == set()
     steps = re.findall(r"^\d+\. \*\*[^*]+\*\*([^:]*)", text, re.MULTILINE)
     assert len(steps) > len(named) // 3
+
+
+PAGES = ("install", "first-hang", "recipes", "serve", "agents", "decisions")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_commands_in_pages_for_users_parse(name: str) -> None:
+    """Every line of a shell block that begins with our name is a command line that is accepted."""
+    text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    for line in (line for block in blocks for line in block.splitlines()):
+        if line.startswith("unhang ") and "'" not in line.split("|")[0]:
+            words = shlex.split(line.split("|")[0])[1:]
+            build_parser(only=words[0]).parse_args(words)

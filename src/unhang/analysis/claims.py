@@ -53,6 +53,7 @@ class Doubt(Enum):
     A_LINE_ALONE = 1, "it is one message, beside the verdict"
     HALF_SURE = 1, "whoever found it was not sure"
     FEW_CALLED = 2, "fewer made the call than did not: it may be one too many"
+    MAJORITY_OF_SEEN = 2, "those without a dump may be on the other side"
     SEVERAL_SILENT = 2, "several left nothing, and each explains only a part"
     MADE_ALONE = 2, "all the others may as well be late for the call"
     NOTHING_RECORDED = 2, "no call was recorded at all"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import math
 import os
 import traceback
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from unhang.wording import printable
 
 EXAMPLES = """unhang numerics check.py:build --on cpu/float32 --on cpu/bfloat16
 unhang numerics check.py:build --on cpu --on cuda:0 --ops
+unhang numerics check.py:build --on cpu --on cuda:0 --rtol 0 --atol 0
 torchrun --nproc-per-node 8 -m unhang numerics check.py:model --across-ranks"""
 
 
@@ -36,6 +38,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scale", type=float, default=1.0, metavar="X", help="widen what is allowed"
     )
+    parser.add_argument(
+        "--rtol",
+        type=float,
+        metavar="X",
+        help="relative difference that is allowed, as in torch.testing; 0 with --atol 0 for none",
+    )
+    parser.add_argument("--atol", type=float, metavar="X", help="absolute one; both or none")
     parser.add_argument("--across-ranks", action="store_true", help="compare the ranks' parameters")
     add_report_arguments(parser)
 
@@ -49,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         raise MissingExtraError("Comparing numbers (torch)", "torch") from error
     if args.across_ranks:
         return _across_ranks(args, torch)
-    from unhang.numerics import Setting, compare, record
+    from unhang.numerics import Setting, Tolerance, compare, record
 
     settings = [Setting.parse(text) for text in args.on]
     torch.manual_seed(args.seed)
@@ -59,7 +68,8 @@ def run(args: argparse.Namespace) -> int:
             record(program, arguments, setting, operators=args.ops, seed=args.seed)
             for setting in settings
         )
-    return emit(compare(first, second, args.scale), args)
+    allowed = None if args.rtol is None else Tolerance(args.rtol, args.atol)
+    return emit(compare(first, second, args.scale, allowed), args)
 
 
 @contextmanager
@@ -98,6 +108,12 @@ def _check(args: argparse.Namespace) -> None:
             )
     elif len(args.on or ()) != 2:  # noqa: PLR2004 - two sides
         raise UsageError("two settings are needed", "For example: --on cpu --on cpu/bfloat16")
+    if (args.rtol is None) != (args.atol is None):
+        raise UsageError("--rtol and --atol belong together", "Exactly equal: --rtol 0 --atol 0")
+    if any(value is not None and not 0 <= value < math.inf for value in (args.rtol, args.atol)):
+        raise UsageError("--rtol and --atol are 0 or above", "Exactly equal: --rtol 0 --atol 0")
+    if args.rtol is not None and args.scale != 1:
+        raise UsageError("--scale widens what the dtypes allow", "Use it, or --rtol and --atol.")
     if args.scale <= 0:
         raise UsageError("--scale must be above 0", "1 is torch.testing's tolerance.")
 

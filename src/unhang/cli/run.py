@@ -9,11 +9,17 @@ evidence of all ranks goes into a case directory and the verdict to stderr.
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
+from unhang.casedir.manifest import CASES
 from unhang.errors import UsageError
 
 EXAMPLES = """unhang run -- torchrun --nproc-per-node 8 train.py
 unhang run --hang-after 120 --on-hang kill -- torchrun --nproc-per-node 8 train.py
+unhang run --serve -- torchrun --nproc-per-node 8 train.py
 unhang run --dry-run -- python train.py"""
 
 DEFAULT_HANG_AFTER_S = 300.0
@@ -94,6 +100,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "lacks functions that are not exported; addr2line, slow, with lines of inlined functions",
     )
     talk = parser.add_argument_group("talking")
+    talk.add_argument(
+        "--serve",
+        action="store_true",
+        help="show the job live in a browser, on this node; its address is printed",
+    )
     talk.add_argument("-v", "--verbose", action="store_true", help="print what is set and seen")
     talk.add_argument("-q", "--quiet", action="store_true", help="print the verdict and no more")
     talk.add_argument(
@@ -112,6 +123,29 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--hang-after {args.hang_after} is no time", "give seconds above 0")
     if args.buffer_size < 0:
         raise UsageError(f"--buffer-size {args.buffer_size} is no size", "give 1 or more")
+    if args.serve and not args.dry_run:
+        with _served(args):
+            return _session(command, args)
+    return _session(command, args)
+
+
+@contextmanager
+def _served(args: argparse.Namespace) -> Iterator[None]:
+    """A server beside the job, in a process of its own; its address goes to stderr."""
+    words = ["serve", "--live", "--port", "0", *(["--job", args.job] if args.job else [])]
+    words += ["--", CASES, *([args.case] if args.case else [])]
+    command = [sys.executable, "-m", "unhang", *words]
+    server = subprocess.Popen(  # noqa: S603 - our own command
+        command, stdin=subprocess.DEVNULL, stdout=sys.stderr, start_new_session=True
+    )
+    try:
+        yield
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _session(command: Sequence[str], args: argparse.Namespace) -> int:
     from unhang.run.session import Wishes, run_session
 
     return run_session(

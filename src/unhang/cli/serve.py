@@ -19,7 +19,8 @@ from unhang.errors import InputError, MissingExtraError, UsageError
 
 EXAMPLES = """unhang serve
 unhang serve unhang-cases/ --port 8770
-unhang serve /shared/cases --port 0 --open"""
+unhang serve /shared/cases --port 0 --open
+unhang serve --live"""
 
 _PORT = 8770
 _MOST_PORT = 65_535
@@ -44,6 +45,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="take the token from here, one that stays; only you may be able to read it",
     )
+    parser.add_argument(
+        "--live", action="store_true", help="begin with what runs on this node, as it runs"
+    )
+    parser.add_argument("--job", default="", metavar="ID", help="which job, for --live")
     parser.add_argument("--open", action="store_true", help="open a browser")
 
 
@@ -58,19 +63,20 @@ def run(args: argparse.Namespace) -> int:
     from unhang.serve.past import cases_in
 
     paths = args.paths or [CASES]
-    cases_in(paths)  # a place that is not there is told before the address is
+    if not args.live:
+        cases_in(paths)  # a place that is not there is told before the address is
     token = _token(args.token_file)
     with _listening(args.port) as place:
-        address = f"http://127.0.0.1:{place.getsockname()[1]}/enter?token={token}"
+        port, aim = place.getsockname()[1], "&to=live" if args.live else ""
+        address = f"http://127.0.0.1:{port}/enter?token={token}{aim}"
         print(address, flush=True)
         print("unhang: Ctrl-C ends it", file=sys.stderr, flush=True)
         if args.open:
             import webbrowser
 
             webbrowser.open(address)
-        config = uvicorn.Config(
-            make_app(paths, token), log_level="warning", access_log=False, server_header=False
-        )
+        app = make_app(paths, token, args.job)
+        config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
         uvicorn.Server(config).run(sockets=[place])
     return 0
 

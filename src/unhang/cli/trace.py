@@ -2,7 +2,8 @@
 
 Python calls go to bounded files that keep the last calls before silence, also of a process that is
 killed or stops answering; without --include, calls of installed packages are left out. System calls
-are read with strace: what a process waits in, on which file or socket, and whether it spins.
+are read with strace: what a process waits in, on which file or socket, and whether it spins; with
+-o FILE what strace printed is kept (a name that ends in .json, .md or .html takes the report).
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from unhang.cli.shared.output import add_report_arguments, emit, format_of, keep, look_of
 from unhang.errors import InputError, OutputError, ToolError, UsageError
@@ -20,13 +24,15 @@ from unhang.errors import InputError, OutputError, ToolError, UsageError
 EXAMPLES = """unhang trace -- torchrun --nproc-per-node 4 train.py
 unhang trace --include mypackage,torch.distributed -- python train.py
 unhang trace --show unhang-trace-20251120-101500
-unhang trace --syscalls 4711 --seconds 10
+unhang trace --syscalls 4711 --seconds 10 -o strace.txt
+unhang trace --syscalls strace.txt
 unhang trace --syscalls 4711 --case unhang-cases/20251120-101500-job
 unhang trace --syscalls -- python train.py"""
 
 MAX_BYTES = 1 << 30
 MAX_SECONDS = 86_400
 FROM_THE_START = ""
+_REPORTS = (".json", ".md", ".html", ".htm")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -36,8 +42,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--syscalls",
         nargs="?",
         const=FROM_THE_START,
-        metavar="PID",
-        help="attach strace to a process; without PID, run the command under strace",
+        metavar="PID|FILE",
+        help="attach strace to a process and all below it; judge what strace -o FILE wrote (also "
+        "with -ff); with neither, run the command under strace",
     )
     parser.add_argument(
         "--seconds", type=float, default=5.0, metavar="S", help="how long, with --syscalls PID"
@@ -84,15 +91,54 @@ def _show(folder: Path, args: argparse.Namespace) -> int:
 
 
 def _syscalls(args: argparse.Namespace) -> int:
-    from unhang.trace.syscalls import judge_syscalls, trace_pid
+    from unhang.trace.syscalls import judge_syscalls, read_strace, strace_files, trace_pid
 
-    if not (args.syscalls.isdecimal() and int(args.syscalls)):
+    if not args.syscalls.isdecimal():
+        if paths := strace_files(args.syscalls):
+            return emit(judge_syscalls(read_strace(paths)), args)
         raise UsageError(
-            f"{args.syscalls!r} is no process id", "To run a command: unhang trace --syscalls -- …"
+            f"{args.syscalls!r} is no process id and no file",
+            "To run a command: unhang trace --syscalls -- …",
         )
+    if not int(args.syscalls):
+        raise UsageError(f"{args.syscalls!r} is no process id", "See them with: ps -ef")
     if not 0 < args.seconds <= MAX_SECONDS:
         raise UsageError(f"--seconds must be above 0, up to {MAX_SECONDS}", "5 is enough for most.")
-    return emit(judge_syscalls(trace_pid(int(args.syscalls), args.seconds)), args)
+    pids, why = _processes(int(args.syscalls))
+    with _raw(args) as raw:
+        observed = trace_pid(pids, args.seconds, raw, why)
+    return emit(judge_syscalls(observed), args)
+
+
+def _processes(pid: int) -> tuple[list[int], tuple[str, str]]:
+    """A process and all below it, and what to say if the kernel does not let us look at it."""
+    from unhang.collect.permission import refusal
+    from unhang.collect.processes import read_processes
+
+    table = read_processes()
+    if pid not in table.by_pid:
+        raise UsageError(
+            f"there is no process {pid}", "unhang stacks lists the ranks of this node."
+        )
+    why = refusal(table.by_pid[pid], again=f"unhang trace --syscalls {pid}")
+    return [process.pid for process in table.below(pid)], (why.reason, why.hint)
+
+
+@contextmanager
+def _raw(args: argparse.Namespace) -> Iterator[TextIO | None]:
+    """The file that keeps what strace prints, its owner's alone; then the report goes elsewhere."""
+    name = args.output
+    if not name or args.format or Path(name).suffix.lower() in _REPORTS:
+        yield None
+        return
+    args.output = None
+    try:
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise OutputError(f"{name} cannot be written: {error.strerror}") from error
+    with open(descriptor, "w", encoding="utf-8") as keep:  # noqa: PTH123 - a descriptor
+        yield keep
+    print(f"unhang: what strace printed is in {name}", file=sys.stderr)
 
 
 def _under_strace(command: list[str], args: argparse.Namespace) -> int:
@@ -100,7 +146,8 @@ def _under_strace(command: list[str], args: argparse.Namespace) -> int:
     from unhang import reports
     from unhang.trace.syscalls import judge_syscalls, trace_command
 
-    observed = trace_command(command)
+    with _raw(args) as raw:
+        observed = trace_command(command, raw)
     report = judge_syscalls(observed)
     if args.output:
         emit(report, args)

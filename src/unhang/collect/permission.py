@@ -27,16 +27,23 @@ class Refusal(NamedTuple):
     hint: str
 
 
-def refusal(process: Process, uid: int | None = None, proc: Path = Path("/proc")) -> Refusal:
+def refusal(
+    process: Process,
+    uid: int | None = None,
+    proc: Path = Path("/proc"),
+    *,
+    again: str = "",
+) -> Refusal:
     """Explain why this user cannot trace a process.
 
     Args:
         process: The one that refused.
         uid: Who asks; by default this process's user.
         proc: Where /proc is.
+        again: The command to try again; by default the look at its stacks.
     """
     me = os.geteuid() if uid is None else uid
-    again = f"unhang stacks --pid {process.pid}"
+    again = again or f"unhang stacks --pid {process.pid}"
     scope = _yama()
     if process.tracer:
         return Refusal(
@@ -59,7 +66,7 @@ def refusal(process: Process, uid: int | None = None, proc: Path = Path("/proc")
             return Refusal(
                 "this container lacks the capability SYS_PTRACE",
                 "Start it with: docker run --cap-add SYS_PTRACE … (Kubernetes: "
-                "securityContext.capabilities.add: [SYS_PTRACE]); or look from the host as root.",
+                "securityContext.capabilities.add: [SYS_PTRACE]); or look from the host.",
             )
         if scope:
             return Refusal(
@@ -71,7 +78,7 @@ def refusal(process: Process, uid: int | None = None, proc: Path = Path("/proc")
     return Refusal(
         f"the kernel does not let this user trace process {process.pid} "
         "(another user namespace, a security module, or a program that forbids it)",
-        f"Try as root on the host: sudo {again}",
+        f"Try on the host itself: {again}" if me == 0 else f"Try as root on the host: sudo {again}",
     )
 
 

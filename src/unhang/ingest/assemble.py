@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from unhang.batches import find_batches
 from unhang.case import CALL_DTYPES, Calls, Case, Dump
@@ -79,12 +78,15 @@ def assemble(
 
 def _calls(files: Sequence[DumpFile], grouping: Grouping) -> Calls:
     lengths = [item.decoded.count if item.decoded else 0 for item in files]
-    groups = [_group_column(*pair) for pair in zip(files, grouping.of_calls, strict=True)]
+    _release(files, "pg_id")
+    for item, of_calls in zip(files, grouping.of_calls, strict=True):
+        _number_groups(item, of_calls)
     columns: dict[str, Column] = {
         "dump": np.repeat(np.arange(len(files), dtype=np.int32), lengths),
         "rank": np.repeat(np.array([item.rank for item in files], np.int32), lengths),
-        "group": _joined(groups, np.int32),
+        "group": _joined(_pieces(files, "pg"), np.int32),
     }
+    _release(files, "pg")
     for key, kind in CALL_DTYPES.items():
         if key not in columns:
             columns[key] = _joined(_pieces(files, key), kind)
@@ -128,12 +130,14 @@ def _release(files: Sequence[DumpFile], key: str) -> None:
             item.decoded.table.columns.pop(key, None)
 
 
-def _group_column(item: DumpFile, of_calls: dict[int, int]) -> npt.NDArray[np.int32]:
+def _number_groups(item: DumpFile, of_calls: dict[int, int]) -> None:
+    """Make the pairs of name and description of a file's calls the case's groups, in place."""
     if item.decoded is None or not of_calls:
-        return np.zeros(0, np.int32)
+        return
     table = np.full(max(of_calls) + 1, -1, np.int32)
     table[list(of_calls)] = list(of_calls.values())
-    return table[item.decoded.column("pg")]
+    pairs = item.decoded.column("pg")
+    pairs[:] = table[pairs]
 
 
 def _folders_as_hosts(files: Sequence[DumpFile]) -> list[str]:

@@ -21,6 +21,9 @@ CLOCK_SLACK_NS = 2 * 10**9
 """Stamps of different hosts closer than this are not put in order."""
 
 
+INCIDENT_NS = 12 * 3600 * 10**9
+"""Faults in a kernel's log that are further apart are different incidents: the newest counts."""
+
 LAUNCHER_WAITS_NS = 10 * 10**9
 """Who is killed so long after another rank failed may be killed by its launcher, after 30 s."""
 
@@ -49,7 +52,13 @@ def settled(events: Sequence[LogEvent]) -> tuple[LogEvent, ...]:
     killed = {
         e.fields["pid3"] for e in events if "forcefully exiting" in e.text and "pid3" in e.fields
     }
-    return tuple(_settled(event, failed, killed) for event in events)
+    newest = max((event.time_ns for event in events if "xid" in event.fields), default=0)
+    return tuple(
+        replace(event, role="hint")
+        if _long_before(event, newest)
+        else _settled(event, failed, killed)
+        for event in events
+    )
 
 
 def _settled(
@@ -58,6 +67,11 @@ def _settled(
     if event.role == "cause" and WENT_ON in event.fields:
         return replace(event, role="hint", text=f"(further steps came after this) {event.text}")
     return replace(event, role="consequence") if _by_launcher(event, failed, killed) else event
+
+
+def _long_before(event: LogEvent, newest: int) -> bool:
+    """Whether the kernel wrote it so long before its newest fault that it is another story."""
+    return "xid" in event.fields and 0 < event.time_ns < newest - INCIDENT_NS
 
 
 def _by_launcher(

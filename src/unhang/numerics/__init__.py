@@ -7,8 +7,8 @@ parameters and buffers of all ranks.
 
 from __future__ import annotations
 
-from unhang.numerics.compare import compare
+from unhang.numerics.compare import Tolerance, compare
 from unhang.numerics.ranks import compare_across_ranks
 from unhang.numerics.recording import Setting, record
 
-__all__ = ["Setting", "compare", "compare_across_ranks", "record"]
+__all__ = ["Setting", "Tolerance", "compare", "compare_across_ranks", "record"]

@@ -115,7 +115,8 @@ def record(
     Args:
         program: A module or a function. A module is copied, moved and cast; hooks name what its
             children give.
-        arguments: Tensors among them are moved, floating point ones are cast.
+        arguments: Tensors among them are moved, floating point ones are cast; a device or a dtype
+            becomes the setting's.
         setting: Device and dtype.
         operators: Whether every operator is kept as well.
         seed: For torch's generators, so that dropout and the like agree where they can.
@@ -151,6 +152,10 @@ def _move(argument: Any, setting: Setting) -> Any:  # noqa: ANN401 - any argumen
     from torch.utils import _pytree
 
     def move(leaf: Any) -> Any:  # noqa: ANN401 - any leaf
+        if isinstance(leaf, torch.device):
+            return torch.device(setting.device)
+        if isinstance(leaf, torch.dtype):
+            return getattr(torch, setting.dtype) if leaf.is_floating_point else leaf
         if not isinstance(leaf, torch.Tensor):
             return leaf
         moved = leaf.to(setting.device)

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -22,6 +25,7 @@ from starlette.responses import (
     PlainTextResponse,
     RedirectResponse,
     Response,
+    StreamingResponse,
 )
 from starlette.routing import Route
 
@@ -29,14 +33,18 @@ from unhang._version import __version__
 from unhang.case import Case
 from unhang.casedir.place import place_in
 from unhang.errors import UnhangError
-from unhang.report import Report
+from unhang.report import Report, to_json
+from unhang.reports.json import sayable_json
 from unhang.serve.door import COOKIE, Door
 from unhang.serve.history import history_of
+from unhang.serve.live import Looker
 from unhang.serve.pages import (
     comparison_page,
     console_page,
     history_page,
     list_page,
+    live_page,
+    live_policy,
     metrics,
     policy,
 )
@@ -48,19 +56,24 @@ _SQL_S = 10.0
 _MOST_ROWS = 1000
 _MOST_BODY = 100_000
 _KEPT = 4
+_LOOK_S = 1.0
+_DUMP_S = 120.0
 
 
-def make_app(paths: Sequence[Path], token: str) -> Door:
+def make_app(paths: Sequence[Path], token: str, job: str = "") -> Door:
     """The application for these cases, or directories of cases, behind its door."""
-    desk = _Desk(tuple(paths))
+    desk = _Desk(tuple(paths), job)
     routes = [
         Route("/enter", _enter_with(token)),
         Route("/", desk.cases),
         Route("/compare", desk.compare),
         Route("/history", desk.history),
         Route("/metrics", desk.metrics),
+        Route("/live", desk.live),
+        Route("/live/events", desk.events),
+        Route("/live/dump", desk.dump, methods=["POST"]),
         Route("/case/{key}/", desk.page),
-        Route("/case/{key}/report.json", desk.json),
+        Route("/case/{key}/report.json", desk.report),
         Route("/case/{key}/sql", desk.sql, methods=["GET", "POST"]),
     ]
     return Door(Starlette(routes=routes), token)  # type: ignore[arg-type]
@@ -73,7 +86,8 @@ def _enter_with(token: str):  # type: ignore[no-untyped-def] # noqa: ANN202 - an
         door = Door(_nothing, token)
         if not door.knows(request.query_params.get("token", "")):
             return PlainTextResponse("refused: this is not the token\n", status_code=403)
-        answer = RedirectResponse("/", status_code=303)
+        live = request.query_params.get("to") == "live"
+        answer = RedirectResponse("/live" if live else "/", status_code=303)
         answer.set_cookie(COOKIE, token, httponly=True, samesite="strict")
         return answer
 
@@ -117,8 +131,9 @@ def _changed_ns(path: Path) -> int:
 class _Desk:
     """Answers requests about the cases under some paths."""
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, paths: Sequence[Path], job: str) -> None:
         self._paths = paths
+        self._job = job
         self._asking = asyncio.Lock()
 
     def _keys(self) -> dict[str, Path]:
@@ -137,7 +152,7 @@ class _Desk:
                 failed[path] = found
         return pasts, failed
 
-    def _report(self, request: Request) -> tuple[Case, Report]:
+    def _of(self, request: Request) -> tuple[Case, Report]:
         path = self._keys().get(request.path_params["key"])
         if path is None:
             raise LookupError
@@ -161,6 +176,40 @@ class _Desk:
         kind = "text/plain; version=0.0.4; charset=utf-8"
         return Response(metrics(pasts.values(), len(failed)), media_type=kind)
 
+    async def live(self, request: Request) -> Response:
+        """What runs on this node."""
+        del request
+        return HTMLResponse(live_page(), headers={"content-security-policy": live_policy()})
+
+    async def events(self, request: Request) -> Response:
+        """Looks at the ranks, and verdicts as they come, as server-sent events."""
+        return StreamingResponse(self._told(request), media_type="text/event-stream")
+
+    async def _told(self, request: Request) -> AsyncIterator[str]:
+        looks, known = Looker(self._job), set(await run_in_threadpool(self._judged_keys))
+        while not await request.is_disconnected():
+            yield _event("look", to_json(await run_in_threadpool(looks.look)))
+            for key in set(await run_in_threadpool(self._judged_keys)) - known:
+                known.add(key)
+                path = self._keys()[key]
+                past = await run_in_threadpool(_past, path, _changed_ns(path))
+                if isinstance(past, Past):
+                    told = {"key": key, "status": past.status, "summary": past.summary}
+                    yield _event("verdict", told)
+            await asyncio.sleep(_LOOK_S)
+
+    def _judged_keys(self) -> list[str]:
+        return [key for key, path in self._keys().items() if (path / "report.json").is_file()]
+
+    async def dump(self, request: Request) -> Response:
+        """Have the armed ranks of this node write dumps, as `unhang dump` does."""
+        del request
+        command = [sys.executable, "-m", "unhang", "dump"]
+        command += ["--job", self._job] if self._job else []
+        async with self._asking:
+            done = await run_in_threadpool(_ran, command)
+        return PlainTextResponse(done)
+
     async def compare(self, request: Request) -> Response:
         """Two cases side by side."""
         pasts, _ = await run_in_threadpool(self._pasts)
@@ -177,7 +226,7 @@ class _Desk:
         except (LookupError, UnhangError) as error:
             return _not_found(error)
 
-    async def json(self, request: Request) -> Response:
+    async def report(self, request: Request) -> Response:
         """The report of a case."""
         try:
             text = await run_in_threadpool(self._draw, request, "json")
@@ -189,7 +238,7 @@ class _Desk:
         from unhang import reports
         from unhang.analysis.picture import picture_of
 
-        case, report = self._report(request)
+        case, report = self._of(request)
         picture = picture_of(case, report) if form in reports.PICTURED else None
         return reports.render(form, report, case, None, picture)
 
@@ -211,7 +260,7 @@ class _Desk:
         from unhang import tables
 
         try:
-            case, report = self._report(request)
+            case, report = self._of(request)
             with tables.lock(tables.connect(case, report)) as connection:
                 found = tables.ask(connection, sql, _SQL_S)
                 rows = list(islice(found.rows, _MOST_ROWS + 1))
@@ -219,6 +268,22 @@ class _Desk:
             return (), (), f"refused: {error}"
         cut = f"Only the first {_MOST_ROWS:,} rows are shown." if len(rows) > _MOST_ROWS else ""
         return found.names, rows[:_MOST_ROWS], cut
+
+
+def _event(name: str, value: object) -> str:
+    return f"event: {name}\ndata: {json.dumps(sayable_json(value))}\n\n"
+
+
+def _ran(command: Sequence[str]) -> str:
+    """Run one of our commands; what it says last."""
+    try:
+        done = subprocess.run(  # noqa: S603 - our own command
+            command, capture_output=True, text=True, errors="replace", timeout=_DUMP_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"no dump: {error}"
+    said = [*done.stdout.splitlines(), *done.stderr.splitlines()]
+    return said[-1] if said else f"exit code {done.returncode}"
 
 
 def _key(path: Path) -> str:

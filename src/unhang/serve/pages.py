@@ -11,7 +11,16 @@ from unhang.serve.history import History, Tally
 from unhang.serve.past import Past
 from unhang.wording import count_of, fold_ranks, printable
 
-__all__ = ["comparison_page", "console_page", "history_page", "list_page", "metrics", "policy"]
+__all__ = [
+    "comparison_page",
+    "console_page",
+    "history_page",
+    "list_page",
+    "live_page",
+    "live_policy",
+    "metrics",
+    "policy",
+]
 
 _EXAMPLE = "SELECT op, count(*) AS calls FROM calls GROUP BY op ORDER BY calls DESC"
 _PAGE = """<!DOCTYPE html>
@@ -20,7 +29,7 @@ _PAGE = """<!DOCTYPE html>
 <title>unhang: {title}</title>
 <style>{style}</style></head>
 <body><main>
-<nav><a href="/">cases</a> · <a href="/history">history</a></nav>
+<nav><a href="/">cases</a> · <a href="/live">live</a> · <a href="/history">history</a></nav>
 <h1>{title}</h1>
 {body}
 </main></body>
@@ -35,6 +44,27 @@ def policy() -> str:
         f"default-src 'none'; style-src '{style}'; form-action 'self'; "
         "frame-ancestors 'none'; base-uri 'none'"
     )
+
+
+def live_policy() -> str:
+    """The same, and for the live page its script and this server."""
+    return f"{policy()}; script-src '{hash_of(asset('live.js'))}'; connect-src 'self'"
+
+
+def live_page() -> str:
+    """What runs on this node; its script fills it."""
+    body = (
+        '<p role="status"><span id="line">no connection yet</span></p>',
+        '<div id="verdicts" role="status"></div>',
+        '<p><button type="button" id="dump">dump now</button> ',
+        '<span id="said" role="status"></span></p>',
+        '<p id="none">No armed rank runs here: start the job with <code>unhang run</code>.</p>',
+        '<div id="jobs" class="wide" tabindex="0" role="region" aria-label="Jobs"></div>',
+        '<p class="soft">Who has finished fewest calls need not be at fault: the verdict comes by ',
+        "itself when the job hangs.</p>",
+        f"<script>{asset('live.js')}</script>",
+    )
+    return _page("live", body)
 
 
 def _page(title: str, lines: Iterable[str]) -> str:

@@ -115,10 +115,24 @@ def collective_ids(case: Case) -> npt.NDArray[np.int64]:
     c = case.calls
     ids = np.full(len(c), -1, np.int64)
     rows = np.flatnonzero(~c.is_p2p & (c.seq >= 0) & (c.group >= 0))
-    seqs, place = np.unique(c.seq[rows], return_inverse=True)
-    key = c.group[rows].astype(np.int64) * max(len(seqs), 1) + place
-    ids[rows] = np.unique(key, return_inverse=True)[1]
+    seqs, place = _ranked(c.seq[rows].astype(np.int64))
+    ids[rows] = _ranked(c.group[rows].astype(np.int64) * max(seqs, 1) + place)[1]
     return ids
+
+
+_DENSE = 4
+"""Numbers below so many times their count are ranked without sorting them."""
+
+
+def _ranked(values: npt.NDArray[np.int64]) -> tuple[int, npt.NDArray[np.int64]]:
+    """How many distinct numbers there are, none below 0, and which of them each is."""
+    highest = int(values.max(initial=-1))
+    if highest >= _DENSE * len(values):
+        distinct, place = np.unique(values, return_inverse=True)
+        return len(distinct), place
+    is_there = np.zeros(highest + 1, np.bool_)
+    is_there[values] = True
+    return int(is_there.sum()), (np.cumsum(is_there) - 1)[values]
 
 
 @dataclass(slots=True)

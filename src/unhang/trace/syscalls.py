@@ -7,83 +7,67 @@ prints is read as it comes, so that long runs cost no memory.
 
 from __future__ import annotations
 
+import glob
 import os
-import re
 import shutil
 import signal
 import socket
 import subprocess
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple, TextIO
 
-from unhang.errors import InputError, ToolError, UsageError
+from unhang.errors import InputError, ToolError
 from unhang.kinds import BUSY_WITHOUT_SYSCALLS, SPINS_IN_SYSCALLS, WAITS_IN_SYSCALL
+from unhang.model import Note
 from unhang.report import Finding, Report, Subject
-from unhang.wording import printable
+from unhang.trace.strace_lines import StraceReader, SyscallTrace
+from unhang.wording import count_of, printable
 
 __all__ = [
     "Observed",
     "SyscallTrace",
     "judge_syscalls",
     "parse_strace",
+    "read_strace",
+    "strace_files",
     "trace_command",
     "trace_pid",
 ]
 
 SPIN_PER_S = 2_000.0
-"""More system calls a second than that are no work."""
+"""More system calls a second than that are no work, if they are alike."""
+ALIKE = 0.8
+"""Share of all calls that the three commonest are, in a thread that goes round."""
 BUSY = 0.8
 """Share of the time awake from which on a thread that makes few system calls is told."""
 MOSTLY = 0.9
 """Share of the time in calls of one kind on one file that counts as waiting there."""
-MAX_TARGETS = 10_000
+HELD = 0.2
+"""Share of the time in one unfinished call from which on it is told."""
+FEW_PER_S = 200.0
+"""Fewer system calls a second than that leave a busy thread to its own code."""
+MAX_PROCESSES = 64
 PATIENCE_S = 10.0
 """For strace to let go of a process that does not answer."""
 
-_LINE = re.compile(r"^(?:\[pid +)?(?P<pid>\d+)\]? +(?P<rest>.*)$")
-_CALL = re.compile(r"^(?:<\.\.\. )?(?P<name>\w+)(?: resumed>|\()")
-_DESCRIPTOR = re.compile(r"\((\d+)<((?:[^<>]|<[^<>]*>)*)>")
-_WAITING = re.compile(r"(?:<unfinished \.\.\.>|<detached \.\.\.>)\s*$")
-_TOOK = re.compile(r"<(?P<seconds>\d+\.\d+)>\s*$")
-
-
-@dataclass(slots=True)
-class SyscallTrace:
-    """What one thread did: how often it made which call, and the call that it is still in.
-
-    Attributes:
-        counts: Finished calls by name.
-        spent: Seconds in finished calls, by name and what they were about.
-        waiting: Text of the unfinished call, or "".
-        target: The file or socket that the unfinished call is about, as strace names it, or "".
-        awake_s: Seconds in which it used or wanted a core; -1.0 where unknown.
-    """
-
-    pid: int
-    counts: Counter[str] = field(default_factory=Counter)
-    spent: Counter[tuple[str, str]] = field(default_factory=Counter)
-    waiting: str = ""
-    target: str = ""
-    awake_s: float = -1.0
-
-    def feed(self, rest: str, name: str) -> None:
-        """Take one line of this thread, without its process id."""
-        named = _DESCRIPTOR.search(rest)
-        if _WAITING.search(rest) or " = " not in rest:
-            self.waiting = _WAITING.sub("", rest).strip(" ,")
-            self.target = named[2] if named else ""
-            return
-        self.counts[name] += 1
-        took = _TOOK.search(rest)
-        key = (name, named[2] if named else self.target)
-        if took and (key in self.spent or len(self.spent) < MAX_TARGETS):
-            self.spent[key] += float(took["seconds"])  # type: ignore[assignment]  # a Counter adds floats as well
-        self.waiting = self.target = ""
+_DIGITS = 9
+_WELL = "exited with 0"
+_FAILURES = {
+    "ENOSPC": "no space left on device",
+    "EDQUOT": "disk quota exceeded",
+    "EIO": "input/output error",
+    "ESTALE": "stale file handle",
+    "EMFILE": "too many open files",
+    "ENFILE": "too many open files in the system",
+}
+"""Errors that no program makes on purpose."""
+_HOW = ("-f", "-yy", "-T", "-tt", "-s", "64")
+_UNSTAMPED = "without time stamps (strace -tt) nothing tells how long a call took"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,32 +77,42 @@ class Observed:
     Attributes:
         host: Where it was seen.
         exit_code: Of the command that was started, as shells say it; None where one was attached.
+        notes: What was seen in part only.
     """
 
     traces: tuple[SyscallTrace, ...]
     seconds: float
     host: str = ""
     exit_code: int | None = None
+    notes: tuple[Note, ...] = ()
 
 
-def trace_pid(pid: int, seconds: float) -> Observed:
-    """Attach strace to a process and its threads for some seconds.
+def trace_pid(
+    pids: Sequence[int],
+    seconds: float,
+    keep: TextIO | None = None,
+    refused: tuple[str, str] = ("the kernel refuses", ""),
+) -> Observed:
+    """Attach strace to processes and their threads for some seconds.
+
+    Args:
+        pids: The process that is asked about, then those below it.
+        seconds: For how long.
+        keep: Gets what strace prints, as it is.
+        refused: Why it may not attach, where it may not, and what to do.
 
     Raises:
-        UsageError: If there is no such process.
         ToolError: If strace is not installed or may not attach.
         InputError: If the process ended at once, so that nothing was seen.
     """
-    strace = _strace()
-    if not Path(f"/proc/{pid}").exists():
-        raise UsageError(
-            f"there is no process {pid}", "unhang stacks lists the ranks of this node."
-        )
-    before = _awake_seconds(pid)
-    command = [strace, "-f", "-yy", "-T", "-s", "64", "-q", "-p", str(pid)]
+    strace, pid, pids = _strace(), pids[0], pids[:MAX_PROCESSES]
+    before = {tid: awake for each in pids for tid, awake in _awake_seconds(each).items()}
+    targets = [word for each in pids for word in ("-p", str(each))]
+    reader = StraceReader(pid)
     with subprocess.Popen(  # noqa: S603 - a list of words
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    ) as process:
+        [strace, *_HOW, "-q", *targets],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
         timers = (
             threading.Timer(seconds, process.send_signal, [signal.SIGINT]),
             threading.Timer(seconds + PATIENCE_S, process.kill),
@@ -127,27 +121,29 @@ def trace_pid(pid: int, seconds: float) -> Observed:
             timer.start()
         try:
             lines = (line.decode("utf-8", "replace") for line in process.stderr or ())
-            traces, rest = _read(lines, pid)
+            reader.read(_kept(lines, keep))
         finally:
             for timer in timers:
                 timer.cancel()
             with suppress(ProcessLookupError):
                 process.kill()
+    traces, rest = reader.traces, "".join(reader.rest)
     if "Operation not permitted" in rest or "ptrace" in rest:
-        raise ToolError(
-            f"strace may not attach to process {pid}",
-            "Run as its owner or as root; kernel.yama.ptrace_scope must be 0; in a container add "
-            "the capability SYS_PTRACE.",
-        )
-    for tid, awake in _awake_seconds(pid).items():
-        traces.setdefault(tid, SyscallTrace(tid)).awake_s = awake - before.get(tid, 0.0)
+        raise ToolError(f"strace may not attach: {refused[0]}", refused[1])
+    for each in pids:
+        for tid, awake in _awake_seconds(each).items():
+            traces.setdefault(tid, SyscallTrace(tid)).awake_s = awake - before.get(tid, 0.0)
     if not traces:
         raise InputError(f"process {pid} ended before strace saw anything", "Is it still there?")
     return Observed(_in_order(traces, pid), seconds, socket.gethostname())
 
 
-def trace_command(command: Sequence[str]) -> Observed:
+def trace_command(command: Sequence[str], keep: TextIO | None = None) -> Observed:
     """Run a command under strace from its start to its end, with all that it starts.
+
+    Args:
+        command: What to run.
+        keep: Gets what strace prints, as it is.
 
     Raises:
         ToolError: If strace is not installed, or the command cannot be started.
@@ -156,29 +152,72 @@ def trace_command(command: Sequence[str]) -> Observed:
     if shutil.which(command[0]) is None:
         raise ToolError(f"{command[0]} cannot be started: no such program", "Check its name.")
     readable, writable = os.pipe()
-    words = [strace, "-f", "-yy", "-T", "-s", "64", "-q", "-o", f"/dev/fd/{writable}", "--"]
+    words = [strace, *_HOW, "-q", "-o", f"/dev/fd/{writable}", "--"]
     begin = time.monotonic()
     with subprocess.Popen([*words, *command], pass_fds=(writable,)) as process:  # noqa: S603 - what the user typed
         os.close(writable)
         with open(readable, encoding="utf-8", errors="replace") as lines:  # noqa: PTH123 - a descriptor
-            traces, first = _interrupted(lines)
+            reader = _interrupted(_kept(lines, keep))
         code = process.wait()
     seconds = time.monotonic() - begin
     code = 128 - code if code < 0 else code
-    return Observed(_in_order(traces, first), seconds, socket.gethostname(), code)
+    first = next(iter(reader.traces), -1)
+    return Observed(_in_order(reader.traces, first), seconds, socket.gethostname(), code)
 
 
-def _interrupted(lines: Iterable[str]) -> tuple[dict[int, SyscallTrace], int]:
-    """Read to the end, also past Ctrl-C: the command got it too, and decides."""
+def read_strace(paths: Sequence[Path]) -> Observed:
+    """Read what strace wrote before: one file, or those of `-ff`, which end in process ids.
+
+    Raises:
+        InputError: If a file cannot be read, or none holds a system call.
+    """
     traces: dict[int, SyscallTrace] = {}
+    readers = []
+    for path in paths:
+        suffix = path.suffix[1:]
+        reader = StraceReader(int(suffix) if suffix.isdecimal() and len(suffix) <= _DIGITS else -1)
+        try:
+            with path.open(encoding="utf-8", errors="replace") as lines:
+                reader.read(lines)
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror}") from error
+        traces |= reader.traces
+        readers.append(reader)
+    if not traces:
+        raise InputError(
+            f"{paths[0]} holds no system call", "Give what strace -f -tt -T -o FILE wrote."
+        )
+    seconds = max(reader.seconds for reader in readers)
+    notes = () if seconds else (Note("info", str(paths[0]), _UNSTAMPED),)
+    return Observed(_in_order(traces, next(iter(traces))), seconds, notes=notes)
+
+
+def strace_files(name: str) -> list[Path]:
+    """The files that a name means: itself, or those that `strace -ff -o NAME` made of it."""
+    path = Path(name)
+    if path.is_file():
+        return [path]
+    inside = path.iterdir() if path.is_dir() else path.parent.glob(f"{glob.escape(path.name)}.*")
+    return sorted(found for found in inside if found.is_file() and found.name[-1:].isdecimal())
+
+
+def _kept(lines: Iterable[str], keep: TextIO | None) -> Iterator[str]:
+    for line in lines:
+        if keep is not None:
+            keep.write(line)
+        yield line
+
+
+def _interrupted(lines: Iterable[str]) -> StraceReader:
+    """Read to the end, also past Ctrl-C: the command got it too, and decides."""
+    reader = StraceReader()
     iterator = iter(lines)
     while True:
         try:
-            for line in iterator:
-                _take(line, -1, traces)
-            return traces, next(iter(traces), -1)
-        except KeyboardInterrupt:  # noqa: PERF203 - rounds of Ctrl-C, not of lines
+            reader.read(iterator)
+        except KeyboardInterrupt:
             continue
+        return reader
 
 
 def _strace() -> str:
@@ -204,70 +243,123 @@ def _awake_seconds(pid: int) -> dict[int, float]:
     return awake
 
 
-def _read(lines: Iterable[str], main_pid: int) -> tuple[dict[int, SyscallTrace], str]:
-    """The traces, and the first lines that are none."""
-    traces: dict[int, SyscallTrace] = {}
-    rest: list[str] = []
-    for line in lines:
-        if not _take(line, main_pid, traces) and len(rest) < 4:  # noqa: PLR2004 - enough for an error
-            rest.append(line)
-    return traces, "".join(rest)
-
-
-def _take(line: str, main_pid: int, traces: dict[int, SyscallTrace]) -> bool:
-    found = _LINE.match(line)
-    pid, rest = (int(found["pid"]), found["rest"]) if found else (main_pid, line)
-    call = _CALL.match(rest)
-    if call:
-        traces.setdefault(pid, SyscallTrace(pid)).feed(rest, call["name"])
-    return call is not None
-
-
 def _in_order(traces: dict[int, SyscallTrace], main_pid: int) -> tuple[SyscallTrace, ...]:
     return tuple(sorted(traces.values(), key=lambda t: (t.pid != main_pid, t.pid)))
 
 
 def parse_strace(text: str, main_pid: int) -> tuple[SyscallTrace, ...]:
     """Read what strace printed, one trace a thread, the main thread first."""
-    return _in_order(_read(text.splitlines(), main_pid)[0], main_pid)
+    reader = StraceReader(main_pid)
+    reader.read(text.splitlines())
+    return _in_order(reader.traces, main_pid)
 
 
 def judge_syscalls(observed: Observed) -> Report:
-    """Say of each thread whether it waits, spins or works; the main thread comes first."""
-    seconds = max(observed.seconds, 0.1)
-    found = [f for trace in observed.traces if (f := _finding(trace, seconds)) is not None]
+    """Say of each thread whether it waits, spins or works; the main thread comes first.
+
+    Helpers wait for work: where the main thread goes on, or all ended well, that is no finding.
+    """
+    seconds, watched = observed.seconds, _watched(observed)
+    found = [f for trace in observed.traces if (f := _finding(trace, watched)) is not None]
+    first = observed.traces[0] if observed.traces else None
+    if first is not None and _goes_on(first, observed):
+        found = [f for f in found if f.code != WAITS_IN_SYSCALL.code]
     findings = tuple(
         replace(finding, id=f"f{i + 1}", subjects=_on_host(finding.subjects, observed.host))
         for i, finding in enumerate(found)
     )
-    total = sum(sum(trace.counts.values()) for trace in observed.traces)
-    quiet = f"It made {total} system calls in {seconds:.0f} s and neither waits nor spins."
-    if not total:
-        quiet = f"It made no system call in {seconds:.0f} s: what it does was not seen."
+    total = sum(trace.total for trace in observed.traces)
+    ended = first is not None and first.ended
+    unseen = not total or (not seconds and ended != _WELL) or (ended and ended != _WELL)
+    failed = _failed(observed.traces)
     return Report(
-        status="insufficient" if findings or not total else "healthy",
-        summary=findings[0].summary if findings else quiet,
+        status="insufficient" if findings or unseen or failed else "healthy",
+        summary=(findings[0].summary if findings else _quiet(observed, total)) + failed,
         findings=findings,
+        notes=observed.notes,
     )
 
 
-def _finding(trace: SyscallTrace, seconds: float) -> Finding | None:
-    total = sum(trace.counts.values())
-    if total / seconds > SPIN_PER_S:
-        return _spins(trace, total / seconds)
-    if trace.awake_s / seconds > BUSY:
-        return _busy(trace, total, seconds)
-    if trace.waiting and not total:
+def _failed(traces: Iterable[SyscallTrace]) -> str:
+    """The call that failed for want of room or a broken device, as a sentence; or nothing."""
+    for trace in traces:
+        for name, target, outcome in trace.alike:
+            if outcome in _FAILURES:
+                on = f" on {printable(target, 120)}" if target else ""
+                return f" {trace.name} failed in {name}{on}: {outcome} ({_FAILURES[outcome]})."
+    return ""
+
+
+class _Watched(NamedTuple):
+    """For how long was watched (0 where nothing tells), and until when, by strace's stamps."""
+
+    seconds: float
+    end_s: float
+
+
+def _watched(observed: Observed) -> _Watched:
+    began_s = min((t.first_s for t in observed.traces if t.first_s >= 0), default=0.0)
+    return _Watched(observed.seconds, began_s + observed.seconds)
+
+
+def _goes_on(first: SyscallTrace, observed: Observed) -> bool:
+    """Whether the main thread comes out of its calls, or has ended as it should."""
+    if observed.exit_code == 0 or first.ended == _WELL:
+        return True
+    return first.total > 0 and _finding(first, _watched(observed)) is None
+
+
+def _quiet(observed: Observed, total: int) -> str:
+    """What is said where nothing was found."""
+    seconds, first = observed.seconds, observed.traces[0] if observed.traces else None
+    if not total:
+        return f"It made no system call in {seconds:.0f} s: what it does was not seen."
+    made = count_of(total, "system call")
+    if first and first.ended:
+        return f"It made {made} and {first.ended}: it neither waits nor spins."
+    if not seconds:
+        return f"It made {made}, without time stamps: how long it waits is not known."
+    return f"It made {made} in {seconds:.0f} s and neither waits nor spins; most often: " + (
+        f"{_most(first)}." if first else "none."
+    )
+
+
+def _finding(trace: SyscallTrace, watched: _Watched) -> Finding | None:
+    """What is the matter with one thread."""
+    if not watched.seconds:
+        return _stands(trace) if trace.waiting else None
+    seconds = max(watched.seconds, 0.1)
+    if trace.total / seconds > SPIN_PER_S and _goes_round(trace):
+        return _spins(trace, trace.total / seconds)
+    if trace.awake_s / seconds > BUSY and trace.total / seconds < FEW_PER_S:
+        return _busy(trace, trace.total, seconds)
+    return _waiting(trace, seconds, watched.end_s)
+
+
+def _waiting(trace: SyscallTrace, seconds: float, end_s: float) -> Finding | None:
+    """That it waits: all the time, now, or again and again."""
+    if trace.waiting and not trace.total:
         return _waits(trace, seconds)
+    silent_s = end_s - trace.last_s if trace.last_s >= 0 else 0.0
+    if trace.waiting and silent_s > HELD * seconds:
+        return _waits_now(trace, silent_s)
     mostly = trace.spent.most_common(1)
     if mostly and mostly[0][1] / seconds > MOSTLY:
         return _waits_again(trace, mostly[0][0], mostly[0][1] / seconds)
     return None
 
 
+def _goes_round(trace: SyscallTrace) -> bool:
+    """Whether most calls are alike: a start-up makes as many, and each is another."""
+    common = sum(number for _, number in trace.alike.most_common(3))
+    return common > ALIKE * trace.total
+
+
 def _subjects(trace: SyscallTrace, target: str = "") -> tuple[Subject, ...]:
+    known = trace.pid >= 0
     thread = Subject("process", f"thread {trace.pid}", pid=trace.pid, role="victim")
-    return (thread, Subject("file", printable(target, 120))) if target else (thread,)
+    file = Subject("file", printable(target, 120))
+    return (*((thread,) if known else ()), *((file,) if target else ()))
 
 
 def _on_host(subjects: Sequence[Subject], host: str) -> tuple[Subject, ...]:
@@ -286,9 +378,41 @@ def _waits(trace: SyscallTrace, seconds: float) -> Finding:
         code=WAITS_IN_SYSCALL.code,
         role="observation",
         confidence="high",
-        summary=f"Thread {trace.pid} waited in {printable(name)}{on} all {seconds:.0f} s.",
+        summary=f"{trace.name} waited in {printable(name)}{on} all {seconds:.0f} s.",
         subjects=_subjects(trace, trace.target),
         evidence=(printable(trace.waiting, 200),),
+        actions=WAITS_IN_SYSCALL.actions,
+    )
+
+
+def _waits_now(trace: SyscallTrace, silent_s: float) -> Finding:
+    """It came to this call and did not come out of it."""
+    name = printable(trace.waiting.split("(", 1)[0])
+    on = f" on {printable(trace.target, 120)}" if trace.target else ""
+    return Finding(
+        id="",
+        code=WAITS_IN_SYSCALL.code,
+        role="observation",
+        confidence="medium",
+        summary=f"{trace.name} has been in {name}{on} for the last {silent_s:.0f} s.",
+        subjects=_subjects(trace, trace.target),
+        evidence=(printable(trace.waiting, 200),),
+        actions=WAITS_IN_SYSCALL.actions,
+    )
+
+
+def _stands(trace: SyscallTrace) -> Finding:
+    """Its last call had not ended when strace did; for how long is not known."""
+    name = printable(trace.waiting.split("(", 1)[0])
+    on = f" on {printable(trace.target, 120)}" if trace.target else ""
+    return Finding(
+        id="",
+        code=WAITS_IN_SYSCALL.code,
+        role="observation",
+        confidence="low",
+        summary=f"{trace.name} was in {name}{on} when strace ended.",
+        subjects=_subjects(trace, trace.target),
+        evidence=(printable(trace.waiting, 200), _UNSTAMPED),
         actions=WAITS_IN_SYSCALL.actions,
     )
 
@@ -303,7 +427,7 @@ def _waits_again(trace: SyscallTrace, call: tuple[str, str], share: float) -> Fi
         role="observation",
         confidence="medium",
         summary=(
-            f"Thread {trace.pid} spent {min(share, 1):.0%} of the time in {name}{on}, in "
+            f"{trace.name} spent {min(share, 1):.0%} of the time in {name}{on}, in "
             f"{trace.counts[name]} calls."
         ),
         subjects=_subjects(trace, target),
@@ -318,7 +442,7 @@ def _spins(trace: SyscallTrace, rate: float) -> Finding:
         code=SPINS_IN_SYSCALLS.code,
         role="observation",
         confidence="medium",
-        summary=f"Thread {trace.pid} spins: {rate:,.0f} system calls a second.",
+        summary=f"{trace.name} spins: {rate:,.0f} system calls a second.",
         subjects=_subjects(trace),
         evidence=(f"most often: {_most(trace)}",),
         actions=SPINS_IN_SYSCALLS.actions,
@@ -333,7 +457,7 @@ def _busy(trace: SyscallTrace, total: int, seconds: float) -> Finding:
         role="observation",
         confidence="medium",
         summary=(
-            f"Thread {trace.pid} was awake {share:.0%} of the time and made {total:,} system "
+            f"{trace.name} was awake {share:.0%} of the time and made {total:,} system "
             "calls: it computes, or spins in its own code."
         ),
         subjects=_subjects(trace),

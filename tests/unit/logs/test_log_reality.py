@@ -114,6 +114,12 @@ def test_a_mark_of_an_error_is_never_healthy(tmp_path: Path, line: str) -> None:
         ("Last error:\n[rank2]: Failed to CUDA calloc async 608 bytes", "UH754"),
         ('{"message": {"message": "KeyError: \'loss\'", "extraInfo": {}}}', "UH793"),
         ("raised the following async exception: CUDA error: device-side assert trigg", "UH781"),
+        ("  what():    what():  CUDA error: an illegal memory access was encountered", "UH778"),
+        ("n:1:2 [0] init.cc:204 NCCL WARN Cuda failure 'an illegal memory access was e'", "UH781"),
+        ("n:1:2 [0] init.cc:204 NCCL WARN Cuda failure 719 'unspecified launch failure'", "UH781"),
+        ("failed. Last log entry (may be unrelated) 'Cuda failure 2 'out of memory''.", "UH754"),
+        (r'{"py_callstack": "Traceback (most recent call last):\nKeyError: 3\n"}', "UH793"),
+        ("Scheduler hit an exception: RuntimeError: CUDA error: unknown error", "UH781"),
     ],
 )
 def test_a_wrapper_does_not_hide_what_it_wraps(tmp_path: Path, wrapper: str, code: str) -> None:
@@ -236,3 +242,64 @@ def test_a_failure_that_its_rank_outlived_is_no_cause(
     """Further steps of the same rank take a failure back; those of other ranks do not."""
     report = judged(tmp_path / "a.log", log.encode())
     assert (report.status, report.findings[0].culprits if report.findings else ()) == (status, who)
+
+
+def test_an_old_fault_in_the_kernels_log_is_another_story(tmp_path: Path) -> None:
+    """Of Xids days apart the newest incident counts; one that follows another leads to it."""
+    log = (
+        "[Wed Jul 31 23:14:18 2024] NVRM: Xid (PCI:0000:00:05): 43, pid=104, Ch 00000008\n"
+        "[Fri Aug  9 13:32:56 2024] NVRM: Xid (PCI:0000:00:08): 94, pid='<unknown>', Contained\n"
+        "[Fri Aug  9 13:32:57 2024] NVRM: Xid (PCI:0000:00:08): 45, pid=105, Ch 00000008\n"
+    )
+    report = judged(tmp_path / "dmesg.log", log.encode())
+    assert "PCI:0000:00:08): 94" in report.findings[0].evidence[0]
+    assert "the device at PCI 0000:00:08" in report.summary
+    led = b"kernel: NVRM: Xid (PCI:0000:dc:00): 45, pid=1, Ch 00000001 caused by previous Xid 149\n"
+    first = judged(tmp_path / "dmesg.log", led).findings[0]
+    assert any("Xid 149: an NVLink error" in sentence for sentence in first.evidence)
+
+
+def test_who_says_nothing_of_a_time_out_is_told(tmp_path: Path) -> None:
+    """Of ranks below the highest, those without a time-out may be absent from the call."""
+    log = "".join(
+        f"[rank{rank}]:[E120 05:06:30.1 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught "
+        "collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, "
+        "Timeout(ms)=600000) ran for 600012 milliseconds before timing out.\n"
+        for rank in (0, 1, 3, 4)
+    )
+    first = judged(tmp_path / "a.log", log.encode()).findings[0]
+    assert first.alternatives == ("Rank 2 printed no such line, and may be absent from the call.",)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "who"),
+    [
+        ("[rank3]: ", (3,)),
+        ("[default3]:", (3,)),
+        ("[5:3]: ", (3,)),
+        ("3: ", (3,)),
+        ("[3] ", (3,)),
+        ("[1,3]<stderr>:", (3,)),
+        ("Fri Sep 25 16:52:53 2020[3]<stderr>:", (3,)),
+        ("(RayTrainWorker pid=81, ip=10.0.0.7) ", NOBODY),
+        ("(VllmWorker rank=3 pid=81) ERROR 04-02 06:21:57 [core.py:1099] ", (3,)),
+        ("worker-0  | [rank3]: ", (3,)),
+        ("worker-0 | ", NOBODY),
+        ("[pod/trainer-3/main] [rank3]: ", (3,)),
+        ("2025-09-22T14:00:00.250000000Z stderr F [rank3]: ", (3,)),
+        ("2025-09-22T14:00:00Z ", NOBODY),
+        ("gpu004: [rank3]: ", (3,)),
+        ("job-worker-1: ", NOBODY),
+        ("[2025-09-22 14:00:00 TP3] ", (3,)),
+        ("1: [default3]:[rank11]: ", (11,)),
+        ("stderr: ", NOBODY),
+        ("> > > [rank3]: ", (3,)),
+    ],
+)
+def test_no_prefix_hides_a_traceback(tmp_path: Path, prefix: str, who: tuple[int, ...]) -> None:
+    """Behind each prefix a traceback is one: its exception, its place, and its rank if told."""
+    trace = RAISED.replace("[rank1]: ", "")
+    log = "".join(f"{prefix}{line}\n" for line in trace.splitlines())
+    first = judged(tmp_path / "a.log", log.encode()).findings[0]
+    assert (first.code, first.culprits) == ("UH793", who)
+    assert [(site.file, site.line) for site in first.sites] == [("train.py", 7)]

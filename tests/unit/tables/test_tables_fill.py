@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from case_samples import ALL_REDUCE, MS, START_NS, WORLD, stuck_case
+from hypothesis import given
+from hypothesis import strategies as st
 from report_samples import SAMPLES, hostile
 
 from unhang.case import Case, Dump
 from unhang.casebuilder import CallRow, CaseBuilder
 from unhang.model import Frame, Group, Note, Signature
 from unhang.tables import TABLES, VIEWS, connect
+from unhang.tables.columns import _ranked
 from unhang.tables.schema import Table
 
 CONNECTION = connect(stuck_case(), SAMPLES["never-joined"]())
@@ -148,3 +152,11 @@ def test_two_groups_of_one_name_stay_apart() -> None:
         builder.add_dump(Dump(0, rank, str(rank)), [CallRow(groups[rank // 2], ALL_REDUCE, seq=1)])
     tables = connect(builder.build(world_size=4))
     assert tables.execute("SELECT joined, absent FROM collectives").fetchall() == [(2, 0), (2, 0)]
+
+
+@given(numbers=st.lists(st.integers(0, 300) | st.integers(0, 2**40), max_size=40))
+def test_numbers_are_ranked_as_by_sorting(numbers: list[int]) -> None:
+    """Dense and sparse ones, none among them."""
+    count, place = _ranked(np.array(numbers, np.int64))
+    assert count == len(set(numbers))
+    assert place.tolist() == [sorted(set(numbers)).index(number) for number in numbers]

@@ -94,6 +94,7 @@ def explain_disagreement(situation: Situation, found: Disagreement) -> Claim:
         doubts=(
             *situation.doubts_of_members(call),
             *(() if found.majority else (Doubt.NO_MAJORITY,)),
+            *(() if found.of_all or not found.majority else (Doubt.MAJORITY_OF_SEEN,)),
         ),
     )
 

@@ -51,8 +51,9 @@ class Disagreement(Struct, frozen=True):
         waiting_call: The waiting call.
         kind: Mismatch of op, shape, dtype or split.
         sides: Largest first.
-        majority: The right side, or None where no side has more than half of those who have made
-            the call or may have: members without a dump count as well.
+        majority: The right side, or None where no side has more than half of those who are known
+            to have made the call.
+        of_all: It has more than half with those members, too, of whom there is no dump.
         totals: Elements sent and received in all, for a split mismatch.
     """
 
@@ -60,6 +61,7 @@ class Disagreement(Struct, frozen=True):
     kind: Kind
     sides: tuple[Side, ...]
     majority: Side | None
+    of_all: bool
     totals: tuple[int, int] | None = None
 
     @property
@@ -208,8 +210,9 @@ def _disagreement(
 ) -> Disagreement:
     sides = tuple(Side(tuple(sorted(ranks)), by_rank[min(ranks)][-1]) for ranks in groups)
     largest = sides[0]
-    decided = len(sides) > 1 and 2 * len(largest.ranks) > len(by_rank) + unseen
-    return Disagreement(waiting_call, kind, sides, largest if decided else None, totals)
+    decided = len(sides) > 1 and 2 * len(largest.ranks) > len(by_rank)
+    of_all = 2 * len(largest.ranks) > len(by_rank) + unseen
+    return Disagreement(waiting_call, kind, sides, largest if decided else None, of_all, totals)
 
 
 def _exchange(

@@ -21,6 +21,7 @@ import numpy as np
 from msgspec import Struct
 
 from unhang.analysis.state.columns import Bools, Ints
+from unhang.analysis.state.completion import TRUTHFUL
 from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import Known, Standing
@@ -168,13 +169,15 @@ def collective_edges(
 def _made_by_all(evidence: Evidence, standing: Standing, heads: Heads) -> Bools:
     """Per collective waiting call: some member has finished it, which takes all of them.
 
-    So those of whom there is no dump have made it too.
+    So those of whom there is no dump have made it too. Gloo's calls end by a failure, too.
     """
     first = np.full(len(heads), -1, np.int64)
     ranks = np.flatnonzero(heads.waiting_call >= 0)
     first[heads.waiting_call[ranks]] = heads.row[ranks]
     rows = first[: heads.n_collective]
     takes_all = evidence.names.synchronising[evidence.case.calls.name[rows]]
+    truthful = np.asarray([backend in TRUTHFUL for backend in evidence.backends])
+    takes_all &= truthful[heads.channel[: heads.n_collective] % len(evidence.backends)]
     finished = standing.done[heads.channel[: heads.n_collective]] >= heads.seq[: heads.n_collective]
     found: Bools = takes_all & finished
     return found

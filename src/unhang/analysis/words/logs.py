@@ -26,6 +26,7 @@ from unhang.analysis.words.telling import Words, adding, all_words_of, merged, w
 from unhang.kinds import RANK_ENDED, Trait
 from unhang.logs.failure import FailureGroup
 from unhang.logs.rules import RULES, rule_of
+from unhang.logs.rules.xids import XIDS
 from unhang.model import LogEvent
 from unhang.wording import printable, rank_phrase
 
@@ -49,6 +50,8 @@ def _quoted(event: LogEvent) -> str:
 def _who(group: FailureGroup) -> str:
     if group.ranks:
         return rank_phrase(group.ranks)
+    if "pci" in group.first.fields:
+        return f"the device at PCI {group.first.fields['pci']}"
     return group.first.host or "a process whose rank the log does not tell"
 
 
@@ -70,6 +73,9 @@ def _(failure: Failure, claim: Claim) -> Words:
 def _more(failure: Failure) -> Iterator[str]:
     if failure.everybody:
         yield "Every rank prints this message, so it blames none of them."
+    number = failure.group.first.fields.get("before") or failure.group.first.fields.get("xid", "")
+    if number.isdigit() and int(number) in XIDS:
+        yield f"Xid {number}: {XIDS[int(number)]}."
     if failure.reported_later and _REPORTED_LATER:
         # The line shown is not the one at fault.
         yield f"{_REPORTED_LATER.meaning} {_REPORTED_LATER.action}"
@@ -232,9 +238,18 @@ def _(about: AllTimedOut, claim: Claim) -> Words:
         f"All {len(claim.victims)} ranks that timed out were in the same call #{claim.seq} "
         f"({claim.op or ''}) of {about.group or 'the group'}: no rank is at fault by these lines.",
         ("Sequence number, operation and sizes agree on all of them.",),
-        ("Ranks that print no such line may be absent from the call.",),
+        (_quiet(claim.victims),),
         ("Check the ranks that print nothing; then links and GPUs with unhang doctor.",),
     )
+
+
+def _quiet(spoke: Sequence[int]) -> str:
+    """Who may be absent from a call in which these ranks timed out: the ranks that say nothing."""
+    quiet = sorted(set(range(max(spoke, default=-1) + 1)) - set(spoke))
+    who = f"{rank_phrase(quiet)[:1].upper()}{rank_phrase(quiet)[1:]}" if quiet else ""
+    if 0 < len(quiet) < len(spoke):
+        return f"{who} printed no such line, and may be absent from the call."
+    return "Ranks that print no such line may be absent from the call."
 
 
 @adding.register

@@ -29,7 +29,7 @@ from unhang.ingest.columns.memberships import Memberships
 from unhang.ingest.columns.rows import columns_of
 from unhang.ingest.columns.torchcomms import is_torchcomms, repair
 from unhang.ingest.columns.values import as_int, int_column
-from unhang.model import Frame, State
+from unhang.model import Frame
 
 __all__ = ["describe", "finish", "normalise", "own_entries"]
 
@@ -56,17 +56,9 @@ def normalise(value: object, shared: Dictionaries, size: int) -> Decoded:
     rows = columns_of(_list(top.get("entries")), shared, size)
     decoded.take_rows(_in_order(rows.columns, decoded.remarks))
     decoded.remarks += rows.remarks
-    if isinstance(value, list):
-        _open_calls_only_scheduled(decoded)
     name_by_members(decoded, top.get("pg_config"), shared)
     finish(decoded, own_entries(top), shared, size)
     return decoded
-
-
-def _open_calls_only_scheduled(decoded: Decoded) -> None:
-    """Lists say "started" of every open call, whether its start was looked at or not."""
-    state = decoded.column("state")
-    state[state == int(State.STARTED)] = int(State.SCHEDULED)
 
 
 def finish(decoded: Decoded, ours: list[Any], shared: Dictionaries, size: int) -> None:

@@ -160,7 +160,7 @@ def _tar(file: IO[bytes], kind: FileKind, size: int) -> Iterator[_Unread]:
         for info in archive:
             content = archive.extractfile(info) if info.isreg() else None
             if content is not None:
-                mtime_ns = int(info.mtime) * 1_000_000_000
+                mtime_ns = round(info.mtime * 1e9)  # a fraction of a second tells, where it is kept
                 yield _Unread(info.name, mtime_ns, info.size, content.read)
 
 

@@ -156,7 +156,7 @@ _STEPS: tuple[tuple[str, str, _Step], ...] = (
     ("[", r"\[\d+,(?P<rank>\d{1,6})\]<(?:stdout|stderr|stddiag)>: ?", _set_rank),
     ("[", r"\[(?P<rank>\d{1,6})\]<(?:stdout|stderr)>:? ?", _set_rank),
     ("[", r"\[(?P<rank>\d{4,6})/\d{1,6}\](?=\[)", _set_rank),
-    ("[", r"\[(?P<rank>\d{1,6})\] (?!finished |joined |=)(?=\S)", _set_rank),
+    ("[", r"\[(?P<rank>\d{1,6})\] (?!finished |joined |=)(?=\S|  )", _set_rank),
     ("[", r"\[(?P<node>\d{1,6}):(?P<local>\d{1,4})\]:? ?", _set_local),
     ("[", r"\[(?:default|trainer_?|worker_?)(?P<local>\d{1,6})\]:? ?", _set_local),
     ("[", r"\[pod/(?P<host>[\w.-]+)/[\w.-]+\] ?", _set_host),

@@ -17,7 +17,7 @@ Stamp = tuple[int, bool]
 """Wall clock in ns since 1970 (as UTC where no zone is named), and whether a zone is named."""
 
 _CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9})\d*)?"
-_END = r"[\])]?[ :,]*(?:\| )?"
+_END = r"[\])]?[:,]? ?(?:\| )?"
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _NAME = f"(?P<name>{'|'.join(_MONTHS)})"
 _WEEKDAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"

@@ -154,7 +154,7 @@ function drawLegend() {
 
 // ------------------------------------------------------------------ who waits for whom
 
-const BOX = {w: 190, h: 46, x: 26, y: 66};
+const BOX = {w: 236, h: 46, x: 24, y: 66};
 function layOut(nodes, links) {
   const out = nodes.map(() => []), places = Array(nodes.length), rows = [];
   for (const [source, target] of links) out[source].push(target);
@@ -199,11 +199,11 @@ function drawWaits() {
     const [x, y] = places[at], ranks = unfold(node.ranks), call = node.kind === "call";
     const to = F.links.filter((link) => link[0] === at).map((link) => `${link[2]}: ${F.nodes[link[1]].label}`);
     const name = [node.label, node.status, call ? `${ranks.length} inside` : "", node.place, ...to].filter(Boolean).join("; ");
-    const second = call ? `${ranks.length.toLocaleString()} inside${node.place ? ", " + short(node.place) : ""}` : `${GLYPH[node.status] || ""} ${node.status}`;
+    const second = call ? `${ranks.length.toLocaleString()} inside${node.place ? ", " + node.place.split("/").pop() : ""}` : `${GLYPH[node.status] || ""} ${node.status}`;
     const group = el("g", {role: "button", tabindex: "0", "aria-label": name, "aria-pressed": "false", "data-node": at,
       onclick: () => choose(ranks), onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { choose(ranks); event.preventDefault(); } }},
       el("title", {}, name),
-      el("rect", {class: call ? "call" : `box s-${node.status}`, x: x - BOX.w / 2, y: y - BOX.h / 2, width: BOX.w, height: BOX.h, rx: call ? 22 : 5}),
+      el("rect", {class: call ? "call" : `box s-${node.status}`, x: x - BOX.w / 2, y: y - BOX.h / 2, width: BOX.w, height: BOX.h, rx: call ? 14 : 5}),
       el("text", {x, y: y - 4, "text-anchor": "middle"}, cut(node.label, 29)),
       el("text", {x, y: y + 13, "text-anchor": "middle"}, cut(second, 31)));
     svg.append(belongs(group, ranks));

@@ -1,0 +1,129 @@
+"""What runs on this node, as it runs: how far each rank has come, how fast, and who has come least.
+
+Marks and heartbeats are read from outside: a look costs the ranks nothing, and the death of any of
+them takes nothing away. Having finished fewest calls is no guilt; the verdict is the report's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from statistics import median
+
+from unhang.record.contact.heartbeat import Heartbeat, read_heartbeat
+from unhang.record.contact.marks import Mark, alive, read_marks
+from unhang.run.watching.roster import finished_calls, is_waiting
+
+__all__ = ["JobNow", "Looker", "RankNow"]
+
+_NS = 1e9
+_IN_JOB = frozenset({"initialising", "ready", "destroyed"})
+_RATE_OVER_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class RankNow:
+    """One rank at one moment.
+
+    Attributes:
+        finished: Grows with every call that ends and every step.
+        per_s: How fast it has grown of late; None on the first look.
+        behind: How many fewer than the middle of all ranks; 0 for those that are not.
+        waiting: A call of it is pending; None where it cannot be told.
+        where: Its last call and the line from which it was made.
+        quiet_s: Since the program's last sign of life; None where there was none.
+    """
+
+    rank: int
+    pid: int
+    alive: bool
+    phase: str
+    finished: int
+    per_s: float | None
+    behind: int
+    waiting: bool | None
+    where: str
+    quiet_s: float | None
+    step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobNow:
+    """The ranks of one job on this node."""
+
+    job: str
+    host: str
+    world_size: int
+    ranks: tuple[RankNow, ...]
+
+
+@dataclass(slots=True)
+class Looker:
+    """Looks again and again, and remembers enough for rates."""
+
+    job: str = ""
+    _seen: dict[tuple[str, int], list[tuple[float, int]]] = field(default_factory=dict)
+
+    def look(self, now_s: float | None = None) -> list[JobNow]:
+        """All jobs of this user that run here now, or lately did."""
+        now = time.time() if now_s is None else now_s
+        jobs: dict[str, list[tuple[Mark, Heartbeat | None]]] = {}
+        for mark in self._marks():
+            beat = read_heartbeat(mark.heartbeat) if mark.heartbeat else None
+            jobs.setdefault(mark.job_id, []).append((mark, beat))
+        return [self._job(name, own, now) for name, own in sorted(jobs.items())]
+
+    def _marks(self) -> Iterator[Mark]:
+        """One mark a rank: that of its newest process."""
+        newest: dict[tuple[str, int], Mark] = {}
+        for mark in read_marks(self.job or None):
+            if mark.rank is None or mark.phase not in _IN_JOB:
+                continue
+            key = (mark.job_id, mark.rank)
+            if key not in newest or newest[key].armed_ns < mark.armed_ns:
+                newest[key] = mark
+        yield from newest.values()
+
+    def _job(self, name: str, own: list[tuple[Mark, Heartbeat | None]], now: float) -> JobNow:
+        done = {mark.pid: max(finished_calls(beat), 0) for mark, beat in own}
+        middle = int(median(done.values()))
+        ranks = [
+            RankNow(
+                rank=mark.rank if mark.rank is not None else -1,
+                pid=mark.pid,
+                alive=alive(mark),
+                phase=beat.phase if beat else mark.phase,
+                finished=done[mark.pid],
+                per_s=self._rate(name, mark.pid, done[mark.pid], now),
+                behind=max(middle - done[mark.pid], 0),
+                waiting=is_waiting(beat),
+                where=_where(beat),
+                quiet_s=_quiet(beat, now),
+                step=beat.step if beat else None,
+            )
+            for mark, beat in own
+        ]
+        size = max((mark.world_size or 0 for mark, _ in own), default=0)
+        return JobNow(name, own[0][0].host, size, tuple(sorted(ranks, key=lambda each: each.rank)))
+
+    def _rate(self, job: str, pid: int, finished: int, now: float) -> float | None:
+        seen = self._seen.setdefault((job, pid), [])
+        seen.append((now, finished))
+        while len(seen) > 2 and now - seen[1][0] >= _RATE_OVER_S:  # noqa: PLR2004 - two ends
+            seen.pop(0)
+        (first_s, first), *_ = seen
+        return round((finished - first) / (now - first_s), 2) if now > first_s else None
+
+
+def _where(beat: Heartbeat | None) -> str:
+    if beat is None or not beat.op:
+        return ""
+    place = f" at {beat.file}:{beat.line}" if beat.line else ""
+    return f"{beat.op}{place}"
+
+
+def _quiet(beat: Heartbeat | None, now: float) -> float | None:
+    if beat is None or not beat.last_ns:
+        return None
+    return round(max(now - beat.last_ns / _NS, 0.0), 1)

@@ -1,0 +1,60 @@
+"""A real job under `unhang run --serve`, seen in a browser: progress, a death, the verdict."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from armed_jobs import free_port
+from run_jobs import PROGRAM, environment
+
+from unhang.record.contact.marks import read_marks
+
+pytestmark = pytest.mark.debian("chromium")
+
+
+def test_a_browser_sees_the_job_and_its_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a reload: ranks that finish calls, rank 0 that is killed, the verdict."""
+    from playwright.sync_api import sync_playwright
+
+    environ = environment(tmp_path)
+    monkeypatch.setenv("UNHANG_RUNTIME_DIR", environ["UNHANG_RUNTIME_DIR"])
+    job = [sys.executable, str(PROGRAM), "skip", "3", str(free_port())]
+    command = [sys.executable, "-m", "unhang", "run", "--serve", "--hang-after", "6"]
+    with (tmp_path / "said").open("w+") as said:
+        process = subprocess.Popen(
+            [*command, "--job", "seen", "--", *job], cwd=tmp_path, env=environ, stderr=said
+        )
+        try:
+            with sync_playwright() as playwright:
+                browser = playwright.chromium.launch(
+                    executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+                )
+                page = browser.new_page()
+                complaints: list[str] = []
+                page.on("pageerror", lambda error: complaints.append(str(error)))
+                address = None
+                while address is None and process.poll() is None:
+                    found = re.search(r"http://\S+", (tmp_path / "said").read_text())
+                    address = found[0] if found else None
+                assert address is not None
+                page.goto(address)
+                page.wait_for_selector("#jobs tr:nth-child(4)", timeout=60_000)
+                killed = next(m.pid for m in read_marks("seen") if m.rank == 0)
+                os.kill(killed, signal.SIGKILL)
+                page.wait_for_selector("#jobs td.failed", timeout=60_000)
+                page.wait_for_selector("#verdicts a", timeout=120_000)
+                assert "PROBLEM" in page.inner_text("#verdicts")
+                assert complaints == []
+                browser.close()
+        finally:
+            process.terminate()
+            process.wait(120)
