@@ -34,6 +34,7 @@ MOST_INCIDENTS = 16
 
 INTERVAL_S = (0.25, 5.0)
 IDLE_INTERVAL_S = 0.5
+AUTO_INTERVAL_S = 1.0
 BEGINNING_S, BEGINNING_INTERVAL_S = 10.0, 0.1
 INTERRUPTED_S = 120.0
 """For so long after a signal to end, ranks that end are obeying it."""
@@ -55,7 +56,9 @@ class Patrol:
         self.child = child
         low, high = INTERVAL_S
         self.interval_s = min(max(orders.hang_after_s / 10, low), high)
-        self.watch = HangWatch(orders.hang_after_s, self.interval_s)
+        if orders.auto:
+            self.interval_s = AUTO_INTERVAL_S
+        self.watch = HangWatch(orders.hang_after_s, self.interval_s, auto=orders.auto)
         self.roster = Roster(orders.job, orders.run, child)
         self.current: NodeIncident | None = None
         self.incidents = 0
@@ -220,7 +223,7 @@ class Patrol:
 
     def _see(self) -> Alarm | Resumed | None:
         """Look once; that the job moves on is said, and ends the incident."""
-        self.roster.weigh = self.watch.is_put_off
+        self.roster.weigh = self.watch.asks_for_work
         event = self.watch.see(self.roster.look())
         if isinstance(event, Resumed):
             say(f"the job moves on: a call has finished after {event.quiet_s:.0f} s")
