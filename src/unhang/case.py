@@ -28,6 +28,7 @@ from unhang.model import (
     Signature,
     State,
 )
+from unhang.ras import RasStatus
 from unhang.report import SavedReport
 
 __all__ = ["CALL_DTYPES", "STATUS_DTYPES", "Calls", "Case", "Dump", "GroupStatus", "Stacks"]
@@ -284,6 +285,7 @@ class Case:
             any, or nobody looked.
         last_calls: Where traced processes were last heard of, oldest first.
         reports: What other commands found, newest first.
+        ras: What NCCL's RAS answered, oldest first.
         incident: Which incident this is, where several lay in one folder.
         notes: Everything that was skipped, cut, repaired or inferred while reading.
     """
@@ -305,6 +307,7 @@ class Case:
     logs_recognised: bool | None = None
     last_calls: tuple[LastCall, ...] = ()
     reports: tuple[SavedReport, ...] = ()
+    ras: tuple[RasStatus, ...] = ()
     incident: str = ""
     notes: tuple[Note, ...] = ()
 

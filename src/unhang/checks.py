@@ -113,6 +113,16 @@ SETTINGS_DIFFER: Final = Check(
     "Ranks with different communication settings may choose different transports.",
     "Set it alike on all nodes, or nowhere.",
 )
+GROUP_STARVED: Final = Check(
+    "UH814", "group-starved", "env", "environment",
+    "A cgroup that is throttled or at its memory limit makes its ranks come late to every call.",
+    "Raise it: docker --cpus and --memory, resources.limits, --cpus-per-task and --mem of SLURM.",
+)
+IOMMU_TRANSLATES: Final = Check(
+    "UH815", "iommu-translates", "env", "transport",
+    "An IOMMU that translates sends traffic between GPUs through the root: P2P is slow or hangs.",
+    "Add iommu=pt to the kernel's command line, or switch the IOMMU off in the BIOS.",
+)
 INTERFACE_UNWISE: Final = Check(
     "UH820", "interface-unwise", "net", "transport",
     "NCCL or Gloo would advertise an address that its peers cannot use.",
@@ -274,6 +284,8 @@ _ALL: Final = (
     PTRACE_RESTRICTED,
     CLOCKS_APART,
     SETTINGS_DIFFER,
+    GROUP_STARVED,
+    IOMMU_TRANSLATES,
     INTERFACE_UNWISE,
     INTERFACE_MISSING,
     NAME_UNRESOLVED,

@@ -424,6 +424,20 @@ BUSY_WITHOUT_SYSCALLS: Final = Kind(
     alternatives=("Long work of its own: compiling, preparing data, a loop in Python.",),
     actions=(_LOOK_AT_ITS_STACK,),
 )
+STARVED: Final = Kind(
+    "UH607",
+    "starved",
+    "environment",
+    "A limit keeps ranks from running or from memory: they come late to every call.",
+    alternatives=("A short burst, such as loading data or compiling, meets a limit as well.",),
+    actions=(
+        (
+            "Raise the limit where it was set: docker --cpus and --memory, resources.limits in"
+            " Kubernetes, --cpus-per-task and --mem in SLURM."
+        ),
+        "Or start fewer threads and workers: OMP_NUM_THREADS, num_workers of the data loader.",
+    ),
+)
 FIRST_FAILURE: Final = Kind(
     "UH700",
     "first-failure",
@@ -531,6 +545,7 @@ _ALL: Final = (
     WAITS_IN_SYSCALL,
     SPINS_IN_SYSCALLS,
     BUSY_WITHOUT_SYSCALLS,
+    STARVED,
     FIRST_FAILURE,
     RANKS_DIFFER,
     NEW_LINE,

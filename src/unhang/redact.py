@@ -326,6 +326,7 @@ class Redactor:
             "log_facts",
             "last_calls",
             "reports",
+            "ras",
             "notes",
             "threads",
             "incident",

@@ -290,3 +290,49 @@ def test_another_users_ranks_are_not_seen_and_that_is_said(job: Job) -> None:
     assert done.returncode == 3, done.stdout
     assert "no rank of any job was found on this node" in done.stderr
     assert "Python processes of other users hide their environment" in done.stderr
+
+
+CGROUP = Path("/sys/fs/cgroup")
+
+
+@pytest.fixture
+def fifth_of_a_core() -> Iterator[Path | None]:
+    """A real cgroup that may use a fifth of a core, of either version; None if none may be made."""
+    old = (CGROUP / "cpu" / "cpu.cfs_quota_us").exists()
+    group = (CGROUP / "cpu" if old else CGROUP) / f"unhang-{os.getpid()}"
+    try:
+        group.mkdir()
+        if old:
+            (group / "cpu.cfs_quota_us").write_text("20000")
+        else:
+            (group / "cpu.max").write_text("20000 100000")
+    except OSError:
+        yield None
+        return
+    yield group
+    group.rmdir()
+
+
+def test_a_starved_rank_is_told_with_its_figures(fifth_of_a_core: Path | None) -> None:
+    """A program that computes, in a group whose share of the cores is used up in each period."""
+    if fifth_of_a_core is None:
+        return  # tests/unit/collect/test_collect_room.py has what the files of a group say
+    program = (
+        f"import os; open({str(fifth_of_a_core / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))\n"
+        "print('ready', flush=True)\n"
+        "while True: pass"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        words = ["stacks", "--pid", str(process.pid), "--interval", "2", "--format", "json"]
+        done = subprocess.run(
+            [sys.executable, "-m", "unhang", *words], capture_output=True, text=True, check=False
+        )
+        process.kill()
+    report = json.loads(done.stdout)
+    assert report["status"] == "problem"
+    assert report["findings"][0]["code"] == "UH607"
+    assert "its cgroup may use 0.2 cores" in report["summary"]

@@ -18,7 +18,7 @@ from unhang.report import CallSide, Confidence, GroupRef, Site, Subject, Wait
 
 __all__ = ["Claim", "Doubt", "Observation", "Source", "Stance", "Weighed", "confidence_of"]
 
-Source: TypeAlias = Literal["dumps", "stacks", "exits", "logs", "traces", "cores", "reports"]
+Source: TypeAlias = Literal["dumps", "stacks", "exits", "logs", "traces", "cores", "reports", "ras"]
 
 _LEVELS: Final[tuple[Confidence, ...]] = ("high", "medium", "low")
 

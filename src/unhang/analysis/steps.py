@@ -20,6 +20,7 @@ from unhang.analysis.findings.idle import idle_claim
 from unhang.analysis.findings.late import late_claims
 from unhang.analysis.judgement import Backdrop, judge, settle, status_of
 from unhang.analysis.lives.before_groups import before_groups
+from unhang.analysis.lives.by_ras import with_ras
 from unhang.analysis.lives.elsewhere import elsewhere, with_looks
 from unhang.analysis.lives.ended import ended_first
 from unhang.analysis.lives.failed import failed_first
@@ -35,6 +36,7 @@ from unhang.analysis.matching.wait_graph import collective_edges, make_graph
 from unhang.analysis.rank_table import rank_table
 from unhang.analysis.sites import StackBook
 from unhang.analysis.situation import Situation
+from unhang.analysis.sources.ras import ras_of
 from unhang.analysis.state.heads import find_heads, unlaunched_ranks
 from unhang.analysis.state.index import Evidence, gather
 from unhang.analysis.state.progress import stand
@@ -71,11 +73,16 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
         backdrop = backdrop_without_dumps(case, lives, book)
     claims = failed_first([with_counters(claim, lives) for claim in claims], lives)
     claims = fallen_silent(claims, lives)
+    says = ras_of(case.ras, case.world_size)
+    claims = with_ras(claims, says, alone=without_dumps)
     status, summary = status_of(claims), ""
-    if without_dumps and not lives.sampled:
+    if without_dumps and not lives.sampled and not says:
         status, summary = nothing_found(case, lives, claims)
     told, left_out = with_told(claims, lives)
     notes = (*backdrop.notes, *notes_on(lives.reports, left_out))
+    if says is not None and without_dumps:
+        size = max(backdrop.job.world_size, says.n_ranks)
+        backdrop = replace(backdrop, job=dataclasses.replace(backdrop.job, world_size=size))
     stacks = ChainMap(backdrop.stacks, stacks_heard(lives))
     backdrop = replace(backdrop, status=status, summary=summary, notes=notes, stacks=stacks)
     return dataclasses.replace(judge(told, backdrop), decision=decide(told, status, lives))
@@ -84,7 +91,7 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
 def _tells_something(case: Case, lives: Lives) -> bool:
     """Whether there is anything beside dumps to judge."""
     seen = lives.sampled or lives.launchers or lives.said.events or lives.heard or lives.reports
-    return bool(seen or case.samples) or case.logs_recognised is not None
+    return bool(seen or case.samples or case.ras) or case.logs_recognised is not None
 
 
 def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Lives, Backdrop]:

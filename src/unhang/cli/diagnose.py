@@ -23,6 +23,7 @@ EXAMPLES = """unhang diagnose dumps/
 unhang diagnose job.tar.gz --world-size 64
 unhang diagnose dumps/ --log train.log --log 'logs/*.err'
 unhang diagnose dumps/ --report doctor.json
+unhang diagnose --ras ras.json
 unhang diagnose dumps/ --format json -o report.json
 unhang diagnose dumps/ --db out.duckdb
 unhang diagnose dumps/ --redact --format markdown -o for-the-issue.md
@@ -37,6 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("--log", "FILE", "read this log too: a file, a directory, a glob in quotes, or -"),
         ("--trace", "DIR", "what unhang trace wrote: shows what culprits did last"),
         ("--report", "FILE", "a JSON report of doctor, trace, numerics…: says what it found"),
+        ("--ras", "FILE", "what ncclras printed, text or JSON (- for pasted text): who is behind"),
         ("--core", "FILE", "a core file, or a directory of them: shows who crashed, and where"),
     ):
         beside.add_argument(name, action="append", default=[], metavar=metavar, help=text)
@@ -98,6 +100,7 @@ def _beside(args: argparse.Namespace) -> Beside:
         traces=tuple(args.trace),
         cores=tuple(args.core),
         reports=tuple(args.report),
+        ras=tuple(args.ras),
         case_logs=not args.no_logs,
     )
 

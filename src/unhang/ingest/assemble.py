@@ -70,6 +70,7 @@ def assemble(
         log_events=extras.log_events,
         log_facts=extras.log_facts,
         last_calls=extras.last_calls,
+        ras=extras.ras,
         reports=extras.reports,
         incident=extras.incident,
         notes=tuple(extras.notes),

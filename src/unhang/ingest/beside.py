@@ -7,14 +7,17 @@ what the dumps cannot say: how many ranks were expected.
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unhang.errors import InputError
 from unhang.ingest.columns.values import as_int
 from unhang.ingest.discover.sources import Inputs, show_path
 from unhang.ingest.jsonfile import first_pairs
 from unhang.model import Fact, LastCall, LogEvent, Note, ProcessSample
+from unhang.ras import MOST_BYTES, RasStatus, parse
 from unhang.report import SavedReport
 from unhang.wording import count_of
 
@@ -39,6 +42,7 @@ class Beside:
         traces: Directories that `unhang trace` wrote.
         cores: Core files, or directories of them.
         reports: JSON reports of other commands.
+        ras: Files with what NCCL's RAS printed; "-" for standard input.
         case_logs: Whether to read the logs that lie in case directories.
     """
 
@@ -46,12 +50,13 @@ class Beside:
     traces: tuple[str, ...] = ()
     cores: tuple[str, ...] = ()
     reports: tuple[str, ...] = ()
+    ras: tuple[str, ...] = ()
     case_logs: bool = True
 
     @property
     def named(self) -> bool:
         """Whether there is anything to read, also without dumps."""
-        return bool(self.logs or self.traces or self.cores or self.reports)
+        return bool(self.logs or self.traces or self.cores or self.reports or self.ras)
 
 
 @dataclass(slots=True)
@@ -63,13 +68,15 @@ class Extras:
     log_facts: tuple[Fact, ...] = ()
     last_calls: tuple[LastCall, ...] = ()
     reports: tuple[SavedReport, ...] = ()
+    ras: tuple[RasStatus, ...] = ()
     incident: str = ""
     notes: list[Note] = field(default_factory=list)
 
     @property
     def tell_something(self) -> bool:
         """Whether there is anything to judge without dumps."""
-        return bool(self.samples or self.log_events or self.last_calls or self.reports)
+        told = self.samples or self.log_events or self.last_calls or self.reports
+        return bool(told or self.ras)
 
 
 def read_beside(inputs: Inputs, beside: Beside) -> Extras:
@@ -89,6 +96,7 @@ def read_beside(inputs: Inputs, beside: Beside) -> Extras:
     if sources:
         _read_logs(sources, extras)
     _read_traces([*inputs.traces, *map(Path, beside.traces)], extras)
+    _read_ras([*inputs.ras, *map(Path, beside.ras)], extras)
     _read_cores([*inputs.cores, *map(Path, beside.cores)], extras)
     if inputs.reports or beside.reports:
         from unhang.ingest.savedreports import read_reports
@@ -131,6 +139,38 @@ def _read_traces(folders: list[Path], extras: Extras) -> None:
         extras.last_calls += last_calls(traces)
         extras.notes += notes
     extras.last_calls = tuple(sorted(extras.last_calls, key=lambda call: call.time_ns))
+
+
+def _read_ras(paths: list[Path], extras: Extras) -> None:
+    """Read what RAS printed; of a case directory, every file of its folder."""
+    for named in paths:
+        inside = sorted(named.iterdir()) if named.is_dir() else [named]
+        for path in inside:
+            _add_ras(path, extras, asked=not named.is_dir())
+
+
+def _add_ras(path: Path, extras: Extras, *, asked: bool) -> None:
+    try:
+        extras.ras = (*extras.ras, parse(_text_of(path)))
+    except ValueError as error:
+        if asked:
+            hint = "Give what `ncclras` printed, as text or JSON."
+            raise InputError(f"{path} is not of NCCL's RAS: {error}", hint) from error
+        extras.notes.append(Note("warning", show_path(str(path)), f"not read: {error}"))
+
+
+def _text_of(path: Path) -> str:
+    """What a file of RAS holds, or standard input."""
+    try:
+        data = sys.stdin.buffer.read(MOST_BYTES) if str(path) == "-" else _head_of(path)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    return data.decode("utf-8", "replace")
+
+
+def _head_of(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(MOST_BYTES)
 
 
 def _read_cores(paths: list[Path], extras: Extras) -> None:

@@ -20,6 +20,7 @@ __all__ = [
     "WENT_ON",
     "EventBook",
     "LogScan",
+    "claims_nothing",
     "normalise",
 ]
 
@@ -66,6 +67,12 @@ class LogScan:
     notes: list[Note] = field(default_factory=list)
     bytes_read: int = 0
     recognised: bool = False
+
+
+def claims_nothing(rule: LogRule) -> bool:
+    """Whether a message of it names no cause, so that it means nothing once the job went on."""
+    claims = rule.trust != "C" and rule.role not in ("observation", "consequence")
+    return not claims and not rule.harmless
 
 
 @dataclass(slots=True)
@@ -116,7 +123,7 @@ class EventBook:
 
     def _opened(self, index: int, rule: LogRule) -> None:
         """Remember a message that claims nothing: further steps take it back."""
-        if rule.trust == "C":
+        if claims_nothing(rule):
             self.open_errors.add(index)
 
     def went_on(self) -> None:

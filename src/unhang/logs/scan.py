@@ -16,7 +16,14 @@ from unhang.errors import InputError, UnhangError
 from unhang.logs.elastic import ENTRY_ANCHOR, SummaryEntry, entry_of
 from unhang.logs.files import LogSource, chunks, open_log
 from unhang.logs.following import follows
-from unhang.logs.keeping import ANY_ERROR, ANY_EXCEPTION, MAX_RANKS, EventBook, LogScan
+from unhang.logs.keeping import (
+    ANY_ERROR,
+    ANY_EXCEPTION,
+    MAX_RANKS,
+    EventBook,
+    LogScan,
+    claims_nothing,
+)
 from unhang.logs.lines.anchors import candidates, lines_above, wanted_by
 from unhang.logs.lines.ending import TAIL, troubled
 from unhang.logs.lines.prefixes import Line, parse_line
@@ -200,7 +207,8 @@ class FileScanner:
             line = parse_line(last[start:end], self.year)
             number = self.line_number - last.count(b"\n", start)
             whole = _WHOLE_LINE.match(line.text)
-            if whole and line.level not in ("I", "D"):
+            known = _first(wanted_by(line.text), line.text)
+            if whole and not known and line.level not in ("I", "D"):
                 self._event(UNEXPLAINED_ERROR, whole, line, None, number)
 
     def _through(self, data: bytes, position: int, stop: int) -> int:
@@ -363,7 +371,7 @@ class FileScanner:
             self.found.ranks.add(rank)
         if line.time_ns:
             self.last_stamp = (line.time_ns, line.zoned)
-        if rule.trust == "C":
+        if claims_nothing(rule):
             self.last_error = self.end
         text = line.text[: MAX_TEXT if rule.blames == "writer" else MAX_WHOLE_TEXT]
 

@@ -477,3 +477,32 @@ def test_what_is_the_same_on_several_hosts_is_said_once() -> None:
     assert first.summary == "n0: open files are limited to 5."
     assert second.summary == "n0, n1, n2, n3 and 2 more: core files are off."
     assert [s.host for s in second.subjects] == [f"n{i}" for i in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"gpus": 8, "iommu_groups": 40, "iommu_types": ["DMA-FQ"]}, ["UH815"]),
+        ({"gpus": 8, "iommu_groups": 40, "iommu_types": ["identity"]}, []),
+        ({"gpus": 0, "iommu_groups": 40, "iommu_types": ["DMA"]}, []),
+        ({"room": {"cores": 1.0, "periods": 100, "throttled": 60}}, ["UH814"]),
+        ({"room": {"oom_kills": 1}}, ["UH814"]),
+        ({"room": {"cores": 4.0, "periods": 100, "unknown": 7}}, []),
+    ],
+)
+def test_the_machine_below_the_job(changes: dict[str, Any], expected: list[str]) -> None:
+    """An IOMMU matters where GPUs are; a limit where it was met."""
+    assert [code for code, _ in bad(check_env({"a": facts(**changes)}))] == expected
+
+
+def test_advice_names_the_setting() -> None:
+    """Which interface to take, and which MTU to set where."""
+    docker = [interface("docker0", "172.17.0.1", "bridge"), interface("eth1", "10.0.0.2")]
+    node = facts(interfaces=docker, settings={"NCCL_SOCKET_IFNAME": "docker"})
+    results = check_interfaces({"a": node, "b": facts()})
+    (unwise,) = [r for r in results if r.code == "UH820" and r.level == "fail"]
+    assert "NCCL_SOCKET_IFNAME==eth1 GLOO_SOCKET_IFNAME=eth1" in unwise.action
+    large = facts(interfaces=[interface("eth0", "10.0.0.9", mtu=9000)])
+    results = check_interfaces({"a": facts(), "b": facts(), "c": large})
+    (differs,) = [r for r in results if r.code == "UH826"]
+    assert differs.action.startswith("On c: ip link set dev eth0 mtu 1500;")

@@ -128,6 +128,25 @@ def test_a_wrapper_does_not_hide_what_it_wraps(tmp_path: Path, wrapper: str, cod
     assert (report.findings[0].code, report.findings[0].culprits) == (code, (2,))
 
 
+def steps(ranks: Iterable[int], first: int, number: int = 6) -> str:
+    """Steps that ranks count."""
+    return "".join(
+        f"[rank{rank}]: step {step} loss 0.5\n"
+        for step in range(first, first + number)
+        for rank in ranks
+    )
+
+
+NOISE = (DATA / "public" / "noise.txt").read_text()
+
+
+def test_what_sound_jobs_write_is_no_alarm(tmp_path: Path) -> None:
+    """Retries and noise at the start, and a socket that closes at the end, of a job with steps."""
+    closed = next(line for line in NOISE.splitlines() if "SocketImpl" in line)
+    report = judged(tmp_path / "a.log", f"{NOISE}{steps(range(4), 1)}{closed}\n".encode())
+    assert (report.status, report.culprits) == ("healthy", ())
+
+
 def test_who_misses_the_barrier_is_named_and_not_who_says_so(tmp_path: Path) -> None:
     """MonitoredBarrier names the absent ranks; the rank that prints it only waited."""
     line = b"[rank0]: RuntimeError: [Rank 0]: Ranks 2 failed to pass monitoredBarrier in 4000 ms\n"
@@ -208,15 +227,6 @@ RAISED = (
     "[rank1]:     read(shard)\n"
     "[rank1]: ValueError: shard 7 is broken\n"
 )
-
-
-def steps(ranks: Iterable[int], first: int, number: int = 6) -> str:
-    """Steps that ranks count."""
-    return "".join(
-        f"[rank{rank}]: step {step} loss 0.5\n"
-        for step in range(first, first + number)
-        for rank in ranks
-    )
 
 
 @pytest.mark.parametrize(

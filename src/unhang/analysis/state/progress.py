@@ -131,19 +131,21 @@ def stand(evidence: Evidence) -> Standing:
     visible = spread(at, seq[last], -1)
     counters = spread(counted_at, counted, -1)
     last_sync = spread(at, np.where(sync >= 0, seq[sync], -1), -1)
+    opened, ended = _open_from(evidence, every), spread(counted_at, completed, -1)
+    ended = np.where(ended < opened, ended, -1)  # else it contradicts the rank's own entries
     return Standing(
         n_channels=evidence.n_channels,
         keys=every,
         first_seen=spread(at, seq[first], -1),
         reach=np.maximum(visible, counters),
-        open_from=_open_from(evidence, every),
+        open_from=opened,
         first_row=spread(at, first, -1),
         last_row=spread(at, last, -1),
         last_sync=last_sync,
         known=known,
         counted=counters,
         by_rank=by_rank,
-        done=_done(evidence.n_channels, every, last_sync, spread(counted_at, completed, -1)),
+        done=_done(evidence.n_channels, every, last_sync, ended),
     )
 
 

@@ -18,6 +18,7 @@ from unhang.analysis.words import (  # noqa: F401 - they register
     exits,
     logs,
     meeting,
+    ras,
     reports,
     stacks,
     standstill,

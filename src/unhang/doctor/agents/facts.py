@@ -12,10 +12,12 @@ import struct
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from unhang.collect.node.room import room_of
 from unhang.surroundings import harmless_environment
 
 SIOCGIFADDR, SIOCGIFMTU, SIOCGIFFLAGS = 0x8915, 0x8921, 0x8913
@@ -155,6 +157,18 @@ def bad_kernel_lines() -> list[str]:
     return [line[:300] for line in lines if wanted.search(line)][-20:]
 
 
+def iommu_types() -> list[str]:
+    """How the IOMMU treats devices: "DMA" and "DMA-FQ" translate, "identity" passes through."""
+    groups = Path("/sys/kernel/iommu_groups").glob("*/type")
+    return sorted({read(str(path), 32) for path in groups})
+
+
+def kernel_options() -> list[str]:
+    """What the kernel's command line says about the IOMMU and PCIe."""
+    words = read("/proc/cmdline").split()
+    return [word[:80] for word in words if "iommu" in word or word.startswith("pci=")]
+
+
 def examine(order: dict[str, Any]) -> dict[str, Any]:
     """All facts of this node."""
     del order
@@ -174,5 +188,8 @@ def examine(order: dict[str, Any]) -> dict[str, Any]:
         "numa_balancing": read("/proc/sys/kernel/numa_balancing"),
         "gpus": count_in("/proc/driver/nvidia/gpus"),
         "iommu_groups": count_in("/sys/kernel/iommu_groups"),
+        "iommu_types": iommu_types(),
+        "kernel_options": kernel_options(),
+        "room": asdict(room_of("self")),
         "dmesg": bad_kernel_lines(),
     }  # fmt: skip

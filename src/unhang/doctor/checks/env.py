@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 from unhang.checks import (
     CLOCKS_APART,
     CORES_OFF,
+    GROUP_STARVED,
+    IOMMU_TRANSLATES,
     LOCKED_MEMORY_LOW,
     OPEN_FILES_LOW,
     PTRACE_RESTRICTED,
@@ -22,6 +25,7 @@ from unhang.checks import (
     VERSIONS_DIFFER,
     Check,
 )
+from unhang.collect.node.room import Room, kept_from
 from unhang.doctor.checks.results import CheckResult, Level, host_subject
 from unhang.doctor.checks.variables import CONTRADICTIONS, DEPRECATED, misspelt
 from unhang.report import Subject
@@ -73,6 +77,7 @@ def check_env(nodes: Mapping[str, Facts], asked_ns: int = 0) -> list[CheckResult
     results = []
     for name, facts in nodes.items():
         results += [*_settings(name, facts), *_limits(name, facts), *_versions(name, facts)]
+        results += [_group(name, facts), _iommu(name, facts)]
     results += _differences(nodes)
     if asked_ns and len(nodes) > 1:
         results.append(_clocks(nodes))
@@ -134,6 +139,35 @@ def _limits(host: str, facts: Facts) -> list[CheckResult]:
         _judge(PTRACE_RESTRICTED, host, scope in ("2", "3"),
                f"kernel.yama.ptrace_scope is {scope or 0}", "warn"),
     ]  # fmt: skip
+
+
+def _group(host: str, facts: Facts) -> CheckResult:
+    """Whether the cgroup of this shell was kept from cores or memory since it was made."""
+    known = {field.name for field in fields(Room)}
+    told = facts.get("room", {})
+    room = Room(**{name: value for name, value in told.items() if name in known})
+    kept = [sentence for _, _, sentence in kept_from(Room(), room)]
+    if room.oom_kills:
+        kept.append(f"{room.oom_kills:,} processes of its cgroup were killed for memory")
+    cores = f"{room.cores:g} cores" if room.cores else "all cores"
+    memory = f"{room.memory_limit >> 20:,} MB" if room.memory_limit else "all memory"
+    seen = "; ".join(kept) or f"its cgroup may use {cores} and {memory}"
+    return _judge(GROUP_STARVED, host, bool(kept), seen)
+
+
+def _iommu(host: str, facts: Facts) -> CheckResult:
+    """Whether an IOMMU stands between GPUs; of a node without any it does not matter."""
+    types: Sequence[str] = facts.get("iommu_types", ())
+    options = " ".join(facts.get("kernel_options", ())) or "nothing"
+    translates = any(kind.startswith("DMA") for kind in types)
+    has_gpus = bool(facts.get("gpus"))
+    how = (
+        "the IOMMU is off" if not facts.get("iommu_groups")
+        else "the IOMMU translates what devices send" if translates
+        else "the IOMMU passes devices through"
+    )  # fmt: skip
+    seen = f"{how} (the kernel's command line says {printable(options, 80)} of it)"
+    return _judge(IOMMU_TRANSLATES, host, translates and has_gpus, seen)
 
 
 def _judge(check: Check, host: str, bad: bool, seen: str, level: Level = "warn") -> CheckResult:  # noqa: FBT001 - the condition itself

@@ -109,16 +109,41 @@ def _own_interfaces(host: str, facts: Facts, *, alone: bool) -> list[CheckResult
     results = []
     seen = f"{host}: NCCL takes {chosen['name']} ({chosen['address']}, {chosen['kind']}) {how}"
     if not alone and (bad := _unusable(chosen)):
-        results.append(CheckResult(INTERFACE_UNWISE, "fail", f"{seen}: {bad}.", host_subject(host)))
+        better = _better(facts)
+        action = _use(better) if better else ""
+        results.append(
+            CheckResult(
+                INTERFACE_UNWISE, "fail", f"{seen}: {bad}.", host_subject(host), action=action
+            )
+        )
     else:
         results.append(CheckResult(INTERFACE_UNWISE, "ok", f"{seen}."))
     if not alone and (what := _own_name_is_useless(facts)):
         seen = f"{host}: its own name {what}, so Gloo would bind the loopback."
-        action = "Set GLOO_SOCKET_IFNAME, or mend /etc/hosts."
+        name = chosen["name"] if not _unusable(chosen) else (_better(facts) or "the interface")
+        action = f"export GLOO_SOCKET_IFNAME={name}, or let /etc/hosts name {chosen['address']}."
         results.append(
             CheckResult(INTERFACE_UNWISE, "warn", seen, host_subject(host), action=action)
         )
     return results
+
+
+def _better(facts: Facts) -> str:
+    """An interface whose address peers can reach; "" where there is none. Real ones come first."""
+    usable = [
+        interface
+        for interface in facts.get("interfaces", [])
+        if interface["address"] and interface["up"] and not _unusable(interface)
+    ]
+    order = {"infiniband": 0, "ethernet": 1}
+    usable.sort(key=lambda interface: order.get(interface["kind"], 2))
+    return str(usable[0]["name"]) if usable else ""
+
+
+def _use(name: str) -> str:
+    """The settings that make NCCL and Gloo take one interface."""
+    settings = f"NCCL_SOCKET_IFNAME=={name} GLOO_SOCKET_IFNAME={name}"
+    return f"export {settings} (the second = means this name exactly)."
 
 
 def _own_name_is_useless(facts: Facts) -> str:
@@ -149,10 +174,11 @@ def _unusable(interface: Mapping[str, Any]) -> str:
 def _mtu(nodes: Mapping[str, Facts]) -> list[CheckResult]:
     """Compare the MTU of the interfaces that the nodes would take; unusable ones are told apart."""
     values: dict[str, int] = {}
+    names: dict[str, str] = {}
     for host, facts in nodes.items():
         chosen, _ = nccl_interface(facts)
         if chosen is not None and not _unusable(chosen):
-            values[host] = int(chosen["mtu"])
+            values[host], names[host] = int(chosen["mtu"]), str(chosen["name"])
     if len(values) <= 1:
         return []
     common = Counter(values.values()).most_common(1)[0][0]
@@ -161,6 +187,8 @@ def _mtu(nodes: Mapping[str, Facts]) -> list[CheckResult]:
         return [CheckResult(MTU_DIFFERS, "ok", f"all nodes have MTU {common}.")]
     said = ", ".join(f"{host} has {mtu}" for host, mtu in odd.items())
     subjects = tuple(Subject("host", host, host=host) for host in odd)
-    return [
-        CheckResult(MTU_DIFFERS, "warn", f"MTU differs: {said}, the others {common}.", subjects)
-    ]
+    seen = f"MTU differs: {said}, the others {common}."
+    first = next(iter(odd))
+    command = f"ip link set dev {names[first]} mtu {common}"
+    action = f"On {first}: {command}; or the larger one everywhere, switches included."
+    return [CheckResult(MTU_DIFFERS, "warn", seen, subjects, action=action)]

@@ -48,7 +48,8 @@ class Inputs:
 
     Attributes:
         files: What may be dumps or archives of them.
-        stacks, logs, traces, cores, reports: Folders of a case directory, for the readers of these.
+        stacks, logs, traces, cores, reports, ras: Folders of a case directory, for the readers of
+            these.
         manifests: Manifests of case directories.
     """
 
@@ -56,6 +57,7 @@ class Inputs:
     stacks: list[Path] = field(default_factory=list)
     logs: list[Path] = field(default_factory=list)
     traces: list[Path] = field(default_factory=list)
+    ras: list[Path] = field(default_factory=list)
     cores: list[Path] = field(default_factory=list)
     reports: list[Path] = field(default_factory=list)
     manifests: list[Path] = field(default_factory=list)
@@ -127,6 +129,7 @@ def _add_case(root: Path, inputs: Inputs) -> None:
         ("stacks", inputs.stacks),
         ("logs", inputs.logs),
         ("traces", inputs.traces),
+        ("ras", inputs.ras),
         ("cores", inputs.cores),
         (FOLDER, inputs.reports),
     ):

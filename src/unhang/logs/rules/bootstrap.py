@@ -193,13 +193,13 @@ RULES: tuple[LogRule, ...] = (
         family="transport",
         role="cause",
         anchors=("Name or service not known", "Temporary failure in name resolution"),
-        pattern=r"(?:gai error|getaddrinfo|resolve|retrieved|gaierror).*?(?:Name or service not "
-        r"known|Temporary failure in name resolution)",
+        pattern=r"^(?!.*IPv6 network addresses).*?(?:gai error|getaddrinfo|resolve|retrieved|gaierror)"
+        r".*?(?:Name or service not known|Temporary failure in name resolution)",
         meaning="A host name of the job cannot be resolved on this node.",
         action="Check MASTER_ADDR and /etc/hosts or DNS on this node.",
         source="pytorch c10d socket.cpp",
         fires=(
-            "[W socket.cpp:663] [c10d] The IPv6 network addresses of (node01, 29500) cannot be "
+            "[W socket.cpp:663] [c10d] The IPv4 network addresses of (node01, 29500) cannot be "
             "retrieved (gai error: -2 - Name or service not known)."
         ),
         spares="ping: node01: Name or service not known",
@@ -277,8 +277,8 @@ RULES: tuple[LogRule, ...] = (
         ),
         pattern=(
             r"NCCL WARN socketPollConnect poll\(\) returned|exceeded error retry count|(?:NCCL WARN(?!.*ibv_)|socket|connect).*?(?P<what>Connection timed out|No route to host"
-            r"|Network is unreachable|Software caused connection abort|Cannot assign requested address"
-            r"|Operation timed out)"
+            r"|Network is unreachable|Software caused connection abort|Operation timed out)"
+            r"|NCCL WARN.*(?P<told>Cannot assign requested address)"
         ),
         meaning="Packets to that peer got no answer: filtered, wrong interface, or host down.",
         action="Run unhang doctor net between the two hosts.",

@@ -8,6 +8,31 @@ __all__ = ["RULES"]
 
 RULES: tuple[LogRule, ...] = (
     LogRule(
+        code="UH7046",
+        slug="starts-noisily",
+        family="evidence",
+        role="noise",
+        anchors=(
+            "Unable to register cu",
+            "cannot be initialized on [::]",
+            "Could not find TensorRT",
+        ),
+        pattern=(
+            r"Unable to register cu\w+ factory|server socket cannot be initialized on \[::\]"
+            r"|Could not find TensorRT"
+        ),
+        meaning="Libraries mark it as an error or a warning at every start, and go on.",
+        action="Nothing.",
+        source="TensorFlow, torch c10d",
+        fires=(
+            "2025-01-01 10:00:00.1: E external/local_xla/xla/stream_executor/cuda/cuda_fft.cc:477] "
+            "Unable to register cuFFT factory: Attempting to register factory for plugin cuFFT when "
+            "one has already been registered"
+        ),
+        spares="Unable to register curious sheep",
+        harmless=True,
+    ),
+    LogRule(
         code="UH7030",
         slug="nvswitch-fault",
         family="device",

@@ -9,6 +9,12 @@ from unhang.logs.rules.base import LogRule
 
 __all__ = ["RULES", "UNEXPLAINED_ERROR", "UNHANDLED_EXCEPTION"]
 
+_AGAIN = (
+    "Find the call that causes it: unhang run --blocking -- CMD; if it runs without a GPU: "
+    'CUDA_VISIBLE_DEVICES="" unhang run -- CMD; on one GPU: CUDA_VISIBLE_DEVICES=0 unhang run -- CMD.'
+)
+"""An asynchronous error shows at a later call than the one that made it."""
+
 UNHANDLED_EXCEPTION: Final = LogRule(
     code="UH793",
     slug="unhandled-exception",
@@ -121,7 +127,7 @@ RULES: tuple[LogRule, ...] = (
             r"|Memory access fault by GPU node-(?P<node>\d+)"
         ),
         meaning="A kernel of this rank read or wrote outside its memory, some calls before here.",
-        action="Run that rank with CUDA_LAUNCH_BLOCKING=1 (unhang run --blocking) to find it.",
+        action=_AGAIN,
         source="CUDA runtime",
         fires="RuntimeError: CUDA error: an illegal memory access was encountered",
         spares="checking for an illegal memory access",
@@ -139,7 +145,7 @@ RULES: tuple[LogRule, ...] = (
             r"|\.cuh?:\d+: .*block: \[[\d,]+\], thread: \[[\d,]+\] Assertion `.*` failed"
         ),
         meaning="An assertion in a kernel failed: mostly an index out of range (labels, tokens).",
-        action="Run with CUDA_LAUNCH_BLOCKING=1 (unhang run --blocking) to see the call.",
+        action=_AGAIN,
         source="CUDA runtime",
         fires="RuntimeError: CUDA error: device-side assert triggered",
         spares="a device-side assert was not triggered",
@@ -154,7 +160,7 @@ RULES: tuple[LogRule, ...] = (
         anchors=("might be asynchronously reported at some other API call",),
         pattern=r"kernel errors might be asynchronously reported at some other API call",
         meaning="The traceback shows where the error was noticed, not where it happened.",
-        action="unhang run --blocking moves the error to the call that causes it.",
+        action=_AGAIN,
         source="PyTorch",
         fires=(
             "CUDA kernel errors might be asynchronously reported at some other API call, so the "

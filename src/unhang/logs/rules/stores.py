@@ -43,8 +43,9 @@ RULES: tuple[LogRule, ...] = (
             "Did the remote server shutdown or crash",
             "Failed to recv, got 0",
         ),
-        pattern=_KEY.replace("ranks", "holder")
-        + r"got error: |Failed to recv, got 0 bytes|Did the remote server shutdown or crash",
+        pattern=r"^(?!.*(?:failed on SocketImpl|should dump)).*?(?:"
+        + _KEY.replace("ranks", "holder")
+        + r"got error: |Failed to recv, got 0 bytes|Did the remote server shutdown or crash)",
         meaning="The process that hosts the store (rank 0 or the launcher) went away first.",
         action="Look at why rank 0 or its node ended before.",
         source="pytorch TCPStore; pytorch#131781, LlamaFactory#2470",
@@ -69,6 +70,26 @@ RULES: tuple[LogRule, ...] = (
         fires="torch.distributed.DistStoreError: wait timeout after 300000ms, keys: /default_pg/0//cpu//0/1",
         spares="keys: /default_pg/0",
         trust="B",
+    ),
+    LogRule(
+        code="UH7044",
+        slug="socket-tries-again",
+        family="transport",
+        role="observation",
+        anchors=("client socket has failed to connect to", "IPv6 network addresses of"),
+        pattern=(
+            r"client socket has failed to connect to \S+ \(errno: (?P<errno>\d+)"
+            r"|IPv6 network addresses of \([^)]*\) cannot be retrieved"
+        ),
+        meaning="One address did not work, and torch tries the next one, or again.",
+        action="Only where the job stays here: check MASTER_ADDR and its name on this node.",
+        source="pytorch c10d socket.cpp",
+        fires=(
+            "[W socket.cpp:601] [c10d] The client socket has failed to connect to [localhost]:29500 "
+            "(errno: 99 - Cannot assign requested address)."
+        ),
+        spares="[c10d] The client socket has connected to [localhost]:29500",
+        trust="C",
     ),
     LogRule(
         code="UH7043",

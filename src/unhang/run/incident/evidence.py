@@ -23,6 +23,7 @@ from unhang.collect.processes import ProcessTable, read_process, read_processes
 from unhang.collect.ranks import Target
 from unhang.collect.sampling import sample_processes
 from unhang.model import Frame, ProcessSample, ThreadStack
+from unhang.ras import ask_about
 from unhang.record.contact.client import AskError, ask
 from unhang.record.contact.heartbeat import Heartbeat
 from unhang.record.contact.marks import alive
@@ -98,6 +99,7 @@ class Collector:
             ("status", self._take_status),
             ("dumps", self._take_dumps),
             *([("stacks", self._take_stacks)] if self.stacks else []),
+            ("ras", self._take_ras),
         ):
             if self.in_time():
                 self._guarded(name, step)
@@ -201,6 +203,11 @@ class Collector:
             save_file(self.case / name, dump_samples([*samples, *last]).encode())
         except OSError as error:
             self.notes.append(f"stacks were not written: {error.strerror}")
+
+    def _take_ras(self) -> None:
+        answer = ask_about({rank.member.pid for rank in self.ranks})
+        if answer:
+            self._save(f"ras/answer-{self.run}.txt", answer.encode())
 
     def _note_ended(self, samples: Iterable[ProcessSample]) -> None:
         """Ranks that ended meanwhile: a launcher that is held leaves them as zombies."""

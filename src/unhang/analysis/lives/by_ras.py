@@ -1,0 +1,135 @@
+"""What follows from NCCL's RAS: beside the claims of other sources, and where there are none.
+
+One answer is of one moment, and a job that moves shows ranks behind as well; so what it says alone
+is of medium confidence at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from unhang.analysis.claims import Claim, Doubt, Stance
+from unhang.analysis.sources.ras import Lagging, RasSays
+from unhang.kinds import INSUFFICIENT_EVIDENCE, NEVER_JOINED, SILENT_RANK, Trait
+from unhang.report import GroupRef, Subject
+
+__all__ = ["RasLagging", "RasLevel", "RasUnheard", "ras_claims", "with_ras"]
+
+_MOST_SIDES = 8
+
+
+class RasLagging(Struct, frozen=True):
+    """Ranks that have launched fewer calls than their peers, and wait nowhere."""
+
+    worst: Lagging
+    n_others: int
+
+
+class RasUnheard(Struct, frozen=True):
+    """Ranks whose processes do not answer; `dead`: NCCL has given them up."""
+
+    ranks: tuple[int, ...]
+    dead: tuple[int, ...]
+
+
+class RasLevel(Struct, frozen=True):
+    """RAS names nobody: all have launched the same, or those who are behind wait as well.
+
+    Attributes:
+        n_ranks: How many ranks it knows of.
+        circle: Ranks that are behind on one communicator and ahead on another.
+        unnamed: Processes that do not answer and whose rank nothing tells.
+    """
+
+    n_ranks: int
+    circle: tuple[int, ...]
+    unnamed: int
+
+
+def with_ras(claims: Sequence[Claim], says: RasSays | None, *, alone: bool) -> list[Claim]:
+    """Claims with what RAS says of them; its own where nothing else found a cause.
+
+    Where dumps show calls that all end, ranks that are behind for a moment are no cause: only those
+    whom NCCL has given up are.
+
+    Args:
+        claims: Of other sources.
+        says: What RAS says, if it was asked.
+        alone: There are no dumps.
+    """
+    if says is None:
+        return list(claims)
+    if any(claim.is_cause for claim in claims):
+        return [_weighed(claim, says) for claim in claims]
+    open_question = alone or any(claim.kind.has(Trait.UNDECIDED) for claim in claims)
+    if not open_question and not says.dead:
+        return list(claims)
+    own = ras_claims(says)
+    found = any(claim.is_cause for claim in own)
+    return [*own, *claims] if found or not claims else list(claims)
+
+
+def _weighed(claim: Claim, says: RasSays) -> Claim:
+    named = set(says.ranks) | set(says.unheard)
+    if not claim.is_cause or not claim.culprits or not named:
+        return claim
+    if set(claim.culprits) <= named:
+        return claim.seen(says, Stance.SUPPORTS)
+    ahead = set(claim.culprits) & set(says.waiting)
+    return claim.seen(says, Stance.CONTRADICTS if ahead else Stance.BESIDE)
+
+
+def ras_claims(says: RasSays) -> list[Claim]:
+    """What RAS alone amounts to."""
+    if says.unheard:
+        return [_unheard(says)]
+    if says.ranks:
+        return [_lagging(says)]
+    behind = {rank for each in says.lagging for rank, _ in each.counts}
+    circle = tuple(sorted(behind & set(says.waiting)))
+    about = RasLevel(says.n_ranks, circle, says.unnamed)
+    return [Claim(kind=INSUFFICIENT_EVIDENCE, about=about, doubts=(Doubt.NOBODY_NAMED,))]
+
+
+def _unheard(says: RasSays) -> Claim:
+    return Claim(
+        kind=SILENT_RANK,
+        about=RasUnheard(says.unheard, says.dead),
+        culprits=says.unheard,
+        victims=tuple(rank for rank in says.waiting if rank not in says.unheard),
+        subjects=_subjects(says, says.unheard),
+        doubts=(Doubt.NOTHING_SEEN,),
+    )
+
+
+def _lagging(says: RasSays) -> Claim:
+    own = [each for each in says.lagging if {rank for rank, _ in each.counts} & set(says.ranks)]
+    worst = max(own, key=lambda each: (len(each.ahead), each.size))
+    return Claim(
+        kind=NEVER_JOINED,
+        about=RasLagging(worst, len(own) - 1),
+        culprits=says.ranks,
+        victims=tuple(rank for rank in says.waiting if rank not in says.ranks),
+        subjects=_subjects(says, says.ranks),
+        group=GroupRef(worst.communicator, "", worst.size),
+        op=worst.op or None,
+        doubts=(Doubt.COUNTERS_ONLY, Doubt.ONE_MOMENT),
+    )
+
+
+def _subjects(says: RasSays, ranks: Sequence[int]) -> tuple[Subject, ...]:
+    """The processes of some ranks."""
+    known = {rank: says.places[rank] for rank in ranks[:_MOST_SIDES] if rank in says.places}
+    return tuple(
+        Subject(
+            kind="process",
+            id=f"{p.host}:{p.pid}",
+            role="culprit",
+            rank=rank,
+            host=p.host,
+            pid=p.pid,
+        )
+        for rank, p in known.items()
+    )

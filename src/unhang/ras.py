@@ -1,0 +1,352 @@
+"""What NCCL's RAS tells of a running job: asked of a process, read from what its client printed.
+
+RAS (NCCL 2.24 and later) knows how many collectives each rank has launched on each communicator,
+and which processes do not answer; it needs neither torch nor the GIL. It prints text, from 2.28.7
+on also JSON; the text names the ranks of small groups only. Ranks are those of the communicator.
+Nothing here decides who is to blame.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+__all__ = [
+    "DEFAULT_ADDRESS",
+    "MOST_BYTES",
+    "Communicator",
+    "GpuProcess",
+    "RasStatus",
+    "ask",
+    "ask_about",
+    "parse",
+]
+
+DEFAULT_ADDRESS = "localhost:28028"
+"""Where NCCL listens unless NCCL_RAS_ADDR says otherwise."""
+
+MOST_BYTES = 64 << 20
+"""Of one answer that are read."""
+
+_MOST_RANKS = 1 << 20
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """The process of a rank; "" and -1 where nothing tells."""
+
+    host: str = ""
+    pid: int = -1
+    gpu: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Communicator:
+    """One communicator, by its own ranks.
+
+    Attributes:
+        name: NCCL's hash of it, or "#group-number" where the text has none.
+        size: How many ranks it has.
+        launched: Per operation ("" where the version counts all together), how many calls each rank
+            has launched; ranks of which nothing tells are left out.
+        missing: Ranks that gave no data.
+        dead: Of these, the ones that NCCL has given up.
+        places: Where ranks are, as far as it was told.
+        errors: Ranks with an error that NCCL reports of itself.
+        starting: Ranks that are still setting the communicator up.
+    """
+
+    name: str
+    size: int
+    launched: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    missing: tuple[int, ...] = ()
+    dead: tuple[int, ...] = ()
+    places: Mapping[int, GpuProcess] = field(default_factory=dict)
+    errors: tuple[int, ...] = ()
+    starting: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RasStatus:
+    """One answer of RAS.
+
+    Attributes:
+        version: Of NCCL, or "".
+        n_ranks: Ranks (GPUs) of the whole job, as it says; 0 where it does not.
+        communicators: Those of which it tells more than that all is well, and all of JSON.
+        timeouts: How many answers it waited for in vain.
+    """
+
+    version: str = ""
+    n_ranks: int = 0
+    communicators: tuple[Communicator, ...] = ()
+    timeouts: int = 0
+
+
+def parse(text: str) -> RasStatus:
+    """Read what `ncclras` printed, as text or JSON; what stands around it is passed over.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    start = text.find("{")
+    if start >= 0 and '"communicators"' in text:
+        try:
+            document, _ = json.JSONDecoder().raw_decode(text[start:])
+        except RecursionError as error:
+            raise ValueError("JSON that is nested too deep") from error
+        return _of_json(document)
+    if "NCCL version" not in text and "Job summary" not in text and "ommunicator" not in text:
+        raise ValueError("neither the text nor the JSON of NCCL's RAS")
+    return _of_text(text)
+
+
+# ------------------------------------------------------------------ JSON
+
+
+def _of_json(document: object) -> RasStatus:
+    if not isinstance(document, dict) or not isinstance(document.get("communicators"), list):
+        raise ValueError("JSON without communicators")  # noqa: TRY004 - it is wrong, not mistyped
+    found = tuple(_communicator(each) for each in document["communicators"] if _is(each))
+    places = {place for each in found for place in each.places.values()}
+    ras = document.get("ras")
+    return RasStatus(
+        version=str(document.get("nccl_version", "")),
+        n_ranks=len(places),
+        communicators=found,
+        timeouts=_number(ras.get("timeouts_count")) if isinstance(ras, dict) else 0,
+    )
+
+
+def _is(value: object) -> bool:
+    return isinstance(value, dict)
+
+
+def _number(value: object, otherwise: int = 0) -> int:
+    """A count from outside, or something else instead."""
+    fits = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 62
+    return value if fits and isinstance(value, int) else otherwise
+
+
+def _communicator(each: dict[str, object]) -> Communicator:
+    ranks, missing = _ranks_of(each, "ranks"), _ranks_of(each, "missing_ranks")
+    launched: dict[str, dict[int, int]] = {}
+    for rank, told in ranks.items():
+        counts = told.get("collective_counts")
+        for op, count in counts.items() if isinstance(counts, dict) else ():
+            launched.setdefault(str(op), {})[rank] = _number(count)
+    return Communicator(
+        name=str(each.get("hash", "")),
+        size=_number(each.get("size"), len(ranks) + len(missing)),
+        launched=launched,
+        missing=tuple(sorted(missing)),
+        dead=tuple(r for r, told in missing.items() if _status(told).get("considered_dead")),
+        places={rank: _place(told) for rank, told in {**missing, **ranks}.items()},
+        errors=tuple(r for r, told in ranks.items() if _failed(_status(told))),
+        starting=tuple(
+            r for r, told in ranks.items() if _status(told).get("init_state") == _IN_PROGRESS
+        ),
+    )
+
+
+_IN_PROGRESS = 7
+
+
+def _ranks_of(each: dict[str, object], key: str) -> dict[int, dict[str, object]]:
+    told = each.get(key)
+    rows = [row for row in told if _is(row)] if isinstance(told, list) else []
+    numbered = {_number(row.get("rank"), -1): row for row in rows}
+    return {rank: row for rank, row in numbered.items() if 0 <= rank < _MOST_RANKS}
+
+
+def _status(told: dict[str, object]) -> dict[str, object]:
+    status = told.get("status")
+    return status if isinstance(status, dict) else {}
+
+
+def _failed(status: dict[str, object]) -> bool:
+    codes = (_number(status.get(key)) for key in ("init_state", "async_error"))
+    return any(code not in (0, _IN_PROGRESS) for code in codes)
+
+
+def _place(told: dict[str, object]) -> GpuProcess:
+    gpu = _number(told.get("nvml_dev"), -1)
+    return GpuProcess(str(told.get("host", "")), _number(told.get("pid"), -1), str(gpu))
+
+
+# ------------------------------------------------------------------ text
+
+_VERSION = re.compile(r"NCCL version (\S+)")
+_HEAD = re.compile(r"^#(\d+)-(\d+) \(([0-9a-f]+)\) (MISMATCH|INCOMPLETE|ERROR)")
+_GROUP = re.compile(r"^ +(\d+) +(\d+) +\S+ +\S+ +(\d+) +(\d+) +[A-Z]+ +[A-Z]+")
+_JOB = re.compile(r"^ +\d+ +[\d-]+ +[\d-]+ +\d+ +(\d+)$")
+_COUNTS = re.compile(r"ommunicator ranks have different (.*?) ?operation counts")
+_SOME = re.compile(
+    r"(\d+) ranks have (?:launched up to operation (\d+)|not launched any operations)"
+)
+_ONE = re.compile(r"Rank (\d+) has (?:launched up to operation (\d+)|not launched any operations)")
+_LISTED = re.compile(r"Rank (\d+) -- ")
+_MISSING = re.compile(r"The missing ranks?: ([\d, -]+)")
+_WHERE = re.compile(r"Rank (\d+) .*?GPUs? (.+?) managed by process (\d+) on node (\S+)")
+_DEAD = re.compile(r"Process (\d+) on node (\S+) managing GPUs? ([\d,]+)")
+
+
+@dataclass(slots=True)
+class _Part:
+    """What the text says of one communicator, as it is read line by line."""
+
+    name: str
+    size: int
+    launched: dict[str, dict[int, int]] = field(default_factory=dict)
+    rest: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    missing: list[int] = field(default_factory=list)
+    places: dict[int, GpuProcess] = field(default_factory=dict)
+    errors: bool = False
+
+
+def _of_text(text: str) -> RasStatus:
+    version = _VERSION.search(text)
+    sizes: dict[int, int] = {}
+    parts: dict[str, _Part] = {}
+    dead: set[GpuProcess] = set()
+    part, op, value, section, total = None, "", -1, "", 0
+    for line in text.splitlines():
+        bare = line.strip()
+        if job := _JOB.match(line):
+            total = int(job[1])
+        elif row := _GROUP.match(line):
+            sizes[int(row[1])] = min(int(row[3]), _MOST_RANKS)
+        elif head := _HEAD.match(bare):
+            size = sizes.get(int(head[1]), 0)
+            part = parts.setdefault(f"{head[1]}-{head[2]}", _Part(head[3], size))
+            section, value = head[4], -1
+        elif bare in ("DEAD", "INCOMPLETE", "TIMEOUT"):
+            part, section = None, bare
+        elif part is None:
+            if section == "DEAD" and (process := _DEAD.search(bare)):
+                dead.add(GpuProcess(process[2], int(process[1]), process[3]))
+        else:
+            op, value = _line(part, bare, section, op, value)
+    known = tuple(_finished(part, dead) for part in parts.values())
+    named = version[1] if version else ""
+    return RasStatus(named.removeprefix("NCCL"), total, known, text.count("communication timeout"))
+
+
+def _line(part: _Part, bare: str, section: str, op: str, value: int) -> tuple[str, int]:
+    """Take one line about a communicator; returns the operation and the count that it is about."""
+    if where := _WHERE.search(bare):
+        part.places[int(where[1])] = GpuProcess(where[4], int(where[3]), where[2])
+    if counts := _COUNTS.search(bare):
+        return counts[1].removesuffix("collective").strip(), -1
+    if some := _SOME.search(bare):
+        part.rest.setdefault(op, []).append((int(some[1]), int(some[2] or 0)))
+        return op, int(some[2] or 0)
+    if one := _ONE.search(bare):
+        part.launched.setdefault(op, {})[int(one[1])] = int(one[2] or 0)
+    elif missing := _MISSING.search(bare):
+        part.missing += _numbers(missing[1])
+    elif (listed := _LISTED.search(bare)) and section == "INCOMPLETE":
+        part.missing.append(int(listed[1]))
+    elif listed and section == "MISMATCH" and value >= 0:
+        part.launched.setdefault(op, {})[int(listed[1])] = value
+    return op, value
+
+
+def _numbers(text: str) -> Iterator[int]:
+    for piece in text.replace(" ", "").split(","):
+        first, _, last = piece.partition("-")
+        if first.isdigit():
+            end = int(last) if last.isdigit() else int(first)
+            yield from range(int(first), min(end, int(first) + _MOST_RANKS) + 1)
+
+
+def _finished(part: _Part, dead: set[GpuProcess]) -> Communicator:
+    """What a part amounts to: the one group whose ranks are not listed is all the others."""
+    for op, groups in part.rest.items():
+        told = part.launched.setdefault(op, {})
+        unlisted = [v for n, v in groups if sum(c == v for c in told.values()) != n]
+        if len(unlisted) == 1:
+            others = set(range(part.size)) - set(told) - set(part.missing)
+            told.update(dict.fromkeys(others, unlisted[0]))
+    return Communicator(
+        name=part.name,
+        size=part.size,
+        launched=part.launched,
+        missing=tuple(sorted(set(part.missing))),
+        dead=tuple(r for r in part.missing if part.places.get(r) in dead),
+        places=part.places,
+    )
+
+
+# ------------------------------------------------------------------ asking
+
+
+def ask(address: str = DEFAULT_ADDRESS, *, limit_s: float = 30.0) -> str:
+    """Ask a process of the job: JSON where it knows that, text otherwise.
+
+    Args:
+        address: Host and port, as in NCCL_RAS_ADDR.
+        limit_s: For all of it. NCCL waits 10 s itself where a peer is dead.
+
+    Raises:
+        OSError: Nobody answers there, or not in time.
+        ValueError: The address is none, or something else answers.
+    """
+    host, _, port = address.rpartition(":")
+    if not port.isdigit():
+        host, port = address, DEFAULT_ADDRESS.rpartition(":")[2]
+    until = time.monotonic() + limit_s
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=limit_s) as line:
+        if not _say(line, "CLIENT PROTOCOL 2", until).startswith("SERVER PROTOCOL"):
+            raise ValueError("that is not NCCL's RAS")
+        _say(line, "SET FORMAT json", until)  # refused before 2.28.7: then it is text
+        line.sendall(b"VERBOSE STATUS\n")
+        return _all_of(line, until)
+
+
+def ask_about(pids: Collection[int], *, limit_s: float = 12.0) -> str:
+    """What the RAS of this machine tells of a job, by some of its processes.
+
+    Its port is NCCL's own, or that of NCCL_RAS_ADDR. What answers there without naming one of these
+    processes belongs to another job.
+
+    Returns:
+        The answer; "" where nobody answers, not in time, or for others only.
+    """
+    try:
+        answer = ask(os.environ.get("NCCL_RAS_ADDR") or DEFAULT_ADDRESS, limit_s=limit_s)
+        told = parse(answer).communicators
+    except (OSError, ValueError):
+        return ""
+    named = {process.pid for each in told for process in each.places.values()}
+    return answer if named & set(pids) else ""
+
+
+def _say(line: socket.socket, what: str, until: float) -> str:
+    """Say one line, and hear one."""
+    line.sendall(what.encode() + b"\n")
+    heard = b""
+    while not heard.endswith(b"\n") and len(heard) < _CHUNK:
+        line.settimeout(max(until - time.monotonic(), 0.01))
+        piece = line.recv(1)
+        if not piece:
+            break
+        heard += piece
+    return heard.decode("utf-8", "replace").strip()
+
+
+def _all_of(line: socket.socket, until: float) -> str:
+    heard = bytearray()
+    while len(heard) < MOST_BYTES:
+        line.settimeout(max(until - time.monotonic(), 0.01))
+        piece = line.recv(_CHUNK)
+        if not piece:
+            break
+        heard += piece
+    return heard.decode("utf-8", "replace")
