@@ -44,10 +44,13 @@ def run(args: argparse.Namespace) -> int:
     from lab.prove.table import as_markdown, described, in_file
 
     tally = Tally()
-    for shape, programs in chunks(every=args.every, long_steps=args.long, seed=args.seed):
-        judge_worlds(worlds_of(shape, programs), tally)
-        if sys.stderr.isatty():
-            print(f"\r{tally.counts['programs']:,} programs", end="", file=sys.stderr)
+    try:
+        for shape, programs in chunks(every=args.every, long_steps=args.long, seed=args.seed):
+            judge_worlds(worlds_of(shape, programs), tally)
+            if sys.stderr.isatty():
+                print(f"\r{tally.counts['programs']:,} programs", end="", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("Stopped: this is what was judged until then.", file=sys.stderr)
     text = as_markdown(tally.counts)
     print(text)
     for fault in islice(tally.faults, args.show):

@@ -193,12 +193,13 @@ macro_rules! columns {
 
             /// Write rows; `first_thread` is where their file's threads begin.
             fn write(&mut self, rows: &[Row], numbers: &Numbers, first_thread: usize) -> Step {
-                $({
-                    let make: fn(&Row, &Numbers, usize) -> Step<$kind> = $make;
-                    for (place, row) in self.$name.iter_mut().zip(rows) {
-                        *place = make(row, numbers, first_thread)?;
-                    }
-                })*
+                $(let $name = &mut self.$name[..rows.len()];)*
+                for (index, row) in rows.iter().enumerate() {
+                    $({
+                        let make: fn(&Row, &Numbers, usize) -> Step<$kind> = $make;
+                        $name[index] = make(row, numbers, first_thread)?;
+                    })*
+                }
                 Ok(())
             }
         }

@@ -29,6 +29,7 @@ from unhang.ingest.discover.sources import Inputs, find_inputs
 from unhang.ingest.dumpfiles import DumpFile, characterise, notes_of_files, passed_over
 from unhang.ingest.groups.building import resolve_groups
 from unhang.ingest.groups.ranks import assign_ranks, place_lone_dump, split_replicas, world_of
+from unhang.ingest.groups.unnamed import split_unnamed
 from unhang.ingest.handed import Evidence, split_handed
 from unhang.ingest.incidents import choose, drop_duplicates, one_incident
 from unhang.ingest.reading import Progress, Reader
@@ -97,6 +98,7 @@ def load(
         raise _no_evidence(inputs, files, reader, beside, len(handed))
     manifest = expected_ranks(inputs.manifests, extras.notes)
     world = world_of(files, shared.memberships, world_size, manifest, replica_size, extras.notes)
+    split_unnamed(files, shared)
     grouping = resolve_groups(files, shared, world.size, replica_size)
     extras.notes += grouping.notes
     return assemble(files, grouping, shared, world, extras)

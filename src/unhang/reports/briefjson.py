@@ -75,7 +75,8 @@ def _decision(decision: Decision | None) -> dict[str, Any] | None:
 
 def _of_finding(finding: Finding, report: Report) -> dict[str, Any]:
     hosts = {each.rank: each.host for each in report.ranks if each.host}
-    named = dict.fromkeys(hosts[rank][:_MOST_NAME] for rank in finding.culprits if rank in hosts)
+    culprits = report.culprits or finding.culprits
+    named = dict.fromkeys(hosts[rank][:_MOST_NAME] for rank in culprits if rank in hosts)
     site = next((each for each in finding.sites if each.role == "culprit"), None)
     return {
         "code": finding.code,
@@ -83,8 +84,8 @@ def _of_finding(finding: Finding, report: Report) -> dict[str, Any]:
         "family": finding.family,
         "role": finding.role,
         "confidence": finding.confidence,
-        "culprits": fold_ranks(finding.culprits, _MOST_RANGES),
-        "culprit_count": len(finding.culprits),
+        "culprits": fold_ranks(culprits, _MOST_RANGES),
+        "culprit_count": len(culprits),
         "victim_count": len(finding.victims),
         "hosts": list(named)[:_MOST_ITEMS],
         "where": _where(site),

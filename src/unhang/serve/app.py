@@ -174,7 +174,8 @@ class _Desk:
         del request
         pasts, failed = await run_in_threadpool(self._pasts)
         kind = "text/plain; version=0.0.4; charset=utf-8"
-        return Response(metrics(pasts.values(), len(failed)), media_type=kind)
+        jobs = await run_in_threadpool(Looker(self._job).look)
+        return Response(metrics(pasts.values(), len(failed), jobs), media_type=kind)
 
     async def live(self, request: Request) -> Response:
         """What runs on this node."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from unhang.reports.html import asset, hash_of, text_of
 from unhang.serve.history import History, Tally
+from unhang.serve.live import JobNow
 from unhang.serve.past import Past
 from unhang.wording import count_of, fold_ranks, printable
 
@@ -223,8 +224,8 @@ def _tally_row(tally: Tally) -> tuple[str, ...]:
     return (text_of(tally.name), f"{tally.count} of {tally.of}", chance, text_of(weeks))
 
 
-def metrics(pasts: Iterable[Past], unreadable: int) -> str:
-    """The cases for Prometheus, in its text format."""
+def metrics(pasts: Iterable[Past], unreadable: int, jobs: Sequence[JobNow] = ()) -> str:
+    """Cases and running ranks for Prometheus, in its text format."""
     pasts = list(pasts)
     statuses = ("healthy", "insufficient", "problem", "slow")
     hosts = sorted({host for past in pasts for host in past.culprit_hosts})
@@ -246,7 +247,29 @@ def metrics(pasts: Iterable[Past], unreadable: int) -> str:
     for host in hosts:
         number = sum(host in past.culprit_hosts for past in pasts)
         lines.append(f'unhang_host_culprit_cases{{host="{_label(host)}"}} {number}')
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_live_metrics(jobs)]) + "\n"
+
+
+def _live_metrics(jobs: Sequence[JobNow]) -> Iterator[str]:
+    """What runs on this node now."""
+    kinds = {
+        "unhang_rank_alive": "Whether the process of a rank is alive.",
+        "unhang_rank_finished_calls": "Grows with every call that a rank has finished.",
+        "unhang_rank_quiet_seconds": "Since the last sign of life of a rank's program.",
+    }
+    for kind, meaning in kinds.items():
+        yield f"# HELP {kind} {meaning}"
+        yield f"# TYPE {kind} gauge"
+        for job in jobs:
+            for rank in job.ranks:
+                value = {
+                    "unhang_rank_alive": float(rank.alive),
+                    "unhang_rank_finished_calls": float(rank.finished),
+                    "unhang_rank_quiet_seconds": rank.quiet_s,
+                }[kind]
+                if value is not None:
+                    labels = f'job="{_label(job.job)}",rank="{rank.rank}"'
+                    yield f"{kind}{{{labels}}} {value:g}"
 
 
 def _label(text: str) -> str:

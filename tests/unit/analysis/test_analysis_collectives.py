@@ -297,3 +297,17 @@ def test_it_says_whose_line_is_shown() -> None:
     cause = only_cause(diagnose(replace(case, dumps=dumps)))
     assert not any("last call, which is finished" in sentence for sentence in cause.evidence)
     assert [(s.role, s.line) for s in cause.sites] == [("culprit", 3), ("victim", 17)]
+
+
+@pytest.mark.parametrize("overlapping", [True, False])
+def test_communicators_in_flight_at_once_are_an_explanation(*, overlapping: bool) -> None:
+    """With two groups open on one device, the order of their launches may be what holds them."""
+    job = FakeJob(4)
+    other = job.group(range(4), "ep")
+    job.call(range(4), finished=False)
+    if overlapping:
+        job.call(range(4), "all_gather", other, finished=False)
+    cause = diagnose(job.case()).causes[0]
+    assert cause.code == "UH401"
+    assert any("NCCL_LAUNCH_ORDER_IMPLICIT" in action for action in cause.actions) is overlapping
+    assert any("ep (1)" in text for text in cause.alternatives) is overlapping

@@ -191,3 +191,17 @@ def test_peers_tell_an_id_by_its_description(tmp_path: Path) -> None:
     write(tmp_path, {"rank_0": dump(calls, pg_config=config, pg_status=_status(0, 1))})
     write(tmp_path, {"rank_1": dump([], pg_config=config, pg_status=_status(0, 1, 2))})
     assert _joined(tmp_path)[2:] == [(1, 0, "0", 1), (1, 1, "1", 1), (1, 2, "?", -1)]
+
+
+@pytest.mark.parametrize("strided", [False, True])
+def test_groups_of_torch_22_are_told_apart_by_their_callers(
+    tmp_path: Path, *, strided: bool
+) -> None:
+    """Lists hold one local id for groups that are made alike; sends name the caller's rank."""
+    for rank in range(4):
+        own = rank // 2 if strided else rank % 2
+        row = {"pg_id": 1, "seq_id": 1, "state": "completed", "time_created_us": 10**15 + rank}
+        name = f"nccl:send {own}->{1 - own}" if own == 0 else f"nccl:recv {own}<-{1 - own}"
+        write(tmp_path, {f"nccl_trace_rank_{rank}": [{**row, "profiling_name": name}]})
+    found = {group.members for group in load(tmp_path).groups}
+    assert found == ({(0, 2), (1, 3)} if strided else {(0, 1), (2, 3)})

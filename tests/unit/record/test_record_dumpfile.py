@@ -134,6 +134,16 @@ def test_a_recorder_of_torch_s_that_fails_is_a_problem(
     ]
 
 
+def test_dumps_without_names_of_groups_keep_their_table(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch 2.3 has local ids, and says itself what they mean."""
+    row = {"record_id": 1, "pg_id": 0, "seq_id": 1, "time_created_ns": 10, "retired": True}
+    torch_has(monkeypatch, {"version": "1.4", "pg_config": {0: [0, 1]}, "entries": [row]})
+    (dump,) = dumpfile.collect(recorder)
+    assert (dump.content["pg_config"], dump.content["entries"]) == ({0: [0, 1]}, [row])
+
+
 def test_stacks_come_later_and_states_stay(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,7 @@ class NotMoving(Struct, frozen=True):
         size: Members of its group.
         exchange: It is a send and a receive.
         unstarted: Ranks whose device has not started it; None where no timing tells.
+        at_once: Groups of which one rank in it has calls open at once; empty if of one only.
     """
 
     call: str
@@ -64,6 +65,7 @@ class NotMoving(Struct, frozen=True):
     size: int
     exchange: bool
     unstarted: tuple[int, ...] | None
+    at_once: tuple[str, ...] = ()
 
 
 class Timeouts(Struct, frozen=True):
@@ -150,7 +152,17 @@ def _standstill(situation: Situation, calls: Sequence[int]) -> NotMoving:
         size=situation.group(call).size,
         exchange=exchange,
         unstarted=_unstarted(situation, call),
+        at_once=_at_once(situation, call),
     )
+
+
+def _at_once(situation: Situation, call: int) -> tuple[str, ...]:
+    """Groups in which the lowest rank of a call has calls open at once."""
+    evidence, rank = situation.evidence, int(situation.heads.inside(call)[0])
+    own = evidence.open_rows[evidence.owner_of(evidence.open_rows) == rank]
+    groups = np.unique(evidence.case.calls.group[own]).tolist()
+    labels = tuple(evidence.case.groups[number].label for number in groups[:_MOST_SHOWN])
+    return labels if len(groups) > 1 else ()
 
 
 def _left_behind(situation: Situation, call: int, about: NotMoving) -> tuple[int, ...]:

@@ -17,6 +17,10 @@ from unhang.wording import count_of, rank_phrase
 __all__: list[str] = []
 
 _MOST_WAITS = 4
+_ONE_ORDER = (
+    "Launch communicators that share a GPU in one order: NCCL_LAUNCH_ORDER_IMPLICIT=1 (NCCL 2.26 "
+    "and later), CUDA_DEVICE_MAX_CONNECTIONS=1, or wait for one before the next."
+)
 
 
 @words_of.register
@@ -51,7 +55,20 @@ def _(about: NotMoving, claim: Claim) -> Words:
             *_started(about),
             *(f"Also stuck with everybody in it: {call}." for call in about.others),
         ),
+        alternatives=(*claim.kind.alternatives, *_order_of_launches(about)),
+        actions=(*claim.kind.actions, *((_ONE_ORDER,) if about.at_once else ())),
     )
+
+
+def _order_of_launches(about: NotMoving) -> tuple[str, ...]:
+    if not about.at_once:
+        return ()
+    groups = ", ".join(about.at_once)
+    text = (
+        f"Communicators in flight at once on one device ({groups}) may have been launched in "
+        "another order on another rank, and hold up each other."
+    )
+    return (text,)
 
 
 @words_of.register

@@ -41,6 +41,8 @@ def renumbered(calls: Calls, dumps: Sequence[Dump], batches: Batches) -> Calls:
     """
     old = np.zeros(max(len(dumps), 1), np.bool_)
     old[[d.index for d in dumps if d.backend == "nccl" and not counted_apart(d.version)]] = True
+    if not old.any():
+        return calls
     rows = np.flatnonzero(old[calls.dump] & (calls.seq >= 0))
     lane = calls.dump[rows].astype(np.int64) * (int(calls.group.max(initial=0)) + 2)
     lane += calls.group[rows] + 1

@@ -137,12 +137,14 @@ def _empty() -> dict[str, Any]:
 def _complete(state: ArmedProcess, dump: DumpDraft, own: list[RingEntry], *, stacks: bool) -> None:
     """Add what torch does not know: the groups' truth, our entries, and the key `unhang`."""
     content = dump.content
-    content["pg_config"] = pg_config(state) or content.get("pg_config", {})
+    unnamed = any("process_group" not in entry for entry in content.get("entries", [])[:1])
+    if not unnamed:  # up to torch 2.3, groups have local ids, which its own table explains
+        content["pg_config"] = pg_config(state) or content.get("pg_config", {})
     ours = [entry for entry in own if entry.name.partition(":")[0] == dump.backend]
     beside: list[dict[str, object]] = []
     by_torch = dump.backend in recorded_by_torch() and state.settings.full != "always"
     if dump.source is not None and by_torch:
-        beside = _beside(content.get("entries", []), ours, stacks=stacks)
+        beside = [] if unnamed else _beside(content.get("entries", []), ours, stacks=stacks)
     else:
         content["entries"] = [entry.as_torch(stacks=stacks) for entry in ours]
         content["pg_status"] = _status(dump.backend)
