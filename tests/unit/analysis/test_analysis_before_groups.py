@@ -144,3 +144,22 @@ def test_the_thread_that_runs_the_program_is_shown() -> None:
 
     found = cause([look(rank, number) for rank in range(3) for number in (0, 1)])
     assert essence(found)[2:] == ((0,), {5})
+
+
+def test_a_worker_that_does_not_come_back_is_shown_with_its_line() -> None:
+    """The rank waits for its data loader, and the worker stands in the program's own code."""
+    data = "/opt/venv/lib/python3.11/site-packages/torch/utils/data"
+    main = (Frame("_try_get_data", f"{data}/dataloader.py", 9), Frame("train", "train.py", 8))
+    inner = (Frame("fetch", "data.py", 31), Frame("__getitem__", "data.py", 12))
+    forked = (*inner, Frame("_worker_loop", f"{data}/_utils/worker.py", 3), *main)
+    waits = (Frame("all_reduce", f"{C10D}/distributed_c10d.py", 1), Frame("train", "train.py", 9))
+
+    def look(rank: int, number: int, frames: tuple[Frame, ...], **more: object) -> ProcessSample:
+        thread = ThreadStack("MainThread", 1, frames, is_main=True)
+        return ProcessSample(rank, "", 50 + rank, (thread,), state="S", sample=number, **more)  # type: ignore[arg-type]  # its fields
+
+    looks = [[look(0, n, main), look(1, n, waits), look(2, n, waits)] for n in (0, 1)]
+    worker = [look(-1, n, forked, role="data-loader", parent_rank=0) for n in (0, 1)]
+    found = cause(*looks, worker)
+    assert (found.culprits, found.sites[0].line) == ((0,), 31)
+    assert "a worker stands at fetch (data.py:31)" in found.summary

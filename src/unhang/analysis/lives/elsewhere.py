@@ -346,7 +346,9 @@ def sites_of(
         by_stack[look.frames].append(look)
     largest = sorted(by_stack.values(), key=lambda same: (-len(same), same[0].rank))
     sites = (
-        (book.site(ranks_in(same), role, same[0].frames), same[0].age_s) for same in largest[:MOST]
+        (book.site(ranks_in(same), role, frames), same[0].age_s)
+        for same in largest[:MOST]
+        for frames in (same[0].worker, same[0].frames)
     )
     return tuple(
         dataclasses.replace(site, age_s=age_s) for site, age_s in sites if site is not None
