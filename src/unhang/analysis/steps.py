@@ -19,12 +19,14 @@ from unhang.analysis.findings.causes import claims_of
 from unhang.analysis.findings.idle import idle_claim
 from unhang.analysis.findings.late import late_claims
 from unhang.analysis.judgement import Backdrop, judge, settle, status_of
+from unhang.analysis.lives.before_groups import before_groups
 from unhang.analysis.lives.by_ras import with_ras
 from unhang.analysis.lives.elsewhere import elsewhere, with_looks
 from unhang.analysis.lives.ended import ended_first
 from unhang.analysis.lives.failed import failed_first
 from unhang.analysis.lives.fallen_silent import fallen_silent, stacks_heard
 from unhang.analysis.lives.life import Lives, lives_of
+from unhang.analysis.lives.sizes import sizes_apart
 from unhang.analysis.lives.told import with_told
 from unhang.analysis.lives.unranked import unranked
 from unhang.analysis.lives.watchdogs import with_counters
@@ -65,8 +67,9 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
         claims, lives, backdrop = _of_dumps(case, lives, slow=slow)
     else:
         book = StackBook(case)
-        claims = list(elsewhere(lives, book)) if lives.sampled else unranked(case, book)
-        claims = ended_first(claims, lives, book)
+        claims = before_groups(lives, book)
+        claims = claims or (list(elsewhere(lives, book)) if lives.sampled else unranked(case, book))
+        claims = sizes_apart(ended_first(claims, lives, book), lives, book)
         backdrop = backdrop_without_dumps(case, lives, book)
     claims = failed_first([with_counters(claim, lives) for claim in claims], lives)
     claims = fallen_silent(claims, lives)
@@ -87,7 +90,7 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
 
 def _tells_something(case: Case, lives: Lives) -> bool:
     """Whether there is anything beside dumps to judge."""
-    seen = lives.sampled or lives.said.events or lives.heard or lives.reports
+    seen = lives.sampled or lives.launchers or lives.said.events or lives.heard or lives.reports
     return bool(seen or case.samples or case.ras) or case.logs_recognised is not None
 
 
@@ -97,6 +100,9 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Liv
     claims, cut = settle(claims_of(situation))
     claims = [with_looks(claim, lives, situation.book) for claim in claims]
     claims = ended_first(claims, lives, situation.book)
+    claims = sizes_apart(claims, lives, situation.book)
+    early = before_groups(lives, situation.book)
+    claims = [*early, *(c for c in claims if c.kind not in {each.kind for each in early})]
     if not any(claim.is_cause for claim in claims):
         seen = elsewhere(lives, situation.book, beside_dumps=True) if lives.sampled else ()
         claims = [*seen, *claims]

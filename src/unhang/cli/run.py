@@ -23,6 +23,16 @@ unhang run --serve -- torchrun --nproc-per-node 8 train.py
 unhang run --dry-run -- python train.py"""
 
 DEFAULT_HANG_AFTER_S = 300.0
+AUTO = 0.0
+"""What stands for `--hang-after auto`."""
+
+
+def _patience(text: str) -> float:
+    """Seconds, or the word "auto"; below 0 for what is neither 0 nor above."""
+    if text == "auto":
+        return AUTO
+    seconds = float(text)
+    return seconds if seconds > 0 else -1.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -33,11 +43,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     watch = parser.add_argument_group("watching")
     watch.add_argument(
         "--hang-after",
-        type=float,
-        default=DEFAULT_HANG_AFTER_S,
+        type=_patience,
+        default=AUTO,
         metavar="SECONDS",
-        help="stuck is a job in which no call has finished for so long (default: 300); more where "
-        "it has lived through longer pauses",
+        help="stuck is a job in which no call has finished for so long; more where it has lived "
+        "through longer pauses. auto (default): by the job's own rhythm once that is known, if "
+        "nothing moves at all, and 300 at most",
     )
     watch.add_argument(
         "--on-hang",
@@ -119,8 +130,8 @@ def run(args: argparse.Namespace) -> int:
         command = command[1:]
     if not command:
         raise UsageError("there is no command to run", "unhang run -- torchrun … train.py")
-    if not args.hang_after > 0:
-        raise UsageError(f"--hang-after {args.hang_after} is no time", "give seconds above 0")
+    if not args.hang_after >= 0:
+        raise UsageError("--hang-after takes a time", "give seconds above 0, or auto")
     if args.buffer_size < 0:
         raise UsageError(f"--buffer-size {args.buffer_size} is no size", "give 1 or more")
     if args.serve and not args.dry_run:
@@ -151,7 +162,8 @@ def _session(command: Sequence[str], args: argparse.Namespace) -> int:
     return run_session(
         command,
         Wishes(
-            hang_after_s=args.hang_after,
+            hang_after_s=args.hang_after or DEFAULT_HANG_AFTER_S,
+            auto=args.hang_after == AUTO,
             on_hang=args.on_hang,
             exit_verdict=args.exit_verdict,
             case=args.case or "",

@@ -181,8 +181,8 @@ def _tree(name: str) -> StackTree | None:
 
 def _live(args: argparse.Namespace, starved: list[Starved]) -> Case:
     from unhang.case import Case
-    from unhang.collect.node.room import kept_from, room_of
     from unhang.collect.sampling import sample_processes
+    from unhang.surroundings import kept_from, room_of
 
     targets = _targets(args)
     before = {target.process.pid: room_of(target.process.pid) for target in targets}

@@ -19,7 +19,7 @@ from unhang.wording import rank_phrase
 __all__ = ["Starved", "with_starved"]
 
 Starved: TypeAlias = tuple[int, int, tuple[str, float, str]]
-"""Rank, process, and what `room.kept_from` says of it."""
+"""Rank, process, and what `surroundings.kept_from` says of it."""
 
 _HOLDS_UP = 0.5
 

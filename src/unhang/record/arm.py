@@ -23,6 +23,7 @@ from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.ring import Foreign
 from unhang.record.contact import marks, opening
 from unhang.record.contact.heartbeat import Phase
+from unhang.record.contact.meeting import Meeting, told_by
 from unhang.record.contact.triggers import TriggerThread
 from unhang.record.crash import CrashWatch
 from unhang.record.dumps import dumpfile
@@ -205,11 +206,15 @@ def _tidy_settings() -> None:
 # ------------------------------------------------------------------ step 2: init is entered
 
 
-def _initialising() -> None:
+def _initialising(told: Meeting | None = None) -> None:
     """Open what others may ask us through: a rank can hang in the rendezvous too."""
     _begin()
     recorder = _armed.recorder
-    if recorder is None or _armed.crash is not None:
+    if recorder is None:
+        return
+    recorder.state.told = told or recorder.state.told
+    if _armed.crash is not None:
+        recorder.state.enter(Phase.INITIALISING)
         return
     _armed.crash = crash = CrashWatch(recorder, _at_exit)
     _guarded("heartbeat", lambda: opening.open_heartbeat(recorder))
@@ -264,7 +269,7 @@ def _catch_up() -> None:
 def _around_init(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def init_process_group(*args: Foreign, **kwargs: Foreign) -> Foreign:
-        _guarded("init_process_group", _initialising)
+        _guarded("init_process_group", lambda: _initialising(told_by(args, kwargs)))
         result = original(*args, **kwargs)
         _guarded("init_process_group", _ready)
         return result

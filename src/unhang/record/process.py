@@ -18,6 +18,7 @@ from unhang.record.calls.ring import Ring
 from unhang.record.contact import marks
 from unhang.record.contact.heartbeat import Beat, Phase, Word
 from unhang.record.contact.marks import Mark
+from unhang.record.contact.meeting import Meeting
 from unhang.record.settings import Settings, read_settings
 from unhang.telltale import without_secrets
 
@@ -81,6 +82,7 @@ class ArmedProcess:
         failed_calls: Calls of the job that raised (`failures` in dumps).
         exception: The uncaught exception, as it goes into dumps.
         incidents: How many incidents were written so far, by kind.
+        told: What it gave `init_process_group`, as far as it names ranks and a place to meet.
         limited: What the job itself has so little of that we keep only the heartbeat, or "".
     """
 
@@ -107,6 +109,7 @@ class ArmedProcess:
     fifo: str = ""
     faults: str = ""
     limited: str = ""
+    told: Meeting = field(default_factory=Meeting)
 
     def enter(self, phase: Phase) -> None:
         """Go on to the next phase, and say so in the heartbeat and the mark."""
@@ -125,6 +128,7 @@ class ArmedProcess:
 
     def mark(self) -> Mark:
         """What others may read of this process."""
+        env = rank_env(os.environ)
         return Mark(
             pid=self.pid,
             start_ticks=marks.start_ticks(),
@@ -138,7 +142,9 @@ class ArmedProcess:
             rank=self.rank,
             world_size=self.world_size,
             local_rank=env_local_rank() if self.role == "rank" else None,
-            env_rank=told.rank if (told := rank_env(os.environ)) else None,
+            env_rank=self.told.rank if self.told.rank >= 0 else env.rank if env else None,
+            told_size=self.told.size if self.told.size > 0 else env.world_size if env else 0,
+            rendezvous=self.told.place,
             backend=",".join(sorted({group.backend for group in list(self.groups.values())})),
             groups=len(self.groups),
             socket=self.socket,

@@ -32,6 +32,7 @@ class Wishes(NamedTuple):
     """What the command line asks for; see `unhang run --help`."""
 
     hang_after_s: float = 300.0
+    auto: bool = False
     on_hang: str = "report"
     exit_verdict: bool = False
     case: str = ""
@@ -116,6 +117,7 @@ def _supervised(command: Sequence[str], wishes: Wishes, names: tuple[str, str], 
         job=env.get("UNHANG_JOB", job),
         named=wishes.case,
         hang_after_s=wishes.hang_after_s,
+        auto=wishes.auto,
         on_hang=wishes.on_hang,
         verbose=wishes.verbose,
         quiet=wishes.quiet,

@@ -25,6 +25,8 @@ from unhang.stacks.rules import CHANNELS, FALLBACKS, IDLE, RULES, FrameRule
 __all__ = ["Meaning", "main_thread", "meaning_of", "meaning_of_frames", "thread_matters"]
 
 _OUTER = ("checkpoint", "data-loader")  # user code below these is still theirs
+_JOINS = frozenset({"join", "_shutdown"})
+_THREADS = "threading.py"
 _TABLES = {"rules": RULES, "fallbacks": FALLBACKS, "idle": IDLE}
 _THROWN = (
     ("std::rethrow_exception", "rethrown (std::rethrow_exception)"),
@@ -70,11 +72,30 @@ class Meaning:
 
 
 def main_thread(sample: ProcessSample) -> ThreadStack | None:
-    """The main thread of a process; the only one where a single one was seen; None without."""
-    for thread in sample.threads:
-        if thread.is_main:
-            return thread
-    return sample.threads[0] if len(sample.threads) == 1 else None
+    """The thread that runs the program: the main one, unless that only waits for another.
+
+    Where a framework runs the program's loop in a thread of its own, the main one shows no line of
+    the program; at its end an interpreter waits for threads that somebody has left behind.
+    """
+    main = next((thread for thread in sample.threads if thread.is_main), None)
+    if main is None:
+        return sample.threads[0] if len(sample.threads) == 1 else None
+    if not _hands_over(main):
+        return main
+    others = [thread for thread in sample.threads if not thread.is_main]
+    programs = [thread for thread in others if user_frame(thread.frames) is not None]
+    working = [thread for thread in programs if thread_matters(thread)] or programs
+    return working[0] if len(working) == 1 else main
+
+
+def _hands_over(main: ThreadStack) -> bool:
+    """Whether the main thread waits for another one to end, or shows no line of the program."""
+    if not main.frames:
+        return False
+    if user_frame(main.frames) is None:
+        return True
+    inner = main.frames[:4]
+    return any(bare_name(f.function) in _JOINS and same_file(f.file, _THREADS) for f in inner)
 
 
 def meaning_of(sample: ProcessSample, thread: ThreadStack | None = None) -> Meaning:

@@ -25,6 +25,7 @@ _CALL = re.compile(r"^(?:<\.\.\. )?(?P<name>[a-z_]\w*)(?: resumed>|\()")
 _DESCRIPTOR = re.compile(r"\((\d+)<((?:[^<>]|<[^<>]*>)*)>")
 _BARE_DESCRIPTOR = re.compile(r"\((\d+)[,) ]")
 _WAITING = re.compile(r"(?:<unfinished \.\.\.>|<detached \.\.\.>)\s*$")
+_SURE = re.compile(r"\) += (?:-?\d|0x|\?)|<unfinished \.\.\.>|<detached \.\.\.>|<\.\.\. ")
 _TOOK = re.compile(r"<(?P<seconds>\d+\.\d+)>\s*$")
 _RESULT = re.compile(r"\) += (?P<value>-?\w+)(?: (?P<error>E[A-Z0-9]+))?")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
@@ -100,11 +101,13 @@ class StraceReader:
     Attributes:
         main_pid: Whose lines those without a process id are.
         rest: The first lines that are none of a thread, such as strace's own complaints.
+        known: Whether a line is surely strace's: other programs print brackets too.
     """
 
     main_pid: int = -1
     traces: dict[int, SyscallTrace] = field(default_factory=dict)
     rest: list[str] = field(default_factory=list)
+    known: bool = False
     _files: dict[int, dict[int, str]] = field(default_factory=dict)
     _since_s: float = 0.0
     _day_s: float = 0.0
@@ -122,6 +125,7 @@ class StraceReader:
             if len(self.rest) < 4:  # noqa: PLR2004 - enough for an error
                 self.rest.append(line)
             return
+        self.known = self.known or ended is not None or _SURE.search(rest) is not None
         if pid not in self.traces and len(self.traces) >= MAX_THREADS:
             return
         trace = self.traces.setdefault(pid, SyscallTrace(pid))

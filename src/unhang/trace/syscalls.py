@@ -183,7 +183,7 @@ def read_strace(paths: Sequence[Path]) -> Observed:
             raise InputError(f"{path} cannot be read: {error.strerror}") from error
         traces |= reader.traces
         readers.append(reader)
-    if not traces:
+    if not traces or not any(reader.known for reader in readers):
         raise InputError(
             f"{paths[0]} holds no system call", "Give what strace -f -tt -T -o FILE wrote."
         )

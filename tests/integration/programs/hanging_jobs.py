@@ -232,6 +232,22 @@ def outwaits(rank: int) -> None:
             time.sleep(FOREVER)  # outwaits: here
 
 
+def uneven(rank: int) -> None:
+    """One rank reduces a tensor of another size, for which Gloo ends whoever receives it."""
+    for step in range(30):
+        size = 160 if rank == ODD and step == 20 else 256
+        dist.all_reduce(torch.ones(size))  # uneven: here
+
+
+def read_first() -> None:
+    """Read data that never come, before any group is made."""
+    time.sleep(FOREVER)  # comes_late: here
+
+
+def comes_late(rank: int) -> None:
+    """One rank does not come to init_process_group (see `run`)."""
+
+
 def ends(rank: int) -> None:
     """Ranks end one after another, each only when the one before it has gone."""
     dist.all_reduce(torch.ones(4))
@@ -245,6 +261,8 @@ def ends(rank: int) -> None:
 
 def run(fault: str) -> None:
     """One rank, from its environment."""
+    if fault == "comes_late" and int(os.environ["RANK"]) == ODD:
+        read_first()
     patience = dt.timedelta(seconds=5) if fault == "outwaits" else dt.timedelta(minutes=10)
     dist.init_process_group("gloo", timeout=patience)
     globals()[fault](dist.get_rank())

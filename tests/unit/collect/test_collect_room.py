@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from unhang.collect.node.room import Room, kept_from, room_of
 from unhang.collect.starved import with_starved
 from unhang.report import Report
+from unhang.surroundings import Room, kept_from, room_of
 
 
 def tree(root: Path, files: dict[str, str]) -> None:

@@ -17,6 +17,7 @@ from makedumps import dump, entry
 from strategies import dumps, encoders
 
 from lab.recorder.torchfile import encode_pickle
+from unhang.analysis import diagnose
 from unhang.case import Case
 from unhang.ingest import reading
 from unhang.ingest.columns.dictionaries import Dictionaries
@@ -279,3 +280,14 @@ def test_fuzzed_inputs_are_read_the_same() -> None:
     command = [sys.executable, ROOT / "tests" / "fuzz" / "decoders.py", "--count", "8000"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+CAPTURES = sorted((ROOT / "tests" / "data" / "nccl").glob("**/*.tar.gz"))[::12]
+
+
+@pytest.mark.parametrize("capture", CAPTURES, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_real_captures_are_judged_the_same(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sample of what torch really wrote, note by note."""
+    cases = [load_with(capture, monkeypatch, native=native) for native in (True, False)]
+    found = [(repr(diagnose(case)), case.notes) if case else None for case in cases]
+    assert found[0] == found[1]

@@ -29,4 +29,5 @@ def spec_of(fault: str) -> CaseSpec:
 def test_what_is_advised_fits_the_fault(fault: str) -> None:
     """The action is the one that the truth asks for, and no innocent rank is named."""
     found = replay(spec_of(fault))
+    assert found is not None
     assert (found.decision.action, found.right) == (SAMPLE[fault], True)

@@ -22,6 +22,8 @@ TWO_PM = 1_758_549_600 * 10**9  # 2025-09-22T14:00:00Z
         (" 7: hello", Line("hello", rank=7)),
         ("[1,12]<stderr>:hello", Line("hello", rank=12)),
         ("[node02:9]: hello", Line("hello", rank=9, host="node02")),
+        ("[node02:9] hello", Line("hello", rank=9, host="node02")),
+        ("[9e379b1f2389:01615] hello", Line("hello", host="9e379b1f2389", pid=1615)),
         ("[pod/trainer-3/main] hello", Line("hello", host="trainer-3")),
         ("node01:811:942 [3] NCCL INFO x", Line("NCCL INFO x", host="node01", pid=811)),
         ("2025-09-22 14:00:00,250 hello", Line("hello", time_ns=TWO_PM + 250_000_000)),

@@ -11,8 +11,8 @@ from unhang.run.watching.watch import Alarm, HangWatch, ProgressLook, RankProgre
 class Job:
     """Two ranks under a clock of our own; `play` lets seconds pass and collects what was said."""
 
-    def __init__(self, hang_after_s: float = 10.0) -> None:
-        self.watch = HangWatch(hang_after_s)
+    def __init__(self, hang_after_s: float = 10.0, *, auto: bool = False) -> None:
+        self.watch = HangWatch(hang_after_s, auto=auto)
         self.now = 100.0
         self.finished = 0
 
@@ -152,13 +152,13 @@ def test_an_alarm_that_was_put_off_comes_again_once_the_work_ends() -> None:
     job.play(5, moves=True)
     assert len(job.play(12)) == 1
     job.watch.put_off([0])
-    assert job.watch.is_put_off
+    assert job.watch.asks_for_work
     assert job.play(100, busy=True) == []
     (alarm,) = job.play(30)
     assert isinstance(alarm, Alarm)
     assert alarm.again
     assert "and rank 0 stood still for 10 s" in alarm.reason
-    assert not job.watch.is_put_off
+    assert not job.watch.asks_for_work
 
 
 def test_an_alarm_that_is_put_off_again_waits_twice_as_long() -> None:
@@ -179,5 +179,47 @@ def test_a_job_that_moves_on_forgets_what_was_put_off() -> None:
     job.play(12)
     job.watch.put_off([0])
     assert [type(event) for event in job.play(1, moves=True)] == [Resumed]
-    assert not job.watch.is_put_off
+    assert not job.watch.asks_for_work
     assert job.play(15) == []
+
+
+def test_a_known_rhythm_makes_an_alarm_in_seconds() -> None:
+    """Steps every second for a while: eight seconds in which nothing moves are a hang."""
+    job = Job(300.0, auto=True)
+    job.play(30, moves=True)
+    (alarm,) = job.play(20)
+    assert alarm.quiet_s == 8.0
+
+
+def test_an_unknown_rhythm_is_not_judged_by() -> None:
+    """The first steps compile: nobody knows yet how long this job may pause."""
+    job = Job(300.0, auto=True)
+    job.play(5, moves=True)
+    assert job.play(120) == []
+
+
+def test_whoever_works_while_others_wait_is_no_sudden_alarm() -> None:
+    """Rank 1 evaluates, rank 0 waits for it and spins: only the long limit counts."""
+    job = Job(300.0, auto=True)
+    job.play(30, moves=True)
+    said = []
+    for _ in range(100):
+        job.now += 1.0
+        ranks = (
+            RankProgress(0, 50, job.finished, waiting=True, busy=True),
+            RankProgress(1, 51, job.finished, waiting=False, busy=True),
+        )
+        said.append(job.watch.see(ProgressLook(job.now, ranks)))
+    assert set(said) == {None}
+    assert job.watch.asks_for_work
+
+
+def test_a_job_with_long_pauses_is_given_longer_ones() -> None:
+    """It has lived through 20 s without a call: 60 s are no alarm, 100 are."""
+    job = Job(300.0, auto=True)
+    job.play(30, moves=True)
+    for _ in range(30):
+        job.play(1, moves=True)
+    job.watch.longest_waiting_s = 20.0
+    assert job.play(90) == []
+    assert len(job.play(20)) == 1

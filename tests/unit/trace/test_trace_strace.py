@@ -123,9 +123,17 @@ def test_without_stamps_nothing_is_reassuring(tmp_path: Path) -> None:
     assert judge_syscalls(read_strace([file])).status == "insufficient"
 
 
-def test_a_file_without_a_call_is_refused(tmp_path: Path) -> None:
-    """As the table of `strace -c`."""
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"% time     seconds  usecs/call     calls    errors syscall\n",
+        b"print(step)\nloss(model, batch)\n",
+        bytes(range(256)) * 40,
+    ],
+)
+def test_a_file_without_a_call_is_refused(content: bytes, tmp_path: Path) -> None:
+    """As the table of `strace -c`, a program, and no text at all."""
     file = tmp_path / "strace.txt"
-    file.write_text("% time     seconds  usecs/call     calls    errors syscall\n")
+    file.write_bytes(content)
     with pytest.raises(InputError, match="no system call"):
         read_strace([file])

@@ -40,6 +40,8 @@ __all__ = [
     "elsewhere",
     "grouped",
     "ranks_in",
+    "sites_of",
+    "subjects_of",
     "with_looks",
 ]
 
@@ -53,6 +55,7 @@ class Shape(Enum):
     ABSENT = NEVER_JOINED, "some wait, others are elsewhere"
     HELD_INSIDE = JOINED_NOT_PROGRESSING, "some cannot go on in the call in which others wait"
     HELD = HOST_PROGRAM_STUCK, "nobody is seen waiting, but some cannot go on at all"
+    ODD = HOST_PROGRAM_STUCK, "most stand at one place of the program, and the others elsewhere"
     MOVING = IDLE, "the program moves"
     ALL_WAIT = JOINED_NOT_PROGRESSING, "everybody waits in one call, and nothing moves"
     NOBODY_WAITS = HOST_PROGRAM_STUCK, "nobody waits for a peer, and nothing moves"
@@ -124,7 +127,7 @@ def with_looks(claim: Claim, lives: Lives, book: StackBook) -> Claim:
     if not own:
         return claim
     moving = ranks_in(look for look in own if look.moves)
-    placed = _sites_of(own, "culprit", book)
+    placed = sites_of(own, "culprit", book)
     shown = {(site.ranks, site.stack_id) for site in placed}
     rest = [site for site in claim.sites if (site.ranks, site.stack_id) not in shown]
     stopped = claim.kind.has(Trait.LAST_RESORT) and _all_stopped(claim, own)
@@ -136,7 +139,7 @@ def with_looks(claim: Claim, lives: Lives, book: StackBook) -> Claim:
         doubts=doubts,
         moving=moving,
         sites=(*placed, *rest),
-        subjects=claim.subjects or _subjects_of(own),
+        subjects=claim.subjects or subjects_of(own),
     )
     seen = Seen(source="stacks", ranks=ranks_in(own), looks=tuple(own), stopped=stopped)
     if claim.kind is NEVER_JOINED and all(look.waits for look in own):
@@ -149,7 +152,7 @@ def _victims_placed(claim: Claim, lives: Lives, book: StackBook) -> Claim:
     shown = {rank for site in claim.sites if site.role == "victim" for rank in site.ranks}
     bare = [look for look in lives.looks_at(claim.victims) if look.rank not in shown]
     bare = [look for look in bare if look.waits or look.may_wait]
-    sites = _sites_of(bare, "victim", book)
+    sites = sites_of(bare, "victim", book)
     return replace(claim, sites=(*claim.sites, *sites)) if bare else claim
 
 
@@ -216,10 +219,19 @@ def _shape(
     if moving:
         return Shape.MOVING, moving
     if away:
-        return (Shape.UNDECIDED if once or not complete else Shape.NOBODY_WAITS), away
+        if once or not complete:
+            return Shape.UNDECIDED, away
+        odd = _odd(away) if not waiting else ()
+        return (Shape.ODD, odd) if odd else (Shape.NOBODY_WAITS, away)
     if not waiting:
         return Shape.NOTHING_SEEN, ()
     return _all_waiting(waiting, complete=complete), waiting
+
+
+def _odd(looks: Sequence[RankLook]) -> Sequence[RankLook]:
+    """Those who are not where most are: these may wait for them in a way of their own."""
+    most, *rest = grouped(looks, by_op=True)
+    return [look for group in rest for look in group] if len(most) * 2 > len(looks) else ()
 
 
 def _all_waiting(waiting: Sequence[RankLook], *, complete: bool) -> Shape:
@@ -234,9 +246,13 @@ def _all_waiting(waiting: Sequence[RankLook], *, complete: bool) -> Shape:
 def _claim(sides: Sides, book: StackBook) -> Claim:
     who, shape = sides.who, sides.shape
     claim = Claim(kind=shape.kind, about=sides, doubts=_doubts(sides))
-    if shape in (Shape.ABSENT, Shape.HELD_INSIDE, Shape.HELD):
-        sites = _sites_of(who, "culprit", book)
-        claim = replace(claim, culprits=ranks_in(who), subjects=_subjects_of(who), sites=sites)
+    if shape in (Shape.ABSENT, Shape.HELD_INSIDE, Shape.HELD, Shape.ODD):
+        sites = sites_of(who, "culprit", book)
+        claim = replace(claim, culprits=ranks_in(who), subjects=subjects_of(who), sites=sites)
+        if shape is Shape.ODD:
+            rest = [look for look in sides.elsewhere if look not in who]
+            sites = (*claim.sites, *sites_of(rest, "victim", book))
+            return replace(claim, victims=ranks_in(rest), sites=sites)
         return claim if shape is Shape.HELD else _waited_for(claim, sides, book)
     if shape is Shape.MOVING:
         return claim
@@ -244,7 +260,7 @@ def _claim(sides: Sides, book: StackBook) -> Claim:
         claim,
         victims=() if shape is Shape.UNDECIDED else ranks_in(who),
         op=(who[0].meaning.op or None) if shape is Shape.ALL_WAIT else None,
-        sites=_sites_of(who, "victim", book),
+        sites=sites_of(who, "victim", book),
     )
 
 
@@ -263,7 +279,7 @@ def _waited_for(claim: Claim, sides: Sides, book: StackBook) -> Claim:
             *(_in_the_call(who, "culprit") if inside else own),
             *_in_the_call(waiting, "victim"),
         ),
-        sites=(*claim.sites, *_sites_of(waiting, "victim", book)),
+        sites=(*claim.sites, *sites_of(waiting, "victim", book)),
         moving=() if inside else ranks_in(look for look in who if look.moves),
     )
 
@@ -287,7 +303,7 @@ def _doubts(sides: Sides) -> tuple[Doubt, ...]:
         sure = all(look.certain for look in sides.who) and len(sides.who) == len(away)
         sure = sure and sides.complete
         return () if sure else (Doubt.STACKS_ONLY,)
-    if sides.shape is Shape.HELD:
+    if sides.shape in (Shape.HELD, Shape.ODD):
         return (Doubt.STACKS_ONLY,)
     if sides.shape is not Shape.ABSENT:
         return (Doubt.LOOKS_UNCLEAR,)
@@ -321,7 +337,7 @@ def grouped(looks: Iterable[RankLook], *, by_op: bool = False) -> list[list[Rank
     return sorted(groups.values(), key=lambda same: (-len(same), same[0].rank))
 
 
-def _sites_of(
+def sites_of(
     looks: Iterable[RankLook], role: Literal["culprit", "victim"], book: StackBook
 ) -> tuple[Site, ...]:
     """Sites of ranks, folded by stack, most ranks first."""
@@ -330,14 +346,16 @@ def _sites_of(
         by_stack[look.frames].append(look)
     largest = sorted(by_stack.values(), key=lambda same: (-len(same), same[0].rank))
     sites = (
-        (book.site(ranks_in(same), role, same[0].frames), same[0].age_s) for same in largest[:MOST]
+        (book.site(ranks_in(same), role, frames), same[0].age_s)
+        for same in largest[:MOST]
+        for frames in (same[0].worker, same[0].frames)
     )
     return tuple(
         dataclasses.replace(site, age_s=age_s) for site, age_s in sites if site is not None
     )
 
 
-def _subjects_of(looks: Sequence[RankLook]) -> tuple[Subject, ...]:
+def subjects_of(looks: Sequence[RankLook]) -> tuple[Subject, ...]:
     """The processes of ranks, where they are known."""
     return tuple(
         Subject("process", f"pid {look.pid}", rank=look.rank, host=look.host or None, pid=look.pid)

@@ -13,11 +13,12 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct, field
 
 from unhang.analysis.sources.exits import End, ends_of
+from unhang.analysis.sources.launchers import LauncherLook, launchers_of
 from unhang.analysis.sources.log_places import placed
 from unhang.analysis.sources.logs import Counters, Said, said_in
 from unhang.analysis.sources.nodes import Nodes, nodes_of, processes_of
 from unhang.analysis.sources.reports import Reported, Told, reports_of
-from unhang.analysis.sources.stacks import RankLook, looks_of, looks_with_dumps
+from unhang.analysis.sources.stacks import RankLook, doubles_of, looks_of, looks_with_dumps
 from unhang.analysis.sources.traces import LastHeard, heard_of
 from unhang.case import Case
 
@@ -62,6 +63,8 @@ class Lives(Struct, frozen=True):
         nodes: Which host and process each rank is on.
         reports: What other commands found.
         in_calls: Ranks that are in a call, by their dumps.
+        launchers: Launchers that were looked at: they had started no rank yet.
+        doubles: Ranks that several living processes say they are, with a look at each.
     """
 
     ranks: Mapping[int, RankLife]
@@ -72,6 +75,8 @@ class Lives(Struct, frozen=True):
     nodes: Nodes
     reports: tuple[Reported, ...]
     in_calls: frozenset[int] = frozenset()
+    doubles: Mapping[int, tuple[RankLook, ...]] = field(default_factory=dict)
+    launchers: tuple[LauncherLook, ...] = ()
 
     @property
     def sampled(self) -> dict[int, RankLook]:
@@ -128,4 +133,6 @@ def lives_of(case: Case) -> Lives:
         heard=heard,
         nodes=nodes_of(processes),
         reports=reports_of(case),
+        doubles=doubles_of(case.samples),
+        launchers=launchers_of(case.samples),
     )

@@ -101,7 +101,7 @@ def _from_look(look: RankLook) -> End:
     manner = Manner.LEFT if look.status == 0 else Manner.UNCLEAR
     if number in _KILLS:
         manner = Manner.KILLED
-    elif number in _ORDERED:
+    elif number in _ORDERED or (manner is Manner.UNCLEAR and look.lost_ns):
         manner = Manner.FOLLOWED
     return End(
         source="exits",

@@ -7,16 +7,25 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from unhang.case import Case, Dump
 from unhang.model import BUSY_BYTES_PER_S, BUSY_CORES, Frame, ProcessSample, ThreadStack
 from unhang.stacks.meaning import Meaning, main_thread, meaning_of, meaning_of_frames
+from unhang.stacks.ownership import same_file, user_frame
 from unhang.stacks.tree.gathering import has_moved, latest
 
-__all__ = ["RankLook", "at_site", "looks_of", "looks_with_dumps", "looks_without_rank"]
+__all__ = [
+    "RankLook",
+    "at_site",
+    "doubles_of",
+    "looks_of",
+    "looks_with_dumps",
+    "looks_without_rank",
+]
 
 _WAITS = frozenset({"collective", "init"})
 _MAY_WAIT = frozenset({"backward", "device-sync", "native"})
@@ -24,6 +33,9 @@ _UNSEEN = frozenset({"unknown"})
 _CERTAIN = frozenset({"stopped", "dead"})
 _HELD = frozenset({"stopped", "dead", "uninterruptible", "gil"})
 
+
+_WORKER_LOOP = "torch/utils/data/_utils/worker.py"
+"""Where a worker of a data loader calls the program: what is further out is its parent's."""
 
 LAST_KNOWN = "heartbeat"
 """Tool of samples that hold the last known line of a process, not what it does now."""
@@ -41,6 +53,10 @@ class RankLook(Struct, frozen=True):
         works: It, or what it started, computed or read or wrote while it was looked at; None where
             nobody measured it.
         ended_ns: As in `unhang.model.ProcessSample`.
+        phase, told_size, rendezvous, last_op, last_call, last_numel, lost_ns: As in
+            `unhang.model.ProcessSample`.
+        worker: Where a data-loader worker stands in the program, for which it waits; innermost
+            first, empty for none.
         age_s: Where `frames` are only its last known line: how old that was at the newest look.
     """
 
@@ -56,6 +72,14 @@ class RankLook(Struct, frozen=True):
     age_s: float | None = None
     works: bool | None = None
     ended_ns: int = 0
+    phase: str = ""
+    told_size: int = 0
+    rendezvous: str = ""
+    last_op: str = ""
+    last_call: int = 0
+    last_numel: int = -1
+    lost_ns: int = 0
+    worker: tuple[Frame, ...] = ()
 
     @property
     def moves(self) -> bool:
@@ -101,7 +125,9 @@ class RankLook(Struct, frozen=True):
             does = self.meaning.says if self.held else "without a stack"
             return f"{does}; seen last {self.age_s:.1f} s before{at_site(self.meaning.site)}"
         within = f", while {self.meaning.within}" if self.meaning.within else ""
-        return f"{self.meaning.says}{within}{at_site(self.meaning.site)}"
+        worker = at_site(user_frame(self.worker))
+        worker = f"; a worker stands{worker}" if worker else ""
+        return f"{self.meaning.says}{within}{at_site(self.meaning.site)}{worker}"
 
 
 def at_site(frame: Frame | None) -> str:
@@ -117,6 +143,7 @@ def looks_of(samples: Iterable[ProcessSample]) -> dict[int, RankLook]:
     Helpers, launchers and processes without a rank say nothing about a rank and are left out.
     """
     found: dict[int, RankLook] = {}
+    samples = list(samples)
     ranks = [s for s in samples if s.rank >= 0 and s.role == "rank"]
     newest_ns = max((s.time_ns for s in ranks), default=0)
     for looks in latest(ranks):
@@ -124,7 +151,40 @@ def looks_of(samples: Iterable[ProcessSample]) -> dict[int, RankLook]:
         known = found.get(look.rank)
         if known is None or (known.unseen or known.gone):
             found[look.rank] = look
-    return dict(sorted(found.items()))
+    workers = _workers_of(samples)
+    return {
+        rank: replace(look, worker=workers[rank]) if _awaits_worker(look, workers) else look
+        for rank, look in sorted(found.items())
+    }
+
+
+def _awaits_worker(look: RankLook, workers: Mapping[int, tuple[Frame, ...]]) -> bool:
+    return look.meaning.kind == "data-loader" and look.rank in workers
+
+
+def _workers_of(samples: Iterable[ProcessSample]) -> dict[int, tuple[Frame, ...]]:
+    """By rank, where the first of its data-loader workers stands that is in the program's code."""
+    found: dict[int, tuple[Frame, ...]] = {}
+    for sample in samples:
+        thread = main_thread(sample) if sample.parent_rank >= 0 else None
+        frames = thread.frames if thread else ()
+        at = [i for i, frame in enumerate(frames) if same_file(frame.file, _WORKER_LOOP)]
+        inner = frames[: at[-1]] if at else ()
+        if user_frame(inner) is not None:
+            found.setdefault(sample.parent_rank, inner)
+    return found
+
+
+def doubles_of(samples: Iterable[ProcessSample]) -> dict[int, tuple[RankLook, ...]]:
+    """Ranks that several living processes of this moment say they are, while they set up groups."""
+    ranks = [s for s in samples if s.rank >= 0 and s.role == "rank" and s.phase == "initialising"]
+    newest_ns = max((s.time_ns for s in ranks), default=0)
+    found: dict[int, list[RankLook]] = {}
+    for looks in latest(ranks):
+        look = _look(looks, newest_ns)
+        if not (look.gone or look.unseen):
+            found.setdefault(look.rank, []).append(look)
+    return {rank: tuple(looks) for rank, looks in sorted(found.items()) if len(looks) > 1}
 
 
 def looks_without_rank(samples: Iterable[ProcessSample]) -> list[RankLook]:
@@ -171,6 +231,13 @@ def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:
         inside=meaning_of_frames(frames).op,
         works=_works(last),
         ended_ns=last.ended_ns,
+        phase=last.phase,
+        told_size=last.told_size,
+        rendezvous=last.rendezvous,
+        last_op=last.last_op,
+        last_call=last.last_call,
+        last_numel=last.last_numel,
+        lost_ns=last.lost_ns,
     )
 
 

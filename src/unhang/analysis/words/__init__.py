@@ -17,6 +17,7 @@ from unhang.analysis.words import (  # noqa: F401 - they register
     disagreement,
     exits,
     logs,
+    meeting,
     ras,
     reports,
     stacks,

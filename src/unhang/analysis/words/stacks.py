@@ -32,6 +32,9 @@ _LOOP = (
     "A job that goes round slowly looks the same, if both looks meet it at the same place: stacks "
     "show no sequence numbers."
 )
+_WAITS_ITSELF = (
+    "It may be the one that waits for the others: a wait of the program's own shows no direction."
+)
 _MOVES = (
     "It may only be slow, and come: then give the others no call to wait in while one rank works."
 )
@@ -64,7 +67,18 @@ def _(sides: Sides, claim: Claim) -> Words:  # noqa: ARG001 - all words have the
         summary = f"{_begun(_doing(who))}; no rank is seen waiting in a collective."
         evidence = (*_sentences(who), *_sentences(others), *unseen)
         return Words(summary, evidence, (), _actions(who))
+    if shape is Shape.ODD:
+        others = [look for look in sides.elsewhere if look not in who]
+        summary = (
+            f"{_begun(_doing(who))}, and {rank_phrase(ranks_in(others))} {_where_most(others)}; "
+            "nothing moves, and no rank is in communication."
+        )
+        return Words(summary, tuple(_sentences(who)), (_WAITS_ITSELF, _LOOP), _actions(who))
     return _of_all(sides, unseen)
+
+
+def _where_most(looks: Sequence[RankLook]) -> str:
+    return f"{'is' if len(looks) == 1 else 'are all'} {looks[0].says}"
 
 
 def _of_all(sides: Sides, unseen: tuple[str, ...]) -> Words:

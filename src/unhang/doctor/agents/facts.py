@@ -17,8 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from unhang.collect.node.room import room_of
-from unhang.surroundings import harmless_environment
+from unhang.surroundings import harmless_environment, room_of
 
 SIOCGIFADDR, SIOCGIFMTU, SIOCGIFFLAGS = 0x8915, 0x8921, 0x8913
 IFF_UP, IFF_LOOPBACK, IFF_RUNNING = 0x1, 0x8, 0x40

@@ -25,10 +25,10 @@ from unhang.checks import (
     VERSIONS_DIFFER,
     Check,
 )
-from unhang.collect.node.room import Room, kept_from
 from unhang.doctor.checks.results import CheckResult, Level, host_subject
 from unhang.doctor.checks.variables import CONTRADICTIONS, DEPRECATED, misspelt
 from unhang.report import Subject
+from unhang.surroundings import Room, kept_from
 from unhang.wording import printable
 
 __all__ = ["check_env"]

@@ -153,6 +153,7 @@ _NO_HOST = (
 # tried in turn until none fits, so that launchers may stack.
 _STEPS: tuple[tuple[str, str, _Step], ...] = (
     ("[", r"(?i:\[rank)(?: |: )?(?P<rank>\d{1,6})\]:? ?", _set_rank),
+    ("[IWEF", _GLOG, _set_time),
     ("[", r"\[\d+,(?P<rank>\d{1,6})\]<(?:stdout|stderr|stddiag)>: ?", _set_rank),
     ("[", r"\[(?P<rank>\d{1,6})\]<(?:stdout|stderr)>:? ?", _set_rank),
     ("[", r"\[(?P<rank>\d{4,6})/\d{1,6}\](?=\[)", _set_rank),
@@ -160,7 +161,9 @@ _STEPS: tuple[tuple[str, str, _Step], ...] = (
     ("[", r"\[(?P<node>\d{1,6}):(?P<local>\d{1,4})\]:? ?", _set_local),
     ("[", r"\[(?:default|trainer_?|worker_?)(?P<local>\d{1,6})\]:? ?", _set_local),
     ("[", r"\[pod/(?P<host>[\w.-]+)/[\w.-]+\] ?", _set_host),
-    ("[", r"\[(?P<host>[A-Za-z][\w.-]*):(?P<rank>\d{1,6})\]:? ?", _set_host_rank),
+    ("[", r"\[(?P<host>[A-Za-z][\w.-]*):(?P<rank>\d{1,6})\](?:: ?|(?=\[))", _set_host_rank),
+    ("[", r"\[(?P<host>[A-Za-z][\w.-]*):(?P<rank>\d{1,3})\] ?", _set_host_rank),
+    ("[", r"\[(?P<host>[\w.-]*[A-Za-z][\w.-]*):(?P<pid>\d{4,9})\] ", _set_pid),
     ("[", r"\[(?:\w+(?:[/.]\w+)+:\d+)\] (?=\[)", _set_nothing),
     ("[", r"\[(?P<host>[A-Za-z][\w.-]*):pid=(?P<pid>\d+)\] ", _set_pid),
     ("[", r"\[(?P<host>[A-Za-z][\w.-]*):(?P<pid>\d+) ?:\d+:\d+\] +", _set_pid),
@@ -189,13 +192,13 @@ _STEPS: tuple[tuple[str, str, _Step], ...] = (
         r"(?P<host>[A-Za-z][\w.-]*):(?P<pid>\d+):\d+ \[-?\d+\] ",
         _set_nccl,
     ),
-    ("[IWEF", _GLOG, _set_time),
     ("DIWEC", _VLLM, _set_time),
     ("IWEF", r"(?P<level>[IWEF]) (?=[\w./+-]+:\d+\] )", _set_level),
     *((firsts, pattern, _set_time) for firsts, pattern in STAMPS),
     ("JFMASOND", _SYSLOG, _set_time),
     ("k", r"kernel: |kern: \w+: ", _set_nothing),
     ("s", r"std(?:out|err)(?:: | [FP] )", _set_nothing),
+    ("<", r"<std(?:out|err)>: ?", _set_nothing),
     (_LETTERS, r"(?P<host>[A-Za-z][\w.-]*\d) *(?:\| | \[std(?:err|out)\] )", _set_host),
     (
         _LETTERS,
@@ -204,7 +207,7 @@ _STEPS: tuple[tuple[str, str, _Step], ...] = (
     ),
     (">", r"(?:> ){1,6}", _set_nothing),
 )
-_FIRSTS = frozenset("[( >" + _DIGITS + _LETTERS)
+_FIRSTS = frozenset("[( ><" + _DIGITS + _LETTERS)
 
 
 @lru_cache(maxsize=len(_FIRSTS))

@@ -136,11 +136,13 @@ RULES: tuple[LogRule, ...] = (
             "EngineDeadError",
             "EngineCore encountered a fatal error",
             "EngineCore failed to start",
-            "scheduler is dead",
+            *("scheduler is dead", "Engine core initialization failed"),
+            *("WorkerProc initialization failed", "Got fatal signal from worker processes"),
         ),
         pattern=(
             r"EngineDeadError|EngineCore (?:encountered a fatal error|failed to start)"
-            r"|Rank \d+ scheduler is dead"
+            r"|Rank \d+ scheduler is dead|Engine core initialization failed"
+            r"|WorkerProc initialization failed|Got fatal signal from worker processes"
         ),
         meaning="The serving engine ended because of something in one of its workers.",
         action="Read the first error of a worker before it.",

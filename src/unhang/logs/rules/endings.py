@@ -221,7 +221,7 @@ RULES: tuple[LogRule, ...] = (
         role="cause",
         anchors=(
             *("(SIGSEGV) received by PID", "(SIGBUS) received by PID", "(SIGILL) received by"),
-            *("(SIGFPE) received by PID", "exited on signal ", "*** SIG"),
+            *("(SIGFPE) received by PID", "*** SIG"),
             "unexpectedly failed with an exit code",
             *(f"exitcode: -{number})" for number in (4, 7, 8, 11)),
             *(f"exitcode  : -{number} " for number in (4, 7, 8, 11)),
@@ -233,8 +233,6 @@ RULES: tuple[LogRule, ...] = (
             r"received by PID (?P<pid5>\d+)|unexpectedly failed with an exit code (?:4|7|8|11)\b"
             r"|exitcode: -(?:4|7|8|11)\) local_rank: (?P<local_rank>\d+) \(pid: (?P<pid2>\d+)\)"
             r"|exitcode  : -(?:4|7|8|11) +\(pid: (?P<pid3>\d+)\)"
-            r"|process rank (?P<ranks>\d+) with PID (?P<pid4>\d+) on node (?P<host>\S+) exited on signal "
-            r"(?:4|7|8|11)\b"
         ),
         meaning="The process crashed in native code.",
         action="Open its core file with unhang core; unhang doctor env says how to get cores.",

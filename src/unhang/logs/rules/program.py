@@ -196,9 +196,16 @@ RULES: tuple[LogRule, ...] = (
         slug="segmentation-fault",
         family="failure",
         role="cause",
-        anchors=("Segmentation fault", "Fatal Python error", "Caught signal 7 (Bus error"),
+        anchors=(
+            *("Segmentation fault", "Fatal Python error", "Caught signal 7 (Bus error"),
+            *("Signal: Bus error", "Signal: Illegal", "Signal: Floating", "exited on signal "),
+        ),
+        echoed=True,
         pattern=(
             r"Fatal Python error: (?P<what>[\w ]+)|Segmentation fault \(core dumped\)"
+            r"|Signal: (?:Segmentation fault|Bus error|Illegal instruction|Floating point \w+) \(\d+\)"
+            r"|process rank (?P<ranks>\d+) with PID (?P<pid>\d+) on node (?P<node>\S+) exited on signal "
+            r"(?:4|7|8|11)\b"
             r"|Caught signal (?:11 \(Segmentation fault|7 \(Bus error)"
             r"|srun: error: (?P<host>\S+): tasks? (?P<tasks>[\d,-]+): Segmentation fault"
         ),

@@ -18,6 +18,7 @@ from unhang.record.calls.follow import Followed
 from unhang.record.calls.groups import channel_of
 from unhang.record.calls.ring import Channel, Foreign, RingEntry, TensorFact
 from unhang.record.calls.sites import capture
+from unhang.record.contact.heartbeat import Word
 from unhang.record.process import ArmedProcess
 from unhang.telltale import without_secrets
 
@@ -26,6 +27,7 @@ __all__ = ["Recorder", "is_timeout"]
 MOST_FAILED_CALLS: Final = 100
 MOST_TENSOR_FACTS: Final = 4096
 TIMEOUT: Final = re.compile(r"tim(e|ed)[ -]?out", re.IGNORECASE)
+LOST: Final = re.compile(r"\b(peer|remote|connection|socket|abort)", re.IGNORECASE)
 
 
 class Recorder:
@@ -161,6 +163,8 @@ class Recorder:
         if not isinstance(error, Exception):
             return
         now = time_ns()
+        if is_timeout(error) or LOST.search(str(error)):
+            self.beat.set(Word.LOST_NS, now)
         if entry is not None:
             entry.failed(error, now)
         if len(self.state.failed_calls) < MOST_FAILED_CALLS:

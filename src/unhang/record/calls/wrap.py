@@ -134,15 +134,25 @@ def tensors_of(method: str, args: tuple[Foreign, ...]) -> tuple[Foreign, Foreign
     return (args[0], args[0]) if method in IN_PLACE else (args[1], args[0])
 
 
-def _enter(recorder: Recorder, group: Foreign, op: str, frame: FrameType) -> Channel | None:
+def _enter(
+    recorder: Recorder, group: Foreign, op: str, frame: FrameType, args: tuple[Foreign, ...] = ()
+) -> Channel | None:
     """Heartbeat before a call; None where that failed."""
     try:
         channel = channel_of(group)
-        recorder.beat.entered(frame, op, channel.name)
+        recorder.beat.entered(frame, op, channel.name, _elements(args))
     except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
         recorder.state.failures.add(f"heartbeat of {op}", error)
         return None
     return channel
+
+
+def _elements(args: tuple[Foreign, ...]) -> int:
+    """Elements of the first tensor of a call; -1 where it has none."""
+    first: Foreign = args[0] if args else None
+    while type(first) is list and first:
+        first = first[0]
+    return int(first.numel()) if hasattr(first, "numel") else -1
 
 
 def _collective(original: Callable[..., Any], method: str, op: str) -> Callable[..., Any]:
@@ -156,7 +166,7 @@ def _collective(original: Callable[..., Any], method: str, op: str) -> Callable[
         recorder = _recorder
         if recorder is None:
             return original(self, *args, **kwargs)
-        channel = _enter(recorder, self, op, _getframe(1))
+        channel = _enter(recorder, self, op, _getframe(1), args)
         entry = None
         if channel is not None and channel.bare:
             entry = _begin(recorder, channel, self, method, (*args, *kwargs.values()))
@@ -183,7 +193,7 @@ def _p2p(original: Callable[..., Any], method: str) -> Callable[..., Any]:
         recorder = _recorder
         if recorder is None:
             return original(self, *args, **kwargs)
-        channel = _enter(recorder, self, method, _getframe(1))
+        channel = _enter(recorder, self, method, _getframe(1), args)
         entry = _begin(recorder, channel, self, method, (*args, *kwargs.values()))
         try:
             work = original(self, *args, **kwargs)

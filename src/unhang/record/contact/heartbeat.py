@@ -62,12 +62,14 @@ class Word(IntEnum):
     GROUPS = 20
     RECORDED = 21
     DROPPED = 22
+    NUMEL = 23
+    LOST_NS = 24
 
 
 # The words of the hot paths, as plain numbers: an enum's member costs as much as the store.
 _CALLS, _ENQUEUED, _CALL_NS = int(Word.CALLS), int(Word.ENQUEUED), int(Word.CALL_NS)
 _WAITS, _WAITED, _WAITED_NS = int(Word.WAITS), int(Word.WAITED), int(Word.WAITED_NS)
-_SITE = int(Word.SITE)
+_SITE, _NUMEL = int(Word.SITE), int(Word.NUMEL)
 
 
 class Phase(IntEnum):
@@ -102,6 +104,8 @@ class Heartbeat:
             one fewer means that the process is inside the library.
         waits, waited: Waits begun and ended through Python.
         op, group, file, line, function: The last call through Python, and where it was made.
+        lost_ns: When a call last raised because a peer was gone or did not come in time.
+        numel: Elements of its first tensor; None where it has none, or nobody noted it.
         tick_ns: When the recorder's thread last ran: it stands still while a thread keeps the
             GIL and while the process is stopped.
         groups: Counters as of `tick_ns`; they include calls issued from C++.
@@ -129,6 +133,8 @@ class Heartbeat:
     line: int = 0
     function: str = ""
     groups: tuple[GroupBeat, ...] = ()
+    numel: int | None = None
+    lost_ns: int = 0
 
     @property
     def last_ns(self) -> int:
@@ -161,7 +167,7 @@ class Beat:
         self.enqueues = 0
         self.waits = 0
         self.waiteds = 0
-        for word in (Word.RANK, Word.WORLD_SIZE, Word.LOCAL_RANK, Word.STEP):
+        for word in (Word.RANK, Word.WORLD_SIZE, Word.LOCAL_RANK, Word.STEP, Word.NUMEL):
             self._words[word] = -1
         self.set(Word.PID, pid)
         self.set(Word.START_TICKS, start_ticks)
@@ -178,9 +184,10 @@ class Beat:
         self._words[Word.STEP] = number & MASK
         self._words[Word.STEP_NS] = time_ns()
 
-    def entered(self, frame: FrameType | None, op: str, group: str) -> None:
+    def entered(self, frame: FrameType, op: str, group: str, numel: int = -1) -> None:
         """A call is about to be made by the code in `frame` (or by its callers)."""
         words = self._words
+        words[_NUMEL] = numel
         site = site_frame(frame)
         if site is not None:
             key = (id(site.f_code), site.f_lasti, op, group)
@@ -341,6 +348,8 @@ def _heartbeat(words: memoryview[int], data: bytes, *, has_site: bool) -> Heartb
         waited_ns=words[Word.WAITED_NS],
         tick_ns=words[Word.TICK_NS],
         groups=tuple(_read_groups(words)),
+        numel=maybe(Word.NUMEL),
+        lost_ns=words[Word.LOST_NS],
         **site,
     )
 

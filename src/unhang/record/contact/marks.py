@@ -63,7 +63,10 @@ class Mark:
             made by multiprocessing) or "unknown" before.
         phase: "imported", "initialising", "ready", "destroyed", "exited".
         rank: Global rank; None unless the role is "rank".
-        env_rank: What its environment says; a hint only, helpers inherit it.
+        env_rank: What its environment says, or it told `init_process_group`; a hint only, helpers
+            inherit it.
+        told_size: The number of ranks by the same word; 0 where nothing says.
+        rendezvous: Where it meets its peers ("node01:29500", a file), or "" before it does.
         groups: Number of process groups made so far.
         socket: Path of the trigger socket, or "" where there is none.
         worker_socket: Path of torch's worker server (HTTP over a unix socket), or "".
@@ -109,10 +112,12 @@ class Mark:
     limited: str = ""
     failures: tuple[str, ...] = ()
     exception: str = ""
+    told_size: int = 0
+    rendezvous: str = ""
 
 
 _INTS: Final = frozenset({"pid", "start_ticks", "uid", "attempt", "groups", "armed_ns",
-                          "updated_ns"})  # fmt: skip
+                          "updated_ns", "told_size"})  # fmt: skip
 _MAYBE_INTS: Final = frozenset({"rank", "world_size", "local_rank", "env_rank"})
 
 

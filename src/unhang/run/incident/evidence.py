@@ -181,8 +181,9 @@ class Collector:
         self.notes += [f"{note.source}: {note.text}" for note in looks.notes]
         self._note_ended(looks.samples)
         ended = {rank.member.pid for rank in self.ranks if rank.gone is not None}
+        told = {rank.member.pid: _told(rank) for rank in self.ranks}
         samples = [
-            replace(sample, **worked.get(sample.pid, {}))
+            replace(sample, **worked.get(sample.pid, {}), **told.get(sample.pid, {}))
             for sample in looks.samples
             if sample.pid not in ended
         ]
@@ -232,6 +233,8 @@ class Collector:
                 for child in table.below(process.pid)
                 if child.python and child.pid != process.pid
             ]
+        if not self.ranks and self._roster is not None:
+            yield from (Target(p, role="launcher") for p in self._roster.launchers(table))
         yield from helpers[:_MOST_HELPERS]
         if len(helpers) > _MOST_HELPERS:
             self.notes.append(f"{len(helpers) - _MOST_HELPERS} helper processes were not sampled")
@@ -322,6 +325,20 @@ def _words(error: OSError) -> str:
     return str(error).rpartition(": ")[2] or type(error).__name__
 
 
+def _told(rank: Collected) -> dict[str, Any]:
+    """The fields of a sample that tell how far a rank has come, and what it was told."""
+    mark, beat = rank.member.mark, rank.beat
+    told: dict[str, Any] = {
+        "phase": mark.phase,
+        "told_size": mark.told_size or mark.world_size or 0,
+        "rendezvous": mark.rendezvous,
+    }
+    if beat is not None and beat.op:
+        told |= {"last_op": beat.op, "last_call": beat.calls, "lost_ns": beat.lost_ns}
+        told["last_numel"] = -1 if beat.numel is None else beat.numel
+    return told
+
+
 def _since(before: WorkDone, after: WorkDone) -> dict[str, Any]:
     """The fields of a sample that tell what its process has done meanwhile."""
     return {
@@ -353,7 +370,7 @@ def _last_words(rank: Collected) -> list[ProcessSample]:
         exit_status=None if rank.gone is None else rank.gone.status,
         ended_ns=0 if rank.gone is None else rank.gone.time_ns,
     )
-    return [sample]
+    return [replace(sample, **_told(rank))]
 
 
 def _part(rank: Collected) -> RankPart:

@@ -37,6 +37,7 @@ class Orders(NamedTuple):
     job: str
     named: str
     hang_after_s: float
+    auto: bool
     on_hang: str
     verbose: bool
     quiet: bool

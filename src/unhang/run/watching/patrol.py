@@ -34,6 +34,7 @@ MOST_INCIDENTS = 16
 
 INTERVAL_S = (0.25, 5.0)
 IDLE_INTERVAL_S = 0.5
+AUTO_INTERVAL_S = 1.0
 BEGINNING_S, BEGINNING_INTERVAL_S = 10.0, 0.1
 INTERRUPTED_S = 120.0
 """For so long after a signal to end, ranks that end are obeying it."""
@@ -55,7 +56,9 @@ class Patrol:
         self.child = child
         low, high = INTERVAL_S
         self.interval_s = min(max(orders.hang_after_s / 10, low), high)
-        self.watch = HangWatch(orders.hang_after_s, self.interval_s)
+        if orders.auto:
+            self.interval_s = AUTO_INTERVAL_S
+        self.watch = HangWatch(orders.hang_after_s, self.interval_s, auto=orders.auto)
         self.roster = Roster(orders.job, orders.run, child)
         self.current: NodeIncident | None = None
         self.incidents = 0
@@ -63,7 +66,8 @@ class Patrol:
         self._held: list[int] = []
         self._frozen: list[tuple[int, int]] = []
         self._told_of: set[int] = set()
-        self._newcomers_s = time.monotonic()
+        self._newcomers_s = self._began_s = time.monotonic()
+        self._told_of_launchers = False
         self.context = Context(
             command=orders.command,
             env=orders.plan.apply(os.environ),
@@ -195,6 +199,7 @@ class Patrol:
 
     def _look_at_progress(self) -> None:
         if not self.roster.members:
+            self._look_at_launchers()
             return
         event = self._see()
         if isinstance(event, Alarm) and (self.current is None or event.again):
@@ -203,9 +208,22 @@ class Patrol:
             self._conclude(incident)
             self._act(incident)
 
+    def _look_at_launchers(self) -> None:
+        """Nobody is there yet: after a while, launchers that wait for others are an incident."""
+        alone_s = time.monotonic() - self._began_s
+        if self.roster.gone or self._told_of_launchers or alone_s < self.orders.hang_after_s:
+            return
+        self._told_of_launchers = True
+        if not self.roster.launchers(read_processes()):
+            return
+        text = f"no rank has been started for {alone_s:.0f} s, and the launcher waits"
+        incident = self._begin(What("hang", text, alone_s))
+        self._conclude(incident)
+        self._act(incident)
+
     def _see(self) -> Alarm | Resumed | None:
         """Look once; that the job moves on is said, and ends the incident."""
-        self.roster.weigh = self.watch.is_put_off
+        self.roster.weigh = self.watch.asks_for_work
         event = self.watch.see(self.roster.look())
         if isinstance(event, Resumed):
             say(f"the job moves on: a call has finished after {event.quiet_s:.0f} s")

@@ -9,10 +9,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from unhang.collect.processes import ProcessTable, read_processes
+from unhang.collect.processes import Process, ProcessTable, read_processes
+from unhang.collect.ranks import find_ranks, is_launcher
 from unhang.model import BUSY_BYTES_PER_S, BUSY_CORES
 from unhang.record.contact.heartbeat import Heartbeat, read_heartbeat
 from unhang.record.contact.marks import Mark, alive, read_marks
+from unhang.run.watching.newborn import BEFORE, Newborns
 from unhang.run.watching.outside import UNARMED, Outsiders
 from unhang.run.watching.procs import WorkDone, exit_status, reaped_status, work_of
 from unhang.run.watching.watch import ProgressLook, RankProgress
@@ -92,9 +94,11 @@ class Roster:
     _renewed: bool = False
     weigh: bool = False
     _outsiders: Outsiders = field(init=False)
+    _newborns: Newborns = field(init=False)
 
     def __post_init__(self) -> None:
         self._outsiders = Outsiders(self.job, self.run, self.child)
+        self._newborns = Newborns(self.job, self.run, self.child)
 
     def refresh(self) -> list[Gone]:
         """Read the marks anew; returns the members that have gone since the last time.
@@ -105,6 +109,8 @@ class Roster:
         found = [member for mark in marks if (member := member_of(mark)) is not None]
         outsiders = self._outsiders.search(marks, time.monotonic(), anew=self._renewed)
         found += [WatchedRank(o.mark, o.rank, certain=True, unarmed=o.why) for o in outsiders]
+        newborns = self._newborns.search(marks, time.monotonic())
+        found += [WatchedRank(each.mark, each.rank, certain=False) for each in newborns]
         living = [member for member in found if alive(member.mark)]
         present = {_key(member) for member in living}
         # Also those that came and went between two looks.
@@ -128,10 +134,12 @@ class Roster:
         """
         now = time.monotonic()
         inside = [member for member in self.members if member.mark.phase in _IN_JOB]
+        # Of those that have not begun to join, work is all that is seen; it tells of nobody else.
+        inside = inside or [member for member in self.members if member.mark.phase in BEFORE]
         beats = {member.pid: read_heartbeat(member.mark.heartbeat) for member in inside}
         waiting = {pid: is_waiting(beat) for pid, beat in beats.items()}
         finished = {pid: finished_calls(beat) for pid, beat in beats.items()}
-        unarmed = {member.pid for member in inside if member.unarmed}
+        unarmed = {m.pid for m in inside if m.unarmed or m.mark.phase in BEFORE}
         # Whether idle ranks work matters only where nothing else tells that the job is alive.
         unclear = finished == self._finished and not any(waiting.values())
         self._finished = finished
@@ -148,6 +156,13 @@ class Roster:
     def heartbeat(self, member: WatchedRank) -> Heartbeat | None:
         """Its heartbeat, which outlives it."""
         return read_heartbeat(member.mark.heartbeat)
+
+    def launchers(self, table: ProcessTable) -> list[Process]:
+        """Launchers below the command that have started no rank, by what they are."""
+        below = ProcessTable.of(table.below(self.child)) if self.child else ProcessTable({})
+        if any(target.role == "rank" for target in find_ranks(below)):
+            return []
+        return [p for p in below.by_pid.values() if p.python and is_launcher(p)]
 
     def of_attempt(self, attempt: int) -> tuple[list[WatchedRank], list[Gone]]:
         """Those of an attempt that are alive, and those that have ended, in order."""

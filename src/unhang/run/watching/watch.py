@@ -25,6 +25,16 @@ BUSY_FACTOR = 12.0
 """How much longer the ranks may stay away from communication while one computes or reads."""
 
 
+AUTO_LEAST_S = 8.0
+"""No shorter quiet is suspicious, whatever the rhythm: a garbage collection, a slow disk."""
+
+AUTO_FACTOR = 5.0
+"""So many times its longest pause makes a quiet of a job suspicious, once its rhythm is known."""
+
+AUTO_AFTER = 20
+"""So many looks that saw progress make a rhythm: a first step says nothing of the second."""
+
+
 @dataclass(frozen=True, slots=True)
 class RankProgress:
     """One rank at one moment.
@@ -86,12 +96,15 @@ class HangWatch:
 
     Attributes:
         hang_after_s: The limit where history does not raise it.
+        auto: Be suspicious sooner, once the job's rhythm is known; then only what stands still
+            altogether is an alarm.
         interval_s: The usual time between two looks. A much longer one means that we slept
             ourselves (Ctrl-Z, a busy machine): that time is not held against the job.
     """
 
     hang_after_s: float
     interval_s: float = 1.0
+    auto: bool = False
     longest_waiting_s: float = 0.0
     longest_idle_s: float = 0.0
     _finished: dict[int, int] = field(default_factory=dict)
@@ -102,6 +115,7 @@ class HangWatch:
     _alarmed: bool = False
     _movers: frozenset[int] = frozenset()
     _put_off: int = 0
+    _seen: int = 0
 
     @property
     def alarmed(self) -> bool:
@@ -109,9 +123,13 @@ class HangWatch:
         return self._alarmed
 
     @property
-    def is_put_off(self) -> bool:
-        """Whether the alarm may come again in this quiet: then looks must tell who works."""
-        return bool(self._movers)
+    def asks_for_work(self) -> bool:
+        """Whether looks must tell who works: in a suspicious quiet, or after an alarm put off."""
+        return bool(self._movers) or self._is_suspicious(self._last_look_s)
+
+    def _is_suspicious(self, time_s: float) -> bool:
+        known = self.auto and self._seen >= AUTO_AFTER and self._quiet_since_s is not None
+        return known and time_s - (self._quiet_since_s or 0.0) >= AUTO_LEAST_S / 2
 
     def put_off(self, movers: Iterable[int]) -> None:
         """The ranks that are waited for move: the alarm comes again once they have stood still.
@@ -131,7 +149,9 @@ class HangWatch:
         if self._moved(look):
             return self._progress(look.time_s)
         self._had_waiting |= any(rank.waiting is not False for rank in look.ranks)
-        watched = (rank for rank in look.ranks if not self._movers or rank.rank in self._movers)
+        watched = [rank for rank in look.ranks if not self._movers or rank.rank in self._movers]
+        if self.auto and not self._movers:  # Whoever waits may spin, which is no work.
+            watched = [rank for rank in watched if not rank.waiting]
         if any(rank.busy for rank in watched):
             self._still_since_s = look.time_s
         quiet = look.time_s - (self._quiet_since_s or 0.0)
@@ -163,6 +183,10 @@ class HangWatch:
 
     def _limit_reached(self, look: ProgressLook, quiet: float) -> float | None:
         """The limit that this quiet has passed, or None."""
+        if (limit := self._auto_limit()) is not None:
+            still = min(quiet, look.time_s - self._still_since_s)
+            if still >= limit:
+                return limit
         if self._had_waiting:
             limit = max(self.hang_after_s, SURVIVED_FACTOR * self.longest_waiting_s)
             return limit if quiet >= limit else None
@@ -173,6 +197,16 @@ class HangWatch:
             return limit
         limit = max(BUSY_FACTOR * self.hang_after_s, normal)
         return limit if quiet >= limit else None
+
+    def _auto_limit(self) -> float | None:
+        """After how long without any movement this job is stuck, by its own rhythm; None: unknown.
+
+        Only while calls wait: ranks between two phases of a program have no rhythm.
+        """
+        if not (self.auto and self._had_waiting and self._seen >= AUTO_AFTER):
+            return None
+        longest = max(self.longest_waiting_s, self.longest_idle_s)
+        return min(max(AUTO_LEAST_S, AUTO_FACTOR * longest), self.hang_after_s)
 
     def forget_ranks(self) -> None:
         """The processes were replaced (a new attempt): the quiet begins anew, history stays."""
@@ -192,6 +226,7 @@ class HangWatch:
         return moved
 
     def _progress(self, time_s: float) -> Resumed | None:
+        self._seen += 1
         quiet = time_s - (self._quiet_since_s or time_s)
         if self._had_waiting:
             self.longest_waiting_s = max(self.longest_waiting_s, quiet)

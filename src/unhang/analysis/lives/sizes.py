@@ -1,0 +1,97 @@
+"""Ranks whose last calls disagree about sizes, where a rank was ended for it.
+
+Gloo ends the process that receives what does not fit, which need not be the odd one out. What each
+rank called last is in its heartbeat, which outlives it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.lives.elsewhere import sites_of, subjects_of
+from unhang.analysis.lives.life import Lives
+from unhang.analysis.sites import StackBook
+from unhang.analysis.sources.stacks import RankLook
+from unhang.kinds import RANK_ENDED, SHAPE_MISMATCH
+from unhang.report import CallSide
+
+__all__ = ["SizesApart", "sizes_apart"]
+
+
+class SizesApart(Struct, frozen=True):
+    """Sizes of the first tensor of one call, and who gave them, most ranks first."""
+
+    op: str
+    sides: tuple[tuple[int, tuple[int, ...]], ...]
+
+
+def sizes_apart(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[Claim]:
+    """Put a disagreement about sizes before the ends of the ranks that it has ended."""
+    ended = any(claim.is_cause and claim.kind is RANK_ENDED for claim in claims)
+    if not ended or not _is_told_of(lives):
+        return list(claims)
+    found = next(_claims(lives, book), None)
+    if found is None:
+        return list(claims)
+    rest = (c for c in claims if c.kind is not SHAPE_MISMATCH)
+    return [
+        found,
+        *(
+            replace(c, role="consequence", caused_by=(found,))
+            if c.is_cause and c.kind is RANK_ENDED
+            else c
+            for c in rest
+        ),
+    ]
+
+
+def _is_told_of(lives: Lives) -> bool:
+    """Whether a message says that calls disagreed."""
+    messages = (*lives.said.failures, *lives.said.effects)
+    return any(message.kind.family == "disagreement" for message in messages)
+
+
+def _claims(lives: Lives, book: StackBook) -> Iterator[Claim]:
+    looks = [life.look for life in lives.ranks.values() if life.look is not None]
+    known = [look for look in looks if look.last_op and look.last_numel >= 0]
+    newest = max((look.last_call for look in known), default=0)
+    known = [look for look in known if look.last_call == newest]
+    sides: defaultdict[int, list[RankLook]] = defaultdict(list)
+    for look in known:
+        sides[look.last_numel].append(look)
+    if len({look.last_op for look in known}) != 1 or len(sides) < 2:  # noqa: PLR2004 - a pair
+        return
+    ordered = sorted(sides.items(), key=lambda side: (-len(side[1]), side[0]))
+    clear = len(ordered[0][1]) * 2 > len(known)
+    odd = [look for _, side in ordered[1:] for look in side] if clear else []
+    rest = [look for look in known if look not in odd]
+    op = known[0].last_op
+    yield Claim(
+        kind=SHAPE_MISMATCH,
+        about=SizesApart(op, tuple((n, _ranks(side)) for n, side in ordered)),
+        culprits=_ranks(odd),
+        victims=_ranks(rest),
+        subjects=subjects_of(odd),
+        op=op,
+        calls=tuple(
+            CallSide(
+                _ranks(side),
+                "culprit" if side[0] in odd else "victim",
+                op=op,
+                sizes=((n,),),
+                state="started",
+            )
+            for n, side in ordered
+        ),
+        sites=(*sites_of(odd, "culprit", book), *sites_of(rest, "victim", book)),
+        doubts=() if clear else (Doubt.NO_MAJORITY,),
+    )
+
+
+def _ranks(looks: Sequence[RankLook]) -> tuple[int, ...]:
+    return tuple(sorted(look.rank for look in looks))

@@ -1,0 +1,108 @@
+"""Words for ranks that do not meet: before the first group, or in sizes that do not fit."""
+
+from __future__ import annotations
+
+from unhang.analysis.claims import Claim
+from unhang.analysis.lives.before_groups import NodesAway, NotAtMeeting, RankTwice, ToldApart
+from unhang.analysis.lives.sizes import SizesApart
+from unhang.analysis.words.telling import Words, subject, words_of
+from unhang.wording import count_of, printable, rank_phrase
+
+__all__: list[str] = []
+
+
+@words_of.register
+def _(about: NotAtMeeting, claim: Claim) -> Words:
+    verb = "has" if len(claim.culprits) == 1 else "have"
+    who, waiting = subject(claim.culprits), rank_phrase(about.waiting)
+    where = f", and is {about.away[0].says}" if len(about.away) == 1 else ""
+    if not about.away:
+        where = ": there is no such process here"
+    told = [f"{subject([look.rank])} is {look.says}." for look in about.away]
+    return Words(
+        f"{who} {verb} not come to init_process_group, where {waiting} "
+        f"{'waits' if len(about.waiting) == 1 else 'wait'} for {count_of(about.size, 'rank')}"
+        f"{where}.",
+        (
+            *told,
+            *([f"There is no process of {rank_phrase(about.unseen)}."] if about.unseen else []),
+        ),
+        (
+            "It may only be late: what a rank reads or builds before it joins takes its time.",
+            "It may run on a node that was not looked at.",
+        ),
+        ("Compare WORLD_SIZE with the number of processes that were started, on all nodes.",)
+        if not about.away
+        else ("Look at the line where it stands; join the group first and prepare data after it.",),
+    )
+
+
+@words_of.register
+def _(about: ToldApart, claim: Claim) -> Words:
+    sides = "; ".join(f"{rank_phrase(who)}: {printable(value)}" for value, who in about.sides)
+    who = subject(claim.culprits or claim.victims)
+    return Words(
+        f"{who} {'and the others ' if claim.culprits else ''}{about.what} ({sides}), so that they "
+        "never make a group.",
+        (f"What they gave init_process_group: {sides}.",),
+        ("The variables may have been changed by the program itself.",),
+        ("Give all ranks the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE.",),
+    )
+
+
+@words_of.register
+def _(about: RankTwice, claim: Claim) -> Words:  # noqa: ARG001 - all words have the same parameters
+    nobody = f", and nobody is {rank_phrase(about.nobody)}" if about.nobody else ""
+    pids = " and ".join(f"pid {pid}" for pid in about.pids)
+    return Words(
+        f"Two processes say that they are rank {about.rank}{nobody}, so that the others wait.",
+        (f"{pids} gave init_process_group rank {about.rank}.",),
+        ("A process of an earlier launch may be left, which still uses the same address.",),
+        ("Give every process a RANK of its own; end what an earlier launch left behind.",),
+    )
+
+
+@words_of.register
+def _(about: NodesAway, claim: Claim) -> Words:
+    here = count_of(len(about.here), "launcher")
+    verb = "waits" if len(about.here) == 1 else "wait"
+    meetings = sorted({each.meeting for each in about.here})
+    if about.away <= 0:
+        told = " and ".join(printable(meeting) for meeting in meetings)
+        summary = f"{here} {verb} at different places ({told}), and no rank has been started."
+    else:
+        whose = f" ({rank_phrase(claim.culprits)})" if claim.culprits else ""
+        summary = (
+            f"{count_of(about.away, 'node')} of {about.nodes}{whose} "
+            f"{'has' if about.away == 1 else 'have'} not come: {here} {verb} at the rendezvous, "
+            "and no rank has been started."
+        )
+    return Words(
+        summary,
+        tuple(
+            f"pid {each.pid} meets its peers at {printable(each.meeting)}." for each in about.here
+        ),
+        ("The other nodes may be on their way: they may be queued or still starting.",),
+        (
+            "Check that the launcher runs on all nodes, with the same endpoint and id.",
+            "Check that every node reaches that endpoint: unhang doctor net.",
+        ),
+    )
+
+
+@words_of.register
+def _(about: SizesApart, claim: Claim) -> Words:
+    sides = "; ".join(f"{rank_phrase(who)}: {count_of(n, 'element')}" for n, who in about.sides)
+    who = subject(claim.culprits) if claim.culprits else "The ranks"
+    verb = "disagrees" if len(claim.culprits) == 1 else "disagree"
+    whom = " with the others" if claim.culprits else ""
+    return Words(
+        f"{who} {verb}{whom} about the size of {about.op}: {sides}.",
+        (
+            f"The last call of each rank, by its heartbeat: {sides}.",
+            (
+                "Gloo ended a process that got more or less than it asked for, which need not be "
+                "the one that is wrong."
+            ),
+        ),
+    )

@@ -1,0 +1,54 @@
+"""What a process gives `init_process_group`: its rank, how many there are, where they meet.
+
+Ranks that never meet mostly disagree about one of the three. Nothing else of the arguments is kept.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, urlsplit
+
+from unhang.telltale import without_secrets
+
+__all__ = ["Meeting", "told_by"]
+
+_POSITIONS = ("backend", "init_method", "timeout", "world_size", "rank", "store")
+
+
+class Meeting(NamedTuple):
+    """-1, 0 and "" for what it does not say."""
+
+    rank: int = -1
+    size: int = 0
+    place: str = ""
+
+
+def told_by(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Meeting:
+    """Read the arguments of `init_process_group`, and what they leave to the environment."""
+    given = {**dict(zip(_POSITIONS, args, strict=False)), **kwargs}
+    parts = urlsplit(str(given.get("init_method") or "env://"))
+    query = parse_qs(parts.query)
+    return Meeting(
+        rank=_first(given.get("rank"), query.get("rank", [""])[0], os.environ.get("RANK")),
+        size=_first(
+            given.get("world_size"), query.get("world_size", [""])[0], os.environ.get("WORLD_SIZE")
+        ),
+        place=""
+        if given.get("store") is not None
+        else _place(parts.scheme, parts.netloc, parts.path),
+    )
+
+
+def _first(*values: object) -> int:
+    """The first of them that is a number from 0 on; -1 for none."""
+    texts = (str(value) for value in values)
+    return next((int(text) for text in texts if text.isascii() and text.isdigit()), -1)
+
+
+def _place(scheme: str, netloc: str, path: str) -> str:
+    if scheme == "env":
+        port = os.environ.get("MASTER_PORT", "")
+        netloc = f"{os.environ.get('MASTER_ADDR', '')}:{port}" if port else ""
+    return without_secrets((netloc or path).rpartition("@")[2][:200])

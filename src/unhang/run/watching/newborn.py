@@ -1,0 +1,116 @@
+"""Processes that will be ranks and have not begun to set up process groups.
+
+Nothing in them speaks for them yet: their environment names their rank, or they are children of
+what started their peers and so many as are missing. Whoever is found so is a guess until it has
+joined a group, and is looked at like the others when these wait for it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from unhang.collect.processes import Process, ProcessTable, read_processes
+from unhang.collect.ranks import find_ranks, is_launcher
+from unhang.rankenv import attempt_of
+from unhang.record.contact.marks import Mark, alive
+
+__all__ = ["BEFORE", "Newborn", "Newborns"]
+
+STARTING = "starting"
+BEFORE = (STARTING, "imported")
+"""Phases of a process that has not entered `init_process_group`."""
+
+_APART_S = 2.0
+_TRACKERS = ("resource_tracker", "forkserver import")
+
+
+@dataclass(frozen=True, slots=True)
+class Newborn:
+    """A process that is about to become a rank: which, and what stands in for its mark."""
+
+    mark: Mark
+    rank: int
+
+
+@dataclass(slots=True)
+class Newborns:
+    """Searches as long as somebody is missing.
+
+    Attributes:
+        child: The command's process.
+    """
+
+    job: str
+    run: str
+    child: int
+    _found: list[Newborn] = field(default_factory=list)
+    _next_s: float = 0.0
+
+    def search(self, marks: Sequence[Mark], now_s: float) -> list[Newborn]:
+        """Those that are there now, without those that have come further meanwhile.
+
+        Args:
+            marks: Of this run.
+            now_s: A clock that never goes back.
+        """
+        come = [m for m in marks if m.rank is not None or m.phase == "initialising"]
+        size = max((m.world_size or m.told_size for m in marks), default=0)
+        if not self.child or size < 2 or any(m.rank is not None for m in marks):  # noqa: PLR2004
+            self._found = []
+        elif now_s >= self._next_s:
+            self._next_s = now_s + _APART_S
+            below = ProcessTable.of(read_processes().below(self.child))
+            self._found = self._among(below, marks, come, size)
+        keys = {(m.pid, m.start_ticks) for m in come}
+        return [each for each in self._found if (each.mark.pid, each.mark.start_ticks) not in keys]
+
+    def _among(
+        self, below: ProcessTable, marks: Sequence[Mark], come: Sequence[Mark], size: int
+    ) -> list[Newborn]:
+        own = {mark.pid: mark for mark in marks if alive(mark)}
+        named = {m.env_rank: m for m in own.values() if m.phase == "imported" and _may_be_rank(m)}
+        for target in find_ranks(below, marks):
+            if target.role == "rank" and target.how != "mark" and target.process.pid not in own:
+                named[target.rank] = self._mark(target.process, target.rank, size)
+        here = [m.env_rank for m in come]
+        missing = [rank for rank in range(size) if rank not in named and rank not in here]
+        siblings = [process for process in self._siblings(below, come) if process.pid not in own]
+        if len(siblings) == len(missing):
+            for rank, process in zip(missing, siblings, strict=True):
+                named[rank] = self._mark(process, rank, size)
+        return [Newborn(m, rank) for rank, m in named.items() if rank is not None]
+
+    def _siblings(self, below: ProcessTable, come: Iterable[Mark]) -> list[Process]:
+        """Children of what started those that have come, oldest first."""
+        known = {mark.pid for mark in come}
+        parents = {below.by_pid[pid].ppid for pid in known & below.by_pid.keys()}
+        found = [
+            process
+            for process in below.by_pid.values()
+            if process.ppid in parents and process.python and process.pid not in known
+            if not (is_launcher(process) or any(word in process.command for word in _TRACKERS))
+        ]
+        return sorted(found, key=lambda process: (process.start_ticks, process.pid))
+
+    def _mark(self, process: Process, rank: int, size: int) -> Mark:
+        """What a recorder would have written, as far as it can be seen from outside."""
+        return Mark(
+            pid=process.pid,
+            start_ticks=process.start_ticks,
+            host=socket.gethostname(),
+            uid=os.geteuid(),
+            job_id=self.job,
+            run=self.run,
+            attempt=attempt_of(process.environ or {}),
+            phase=STARTING,
+            env_rank=rank,
+            told_size=size,
+            command=process.command[:1000],
+        )
+
+
+def _may_be_rank(mark: Mark) -> bool:
+    return mark.env_rank is not None and mark.role == "unknown"

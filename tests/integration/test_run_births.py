@@ -1,0 +1,40 @@
+"""Real jobs that go wrong before or beside their groups: who has not come, whose size differs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from armed_jobs import free_port
+from run_jobs import KILL, PROGRAM, TORCHRUN, launch, lines_of, run_job
+
+pytest.importorskip("torch.distributed", reason="needs torch")
+
+
+def test_a_rank_that_does_not_come_is_named_at_its_line(tmp_path: Path) -> None:
+    """It reads data before it joins; nothing in it speaks for it, and its peers wait for it."""
+    outcome = launch(tmp_path, "comes_late", *KILL)
+    cause = outcome.cause
+    assert (cause["code"], cause["culprits"]) == ("UH101", [1]), outcome.said
+    stands = {site["line"] for site in cause["sites"] if site["role"] == "culprit"}
+    assert stands == lines_of("comes_late"), outcome.said
+    assert outcome.code == 143
+
+
+def test_a_node_that_never_starts_is_told(tmp_path: Path) -> None:
+    """The launcher of the other node waits, and no rank has been started."""
+    command = [str(TORCHRUN), "--nnodes", "2", "--node-rank", "0", "--nproc-per-node", "2",
+               "--master-addr", "127.0.0.1", "--master-port", str(free_port()),
+               str(PROGRAM), "skip"]  # fmt: skip
+    outcome = run_job(tmp_path, KILL, command)
+    cause = outcome.cause
+    assert (cause["code"], cause["culprits"]) == ("UH101", [2, 3]), outcome.said
+    assert outcome.report["decision"]["action"] == "look-first"
+
+
+def test_sizes_that_do_not_fit_are_a_mismatch(tmp_path: Path) -> None:
+    """Gloo aborts a process that need not be the odd one: the last calls of all ranks decide."""
+    outcome = launch(tmp_path, "uneven", "--hang-after", "20")
+    cause = outcome.cause
+    assert (cause["code"], cause["culprits"]) == ("UH202", [1]), outcome.said
+    assert "160 elements" in cause["summary"]

@@ -1,0 +1,165 @@
+"""Before there are groups: who has not come, met elsewhere, was told otherwise, or came twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from unhang.analysis import diagnose
+from unhang.case import Case
+from unhang.model import Frame, LogEvent, ProcessSample, ThreadStack
+from unhang.report import Finding
+from unhang.testing import sample_of
+
+C10D = "/opt/venv/lib/python3.11/site-packages/torch/distributed"
+JOINING = f"{C10D}/rendezvous.py:200 _create_c10d_store < train.py:9 main"
+MESHING = f"{C10D}/distributed_c10d.py:2200 _new_process_group_helper < train.py:9 main"
+LOADING = "train.py:5 load < train.py:8 main"
+PLACE = "127.0.0.1:29500"
+
+
+def joining(rank: int, *, size: int = 4, **more: object) -> list[ProcessSample]:
+    """Two looks at a rank inside init_process_group."""
+    told = {"phase": "initialising", "told_size": size, "rendezvous": PLACE} | more
+    site = JOINING if rank == 0 else MESHING
+    return [sample_of(rank, site, sample=number, **told) for number in (0, 1)]
+
+
+def cause(*samples: list[ProcessSample]) -> Finding:
+    """The first finding."""
+    first = diagnose(Case(samples=tuple(s for each in samples for s in each))).findings[0]
+    assert first.role == "cause"
+    return first
+
+
+def essence(found: Finding) -> tuple[str, str, tuple[int, ...], set[int]]:
+    """Code, confidence, culprits and their lines."""
+    lines = {site.line for site in found.sites if site.role == "culprit"}
+    return found.code, found.confidence, found.culprits, lines
+
+
+def test_a_rank_that_reads_before_it_joins_is_named_with_its_line() -> None:
+    """Three wait in different places of init_process_group, one has not entered it."""
+    late = [sample_of(1, LOADING, sample=n, phase="starting", told_size=4) for n in (0, 1)]
+    found = cause(joining(0), late, joining(2), joining(3))
+    assert essence(found) == ("UH101", "high", (1,), {5})
+    busy = {"worked_s": 1.0, "worked_cpu_s": 0.9}
+    found = cause(joining(0), [replace(s, **busy) for s in late], joining(2), joining(3))  # type: ignore[arg-type]  # its fields
+    assert (found.confidence, found.moving) == ("low", (1,))
+
+
+def test_a_rank_that_was_never_started_is_counted() -> None:
+    """WORLD_SIZE says five, and four have come."""
+    found = cause(*(joining(rank, size=5) for rank in range(4)))
+    assert essence(found) == ("UH101", "medium", (4,), set())
+    assert "no such process" in found.summary
+
+
+@pytest.mark.parametrize(
+    "odd", [{"rendezvous": "127.0.0.1:29501"}, {"size": 3}], ids=["port", "size"]
+)
+def test_who_was_told_otherwise_is_named(odd: dict[str, object]) -> None:
+    """Another port, or another number of ranks; with two ranks nobody knows which is right."""
+    found = cause(joining(0), joining(1), joining(2, **odd), joining(3))  # type: ignore[arg-type]  # its fields
+    assert essence(found) == ("UH205", "high", (2,), {9})
+    found = cause(joining(0, size=2), joining(1, **{"size": 2, **odd}))  # type: ignore[arg-type]  # same
+    assert (found.culprits, found.confidence) == ((), "medium")
+
+
+def test_two_processes_with_one_rank_are_told() -> None:
+    """Both say that they are rank 1, and nobody is rank 2."""
+    second = [replace(sample, pid=77) for sample in joining(1)]
+    found = cause(joining(0), joining(1), second, joining(3))
+    assert essence(found)[:3] == ("UH205", "high", (1,))
+    assert "nobody is rank 2" in found.summary
+
+
+def launcher(*options: str) -> list[ProcessSample]:
+    """A launcher that waits in its rendezvous."""
+    frames = (Frame("launch_agent", f"{C10D}/launcher/api.py", 300),)
+    thread = ThreadStack("MainThread", 7, frames, is_main=True)
+    command = f"python torchrun --nnodes=2 --nproc-per-node 2 {' '.join(options)} train.py"
+    return [ProcessSample(-1, "node01", 7, (thread,), role="launcher", command=command)]
+
+
+def test_launchers_that_wait_for_another_node_are_told() -> None:
+    """With numbered nodes the ranks are known that the missing one would start."""
+    found = cause(launcher("--node_rank=1", "--master-port", "29500"))
+    assert (found.code, found.confidence, found.culprits) == ("UH101", "medium", (0, 1))
+    found = cause(launcher("--rdzv-endpoint", "node00:29500"))
+    assert (found.code, found.culprits) == ("UH101", ())
+    assert "1 node of 2 has not come" in found.summary
+
+
+def test_one_who_is_not_where_most_wait_in_their_own_way() -> None:
+    """No calls, no groups: three poll for a file at one line, one stands at another."""
+    polling = "train.py:7 wait_for_file < train.py:8 main"
+    samples = [
+        [sample_of(rank, polling if rank else LOADING, sample=n, state="S") for n in (0, 1)]
+        for rank in range(4)
+    ]
+    found = cause(*samples)
+    assert (found.code, found.confidence, found.culprits) == ("UH602", "medium", (0,))
+    assert found.victims == (1, 2, 3)
+
+
+SIZE_MESSAGE = "op.preamble.length <= op.nbytes. 128 vs 80. Received data size doesn't match"
+
+
+def test_sizes_that_did_not_fit_are_told_from_the_last_calls() -> None:
+    """Gloo ended rank 0, and rank 2 is the one with another size."""
+
+    def ended(rank: int, status: int, numel: int) -> ProcessSample:
+        told = {"last_op": "all_reduce", "last_call": 9, "last_numel": numel, "tool": "heartbeat"}
+        return sample_of(rank, "train.py:30 step", state="X", exit_status=status, time_ns=5, **told)
+
+    samples = (ended(0, 134, 256), ended(1, 1, 256), ended(2, 1, 160), ended(3, 1, 256))
+    event = LogEvent("UH762", "cause", -1, f"[enforce fail] {SIZE_MESSAGE}", "job.log:1")
+    first = diagnose(Case(samples=samples, log_events=(event,))).findings[0]
+    assert (first.code, first.culprits, first.confidence) == ("UH202", (2,), "high")
+    assert "160 elements" in first.summary
+
+
+def test_a_call_that_lost_its_peer_follows() -> None:
+    """Exit code 1 of those whose call raised: the one without such an error was first."""
+    ended = {"tool": "heartbeat", "state": "X", "time_ns": 5}
+    samples = [
+        sample_of(rank, "train.py:30 step", exit_status=1, lost_ns=7 if rank != 1 else 0, **ended)
+        for rank in range(3)
+    ]
+    assert cause(samples).culprits == (1,)
+
+
+def test_the_thread_that_runs_the_program_is_shown() -> None:
+    """A framework's main thread shows no line of the program, another thread does."""
+    main = (Frame("main_loop", "/opt/venv/lib/python3.11/site-packages/ray/_private/worker.py", 1),)
+    stuck = (Frame("load", "/home/user/train.py", 5), Frame("train", "/home/user/train.py", 8))
+    waits = (Frame("all_reduce", f"{C10D}/distributed_c10d.py", 1), *stuck[1:])
+
+    def look(rank: int, number: int) -> ProcessSample:
+        threads = (ThreadStack("MainThread", 1, main, is_main=True),
+                   ThreadStack("Train", 2, waits if rank else stuck))  # fmt: skip
+        return ProcessSample(rank, "node01", 100 + rank, threads, state="S", sample=number)
+
+    found = cause([look(rank, number) for rank in range(3) for number in (0, 1)])
+    assert essence(found)[2:] == ((0,), {5})
+
+
+def test_a_worker_that_does_not_come_back_is_shown_with_its_line() -> None:
+    """The rank waits for its data loader, and the worker stands in the program's own code."""
+    data = "/opt/venv/lib/python3.11/site-packages/torch/utils/data"
+    main = (Frame("_try_get_data", f"{data}/dataloader.py", 9), Frame("train", "train.py", 8))
+    inner = (Frame("fetch", "data.py", 31), Frame("__getitem__", "data.py", 12))
+    forked = (*inner, Frame("_worker_loop", f"{data}/_utils/worker.py", 3), *main)
+    waits = (Frame("all_reduce", f"{C10D}/distributed_c10d.py", 1), Frame("train", "train.py", 9))
+
+    def look(rank: int, number: int, frames: tuple[Frame, ...], **more: object) -> ProcessSample:
+        thread = ThreadStack("MainThread", 1, frames, is_main=True)
+        return ProcessSample(rank, "", 50 + rank, (thread,), state="S", sample=number, **more)  # type: ignore[arg-type]  # its fields
+
+    looks = [[look(0, n, main), look(1, n, waits), look(2, n, waits)] for n in (0, 1)]
+    worker = [look(-1, n, forked, role="data-loader", parent_rank=0) for n in (0, 1)]
+    found = cause(*looks, worker)
+    assert (found.culprits, found.sites[0].line) == ((0,), 31)
+    assert "a worker stands at fetch (data.py:31)" in found.summary
