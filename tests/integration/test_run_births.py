@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 from armed_jobs import free_port
-from run_jobs import KILL, PROGRAM, TORCHRUN, launch, lines_of, run_job
+from run_jobs import PROGRAM, TORCHRUN, kill, launch, lines_of, run_job
 
 pytest.importorskip("torch.distributed", reason="needs torch")
 
 
 def test_a_rank_that_does_not_come_is_named_at_its_line(tmp_path: Path) -> None:
     """It reads data before it joins; nothing in it speaks for it, and its peers wait for it."""
-    outcome = launch(tmp_path, "comes_late", *KILL)
+    outcome = launch(tmp_path, "comes_late", *kill())
     cause = outcome.cause
     assert (cause["code"], cause["culprits"]) == ("UH101", [1]), outcome.said
     stands = {site["line"] for site in cause["sites"] if site["role"] == "culprit"}
@@ -26,7 +26,7 @@ def test_a_node_that_never_starts_is_told(tmp_path: Path) -> None:
     command = [str(TORCHRUN), "--nnodes", "2", "--node-rank", "0", "--nproc-per-node", "2",
                "--master-addr", "127.0.0.1", "--master-port", str(free_port()),
                str(PROGRAM), "skip"]  # fmt: skip
-    outcome = run_job(tmp_path, KILL, command)
+    outcome = run_job(tmp_path, kill(), command)
     cause = outcome.cause
     assert (cause["code"], cause["culprits"]) == ("UH101", [2, 3]), outcome.said
     assert outcome.report["decision"]["action"] == "look-first"

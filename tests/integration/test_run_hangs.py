@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from armed_jobs import free_port
 from run_jobs import (
-    KILL,
     PATIENCE_S,
     PROGRAM,
     TORCHRUN,
     UNHANG,
     Outcome,
     environment,
+    kill,
     launch,
     lines_of,
     run_job,
@@ -49,7 +49,7 @@ def test_a_hang_is_found_and_explained(
 ) -> None:
     """The right ranks are blamed, at their own line, and the case has everything in it."""
     ranks = 2 if fault == "crossed" else 3
-    outcome = launch(tmp_path, fault, *KILL, ranks=ranks)
+    outcome = launch(tmp_path, fault, *kill(), ranks=ranks)
     cause = outcome.cause
     assert cause["code"] in codes, outcome.said
     assert cause["culprits"] == culprits
@@ -141,7 +141,7 @@ def check_complete(outcome: Outcome, ranks: int, without_dump: list[int]) -> Non
 def test_ranks_without_a_recorder_are_watched_and_sampled_from_outside(tmp_path: Path) -> None:
     """`python -I` skips the hook: that is said, and stacks alone lead to the culprit."""
     isolated = (sys.executable, "-I")
-    outcome = launch(tmp_path, "loader", *KILL, ranks=2, torchrun=True, python=isolated)
+    outcome = launch(tmp_path, "loader", *kill(), ranks=2, torchrun=True, python=isolated)
     assert "no recorder in ranks 0-1: python -I skips the start-up hook" in outcome.said
     assert "whose calls are not seen, have stood still" in outcome.said
     assert outcome.cause["culprits"] == [1], outcome.said
@@ -194,7 +194,7 @@ def test_ranks_of_mpirun_are_watched_like_others(tmp_path: Path) -> None:
     """It names ranks in its own words; the process that joined a group says which it is."""
     command = ["mpirun", "-np", "2", "--allow-run-as-root", "--oversubscribe", sys.executable,
                str(PROGRAM), "skip", "2", str(free_port())]  # fmt: skip
-    outcome = run_job(tmp_path, KILL, command)
+    outcome = run_job(tmp_path, kill(), command)
     assert outcome.cause["culprits"] == [1], outcome.said
     assert lines_of("skip") <= {site["line"] for site in outcome.cause["sites"]}
     check_complete(outcome, 2, without_dump=[])

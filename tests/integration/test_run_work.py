@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from armed_jobs import free_port
-from run_jobs import KILL, PATIENCE_S, PROGRAM, UNHANG, Outcome, environment, launch, lines_of
+from run_jobs import PATIENCE_S, PROGRAM, UNHANG, Outcome, environment, kill, launch, lines_of
 
 pytest.importorskip("torch.distributed", reason="needs torch")
 
@@ -18,7 +18,7 @@ SPARED = "rank 0 moves: the job is left alone"
 
 def launch_and_tell(folder: Path, fault: str, word: str) -> Outcome:
     """Run a job with --on-hang kill; once it was spared, tell it `word`."""
-    command = [*UNHANG, *KILL, "--", sys.executable, str(PROGRAM), fault, "3", str(free_port())]
+    command = [*UNHANG, *kill(), "--", sys.executable, str(PROGRAM), fault, "3", str(free_port())]
     log = folder / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -93,7 +93,7 @@ def test_the_time_out_of_the_job_leads_to_the_rank_it_waited_for(tmp_path: Path)
 
 def test_a_stopped_rank_is_called_stopped(tmp_path: Path) -> None:
     """It wrote no dump because it was stopped, which its state tells."""
-    cause = launch(tmp_path, "stopped", *KILL).cause
+    cause = launch(tmp_path, "stopped", *kill()).cause
     assert (cause["culprits"], cause["confidence"]) == ([1], "high")
     assert cause["summary"].startswith("Rank 1 is stopped by a signal (SIGSTOP, SIGTSTP) at ")
     assert "dead" not in cause["summary"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from armed_jobs import free_port
-from run_jobs import KILL, Outcome, run_job
+from run_jobs import Outcome, kill, run_job
 
 from lab.nccl.build import Device, build
 from lab.nccl.faults import FAULTS
@@ -40,7 +40,7 @@ def launch(folder: Path, script: str, job: str) -> Outcome:
     """A job of four ranks by torchrun under `unhang run`, to its end."""
     torchrun = [str(PYTHON.with_name("torchrun")), "--nproc-per-node", "4"]
     port = ["--master-port", str(free_port())]
-    return run_job(folder, KILL, [*torchrun, *port, str(JOBS / script), job])
+    return run_job(folder, kill(), [*torchrun, *port, str(JOBS / script), job])
 
 
 def line_of(script: str, mark: str) -> int:
