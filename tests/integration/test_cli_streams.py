@@ -32,10 +32,13 @@ WORDS = {
     "numerics": "check.py:build --on cpu --on cpu",
     "attach": "1",
     "completion": "bash",
+    "serve": "nowhere",
+    "history": f"{EXAMPLE}",
+    "mcp": "< /dev/null",
 }
 """Each command with arguments that let it end by itself; it is its output that matters here."""
 
-SILENT = {"run", "dump", "collect", "core", "trace", "attach", "numerics", "stacks"}
+SILENT = {"run", "dump", "collect", "core", "trace", "attach", "numerics", "stacks", "serve", "mcp"}
 """Those that write nothing to stdout with these arguments: what they do is on stderr, or fails."""
 
 

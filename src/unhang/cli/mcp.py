@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import sys
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from threading import Lock
@@ -41,9 +42,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until stdin is closed."""
+    """Serve until stdin is closed; where nobody can ask or hear, there is nothing to serve."""
     del args
-    server().run("stdio")
+    if sys.stdin is not None and sys.stdout is not None:
+        server().run("stdio")
     return 0
 
 

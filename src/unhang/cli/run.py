@@ -14,7 +14,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from unhang.casedir.manifest import CASES
 from unhang.errors import UsageError
 
 EXAMPLES = """unhang run -- torchrun --nproc-per-node 8 train.py
@@ -143,6 +142,8 @@ def run(args: argparse.Namespace) -> int:
 @contextmanager
 def _served(args: argparse.Namespace) -> Iterator[None]:
     """A server beside the job, in a process of its own; its address goes to stderr."""
+    from unhang.casedir.manifest import CASES
+
     words = ["serve", "--live", "--port", "0", *(["--job", args.job] if args.job else [])]
     words += ["--", CASES, *([args.case] if args.case else [])]
     command = [sys.executable, "-m", "unhang", *words]
