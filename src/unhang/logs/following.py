@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from unhang.logs.rules import RULES
+from unhang.logs.lines.anchors import wanted_by
 from unhang.model import Frame
 from unhang.stacks.ownership import under
 
@@ -31,7 +31,7 @@ def follows(error: str, frames: Sequence[Frame]) -> bool:
         error: "RuntimeError: what it says".
         frames: Where it was raised, innermost first; may be empty.
     """
-    rule = next((rule for rule in RULES if rule.announced(error) and rule.search(error)), None)
+    rule = next((rule for rule in wanted_by(error) if rule.search(error)), None)
     if (rule is not None and rule.role == "consequence") or _LOST_PEER.search(error):
         return True
     own = (frame.file for frame in frames if not under(frame.file, "unhang/record/"))

@@ -400,8 +400,9 @@ class FileScanner:
         if not rule.below:
             return {}
         data, start = self.here
-        below = data[data.find(b"\n", start) + 1 :][:BELOW]
-        lines = (parse_line(raw).text for raw in below.split(b"\n")[:BELOW_LINES])
+        begin = data.find(b"\n", start) + 1
+        below = data[begin : begin + BELOW].split(b"\n", BELOW_LINES)[:BELOW_LINES]
+        lines = (parse_line(raw).text for raw in below)
         found = re.search(rule.below, "\n".join(lines))
         return {k: v for k, v in found.groupdict().items() if v is not None} if found else {}
 
