@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import unhang
 from lab.faults import FAULTS
 from lab.faults.composed import COMPOSED
 from lab.layouts.table import LAYOUTS
@@ -34,6 +35,13 @@ def test_every_code_that_dumps_can_show_has_a_class() -> None:
         "UH301", "UH302", "UH303", "UH304", "UH401", "UH402", "UH501", "UH601", "UH901",
     }  # fmt: skip
     assert wanted <= shown | accepted
+
+
+def test_members_of_finished_coalesced_calls_are_finished(tmp_path: Path) -> None:
+    """A dump of unfinished calls keeps them for ever; the counters say that they are over."""
+    simulate(spec_named("tuned/never-joined-28"), tmp_path / "case")
+    report = unhang.diagnose(unhang.load(tmp_path / "case" / "dumps"))
+    assert [(f.code, f.culprits) for f in report.causes] == [("UH101", (0,))]
 
 
 def test_parts_share_no_seed() -> None:

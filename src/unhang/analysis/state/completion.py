@@ -20,7 +20,7 @@ import numpy as np
 from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.ops import Names
 from unhang.batches import Batches
-from unhang.case import ORIGIN_UNHANG, Calls, Case, Dump
+from unhang.case import JOINED_BY_ENTRIES, ORIGIN_UNHANG, Calls, Case, Dump
 from unhang.model import DumpStatus, Note, State
 
 __all__ = ["TRUTHFUL", "finished_rows"]
@@ -58,6 +58,7 @@ def finished_rows(
     done[_not_launched(case, names, backends, batches, done)] = False
     done[_ended_too_early(case, dumps, done)] = False
     done |= batches.closed & done[batches.last]
+    done[_counted_as_over(case, dumps, names, backends, batches, done)] = True
     notes = _left_open(case, dumps, names, batches, done)
     return done, [*notes, *_blind(case, dumps, backends, done)]
 
@@ -76,15 +77,51 @@ def _not_launched(
     rows = np.flatnonzero(done & ~calls.retired & truthful & (calls.group >= 0))
     if not len(rows) or not len(status):
         return np.zeros(0, np.int64)
+    lane, at, known = _counters_of(case, rows)
+    above = known & (calls.seq[rows] > status.last_enqueued[at])
+    rows = rows[above & ~np.isin(lane[rows], lane[batches.p2p])][:_MOST_INSIDE]
+    found = [row for row in rows.tolist() if _is_last_and_watched(calls, lane, row)]
+    return np.asarray(found, np.int64)
+
+
+def _counters_of(case: Case, rows: Ints) -> tuple[Ints, Ints, Bools]:
+    """The lane (dump and group) of every call; for some, the counters of theirs, if there are."""
+    calls, status = case.calls, case.group_status
     width = len(case.groups) + 1
     lane = np.asarray(calls.dump, np.int64) * width + calls.group
     counted = np.asarray(status.dump, np.int64) * width + status.group
     order = np.argsort(counted, kind="stable")
-    at = order[np.minimum(np.searchsorted(counted[order], lane[rows]), len(order) - 1)]
-    above = (counted[at] == lane[rows]) & (calls.seq[rows] > status.last_enqueued[at])
-    rows = rows[above & ~np.isin(lane[rows], lane[batches.p2p])][:_MOST_INSIDE]
-    found = [row for row in rows.tolist() if _is_last_and_watched(calls, lane, row)]
-    return np.asarray(found, np.int64)
+    at: Ints = order[np.minimum(np.searchsorted(counted[order], lane[rows]), len(order) - 1)]
+    known: Bools = counted[at] == lane[rows]
+    return lane, at, known
+
+
+def _counted_as_over(
+    case: Case,
+    dumps: Sequence[Dump],
+    names: Names,
+    backends: Sequence[str],
+    batches: Batches,
+    done: Bools,
+) -> Ints:
+    """Collectives that a dump of unfinished calls still has though their group's counter passed.
+
+    The members of a coalesced call stay "scheduled" for ever, and its closing entry, which would
+    tell, is finished and left out. Where calls of a lane are P2P, the counters tell nothing.
+    """
+    calls, status = case.calls, case.group_status
+    active = np.zeros(max(len(case.dumps), 1), np.bool_)
+    active[[dump.index for dump in dumps if dump.active_only]] = True
+    truthful = np.asarray([name in TRUTHFUL for name in backends])[names.backend][calls.name]
+    rows = np.flatnonzero(~done & active[calls.dump] & truthful & (calls.group >= 0))
+    rows = rows[~batches.p2p[rows] & (calls.seq[rows] >= 0)]
+    if not len(rows) or not len(status):
+        return np.zeros(0, np.int64)
+    lane, at, known = _counters_of(case, rows)
+    passed = known & (status.joined_by[at] == JOINED_BY_ENTRIES)
+    passed &= calls.seq[rows] <= status.last_completed[at]
+    found: Ints = rows[passed & ~np.isin(lane[rows], lane[batches.p2p])]
+    return found
 
 
 def _is_last_and_watched(calls: Calls, lane: Ints, row: int) -> bool:
