@@ -37,8 +37,7 @@ SHIPMENT = Shipment(
     "unhang.doctor.agents.node",
     ("__init__.py", "_version.py", "surroundings.py", "telltale.py", "record/__init__.py",
      "record/contact/__init__.py", "record/contact/runtime_dir.py", "collect/__init__.py",
-     "collect/parcel.py", "collect/node/__init__.py", "collect/node/room.py",
-     "doctor/__init__.py", "doctor/agents"),
+     "collect/parcel.py", "doctor/__init__.py", "doctor/agents"),
 )  # fmt: skip
 """What a node imports to answer the doctor; the standard library does the rest (a test checks)."""
 
