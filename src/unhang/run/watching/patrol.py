@@ -36,6 +36,8 @@ INTERVAL_S = (0.25, 5.0)
 IDLE_INTERVAL_S = 0.5
 AUTO_INTERVAL_S = 1.0
 BEGINNING_S, BEGINNING_INTERVAL_S = 10.0, 0.1
+LEAST_ALONE_S = 30.0
+"""A launcher that imports torch on a busy machine has no ranks for as long."""
 INTERRUPTED_S = 120.0
 """For so long after a signal to end, ranks that end are obeying it."""
 
@@ -67,7 +69,7 @@ class Patrol:
         self._frozen: list[tuple[int, int]] = []
         self._told_of: set[int] = set()
         self._newcomers_s = self._began_s = time.monotonic()
-        self._told_of_launchers = False
+        self._told_of_launchers = self._waits_for_ranks = False
         self.context = Context(
             command=orders.command,
             env=orders.plan.apply(os.environ),
@@ -201,6 +203,9 @@ class Patrol:
         if not self.roster.members:
             self._look_at_launchers()
             return
+        if self._waits_for_ranks:
+            self._waits_for_ranks = False
+            self._close_current("the launcher has started its ranks")
         event = self._see()
         if isinstance(event, Alarm) and (self.current is None or event.again):
             self._close_current("the ranks that others wait for had moved, and stand still now")
@@ -211,9 +216,10 @@ class Patrol:
     def _look_at_launchers(self) -> None:
         """Nobody is there yet: after a while, launchers that wait for others are an incident."""
         alone_s = time.monotonic() - self._began_s
-        if self.roster.gone or self._told_of_launchers or alone_s < self.orders.hang_after_s:
+        patience_s = max(self.orders.hang_after_s, LEAST_ALONE_S)
+        if self.roster.gone or self._told_of_launchers or alone_s < patience_s:
             return
-        self._told_of_launchers = True
+        self._told_of_launchers = self._waits_for_ranks = True
         if not self.roster.launchers(read_processes()):
             return
         text = f"no rank has been started for {alone_s:.0f} s, and the launcher waits"
