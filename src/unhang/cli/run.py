@@ -30,7 +30,10 @@ def _patience(text: str) -> float:
     """Seconds, or the word "auto"; below 0 for what is neither 0 nor above."""
     if text == "auto":
         return AUTO
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither seconds nor auto") from None
     return seconds if seconds > 0 else -1.0
 
 

@@ -37,7 +37,7 @@ def _how(end: End) -> str:
     if end.error:
         return f"raised {printable(end.error, _SHOWN_TEXT)}"
     if end.status is None:
-        return "is gone, and nobody saw how it ended"
+        return "disappeared, and nobody saw how it ended"
     if end.status - SIGNAL_BASE in CRASHES:
         return f"was ended by {CRASHES[end.status - SIGNAL_BASE]}"
     if end.manner is Manner.LEFT:
