@@ -23,7 +23,9 @@ from unhang.casedir.sharing import (
     announce,
     claim,
     heard_of,
+    is_being_ended,
     release,
+    tell_of_end,
     without_part,
 )
 from unhang.errors import OutputError, UsageError
@@ -76,6 +78,18 @@ def test_nodes_that_share_a_directory_share_their_incidents(tmp_path: Path) -> N
         assert without_part(path, case) == []
     manifest = json.loads((path / "manifest.json").read_text())
     assert [node["run"] for node in manifest["nodes"]] == ["one", "two"]
+
+
+def test_that_a_node_ends_the_job_is_known_to_the_others(tmp_path: Path) -> None:
+    """Whoever says so first is believed; it is no part of the case."""
+    path = tmp_path / "shared"
+    claim(path, "job", "one")
+    case = create_case(tmp_path, "job", 0.0, named=path, run="one")
+    assert not is_being_ended(case)
+    tell_of_end(case, "one")
+    tell_of_end(case, "two")
+    assert is_being_ended(case)
+    assert without_part(path, case) == ["one"]
 
 
 def test_only_an_incident_of_now_is_joined(tmp_path: Path) -> None:

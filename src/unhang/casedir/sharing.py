@@ -30,17 +30,20 @@ __all__ = [
     "cannot_write",
     "claim",
     "heard_of",
+    "is_being_ended",
     "is_reserved",
     "numbered",
     "part_path",
     "release",
     "reserve",
+    "tell_of_end",
     "without_part",
 ]
 
 MOST_CASES: Final = 10_000
 _CLAIM = ".claim.json"
 _ANNOUNCED = ".incident.json"
+_ENDING = ".ending.json"
 _MOST_BYTES = 1 << 16
 _TRIES, _TRY_S = 20, 0.05
 _OLD_S = 600.0
@@ -221,6 +224,22 @@ def heard_of(named: Path, job: str, run: str) -> Announcement | None:
         if found is not None and found.run != run and can_join(path, named, job, run):
             return found
     return None
+
+
+def tell_of_end(case: Path, run: str) -> None:
+    """Let the other nodes know, before it is done, that a run ends the job by order.
+
+    Ranks that end from then on obey, and their failures are no incident of their own.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    _write_once(case / _ENDING, {"run": run})
+
+
+def is_being_ended(case: Path) -> bool:
+    """Whether a run of the job has said so in this case."""
+    return (case / _ENDING).exists()
 
 
 def _announcement(case: Path) -> Announcement | None:

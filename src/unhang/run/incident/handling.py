@@ -25,7 +25,7 @@ from unhang.casedir.manifest import (
     write_ending,
     write_part,
 )
-from unhang.casedir.sharing import Announcement, announce, without_part
+from unhang.casedir.sharing import Announcement, announce, is_being_ended, tell_of_end, without_part
 from unhang.errors import OutputError
 from unhang.record.contact.runtime_dir import create_private_dir, private_dir, safe_name
 from unhang.run.child.ranklogs import rank_logs
@@ -176,6 +176,20 @@ class NodeIncident:
             self.context.say(f"the case {self.case} is not complete: {error.strerror}")
 
     # -------------------------------------------------------------- other nodes
+
+    @property
+    def being_ended(self) -> bool:
+        """Whether some node that shares the case ends the job, or has ended it."""
+        return self._shared is not None and self.case is not None and is_being_ended(self.case)
+
+    def tell_of_end(self) -> None:
+        """Let the nodes that share the case know that the job is ended by order."""
+        if self.case is None or self._shared is None:
+            return
+        try:
+            tell_of_end(self.case, self.context.run)
+        except OSError as error:
+            self.context.say(f"the other nodes were not told of the end: {error.strerror}")
 
     def _announce(self) -> None:
         """Let the nodes that share the directory know, so that they collect as well."""

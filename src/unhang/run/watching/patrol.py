@@ -63,6 +63,7 @@ class Patrol:
         self.watch = HangWatch(orders.hang_after_s, self.interval_s, auto=orders.auto)
         self.roster = Roster(orders.job, orders.run, child)
         self.current: NodeIncident | None = None
+        self.last: NodeIncident | None = None
         self.incidents = 0
         self._parents: dict[int, int] = {}
         self._held: list[int] = []
@@ -231,6 +232,8 @@ class Patrol:
         """Look once; that the job moves on is said, and ends the incident."""
         self.roster.weigh = self.watch.asks_for_work
         event = self.watch.see(self.roster.look())
+        if isinstance(event, Resumed) and self._obeying():
+            return None  # Calls that the end of the job breaks off finish too.
         if isinstance(event, Resumed):
             say(f"the job moves on: a call has finished after {event.quiet_s:.0f} s")
             self._close_current(f"the job moved on after {event.quiet_s:.0f} s without progress")
@@ -239,7 +242,7 @@ class Patrol:
     def _listen_to_others(self) -> None:
         """Another node has seen an incident: this node's evidence belongs to it too."""
         named = self.context.named
-        if named is None or self.current is not None or not self.roster.members:
+        if named is None or self.current is not None or not self.roster.members or self._obeying():
             return
         news = heard_of(named, self.context.job, self.context.run)
         if news is not None:
@@ -252,6 +255,9 @@ class Patrol:
                 self._act(incident)
 
     def _obeying(self) -> bool:
+        """Whether ranks end by order now: of a signal, or of a node that shares the last case."""
+        if not self.guard.interrupted_s and self.last is not None and self.last.being_ended:
+            self.guard.told_to_end()
         interrupted = self.guard.interrupted_s
         return bool(interrupted) and time.monotonic() - interrupted < INTERRUPTED_S
 
@@ -285,7 +291,7 @@ class Patrol:
         incident = NodeIncident(self.context, what)
         if not incident.collect(self.roster, self.roster.attempt if attempt is None else attempt):
             return None
-        self.current = incident
+        self.current = self.last = incident
         return incident
 
     def _conclude(self, incident: NodeIncident | None) -> None:
@@ -337,6 +343,8 @@ class Patrol:
             return
         say(f"ending the job (--on-hang {self.orders.on_hang})")
         self.guard.told_to_end()
+        if incident is not None:
+            incident.tell_of_end()
         _send(self.child, signal.SIGTERM)
         deadline = time.monotonic() + GRACE_S
         while time.monotonic() < deadline and not self.guard.is_over:
