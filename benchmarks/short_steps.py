@@ -68,7 +68,11 @@ def main(ranks: int, step_ms: int, steps: int, culprit: int, fault: str, moment:
         if os.fork() == 0:
             os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)}
             dist.init_process_group(
-                "gloo", init_method=store, rank=rank, world_size=ranks, timeout=dt.timedelta(minutes=30)
+                "gloo",
+                init_method=store,
+                rank=rank,
+                world_size=ranks,
+                timeout=dt.timedelta(minutes=30),
             )
             train(step_ms, steps, STOPS[fault] if rank == culprit else None, moment)
             os._exit(0)

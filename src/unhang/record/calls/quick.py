@@ -3,7 +3,7 @@
 While a rank waits for a message its caches go to others, and whatever is touched first afterwards
 costs up to a microsecond a function, however little it does: in real jobs of two ranks this one
 costs half of the dozen short ones that it repeats (`Beat.entered`, `Recorder.begin_p2p`,
-`Stacks.of`). A test holds the two ways equal. Whatever is unusual goes the long way: a new call
+`SiteStacks.of`). A test holds the two ways equal. Whatever is unusual goes the long way: a new call
 site or stack or shape, several backends in a group, coalescing, lists of tensors.
 """
 

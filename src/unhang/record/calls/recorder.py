@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from unhang.record.calls.follow import Followed
 from unhang.record.calls.ring import Channel, Foreign, RingEntry, TensorFact
-from unhang.record.calls.sites import Stacks
+from unhang.record.calls.sites import SiteStacks
 from unhang.record.contact.heartbeat import Word
 from unhang.record.process import ArmedProcess
 from unhang.telltale import without_secrets
@@ -47,7 +47,7 @@ class Recorder:
         self.followed = Followed()
         self.on_timeout = on_timeout
         self.full = state.settings.full != "never"
-        self.stacks = Stacks() if state.settings.stacks else None
+        self.stacks = SiteStacks() if state.settings.stacks else None
         self.tensors: dict[TensorFact, tuple[TensorFact, ...]] = {}
 
     # -------------------------------------------------------------- a call begins

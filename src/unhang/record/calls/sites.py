@@ -15,7 +15,7 @@ from typing import Final
 __all__ = [
     "MACHINERY",
     "MAX_FRAMES",
-    "Stacks",
+    "SiteStacks",
     "capture",
     "current_stacks",
     "frames_of",
@@ -71,7 +71,7 @@ def capture(frame: FrameType | None) -> RawStack:
     return tuple(raw)
 
 
-class Stacks:
+class SiteStacks:
     """Stacks of call sites, each captured once as long as it stays the same.
 
     A loop calls from the same place again and again: comparing takes a quarter of a capture, and
