@@ -27,6 +27,7 @@ from unhang.analysis.lives.failed import failed_first
 from unhang.analysis.lives.fallen_silent import fallen_silent, stacks_heard
 from unhang.analysis.lives.life import Lives, lives_of
 from unhang.analysis.lives.sizes import sizes_apart
+from unhang.analysis.lives.starved import starved_first
 from unhang.analysis.lives.told import with_told
 from unhang.analysis.lives.unranked import unranked
 from unhang.analysis.lives.watchdogs import with_counters
@@ -75,6 +76,7 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     claims = fallen_silent(claims, lives)
     says = ras_of(case.ras, case.world_size)
     claims = with_ras(claims, says, alone=without_dumps)
+    claims = starved_first(claims, case.samples)
     status, summary = status_of(claims), ""
     if without_dumps and not lives.sampled and not says:
         status, summary = nothing_found(case, lives, claims)
