@@ -8,7 +8,7 @@ LIBRARY := src/unhang/ingest/native/decoder.so
 NCCL := .venv-nccl
 NCCL_DEPS := $(NCCL)/.installed
 
-.PHONY: help demo demo-live setup test lint bench fuzz prove wheel clean debian native setup-nccl test-nccl
+.PHONY: help demo demo-live setup test lint bench fuzz parts prove wheel clean debian native setup-nccl test-nccl
 
 help:
 	@echo "make demo       install into .venv and diagnose a captured hang (no torch needed)"
@@ -17,6 +17,7 @@ help:
 	@echo "make lint       ruff, mypy --strict"
 	@echo "make demo-live  hang a real job on this machine and see the verdict (installs torch first)"
 	@echo "make fuzz       a million spoilt dumps through both decoders; N=... for another number"
+	@echo "make parts      verdicts from parts against those from dumps, on every capture and case"
 	@echo "make native     build the compiled decoder (Rust) into this checkout"
 	@echo "make wheel      build the wheels and try each in a fresh environment"
 	@echo "make prove      a million small programs with every mistake; writes docs/accuracy.md"
@@ -70,6 +71,9 @@ test-nccl: $(TEST_DEPS) $(NCCL_DEPS)
 
 fuzz: $(TEST_DEPS) native
 	$(BIN)/python tests/fuzz/decoders.py --count $(or $(N),1000000)
+
+parts: $(TEST_DEPS) native
+	$(BIN)/python tests/fuzz/parts.py $(ARGS)
 
 prove: $(TEST_DEPS)
 	$(BIN)/python -m lab prove --write docs/accuracy.md $(ARGS)
