@@ -88,18 +88,18 @@ def run(args: argparse.Namespace) -> int:
         engine()  # before the work: without it no tables can be written
     if not args.watch:
         return _judged(args)[1]()
-    from unhang.cli.shared.following import Followed, follow
+    from unhang.cli.shared.following import Lookout, follow
 
     _check_watch(args)
     named = tuple(args.paths)
     beside = (*args.log, *args.trace, *args.core, *args.report, *args.ras)
-    followed = Followed(named, beside)
+    lookout = Lookout(named, beside)
 
     def judge() -> tuple[object, Callable[[], int]]:
-        args.paths = followed.now()
+        args.paths = lookout.now()
         return _judged(args)
 
-    return follow(followed, judge)
+    return follow(lookout, judge)
 
 
 def _check_watch(args: argparse.Namespace) -> None:

@@ -20,7 +20,7 @@ from unhang.wording import printable
 if TYPE_CHECKING:
     from unhang.report import Report
 
-__all__ = ["Followed", "follow", "verdict_of"]
+__all__ = ["Lookout", "follow", "verdict_of"]
 
 _LOOK_S = 0.5
 _PATIENCE = 10
@@ -33,7 +33,7 @@ State = frozenset[tuple[str, int, int]]
 
 
 @dataclass(slots=True)
-class Followed:
+class Lookout:
     """What is looked at, and what has been seen of it.
 
     Attributes:
@@ -86,21 +86,21 @@ def verdict_of(report: Report) -> object:
     return report.status, report.summary, found
 
 
-def follow(followed: Followed, judge: Callable[[], tuple[object, Callable[[], int]]]) -> int:
+def follow(lookout: Lookout, judge: Callable[[], tuple[object, Callable[[], int]]]) -> int:
     """Judge and show until Ctrl-C; returns the exit code of the last verdict.
 
     Args:
-        followed: What to look at.
+        lookout: What to look at.
         judge: Reads and judges; gives what the verdict is, and what shows it.
     """
-    if followed.paths and not any(Path(path).exists() for path in followed.paths):
+    if lookout.paths and not any(Path(path).exists() for path in lookout.paths):
         judge()  # says what is wrong with them
     code, last, complaint = _INTERRUPTED, object(), ""
     terminal = sys.stdout.isatty()
     print("unhang: looking at it until Ctrl-C", file=sys.stderr, flush=True)
     try:
         while True:
-            if followed.has_news():
+            if lookout.has_news():
                 try:
                     verdict, show = judge()
                 except InputError as error:
