@@ -14,7 +14,7 @@ from unhang.collect.ranks import find_ranks, is_launcher
 from unhang.model import BUSY_BYTES_PER_S, BUSY_CORES
 from unhang.record.contact.heartbeat import Heartbeat, read_heartbeat
 from unhang.record.contact.marks import Mark, alive, read_marks
-from unhang.run.watching.newborn import BEFORE, Newborns
+from unhang.run.watching.newborn import BEFORE, STARTING, Newborns
 from unhang.run.watching.outside import UNARMED, Outsiders
 from unhang.run.watching.procs import WorkDone, exit_status, reaped_status, work_of
 from unhang.run.watching.watch import ProgressLook, RankProgress
@@ -187,7 +187,8 @@ class Roster:
 
     def _ended(self, member: WatchedRank) -> Gone:
         status = self.note_end(member.pid)
-        left_well = member.mark.phase in ("exited", "destroyed", UNARMED)  # the last: who knows
+        # Of those without a recorder, who knows; that a newborn is a rank is but a guess.
+        left_well = member.mark.phase in ("exited", "destroyed", UNARMED, STARTING)
         clean = status == 0 or (status is None and left_well and not member.mark.exception)
         told_ns = member.mark.updated_ns if member.mark.phase == "exited" else 0
         return Gone(member, status, clean, told_ns or time.time_ns(), len(self.gone))
