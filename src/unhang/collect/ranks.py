@@ -131,9 +131,6 @@ def _is_credible(
     Not where a rank is above it (it is that rank's helper), where a Python process above it claims
     or may become the same, nor where one below it has marked itself or claims by a better variable
     (then it is a launcher: under `srun torchrun`, SLURM_PROCID is the number of the node).
-
-    Args:
-        hinted: The ranks that marked processes may become.
     """
     for ancestor in table.above(claim.process.pid):
         above = claims.get(ancestor.pid)

@@ -164,3 +164,25 @@ def test_a_guess_of_which_nobody_saw_the_end_is_no_bad_end(
     guess = mark(999_999_990, 1, role="unknown", phase="starting", start_ticks=5)
     member = WatchedRank(replace(guess, rank=None), 1, certain=False)
     assert Roster("job", "ours").gone_now(member).clean
+
+
+def test_who_still_comes_when_a_peer_has_joined_has_not_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NCCL's ranks join without waiting: one is ready while others have only imported torch."""
+    monkeypatch.setenv("UNHANG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    folder = job_dir("job")
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    here = replace(mark(os.getpid(), 0, env_rank=0, told_size=2), rank=None)
+    coming = replace(here, role="unknown", phase="imported")
+    write_mark(folder, coming)
+    late = replace(coming, pid=child.pid, start_ticks=start_ticks(child.pid), env_rank=1)
+    write_mark(folder, late)
+    roster = Roster("job", "ours", child=os.getpid())
+    roster.refresh()
+    assert [member.rank for member in roster.members] == [0, 1]
+    write_mark(folder, mark(os.getpid(), 0))
+    assert roster.refresh() == []
+    assert [(m.rank, m.certain) for m in roster.members] == [(0, True), (1, False)]
+    child.communicate(b"\n")
+    assert [end.member.rank for end in roster.refresh()] == [1]
