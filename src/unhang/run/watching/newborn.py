@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from unhang.collect.processes import Process, ProcessTable, read_processes
 from unhang.collect.ranks import find_ranks, is_launcher
-from unhang.rankenv import attempt_of
+from unhang.rankenv import attempt_of, number_of
 from unhang.record.contact.marks import Mark, alive
 
 __all__ = ["BEFORE", "Newborn", "Newborns"]
@@ -71,7 +71,11 @@ class Newborns:
         self, below: ProcessTable, marks: Sequence[Mark], come: Sequence[Mark], size: int
     ) -> list[Newborn]:
         own = {mark.pid: mark for mark in marks if alive(mark)}
-        named = {m.env_rank: m for m in own.values() if m.phase == "imported" and _may_be_rank(m)}
+        named = {
+            m.env_rank: m
+            for m in own.values()
+            if m.phase == "imported" and _may_be_rank(m) and not _is_of_rank(m, below, own)
+        }
         for target in find_ranks(below, marks):
             if target.role == "rank" and target.how != "mark" and target.process.pid not in own:
                 named[target.rank] = self._mark(target.process, target.rank, size)
@@ -79,17 +83,21 @@ class Newborns:
         missing = [rank for rank in range(size) if rank not in named and rank not in here]
         known = {mark.pid for mark in come}
         starters = {below.by_pid[pid].ppid for pid in known & below.by_pid.keys()}
-        for parents in (starters, known):  # the first rank may start the others itself
-            young = [
-                process
-                for process in self._children(below, parents, known)
-                if (mark := own.get(process.pid)) is None or _may_be_told(mark)
-            ]
-            if missing and len(young) == len(missing):
-                for rank, process in zip(missing, young, strict=True):
-                    named[rank] = self._mark(process, rank, size, own.get(process.pid))
-                break
-        return [Newborn(m, rank) for rank, m in named.items() if rank is not None]
+        young = [
+            process
+            for process in self._children(below, {*starters, *known}, known)
+            if (mark := own.get(process.pid)) is None or _may_be_told(mark)
+        ]
+        siblings = [process for process in young if process.ppid in starters]
+        children = {number_of(_environ(p, "LOCAL_RANK")): p for p in young if p.ppid in known}
+        if missing and len(siblings) == len(missing):
+            found = dict(zip(missing, siblings, strict=True))
+        else:  # the first rank may start the others of its node itself, as Lightning's does
+            found = {rank: children[rank] for rank in missing if rank in children}
+        for rank, process in found.items():
+            named[rank] = self._mark(process, rank, size, own.get(process.pid))
+        there = {m.env_rank for m in come if m.pid in own}
+        return [Newborn(m, r) for r, m in named.items() if r is not None and r not in there]
 
     def _children(
         self, below: ProcessTable, parents: Collection[int], known: Collection[int]
@@ -122,6 +130,10 @@ class Newborns:
         )
 
 
+def _environ(process: Process, name: str) -> str:
+    return (process.environ or {}).get(name, "")
+
+
 def _may_be_told(mark: Mark) -> bool:
     """Whether it has imported torch, and its rank will come by other ways than its environment."""
     return mark.phase == "imported" and mark.env_rank is None and mark.role != "launcher"
@@ -129,3 +141,9 @@ def _may_be_told(mark: Mark) -> bool:
 
 def _may_be_rank(mark: Mark) -> bool:
     return mark.env_rank is not None and mark.role == "unknown"
+
+
+def _is_of_rank(mark: Mark, below: ProcessTable, marks: Mapping[int, Mark]) -> bool:
+    """Whether a process above it may become the same rank: torch's compile workers inherit it."""
+    above = (marks.get(process.pid) for process in below.above(mark.pid))
+    return any(m is not None and _may_be_rank(m) and m.env_rank == mark.env_rank for m in above)
