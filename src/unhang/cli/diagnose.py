@@ -95,11 +95,11 @@ def run(args: argparse.Namespace) -> int:
     beside = (*args.log, *args.trace, *args.core, *args.report, *args.ras)
     lookout = Lookout(named, beside)
 
-    def judge() -> tuple[object, Callable[[], int]]:
+    def judge() -> tuple[Report, Callable[[], int]]:
         args.paths = lookout.now()
         return _judged(args)
 
-    return follow(lookout, judge)
+    return follow(lookout, judge, args.fail_on)
 
 
 def _check_watch(args: argparse.Namespace) -> None:
@@ -109,10 +109,9 @@ def _check_watch(args: argparse.Namespace) -> None:
         raise UsageError("--watch writes no tables", "Leave out --db and --parquet.")
 
 
-def _judged(args: argparse.Namespace) -> tuple[object, Callable[[], int]]:
-    """What the verdict is, and what writes and shows it."""
+def _judged(args: argparse.Namespace) -> tuple[Report, Callable[[], int]]:
+    """The report, and what writes and shows it."""
     from unhang.analysis import diagnose
-    from unhang.cli.shared.following import verdict_of
 
     case = load_case(args, _beside(args))
     redactor = _redactor(args)
@@ -127,7 +126,7 @@ def _judged(args: argparse.Namespace) -> tuple[object, Callable[[], int]]:
         _write_tables(case, report, args)
         return emit(report, args, case, place=place)
 
-    return verdict_of(report), show
+    return report, show
 
 
 def _beside(args: argparse.Namespace) -> Beside:
