@@ -19,6 +19,8 @@ SIMULATED = (
     CaseSpec("network", "fabric-stuck", "ddp", 8, "hosts", 0),
     CaseSpec("slow", "late-rank", "ddp", 8, "plain", 0),
     CaseSpec("lost", "most-dumps-lost", "ddp", 8, "few", 0),
+    CaseSpec("off", "recorder-off", "ddp", 8, "off", 0),
+    CaseSpec("empty", "all-dumps-empty", "ddp", 4, "empty", 0),
 )
 
 
