@@ -10,6 +10,8 @@ from lab.advice.trying import Tried, shape_of, try_archive, try_folder, try_spec
 from lab.live.faults import FAULTS
 from lab.score.captures import REAL
 from lab.simulate.corpus import CaseSpec
+from lab.simulate.writing import simulate
+from unhang.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 SIMULATED = (
@@ -49,6 +51,13 @@ def test_what_is_advised_for_real_dumps_runs(name: str) -> None:
     archive = next(REAL.glob(f"{name}.tar.gz"))
     see_that_they_ran(try_archive(archive))
     see_that_they_ran(list(try_folder(name, archive)))
+
+
+def test_dumps_of_open_calls_alone_of_a_healthy_job_are_judged(tmp_path: Path) -> None:
+    """They hold no call at all, only counters: nothing is advised, and nothing breaks."""
+    simulate(CaseSpec("quiet", "healthy", "ddp", 8, "active", 0), tmp_path / "job")
+    assert main(["diagnose", str(tmp_path / "job" / "dumps")]) == 0
+    assert list(try_folder("quiet", tmp_path / "job" / "dumps")) == []
 
 
 def test_a_shape_has_neither_numbers_nor_names() -> None:
