@@ -72,7 +72,7 @@ fuzz: $(TEST_DEPS) native
 	$(BIN)/python tests/fuzz/decoders.py --count $(or $(N),1000000)
 
 prove: $(TEST_DEPS)
-	$(BIN)/python -m lab prove --write docs/accuracy.md $(ARGS)
+	$(BIN)/python -m lab prove --processes 2 --write docs/accuracy.md $(ARGS)
 
 bench: $(TEST_DEPS) native
 	$(BIN)/python -m benchmarks.run_all
