@@ -116,7 +116,7 @@ RULES: tuple[LogRule, ...] = (
         pattern=(
             r"EI0006\b.*Getting socket times out|connect\(\) timed out\. Original timeout was|"
             r"The client socket has timed out after (?P<timeout>\d+)\s?m?s while trying to connect "
-            r"to \((?P<address>[^)]+)\)"
+            r"to (?:\((?P<address>[^)]+)\)|(?P<address2>[\w.\[][\w.:\[\]-]*))"
         ),
         meaning=(
             "The address to connect to, mostly the master's, did not answer in time: not started, "
@@ -137,9 +137,11 @@ RULES: tuple[LogRule, ...] = (
         slug="workers-missing",
         family="absent",
         role="cause",
-        anchors=("workers joined",),
+        anchors=("workers joined", "clients joined", "in store based barrier on rank"),
         pattern=r"waiting for (?:workers|clients)\.\s*(?P<joined>\d+)/(?P<expected>\d+) (?:workers|"
-        r"clients) joined",
+        r"clients) joined|Timed out initializing process group in store based barrier on rank:? \d+, "
+        r"for key: \S+ \(world_size=(?P<expected2>\d+), (?:worker_count|num_workers_joined)="
+        r"(?P<joined2>\d+)",
         meaning="Fewer processes came to the rendezvous than the job expects.",
         action="Find the processes that were not started, or that ended before.",
         source="pytorch#111805",
@@ -273,10 +275,12 @@ RULES: tuple[LogRule, ...] = (
         anchors=(
             *("Connection timed out", "No route to host", "Cannot assign requested address"),
             *("Network is unreachable", "Software caused connection abort", "no POLLOUT events"),
-            *("exceeded error retry count", "Operation timed out"),
+            *("exceeded error retry count", "Operation timed out", "Gloo connectFullMesh failed"),
+            *("Timeout waiting for RX", "Timeout waiting for incoming connection"),
         ),
         pattern=(
-            r"NCCL WARN socketPollConnect poll\(\) returned|exceeded error retry count|(?:NCCL WARN(?!.*ibv_)|socket|connect).*?(?P<what>Connection timed out|No route to host"
+            r"NCCL WARN socketPollConnect poll\(\) returned|Gloo connectFullMesh failed"
+            r"|CCOM WARN Timeout waiting for (?:RX|incoming connection)|exceeded error retry count|(?:NCCL WARN(?!.*ibv_)|socket|connect).*?(?P<what>Connection timed out|No route to host"
             r"|Network is unreachable|Software caused connection abort|Operation timed out)"
             r"|NCCL WARN.*(?P<told>Cannot assign requested address)"
         ),
