@@ -3,7 +3,8 @@
 A healthy job that is dumped in mid-flight has open calls too. How long one has been open is told by
 when its dump was made; where the dump does not say so, by its file, which is never younger than the
 dump: a file almost as old as the newest call in it shows that the job was moving, and one that was
-copied proves nothing. That is weighed against how far apart such calls usually are.
+copied proves nothing. That is weighed against how far apart such calls usually are. Files that are
+older than calls in them were written by another clock than the calls: then no file shows anything.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ _JUST_BEGUN_NS = 10**9
 """A call younger than this when its dump was made is in flight rather than stuck."""
 
 _MOST_NS = 60 * 10**9
+_LONGEST_NS = 240 * 10**9
 _TURNS = 1.5
 _TURNS_APART = 4
 _LEAST_GAPS = 3
@@ -35,11 +37,13 @@ class Ages(Struct, frozen=True):
         waited_ns: Per rank, how long its head had been open when its dump was made; -1 unknown.
         young: Per rank: its head is no older than such calls usually are.
         old: Per rank: its head is known to be older.
+        unproven: Per rank: its head is older by its file, while files of peers show young ones.
     """
 
     waited_ns: Ints
     young: Bools
     old: Bools
+    unproven: Bools
 
 
 def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
@@ -63,18 +67,29 @@ def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
     turns[ranks] = [_turn_ns(evidence, row) for row in rows.tolist()]
     usual = np.clip((_TURNS * turns).astype(np.int64), _JUST_BEGUN_NS, _MOST_NS)
     young = (waited >= 0) & (waited < usual)
-    by_file = (waited < 0) & (at_most >= 0) & (turns > 0) & (at_most < _TURNS * turns)
+    told = (waited < 0) & (at_most >= 0) & (turns > 0)
+    by_file = told & (at_most < np.minimum(_TURNS * turns, _most_ns(evidence, heads)))
     moving = (waited < 0) & _just_after(evidence, heads, turns, outdated)
-    return Ages(waited, young | by_file | moving, (waited >= 0) & ~young)
+    young |= by_file | moving
+    return Ages(waited, young, (waited >= 0) & ~young, told & ~young & by_file.any())
+
+
+def _most_ns(evidence: Evidence, heads: Heads) -> Ints:
+    """Per rank: no head as old as this is in flight, whatever the rhythm, as time-outs go."""
+    timeout_ms = evidence.case.calls.timeout_ms[np.maximum(heads.row, 0)]
+    known = (heads.row >= 0) & (timeout_ms > 0)
+    return np.where(known, np.minimum(timeout_ms * 10**6 // 2, _LONGEST_NS), _LONGEST_NS)
 
 
 def _written_ns(evidence: Evidence) -> Ints:
-    """When the file of each dump was written; 0 where it cannot have been then, or nobody knows."""
+    """When the file of each dump was written; 0 where nobody knows, or clocks do not agree."""
     written = np.zeros(max(len(evidence.case.dumps), 1), np.int64)
     created = evidence.case.calls.created_ns
     for dump in evidence.dumps:
         newest = int(created[dump.start : dump.stop].max(initial=0))
-        written[dump.index] = dump.written_ns if dump.written_ns >= newest > 0 else 0
+        if 0 < dump.written_ns < newest:
+            return np.zeros_like(written)
+        written[dump.index] = dump.written_ns if newest > 0 else 0
     return written
 
 

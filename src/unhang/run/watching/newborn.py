@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from unhang.collect.processes import Process, ProcessTable, read_processes
@@ -71,7 +71,11 @@ class Newborns:
         self, below: ProcessTable, marks: Sequence[Mark], come: Sequence[Mark], size: int
     ) -> list[Newborn]:
         own = {mark.pid: mark for mark in marks if alive(mark)}
-        named = {m.env_rank: m for m in own.values() if m.phase == "imported" and _may_be_rank(m)}
+        named = {
+            m.env_rank: m
+            for m in own.values()
+            if m.phase == "imported" and _may_be_rank(m) and not _is_of_rank(m, below, own)
+        }
         for target in find_ranks(below, marks):
             if target.role == "rank" and target.how != "mark" and target.process.pid not in own:
                 named[target.rank] = self._mark(target.process, target.rank, size)
@@ -81,7 +85,8 @@ class Newborns:
         if len(siblings) == len(missing):
             for rank, process in zip(missing, siblings, strict=True):
                 named[rank] = self._mark(process, rank, size)
-        return [Newborn(m, rank) for rank, m in named.items() if rank is not None]
+        there = {m.env_rank for m in come if m.pid in own}
+        return [Newborn(m, r) for r, m in named.items() if r is not None and r not in there]
 
     def _siblings(self, below: ProcessTable, come: Iterable[Mark]) -> list[Process]:
         """Children of what started those that have come, oldest first."""
@@ -114,3 +119,9 @@ class Newborns:
 
 def _may_be_rank(mark: Mark) -> bool:
     return mark.env_rank is not None and mark.role == "unknown"
+
+
+def _is_of_rank(mark: Mark, below: ProcessTable, marks: Mapping[int, Mark]) -> bool:
+    """Whether a process above it may become the same rank: torch's compile workers inherit it."""
+    above = (marks.get(process.pid) for process in below.above(mark.pid))
+    return any(m is not None and _may_be_rank(m) and m.env_rank == mark.env_rank for m in above)

@@ -43,6 +43,9 @@ INTERRUPTED_S = 120.0
 
 GRACE_S = 10.0
 
+GOES_ON = 20
+"""So many looks that saw progress after a rank's end make the job one that runs on without it."""
+
 ENDING = ("fix-code", "restart", "restart-without")
 """Decisions after which the job as it stands is of no more use."""
 
@@ -69,6 +72,8 @@ class Patrol:
         self._held: list[int] = []
         self._frozen: list[tuple[int, int]] = []
         self._told_of: set[int] = set()
+        self._ended: int | None = None
+        self._seen_then = 0
         self._newcomers_s = self._began_s = time.monotonic()
         self._told_of_launchers = self._waits_for_ranks = False
         self.context = Context(
@@ -178,6 +183,7 @@ class Patrol:
         what = What("rank-ended", f"rank {first.member.rank} {_how(first)}")
         # The launcher may have been quicker, and the ranks of the next attempt are there already.
         incident = self._begin(what, first.member.mark.attempt)
+        self._ended = first.member.rank
         self._let_go()
         self._conclude(incident)
 
@@ -208,11 +214,23 @@ class Patrol:
             self._waits_for_ranks = False
             self._close_current("the launcher has started its ranks")
         event = self._see()
+        if self._runs_on():
+            self._close_current("the job ran on after a rank had ended")
         if isinstance(event, Alarm) and (self.current is None or event.again):
             self._close_current("the ranks that others wait for had moved, and stand still now")
             incident = self._begin(What("hang", event.reason, event.quiet_s))
             self._conclude(incident)
             self._act(incident)
+
+    def _runs_on(self) -> bool:
+        """Whether a rank's end is over as an incident, so that a later hang is one of its own.
+
+        Its number is there again, so that another process ended, or calls finish without it.
+        """
+        if self.current is None or self.current.what.kind != "rank-ended":
+            return False
+        there = {member.rank for member in self.roster.members}
+        return self._ended in there or self.watch.seen - self._seen_then >= GOES_ON
 
     def _look_at_launchers(self) -> None:
         """Nobody is there yet: after a while, launchers that wait for others are an incident."""
@@ -292,6 +310,7 @@ class Patrol:
         if not incident.collect(self.roster, self.roster.attempt if attempt is None else attempt):
             return None
         self.current = self.last = incident
+        self._ended, self._seen_then = None, self.watch.seen
         return incident
 
     def _conclude(self, incident: NodeIncident | None) -> None:

@@ -7,6 +7,7 @@ It decides nothing; `watch` does.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from unhang.collect.processes import Process, ProcessTable, read_processes
@@ -14,7 +15,7 @@ from unhang.collect.ranks import find_ranks, is_launcher
 from unhang.model import BUSY_BYTES_PER_S, BUSY_CORES
 from unhang.record.contact.heartbeat import Heartbeat, read_heartbeat
 from unhang.record.contact.marks import Mark, alive, read_marks
-from unhang.run.watching.newborn import BEFORE, Newborns
+from unhang.run.watching.newborn import BEFORE, STARTING, Newborns
 from unhang.run.watching.outside import UNARMED, Outsiders
 from unhang.run.watching.procs import WorkDone, exit_status, reaped_status, work_of
 from unhang.run.watching.watch import ProgressLook, RankProgress
@@ -112,9 +113,11 @@ class Roster:
         newborns = self._newborns.search(marks, time.monotonic())
         found += [WatchedRank(each.mark, each.rank, certain=False) for each in newborns]
         living = [member for member in found if alive(member.mark)]
+        living += self._still_coming(found)
         present = {_key(member) for member in living}
         # Also those that came and went between two looks.
-        passed = {_key(m): m for m in (*self.members, *found) if _key(m) not in present}
+        seen = {_key(m): m for m in (*self.members, *found)}
+        passed = {k: m for k, m in seen.items() if k not in present and not alive(m.mark)}
         gone = [self._ended(m) for key, m in passed.items() if key not in self._counted]
         self._counted |= passed.keys()
         for member in (*passed.values(), *living):
@@ -126,6 +129,13 @@ class Roster:
         self.gone += gone
         self._renewed = bool(gone)
         return gone
+
+    def _still_coming(self, found: Sequence[WatchedRank]) -> Iterator[WatchedRank]:
+        """Newborns that are no longer searched for, because a peer has joined, and live on."""
+        keys, ranks = {_key(member) for member in found}, {member.rank for member in found}
+        for member in self.members:
+            if _key(member) not in keys and member.rank not in ranks and alive(member.mark):
+                yield member
 
     def look(self) -> ProgressLook:
         """What all members have done, as of now; those that have left the job are left out.
@@ -187,7 +197,8 @@ class Roster:
 
     def _ended(self, member: WatchedRank) -> Gone:
         status = self.note_end(member.pid)
-        left_well = member.mark.phase in ("exited", "destroyed", UNARMED)  # the last: who knows
+        # Of those without a recorder, who knows; that a newborn is a rank is but a guess.
+        left_well = member.mark.phase in ("exited", "destroyed", UNARMED, STARTING)
         clean = status == 0 or (status is None and left_well and not member.mark.exception)
         told_ns = member.mark.updated_ns if member.mark.phase == "exited" else 0
         return Gone(member, status, clean, told_ns or time.time_ns(), len(self.gone))

@@ -100,6 +100,7 @@ class HangWatch:
             altogether is an alarm.
         interval_s: The usual time between two looks. A much longer one means that we slept
             ourselves (Ctrl-Z, a busy machine): that time is not held against the job.
+        seen: How many looks saw progress.
     """
 
     hang_after_s: float
@@ -107,6 +108,7 @@ class HangWatch:
     auto: bool = False
     longest_waiting_s: float = 0.0
     longest_idle_s: float = 0.0
+    seen: int = 0
     _finished: dict[int, int] = field(default_factory=dict)
     _quiet_since_s: float | None = None
     _still_since_s: float = 0.0
@@ -115,7 +117,6 @@ class HangWatch:
     _alarmed: bool = False
     _movers: frozenset[int] = frozenset()
     _put_off: int = 0
-    _seen: int = 0
 
     @property
     def alarmed(self) -> bool:
@@ -128,7 +129,7 @@ class HangWatch:
         return bool(self._movers) or self._is_suspicious(self._last_look_s)
 
     def _is_suspicious(self, time_s: float) -> bool:
-        known = self.auto and self._seen >= AUTO_AFTER and self._quiet_since_s is not None
+        known = self.auto and self.seen >= AUTO_AFTER and self._quiet_since_s is not None
         return known and time_s - (self._quiet_since_s or 0.0) >= AUTO_LEAST_S / 2
 
     def put_off(self, movers: Iterable[int]) -> None:
@@ -203,7 +204,7 @@ class HangWatch:
 
         Only while calls wait: ranks between two phases of a program have no rhythm.
         """
-        if not (self.auto and self._had_waiting and self._seen >= AUTO_AFTER):
+        if not (self.auto and self._had_waiting and self.seen >= AUTO_AFTER):
             return None
         longest = max(self.longest_waiting_s, self.longest_idle_s)
         return min(max(AUTO_LEAST_S, AUTO_FACTOR * longest), self.hang_after_s)
@@ -226,7 +227,7 @@ class HangWatch:
         return moved
 
     def _progress(self, time_s: float) -> Resumed | None:
-        self._seen += 1
+        self.seen += 1
         quiet = time_s - (self._quiet_since_s or time_s)
         if self._had_waiting:
             self.longest_waiting_s = max(self.longest_waiting_s, quiet)
