@@ -16,11 +16,12 @@ RULES: tuple[LogRule, ...] = (
             *("no socket interface found", "NET/Socket : no interface found"),
             *("No usable listening interface", "NET/IB : No IP interface found"),
             *("no device found matching", "Failed to initialize any NET plugin"),
+            *("no device found after", "No interface found in the same subnet"),
         ),
         pattern=(
             r"Bootstrap : no socket interface found|NET/Socket : (?:no interface found|No usable "
             r"listening interface)|NET/IB : No IP interface found|no device found (?:matching|after "
-            r"excluding)|Failed to initialize any NET plugin"
+            r"excluding)(?!.*, ignoring)|No interface found in the same subnet|Failed to initialize any NET plugin"
         ),
         meaning="NCCL_SOCKET_IFNAME matches no usable interface on this host.",
         action="Name the interface that routes between the nodes; unhang doctor net lists them.",
@@ -94,8 +95,8 @@ RULES: tuple[LogRule, ...] = (
         slug="socket-wrong-type",
         family="transport",
         role="cause",
-        anchors=("socketFinalizeAccept: wrong type",),
-        pattern=r"socketFinalizeAccept: wrong type \d+ != \d+",
+        anchors=("socketFinalizeAccept",),
+        pattern=r"socketFinalizeAccept(?: from (?P<peer>\S+))?: wrong (?:type|magic) \w+ != \w+",
         meaning="A connection came from something else than the expected peer.",
         action="Use one interface only, and one job per port range.",
         source="nccl-tests#188",
@@ -195,7 +196,7 @@ RULES: tuple[LogRule, ...] = (
         family="transport",
         role="cause",
         anchors=("Name or service not known", "Temporary failure in name resolution"),
-        pattern=r"^(?!.*IPv6 network addresses).*?(?:gai error|getaddrinfo|resolve|retrieved|gaierror)"
+        pattern=r"^(?!.*IPv6 network addresses).*?(?:gai error|getaddrinfo|resolve|retrieved|gaierror|address info)"
         r".*?(?:Name or service not known|Temporary failure in name resolution)",
         meaning="A host name of the job cannot be resolved on this node.",
         action="Check MASTER_ADDR and /etc/hosts or DNS on this node.",
@@ -275,11 +276,13 @@ RULES: tuple[LogRule, ...] = (
         anchors=(
             *("Connection timed out", "No route to host", "Cannot assign requested address"),
             *("Network is unreachable", "Software caused connection abort", "no POLLOUT events"),
+            *("exceeded retries (", "exceeded timeouts ("),
             *("exceeded error retry count", "Operation timed out", "Gloo connectFullMesh failed"),
             *("Timeout waiting for RX", "Timeout waiting for incoming connection"),
         ),
         pattern=(
             r"NCCL WARN socketPollConnect poll\(\) returned|Gloo connectFullMesh failed"
+            r"|exceeded (?:retries|timeouts) \("
             r"|CCOM WARN Timeout waiting for (?:RX|incoming connection)|exceeded error retry count|(?:NCCL WARN(?!.*ibv_)|socket|connect).*?(?P<what>Connection timed out|No route to host"
             r"|Network is unreachable|Software caused connection abort|Operation timed out)"
             r"|NCCL WARN.*(?P<told>Cannot assign requested address)"

@@ -299,8 +299,18 @@ RULES: tuple[LogRule, ...] = (
         slug="host-memory-error",
         family="failure",
         role="cause",
-        anchors=("MemoryError", "DefaultCPUAllocator: can't allocate memory"),
-        pattern=r"^MemoryError\b|DefaultCPUAllocator: can't allocate memory",
+        anchors=(
+            *("MemoryError", "DefaultCPUAllocator: can't allocate memory"),
+            *(
+                "Failed to malloc ",
+                "Failed to CUDA host alloc",
+                "Unrecoverable error detected: malloc",
+            ),
+        ),
+        pattern=(
+            r"^MemoryError\b|DefaultCPUAllocator: can't allocate memory|NCCL WARN (?:Failed to (?:malloc"
+            r"|CUDA host alloc) (?P<bytes>\d+) bytes|.*Unrecoverable error detected: malloc)"
+        ),
         meaning="The host had no memory left for this rank.",
         action="Lower host memory use or ask for more.",
         source="CPython, PyTorch",
@@ -423,6 +433,4 @@ RULES: tuple[LogRule, ...] = (
         fires="torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3690",
         spares="class DistBackendError(RuntimeError):",
     ),
-    UNHANDLED_EXCEPTION,
-    UNEXPLAINED_ERROR,
 )
