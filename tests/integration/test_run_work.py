@@ -91,6 +91,17 @@ def test_the_time_out_of_the_job_leads_to_the_rank_it_waited_for(tmp_path: Path)
     assert outcome.manifest["incident"]["reason"] == "rank-ended"
 
 
+def test_calls_that_are_given_up_after_the_alarm_are_no_progress(tmp_path: Path) -> None:
+    """The job's own time-out ends what the verdict is about: no second case, and no good news."""
+    outcome = launch(tmp_path, "gives_up", "--hang-after", "8", torchrun=True)
+    cause = outcome.cause
+    assert (cause["code"], cause["culprits"]) == ("UH101", [1]), outcome.said
+    assert lines_of("gives_up") <= {site["line"] for site in cause["sites"]}
+    assert "moves on" not in outcome.said
+    assert outcome.manifest["incident"]["reason"] == "hang"
+    assert outcome.code == 1
+
+
 def test_a_stopped_rank_is_called_stopped(tmp_path: Path) -> None:
     """It wrote no dump because it was stopped, which its state tells."""
     cause = launch(tmp_path, "stopped", *kill()).cause

@@ -7,6 +7,7 @@ PATH it is the newest case under ./unhang-cases.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from unhang.cli.shared.case_paths import add_case_arguments, load_case, place_of
@@ -27,7 +28,8 @@ unhang diagnose --ras ras.json
 unhang diagnose dumps/ --format json -o report.json
 unhang diagnose dumps/ --db out.duckdb
 unhang diagnose dumps/ --redact --format markdown -o for-the-issue.md
-unhang diagnose dumps/ --fail-on cause"""
+unhang diagnose dumps/ --fail-on cause
+unhang diagnose --watch"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +57,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="any",
         help="exit 1 for any problem (default), or only where a cause was found: a slow job passes",
     )
+    judging.add_argument(
+        "--watch",
+        action="store_true",
+        help="judge again whenever the files change, until Ctrl-C; not on a terminal: print each "
+        "new verdict once",
+    )
     tables = parser.add_argument_group("tables")
     tables.add_argument("--db", metavar="FILE", help="also write the case as a DuckDB file")
     tables.add_argument("--parquet", metavar="DIR", help="also write the case as Parquet files")
@@ -69,7 +77,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read, judge, write what is asked for, report."""
+    """Read, judge, write what is asked for, report; with --watch again and again."""
     if args.force and not (args.db or args.parquet):
         raise UsageError(
             "--force is about --db and --parquet", "Name one of them, or leave it out."
@@ -78,7 +86,33 @@ def run(args: argparse.Namespace) -> int:
         from unhang.tables import engine
 
         engine()  # before the work: without it no tables can be written
+    if not args.watch:
+        return _judged(args)[1]()
+    from unhang.cli.shared.following import Lookout, follow
+
+    _check_watch(args)
+    named = tuple(args.paths)
+    beside = (*args.log, *args.trace, *args.core, *args.report, *args.ras)
+    lookout = Lookout(named, beside)
+
+    def judge() -> tuple[object, Callable[[], int]]:
+        args.paths = lookout.now()
+        return _judged(args)
+
+    return follow(lookout, judge)
+
+
+def _check_watch(args: argparse.Namespace) -> None:
+    if "-" in (*args.log, *args.ras):
+        raise UsageError("--watch looks at files", "What is pasted does not change.")
+    if args.db or args.parquet:
+        raise UsageError("--watch writes no tables", "Leave out --db and --parquet.")
+
+
+def _judged(args: argparse.Namespace) -> tuple[object, Callable[[], int]]:
+    """What the verdict is, and what writes and shows it."""
     from unhang.analysis import diagnose
+    from unhang.cli.shared.following import verdict_of
 
     case = load_case(args, _beside(args))
     redactor = _redactor(args)
@@ -87,9 +121,13 @@ def run(args: argparse.Namespace) -> int:
     report = diagnose(case, slow=args.slow)
     if redactor is not None:
         report = redactor.report(report)
-    _write_tables(case, report, args)
     place = place_of(args) if redactor is None else None  # it names directories
-    return emit(report, args, case, place=place)
+
+    def show() -> int:
+        _write_tables(case, report, args)
+        return emit(report, args, case, place=place)
+
+    return verdict_of(report), show
 
 
 def _beside(args: argparse.Namespace) -> Beside:

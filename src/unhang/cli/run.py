@@ -118,6 +118,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show the job live in a browser, on this node; its address is printed",
     )
+    talk.add_argument(
+        "--metrics",
+        metavar="FILE",
+        help="keep the ranks' progress and the verdict there for Prometheus: NAME.prom in the "
+        "directory of a textfile collector",
+    )
     talk.add_argument("-v", "--verbose", action="store_true", help="print what is set and seen")
     talk.add_argument("-q", "--quiet", action="store_true", help="print the verdict and no more")
     talk.add_argument(
@@ -183,5 +189,6 @@ def _session(command: Sequence[str], args: argparse.Namespace) -> int:
             verbose=args.verbose,
             quiet=args.quiet,
             dry_run=args.dry_run,
+            metrics=args.metrics or "",
         ),
     )

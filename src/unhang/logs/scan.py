@@ -35,7 +35,7 @@ from unhang.logs.rules import LogRule
 from unhang.logs.rules.endings import ELASTIC_BLAMES
 from unhang.logs.rules.program import UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
 from unhang.logs.rules.xids import role_of_xid
-from unhang.model import UNKNOWN_RANK, Frame, LogEvent, LogRole, Note
+from unhang.model import UNKNOWN_RANK, Frame, LogEvent, LogRole, Note, NoteLevel
 from unhang.stacks.ownership import shown_frame
 from unhang.telltale import without_secrets
 
@@ -52,7 +52,7 @@ MANY_STEPS = 10
 """Different steps that must follow a failure of no known rank before it is taken back."""
 LOOKED_AT = 4_096
 """Bytes by which text is told from what is none."""
-BELOW, BELOW_LINES = 4_096, 6
+BELOW, BELOW_LINES = 4_096, 64
 """How far below a message its continuation is looked for."""
 OPEN_LIMIT = 5_000
 """Lines of other streams after which a traceback that never ended is given up."""
@@ -147,7 +147,8 @@ class FileScanner:
         else:
             read = self.line_number > 1
             text = "was not recognised as the log of a job" if read else "is empty"
-            self.found.notes.append(Note("warning", self.source.path, text))
+            level: NoteLevel = "info" if self.source.kept else "warning"
+            self.found.notes.append(Note(level, self.source.path, text))
 
     def _block(self, data: bytes) -> None:
         position = self.looked = 0

@@ -8,7 +8,9 @@ UNHANG_SIGNAL names one, and the job's handler is called from ours.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import faulthandler
+import functools
 import os
 import signal
 import sys
@@ -16,9 +18,11 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TextIO
+from typing import Any, Final, TextIO
 
+from unhang.record.calls import wrap
 from unhang.record.calls.recorder import Recorder
+from unhang.record.calls.sites import program_site
 from unhang.record.dumps import torchfr
 from unhang.record.dumps.taking import END, take
 from unhang.telltale import without_secrets
@@ -26,6 +30,8 @@ from unhang.telltale import without_secrets
 __all__ = ["CrashWatch"]
 
 MAX_TEXT = 4000
+_ENDINGS: Final[dict[str, Callable[..., Any]]] = {}
+"""What ends a process, as it was before it was wrapped."""
 
 
 class CrashWatch:
@@ -50,6 +56,13 @@ class CrashWatch:
         if sys.excepthook is not self._hook:
             self._next_hook = sys.excepthook
             sys.excepthook = self._hook
+
+    def note_exits(self) -> None:
+        """Keep from where the program asks to end: neither way tells anybody else."""
+        for owner, name in ((sys, "exit"), (os, "_exit")):
+            if name not in _ENDINGS:
+                _ENDINGS[name] = getattr(owner, name)
+                setattr(owner, name, _noted(_ENDINGS[name]))
 
     def enable_faulthandler(self, path: Path) -> str:
         """Let fatal signals write all stacks to `path`; returns it, or "" if the job has its own.
@@ -162,3 +175,19 @@ def described(error: BaseException) -> dict[str, object]:
         "message": without_secrets(str(error)[:MAX_TEXT]),
         "frames": frames[::-1][:100],
     }
+
+
+def _noted(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that ends the process, or the thread; where it is called is kept before."""
+
+    @functools.wraps(original)
+    def leave(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever it takes
+        recorder = wrap.current()  # None in a forked child
+        if recorder is not None:
+            with contextlib.suppress(Exception):
+                site = program_site(sys._getframe(1))
+                if site is not None:
+                    recorder.beat.seen(site)
+        return original(*args, **kwargs)
+
+    return leave

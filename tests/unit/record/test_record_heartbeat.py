@@ -54,6 +54,25 @@ def test_what_is_stored_is_read(path: Path) -> None:
     assert read.last_ns == read.call_ns
 
 
+def test_where_the_program_was_seen_last(path: Path) -> None:
+    """The newer of its last call and what was seen of it; half a text is never read."""
+    beat = Beat(path, pid=7, start_ticks=8)
+    beat.entered(here(), "send", "0")
+    for _ in range(3):
+        beat.seen(here())
+        line = here().f_lineno - 1
+        read = read_heartbeat(path)
+        assert read is not None
+        assert (read.op, read.last_place[:3]) == (
+            "send", ("test_where_the_program_was_seen_last", __file__, line),
+        )  # fmt: skip
+    beat.entered(here(), "recv", "0")
+    read = read_heartbeat(path)
+    assert read is not None
+    assert read.last_place[2] == read.line == here().f_lineno - 3
+    assert (read.seen_line, read.seen_file) == (line, __file__)
+
+
 def test_what_never_happened_is_not_invented(path: Path) -> None:
     """A fresh heartbeat has no rank, no step and no place."""
     Beat(path, pid=7, start_ticks=8)
@@ -62,6 +81,7 @@ def test_what_never_happened_is_not_invented(path: Path) -> None:
     assert (read.rank, read.world_size, read.step, read.file, read.last_ns) == (
         None, None, None, "", 0,
     )  # fmt: skip
+    assert read.last_place == ("", "", 0, 0)
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 65536, b"\0" * 65536, b"x" * 70000])

@@ -173,6 +173,7 @@ def _collective(original: Callable[..., Any], method: str, op: str) -> Callable[
         try:
             work = original(self, *args, **kwargs)
         except BaseException as error:
+            recorder.beat.failed()
             recorder.beat.enqueued()
             recorder.call_failed(op, channel, error, entry)
             raise
@@ -198,6 +199,7 @@ def _p2p(original: Callable[..., Any], method: str) -> Callable[..., Any]:
         try:
             work = original(self, *args, **kwargs)
         except BaseException as error:
+            recorder.beat.failed()
             recorder.beat.enqueued()
             recorder.call_failed(method, channel, error, entry)
             raise
@@ -258,6 +260,7 @@ def _monitored_barrier(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
+            recorder.beat.failed()
             recorder.beat.enqueued()
             recorder.call_failed("monitored_barrier", channel, error, entry)
             raise
@@ -294,6 +297,7 @@ def waiting(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
+            recorder.beat.failed()
             recorder.beat.waited()
             last = _last
             mine = last is not None and last[0] == id(self)

@@ -7,6 +7,7 @@ sees half a number); places in the source are written once into slots and referr
 Layout, native byte order: 64-bit words 0 to 31 are `Word`; from word 32 on, `MAX_GROUPS` rows of
 `GROUP_WORDS` words (recorder, pg_id, last_enqueued, last_started, last_completed); from byte 4096
 on, `SLOTS` slots of `SLOT_BYTES`: a 16-bit length and UTF-8 text, five fields with 0x1F between.
+The last two take turns in holding where the program was seen last.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ MAGIC: Final = int.from_bytes(b"UNHANGHB", "little")
 VERSION: Final = 1
 FILE_BYTES: Final = 65536
 SLOT_START, SLOT_BYTES, SLOTS = 4096, 256, 240
+CALL_SLOTS: Final = SLOTS - 2
 GROUP_START, GROUP_WORDS, MAX_GROUPS = 32, 5, 64
 MASK: Final = (1 << 63) - 1
 _WRITABLE: Final = 0x200
@@ -64,6 +66,9 @@ class Word(IntEnum):
     DROPPED = 22
     NUMEL = 23
     LOST_NS = 24
+    FAILED = 25
+    SEEN_SITE = 26
+    SEEN_NS = 27
 
 
 # The words of the hot paths, as plain numbers: an enum's member costs as much as the store.
@@ -105,6 +110,9 @@ class Heartbeat:
         waits, waited: Waits begun and ended through Python.
         op, group, file, line, function: The last call through Python, and where it was made.
         lost_ns: When a call last raised because a peer was gone or did not come in time.
+        failed: How many calls and waits have raised; they are counted as ended as well.
+        seen_file, seen_line, seen_function, seen_ns: Where the program's own code was seen last,
+            once a second and when it asked to end.
         numel: Elements of its first tensor; None where it has none, or nobody noted it.
         tick_ns: When the recorder's thread last ran: it stands still while a thread keeps the
             GIL and while the process is stopped.
@@ -135,6 +143,19 @@ class Heartbeat:
     groups: tuple[GroupBeat, ...] = ()
     numel: int | None = None
     lost_ns: int = 0
+    failed: int = 0
+    seen_file: str = ""
+    seen_line: int = 0
+    seen_function: str = ""
+    seen_ns: int = 0
+
+    @property
+    def last_place(self) -> tuple[str, str, int, int]:
+        """The newest known place: function, file and line, and when; ("", "", 0, 0) for none."""
+        call = (self.function, self.file, self.line, self.last_ns)
+        seen = (self.seen_function, self.seen_file, self.seen_line, self.seen_ns)
+        known = [place for place in (call, seen) if place[1]]
+        return max(known, key=lambda place: place[3], default=("", "", 0, 0))
 
     @property
     def last_ns(self) -> int:
@@ -167,6 +188,7 @@ class Beat:
         self.enqueues = 0
         self.waits = 0
         self.waiteds = 0
+        self.failures = 0
         for word in (Word.RANK, Word.WORLD_SIZE, Word.LOCAL_RANK, Word.STEP, Word.NUMEL):
             self._words[word] = -1
         self.set(Word.PID, pid)
@@ -214,6 +236,20 @@ class Beat:
         words[_WAITED] = number
         words[_WAITED_NS] = time_ns()
 
+    def failed(self) -> None:
+        """A call or a wait is about to end by raising: that is no progress."""
+        self.failures = number = self.failures + 1
+        self._words[Word.FAILED] = number
+
+    def seen(self, frame: FrameType) -> None:
+        """Keep where the program is; the text before stays whole until the new one is."""
+        code = frame.f_code
+        text = _place("", "", code.co_filename, line_of(code, frame.f_lasti), code.co_name)
+        slot = CALL_SLOTS + (self._words[Word.SEEN_SITE] == CALL_SLOTS + 1)
+        self._write_slot(slot, text)
+        self._words[Word.SEEN_SITE] = slot + 1
+        self._words[Word.SEEN_NS] = time_ns()
+
     def tick(self, groups: list[GroupBeat], recorded: int, dropped: int) -> None:
         """The recorder's thread ran, and these are the groups' counters."""
         for row, group in enumerate(groups[:MAX_GROUPS]):
@@ -232,18 +268,21 @@ class Beat:
 
         The code object is kept as long as its id is a key, so that the id stays its own.
         """
-        slot = self._next_slot % SLOTS
+        slot = self._next_slot % CALL_SLOTS
         self._next_slot += 1
         if slot in self._keep:
             self._slots.pop(self._keep[slot][0], None)
             self._words[Word.SITE] = 0
         line = line_of(code, key[1])
         text = _place(key[2], key[3], code.co_filename, line, code.co_name)
-        start = SLOT_START + slot * SLOT_BYTES
-        self._bytes[start : start + 2 + len(text)] = struct.pack("<H", len(text)) + text
+        self._write_slot(slot, text)
         self._keep[slot] = (key, code)
         self._slots[key] = slot + 1
         return slot + 1
+
+    def _write_slot(self, slot: int, text: bytes) -> None:
+        start = SLOT_START + slot * SLOT_BYTES
+        self._bytes[start : start + 2 + len(text)] = struct.pack("<H", len(text)) + text
 
 
 def _memory(path: Path | None) -> memoryview:
@@ -330,6 +369,7 @@ def _heartbeat(words: memoryview[int], data: bytes, *, has_site: bool) -> Heartb
 
     phase = words[Word.PHASE]
     site: dict[str, Any] = _read_slot(data, words[Word.SITE] - 1) if has_site else {}
+    seen = _read_slot(data, words[Word.SEEN_SITE] - 1)
     return Heartbeat(
         pid=words[Word.PID],
         start_ticks=words[Word.START_TICKS],
@@ -350,6 +390,11 @@ def _heartbeat(words: memoryview[int], data: bytes, *, has_site: bool) -> Heartb
         groups=tuple(_read_groups(words)),
         numel=maybe(Word.NUMEL),
         lost_ns=words[Word.LOST_NS],
+        failed=words[Word.FAILED],
+        seen_file=seen.get("file", ""),
+        seen_line=seen.get("line", 0),
+        seen_function=seen.get("function", ""),
+        seen_ns=words[Word.SEEN_NS],
         **site,
     )
 

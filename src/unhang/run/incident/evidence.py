@@ -351,9 +351,8 @@ def _since(before: WorkDone, after: WorkDone) -> dict[str, Any]:
 def _last_words(rank: Collected) -> list[ProcessSample]:
     """What a rank without stacks left behind: its last line by its heartbeat, and its end."""
     beat = rank.beat
-    frames: tuple[Frame, ...] = ()
-    if beat is not None and beat.file:
-        frames = (Frame(beat.function, beat.file, beat.line),)
+    function, file, line, seen_ns = beat.last_place if beat is not None else ("", "", 0, 0)
+    frames = (Frame(function, file, line),) if file else ()
     sample = ProcessSample(
         rank=rank.member.rank,
         host=rank.member.mark.host or socket.gethostname(),
@@ -363,7 +362,7 @@ def _last_words(rank: Collected) -> list[ProcessSample]:
         else (),
         state=rank.state if rank.gone is None else "X",
         command=rank.member.mark.command,
-        time_ns=beat.last_ns if beat is not None else 0,
+        time_ns=seen_ns,
         sample=_AFTER_LOOKS,
         tool="heartbeat",
         error="" if frames else "the rank left no heartbeat with a line",
@@ -376,13 +375,14 @@ def _last_words(rank: Collected) -> list[ProcessSample]:
 def _part(rank: Collected) -> RankPart:
     beat = rank.beat
     last: dict[str, object] = {}
-    if beat is not None and beat.file:
+    if beat is not None and beat.last_place[1]:
+        function, file, line, seen_ns = beat.last_place
         last = {
-            "file": beat.file,
-            "line": beat.line,
-            "function": beat.function,
+            "file": file,
+            "line": line,
+            "function": function,
             "op": beat.op,
-            "age_s": round(max(0.0, (time.time_ns() - beat.last_ns) / 1e9), 3),
+            "age_s": round(max(0.0, (time.time_ns() - seen_ns) / 1e9), 3),
         }
     return RankPart(
         rank=rank.member.rank,

@@ -20,7 +20,15 @@ from unhang.run.watching.outside import UNARMED, Outsiders
 from unhang.run.watching.procs import WorkDone, exit_status, reaped_status, work_of
 from unhang.run.watching.watch import ProgressLook, RankProgress
 
-__all__ = ["Gone", "Roster", "WatchedRank", "finished_calls", "is_waiting", "member_of"]
+__all__ = [
+    "Gone",
+    "Roster",
+    "WatchedRank",
+    "begun_calls",
+    "finished_calls",
+    "is_waiting",
+    "member_of",
+]
 
 _IN_JOB = ("initialising", "ready", UNARMED)
 
@@ -149,6 +157,7 @@ class Roster:
         beats = {member.pid: read_heartbeat(member.mark.heartbeat) for member in inside}
         waiting = {pid: is_waiting(beat) for pid, beat in beats.items()}
         finished = {pid: finished_calls(beat) for pid, beat in beats.items()}
+        begun = {pid: begun_calls(beat) for pid, beat in beats.items()}
         unarmed = {m.pid for m in inside if m.unarmed or m.mark.phase in BEFORE}
         # Whether idle ranks work matters only where nothing else tells that the job is alive.
         unclear = finished == self._finished and not any(waiting.values())
@@ -156,10 +165,12 @@ class Roster:
         table = read_processes() if unclear or unarmed or self.weigh else None
         busy = {pid: table is not None and self._works(pid, table, now) for pid in beats}
         for pid in unarmed:  # Work is all that is seen of its progress.
-            self._moves[pid] = finished[pid] = self._moves.get(pid, 0) + busy[pid]
+            self._moves[pid] = self._moves.get(pid, 0) + busy[pid]
+            finished[pid] = begun[pid] = self._moves[pid]
         ranks = [
-            RankProgress(m.rank, m.pid, finished[m.pid], waiting[m.pid], busy=busy[m.pid])
+            RankProgress(m.rank, m.pid, finished[pid], begun[pid], waiting[pid], busy=busy[pid])
             for m in inside
+            for pid in (m.pid,)
         ]
         return ProgressLook(now, ranks)
 
@@ -232,12 +243,22 @@ def member_of(mark: Mark) -> WatchedRank | None:
 
 
 def finished_calls(beat: Heartbeat | None) -> int:
-    """A number that changes with every call that ends, and with every step that is told."""
+    """A number that changes with every call that ends well, and with every step that is told."""
     if beat is None:
         return -1
     joined = beat.phase in ("ready", "destroyed")
     completed = sum(max(group.last_completed, 0) + 1 for group in beat.groups)
-    return int(joined) + completed + beat.waited + beat.enqueued + (beat.step or 0)
+    ended = beat.waited + beat.enqueued - beat.failed
+    return int(joined) + completed + ended + (beat.step or 0)
+
+
+def begun_calls(beat: Heartbeat | None) -> int:
+    """A number that changes with every call and every wait that begins, and with every step."""
+    if beat is None:
+        return -1
+    joined = beat.phase in ("ready", "destroyed")
+    enqueued = sum(max(group.last_enqueued, 0) + 1 for group in beat.groups)
+    return int(joined) + enqueued + beat.calls + beat.waits + (beat.step or 0)
 
 
 def is_waiting(beat: Heartbeat | None) -> bool | None:

@@ -1,14 +1,15 @@
 """Decides from looks at the ranks whether the job is stuck. Pure: time and looks come from outside.
 
-Progress is a finished call on any rank. Quiet is the time since the last one. Quiet becomes an
-alarm after a limit that this job's own history sets: `hang_after` at first, more once the job has
-lived through longer pauses (checkpoints, compilation, evaluation). The limit never falls below
-`hang_after`: a late alarm costs minutes, a false one costs trust.
+Progress is a finished call on any rank; after an alarm only where that rank went on to another
+one, because calls that are given up finish too. Quiet is the time since the last progress. Quiet
+becomes an alarm after a limit that this job's own history sets: `hang_after` at first, more once
+the job has lived through longer pauses (checkpoints, compilation, evaluation). The limit never
+falls below `hang_after`: a late alarm costs minutes, a false one costs trust.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from unhang.wording import rank_phrase
@@ -41,6 +42,7 @@ class RankProgress:
 
     Attributes:
         finished: A number that changes whenever one of its calls has finished.
+        begun: A number that changes whenever it begins another call, or a step.
         waiting: A call of it is pending; None where it cannot be told.
         busy: It, or a child of it, computed or read since the last look.
     """
@@ -48,6 +50,7 @@ class RankProgress:
     rank: int
     pid: int
     finished: int
+    begun: int
     waiting: bool | None
     busy: bool
 
@@ -85,7 +88,7 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """A call finished after an alarm: the job was slow, not stuck."""
+    """After an alarm a call finished, and its rank went on: the job was slow, not stuck."""
 
     quiet_s: float
 
@@ -110,6 +113,7 @@ class HangWatch:
     longest_idle_s: float = 0.0
     seen: int = 0
     _finished: dict[int, int] = field(default_factory=dict)
+    _begun: dict[int, int] = field(default_factory=dict)
     _quiet_since_s: float | None = None
     _still_since_s: float = 0.0
     _last_look_s: float = 0.0
@@ -212,6 +216,7 @@ class HangWatch:
     def forget_ranks(self) -> None:
         """The processes were replaced (a new attempt): the quiet begins anew, history stays."""
         self._finished.clear()
+        self._begun.clear()
         self._restart(self._last_look_s)
 
     def _excuse_own_sleep(self, time_s: float) -> None:
@@ -221,10 +226,16 @@ class HangWatch:
             self._still_since_s += slept
 
     def _moved(self, look: ProgressLook) -> bool:
-        before: Mapping[int, int] = self._finished
-        moved = any(rank.finished != before.get(rank.pid, -1) for rank in look.ranks)
-        self._finished = {rank.pid: rank.finished for rank in look.ranks}
+        """Whether a rank has finished a call; after an alarm, whether it went on as well."""
+        moved = any(self._has_moved(rank) for rank in look.ranks)
+        if moved or not self._alarmed:
+            self._finished = {rank.pid: rank.finished for rank in look.ranks}
+            self._begun = {rank.pid: rank.begun for rank in look.ranks}
         return moved
+
+    def _has_moved(self, rank: RankProgress) -> bool:
+        finished = rank.finished != self._finished.get(rank.pid, -1)
+        return finished and not (self._alarmed and rank.begun == self._begun.get(rank.pid, -1))
 
     def _progress(self, time_s: float) -> Resumed | None:
         self.seen += 1
