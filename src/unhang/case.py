@@ -208,6 +208,7 @@ class Dump:
         version: Format version as written ("2.10"); "" where the format has none.
         active_only: It holds unfinished calls only: absence means finished or never called.
         has_stacks: Its entries carry frames.
+        few_times: It came in a part that left out the times of some of its calls.
         first_record_id: Of its first entry; above 0 means that the ring has wrapped, or that
             only active entries were dumped; -1 where unknown.
         reported_by: "torch", "unhang", "torchcomms" or a fork's name.
@@ -233,6 +234,7 @@ class Dump:
     comm_lib_version: str = ""
     active_only: bool = False
     has_stacks: bool = False
+    few_times: bool = False
     first_record_id: int = -1
     reported_by: str = "torch"
     host: str = ""

@@ -135,6 +135,12 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
         cut[[owner for owner, dump in owners if dump.status is DumpStatus.TRUNCATED]] = True
         return cut
 
+    @property
+    def untimed(self) -> tuple[int, ...]:
+        """Ranks whose dumps came without the times of most of their calls."""
+        owners = zip(self.evidence.owner.tolist(), self.evidence.dumps, strict=True)
+        return self.named({owner for owner, dump in owners if dump.few_times})
+
     def last_rows(self, indices: Iterable[int]) -> Ints:
         """Last recorded row of each of these ranks, where it has one."""
         created = self.evidence.case.calls.created_ns

@@ -27,6 +27,7 @@ from unhang.analysis.lives.failed import failed_first
 from unhang.analysis.lives.fallen_silent import fallen_silent, stacks_heard
 from unhang.analysis.lives.life import Lives, lives_of
 from unhang.analysis.lives.sizes import sizes_apart
+from unhang.analysis.lives.starved import starved_first
 from unhang.analysis.lives.told import with_told
 from unhang.analysis.lives.unranked import unranked
 from unhang.analysis.lives.watchdogs import with_counters
@@ -47,6 +48,7 @@ from unhang.analysis.words.reports import notes_on
 from unhang.case import Case
 from unhang.model import Note
 from unhang.report import Incident, Job, Report
+from unhang.wording import rank_phrase
 
 __all__ = ["diagnose"]
 
@@ -75,6 +77,7 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     claims = fallen_silent(claims, lives)
     says = ras_of(case.ras, case.world_size)
     claims = with_ras(claims, says, alone=without_dumps)
+    claims = starved_first(claims, case.samples)
     status, summary = status_of(claims), ""
     if without_dumps and not lives.sampled and not says:
         status, summary = nothing_found(case, lives, claims)
@@ -107,8 +110,10 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Liv
         seen = elsewhere(lives, situation.book, beside_dumps=True) if lives.sampled else ()
         claims = [*seen, *claims]
     unseen = situation.silent.any() or situation.cut.any()
+    untimed: tuple[int, ...] = ()
     if slow or not (claims or unseen):
-        claims += late_claims(situation, eager=slow)
+        untimed = situation.untimed
+        claims += [] if untimed else late_claims(situation, eager=slow)
     if not claims:
         claims = [idle_claim(situation)]
     numbers = situation.evidence.ranks.numbers
@@ -118,9 +123,19 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Liv
         incident=_incident(case),
         table=partial(rank_table, situation),
         stacks=situation.book.used,
-        notes=(*case.notes, *notes, *cut),
+        notes=(*case.notes, *notes, *cut, *_untimed_notes(untimed)),
     )
     return claims, replace(lives, in_calls=in_calls), backdrop
+
+
+def _untimed_notes(ranks: tuple[int, ...]) -> tuple[Note, ...]:
+    if not ranks:
+        return ()
+    text = (
+        f"Who is slow was not looked at: the parts of {rank_phrase(ranks)} leave out the times of "
+        "most calls (unhang reduce --times keeps them)."
+    )
+    return (Note("info", "times", text),)
 
 
 def situation_of(case: Case) -> tuple[Situation, tuple[Note, ...]]:

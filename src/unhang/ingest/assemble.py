@@ -171,6 +171,7 @@ def _dump(
         comm_lib_version=decoded.comm_lib_version,
         active_only=_is_active_only(decoded),
         has_stacks=item.has_stacks,
+        few_times=decoded.few_times,
         first_record_id=int(record_ids[0]) if len(record_ids) else -1,
         reported_by=decoded.reported_by,
         host=host,

@@ -83,6 +83,7 @@ def load(
     shared = Dictionaries()
     reader = Reader(shared, pattern, progress)
     found = [*reader.read_all(inputs.files), *reader.read_handed(handed)]
+    reader.fill()
     extras = read_beside(inputs, beside)
     extras.notes += [*inputs.notes, *reader.notes, *passed_over(reader.passed_over)]
     characterise(found, shared)

@@ -106,6 +106,7 @@ class Decoded:
     Attributes:
         used: Group and local id of its calls, each pair once, in order of first use; None where
             its rows have to be looked at for that.
+        few_times: The times of some of its calls were left out on the way here.
     """
 
     version: str = ""
@@ -119,6 +120,7 @@ class Decoded:
     stop: int = 0
     used: tuple[tuple[int, int], ...] | None = None
     truncated: bool = False
+    few_times: bool = False
     remarks: list[str] = field(default_factory=list)
 
     @property
