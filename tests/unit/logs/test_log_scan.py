@@ -331,7 +331,7 @@ GLOO = (
 def test_a_peer_that_gave_its_loopback_address(tmp_path: Path) -> None:
     """What Gloo prints where a host's name means 127.0.1.1 there; a further try is no cause."""
     (cause, *rest) = findings_of(scan(tmp_path / "a.log", GLOO), 2)
-    assert (cause.code, cause.role) == ("UH7060", "cause")
+    assert (cause.code, cause.role) == ("UH7300", "cause")
     assert any("GLOO_SOCKET_IFNAME" in action for action in cause.actions)
     assert all(found.role != "cause" for found in rest)
 

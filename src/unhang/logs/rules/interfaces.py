@@ -1,4 +1,4 @@
-"""Messages of Gloo about the addresses that its ranks took and gave each other (UH7060 to UH7064).
+"""Messages of Gloo about the addresses that its ranks took and gave each other (UH7300 to UH7304).
 
 Whether an address is reached depends on where the peers are, which a line does not tell: what Gloo
 took is a hint, and that nobody answers at a peer's loopback address is a cause.
@@ -17,7 +17,7 @@ _NAME_IT = (
 )
 RULES: tuple[LogRule, ...] = (
     LogRule(
-        code="UH7060",
+        code="UH7300",
         slug="gloo-loopback",
         family="transport",
         role="cause",
@@ -45,7 +45,7 @@ RULES: tuple[LogRule, ...] = (
         blames="nobody",
     ),
     LogRule(
-        code="UH7061",
+        code="UH7301",
         slug="gloo-refused",
         family="transport",
         role="cause",
@@ -67,7 +67,7 @@ RULES: tuple[LogRule, ...] = (
         blames="nobody",
     ),
     LogRule(
-        code="UH7062",
+        code="UH7302",
         slug="gloo-nobody-came",
         family="transport",
         role="consequence",
@@ -81,7 +81,7 @@ RULES: tuple[LogRule, ...] = (
         blames="nobody",
     ),
     LogRule(
-        code="UH7063",
+        code="UH7303",
         slug="gloo-takes-loopback",
         family="transport",
         role="hint",
@@ -99,7 +99,7 @@ RULES: tuple[LogRule, ...] = (
         harmless=True,
     ),
     LogRule(
-        code="UH7064",
+        code="UH7304",
         slug="gloo-connects-again",
         family="transport",
         role="hint",
