@@ -75,8 +75,9 @@ def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
 
 def _most_ns(evidence: Evidence, heads: Heads) -> Ints:
     """Per rank: no head as old as this is in flight, whatever the rhythm, as time-outs go."""
-    timeout_ms = evidence.case.calls.timeout_ms[np.maximum(heads.row, 0)]
-    known = (heads.row >= 0) & (timeout_ms > 0)
+    timeout_ms = np.zeros(len(heads.row), np.int64)  # of ranks, some or all without a call
+    timeout_ms[heads.row >= 0] = evidence.case.calls.timeout_ms[heads.row[heads.row >= 0]]
+    known = timeout_ms > 0
     return np.where(known, np.minimum(timeout_ms * 10**6 // 2, _LONGEST_NS), _LONGEST_NS)
 
 
