@@ -439,6 +439,8 @@ class FileScanner:
             return {}
         data, start = self.here
         begin = data.find(b"\n", start) + 1
+        if data.find(rule.below_mark.encode(), begin, begin + BELOW) < 0:
+            return {}
         below = data[begin : begin + BELOW].split(b"\n", BELOW_LINES)[:BELOW_LINES]
         lines = (parse_line(raw).text for raw in below)
         found = re.search(rule.below, "\n".join(lines))
