@@ -10,7 +10,7 @@ NCCL_DEPS := $(NCCL)/.installed
 FRAMEWORKS := .venv-frameworks
 FRAMEWORKS_DEPS := $(FRAMEWORKS)/.installed
 
-.PHONY: help demo demo-live setup test lint bench fuzz prove wheel clean debian native setup-nccl test-nccl test-frameworks
+.PHONY: help demo demo-live setup test lint bench fuzz parts prove wheel clean debian native setup-nccl test-nccl test-frameworks
 
 help:
 	@echo "make demo       install into .venv and diagnose a captured hang (no torch needed)"
@@ -20,6 +20,7 @@ help:
 	@echo "make lint       ruff, mypy --strict"
 	@echo "make demo-live  hang a real job on this machine and see the verdict (installs torch first)"
 	@echo "make fuzz       a million spoilt dumps through both decoders; N=... for another number"
+	@echo "make parts      verdicts from parts against those from dumps, on every capture and case"
 	@echo "make native     build the compiled decoder (Rust) into this checkout"
 	@echo "make wheel      build the wheels and try each in a fresh environment"
 	@echo "make prove      a million small programs with every mistake; writes docs/accuracy.md"
@@ -82,8 +83,11 @@ test-frameworks: $(FRAMEWORKS_DEPS)
 fuzz: $(TEST_DEPS) native
 	$(BIN)/python tests/fuzz/decoders.py --count $(or $(N),1000000)
 
+parts: $(TEST_DEPS) native
+	$(BIN)/python tests/fuzz/parts.py $(ARGS)
+
 prove: $(TEST_DEPS)
-	$(BIN)/python -m lab prove --write docs/accuracy.md $(ARGS)
+	$(BIN)/python -m lab prove --processes 2 --write docs/accuracy.md $(ARGS)
 
 bench: $(TEST_DEPS) native
 	$(BIN)/python -m benchmarks.run_all

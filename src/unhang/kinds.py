@@ -428,7 +428,7 @@ STARVED: Final = Kind(
     "UH607",
     "starved",
     "environment",
-    "A limit keeps ranks from running or from memory: they come late to every call.",
+    "Ranks want a core, or memory, and do not get it: they come late to every call.",
     alternatives=("A short burst, such as loading data or compiling, meets a limit as well.",),
     actions=(
         (

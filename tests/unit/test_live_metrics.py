@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from unhang.serve.live import JobNow, RankNow
+from unhang.run.watching.now import JobNow, RankNow
 from unhang.serve.pages import metrics
 
 

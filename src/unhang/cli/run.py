@@ -122,9 +122,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--notify",
         action="append",
         default=[],
-        metavar="URL|CMD",
+        metavar="URL-OR-CMD",
         help="tell of each verdict, and of a job that goes on: a URL (Slack, PagerDuty, "
         "Alertmanager, or plain JSON), or a command that takes JSON; may be given more than once",
+    )
+    talk.add_argument(
+        "--metrics",
+        metavar="FILE",
+        help="keep the ranks' progress and the verdict there for Prometheus: NAME.prom in the "
+        "directory of a textfile collector",
     )
     talk.add_argument("-v", "--verbose", action="store_true", help="print what is set and seen")
     talk.add_argument("-q", "--quiet", action="store_true", help="print the verdict and no more")
@@ -197,5 +203,6 @@ def _session(command: Sequence[str], args: argparse.Namespace) -> int:
             quiet=args.quiet,
             notify=tuple(args.notify),
             dry_run=args.dry_run,
+            metrics=args.metrics or "",
         ),
     )

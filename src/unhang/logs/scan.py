@@ -52,7 +52,7 @@ MANY_STEPS = 10
 """Different steps that must follow a failure of no known rank before it is taken back."""
 LOOKED_AT = 4_096
 """Bytes by which text is told from what is none."""
-BELOW, BELOW_LINES = 4_096, 6
+BELOW, BELOW_LINES = 4_096, 64
 """How far below a message its continuation is looked for."""
 OPEN_LIMIT = 5_000
 """Lines of other streams after which a traceback that never ended is given up."""

@@ -94,8 +94,17 @@ def _stacks(finding: Finding, report: Report, case: Case | None, place: Place) -
         return
     status = next((each for each in report.ranks if each.rank == lost[0]), RankStatus(-1, "ok"))
     where = f"on {printable(status.host, 60)}" if status.host else "on its node"
-    words = ["unhang", "stacks", *(["--pid", str(status.pid)] if status.pid else [])]
-    yield Step(_line(words), f"{where}, while it lives: where {rank_phrase(lost[:1])} stands")
+    yield Step(
+        _line(["unhang", "stacks", *_whose(status, report.incident.job_id)]),
+        f"{where}, while it lives: where {rank_phrase(lost[:1])} stands",
+    )
+
+
+def _whose(status: RankStatus, job: str) -> list[str]:
+    """The options that find a living rank: several jobs may run on its node."""
+    if status.pid:
+        return ["--pid", str(status.pid)]
+    return ["--job", job] if _is_plain(job) else []
 
 
 def _ended(finding: Finding) -> bool:

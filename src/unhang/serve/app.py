@@ -35,9 +35,9 @@ from unhang.casedir.place import place_in
 from unhang.errors import UnhangError
 from unhang.report import Report, to_json
 from unhang.reports.json import sayable_json
+from unhang.run.watching.now import Looker
 from unhang.serve.door import COOKIE, Door
 from unhang.serve.history import history_of
-from unhang.serve.live import Looker
 from unhang.serve.pages import (
     comparison_page,
     console_page,

@@ -25,6 +25,7 @@ from unhang.errors import InputError, ToolError
 from unhang.kinds import BUSY_WITHOUT_SYSCALLS, SPINS_IN_SYSCALLS, WAITS_IN_SYSCALL
 from unhang.model import Note
 from unhang.report import Finding, Report, Subject
+from unhang.room import awake_of
 from unhang.trace.strace_lines import StraceReader, SyscallTrace
 from unhang.wording import count_of, printable
 
@@ -106,7 +107,7 @@ def trace_pid(
         InputError: If the process ended at once, so that nothing was seen.
     """
     strace, pid, pids = _strace(), pids[0], pids[:MAX_PROCESSES]
-    before = {tid: awake for each in pids for tid, awake in _awake_seconds(each).items()}
+    before = {tid: sum(awake) for each in pids for tid, awake in awake_of(each).items()}
     targets = [word for each in pids for word in ("-p", str(each))]
     reader = StraceReader(pid)
     with subprocess.Popen(  # noqa: S603 - a list of words
@@ -131,8 +132,8 @@ def trace_pid(
     if "Operation not permitted" in rest or "ptrace" in rest:
         raise ToolError(f"strace may not attach: {refused[0]}", refused[1])
     for each in pids:
-        for tid, awake in _awake_seconds(each).items():
-            traces.setdefault(tid, SyscallTrace(tid)).awake_s = awake - before.get(tid, 0.0)
+        for tid, awake in awake_of(each).items():
+            traces.setdefault(tid, SyscallTrace(tid)).awake_s = sum(awake) - before.get(tid, 0.0)
     if not traces:
         raise InputError(f"process {pid} ended before strace saw anything", "Is it still there?")
     return Observed(_in_order(traces, pid), seconds, socket.gethostname())
@@ -225,22 +226,6 @@ def _strace() -> str:
     if found is None:
         raise ToolError("strace is not installed", "apt-get install strace")
     return found
-
-
-def _awake_seconds(pid: int) -> dict[int, float]:
-    """How long each thread of a process has used a core or waited for one so far.
-
-    From /proc/PID/task/TID/schedstat: time on a core and time in the run queue, in ns. The sum does
-    not depend on how busy the machine is. Nothing where the process ended or the kernel has none.
-    """
-    awake = {}
-    for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-        try:
-            running, queued = path.read_text().split()[:2]
-        except (OSError, ValueError):
-            continue
-        awake[int(path.parent.name)] = (int(running) + int(queued)) / 1e9
-    return awake
 
 
 def _in_order(traces: dict[int, SyscallTrace], main_pid: int) -> tuple[SyscallTrace, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from unhang.checks import (
 from unhang.doctor.checks.results import CheckResult, Level, host_subject
 from unhang.doctor.checks.variables import CONTRADICTIONS, DEPRECATED, misspelt
 from unhang.report import Subject
-from unhang.surroundings import Room, kept_from
+from unhang.room import Room
 from unhang.wording import printable
 
 __all__ = ["check_env"]
@@ -38,6 +38,8 @@ Facts = Mapping[str, Any]
 
 MIN_OPEN_FILES = 8_192
 MIN_SHM = 1 << 30
+THROTTLED = 0.25
+NEAR_LIMIT = 0.9
 MAX_CLOCK_NS = 2 * 10**9
 # Differ between nodes by their nature.
 _OWN = ("RANK", "LOCAL_RANK", "SLURM_", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL",
@@ -146,13 +148,22 @@ def _group(host: str, facts: Facts) -> CheckResult:
     known = {field.name for field in fields(Room)}
     told = facts.get("room", {})
     room = Room(**{name: value for name, value in told.items() if name in known})
-    kept = [sentence for _, _, sentence in kept_from(Room(), room)]
-    if room.oom_kills:
-        kept.append(f"{room.oom_kills:,} processes of its cgroup were killed for memory")
+    kept = list(_kept_from(room))
     cores = f"{room.cores:g} cores" if room.cores else "all cores"
     memory = f"{room.memory_limit >> 20:,} MB" if room.memory_limit else "all memory"
     seen = "; ".join(kept) or f"its cgroup may use {cores} and {memory}"
     return _judge(GROUP_STARVED, host, bool(kept), seen)
+
+
+def _kept_from(room: Room) -> Iterator[str]:
+    if room.cores and room.throttled > THROTTLED * room.periods:
+        told = f"{room.throttled:,} of {room.periods:,} periods so far"
+        yield f"its cgroup may use {room.cores:g} cores, and had to stop in {told}"
+    if room.pushed_back and room.memory_held >= NEAR_LIMIT * room.memory_limit > 0:
+        told = f"{room.memory_held >> 20:,} of {room.memory_limit >> 20:,} MB beside page cache"
+        yield f"its cgroup holds {told}, and was pushed back {room.pushed_back:,} times"
+    if room.oom_kills:
+        yield f"{room.oom_kills:,} processes of its cgroup were killed for memory"
 
 
 def _iommu(host: str, facts: Facts) -> CheckResult:

@@ -39,7 +39,7 @@ UNEXPLAINED_ERROR: Final = LogRule(
     family="failure",
     role="observation",
     anchors=(
-        *("NCCL WARN", "slurmstepd: error", "srun: error"),
+        *("NCCL WARN", "CCOM WARN", "slurmstepd: error", "srun: error"),
         *("ERROR", "CRITICAL", "FATAL", "rror: ", "terminate called", "what():"),
         *(f"[{level}{more}" for level in "EF" for more in " 0123456789"),
         *("core dumped", "Killed", "Caught signal", "Assertion `", "[enforce fail at "),
@@ -57,7 +57,7 @@ UNEXPLAINED_ERROR: Final = LogRule(
         "ProcessGroupNCCL.cpp:",
     ),
     pattern=(
-        r"NCCL WARN (?!Missing \")|^(?:\S+: )?slurmstepd\S*: .*(?:error|CANCELLED)|srun: error: "
+        r"(?:NCCL|CCOM) WARN (?!Missing \")|^(?:\S+: )?slurmstepd\S*: .*(?:error|CANCELLED)|srun: error: "
         r"|^.{0,80}?(?:^|[\s\[(|<])(?:ERROR|CRITICAL|FATAL(?: ERROR)?)(?:[\])>:|]| [-|]| +\S)"
         r"|^[\w./-]{0,40}:? ?(?:fatal )?[Ee]rror: \S"
         r"|^terminate called|^\s*what\(\):\s*\S|^\[[EF] \S+:\d+\]|\(core dumped\)"
@@ -199,10 +199,12 @@ RULES: tuple[LogRule, ...] = (
         anchors=(
             *("Segmentation fault", "Fatal Python error", "Caught signal 7 (Bus error"),
             *("Signal: Bus error", "Signal: Illegal", "Signal: Floating", "exited on signal "),
+            *("EXIT STRING: ", "KILLED BY SIGNAL: "),
         ),
         echoed=True,
         pattern=(
-            r"Fatal Python error: (?P<what>[\w ]+)|Segmentation fault \(core dumped\)"
+            r"(?:EXIT STRING: |KILLED BY SIGNAL: \d+ \()(?:Segmentation fault|Bus error|Illegal instr"
+            r"|Floating point)|Fatal Python error: (?P<what>[\w ]+)|Segmentation fault \(core dumped\)"
             r"|Signal: (?:Segmentation fault|Bus error|Illegal instruction|Floating point \w+) \(\d+\)"
             r"|process rank (?P<ranks>\d+) with PID (?P<pid>\d+) on node (?P<node>\S+) exited on signal "
             r"(?:4|7|8|11)\b"
@@ -221,10 +223,13 @@ RULES: tuple[LogRule, ...] = (
         slug="time-limit",
         family="environment",
         role="cause",
-        anchors=("DUE TO TIME LIMIT", "TERM_RUNLIMIT", "exceeded limit", "DeadlineExceeded"),
+        anchors=(
+            *("DUE TO TIME LIMIT", "TERM_RUNLIMIT", "exceeded limit", "DeadlineExceeded"),
+            "exceeded wallclock limit",
+        ),
         pattern=(
             r"(?:CANCELLED|STEP \S+) .*DUE TO TIME LIMIT|TERM_RUNLIMIT"
-            r"|job killed: walltime \d+ exceeded limit|\breason\W{1,8}DeadlineExceeded"
+            r"|job (?:killed: walltime \d+ exceeded limit|exceeded wallclock limit)|\breason\W{1,8}DeadlineExceeded"
         ),
         meaning="The scheduler ended the job at its time limit.",
         action="Ask for more time; check that it made progress until then.",
@@ -294,8 +299,18 @@ RULES: tuple[LogRule, ...] = (
         slug="host-memory-error",
         family="failure",
         role="cause",
-        anchors=("MemoryError", "DefaultCPUAllocator: can't allocate memory"),
-        pattern=r"^MemoryError\b|DefaultCPUAllocator: can't allocate memory",
+        anchors=(
+            *("MemoryError", "DefaultCPUAllocator: can't allocate memory"),
+            *(
+                "Failed to malloc ",
+                "Failed to CUDA host alloc",
+                "Unrecoverable error detected: malloc",
+            ),
+        ),
+        pattern=(
+            r"^MemoryError\b|DefaultCPUAllocator: can't allocate memory|NCCL WARN (?:Failed to (?:malloc"
+            r"|CUDA host alloc) (?P<bytes>\d+) bytes|.*Unrecoverable error detected: malloc)"
+        ),
         meaning="The host had no memory left for this rank.",
         action="Lower host memory use or ask for more.",
         source="CPython, PyTorch",
@@ -418,6 +433,4 @@ RULES: tuple[LogRule, ...] = (
         fires="torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3690",
         spares="class DistBackendError(RuntimeError):",
     ),
-    UNHANDLED_EXCEPTION,
-    UNEXPLAINED_ERROR,
 )

@@ -23,7 +23,7 @@ from unhang.collect.processes import ProcessTable, read_process, read_processes
 from unhang.collect.ranks import Target
 from unhang.collect.sampling import sample_processes
 from unhang.model import Frame, ProcessSample, ThreadStack
-from unhang.ras import ask_about
+from unhang.rasclient import ask_about
 from unhang.record.contact.client import AskError, ask
 from unhang.record.contact.heartbeat import Heartbeat
 from unhang.record.contact.marks import alive
