@@ -101,6 +101,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     record.add_argument(
         "--blocking", action="store_true", help="errors of kernels show at their call; slow"
     )
+    devices = record.add_mutually_exclusive_group()
+    devices.add_argument(
+        "--on-cpu", action="store_true", help='hide all GPUs: CUDA_VISIBLE_DEVICES=""'
+    )
+    devices.add_argument(
+        "--one-gpu", action="store_true", help="show the first of the GPUs only; start one rank"
+    )
     record.add_argument(
         "--cpp-stacks",
         action="store_true",
@@ -196,6 +203,7 @@ def _session(command: Sequence[str], args: argparse.Namespace) -> int:
             buffer_size=args.buffer_size,
             timing=args.timing,
             blocking=args.blocking,
+            gpus="none" if args.on_cpu else "one" if args.one_gpu else "",
             symbolize=args.symbolize or ("fast" if args.cpp_stacks else ""),
             rank_logs=not args.no_rank_logs,
             rank_log_place=args.rank_logs or "",

@@ -44,6 +44,7 @@ class Wishes(NamedTuple):
     rank_logs: bool = True
     rank_log_place: str = ""
     blocking: bool = False
+    gpus: str = ""
     symbolize: str = ""
     verbose: bool = False
     quiet: bool = False
@@ -90,6 +91,7 @@ def _plan(
         place_for_logs(wishes.rank_log_place, folder, run) if wanted else "",
         wishes.blocking,
         wishes.symbolize,
+        wishes.gpus,
     )
     return plan_environment(
         os.environ,
