@@ -87,7 +87,7 @@ parts: $(TEST_DEPS) native
 	$(BIN)/python tests/fuzz/parts.py $(ARGS)
 
 prove: $(TEST_DEPS)
-	$(BIN)/python -m lab prove --write docs/accuracy.md $(ARGS)
+	$(BIN)/python -m lab prove --processes 2 --write docs/accuracy.md $(ARGS)
 
 bench: $(TEST_DEPS) native
 	$(BIN)/python -m benchmarks.run_all

@@ -10,8 +10,9 @@ from unhang.logs.rules.base import LogRule
 __all__ = ["RULES", "UNEXPLAINED_ERROR", "UNHANDLED_EXCEPTION"]
 
 _AGAIN = (
-    "Find the call that causes it: unhang run --blocking -- CMD; if it runs without a GPU: "
-    'CUDA_VISIBLE_DEVICES="" unhang run -- CMD; on one GPU: CUDA_VISIBLE_DEVICES=0 unhang run -- CMD.'
+    "Find the call that causes it: unhang run --blocking -- CMD; without a GPU, where the same "
+    "mistake mostly is a plain exception: unhang run --on-cpu -- CMD; with one rank on one GPU: "
+    "unhang run --one-gpu -- CMD."
 )
 """An asynchronous error shows at a later call than the one that made it."""
 
@@ -132,6 +133,7 @@ RULES: tuple[LogRule, ...] = (
         source="CUDA runtime",
         fires="RuntimeError: CUDA error: an illegal memory access was encountered",
         spares="checking for an illegal memory access",
+        traits=Trait.OF_A_KERNEL,
         remedy=Remedy.CODE,
         echoed=True,
     ),
@@ -151,6 +153,7 @@ RULES: tuple[LogRule, ...] = (
         fires="RuntimeError: CUDA error: device-side assert triggered",
         spares="a device-side assert was not triggered",
         echoed=True,
+        traits=Trait.OF_A_KERNEL,
         remedy=Remedy.CODE,
     ),
     LogRule(
@@ -168,7 +171,7 @@ RULES: tuple[LogRule, ...] = (
             "stacktrace below might be incorrect."
         ),
         spares="errors are reported asynchronously",
-        traits=Trait.REPORTED_LATER,
+        traits=Trait.REPORTED_LATER | Trait.OF_A_KERNEL,
     ),
     LogRule(
         code="UH781",
