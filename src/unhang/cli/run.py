@@ -126,6 +126,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="show the job live in a browser, on this node; its address is printed",
     )
     talk.add_argument(
+        "--notify",
+        action="append",
+        default=[],
+        metavar="URL-OR-CMD",
+        help="tell of each verdict, and of a job that goes on: a URL (Slack, PagerDuty, "
+        "Alertmanager, or plain JSON), or a command that takes JSON; may be given more than once",
+    )
+    talk.add_argument(
         "--metrics",
         metavar="FILE",
         help="keep the ranks' progress and the verdict there for Prometheus: NAME.prom in the "
@@ -149,6 +157,11 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--hang-after takes a time", "give seconds above 0, or auto")
     if args.buffer_size < 0:
         raise UsageError(f"--buffer-size {args.buffer_size} is no size", "give 1 or more")
+    if args.notify:
+        from unhang.run.incident.notifying import receiver_of
+
+        for text in args.notify:
+            receiver_of(text)
     if args.serve and not args.dry_run:
         with _served(args):
             return _session(command, args)
@@ -196,6 +209,7 @@ def _session(command: Sequence[str], args: argparse.Namespace) -> int:
             rank_log_place=args.rank_logs or "",
             verbose=args.verbose,
             quiet=args.quiet,
+            notify=tuple(args.notify),
             dry_run=args.dry_run,
             metrics=args.metrics or "",
         ),

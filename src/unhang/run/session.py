@@ -48,6 +48,7 @@ class Wishes(NamedTuple):
     symbolize: str = ""
     verbose: bool = False
     quiet: bool = False
+    notify: Sequence[str] = ()
     dry_run: bool = False
     metrics: str = ""
 
@@ -124,6 +125,7 @@ def _supervised(command: Sequence[str], wishes: Wishes, names: tuple[str, str], 
         on_hang=wishes.on_hang,
         verbose=wishes.verbose,
         quiet=wishes.quiet,
+        notify=wishes.notify,
     )
     with _reserved(wishes.case, orders.job, run):
         guard = _guard(orders)
