@@ -7,16 +7,20 @@ TEST_DEPS := $(VENV)/.test-installed
 LIBRARY := src/unhang/ingest/native/decoder.so
 NCCL := .venv-nccl
 NCCL_DEPS := $(NCCL)/.installed
+FRAMEWORKS := .venv-frameworks
+FRAMEWORKS_DEPS := $(FRAMEWORKS)/.installed
 
-.PHONY: help demo demo-live setup test lint bench fuzz prove wheel clean debian native setup-nccl test-nccl
+.PHONY: help demo demo-live setup test lint bench fuzz parts prove wheel clean debian native setup-nccl test-nccl test-frameworks
 
 help:
 	@echo "make demo       install into .venv and diagnose a captured hang (no torch needed)"
 	@echo "make test       install everything for the tests, then run the whole suite"
 	@echo "make test-nccl  the real ProcessGroupNCCL on a fake device (a CUDA build of torch: 0.5 GB)"
+	@echo "make test-frameworks  real jobs of accelerate, Trainer, Lightning, Ray Train and others (0.9 GB)"
 	@echo "make lint       ruff, mypy --strict"
 	@echo "make demo-live  hang a real job on this machine and see the verdict (installs torch first)"
 	@echo "make fuzz       a million spoilt dumps through both decoders; N=... for another number"
+	@echo "make parts      verdicts from parts against those from dumps, on every capture and case"
 	@echo "make native     build the compiled decoder (Rust) into this checkout"
 	@echo "make wheel      build the wheels and try each in a fresh environment"
 	@echo "make prove      a million small programs with every mistake; writes docs/accuracy.md"
@@ -68,11 +72,22 @@ setup-nccl: $(NCCL_DEPS)
 test-nccl: $(TEST_DEPS) $(NCCL_DEPS)
 	$(BIN)/python -m pytest -n 2 --dist worksteal tests/nccl $(ARGS)
 
+$(FRAMEWORKS_DEPS): requirements/frameworks.txt
+	$(PYTHON) -m venv $(FRAMEWORKS)
+	$(FRAMEWORKS)/bin/python -m pip install -q -r requirements/frameworks.txt -e '.[stacks]'
+	@touch $@
+
+test-frameworks: $(FRAMEWORKS_DEPS)
+	$(FRAMEWORKS)/bin/python -m pytest tests/frameworks $(ARGS)
+
 fuzz: $(TEST_DEPS) native
 	$(BIN)/python tests/fuzz/decoders.py --count $(or $(N),1000000)
 
+parts: $(TEST_DEPS) native
+	$(BIN)/python tests/fuzz/parts.py $(ARGS)
+
 prove: $(TEST_DEPS)
-	$(BIN)/python -m lab prove --write docs/accuracy.md $(ARGS)
+	$(BIN)/python -m lab prove --processes 2 --write docs/accuracy.md $(ARGS)
 
 bench: $(TEST_DEPS) native
 	$(BIN)/python -m benchmarks.run_all
@@ -82,4 +97,4 @@ wheel: $(TEST_DEPS) native
 	$(BIN)/python native/wheels.py dist
 
 clean:
-	rm -rf $(VENV) $(NCCL) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(NCCL) $(FRAMEWORKS) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -38,8 +38,8 @@ class _Job:
             self.now_s += LOOK_S
             self.finished += moves
             ranks = (
-                RankProgress(0, 10, self.finished, waiting=False, busy=busy),
-                RankProgress(1, 11, self.finished, waiting=waiting, busy=False),
+                RankProgress(0, 10, self.finished, self.finished, waiting=False, busy=busy),
+                RankProgress(1, 11, self.finished, self.finished, waiting=waiting, busy=False),
             )
             alarms += isinstance(self.watch.see(ProgressLook(self.now_s, ranks)), Alarm)
         self.finished += 1

@@ -24,6 +24,7 @@ sys.path.insert(0, str(ROOT))  # for `lab`, which is not installed
 
 from unhang.case import Case
 from unhang.cli.main import build_parser
+from unhang.kinds import KINDS, Kind
 from unhang.tables.schema import TABLES, VIEWS, Table
 
 BLOCK = re.compile(r"(<!-- made: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -172,6 +173,31 @@ def remedies() -> str:
     return "\n".join(["| kind | what helps |", "|---|---|", *rows]) + "\n"
 
 
+def kinds() -> str:
+    """Every kind by family: those with a page by name, the others with all that is said of them."""
+    from unhang.cli.shared.pages import by_family
+    from unhang.kinds import FAMILIES
+
+    parts = []
+    for family, found in by_family():
+        own = [kind for kind in found if kind.code in KINDS]
+        parts.append(f"## {family}: {FAMILIES[family]}")
+        parts.append(
+            "\n".join(f"- [{k.code} {k.slug}](codes/{k.code}.md): {k.meaning}" for k in own)
+        )
+        parts += [_section_of(kind) for kind in found if kind.code not in KINDS]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _section_of(kind: Kind) -> str:
+    """What is said of a row of a table: the address of its code leads here."""
+    from unhang.checks import CHECKS
+    from unhang.logs.rules import rule_of
+
+    row = rule_of(kind.code) or CHECKS[kind.code]
+    return f"### {kind.code} {kind.slug}\n\n{kind.meaning}\n\n{row.action}"
+
+
 def commands() -> str:
     """Every command with its options and examples, from the parsers themselves."""
     parser = build_parser()
@@ -242,6 +268,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "views": views,
     "commands": commands,
     "remedies": remedies,
+    "kinds": kinds,
     "verdict": verdict,
 }
 

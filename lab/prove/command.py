@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
+import time
 from itertools import islice
 from pathlib import Path
-
-from lab.prove.sweep import Tally
 
 __all__ = ["EXAMPLES", "configure", "run"]
 
 EXAMPLES = """\
-python -m lab prove                             all of it, an hour or so
+python -m lab prove                             all of it, an hour or so of a core
+python -m lab prove --minutes 20 --processes 2  as many as there is time for
 python -m lab prove --every 500 --long 0        a sample, in seconds
 python -m lab prove --write docs/accuracy.md    put the table there
 """
@@ -34,24 +35,37 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--show", type=int, default=5, metavar="N", help="wrong verdicts to show (default: 5)"
     )
+    parser.add_argument(
+        "--processes", type=int, default=1, metavar="N", help="workers (default: 1)"
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=0.0,
+        metavar="N",
+        help="stop after so long (default: never)",
+    )
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into this file")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run, print the table; 1 if any verdict was wrong."""
     from lab.prove.plan import chunks
-    from lab.prove.sweep import judge_worlds, worlds_of
+    from lab.prove.sweep import Tally, judged_by
     from lab.prove.table import as_markdown, described, in_file
 
-    tally = Tally()
+    pieces = chunks(every=args.every, long_steps=args.long, seed=args.seed)
+    tally, done = Tally(), 0
+    until = time.monotonic() + (args.minutes * 60 if args.minutes else math.inf)
     try:
-        for shape, programs in chunks(every=args.every, long_steps=args.long, seed=args.seed):
-            judge_worlds(worlds_of(shape, programs), tally)
-            if sys.stderr.isatty():
-                print(f"\r{tally.counts['programs']:,} programs", end="", file=sys.stderr)
+        for done, part in enumerate(judged_by(pieces, args.processes), start=1):
+            tally.add(part)
+            print(f"{done} of {len(pieces)} parts, {tally.told()}", file=sys.stderr, flush=True)
+            if time.monotonic() > until:
+                break
     except KeyboardInterrupt:
         print("Stopped: this is what was judged until then.", file=sys.stderr)
-    text = as_markdown(tally.counts, args.every)
+    text = as_markdown(tally.counts, args.every, (done, len(pieces)))
     print(text)
     for fault in islice(tally.faults, args.show):
         print(described(fault))

@@ -25,18 +25,21 @@ _IN_A_CHUNK: Final = 90
 _LONG: Final = (4, 5, 6)
 
 
-def chunks(*, every: int = 1, long_steps: int = 20, seed: int = 0) -> Iterator[Chunk]:
-    """All programs.
+def chunks(*, every: int = 1, long_steps: int = 20, seed: int = 0) -> list[Chunk]:
+    """All programs, in parts whose order is drawn by lot.
 
     Args:
         every: Take one of so many steps only.
         long_steps: How many steps of four to six calls are drawn for each set of groups.
         seed: For drawing them, and for where the counting of steps begins.
     """
+    found: list[Chunk] = []
     for shape in shapes(4, 3):
         programs = [*_short(shape, every, seed), *_drawn(shape, long_steps, seed)]
-        for start in range(0, len(programs), _IN_A_CHUNK):
-            yield shape, programs[start : start + _IN_A_CHUNK]
+        parts = range(0, len(programs), _IN_A_CHUNK)
+        found += [(shape, programs[start : start + _IN_A_CHUNK]) for start in parts]
+    random.Random(seed).shuffle(found)  # noqa: S311 - reproducible on purpose
+    return found
 
 
 def _short(shape: Shape, every: int, seed: int) -> Iterator[tuple[Program, int]]:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from lab.prove.checks import Verdict, falsehoods, judge_case, waits
 from lab.prove.endstates import EndState, case_of, end_state, members_of
 from lab.prove.explain import can_explain
+from lab.prove.plan import Chunk
 from lab.prove.programs import Deviation, Program, Shape, deviations_of
 
 FAULTS: Final = frozenset(
     {"false sentence", "false alarm", "missed", "innocent", "wrong name", "not named"}
 )
 
-__all__ = ["FAULTS", "Fault", "Tally", "Worlds", "judge_worlds", "worlds_of"]
+__all__ = ["FAULTS", "Fault", "Tally", "Worlds", "judge_worlds", "judged_by", "worlds_of"]
 
 
 @dataclass(slots=True)
@@ -68,6 +70,32 @@ class Tally:
 
     counts: Counter[str] = field(default_factory=Counter)
     faults: list[Fault] = field(default_factory=list)
+
+    def add(self, other: Tally) -> None:
+        """Take over what was counted elsewhere."""
+        self.counts += other.counts
+        self.faults += other.faults
+
+    def told(self) -> str:
+        """What was counted so far, in a line."""
+        wrong = ", ".join(f"{self.counts[what]} {what}" for what in sorted(FAULTS))
+        return f"{self.counts['programs']:,} programs: {wrong}"
+
+
+def judged_by(pieces: Sequence[Chunk], processes: int) -> Iterator[Tally]:
+    """Judge parts of a plan, each as soon as a worker has time."""
+    if processes == 1:
+        yield from map(judged, pieces)
+        return
+    with multiprocessing.Pool(processes) as pool:
+        yield from pool.imap_unordered(judged, pieces)
+
+
+def judged(piece: Chunk) -> Tally:
+    """Judge one part of a plan."""
+    tally = Tally()
+    judge_worlds(worlds_of(*piece), tally)
+    return tally
 
 
 def judge_worlds(worlds: Worlds, tally: Tally) -> None:

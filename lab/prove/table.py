@@ -42,11 +42,19 @@ _ROWS: Final = (
 )
 
 
-def as_markdown(counts: Counter[str], every: int = 1) -> str:
-    """The section; `every`: only one of so many steps was taken."""
+def as_markdown(counts: Counter[str], every: int = 1, parts: tuple[int, int] | None = None) -> str:
+    """The section.
+
+    Args:
+        counts: Of programs, by what came of them.
+        every: Only one of so many steps was taken.
+        parts: How many parts of the plan were judged, and how many there are.
+    """
     rows = [f"| {words} | {counts[key]:,} |" for key, words in _ROWS]
     table = "\n".join(["|  |  |", "|---|---|", *rows, f"| F1 where determined | {_f1(counts)} |"])
     part = f"**A sample: one of {every} of these steps.**\n\n" if every > 1 else ""
+    if parts is not None and parts[0] < parts[1]:
+        part += f"**{parts[0]} of {parts[1]} parts, drawn by lot.**\n\n"
     return f"{HEADING}\n\n{_INTRO}\n\n{part}{table}\n"
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "OpName",
     "ProcessSample",
     "Shape",
+    "Shortage",
     "Signature",
     "State",
     "ThreadStack",
@@ -226,6 +227,45 @@ BUSY_BYTES_PER_S = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
+class Shortage:
+    """What a process was short of between two looks at it; 0 where nothing tells or limits.
+
+    Attributes:
+        seconds: How long was measured.
+        ran_s, queued_s: How long its main thread was on a core, and how long it wanted one in vain.
+        threads: Its threads that wanted a core for more than half of the time.
+        usable: Cores that it may be put on.
+        cores: Cores' worth of time that its cgroup may use.
+        periods, throttled: Scheduling periods of that cgroup, and those in which it had to stop.
+        memory_limit, memory_used, memory_held: Bytes of its cgroup: what it may use, what it uses,
+            and what of that is no page cache.
+        pushed_back: How often the cgroup met that limit.
+        memory_stalled: Share of the time in which somebody (of its cgroup, where that tells, else
+            of the node) waited for memory.
+        faults: Pages that it had to read from a disk.
+        swapped: Bytes of it that are swapped out.
+        swapped_in: Bytes that the node read back from swap.
+    """
+
+    seconds: float = 0.0
+    ran_s: float = 0.0
+    queued_s: float = 0.0
+    threads: int = 0
+    usable: int = 0
+    cores: float = 0.0
+    periods: int = 0
+    throttled: int = 0
+    memory_limit: int = 0
+    memory_used: int = 0
+    memory_held: int = 0
+    pushed_back: int = 0
+    memory_stalled: float = 0.0
+    faults: int = 0
+    swapped: int = 0
+    swapped_in: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessSample:
     """What one look at one process showed, from outside (a sampler) or from a saved file.
 
@@ -250,9 +290,11 @@ class ProcessSample:
         phase: How far it has come: "starting", "imported" (torch.distributed), "initialising" (in
             `init_process_group`), "ready" or "destroyed"; "" where nothing tells.
         told_size, rendezvous: How many ranks there are, and where they meet, as it was told.
-        last_op, last_call, last_numel: Its last call through Python: which, the how manieth it was,
-            and the elements of its first tensor; "", 0 and -1 where nothing tells.
+        last_op, last_call, last_numel, last_site: Its last call through Python: which, the how
+            manieth it was, the elements of its first tensor, and where it was made
+            ("/home/user/train.py:12"); "", 0, -1 and "" where nothing tells.
         lost_ns: When a call of it raised because a peer was gone or late; 0 where none did.
+        short_of: What it was short of before this look; None where nobody measured it.
     """
 
     rank: int
@@ -280,7 +322,9 @@ class ProcessSample:
     last_op: str = ""
     last_call: int = 0
     last_numel: int = -1
+    last_site: str = ""
     lost_ns: int = 0
+    short_of: Shortage | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What NCCL's RAS tells of a running job: asked of a process, read from what its client printed.
+"""What NCCL's RAS tells of a running job, read from what its client printed.
 
 RAS (NCCL 2.24 and later) knows how many collectives each rank has launched on each communicator,
 and which processes do not answer; it needs neither torch nor the GIL. It prints text, from 2.28.7
@@ -9,32 +9,22 @@ Nothing here decides who is to blame.
 from __future__ import annotations
 
 import json
-import os
 import re
-import socket
-import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 __all__ = [
-    "DEFAULT_ADDRESS",
     "MOST_BYTES",
     "Communicator",
     "GpuProcess",
     "RasStatus",
-    "ask",
-    "ask_about",
     "parse",
 ]
-
-DEFAULT_ADDRESS = "localhost:28028"
-"""Where NCCL listens unless NCCL_RAS_ADDR says otherwise."""
 
 MOST_BYTES = 64 << 20
 """Of one answer that are read."""
 
 _MOST_RANKS = 1 << 20
-_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,71 +272,3 @@ def _finished(part: _Part, dead: set[GpuProcess]) -> Communicator:
         dead=tuple(r for r in part.missing if part.places.get(r) in dead),
         places=part.places,
     )
-
-
-# ------------------------------------------------------------------ asking
-
-
-def ask(address: str = DEFAULT_ADDRESS, *, limit_s: float = 30.0) -> str:
-    """Ask a process of the job: JSON where it knows that, text otherwise.
-
-    Args:
-        address: Host and port, as in NCCL_RAS_ADDR.
-        limit_s: For all of it. NCCL waits 10 s itself where a peer is dead.
-
-    Raises:
-        OSError: Nobody answers there, or not in time.
-        ValueError: The address is none, or something else answers.
-    """
-    host, _, port = address.rpartition(":")
-    if not port.isdigit():
-        host, port = address, DEFAULT_ADDRESS.rpartition(":")[2]
-    until = time.monotonic() + limit_s
-    with socket.create_connection((host.strip("[]"), int(port)), timeout=limit_s) as line:
-        if not _say(line, "CLIENT PROTOCOL 2", until).startswith("SERVER PROTOCOL"):
-            raise ValueError("that is not NCCL's RAS")
-        _say(line, "SET FORMAT json", until)  # refused before 2.28.7: then it is text
-        line.sendall(b"VERBOSE STATUS\n")
-        return _all_of(line, until)
-
-
-def ask_about(pids: Collection[int], *, limit_s: float = 12.0) -> str:
-    """What the RAS of this machine tells of a job, by some of its processes.
-
-    Its port is NCCL's own, or that of NCCL_RAS_ADDR. What answers there without naming one of these
-    processes belongs to another job.
-
-    Returns:
-        The answer; "" where nobody answers, not in time, or for others only.
-    """
-    try:
-        answer = ask(os.environ.get("NCCL_RAS_ADDR") or DEFAULT_ADDRESS, limit_s=limit_s)
-        told = parse(answer).communicators
-    except (OSError, ValueError):
-        return ""
-    named = {process.pid for each in told for process in each.places.values()}
-    return answer if named & set(pids) else ""
-
-
-def _say(line: socket.socket, what: str, until: float) -> str:
-    """Say one line, and hear one."""
-    line.sendall(what.encode() + b"\n")
-    heard = b""
-    while not heard.endswith(b"\n") and len(heard) < _CHUNK:
-        line.settimeout(max(until - time.monotonic(), 0.01))
-        piece = line.recv(1)
-        if not piece:
-            break
-        heard += piece
-    return heard.decode("utf-8", "replace").strip()
-
-
-def _all_of(line: socket.socket, until: float) -> str:
-    heard = bytearray()
-    while len(heard) < MOST_BYTES:
-        line.settimeout(max(until - time.monotonic(), 0.01))
-        piece = line.recv(_CHUNK)
-        if not piece:
-            break
-        heard += piece
-    return heard.decode("utf-8", "replace")

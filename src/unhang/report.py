@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
-from unhang.catalogue import kind_of
+from unhang.catalogue import kind_of, url_of
 from unhang.kinds import Family, Role
 from unhang.model import Frame, Note
 
@@ -171,7 +171,7 @@ class Finding:
     `culprits` may be empty: then no single rank is at fault. Ranks are sorted ascending.
 
     Attributes:
-        slug, family: Of its kind, filled from the code; "" for a code that is not known here.
+        slug, family, url: Of its kind, filled from the code; "" for a code that is not known here.
         moving: Culprits that were seen to move or to work: busy or slow rather than stuck.
     """
 
@@ -196,11 +196,13 @@ class Finding:
     slug: str = ""
     family: Family | Literal[""] = ""
     moving: tuple[int, ...] = ()
+    url: str = ""
 
     def __post_init__(self) -> None:
         if (kind := kind_of(self.code)) is not None:
             object.__setattr__(self, "slug", kind.slug)
             object.__setattr__(self, "family", kind.family)
+            object.__setattr__(self, "url", url_of(kind))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import pickle
 import random
 import resource
@@ -343,11 +344,19 @@ def compare(numbers: list[int], inputs: list[bytes], folder: Path) -> Iterator[t
     yield -1, str(read)
 
 
+def orphaned(results: Any) -> None:  # noqa: ANN401 - of multiprocessing
+    """End without what nobody is left to read, as a queue waits for its reader."""
+    results.cancel_join_thread()
+
+
 def work(first: int, last: int, at: Any, results: Any) -> None:  # noqa: ANN401 - of multiprocessing
     """A worker: compare the inputs of a range; `at` says where it is, should it die."""
-    maker = Maker()
+    maker, parent = Maker(), os.getppid()
     with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
         for start in range(first, last, BATCH):
+            if os.getppid() != parent:
+                orphaned(results)
+                return
             at.value = start
             numbers = list(range(start, min(start + BATCH, last)))
             inputs = [maker.make(number) for number in numbers]

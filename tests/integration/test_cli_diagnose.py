@@ -7,11 +7,13 @@ import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
 from importlib.resources import files
 from pathlib import Path
+from typing import IO
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -161,3 +163,64 @@ def test_entries_for_programs_are_complete() -> None:
     (last,) = json.loads(unhang(*words).stdout)
     assert (last["rank"], last["seq"]) == (2, 4)
     assert last["stack"][0]["function"] == "all_reduce"
+
+
+@pytest.mark.parametrize("form", ["json", "brief-json"])
+def test_a_program_is_told_in_json_that_nothing_can_be_read(tmp_path: Path, form: str) -> None:
+    """Dumps without anything in them: an object with a decision, and exit code 3."""
+    (tmp_path / "nccl_trace_rank_0").write_bytes(b"")
+    done = unhang("diagnose", tmp_path, "--format", form)
+    assert (done.returncode, done.stderr) == (3, "")
+    told = json.loads(done.stdout)
+    assert told["status"] == "insufficient"
+    assert told["decision"]["action"] == "look-first"
+    assert "empty" in told["summary"]
+    if form == "json":
+        schema = json.loads(files("unhang").joinpath("report.schema.json").read_text())
+        Draft202012Validator(schema).validate(told)
+
+
+def test_watching_shows_each_new_verdict_once(tmp_path: Path) -> None:
+    """No case yet, a case, the same again, another one; Ctrl-C ends it without a word of Python."""
+    command = [sys.executable, "-m", "unhang", "diagnose", "--watch"]
+    with (tmp_path / "said").open("w+") as said:
+        process = subprocess.Popen(
+            command, cwd=tmp_path, env=PLAIN, stdout=subprocess.PIPE, stderr=said, text=True
+        )
+        assert process.stdout is not None
+        case = tmp_path / "unhang-cases" / "one"
+        shutil.copytree(HUNG.parent, tmp_path / "made")
+        (tmp_path / "unhang-cases").mkdir()
+        (tmp_path / "made").rename(case)
+        lines = until(process.stdout, "-v shows all")
+        assert lines[0].startswith("PROBLEM  Rank 2 never called")
+        (case / "later.txt").write_text("nothing that tells")
+        shutil.copytree(HEALTHY.parent, tmp_path / "made")
+        (tmp_path / "made").touch()  # a copy is as old as what it was made from
+        (tmp_path / "made").rename(tmp_path / "unhang-cases" / "two")
+        lines = until(process.stdout, "-v shows all")
+        assert "never called" not in lines[0]
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=60)
+        said.seek(0)
+        assert (rest, process.returncode) == ("", 0)
+        assert said.read() == "unhang: looking at it until Ctrl-C\n"
+
+
+def until(stream: IO[str], end: str) -> list[str]:
+    """Lines up to the one that begins like this."""
+    lines: list[str] = []
+    while not lines or not lines[-1].startswith(end):
+        line = stream.readline()
+        assert line, lines
+        lines += [line] if line.strip() else []
+    return lines
+
+
+def test_what_cannot_be_watched_is_a_sentence(tmp_path: Path) -> None:
+    """A path that is not there, and what does not change."""
+    for words in ([tmp_path / "none"], ["--ras", "-"], [HUNG, "--db", tmp_path / "x.db"]):
+        done = unhang("diagnose", "--watch", *words)
+        assert done.returncode in (2, 3)
+        assert done.stderr.startswith("unhang: ")
+        assert "Traceback" not in done.stderr

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,3 +40,21 @@ def test_sizes_that_do_not_fit_are_a_mismatch(tmp_path: Path) -> None:
     cause = outcome.cause
     assert (cause["code"], cause["culprits"]) == ("UH202", [1]), outcome.said
     assert "160 elements" in cause["summary"]
+
+
+def test_a_hang_after_an_end_that_was_not_the_ranks_is_told(tmp_path: Path) -> None:
+    """A wrapper's probe has a rank's environment and fails; the rank comes, and skips a call."""
+    probe = (
+        "import glob, os, sys, time\n"
+        "while len(glob.glob(os.environ['UNHANG_RUNTIME_DIR'] + '/*/marks/*.json')) < 3:\n"
+        "    time.sleep(0.1)\n"
+        "time.sleep(4)\n"
+        "sys.exit(3)"
+    )
+    script = f'[ "$RANK" != 1 ] || "$0" -c "{probe}"; exec "$0" "$@"'
+    python = ("sh", "-c", script, sys.executable)
+    outcome = launch(tmp_path, "skip", *kill(), torchrun=True, python=python)
+    assert len(outcome.cases) == 2, outcome.said
+    reports = [json.loads((case / "report.json").read_text()) for case in outcome.cases]
+    assert "UH106" not in [f["code"] for f in reports[-1]["findings"]], outcome.said
+    assert reports[-1]["findings"][0]["culprits"] == [1], outcome.said

@@ -12,11 +12,18 @@ from pathlib import Path
 
 import pytest
 from armed_jobs import free_port
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 from run_jobs import PROGRAM, environment
 
 from unhang.record.contact.marks import read_marks
 
 pytestmark = pytest.mark.debian("chromium")
+
+
+def samples(path: Path) -> dict[str, list[Sample]]:
+    """What a file of metrics holds, as Prometheus' own parser reads it."""
+    return {f.name: f.samples for f in text_string_to_metric_families(path.read_text())}
 
 
 def test_a_browser_sees_the_job_and_its_verdict(
@@ -29,6 +36,7 @@ def test_a_browser_sees_the_job_and_its_verdict(
     monkeypatch.setenv("UNHANG_RUNTIME_DIR", environ["UNHANG_RUNTIME_DIR"])
     job = [sys.executable, str(PROGRAM), "skip", "3", str(free_port())]
     command = [sys.executable, "-m", "unhang", "run", "--serve", "--hang-after", "6"]
+    command += ["--metrics", "job.prom"]
     with (tmp_path / "said").open("w+") as said:
         process = subprocess.Popen(
             [*command, "--job", "seen", "--", *job], cwd=tmp_path, env=environ, stderr=said
@@ -48,13 +56,24 @@ def test_a_browser_sees_the_job_and_its_verdict(
                 assert address is not None
                 page.goto(address)
                 page.wait_for_selector("#jobs tr:nth-child(4)", timeout=60_000)
+                page.wait_for_selector("#jobs td:text('default_pg (0)')", timeout=60_000)
+                page.click("#stacks")
+                page.wait_for_selector(f"#stacks-said:has-text('{PROGRAM.name}')", timeout=120_000)
                 killed = next(m.pid for m in read_marks("seen") if m.rank == 0)
                 os.kill(killed, signal.SIGKILL)
                 page.wait_for_selector("#jobs td.failed", timeout=60_000)
                 page.wait_for_selector("#verdicts a", timeout=120_000)
                 assert "PROBLEM" in page.inner_text("#verdicts")
+                while not (measured := samples(tmp_path / "job.prom"))["unhang_verdict"]:
+                    page.wait_for_timeout(200)
                 assert complaints == []
                 browser.close()
         finally:
             process.terminate()
             process.wait(120)
+    (verdict,) = measured["unhang_verdict"]
+    assert (verdict.labels["job"], verdict.labels["status"]) == ("seen", "problem")
+    alive = {each.labels["rank"]: each.value for each in measured["unhang_rank_alive"]}
+    assert alive["0"] == 0.0
+    assert [each.value for each in samples(tmp_path / "job.prom")["unhang_job_running"]] == [0.0]
+    assert [path.name for path in tmp_path.glob("*job.prom*")] == ["job.prom"]

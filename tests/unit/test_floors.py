@@ -16,9 +16,9 @@ FLOORS = {
     "cli": 5, "__main__": 5,
     "run": 4, "serve": 4, "doctor": 4, "numerics": 4, "demo": 4,
     "ingest": 3, "collect": 3, "analysis": 3, "tables": 3, "reports": 3, "cores": 3,
-    "trace": 3, "casedir": 2, "surroundings": 2, "telltale": 1,
+    "trace": 3, "casedir": 2, "surroundings": 2, "room": 2, "telltale": 1,
     "batches": 2, "case": 2, "casebuilder": 2, "picture": 2, "report": 2, "stacks": 2, "logs": 2,
-    "redact": 2, "ras": 2,
+    "redact": 2, "ras": 2, "turns": 2, "rasclient": 2,
     "model": 1, "kinds": 1, "errors": 1, "wording": 1, "bounds": 1, "_version": 0,
     "checks": 1, "rankenv": 1, "catalogue": 2, "incoming": 1,
 }  # fmt: skip
@@ -75,8 +75,8 @@ def imports_of(path: Path) -> frozenset[str]:
 
 STEPS_OF_INGEST = {
     "discover": 0, "columns": 0, "pickles": 0, "jsonfile": 0, "handed": 0, "savedreports": 1,
-    "dumpfiles": 1, "native": 1, "reading": 2, "beside": 2, "groups": 2, "incidents": 2,
-    "assemble": 3, "loading": 4, "__init__": 5,
+    "dumpfiles": 1, "native": 1, "parts": 2, "reading": 3, "beside": 2, "groups": 2, "incidents": 2,
+    "reducing": 4, "assemble": 3, "loading": 4, "__init__": 5,
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 
 from unhang.analysis.claims import Doubt
 from unhang.analysis.matching.collectives import Disagreement, Matched
@@ -41,6 +41,7 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
         outdated: Indices of ranks whose dumps are older than their peers' and tell nothing of now.
         unlaunched: Per rank: its head was recorded and never launched.
         disagreements: By waiting call.
+        asked: Ranks of whose calls more would be needed than the case has; added to as rules ask.
     """
 
     evidence: Evidence
@@ -53,6 +54,7 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
     disagreements: dict[int, Disagreement]
     graph: Graph
     book: StackBook
+    asked: set[int] = field(default_factory=set)
 
     def group(self, waiting_call: int) -> Group:
         """Group of a waiting call."""
@@ -134,6 +136,12 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
         owners = zip(self.evidence.owner.tolist(), self.evidence.dumps, strict=True)
         cut[[owner for owner, dump in owners if dump.status is DumpStatus.TRUNCATED]] = True
         return cut
+
+    @property
+    def untimed(self) -> tuple[int, ...]:
+        """Ranks whose dumps came without the times of most of their calls."""
+        owners = zip(self.evidence.owner.tolist(), self.evidence.dumps, strict=True)
+        return self.named({owner for owner, dump in owners if dump.few_times})
 
     def last_rows(self, indices: Iterable[int]) -> Ints:
         """Last recorded row of each of these ranks, where it has one."""

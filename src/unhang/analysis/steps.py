@@ -27,6 +27,7 @@ from unhang.analysis.lives.failed import failed_first
 from unhang.analysis.lives.fallen_silent import fallen_silent, stacks_heard
 from unhang.analysis.lives.life import Lives, lives_of
 from unhang.analysis.lives.sizes import sizes_apart
+from unhang.analysis.lives.starved import starved_first
 from unhang.analysis.lives.told import with_told
 from unhang.analysis.lives.unranked import unranked
 from unhang.analysis.lives.watchdogs import with_counters
@@ -47,8 +48,13 @@ from unhang.analysis.words.reports import notes_on
 from unhang.case import Case
 from unhang.model import Note
 from unhang.report import Incident, Job, Report
+from unhang.wording import rank_phrase
 
 __all__ = ["diagnose"]
+
+
+_MOST_WHOLE = 1 << 14
+"""Ranks of which all calls are looked at, where there are windows only."""
 
 
 def diagnose(case: Case, *, slow: bool = False) -> Report:
@@ -75,6 +81,7 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     claims = fallen_silent(claims, lives)
     says = ras_of(case.ras, case.world_size)
     claims = with_ras(claims, says, alone=without_dumps)
+    claims = starved_first(claims, case.samples)
     status, summary = status_of(claims), ""
     if without_dumps and not lives.sampled and not says:
         status, summary = nothing_found(case, lives, claims)
@@ -96,8 +103,8 @@ def _tells_something(case: Case, lives: Lives) -> bool:
 
 def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Lives, Backdrop]:
     """What dumps show, and what stacks and ends of processes add to it."""
-    situation, notes = situation_of(case)
-    claims, cut = settle(claims_of(situation))
+    situation, found, notes = _claimed(case)
+    claims, cut = settle(found)
     claims = [with_looks(claim, lives, situation.book) for claim in claims]
     claims = ended_first(claims, lives, situation.book)
     claims = sizes_apart(claims, lives, situation.book)
@@ -107,8 +114,10 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Liv
         seen = elsewhere(lives, situation.book, beside_dumps=True) if lives.sampled else ()
         claims = [*seen, *claims]
     unseen = situation.silent.any() or situation.cut.any()
+    untimed: tuple[int, ...] = ()
     if slow or not (claims or unseen):
-        claims += late_claims(situation, eager=slow)
+        untimed = situation.untimed
+        claims += [] if untimed else late_claims(situation, eager=slow)
     if not claims:
         claims = [idle_claim(situation)]
     numbers = situation.evidence.ranks.numbers
@@ -118,9 +127,42 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Liv
         incident=_incident(case),
         table=partial(rank_table, situation),
         stacks=situation.book.used,
-        notes=(*case.notes, *notes, *cut),
+        notes=(*case.notes, *notes, *cut, *_untimed_notes(untimed)),
     )
     return claims, replace(lives, in_calls=in_calls), backdrop
+
+
+def _claimed(case: Case) -> tuple[Situation, list[Claim], tuple[Note, ...]]:
+    """The claims of a case, with all calls of the ranks that the rules ask about."""
+    whole: set[int] = set()
+    while True:
+        situation, notes = situation_of(case)
+        claims = claims_of(situation)
+        new = situation.asked - whole
+        if not new or case.more is None or len(whole) > _MOST_WHOLE:
+            break
+        whole |= new
+        more = case.more(whole)
+        if more is None:
+            break
+        case = more
+    if not new:
+        return situation, claims, notes
+    text = (
+        f"The calls of {rank_phrase(sorted(new))} before the last ones were not compared with "
+        "their peers': too many at once for one verdict."
+    )
+    return situation, claims, (*notes, Note("warning", "parts", text))
+
+
+def _untimed_notes(ranks: tuple[int, ...]) -> tuple[Note, ...]:
+    if not ranks:
+        return ()
+    text = (
+        f"Who is slow was not looked at: the parts of {rank_phrase(ranks)} leave out the times of "
+        "most calls (unhang reduce --times keeps them)."
+    )
+    return (Note("info", "times", text),)
 
 
 def situation_of(case: Case) -> tuple[Situation, tuple[Note, ...]]:
@@ -161,15 +203,16 @@ def situation_of(case: Case) -> tuple[Situation, tuple[Note, ...]]:
 def _job(evidence: Evidence) -> Job:
     case = evidence.case
     created = case.calls.created_ns[case.calls.created_ns > 0]
+    begun = [dump.window.first_ns for dump in case.dumps if dump.window.first_ns > 0]
     backends = {name.backend for name in case.names} | {dump.backend for dump in case.dumps}
     return Job(
         world_size=len(evidence.ranks),
         ranks_seen=len(np.unique(evidence.owner)),
         groups=len(case.groups),
-        calls=len(case.calls),
+        calls=case.n_calls,
         backends=tuple(sorted(backends - {""})),
         format_versions=tuple(sorted({dump.version for dump in case.dumps if dump.version})),
-        first_ns=int(created.min()) if len(created) else 0,
+        first_ns=min((int(created.min()), *begun)) if len(created) else 0,
         last_ns=int(created.max()) if len(created) else 0,
     )
 

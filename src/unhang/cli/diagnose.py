@@ -7,11 +7,12 @@ PATH it is the newest case under ./unhang-cases.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from unhang.cli.shared.case_paths import add_case_arguments, load_case, place_of
-from unhang.cli.shared.output import DRAWINGS, add_report_arguments, emit
-from unhang.errors import UsageError
+from unhang.cli.shared.output import DRAWINGS, add_report_arguments, emit, format_of
+from unhang.errors import NoEvidenceError, UsageError
 
 if TYPE_CHECKING:
     from unhang.case import Case
@@ -27,7 +28,11 @@ unhang diagnose --ras ras.json
 unhang diagnose dumps/ --format json -o report.json
 unhang diagnose dumps/ --db out.duckdb
 unhang diagnose dumps/ --redact --format markdown -o for-the-issue.md
-unhang diagnose dumps/ --fail-on cause"""
+unhang diagnose dumps/ --fail-on cause
+unhang diagnose --watch"""
+
+
+_FOR_PROGRAMS = ("json", "brief-json", "jsonl")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +60,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="any",
         help="exit 1 for any problem (default), or only where a cause was found: a slow job passes",
     )
+    judging.add_argument(
+        "--watch",
+        action="store_true",
+        help="judge again whenever the files change, until Ctrl-C; not on a terminal: print each "
+        "new verdict once",
+    )
     tables = parser.add_argument_group("tables")
     tables.add_argument("--db", metavar="FILE", help="also write the case as a DuckDB file")
     tables.add_argument("--parquet", metavar="DIR", help="also write the case as Parquet files")
@@ -69,7 +80,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read, judge, write what is asked for, report."""
+    """Read, judge, write what is asked for, report; with --watch again and again."""
     if args.force and not (args.db or args.parquet):
         raise UsageError(
             "--force is about --db and --parquet", "Name one of them, or leave it out."
@@ -78,18 +89,64 @@ def run(args: argparse.Namespace) -> int:
         from unhang.tables import engine
 
         engine()  # before the work: without it no tables can be written
+    if not args.watch:
+        return _judged(args)[1]()
+    from unhang.cli.shared.following import Lookout, follow
+
+    _check_watch(args)
+    named = tuple(args.paths)
+    beside = (*args.log, *args.trace, *args.core, *args.report, *args.ras)
+    lookout = Lookout(named, beside)
+
+    def judge() -> tuple[Report, Callable[[], int]]:
+        args.paths = lookout.now()
+        return _judged(args)
+
+    return follow(lookout, judge, args.fail_on)
+
+
+def _check_watch(args: argparse.Namespace) -> None:
+    if "-" in (*args.log, *args.ras):
+        raise UsageError("--watch looks at files", "What is pasted does not change.")
+    if args.db or args.parquet:
+        raise UsageError("--watch writes no tables", "Leave out --db and --parquet.")
+
+
+def _judged(args: argparse.Namespace) -> tuple[Report, Callable[[], int]]:
+    """The report, and what writes and shows it."""
     from unhang.analysis import diagnose
 
-    case = load_case(args, _beside(args))
+    try:
+        case = load_case(args, _beside(args))
+    except NoEvidenceError as error:
+        if args.redact or format_of(args) not in _FOR_PROGRAMS:
+            raise
+        nothing = _nothing_read(error)
+        return nothing, lambda: emit(nothing, args)
     redactor = _redactor(args)
     if redactor is not None:
         case = redactor.case(case)
     report = diagnose(case, slow=args.slow)
     if redactor is not None:
         report = redactor.report(report)
-    _write_tables(case, report, args)
     place = place_of(args) if redactor is None else None  # it names directories
-    return emit(report, args, case, place=place)
+
+    def show() -> int:
+        _write_tables(case, report, args)
+        return emit(report, args, case, place=place)
+
+    return report, show
+
+
+def _nothing_read(error: NoEvidenceError) -> Report:
+    """What programs are told where no file has anything to judge: a report like any other."""
+    from unhang.analysis.decision import without_evidence
+    from unhang.kinds import INSUFFICIENT_EVIDENCE
+    from unhang.report import Finding, Report
+
+    kind, advice = INSUFFICIENT_EVIDENCE, (error.hint,) if error.hint else ()
+    finding = Finding("f1", kind.code, kind.role, "low", error.message, actions=advice)
+    return Report("insufficient", error.message, findings=(finding,), decision=without_evidence())
 
 
 def _beside(args: argparse.Namespace) -> Beside:

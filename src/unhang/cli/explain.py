@@ -1,6 +1,7 @@
 """Say what a finding code means, what it rests on, what else it could be and what to do.
 
-A code is given with or without "UH", or by its slug. Without one all are listed, by family.
+A code is given with or without "UH", or by its slug. Without one all are listed, by family. The
+last line is the page's address; UNHANG_DOCS=https://… names another place where the pages lie.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the page of one code, or the list of all."""
+    from unhang.catalogue import url_of
     from unhang.cli.shared.pages import find, page_of
 
     look = look_of(args, sys.stdout, os.environ)
@@ -40,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
             f"there is no finding code '{printable(args.code, 40)}'",
             "unhang explain --list shows all of them.",
         )
-    page = page_of(found)
+    page = f"{page_of(found).rstrip()}\n\n{url_of(found)}\n"
     if look.color:
         from rich.markdown import Markdown
 

@@ -26,6 +26,7 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("dump", "unhang.cli.dump", "have the ranks of a job write dumps, on demand"),
     CommandEntry("stacks", "unhang.cli.stacks", "stacks of all ranks in one tree, and a verdict"),
     CommandEntry("collect", "unhang.cli.collect", "bring evidence home from all nodes of a job"),
+    CommandEntry("reduce", "unhang.cli.reduce", "make a node's dumps small enough to travel"),
     CommandEntry("doctor", "unhang.cli.doctor", "check nodes, network, GPUs and collectives"),
     CommandEntry("logs", "unhang.cli.logs", "what failed first, from the logs of all ranks"),
     CommandEntry("core", "unhang.cli.core", "core files of ranks: signal, stacks, meaning"),

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from unhang.case import Case
     from unhang.collect.processes import Process
     from unhang.collect.ranks import Target
-    from unhang.collect.starved import Starved
     from unhang.model import Note, ProcessSample
     from unhang.stacks.tree.prefix_tree import StackTree
 
@@ -105,11 +104,10 @@ def run(args: argparse.Namespace) -> int:
     """Look or read, judge, show."""
     _check(args)
     trees: list[StackTree] = []
-    starved: list[Starved] = []
-    case = _evidence(args, trees, starved)
+    case = _evidence(args, trees)
     if args.save:
         _save(case, args.save)
-    return _show(case, trees, args, starved)
+    return _show(case, trees, args)
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -134,10 +132,10 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError("a process id is above 0", "See them with: ps -ef")
 
 
-def _evidence(args: argparse.Namespace, trees: list[StackTree], starved: list[Starved]) -> Case:
+def _evidence(args: argparse.Namespace, trees: list[StackTree]) -> Case:
     if args.paths:
         return _saved(args, trees)
-    return _elsewhere(args) if is_chosen(args) else _live(args, starved)
+    return _elsewhere(args) if is_chosen(args) else _live(args)
 
 
 def _saved(args: argparse.Namespace, trees: list[StackTree]) -> Case:
@@ -179,13 +177,11 @@ def _tree(name: str) -> StackTree | None:
         raise InputError(f"{name} cannot be read: {error}") from error
 
 
-def _live(args: argparse.Namespace, starved: list[Starved]) -> Case:
+def _live(args: argparse.Namespace) -> Case:
     from unhang.case import Case
     from unhang.collect.sampling import sample_processes
-    from unhang.surroundings import kept_from, room_of
 
     targets = _targets(args)
-    before = {target.process.pid: room_of(target.process.pid) for target in targets}
     looks = sample_processes(
         targets,
         looks=args.samples,
@@ -198,12 +194,6 @@ def _live(args: argparse.Namespace, starved: list[Starved]) -> Case:
         why = f": {first.error}" if first else ""
         hint = looks.notes[0].text if looks.notes else "Name a Python process, or try --native."
         raise NoEvidenceError(f"no stack of process {args.pid[0]} could be taken{why}", hint)
-    after = {pid: room_of(pid) for pid in before}
-    starved += [
-        (target.rank, target.process.pid, kept)
-        for target in targets
-        for kept in kept_from(before[target.process.pid], after[target.process.pid])
-    ]
     world_size = max((target.world_size for target in targets), default=0)
     return Case(samples=looks.samples, notes=looks.notes, world_size=world_size)
 
@@ -306,9 +296,7 @@ def _save(case: Case, name: str) -> None:
         raise OutputError(f"{name} cannot be written: {error.strerror}") from error
 
 
-def _show(
-    case: Case, trees: list[StackTree], args: argparse.Namespace, starved: Sequence[Starved]
-) -> int:
+def _show(case: Case, trees: list[StackTree], args: argparse.Namespace) -> int:
     from unhang.stacks.tree.gathering import rows_of
     from unhang.stacks.tree.prefix_tree import from_stacks, merge
 
@@ -320,10 +308,6 @@ def _show(
     from unhang.analysis import diagnose
 
     report = diagnose(case)
-    if starved:
-        from unhang.collect.starved import with_starved
-
-        report = with_starved(report, starved)
     if args.format in _TREE_FORMATS:
         keep(report, args)
         return exit_code(report)

@@ -101,8 +101,15 @@ def find_ranks(
         and process.pid not in marked
         and (claim := _claim(process)) is not None
     }
+    hinted = {
+        pid: mark.env_rank
+        for pid, mark in marked.items()
+        if mark.env_rank is not None and mark.role != "launcher"
+    }
     found = said | {
-        pid: claim for pid, claim in claims.items() if _is_credible(claim, table, claims, said)
+        pid: claim
+        for pid, claim in claims.items()
+        if _is_credible(claim, table, claims, said, hinted)
     }
     helpers = [helper for target in found.values() for helper in _helpers(target, table, found)]
     return sorted([*found.values(), *helpers], key=_order)
@@ -113,17 +120,23 @@ def _order(target: Target) -> tuple[str, bool, int, int, int]:
 
 
 def _is_credible(
-    claim: Target, table: ProcessTable, claims: dict[int, Target], said: dict[int, Target]
+    claim: Target,
+    table: ProcessTable,
+    claims: dict[int, Target],
+    said: dict[int, Target],
+    hinted: dict[int, int],
 ) -> bool:
     """Whether a process is the rank that its environment names.
 
     Not where a rank is above it (it is that rank's helper), where a Python process above it claims
-    the same, nor where one below it has marked itself or claims by a better variable (then it is a
-    launcher: under `srun torchrun`, SLURM_PROCID is the number of the node).
+    or may become the same, nor where one below it has marked itself or claims by a better variable
+    (then it is a launcher: under `srun torchrun`, SLURM_PROCID is the number of the node).
     """
     for ancestor in table.above(claim.process.pid):
         above = claims.get(ancestor.pid)
         if ancestor.pid in said or (above and _same(above, claim)):
+            return False
+        if hinted.get(ancestor.pid) == claim.rank:
             return False
     for process in list(table.below(claim.process.pid))[1:]:
         lower = claims.get(process.pid)

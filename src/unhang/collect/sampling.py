@@ -17,7 +17,8 @@ from unhang.collect.permission import Refusal, refusal
 from unhang.collect.processes import Process, read_process
 from unhang.collect.ranks import Target
 from unhang.collect.samplers import Sampler, SampleTry, run_sampler, samplers_for
-from unhang.model import Note, ProcessSample
+from unhang.model import Note, ProcessSample, Shortage
+from unhang.room import reading_of, short_of
 from unhang.stacks.roles import role_of_stack
 
 __all__ = ["Looks", "sample_once", "sample_processes"]
@@ -56,22 +57,36 @@ def sample_processes(
     host = socket.gethostname()
     samples: list[ProcessSample] = []
     refusals: dict[Refusal, list[int]] = {}
+    short: dict[int, Shortage] = {}
     workers = max(1, min(len(targets), 16, 2 * (os.cpu_count() or 1)))
     with ThreadPoolExecutor(workers, "unhang-look") as pool:
         for number in range(looks):
             if number:
-                sleep(interval_s)
+                short = _measured(targets, interval_s, sleep)
             jobs = [
                 pool.submit(sample_once, target, native=native, timeout_s=timeout_s)
                 for target in targets
             ]
             for target, job in zip(targets, jobs, strict=True):
                 sample, why = job.result()
-                samples.append(replace(sample, host=host, sample=number))
+                lacked = short.get(target.process.pid)
+                samples.append(replace(sample, host=host, sample=number, short_of=lacked))
                 if why:
                     refusals.setdefault(why, []).append(target.process.pid)
     ordered = sorted(samples, key=lambda s: (s.rank < 0, s.rank, s.parent_rank, s.pid, s.sample))
     return Looks(tuple(ordered), tuple(_notes(refusals)))
+
+
+def _measured(
+    targets: Sequence[Target], interval_s: float, sleep: Callable[[float], None]
+) -> dict[int, Shortage]:
+    """What each process was short of between two looks, when nobody looks at it.
+
+    Looking takes time on cores, and in a container that of the ranks' own group.
+    """
+    before = [reading_of(target.process.pid) for target in targets]
+    sleep(interval_s)
+    return {each.pid: short_of(each, reading_of(each.pid)) for each in before if each.threads}
 
 
 def _notes(refusals: dict[Refusal, list[int]]) -> Iterable[Note]:

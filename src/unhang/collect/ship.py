@@ -8,6 +8,7 @@ py-spy, which is a program of its own, travels in it where it is found here; the
 from __future__ import annotations
 
 import base64
+import gzip
 import io
 import json
 import platform
@@ -26,12 +27,12 @@ __all__ = ["COLLECTOR", "MODULES", "Shipment", "collector_zip", "make_program"]
 
 MODULES = (
     "__init__.py", "_version.py", "bounds.py", "model.py", "errors.py", "wording.py",
-    "surroundings.py",
+    "room.py", "surroundings.py",
     "collect/__init__.py", "collect/asking.py", "collect/node", "collect/parcel.py",
     "collect/permission.py", "collect/processes.py", "collect/ranks.py", "collect/samplers.py",
-    "collect/sampling.py", "rankenv.py", "record/__init__.py", "record/contact/__init__.py",
-    "record/contact/client.py", "record/contact/marks.py", "record/contact/runtime_dir.py",
-    "record/contact/sockets.py", "stacks", "telltale.py",
+    "collect/sampling.py", "rankenv.py", "rasclient.py", "record/__init__.py",
+    "record/contact/__init__.py", "record/contact/client.py", "record/contact/marks.py",
+    "record/contact/runtime_dir.py", "record/contact/sockets.py", "stacks", "telltale.py",
 )  # fmt: skip
 """Everything that the node's side imports: the standard library does the rest (a test checks)."""
 
@@ -40,12 +41,14 @@ _PY_SPY = "bin/py-spy-{machine}"
 _LARGEST_PROGRAM = 16 << 20
 
 _START = """\
-import os, shutil, sys, tempfile
+import gzip, os, shutil, sys, tempfile
 folder = tempfile.mkdtemp(prefix="unhang-")
 try:
     path = os.path.join(folder, "collector.zip")
+    given = sys.stdin.buffer
+    given = gzip.open(given) if given.peek(2)[:2] == bytes((31, 139)) else given
     with open(path, "wb") as file:
-        shutil.copyfileobj(sys.stdin.buffer, file)
+        shutil.copyfileobj(given, file)
     sys.path.insert(0, path)
     sys.dont_write_bytecode = True
     from {main} import main
@@ -103,17 +106,20 @@ def make_program(
     if not ship:
         return Program(plain, b"", plain)
     modules = shipment.modules
-    small = base64.b64encode(collector_zip(modules, with_py_spy=False)).decode()
+    stored = collector_zip(modules, with_py_spy=False, method=zipfile.ZIP_STORED)
+    small = base64.b64encode(gzip.compress(stored, mtime=0)).decode()  # as one: half as long
     inline = script.replace("{here}", f"printf %s {small} | base64 -d | ")
     return Program(plain, collector_zip(modules, with_py_spy=shipment.py_spy), inline)
 
 
 @cache
-def collector_zip(modules: tuple[str, ...] = MODULES, *, with_py_spy: bool) -> bytes:
+def collector_zip(
+    modules: tuple[str, ...] = MODULES, *, with_py_spy: bool, method: int = zipfile.ZIP_DEFLATED
+) -> bytes:
     """Modules of this package, by default the collector's, as a zip file."""
     root = Path(unhang.__file__).parent
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+    with zipfile.ZipFile(buffer, "w", method, compresslevel=9) as archive:
         for module in modules:
             path = root / module
             files = sorted(path.rglob("*.py")) if path.is_dir() else [path]

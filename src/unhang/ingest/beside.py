@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,7 +110,7 @@ def _log_sources(inputs: Inputs, beside: Beside, notes: list[Note]) -> list[LogS
     from unhang.logs.files import find_logs, named_logs
 
     found = named_logs(beside.logs) if beside.logs else []
-    of_cases = [source for folder in inputs.logs for source in find_logs(folder)]
+    of_cases = [replace(s, kept=True) for folder in inputs.logs for s in find_logs(folder)]
     if of_cases and not beside.case_logs:
         text = f"{count_of(len(of_cases), 'log')} of the case left out, as asked (--no-logs)"
         notes.append(Note("info", "logs", text))

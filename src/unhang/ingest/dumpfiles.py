@@ -39,6 +39,7 @@ class DumpFile:
         backend: Whose calls it holds ("nccl"), or "".
         newest_ns: Wall clock of the newest thing that it tells; 0 where it tells none.
         replica: Which of torchft's replicas, or "".
+        relative: Path below what the user named: what the name's claim was read from.
     """
 
     source: str
@@ -51,6 +52,7 @@ class DumpFile:
     backend: str = ""
     newest_ns: int = 0
     replica: str = ""
+    relative: str = ""
 
     @property
     def recorder(self) -> tuple[int, str, str]:

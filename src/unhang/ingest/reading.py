@@ -7,7 +7,7 @@ rank's lost dump only where its name is a dump's.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +29,8 @@ from unhang.ingest.dumpfiles import DumpFile
 from unhang.ingest.handed import NamedBytes
 from unhang.ingest.jsonfile import BadJson, parse
 from unhang.ingest.native.loading import NativeReader, native_reader
+from unhang.ingest.parts.layout import BadPart
+from unhang.ingest.parts.reading import PartReader
 from unhang.ingest.pickles.unpickle import BadPickle, unpickle
 from unhang.model import DumpStatus, Note
 from unhang.wording import count_of
@@ -50,6 +52,7 @@ class Reader:
     passed_over: list[str] = field(default_factory=list)
     missing: MissingExtraError | None = None
     native: NativeReader | None = None
+    parts: PartReader | None = None
 
     def read_all(self, sources: list[Source]) -> Iterator[DumpFile]:
         """Read every file; those that are no dumps are passed over."""
@@ -146,9 +149,19 @@ class Reader:
         claim = read_name(relative, self.pattern)
         if kind is FileKind.EMPTY:
             if self.is_dump_name(relative):
-                yield DumpFile(shown, claim, mtime_ns, DumpStatus.EMPTY, problem="it is empty")
+                yield DumpFile(
+                    shown,
+                    claim,
+                    mtime_ns,
+                    DumpStatus.EMPTY,
+                    problem="it is empty",
+                    relative=relative,
+                )
             else:
                 self.passed_over.append(shown)
+            return
+        if kind is FileKind.PART:
+            yield from self.of_part(shown, data)
             return
         if kind not in (FileKind.PICKLE, FileKind.JSON):
             yield from self.lost(shown, relative, mtime_ns, "")
@@ -164,20 +177,60 @@ class Reader:
         else:
             yield self.loaded(shown, relative, mtime_ns, decoded)
 
+    def of_part(self, shown: str, data: bytes) -> list[DumpFile]:
+        """The dumps of a part; their rows come with `take_parts`."""
+        self.parts = self.parts or PartReader(self.shared, self.pattern)
+        try:
+            return self.parts.read(data)
+        except BadPart as error:
+            self.notes.append(Note("error", shown, f"the part cannot be read: {error}"))
+            return []
+
+    def take_parts(self, found: Sequence[DumpFile]) -> None:
+        """Make the rows of what was read in parts, and take over what was said there.
+
+        Args:
+            found: All files that were read, dumps beside the parts as well.
+        """
+        if self.parts is None:
+            return
+        self.notes += self.parts.notes
+        self.passed_over += self.parts.passed_over
+        filling = self.parts.filling
+        of_parts = {id(each.decoded) for each in filling.dumps}
+        others = any(
+            item.decoded is not None and item.decoded.count and id(item.decoded) not in of_parts
+            for item in found
+        )
+        versions = all(each.decoded.version for each in filling.dumps)
+        filling.fill(may_shorten=versions and not others)
+        if filling.shortened:
+            kept = sum(each.decoded.count for each in filling.dumps)
+            every = sum(len(each.sequel) for each in filling.dumps)
+            text = (
+                f"of {every:,} calls the last {kept:,} of each rank and group are looked at; the "
+                "others of ranks about which a verdict asks"
+            )
+            self.notes.append(Note("info", "parts", text))
+
     def loaded(self, shown: str, relative: str, mtime_ns: int, decoded: Decoded) -> DumpFile:
         """A file that was decoded, at least in part."""
         claim = read_name(relative, self.pattern)
         if not decoded.truncated:
-            return DumpFile(shown, claim, mtime_ns, DumpStatus.OK, decoded)
+            return DumpFile(shown, claim, mtime_ns, DumpStatus.OK, decoded, relative=relative)
         problem = f"it was cut short after {count_of(decoded.count, 'whole call')}"
-        return DumpFile(shown, claim, mtime_ns, DumpStatus.TRUNCATED, decoded, problem)
+        return DumpFile(
+            shown, claim, mtime_ns, DumpStatus.TRUNCATED, decoded, problem, relative=relative
+        )
 
     def lost(self, shown: str, relative: str, mtime_ns: int, problem: str) -> Iterator[DumpFile]:
         """A file that gave nothing: a lost dump if it is called like one."""
         if self.is_dump_name(relative):
             problem = problem or "it is neither a pickle nor JSON"
             claim = read_name(relative, self.pattern)
-            yield DumpFile(shown, claim, mtime_ns, DumpStatus.UNREADABLE, problem=problem)
+            yield DumpFile(
+                shown, claim, mtime_ns, DumpStatus.UNREADABLE, problem=problem, relative=relative
+            )
         else:
             self.passed_over.append(shown)
 

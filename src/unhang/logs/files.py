@@ -47,6 +47,7 @@ class LogSource:
         local_rank: Rank on its node where the path tells only that, or -1.
         attempt: Which attempt of torchrun wrote it, or "".
         size: In bytes, as it lies on disk.
+        kept: It was kept with a case: the job's own output, even where it shows nothing of a job.
     """
 
     path: str
@@ -54,6 +55,7 @@ class LogSource:
     local_rank: int = -1
     attempt: str = ""
     size: int = 0
+    kept: bool = False
 
 
 def source_of(path: str, relative: str, size: int = 0) -> LogSource:

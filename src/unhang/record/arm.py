@@ -227,6 +227,7 @@ def _initialising(told: Meeting | None = None) -> None:
         _guarded("socket", lambda: _start_watcher(recorder))
     if not state.limited:
         _guarded("faulthandler", lambda: opening.open_faults(recorder, crash))
+    _guarded("exits", crash.note_exits)
     recorder.state.enter(Phase.INITIALISING)
 
 

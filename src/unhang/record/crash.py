@@ -8,17 +8,22 @@ UNHANG_SIGNAL names one, and the job's handler is called from ours.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import faulthandler
+import functools
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TextIO
+from typing import Any, Final, TextIO
 
+from unhang.record.calls import wrap
 from unhang.record.calls.recorder import Recorder
+from unhang.record.calls.sites import program_site
 from unhang.record.dumps import torchfr
 from unhang.record.dumps.taking import END, take
 from unhang.telltale import without_secrets
@@ -26,6 +31,8 @@ from unhang.telltale import without_secrets
 __all__ = ["CrashWatch"]
 
 MAX_TEXT = 4000
+_ENDINGS: Final[dict[str, Callable[..., Any]]] = {}
+"""What ends a process, as it was before it was wrapped."""
 
 
 class CrashWatch:
@@ -50,6 +57,15 @@ class CrashWatch:
         if sys.excepthook is not self._hook:
             self._next_hook = sys.excepthook
             sys.excepthook = self._hook
+
+    def note_exits(self) -> None:
+        """Keep from where the program asks to end: neither way tells anybody else."""
+        global _watch  # noqa: PLW0603 - there is one process
+        _watch = self
+        for owner, name in ((sys, "exit"), (os, "_exit")):
+            if name not in _ENDINGS:
+                _ENDINGS[name] = getattr(owner, name)
+                setattr(owner, name, _noted(_ENDINGS[name]))
 
     def enable_faulthandler(self, path: Path) -> str:
         """Let fatal signals write all stacks to `path`; returns it, or "" if the job has its own.
@@ -94,6 +110,19 @@ class CrashWatch:
             sys.excepthook = self._next_hook
 
     # -------------------------------------------------------------- the end
+
+    def leaving(self, frame: FrameType, status: object, *, at_once: bool) -> None:
+        """The program asks to end: keep from where, and because of which error.
+
+        Who handles an error by leaving (torch.multiprocessing.spawn does) calls no excepthook.
+        """
+        site = program_site(frame)
+        if site is not None:
+            self.recorder.beat.seen(site)
+        error = sys.exc_info()[1]
+        is_main = threading.current_thread() is threading.main_thread()
+        if status and is_main and not at_once and isinstance(error, Exception):
+            self._last_dump(error)
 
     def _hook(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
@@ -162,3 +191,21 @@ def described(error: BaseException) -> dict[str, object]:
         "message": without_secrets(str(error)[:MAX_TEXT]),
         "frames": frames[::-1][:100],
     }
+
+
+_watch: CrashWatch | None = None
+"""Who is told that the program asks to end."""
+
+
+def _noted(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that ends the process, or the thread; where it is called is kept before."""
+
+    @functools.wraps(original)
+    def leave(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever it takes
+        if _watch is not None and wrap.current() is not None:  # None in a forked child
+            with contextlib.suppress(Exception):
+                at_once = original is _ENDINGS["_exit"]
+                _watch.leaving(sys._getframe(1), args[0] if args else 0, at_once=at_once)
+        return original(*args, **kwargs)
+
+    return leave

@@ -61,6 +61,8 @@ def _chapter(chapter: Chapter) -> Iterator[str]:
     for section in chapter.sections:
         if section.label == "stack":
             yield from _details("Stack, innermost first", _numbered(section.items))
+        elif section.label == "page":  # our own address, and no text from outside
+            yield from (f"- **page**: <{address}>" for address in section.items)
         else:
             yield from _section(section)
 

@@ -71,6 +71,7 @@ def finding_sections(
     yield "also", evidence[MAX_WHY:]
     yield "or else", _sentences(finding.alternatives)
     yield "stack", _culprit_stack(finding, report)
+    yield "page", (printable(finding.url),) if finding.url else ()
 
 
 def _sentences(texts: Iterable[str]) -> tuple[str, ...]:

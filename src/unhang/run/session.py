@@ -44,17 +44,20 @@ class Wishes(NamedTuple):
     rank_logs: bool = True
     rank_log_place: str = ""
     blocking: bool = False
+    gpus: str = ""
     symbolize: str = ""
     verbose: bool = False
     quiet: bool = False
+    notify: Sequence[str] = ()
     dry_run: bool = False
+    metrics: str = ""
 
 
 def run_session(command: Sequence[str], wishes: Wishes) -> int:
     """Run `command` as `wishes` say and return the exit code of `unhang run`.
 
     Raises:
-        UsageError, OutputError: --case or --rank-logs cannot be used.
+        UsageError, OutputError: --case, --metrics or --rank-logs cannot be used.
         NotFoundError, NotExecutableError: The command cannot be started.
     """
     run = run_id()
@@ -88,6 +91,7 @@ def _plan(
         place_for_logs(wishes.rank_log_place, folder, run) if wanted else "",
         wishes.blocking,
         wishes.symbolize,
+        wishes.gpus,
     )
     return plan_environment(
         os.environ,
@@ -121,10 +125,12 @@ def _supervised(command: Sequence[str], wishes: Wishes, names: tuple[str, str], 
         on_hang=wishes.on_hang,
         verbose=wishes.verbose,
         quiet=wishes.quiet,
+        notify=wishes.notify,
     )
     with _reserved(wishes.case, orders.job, run):
         guard = _guard(orders)
-        code = supervise(command, env, streams, f"{folder}/logs", guard)
+        with _metered(wishes.metrics, orders.job, guard):
+            code = supervise(command, env, streams, f"{folder}/logs", guard)
     if not wishes.rank_log_place:
         failed = code != 0 and guard.verdict is None and not guard.interrupted_s
         settle_logs(plan.log_place, run, failed=failed)
@@ -143,6 +149,18 @@ def _guard(orders: Orders) -> Guard:
         return Guard(patrol)
     except OSError as error:
         raise NoRoomError(error.errno, error.strerror) from error
+
+
+@contextmanager
+def _metered(path: str, job: str, guard: Guard) -> Iterator[None]:
+    """Keep a file of metrics up to date, where one is asked for."""
+    if not path:
+        yield
+        return
+    from unhang.run.metrics import Meter
+
+    with Meter(path, job, lambda: guard.verdict):
+        yield
 
 
 def _become(command: Sequence[str]) -> int:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
 from unhang.reports.html import asset, hash_of, text_of
+from unhang.run.metrics import family, live_metrics
+from unhang.run.watching.now import JobNow
 from unhang.serve.history import History, Tally
-from unhang.serve.live import JobNow
 from unhang.serve.past import Past
 from unhang.wording import count_of, fold_ranks, printable
 
@@ -57,8 +59,10 @@ def live_page() -> str:
     body = (
         '<p role="status"><span id="line">no connection yet</span></p>',
         '<div id="verdicts" role="status"></div>',
-        '<p><button type="button" id="dump">dump now</button> ',
+        '<p><button type="button" id="stacks">stacks now</button> ',
+        '<button type="button" id="dump">dump now</button> ',
         '<span id="said" role="status"></span></p>',
+        '<pre id="stacks-said" role="status" tabindex="0" aria-label="Stacks" hidden></pre>',
         '<p id="none">No armed rank runs here: start the job with <code>unhang run</code>.</p>',
         '<div id="jobs" class="wide" tabindex="0" role="region" aria-label="Jobs"></div>',
         '<p class="soft">Who has finished fewest calls need not be at fault: the verdict comes by ',
@@ -226,51 +230,26 @@ def _tally_row(tally: Tally) -> tuple[str, ...]:
 
 def metrics(pasts: Iterable[Past], unreadable: int, jobs: Sequence[JobNow] = ()) -> str:
     """Cases and running ranks for Prometheus, in its text format."""
+    return "".join(f"{line}\n" for line in (*_case_metrics(pasts, unreadable), *live_metrics(jobs)))
+
+
+def _case_metrics(pasts: Iterable[Past], unreadable: int) -> Iterator[str]:
     pasts = list(pasts)
-    statuses = ("healthy", "insufficient", "problem", "slow")
-    hosts = sorted({host for past in pasts for host in past.culprit_hosts})
+    states = Counter(past.status for past in pasts)
+    hosts = Counter(host for past in pasts for host in past.culprit_hosts)
     newest = max((past.time_s for past in pasts), default=0.0)
-    lines = ["# HELP unhang_cases Cases by status.", "# TYPE unhang_cases gauge"]
-    for status in statuses:
-        number = sum(past.status == status for past in pasts)
-        lines.append(f'unhang_cases{{status="{status}"}} {number}')
-    lines += [
-        "# HELP unhang_cases_unreadable Cases that could not be read.",
-        "# TYPE unhang_cases_unreadable gauge",
-        f"unhang_cases_unreadable {unreadable}",
-        "# HELP unhang_newest_case_timestamp_seconds When the newest incident was.",
-        "# TYPE unhang_newest_case_timestamp_seconds gauge",
-        f"unhang_newest_case_timestamp_seconds {newest:.3f}",
-        "# HELP unhang_host_culprit_cases Cases in which a host had a culprit.",
-        "# TYPE unhang_host_culprit_cases gauge",
-    ]
-    for host in hosts:
-        number = sum(host in past.culprit_hosts for past in pasts)
-        lines.append(f'unhang_host_culprit_cases{{host="{_label(host)}"}} {number}')
-    return "\n".join([*lines, *_live_metrics(jobs)]) + "\n"
-
-
-def _live_metrics(jobs: Sequence[JobNow]) -> Iterator[str]:
-    """What runs on this node now."""
-    kinds = {
-        "unhang_rank_alive": "Whether the process of a rank is alive.",
-        "unhang_rank_finished_calls": "Grows with every call that a rank has finished.",
-        "unhang_rank_quiet_seconds": "Since the last sign of life of a rank's program.",
-    }
-    for kind, meaning in kinds.items():
-        yield f"# HELP {kind} {meaning}"
-        yield f"# TYPE {kind} gauge"
-        for job in jobs:
-            for rank in job.ranks:
-                value = {
-                    "unhang_rank_alive": float(rank.alive),
-                    "unhang_rank_finished_calls": float(rank.finished),
-                    "unhang_rank_quiet_seconds": rank.quiet_s,
-                }[kind]
-                if value is not None:
-                    labels = f'job="{_label(job.job)}",rank="{rank.rank}"'
-                    yield f"{kind}{{{labels}}} {value:g}"
-
-
-def _label(text: str) -> str:
-    return printable(text).replace("\\", "\\\\").replace('"', '\\"')
+    statuses = ("healthy", "insufficient", "problem", "slow")
+    yield from family(
+        "unhang_cases",
+        "Cases by status.",
+        (({"status": status}, float(states[status])) for status in statuses),
+    )
+    meaning = "Cases that could not be read."
+    yield from family("unhang_cases_unreadable", meaning, [({}, float(unreadable))])
+    meaning = "When the newest incident was."
+    yield from family("unhang_newest_case_timestamp_seconds", meaning, [({}, newest)])
+    yield from family(
+        "unhang_host_culprit_cases",
+        "Cases in which a host had a culprit.",
+        (({"host": host}, float(number)) for host, number in sorted(hosts.items())),
+    )

@@ -17,7 +17,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -79,8 +79,11 @@ def _sample_row(sample: ProcessSample, stacks: dict[tuple[Frame, ...], int]) -> 
     row: dict[str, object] = {"rank": sample.rank, "host": sample.host, "pid": sample.pid}
     for name, default in _SAMPLE_DEFAULTS.items():
         value = getattr(sample, name)
-        if name != "threads" and value != default:
+        if name not in ("threads", "short_of") and value != default:
             row[name] = value
+    if sample.short_of is not None:
+        told = asdict(sample.short_of).items()
+        row["short_of"] = {name: value for name, value in told if value}
     row["threads"] = [_thread_row(thread, stacks) for thread in sample.threads]
     return row
 
@@ -141,7 +144,13 @@ def _sample(row: dict[str, Any], stacks: list[tuple[Frame, ...]]) -> ProcessSamp
 
 def _possible(row: dict[str, Any]) -> dict[str, Any]:
     """Without numbers that fit into no column."""
-    return {k: v for k, v in row.items() if not isinstance(v, int) or abs(v) <= _INT64}
+    return {k: v for k, v in row.items() if _is_possible(v)}
+
+
+def _is_possible(value: object) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(v, int | float) and _is_possible(v) for v in value.values())
+    return not isinstance(value, int | float) or abs(value) <= _INT64
 
 
 def _thread(row: dict[str, Any], stacks: list[tuple[Frame, ...]]) -> ThreadStack:

@@ -211,17 +211,17 @@ def saves(rank: int) -> None:
 def runs_out(rank: int) -> None:
     """The data of one rank end before those of the others."""
     for step in range(100):
-        dist.all_reduce(torch.ones(4))  # runs_out: here
+        dist.all_reduce(torch.ones(4))
         if rank == ODD and step == 20:
-            sys.exit()
+            sys.exit()  # runs_out: here
 
 
 def drops_out(rank: int) -> None:
     """One rank ends its process as if all were well, and without cleaning up."""
     for step in range(100):
-        dist.all_reduce(torch.ones(4))  # drops_out: here
+        dist.all_reduce(torch.ones(4))
         if rank == ODD and step == 20:
-            os._exit(0)
+            os._exit(0)  # drops_out: here
 
 
 def outwaits(rank: int) -> None:
@@ -230,6 +230,16 @@ def outwaits(rank: int) -> None:
         dist.all_reduce(torch.ones(4))
         if rank == ODD and step == 20:
             time.sleep(FOREVER)  # outwaits: here
+
+
+def gives_up(rank: int) -> None:
+    """One rank stands still; its peers' own time-out comes after somebody has noticed."""
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(16, 4))
+    for step in range(100):
+        dist.all_reduce(torch.ones(4))
+        if rank == ODD and step == 20:
+            time.sleep(FOREVER)  # gives_up: here
+        model(torch.randn(8, 16)).sum().backward()
 
 
 def uneven(rank: int) -> None:
@@ -263,8 +273,8 @@ def run(fault: str) -> None:
     """One rank, from its environment."""
     if fault == "comes_late" and int(os.environ["RANK"]) == ODD:
         read_first()
-    patience = dt.timedelta(seconds=5) if fault == "outwaits" else dt.timedelta(minutes=10)
-    dist.init_process_group("gloo", timeout=patience)
+    patience = {"outwaits": 5, "gives_up": 30}.get(fault, 600)
+    dist.init_process_group("gloo", timeout=dt.timedelta(seconds=patience))
     globals()[fault](dist.get_rank())
     dist.barrier()
     dist.destroy_process_group()

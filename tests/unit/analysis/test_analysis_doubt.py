@@ -183,3 +183,54 @@ def test_members_with_unlike_timeouts_are_told() -> None:
     told = next(finding for finding in report.findings if finding.code == "UH403")
     assert (told.role, told.family) == ("observation", "environment")
     assert "rank 2: 60 s; ranks 0-1,3: 600 s" in told.summary
+
+
+def written(job: FakeJob, after_s: float, **more: int) -> Case:
+    """The case of a job whose files were written some time after its newest call."""
+    moment = job.now_ns + int(after_s * 1e9)
+    ages = dict.fromkeys(range(job.world_size), moment)
+    ages |= {int(name.removeprefix("rank")): job.now_ns + ns for name, ns in more.items()}
+    job.dump_fields = {rank: {"written_ns": ns} for rank, ns in ages.items()}
+    return job.case()
+
+
+def in_steps(turn_s: float, world_size: int = 4) -> FakeJob:
+    """A job that makes the same call in steps of equal length."""
+    job = FakeJob(world_size)
+    for _ in range(8):
+        job.call(range(world_size))
+        job.tick(turn_s * 1000)
+    return job
+
+
+@pytest.mark.parametrize(
+    ("turn_s", "after_s", "rank1_ns", "status"),
+    [
+        (10, 2, None, "healthy"),
+        (10, 20, None, "problem"),  # as old as two turns
+        (10, 2, -1, "problem"),  # a file older than its content: two clocks
+        (10, 2, 20 * 10**9, "problem"),  # it waits longer than usual, whatever a peer's file shows
+        (1000, 290, None, "problem"),  # no call is in flight for half of its time-out
+    ],
+)
+def test_files_as_old_as_their_calls_show_that_the_job_moved(
+    turn_s: float, after_s: float, rank1_ns: int | None, status: str
+) -> None:
+    """Only where all of them show it, by one clock, and within the rhythm of the job."""
+    job = in_steps(turn_s)
+    job.call(range(3), finished=False)
+    others = {} if rank1_ns is None else {"rank1": rank1_ns}
+    assert diagnose(written(job, after_s, **others)).status == status
+
+
+def test_a_circle_is_a_hang_however_young() -> None:
+    """Each waits where the other will not come before: no file makes that a job in motion."""
+    job = FakeJob(2)
+    a, b = job.group([0, 1], "a"), job.group([0, 1], "b")
+    for _ in range(8):
+        job.call([0, 1], group=a)
+        job.call([0, 1], group=b)
+        job.tick(10_000)
+    job.call([0], group=a, finished=False)
+    job.call([1], group=b, finished=False)
+    assert diagnose(written(job, 1)).status == "problem"

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from unhang.catalogue import all_kinds
+from unhang.catalogue import DOCS, all_kinds, url_of
 from unhang.cli.main import main
 from unhang.cli.shared.pages import by_family, find, page_of
 from unhang.kinds import FAMILIES, KINDS, Kind
+from unhang.report import Finding
 
 ALL = list(all_kinds().values())
 PAGES = Path(__file__).parents[3] / "docs" / "codes"
@@ -62,6 +63,30 @@ def test_all_codes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_page_is_printed_as_it_is_written(capsys: pytest.CaptureFixture[str]) -> None:
-    """A pipe gets the Markdown."""
+    """A pipe gets the Markdown, and below it the page's address."""
     assert main(["explain", "wait-cycle"]) == 0
-    assert capsys.readouterr().out == (PAGES / "UH301.md").read_text()
+    page = (PAGES / "UH301.md").read_text().rstrip()
+    assert capsys.readouterr().out == f"{page}\n\n{DOCS}/codes/UH301.md\n"
+
+
+@pytest.mark.parametrize("kind", ALL, ids=lambda k: k.code)
+def test_every_address_leads_somewhere(kind: Kind) -> None:
+    """To a file of docs/, and to a heading in it as GitHub names it."""
+    name, _, mark = url_of(kind).removeprefix(f"{DOCS}/").partition("#")
+    text = (PAGES.parent / name).read_text()
+    heads = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    assert not mark or mark in {head.lower().replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize(
+    ("place", "base"),
+    [
+        ("https://wiki.example/unhang/", "https://wiki.example/unhang"),
+        ("file:///etc", DOCS),
+        ("https://a.example/<script>", DOCS),
+    ],
+)
+def test_pages_may_lie_elsewhere(monkeypatch: pytest.MonkeyPatch, place: str, base: str) -> None:
+    """One variable moves them all; what is no address moves nothing."""
+    monkeypatch.setenv("UNHANG_DOCS", place)
+    assert Finding("f1", "UH301", "cause", "low", "").url == f"{base}/codes/UH301.md"

@@ -218,3 +218,16 @@ def test_this_very_process_is_there() -> None:
     process = read_processes().by_pid[os.getpid()]
     assert process.python
     assert process.cpu_s >= 0
+
+
+def test_children_of_a_process_that_may_become_a_rank_are_not_it() -> None:
+    """A process between fork and exec has everything of its parent, which has not joined yet."""
+    me = os.getpid()
+    mark = Mark(
+        pid=me, start_ticks=start_ticks(me), host=socket.gethostname(),
+        phase="initialising", env_rank=1,
+    )  # fmt: skip
+    table = ProcessTable.of([python(me, RANK="1"), python(me + 1, me, RANK="1")])
+    assert find_ranks(table, [mark]) == []
+    launcher = replace(mark, role="launcher", phase="imported")
+    assert seen(find_ranks(table, [launcher])) == [(me + 1, 1, "rank", -1)]

@@ -2,16 +2,16 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-import threading
 from pathlib import Path
 
 import pytest
+from ras_emulator import emulator
 
 from unhang.collect.node import system
-from unhang.collect.node.system import describe_ranks, take_system
+from unhang.collect.node.system import describe_ranks, take_ras, take_system
 from unhang.collect.processes import Process, read_process
 from unhang.collect.ranks import Target
+from unhang.rasclient import DEFAULT_ADDRESS
 
 KERNEL = """\
 [Fri Jan  2 03:04:05 2026] NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.
@@ -67,32 +67,21 @@ def test_a_program_that_hangs_or_fails_is_said_so(
     assert b"Operation not permitted" in files["kernel.txt"]
 
 
-def test_ncclras_is_asked_where_the_ranks_have_it() -> None:
-    """At the address of NCCL_RAS_ADDR, with the question that its documentation gives."""
-    asked = []
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-
-        def answer() -> None:
-            link, _ = server.accept()
-            with link, link.makefile("rb") as lines:
-                asked.append(lines.readline())
-                link.sendall(b"Job summary\n  Nodes 2  Processes 16\n")
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        environ = {"NCCL_RAS_ADDR": f"127.0.0.1:{port}"}
-        files = take_system([Target(Process(pid=os.getpid(), environ=environ), rank=0)])
-        thread.join()
-    assert asked == [b"verbose status\n"]
-    assert files["nccl-ras.txt"] == b"Job summary\n  Nodes 2  Processes 16\n"
+def test_ras_is_asked_where_the_ranks_have_it() -> None:
+    """At the address of NCCL_RAS_ADDR; that one of the ranks listens there is enough."""
+    answer = "NCCL version 2.27.7 compiled with CUDA 12.6\nJob summary\n"
+    with emulator(answer, knows_json=False) as (address, heard):
+        environ = {"NCCL_RAS_ADDR": address}
+        found = take_ras([Target(Process(pid=os.getpid(), environ=environ), rank=0)])
+    assert found == [answer.encode()]
+    assert heard == ["CLIENT PROTOCOL 2", "SET FORMAT json", "VERBOSE STATUS"]
 
 
 @pytest.mark.parametrize("told", ["", "nonsense", "host:", "host:99999999", "host:-1", ":0"])
 def test_nonsense_in_the_address_of_ncclras_is_passed_over(told: str) -> None:
     """The variable comes from the job."""
     target = Target(Process(pid=1, environ={"NCCL_RAS_ADDR": told}), rank=0)
-    assert system._ras_addresses([target]) == [system.RAS_ADDRESS]
+    assert system._ras_addresses([target]) == [DEFAULT_ADDRESS]
 
 
 def test_a_rank_is_described_as_the_kernel_tells() -> None:

@@ -43,6 +43,20 @@ def test_logs_of_a_case_are_read_once(tmp_path: Path) -> None:
         load(tmp_path, beside=Beside(case_logs=False))
 
 
+def test_what_a_case_kept_of_the_job_s_output_may_say_nothing(tmp_path: Path) -> None:
+    """Nothing is missing then; of a log that somebody names as one, that is worth a warning."""
+    (tmp_path / "stacks").mkdir()
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "rank_1.log").write_text(MESSAGE.format("a"))
+    path = tmp_path / "logs" / "run.stderr.log"
+    path.write_text("ready\n\n")
+    told = "was not recognised as the log of a job"
+    levels = [note.level for note in load(tmp_path).notes if note.text == told]
+    assert levels == ["info"]
+    named = load(tmp_path, beside=Beside(logs=(str(path),)))
+    assert [note.level for note in named.notes if note.text == told] == ["warning"]
+
+
 def test_what_is_named_must_be_there(tmp_path: Path) -> None:
     """A log, a trace, a core: an error, not a note, since the user means it."""
     for beside in (

@@ -46,7 +46,7 @@ THREADS = (
     ("table_all_exit1_121209", "insufficient", "UH723", NOBODY, "pytorch#121209"),
     ("wan_kill9_table_amvur_2", "problem", "UH720", (2,), "AMVUR#2"),
     ("wd_old_wrapped_414", "insufficient", "UH901", NOBODY, "ml-engineering debug/pytorch.md"),
-    ("xla_unhealthy_1690", "insufficient", "", NOBODY, "xla#1690"),
+    ("xla_unhealthy_1690", "problem", "UH768", NOBODY, "xla#1690"),
 )
 
 

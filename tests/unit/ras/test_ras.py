@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from ras_emulator import VERSIONS, emulator
 
 from unhang.analysis import diagnose
 from unhang.case import Case
 from unhang.cli.main import main
-from unhang.ras import GpuProcess, ask, ask_about, parse
+from unhang.ras import GpuProcess, parse
+from unhang.rasclient import ask, ask_about
 from unhang.testing import FakeJob
 
 TEXT_2_24 = """\
@@ -196,38 +196,6 @@ def test_diagnose_reads_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 # ------------------------------------------------------------------ the protocol
 
 
-@contextmanager
-def emulator(answer: str, *, knows_json: bool) -> Iterator[tuple[str, list[str]]]:
-    """A process that answers one client as NCCL does, and what it was asked."""
-    heard: list[str] = []
-    listening = socket.create_server(("127.0.0.1", 0))
-
-    def serve() -> None:
-        line, _ = listening.accept()
-        with line, line.makefile("r") as asked:
-            for command in asked:
-                heard.append(command.strip())
-                if heard[-1].endswith("STATUS"):
-                    line.sendall(answer.encode())
-                    return
-                line.sendall(reply(heard[-1], knows_json=knows_json).encode())
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    with listening:
-        yield f"127.0.0.1:{listening.getsockname()[1]}", heard
-        thread.join(10)
-
-
-def reply(command: str, *, knows_json: bool) -> str:
-    """What NCCL says to a command."""
-    if command.startswith("CLIENT PROTOCOL"):
-        return "SERVER PROTOCOL 2\n"
-    if command == "SET FORMAT json" and not knows_json:
-        return f"ERROR: Unknown command {command}\n"
-    return "OK\n"
-
-
 @pytest.mark.parametrize("knows_json", [True, False])
 def test_asking(*, knows_json: bool) -> None:
     """JSON where the version has it, text otherwise."""
@@ -238,13 +206,35 @@ def test_asking(*, knows_json: bool) -> None:
     assert heard == ["CLIENT PROTOCOL 2", "SET FORMAT json", "VERBOSE STATUS"]
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version_is_asked_and_understood(version: str) -> None:
+    """Counts of all operations together, by operation, and JSON: rank 5 is behind in each."""
+    by_operation, knows_json = VERSIONS[version]
+    text = (TEXT_2_27 if by_operation else TEXT_2_24).replace("2.27.7", version)
+    if knows_json:
+        text = document(communicator("0xaa", [rank(n, 119 if n == 5 else 120) for n in range(8)]))
+    with emulator(text, knows_json=knows_json) as (address, _):
+        says = parse(ask(address))
+    (cause,) = diagnose(Case(ras=(says,))).causes
+    assert (cause.code, cause.culprits) == ("UH101", (5,))
+    assert cause.op == ("AllReduce" if by_operation else None)
+
+
 @pytest.mark.parametrize("ours", [True, False])
 def test_asking_about_a_job(monkeypatch: pytest.MonkeyPatch, *, ours: bool) -> None:
     """What answers for processes of another job is left out."""
     answer = document(communicator("0xa", [rank(n, 9) for n in range(2)]))
     with emulator(answer, knows_json=True) as (address, _):
         monkeypatch.setenv("NCCL_RAS_ADDR", address)
-        assert ask_about({4101 if ours else 77}) == (answer if ours else "")
+        assert ask_about({4101 if ours else 1 << 30}) == (answer if ours else "")
+
+
+def test_who_listens_need_not_be_named() -> None:
+    """The text names only those who differ, and they may be on other machines."""
+    with emulator(TEXT_2_27, knows_json=False) as (address, _):
+        assert ask_about({os.getpid()}, address) == TEXT_2_27
+    with emulator(TEXT_2_27, knows_json=False) as (address, _):
+        assert not ask_about({1 << 30}, address)
 
 
 def test_nobody_answers() -> None:

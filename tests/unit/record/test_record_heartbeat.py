@@ -38,7 +38,10 @@ def test_what_is_stored_is_read(path: Path) -> None:
     line = here().f_lineno - 1
     beat.enqueued()
     beat.waiting()
-    groups = (GroupBeat("gloo", 0, 9, -1, 8), GroupBeat("unhang", 1, 2, -1, 1))
+    groups = (
+        GroupBeat("gloo", 0, 9, -1, 8, "0", "default_pg"),
+        GroupBeat("unhang", 1, 2, -1, 1),
+    )
     beat.tick(list(groups), 5, 1)
     read = read_heartbeat(path)
     assert read is not None
@@ -54,6 +57,25 @@ def test_what_is_stored_is_read(path: Path) -> None:
     assert read.last_ns == read.call_ns
 
 
+def test_where_the_program_was_seen_last(path: Path) -> None:
+    """The newer of its last call and what was seen of it; half a text is never read."""
+    beat = Beat(path, pid=7, start_ticks=8)
+    beat.entered(here(), "send", "0")
+    for _ in range(3):
+        beat.seen(here())
+        line = here().f_lineno - 1
+        read = read_heartbeat(path)
+        assert read is not None
+        assert (read.op, read.last_place[:3]) == (
+            "send", ("test_where_the_program_was_seen_last", __file__, line),
+        )  # fmt: skip
+    beat.entered(here(), "recv", "0")
+    read = read_heartbeat(path)
+    assert read is not None
+    assert read.last_place[2] == read.line == here().f_lineno - 3
+    assert (read.seen_line, read.seen_file) == (line, __file__)
+
+
 def test_what_never_happened_is_not_invented(path: Path) -> None:
     """A fresh heartbeat has no rank, no step and no place."""
     Beat(path, pid=7, start_ticks=8)
@@ -62,6 +84,7 @@ def test_what_never_happened_is_not_invented(path: Path) -> None:
     assert (read.rank, read.world_size, read.step, read.file, read.last_ns) == (
         None, None, None, "", 0,
     )  # fmt: skip
+    assert read.last_place == ("", "", 0, 0)
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 65536, b"\0" * 65536, b"x" * 70000])
@@ -166,3 +189,16 @@ def test_deep_stacks_are_cut() -> None:
 
     raw = down(sites.MAX_FRAMES * 2)
     assert len(sites.frames_of(raw)) == sites.MAX_FRAMES
+
+
+def test_of_long_names_of_groups_the_beginning_is_kept(path: Path) -> None:
+    """As many groups as fit, each with its own; none runs into the places behind them."""
+    beat = Beat(path, pid=7, start_ticks=8)
+    beat.entered(here(), "send", "0")
+    many = [GroupBeat("nccl", n, 1, -1, 0, f"{n:02}" * 20, "tensor_parallel") for n in range(70)]
+    beat.tick(many, 0, 0)
+    read = read_heartbeat(path)
+    assert read is not None
+    assert [group.name for group in read.groups] == [f"{n:02}" * 4 for n in range(64)]
+    assert {group.description for group in read.groups} == {"tensor_para"}
+    assert read.op == "send"

@@ -216,6 +216,8 @@ def test_a_failed_wait_names_the_call_and_raises_as_before(recorder: Recorder) -
     failed = [(call["op"], call["own_record_id"]) for call in recorder.state.failed_calls]
     assert failed == [("gloo:send 2->0", 0), ("all_reduce", -1), ("", -1)]
     assert entries(recorder)[0].error == "RuntimeError: Connection reset by peer"
+    beat = recorder.beat
+    assert (beat.waits, beat.waiteds, beat.failures) == (3, 3, 3), "none of them is progress"
 
 
 def test_a_failed_barrier_is_recorded(recorder: Recorder) -> None:

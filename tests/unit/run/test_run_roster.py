@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from unhang.record.contact.heartbeat import GroupBeat, Heartbeat
 from unhang.record.contact.marks import Mark, job_dir, start_ticks, write_mark
-from unhang.run.watching.roster import Roster, finished_calls, is_waiting
+from unhang.run.watching.roster import Roster, WatchedRank, finished_calls, is_waiting
 
 
 def beat(phase: str = "ready", *, counters: tuple[int, int] = (3, 3), **more: int) -> Heartbeat:
@@ -130,3 +131,58 @@ def test_an_attempt_that_is_over_keeps_its_own_dead(
     assert roster.of_attempt(0) == ([], [gone])
     alive, ended = roster.of_attempt(1)
     assert ([member.pid for member in alive], ended) == ([os.getpid()], [])
+
+
+def test_what_a_rank_starts_before_it_has_joined_is_not_the_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its child inherits RANK, with or without a recorder; that it ends is nobody's end."""
+    monkeypatch.setenv("UNHANG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    folder = job_dir("job")
+    here = mark(os.getpid(), 1, role="unknown", phase="initialising", env_rank=1, told_size=2)
+    joining = replace(here, rank=None, world_size=None)
+    write_mark(folder, joining)
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    worker = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    imported = replace(joining, pid=worker.pid, start_ticks=start_ticks(worker.pid))
+    write_mark(folder, replace(imported, phase="imported"))
+    roster = Roster("job", "ours", child=os.getpid())
+    assert roster.refresh() == []
+    assert [member.pid for member in roster.members] == [os.getpid()]
+    for process in (child, worker):
+        process.communicate(b"\n")
+    assert roster.refresh() == []
+
+
+def test_a_guess_of_which_nobody_saw_the_end_is_no_bad_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrapper's probe (`python -c …` before `exec`) has a rank's environment as well."""
+    monkeypatch.setenv("UNHANG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    guess = mark(999_999_990, 1, role="unknown", phase="starting", start_ticks=5)
+    member = WatchedRank(replace(guess, rank=None), 1, certain=False)
+    assert Roster("job", "ours").gone_now(member).clean
+
+
+def test_who_still_comes_when_a_peer_has_joined_has_not_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NCCL's ranks join without waiting: one is ready while others have only imported torch."""
+    monkeypatch.setenv("UNHANG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    folder = job_dir("job")
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    here = replace(mark(os.getpid(), 0, env_rank=0, told_size=2), rank=None)
+    coming = replace(here, role="unknown", phase="imported")
+    write_mark(folder, coming)
+    late = replace(coming, pid=child.pid, start_ticks=start_ticks(child.pid), env_rank=1)
+    write_mark(folder, late)
+    roster = Roster("job", "ours", child=os.getpid())
+    roster.refresh()
+    assert [member.rank for member in roster.members] == [0, 1]
+    write_mark(folder, mark(os.getpid(), 0))
+    assert roster.refresh() == []
+    assert [(m.rank, m.certain) for m in roster.members] == [(0, True), (1, False)]
+    child.communicate(b"\n")
+    assert [end.member.rank for end in roster.refresh()] == [1]

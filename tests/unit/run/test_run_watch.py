@@ -14,7 +14,7 @@ class Job:
     def __init__(self, hang_after_s: float = 10.0, *, auto: bool = False) -> None:
         self.watch = HangWatch(hang_after_s, auto=auto)
         self.now = 100.0
-        self.finished = 0
+        self.finished = self.begun = 0
 
     def play(
         self, seconds: int, *, moves: bool = False, waiting: bool = True, busy: bool = False
@@ -24,14 +24,15 @@ class Job:
         for _ in range(seconds):
             self.now += 1.0
             self.finished += moves
+            self.begun += moves
             said.append(self.watch.see(self.look(waiting=waiting, busy=busy)))
         return [event for event in said if event is not None]
 
     def look(self, *, waiting: bool, busy: bool) -> ProgressLook:
         """The ranks as they are now."""
         ranks = (
-            RankProgress(0, 50, self.finished, waiting, busy),
-            RankProgress(1, 51, self.finished, waiting=False, busy=False),
+            RankProgress(0, 50, self.finished, self.begun, waiting, busy),
+            RankProgress(1, 51, self.finished, self.begun, waiting=False, busy=False),
         )
         return ProgressLook(self.now, ranks)
 
@@ -57,6 +58,17 @@ def test_a_job_that_moves_on_says_so_and_is_given_more_time() -> None:
     assert len(job.play(60)) == 1
 
 
+def test_a_call_that_is_given_up_is_no_progress() -> None:
+    """Pending calls end when the job's own time-out comes; the rank has to go on to another one."""
+    job = Job()
+    job.play(5, moves=True)
+    assert len(job.play(15)) == 1
+    job.finished += 1
+    assert job.play(5) == []
+    job.begun += 1
+    assert job.play(1) == [Resumed(21.0)]
+
+
 def test_idle_ranks_may_compute_longer() -> None:
     """Without a pending call, ranks that compute get twelve times the limit, idle ones once."""
     computing, idle = Job(), Job()
@@ -64,6 +76,22 @@ def test_idle_ranks_may_compute_longer() -> None:
     (alarm,) = computing.play(5, waiting=False, busy=True)
     assert alarm.waiting == ()
     assert len(idle.play(12, waiting=False)) == 1
+
+
+def test_who_works_before_it_joins_is_waited_for() -> None:
+    """Imports take longer than steps; who stands still, or works for ever, does not come."""
+
+    def told(busy: range) -> list[int]:
+        watch, said = HangWatch(6.0), []
+        for second in range(100):
+            joins = RankProgress(0, 50, 0, 0, waiting=True, busy=False)
+            comes = RankProgress(1, 51, -1, -1, False, second in busy, coming=True)  # noqa: FBT003
+            if watch.see(ProgressLook(100.0 + second, (joins, comes))):
+                said.append(second)
+        return said
+
+    assert told(range(40)) == [45]
+    assert told(range(100)) == [72]
 
 
 def test_work_now_and_then_keeps_idle_ranks_from_an_alarm() -> None:
@@ -89,7 +117,7 @@ def test_ranks_whose_calls_are_not_seen_alarm_when_they_stand_still() -> None:
     watch, said = HangWatch(10.0), []
     for second in range(40):
         ranks = [
-            RankProgress(rank, 50 + rank, min(second, 20), None, busy=False) for rank in (0, 1)
+            RankProgress(rank, 50 + rank, min(second, 20), 0, None, busy=False) for rank in (0, 1)
         ]
         said.append(watch.see(ProgressLook(float(second), ranks)))
     (alarm,) = [event for event in said if isinstance(event, Alarm)]
@@ -206,8 +234,8 @@ def test_whoever_works_while_others_wait_is_no_sudden_alarm() -> None:
     for _ in range(100):
         job.now += 1.0
         ranks = (
-            RankProgress(0, 50, job.finished, waiting=True, busy=True),
-            RankProgress(1, 51, job.finished, waiting=False, busy=True),
+            RankProgress(0, 50, job.finished, job.begun, waiting=True, busy=True),
+            RankProgress(1, 51, job.finished, job.begun, waiting=False, busy=True),
         )
         said.append(job.watch.see(ProgressLook(job.now, ranks)))
     assert set(said) == {None}

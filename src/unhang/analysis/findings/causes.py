@@ -96,11 +96,13 @@ def _calls_of(situation: Situation, versions: Sequence[Membership]) -> set[int]:
 def _in_flight(situation: Situation, root: Root) -> bool:
     """Whether all who wait at a root had only just begun to when their dumps were made.
 
-    Those whose dumps do not tell may have waited as briefly: they accuse nobody.
+    Those whose dumps do not tell may have waited as briefly: they accuse nobody. A circle never
+    ends, however young it is.
     """
     inside = [situation.heads.inside(call) for call in root.waiting_calls]
     ranks, ages = np.concatenate(inside), situation.ages
-    return bool(ages.young[ranks].any() and not ages.old[ranks].any())
+    doubted = root.kind == "cycle" or (ages.old | ages.unproven)[ranks].any()
+    return bool(ages.young[ranks].any() and not doubted)
 
 
 def _stopped(situation: Situation, roots: Iterable[Root]) -> Iterator[Root]:

@@ -31,6 +31,8 @@ class Why(Enum):
     SOME_SILENT = auto()
     CUT_SHORT = auto()
     """The newest calls come last in a dump: what was called last is lost."""
+    TIMES_LEFT_OUT = auto()
+    """Nobody is stuck, and whether somebody is slow cannot be told."""
     EXCHANGES_UNSEEN = auto()
     """Torch on Gloo: collectives are finished, and sends and receives are not recorded."""
 
@@ -91,7 +93,7 @@ def _undecided(situation: Situation) -> Undecided | None:
         begun = situation.named(inside[weighed])
         return Undecided(Why.WAITS_UNEXPLAINED, silent, situation.named(inside), begun)
     if len(inside):
-        return None
+        return Undecided(Why.TIMES_LEFT_OUT) if situation.untimed else None
     if silent:
         return Undecided(Why.SOME_SILENT, silent)
     return _unseen(situation)
@@ -111,7 +113,7 @@ def _unseen(situation: Situation) -> Undecided | None:
         return Undecided(Why.CUT_SHORT, cut=situation.named(np.flatnonzero(situation.cut)))
     if _sees_no_exchanges(situation):
         return Undecided(Why.EXCHANGES_UNSEEN, finished=_finished(situation))
-    return None
+    return Undecided(Why.TIMES_LEFT_OUT) if situation.untimed else None
 
 
 def _nothing_recorded(situation: Situation) -> Why | None:
@@ -134,4 +136,4 @@ def _sees_no_exchanges(situation: Situation) -> bool:
 
 def _finished(situation: Situation) -> AllFinished:
     n_ranks = len(np.unique(situation.evidence.owner))
-    return AllFinished(len(situation.evidence.case.calls), n_ranks)
+    return AllFinished(situation.evidence.case.n_calls, n_ranks)

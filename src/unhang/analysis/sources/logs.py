@@ -194,7 +194,7 @@ def _ranks_told(event: LogEvent, *, tasks: bool) -> tuple[int, ...]:
 
 def _numbers(text: str) -> Iterator[int]:
     """The numbers of a list such as "4, 6-7", as launchers and torch write them."""
-    for first, last in re.findall(r"(\d{1,6})(?:-(\d{1,6}))?", text):
+    for first, last in re.findall(r"(?<!replica:)(?<!\w)(\d{1,6})(?:-(\d{1,6}))?", text):
         yield from islice(range(int(first), int(last or first) + 1), MAX_RANKS)
 
 

@@ -3,7 +3,8 @@
 A healthy job that is dumped in mid-flight has open calls too. How long one has been open is told by
 when its dump was made; where the dump does not say so, by its file, which is never younger than the
 dump: a file almost as old as the newest call in it shows that the job was moving, and one that was
-copied proves nothing. That is weighed against how far apart such calls usually are.
+copied proves nothing. That is weighed against how far apart such calls usually are. Files that are
+older than calls in them were written by another clock than the calls: then no file shows anything.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.stale import made_ns
+from unhang.turns import turn_ns
 
 __all__ = ["Ages", "ages_of"]
 
@@ -22,10 +24,9 @@ _JUST_BEGUN_NS = 10**9
 """A call younger than this when its dump was made is in flight rather than stuck."""
 
 _MOST_NS = 60 * 10**9
+_LONGEST_NS = 240 * 10**9
 _TURNS = 1.5
 _TURNS_APART = 4
-_LEAST_GAPS = 3
-_LAST_CALLS = 32
 
 
 class Ages(Struct, frozen=True):
@@ -35,11 +36,13 @@ class Ages(Struct, frozen=True):
         waited_ns: Per rank, how long its head had been open when its dump was made; -1 unknown.
         young: Per rank: its head is no older than such calls usually are.
         old: Per rank: its head is known to be older.
+        unproven: Per rank: its head is older by its file, while files of peers show young ones.
     """
 
     waited_ns: Ints
     young: Bools
     old: Bools
+    unproven: Bools
 
 
 def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
@@ -63,18 +66,30 @@ def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
     turns[ranks] = [_turn_ns(evidence, row) for row in rows.tolist()]
     usual = np.clip((_TURNS * turns).astype(np.int64), _JUST_BEGUN_NS, _MOST_NS)
     young = (waited >= 0) & (waited < usual)
-    by_file = (waited < 0) & (at_most >= 0) & (turns > 0) & (at_most < _TURNS * turns)
+    told = (waited < 0) & (at_most >= 0) & (turns > 0)
+    by_file = told & (at_most < np.minimum(_TURNS * turns, _most_ns(evidence, heads)))
     moving = (waited < 0) & _just_after(evidence, heads, turns, outdated)
-    return Ages(waited, young | by_file | moving, (waited >= 0) & ~young)
+    young |= by_file | moving
+    return Ages(waited, young, (waited >= 0) & ~young, told & ~young & by_file.any())
+
+
+def _most_ns(evidence: Evidence, heads: Heads) -> Ints:
+    """Per rank: no head as old as this is in flight, whatever the rhythm, as time-outs go."""
+    timeout_ms = np.zeros(len(heads.row), np.int64)  # of ranks, some or all without a call
+    timeout_ms[heads.row >= 0] = evidence.case.calls.timeout_ms[heads.row[heads.row >= 0]]
+    known = timeout_ms > 0
+    return np.where(known, np.minimum(timeout_ms * 10**6 // 2, _LONGEST_NS), _LONGEST_NS)
 
 
 def _written_ns(evidence: Evidence) -> Ints:
-    """When the file of each dump was written; 0 where it cannot have been then, or nobody knows."""
+    """When the file of each dump was written; 0 where nobody knows, or clocks do not agree."""
     written = np.zeros(max(len(evidence.case.dumps), 1), np.int64)
     created = evidence.case.calls.created_ns
     for dump in evidence.dumps:
         newest = int(created[dump.start : dump.stop].max(initial=0))
-        written[dump.index] = dump.written_ns if dump.written_ns >= newest > 0 else 0
+        if 0 < dump.written_ns < newest:
+            return np.zeros_like(written)
+        written[dump.index] = dump.written_ns if newest > 0 else 0
     return written
 
 
@@ -82,12 +97,13 @@ def _turn_ns(evidence: Evidence, row: int) -> int:
     """How far apart calls like this one usually are on their rank; -1 where nothing tells."""
     calls = evidence.case.calls
     dump = evidence.case.dumps[int(calls.dump[row])]
+    told = dict(dump.window.turns).get(row - dump.start)
+    if dump.few_times or told is not None:
+        return -1 if told is None else told
     span = slice(dump.start, row)
     alike = (calls.group[span] == calls.group[row]) & (calls.name[span] == calls.name[row])
     alike &= calls.stack[span] == calls.stack[row]
-    created = calls.created_ns[span][alike & evidence.finished[span]][-_LAST_CALLS:]
-    gaps = np.diff(created[created > 0])
-    return int(np.median(gaps)) if len(gaps) >= _LEAST_GAPS else -1
+    return turn_ns(calls.created_ns[span][alike & evidence.finished[span]])
 
 
 def _just_after(evidence: Evidence, heads: Heads, turns: Ints, outdated: Ints) -> Bools:

@@ -22,6 +22,7 @@ from unhang.analysis.words import (  # noqa: F401 - they register
     reports,
     stacks,
     standstill,
+    starved,
     traces,
     unranked,
     unstuck,

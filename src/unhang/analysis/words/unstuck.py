@@ -17,6 +17,7 @@ _PROFILE: Final = "unhang stacks --samples 5, py-spy record."
 _RECORD_EXCHANGES: Final = (
     "Start the job with unhang run, which records sends and receives on Gloo as well."
 )
+_TIMES: Final = "Reduce with all times, or collect the dumps: unhang reduce --times."
 _UNDECIDED: Final = {
     Why.NO_DUMP: "there is no usable dump.",
     Why.NOTHING_RECORDED: "the dumps hold no call and no counter.",
@@ -29,6 +30,10 @@ _UNDECIDED: Final = {
         "is lost."
     ),
     Why.SOME_SILENT: "no call is in flight on the ranks that left a dump, and {silent} left none.",
+    Why.TIMES_LEFT_OUT: (
+        "nobody is stuck, and whether somebody is slow cannot be told: the parts leave out the "
+        "times of most calls."
+    ),
     Why.EXCHANGES_UNSEEN: (
         "no collective is in flight, and on Gloo torch records no send, receive or "
         "monitored_barrier: one of them may hang."
@@ -52,6 +57,8 @@ def _(about: Undecided, claim: Claim) -> Words:  # noqa: ARG001 - the facts say 
     if about.finished is not None:
         over = (_all_finished(about.finished),)
         return Words(summary, over, actions=(_RECORD_EXCHANGES, _STACKS))
+    if about.why is Why.TIMES_LEFT_OUT:
+        return Words(summary, actions=(_TIMES,))
     return Words(summary, (f"No usable dump of {silent}.",) if silent else ())
 
 

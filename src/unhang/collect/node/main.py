@@ -30,7 +30,7 @@ from typing import Any
 
 from unhang.collect.node.dumps import AskingTerms, ask_for_dumps, find_dumps
 from unhang.collect.node.logs import take_logs
-from unhang.collect.node.system import describe_ranks, take_system
+from unhang.collect.node.system import describe_ranks, take_ras, take_system
 from unhang.collect.parcel import safe_node, write_parcel
 from unhang.collect.processes import ProcessTable, read_processes
 from unhang.collect.ranks import Target, find_ranks, marks_of
@@ -216,6 +216,8 @@ def _logs(node: _Node, ranks: Sequence[Target]) -> None:
 def _env(node: _Node, ranks: Sequence[Target]) -> None:
     for name, data in take_system(ranks).items():
         node.files[f"env/{node.name}/{name}"] = harmless_log(data)
+    for number, answer in enumerate(take_ras(ranks)):
+        node.files[f"ras/answer-{node.name}-{number}.txt"] = harmless_log(answer)
     if ranks:
         path = f"env/{node.name}/ranks.json"
         node.files[path] = describe_ranks(ranks)

@@ -10,21 +10,20 @@ import contextlib
 import json
 import re
 import shutil
-import socket
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from unhang.collect.ranks import Target
+from unhang.rasclient import DEFAULT_ADDRESS, ask_about
 from unhang.surroundings import describe_node, harmless_environment
 
-__all__ = ["describe_ranks", "take_system"]
+__all__ = ["describe_ranks", "take_ras", "take_system"]
 
 PROGRAM_S = 10.0
 MAX_TEXT = 4 << 20
 MAX_ENVIRON = 1 << 20
-RAS_ADDRESS = ("localhost", 28_028)
-_RAS_S = 5.0
+_MOST_ADDRESSES = 4
 
 _COMMANDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("nvidia-smi.txt", ("nvidia-smi", "-q")),
@@ -48,8 +47,6 @@ def take_system(targets: Sequence[Target]) -> dict[str, bytes]:
     files = dict(_outputs())
     if kernel := _kernel_log():
         files["kernel.txt"] = kernel
-    if ras := b"".join(map(_ras_status, _ras_addresses(targets))):
-        files["nccl-ras.txt"] = ras
     node = describe_node({}, next((v for t in targets if (v := _torch(t))), ""))
     node["nccl"] = sorted({v for target in targets for v in _nccl(target)})
     driver = Path("/proc/driver/nvidia/version")
@@ -138,33 +135,21 @@ def _kernel_log() -> bytes:
     return "".join(f"{line}\n" for line in lines[-2_000:]).encode()
 
 
-def _ras_addresses(targets: Sequence[Target]) -> list[tuple[str, int]]:
+def take_ras(targets: Sequence[Target]) -> list[bytes]:
+    """What NCCL's RAS tells of these ranks: by default, and where they were told to listen."""
+    pids = {target.process.pid for target in targets}
+    answers = (ask_about(pids, address) for address in _ras_addresses(targets))
+    return [answer.encode() for answer in answers if answer]
+
+
+def _ras_addresses(targets: Sequence[Target]) -> list[str]:
     """Where NCCL's RAS listens: where the ranks were told to by NCCL_RAS_ADDR, and by default."""
-    found = [RAS_ADDRESS]
+    found = [DEFAULT_ADDRESS]
     for target in targets:
         host, _, port = (target.process.environ or {}).get("NCCL_RAS_ADDR", "").rpartition(":")
         if port.isascii() and port.isdigit() and 0 < int(port[:6]) < 1 << 16:
-            found.append((host.strip("[]") or RAS_ADDRESS[0], int(port)))
-    return list(dict.fromkeys(found))
-
-
-def _ras_status(address: tuple[str, int]) -> bytes:
-    """What NCCL's RAS answers (`ncclras`), where a job has it switched on."""
-    try:
-        with socket.create_connection(address, timeout=1.0) as link:
-            link.settimeout(_RAS_S)
-            link.sendall(b"verbose status\n")
-            return _until_end(link.recv)
-    except OSError:
-        return b""
-
-
-def _until_end(receive: Callable[[int], bytes]) -> bytes:
-    found = b""
-    with contextlib.suppress(OSError):
-        while len(found) < MAX_TEXT and (piece := receive(65_536)):
-            found += piece
-    return found
+            found.append(f"{host or 'localhost'}:{int(port)}")
+    return list(dict.fromkeys(found))[:_MOST_ADDRESSES]
 
 
 def _torch_folder(target: Target) -> Path | None:

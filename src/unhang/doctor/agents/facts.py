@@ -17,7 +17,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from unhang.surroundings import harmless_environment, room_of
+from unhang.doctor.agents.machine import machine_now
+from unhang.room import room_of
+from unhang.surroundings import harmless_environment
 
 SIOCGIFADDR, SIOCGIFMTU, SIOCGIFFLAGS = 0x8915, 0x8921, 0x8913
 IFF_UP, IFF_LOOPBACK, IFF_RUNNING = 0x1, 0x8, 0x40
@@ -190,5 +192,6 @@ def examine(order: dict[str, Any]) -> dict[str, Any]:
         "iommu_types": iommu_types(),
         "kernel_options": kernel_options(),
         "room": asdict(room_of("self")),
+        "node": asdict(machine_now()),
         "dmesg": bad_kernel_lines(),
     }  # fmt: skip

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from unhang.checks import (
@@ -25,10 +24,12 @@ from unhang.checks import (
     VERSIONS_DIFFER,
     Check,
 )
+from unhang.doctor.checks.machine import check_machine, unset_clocks
 from unhang.doctor.checks.results import CheckResult, Level, host_subject
 from unhang.doctor.checks.variables import CONTRADICTIONS, DEPRECATED, misspelt
+from unhang.incoming import overlaid
 from unhang.report import Subject
-from unhang.surroundings import Room, kept_from
+from unhang.room import Room
 from unhang.wording import printable
 
 __all__ = ["check_env"]
@@ -38,6 +39,8 @@ Facts = Mapping[str, Any]
 
 MIN_OPEN_FILES = 8_192
 MIN_SHM = 1 << 30
+THROTTLED = 0.25
+NEAR_LIMIT = 0.9
 MAX_CLOCK_NS = 2 * 10**9
 # Differ between nodes by their nature.
 _OWN = ("RANK", "LOCAL_RANK", "SLURM_", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL",
@@ -77,7 +80,7 @@ def check_env(nodes: Mapping[str, Facts], asked_ns: int = 0) -> list[CheckResult
     results = []
     for name, facts in nodes.items():
         results += [*_settings(name, facts), *_limits(name, facts), *_versions(name, facts)]
-        results += [_group(name, facts), _iommu(name, facts)]
+        results += [_group(name, facts), _iommu(name, facts), *check_machine(name, facts)]
     results += _differences(nodes)
     if asked_ns and len(nodes) > 1:
         results.append(_clocks(nodes))
@@ -143,16 +146,23 @@ def _limits(host: str, facts: Facts) -> list[CheckResult]:
 
 def _group(host: str, facts: Facts) -> CheckResult:
     """Whether the cgroup of this shell was kept from cores or memory since it was made."""
-    known = {field.name for field in fields(Room)}
-    told = facts.get("room", {})
-    room = Room(**{name: value for name, value in told.items() if name in known})
-    kept = [sentence for _, _, sentence in kept_from(Room(), room)]
-    if room.oom_kills:
-        kept.append(f"{room.oom_kills:,} processes of its cgroup were killed for memory")
+    room, _ = overlaid(Room(), facts.get("room", {}))
+    kept = list(_kept_from(room))
     cores = f"{room.cores:g} cores" if room.cores else "all cores"
     memory = f"{room.memory_limit >> 20:,} MB" if room.memory_limit else "all memory"
     seen = "; ".join(kept) or f"its cgroup may use {cores} and {memory}"
     return _judge(GROUP_STARVED, host, bool(kept), seen)
+
+
+def _kept_from(room: Room) -> Iterator[str]:
+    if room.cores and room.throttled > THROTTLED * room.periods:
+        told = f"{room.throttled:,} of {room.periods:,} periods so far"
+        yield f"its cgroup may use {room.cores:g} cores, and had to stop in {told}"
+    if room.pushed_back and room.memory_held >= NEAR_LIMIT * room.memory_limit > 0:
+        told = f"{room.memory_held >> 20:,} of {room.memory_limit >> 20:,} MB beside page cache"
+        yield f"its cgroup holds {told}, and was pushed back {room.pushed_back:,} times"
+    if room.oom_kills:
+        yield f"{room.oom_kills:,} processes of its cgroup were killed for memory"
 
 
 def _iommu(host: str, facts: Facts) -> CheckResult:
@@ -252,7 +262,11 @@ def _clocks(nodes: Mapping[str, Facts]) -> CheckResult:
     times = {host: int(facts.get("time_ns", 0)) for host, facts in nodes.items()}
     first, last = min(times.values()), max(times.values())
     apart = last - first > MAX_CLOCK_NS
-    hosts = [host for host, time in times.items() if time in (first, last)]
-    seen = f"the nodes' clocks are up to {(last - first) / 1e9:.1f} s apart, asking time included."
-    subjects = tuple(Subject("host", host, host=host) for host in hosts) if apart else ()
-    return CheckResult(CLOCKS_APART, "warn" if apart else "ok", seen, subjects, confidence="medium")
+    hosts = [host for host, time in times.items() if time in (first, last)] if apart else []
+    unset = unset_clocks(nodes)
+    seen = f"the nodes' clocks are up to {(last - first) / 1e9:.1f} s apart, asking time included"
+    if unset:
+        seen += f"; nobody sets those of {', '.join(unset[:6])} (the kernel says unsynchronised)"
+    subjects = tuple(Subject("host", host, host=host) for host in dict.fromkeys((*hosts, *unset)))
+    level: Level = "warn" if apart or unset else "ok"
+    return CheckResult(CLOCKS_APART, level, f"{seen}.", subjects, confidence="medium")

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["HEAD_BYTES", "FileKind", "kind_of"]
+__all__ = ["HEAD_BYTES", "PART_MAGIC", "FileKind", "kind_of"]
 
 HEAD_BYTES = 512
 """How much of a file `kind_of` wants to see (a tar says so at offset 257)."""
+
+PART_MAGIC = b"\xf5UNHANG-PART/1\n"
+"""How a part begins that `unhang reduce` wrote; the number is that of its layout."""
 
 _TAR_MAGIC_AT = 257
 
@@ -26,6 +29,7 @@ class FileKind(Enum):
     ZSTD = "zstd"
     TAR = "tar"
     ZIP = "zip"
+    PART = "part"
     OTHER = "other"
 
     @property
@@ -36,6 +40,7 @@ class FileKind(Enum):
 
 _MAGIC = (
     *((bytes((0x80, protocol)), FileKind.PICKLE) for protocol in range(2, 6)),
+    (PART_MAGIC.partition(b"/")[0], FileKind.PART),
     (b"\x1f\x8b", FileKind.GZIP),
     (b"\x28\xb5\x2f\xfd", FileKind.ZSTD),
     (b"PK\x03\x04", FileKind.ZIP),

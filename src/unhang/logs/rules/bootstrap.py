@@ -16,11 +16,12 @@ RULES: tuple[LogRule, ...] = (
             *("no socket interface found", "NET/Socket : no interface found"),
             *("No usable listening interface", "NET/IB : No IP interface found"),
             *("no device found matching", "Failed to initialize any NET plugin"),
+            *("no device found after", "No interface found in the same subnet"),
         ),
         pattern=(
             r"Bootstrap : no socket interface found|NET/Socket : (?:no interface found|No usable "
             r"listening interface)|NET/IB : No IP interface found|no device found (?:matching|after "
-            r"excluding)|Failed to initialize any NET plugin"
+            r"excluding)(?!.*, ignoring)|No interface found in the same subnet|Failed to initialize any NET plugin"
         ),
         meaning="NCCL_SOCKET_IFNAME matches no usable interface on this host.",
         action="Name the interface that routes between the nodes; unhang doctor net lists them.",
@@ -79,10 +80,20 @@ RULES: tuple[LogRule, ...] = (
         slug="virtual-interface-chosen",
         family="transport",
         role="hint",
-        anchors=("NET/Socket : Using",),
-        pattern=r"NET/Socket : Using .*?(?P<interface>veth\w+|docker\d+|br-\w+|virbr\d+|cni\d+)\b",
-        meaning="NCCL chose a virtual interface that other nodes cannot reach.",
-        action="Set NCCL_SOCKET_IFNAME to the real interface, or to ^docker,veth.",
+        anchors=("NET/Socket : Using", "Bootstrap : Using", "Bootstrap: Using"),
+        pattern=(
+            r"(?:NET/Socket : Using|Bootstrap ?: Using) .*?(?P<interface>\b(?:veth\w+|docker\d+|"
+            r"br-\w+|virbr\d+|cni\d+|lxcbr\d+|lo(?=:127\.)|[\w.-]+(?=:169\.254\.)))\b"
+        ),
+        meaning=(
+            "NCCL took an interface of this host alone (containers, loopback, link-local), which "
+            "peers on other nodes cannot reach."
+        ),
+        action=(
+            "export NCCL_SOCKET_IFNAME==NAME with the interface between the nodes (the second = "
+            "means this name exactly), or NCCL_SOCKET_IFNAME=^docker,lo,veth,br-,virbr,cni; unhang "
+            "doctor net --hosts A,B says which it is."
+        ),
         source="Oneflow#3586, pytorch#68893",
         fires="node01:1:9 [0] NCCL INFO NET/Socket : Using [0]veth12ab:fe80::1%veth12ab<0>",
         spares="node01:1:9 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.1<0>",
@@ -94,8 +105,8 @@ RULES: tuple[LogRule, ...] = (
         slug="socket-wrong-type",
         family="transport",
         role="cause",
-        anchors=("socketFinalizeAccept: wrong type",),
-        pattern=r"socketFinalizeAccept: wrong type \d+ != \d+",
+        anchors=("socketFinalizeAccept",),
+        pattern=r"socketFinalizeAccept(?: from (?P<peer>\S+))?: wrong (?:type|magic) \w+ != \w+",
         meaning="A connection came from something else than the expected peer.",
         action="Use one interface only, and one job per port range.",
         source="nccl-tests#188",
@@ -116,7 +127,7 @@ RULES: tuple[LogRule, ...] = (
         pattern=(
             r"EI0006\b.*Getting socket times out|connect\(\) timed out\. Original timeout was|"
             r"The client socket has timed out after (?P<timeout>\d+)\s?m?s while trying to connect "
-            r"to \((?P<address>[^)]+)\)"
+            r"to (?:\((?P<address>[^)]+)\)|(?P<address2>[\w.\[][\w.:\[\]-]*))"
         ),
         meaning=(
             "The address to connect to, mostly the master's, did not answer in time: not started, "
@@ -137,9 +148,11 @@ RULES: tuple[LogRule, ...] = (
         slug="workers-missing",
         family="absent",
         role="cause",
-        anchors=("workers joined",),
+        anchors=("workers joined", "clients joined", "in store based barrier on rank"),
         pattern=r"waiting for (?:workers|clients)\.\s*(?P<joined>\d+)/(?P<expected>\d+) (?:workers|"
-        r"clients) joined",
+        r"clients) joined|Timed out initializing process group in store based barrier on rank:? \d+, "
+        r"for key: \S+ \(world_size=(?P<expected2>\d+), (?:worker_count|num_workers_joined)="
+        r"(?P<joined2>\d+)",
         meaning="Fewer processes came to the rendezvous than the job expects.",
         action="Find the processes that were not started, or that ended before.",
         source="pytorch#111805",
@@ -193,7 +206,7 @@ RULES: tuple[LogRule, ...] = (
         family="transport",
         role="cause",
         anchors=("Name or service not known", "Temporary failure in name resolution"),
-        pattern=r"^(?!.*IPv6 network addresses).*?(?:gai error|getaddrinfo|resolve|retrieved|gaierror)"
+        pattern=r"^(?!.*IPv6 network addresses).*?(?:gai error|getaddrinfo|resolve|retrieved|gaierror|address info)"
         r".*?(?:Name or service not known|Temporary failure in name resolution)",
         meaning="A host name of the job cannot be resolved on this node.",
         action="Check MASTER_ADDR and /etc/hosts or DNS on this node.",
@@ -273,10 +286,14 @@ RULES: tuple[LogRule, ...] = (
         anchors=(
             *("Connection timed out", "No route to host", "Cannot assign requested address"),
             *("Network is unreachable", "Software caused connection abort", "no POLLOUT events"),
-            *("exceeded error retry count", "Operation timed out"),
+            *("exceeded retries (", "exceeded timeouts ("),
+            *("exceeded error retry count", "Operation timed out", "Gloo connectFullMesh failed"),
+            *("Timeout waiting for RX", "Timeout waiting for incoming connection"),
         ),
         pattern=(
-            r"NCCL WARN socketPollConnect poll\(\) returned|exceeded error retry count|(?:NCCL WARN(?!.*ibv_)|socket|connect).*?(?P<what>Connection timed out|No route to host"
+            r"NCCL WARN socketPollConnect poll\(\) returned|Gloo connectFullMesh failed"
+            r"|exceeded (?:retries|timeouts) \("
+            r"|CCOM WARN Timeout waiting for (?:RX|incoming connection)|exceeded error retry count|(?:NCCL WARN(?!.*ibv_)|socket|connect).*?(?P<what>Connection timed out|No route to host"
             r"|Network is unreachable|Software caused connection abort|Operation timed out)"
             r"|NCCL WARN.*(?P<told>Cannot assign requested address)"
         ),

@@ -55,6 +55,32 @@ RULES: tuple[LogRule, ...] = (
         trust="B",
     ),
     LogRule(
+        code="UH7047",
+        slug="program-not-started",
+        family="environment",
+        role="cause",
+        anchors=(
+            *(": can't open file ", ": No module named ", "finding module specification for"),
+            *("error while loading shared libraries: ", "execve(): ", "executable file not found"),
+        ),
+        pattern=(
+            r"^\S*python[\d.]*: (?:can't open file (?P<file>\S+)|No module named (?P<module>\S+)"
+            r"|Error while finding module specification for (?P<module2>\S+))"
+            r"|error while loading shared libraries: (?P<library>\S+):"
+            r"|slurmstepd: error: execve\(\): (?P<program>\S+): (?P<why>.+)"
+            r"|exec: .{1,200}: executable file not found"
+        ),
+        meaning="A program of the job was never started: a file, module or library of it is missing there.",
+        action="Look for it on that host, in its image and its environment (PATH, PYTHONPATH, venv).",
+        source="CPython runpy, ld.so, SLURM, container runtimes; axolotl#1670",
+        fires=(
+            "/opt/venv/bin/python: Error while finding module specification for 'axolotl.cli.train' "
+            "(ModuleNotFoundError: No module named 'axolotl')"
+        ),
+        spares="bash: module: command not found",
+        trust="B",
+    ),
+    LogRule(
         code="UH7022",
         slug="rank-aborts-the-job",
         family="failure",

@@ -165,8 +165,12 @@ RULES: tuple[LogRule, ...] = (
             "call hccl api failed",
             "Stream synchronize timeout",
             "call acl api failed",
+            *(", error code is ", "status == HCCL_SUCCESS"),
         ),
-        pattern=(r"HCCL error in|function error ?: ?[Hh]ccl|call (?:hccl|acl) api failed"),
+        pattern=(
+            r"HCCL error in|function error ?: ?[Hh]ccl|call (?:hccl|acl) api failed"
+            r"|\b[Hh]ccl\w+\(.*, error code is \d|Check failed: status == HCCL_SUCCESS"
+        ),
         meaning="torch_npu passes on that a call of HCCL or of the device failed.",
         action="Read the line with a code of two letters and four digits below it.",
         source="torch_npu; vllm-ascend#486, Ascend/pytorch#48",
@@ -184,13 +188,16 @@ RULES: tuple[LogRule, ...] = (
         role="cause",
         anchors=(
             "heartbeat timeout",
-            "timed out task names",
+            "imed out task names",
             "threads to join the rendezvous, but only",
         ),
         pattern=(
-            r"/task:(?P<ranks>\d+) heartbeat timeout|timed out task names:\s*\S*/task:(?P<ranks2>\d+)"
+            r"/task:(?P<ranks>\d+) heartbeat timeout"
+            r"|[Tt]imed out task names:(?:\s*\S*/task:(?P<ranks2>\d+)|\s*$)"
             r"|Expected \d+ threads to join the rendezvous, but only \d+ of them arrived"
         ),
+        below=r"^(?P<ranks3>(?:/job:\S+/task:\d+(?:\n|$))+)",
+        below_mark="/task:",
         meaning="The coordination service (JAX, XLA, TensorFlow) does not hear from that task any more.",
         action="Look at that task's host and log first.",
         source="openxla coordination_service.cc, rendezvous.cc; jax#23599",
@@ -209,16 +216,16 @@ RULES: tuple[LogRule, ...] = (
         role="consequence",
         anchors=(
             *("JAX distributed service detected fatal errors", "coordination service"),
-            *("Client mesh is unhealthy", "to ensure a consistent program state"),
+            "to ensure a consistent program state",
         ),
         pattern=(
             r"JAX distributed service detected fatal errors|coordination service.*(?:UNAVAILABLE|Socket "
-            r"closed|CANCELLED|shut ?down)|Client mesh is unhealthy|to ensure a consistent program state"
+            r"closed|CANCELLED|shut ?down)|to ensure a consistent program state"
         ),
         meaning="The job was ended because one of its tasks was lost; which one stands elsewhere.",
         action="Find the first task that ended, or that stopped to answer.",
-        source="JAX distributed runtime, torch_xla; xla#1690",
-        fires="Client mesh is unhealthy with uneven heartbeats",
+        source="JAX distributed runtime, torch_xla; jax#39095",
+        fires="Terminating process because the JAX distributed service detected fatal errors.",
         spares="coordination service started",
         trust="B",
     ),

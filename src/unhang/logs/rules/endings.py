@@ -31,8 +31,11 @@ CHILD_FAILED: Final = LogRule(
     slug="child-failed",
     family="failure",
     role="observation",
-    anchors=(") of binary: ", "Child process with PID", "exitcode  : "),
+    anchors=(") of binary: ", "Child process with PID", "exitcode  : ", "CalledProcessError: "),
     pattern=(
+        r"CalledProcessError: Command .*?\b(?:python[\d.]*|torchrun|accelerate"
+        r"|deepspeed|mpirun|horovodrun|srun)\b.*? (?:returned non-zero exit status "
+        r"(?P<exitcode4>\d+)|died with <Signals\.(?P<signal>\w+))|"
         r"Child process with PID (?P<pid2>\d+) terminated with code (?P<exitcode2>-?\d+)"
         r"|^exitcode  : (?P<exitcode3>[1-9]\d*) +\(pid: (?P<pid3>\d+)\)|failed \(exitcode: (?P<exitcode>-?\d+)\) local_rank: (?P<local_rank>\d+) "
         r"\(pid: (?P<pid>\d+)\) of binary"
@@ -55,10 +58,17 @@ KILLED: Final = LogRule(
     anchors=(
         *("ignal 9 (SIGKILL) received by PID", "exitcode: -9)", "exitcode  : -9 "),
         *("exits with return code = -9", "exited on signal 9", "xit code 137", "xit Code: 137"),
-        *("xitCode: 137", "xit code: 137", "xit code is 137", "exited with code 137"),
-        "exitcode: -9 ",
+        *(
+            "xit Code:  ",
+            "xitCode: 137",
+            "xit code: 137",
+            "xit code is 137",
+            "exited with code 137",
+        ),
+        *("exitcode: -9 ", "died with <Signals.SIGKILL", "Killed (signal 9)", "BY SIGNAL: 9 "),
     ),
     pattern=(
+        r"died with <Signals\.SIGKILL|EXIT STRING: Killed \(signal 9\)|KILLED BY SIGNAL: 9 \(|"
         r"exits with return code = -9\b|process rank (?P<ranks>\d+) with PID (?P<pid4>\d+) on node "
         r"(?P<host>\S+) exited on signal 9\b|\b[Ee]xit(?:ed with)? ?[Cc]ode(?: is)?:? *137\b"
         r"|[Ss]ignal 9 \(SIGKILL\) received by PID (?P<pid>\d+)"
@@ -223,12 +233,15 @@ RULES: tuple[LogRule, ...] = (
             *("(SIGSEGV) received by PID", "(SIGBUS) received by PID", "(SIGILL) received by"),
             *("(SIGFPE) received by PID", "*** SIG"),
             "unexpectedly failed with an exit code",
+            *("died with <Signals.SIGSEGV", "died with <Signals.SIGBUS"),
+            *("died with <Signals.SIGILL", "died with <Signals.SIGFPE"),
             *(f"exitcode: -{number})" for number in (4, 7, 8, 11)),
             *(f"exitcode  : -{number} " for number in (4, 7, 8, 11)),
             *(f"exits with return code = -{number}" for number in (4, 7, 8, 11)),
         ),
         pattern=(
             r"Signal \d+ \((?P<signal>SIGSEGV|SIGBUS|SIGILL|SIGFPE)\) received by PID (?P<pid>\d+)"
+            r"|died with <Signals\.SIG(?:SEGV|BUS|ILL|FPE)"
             r"|exits with return code = -(?:4|7|8|11)\b|\*\*\* (?P<signal2>SIG(?:SEGV|BUS|ILL|FPE)) .*"
             r"received by PID (?P<pid5>\d+)|unexpectedly failed with an exit code (?:4|7|8|11)\b"
             r"|exitcode: -(?:4|7|8|11)\) local_rank: (?P<local_rank>\d+) \(pid: (?P<pid2>\d+)\)"

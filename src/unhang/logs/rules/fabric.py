@@ -229,11 +229,18 @@ RULES: tuple[LogRule, ...] = (
         slug="ras-dead",
         family="absent",
         role="cause",
-        anchors=("is considered DEAD", "are considered DEAD", "considered dead"),
-        pattern=r"(?:process|peer|rank)s? .*?(?:is|are)? ?considered (?:DEAD|dead)",
-        meaning="NCCL RAS cannot reach that process any more.",
-        action="Look at that host and process first.",
-        source="NVIDIA NCCL RAS guide",
+        anchors=(
+            *("is considered DEAD", "are considered DEAD", "considered dead"),
+            "Client mesh is unhealthy",
+        ),
+        pattern=(
+            r"(?:process|peer|rank)s? .*?(?:is|are)? ?considered (?:DEAD|dead)"
+            r"|Client mesh is unhealthy"
+        ),
+        meaning="Who watches over the processes (NCCL's RAS, XLA's mesh) does not reach one any more.",
+        action="Look first at the host and the process that it names, else at who printed last.",
+        source="NVIDIA NCCL RAS guide; torch_xla, xla#1690",
+        blames="nobody",
         fires="  1 process on node 10.0.0.7 (PID 4711) is considered DEAD",
         spares="  all processes are alive",
     ),

@@ -17,12 +17,28 @@ RULES: tuple[LogRule, ...] = (
             *(": invalid root ", ": invalid type ", ": invalid reduction operation"),
             *("argument is NULL", "is not a valid pointer", "mismatchs with NCCL device"),
             *("to self without a matching", "Invalid config ", "exceeds ndev="),
+            *("argument not initialized via NCCL_", "argument must be initialized via NCCL_"),
+            *("operator is ", "unknown to this communicator", "supplied to user-created"),
+            *("captured by the same graph", "can be CUDA graph captured", "not in a group call"),
+            *("Blocking and nonblocking communicators", "corrupted comm object", "ncclCommGrow: "),
+            *("Invalid NCCL_COMM_ID", "should not be called when NCCL_COMM_ID", "Invalig config "),
+            *("ncclPutSignal: ", "ncclWaitSignal: ", "FP8 reduction support begins with"),
+            *("no algorithm/protocol available", "does not support symmetric memory"),
+            *("User requested GIN", "Window address must be", "Window registration of addresses"),
+            *("does not match the parent", "unsupported collective"),
         ),
         pattern=(
             r"NCCL WARN .*(?:Invalid rank requested|Invalid device (?:count )?(?:requested|\d)"
             r"|improper usage of ncclCommInitRank|: invalid (?:root|type|reduction operation) "
             r"|argument is NULL|is not a valid pointer|mismatchs with NCCL device"
-            r"|to self without a matching (?:send|recv)|Invalid config |rank \d+ exceeds ndev=)"
+            r"|to self without a matching (?:send|recv)|Invali[dg] config |rank \d+ exceeds ndev="
+            r"|argument (?:not|must be) initialized via NCCL_|operator (?:is (?:a NCCL|garbage)|unknown)"
+            r"|unknown to this communicator|supplied to user-created|captured by the same graph"
+            r"|can be CUDA graph captured|not in a group call|Blocking and nonblocking communicators"
+            r"|corrupted comm object|ncclCommGrow: |Invalid NCCL_COMM_ID|should not be called when NCCL_"
+            r"|nccl(?:Put|Wait)Signal: |FP8 reduction support begins with|no algorithm/protocol available"
+            r"|does not support symmetric memory|User requested GIN|Window address must be"
+            r"|Window registration of addresses|does not match the parent|unsupported collective)"
         ),
         meaning="NCCL was called with an argument that it refuses: rank, device, root or pointer.",
         action="Compare RANK, WORLD_SIZE and the device of each rank with what the launcher set.",
@@ -95,13 +111,15 @@ RULES: tuple[LogRule, ...] = (
         anchors=(
             "Got async event",
             "async fatal event",
-            "marked as failed",
-            "failed devices out of",
+            *("marked as failed", "failed devices", "Could not find a functional device"),
+            *("number of probing attempts", "The error is fatal", "Got CQE with error"),
         ),
         pattern=(
             r"NET/IB ?: (?:(?P<device>[\w:]+) (?:async fatal event|Got async event : "
             r"(?P<what>port error|device fatal|\w+ fatal|local catastrophic|.*error.*))"
-            r"|Device \d+ marked as failed|Fatal error\. Detected \d+ failed devices)"
+            r"|(?:\w+: )?(?:Device \d+ marked as failed|(?:Fatal error\. )?Detected \d+ failed devices"
+            r"|Could not find a functional device|Maximum number of probing attempts"
+            r"|The error is fatal|Got CQE with error))"
         ),
         meaning="A network card reported a port that went down, or a fatal error of its own.",
         action="ibstat and dmesg on that host; the link counters of the card and of its switch port.",
@@ -115,8 +133,8 @@ RULES: tuple[LogRule, ...] = (
         slug="mnnvl-broken",
         family="device",
         role="cause",
-        anchors=("is available but not working on this system",),
-        pattern=r"MNNVL \(cliqueSize (?P<clique>\d+)\) is available but not working on this system",
+        anchors=("is available but not working on this", "is available but not supported on this"),
+        pattern=r"MNNVL \(cliqueSize (?P<clique>\d+)\) is available but not (?:work|support)\w+ on this",
         meaning="NVLink between nodes is there and does not work: the IMEX daemon or its channels.",
         action="nvidia-imex-ctl -N on the nodes; NCCL_MNNVL_ENABLE=0 gets the job going.",
         source="NVIDIA/nccl src/mnnvl.cc",
@@ -133,7 +151,13 @@ RULES: tuple[LogRule, ...] = (
         family="environment",
         role="cause",
         anchors=(
-            *("Attribute ", "XML Parse", "XML Mismatch", "XML Topology has wrong version"),
+            *(
+                "Attribute ",
+                "XML Parse",
+                "XML Mismatch",
+                "XML Topology has wrong version",
+                "XML Graph has",
+            ),
             *("Failed to find reverse path", "Could not read node #", "No path computed to go"),
             *(
                 "Could not open XML",
@@ -143,7 +167,7 @@ RULES: tuple[LogRule, ...] = (
         ),
         pattern=(
             r"NCCL WARN (?:Error : )?(?:Attribute \S+ of node \S+ not found|XML (?:Parse|Mismatch"
-            r"|Topology has wrong version)|Failed to find reverse path|Could not read node #"
+            r"|(?:Topology|Graph) has wrong version)|Failed to find reverse path|Could not read node #"
             r"|No path computed to go|Could not open XML|could not find CPU close to GPU"
             r"|Could not find real path of)"
         ),
@@ -191,13 +215,17 @@ RULES: tuple[LogRule, ...] = (
             *("driver shutting down", "is in abort state", "communicator was revoked"),
             *("commReclaim: ", "commDestroySync: ", "ncclCommSetAsyncError: "),
             *("before the previous operation returned ncclSuccess", "has already been destroyed"),
-            "encountered a fatal error (detected in",
+            *(
+                "encountered a fatal error (detected in",
+                "ncclProxyStop: comm",
+                "Legacy IPC cleanup",
+            ),
         ),
         pattern=(
             r"Cuda failure (?:4 )?'driver shutting down'|Comm \S+ is in abort state"
             r"|: communicator was revoked|comm(?:Reclaim|DestroySync): comm|ncclCommSetAsyncError: "
             r"|before the previous operation returned ncclSuccess|comm \S+ has already been destroyed"
-            r"|communicator encountered a fatal error \(detected in"
+            r"|communicator encountered a fatal error \(detected in|ncclProxyStop: comm|Legacy IPC cleanup"
         ),
         meaning="NCCL was torn down already when this was called: an effect of an earlier end.",
         action="Look at what came before.",
@@ -248,11 +276,16 @@ RULES: tuple[LogRule, ...] = (
         family="environment",
         role="cause",
         anchors=(
-            *("NCCL library is too old", "is not backwards compatible", "too old version of NCCL"),
+            *(
+                "NCCL library is too old",
+                "NCCL library version is too old",
+                "is not backwards compatible",
+                "too old version of NCCL",
+            ),
             *("CUDA Driver version found is", "CUDA driver version is insufficient"),
         ),
         pattern=(
-            r"NCCL library is (?:too old|not backwards compatible)|compiled with too old version of "
+            r"NCCL library (?:version )?is (?:too old|not backwards compatible)|compiled with too old version of "
             r"NCCL|CUDA Driver version found is \d|CUDA driver version is insufficient"
         ),
         meaning="The program, NCCL and the driver do not fit each other.",
@@ -311,12 +344,40 @@ RULES: tuple[LogRule, ...] = (
                 "greater than the maximum",
             ),
             *("non-fatal async event", "is being ignored because", "Ignoring SHM locality"),
-            *("unlink shared memory", "GID table changed", 'Missing "iommu=pt"', "CollNet sizes"),
+            *("unlink shared memory", "GID table changed", 'Missing "', "munmap of shared memory"),
+            *("cap it to", "imiting value to", "set both to", ", limiting to", "set it to 0"),
+            *(
+                "setting it to 1",
+                "disabling CollNet",
+                "Continue without profiler",
+                "Unsetting POLICY",
+            ),
+            *(
+                "not dumping",
+                "Skipping nvlink",
+                "ignoring NCCL_ALGO",
+                ", ignoring",
+                "is ignored due to",
+            ),
+            *(
+                "using dlid as fallback",
+                "Enabling pre-posting",
+                "CC On, Multi-GPU",
+                "NUMA auto balancing",
+            ),
+            *("due to old driver, disabling", "Got async event : ", "stale CQE", "not using it"),
+            *("isabling MSCCL", "isabling clique", "MSCCL++: ", "RAS thread terminating"),
         ),
         pattern=(
-            r"NCCL WARN .*(?:falling back to simple order|Cannot initialize CollNet"
+            r"NCCL WARN .*?(?:falling back to simple order|Cannot initialize CollNet"
             r"|greater than the maximum allowed, setting|non-fatal async event|is being ignored because"
-            r"|Ignoring SHM locality|unlink shared memory|GID table changed|Missing \"iommu=pt\")"
+            r"|Ignoring SHM locality|(?:unlink|munmap of) shared memory|GID table changed|Missing \""
+            r"|cap it to|imiting value to|set both to|, limiting to|setting? it to [01]|disabling CollNet"
+            r"|Continue without profiler|Unsetting POLICY|not dumping|Skipping nvlink|ignoring NCCL_ALGO"
+            r"|, ignoring|is ignored due to|using dlid as fallback|Enabling pre-posting|CC On, Multi-GPU"
+            r"|NUMA auto balancing|due to old driver, disabling|stale CQE|not using it|isabling MSCCL"
+            r"|isabling clique|MSCCL\+\+: |RAS thread terminating"
+            r"|Got async event : (?!.*(?:error|fatal|catastrophic)))"
         ),
         meaning="NCCL takes another way and goes on: jobs that end well print it too.",
         action="Nothing.",

@@ -10,8 +10,9 @@ from unhang.logs.rules.base import LogRule
 __all__ = ["RULES", "UNEXPLAINED_ERROR", "UNHANDLED_EXCEPTION"]
 
 _AGAIN = (
-    "Find the call that causes it: unhang run --blocking -- CMD; if it runs without a GPU: "
-    'CUDA_VISIBLE_DEVICES="" unhang run -- CMD; on one GPU: CUDA_VISIBLE_DEVICES=0 unhang run -- CMD.'
+    "Find the call that causes it: unhang run --blocking -- CMD; without a GPU, where the same "
+    "mistake mostly is a plain exception: unhang run --on-cpu -- CMD; with one rank on one GPU: "
+    "unhang run --one-gpu -- CMD."
 )
 """An asynchronous error shows at a later call than the one that made it."""
 
@@ -29,6 +30,7 @@ UNHANDLED_EXCEPTION: Final = LogRule(
     spares="caught ValueError: batch 812 has no labels, retrying",
     trust="B",
     below=r"^Parameter indices which did not receive grad for rank (?P<ranks>\d+):",
+    below_mark="did not receive grad for rank",
     traits=Trait.ENDING,
     remedy=Remedy.CODE,
 )
@@ -39,7 +41,7 @@ UNEXPLAINED_ERROR: Final = LogRule(
     family="failure",
     role="observation",
     anchors=(
-        *("NCCL WARN", "slurmstepd: error", "srun: error"),
+        *("NCCL WARN", "CCOM WARN", "slurmstepd: error", "srun: error"),
         *("ERROR", "CRITICAL", "FATAL", "rror: ", "terminate called", "what():"),
         *(f"[{level}{more}" for level in "EF" for more in " 0123456789"),
         *("core dumped", "Killed", "Caught signal", "Assertion `", "[enforce fail at "),
@@ -57,7 +59,7 @@ UNEXPLAINED_ERROR: Final = LogRule(
         "ProcessGroupNCCL.cpp:",
     ),
     pattern=(
-        r"NCCL WARN (?!Missing \")|^(?:\S+: )?slurmstepd\S*: .*(?:error|CANCELLED)|srun: error: "
+        r"(?:NCCL|CCOM) WARN (?!Missing \")|^(?:\S+: )?slurmstepd\S*: .*(?:error|CANCELLED)|srun: error: "
         r"|^.{0,80}?(?:^|[\s\[(|<])(?:ERROR|CRITICAL|FATAL(?: ERROR)?)(?:[\])>:|]| [-|]| +\S)"
         r"|^[\w./-]{0,40}:? ?(?:fatal )?[Ee]rror: \S"
         r"|^terminate called|^\s*what\(\):\s*\S|^\[[EF] \S+:\d+\]|\(core dumped\)"
@@ -131,6 +133,7 @@ RULES: tuple[LogRule, ...] = (
         source="CUDA runtime",
         fires="RuntimeError: CUDA error: an illegal memory access was encountered",
         spares="checking for an illegal memory access",
+        traits=Trait.OF_A_KERNEL,
         remedy=Remedy.CODE,
         echoed=True,
     ),
@@ -150,6 +153,7 @@ RULES: tuple[LogRule, ...] = (
         fires="RuntimeError: CUDA error: device-side assert triggered",
         spares="a device-side assert was not triggered",
         echoed=True,
+        traits=Trait.OF_A_KERNEL,
         remedy=Remedy.CODE,
     ),
     LogRule(
@@ -167,7 +171,7 @@ RULES: tuple[LogRule, ...] = (
             "stacktrace below might be incorrect."
         ),
         spares="errors are reported asynchronously",
-        traits=Trait.REPORTED_LATER,
+        traits=Trait.REPORTED_LATER | Trait.OF_A_KERNEL,
     ),
     LogRule(
         code="UH781",
@@ -199,10 +203,12 @@ RULES: tuple[LogRule, ...] = (
         anchors=(
             *("Segmentation fault", "Fatal Python error", "Caught signal 7 (Bus error"),
             *("Signal: Bus error", "Signal: Illegal", "Signal: Floating", "exited on signal "),
+            *("EXIT STRING: ", "KILLED BY SIGNAL: "),
         ),
         echoed=True,
         pattern=(
-            r"Fatal Python error: (?P<what>[\w ]+)|Segmentation fault \(core dumped\)"
+            r"(?:EXIT STRING: |KILLED BY SIGNAL: \d+ \()(?:Segmentation fault|Bus error|Illegal instr"
+            r"|Floating point)|Fatal Python error: (?P<what>[\w ]+)|Segmentation fault \(core dumped\)"
             r"|Signal: (?:Segmentation fault|Bus error|Illegal instruction|Floating point \w+) \(\d+\)"
             r"|process rank (?P<ranks>\d+) with PID (?P<pid>\d+) on node (?P<node>\S+) exited on signal "
             r"(?:4|7|8|11)\b"
@@ -221,10 +227,13 @@ RULES: tuple[LogRule, ...] = (
         slug="time-limit",
         family="environment",
         role="cause",
-        anchors=("DUE TO TIME LIMIT", "TERM_RUNLIMIT", "exceeded limit", "DeadlineExceeded"),
+        anchors=(
+            *("DUE TO TIME LIMIT", "TERM_RUNLIMIT", "exceeded limit", "DeadlineExceeded"),
+            "exceeded wallclock limit",
+        ),
         pattern=(
             r"(?:CANCELLED|STEP \S+) .*DUE TO TIME LIMIT|TERM_RUNLIMIT"
-            r"|job killed: walltime \d+ exceeded limit|\breason\W{1,8}DeadlineExceeded"
+            r"|job (?:killed: walltime \d+ exceeded limit|exceeded wallclock limit)|\breason\W{1,8}DeadlineExceeded"
         ),
         meaning="The scheduler ended the job at its time limit.",
         action="Ask for more time; check that it made progress until then.",
@@ -265,6 +274,7 @@ RULES: tuple[LogRule, ...] = (
             r"|\b(?:NodeLost|NodeNotReady)\b"
         ),
         below=r"Remote daemon: \S+ on node (?P<host>\S+)",
+        below_mark="Remote daemon: ",
         meaning="The scheduler or the launcher lost a node.",
         action="Take that node out and restart.",
         source="SLURM",
@@ -294,8 +304,18 @@ RULES: tuple[LogRule, ...] = (
         slug="host-memory-error",
         family="failure",
         role="cause",
-        anchors=("MemoryError", "DefaultCPUAllocator: can't allocate memory"),
-        pattern=r"^MemoryError\b|DefaultCPUAllocator: can't allocate memory",
+        anchors=(
+            *("MemoryError", "DefaultCPUAllocator: can't allocate memory"),
+            *(
+                "Failed to malloc ",
+                "Failed to CUDA host alloc",
+                "Unrecoverable error detected: malloc",
+            ),
+        ),
+        pattern=(
+            r"^MemoryError\b|DefaultCPUAllocator: can't allocate memory|NCCL WARN (?:Failed to (?:malloc"
+            r"|CUDA host alloc) (?P<bytes>\d+) bytes|.*Unrecoverable error detected: malloc)"
+        ),
         meaning="The host had no memory left for this rank.",
         action="Lower host memory use or ask for more.",
         source="CPython, PyTorch",
@@ -418,6 +438,4 @@ RULES: tuple[LogRule, ...] = (
         fires="torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3690",
         spares="class DistBackendError(RuntimeError):",
     ),
-    UNHANDLED_EXCEPTION,
-    UNEXPLAINED_ERROR,
 )

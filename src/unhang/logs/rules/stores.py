@@ -1,4 +1,4 @@
-"""Messages of torch's stores: who waits for whose key (UH7040 to UH7044)."""
+"""Messages of torch's stores: who waits for whose key (UH7040 to UH7045)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RULES: tuple[LogRule, ...] = (
         family="absent",
         role="cause",
         anchors=("ving ncclUniqueId from",),
-        pattern=_KEY + r"got error: .*?(?:[Tt]ime-?d?[ -]?out|wait timeout)",
+        pattern=_KEY + r"got (?:error|exception): .*?(?:[Tt]ime-?d?[ -]?out|wait timeout)",
         meaning=(
             "The rank that makes the identity of a new communicator never gave it: it did not come "
             "to the first collective of that group."
@@ -45,7 +45,7 @@ RULES: tuple[LogRule, ...] = (
         ),
         pattern=r"^(?!.*(?:failed on SocketImpl|should dump)).*?(?:"
         + _KEY.replace("ranks", "holder")
-        + r"got error: |Failed to recv, got 0 bytes|Did the remote server shutdown or crash)",
+        + r"got (?:error|exception): |Failed to recv, got 0 bytes|Did the remote server shutdown or crash)",
         meaning="The process that hosts the store (rank 0 or the launcher) went away first.",
         action="Look at why rank 0 or its node ended before.",
         source="pytorch TCPStore; pytorch#131781, LlamaFactory#2470",
@@ -70,6 +70,28 @@ RULES: tuple[LogRule, ...] = (
         fires="torch.distributed.DistStoreError: wait timeout after 300000ms, keys: /default_pg/0//cpu//0/1",
         spares="keys: /default_pg/0",
         trust="B",
+    ),
+    LogRule(
+        code="UH7045",
+        slug="store-barrier-waits",
+        family="absent",
+        role="observation",
+        anchors=("Waiting in store based barrier",),
+        pattern=(
+            r"Waiting in store based barrier to initialize process group for rank: (?P<rank>\d+), "
+            r"key: \S+ \(world_size=(?P<expected>\d+), (?:worker_count|num_workers_joined)="
+            r"(?P<joined>\d+)"
+        ),
+        meaning="This rank has come, and waits for others of the group that have not.",
+        action="The ranks that print no such line are the ones to look at: not started, or elsewhere.",
+        source="torch.distributed _store_based_barrier; pytorch-lightning#4420",
+        fires=(
+            "INFO:root:Waiting in store based barrier to initialize process group for rank: 0, key: "
+            "store_based_barrier_key:1 (world_size=8, worker_count=7, timeout=0:30:00)"
+        ),
+        spares="INFO Rank 0: Completed store-based barrier for key:store_based_barrier_key:1 with 8 nodes.",
+        trust="C",
+        rank_writes=True,
     ),
     LogRule(
         code="UH7044",

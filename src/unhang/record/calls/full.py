@@ -175,6 +175,7 @@ def _recording(method: str, original: Callable[..., Any], *, inner: bool) -> Cal
         try:
             work = original(target, *args, **kwargs)
         except BaseException as error:
+            recorder.beat.failed()
             recorder.beat.enqueued()
             recorder.call_failed(method, None, error, entry)
             raise

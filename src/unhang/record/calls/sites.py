@@ -7,6 +7,7 @@ A look keeps code objects and instruction offsets only, never frames, so that no
 from __future__ import annotations
 
 import sys
+import sysconfig
 import threading
 from pathlib import Path
 from types import CodeType, FrameType
@@ -21,6 +22,7 @@ __all__ = [
     "frames_of",
     "line_of",
     "main_site",
+    "program_site",
     "site_frame",
 ]
 
@@ -47,6 +49,19 @@ class _Machinery(dict[str, bool]):
 
 
 MACHINERY: Final = _Machinery()
+
+
+class _Libraries(dict[str, bool]):
+    """By file name: whether it came with Python or was installed, rather than being the user's."""
+
+    def __missing__(self, filename: str) -> bool:
+        installed = tuple({f"{sysconfig.get_path(n)}/" for n in ("stdlib", "purelib", "platlib")})
+        value = MACHINERY[filename] or filename.startswith(("<", *installed))
+        self[filename] = value
+        return value
+
+
+_LIBRARIES: Final = _Libraries()
 
 
 def site_frame(frame: FrameType | None) -> FrameType | None:
@@ -137,6 +152,28 @@ def main_site() -> FrameType | None:
     """Where the program's main thread is right now."""
     ident = threading.main_thread().ident
     return site_frame(sys._current_frames().get(ident)) if ident is not None else None
+
+
+def program_site(frame: FrameType | None = None) -> FrameType | None:
+    """Where the user's own code is: in `frame` and its callers, by default in the main thread.
+
+    Where that shows no line of the user's, it is the only other thread that does; a framework may
+    run the program's loop in one. None where nobody shows one, as at the end of a process.
+    """
+    if frame is not None:
+        return _own_frame(frame)
+    frames = sys._current_frames()
+    own = _own_frame(frames.pop(threading.main_thread().ident or 0, None))
+    if own is not None:
+        return own
+    others = [own for frame in frames.values() if (own := _own_frame(frame)) is not None]
+    return others[0] if len(others) == 1 else None
+
+
+def _own_frame(frame: FrameType | None) -> FrameType | None:
+    while frame is not None and _LIBRARIES[frame.f_code.co_filename]:
+        frame = frame.f_back
+    return frame
 
 
 def current_stacks() -> dict[int, list[dict[str, object]]]:

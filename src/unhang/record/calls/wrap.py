@@ -178,6 +178,7 @@ def _collective(original: Callable[..., Any], method: str, op: str) -> Callable[
         try:
             work = original(self, *args, **kwargs)
         except BaseException as error:
+            recorder.beat.failed()
             recorder.beat.enqueued()
             recorder.call_failed(op, channel, error, entry)
             raise
@@ -208,6 +209,7 @@ def _p2p(original: Callable[..., Any], method: str) -> Callable[..., Any]:
         try:
             work = original(self, *args, **kwargs)
         except BaseException as error:
+            recorder.beat.failed()
             recorder.beat.enqueued()
             recorder.call_failed(method, channel, error, entry)
             raise
@@ -269,6 +271,7 @@ def _monitored_barrier(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
+            recorder.beat.failed()
             recorder.beat.enqueued()
             recorder.call_failed("monitored_barrier", channel, error, entry)
             raise
@@ -309,6 +312,7 @@ def waiting(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
+            recorder.beat.failed()
             recorder.beat.waited()
             last = _last
             mine = last is not None and last[0] == id(self)

@@ -5,8 +5,10 @@ sees half a number); places in the source are written once into slots and referr
 `read_heartbeat` is for other processes. The layout has a version and never changes inside it.
 
 Layout, native byte order: 64-bit words 0 to 31 are `Word`; from word 32 on, `MAX_GROUPS` rows of
-`GROUP_WORDS` words (recorder, pg_id, last_enqueued, last_started, last_completed); from byte 4096
-on, `SLOTS` slots of `SLOT_BYTES`: a 16-bit length and UTF-8 text, five fields with 0x1F between.
+`GROUP_WORDS` words (recorder, pg_id, last_enqueued, last_started, last_completed); behind them as
+many names of `NAME_BYTES`, a group's name and description with 0x1F between; from byte 4096 on,
+`SLOTS` slots of `SLOT_BYTES`: a 16-bit length and UTF-8 text, five fields with 0x1F between.
+The last two take turns in holding where the program was seen last.
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ MAGIC: Final = int.from_bytes(b"UNHANGHB", "little")
 VERSION: Final = 1
 FILE_BYTES: Final = 65536
 SLOT_START, SLOT_BYTES, SLOTS = 4096, 256, 240
+CALL_SLOTS: Final = SLOTS - 2
 GROUP_START, GROUP_WORDS, MAX_GROUPS = 32, 5, 64
+NAME_START, NAME_BYTES = (GROUP_START + GROUP_WORDS * MAX_GROUPS) * 8, 20
+_MOST_NAME = 8
 MASK: Final = (1 << 63) - 1
 _WRITABLE: Final = 0x200
 """PyBUF_WRITE."""
@@ -64,6 +69,9 @@ class Word(IntEnum):
     DROPPED = 22
     NUMEL = 23
     LOST_NS = 24
+    FAILED = 25
+    SEEN_SITE = 26
+    SEEN_NS = 27
 
 
 # The words of the hot paths, as plain numbers: an enum's member costs as much as the store.
@@ -84,13 +92,20 @@ class Phase(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupBeat:
-    """Counters of one group in one recorder ("gloo", "nccl", "unhang"); -1 for none yet."""
+    """Counters of one group in one recorder ("gloo", "nccl", "unhang"); -1 for none yet.
+
+    Attributes:
+        pg_id: Of this process: other ranks may know the same group by another number.
+        name, description: As all ranks know it, cut to fit; "" where it is not known.
+    """
 
     recorder: str
     pg_id: int
     last_enqueued: int
     last_started: int
     last_completed: int
+    name: str = ""
+    description: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +120,9 @@ class Heartbeat:
         waits, waited: Waits begun and ended through Python.
         op, group, file, line, function: The last call through Python, and where it was made.
         lost_ns: When a call last raised because a peer was gone or did not come in time.
+        failed: How many calls and waits have raised; they are counted as ended as well.
+        seen_file, seen_line, seen_function, seen_ns: Where the program's own code was seen last,
+            once a second and when it asked to end.
         numel: Elements of its first tensor; None where it has none, or nobody noted it.
         tick_ns: When the recorder's thread last ran: it stands still while a thread keeps the
             GIL and while the process is stopped.
@@ -135,6 +153,19 @@ class Heartbeat:
     groups: tuple[GroupBeat, ...] = ()
     numel: int | None = None
     lost_ns: int = 0
+    failed: int = 0
+    seen_file: str = ""
+    seen_line: int = 0
+    seen_function: str = ""
+    seen_ns: int = 0
+
+    @property
+    def last_place(self) -> tuple[str, str, int, int]:
+        """The newest known place: function, file and line, and when; ("", "", 0, 0) for none."""
+        call = (self.function, self.file, self.line, self.last_ns)
+        seen = (self.seen_function, self.seen_file, self.seen_line, self.seen_ns)
+        known = [place for place in (call, seen) if place[1]]
+        return max(known, key=lambda place: place[3], default=("", "", 0, 0))
 
     @property
     def last_ns(self) -> int:
@@ -167,6 +198,7 @@ class Beat:
         self.enqueues = 0
         self.waits = 0
         self.waiteds = 0
+        self.failures = 0
         for word in (Word.RANK, Word.WORLD_SIZE, Word.LOCAL_RANK, Word.STEP, Word.NUMEL):
             self.words[word] = -1
         self.set(Word.PID, pid)
@@ -223,6 +255,20 @@ class Beat:
         words[_WAITED_NS] = now = time_ns()
         return now
 
+    def failed(self) -> None:
+        """A call or a wait is about to end by raising: that is no progress."""
+        self.failures = number = self.failures + 1
+        self.words[Word.FAILED] = number
+
+    def seen(self, frame: FrameType) -> None:
+        """Keep where the program is; the text before stays whole until the new one is."""
+        code = frame.f_code
+        text = _place("", "", code.co_filename, line_of(code, frame.f_lasti), code.co_name)
+        slot = CALL_SLOTS + (self.words[Word.SEEN_SITE] == CALL_SLOTS + 1)
+        self._write_slot(slot, text)
+        self.words[Word.SEEN_SITE] = slot + 1
+        self.words[Word.SEEN_NS] = time_ns()
+
     def tick(self, groups: list[GroupBeat], recorded: int, dropped: int) -> None:
         """The recorder's thread ran, and these are the groups' counters."""
         for row, group in enumerate(groups[:MAX_GROUPS]):
@@ -231,6 +277,8 @@ class Beat:
                       group.last_started, group.last_completed)  # fmt: skip
             for offset, value in enumerate(values):
                 self.words[start + offset] = value
+            at = NAME_START + row * NAME_BYTES
+            self._bytes[at : at + NAME_BYTES] = _name_of(group)
         self.words[Word.GROUPS] = min(len(groups), MAX_GROUPS)
         self.words[Word.RECORDED] = recorded
         self.words[Word.DROPPED] = dropped
@@ -241,18 +289,21 @@ class Beat:
 
         The code object is kept as long as its id is a key, so that the id stays its own.
         """
-        slot = self._next_slot % SLOTS
+        slot = self._next_slot % CALL_SLOTS
         self._next_slot += 1
         if slot in self._keep:
             self.slots.pop(self._keep[slot][0], None)
             self.words[Word.SITE] = 0
         line = line_of(code, key[1])
         text = _place(key[2], key[3], code.co_filename, line, code.co_name)
-        start = SLOT_START + slot * SLOT_BYTES
-        self._bytes[start : start + 2 + len(text)] = struct.pack("<H", len(text)) + text
+        self._write_slot(slot, text)
         self._keep[slot] = (key, code)
         self.slots[key] = slot + 1
         return slot + 1
+
+    def _write_slot(self, slot: int, text: bytes) -> None:
+        start = SLOT_START + slot * SLOT_BYTES
+        self._bytes[start : start + 2 + len(text)] = struct.pack("<H", len(text)) + text
 
 
 def _memory(path: Path | None) -> memoryview:
@@ -299,6 +350,13 @@ def _place(op: str, group: str, file: str, line: int, function: str) -> bytes:
     return head + file.encode("utf-8", "replace")[-room:] + tail
 
 
+def _name_of(group: GroupBeat) -> bytes:
+    """The bytes of a group's name; none where it has none."""
+    name = _cut(group.name, _MOST_NAME)
+    text = name + b"\x1f" + group.description.encode("utf-8", "replace") if name else b""
+    return text[:NAME_BYTES].ljust(NAME_BYTES, b"\0")
+
+
 def _cut(text: str, most: int) -> bytes:
     return text.encode("utf-8", "replace")[:most]
 
@@ -339,6 +397,7 @@ def _heartbeat(words: memoryview[int], data: bytes, *, has_site: bool) -> Heartb
 
     phase = words[Word.PHASE]
     site: dict[str, Any] = _read_slot(data, words[Word.SITE] - 1) if has_site else {}
+    seen = _read_slot(data, words[Word.SEEN_SITE] - 1)
     return Heartbeat(
         pid=words[Word.PID],
         start_ticks=words[Word.START_TICKS],
@@ -356,9 +415,14 @@ def _heartbeat(words: memoryview[int], data: bytes, *, has_site: bool) -> Heartb
         waited=words[Word.WAITED],
         waited_ns=words[Word.WAITED_NS],
         tick_ns=words[Word.TICK_NS],
-        groups=tuple(_read_groups(words)),
+        groups=tuple(_read_groups(words, data)),
         numel=maybe(Word.NUMEL),
         lost_ns=words[Word.LOST_NS],
+        failed=words[Word.FAILED],
+        seen_file=seen.get("file", ""),
+        seen_line=seen.get("line", 0),
+        seen_function=seen.get("function", ""),
+        seen_ns=words[Word.SEEN_NS],
         **site,
     )
 
@@ -376,11 +440,15 @@ def _read_slot(data: bytes, slot: int) -> dict[str, Any]:
     return {"op": op, "group": group, "file": file, "line": int(line), "function": function}
 
 
-def _read_groups(words: memoryview[int]) -> list[GroupBeat]:
+def _read_groups(words: memoryview[int], data: bytes) -> list[GroupBeat]:
     rows = []
     for row in range(max(0, min(words[Word.GROUPS], MAX_GROUPS))):
         start = GROUP_START + row * GROUP_WORDS
-        recorder, *counters = words[start : start + GROUP_WORDS].tolist()
+        recorder, pg_id, enqueued, started, completed = words[start : start + GROUP_WORDS].tolist()
+        at = NAME_START + row * NAME_BYTES
+        text = data[at : at + NAME_BYTES].rstrip(b"\0").decode("utf-8", "replace")
+        name, _, description = text.partition("\x1f")
         if 0 <= recorder < len(RECORDERS):
-            rows.append(GroupBeat(RECORDERS[recorder], *counters))
+            whose = RECORDERS[recorder]
+            rows.append(GroupBeat(whose, pg_id, enqueued, started, completed, name, description))
     return rows

@@ -21,9 +21,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from unhang.record.calls.groups import channels, note_groups
+from unhang.record.calls.groups import channels, named, note_groups
 from unhang.record.calls.recorder import Recorder
-from unhang.record.calls.sites import line_of, main_site
+from unhang.record.calls.sites import line_of, main_site, program_site
 from unhang.record.contact import sockets
 from unhang.record.contact.heartbeat import GroupBeat
 from unhang.record.contact.runtime_dir import safe_name
@@ -166,15 +166,26 @@ class TriggerThread:
         """Beat: counters of all groups, from torch's recorders and from ours."""
         beats: list[GroupBeat] = []
         for source in torchfr.recorders():
-            beats += torchfr.counters(source)
+            beats += named(torchfr.counters(source), self.recorder.state)
         beats += [
-            GroupBeat("unhang", channel.pg_id, channel.last_enqueued, -1, channel.last_completed)
+            GroupBeat(
+                "unhang",
+                channel.pg_id,
+                channel.last_enqueued,
+                -1,
+                channel.last_completed,
+                channel.name,
+                channel.description,
+            )
             for channel in channels()
             if channel.last_enqueued >= 0
         ]
         self.recorder.followed.ask_all()
         ring = self.recorder.state.ring
         self.recorder.beat.tick(beats, ring.total, ring.dropped)
+        site = program_site()
+        if site is not None:
+            self.recorder.beat.seen(site)
 
     def _signalled(self, data: bytes) -> None:
         number = self.recorder.state.settings.signal

@@ -1,20 +1,20 @@
 """Processes that will be ranks and have not begun to set up process groups.
 
 Nothing in them speaks for them yet: their environment names their rank, or they are children of
-what started their peers and so many as are missing. Whoever is found so is a guess until it has
-joined a group, and is looked at like the others when these wait for it.
+what started their peers, or of a peer, and so many as are missing. Whoever is found so is a guess
+until it has joined a group, and is looked at like the others when these wait for it.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from unhang.collect.processes import Process, ProcessTable, read_processes
 from unhang.collect.ranks import find_ranks, is_launcher
-from unhang.rankenv import attempt_of
+from unhang.rankenv import attempt_of, number_of
 from unhang.record.contact.marks import Mark, alive
 
 __all__ = ["BEFORE", "Newborn", "Newborns"]
@@ -71,22 +71,38 @@ class Newborns:
         self, below: ProcessTable, marks: Sequence[Mark], come: Sequence[Mark], size: int
     ) -> list[Newborn]:
         own = {mark.pid: mark for mark in marks if alive(mark)}
-        named = {m.env_rank: m for m in own.values() if m.phase == "imported" and _may_be_rank(m)}
+        named = {
+            m.env_rank: m
+            for m in own.values()
+            if m.phase == "imported" and _may_be_rank(m) and not _is_of_rank(m, below, own)
+        }
         for target in find_ranks(below, marks):
             if target.role == "rank" and target.how != "mark" and target.process.pid not in own:
                 named[target.rank] = self._mark(target.process, target.rank, size)
         here = [m.env_rank for m in come]
         missing = [rank for rank in range(size) if rank not in named and rank not in here]
-        siblings = [process for process in self._siblings(below, come) if process.pid not in own]
-        if len(siblings) == len(missing):
-            for rank, process in zip(missing, siblings, strict=True):
-                named[rank] = self._mark(process, rank, size)
-        return [Newborn(m, rank) for rank, m in named.items() if rank is not None]
-
-    def _siblings(self, below: ProcessTable, come: Iterable[Mark]) -> list[Process]:
-        """Children of what started those that have come, oldest first."""
         known = {mark.pid for mark in come}
-        parents = {below.by_pid[pid].ppid for pid in known & below.by_pid.keys()}
+        starters = {below.by_pid[pid].ppid for pid in known & below.by_pid.keys()}
+        young = [
+            process
+            for process in self._children(below, {*starters, *known}, known)
+            if (mark := own.get(process.pid)) is None or _may_be_told(mark)
+        ]
+        siblings = [process for process in young if process.ppid in starters]
+        children = {number_of(_environ(p, "LOCAL_RANK")): p for p in young if p.ppid in known}
+        if missing and len(siblings) == len(missing):
+            found = dict(zip(missing, siblings, strict=True))
+        else:  # the first rank may start the others of its node itself, as Lightning's does
+            found = {rank: children[rank] for rank in missing if rank in children}
+        for rank, process in found.items():
+            named[rank] = self._mark(process, rank, size, own.get(process.pid))
+        there = {m.env_rank for m in come if m.pid in own}
+        return [Newborn(m, r) for r, m in named.items() if r is not None and r not in there]
+
+    def _children(
+        self, below: ProcessTable, parents: Collection[int], known: Collection[int]
+    ) -> list[Process]:
+        """Python processes that these have started and that have not come, oldest first."""
         found = [
             process
             for process in below.by_pid.values()
@@ -95,8 +111,10 @@ class Newborns:
         ]
         return sorted(found, key=lambda process: (process.start_ticks, process.pid))
 
-    def _mark(self, process: Process, rank: int, size: int) -> Mark:
-        """What a recorder would have written, as far as it can be seen from outside."""
+    def _mark(self, process: Process, rank: int, size: int, own: Mark | None = None) -> Mark:
+        """Its own mark with the rank, or what one would say, as far as it is seen from outside."""
+        if own is not None:
+            return replace(own, env_rank=rank, told_size=size)
         return Mark(
             pid=process.pid,
             start_ticks=process.start_ticks,
@@ -112,5 +130,20 @@ class Newborns:
         )
 
 
+def _environ(process: Process, name: str) -> str:
+    return (process.environ or {}).get(name, "")
+
+
+def _may_be_told(mark: Mark) -> bool:
+    """Whether it has imported torch, and its rank will come by other ways than its environment."""
+    return mark.phase == "imported" and mark.env_rank is None and mark.role != "launcher"
+
+
 def _may_be_rank(mark: Mark) -> bool:
     return mark.env_rank is not None and mark.role == "unknown"
+
+
+def _is_of_rank(mark: Mark, below: ProcessTable, marks: Mapping[int, Mark]) -> bool:
+    """Whether a process above it may become the same rank: torch's compile workers inherit it."""
+    above = (marks.get(process.pid) for process in below.above(mark.pid))
+    return any(m is not None and _may_be_rank(m) and m.env_rank == mark.env_rank for m in above)

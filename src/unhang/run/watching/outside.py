@@ -83,14 +83,11 @@ class Outsiders:
 
     def _find(self, marks: list[Mark], now_s: float) -> None:
         below = ProcessTable.of(read_processes().below(self.child))
-        claimed = {mark.pid: mark.env_rank for mark in marks}
         for target in find_ranks(below, marks):
             process = target.process
             key = (process.pid, process.start_ticks)
             if target.how in ("", "mark") or key in self.known:
                 continue
-            if any(claimed.get(above.pid) == target.rank for above in below.above(process.pid)):
-                continue  # A child of a process that has a recorder: it may become the rank yet.
             if not _uses_torch(process.pid):
                 continue
             since = self._seen_s.setdefault(key, now_s)

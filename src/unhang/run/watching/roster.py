@@ -7,6 +7,7 @@ It decides nothing; `watch` does.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from unhang.collect.processes import Process, ProcessTable, read_processes
@@ -14,12 +15,20 @@ from unhang.collect.ranks import find_ranks, is_launcher
 from unhang.model import BUSY_BYTES_PER_S, BUSY_CORES
 from unhang.record.contact.heartbeat import Heartbeat, read_heartbeat
 from unhang.record.contact.marks import Mark, alive, read_marks
-from unhang.run.watching.newborn import BEFORE, Newborns
+from unhang.run.watching.newborn import BEFORE, STARTING, Newborns
 from unhang.run.watching.outside import UNARMED, Outsiders
 from unhang.run.watching.procs import WorkDone, exit_status, reaped_status, work_of
 from unhang.run.watching.watch import ProgressLook, RankProgress
 
-__all__ = ["Gone", "Roster", "WatchedRank", "finished_calls", "is_waiting", "member_of"]
+__all__ = [
+    "Gone",
+    "Roster",
+    "WatchedRank",
+    "begun_calls",
+    "finished_calls",
+    "is_waiting",
+    "member_of",
+]
 
 _IN_JOB = ("initialising", "ready", UNARMED)
 
@@ -112,9 +121,11 @@ class Roster:
         newborns = self._newborns.search(marks, time.monotonic())
         found += [WatchedRank(each.mark, each.rank, certain=False) for each in newborns]
         living = [member for member in found if alive(member.mark)]
+        living += self._still_coming(found)
         present = {_key(member) for member in living}
         # Also those that came and went between two looks.
-        passed = {_key(m): m for m in (*self.members, *found) if _key(m) not in present}
+        seen = {_key(m): m for m in (*self.members, *found)}
+        passed = {k: m for k, m in seen.items() if k not in present and not alive(m.mark)}
         gone = [self._ended(m) for key, m in passed.items() if key not in self._counted]
         self._counted |= passed.keys()
         for member in (*passed.values(), *living):
@@ -127,28 +138,45 @@ class Roster:
         self._renewed = bool(gone)
         return gone
 
+    def _still_coming(self, found: Sequence[WatchedRank]) -> Iterator[WatchedRank]:
+        """Newborns that are no longer searched for, because a peer has joined, and live on."""
+        keys, ranks = {_key(member) for member in found}, {member.rank for member in found}
+        for member in self.members:
+            if _key(member) not in keys and member.rank not in ranks and alive(member.mark):
+                yield member
+
     def look(self) -> ProgressLook:
         """What all members have done, as of now; those that have left the job are left out.
 
         A process may need seconds to end after it has left, and its last counters say nothing.
         """
         now = time.monotonic()
-        inside = [member for member in self.members if member.mark.phase in _IN_JOB]
-        # Of those that have not begun to join, work is all that is seen; it tells of nobody else.
-        inside = inside or [member for member in self.members if member.mark.phase in BEFORE]
+        inside = [member for member in self.members if member.mark.phase in (*_IN_JOB, *BEFORE)]
+        alone = all(member.mark.phase in BEFORE for member in inside)
         beats = {member.pid: read_heartbeat(member.mark.heartbeat) for member in inside}
         waiting = {pid: is_waiting(beat) for pid, beat in beats.items()}
         finished = {pid: finished_calls(beat) for pid, beat in beats.items()}
+        begun = {pid: begun_calls(beat) for pid, beat in beats.items()}
         unarmed = {m.pid for m in inside if m.unarmed or m.mark.phase in BEFORE}
         # Whether idle ranks work matters only where nothing else tells that the job is alive.
         unclear = finished == self._finished and not any(waiting.values())
         self._finished = finished
         table = read_processes() if unclear or unarmed or self.weigh else None
         busy = {pid: table is not None and self._works(pid, table, now) for pid in beats}
-        for pid in unarmed:  # Work is all that is seen of its progress.
-            self._moves[pid] = finished[pid] = self._moves.get(pid, 0) + busy[pid]
+        coming = {m.pid for m in inside if m.mark.phase in BEFORE and not alone}
+        for pid in unarmed - coming:  # Work is all that is seen of its progress.
+            self._moves[pid] = self._moves.get(pid, 0) + busy[pid]
+            finished[pid] = begun[pid] = self._moves[pid]
         ranks = [
-            RankProgress(m.rank, m.pid, finished[m.pid], waiting[m.pid], busy=busy[m.pid])
+            RankProgress(
+                m.rank,
+                m.pid,
+                finished[m.pid],
+                begun[m.pid],
+                waiting[m.pid] if m.pid not in coming else False,
+                busy=busy[m.pid],
+                coming=m.pid in coming,
+            )
             for m in inside
         ]
         return ProgressLook(now, ranks)
@@ -187,7 +215,8 @@ class Roster:
 
     def _ended(self, member: WatchedRank) -> Gone:
         status = self.note_end(member.pid)
-        left_well = member.mark.phase in ("exited", "destroyed", UNARMED)  # the last: who knows
+        # Of those without a recorder, who knows; that a newborn is a rank is but a guess.
+        left_well = member.mark.phase in ("exited", "destroyed", UNARMED, STARTING)
         clean = status == 0 or (status is None and left_well and not member.mark.exception)
         told_ns = member.mark.updated_ns if member.mark.phase == "exited" else 0
         return Gone(member, status, clean, told_ns or time.time_ns(), len(self.gone))
@@ -221,12 +250,22 @@ def member_of(mark: Mark) -> WatchedRank | None:
 
 
 def finished_calls(beat: Heartbeat | None) -> int:
-    """A number that changes with every call that ends, and with every step that is told."""
+    """A number that changes with every call that ends well, and with every step that is told."""
     if beat is None:
         return -1
     joined = beat.phase in ("ready", "destroyed")
     completed = sum(max(group.last_completed, 0) + 1 for group in beat.groups)
-    return int(joined) + completed + beat.waited + beat.enqueued + (beat.step or 0)
+    ended = beat.waited + beat.enqueued - beat.failed
+    return int(joined) + completed + ended + (beat.step or 0)
+
+
+def begun_calls(beat: Heartbeat | None) -> int:
+    """A number that changes with every call and every wait that begins, and with every step."""
+    if beat is None:
+        return -1
+    joined = beat.phase in ("ready", "destroyed")
+    enqueued = sum(max(group.last_enqueued, 0) + 1 for group in beat.groups)
+    return int(joined) + enqueued + beat.calls + beat.waits + (beat.step or 0)
 
 
 def is_waiting(beat: Heartbeat | None) -> bool | None:

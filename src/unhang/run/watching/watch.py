@@ -1,14 +1,15 @@
 """Decides from looks at the ranks whether the job is stuck. Pure: time and looks come from outside.
 
-Progress is a finished call on any rank. Quiet is the time since the last one. Quiet becomes an
-alarm after a limit that this job's own history sets: `hang_after` at first, more once the job has
-lived through longer pauses (checkpoints, compilation, evaluation). The limit never falls below
-`hang_after`: a late alarm costs minutes, a false one costs trust.
+Progress is a finished call on any rank; after an alarm only where that rank went on to another
+one, because calls that are given up finish too. Quiet is the time since the last progress. Quiet
+becomes an alarm after a limit that this job's own history sets: `hang_after` at first, more once
+the job has lived through longer pauses (checkpoints, compilation, evaluation). The limit never
+falls below `hang_after`: a late alarm costs minutes, a false one costs trust.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from unhang.wording import rank_phrase
@@ -41,15 +42,19 @@ class RankProgress:
 
     Attributes:
         finished: A number that changes whenever one of its calls has finished.
+        begun: A number that changes whenever it begins another call, or a step.
         waiting: A call of it is pending; None where it cannot be told.
         busy: It, or a child of it, computed or read since the last look.
+        coming: It has not begun to join its peers, who do: its work is awaited like a call.
     """
 
     rank: int
     pid: int
     finished: int
+    begun: int
     waiting: bool | None
     busy: bool
+    coming: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,7 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """A call finished after an alarm: the job was slow, not stuck."""
+    """After an alarm a call finished, and its rank went on: the job was slow, not stuck."""
 
     quiet_s: float
 
@@ -100,6 +105,7 @@ class HangWatch:
             altogether is an alarm.
         interval_s: The usual time between two looks. A much longer one means that we slept
             ourselves (Ctrl-Z, a busy machine): that time is not held against the job.
+        seen: How many looks saw progress.
     """
 
     hang_after_s: float
@@ -107,7 +113,9 @@ class HangWatch:
     auto: bool = False
     longest_waiting_s: float = 0.0
     longest_idle_s: float = 0.0
+    seen: int = 0
     _finished: dict[int, int] = field(default_factory=dict)
+    _begun: dict[int, int] = field(default_factory=dict)
     _quiet_since_s: float | None = None
     _still_since_s: float = 0.0
     _last_look_s: float = 0.0
@@ -115,7 +123,6 @@ class HangWatch:
     _alarmed: bool = False
     _movers: frozenset[int] = frozenset()
     _put_off: int = 0
-    _seen: int = 0
 
     @property
     def alarmed(self) -> bool:
@@ -128,7 +135,7 @@ class HangWatch:
         return bool(self._movers) or self._is_suspicious(self._last_look_s)
 
     def _is_suspicious(self, time_s: float) -> bool:
-        known = self.auto and self._seen >= AUTO_AFTER and self._quiet_since_s is not None
+        known = self.auto and self.seen >= AUTO_AFTER and self._quiet_since_s is not None
         return known and time_s - (self._quiet_since_s or 0.0) >= AUTO_LEAST_S / 2
 
     def put_off(self, movers: Iterable[int]) -> None:
@@ -183,15 +190,16 @@ class HangWatch:
 
     def _limit_reached(self, look: ProgressLook, quiet: float) -> float | None:
         """The limit that this quiet has passed, or None."""
-        if (limit := self._auto_limit()) is not None:
-            still = min(quiet, look.time_s - self._still_since_s)
-            if still >= limit:
-                return limit
+        still = min(quiet, look.time_s - self._still_since_s)
+        if (limit := self._auto_limit()) is not None and still >= limit:
+            return limit
+        if any(rank.coming for rank in look.ranks) and still < self.hang_after_s:
+            limit = BUSY_FACTOR * self.hang_after_s  # Imports, data that are read before.
+            return limit if quiet >= limit else None
         if self._had_waiting:
             limit = max(self.hang_after_s, SURVIVED_FACTOR * self.longest_waiting_s)
             return limit if quiet >= limit else None
         normal = IDLE_FACTOR * max(self.longest_waiting_s, self.longest_idle_s)
-        still = min(quiet, look.time_s - self._still_since_s)
         limit = max(self.hang_after_s, normal)
         if still >= limit:
             return limit
@@ -203,7 +211,7 @@ class HangWatch:
 
         Only while calls wait: ranks between two phases of a program have no rhythm.
         """
-        if not (self.auto and self._had_waiting and self._seen >= AUTO_AFTER):
+        if not (self.auto and self._had_waiting and self.seen >= AUTO_AFTER):
             return None
         longest = max(self.longest_waiting_s, self.longest_idle_s)
         return min(max(AUTO_LEAST_S, AUTO_FACTOR * longest), self.hang_after_s)
@@ -211,6 +219,7 @@ class HangWatch:
     def forget_ranks(self) -> None:
         """The processes were replaced (a new attempt): the quiet begins anew, history stays."""
         self._finished.clear()
+        self._begun.clear()
         self._restart(self._last_look_s)
 
     def _excuse_own_sleep(self, time_s: float) -> None:
@@ -220,13 +229,19 @@ class HangWatch:
             self._still_since_s += slept
 
     def _moved(self, look: ProgressLook) -> bool:
-        before: Mapping[int, int] = self._finished
-        moved = any(rank.finished != before.get(rank.pid, -1) for rank in look.ranks)
-        self._finished = {rank.pid: rank.finished for rank in look.ranks}
+        """Whether a rank has finished a call; after an alarm, whether it went on as well."""
+        moved = any(self._has_moved(rank) for rank in look.ranks)
+        if moved or not self._alarmed:
+            self._finished = {rank.pid: rank.finished for rank in look.ranks}
+            self._begun = {rank.pid: rank.begun for rank in look.ranks}
         return moved
 
+    def _has_moved(self, rank: RankProgress) -> bool:
+        finished = rank.finished != self._finished.get(rank.pid, -1)
+        return finished and not (self._alarmed and rank.begun == self._begun.get(rank.pid, -1))
+
     def _progress(self, time_s: float) -> Resumed | None:
-        self._seen += 1
+        self.seen += 1
         quiet = time_s - (self._quiet_since_s or time_s)
         if self._had_waiting:
             self.longest_waiting_s = max(self.longest_waiting_s, quiet)

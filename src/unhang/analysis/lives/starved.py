@@ -1,0 +1,222 @@
+"""Ranks that want a core, or memory, and do not get it: beside where they stand, or why.
+
+A rank that is throttled looks busy or stuck in its stack, and its peers wait for it. Where a limit
+holds up a rank for half of the time that does work of its own, the limit is the cause and the
+waiting its consequence. Who waits may spin and be held up in that, which is no reason for anything;
+and a machine that is merely crowded makes ranks slow, so it is told beside and blames nobody.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from unhang.analysis.claims import Claim, Doubt, Observation, Stance
+from unhang.kinds import STARVED, Trait
+from unhang.model import UNKNOWN_RANK, ProcessSample, Shortage
+from unhang.report import Subject
+from unhang.stacks.meaning import meaning_of
+from unhang.stacks.tree.gathering import latest
+
+__all__ = ["Hungry", "OfWhat", "Starved", "StarvedToo", "starved_first"]
+
+_TOLD: Final = 0.25
+"""Share of the time, or of scheduling periods, from which on it is told."""
+_HELD_UP: Final = 0.5
+"""Share of the time from which on a limit is the reason why others wait."""
+_FEWEST_PERIODS: Final = 3
+_FEWEST_S: Final = 0.2
+_FULL: Final = 0.9
+"""Share of its limit that a group holds in what is no page cache, when it is full."""
+_FAULTS_PER_S: Final = 10.0
+_MOST: Final = 8
+_WORKS: Final = frozenset(
+    {"user-code", "data-loader", "checkpoint", "compilation", "file-system", "import", "gil",
+     "uninterruptible"}
+)  # fmt: skip
+"""What a rank does of its own; all else may be waiting for peers, and spinning meanwhile."""
+
+
+class OfWhat(Enum):
+    """What is short."""
+
+    SHARE = "the share of the cores that its cgroup may use"
+    CORES = "cores: others, or its own threads, use them"
+    MEMORY = "memory"
+
+
+class Hungry(Struct, frozen=True):
+    """One process, and what it was short of.
+
+    Attributes:
+        works: It does something of its own, rather than waiting for peers.
+    """
+
+    rank: int
+    pid: int
+    host: str
+    lacks: Shortage
+    works: bool
+
+    @property
+    def held_up(self) -> float:
+        """Share of the time in which its main thread wanted a core and had none."""
+        return min(self.lacks.queued_s / self.lacks.seconds, 1.0)
+
+
+class Starved(Struct, frozen=True):
+    """Processes that are short of one thing, those that lack most first.
+
+    Attributes:
+        threads: Threads that wanted a core for most of the time, of all processes looked at on the
+            host of the first one, and how many processes these are.
+        explained: Claims about waiting for these ranks.
+    """
+
+    what: OfWhat
+    who: tuple[Hungry, ...]
+    threads: int
+    processes: int
+    explained: tuple[Claim, ...] = ()
+
+
+class StarvedToo(Observation, frozen=True, kw_only=True):
+    """Culprits of a claim that are short of something."""
+
+    starved: Starved
+
+
+def starved_first(claims: Sequence[Claim], samples: Iterable[ProcessSample]) -> list[Claim]:
+    """Join what is claimed with what ranks were short of while they were looked at.
+
+    Returns:
+        The claims; before them a limit that holds a rank up for which others wait, and after them
+        all else that is short.
+    """
+    found = _found([looks[-1] for looks in latest(samples)])
+    joined = list(claims)
+    for about in found:
+        joined = _joined(joined, about)
+    return joined
+
+
+def _joined(claims: list[Claim], about: Starved) -> list[Claim]:
+    held = _held_up(about)
+    if not held:
+        told = _claim(about, about.who, "observation")
+        return [*(_beside(claim, about) for claim in claims), told]
+    ranks = {each.rank for each in held} - {UNKNOWN_RANK}
+    explained = [c for c in claims if _is_explained(c, ranks)]
+    cause = _claim(
+        Starved(about.what, held, about.threads, about.processes, tuple(explained)), held, "cause"
+    )
+    rest = (
+        replace(c, role="consequence", caused_by=(cause,)) if c in explained else c for c in claims
+    )
+    return [cause, *rest]
+
+
+def _is_explained(claim: Claim, ranks: set[int]) -> bool:
+    culprits = set(claim.culprits)
+    return (
+        claim.is_cause and claim.kind.has(Trait.MAY_COME) and bool(culprits) and culprits <= ranks
+    )
+
+
+def _beside(claim: Claim, about: Starved) -> Claim:
+    """A claim with what its culprits are short of."""
+    if not claim.is_cause:
+        return claim
+    who = tuple(each for each in about.who if each.rank in claim.culprits)
+    if not who:
+        return claim
+    seen = StarvedToo(source="stacks", ranks=claim.culprits, starved=replace(about, who=who))
+    return claim.seen(seen, Stance.BESIDE)
+
+
+def _held_up(about: Starved) -> tuple[Hungry, ...]:
+    """Those who do work of their own and are kept from it by a limit for half of the time."""
+    if about.what is OfWhat.CORES:
+        return ()
+    return tuple(
+        each
+        for each in about.who
+        if each.works
+        and (each.held_up if about.what is OfWhat.SHARE else each.lacks.memory_stalled) >= _HELD_UP
+    )
+
+
+def _claim(about: Starved, who: Sequence[Hungry], role: str) -> Claim:
+    ranks = tuple(sorted({each.rank for each in who} - {UNKNOWN_RANK}))
+    is_cause = role == "cause"
+    main = about.explained[0] if about.explained else None
+    victims = sorted({rank for claim in about.explained for rank in claim.victims} - set(ranks))
+    return Claim(
+        kind=STARVED,
+        about=about,
+        role="cause" if is_cause else "observation",
+        culprits=ranks if is_cause else (),
+        victims=tuple(victims),
+        subjects=tuple(_subject(each, is_cause=is_cause) for each in who[:_MOST]),
+        op=main.op if main else None,
+        sites=main.sites if main else (),
+        doubts=(Doubt.ONE_MOMENT,),
+        moving=tuple(sorted({rank for claim in about.explained for rank in claim.moving})),
+    )
+
+
+def _subject(each: Hungry, *, is_cause: bool) -> Subject:
+    return Subject(
+        "process",
+        f"pid {each.pid}",
+        role="culprit" if is_cause else "victim",
+        rank=None if each.rank == UNKNOWN_RANK else each.rank,
+        host=each.host or None,
+        pid=each.pid,
+    )
+
+
+# ------------------------------------------------------------------ who lacks what
+
+
+def _found(samples: Sequence[ProcessSample]) -> list[Starved]:
+    """By what is short: those that lack it, those that lack most first."""
+    hungry: defaultdict[OfWhat, list[Hungry]] = defaultdict(list)
+    threads: defaultdict[str, list[int]] = defaultdict(list)
+    for sample in samples:
+        lacks = sample.short_of
+        if lacks is None or lacks.seconds < _FEWEST_S:
+            continue
+        threads[sample.host].append(lacks.threads)
+        for what in _short_of(lacks):
+            hungry[what].append(_hungry(sample, lacks))
+    found = []
+    for what, who in hungry.items():
+        who.sort(key=lambda each: (-each.held_up, each.rank, each.pid))
+        here = threads[who[0].host]
+        found.append(Starved(what, tuple(who), sum(here), len(here)))
+    return found
+
+
+def _hungry(sample: ProcessSample, lacks: Shortage) -> Hungry:
+    """A helper, such as a worker of a data loader, is its rank's: that waits for it."""
+    rank = sample.rank if sample.rank >= 0 else sample.parent_rank
+    works = meaning_of(sample).kind in _WORKS
+    return Hungry(rank, sample.pid, sample.host, lacks, works)
+
+
+def _short_of(lacks: Shortage) -> Iterable[OfWhat]:
+    throttled = lacks.throttled >= max(_TOLD * lacks.periods, 1)
+    if lacks.cores and throttled and lacks.periods >= _FEWEST_PERIODS:
+        yield OfWhat.SHARE
+    elif lacks.queued_s >= _TOLD * lacks.seconds:
+        yield OfWhat.CORES
+    full = lacks.pushed_back and lacks.memory_held >= _FULL * lacks.memory_limit > 0
+    reads = lacks.faults >= _FAULTS_PER_S * lacks.seconds
+    if full or (reads and (lacks.memory_stalled >= _TOLD or lacks.swapped_in or lacks.pushed_back)):
+        yield OfWhat.MEMORY

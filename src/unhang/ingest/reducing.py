@@ -1,0 +1,74 @@
+"""`reduce`: what the dumps of one node come down to, as the bytes of a part.
+
+Whatever `load` would read of dumps is read here by the same reader; what it says on the way travels
+in the part, for the report.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from unhang.errors import NoEvidenceError
+from unhang.ingest.columns.dictionaries import Dictionaries
+from unhang.ingest.discover.sources import find_inputs
+from unhang.ingest.parts.writing import make_part
+from unhang.ingest.reading import Progress, Reader
+
+__all__ = ["Reduced", "reduce"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """A part.
+
+    Attributes:
+        data: The bytes of its file.
+        n_dumps: Dumps in it, unreadable ones included.
+        n_unreadable: Dumps of which nothing could be read.
+        bytes_read: Size of all files.
+        few_times: Not all times are in it.
+    """
+
+    data: bytes
+    n_dumps: int
+    n_unreadable: int
+    bytes_read: int
+    few_times: bool
+
+
+def reduce(
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    all_times: bool = False,
+    progress: Progress | None = None,
+) -> Reduced:
+    """Read dumps and make a part of them.
+
+    Args:
+        paths: Directories of dumps, case directories, files, globs, archives, other parts.
+        all_times: Keep all times, whatever room they take.
+        progress: Called with the bytes read so far and the bytes in all.
+
+    Raises:
+        InputError: A path does not exist.
+        NoEvidenceError: There is no dump.
+    """
+    inputs = find_inputs(paths)
+    shared = Dictionaries()
+    reader = Reader(shared, progress=progress)
+    files = list(reader.read_all(inputs.files))
+    reader.take_parts(files)
+    if reader.missing is not None and not files:
+        raise reader.missing
+    if not files:
+        problems = [f"{note.source}: {note.text}" for note in (*inputs.notes, *reader.notes)]
+        raise NoEvidenceError(
+            f"there is no dump to reduce{f' ({problems[0]})' if problems else ''}",
+            "Dumps are called like nccl_trace_rank_0; see docs/formats.md for all that is read.",
+        )
+    notes = (*inputs.notes, *reader.notes)
+    data, few = make_part(files, shared, notes, reader.passed_over, all_times=all_times)
+    size = sum(source.size for source in inputs.files)
+    return Reduced(data, len(files), sum(item.decoded is None for item in files), size, few)

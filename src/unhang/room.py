@@ -1,0 +1,308 @@
+"""How much room a process has: what cgroups allow it, what it wanted and did not get.
+
+Read from /proc and the cgroup trees of both versions, once before and once after a while; what lies
+between two readings is a `Shortage`. Nothing is judged here, and nothing is asked of a process.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from unhang.model import Shortage
+
+__all__ = [
+    "Room",
+    "RoomReading",
+    "awake_of",
+    "pairs_of",
+    "pids_of",
+    "pressure_of",
+    "reading_of",
+    "room_of",
+    "short_of",
+]  # fmt: skip
+
+PROC = Path("/proc")
+_UNLIMITED = 1 << 60
+_MOST_TEXT = 1 << 16
+_MOST_THREADS = 512
+_MOSTLY = 0.5
+_MAJOR_FAULTS = 9
+"""Position of `majflt` behind the command in /proc/PID/stat (see proc(5), field 12)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a process may use, and how often that was not enough; 0 where nothing tells or limits.
+
+    Of groups within groups the one that leaves least counts.
+
+    Attributes:
+        cores: Cores' worth of time that its group may use.
+        periods, throttled: Scheduling periods of that group so far, and those in which it had to
+            stop before their end.
+        memory_used, memory_held: Bytes of its group, and those of them that are no page cache.
+        memory_limit: The lower of `memory.high` and `memory.max`.
+        pushed_back: How often its group met that limit.
+        oom_kills: Processes of its group that were killed for memory.
+        swapped: Bytes of the process itself that are swapped out.
+    """
+
+    cores: float = 0.0
+    periods: int = 0
+    throttled: int = 0
+    memory_used: int = 0
+    memory_held: int = 0
+    memory_limit: int = 0
+    pushed_back: int = 0
+    oom_kills: int = 0
+    swapped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RoomReading:
+    """A process at one moment.
+
+    Attributes:
+        threads: Of each thread, how long it was on a core and how long it wanted one, in seconds.
+        usable: Cores that it may be put on.
+        faults: Pages that it had to read from a disk so far.
+        memory_stalled_s: How long somebody has waited for memory so far.
+        swapped_in: Bytes that the node has read back from swap so far.
+    """
+
+    pid: int
+    time_s: float
+    room: Room
+    threads: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    usable: int = 0
+    faults: int = 0
+    memory_stalled_s: float = 0.0
+    swapped_in: int = 0
+
+
+def reading_of(pid: int, proc: Path = PROC) -> RoomReading:
+    """Read what a process has used and lacked so far; zeros of one that is gone."""
+    memory = _memory_place(pid, proc)
+    return RoomReading(
+        pid=pid,
+        time_s=time.monotonic(),
+        room=room_of(pid, proc),
+        threads=awake_of(pid, proc),
+        usable=_usable(pid),
+        faults=_faults(proc / str(pid) / "stat"),
+        memory_stalled_s=pressure_of("memory", proc, memory),
+        swapped_in=pairs_of(proc / "vmstat").get("pswpin", 0) * os.sysconf("SC_PAGE_SIZE"),
+    )
+
+
+def short_of(before: RoomReading, after: RoomReading) -> Shortage:
+    """What a process lacked between two readings."""
+    seconds = max(after.time_s - before.time_s, 0.0)
+    main = _gained(before, after, after.pid)
+    awake = [sum(_gained(before, after, tid)) for tid in after.threads if tid in before.threads]
+    then, now = before.room, after.room
+    same_group = (then.cores, then.memory_limit) == (now.cores, now.memory_limit)
+    stalled_s = after.memory_stalled_s - before.memory_stalled_s
+    return Shortage(
+        seconds=round(seconds, 3),
+        ran_s=round(main[0], 3),
+        queued_s=round(main[1], 3),
+        threads=sum(each > _MOSTLY * seconds for each in awake),
+        usable=after.usable,
+        cores=now.cores,
+        periods=max(now.periods - then.periods, 0) if same_group else 0,
+        throttled=max(now.throttled - then.throttled, 0) if same_group else 0,
+        memory_limit=now.memory_limit,
+        memory_used=now.memory_used,
+        memory_held=now.memory_held,
+        pushed_back=max(now.pushed_back - then.pushed_back, 0) if same_group else 0,
+        memory_stalled=round(min(max(stalled_s / seconds, 0.0), 1.0), 3) if seconds else 0.0,
+        faults=max(after.faults - before.faults, 0),
+        swapped=now.swapped,
+        swapped_in=max(after.swapped_in - before.swapped_in, 0),
+    )
+
+
+def _gained(before: RoomReading, after: RoomReading, tid: int) -> tuple[float, float]:
+    now, then = after.threads.get(tid), before.threads.get(tid)
+    if now is None or then is None:
+        return 0.0, 0.0
+    return max(now[0] - then[0], 0.0), max(now[1] - then[1], 0.0)
+
+
+# ------------------------------------------------------------------ of a process
+
+
+def awake_of(pid: int, proc: Path = PROC) -> dict[int, tuple[float, float]]:
+    """How long each thread of a process was on a core so far, and how long it wanted one.
+
+    From /proc/PID/task/TID/schedstat: time on a core and time in the run queue, in ns; a thread
+    whose group is throttled stands in the queue. Their sum does not depend on how busy the machine
+    is. Nothing where the process ended or the kernel has none.
+    """
+    awake: dict[int, tuple[float, float]] = {}
+    for path in (proc / str(pid) / "task").glob("*/schedstat"):
+        words = _text(path).split()
+        if len(words) > 1 and words[0].isdecimal() and words[1].isdecimal():
+            awake[int(path.parent.name)] = int(words[0]) / 1e9, int(words[1]) / 1e9
+        if len(awake) >= _MOST_THREADS:
+            break
+    return awake
+
+
+def _usable(pid: int) -> int:
+    try:
+        return len(os.sched_getaffinity(pid))
+    except OSError:
+        return 0
+
+
+def _faults(path: Path) -> int:
+    words = _text(path).rpartition(")")[2].split()
+    return int(words[_MAJOR_FAULTS]) if len(words) > _MAJOR_FAULTS else 0
+
+
+def room_of(pid: int | str, proc: Path = PROC) -> Room:
+    """Read what limits a process ("self" is this one)."""
+    cpu, memory = _cpu_place(pid, proc), _memory_place(pid, proc)
+    stat, events = pairs_of(cpu / "cpu.stat"), pairs_of(memory / "memory.events")
+    limit = _limit(memory)
+    used = _number(memory / "memory.current", _number(memory / "memory.usage_in_bytes", 0))
+    pushed = events.get("high", 0) + events.get("max", 0) + _number(memory / "memory.failcnt", 0)
+    status = pairs_of(proc / str(pid) / "status")
+    return Room(
+        cores=_cores(cpu),
+        periods=stat.get("nr_periods", 0),
+        throttled=stat.get("nr_throttled", 0),
+        memory_used=used,
+        memory_held=_held(memory),
+        memory_limit=limit if limit < _UNLIMITED else 0,
+        pushed_back=pushed,
+        oom_kills=events.get(
+            "oom_kill", pairs_of(memory / "memory.oom_control").get("oom_kill", 0)
+        ),
+        swapped=status.get("VmSwap:", 0) * 1024,
+    )
+
+
+def _held(folder: Path) -> int:
+    """Bytes of a group that no reclaim gives back without swap: of programs, and shared ones."""
+    stat = pairs_of(folder / "memory.stat")
+    if "anon" in stat:
+        return stat["anon"] + stat.get("shmem", 0)
+    return stat.get("total_rss", 0) + stat.get("total_shmem", 0)
+
+
+# ------------------------------------------------------------------ of its groups
+
+
+def _cpu_place(pid: int | str, proc: Path) -> Path:
+    """The group, of those that a process is in, that may use the fewest cores; else its own."""
+    groups = list(_groups_of(pid, proc, "cpu"))
+    limited = [group for group in groups if _cores(group)]
+    return min(limited, key=_cores, default=groups[0])
+
+
+def _memory_place(pid: int | str, proc: Path) -> Path:
+    """The group, of those that a process is in, that may use the least memory; else its own."""
+    return min(_groups_of(pid, proc, "memory"), key=_limit)
+
+
+def _groups_of(pid: int | str, proc: Path, controller: str) -> Iterator[Path]:
+    """The folder of a process's group, then those of the groups that it is in.
+
+    In a container the group's path may be the host's: then there is only the root.
+    """
+    groups = dict(_groups(_text(proc / str(pid) / "cgroup")))
+    mounts = _mounts(_text(proc / "self" / "mounts"))
+    own = controller if controller in mounts and controller in groups else ""
+    top = Path(mounts.get(own, "/sys/fs/cgroup"))
+    folder = Path(f"{top}{groups.get(own, '')}")
+    folder = folder if folder.is_dir() else top
+    yield folder
+    while folder != top and top in folder.parents:
+        folder = folder.parent
+        yield folder
+
+
+def pids_of(pid: int | str, proc: Path = PROC) -> tuple[int, int]:
+    """How many threads a process's group has, and may have; zeros where nothing limits it."""
+    groups = [g for g in _groups_of(pid, proc, "pids") if _number(g / "pids.max") < _UNLIMITED]
+    tightest = min(groups, key=lambda g: _number(g / "pids.max"), default=None)
+    if tightest is None:
+        return 0, 0
+    return _number(tightest / "pids.current", 0), _number(tightest / "pids.max")
+
+
+def _groups(text: str) -> Iterator[tuple[str, str]]:
+    """Controller -> path, of /proc/PID/cgroup; "" is the unified hierarchy (version 2)."""
+    for line in text.splitlines():
+        number, _, rest = line.partition(":")
+        names, _, path = rest.partition(":")
+        for name in names.split(",") if number != "0" else [""]:
+            yield name, path
+
+
+def _mounts(text: str) -> dict[str, str]:
+    """Controller -> where its hierarchy is mounted; "" is the unified one."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) > 3 and words[2] == "cgroup2":  # noqa: PLR2004 - device, place, type, options
+            found.setdefault("", words[1])
+        elif len(words) > 3 and words[2] == "cgroup":  # noqa: PLR2004 - the same
+            for option in words[3].split(","):
+                found.setdefault(option, words[1])
+    return found
+
+
+def _cores(folder: Path) -> float:
+    words = _text(folder / "cpu.max").split()
+    if len(words) != 2:  # noqa: PLR2004 - quota and period
+        words = [_text(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
+    if not all(word.isdecimal() for word in words) or int(words[1]) == 0:
+        return 0.0
+    return int(words[0]) / int(words[1])
+
+
+def _limit(folder: Path) -> int:
+    names = ("memory.max", "memory.high", "memory.limit_in_bytes")
+    return min(_number(folder / name) for name in names)
+
+
+def pressure_of(what: str, proc: Path = PROC, group: Path | None = None) -> float:
+    """Seconds in which somebody has waited for `what` so far: in a group, or else on the node.
+
+    From the line "some" of pressure stall information (psi); 0 where the kernel has none.
+    """
+    text = _text(group / f"{what}.pressure") if group else ""
+    text = text or _text(proc / "pressure" / what)
+    total = text.partition("\n")[0].rpartition("total=")[2].strip()
+    return int(total) / 1e6 if text.startswith("some ") and total.isdecimal() else 0.0
+
+
+# ------------------------------------------------------------------ files
+
+
+def _number(path: Path, default: int = _UNLIMITED) -> int:
+    text = _text(path).strip()
+    return int(text) if text.isdecimal() else default
+
+
+def pairs_of(path: Path) -> dict[str, int]:
+    """The lines "name number" of a file; none of what cannot be read."""
+    words = (line.split() for line in _text(path).splitlines())
+    return {w[0]: int(w[1]) for w in words if len(w) > 1 and w[1].isdecimal()}
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.read(_MOST_TEXT)
+    except OSError:
+        return ""
