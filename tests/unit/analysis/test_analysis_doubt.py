@@ -234,3 +234,10 @@ def test_a_circle_is_a_hang_however_young() -> None:
     job.call([0], group=a, finished=False)
     job.call([1], group=b, finished=False)
     assert diagnose(written(job, 1)).status == "problem"
+
+
+def test_dumps_without_a_single_call_are_judged() -> None:
+    """A dump of unfinished calls holds none where the job moves."""
+    job = FakeJob(2, active_only=True)
+    job.call(range(2))
+    assert diagnose(written(job, 1)).status == "healthy"

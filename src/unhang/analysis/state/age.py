@@ -76,9 +76,12 @@ def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
 
 def _most_ns(evidence: Evidence, heads: Heads) -> Ints:
     """Per rank: no head as old as this is in flight, whatever the rhythm, as time-outs go."""
-    timeout_ms = evidence.case.calls.timeout_ms[np.maximum(heads.row, 0)]
-    known = (heads.row >= 0) & (timeout_ms > 0)
-    return np.where(known, np.minimum(timeout_ms * 10**6 // 2, _LONGEST_NS), _LONGEST_NS)
+    most = np.full(len(heads.row), _LONGEST_NS, np.int64)
+    waiting = np.flatnonzero(heads.row >= 0)
+    timeout_ms = evidence.case.calls.timeout_ms[heads.row[waiting]]
+    half = np.where(timeout_ms > 0, timeout_ms * 10**6 // 2, _LONGEST_NS)
+    most[waiting] = np.minimum(half, _LONGEST_NS)
+    return most
 
 
 def _written_ns(evidence: Evidence) -> Ints:
