@@ -7,9 +7,10 @@ dictionaries beside them (names, signatures, stacks, threads), because a job of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import PurePath
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +32,17 @@ from unhang.model import (
 from unhang.ras import RasStatus
 from unhang.report import SavedReport
 
-__all__ = ["CALL_DTYPES", "STATUS_DTYPES", "Calls", "Case", "Dump", "GroupStatus", "Stacks"]
+__all__ = [
+    "CALL_DTYPES",
+    "STATUS_DTYPES",
+    "Calls",
+    "Case",
+    "Dump",
+    "GroupStatus",
+    "More",
+    "Stacks",
+    "Window",
+]
 
 IntArray = npt.NDArray[np.integer]
 
@@ -195,6 +206,24 @@ class Stacks:
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """What is known of a dump of whose calls not all, or not all times, are in the case.
+
+    Attributes:
+        left_out: Calls that it holds and the case does not: of each group those before its rows.
+        first_record_id, active_only: As all of its calls say; see `Dump`.
+        first_ns: When its first call was made.
+        turns: Some of its rows, counted from its first, and how far apart their like usually are.
+    """
+
+    left_out: int = 0
+    first_record_id: int = -1
+    active_only: bool = False
+    first_ns: int = 0
+    turns: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Dump:
     """One dump file of one rank (a rank may have one per recorder: NCCL and Gloo).
 
@@ -209,6 +238,7 @@ class Dump:
         active_only: It holds unfinished calls only: absence means finished or never called.
         has_stacks: Its entries carry frames.
         few_times: It came in a part that left out the times of some of its calls.
+        window: What is known of calls of it that are not here.
         first_record_id: Of its first entry; above 0 means that the ring has wrapped, or that
             only active entries were dumped; -1 where unknown.
         reported_by: "torch", "unhang", "torchcomms" or a fork's name.
@@ -235,6 +265,7 @@ class Dump:
     active_only: bool = False
     has_stacks: bool = False
     few_times: bool = False
+    window: Window = field(default_factory=Window)
     first_record_id: int = -1
     reported_by: str = "torch"
     host: str = ""
@@ -267,6 +298,9 @@ class Dump:
         return PurePath(self.source.rsplit("!", 1)[-1]).name
 
 
+More: TypeAlias = "Callable[[Collection[int]], Case | None]"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
     """Everything known of one incident.
@@ -290,6 +324,8 @@ class Case:
         ras: What NCCL's RAS answered, oldest first.
         incident: Which incident this is, where several lay in one folder.
         notes: Everything that was skipped, cut, repaired or inferred while reading.
+        more: Makes the same case with all calls of some ranks of which it has a window only; gives
+            None where these are too many.
     """
 
     calls: Calls = field(default_factory=Calls.empty)
@@ -312,11 +348,17 @@ class Case:
     ras: tuple[RasStatus, ...] = ()
     incident: str = ""
     notes: tuple[Note, ...] = ()
+    more: More | None = None
 
     @property
     def ranks_with_dump(self) -> tuple[int, ...]:
         """Ranks with at least one usable dump, ascending."""
         return tuple(sorted({d.rank for d in self.dumps if d.usable}))
+
+    @property
+    def n_calls(self) -> int:
+        """Number of calls that the dumps hold, also of those that are not here."""
+        return len(self.calls) + sum(dump.window.left_out for dump in self.dumps)
 
     @property
     def expected_ranks(self) -> tuple[int, ...]:

@@ -12,12 +12,12 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from typing import Any, Final, TypeVar, cast
 
-from unhang.case import Case
+from unhang.case import Case, More
 from unhang.model import Note
 from unhang.report import Report
 from unhang.stacks.ownership import installed_at
@@ -338,8 +338,18 @@ class Redactor:
         return replace(
             case,
             stacks=replace(case.stacks, frames=frames),
+            more=None if case.more is None else self._more(case.more),
             **{name: self._redacted(name, getattr(case, name)) for name in bulk},
         )
+
+    def _more(self, more: More) -> More:
+        """What makes more of the case, without names as well."""
+
+        def redacted(ranks: Collection[int]) -> Case | None:
+            case = more(ranks)
+            return None if case is None else self.case(case)
+
+        return redacted
 
     def summary(self) -> str:
         """Say how many different names of each kind were replaced; it names none of them."""

@@ -23,9 +23,16 @@ from support.parts import differences, folders_of_dumps, parts_of, verdict_of
 
 from lab.simulate.corpus import cases
 from lab.simulate.writing import DUMPS, simulate
-from unhang.ingest.parts import reading, writing
+from unhang.ingest.parts import filling, writing
 
-WAYS = ("one part", "parts of three", "few times", "parts and dumps", "few rows")
+WAYS = (
+    "one part",
+    "parts of three",
+    "few times",
+    "parts and dumps",
+    "few rows",
+    "few rows and times",
+)
 
 
 def folders(more: list[Path], every: int) -> Iterator[tuple[str, Path]]:
@@ -54,9 +61,10 @@ def compare(folder: Path) -> Iterator[tuple[str, str]]:
     dumps = sorted(path for path in folder.rglob("*") if path.is_file())
     for way in WAYS:
         with tempfile.TemporaryDirectory(prefix="parts-") as name:
-            writing.ROOM_FOR_TIMES = 0 if way == "few times" else 512
-            reading.MOST_ROWS = 0 if way == "few rows" else 1 << 23
-            sources = [folder] if way in ("one part", "few times", "few rows") else dumps
+            writing.ROOM_FOR_TIMES = 0 if way.endswith("times") else 512
+            filling.MOST_ROWS = 0 if way.startswith("few rows") else 1 << 23
+            filling.KEPT = 2 if way == "few rows and times" else 12
+            sources = dumps if way.startswith("parts") else [folder]
             kept = dumps[::2] if way == "parts and dumps" else []
             reduced = [each for each in sources if each not in kept]
             try:

@@ -165,6 +165,21 @@ def test_entries_for_programs_are_complete() -> None:
     assert last["stack"][0]["function"] == "all_reduce"
 
 
+@pytest.mark.parametrize("form", ["json", "brief-json"])
+def test_a_program_is_told_in_json_that_nothing_can_be_read(tmp_path: Path, form: str) -> None:
+    """Dumps without anything in them: an object with a decision, and exit code 3."""
+    (tmp_path / "nccl_trace_rank_0").write_bytes(b"")
+    done = unhang("diagnose", tmp_path, "--format", form)
+    assert (done.returncode, done.stderr) == (3, "")
+    told = json.loads(done.stdout)
+    assert told["status"] == "insufficient"
+    assert told["decision"]["action"] == "look-first"
+    assert "empty" in told["summary"]
+    if form == "json":
+        schema = json.loads(files("unhang").joinpath("report.schema.json").read_text())
+        Draft202012Validator(schema).validate(told)
+
+
 def test_watching_shows_each_new_verdict_once(tmp_path: Path) -> None:
     """No case yet, a case, the same again, another one; Ctrl-C ends it without a word of Python."""
     command = [sys.executable, "-m", "unhang", "diagnose", "--watch"]

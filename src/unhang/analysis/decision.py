@@ -22,7 +22,7 @@ from unhang.checks import HARD_XIDS
 from unhang.kinds import Remedy, Trait
 from unhang.report import Action, Confidence, Decision, Reason, Status, Subject
 
-__all__ = ["decide"]
+__all__ = ["decide", "without_evidence"]
 
 _MOST: Final = 8
 _AT_ENDS: Final[dict[Manner, tuple[Action, Reason]]] = {
@@ -50,6 +50,11 @@ def decide(claims: Sequence[Claim], status: Status, lives: Lives) -> Decision:
     elif sure == "low" and action != "look-first":
         action, reason = "look-first", "unsure"
     return _made(action, reason, sure, tuple(_subjects(cause, action, lives)))
+
+
+def without_evidence() -> Decision:
+    """What to do where nothing could be read: there is no case to judge."""
+    return _without_cause((), "insufficient")
 
 
 def _without_cause(claims: Sequence[Claim], status: Status) -> Decision:

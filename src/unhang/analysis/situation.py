@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 
 from unhang.analysis.claims import Doubt
 from unhang.analysis.matching.collectives import Disagreement, Matched
@@ -41,6 +41,7 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
         outdated: Indices of ranks whose dumps are older than their peers' and tell nothing of now.
         unlaunched: Per rank: its head was recorded and never launched.
         disagreements: By waiting call.
+        asked: Ranks of whose calls more would be needed than the case has; added to as rules ask.
     """
 
     evidence: Evidence
@@ -53,6 +54,7 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
     disagreements: dict[int, Disagreement]
     graph: Graph
     book: StackBook
+    asked: set[int] = field(default_factory=set)
 
     def group(self, waiting_call: int) -> Group:
         """Group of a waiting call."""

@@ -53,6 +53,10 @@ from unhang.wording import rank_phrase
 __all__ = ["diagnose"]
 
 
+_MOST_WHOLE = 1 << 14
+"""Ranks of which all calls are looked at, where there are windows only."""
+
+
 def diagnose(case: Case, *, slow: bool = False) -> Report:
     """Find out why the job of this case does not move.
 
@@ -99,8 +103,8 @@ def _tells_something(case: Case, lives: Lives) -> bool:
 
 def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Lives, Backdrop]:
     """What dumps show, and what stacks and ends of processes add to it."""
-    situation, notes = situation_of(case)
-    claims, cut = settle(claims_of(situation))
+    situation, found, notes = _claimed(case)
+    claims, cut = settle(found)
     claims = [with_looks(claim, lives, situation.book) for claim in claims]
     claims = ended_first(claims, lives, situation.book)
     claims = sizes_apart(claims, lives, situation.book)
@@ -126,6 +130,29 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Liv
         notes=(*case.notes, *notes, *cut, *_untimed_notes(untimed)),
     )
     return claims, replace(lives, in_calls=in_calls), backdrop
+
+
+def _claimed(case: Case) -> tuple[Situation, list[Claim], tuple[Note, ...]]:
+    """The claims of a case, with all calls of the ranks that the rules ask about."""
+    whole: set[int] = set()
+    while True:
+        situation, notes = situation_of(case)
+        claims = claims_of(situation)
+        new = situation.asked - whole
+        if not new or case.more is None or len(whole) > _MOST_WHOLE:
+            break
+        whole |= new
+        more = case.more(whole)
+        if more is None:
+            break
+        case = more
+    if not new:
+        return situation, claims, notes
+    text = (
+        f"The calls of {rank_phrase(sorted(new))} before the last ones were not compared with "
+        "their peers': too many at once for one verdict."
+    )
+    return situation, claims, (*notes, Note("warning", "parts", text))
 
 
 def _untimed_notes(ranks: tuple[int, ...]) -> tuple[Note, ...]:
@@ -176,15 +203,16 @@ def situation_of(case: Case) -> tuple[Situation, tuple[Note, ...]]:
 def _job(evidence: Evidence) -> Job:
     case = evidence.case
     created = case.calls.created_ns[case.calls.created_ns > 0]
+    begun = [dump.window.first_ns for dump in case.dumps if dump.window.first_ns > 0]
     backends = {name.backend for name in case.names} | {dump.backend for dump in case.dumps}
     return Job(
         world_size=len(evidence.ranks),
         ranks_seen=len(np.unique(evidence.owner)),
         groups=len(case.groups),
-        calls=len(case.calls),
+        calls=case.n_calls,
         backends=tuple(sorted(backends - {""})),
         format_versions=tuple(sorted({dump.version for dump in case.dumps if dump.version})),
-        first_ns=int(created.min()) if len(created) else 0,
+        first_ns=min((int(created.min()), *begun)) if len(created) else 0,
         last_ns=int(created.max()) if len(created) else 0,
     )
 

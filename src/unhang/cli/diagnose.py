@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from unhang.cli.shared.case_paths import add_case_arguments, load_case, place_of
-from unhang.cli.shared.output import DRAWINGS, add_report_arguments, emit
-from unhang.errors import UsageError
+from unhang.cli.shared.output import DRAWINGS, add_report_arguments, emit, format_of
+from unhang.errors import NoEvidenceError, UsageError
 
 if TYPE_CHECKING:
     from unhang.case import Case
@@ -30,6 +30,9 @@ unhang diagnose dumps/ --db out.duckdb
 unhang diagnose dumps/ --redact --format markdown -o for-the-issue.md
 unhang diagnose dumps/ --fail-on cause
 unhang diagnose --watch"""
+
+
+_FOR_PROGRAMS = ("json", "brief-json", "jsonl")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -95,11 +98,11 @@ def run(args: argparse.Namespace) -> int:
     beside = (*args.log, *args.trace, *args.core, *args.report, *args.ras)
     lookout = Lookout(named, beside)
 
-    def judge() -> tuple[object, Callable[[], int]]:
+    def judge() -> tuple[Report, Callable[[], int]]:
         args.paths = lookout.now()
         return _judged(args)
 
-    return follow(lookout, judge)
+    return follow(lookout, judge, args.fail_on)
 
 
 def _check_watch(args: argparse.Namespace) -> None:
@@ -109,12 +112,17 @@ def _check_watch(args: argparse.Namespace) -> None:
         raise UsageError("--watch writes no tables", "Leave out --db and --parquet.")
 
 
-def _judged(args: argparse.Namespace) -> tuple[object, Callable[[], int]]:
-    """What the verdict is, and what writes and shows it."""
+def _judged(args: argparse.Namespace) -> tuple[Report, Callable[[], int]]:
+    """The report, and what writes and shows it."""
     from unhang.analysis import diagnose
-    from unhang.cli.shared.following import verdict_of
 
-    case = load_case(args, _beside(args))
+    try:
+        case = load_case(args, _beside(args))
+    except NoEvidenceError as error:
+        if args.redact or format_of(args) not in _FOR_PROGRAMS:
+            raise
+        nothing = _nothing_read(error)
+        return nothing, lambda: emit(nothing, args)
     redactor = _redactor(args)
     if redactor is not None:
         case = redactor.case(case)
@@ -127,7 +135,18 @@ def _judged(args: argparse.Namespace) -> tuple[object, Callable[[], int]]:
         _write_tables(case, report, args)
         return emit(report, args, case, place=place)
 
-    return verdict_of(report), show
+    return report, show
+
+
+def _nothing_read(error: NoEvidenceError) -> Report:
+    """What programs are told where no file has anything to judge: a report like any other."""
+    from unhang.analysis.decision import without_evidence
+    from unhang.kinds import INSUFFICIENT_EVIDENCE
+    from unhang.report import Finding, Report
+
+    kind, advice = INSUFFICIENT_EVIDENCE, (error.hint,) if error.hint else ()
+    finding = Finding("f1", kind.code, kind.role, "low", error.message, actions=advice)
+    return Report("insufficient", error.message, findings=(finding,), decision=without_evidence())
 
 
 def _beside(args: argparse.Namespace) -> Beside:

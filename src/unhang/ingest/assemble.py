@@ -12,9 +12,9 @@ from dataclasses import replace
 import numpy as np
 
 from unhang.batches import find_batches
-from unhang.case import CALL_DTYPES, Calls, Case, Dump
+from unhang.case import CALL_DTYPES, Calls, Case, Dump, Window
 from unhang.ingest.beside import Extras
-from unhang.ingest.columns.decoded import Column, Decoded, DumpColumns, Origin
+from unhang.ingest.columns.decoded import Column, Decoded, DumpColumns, Origin, active_only
 from unhang.ingest.columns.dictionaries import Dictionaries
 from unhang.ingest.columns.oldnumbers import renumbered
 from unhang.ingest.dumpfiles import DumpFile
@@ -26,9 +26,6 @@ from unhang.model import OpName, State
 _SECOND_NS = 10**9
 
 __all__ = ["assemble"]
-
-_RING_AT_LEAST = 1000
-"""Rings are at least this large (2,000 by default): a longer dump is no list of active calls."""
 
 
 def assemble(
@@ -157,7 +154,9 @@ def _dump(
 ) -> Dump:
     decoded = item.decoded or Decoded()
     origin = decoded.origin or Origin()
+    window = decoded.window or Window()
     record_ids = decoded.column("record_id")
+    first_record_id = int(record_ids[0]) if len(record_ids) else -1
     host = origin.host or item.claim.host or folder
     return Dump(
         index=index,
@@ -171,8 +170,9 @@ def _dump(
         comm_lib_version=decoded.comm_lib_version,
         active_only=_is_active_only(decoded),
         has_stacks=item.has_stacks,
-        few_times=decoded.few_times,
-        first_record_id=int(record_ids[0]) if len(record_ids) else -1,
+        few_times=decoded.few_times or window.left_out > 0,
+        window=window,
+        first_record_id=window.first_record_id if window.left_out else first_record_id,
         reported_by=decoded.reported_by,
         host=host,
         pid=origin.pid,
@@ -196,20 +196,20 @@ def _dump(
 
 
 def _is_active_only(decoded: Decoded) -> bool:
-    """Whether only unfinished calls were dumped (`onlyActive`): finished ones must have existed.
-
-    They have where ids are missing between the calls, where a list far shorter than any ring does
-    not start at 0, or where counters have moved and there is no call at all.
-    """
+    """Whether only unfinished calls were dumped: also where counters moved and there is no call."""
+    if decoded.window is not None and decoded.window.left_out:
+        return decoded.window.active_only
     if not decoded.count:
         return any(status.enqueued > 0 for status in decoded.statuses)
     torchs = decoded.column("origin") == 0
     ids = decoded.column("record_id")[torchs]
     finished = (decoded.column("state") == State.COMPLETED) | decoded.column("retired")
-    finished &= torchs
-    if finished.any() or not len(ids) or ids[0] < 0:
-        return False
-    return bool((np.diff(ids) > 1).any()) or (int(ids[0]) > 0 and len(ids) < _RING_AT_LEAST)
+    return active_only(
+        int(ids[0]) if len(ids) else -1,
+        len(ids),
+        finished=bool((finished & torchs).any()),
+        gaps=bool((np.diff(ids) > 1).any()),
+    )
 
 
 def _written_ns(item: DumpFile) -> int:

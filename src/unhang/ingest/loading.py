@@ -9,7 +9,8 @@ incident (`incidents`), say who is in which group (`groups/building`), put the c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from unhang.bounds import MAX_RANKS
 from unhang.case import Case
@@ -83,7 +84,7 @@ def load(
     shared = Dictionaries()
     reader = Reader(shared, pattern, progress)
     found = [*reader.read_all(inputs.files), *reader.read_handed(handed)]
-    reader.fill()
+    reader.take_parts(found)
     extras = read_beside(inputs, beside)
     extras.notes += [*inputs.notes, *reader.notes, *passed_over(reader.passed_over)]
     characterise(found, shared)
@@ -102,7 +103,18 @@ def load(
     split_unnamed(files, shared)
     grouping = resolve_groups(files, shared, world.size, replica_size)
     extras.notes += grouping.notes
-    return assemble(files, grouping, shared, world, extras)
+    case = assemble(files, grouping, shared, world, extras)
+    if reader.parts is None or not reader.parts.filling.shortened:
+        return case
+    filling = reader.parts.filling
+
+    def more(ranks: Collection[int]) -> Case | None:
+        whole = {id(item.decoded) for item in files if item.rank in ranks}
+        if not filling.fill(whole):
+            return None
+        return replace(assemble(files, grouping, shared, world, extras), more=more)
+
+    return replace(case, more=more)
 
 
 def _check_ranks(option: str, value: int | None) -> None:

@@ -7,7 +7,7 @@ rank's lost dump only where its name is a dump's.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -178,7 +178,7 @@ class Reader:
             yield self.loaded(shown, relative, mtime_ns, decoded)
 
     def of_part(self, shown: str, data: bytes) -> list[DumpFile]:
-        """The dumps of a part; their rows come with `fill`."""
+        """The dumps of a part; their rows come with `take_parts`."""
         self.parts = self.parts or PartReader(self.shared, self.pattern)
         try:
             return self.parts.read(data)
@@ -186,12 +186,32 @@ class Reader:
             self.notes.append(Note("error", shown, f"the part cannot be read: {error}"))
             return []
 
-    def fill(self) -> None:
-        """Make the rows of what was read in parts, and take over what was said there."""
-        if self.parts is not None:
-            self.parts.fill()
-            self.notes += self.parts.notes
-            self.passed_over += self.parts.passed_over
+    def take_parts(self, found: Sequence[DumpFile]) -> None:
+        """Make the rows of what was read in parts, and take over what was said there.
+
+        Args:
+            found: All files that were read, dumps beside the parts as well.
+        """
+        if self.parts is None:
+            return
+        self.notes += self.parts.notes
+        self.passed_over += self.parts.passed_over
+        filling = self.parts.filling
+        of_parts = {id(each.decoded) for each in filling.dumps}
+        others = any(
+            item.decoded is not None and item.decoded.count and id(item.decoded) not in of_parts
+            for item in found
+        )
+        versions = all(each.decoded.version for each in filling.dumps)
+        filling.fill(may_shorten=versions and not others)
+        if filling.shortened:
+            kept = sum(each.decoded.count for each in filling.dumps)
+            every = sum(len(each.sequel) for each in filling.dumps)
+            text = (
+                f"of {every:,} calls the last {kept:,} of each rank and group are looked at; the "
+                "others of ranks about which a verdict asks"
+            )
+            self.notes.append(Note("info", "parts", text))
 
     def loaded(self, shown: str, relative: str, mtime_ns: int, decoded: Decoded) -> DumpFile:
         """A file that was decoded, at least in part."""

@@ -59,7 +59,7 @@ def reduce(
     shared = Dictionaries()
     reader = Reader(shared, progress=progress)
     files = list(reader.read_all(inputs.files))
-    reader.fill()
+    reader.take_parts(files)
     if reader.missing is not None and not files:
         raise reader.missing
     if not files:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import stat
 import zlib
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,15 @@ from support.parts import differences, folders_of_dumps, parts_of, verdict_of
 
 from lab.simulate.corpus import CaseSpec, spec_named
 from lab.simulate.writing import DUMPS, simulate
+from unhang.analysis import diagnose
 from unhang.case import Calls, Case
 from unhang.cli.main import main
 from unhang.errors import NoEvidenceError
 from unhang.ingest import load
-from unhang.ingest.parts import layout, writing
+from unhang.ingest.parts import filling, layout, writing
 from unhang.ingest.parts.layout import BadPart, Part, pack, unpack
 from unhang.ingest.reducing import reduce
+from unhang.redact import Redactor
 
 ROOT = Path(__file__).parents[3]
 CAPTURES = [
@@ -48,6 +50,12 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         simulate(spec_named(name), folder)
         made[name] = folder / DUMPS
     return made
+
+
+def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have few calls taken for too many."""
+    monkeypatch.setattr(filling, "MOST_ROWS", 0)
+    monkeypatch.setattr(filling, "KEPT", 2)
 
 
 def columns(case: Case) -> dict[str, list[Any]]:
@@ -90,6 +98,43 @@ def test_parts_of_several_nodes_give_the_same_verdict(
     parts = parts_of([each for each in dumps if each not in kept], 3, tmp_path, all_times=False)
     found = list(differences(verdict_of([simulated[name]]), verdict_of([*kept, *parts])))
     assert found == []
+
+
+@pytest.mark.parametrize("name", SIMULATED)
+def test_windows_of_a_job_with_too_many_calls_give_the_same_verdict(
+    name: str, simulated: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last calls of each group, and all calls of ranks about which the rules ask."""
+    parts = parts_of(sorted(simulated[name].iterdir()), 3, tmp_path, all_times=False)
+    shorten(monkeypatch)
+    case = load(parts)
+    assert case.more is not None
+    found = list(differences(verdict_of([simulated[name]]), verdict_of(parts)))
+    assert found == []
+
+
+def test_what_cannot_be_compared_is_said(
+    simulated: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where more calls would be too many, a note names the ranks."""
+    parts = parts_of([simulated["tuned/skipped-call-3"]], 1, tmp_path, all_times=False)
+    shorten(monkeypatch)
+    case = replace(load(parts), more=lambda _ranks: None)
+    notes = [note.text for note in diagnose(case).notes]
+    assert any("were not compared with their peers'" in text for text in notes), notes
+
+
+def test_windows_stay_without_names(
+    simulated: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read again for a verdict goes through the same redaction."""
+    parts = parts_of([simulated["tuned/skipped-call-3"]], 1, tmp_path, all_times=False)
+    shorten(monkeypatch)
+    case = Redactor().case(load(parts))
+    redacted: list[Case] = []
+    monkeypatch.setattr(Redactor, "case", lambda _self, more: redacted.append(more) or more)
+    assert case.more is not None
+    assert case.more({0}) is redacted[0]
 
 
 def test_rows_come_back_as_they_were(simulated: dict[str, Path], tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ class RankPrograms(Struct):
         """RankProgram of one rank (indices) in one channel."""
         evidence = self.situation.evidence
         parts = []
+        self.ask(rank)
         for dump in self._dumps_of_rank().get(rank, ()):
             span = slice(dump.start, dump.stop)
             wanted = evidence.collective[span] & (evidence.channel(span) == channel)
@@ -71,6 +72,11 @@ class RankPrograms(Struct):
             parts.append(np.flatnonzero(wanted) + dump.start)
         rows = np.concatenate(parts) if parts else np.zeros(0, np.int64)
         return RankProgram(rank, rows, np.asarray(evidence.case.calls.seq[rows], np.int64))
+
+    def ask(self, rank: int) -> None:
+        """Note a rank of whose calls more would be needed than the case has."""
+        if any(dump.window.left_out for dump in self._dumps_of_rank().get(rank, ())):
+            self.situation.asked.add(int(self.situation.evidence.ranks.numbers[rank]))
 
     def _dumps_of_rank(self) -> dict[int, list[Dump]]:
         if not self._dumps:
@@ -88,7 +94,10 @@ class RankPrograms(Struct):
     def _whole(self, rank: int) -> RankProgram | None:
         evidence = self.situation.evidence
         dumps = self._dumps_of_rank().get(rank, [])
+        self.ask(rank)
         if len(dumps) != 1 or dumps[0].active_only or dumps[0].first_record_id > 0:
+            return None
+        if dumps[0].window.left_out:
             return None
         rows = np.arange(dumps[0].start, dumps[0].stop)
         rows = rows[~evidence.names.closing[evidence.case.calls.name[rows]]]

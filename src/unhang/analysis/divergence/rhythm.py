@@ -61,6 +61,7 @@ def _own_rows(programs: RankPrograms, head: int) -> Ints | None:
     if head < 0:
         return None
     dump = evidence.case.dumps[int(evidence.case.calls.dump[head])]
+    programs.ask(int(programs.situation.evidence.ranks.index_of([dump.rank])[0]))
     if dump.active_only:
         return None
     rows = np.arange(max(dump.start, head - _MOST_ROWS), min(dump.stop, head + _MOST_ROWS))

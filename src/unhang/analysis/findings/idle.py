@@ -136,4 +136,4 @@ def _sees_no_exchanges(situation: Situation) -> bool:
 
 def _finished(situation: Situation) -> AllFinished:
     n_ranks = len(np.unique(situation.evidence.owner))
-    return AllFinished(len(situation.evidence.case.calls), n_ranks)
+    return AllFinished(situation.evidence.case.n_calls, n_ranks)

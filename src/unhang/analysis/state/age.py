@@ -16,6 +16,7 @@ from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.stale import made_ns
+from unhang.turns import turn_ns
 
 __all__ = ["Ages", "ages_of"]
 
@@ -26,8 +27,6 @@ _MOST_NS = 60 * 10**9
 _LONGEST_NS = 240 * 10**9
 _TURNS = 1.5
 _TURNS_APART = 4
-_LEAST_GAPS = 3
-_LAST_CALLS = 32
 
 
 class Ages(Struct, frozen=True):
@@ -76,12 +75,10 @@ def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
 
 def _most_ns(evidence: Evidence, heads: Heads) -> Ints:
     """Per rank: no head as old as this is in flight, whatever the rhythm, as time-outs go."""
-    most = np.full(len(heads.row), _LONGEST_NS, np.int64)
-    waiting = np.flatnonzero(heads.row >= 0)
-    timeout_ms = evidence.case.calls.timeout_ms[heads.row[waiting]]
-    half = np.where(timeout_ms > 0, timeout_ms * 10**6 // 2, _LONGEST_NS)
-    most[waiting] = np.minimum(half, _LONGEST_NS)
-    return most
+    timeout_ms = np.zeros(len(heads.row), np.int64)  # of ranks, some or all without a call
+    timeout_ms[heads.row >= 0] = evidence.case.calls.timeout_ms[heads.row[heads.row >= 0]]
+    known = timeout_ms > 0
+    return np.where(known, np.minimum(timeout_ms * 10**6 // 2, _LONGEST_NS), _LONGEST_NS)
 
 
 def _written_ns(evidence: Evidence) -> Ints:
@@ -100,12 +97,13 @@ def _turn_ns(evidence: Evidence, row: int) -> int:
     """How far apart calls like this one usually are on their rank; -1 where nothing tells."""
     calls = evidence.case.calls
     dump = evidence.case.dumps[int(calls.dump[row])]
+    told = dict(dump.window.turns).get(row - dump.start)
+    if dump.few_times or told is not None:
+        return -1 if told is None else told
     span = slice(dump.start, row)
     alike = (calls.group[span] == calls.group[row]) & (calls.name[span] == calls.name[row])
     alike &= calls.stack[span] == calls.stack[row]
-    created = calls.created_ns[span][alike & evidence.finished[span]][-_LAST_CALLS:]
-    gaps = np.diff(created[created > 0])
-    return int(np.median(gaps)) if len(gaps) >= _LEAST_GAPS else -1
+    return turn_ns(calls.created_ns[span][alike & evidence.finished[span]])
 
 
 def _just_after(evidence: Evidence, heads: Heads, turns: Ints, outdated: Ints) -> Bools:

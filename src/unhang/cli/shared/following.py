@@ -11,16 +11,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from unhang.cli.shared.case_paths import CASES, newest_case
+from unhang.cli.shared.output import exit_code
 from unhang.errors import InputError, UsageError
 from unhang.wording import printable
 
 if TYPE_CHECKING:
     from unhang.report import Report
 
-__all__ = ["Lookout", "follow", "verdict_of"]
+__all__ = ["Lookout", "follow"]
 
 _LOOK_S = 0.5
 _PATIENCE = 10
@@ -29,7 +30,8 @@ _PATIENCE = 10
 _INTERRUPTED = 130
 _CLEAR = "\x1b[2J\x1b[H"
 
-State = frozenset[tuple[str, int, int]]
+State: TypeAlias = frozenset[tuple[str, int, int]]
+Judge: TypeAlias = "Callable[[], tuple[Report, Callable[[], int]]]"
 
 
 @dataclass(slots=True)
@@ -39,10 +41,12 @@ class Lookout:
     Attributes:
         paths: As the user named them; empty for the newest case.
         beside: Further files that are read.
+        complaint: Why it could not be judged when that was last tried.
     """
 
     paths: tuple[str, ...]
     beside: tuple[str, ...] = ()
+    complaint: str = ""
     _judged: State | None = None
     _seen: State | None = None
     _looks: int = 0
@@ -80,41 +84,47 @@ def _files(paths: Iterable[str]) -> Iterator[tuple[str, int, int]]:
                 yield str(each), state.st_size, state.st_mtime_ns
 
 
-def verdict_of(report: Report) -> object:
+def _verdict_of(report: Report) -> object:
     """What makes a verdict another one: not its notes, and not what its evidence lies in."""
     found = tuple((f.code, f.role, f.confidence, f.culprits, f.summary) for f in report.findings)
     return report.status, report.summary, found
 
 
-def follow(lookout: Lookout, judge: Callable[[], tuple[object, Callable[[], int]]]) -> int:
+def follow(lookout: Lookout, judge: Judge, fail_on: str) -> int:
     """Judge and show until Ctrl-C; returns the exit code of the last verdict.
 
     Args:
         lookout: What to look at.
-        judge: Reads and judges; gives what the verdict is, and what shows it.
+        judge: Reads and judges; gives the report, and what shows it.
+        fail_on: As for `exit_code`.
     """
     if lookout.paths and not any(Path(path).exists() for path in lookout.paths):
         judge()  # says what is wrong with them
-    code, last, complaint = _INTERRUPTED, object(), ""
+    code, last = _INTERRUPTED, object()
     terminal = sys.stdout.isatty()
     print("unhang: looking at it until Ctrl-C", file=sys.stderr, flush=True)
     try:
         while True:
-            if lookout.has_news():
-                try:
-                    verdict, show = judge()
-                except InputError as error:
-                    complaint = _said_once(error.message, complaint)
-                else:
-                    if terminal or verdict != last:
-                        sys.stdout.write(_CLEAR if terminal else "")
-                        code, last = show(), verdict
+            found = _tried(lookout, judge) if lookout.has_news() else None
+            if found is not None:
+                report, show = found
+                verdict, code = _verdict_of(report), exit_code(report, fail_on)
+                if terminal or verdict != last:
+                    sys.stdout.write(_CLEAR if terminal else "")
+                    last = verdict
+                    show()
             time.sleep(_LOOK_S)
     except KeyboardInterrupt:
         return code
 
 
-def _said_once(text: str, before: str) -> str:
-    if text != before:
-        print(f"unhang: {printable(text)}: waiting for more", file=sys.stderr, flush=True)
-    return text
+def _tried(lookout: Lookout, judge: Judge) -> tuple[Report, Callable[[], int]] | None:
+    """Judge; what cannot be judged yet is said once."""
+    try:
+        return judge()
+    except InputError as error:
+        if error.message != lookout.complaint:
+            told = printable(error.message)
+            print(f"unhang: {told}: waiting for more", file=sys.stderr, flush=True)
+        lookout.complaint = error.message
+        return None

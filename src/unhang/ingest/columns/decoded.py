@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unhang.case import CALL_DTYPES
+from unhang.case import CALL_DTYPES, Window
 from unhang.model import Frame
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "LostDumpError",
     "Origin",
     "Status",
+    "active_only",
 ]
 
 ROW_DTYPES: dict[str, type[np.generic]] = {
@@ -107,6 +108,7 @@ class Decoded:
         used: Group and local id of its calls, each pair once, in order of first use; None where
             its rows have to be looked at for that.
         few_times: The times of some of its calls were left out on the way here.
+        window: What is known of rows that were left out as well.
     """
 
     version: str = ""
@@ -121,6 +123,7 @@ class Decoded:
     used: tuple[tuple[int, int], ...] | None = None
     truncated: bool = False
     few_times: bool = False
+    window: Window | None = None
     remarks: list[str] = field(default_factory=list)
 
     @property
@@ -159,6 +162,27 @@ class Decoded:
         local = self.column("pg_id")[own].astype(np.int64)
         pairs = np.unique(local << 32 | self.column("pg")[own])
         return {int(pair) >> 32: int(pair) & 0xFFFFFFFF for pair in pairs}
+
+
+_RING_AT_LEAST = 1000
+"""Rings are at least this large (2,000 by default): a longer dump is no list of active calls."""
+
+
+def active_only(first_id: int, count: int, *, finished: bool, gaps: bool) -> bool:
+    """Whether only unfinished calls were dumped (`onlyActive`): finished ones must have existed.
+
+    They have where ids are missing between the calls, or where a list far shorter than any ring
+    does not start at 0.
+
+    Args:
+        first_id: Record id of the first call of torch's own.
+        count: How many there are.
+        finished: Any of them has finished.
+        gaps: Ids are missing between them.
+    """
+    if finished or not count or first_id < 0:
+        return False
+    return gaps or (first_id > 0 and count < _RING_AT_LEAST)
 
 
 PlainDict = dict[str, Any]

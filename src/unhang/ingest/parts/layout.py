@@ -82,6 +82,7 @@ class PartDump(Struct, array_like=True, frozen=True):
         used: What the reader said of the groups in use; see `Decoded.used`.
         timed: How many of its calls have times here; -1 for all.
         few_times: The times of some of its calls were left out.
+        turns: Calls that may be the open one, and how far apart their like usually are, in ns.
     """
 
     source: str
@@ -103,6 +104,7 @@ class PartDump(Struct, array_like=True, frozen=True):
     used: list[tuple[_Index, _Int]] | None
     timed: int
     few_times: bool
+    turns: list[tuple[_Index, _Int]]
 
 
 class Part(Struct, array_like=True, frozen=True):

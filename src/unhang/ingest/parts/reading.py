@@ -13,18 +13,12 @@ import numpy as np
 
 from unhang.bounds import MAX_RANKS, Budget, members_budget
 from unhang.case import ORIGIN_UNHANG
-from unhang.ingest.columns.decoded import (
-    ROW_DTYPES,
-    Column,
-    Declared,
-    Decoded,
-    DumpColumns,
-    Status,
-)
+from unhang.ingest.columns.decoded import Column, Declared, Decoded, Status
 from unhang.ingest.columns.dictionaries import MAX_FRAMES, Dictionaries, clean_text
 from unhang.ingest.columns.memberships import NOBODY
 from unhang.ingest.discover.naming import read_name
 from unhang.ingest.dumpfiles import DumpFile
+from unhang.ingest.parts.filling import LANE, Filling, Sequel, Waiting
 from unhang.ingest.parts.layout import (
     DELTAS,
     LEAPS,
@@ -42,68 +36,49 @@ from unhang.model import Frame, Note, NoteLevel, Signature, State
 
 __all__ = ["PartReader"]
 
-MOST_ROWS = 1 << 23
-"""Calls up to which all rows of parts are made; beyond, each dump is taken as a shorter window."""
-
 _MEMBERS_EACH = 64
-_LANE = len(PLAIN) + len(DELTAS) + len(LEAPS)
 _INT64 = (1 << 63) - 1
 _LEVELS: dict[str, NoteLevel] = {"info": "info", "warning": "warning", "error": "error"}
 _LIMITS = {"state": max(State), "origin": ORIGIN_UNHANG, "retired": 1, "is_p2p": 1}
 
 
 @dataclass(slots=True)
-class _Tables:
-    """A part's dictionary in the numbering of the case: one row a kind of call."""
-
-    kinds: Column
-
-
-@dataclass(slots=True)
-class _Read:
-    """A part whose rows are still to be made."""
-
-    tables: _Tables
-    programs: list[Column]
-    groups: Column
-    dumps: list[tuple[PartDump, Decoded]]
-    timed: Column
-    times: list[Column]
-
-
-@dataclass(slots=True)
 class PartReader:
-    """Reads the parts of one case."""
+    """Reads the parts of one case; `filling` makes the rows once all are read."""
 
     shared: Dictionaries
     pattern: re.Pattern[str] | None = None
     notes: list[Note] = field(default_factory=list)
     passed_over: list[str] = field(default_factory=list)
-    _tables: dict[bytes, _Tables] = field(default_factory=dict)
+    filling: Filling = field(init=False)
+    _kinds: dict[bytes, Column] = field(default_factory=dict)
+    _sequels: dict[tuple[int, bytes], Sequel] = field(default_factory=dict)
     _members: dict[tuple[tuple[int, int, int], ...], int] = field(default_factory=dict)
     _budget: Budget = field(default_factory=lambda: members_budget(0))
-    _read: list[_Read] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.filling = Filling(self.shared)
 
     def read(self, data: bytes) -> list[DumpFile]:
-        """The dumps of one part; their rows come with `fill`.
+        """The dumps of one part; their rows are made later.
 
         Raises:
             BadPart: It is none, or was spoilt.
         """
         part: Part = unpack(data)
-        tables = self._tables_of(part.dictionary)
-        programs = _programs(part, tables)
+        kinds = self._kinds_of(part.dictionary)
+        programs = _programs(part, kinds)
         groups = [self.shared.groups[clean_text(n), clean_text(d)] for n, d in part.groups]
         self._budget.left += _MEMBERS_EACH * len(part.dumps)
         members = [self._numbered(tuple(runs)) for runs in part.members]
         times = _times(part, programs)
-        files, dumps = [], []
-        for dump in part.dumps:
+        files = []
+        for dump, timed in zip(part.dumps, times, strict=True):
             made = _decoded(dump, programs, groups, members)
             files.append(self._file(dump, made))
-            if made is not None:
-                dumps.append((dump, made))
-        self._read.append(_Read(tables, programs, np.asarray(groups, np.int32), dumps, *times))
+            if made is not None and made.count:
+                sequel = self._sequel(kinds, part, dump.program, programs)
+                self.filling.dumps.append(_waiting(dump, made, sequel, groups, timed))
         self.notes += [
             Note(_LEVELS.get(level, "info"), clean_text(source), clean_text(text))
             for level, source, text in part.notes
@@ -111,11 +86,11 @@ class PartReader:
         self.passed_over += map(clean_text, part.passed_over)
         return files
 
-    def fill(self) -> None:
-        """Make the rows of all parts that were read."""
-        for part in self._read:
-            _fill(part)
-        self._read.clear()
+    def _sequel(self, kinds: Column, part: Part, number: int, programs: Sequence[Column]) -> Sequel:
+        key = id(kinds), part.programs[number]
+        if key not in self._sequels:
+            self._sequels[key] = Sequel.of(kinds, programs[number])
+        return self._sequels[key]
 
     def _file(self, dump: PartDump, made: Decoded | None) -> DumpFile:
         relative = clean_text(dump.relative)
@@ -129,13 +104,13 @@ class PartReader:
             relative=relative,
         )
 
-    def _tables_of(self, data: bytes) -> _Tables:
-        """The dictionary in the numbering of the case; looked at once where parts agree."""
-        if data not in self._tables:
-            self._tables[data] = self._translated(decoded(data, Dictionary))
-        return self._tables[data]
+    def _kinds_of(self, data: bytes) -> Column:
+        """Kinds of calls in the numbering of the case, looked at once where parts agree."""
+        if data not in self._kinds:
+            self._kinds[data] = self._translated(decoded(data, Dictionary))
+        return self._kinds[data]
 
-    def _translated(self, told: Dictionary) -> _Tables:
+    def _translated(self, told: Dictionary) -> Column:
         shared = self.shared
         frames = [
             shared.frames[Frame(clean_text(n), clean_text(f), at)] for n, f, at in told.frames
@@ -152,17 +127,17 @@ class PartReader:
             ],
         }
         values = unpacked(told.kinds)
-        if len(values) % (_LANE + 1):
+        if len(values) % (LANE + 1):
             raise BadPart("its kinds of calls are not whole")
-        kinds = values.reshape(_LANE + 1, -1).T.copy()
+        kinds: Column = values.reshape(LANE + 1, -1).T.copy()
         for at, key in enumerate(PLAIN):
             if key in maps:
                 kinds[:, at] = _mapped(kinds[:, at], maps[key], optional=key in ("thread", "stack"))
             elif key in _LIMITS and len(kinds) and not _within(kinds[:, at], 0, _LIMITS[key]):
                 raise BadPart(f"it has a {key} that there is not")
-        if len(kinds) and kinds[:, _LANE].min() < 0:
+        if len(kinds) and kinds[:, LANE].min() < 0:
             raise BadPart("it has a lane that is not there")
-        return _Tables(kinds)
+        return kinds
 
     def _numbered(self, runs: tuple[tuple[int, int, int], ...]) -> int:
         """Number of a list of ranks; a list that cannot be is nobody's."""
@@ -202,38 +177,72 @@ def _signature(
     )
 
 
-def _programs(part: Part, tables: _Tables) -> list[Column]:
-    kind = np.dtype("<u4" if part.wide else "<u2")
-    if any(len(data) % kind.itemsize for data in part.programs):
+def _programs(part: Part, kinds: Column) -> list[Column]:
+    width = np.dtype("<u4" if part.wide else "<u2")
+    if any(len(data) % width.itemsize for data in part.programs):
         raise BadPart("a sequence of it is not whole")
-    programs = [np.frombuffer(data, kind) for data in part.programs]
-    if any(int(each.max(initial=0)) >= max(len(tables.kinds), 1) for each in programs):
+    programs = [np.frombuffer(data, width) for data in part.programs]
+    if any(int(each.max(initial=0)) >= max(len(kinds), 1) for each in programs):
         raise BadPart("a sequence of it has a kind of call that is not there")
     for dump in part.dumps:
         if not -2 <= dump.program < len(programs):  # noqa: PLR2004 - unreadable, or without calls
             raise BadPart("a dump of it has calls that are not there")
         if dump.program >= 0:
-            lane = int(tables.kinds[programs[dump.program], _LANE].max(initial=0))
+            lane = int(kinds[programs[dump.program], LANE].max(initial=0))
             whole = len(dump.starts) == len(LEAPS) + len(DELTAS) * len(dump.lanes)
             if lane >= len(dump.lanes) or not whole:
                 raise BadPart("a dump of it has a lane that is not there")
     return programs
 
 
-def _times(part: Part, programs: Sequence[Column]) -> tuple[Column, list[Column]]:
-    """Calls of dumps of which some have times, and the times of all that have them."""
-    timed, at, total = unpacked(part.timed), 0, 0
+_Times = tuple[Column | None, list[Column]]
+"""Calls that have times, None for all, and these times."""
+
+
+def _times(part: Part, programs: Sequence[Column]) -> list[_Times]:
+    """The times of each dump."""
+    timed, columns = unpacked(part.timed), [unpacked(column) for column in part.times]
+    sizes = {len(column) for column in columns}
+    if len(columns) != len(TIMES) or len(sizes) != 1:
+        raise BadPart("its times are not whole")
+    steps, started, completed, duration = columns
+    created = np.cumsum(steps)
+    started, completed = (
+        np.where(values == -_INT64, 0, values + created) for values in (started, completed)
+    )
+    times = [created, started, completed, duration.view(np.float64)]
+    found: list[_Times] = []
+    at = begin = 0
     for dump in part.dumps:
         count = len(programs[dump.program]) if dump.program >= 0 else 0
         own = timed[at : at + max(dump.timed, 0)]
-        if len(own) < dump.timed or (len(own) and not _within(own, 0, count - 1)):
+        wrong = len(own) < dump.timed or bool(len(own) and (np.diff(own) <= 0).any())
+        if wrong or (len(own) and not _within(own, 0, count - 1)):
             raise BadPart("it has times of calls that are not there")
-        at += len(own)
-        total += count if dump.timed < 0 else dump.timed
-    times = [unpacked(column) for column in part.times]
-    if at != len(timed) or len(times) != len(TIMES) or any(len(each) != total for each in times):
+        end = begin + (count if dump.timed < 0 else dump.timed)
+        found.append((None if dump.timed < 0 else own, [column[begin:end] for column in times]))
+        at, begin = at + len(own), end
+    if at != len(timed) or sizes != {begin}:
         raise BadPart("its times are not whole")
-    return timed, times
+    return found
+
+
+def _waiting(
+    dump: PartDump, made: Decoded, sequel: Sequel, groups: Sequence[int], times: _Times
+) -> Waiting:
+    """A dump whose rows can be made."""
+    starts = np.asarray(dump.starts[len(LEAPS) :], np.int64).reshape(len(DELTAS), -1)
+    return Waiting(
+        decoded=made,
+        sequel=sequel,
+        groups=tuple(groups[number] for number, _ in dump.lanes),
+        pg_ids=tuple(pg_id for _, pg_id in dump.lanes),
+        leaps=tuple(dump.starts[: len(LEAPS)]),
+        starts=starts,
+        timed=times[0],
+        times=times[1],
+        turns=tuple(dump.turns),
+    )
 
 
 def _decoded(
@@ -270,69 +279,3 @@ def _decoded(
         few_times=dump.few_times,
         remarks=[clean_text(remark) for remark in dump.remarks],
     )
-
-
-def _fill(part: _Read) -> None:
-    """Make the rows of one part's dumps."""
-    told = [dump for dump, made in part.dumps if made.count]
-    counts = np.asarray([made.count for _, made in part.dumps if made.count], np.int64)
-    if not told:
-        return
-    kind = np.concatenate([part.programs[dump.program] for dump in told])
-    row = {
-        key: part.tables.kinds[:, at] for at, key in enumerate((*PLAIN, *DELTAS, *LEAPS, "lane"))
-    }
-    columns: dict[str, Column] = {key: row[key].astype(ROW_DTYPES[key])[kind] for key in PLAIN}
-    widths = np.asarray([len(dump.lanes) for dump in told], np.int64)
-    lane = row["lane"][kind] + np.repeat(np.cumsum(widths) - widths, counts)
-    pairs = np.asarray([pair for dump in told for pair in dump.lanes], np.int64).reshape(-1, 2)
-    columns["pg"] = part.groups[pairs[:, 0]][lane]
-    columns["pg_id"] = pairs[:, 1].astype(np.int32)[lane]
-    starts = [np.asarray(dump.starts, np.int64) for dump in told]
-    order = np.argsort(lane, kind="stable")
-    for at, key in enumerate(DELTAS):
-        first = [s[len(LEAPS) :].reshape(len(DELTAS), -1)[at] for s in starts]
-        grown = _summed(row[key][kind][order], lane[order], np.concatenate(first))
-        columns[key] = np.empty_like(grown)
-        columns[key][order] = grown
-    dump_of = np.repeat(np.arange(len(told)), counts)
-    for at, key in enumerate(LEAPS):
-        columns[key] = _summed(row[key][kind], dump_of, np.asarray([s[at] for s in starts]))
-    columns |= _spread(part, counts)
-    table, ends = DumpColumns(columns), np.cumsum(counts).tolist()
-    filled = [made for _, made in part.dumps if made.count]
-    for made, count, end in zip(filled, counts.tolist(), ends, strict=True):
-        made.table, made.start, made.stop = table, end - count, end
-
-
-def _summed(steps: Column, segment: Column, first: Column) -> Column:
-    """Numbers that grow by `steps` from the first one of their segment on."""
-    begins = np.flatnonzero(np.r_[True, segment[1:] != segment[:-1]])
-    steps = steps.copy()
-    steps[begins] = 0
-    summed = np.cumsum(steps)
-    lengths = np.diff(np.r_[begins, len(steps)])
-    found: Column = summed + np.repeat(first[segment[begins]] - summed[begins], lengths)
-    return found
-
-
-def _spread(part: _Read, counts: Column) -> dict[str, Column]:
-    """The times, each at its row; 0 and NaN where none was kept."""
-    rows, at, begin = [], 0, 0
-    for dump, made in part.dumps:
-        if dump.timed < 0:
-            rows.append(np.arange(begin, begin + made.count))
-        else:
-            rows.append(begin + part.timed[at : at + dump.timed])
-            at += dump.timed
-        begin += made.count
-    chosen, size = np.concatenate(rows), int(counts.sum())
-    steps, started, completed, duration = part.times
-    created = np.cumsum(steps)
-    columns = {key: np.zeros(size, np.int64) for key in TIMES[:3]}
-    columns["created_ns"][chosen] = created
-    for key, values in (("started_ns", started), ("completed_ns", completed)):
-        columns[key][chosen] = np.where(values == -_INT64, 0, values + created)
-    columns["duration_ms"] = np.full(size, np.nan)
-    columns["duration_ms"][chosen] = duration.view(np.float64)
-    return columns

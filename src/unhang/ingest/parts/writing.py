@@ -26,6 +26,7 @@ from unhang.ingest.parts.layout import (
     packed,
 )
 from unhang.model import Frame, Note, Signature, State
+from unhang.turns import turn_ns
 
 __all__ = ["make_part"]
 
@@ -34,9 +35,6 @@ ROOM_FOR_TIMES = 512
 
 _LAST = 16
 _OPEN = 32
-_ALIKE = 33
-"""Calls like the open one, by which the analysis tells how far apart such calls usually are."""
-
 _LOOKED_AT = 4
 _WIDE = 1 << 16
 _INT64 = (1 << 63) - 1
@@ -83,9 +81,17 @@ def make_part(
         else -1
         for at, item in enumerate(files)
     ]
-    timed, times = _times(files, rows, shared, all_times=all_times)
+    opened = _opened(files, rows, shared)
+    timed, times = _times(files, rows, opened, all_times=all_times)
     dumps = [
-        _dump(item, programs[at], lanes[at], _starts(rows, at, first[at]), timed[at])
+        _dump(
+            item,
+            programs[at],
+            lanes[at],
+            _starts(rows, at, first[at]),
+            timed[at],
+            _turns(rows, at, opened),
+        )
         for at, item in enumerate(files)
     ]
     chosen = [rows_ for rows_ in timed if rows_ is not None]
@@ -187,14 +193,14 @@ def _starts(rows: _Rows, dump: int, first: Column) -> list[int]:
 
 
 def _times(
-    files: Sequence[DumpFile], rows: _Rows, shared: Dictionaries, *, all_times: bool
+    files: Sequence[DumpFile], rows: _Rows, opened: Column, *, all_times: bool
 ) -> tuple[list[Column | None], list[bytes]]:
     """Rows of each dump whose times are kept (None: all), and these times."""
     every = _packed_times(rows, np.arange(rows.starts[-1]))
     most = ROOM_FOR_TIMES * max(len(files), 1)
     if all_times or len(msgspec.msgpack.encode(every)) <= most or _room(every) <= most:
         return [None] * len(files), every
-    wanted = _wanted(files, rows, shared)
+    wanted = _wanted(files, rows, opened)
     kept: list[Column | None] = []
     for at in range(len(files)):
         span = rows.span(at)
@@ -220,15 +226,34 @@ def _packed_times(rows: _Rows, chosen: Column) -> list[bytes]:
     return [*found, packed(duration.view(np.int64))]
 
 
-def _wanted(files: Sequence[DumpFile], rows: _Rows, shared: Dictionaries) -> Column:
-    """Calls whose times a verdict reads: the last ones, open ones and their like, odd ones."""
+def _opened(files: Sequence[DumpFile], rows: _Rows, shared: Dictionaries) -> Column:
+    """Calls that have not finished, as far as a dump alone tells."""
     columns = rows.columns
-    completed, state = columns["completed_ns"] > 0, columns["state"]
-    done = (state == State.COMPLETED) | completed
+    done = (columns["state"] == State.COMPLETED) | (columns["completed_ns"] > 0)
     batches = find_batches(_calls(files, rows), [parse_op(name) for name in shared.names])
     done |= batches.closed & done[batches.last]
-    opened = ~done & ~columns["retired"]
-    fresh = (done & ~columns["retired"]) | (state == State.STARTED)
+    found: Column = ~done & ~columns["retired"]
+    return found
+
+
+def _turns(rows: _Rows, dump: int, opened: Column) -> list[tuple[int, int]]:
+    """The first open calls of a dump, and how far apart their like usually are."""
+    begin, end = rows.starts[dump : dump + 2]
+    columns, found = rows.columns, []
+    for row in (begin + np.flatnonzero(opened[begin:end])[:_LOOKED_AT]).tolist():
+        alike = ~opened[begin:row]
+        for key in ("pg", "name", "stack"):
+            alike &= columns[key][begin:row] == columns[key][row]
+        found.append((row - begin, turn_ns(columns["created_ns"][begin:row][alike])))
+    return found
+
+
+def _wanted(files: Sequence[DumpFile], rows: _Rows, opened: Column) -> Column:
+    """Calls whose times a verdict reads: the last ones, open ones, odd ones."""
+    columns = rows.columns
+    completed, state = columns["completed_ns"] > 0, columns["state"]
+    done = ~opened & ~columns["retired"]
+    fresh = done | (state == State.STARTED)
     wanted: Column = completed & (state != State.COMPLETED)
     for at in range(len(files)):
         begin, end = rows.starts[at : at + 2]
@@ -240,11 +265,6 @@ def _wanted(files: Sequence[DumpFile], rows: _Rows, shared: Dictionaries) -> Col
         for marked in (opened, fresh):
             found = begin + np.flatnonzero(marked[begin:end])
             wanted[found[:_OPEN]] = wanted[found[-_OPEN:]] = True
-        for row in (begin + np.flatnonzero(opened[begin:end])[:_LOOKED_AT]).tolist():
-            alike = ~opened[begin:row]
-            for key in ("pg", "name", "stack"):
-                alike &= columns[key][begin:row] == columns[key][row]
-            wanted[begin + np.flatnonzero(alike)[-_ALIKE:]] = True
     return wanted
 
 
@@ -262,6 +282,7 @@ def _dump(  # one line of the part, as wide as it is
     lanes: list[tuple[int, int]],
     starts: list[int],
     timed: Column | None,
+    turns: list[tuple[int, int]],
 ) -> PartDump:
     decoded = item.decoded or Decoded()
     return PartDump(
@@ -284,6 +305,7 @@ def _dump(  # one line of the part, as wide as it is
         used=None if decoded.used is None else list(decoded.used),
         timed=-1 if timed is None else len(timed),
         few_times=decoded.few_times or (timed is not None and len(timed) < decoded.count),
+        turns=list(decoded.window.turns) if decoded.few_times and decoded.window else turns,
     )
 
 
