@@ -70,6 +70,8 @@ class Trait(Flag):
     """Its line tells at which call of a group a rank was."""
     REPORTED_LATER = auto()
     """It says that an error of its rank may have happened at an earlier call than the one shown."""
+    OF_A_KERNEL = auto()
+    """An error of a kernel, which shows at a later call: the same again, otherwise, tells more."""
     CHECKED = auto()
     """A check looked for it: it is known independently of what a job left behind."""
     ON_THE_WAY = auto()

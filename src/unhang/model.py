@@ -290,8 +290,9 @@ class ProcessSample:
         phase: How far it has come: "starting", "imported" (torch.distributed), "initialising" (in
             `init_process_group`), "ready" or "destroyed"; "" where nothing tells.
         told_size, rendezvous: How many ranks there are, and where they meet, as it was told.
-        last_op, last_call, last_numel: Its last call through Python: which, the how manieth it was,
-            and the elements of its first tensor; "", 0 and -1 where nothing tells.
+        last_op, last_call, last_numel, last_site: Its last call through Python: which, the how
+            manieth it was, the elements of its first tensor, and where it was made
+            ("/home/user/train.py:12"); "", 0, -1 and "" where nothing tells.
         lost_ns: When a call of it raised because a peer was gone or late; 0 where none did.
         short_of: What it was short of before this look; None where nobody measured it.
     """
@@ -321,6 +322,7 @@ class ProcessSample:
     last_op: str = ""
     last_call: int = 0
     last_numel: int = -1
+    last_site: str = ""
     lost_ns: int = 0
     short_of: Shortage | None = None
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-__all__ = ["Bar", "Branch", "Cell", "Heat", "Knot", "Lane", "Link", "Picture", "Slot", "Team"]
+__all__ = [
+    "Bar", "Branch", "Cell", "Heat", "Knot", "Lane", "Link", "Picture", "Rate", "Slot", "Team",
+]  # fmt: skip
 
 CellState: TypeAlias = Literal["finished", "open", "failed", "missing", "unknown"]
 
@@ -141,6 +143,29 @@ class Heat:
 
 
 @dataclass(frozen=True, slots=True)
+class Rate:
+    """How fast collectives of one operation and size moved their data, in groups of one name.
+
+    Attributes:
+        size: Bytes of each.
+        calls: How many of them all members timed.
+        ms: The middle of their times.
+        bus_gb_s: The middle of their bus bandwidths, as nccl-tests counts them.
+        slowest: The group with the lowest, where that is well below the others'; else "".
+        slowest_gb_s: Its bandwidth.
+    """
+
+    group: str
+    op: str
+    size: int
+    calls: int
+    ms: float
+    bus_gb_s: float
+    slowest: str = ""
+    slowest_gb_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Branch:
     """A frame of the tree of stacks, outermost first, with the ranks that stand below it."""
 
@@ -165,5 +190,6 @@ class Picture:
     lanes: tuple[Lane, ...] = ()
     bars: tuple[Bar, ...] = ()
     heat: Heat | None = None
+    rates: tuple[Rate, ...] = ()
     stacks: tuple[Branch, ...] = ()
     left_out: tuple[str, ...] = ()

@@ -116,8 +116,10 @@ def test_the_picture_says_what_the_report_says(
     assert shown == {str(each.rank): each.status for each in pages[name].report.ranks}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["small", "circle", "slow"])
+@pytest.mark.parametrize(
+    ("name", "scheme"),
+    [*((name, "light") for name in JOBS), ("small", "dark"), ("circle", "dark"), ("slow", "dark")],
+)
 def test_nobody_is_left_out(
     browser: Browser, pages: dict[str, Written], name: str, scheme: str
 ) -> None:
@@ -128,6 +130,14 @@ def test_nobody_is_left_out(
     found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
     serious = [v for v in found["violations"] if v["impact"] in ("serious", "critical")]
     assert [(v["id"], v["nodes"][0]["html"]) for v in serious] == []
+
+
+def test_strides_are_said_in_words(browser: Browser, pages: dict[str, Written]) -> None:
+    """Heads of columns say "every 2nd", as sentences do."""
+    page = opened(browser, pages["circle"].path, [], viewport=WIDE)
+    heads = page.locator("#calls thead button").all_inner_texts()
+    assert any("every 2nd" in head for head in heads)
+    assert not any(":2" in head for head in heads)
 
 
 def test_a_click_shows_one_rank_alone(browser: Browser, pages: dict[str, Written]) -> None:

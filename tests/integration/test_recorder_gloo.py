@@ -8,6 +8,7 @@ import pickle
 import signal
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,25 @@ def test_a_process_is_a_rank_once_init_has_returned(job: ArmedJob) -> None:
     ]
     assert {mark.armed_by for mark in marks} == {"hook"}
     assert {mark.failures for mark in marks} == {()}
+
+
+def test_counters_have_the_names_of_their_groups(job: ArmedJob) -> None:
+    """Each rank numbers its groups for itself; the names are the same for all of them."""
+    named = {
+        (group.description, group.name, rank)
+        for rank in range(4)
+        for group in beat(job, rank).groups
+        if group.recorder == "gloo"
+    }
+    assert {(what, rank) for what, _, rank in named} <= {
+        *(("default_pg", rank) for rank in range(4)), *(("pair", rank) for rank in range(4)),
+        ("hasty", 0), ("hasty", 3),
+    }  # fmt: skip
+    assert {rank for what, _, rank in named if what == "default_pg"} == set(range(4))
+    names = defaultdict(set)
+    for what, name, rank in named:
+        names[what, rank // 2 if what == "pair" else 0].add(name)
+    assert all(len(own) == 1 for own in names.values())
 
 
 def test_healthy_dumps_are_read_whole(job: ArmedJob) -> None:

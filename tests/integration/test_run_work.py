@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -18,7 +19,18 @@ SPARED = "rank 0 moves: the job is left alone"
 
 def launch_and_tell(folder: Path, fault: str, word: str) -> Outcome:
     """Run a job with --on-hang kill; once it was spared, tell it `word`."""
-    command = [*UNHANG, *kill(), "--", sys.executable, str(PROGRAM), fault, "3", str(free_port())]
+    notify = ("--notify", "tee -a notices")
+    command = [
+        *UNHANG,
+        *kill(),
+        *notify,
+        "--",
+        sys.executable,
+        str(PROGRAM),
+        fault,
+        "3",
+        str(free_port()),
+    ]
     log = folder / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -49,6 +61,10 @@ def test_a_rank_that_works_is_not_stuck(tmp_path: Path, fault: str) -> None:
     stands = {site["line"] for site in cause["sites"] if site["role"] == "culprit"}
     assert stands, outcome.said
     assert stands <= lines_of(fault), outcome.said  # either line of the loop in which it works
+    told = (tmp_path / "notices").read_text().replace("}{", "}\n{").splitlines()
+    verdict, moves_on = sorted(map(json.loads, told), key=lambda notice: notice["time_s"])
+    assert (verdict["event"], verdict["confidence"]) == ("verdict", "low")
+    assert moves_on["event"] == "moves-on"
 
 
 def test_the_alarm_comes_again_when_the_work_ends(tmp_path: Path) -> None:

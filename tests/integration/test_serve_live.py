@@ -56,6 +56,9 @@ def test_a_browser_sees_the_job_and_its_verdict(
                 assert address is not None
                 page.goto(address)
                 page.wait_for_selector("#jobs tr:nth-child(4)", timeout=60_000)
+                page.wait_for_selector("#jobs td:text('default_pg (0)')", timeout=60_000)
+                page.click("#stacks")
+                page.wait_for_selector(f"#stacks-said:has-text('{PROGRAM.name}')", timeout=120_000)
                 killed = next(m.pid for m in read_marks("seen") if m.rank == 0)
                 os.kill(killed, signal.SIGKILL)
                 page.wait_for_selector("#jobs td.failed", timeout=60_000)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from unhang.run.watching.now import JobNow, RankNow
+from unhang.record.contact.heartbeat import GroupBeat
+from unhang.run.watching.now import GroupNow, JobNow, RankNow, behind
 from unhang.serve.pages import metrics
 
 
@@ -20,3 +21,22 @@ def test_ranks_are_told_with_their_job() -> None:
     assert alive == {"0": 1.0, "1": 0.0}
     assert [s.value for s in found["unhang_rank_finished_calls"]] == [41.0, 40.0]
     assert [s.labels["rank"] for s in found["unhang_rank_quiet_seconds"]] == ["0"]
+
+
+def test_groups_are_told_with_who_is_waited_for() -> None:
+    """Each group of a job under its name and description."""
+    group = GroupNow("1", "tp", "nccl", (0, 1), 30, 1.5, (1,))
+    text = metrics((), 0, [JobNow("a", "node01", 2, (), (group,))])
+    found = {family.name: family.samples for family in text_string_to_metric_families(text)}
+    (finished,) = found["unhang_group_finished_collectives"]
+    assert finished.labels == {"job": "a", "group": "1", "description": "tp"}
+    assert finished.value == 30.0
+    assert [s.value for s in found["unhang_group_ranks_behind"]] == [1.0]
+
+
+def test_behind_is_who_has_not_called_what_others_wait_in() -> None:
+    """Nobody is while nobody waits: ranks may enqueue far ahead of each other."""
+    ahead, slow = GroupBeat("gloo", 0, 9, -1, 9), GroupBeat("gloo", 0, 7, -1, 7)
+    waiting = GroupBeat("gloo", 0, 9, -1, 8)
+    assert behind({0: ahead, 1: slow}) == ()
+    assert behind({0: waiting, 1: slow, 2: ahead}) == (1,)

@@ -17,11 +17,14 @@ class Place:
         case: Paths of dumps or of a case, with the options that help to read them.
         stacks: Where saved stacks lie, or "".
         logs: Where logs lie.
+        command: The job's own command, where `unhang run` has just seen it: one that stands in a
+            case from elsewhere is nothing to run.
     """
 
     case: tuple[str, ...] = ()
     stacks: str = ""
     logs: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
 
 
 def place_in(folder: Path, options: Sequence[str] = ()) -> Place:

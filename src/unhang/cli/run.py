@@ -101,6 +101,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     record.add_argument(
         "--blocking", action="store_true", help="errors of kernels show at their call; slow"
     )
+    devices = record.add_mutually_exclusive_group()
+    devices.add_argument(
+        "--on-cpu", action="store_true", help='hide all GPUs: CUDA_VISIBLE_DEVICES=""'
+    )
+    devices.add_argument(
+        "--one-gpu", action="store_true", help="show the first of the GPUs only; start one rank"
+    )
     record.add_argument(
         "--cpp-stacks",
         action="store_true",
@@ -117,6 +124,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--serve",
         action="store_true",
         help="show the job live in a browser, on this node; its address is printed",
+    )
+    talk.add_argument(
+        "--notify",
+        action="append",
+        default=[],
+        metavar="URL-OR-CMD",
+        help="tell of each verdict, and of a job that goes on: a URL (Slack, PagerDuty, "
+        "Alertmanager, or plain JSON), or a command that takes JSON; may be given more than once",
     )
     talk.add_argument(
         "--metrics",
@@ -142,6 +157,11 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--hang-after takes a time", "give seconds above 0, or auto")
     if args.buffer_size < 0:
         raise UsageError(f"--buffer-size {args.buffer_size} is no size", "give 1 or more")
+    if args.notify:
+        from unhang.run.incident.notifying import receiver_of
+
+        for text in args.notify:
+            receiver_of(text)
     if args.serve and not args.dry_run:
         with _served(args):
             return _session(command, args)
@@ -183,11 +203,13 @@ def _session(command: Sequence[str], args: argparse.Namespace) -> int:
             buffer_size=args.buffer_size,
             timing=args.timing,
             blocking=args.blocking,
+            gpus="none" if args.on_cpu else "one" if args.one_gpu else "",
             symbolize=args.symbolize or ("fast" if args.cpp_stacks else ""),
             rank_logs=not args.no_rank_logs,
             rank_log_place=args.rank_logs or "",
             verbose=args.verbose,
             quiet=args.quiet,
+            notify=tuple(args.notify),
             dry_run=args.dry_run,
             metrics=args.metrics or "",
         ),

@@ -15,6 +15,7 @@ _PATTERNS: tuple[tuple[str, str, re.Pattern[str]], ...] = (
     ("NCCL version", "NCCL version", re.compile(r"NCCL version (\d[\w.+-]+)")),
     ("network", "Using network", re.compile(r"Using network (\w[\w ./-]*)")),
     ("socket interface", "Bootstrap : Using", re.compile(r"Bootstrap : Using ([\w.-]+):")),
+    ("socket interface", "Bootstrap: Using", re.compile(r"Bootstrap: Using ([\w.-]+):")),
     ("socket interfaces", "NET/Socket : Using", re.compile(r"NET/Socket : Using \[0\]([\w.-]+):")),
     ("IB devices", "NET/IB : Using", re.compile(r"NET/IB : Using (\[0\]\S+)")),
     (

@@ -14,6 +14,7 @@ import functools
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -59,6 +60,8 @@ class CrashWatch:
 
     def note_exits(self) -> None:
         """Keep from where the program asks to end: neither way tells anybody else."""
+        global _watch  # noqa: PLW0603 - there is one process
+        _watch = self
         for owner, name in ((sys, "exit"), (os, "_exit")):
             if name not in _ENDINGS:
                 _ENDINGS[name] = getattr(owner, name)
@@ -107,6 +110,19 @@ class CrashWatch:
             sys.excepthook = self._next_hook
 
     # -------------------------------------------------------------- the end
+
+    def leaving(self, frame: FrameType, status: object, *, at_once: bool) -> None:
+        """The program asks to end: keep from where, and because of which error.
+
+        Who handles an error by leaving (torch.multiprocessing.spawn does) calls no excepthook.
+        """
+        site = program_site(frame)
+        if site is not None:
+            self.recorder.beat.seen(site)
+        error = sys.exc_info()[1]
+        is_main = threading.current_thread() is threading.main_thread()
+        if status and is_main and not at_once and isinstance(error, Exception):
+            self._last_dump(error)
 
     def _hook(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
@@ -177,17 +193,19 @@ def described(error: BaseException) -> dict[str, object]:
     }
 
 
+_watch: CrashWatch | None = None
+"""Who is told that the program asks to end."""
+
+
 def _noted(original: Callable[..., Any]) -> Callable[..., Any]:
     """A function that ends the process, or the thread; where it is called is kept before."""
 
     @functools.wraps(original)
     def leave(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever it takes
-        recorder = wrap.current()  # None in a forked child
-        if recorder is not None:
+        if _watch is not None and wrap.current() is not None:  # None in a forked child
             with contextlib.suppress(Exception):
-                site = program_site(sys._getframe(1))
-                if site is not None:
-                    recorder.beat.seen(site)
+                at_once = original is _ENDINGS["_exit"]
+                _watch.leaving(sys._getframe(1), args[0] if args else 0, at_once=at_once)
         return original(*args, **kwargs)
 
     return leave

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from importlib.resources import files
 
 from unhang.case import Case
 from unhang.model import LogEvent
-from unhang.picture import Picture
+from unhang.picture import Picture, Rate
 from unhang.report import Report, Step
 from unhang.reports import markdown
 from unhang.reports.brief import Brief, brief_of
@@ -169,6 +169,32 @@ def _pictures(picture: Picture) -> Iterator[str]:
         yield f"<h2>Who comes late to {text_of(picture.heat.group)}</h2>"
         yield f'<p class="soft">{_clock_words(picture)}</p>'
         yield '<div id="heat" class="wide" tabindex="0" role="region" aria-label="Lateness"></div>'
+    yield from _rates(picture.rates)
+
+
+def _rates(rates: Sequence[Rate]) -> Iterator[str]:
+    """A table of bandwidths, where the recorder has timed calls."""
+    if not rates:
+        return
+    yield "<h2>How fast data moved</h2>"
+    yield '<p class="soft">Of collectives that all members timed on the device: the shortest of '
+    yield "their times, and bus bandwidth as nccl-tests counts it; medians.</p>"
+    yield '<div class="wide" tabindex="0" role="region" aria-label="Bandwidths"><table><thead><tr>'
+    names = ("group", "operation", "size", "calls", "ms", "GB/s", "slowest group")
+    yield "".join(f'<th scope="col">{name}</th>' for name in names) + "</tr></thead><tbody>"
+    for rate in rates:
+        slowest = f"{rate.slowest}: {rate.slowest_gb_s:g} GB/s" if rate.slowest else ""
+        cells = (rate.group, rate.op, _size(rate.size), f"{rate.calls:,}", f"{rate.ms:g}")
+        row = (*cells, f"{rate.bus_gb_s:g}", slowest)
+        yield f"<tr>{''.join(f'<td>{text_of(cell)}</td>' for cell in row)}</tr>"
+    yield "</tbody></table></div>"
+
+
+def _size(size: int) -> str:
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size / 1024:.0f} KiB"
 
 
 def _calls_head(picture: Picture) -> Iterator[str]:

@@ -48,11 +48,43 @@ def next_steps(report: Report, case: Case | None, place: Place) -> tuple[Step, .
         *_stacks(finding, report, case, place),
         *_log_of(finding, case, place),
         *_checks(finding, report),
+        *_again(report, place),
     ]
     if kind_of(finding.code) is not None:
         words = ["unhang", "explain", finding.code]
         steps.append(Step(_line(words), "what that means, and what else it could be"))
     return tuple(steps)
+
+
+_MOST_WORDS = 64
+_RANKS_HERE = re.compile(r"--nproc[-_]per[-_]node(=.*)?")
+
+
+def _again(report: Report, place: Place) -> Iterator[Step]:
+    """The job's own command, so that an error of a kernel shows where it happens."""
+    kinds = (kind_of(finding.code) for finding in report.findings)
+    late = any(kind is not None and kind.has(Trait.OF_A_KERNEL) for kind in kinds)
+    sayable = all(word.isprintable() for word in place.command)
+    if not (late and sayable and 0 < len(place.command) <= _MOST_WORDS):
+        return
+    for option, words, why in (
+        ("--blocking", place.command, "the error shows at the call that causes it; slow"),
+        ("--on-cpu", place.command, "without a GPU: the same mistake mostly is a plain exception"),
+        ("--one-gpu", _alone(place.command), "one rank: an error that stays is not of the others"),
+    ):
+        yield Step(_line(["unhang", "run", option, "--", *words]), why)
+
+
+def _alone(command: Sequence[str]) -> tuple[str, ...]:
+    """A launcher's command with one rank on this node."""
+    words = list(command)
+    for place, word in enumerate(words):
+        match = _RANKS_HERE.fullmatch(word)
+        if match and match.group(1):
+            words[place] = f"{word.partition('=')[0]}=1"
+        elif match and place + 1 < len(words):
+            words[place + 1] = "1"
+    return tuple(words)
 
 
 def _line(words: Sequence[str]) -> str:

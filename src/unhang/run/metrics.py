@@ -61,6 +61,21 @@ def live_metrics(jobs: Sequence[JobNow]) -> Iterator[str]:
         "Since the last sign of life of a rank's program.",
         ((labels, rank.quiet_s) for labels, rank in ranks if rank.quiet_s is not None),
     )
+    groups = [
+        ({"job": job.job, "group": each.name, "description": each.description}, each)
+        for job in jobs
+        for each in job.groups
+    ]
+    yield from family(
+        "unhang_group_finished_collectives",
+        "Collectives of a group that all its members on this node have finished.",
+        ((labels, float(group.finished)) for labels, group in groups),
+    )
+    yield from family(
+        "unhang_group_ranks_behind",
+        "Members of a group on this node for which others of it wait.",
+        ((labels, float(len(group.behind))) for labels, group in groups),
+    )
 
 
 def _verdict_metrics(job: str, verdict: Verdict | None, *, running: bool) -> Iterator[str]:

@@ -44,9 +44,11 @@ class Wishes(NamedTuple):
     rank_logs: bool = True
     rank_log_place: str = ""
     blocking: bool = False
+    gpus: str = ""
     symbolize: str = ""
     verbose: bool = False
     quiet: bool = False
+    notify: Sequence[str] = ()
     dry_run: bool = False
     metrics: str = ""
 
@@ -89,6 +91,7 @@ def _plan(
         place_for_logs(wishes.rank_log_place, folder, run) if wanted else "",
         wishes.blocking,
         wishes.symbolize,
+        wishes.gpus,
     )
     return plan_environment(
         os.environ,
@@ -122,6 +125,7 @@ def _supervised(command: Sequence[str], wishes: Wishes, names: tuple[str, str], 
         on_hang=wishes.on_hang,
         verbose=wishes.verbose,
         quiet=wishes.quiet,
+        notify=wishes.notify,
     )
     with _reserved(wishes.case, orders.job, run):
         guard = _guard(orders)

@@ -57,7 +57,8 @@ _MOST_ROWS = 1000
 _MOST_BODY = 100_000
 _KEPT = 4
 _LOOK_S = 1.0
-_DUMP_S = 120.0
+_RUN_S = 120.0
+_MOST_SAID = 200_000
 
 
 def make_app(paths: Sequence[Path], token: str, job: str = "") -> Door:
@@ -72,6 +73,7 @@ def make_app(paths: Sequence[Path], token: str, job: str = "") -> Door:
         Route("/live", desk.live),
         Route("/live/events", desk.events),
         Route("/live/dump", desk.dump, methods=["POST"]),
+        Route("/live/stacks", desk.stacks, methods=["POST"]),
         Route("/case/{key}/", desk.page),
         Route("/case/{key}/report.json", desk.report),
         Route("/case/{key}/sql", desk.sql, methods=["GET", "POST"]),
@@ -205,11 +207,19 @@ class _Desk:
     async def dump(self, request: Request) -> Response:
         """Have the armed ranks of this node write dumps, as `unhang dump` does."""
         del request
-        command = [sys.executable, "-m", "unhang", "dump"]
+        said = await self._run(["dump"])
+        return PlainTextResponse(said.splitlines()[-1] if said else "nothing was said")
+
+    async def stacks(self, request: Request) -> Response:
+        """Where the ranks of this node stand, as `unhang stacks` shows it."""
+        del request
+        return PlainTextResponse(await self._run(["stacks", "--width", "120", "--no-color"]))
+
+    async def _run(self, words: Sequence[str]) -> str:
+        command = [sys.executable, "-m", "unhang", *words]
         command += ["--job", self._job] if self._job else []
         async with self._asking:
-            done = await run_in_threadpool(_ran, command)
-        return PlainTextResponse(done)
+            return await run_in_threadpool(_ran, command)
 
     async def compare(self, request: Request) -> Response:
         """Two cases side by side."""
@@ -276,15 +286,14 @@ def _event(name: str, value: object) -> str:
 
 
 def _ran(command: Sequence[str]) -> str:
-    """Run one of our commands; what it says last."""
+    """Run one of our commands; what it says."""
     try:
         done = subprocess.run(  # noqa: S603 - our own command
-            command, capture_output=True, text=True, errors="replace", timeout=_DUMP_S, check=False
+            command, capture_output=True, text=True, errors="replace", timeout=_RUN_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"no dump: {error}"
-    said = [*done.stdout.splitlines(), *done.stderr.splitlines()]
-    return said[-1] if said else f"exit code {done.returncode}"
+        return f"it was not answered: {error}"
+    return (done.stdout + done.stderr)[:_MOST_SAID]
 
 
 def _key(path: Path) -> str:

@@ -59,8 +59,10 @@ def live_page() -> str:
     body = (
         '<p role="status"><span id="line">no connection yet</span></p>',
         '<div id="verdicts" role="status"></div>',
-        '<p><button type="button" id="dump">dump now</button> ',
+        '<p><button type="button" id="stacks">stacks now</button> ',
+        '<button type="button" id="dump">dump now</button> ',
         '<span id="said" role="status"></span></p>',
+        '<pre id="stacks-said" role="status" tabindex="0" aria-label="Stacks" hidden></pre>',
         '<p id="none">No armed rank runs here: start the job with <code>unhang run</code>.</p>',
         '<div id="jobs" class="wide" tabindex="0" role="region" aria-label="Jobs"></div>',
         '<p class="soft">Who has finished fewest calls need not be at fault: the verdict comes by ',

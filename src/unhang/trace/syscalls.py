@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from unhang.errors import InputError, ToolError
-from unhang.kinds import BUSY_WITHOUT_SYSCALLS, SPINS_IN_SYSCALLS, WAITS_IN_SYSCALL
+from unhang.kinds import BUSY_WITHOUT_SYSCALLS, SPINS_IN_SYSCALLS, WAITS_IN_SYSCALL, Kind
 from unhang.model import Note
-from unhang.report import Finding, Report, Subject
+from unhang.report import Confidence, Finding, Report, Subject
 from unhang.room import awake_of
 from unhang.trace.strace_lines import StraceReader, SyscallTrace
 from unhang.wording import count_of, printable
@@ -355,101 +355,68 @@ def _on_host(subjects: Sequence[Subject], host: str) -> tuple[Subject, ...]:
     )
 
 
-def _waits(trace: SyscallTrace, seconds: float) -> Finding:
-    name = trace.waiting.split("(", 1)[0]
-    on = f" on {printable(trace.target, 120)}" if trace.target else ""
+def _told(trace: SyscallTrace, kind: Kind, sure: Confidence, says: str, *evidence: str) -> Finding:
+    """A finding about one thread; `says` follows its name."""
+    where = trace.target if kind is WAITS_IN_SYSCALL else ""
     return Finding(
         id="",
-        code=WAITS_IN_SYSCALL.code,
+        code=kind.code,
         role="observation",
-        confidence="high",
-        summary=f"{trace.name} waited in {printable(name)}{on} all {seconds:.0f} s.",
-        subjects=_subjects(trace, trace.target),
-        evidence=(printable(trace.waiting, 200),),
-        actions=WAITS_IN_SYSCALL.actions,
+        confidence=sure,
+        summary=f"{trace.name} {says}",
+        subjects=_subjects(trace, where),
+        evidence=evidence,
+        alternatives=kind.alternatives,
+        actions=kind.actions,
     )
+
+
+def _call(trace: SyscallTrace) -> str:
+    """The call that it is in, and on what."""
+    name = printable(trace.waiting.split("(", 1)[0])
+    return name + (f" on {printable(trace.target, 120)}" if trace.target else "")
+
+
+def _waits(trace: SyscallTrace, seconds: float) -> Finding:
+    says = f"waited in {_call(trace)} all {seconds:.0f} s."
+    return _told(trace, WAITS_IN_SYSCALL, "high", says, printable(trace.waiting, 200))
 
 
 def _waits_now(trace: SyscallTrace, silent_s: float) -> Finding:
     """It came to this call and did not come out of it."""
-    name = printable(trace.waiting.split("(", 1)[0])
-    on = f" on {printable(trace.target, 120)}" if trace.target else ""
-    return Finding(
-        id="",
-        code=WAITS_IN_SYSCALL.code,
-        role="observation",
-        confidence="medium",
-        summary=f"{trace.name} has been in {name}{on} for the last {silent_s:.0f} s.",
-        subjects=_subjects(trace, trace.target),
-        evidence=(printable(trace.waiting, 200),),
-        actions=WAITS_IN_SYSCALL.actions,
-    )
+    says = f"has been in {_call(trace)} for the last {silent_s:.0f} s."
+    return _told(trace, WAITS_IN_SYSCALL, "medium", says, printable(trace.waiting, 200))
 
 
 def _stands(trace: SyscallTrace) -> Finding:
     """Its last call had not ended when strace did; for how long is not known."""
-    name = printable(trace.waiting.split("(", 1)[0])
-    on = f" on {printable(trace.target, 120)}" if trace.target else ""
-    return Finding(
-        id="",
-        code=WAITS_IN_SYSCALL.code,
-        role="observation",
-        confidence="low",
-        summary=f"{trace.name} was in {name}{on} when strace ended.",
-        subjects=_subjects(trace, trace.target),
-        evidence=(printable(trace.waiting, 200), _UNSTAMPED),
-        actions=WAITS_IN_SYSCALL.actions,
-    )
+    says = f"was in {_call(trace)} when strace ended."
+    return _told(trace, WAITS_IN_SYSCALL, "low", says, printable(trace.waiting, 200), _UNSTAMPED)
 
 
 def _waits_again(trace: SyscallTrace, call: tuple[str, str], share: float) -> Finding:
     """It comes out of its call and goes in again, as loops with a time-out do."""
     name, target = call
     on = f" on {printable(target, 120)}" if target else ""
-    return Finding(
-        id="",
-        code=WAITS_IN_SYSCALL.code,
-        role="observation",
-        confidence="medium",
-        summary=(
-            f"{trace.name} spent {min(share, 1):.0%} of the time in {name}{on}, in "
-            f"{trace.counts[name]} calls."
-        ),
-        subjects=_subjects(trace, target),
-        evidence=(f"most often: {_most(trace)}",),
-        actions=WAITS_IN_SYSCALL.actions,
-    )
+    number = trace.counts[name]
+    says = f"spent {min(share, 1):.0%} of the time in {name}{on}, in {number} calls."
+    found = _told(trace, WAITS_IN_SYSCALL, "medium", says, f"most often: {_most(trace)}")
+    return replace(found, subjects=_subjects(trace, target))
 
 
 def _spins(trace: SyscallTrace, rate: float) -> Finding:
-    return Finding(
-        id="",
-        code=SPINS_IN_SYSCALLS.code,
-        role="observation",
-        confidence="medium",
-        summary=f"{trace.name} spins: {rate:,.0f} system calls a second.",
-        subjects=_subjects(trace),
-        evidence=(f"most often: {_most(trace)}",),
-        actions=SPINS_IN_SYSCALLS.actions,
-    )
+    says = f"spins: {rate:,.0f} system calls a second."
+    return _told(trace, SPINS_IN_SYSCALLS, "medium", says, f"most often: {_most(trace)}")
 
 
 def _busy(trace: SyscallTrace, total: int, seconds: float) -> Finding:
     share = min(trace.awake_s / seconds, 1)
-    return Finding(
-        id="",
-        code=BUSY_WITHOUT_SYSCALLS.code,
-        role="observation",
-        confidence="medium",
-        summary=(
-            f"{trace.name} was awake {share:.0%} of the time and made {total:,} system "
-            "calls: it computes, or spins in its own code."
-        ),
-        subjects=_subjects(trace),
-        evidence=(f"On a core, or waiting for one: {trace.awake_s:.1f} s of {seconds:.0f} s.",),
-        alternatives=BUSY_WITHOUT_SYSCALLS.alternatives,
-        actions=BUSY_WITHOUT_SYSCALLS.actions,
+    says = (
+        f"was awake {share:.0%} of the time and made {total:,} system calls: it computes, or spins "
+        "in its own code."
     )
+    rests_on = f"On a core, or waiting for one: {trace.awake_s:.1f} s of {seconds:.0f} s."
+    return _told(trace, BUSY_WITHOUT_SYSCALLS, "medium", says, rests_on)
 
 
 def _most(trace: SyscallTrace) -> str:

@@ -107,18 +107,33 @@ def test_one_who_is_not_where_most_wait_in_their_own_way() -> None:
 SIZE_MESSAGE = "op.preamble.length <= op.nbytes. 128 vs 80. Received data size doesn't match"
 
 
-def test_sizes_that_did_not_fit_are_told_from_the_last_calls() -> None:
-    """Gloo ended rank 0, and rank 2 is the one with another size."""
+def sizes_told(
+    calls: tuple[int, ...] = (9, 9, 9, 9), site: str = "/home/user/train.py:9"
+) -> Finding:
+    """Gloo ended rank 0, and rank 2 is the one with another size; each after so many calls."""
 
     def ended(rank: int, status: int, numel: int) -> ProcessSample:
-        told = {"last_op": "all_reduce", "last_call": 9, "last_numel": numel, "tool": "heartbeat"}
+        told = {"last_op": "all_reduce", "last_call": calls[rank], "last_numel": numel}
+        told |= {"tool": "heartbeat", "last_site": site}
         return sample_of(rank, "train.py:30 step", state="X", exit_status=status, time_ns=5, **told)
 
     samples = (ended(0, 134, 256), ended(1, 1, 256), ended(2, 1, 160), ended(3, 1, 256))
     event = LogEvent("UH762", "cause", -1, f"[enforce fail] {SIZE_MESSAGE}", "job.log:1")
-    first = diagnose(Case(samples=samples, log_events=(event,))).findings[0]
+    return diagnose(Case(samples=samples, log_events=(event,))).findings[0]
+
+
+def test_sizes_that_did_not_fit_are_told_from_the_last_calls() -> None:
+    """The odd one is named, whoever was ended."""
+    first = sizes_told()
     assert (first.code, first.culprits, first.confidence) == ("UH202", (2,), "high")
     assert "160 elements" in first.summary
+
+
+def test_stages_of_a_pipeline_make_different_numbers_of_calls() -> None:
+    """Then their last calls are compared if they were made at one line; and less sure."""
+    first = sizes_told((41, 61, 61, 41))
+    assert (first.code, first.culprits, first.confidence) == ("UH202", (2,), "medium")
+    assert sizes_told((41, 60, 61, 41), site="").code != "UH202"
 
 
 def test_a_call_that_lost_its_peer_follows() -> None:

@@ -119,6 +119,18 @@ def test_whoever_works_while_dumps_lack_its_call_is_busy(
     assert ("busy, slow or late rather than stuck" in finding.summary) == bool(moving)
 
 
+def test_a_line_that_dump_and_stacks_name_differently_is_told_once() -> None:
+    """The dump knows a method by its class, py-spy by its name alone."""
+    job = FakeJob(3)
+    job.call((0, 2), "all_reduce", finished=False)
+    job.dump_fields = {1: {"main_stack": LOADING}}
+    plain = (Frame("__next__", LOADING[0].file, LOADING[0].line), MODULE)
+    samples = [look(1, plain, n) for n in range(2)]
+    finding = diagnose(job.case(samples=samples)).findings[0]
+    places = [(s.function, s.line) for s in finding.sites if s.role == "culprit"]
+    assert places == [("__next__", 31)]
+
+
 def test_work_alone_keeps_a_program_that_does_not_communicate_from_being_stuck() -> None:
     """All stand at one line and one of them computes there."""
     busy = {"worked_s": 1.0, "worked_cpu_s": 0.9}

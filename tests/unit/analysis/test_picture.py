@@ -7,12 +7,14 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from lab.simulate.corpus import CaseSpec
 from lab.simulate.writing import simulate
 from unhang.analysis import diagnose
 from unhang.analysis.picture import picture_of
+from unhang.analysis.picture.bandwidth import rates
 from unhang.analysis.steps import situation_of
 from unhang.case import Case
 from unhang.ingest import load
@@ -167,3 +169,28 @@ def test_without_calls_there_is_nothing_to_draw() -> None:
     case = Case()
     picture = picture_of(case, diagnose(case))
     assert (picture.nodes, picture.lanes, picture.bars, picture.heat) == ((), (), (), None)
+
+
+def test_bandwidths_are_those_of_calls_that_all_have_timed(tmp_path: Path) -> None:
+    """The shortest time of the members, and nccl-tests' share of the data; here by hand."""
+    simulate(CaseSpec("timed", "late-rank", "fsdp", 8, "timing", 0), tmp_path / "job")
+    case = load([tmp_path / "job"])
+    rate = rates(case)[0]
+    calls = case.calls
+    ops = [case.names[name].op for name in calls.name.tolist()]
+    sizes = [case.signatures[each].output_sizes[0][0] * 2 for each in calls.signature.tolist()]
+    times: dict[int, float] = {}
+    for seq, op, size, ms in zip(calls.seq, ops, sizes, calls.duration_ms, strict=True):
+        if op == "_all_gather_base" and f"{size:.1e}" == f"{rate.size:.1e}":
+            times[seq] = min(times.get(seq, ms), ms)
+    assert (rate.op, rate.calls, rate.size) == ("all_gather_base", len(times), max(sizes))
+    assert rate.ms == pytest.approx(np.median(list(times.values())), abs=0.001)
+    assert rate.bus_gb_s == pytest.approx(rate.size * 7 / 8 / rate.ms / 1e6, rel=0.05)
+    assert "How fast data moved" in render(
+        "html", diagnose(case), case, None, Picture((), rates=(rate,))
+    )
+
+
+def test_without_times_there_is_no_bandwidth(folder: Path) -> None:
+    """Nothing is guessed from when calls were made."""
+    assert all(drawn(name, folder).picture.rates == () for name in NAMES)

@@ -316,3 +316,50 @@ def test_any_mixture_of_lines_is_scanned(lines: list[str]) -> None:
         file.write("\n".join(lines))
         file.flush()
         findings_of(scan_logs(find_logs(Path(file.name))), 2)
+
+
+GLOO = (
+    "[/pytorch/third_party/gloo/gloo/transport/tcp/debug_logger.cc:9] ERROR failed to connect, "
+    "willRetry=1, retry=1, retryLimit=3, rank=0, size=2, local=[127.0.0.1]:13988, "
+    "remote=[127.0.1.1]:20914$0, error=SO_ERROR: Connection refused, remote=[127.0.1.1]:20914$0\n"
+    "[E1122 18:33:58.853621483 ProcessGroupGloo.cpp:67] Gloo connectFullMesh failed with "
+    "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:152] timed out connecting: SO_ERROR: "
+    "Connection refused, remote=[127.0.1.1]:20914$0\n"
+)
+
+
+def test_a_peer_that_gave_its_loopback_address(tmp_path: Path) -> None:
+    """What Gloo prints where a host's name means 127.0.1.1 there; a further try is no cause."""
+    (cause, *rest) = findings_of(scan(tmp_path / "a.log", GLOO), 2)
+    assert (cause.code, cause.role) == ("UH7300", "cause")
+    assert any("GLOO_SOCKET_IFNAME" in action for action in cause.actions)
+    assert all(found.role != "cause" for found in rest)
+
+
+@pytest.mark.parametrize(
+    ("taken", "told"),
+    [
+        ("Bootstrap : Using docker0:172.17.0.1<0>", True),
+        ("Bootstrap: Using lo:127.0.0.1<0>", True),
+        ("NET/Socket : Using [0]eno1:10.0.0.3<0> [1]docker0:172.17.0.1<0>", True),
+        ("Bootstrap : Using usb0:169.254.3.1<0>", True),
+        ("Bootstrap : Using ib0:10.148.8.203<0>", False),
+        ("NET/Socket : Using [0]eno1:172.27.124.94<0>", False),
+    ],
+)
+def test_an_interface_that_peers_cannot_reach(tmp_path: Path, taken: str, *, told: bool) -> None:
+    """By the library's own line, as old and new releases print it."""
+    found = scan(tmp_path / "a.log", f"node01:123:123 [0] NCCL INFO {taken}\n")
+    assert ("UH731" in {event.code for event in found.events}) == told
+
+
+def test_the_interface_that_all_should_take(tmp_path: Path) -> None:
+    """Where others took a better one, the setting names it."""
+    found = scan(
+        tmp_path / "a.log",
+        "[rank0]: NCCL INFO Bootstrap: Using eth0:10.0.0.1<0>\n"
+        "[rank1]: NCCL INFO Bootstrap: Using docker0:172.17.0.1<0>\n"
+        "[rank2]: NCCL INFO Bootstrap: Using docker0:172.17.0.1<0>\n",
+    )
+    (differ,) = (each for each in findings_of(found, 3) if each.code == "UH795")
+    assert "NCCL_SOCKET_IFNAME==eth0 GLOO_SOCKET_IFNAME=eth0" in differ.actions[0]

@@ -52,6 +52,30 @@ def test_where_a_program_asks_to_end_is_kept(recorder: Recorder, tmp_path: Path)
     assert read_heartbeat(tmp_path / "1.beat") == beat
 
 
+def test_an_error_that_is_handled_by_leaving_is_kept(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As torch.multiprocessing.spawn does it: no excepthook is called then."""
+    taken: list[str] = []
+    monkeypatch.setattr(crash, "take", lambda *_, **__: taken.append("dump"))
+    watch = crash.CrashWatch(recorder, lambda: None)
+    watch.note_exits()
+
+    def deal_with_it(status: int) -> None:
+        try:
+            int("bad batch")
+        except ValueError:
+            sys.exit(status)
+
+    for status in (0, 1):
+        with pytest.raises(SystemExit):
+            deal_with_it(status)
+        assert len(taken) == status, "who leaves with 0 has dealt with it"
+    watch.release()
+    assert recorder.state.exception is not None
+    assert "bad batch" in str(recorder.state.exception["message"])
+
+
 def test_the_thread_that_runs_the_program_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the main thread shows no line of the user's, the one thread that does."""
     ready, go = threading.Event(), threading.Event()

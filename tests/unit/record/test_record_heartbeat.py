@@ -38,7 +38,10 @@ def test_what_is_stored_is_read(path: Path) -> None:
     line = here().f_lineno - 1
     beat.enqueued()
     beat.waiting()
-    groups = (GroupBeat("gloo", 0, 9, -1, 8), GroupBeat("unhang", 1, 2, -1, 1))
+    groups = (
+        GroupBeat("gloo", 0, 9, -1, 8, "0", "default_pg"),
+        GroupBeat("unhang", 1, 2, -1, 1),
+    )
     beat.tick(list(groups), 5, 1)
     read = read_heartbeat(path)
     assert read is not None
@@ -186,3 +189,16 @@ def test_deep_stacks_are_cut() -> None:
 
     raw = down(sites.MAX_FRAMES * 2)
     assert len(sites.frames_of(raw)) == sites.MAX_FRAMES
+
+
+def test_of_long_names_of_groups_the_beginning_is_kept(path: Path) -> None:
+    """As many groups as fit, each with its own; none runs into the places behind them."""
+    beat = Beat(path, pid=7, start_ticks=8)
+    beat.entered(here(), "send", "0")
+    many = [GroupBeat("nccl", n, 1, -1, 0, f"{n:02}" * 20, "tensor_parallel") for n in range(70)]
+    beat.tick(many, 0, 0)
+    read = read_heartbeat(path)
+    assert read is not None
+    assert [group.name for group in read.groups] == [f"{n:02}" * 4 for n in range(64)]
+    assert {group.description for group in read.groups} == {"tensor_para"}
+    assert read.op == "send"

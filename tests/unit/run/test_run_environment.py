@@ -110,6 +110,29 @@ def test_blocking_launches_are_refused_where_they_deadlock(tmp_path: Path) -> No
         plan({}, [bad], blocking=True)
 
 
+@pytest.mark.parametrize(
+    ("env", "gpus", "seen"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "4,5"}, "", "4,5"),
+        ({"CUDA_VISIBLE_DEVICES": "4,5"}, "none", ""),
+        ({"CUDA_VISIBLE_DEVICES": "4,5"}, "one", "4"),
+        ({"HIP_VISIBLE_DEVICES": "2,3"}, "one", "2"),
+        ({}, "one", "0"),
+    ],
+)
+def test_gpus_are_hidden_where_that_is_asked_for(env: dict[str, str], gpus: str, seen: str) -> None:
+    """Of those that the user would see, none or the first."""
+    found = plan(env, ["python"], gpus=gpus).apply(env)
+    assert found["CUDA_VISIBLE_DEVICES"] == seen
+    assert found.get("HIP_VISIBLE_DEVICES", seen) == seen
+
+
+def test_blocking_launches_of_one_gpu_are_not_refused(tmp_path: Path) -> None:
+    """One rank waits for nobody in NCCL."""
+    bad = str(environment(tmp_path, "2.0.1"))
+    assert plan({}, [bad], blocking=True, gpus="one").apply({})["CUDA_LAUNCH_BLOCKING"] == "1"
+
+
 def test_interpreters_of_scripts(tmp_path: Path) -> None:
     """A launcher's first line names its interpreter; /usr/bin/env is looked through."""
     python = environment(tmp_path, "2.13.0")

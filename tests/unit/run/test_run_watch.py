@@ -78,6 +78,22 @@ def test_idle_ranks_may_compute_longer() -> None:
     assert len(idle.play(12, waiting=False)) == 1
 
 
+def test_who_works_before_it_joins_is_waited_for() -> None:
+    """Imports take longer than steps; who stands still, or works for ever, does not come."""
+
+    def told(busy: range) -> list[int]:
+        watch, said = HangWatch(6.0), []
+        for second in range(100):
+            joins = RankProgress(0, 50, 0, 0, waiting=True, busy=False)
+            comes = RankProgress(1, 51, -1, -1, False, second in busy, coming=True)  # noqa: FBT003
+            if watch.see(ProgressLook(100.0 + second, (joins, comes))):
+                said.append(second)
+        return said
+
+    assert told(range(40)) == [45]
+    assert told(range(100)) == [72]
+
+
 def test_work_now_and_then_keeps_idle_ranks_from_an_alarm() -> None:
     """The stillness is counted from the last sign of work, not from the last call alone."""
     job = Job()

@@ -128,8 +128,9 @@ def with_looks(claim: Claim, lives: Lives, book: StackBook) -> Claim:
         return claim
     moving = ranks_in(look for look in own if look.moves)
     placed = sites_of(own, "culprit", book)
-    shown = {(site.ranks, site.stack_id) for site in placed}
-    rest = [site for site in claim.sites if (site.ranks, site.stack_id) not in shown]
+    # Dumps and stacks name functions differently: who stands on one line stands there once.
+    shown = {(site.ranks, site.file, site.line) for site in placed}
+    rest = [site for site in claim.sites if (site.ranks, site.file, site.line) not in shown]
     stopped = claim.kind.has(Trait.LAST_RESORT) and _all_stopped(claim, own)
     doubts = () if stopped else claim.doubts
     if moving and claim.kind.has(Trait.MAY_COME):

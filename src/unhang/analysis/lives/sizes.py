@@ -60,17 +60,21 @@ def _claims(lives: Lives, book: StackBook) -> Iterator[Claim]:
     looks = [life.look for life in lives.ranks.values() if life.look is not None]
     known = [look for look in looks if look.last_op and look.last_numel >= 0]
     newest = max((look.last_call for look in known), default=0)
-    known = [look for look in known if look.last_call == newest]
-    sides: defaultdict[int, list[RankLook]] = defaultdict(list)
-    for look in known:
-        sides[look.last_numel].append(look)
-    if len({look.last_op for look in known}) != 1 or len(sides) < 2:  # noqa: PLR2004 - a pair
+    abreast = [look for look in known if look.last_call == newest]
+    alike = _differ(abreast)
+    if len({look.last_site for look in known}) == 1 and known[0].last_site:
+        alike = len(abreast) == len(known)
+        abreast = known  # stages of a pipeline make different numbers of calls
+    if not _differ(abreast):
         return
+    sides: defaultdict[int, list[RankLook]] = defaultdict(list)
+    for look in abreast:
+        sides[look.last_numel].append(look)
     ordered = sorted(sides.items(), key=lambda side: (-len(side[1]), side[0]))
-    clear = len(ordered[0][1]) * 2 > len(known)
+    clear = len(ordered[0][1]) * 2 > len(abreast)
     odd = [look for _, side in ordered[1:] for look in side] if clear else []
-    rest = [look for look in known if look not in odd]
-    op = known[0].last_op
+    rest = [look for look in abreast if look not in odd]
+    op = abreast[0].last_op
     yield Claim(
         kind=SHAPE_MISMATCH,
         about=SizesApart(op, tuple((n, _ranks(side)) for n, side in ordered)),
@@ -89,8 +93,17 @@ def _claims(lives: Lives, book: StackBook) -> Iterator[Claim]:
             for n, side in ordered
         ),
         sites=(*sites_of(odd, "culprit", book), *sites_of(rest, "victim", book)),
-        doubts=() if clear else (Doubt.NO_MAJORITY,),
+        doubts=(
+            *(() if clear else (Doubt.NO_MAJORITY,)),
+            *(() if alike else (Doubt.STACKS_ONLY,)),
+        ),
     )
+
+
+def _differ(looks: Sequence[RankLook]) -> bool:
+    """Whether the last calls are of one kind, and of several sizes."""
+    ops = {look.last_op for look in looks}
+    return len(ops) == 1 and len({look.last_numel for look in looks}) > 1
 
 
 def _ranks(looks: Sequence[RankLook]) -> tuple[int, ...]:

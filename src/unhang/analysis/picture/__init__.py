@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from unhang.analysis.picture.bandwidth import rates
 from unhang.analysis.picture.calls import bars, lanes
 from unhang.analysis.picture.lateness import clock_offsets, heat, largest_meetings
 from unhang.analysis.picture.places import stack_tree
@@ -42,6 +43,7 @@ def picture_of(case: Case, report: Report, *, every: bool = False) -> Picture:
         lanes=rows,
         bars=drawn,
         heat=heat(situation.evidence, meetings, culprits),
+        rates=rates(case),
         stacks=stack_tree(case, situation),
         left_out=tuple(text for text in (folded, cut) if text),
     )

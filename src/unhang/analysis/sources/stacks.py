@@ -53,7 +53,7 @@ class RankLook(Struct, frozen=True):
         works: It, or what it started, computed or read or wrote while it was looked at; None where
             nobody measured it.
         ended_ns: As in `unhang.model.ProcessSample`.
-        phase, told_size, rendezvous, last_op, last_call, last_numel, lost_ns: As in
+        phase, told_size, rendezvous, last_op, last_call, last_numel, last_site, lost_ns: As in
             `unhang.model.ProcessSample`.
         worker: Where a data-loader worker stands in the program, for which it waits; innermost
             first, empty for none.
@@ -78,6 +78,7 @@ class RankLook(Struct, frozen=True):
     last_op: str = ""
     last_call: int = 0
     last_numel: int = -1
+    last_site: str = ""
     lost_ns: int = 0
     worker: tuple[Frame, ...] = ()
 
@@ -237,6 +238,7 @@ def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:
         last_op=last.last_op,
         last_call=last.last_call,
         last_numel=last.last_numel,
+        last_site=last.last_site,
         lost_ns=last.lost_ns,
     )
 

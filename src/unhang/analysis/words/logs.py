@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
@@ -31,6 +32,9 @@ from unhang.model import LogEvent
 from unhang.wording import printable, rank_phrase
 
 __all__: list[str] = []
+
+_LOCAL = re.compile(r"lo$|docker|veth|br-|virbr|cni|lxcbr")
+_IS_NAME = re.compile(r"[\w.-]{1,15}", re.ASCII)
 
 SHOWN = 160
 SHOWN_WHOLE = 2_400
@@ -195,8 +199,23 @@ def _(about: Differing, claim: Claim) -> Words:  # noqa: ARG001
         f"Ranks differ in {about.name}.",
         tuple(f"{rank_phrase(ranks)}: {value}" for value, ranks in about.said),
         (),
-        ("Start all ranks with the same environment and the same libraries.",),
+        (
+            *_one_interface(about),
+            "Start all ranks with the same environment and the same libraries.",
+        ),
     )
+
+
+def _one_interface(about: Differing) -> Iterator[str]:
+    """The setting that makes all ranks take what most of those took that others can reach."""
+    if not about.name.startswith("socket interface"):
+        return
+    usable = [(len(ranks), name) for name, ranks in about.said if not _LOCAL.match(name)]
+    if usable and _IS_NAME.fullmatch(name := max(usable)[1]):
+        yield (
+            f"export NCCL_SOCKET_IFNAME=={name} GLOO_SOCKET_IFNAME={name} on all hosts (the second "
+            "= means this name exactly); unhang doctor net --hosts A,B says whether peers reach it."
+        )
 
 
 # ------------------------------------------------------------------ watchdogs

@@ -14,6 +14,7 @@ from unhang.logs.rules.cluster import RULES as CLUSTER
 from unhang.logs.rules.devices import RULES as DEVICES
 from unhang.logs.rules.endings import RULES as ENDINGS
 from unhang.logs.rules.fabric import RULES as FABRIC
+from unhang.logs.rules.interfaces import RULES as INTERFACES
 from unhang.logs.rules.memory import RULES as MEMORY
 from unhang.logs.rules.nccl import RULES as NCCL
 from unhang.logs.rules.nccl_parts import RULES as NCCL_PARTS
@@ -25,7 +26,7 @@ from unhang.logs.rules.watchdog import RULES as WATCHDOG
 __all__ = ["RULES", "LogRule", "rule_of"]
 
 RULES: tuple[LogRule, ...] = (
-    *(*WATCHDOG, *STORES, *ENDINGS, *BOOTSTRAP, *MEMORY, *FABRIC, *NCCL),
+    *(*WATCHDOG, *STORES, *INTERFACES, *ENDINGS, *BOOTSTRAP, *MEMORY, *FABRIC, *NCCL),
     *(*DEVICES, *CLUSTER, *PROGRAM, *NCCL_PARTS, UNHANDLED_EXCEPTION, UNEXPLAINED_ERROR),
 )
 

@@ -80,10 +80,20 @@ RULES: tuple[LogRule, ...] = (
         slug="virtual-interface-chosen",
         family="transport",
         role="hint",
-        anchors=("NET/Socket : Using",),
-        pattern=r"NET/Socket : Using .*?(?P<interface>veth\w+|docker\d+|br-\w+|virbr\d+|cni\d+)\b",
-        meaning="NCCL chose a virtual interface that other nodes cannot reach.",
-        action="Set NCCL_SOCKET_IFNAME to the real interface, or to ^docker,veth.",
+        anchors=("NET/Socket : Using", "Bootstrap : Using", "Bootstrap: Using"),
+        pattern=(
+            r"(?:NET/Socket : Using|Bootstrap ?: Using) .*?(?P<interface>\b(?:veth\w+|docker\d+|"
+            r"br-\w+|virbr\d+|cni\d+|lxcbr\d+|lo(?=:127\.)|[\w.-]+(?=:169\.254\.)))\b"
+        ),
+        meaning=(
+            "NCCL took an interface of this host alone (containers, loopback, link-local), which "
+            "peers on other nodes cannot reach."
+        ),
+        action=(
+            "export NCCL_SOCKET_IFNAME==NAME with the interface between the nodes (the second = "
+            "means this name exactly), or NCCL_SOCKET_IFNAME=^docker,lo,veth,br-,virbr,cni; unhang "
+            "doctor net --hosts A,B says which it is."
+        ),
         source="Oneflow#3586, pytorch#68893",
         fires="node01:1:9 [0] NCCL INFO NET/Socket : Using [0]veth12ab:fe80::1%veth12ab<0>",
         spares="node01:1:9 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.1<0>",

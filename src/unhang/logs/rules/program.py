@@ -10,8 +10,9 @@ from unhang.logs.rules.base import LogRule
 __all__ = ["RULES", "UNEXPLAINED_ERROR", "UNHANDLED_EXCEPTION"]
 
 _AGAIN = (
-    "Find the call that causes it: unhang run --blocking -- CMD; if it runs without a GPU: "
-    'CUDA_VISIBLE_DEVICES="" unhang run -- CMD; on one GPU: CUDA_VISIBLE_DEVICES=0 unhang run -- CMD.'
+    "Find the call that causes it: unhang run --blocking -- CMD; without a GPU, where the same "
+    "mistake mostly is a plain exception: unhang run --on-cpu -- CMD; with one rank on one GPU: "
+    "unhang run --one-gpu -- CMD."
 )
 """An asynchronous error shows at a later call than the one that made it."""
 
@@ -29,6 +30,7 @@ UNHANDLED_EXCEPTION: Final = LogRule(
     spares="caught ValueError: batch 812 has no labels, retrying",
     trust="B",
     below=r"^Parameter indices which did not receive grad for rank (?P<ranks>\d+):",
+    below_mark="did not receive grad for rank",
     traits=Trait.ENDING,
     remedy=Remedy.CODE,
 )
@@ -131,6 +133,7 @@ RULES: tuple[LogRule, ...] = (
         source="CUDA runtime",
         fires="RuntimeError: CUDA error: an illegal memory access was encountered",
         spares="checking for an illegal memory access",
+        traits=Trait.OF_A_KERNEL,
         remedy=Remedy.CODE,
         echoed=True,
     ),
@@ -150,6 +153,7 @@ RULES: tuple[LogRule, ...] = (
         fires="RuntimeError: CUDA error: device-side assert triggered",
         spares="a device-side assert was not triggered",
         echoed=True,
+        traits=Trait.OF_A_KERNEL,
         remedy=Remedy.CODE,
     ),
     LogRule(
@@ -167,7 +171,7 @@ RULES: tuple[LogRule, ...] = (
             "stacktrace below might be incorrect."
         ),
         spares="errors are reported asynchronously",
-        traits=Trait.REPORTED_LATER,
+        traits=Trait.REPORTED_LATER | Trait.OF_A_KERNEL,
     ),
     LogRule(
         code="UH781",
@@ -270,6 +274,7 @@ RULES: tuple[LogRule, ...] = (
             r"|\b(?:NodeLost|NodeNotReady)\b"
         ),
         below=r"Remote daemon: \S+ on node (?P<host>\S+)",
+        below_mark="Remote daemon: ",
         meaning="The scheduler or the launcher lost a node.",
         action="Take that node out and restart.",
         source="SLURM",

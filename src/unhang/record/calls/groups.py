@@ -9,15 +9,18 @@ from __future__ import annotations
 import os
 import sys
 import weakref
+from dataclasses import replace
 from typing import Any
 
 from unhang.record.calls.ring import Channel, Foreign
+from unhang.record.contact.heartbeat import GroupBeat
 from unhang.record.process import ArmedProcess, GroupFact
 
 __all__ = [
     "channel_of",
     "channels",
     "forget_channels",
+    "named",
     "note_groups",
     "pg_config",
     "recorded_by_torch",
@@ -150,6 +153,23 @@ def note_groups(state: ArmedProcess) -> None:
         )
         if fact.ranks:
             state.groups[fact.name, fact.description, fact.ranks] = fact
+
+
+def named(beats: list[GroupBeat], state: ArmedProcess) -> list[GroupBeat]:
+    """Counters of one of torch's recorders with the names of their groups.
+
+    Torch numbers the groups of a backend in the order in which a process makes them. Where a
+    number lies beyond the groups that we have seen, some were made otherwise, and none is named.
+    """
+    recorder = beats[0].recorder if beats else ""
+    facts = [fact for fact in state.groups.values() if recorder in fact.backend.split(",")]
+    wrapped = os.environ.get("TORCH_DISTRIBUTED_DEBUG", "").upper() == "DETAIL"
+    if wrapped or any(not 0 <= beat.pg_id < len(facts) for beat in beats):
+        return beats  # in detail, torch makes a further group of Gloo for each
+    return [
+        replace(beat, name=facts[beat.pg_id].name, description=facts[beat.pg_id].description)
+        for beat in beats
+    ]
 
 
 def _backend_name(group: Foreign, told: object) -> str:

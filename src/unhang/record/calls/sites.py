@@ -54,7 +54,8 @@ class _Libraries(dict[str, bool]):
 
     def __missing__(self, filename: str) -> bool:
         installed = tuple({f"{sysconfig.get_path(n)}/" for n in ("stdlib", "purelib", "platlib")})
-        value = self[filename] = _MACHINERY[filename] or filename.startswith(installed)
+        value = _MACHINERY[filename] or filename.startswith(("<", *installed))
+        self[filename] = value
         return value
 
 

@@ -5,8 +5,9 @@ sees half a number); places in the source are written once into slots and referr
 `read_heartbeat` is for other processes. The layout has a version and never changes inside it.
 
 Layout, native byte order: 64-bit words 0 to 31 are `Word`; from word 32 on, `MAX_GROUPS` rows of
-`GROUP_WORDS` words (recorder, pg_id, last_enqueued, last_started, last_completed); from byte 4096
-on, `SLOTS` slots of `SLOT_BYTES`: a 16-bit length and UTF-8 text, five fields with 0x1F between.
+`GROUP_WORDS` words (recorder, pg_id, last_enqueued, last_started, last_completed); behind them as
+many names of `NAME_BYTES`, a group's name and description with 0x1F between; from byte 4096 on,
+`SLOTS` slots of `SLOT_BYTES`: a 16-bit length and UTF-8 text, five fields with 0x1F between.
 The last two take turns in holding where the program was seen last.
 """
 
@@ -33,6 +34,8 @@ FILE_BYTES: Final = 65536
 SLOT_START, SLOT_BYTES, SLOTS = 4096, 256, 240
 CALL_SLOTS: Final = SLOTS - 2
 GROUP_START, GROUP_WORDS, MAX_GROUPS = 32, 5, 64
+NAME_START, NAME_BYTES = (GROUP_START + GROUP_WORDS * MAX_GROUPS) * 8, 20
+_MOST_NAME = 8
 MASK: Final = (1 << 63) - 1
 _WRITABLE: Final = 0x200
 """PyBUF_WRITE."""
@@ -89,13 +92,20 @@ class Phase(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupBeat:
-    """Counters of one group in one recorder ("gloo", "nccl", "unhang"); -1 for none yet."""
+    """Counters of one group in one recorder ("gloo", "nccl", "unhang"); -1 for none yet.
+
+    Attributes:
+        pg_id: Of this process: other ranks may know the same group by another number.
+        name, description: As all ranks know it, cut to fit; "" where it is not known.
+    """
 
     recorder: str
     pg_id: int
     last_enqueued: int
     last_started: int
     last_completed: int
+    name: str = ""
+    description: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +268,8 @@ class Beat:
                       group.last_started, group.last_completed)  # fmt: skip
             for offset, value in enumerate(values):
                 self._words[start + offset] = value
+            at = NAME_START + row * NAME_BYTES
+            self._bytes[at : at + NAME_BYTES] = _name_of(group)
         self._words[Word.GROUPS] = min(len(groups), MAX_GROUPS)
         self._words[Word.RECORDED] = recorded
         self._words[Word.DROPPED] = dropped
@@ -329,6 +341,13 @@ def _place(op: str, group: str, file: str, line: int, function: str) -> bytes:
     return head + file.encode("utf-8", "replace")[-room:] + tail
 
 
+def _name_of(group: GroupBeat) -> bytes:
+    """The bytes of a group's name; none where it has none."""
+    name = _cut(group.name, _MOST_NAME)
+    text = name + b"\x1f" + group.description.encode("utf-8", "replace") if name else b""
+    return text[:NAME_BYTES].ljust(NAME_BYTES, b"\0")
+
+
 def _cut(text: str, most: int) -> bytes:
     return text.encode("utf-8", "replace")[:most]
 
@@ -387,7 +406,7 @@ def _heartbeat(words: memoryview[int], data: bytes, *, has_site: bool) -> Heartb
         waited=words[Word.WAITED],
         waited_ns=words[Word.WAITED_NS],
         tick_ns=words[Word.TICK_NS],
-        groups=tuple(_read_groups(words)),
+        groups=tuple(_read_groups(words, data)),
         numel=maybe(Word.NUMEL),
         lost_ns=words[Word.LOST_NS],
         failed=words[Word.FAILED],
@@ -412,11 +431,15 @@ def _read_slot(data: bytes, slot: int) -> dict[str, Any]:
     return {"op": op, "group": group, "file": file, "line": int(line), "function": function}
 
 
-def _read_groups(words: memoryview[int]) -> list[GroupBeat]:
+def _read_groups(words: memoryview[int], data: bytes) -> list[GroupBeat]:
     rows = []
     for row in range(max(0, min(words[Word.GROUPS], MAX_GROUPS))):
         start = GROUP_START + row * GROUP_WORDS
-        recorder, *counters = words[start : start + GROUP_WORDS].tolist()
+        recorder, pg_id, enqueued, started, completed = words[start : start + GROUP_WORDS].tolist()
+        at = NAME_START + row * NAME_BYTES
+        text = data[at : at + NAME_BYTES].rstrip(b"\0").decode("utf-8", "replace")
+        name, _, description = text.partition("\x1f")
         if 0 <= recorder < len(RECORDERS):
-            rows.append(GroupBeat(RECORDERS[recorder], *counters))
+            whose = RECORDERS[recorder]
+            rows.append(GroupBeat(whose, pg_id, enqueued, started, completed, name, description))
     return rows

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from unhang.record.calls.groups import channels, note_groups
+from unhang.record.calls.groups import channels, named, note_groups
 from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.sites import line_of, main_site, program_site
 from unhang.record.contact import sockets
@@ -166,9 +166,17 @@ class TriggerThread:
         """Beat: counters of all groups, from torch's recorders and from ours."""
         beats: list[GroupBeat] = []
         for source in torchfr.recorders():
-            beats += torchfr.counters(source)
+            beats += named(torchfr.counters(source), self.recorder.state)
         beats += [
-            GroupBeat("unhang", channel.pg_id, channel.last_enqueued, -1, channel.last_completed)
+            GroupBeat(
+                "unhang",
+                channel.pg_id,
+                channel.last_enqueued,
+                -1,
+                channel.last_completed,
+                channel.name,
+                channel.description,
+            )
             for channel in channels()
             if channel.last_enqueued >= 0
         ]

@@ -156,7 +156,8 @@ def counters(recorder: TorchRecorder) -> list[GroupBeat]:
     if recorder.as_json is None:
         return []
     status = json.loads(recorder.as_json(False, False)).get("pg_status", {})  # noqa: FBT003 - torch's
-    return [
-        GroupBeat(recorder.backend, int(pg_id), *(int(values.get(name, -1)) for name in COUNTERS))
-        for pg_id, values in sorted(status.items(), key=lambda item: int(item[0]))
-    ]
+    beats = []
+    for pg_id, values in sorted(status.items(), key=lambda item: int(item[0])):
+        enqueued, started, completed = (int(values.get(name, -1)) for name in COUNTERS)
+        beats.append(GroupBeat(recorder.backend, int(pg_id), enqueued, started, completed))
+    return beats

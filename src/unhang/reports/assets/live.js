@@ -11,24 +11,35 @@ function row(rank) {
   const state = !rank.alive ? "ended" : rank.waiting ? "in a call" : rank.waiting === null ? "" : "away";
   line.append(cell(rank.rank), cell(rank.pid), cell(state, rank.alive ? "" : "failed"), cell(rank.finished.toLocaleString()),
     cell(rank.per_s === null ? "" : rank.per_s), cell(rank.behind ? `${rank.behind} behind` : "", rank.behind ? "open" : ""),
-    cell(rank.step === null ? "" : rank.step), cell(rank.quiet_s === null ? "" : `${rank.quiet_s} s`), cell(rank.where.split("/").slice(-2).join("/")));
+    cell(rank.late === null ? "" : `${rank.late} %`, rank.late >= 50 ? "open" : ""), cell(rank.step === null ? "" : rank.step), cell(rank.quiet_s === null ? "" : `${rank.quiet_s} s`), cell(rank.where.split("/").slice(-2).join("/")));
   return line;
+}
+function group(each) {
+  const line = document.createElement("tr"), name = each.description && each.description !== "undefined" ? `${each.description} (${each.name})` : each.name;
+  line.append(cell(name), cell(each.backend), cell(each.ranks.join(", ")), cell(each.finished.toLocaleString()),
+    cell(each.per_s === null ? "" : each.per_s), cell(each.behind.length ? `rank ${each.behind.join(", ")}` : "", each.behind.length ? "open" : ""));
+  return line;
+}
+function table(names, lines) {
+  const made = document.createElement("table"), top = document.createElement("tr");
+  for (const name of names) {
+    const column = document.createElement("th");
+    column.scope = "col";
+    column.textContent = name;
+    top.append(column);
+  }
+  made.className = "calls";
+  made.append(top, ...lines);
+  return made;
 }
 const events = new EventSource("/live/events");
 events.addEventListener("look", (event) => {
   const jobs = JSON.parse(event.data);
   byId("jobs").replaceChildren(...jobs.map((job) => {
-    const part = document.createElement("section"), table = document.createElement("table"), head = document.createElement("h2"), top = document.createElement("tr");
+    const part = document.createElement("section"), head = document.createElement("h2");
     head.textContent = `job ${job.job || "without a name"} on ${job.host}: ${job.ranks.length} of ${job.world_size} ranks here`;
-    for (const name of ["rank", "pid", "", "calls finished", "per second", "", "step", "quiet for", "last call"]) {
-      const column = document.createElement("th");
-      column.scope = "col";
-      column.textContent = name;
-      top.append(column);
-    }
-    table.className = "calls";
-    table.append(top, ...job.ranks.map(row));
-    part.append(head, table);
+    part.append(head, table(["rank", "pid", "state", "calls finished", "per second", "fewer than most", "others waited", "step", "quiet for", "last call"], job.ranks.map(row)));
+    if (job.groups.length) part.append(table(["group", "backend", "ranks here", "collectives finished", "per second", "waits for"], job.groups.map(group)));
     return part;
   }));
   byId("none").hidden = jobs.length > 0;
@@ -42,10 +53,14 @@ events.addEventListener("verdict", (event) => {
 });
 events.onopen = () => { byId("line").textContent = "live"; };
 events.onerror = () => { byId("line").textContent = "no connection"; };
-byId("dump").addEventListener("click", async () => {
-  byId("dump").disabled = true;
-  byId("said").textContent = "asking the ranks…";
-  const answer = await fetch("/live/dump", {method: "POST"});
-  byId("said").textContent = await answer.text();
-  byId("dump").disabled = false;
-});
+for (const what of ["dump", "stacks"]) {
+  const button = byId(what), said = byId(what === "dump" ? "said" : "stacks-said");
+  button.addEventListener("click", async () => {
+    button.disabled = true;
+    said.hidden = false;
+    said.textContent = "asking the ranks…";
+    const answer = await fetch(`/live/${what}`, {method: "POST"});
+    said.textContent = await answer.text();
+    button.disabled = false;
+  });
+}

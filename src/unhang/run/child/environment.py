@@ -57,6 +57,8 @@ class Options(NamedTuple):
         log_place: Where torchrun keeps a log of each rank; "" for nowhere.
         blocking: Let every kernel launch wait for its end, so that errors show where they happen.
         symbolize: Record C++ frames of each call too, and find their names this way; "" for none.
+        gpus: Which GPUs the job sees: "none", "one" (the first of those that it would), or "" for
+            all of them.
     """
 
     arm: bool = True
@@ -66,6 +68,7 @@ class Options(NamedTuple):
     log_place: str = ""
     blocking: bool = False
     symbolize: str = ""
+    gpus: str = ""
 
 
 class PlannedVariable(NamedTuple):
@@ -254,10 +257,11 @@ def plan_environment(
     """
     version = torch_version(site_directories(interpreter_of(command, env), env))
     numbers = _numbers(version)
-    if options.blocking and numbers and BLOCKING_HANGS[0] <= numbers < BLOCKING_HANGS[1]:
+    many = options.blocking and not options.gpus  # of one rank NCCL waits for nobody
+    if many and numbers and BLOCKING_HANGS[0] <= numbers < BLOCKING_HANGS[1]:
         raise UsageError(
             f"torch {version} brings an NCCL that deadlocks when kernel launches block",
-            "Use torch 2.1 or later with --blocking, or CUDA_LAUNCH_BLOCKING=1 on one GPU.",
+            "Use torch 2.1 or later with --blocking, or add --one-gpu.",
         )
     named = _torch_settings(env, staging, options)
     if options.arm:
@@ -266,6 +270,7 @@ def plan_environment(
         logs = rank_log_settings(command, options.log_place)
         named += [((name,), value) for name, value in logs]
     settings = [setting for names, value in named for setting in _settings(env, names, value)]
+    settings += _visible(env, options.gpus)
     if options.arm:
         settings.append(_python_path(env))
     remarks = tuple(_remarks(version, numbers, command))
@@ -286,6 +291,18 @@ def _python_path(env: Mapping[str, str]) -> PlannedVariable:
 
     rest = env.get("PYTHONPATH", "")
     return PlannedVariable("PYTHONPATH", f"{HOOK_DIR}{os.pathsep}{rest}" if rest else str(HOOK_DIR))
+
+
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+
+
+def _visible(env: Mapping[str, str], gpus: str) -> Iterable[PlannedVariable]:
+    """What hides GPUs: asked for by name, so it takes the place of what the user has set."""
+    if gpus == "none":
+        yield from (PlannedVariable(name, "") for name in _VISIBLE)
+    elif gpus == "one":
+        told = next((env[name] for name in _VISIBLE if env.get(name)), "0").split(",")[0]
+        yield from (PlannedVariable(name, told) for name in _VISIBLE)
 
 
 def _remarks(

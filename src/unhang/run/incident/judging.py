@@ -21,6 +21,7 @@ from unhang._version import __version__
 from unhang.casedir.manifest import save_file
 from unhang.casedir.place import place_in
 from unhang.errors import UnhangError
+from unhang.telltale import REMOVED
 
 if TYPE_CHECKING:
     from unhang.case import Case
@@ -115,7 +116,8 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         case = load([args.case])
         report = replace(diagnose(case), tool_version=__version__)
-        report = reports.with_steps(report, case, place_in(args.case))
+        place = replace(place_in(args.case), command=_command_of(args.case))
+        report = reports.with_steps(report, case, place)
     except UnhangError as error:
         print(f"no verdict: {error.message}")  # noqa: T201 - read by the supervisor
         return error.exit_code
@@ -123,6 +125,16 @@ def main(words: Sequence[str] | None = None) -> int:
     _save(args.case, report, case)
     sys.stdout.write(reports.render("text", report, case, shown))
     return 0
+
+
+def _command_of(folder: Path) -> tuple[str, ...]:
+    """The job's command as our own manifest has it; none where a secret was taken out of it."""
+    try:
+        words = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["job"]["command"]
+        told = tuple(str(word) for word in words)
+    except (OSError, ValueError, KeyError, TypeError):
+        return ()
+    return () if any(REMOVED in word for word in told) else told
 
 
 def _save(folder: Path, report: Report, case: Case) -> None:

@@ -41,6 +41,7 @@ class Orders(NamedTuple):
     on_hang: str
     verbose: bool
     quiet: bool
+    notify: Sequence[str]
 
 
 class Guard:

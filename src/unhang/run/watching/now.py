@@ -7,19 +7,22 @@ them takes nothing away. Having finished fewest calls is no guilt; the verdict i
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from unhang.record.contact.heartbeat import Heartbeat, read_heartbeat
+from unhang.record.contact.heartbeat import GroupBeat, Heartbeat, read_heartbeat
 from unhang.record.contact.marks import Mark, alive, read_marks
 from unhang.run.watching.roster import finished_calls, is_waiting
 
-__all__ = ["JobNow", "Looker", "RankNow"]
+__all__ = ["GroupNow", "JobNow", "Looker", "RankNow", "behind"]
 
 _NS = 1e9
 _IN_JOB = frozenset({"initialising", "ready", "destroyed"})
 _RATE_OVER_S = 10.0
+_FEW_LOOKS, _LATE_LOOKS = 5, 60
+"""Looks after which lateness is told, and over which it is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,8 @@ class RankNow:
         waiting: A call of it is pending; None where it cannot be told.
         where: Its last call and the line from which it was made.
         quiet_s: Since the program's last sign of life; None where there was none.
+        late: In how many of the last looks others of one of its groups waited for it, in percent;
+            None before there were enough.
     """
 
     rank: int
@@ -46,6 +51,27 @@ class RankNow:
     where: str
     quiet_s: float | None
     step: int | None
+    late: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNow:
+    """One process group at one moment, as its members on this node count.
+
+    Attributes:
+        ranks: Its members here.
+        finished: Collectives that all of these have finished.
+        per_s: How fast that has grown of late; None on the first look.
+        behind: Those that have not called the newest collective in which another one waits.
+    """
+
+    name: str
+    description: str
+    backend: str
+    ranks: tuple[int, ...]
+    finished: int
+    per_s: float | None
+    behind: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +82,7 @@ class JobNow:
     host: str
     world_size: int
     ranks: tuple[RankNow, ...]
+    groups: tuple[GroupNow, ...] = ()
 
 
 @dataclass(slots=True)
@@ -63,7 +90,8 @@ class Looker:
     """Looks again and again, and remembers enough for rates."""
 
     job: str = ""
-    _seen: dict[tuple[str, int], list[tuple[float, int]]] = field(default_factory=dict)
+    _seen: dict[tuple[str, object], list[tuple[float, int]]] = field(default_factory=dict)
+    _late: dict[tuple[str, int], deque[bool]] = field(default_factory=dict)
 
     def look(self, now_s: float | None = None) -> list[JobNow]:
         """All jobs of this user that run here now, or lately did."""
@@ -87,6 +115,8 @@ class Looker:
 
     def _job(self, name: str, own: list[tuple[Mark, Heartbeat | None]], now: float) -> JobNow:
         done = {mark.pid: max(finished_calls(beat), 0) for mark, beat in own}
+        groups = tuple(self._groups(name, own, now))
+        awaited = {rank for group in groups for rank in group.behind}
         middle = int(median(done.values()))
         ranks = [
             RankNow(
@@ -101,19 +131,49 @@ class Looker:
                 where=_where(beat),
                 quiet_s=_quiet(beat, now),
                 step=beat.step if beat else None,
+                late=self._lateness(name, mark.pid, awaited=mark.rank in awaited),
             )
             for mark, beat in own
         ]
         size = max((mark.world_size or 0 for mark, _ in own), default=0)
-        return JobNow(name, own[0][0].host, size, tuple(sorted(ranks, key=lambda each: each.rank)))
+        ranks.sort(key=lambda each: each.rank)
+        return JobNow(name, own[0][0].host, size, tuple(ranks), groups)
 
-    def _rate(self, job: str, pid: int, finished: int, now: float) -> float | None:
-        seen = self._seen.setdefault((job, pid), [])
+    def _groups(
+        self, job: str, own: list[tuple[Mark, Heartbeat | None]], now: float
+    ) -> Iterator[GroupNow]:
+        """Groups that ranks count under one name; those without one cannot be told apart."""
+        counts: dict[tuple[str, str, str], dict[int, GroupBeat]] = {}
+        for mark, beat in own:
+            for each in beat.groups if beat and mark.rank is not None and alive(mark) else ():
+                if each.name:
+                    key = (each.name, each.description, each.recorder)
+                    counts.setdefault(key, {})[mark.rank or 0] = each
+        for (name, description, backend), members in sorted(counts.items()):
+            finished = max(min(each.last_completed for each in members.values()), 0)
+            rate = self._rate(job, (name, backend), finished, now)
+            ranks = tuple(sorted(members))
+            yield GroupNow(name, description, backend, ranks, finished, rate, behind(members))
+
+    def _lateness(self, job: str, pid: int, *, awaited: bool) -> int | None:
+        seen = self._late.setdefault((job, pid), deque(maxlen=_LATE_LOOKS))
+        seen.append(awaited)
+        return round(100 * sum(seen) / len(seen)) if len(seen) >= _FEW_LOOKS else None
+
+    def _rate(self, job: str, whose: object, finished: int, now: float) -> float | None:
+        seen = self._seen.setdefault((job, whose), [])
         seen.append((now, finished))
         while len(seen) > 2 and now - seen[1][0] >= _RATE_OVER_S:  # noqa: PLR2004 - two ends
             seen.pop(0)
         (first_s, first), *_ = seen
         return round((finished - first) / (now - first_s), 2) if now > first_s else None
+
+
+def behind(members: Mapping[int, GroupBeat]) -> tuple[int, ...]:
+    """Members that have not called what the first of those who wait is in."""
+    waiting = [m.last_enqueued for m in members.values() if m.last_enqueued > m.last_completed]
+    front = max(waiting, default=-1)
+    return tuple(sorted(rank for rank, m in members.items() if m.last_enqueued < front))
 
 
 def _where(beat: Heartbeat | None) -> str:

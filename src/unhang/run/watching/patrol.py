@@ -21,6 +21,7 @@ from unhang.collect.processes import read_processes
 from unhang.record.contact.marks import start_ticks
 from unhang.run.incident.handling import Context, NodeIncident, What
 from unhang.run.incident.judging import Verdict
+from unhang.run.incident.notifying import Notifier
 from unhang.run.speak import say, write_all
 from unhang.run.watching.guard import Guard, Orders
 from unhang.run.watching.roster import Gone, Roster
@@ -89,6 +90,8 @@ class Patrol:
             say=say,
             in_time=lambda: not guard.hurried,
         )
+        log = Path(orders.folder) / "notifications"
+        self.notifier = Notifier(orders.notify, orders.job, log, say)
 
     def walk(self) -> None:
         """Watch until the command has ended and everything is written."""
@@ -212,10 +215,10 @@ class Patrol:
             return
         if self._waits_for_ranks:
             self._waits_for_ranks = False
-            self._close_current("the launcher has started its ranks")
+            self._goes_on("the launcher has started its ranks")
         event = self._see()
         if self._runs_on():
-            self._close_current("the job ran on after a rank had ended")
+            self._goes_on("the job ran on after a rank had ended")
         if isinstance(event, Alarm) and (self.current is None or event.again):
             self._close_current("the ranks that others wait for had moved, and stand still now")
             incident = self._begin(What("hang", event.reason, event.quiet_s))
@@ -254,8 +257,13 @@ class Patrol:
             return None  # Calls that the end of the job breaks off finish too.
         if isinstance(event, Resumed):
             say(f"the job moves on: a call has finished after {event.quiet_s:.0f} s")
-            self._close_current(f"the job moved on after {event.quiet_s:.0f} s without progress")
+            self._goes_on(f"the job moved on after {event.quiet_s:.0f} s without progress")
         return event
+
+    def _goes_on(self, text: str) -> None:
+        if self.current is not None:
+            self.notifier.tell("moves-on", self.current.case, text)
+        self._close_current(text)
 
     def _listen_to_others(self) -> None:
         """Another node has seen an incident: this node's evidence belongs to it too."""
@@ -267,7 +275,7 @@ class Patrol:
             kind = "hang" if news.kind == "hang" else "rank-ended"
             detail = f"{printable(news.detail)} (seen by {printable(news.run)})"
             incident = self._begin(What(kind, detail))
-            self._conclude(incident)
+            self._conclude(incident, tell=False)
             if kind == "hang":
                 self.watch.told_of_hang()
                 self._act(incident)
@@ -289,8 +297,13 @@ class Patrol:
             self._conclude(self._begin(what))
         elif self.roster.members and not self._obeying():
             say(f"the command has ended; {len(self.roster.members)} ranks run on, unwatched")
-        self._close_current(f"the command ended with exit code {code}", code)
+        text = f"the command ended with exit code {code}"
+        if self.current is not None and not code and not self._obeying():
+            say("the job moves on: it has ended, and well")
+            self.notifier.tell("moves-on", self.current.case, text)
+        self._close_current(text, code)
         self._thaw()
+        self.notifier.finish(self.context.in_time)
 
     # -------------------------------------------------------------- incidents
 
@@ -313,10 +326,13 @@ class Patrol:
         self._ended, self._seen_then = None, self.watch.seen
         return incident
 
-    def _conclude(self, incident: NodeIncident | None) -> None:
+    def _conclude(self, incident: NodeIncident | None, *, tell: bool = True) -> None:
+        """Judge and show; the node that saw an incident first tells of it elsewhere."""
         if incident is None or incident.case is None:
             return
         self._show(incident, incident.judge())
+        if tell:
+            self.notifier.tell("verdict", incident.case, incident.what.detail)
         if self.roster.members:
             incident.refine(lambda verdict: self._refined(incident, verdict))
 

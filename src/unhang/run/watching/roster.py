@@ -151,9 +151,8 @@ class Roster:
         A process may need seconds to end after it has left, and its last counters say nothing.
         """
         now = time.monotonic()
-        inside = [member for member in self.members if member.mark.phase in _IN_JOB]
-        # Of those that have not begun to join, work is all that is seen; it tells of nobody else.
-        inside = inside or [member for member in self.members if member.mark.phase in BEFORE]
+        inside = [member for member in self.members if member.mark.phase in (*_IN_JOB, *BEFORE)]
+        alone = all(member.mark.phase in BEFORE for member in inside)
         beats = {member.pid: read_heartbeat(member.mark.heartbeat) for member in inside}
         waiting = {pid: is_waiting(beat) for pid, beat in beats.items()}
         finished = {pid: finished_calls(beat) for pid, beat in beats.items()}
@@ -164,13 +163,21 @@ class Roster:
         self._finished = finished
         table = read_processes() if unclear or unarmed or self.weigh else None
         busy = {pid: table is not None and self._works(pid, table, now) for pid in beats}
-        for pid in unarmed:  # Work is all that is seen of its progress.
+        coming = {m.pid for m in inside if m.mark.phase in BEFORE and not alone}
+        for pid in unarmed - coming:  # Work is all that is seen of its progress.
             self._moves[pid] = self._moves.get(pid, 0) + busy[pid]
             finished[pid] = begun[pid] = self._moves[pid]
         ranks = [
-            RankProgress(m.rank, m.pid, finished[pid], begun[pid], waiting[pid], busy=busy[pid])
+            RankProgress(
+                m.rank,
+                m.pid,
+                finished[m.pid],
+                begun[m.pid],
+                waiting[m.pid] if m.pid not in coming else False,
+                busy=busy[m.pid],
+                coming=m.pid in coming,
+            )
             for m in inside
-            for pid in (m.pid,)
         ]
         return ProgressLook(now, ranks)
 

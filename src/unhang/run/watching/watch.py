@@ -45,6 +45,7 @@ class RankProgress:
         begun: A number that changes whenever it begins another call, or a step.
         waiting: A call of it is pending; None where it cannot be told.
         busy: It, or a child of it, computed or read since the last look.
+        coming: It has not begun to join its peers, who do: its work is awaited like a call.
     """
 
     rank: int
@@ -53,6 +54,7 @@ class RankProgress:
     begun: int
     waiting: bool | None
     busy: bool
+    coming: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,15 +190,16 @@ class HangWatch:
 
     def _limit_reached(self, look: ProgressLook, quiet: float) -> float | None:
         """The limit that this quiet has passed, or None."""
-        if (limit := self._auto_limit()) is not None:
-            still = min(quiet, look.time_s - self._still_since_s)
-            if still >= limit:
-                return limit
+        still = min(quiet, look.time_s - self._still_since_s)
+        if (limit := self._auto_limit()) is not None and still >= limit:
+            return limit
+        if any(rank.coming for rank in look.ranks) and still < self.hang_after_s:
+            limit = BUSY_FACTOR * self.hang_after_s  # Imports, data that are read before.
+            return limit if quiet >= limit else None
         if self._had_waiting:
             limit = max(self.hang_after_s, SURVIVED_FACTOR * self.longest_waiting_s)
             return limit if quiet >= limit else None
         normal = IDLE_FACTOR * max(self.longest_waiting_s, self.longest_idle_s)
-        still = min(quiet, look.time_s - self._still_since_s)
         limit = max(self.hang_after_s, normal)
         if still >= limit:
             return limit

@@ -1,0 +1,343 @@
+"""Tells people elsewhere of a verdict, and that a job goes on: `unhang run --notify`.
+
+A process of its own (`python -m unhang.run.incident.notifying`) takes each message where it is to
+go, so that a network that hangs keeps neither the job nor its watching. What is sent is short, and
+without secrets, hosts, users and directories (`unhang.redact`). Targets may hold keys: they travel
+by stdin, and only a target's host or program is ever printed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from unhang.errors import UsageError
+from unhang.wording import printable
+
+__all__ = ["SCHEMA", "Notifier", "Receiver", "payload_of", "receiver_of"]
+
+SCHEMA: Final = "unhang.notice/1"
+FORMS: Final = ("slack", "pagerduty", "alertmanager", "json")
+KEY: Final = "routing_key"
+KEY_VARIABLE: Final = "PAGERDUTY_ROUTING_KEY"
+TRIES, FIRST_PAUSE_S, ANSWER_S, COMMAND_S = 4, 1.0, 10.0, 60.0
+FINISH_S: Final = 5.0
+"""So long the end of `unhang run` waits for messages under way; they are not broken off."""
+
+_URL: Final = re.compile(rf"(?:({'|'.join(FORMS)})\+)?(https?://.+)", re.IGNORECASE)
+_SCHEME: Final = re.compile(r"[\w+.-]+://")
+_TEMPORARY: Final = (408, 425, 429)
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """Where messages go.
+
+    Attributes:
+        form: One of FORMS, or "command".
+        url: Without the key, for a URL.
+        command: Its words, for a command.
+        key: PagerDuty's routing key.
+    """
+
+    form: str
+    url: str = ""
+    command: tuple[str, ...] = ()
+    key: str = ""
+
+    @property
+    def name(self) -> str:
+        """What may be printed of it: URLs and arguments hold keys."""
+        return printable(urlsplit(self.url).hostname or "" if self.url else self.command[0])
+
+
+def receiver_of(text: str) -> Receiver:
+    """Read what --notify was given.
+
+    Raises:
+        UsageError: It is neither a URL nor a command that is there.
+    """
+    found = _URL.fullmatch(text)
+    if found is None:
+        return _command(text)
+    url = found[2]
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if not host:
+        raise UsageError("--notify has a URL without a host", "--notify https://host/path")
+    form = (found[1] or _form_of(host, parts.path)).lower()
+    if form != "pagerduty":
+        return Receiver(form, url)
+    query = dict(parse_qsl(parts.query))
+    key = query.pop(KEY, "") or os.environ.get(KEY_VARIABLE, "")
+    if not key:
+        hint = f"set {KEY_VARIABLE}, or add ?{KEY}=… to the URL"
+        raise UsageError("--notify has no routing key for PagerDuty", hint)
+    return Receiver(form, urlunsplit(parts._replace(query=urlencode(query))), key=key)
+
+
+def _form_of(host: str, path: str) -> str:
+    if host == "hooks.slack.com":
+        return "slack"
+    if host.startswith("events.") and host.endswith("pagerduty.com"):
+        return "pagerduty"
+    return "alertmanager" if path.rstrip("/").endswith("/api/v2/alerts") else "json"
+
+
+def _command(text: str) -> Receiver:
+    if _SCHEME.match(text):
+        forms = ", ".join(f"{form}+https://" for form in FORMS)
+        raise UsageError("--notify takes http and https", f"or one of {forms}; or a command")
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise UsageError(f"--notify cannot read that command: {error}") from error
+    if not words or shutil.which(words[0]) is None:
+        name = printable(words[0]) if words else "nothing"
+        hint = "give a URL, or a command that takes JSON on its standard input"
+        raise UsageError(f"--notify: there is no command {name}", hint)
+    return Receiver("command", command=words)
+
+
+# ------------------------------------------------------------------ beside the watching
+
+
+@dataclass(slots=True)
+class Notifier:
+    """Starts a process for each message; nothing that it does raises.
+
+    Attributes:
+        targets: As `--notify` has them; `receiver_of` takes each.
+        log: Where the processes say what went wrong.
+    """
+
+    targets: Sequence[str]
+    job: str
+    log: Path
+    say: Callable[[str], None]
+    _under_way: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def tell(self, event: str, case: Path | None, text: str) -> None:
+        """Send a message on its way.
+
+        Args:
+            event: "verdict" or "moves-on".
+            case: The incident's case; its report is read.
+            text: What happened, in a sentence.
+        """
+        if not self.targets:
+            return
+        order = {
+            "targets": list(self.targets),
+            "event": event,
+            "case": str(case or ""),
+            "job": self.job,
+            "time_s": time.time(),
+            "text": text,
+        }
+        try:
+            with self.log.open("ab") as log:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "unhang.run.incident.notifying"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            self._under_way.append(process)
+            if process.stdin is not None:
+                with process.stdin as pipe:  # Which takes more than an order has.
+                    pipe.write(json.dumps(order).encode())
+        except (OSError, ValueError) as error:
+            self.say(f"nobody was notified: {error}")
+
+    def finish(self, in_time: Callable[[], bool]) -> None:
+        """At the end of the run: wait a moment, and say what was not taken."""
+        deadline = time.monotonic() + FINISH_S
+        while any(process.poll() is None for process in self._under_way):
+            if time.monotonic() > deadline or not in_time():
+                self.say("a notification is still under way")
+                break
+            time.sleep(0.05)
+        try:
+            said = self.log.read_text(encoding="utf-8", errors="replace") if self.targets else ""
+        except OSError:
+            return
+        for line in said.splitlines()[-5:]:
+            self.say(printable(line))
+
+
+# ------------------------------------------------------------------ the message
+
+
+def payload_of(target: Receiver, notice: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+    """The JSON that a target takes."""
+    if target.form == "slack":
+        return {"text": _lines(notice)}
+    if target.form == "pagerduty":
+        return _pagerduty(target.key, notice)
+    return [_alert(notice)] if target.form == "alertmanager" else dict(notice)
+
+
+def _lines(notice: Mapping[str, Any]) -> str:
+    """A few lines for people; Slack reads &, < and > as its own."""
+    lines = [f"unhang: job {notice['job']}: {notice['text']}", notice["summary"]]
+    if notice["where"]:
+        lines.append(f"at {notice['where']}")
+    if notice["decision"] and notice["event"] == "verdict":
+        lines.append(f"{notice['decision']} ({notice['confidence']} confidence, {notice['code']})")
+    text = "\n".join(line for line in lines if line)
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _pagerduty(key: str, notice: Mapping[str, Any]) -> dict[str, Any]:
+    """An event of PagerDuty's Events API v2; the job that goes on resolves it."""
+    value: dict[str, Any] = {
+        "routing_key": key,
+        "event_action": "trigger" if notice["event"] == "verdict" else "resolve",
+        "dedup_key": f"unhang/{notice['job']}/{notice['case']}"[:255],
+    }
+    if notice["event"] == "verdict":
+        value["payload"] = {
+            "summary": (notice["summary"] or notice["text"])[:1024],
+            "source": notice["job"],
+            "severity": _severity(notice),
+            "class": notice["code"],
+            "custom_details": dict(notice),
+        }
+    return value
+
+
+def _alert(notice: Mapping[str, Any]) -> dict[str, Any]:
+    """An alert of Alertmanager's API v2: the same labels end it when the job goes on."""
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(notice["time_s"]))
+    labels = {"alertname": "Unhang", "severity": _severity(notice)}
+    annotations = {name: notice[name] for name in ("summary", "text", "where", "decision", "code")}
+    return {
+        "labels": labels | {name: notice[name] for name in ("job", "case")},
+        "annotations": {name: str(value) for name, value in annotations.items() if value},
+        **({"endsAt": stamp} if notice["event"] == "moves-on" else {"startsAt": stamp}),
+    }
+
+
+def _severity(notice: Mapping[str, Any]) -> str:
+    return "critical" if notice["confidence"] in ("high", "medium") else "warning"
+
+
+def _notice(order: Mapping[str, Any]) -> dict[str, Any]:
+    """What is told of an incident, redacted: the report's first finding and its decision."""
+    from unhang.redact import Redactor
+
+    case = Path(order["case"]) if order["case"] else None
+    try:
+        report = json.loads((case / "report.json").read_text(encoding="utf-8")) if case else {}
+    except (OSError, ValueError):
+        report = {}
+    told = {"job": order["job"], "text": order["text"], "name": case.name if case else ""}
+    clean = Redactor().value({"report": report, **told})
+    report = clean["report"]
+    first: Mapping[str, Any] = next(iter(report.get("findings", ())), {})
+    site = next((s for s in first.get("sites", ()) if s["role"] == "culprit"), None)
+    decision = report.get("decision") or {}
+    return {
+        "schema": SCHEMA,
+        "event": order["event"],
+        "time_s": order["time_s"],
+        "job": clean["job"],
+        "case": clean["name"],
+        "text": clean["text"],
+        "status": report.get("status", ""),
+        "summary": report.get("summary", ""),
+        "code": first.get("code", ""),
+        "confidence": first.get("confidence", ""),
+        "culprits": first.get("culprits", []),
+        "where": f"{site['file'].rpartition('/')[2]}:{site['line']}" if site else "",
+        "action": decision.get("action", ""),
+        "decision": decision.get("text", ""),
+    }
+
+
+# ------------------------------------------------------------------ the process
+
+
+def _send(target: Receiver, notice: Mapping[str, Any], case: str) -> str:
+    """Take a message to its target; returns why it was not taken, or ""."""
+    data = json.dumps(payload_of(target, notice)).encode()
+    if target.form == "command":
+        return _run(target.command, data, notice["event"], case)
+    why = ""
+    for number in range(TRIES):
+        if number:
+            time.sleep(FIRST_PAUSE_S * 4 ** (number - 1))
+        why, again = _post(target.url, data)
+        if not again:
+            break
+    return why
+
+
+def _post(url: str, data: bytes) -> tuple[str, bool]:
+    """Why it was not taken, or ""; and whether another try may help."""
+    import http.client
+    from urllib.error import HTTPError
+    from urllib.request import Request, urlopen
+
+    headers = {"Content-Type": "application/json", "User-Agent": "unhang"}
+    request = Request(url, data, headers)  # noqa: S310 - http or https, by `receiver_of`
+    try:
+        with urlopen(request, timeout=ANSWER_S):  # noqa: S310 - as above
+            return "", False
+    except HTTPError as error:
+        with error:
+            return f"status {error.code}", error.code >= 500 or error.code in _TEMPORARY  # noqa: PLR2004 - the server's own
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        return type(reason).__name__, not isinstance(error, ValueError)
+
+
+def _run(command: Sequence[str], data: bytes, event: str, case: str) -> str:
+    env = {**os.environ, "UNHANG_EVENT": event, "UNHANG_CASE": case}
+    try:
+        done = subprocess.run(  # noqa: S603 - what the user wants
+            command,
+            input=data,
+            env=env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=COMMAND_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"it took more than {COMMAND_S:.0f} s"
+    except OSError as error:
+        return str(error.strerror)
+    return f"exit code {done.returncode}" if done.returncode else ""
+
+
+def main() -> int:
+    """Send the message that comes on stdin to each of its targets."""
+    order = json.loads(sys.stdin.buffer.read())
+    notice = _notice(order)
+    failed = 0
+    for target in map(receiver_of, order["targets"]):
+        if why := _send(target, notice, order["case"]):
+            print(f"{target.name} did not take the notification: {why}", file=sys.stderr)  # noqa: T201 - our log
+            failed = 1
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

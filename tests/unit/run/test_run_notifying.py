@@ -1,0 +1,179 @@
+"""What is told elsewhere, and in which form; what a target is; who takes it, on a real server."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from unhang.errors import UsageError
+from unhang.run.incident import notifying
+from unhang.run.incident.notifying import Notifier, Receiver, payload_of, receiver_of
+
+ROUTING: Final = "0123456789abcdef0123456789abcdef"
+NOTICE: Final[dict[str, Any]] = {
+    "schema": "unhang.notice/1", "event": "verdict", "time_s": 0.0, "job": "train7",
+    "case": "20261120-171049-train7", "text": "no call has finished for 20 s", "status": "problem",
+    "summary": "Rank 1 never called all_reduce #31 <x>.", "code": "UH101", "confidence": "high",
+    "culprits": [1], "where": "train.py:20", "action": "look-first", "decision": "Look at rank 1.",
+}  # fmt: skip
+REPORT: Final = {
+    "status": "problem",
+    "summary": "Rank 1 on gpu-node-7 stands at /home/alice/secret-project/train.py:20.",
+    "ranks": [{"rank": 1, "host": "gpu-node-7"}],
+    "decision": {"action": "look-first", "text": "Look at gpu-node-7.", "confidence": "high"},
+    "findings": [
+        {"code": "UH101", "confidence": "high", "culprits": [1],
+         "sites": [{"role": "culprit", "file": "/home/alice/train.py", "line": 20}]},
+    ],
+}  # fmt: skip
+
+
+class Taken(HTTPServer):
+    """A server that keeps what it is sent, and answers with the prepared codes in turn."""
+
+    def __init__(self, *codes: int) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.codes, self.bodies = list(codes), [b""][:0]
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"http://127.0.0.1:{self.server_port}/hook?token=abc"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Taken
+
+    def do_POST(self) -> None:
+        self.server.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(self.server.codes.pop(0) if self.server.codes else 200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[Taken]:
+    """One that runs."""
+    with Taken() as taken:
+        thread = threading.Thread(target=taken.serve_forever)
+        thread.start()
+        yield taken
+        taken.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("https://hooks.slack.com/services/T/B/x", Receiver("slack", "https://hooks.slack.com/services/T/B/x")),
+        ("slack+https://chat.example.com/hooks/1", Receiver("slack", "https://chat.example.com/hooks/1")),
+        ("http://am:9093/api/v2/alerts", Receiver("alertmanager", "http://am:9093/api/v2/alerts")),
+        ("https://example.com/hook", Receiver("json", "https://example.com/hook")),
+        (f"https://events.pagerduty.com/v2/enqueue?routing_key={ROUTING}",
+         Receiver("pagerduty", "https://events.pagerduty.com/v2/enqueue", key=ROUTING)),
+        ("sh -c 'cat > out'", Receiver("command", command=("sh", "-c", "cat > out"))),
+    ],
+)  # fmt: skip
+def test_targets_are_known_by_their_form(text: str, target: Receiver) -> None:
+    """A prefix decides where the URL does not; a key is no part of a URL that is called."""
+    assert receiver_of(text) == target
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "ftp://example.com/x", "https://", "http://[", "no-such-program --now", "'",
+     "https://events.pagerduty.com/v2/enqueue"],
+)  # fmt: skip
+def test_what_is_no_target_is_refused_at_once(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the job starts, in a sentence."""
+    monkeypatch.delenv("PAGERDUTY_ROUTING_KEY", raising=False)
+    with pytest.raises(UsageError, match="--notify"):
+        receiver_of(text)
+
+
+def test_every_form_has_what_its_receiver_asks_for() -> None:
+    """A text; an event with a key; alerts with labels; all there is."""
+    moves_on = {**NOTICE, "event": "moves-on"}
+    text = payload_of(Receiver("slack"), NOTICE)["text"]
+    assert "Rank 1 never called all_reduce #31 &lt;x&gt;." in text
+    assert "train.py:20" in text
+    event = payload_of(Receiver("pagerduty", key=ROUTING), NOTICE)
+    assert (event["event_action"], event["routing_key"]) == ("trigger", ROUTING)
+    assert event["payload"]["severity"] == "critical"
+    assert {"summary", "source", "severity"} <= event["payload"].keys()
+    resolved = payload_of(Receiver("pagerduty", key=ROUTING), moves_on)
+    assert (resolved["event_action"], resolved["dedup_key"]) == ("resolve", event["dedup_key"])
+    (alert,) = payload_of(Receiver("alertmanager"), NOTICE)
+    (ended,) = payload_of(Receiver("alertmanager"), moves_on)
+    assert alert["labels"] == ended["labels"]
+    assert (alert["startsAt"], ended["endsAt"]) == ("1970-01-01T00:00:00Z",) * 2
+    assert all(isinstance(value, str) for value in alert["annotations"].values())
+    assert payload_of(Receiver("json"), NOTICE) == NOTICE
+
+
+def told(tmp_path: Path, *targets: str, patience: bool = True) -> list[str]:
+    """Tell of a verdict; returns what was said to the user."""
+    case = tmp_path / "20261120-171049-train7"
+    case.mkdir()
+    (case / "report.json").write_text(json.dumps(REPORT))
+    said: list[str] = []
+    notifier = Notifier(targets, "train7", tmp_path / "log", said.append)
+    notifier.tell("verdict", case, "no call has finished for 20 s")
+    if patience:
+        for process in notifier._under_way:
+            process.wait()
+    notifier.finish(lambda: patience)
+    for process in notifier._under_way:
+        process.kill()
+        process.wait()
+    return said
+
+
+def test_a_server_gets_it_without_names_and_at_the_second_try(
+    tmp_path: Path, server: Taken
+) -> None:
+    """503 is tried again; neither host, user nor directory leaves."""
+    server.codes = [503]
+    assert told(tmp_path, server.url) == []
+    first, second = map(json.loads, server.bodies)
+    assert first == second
+    assert (second["code"], second["culprits"], second["where"]) == ("UH101", [1], "train.py:20")
+    assert second["case"] == "20261120-171049-train7"
+    assert not any(name in server.bodies[0] for name in (b"gpu-node-7", b"alice", b"secret-proj"))
+
+
+def test_what_a_server_refuses_is_said_without_its_secrets(tmp_path: Path, server: Taken) -> None:
+    """404 is not tried again; of the URL only the host is printed."""
+    server.codes = [404]
+    assert told(tmp_path, server.url) == ["127.0.0.1 did not take the notification: status 404"]
+    assert len(server.bodies) == 1
+
+
+def test_a_command_gets_it_on_its_standard_input(tmp_path: Path) -> None:
+    """And the case in its environment, so that it can look for more."""
+    program = (
+        "import os, sys; open(sys.argv[1], 'w').write(os.environ['UNHANG_CASE'] + sys.stdin.read())"
+    )
+    command = shlex.join([sys.executable, "-c", program, str(tmp_path / "out")])
+    assert told(tmp_path, command, "false") == ["false did not take the notification: exit code 1"]
+    case, _, rest = (tmp_path / "out").read_text().partition("{")
+    assert case == str(tmp_path / "20261120-171049-train7")
+    assert json.loads("{" + rest)["event"] == "verdict"
+
+
+def test_a_target_that_does_not_answer_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody is in a hurry: the message is left on its way, and that is said."""
+    monkeypatch.setattr(notifying, "FINISH_S", 0.0)
+    assert told(tmp_path, "sleep 100", patience=False) == ["a notification is still under way"]
