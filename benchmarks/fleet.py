@@ -40,9 +40,9 @@ def main(*, quick: bool = False) -> Section:
     return Section(
         title="a large job, from parts",
         text=(
-            f"A job with {ENTRIES:,} entries a rank and nodes of {NODE} ranks, one of which never "
-            unpack(reduce([Path(scratch, f"nccl_trace_rank_{at}") for at in own]).data)
-            "code takes for nodes that answer at once, and the verdict from the case that it makes."
+            f"{ENTRIES:,} entries a rank, nodes of {NODE} ranks; one rank never joined. "
+            "First the verdict from parts that lie in a directory; then what the collecting code "
+            "takes for nodes that answer at once, and the verdict from the case that it makes."
         ),
         columns=("what", "ranks", "bytes a rank", "time", "CPU", "peak"),
         rows=(_from_parts(from_parts), *_collected(collected)),
