@@ -100,6 +100,15 @@ def test_ranks_that_were_told_to_end_are_no_cause(status: int) -> None:
     assert not [f for f in diagnose(Case(samples=tuple(samples))).findings if f.code == "UH106"]
 
 
+def test_a_rank_whose_interpreter_is_still_ending_has_left() -> None:
+    """Its program has ended, which it said itself; on a busy machine the process outlives that."""
+    leaving = replace(ended(1, None), state="R", phase="exited")
+    found = cause(job().case(samples=[alive(0), leaving, alive(2)]))
+    assert (found.culprits, found.victims, found.confidence) == ((1,), (0, 2), "high")
+    assert "has come to the end of its program while its peers are in calls" in found.summary
+    assert "train (train.py:88)" in found.summary
+
+
 def test_a_rank_that_leaves_its_peers_in_a_call_is_the_cause() -> None:
     """Exit code 0 is an exit: those who wait for that rank wait for ever."""
     found = cause(job().case(samples=[alive(0), ended(1, 0), alive(2)]))

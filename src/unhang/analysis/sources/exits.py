@@ -26,6 +26,7 @@ CRASHES: Final = {
     31: "SIGSYS",
 }  # fmt: skip
 _KILLS: Final = frozenset(CRASHES) - {6}
+_EXITED: Final = "exited"  # the phase of a process whose program has ended
 _ORDERED: Final = frozenset({1, 2, 3, 15})  # told to end: the launcher, or somebody
 
 
@@ -89,6 +90,8 @@ def ends_of(case: Case, looks: Mapping[int, RankLook]) -> dict[int, End]:
             ends[look.rank] = replace(ends[look.rank], status=look.status, ended_ns=look.ended_ns)
         elif look.gone:
             ends[look.rank] = _from_look(look)
+        elif look.phase == _EXITED and look.rank not in ends:  # its interpreter takes its time
+            ends[look.rank] = replace(_from_look(look), manner=Manner.LEFT)
     gave_up = {d.rank for d in case.dumps if any(follows(text, ()) for text in d.failures)}
     for rank in gave_up & ends.keys():
         if ends[rank].manner is Manner.UNCLEAR:

@@ -36,6 +36,8 @@ def _how(end: End) -> str:
     """How it ended, after "rank 3"."""
     if end.error:
         return f"raised {printable(end.error, _SHOWN_TEXT)}"
+    if end.status is None and end.manner is Manner.LEFT:
+        return "has come to the end of its program while its peers are in calls"
     if end.status is None:
         return "disappeared, and nobody saw how it ended"
     if end.status - SIGNAL_BASE in CRASHES:

@@ -68,6 +68,7 @@ class Collector:
         reason: As the recorder documents them ("hang", "peer-failed").
         in_time: False once somebody is impatient: what is left is skipped.
         stacks: Look at the ranks from outside too.
+        refused: Of whom there are no stacks, why, and what would help.
         timings_s: Seconds from the beginning to the end of each step.
     """
 
@@ -78,6 +79,7 @@ class Collector:
     in_time: Callable[[], bool]
     stacks: bool = True
     notes: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
     timings_s: dict[str, float] = field(default_factory=dict)
     ranks: list[Collected] = field(default_factory=list)
     world: dict[str, Any] = field(default_factory=dict)
@@ -178,7 +180,8 @@ class Collector:
         after, now_s = read_processes(), time.monotonic()
         worked = {p: _since(work, work_of(p, after, now_s)) for p, work in before.items()}
         name = f"stacks/{self.run}.json"
-        self.notes += [f"{note.source}: {note.text}" for note in looks.notes]
+        self.refused = [f"no stacks of {note.source}: {note.text}" for note in looks.notes]
+        self.notes += self.refused
         self._note_ended(looks.samples)
         ended = {rank.member.pid for rank in self.ranks if rank.gone is not None}
         told = {rank.member.pid: _told(rank) for rank in self.ranks}
@@ -194,10 +197,10 @@ class Collector:
                 rank.missing["stacks"] = "the process was not found"
                 continue
             rank.state = sample.state
-            if sample.threads:
+            if any(thread.frames for thread in sample.threads):
                 rank.came["stacks"] = name
             else:
-                rank.missing["stacks"] = sample.error
+                rank.missing["stacks"] = sample.error or "no thread of it runs any code"
         last = [s for rank in self.ranks if "stacks" not in rank.came for s in _last_words(rank)]
         try:
             save_file(self.case / name, dump_samples([*samples, *last]).encode())

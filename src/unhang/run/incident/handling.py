@@ -113,6 +113,8 @@ class NodeIncident:
             in_time=context.in_time,
         )
         collector.collect(roster, attempt)
+        for text in collector.refused:
+            context.say(text)
         collector.notes += self._adopt_staged(collector, attempt)
         streams = self._save_logs(collector.notes)
         self._save_surroundings(collector.notes)
