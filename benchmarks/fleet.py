@@ -20,6 +20,7 @@ import msgspec
 
 from benchmarks.figures import Cost, Section, measure, program, show
 from benchmarks.jobs import NODE, Shape, write_dumps
+from unhang.casedir.manifest import create_case
 from unhang.collect.gather import GatherPlan, gather
 from unhang.collect.launchers import Launch, Program
 from unhang.collect.parcel import write_parcel
@@ -157,9 +158,9 @@ def _answers(folder: Path, ranks: int) -> tuple[_Ready, int]:
 
 def _collected(ranks: int) -> tuple[tuple[str, ...], ...]:
     with tempfile.TemporaryDirectory(prefix="unhang-bench-") as scratch:
-        folder, case = Path(scratch, "answers"), Path(scratch, "case")
+        folder = Path(scratch, "answers")
         folder.mkdir()
-        case.mkdir()
+        case = create_case(Path(scratch), "bench", time.time())
         launcher, size = _answers(folder, ranks)
         wall, cpu = time.perf_counter(), time.process_time()
         gathered = gather(launcher, launcher.nodes(), GatherPlan({}, RUN, at_once=4), case)
