@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
+
+from msgspec.structs import replace as changed
 
 from unhang.errors import InputError
 from unhang.logs.lines.prefixes import Line
@@ -92,7 +94,7 @@ class SummaryEntry:
 
     def claim(self, line: Line) -> Line:
         """The line as one of this rank, without the indentation of the summary."""
-        return replace(
+        return changed(
             line,
             rank=self.rank,
             host=self.host or line.host,

@@ -86,6 +86,7 @@ class EventBook:
     causes: dict[int, int] = field(default_factory=dict)
     unexplained: list[_Seen] = field(default_factory=list)
     said: set[str] = field(default_factory=set)
+    more: dict[int, int] = field(default_factory=dict)
 
     def keep(
         self, rule: LogRule, rank: int, text: str, end: int, make: Callable[[int], LogEvent]
@@ -116,10 +117,16 @@ class EventBook:
             self.causes[index] = end
 
     def _again(self, index: int, rule: LogRule) -> None:
-        event = self.found.events[index]
-        fields = {key: value for key, value in event.fields.items() if key != WENT_ON}
-        self.found.events[index] = replace(event, count=event.count + 1, fields=fields)
+        self.more[index] = self.more.get(index, 0) + 1
         self._opened(index, rule)
+
+    def counted(self) -> None:
+        """Add what came again to its events; the job did not go on after it."""
+        for index, more in self.more.items():
+            event = self.found.events[index]
+            fields = {key: value for key, value in event.fields.items() if key != WENT_ON}
+            self.found.events[index] = replace(event, count=event.count + more, fields=fields)
+        self.more.clear()
 
     def _opened(self, index: int, rule: LogRule) -> None:
         """Remember a message that claims nothing: further steps take it back."""
@@ -152,7 +159,9 @@ class EventBook:
                 self.say(
                     f"of unexplained errors the first {MAX_UNEXPLAINED:,} and the last are kept"
                 )
-                return self.seen.pop(self.unexplained.pop(-2))
+                index = self.seen.pop(self.unexplained.pop(-2))
+                self.more.pop(index, None)
+                return index
         if len(events) < MAX_EVENTS:
             return len(events)
         self.say(f"only the first {MAX_EVENTS:,} different messages are kept")

@@ -7,10 +7,13 @@ looking at; only those are decoded and matched. Nothing is decided here: see `fa
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
+
+from msgspec.structs import replace as changed
 
 from unhang.errors import InputError, UnhangError
 from unhang.logs.elastic import ENTRY_ANCHOR, SummaryEntry, entry_of
@@ -27,7 +30,7 @@ from unhang.logs.keeping import (
 from unhang.logs.lines.anchors import candidates, lines_above, wanted_by
 from unhang.logs.lines.ending import TAIL, troubled
 from unhang.logs.lines.prefixes import Line, parse_line
-from unhang.logs.lines.signs import ENOUGH, goes_on, looks_like_a_job, step_lines
+from unhang.logs.lines.signs import ENOUGH, StepLine, goes_on, looks_like_a_job, step_lines
 from unhang.logs.lines.tracebacks import HEADER, RECORDED, Traceback, TracebackReader, is_chain
 from unhang.logs.lines.wrappers import LAST_ERROR, wrapped_in
 from unhang.logs.nccl_facts import fact_of
@@ -140,6 +143,7 @@ class FileScanner:
         """End of the log: tracebacks that are still open are cut off here."""
         for key in list(self.open):
             self._close(key, self.open.pop(key).feed("<end of the log>"), Line(""))
+        self.kept.counted()
         self._took_back()
         self._tail()
         if self.recognised or self.kept.seen:
@@ -170,6 +174,7 @@ class FileScanner:
 
     def _after(self, data: bytes) -> None:
         """What the block tells besides messages: that this is a job's log, and that it went on."""
+        self.kept.counted()
         self.recognised = self.recognised or looks_like_a_job(data)
         if self.kept.open_errors and goes_on(data, self.last_error):
             self.kept.went_on()
@@ -187,15 +192,33 @@ class FileScanner:
         if not self.kept.causes:
             return
         begin = self.offset - len(self.tail)
-        steps = [
-            (begin + start, step, self._named(parse_line(self.tail[start:end], self.year))[0])
-            for start, end, step in step_lines(self.tail)
-        ]
+        first = max(min(self.kept.causes.values()) - begin, 0)
+        steps = list(step_lines(self.tail, first))
+        whose: dict[int, int] = {}
         for index, end in self.kept.causes.items():
-            rank = self.found.events[index].rank
-            after = {step for at, step, of in steps if at >= end and (rank < 0 or of == rank)}
-            if len(after) >= (ENOUGH if rank >= 0 else MANY_STEPS):
+            if self._counted_on(steps, whose, self.found.events[index].rank, end - begin):
                 self.kept.take_back(index)
+
+    def _counted_on(
+        self, steps: Sequence[StepLine], whose: dict[int, int], rank: int, end: int
+    ) -> bool:
+        """Whether a rank counted enough different steps behind a place of the log's end.
+
+        Args:
+            steps: The lines at its end that count steps.
+            whose: Their ranks, as far as they were asked for, by where the lines begin.
+            rank: Of it, or -1 for anybody.
+            end: The place.
+        """
+        after: set[bytes] = set()
+        for start, stop, step in steps[bisect_left(steps, (end,)) :]:
+            if rank >= 0 and start not in whose:
+                whose[start] = self._named(parse_line(self.tail[start:stop], self.year))[0]
+            if rank < 0 or whose[start] == rank:
+                after.add(step)
+            if len(after) >= (ENOUGH if rank >= 0 else MANY_STEPS):
+                return True
+        return False
 
     def _tail(self) -> None:
         """Keep what the last lines say of trouble, where nothing else told of any."""
@@ -214,10 +237,14 @@ class FileScanner:
 
     def _through(self, data: bytes, position: int, stop: int) -> int:
         """Walk line by line while tracebacks are open; returns where it stopped."""
+        marks = self._marks()
         while position < stop and self.open:
             end = data.find(b"\n", position, stop) + 1 or stop
             self.end = end
-            self._feed(self._claimed(parse_line(data[position:end], self.year)))
+            if marks and data.startswith(_RANKS, position) and not data.startswith(marks, position):
+                self._idle()
+            else:
+                self._feed(self._claimed(parse_line(data[position:end], self.year)))
             self.line_number += 1
             position = end
         return position
@@ -248,6 +275,18 @@ class FileScanner:
         inside = entry.shares(line) and (line.text.startswith("  ") or not line.text)
         return claimed if inside and self._key(claimed) in self.open else line
 
+    def _marks(self) -> tuple[bytes, ...]:
+        """What every line of the open tracebacks begins with; nothing where one is not known."""
+        marks = tuple(reader.mark for reader in self.open.values())
+        return marks if all(marks) else ()
+
+    def _idle(self) -> bool:
+        """A line of a stream in which no traceback is open."""
+        self.idle += 1
+        if self.idle > OPEN_LIMIT:
+            self.open.clear()
+        return False
+
     def _key(self, line: Line) -> tuple[int, int, str]:
         return (line.rank, line.local_rank, line.host)
 
@@ -255,6 +294,7 @@ class FileScanner:
         key = self._key(line)
         if HEADER in line.text and RECORDED not in line.text:
             reader = self.open.setdefault(key, TracebackReader())
+            reader.mark = _mark(*self.here)
             reader.lines += 1
             reader.ignored = reader.ignored or any(
                 b"Exception ignored in" in raw for raw in lines_above(*self.here, 1)
@@ -269,11 +309,8 @@ class FileScanner:
         """Give the line to the open traceback of its stream; False if there is none."""
         key = self._key(line)
         reader = self.open.get(key)
-        self.idle += 1
         if reader is None:
-            if self.idle > OPEN_LIMIT:
-                self.open.clear()
-            return False
+            return self._idle()
         self.idle = 0
         done = reader.feed(line.text)
         if done is not None:
@@ -285,17 +322,17 @@ class FileScanner:
         if done is None or done.ignored:
             return
         if done.frames:
-            line = replace(line, rank=key[0], local_rank=key[1], host=key[2])
+            line = changed(line, rank=key[0], local_rank=key[1], host=key[2])
         if self._match(line, wanted_by(line.text), done) or is_chain(line.text):
             return
         # An exception without a message, or a traceback whose end was lost, is an error as well.
         if done.exception.endswith(("Error", "Exception")):
             self._match(
-                replace(line, text=f"{done.exception}: (no message)"), (UNHANDLED_EXCEPTION,), done
+                changed(line, text=f"{done.exception}: (no message)"), (UNHANDLED_EXCEPTION,), done
             )
         else:
             text = f"{HEADER}: {line.text or 'cut off here'}"
-            self._match(replace(line, text=text), (UNEXPLAINED_ERROR,), done)
+            self._match(changed(line, text=text), (UNEXPLAINED_ERROR,), done)
 
     def _match(self, line: Line, wanted: tuple[LogRule, ...], traceback: Traceback | None) -> bool:
         """Make events of what a line wraps and of itself; False where no rule knows any of it."""
@@ -304,7 +341,7 @@ class FileScanner:
         self._fact(line)
         hits = [(line, _first(wanted, line.text))]
         for text in wrapped_in(self._paired(line)):
-            hits.insert(0, (replace(line, text=text), _first(wanted_by(text), text)))
+            hits.insert(0, (changed(line, text=text), _first(wanted_by(text), text)))
         known: set[str] = set()
         for part, hit in sorted(hits, key=lambda hit: hit[0] is line):
             if hit and hit[0].code not in (ANY_ERROR, *known):
@@ -402,6 +439,8 @@ class FileScanner:
             return {}
         data, start = self.here
         begin = data.find(b"\n", start) + 1
+        if data.find(rule.below_mark.encode(), begin, begin + BELOW) < 0:
+            return {}
         below = data[begin : begin + BELOW].split(b"\n", BELOW_LINES)[:BELOW_LINES]
         lines = (parse_line(raw).text for raw in below)
         found = re.search(rule.below, "\n".join(lines))
@@ -409,13 +448,15 @@ class FileScanner:
 
     def _told(self, rule: LogRule, match: re.Match[str], line: Line) -> Line:
         """The line with the rank that its own words tell of who writes it."""
+        if not match.re.groupindex:
+            return line
         told = match.groupdict()
         if rule.rank_writes and line.rank < 0 and told.get("rank"):
             if line.pid >= 0:
                 self.pid_ranks[line.host, line.pid] = int(told["rank"])
-            return replace(line, rank=int(told["rank"]))
+            return changed(line, rank=int(told["rank"]))
         if self._named(line)[0] < 0 and told.get("local_rank"):
-            return replace(line, local_rank=int(told["local_rank"]))
+            return changed(line, local_rank=int(told["local_rank"]))
         return line
 
     def _stamp_before(self) -> tuple[int, bool]:
@@ -443,6 +484,12 @@ class FileScanner:
         return fields
 
 
+def _mark(data: bytes, start: int) -> bytes:
+    """What stands before the header of a traceback, where it is the mark of its rank alone."""
+    found = _RANK_MARK.match(data, start)
+    return found[1] if found else b""
+
+
 def _role(rule: LogRule, fields: Mapping[str, str], text: str, frames: Sequence[Frame]) -> LogRole:
     """What a message is; an exception of which no rule knows the words may still follow."""
     if "xid" in fields:
@@ -458,3 +505,7 @@ def _first(wanted: tuple[LogRule, ...], text: str) -> tuple[LogRule, re.Match[st
 
 
 _WHOLE_LINE = re.compile(".*")
+_RANKS = (b"[rank", b"[default")
+_RANK_MARK = re.compile(
+    rb"((?:\[(?:rank|default)\d{1,6}\]: ?)*\[(?:rank|default)\d{1,6}\]:) ?Traceback"
+)

@@ -40,3 +40,10 @@ def test_the_scan_finds_the_example(
     event = next(event for event in events if event.code == rule.code)
     assert event.source == f"{path}:2"
     assert rule_of(event.code) is rule
+
+
+@pytest.mark.parametrize("rule", [r for r in RULES if r.below], ids=lambda r: r.code)
+def test_what_is_read_below_has_a_mark(rule: LogRule) -> None:
+    """Without one, the lines below each of thousands of messages would be read again."""
+    assert rule.below_mark
+    assert rule.below_mark in rule.below.replace("\\", "")

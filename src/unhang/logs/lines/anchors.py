@@ -40,31 +40,36 @@ def _automaton() -> tuple[_Search, tuple[tuple[int, ...], ...]]:
 
 def candidates(data: bytes) -> Iterator[tuple[int, int, tuple[LogRule, ...]]]:
     """Lines with at least one anchor: (start, end, rules in table order)."""
-    search, places = _automaton()
+    search, _ = _automaton()
     line_end = -1
     start = 0
-    wanted: set[int] = set()
-    for anchor, position, _ in sorted(search(data), key=lambda hit: hit[1]):
+    hits: set[int] = set()
+    # They come in the order of their ends; no anchor goes over the end of a line.
+    for anchor, position, _ in search(data):
         if position >= line_end:
             if line_end >= 0:
-                yield start, line_end, _in_order(wanted)
+                yield start, line_end, _announced(frozenset(hits))
             start = data.rfind(b"\n", 0, position) + 1
             line_end = data.find(b"\n", position) + 1 or len(data)
-            wanted = set()
-        wanted.update(places[anchor])
+            hits.clear()
+        hits.add(anchor)
     if line_end >= 0:
-        yield start, line_end, _in_order(wanted)
+        yield start, line_end, _announced(frozenset(hits))
 
 
 def wanted_by(text: str) -> tuple[LogRule, ...]:
     """The rules that may match a line that was put together from several, in table order."""
-    search, places = _automaton()
+    search, _ = _automaton()
     hits = search(text.encode("utf-8", "surrogatepass"))
-    return _in_order({place for anchor, _, _ in hits for place in places[anchor]})
+    return _announced(frozenset(anchor for anchor, _, _ in hits))
 
 
-def _in_order(places: set[int]) -> tuple[LogRule, ...]:
-    return tuple(RULES[place] for place in sorted(places))
+@lru_cache(maxsize=4_096)
+def _announced(anchors: frozenset[int]) -> tuple[LogRule, ...]:
+    """The rules of these anchors, in table order: logs repeat few sets of them."""
+    _, places = _automaton()
+    found = {place for anchor in anchors for place in places[anchor]}
+    return tuple(RULES[place] for place in sorted(found))
 
 
 def lines_above(data: bytes, start: int, most: int, stop: int = 0) -> Iterator[bytes]:

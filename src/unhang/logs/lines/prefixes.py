@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from msgspec import Struct
+
 from unhang.logs.lines.stamps import STAMPS, in_year, read_stamp
 
 __all__ = ["Line", "clean", "parse_line"]
@@ -22,9 +24,8 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line without its prefixes.
+class Line(Struct, frozen=True):
+    """One line without its prefixes: made for every line that is looked at, so a quick struct.
 
     Attributes:
         rank: Global rank, or -1.
@@ -52,9 +53,11 @@ def clean(raw: bytes) -> str:
     text = raw[: MAX_LINE * 4].decode("utf-8", errors="replace")
     if "\x1b" in text:
         text = _ANSI.sub("", text)
+    text = text.rstrip("\r\n")
+    if text.isprintable():
+        return text[:MAX_LINE]
     # A progress bar redraws with carriage returns: what stands at the end is what was seen.
-    text = text.rstrip("\r\n").rpartition("\r")[2]
-    return _CONTROL.sub("", text)[:MAX_LINE]
+    return _CONTROL.sub("", text.rpartition("\r")[2])[:MAX_LINE]
 
 
 @dataclass(slots=True)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TypeAlias
 
-__all__ = ["ENOUGH", "goes_on", "looks_like_a_job", "step_lines"]
+__all__ = ["ENOUGH", "StepLine", "goes_on", "looks_like_a_job", "step_lines"]
 
 WINDOW = 1 << 18
 """Bytes of a block in which a shape is looked for."""
@@ -51,9 +52,13 @@ def goes_on(data: bytes, start: int) -> bool:
     return len(seen) >= ENOUGH
 
 
-def step_lines(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """The lines that count steps: where each begins and ends, and which steps it counts."""
-    found = _STEP.search(data)
+StepLine: TypeAlias = tuple[int, int, bytes]
+"""A line that counts steps: where it begins and ends, and which steps it counts."""
+
+
+def step_lines(data: bytes, start: int = 0) -> Iterator[StepLine]:
+    """The lines from `start` on that count steps."""
+    found = _STEP.search(data, start)
     while found:
         start = data.rfind(b"\n", 0, found.start()) + 1
         end = data.find(b"\n", found.end()) + 1 or len(data)

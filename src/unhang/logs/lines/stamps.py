@@ -106,12 +106,17 @@ def _since_1970(match: re.Match[str]) -> int:
 def _clock(match: re.Match[str], year: int) -> int:
     fields = match.groupdict()
     name = fields.get("name")
-    month = _MONTHS.index(name) + 1 if name else int(match["month"])
-    time = (int(match["hour"]), int(match["minute"]), int(match["second"]))
-    fraction = (match["fraction"] or "0").ljust(9, "0")
+    month = _MONTHS.index(name) + 1 if name else int(fields["month"])
+    day, clock = int(fields["day"]), (fields["hour"], fields["minute"], fields["second"])
+    fraction = (fields["fraction"] or "0").ljust(9, "0")
+    seconds = _seconds(year, month, day, *clock)
+    return seconds * 10**9 + int(fraction) if seconds else 0
+
+
+@lru_cache(maxsize=1_024)
+def _seconds(year: int, month: int, day: int, hour: str, minute: str, second: str) -> int:
+    """Seconds since 1970, which lines share that follow one another; 0 for no date."""
     try:
-        return calendar.timegm((year, month, int(match["day"]), *time, 0, 0, 0)) * 10**9 + int(
-            fraction
-        )
+        return calendar.timegm((year, month, day, int(hour), int(minute), int(second), 0, 0, 0))
     except ValueError:
         return 0

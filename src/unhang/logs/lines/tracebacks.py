@@ -38,11 +38,15 @@ class Traceback:
 
 @dataclass(slots=True)
 class TracebackReader:
-    """Collects one traceback; `feed` returns it when its exception line has come."""
+    """Collects one traceback; `feed` returns it when its exception line has come.
+
+    `mark` is what all lines of its stream begin with, where that is known.
+    """
 
     frames: list[Frame] = field(default_factory=list)
     lines: int = 0
     ignored: bool = False
+    mark: bytes = b""
 
     def feed(self, text: str) -> Traceback | None:
         """Take the next line of this stream.

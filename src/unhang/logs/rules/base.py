@@ -39,7 +39,8 @@ class LogRule:
         echoed: It is printed twice: without a rank, by a device, a daemon or an exception that
             nobody caught, and by what knows the rank.
         rank_writes: Its field "rank" is the rank that writes the line, not one that it speaks of.
-        below: Regular expression searched in the few lines right below, for further fields.
+        below: Regular expression searched in the lines right below, for further fields.
+        below_mark: Stands in what `below` finds; without it these lines are not looked at.
         traits: What other rules may conclude from it.
         remedy: What helps; None for what helps against its family.
     """
@@ -61,6 +62,7 @@ class LogRule:
     echoed: bool = False
     rank_writes: bool = False
     below: str = ""
+    below_mark: str = ""
     traits: Trait = Trait.NONE
     remedy: Remedy | None = None
 

@@ -197,6 +197,7 @@ RULES: tuple[LogRule, ...] = (
             r"|Expected \d+ threads to join the rendezvous, but only \d+ of them arrived"
         ),
         below=r"^(?P<ranks3>(?:/job:\S+/task:\d+(?:\n|$))+)",
+        below_mark="/task:",
         meaning="The coordination service (JAX, XLA, TensorFlow) does not hear from that task any more.",
         action="Look at that task's host and log first.",
         source="openxla coordination_service.cc, rendezvous.cc; jax#23599",

@@ -30,6 +30,7 @@ UNHANDLED_EXCEPTION: Final = LogRule(
     spares="caught ValueError: batch 812 has no labels, retrying",
     trust="B",
     below=r"^Parameter indices which did not receive grad for rank (?P<ranks>\d+):",
+    below_mark="did not receive grad for rank",
     traits=Trait.ENDING,
     remedy=Remedy.CODE,
 )
@@ -273,6 +274,7 @@ RULES: tuple[LogRule, ...] = (
             r"|\b(?:NodeLost|NodeNotReady)\b"
         ),
         below=r"Remote daemon: \S+ on node (?P<host>\S+)",
+        below_mark="Remote daemon: ",
         meaning="The scheduler or the launcher lost a node.",
         action="Take that node out and restart.",
         source="SLURM",
