@@ -123,6 +123,26 @@ IOMMU_TRANSLATES: Final = Check(
     "An IOMMU that translates sends traffic between GPUs through the root: P2P is slow or hangs.",
     "Add iommu=pt to the kernel's command line, or switch the IOMMU off in the BIOS.",
 )
+PROCESSES_LOW: Final = Check(
+    "UH816", "processes-low", "env", "environment",
+    "Every rank starts dozens of threads; where no more may be made, its start-up fails or stands.",
+    "ulimit -u unlimited in the shell that launches; docker --pids-limit, TasksMax= of systemd.",
+)
+HUGE_PAGES_IDLE: Final = Check(
+    "UH817", "huge-pages-idle", "env", "environment",
+    "Huge pages that are set aside and not used are memory that no rank gets.",
+    "sysctl vm.nr_hugepages=0, or as many as are used.",
+)
+NODE_SHORT: Final = Check(
+    "UH818", "node-short", "env", "environment",
+    "Ranks of a node that is short of cores or memory come late to every call.",
+    "See what runs there: top; give the job cores and memory of its own (--exclusive in SLURM).",
+)
+THREADS_MANY: Final = Check(
+    "UH819", "threads-many", "env", "environment",
+    "More threads than cores wait for each other in every parallel section.",
+    "Set OMP_NUM_THREADS to the cores of the node divided by its ranks.",
+)
 INTERFACE_UNWISE: Final = Check(
     "UH820", "interface-unwise", "net", "transport",
     "NCCL or Gloo would advertise an address that its peers cannot use.",
@@ -286,6 +306,10 @@ _ALL: Final = (
     SETTINGS_DIFFER,
     GROUP_STARVED,
     IOMMU_TRANSLATES,
+    PROCESSES_LOW,
+    HUGE_PAGES_IDLE,
+    NODE_SHORT,
+    THREADS_MANY,
     INTERFACE_UNWISE,
     INTERFACE_MISSING,
     NAME_UNRESOLVED,

@@ -19,6 +19,7 @@ __all__ = [
     "RoomReading",
     "awake_of",
     "pairs_of",
+    "pids_of",
     "pressure_of",
     "reading_of",
     "room_of",
@@ -227,6 +228,15 @@ def _groups_of(pid: int | str, proc: Path, controller: str) -> Iterator[Path]:
     while folder != top and top in folder.parents:
         folder = folder.parent
         yield folder
+
+
+def pids_of(pid: int | str, proc: Path = PROC) -> tuple[int, int]:
+    """How many threads a process's group has, and may have; zeros where nothing limits it."""
+    groups = [g for g in _groups_of(pid, proc, "pids") if _number(g / "pids.max") < _UNLIMITED]
+    tightest = min(groups, key=lambda g: _number(g / "pids.max"), default=None)
+    if tightest is None:
+        return 0, 0
+    return _number(tightest / "pids.current", 0), _number(tightest / "pids.max")
 
 
 def _groups(text: str) -> Iterator[tuple[str, str]]:

@@ -1,16 +1,16 @@
 """One file, many ranks: takes apart what launchers and servers put into one text.
 
-`srun --label`, `mpirun --tag-output` and torchrun's log lines say in front of every line whose it
-is; torch's debug server writes one page with a heading a rank. What is left is the text of one
-process each, for the formats to read. It refuses to guess: a label counts only if all lines have
-it.
+Launchers, kubectl, container runtimes, Ray and pdsh say in front of every line whose it is, one
+behind the other; torch's debug server writes one page with a heading a rank. What is left is the
+text of one process each, for the formats to read. It refuses to guess: a label counts only if all
+lines have it, and a number of a process on its node is no rank.
 """
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from unhang.model import UNKNOWN_RANK
@@ -29,12 +29,28 @@ class Piece(NamedTuple):
 _SERVER_TEXT = re.compile(r"^=== Rank (\d+): (.*?) ===$", re.MULTILINE)
 _SERVER_PAGE = re.compile(r"<h2>Rank (\d+): (.*?)</h2>(.*?)(?=<h2>Rank |\Z)", re.DOTALL)
 _PRE = re.compile(r"<pre>(.*?)</pre>", re.DOTALL)
-_LABELS = (
-    re.compile(r"^ *(?P<rank>\d+): ?(?P<rest>.*)$"),  # srun --label
-    re.compile(r"^\[\d+,(?P<rank>\d+)\]<std\w+>: ?(?P<rest>.*)$"),  # mpirun --tag-output
-    re.compile(r"^\[rank(?P<rank>\d+)\]: ?(?P<rest>.*)$"),  # torch's own log lines
-    re.compile(r"^(?P<host>[A-Za-z][\w.-]*): ?(?P<rest>.*)$"),  # pdsh, clush
+_STAMP = r"\d{4}-\d\d-\d\d[T ][\d:]{8}(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+_LABELS = tuple(
+    re.compile(rf"^{label}(?P<rest>.*)$")
+    for label in (
+        r" *(?P<rank>\d+):",  # srun --label
+        r"\[\d+,(?P<rank>\d+)\]<std\w+>:",  # mpirun --tag-output
+        r"\w{3} \w{3} [ \d]\d [\d:]{8} \d{4}\[(?P<rank>\d+)\]<std\w+>:",  # horovodrun
+        r"\[rank(?P<rank>\d+)\]:",  # torch's own log lines
+        r"(?P<who>\[(?:default|\d{1,6}:)\d{1,4}\]):",  # torchrun --tee
+        r"\[(?P<rank>\d{1,6})\](?: |$)",  # MPICH
+        r"(?P<who>\(\w+ pid=\d+(?:, ip=(?P<host>[\w.:]+))?\)) ?",  # Ray
+        r"\[pod/(?P<host>[\w.-]+)/[\w.-]+\](?: |$)",  # kubectl logs --prefix
+        r"(?P<host>[A-Za-z][\w.-]*) *\|",  # compose
+        rf"{_STAMP} std(?:out|err) [FP](?: |$)",  # container runtimes
+        rf"\[?{_STAMP}\]?(?: |$)",
+        r"std(?:out|err):",
+        r"(?:> ?)+",
+        r"(?P<host>[A-Za-z][\w.-]*):",  # pdsh, clush
+    )
 )
+_DEEPEST = 4
+_ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _PROBE_LINES = 200
 
 
@@ -42,10 +58,31 @@ def split(text: str) -> list[Piece]:
     """The pieces of a text; the whole text as one piece where nothing is labelled."""
     if pieces := list(_server_page(text)) or list(_server_text(text)):
         return pieces
+    text = _ESCAPE.sub("", text) if "\x1b" in text else text
+    return _below([Piece(text)], _DEEPEST)
+
+
+def _below(pieces: list[Piece], deepest: int) -> list[Piece]:
+    """Pieces without their labels, and without those that stand behind these."""
+    found = [_taken_apart(piece) for piece in pieces]
+    if deepest == 0 or all(parts == [piece] for piece, parts in zip(pieces, found, strict=True)):
+        return pieces
+    return _below([part for parts in found for part in parts], deepest - 1)
+
+
+def _taken_apart(piece: Piece) -> list[Piece]:
+    lines = [line for line in piece.text.splitlines() if line.strip()]
     for label in _LABELS:
-        if pieces := _labelled(text, label):
-            return pieces
-    return [Piece(text)]
+        if parts := _labelled(lines, label):
+            return [
+                Piece(
+                    part.text,
+                    piece.rank if part.rank == UNKNOWN_RANK else part.rank,
+                    part.host or piece.host,
+                )
+                for part in parts
+            ]
+    return [piece]
 
 
 def _server_page(text: str) -> Iterator[Piece]:
@@ -72,14 +109,19 @@ def _host(address: str) -> str:
     return name.partition(":")[0].partition("/")[0]
 
 
-def _labelled(text: str, label: re.Pattern[str]) -> list[Piece]:
-    lines = [line for line in text.splitlines() if line.strip()]
+def _labelled(lines: Sequence[str], label: re.Pattern[str]) -> list[Piece]:
     if len(lines) < 2 or not all(label.match(line) for line in lines[:_PROBE_LINES]):  # noqa: PLR2004 - one line proves nothing
         return []
-    rests: dict[tuple[int, str], list[str]] = {}
+    rests: dict[tuple[int, str, str], list[str]] = {}
     for line in lines:
         if found := label.match(line):
             fields = found.groupdict()
-            key = int(fields.get("rank") or UNKNOWN_RANK), fields.get("host") or ""
+            rank = int(fields.get("rank") or UNKNOWN_RANK)
+            key = rank, fields.get("host") or "", fields.get("who") or ""
             rests.setdefault(key, []).append(found["rest"])
-    return [Piece("\n".join(rest), rank, host) for (rank, host), rest in sorted(rests.items())]
+    spaced = all(rest[:1] in ("", " ") for each in rests.values() for rest in each)
+    first = 1 if spaced else 0  # some launchers put a space behind their label, some do not
+    return [
+        Piece("\n".join(rest[first:] for rest in each), rank, host)
+        for (rank, host, _), each in sorted(rests.items())
+    ]

@@ -506,3 +506,48 @@ def test_advice_names_the_setting() -> None:
     results = check_interfaces({"a": facts(), "b": facts(), "c": large})
     (differs,) = [r for r in results if r.code == "UH826"]
     assert differs.action.startswith("On c: ip link set dev eth0 mtu 1500;")
+
+
+def node(**changes: object) -> dict[str, Any]:
+    """What agents/machine.py gives of a node with nothing wrong."""
+    return {
+        "cores": 64, "usable": 64, "memory_total": 1 << 40, "memory_available": 1 << 39,
+        "cpu_stalled": 0.1, "memory_stalled": 0.0, "huge_bytes": 2 << 20, "synchronised": True,
+        **changes,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "said"),
+    [
+        ({"node": node()}, "", ""),
+        ({"node": {"cores": "many"}}, "", ""),
+        ({"node": node(), "limits": {"processes": 1024}}, "UH816", "(ulimit -u)"),
+        ({"node": node(tasks=4000, tasks_limit=4096)}, "UH816", "4,000 of 4,096 threads"),
+        ({"node": node(tasks=400, tasks_limit=4096)}, "", ""),
+        ({"node": node(huge_pages=100_000, huge_free=90_000)}, "UH817", "nr_hugepages=10000"),
+        ({"node": node(huge_pages=100_000, huge_free=1_000)}, "", ""),
+        ({"node": node(cpu_stalled=0.9)}, "UH818", "64 cores in 90% of the last minute"),
+        ({"node": node(memory_stalled=0.3)}, "UH818", "waited for memory in 30%"),
+        ({"node": node(swap_used=5 << 30, swapped_in=9e6)}, "UH818", "9 MB/s are read back"),
+        ({"node": node(swap_used=5 << 30)}, "", ""),
+        ({"node": node(), "gpus": 8, "settings": {"OMP_NUM_THREADS": "64"}}, "UH819",
+         "export OMP_NUM_THREADS=8."),
+        ({"node": node(), "gpus": 8, "settings": {"OMP_NUM_THREADS": "8"}}, "", ""),
+        ({"node": node(), "gpus": 8}, "", ""),
+    ],
+)  # fmt: skip
+def test_what_a_node_is_short_of(changes: dict[str, Any], code: str, said: str) -> None:
+    """Each with its figures, and the setting where there is one."""
+    found = [r for r in check_env({"a": facts(**changes)}) if r.level in ("fail", "warn")]
+    assert [r.code for r in found] == ([code] if code else [])
+    assert all(said in f"{r.seen} {r.action}" for r in found)
+
+
+def test_clocks_that_nobody_sets() -> None:
+    """They drift apart; of one node alone that does no harm."""
+    nodes = {"a": facts(node=node()), "b": facts(node=node(synchronised=False))}
+    assert bad(check_env({"b": nodes["b"]}, 1)) == []
+    (found,) = (r for r in check_env(nodes, 1) if r.level == "warn")
+    assert (found.code, [s.host for s in found.subjects]) == ("UH812", ["b"])
+    assert "nobody sets those of b" in found.seen

@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from unhang.doctor.agents.machine import machine_now
 from unhang.room import room_of
 from unhang.surroundings import harmless_environment
 
@@ -191,5 +192,6 @@ def examine(order: dict[str, Any]) -> dict[str, Any]:
         "iommu_types": iommu_types(),
         "kernel_options": kernel_options(),
         "room": asdict(room_of("self")),
+        "node": asdict(machine_now()),
         "dmesg": bad_kernel_lines(),
     }  # fmt: skip

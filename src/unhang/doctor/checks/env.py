@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 from typing import Any, NamedTuple
 
 from unhang.checks import (
@@ -25,8 +24,10 @@ from unhang.checks import (
     VERSIONS_DIFFER,
     Check,
 )
+from unhang.doctor.checks.machine import check_machine, unset_clocks
 from unhang.doctor.checks.results import CheckResult, Level, host_subject
 from unhang.doctor.checks.variables import CONTRADICTIONS, DEPRECATED, misspelt
+from unhang.incoming import overlaid
 from unhang.report import Subject
 from unhang.room import Room
 from unhang.wording import printable
@@ -79,7 +80,7 @@ def check_env(nodes: Mapping[str, Facts], asked_ns: int = 0) -> list[CheckResult
     results = []
     for name, facts in nodes.items():
         results += [*_settings(name, facts), *_limits(name, facts), *_versions(name, facts)]
-        results += [_group(name, facts), _iommu(name, facts)]
+        results += [_group(name, facts), _iommu(name, facts), *check_machine(name, facts)]
     results += _differences(nodes)
     if asked_ns and len(nodes) > 1:
         results.append(_clocks(nodes))
@@ -145,9 +146,7 @@ def _limits(host: str, facts: Facts) -> list[CheckResult]:
 
 def _group(host: str, facts: Facts) -> CheckResult:
     """Whether the cgroup of this shell was kept from cores or memory since it was made."""
-    known = {field.name for field in fields(Room)}
-    told = facts.get("room", {})
-    room = Room(**{name: value for name, value in told.items() if name in known})
+    room, _ = overlaid(Room(), facts.get("room", {}))
     kept = list(_kept_from(room))
     cores = f"{room.cores:g} cores" if room.cores else "all cores"
     memory = f"{room.memory_limit >> 20:,} MB" if room.memory_limit else "all memory"
@@ -263,7 +262,11 @@ def _clocks(nodes: Mapping[str, Facts]) -> CheckResult:
     times = {host: int(facts.get("time_ns", 0)) for host, facts in nodes.items()}
     first, last = min(times.values()), max(times.values())
     apart = last - first > MAX_CLOCK_NS
-    hosts = [host for host, time in times.items() if time in (first, last)]
-    seen = f"the nodes' clocks are up to {(last - first) / 1e9:.1f} s apart, asking time included."
-    subjects = tuple(Subject("host", host, host=host) for host in hosts) if apart else ()
-    return CheckResult(CLOCKS_APART, "warn" if apart else "ok", seen, subjects, confidence="medium")
+    hosts = [host for host, time in times.items() if time in (first, last)] if apart else []
+    unset = unset_clocks(nodes)
+    seen = f"the nodes' clocks are up to {(last - first) / 1e9:.1f} s apart, asking time included"
+    if unset:
+        seen += f"; nobody sets those of {', '.join(unset[:6])} (the kernel says unsynchronised)"
+    subjects = tuple(Subject("host", host, host=host) for host in dict.fromkeys((*hosts, *unset)))
+    level: Level = "warn" if apart or unset else "ok"
+    return CheckResult(CLOCKS_APART, level, f"{seen}.", subjects, confidence="medium")
