@@ -162,7 +162,7 @@ def test_frames_of_torch_and_of_ours_are_no_places(monkeypatch: pytest.MonkeyPat
         __file__ = "/site/torch/__init__.py"
 
     monkeypatch.setitem(sys.modules, "torch", Torch)  # type: ignore[arg-type]
-    monkeypatch.setattr(sites, "_MACHINERY", sites._Machinery())
+    monkeypatch.setattr(sites, "MACHINERY", sites._Machinery())
     frame = scope["call"](lambda: sys._getframe(1))  # type: ignore[operator]
     site = sites.site_frame(frame)
     assert site is not None

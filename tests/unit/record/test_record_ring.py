@@ -109,9 +109,8 @@ def test_a_wait_ends_a_call_on_the_host(hold: bool) -> None:  # noqa: FBT001 - a
     """Even where the Work itself never says that it is over."""
     followed, entry, work = Followed(), an_entry(), Work()
     followed.add(entry, work, hold=hold)
-    followed.waits(work)
-    assert (entry.state, entry.wait_ns > 0) == ("started", True)
-    followed.waited(work)
+    assert entry.state == "started"
+    followed.waited(entry, work, 20)
     assert (entry.state, followed.by_id) == ("completed", {})
 
 
@@ -120,7 +119,7 @@ def test_a_wait_on_a_device_ends_nothing_by_itself() -> None:
     followed, entry, work = Followed(), an_entry(), Work()
     entry.on_host = False
     followed.add(entry, work, hold=True)
-    followed.waited(work)
+    followed.waited(entry, work, 20)
     assert entry.pending
     work.over = True
     followed.ask_all()

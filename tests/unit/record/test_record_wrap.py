@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from unhang.record.calls import groups, wrap
+from unhang.record.calls.quick import entry_of
 from unhang.record.calls.recorder import Recorder, is_timeout
 from unhang.record.calls.ring import Ring, RingEntry
 from unhang.record.contact.heartbeat import Beat
@@ -25,6 +27,10 @@ class Tensor:
     dtype: str = "torch.float32"
     is_cpu: bool = True
     device: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(type="cpu"))
+
+    def numel(self) -> int:
+        """How many elements it has."""
+        return math.prod(self.shape)
 
 
 class Work:
@@ -122,6 +128,51 @@ def test_a_send_is_recorded_from_call_to_wait(recorder: Recorder) -> None:
     assert work.wait(timeout=5) == "waited 5"
     assert (entry.state, entry.wait_ns >= entry.started_ns) == ("completed", True)
     assert entry.as_torch()["frames"][0]["name"] == "test_a_send_is_recorded_from_call_to_wait"  # type: ignore[index]
+
+
+def test_the_quick_way_says_what_the_long_way_says(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the second call of a place on; only numbers and times differ."""
+    quick: list[RingEntry | None] = []
+
+    def seen(*args: object) -> RingEntry | None:
+        quick.append(entry_of(*args))  # type: ignore[arg-type]
+        return quick[-1]
+
+    monkeypatch.setattr(wrap, "entry_of", seen)
+    group = Group()
+    for peer in (0, 0, 1):
+        group.send([Tensor()], peer, 11).wait()
+    rows = [entry.as_torch() for entry in entries(recorder)]
+    assert [entry is not None for entry in quick] == [False, True, True]
+    assert [(row["record_id"], row["p2p_seq_id"], row["op_id"]) for row in rows] == [
+        (0, 1, 1), (1, 2, 2), (2, 3, 3),
+    ]  # fmt: skip
+    assert rows[2]["profiling_name"] == "gloo:send 2->1"
+    same = [
+        {key: value for key, value in row.items() if not key.endswith(("_ns", "_id", "_ms"))}
+        for row in rows[:2]
+    ]
+    assert same[0] == same[1]
+    assert (recorder.beat.calls, recorder.beat.enqueues, recorder.beat.waits) == (3, 3, 3)
+
+
+def test_the_same_place_below_another_caller_has_its_own_stack(recorder: Recorder) -> None:
+    """What was captured for a place counts only while every frame is the same."""
+    group = Group()
+
+    def send() -> None:
+        group.send([Tensor()], 0, 0).wait()
+
+    def warm_up() -> None:
+        send()
+
+    for call in (send, send, warm_up, send):
+        call()
+    frames = [entry.as_torch()["frames"] for entry in entries(recorder)]
+    names = [[frame["name"] for frame in stack[:2]] for stack in frames]  # type: ignore[index]
+    assert [name[1] == "warm_up" for name in names] == [False, False, True, False]
 
 
 def test_any_source_is_a_question_mark(recorder: Recorder) -> None:

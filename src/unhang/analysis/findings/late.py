@@ -28,7 +28,7 @@ __all__ = ["Late", "LateRanks", "Meetings", "late_claims", "late_ranks", "meetin
 
 _MOST_CALLS = 1000
 _LEAST_CALLS = 5
-_SHARE = {False: 0.25, True: 0.03}
+_SHARE = {False: 0.14, True: 0.03}
 _OFTEN = 0.6
 _LEAST_MS = 5.0
 _ERRORS = 3.0

@@ -11,14 +11,21 @@ import contextlib
 import weakref
 from collections import deque
 from time import time_ns
-from typing import Final
+from typing import Any, Final
 
 from unhang.record.calls.ring import Foreign, RingEntry
 
-__all__ = ["Followed", "ended"]
+__all__ = ["Followed", "WorkRef", "ended"]
 
 MOST_HELD: Final = 256
 ASKED_AT_ONCE: Final = 4
+
+
+class WorkRef(weakref.ref[Any]):
+    """A weak reference that knows the identity of what it was to."""
+
+    __slots__ = ("key",)
+    key: int
 
 
 class Followed:
@@ -53,7 +60,8 @@ class Followed:
         key = id(work)
         self.by_id[key] = entry
         if not hold:
-            entry.work = weakref.ref(work, lambda _: self._gone(key))
+            entry.work = WorkRef(work, self.let_go)
+            entry.work.key = key
             return
         entry.work = work
         held = self._held
@@ -61,18 +69,11 @@ class Followed:
         if len(held) > 1:
             self._ask_oldest()
 
-    def waits(self, work: Foreign) -> None:
-        """Somebody begins to wait for a Work."""
-        entry = self.by_id.get(id(work))
-        if entry is not None and not entry.wait_ns:
-            entry.wait_ns = time_ns()
-
-    def waited(self, work: Foreign) -> None:
+    def waited(self, entry: RingEntry, work: Foreign, now_ns: int) -> None:
         """A wait came back: on the host that is the end, on a device torch must be asked."""
-        entry = self.by_id.get(id(work))
-        if entry is not None and (entry.on_host or ended(work)):
-            del self.by_id[id(work)]
-            entry.completed(time_ns())
+        if entry.on_host or ended(work):
+            self.by_id.pop(id(work), None)  # another thread may have seen the end
+            entry.completed(now_ns)
 
     def took_future(self, work: Foreign, future: Foreign) -> None:
         """Somebody took a Work's future instead of waiting for it (DDP does)."""
@@ -119,6 +120,10 @@ class Followed:
     def _end(self, entry: RingEntry, key: int) -> None:
         self.by_id.pop(key, None)
         entry.completed(time_ns())
+
+    def let_go(self, reference: WorkRef) -> None:
+        """What a reference was to has gone."""
+        self._gone(reference.key)
 
     def _gone(self, key: int) -> None:
         """A Work has gone, or is let go: only its future may still tell how the call ended."""

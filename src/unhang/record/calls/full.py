@@ -193,10 +193,12 @@ def _begin(
     try:
         frame = sys._getframe(2)
         op = wrap.COLLECTIVES.get(method, method)
-        recorder.beat.entered(frame, op, channel_of(group).name)
+        channel = channel_of(group)
+        site = recorder.beat.entered(frame, op, channel.name)
         if method in wrap.P2P:
-            return recorder.begin_p2p(group, method, args, frame)
-        return recorder.begin_collective(group, op, *wrap.tensors_of(method, args), frame)
+            return recorder.begin_p2p(channel, method, args, frame, site)
+        tensors = wrap.tensors_of(method, args)
+        return recorder.begin_collective(channel, op, tensors, frame, site)
     except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
         recorder.state.failures.add(f"recording {method}", error)
         return None
@@ -236,7 +238,7 @@ def _closing(original: Callable[..., Any], *, inner: bool) -> Callable[..., Any]
         recorder = wrap.current()
         if recorder is None:
             return original(target, *args)
-        entry = recorder.begin_closing(self, sys._getframe(1))
+        entry = recorder.begin_closing(channel_of(self), sys._getframe(1))
         work = original(target, *args)
         _follow(recorder, entry, work, hold=inner)
         return work

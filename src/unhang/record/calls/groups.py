@@ -10,13 +10,14 @@ import os
 import sys
 import weakref
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from unhang.record.calls.ring import Channel, Foreign
 from unhang.record.contact.heartbeat import GroupBeat
 from unhang.record.process import ArmedProcess, GroupFact
 
 __all__ = [
+    "CHANNELS",
     "channel_of",
     "channels",
     "forget_channels",
@@ -26,7 +27,8 @@ __all__ = [
     "recorded_by_torch",
 ]
 
-_channels: dict[int, Channel] = {}
+CHANNELS: Final[dict[int, Channel]] = {}
+"""By the identity of the group; `channel_of` reads it."""
 
 
 def recorded_by_torch() -> frozenset[str]:
@@ -51,21 +53,21 @@ def channel_of(group: Foreign) -> Channel:
     Keyed by identity with a weak reference beside it: no group is kept alive, and a new group at
     an old address is noticed.
     """
-    channel = _channels.get(id(group))
+    channel = CHANNELS.get(id(group))
     if channel is None or channel.ref() is not group:
         channel = _new_channel(group)
-        _channels[id(group)] = channel
+        CHANNELS[id(group)] = channel
     return channel
 
 
 def channels() -> list[Channel]:
     """All channels, in the order in which they were first used."""
-    return sorted(_channels.values(), key=lambda channel: channel.pg_id)
+    return sorted(CHANNELS.values(), key=lambda channel: channel.pg_id)
 
 
 def forget_channels() -> None:
     """Drop all channels (after fork)."""
-    _channels.clear()
+    CHANNELS.clear()
 
 
 _next_id = 0

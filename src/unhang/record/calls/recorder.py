@@ -15,9 +15,8 @@ from types import FrameType
 from typing import Any, Final
 
 from unhang.record.calls.follow import Followed
-from unhang.record.calls.groups import channel_of
 from unhang.record.calls.ring import Channel, Foreign, RingEntry, TensorFact
-from unhang.record.calls.sites import capture
+from unhang.record.calls.sites import SiteStacks
 from unhang.record.contact.heartbeat import Word
 from unhang.record.process import ArmedProcess
 from unhang.telltale import without_secrets
@@ -33,6 +32,9 @@ LOST: Final = re.compile(r"\b(peer|remote|connection|socket|abort)", re.IGNORECA
 class Recorder:
     """Makes entries and sees them end.
 
+    Beside a job the caches belong to others, and what is touched first costs up to a microsecond a
+    function: so what every send passes is written out in few functions, here and in `wrap`.
+
     Attributes:
         followed: The calls under way.
         full: Whether groups that torch does not record are recorded at all.
@@ -45,46 +47,63 @@ class Recorder:
         self.followed = Followed()
         self.on_timeout = on_timeout
         self.full = state.settings.full != "never"
-        self._stacks = state.settings.stacks
-        self._tensors: dict[TensorFact, TensorFact] = {}
+        self.stacks = SiteStacks() if state.settings.stacks else None
+        self.tensors: dict[TensorFact, tuple[TensorFact, ...]] = {}
 
     # -------------------------------------------------------------- a call begins
 
     def begin_p2p(
-        self, group: Foreign, op: str, args: tuple[Any, ...], frame: FrameType | None
+        self,
+        channel: Channel,
+        op: str,
+        args: tuple[Any, ...],
+        frame: FrameType | None,
+        site: int = 0,
     ) -> RingEntry:
-        """Record a send or receive: `args` is (tensors, peer, tag), or (tensors, tag)."""
-        channel = channel_of(group)
-        tensor = args[0][0]
+        """Record a send or receive: `args` is (tensors, peer, tag), or (tensors, tag).
+
+        `site` is any number for where the program is: a stack seen with it before is tried first.
+        """
+        tensors, tag = args[0], args[-1]
+        tensor = tensors[0]
         backend = channel.backend or channel.by_device.get(tensor.device.type, "")
         if op == "send":
             name = f"{backend}:send {channel.rank}->{args[1]}"
         else:
             peer = args[1] if op == "recv" else "?"
             name = f"{backend}:recv {channel.rank}<-{peer}"
-        facts = self._described(args[0])
-        entry = self._entry(channel, name, (facts, facts), frame)
+        facts = self.tensors.get((tensor.shape, tensor.dtype)) if len(tensors) == 1 else None
+        facts = facts or self.described(tensors)
+        stack = () if self.stacks is None else self.stacks.of(site, frame)
+        entry = RingEntry(channel, name, (facts, facts), stack, get_ident(), time_ns())
+        channel.op_id += 1
+        entry.op_id = channel.op_id
         entry.on_host = channel.on_host = tensor.is_cpu
         entry.is_p2p = True
-        entry.tag = args[-1] if isinstance(args[-1], int) else 0
-        if channel.begins("p2p"):
+        entry.tag = tag if isinstance(tag, int) else 0
+        if channel.coalescing is None or channel.begins("p2p"):
             channel.p2p_seq += 1
         entry.seq, entry.p2p_seq = channel.seq, channel.p2p_seq
         self.state.ring.append(entry)
         return entry
 
     def begin_collective(
-        self, group: Foreign, op: str, inputs: Foreign, outputs: Foreign, frame: FrameType | None
+        self,
+        channel: Channel,
+        op: str,
+        tensors: tuple[Foreign, Foreign],
+        frame: FrameType | None,
+        site: int = 0,
     ) -> RingEntry:
-        """Record a collective; `inputs` and `outputs` are tensors, or lists of them, or empty."""
-        channel = channel_of(group)
-        facts = self._described(inputs)
-        others = facts if inputs is outputs else self._described(outputs)
+        """Record a collective; `tensors` are inputs and outputs: tensors, lists of them, or ()."""
+        inputs, outputs = tensors
+        facts = self.described(inputs)
+        others = facts if inputs is outputs else self.described(outputs)
         tensor = _first(inputs) if facts else None
         backend = channel.backend
         if not backend and tensor is not None:
             backend = channel.by_device.get(tensor.device.type, "")
-        entry = self._entry(channel, f"{backend}:{op}", (facts, others), frame)
+        entry = self._entry(channel, f"{backend}:{op}", (facts, others), frame, site)
         entry.on_host = channel.on_host = tensor is None or tensor.is_cpu
         if channel.begins("collective"):
             channel.seq += 1
@@ -92,13 +111,12 @@ class Recorder:
         self.state.ring.append(entry)
         return entry
 
-    def begin_closing(self, group: Foreign, frame: FrameType | None) -> RingEntry | None:
+    def begin_closing(self, channel: Channel, frame: FrameType | None) -> RingEntry | None:
         """Record the end of a coalesced group, as NCCL does; None where the group is empty."""
-        channel = channel_of(group)
         spaces, channel.coalescing = channel.coalescing, None
         if not spaces:
             return None
-        entry = self._entry(channel, f"{channel.backend}:coalesced", ((), ()), frame)
+        entry = self._entry(channel, f"{channel.backend}:coalesced", ((), ()), frame, 0)
         entry.is_p2p = "p2p" in spaces
         entry.on_host = channel.on_host
         entry.seq, entry.p2p_seq = channel.seq, channel.p2p_seq
@@ -111,32 +129,30 @@ class Recorder:
         name: str,
         tensors: tuple[tuple[TensorFact, ...], tuple[TensorFact, ...]],
         frame: FrameType | None,
+        site: int,
     ) -> RingEntry:
-        stack = capture(frame) if self._stacks else ()
+        stack = () if self.stacks is None else self.stacks.of(site, frame)
         entry = RingEntry(channel, name, tensors, stack, get_ident(), time_ns())
         channel.op_id += 1
         entry.op_id = channel.op_id
         return entry
 
-    def _described(self, value: Foreign) -> tuple[TensorFact, ...]:
+    def described(self, value: Foreign) -> tuple[TensorFact, ...]:
         """Shape and dtype of each tensor in tensors, lists of tensors and lists of those.
 
         Equal ones are one object: a job has few, and the garbage collector need not see them.
         """
-        known = self._tensors
-        facts: list[TensorFact] = []
-        for item in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(item, (list, tuple)):
-                facts += self._described(item)
-                continue
-            fact = (item.shape, item.dtype)
-            same = known.get(fact)
-            if same is None:
-                if len(known) >= MOST_TENSOR_FACTS:
-                    known.clear()
-                same = known[fact] = fact
-            facts.append(same)
-        return tuple(facts)
+        if not isinstance(value, (list, tuple)):
+            fact = (value.shape, value.dtype)
+            return self.tensors.get(fact) or self._new_fact(fact)
+        if len(value) == 1:
+            return self.described(value[0])
+        return tuple(fact for item in value for fact in self.described(item))
+
+    def _new_fact(self, fact: TensorFact) -> tuple[TensorFact, ...]:
+        if len(self.tensors) >= MOST_TENSOR_FACTS:
+            self.tensors.clear()
+        return self.tensors.setdefault(fact, (fact,))
 
     # -------------------------------------------------------------- a call ends
 

@@ -104,11 +104,22 @@ class RingEntry:
     end of the call; `future` is what somebody took from the Work instead of waiting.
     """
 
-    __slots__ = (
-        "abandoned", "channel", "completed_ns", "created_ns", "error", "future", "inputs", "is_p2p",
-        "name", "number", "on_host", "op_id", "outputs", "p2p_seq", "seq", "stack", "started_ns",
-        "state", "tag", "thread", "timeout_ms", "wait_ns", "work",
-    )  # fmt: skip
+    # Defaults of the class, not slots: a call stores only what differs from them.
+    number: int = -1
+    seq: int = -1
+    p2p_seq: int = 0
+    op_id: int = -1
+    is_p2p: bool = False
+    started_ns: int = 0
+    completed_ns: int = 0
+    state: str = SCHEDULED
+    tag: int = 0
+    wait_ns: int = 0
+    abandoned: bool = False
+    on_host: bool = True
+    error: str = ""
+    work: Foreign = None
+    future: Foreign = None
 
     def __init__(
         self,
@@ -125,22 +136,6 @@ class RingEntry:
         self.stack = stack
         self.thread = thread
         self.created_ns = created_ns
-        self.number = -1
-        self.seq = -1
-        self.p2p_seq = 0
-        self.op_id = -1
-        self.is_p2p = False
-        self.started_ns = 0
-        self.completed_ns = 0
-        self.timeout_ms = channel.timeout_ms
-        self.state = SCHEDULED
-        self.tag = 0
-        self.wait_ns = 0
-        self.abandoned = False
-        self.on_host = True
-        self.error = ""
-        self.work: Foreign = None
-        self.future: Foreign = None
 
     @property
     def pending(self) -> bool:
@@ -203,7 +198,7 @@ class RingEntry:
             "time_discovered_started_ns": self.started_ns or None,
             "time_discovered_completed_ns": self.completed_ns or None,
             "retired": self.state == COMPLETED,
-            "timeout_ms": self.timeout_ms,
+            "timeout_ms": self.channel.timeout_ms,
             "is_p2p": self.is_p2p,
         }
         if not stacks:

@@ -14,7 +14,9 @@ from types import CodeType, FrameType
 from typing import Final
 
 __all__ = [
+    "MACHINERY",
     "MAX_FRAMES",
+    "SiteStacks",
     "capture",
     "current_stacks",
     "frames_of",
@@ -46,7 +48,7 @@ class _Machinery(dict[str, bool]):
         return value
 
 
-_MACHINERY: Final = _Machinery()
+MACHINERY: Final = _Machinery()
 
 
 class _Libraries(dict[str, bool]):
@@ -54,7 +56,7 @@ class _Libraries(dict[str, bool]):
 
     def __missing__(self, filename: str) -> bool:
         installed = tuple({f"{sysconfig.get_path(n)}/" for n in ("stdlib", "purelib", "platlib")})
-        value = _MACHINERY[filename] or filename.startswith(("<", *installed))
+        value = MACHINERY[filename] or filename.startswith(("<", *installed))
         self[filename] = value
         return value
 
@@ -64,7 +66,7 @@ _LIBRARIES: Final = _Libraries()
 
 def site_frame(frame: FrameType | None) -> FrameType | None:
     """The innermost frame of the program itself: the first outside torch and outside unhang."""
-    machinery = _MACHINERY
+    machinery = MACHINERY
     while frame is not None:
         if not machinery[frame.f_code.co_filename]:
             return frame
@@ -82,6 +84,45 @@ def capture(frame: FrameType | None) -> RawStack:
         frame = frame.f_back
         room -= 1
     return tuple(raw)
+
+
+class SiteStacks:
+    """Stacks of call sites, each captured once as long as it stays the same.
+
+    A loop calls from the same place again and again: comparing takes a quarter of a capture, and
+    makes nothing that the garbage collector has to look at.
+    """
+
+    __slots__ = ("known",)
+
+    MOST: Final = 512
+
+    def __init__(self) -> None:
+        self.known: dict[int, tuple[RawStack, RawStack, RawStack]] = {}
+
+    def of(self, site: int, frame: FrameType | None) -> RawStack:
+        """The stack from `frame` outwards.
+
+        Args:
+            site: Any number for where the program is: the last stack with that number is tried.
+            frame: The innermost frame.
+        """
+        known = self.known.get(site)
+        if known is not None:
+            raw, codes, offsets = known
+            walker = frame
+            for code, offset in zip(codes, offsets):  # noqa: B905 - strict costs a quarter more
+                if walker is None or walker.f_lasti != offset or walker.f_code is not code:
+                    break
+                walker = walker.f_back
+            else:
+                if walker is None:
+                    return raw
+        raw = capture(frame)
+        if len(self.known) >= self.MOST:
+            self.known.clear()
+        self.known[site] = (raw, raw[::2], raw[1::2])
+        return raw
 
 
 def line_of(code: CodeType, offset: int) -> int:

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from sys import _getframe
+from time import time_ns
 from types import FrameType
 from typing import Any, Final
 
 from unhang.record.calls.groups import channel_of
+from unhang.record.calls.quick import entry_of
 from unhang.record.calls.recorder import Recorder, sequence_of
 from unhang.record.calls.ring import Channel, Foreign, RingEntry
 
@@ -136,15 +138,14 @@ def tensors_of(method: str, args: tuple[Foreign, ...]) -> tuple[Foreign, Foreign
 
 def _enter(
     recorder: Recorder, group: Foreign, op: str, frame: FrameType, args: tuple[Foreign, ...] = ()
-) -> Channel | None:
-    """Heartbeat before a call; None where that failed."""
+) -> tuple[Channel | None, int]:
+    """Heartbeat before a call: the channel and the number of the site; None where that failed."""
     try:
         channel = channel_of(group)
-        recorder.beat.entered(frame, op, channel.name, _elements(args))
+        return channel, recorder.beat.entered(frame, op, channel.name, _elements(args))
     except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
         recorder.state.failures.add(f"heartbeat of {op}", error)
-        return None
-    return channel
+        return None, 0
 
 
 def _elements(args: tuple[Foreign, ...]) -> int:
@@ -152,7 +153,10 @@ def _elements(args: tuple[Foreign, ...]) -> int:
     first: Foreign = args[0] if args else None
     while type(first) is list and first:
         first = first[0]
-    return int(first.numel()) if hasattr(first, "numel") else -1
+    try:
+        return int(first.numel())
+    except AttributeError:
+        return -1
 
 
 def _collective(original: Callable[..., Any], method: str, op: str) -> Callable[..., Any]:
@@ -166,10 +170,11 @@ def _collective(original: Callable[..., Any], method: str, op: str) -> Callable[
         recorder = _recorder
         if recorder is None:
             return original(self, *args, **kwargs)
-        channel = _enter(recorder, self, op, _getframe(1), args)
+        frame = _getframe(1)
+        channel, site = _enter(recorder, self, op, frame, args)
         entry = None
         if channel is not None and channel.bare:
-            entry = _begin(recorder, channel, self, method, (*args, *kwargs.values()))
+            entry = _begin(recorder, channel, method, (*args, *kwargs.values()), frame, site)
         try:
             work = original(self, *args, **kwargs)
         except BaseException as error:
@@ -188,14 +193,19 @@ def _collective(original: Callable[..., Any], method: str, op: str) -> Callable[
 
 def _p2p(original: Callable[..., Any], method: str) -> Callable[..., Any]:
     """The wrapper of a send or receive: an entry as well, where torch makes none (Gloo)."""
+    quick = method in ("send", "recv")
 
     def wrapper(self: Foreign, *args: Foreign, **kwargs: Foreign) -> Foreign:
         global _last  # noqa: PLW0603 - which call the next wait belongs to
         recorder = _recorder
         if recorder is None:
             return original(self, *args, **kwargs)
-        channel = _enter(recorder, self, method, _getframe(1), args)
-        entry = _begin(recorder, channel, self, method, (*args, *kwargs.values()))
+        frame = _getframe(1)
+        entry = entry_of(recorder, self, method, args, frame) if quick and not kwargs else None
+        channel = entry.channel if entry is not None else None
+        if entry is None:
+            channel, site = _enter(recorder, self, method, frame, args)
+            entry = _begin(recorder, channel, method, (*args, *kwargs.values()), frame, site)
         try:
             work = original(self, *args, **kwargs)
         except BaseException as error:
@@ -215,23 +225,23 @@ def _p2p(original: Callable[..., Any], method: str) -> Callable[..., Any]:
 def _begin(
     recorder: Recorder,
     channel: Channel | None,
-    group: Foreign,
     method: str,
     args: tuple[Foreign, ...],
+    frame: FrameType,
+    site: int,
 ) -> RingEntry | None:
     """An entry for a call that torch does not record: P2P on Gloo, anything on a bare group."""
     try:
         if channel is None or (channel.bare and not recorder.full):
             return None
-        frame = _getframe(2)
         if method not in P2P:
             op = COLLECTIVES[method]
-            return recorder.begin_collective(group, op, *tensors_of(method, args), frame)
+            return recorder.begin_collective(channel, op, tensors_of(method, args), frame, site)
         if channel.bare:
-            return recorder.begin_p2p(group, method, args, frame)
+            return recorder.begin_p2p(channel, method, args, frame, site)
         if (channel.backend or channel.by_device.get(args[0][0].device.type)) != "gloo":
             return None
-        entry = recorder.begin_p2p(group, method, args, frame)
+        entry = recorder.begin_p2p(channel, method, args, frame, site)
         # Gloo numbers sends and receives like all operations of the group, collectives included.
         entry.op_id = sequence_of(channel) + 1
     except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
@@ -255,8 +265,9 @@ def _monitored_barrier(original: Callable[..., Any]) -> Callable[..., Any]:
         recorder = _recorder
         if recorder is None:
             return original(self, *args, **kwargs)
-        channel = _enter(recorder, self, "monitored_barrier", _getframe(1))
-        entry = _begin_barrier(recorder, self)
+        frame = _getframe(1)
+        channel, site = _enter(recorder, self, "monitored_barrier", frame)
+        entry = _begin_barrier(recorder, channel, frame, site)
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
@@ -272,11 +283,14 @@ def _monitored_barrier(original: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def _begin_barrier(recorder: Recorder, group: Foreign) -> RingEntry | None:
+def _begin_barrier(
+    recorder: Recorder, channel: Channel | None, frame: FrameType, site: int
+) -> RingEntry | None:
+    if channel is None:
+        return None
     try:
-        frame = _getframe(2)
-        entry = recorder.begin_collective(group, "monitored_barrier", (), (), frame)
-        entry.op_id = sequence_of(entry.channel) + 1
+        entry = recorder.begin_collective(channel, "monitored_barrier", ((), ()), frame, site)
+        entry.op_id = sequence_of(channel) + 1
     except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
         recorder.state.failures.add("recording monitored_barrier", error)
         return None
@@ -292,8 +306,9 @@ def waiting(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, *args, **kwargs)
         recorder.beat.waiting()
         followed = recorder.followed
-        if followed.by_id:
-            followed.waits(self)
+        entry = followed.by_id.get(id(self))
+        if entry is not None and not entry.wait_ns:
+            entry.wait_ns = time_ns()
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
@@ -303,9 +318,9 @@ def waiting(original: Callable[..., Any]) -> Callable[..., Any]:
             mine = last is not None and last[0] == id(self)
             recorder.wait_failed(self, error, last[1:] if last and mine else None)
             raise
-        recorder.beat.waited()
-        if followed.by_id:
-            followed.waited(self)
+        now_ns = recorder.beat.waited()
+        if entry is not None:
+            followed.waited(entry, self, now_ns)
         return result
 
     return wrapper

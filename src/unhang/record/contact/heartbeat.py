@@ -24,7 +24,7 @@ from time import time_ns
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from unhang.record.calls.sites import line_of, site_frame
+from unhang.record.calls.sites import MACHINERY, line_of
 
 __all__ = ["Beat", "GroupBeat", "Heartbeat", "Phase", "read_heartbeat"]
 
@@ -189,9 +189,9 @@ class Beat:
             OSError: It cannot be made, or is there already.
         """
         self.path = path
-        self._words = _memory(path).cast("q")
-        self._bytes = self._words.cast("B")
-        self._slots: dict[tuple[int, int, str, str], int] = {}
+        self.words = _memory(path).cast("q")
+        self._bytes = self.words.cast("B")
+        self.slots: dict[tuple[int, int, str, str], int] = {}
         self._keep: dict[int, tuple[tuple[int, int, str, str], CodeType]] = {}
         self._next_slot = 0
         self.calls = 0
@@ -200,7 +200,7 @@ class Beat:
         self.waiteds = 0
         self.failures = 0
         for word in (Word.RANK, Word.WORLD_SIZE, Word.LOCAL_RANK, Word.STEP, Word.NUMEL):
-            self._words[word] = -1
+            self.words[word] = -1
         self.set(Word.PID, pid)
         self.set(Word.START_TICKS, start_ticks)
         self.set(Word.ARMED_NS, time_ns())
@@ -209,56 +209,65 @@ class Beat:
 
     def set(self, word: int, value: int | None) -> None:
         """Store one word; None is -1."""
-        self._words[word] = -1 if value is None else value
+        self.words[word] = -1 if value is None else value
 
     def step(self, number: int) -> None:
         """The program says which step it is in."""
-        self._words[Word.STEP] = number & MASK
-        self._words[Word.STEP_NS] = time_ns()
+        self.words[Word.STEP] = number & MASK
+        self.words[Word.STEP_NS] = time_ns()
 
-    def entered(self, frame: FrameType, op: str, group: str, numel: int = -1) -> None:
-        """A call is about to be made by the code in `frame` (or by its callers)."""
-        words = self._words
+    def entered(self, frame: FrameType, op: str, group: str, numel: int = -1) -> int:
+        """A call is about to be made by the code in `frame` (or by its callers).
+
+        Returns:
+            The number of its place in the source; 0 where the program has no part in it.
+        """
+        words = self.words
         words[_NUMEL] = numel
-        site = site_frame(frame)
+        slot = 0
+        site: FrameType | None = frame
+        while site is not None and MACHINERY[site.f_code.co_filename]:
+            site = site.f_back
         if site is not None:
             key = (id(site.f_code), site.f_lasti, op, group)
-            slot = self._slots.get(key)
-            words[_SITE] = self._new_slot(key, site.f_code) if slot is None else slot
+            slot = self.slots.get(key) or self.new_slot(key, site.f_code)
+            words[_SITE] = slot
         self.calls = calls = self.calls + 1
         words[_CALLS] = calls
         words[_CALL_NS] = time_ns()
+        return slot
 
     def enqueued(self) -> None:
         """The backend took the call, or refused it: it came back."""
         self.enqueues = number = self.enqueues + 1
-        self._words[_ENQUEUED] = number
+        self.words[_ENQUEUED] = number
 
     def waiting(self) -> None:
         """A wait begins."""
         self.waits = number = self.waits + 1
-        self._words[_WAITS] = number
+        self.words[_WAITS] = number
 
-    def waited(self) -> None:
-        """A wait ended."""
+    def waited(self) -> int:
+        """A wait ended; returns when."""
         self.waiteds = number = self.waiteds + 1
-        words = self._words
+        words = self.words
         words[_WAITED] = number
-        words[_WAITED_NS] = time_ns()
+        words[_WAITED_NS] = now = time_ns()
+        return now
 
     def failed(self) -> None:
         """A call or a wait is about to end by raising: that is no progress."""
         self.failures = number = self.failures + 1
-        self._words[Word.FAILED] = number
+        self.words[Word.FAILED] = number
 
     def seen(self, frame: FrameType) -> None:
         """Keep where the program is; the text before stays whole until the new one is."""
         code = frame.f_code
         text = _place("", "", code.co_filename, line_of(code, frame.f_lasti), code.co_name)
-        slot = CALL_SLOTS + (self._words[Word.SEEN_SITE] == CALL_SLOTS + 1)
+        slot = CALL_SLOTS + (self.words[Word.SEEN_SITE] == CALL_SLOTS + 1)
         self._write_slot(slot, text)
-        self._words[Word.SEEN_SITE] = slot + 1
-        self._words[Word.SEEN_NS] = time_ns()
+        self.words[Word.SEEN_SITE] = slot + 1
+        self.words[Word.SEEN_NS] = time_ns()
 
     def tick(self, groups: list[GroupBeat], recorded: int, dropped: int) -> None:
         """The recorder's thread ran, and these are the groups' counters."""
@@ -267,15 +276,15 @@ class Beat:
             values = (RECORDERS.index(group.recorder), group.pg_id, group.last_enqueued,
                       group.last_started, group.last_completed)  # fmt: skip
             for offset, value in enumerate(values):
-                self._words[start + offset] = value
+                self.words[start + offset] = value
             at = NAME_START + row * NAME_BYTES
             self._bytes[at : at + NAME_BYTES] = _name_of(group)
-        self._words[Word.GROUPS] = min(len(groups), MAX_GROUPS)
-        self._words[Word.RECORDED] = recorded
-        self._words[Word.DROPPED] = dropped
-        self._words[Word.TICK_NS] = time_ns()
+        self.words[Word.GROUPS] = min(len(groups), MAX_GROUPS)
+        self.words[Word.RECORDED] = recorded
+        self.words[Word.DROPPED] = dropped
+        self.words[Word.TICK_NS] = time_ns()
 
-    def _new_slot(self, key: tuple[int, int, str, str], code: CodeType) -> int:
+    def new_slot(self, key: tuple[int, int, str, str], code: CodeType) -> int:
         """Write a place into the next slot; returns its number, from 1 on.
 
         The code object is kept as long as its id is a key, so that the id stays its own.
@@ -283,13 +292,13 @@ class Beat:
         slot = self._next_slot % CALL_SLOTS
         self._next_slot += 1
         if slot in self._keep:
-            self._slots.pop(self._keep[slot][0], None)
-            self._words[Word.SITE] = 0
+            self.slots.pop(self._keep[slot][0], None)
+            self.words[Word.SITE] = 0
         line = line_of(code, key[1])
         text = _place(key[2], key[3], code.co_filename, line, code.co_name)
         self._write_slot(slot, text)
         self._keep[slot] = (key, code)
-        self._slots[key] = slot + 1
+        self.slots[key] = slot + 1
         return slot + 1
 
     def _write_slot(self, slot: int, text: bytes) -> None:
