@@ -22,7 +22,7 @@ FLOORS = {
     "model": 1, "kinds": 1, "errors": 1, "wording": 1, "bounds": 1, "_version": 0,
     "checks": 1, "rankenv": 1, "catalogue": 2, "incoming": 1,
 }  # fmt: skip
-APART = {"record", "testing", "__init__", "pausing", "printing"}
+APART = {"record", "testing", "__init__", "integrations", "pausing", "printing"}
 SEPARATE = {"ingest", "analysis", "reports"}
 LIGHT = {
     "model",
