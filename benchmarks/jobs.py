@@ -7,6 +7,7 @@ realistic jobs, this one makes big ones fast, in the dialect that `torchfrtrace`
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +71,7 @@ def _entries(
     rank: int, shape: Shape, groups: Sequence[tuple[str, str]]
 ) -> Iterator[dict[str, Any]]:
     stacks = [_stack(site) for site in range(len(SITES))]
+    rng = random.Random(rank)  # noqa: S311 - times that no other call took, in every run the same
     seqs = [0, 0]
     count = shape.entries - (rank == CULPRIT)
     for index in range(count):
@@ -78,7 +80,7 @@ def _entries(
         site = index % len(SITES)
         sizes = [[16 << site, 1024]]
         done = index < shape.entries - 1
-        created = START_NS + index * 1_000_000 + rank * 100
+        created = START_NS + index * 1_000_000 + rng.randrange(300_000)
         values = {
             "frames": stacks[site],
             "record_id": index,
@@ -97,7 +99,9 @@ def _entries(
             "output_dtypes": ["BFloat16"],
             "state": "completed" if done else "scheduled",
             "time_discovered_started_ns": created + 20_000 if done else None,
-            "time_discovered_completed_ns": created + 400_000 if done else None,
+            "time_discovered_completed_ns": created + 400_000 + rng.randrange(300_000)
+            if done
+            else None,
             "retired": done,
             "timeout_ms": 600_000,
             "is_p2p": False,

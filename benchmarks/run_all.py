@@ -17,7 +17,7 @@ __all__ = ["MODULES", "main"]
 
 MODULES = (
     "startup", "diagnose", "verdict", "recorder", "stacks_merge", "stacks_live", "run_overhead",
-    "hang_watch", "hang_verdict", "logs",
+    "hang_watch", "hang_verdict", "logs", "fleet",
 )  # fmt: skip
 PAGE = ROOT / "docs" / "benchmarks.md"
 HEAD = """# Benchmarks

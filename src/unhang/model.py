@@ -294,6 +294,7 @@ class ProcessSample:
             manieth it was, the elements of its first tensor, and where it was made
             ("/home/user/train.py:12"); "", 0, -1 and "" where nothing tells.
         lost_ns: When a call of it raised because a peer was gone or late; 0 where none did.
+        activity: What the program says that it does ("evaluation"), or "".
         short_of: What it was short of before this look; None where nobody measured it.
     """
 
@@ -324,6 +325,7 @@ class ProcessSample:
     last_numel: int = -1
     last_site: str = ""
     lost_ns: int = 0
+    activity: str = ""
     short_of: Shortage | None = None
 
 

@@ -15,7 +15,7 @@ from run_jobs import TORCHRUN, Outcome, run_job
 PROGRAMS = Path(__file__).parent / "programs"
 JOBS = PROGRAMS / "jobs.py"
 SIZE, ODD, BUSY = 3, 1, 0
-OWN_START = ("lightning", "lightning:ddp_spawn", "ray", "spawn")
+OWN_START = ("lightning", "ray", "spawn")
 """What starts its ranks itself."""
 
 FRAMEWORKS = ("ddp", "fsdp2", "dtensor", "pipelining", "dcp", "accelerate", "trainer",

@@ -63,6 +63,7 @@ def compare(folder: Path) -> Iterator[tuple[str, str]]:
         with tempfile.TemporaryDirectory(prefix="parts-") as name:
             writing.ROOM_FOR_TIMES = 0 if way.endswith("times") else 512
             filling.MOST_ROWS = 0 if way.startswith("few rows") else 1 << 23
+            filling.FIRST = 0
             filling.KEPT = 2 if way == "few rows and times" else 12
             sources = dumps if way.startswith("parts") else [folder]
             kept = dumps[::2] if way == "parts and dumps" else []

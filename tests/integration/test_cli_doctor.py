@@ -191,6 +191,17 @@ class TestNetwork:
         found = [f for f in report["findings"] if f["code"] == "UH863"]
         assert [f["subjects"][0]["id"] for f in found] == ["GLOO_SOCKET_IFNAME=eth0"]
 
+    def test_names_that_mean_the_loopback(self, tmp_path: Path) -> None:
+        """Debian's 127.0.1.1: the very setting that helps."""
+        hosts = tmp_path / "hosts"
+        hosts.write_text(f"127.0.0.1 localhost\n127.0.1.1 {N1} {N2}\n")
+        named = f'mount --bind {hosts} /etc/hosts && hostname $0 && exec "$@"'
+        inside = f"ip netns exec {{host}} unshare --uts --mount sh -c '{named}' {{host}}"
+        report = over_nodes("net", hosts=",".join(HOSTS.split(",")[:2]), via=inside)
+        (found,) = (f for f in report["findings"] if f["code"] == "UH820")
+        assert "resolves to 127.0.1.1, so Gloo would bind the loopback" in found["summary"]
+        assert any("export GLOO_SOCKET_IFNAME=eth0" in action for action in found["actions"])
+
     def test_a_pair_whose_ranks_cannot_talk_is_isolated(self) -> None:
         """Only what their collectives send is lost between two of three nodes."""
         drop(2, "ip saddr 10.77.0.3 tcp dport != 29500")

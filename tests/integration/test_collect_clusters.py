@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -288,3 +289,44 @@ def test_a_wrong_job_id_has_slurms_words(command: str, nodes: Cluster, tmp_path:
     assert "Invalid job id" in done.stderr
     assert "hint: " in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+# ------------------------------------------------------------------ as the guides have it
+
+PY_SPY = Path(sys.executable).parent / "py-spy"
+SPY = f"pgrep -f python.*/{FOUR.name} | xargs -I {{}} {PY_SPY} dump --pid {{}}; true"
+GUIDES = Path(__file__).parents[2] / "docs" / "from-the-guides.md"
+
+
+def see_the_verdict(said: str) -> None:
+    """All processes of both nodes are compared, and the sentence is that of the page."""
+    sentence = " ".join(said.split("\n\n", maxsplit=1)[0].split())
+    sentence = re.sub(r"process \d+", "process 4711", sentence)
+    line = f"train ({FOUR.name}:{line_of('    load_batch()') + 1})"
+    at = f"load_batch ({FOUR.name}:{line_of('time.sleep(1_000)')})"
+    assert sentence == (
+        f"PROBLEM 3 of 4 processes are waiting in all_reduce at {line}; process 4711 on n2 is in "
+        f"user code at {at}."
+    )
+    assert sentence in " ".join(GUIDES.read_text().split())
+
+
+def test_stacks_that_srun_wrote(nodes: Cluster, job: str, tmp_path: Path) -> None:
+    """`srun --jobid … --output=trace-%N.out sh -c '… py-spy dump'`, a file a node."""
+    step = ["--overlap", f"--jobid={job}", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1"]
+    nodes.run("srun", *step, f"--output={tmp_path}/trace-%N.out", "sh", "-c", SPY)
+    traces = sorted(tmp_path.glob("trace-*.out"))
+    assert [path.name for path in traces] == ["trace-n1.out", "trace-n2.out"]
+    see_the_verdict(unhang("stacks", *traces).stdout)
+
+
+def test_stacks_that_pdsh_printed(nodes: Cluster, job: str, tmp_path: Path) -> None:
+    """Every node's py-spy by ssh, each line behind the name of its host."""
+    del job
+    pasted = ""
+    for node in ("n1", "n2"):
+        words = ["ssh", "-F", str(nodes.ssh_config), node, SPY]
+        said = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+        pasted += "".join(f"{node}: {line}\n" for line in said.splitlines())
+    (tmp_path / "pasted.txt").write_text(pasted)
+    see_the_verdict(unhang("stacks", tmp_path / "pasted.txt").stdout)

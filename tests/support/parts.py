@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from unhang.analysis import diagnose
-from unhang.errors import UnhangError
+from unhang.errors import NoEvidenceError, UnhangError
 from unhang.ingest import load
 from unhang.ingest.discover.naming import looks_foreign
 from unhang.ingest.reducing import reduce
@@ -38,8 +39,9 @@ def parts_of(dumps: Sequence[Path], each: int, folder: Path, *, all_times: bool)
     made = []
     for number, start in enumerate(range(0, len(dumps), each)):
         place = folder / f"node-{number:05}.part"
-        place.write_bytes(reduce(dumps[start : start + each], all_times=all_times).data)
-        made.append(place)
+        with suppress(NoEvidenceError):  # logs and the like, which do not travel
+            place.write_bytes(reduce(dumps[start : start + each], all_times=all_times).data)
+            made.append(place)
     return made
 
 
@@ -53,7 +55,7 @@ def differences(whole: str, reduced: str) -> Iterator[str]:
     before, after = json.loads(whole), json.loads(reduced)
     untimed = any("Who is slow was not looked at" in note["text"] for note in after["notes"])
     if after["status"] == "insufficient" and untimed:
-        if before["status"] not in ("healthy", "slow"):
+        if before["status"] not in ("healthy", "slow", "insufficient"):
             yield f"{before['status']} became not enough evidence"
         return
     for key in _LOOKED_AT:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import shlex
 import subprocess
@@ -143,15 +144,33 @@ def test_the_reasoning_names_files_that_are_there() -> None:
     assert len(steps) > len(named) // 3
 
 
-PAGES = ("install", "first-hang", "recipes", "serve", "agents", "decisions")
+PAGES = sorted(path for path in (ROOT / "docs").glob("*.md") if path.stem != "cli")
+PROMPT = re.compile(r"^(?:    )?(?:\$ )?(unhang [^#\n]*[^#\s\\])", re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_commands_in_pages_for_users_parse(name: str) -> None:
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda path: path.stem)
+def test_commands_in_pages_for_users_parse(page: Path) -> None:
     """Every line of a shell block that begins with our name is a command line that is accepted."""
-    text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
-    for line in (line for block in blocks for line in block.splitlines()):
-        if line.startswith("unhang ") and "'" not in line.split("|")[0]:
-            words = shlex.split(line.split("|")[0])[1:]
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"```(?:sh|console|)\n(.*?)```", text, re.DOTALL)
+    for line in (line for block in blocks for line in PROMPT.findall(block)):
+        own = re.split(r" [|>&;] ?", line, maxsplit=1)[0]
+        if "…" not in own and not own.startswith("unhang:"):
+            words = shlex.split(own)[1:]
             build_parser(only=words[0]).parse_args(words)
+
+
+def test_batch_scripts_and_manifests_of_the_recipes_are_whole() -> None:
+    """The shell takes each script, and our own part of a manifest is a command that is accepted."""
+    text = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL):
+        done = subprocess.run(
+            ["bash", "-n"], input=block, text=True, capture_output=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        compile(block, "recipes.md", "exec")
+    (told,) = re.findall(r"command: (\[.*\])", text)
+    words = json.loads(told)
+    assert words[0] == "unhang"
+    build_parser(only=words[1]).parse_args(words[1:])

@@ -22,7 +22,7 @@ FLOORS = {
     "model": 1, "kinds": 1, "errors": 1, "wording": 1, "bounds": 1, "_version": 0,
     "checks": 1, "rankenv": 1, "catalogue": 2, "incoming": 1,
 }  # fmt: skip
-APART = {"record", "testing", "__init__", "pausing", "printing"}
+APART = {"record", "testing", "__init__", "integrations", "pausing", "printing"}
 SEPARATE = {"ingest", "analysis", "reports"}
 LIGHT = {
     "model",
@@ -75,7 +75,8 @@ def imports_of(path: Path) -> frozenset[str]:
 
 STEPS_OF_INGEST = {
     "discover": 0, "columns": 0, "pickles": 0, "jsonfile": 0, "handed": 0, "savedreports": 1,
-    "dumpfiles": 1, "native": 1, "parts": 2, "reading": 3, "beside": 2, "groups": 2, "incidents": 2,
+    "dumpfiles": 1, "native": 1, "parts": 2, "reading": 3, "beside": 2, "groups": 2,
+    "continuing": 2, "incidents": 3,
     "reducing": 4, "assemble": 3, "loading": 4, "__init__": 5,
 }  # fmt: skip
 

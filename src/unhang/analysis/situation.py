@@ -317,4 +317,7 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
 def _state(evidence: Evidence, row: int) -> str:
     if evidence.finished[row]:
         return "completed"
-    return State(int(evidence.case.calls.state[row])).name.lower()
+    state = State(int(evidence.case.calls.state[row]))
+    if state is State.COMPLETED:  # recorded so before it was launched: it has not finished
+        state = State.SCHEDULED
+    return state.name.lower()

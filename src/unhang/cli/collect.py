@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 EXAMPLES = """unhang collect
 unhang collect --slurm 4711
 unhang collect --hosts node[01-16] --logs '/scratch/job/logs/*.out'
+unhang collect --slurm 4711 --whole-dumps
 unhang collect --kubectl job-name=train -n research
 unhang collect --hostfile hosts --dumps '/shared/dumps/rank_*' --case evidence
 unhang collect --resume unhang-cases/20260102-030405-4711
@@ -61,6 +62,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--job", metavar="ID", help="which job, where several run on a node")
     what.add_argument(
         "--dumps", action="append", default=[], metavar="GLOB", help="further dumps, on each node"
+    )
+    what.add_argument(
+        "--whole-dumps",
+        action="store_true",
+        help="bring dumps as they are; else nodes with unhang reduce large ones to 1 KB a rank",
     )
     what.add_argument(
         "--logs", action="append", default=[], metavar="GLOB", help="further logs, on each node"
@@ -142,6 +148,7 @@ def _orders(args: argparse.Namespace, case: Path) -> dict[str, object]:
         "interval_s": args.interval,
         "native": args.native,
         "dumps": args.dumps,
+        "whole_dumps": args.whole_dumps,
         "logs": args.logs,
         "log_bytes": args.log_kib << 10,
     }

@@ -243,6 +243,7 @@ def _elsewhere(args: argparse.Namespace) -> int:
         "incident": case.name,
         "what": ["dumps"] if args.no_stacks else ["dumps", "stacks"],
         "asked_only": True,
+        "whole_dumps": True,
         "frames": not args.no_stacks,
     }
     if args.job:

@@ -29,6 +29,7 @@ unhang logs train.log --rank 3
 unhang logs train.log --split by-rank/
 unhang logs train.log --fold
 unhang logs train.log --baseline good-run.log
+unhang logs train.log --baseline unhang-cases/
 unhang logs -f train.log"""
 
 POLL_S = 0.5
@@ -48,7 +49,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="GOODLOG",
-        help="logs of a good run: lines at the end that it never wrote are told",
+        help="logs of a good run, or earlier cases as far as they went well: lines at the end "
+        "that these never wrote are told",
     )
     add_report_arguments(parser)
 
@@ -120,11 +122,31 @@ def _compare(scan: LogScan, sources: list[LogSource], baseline: list[str]) -> No
     from unhang.logs.files import named_logs
     from unhang.logs.novelty import new_lines, read_good_run
 
-    good = read_good_run(named_logs(baseline), scan.notes)
+    folders = [folder for name in baseline for folder in _cases_in(Path(name))]
+    plain = [name for name in baseline if not _cases_in(Path(name))]
+    good = read_good_run(
+        named_logs(plain) if plain else (),
+        scan.notes,
+        named_logs([str(folder) for folder in folders]) if folders else (),
+    )
     if not good.shapes:
-        raise InputError("--baseline holds no line", "Give the log of a run that went well.")
+        raise InputError(
+            "--baseline holds no line",
+            "Give the log of a run that went well, or a case that has logs.",
+        )
     new = new_lines(sources, good, scan.notes)
     scan.events += [replace(event, order=event.order + len(scan.events)) for event in new]
+
+
+def _cases_in(path: Path) -> list[Path]:
+    """The folders of logs of a case, or of the cases that lie in a directory."""
+    from unhang.casedir.place import place_in
+    from unhang.casedir.reports import is_case
+
+    if not path.is_dir():
+        return []
+    cases = [path] if is_case(path) else [case for case in sorted(path.iterdir()) if is_case(case)]
+    return [Path(folder) for case in cases for folder in place_in(case).logs]
 
 
 def case_of(scan: LogScan) -> Case:

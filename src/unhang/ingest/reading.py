@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from unhang.errors import MissingExtraError
 from unhang.ingest.columns.decoded import BadDump, Decoded, LostDumpError
@@ -29,11 +30,12 @@ from unhang.ingest.dumpfiles import DumpFile
 from unhang.ingest.handed import NamedBytes
 from unhang.ingest.jsonfile import BadJson, parse
 from unhang.ingest.native.loading import NativeReader, native_reader
-from unhang.ingest.parts.layout import BadPart
-from unhang.ingest.parts.reading import PartReader
 from unhang.ingest.pickles.unpickle import BadPickle, unpickle
 from unhang.model import DumpStatus, Note
 from unhang.wording import count_of
+
+if TYPE_CHECKING:
+    from unhang.ingest.parts.reading import PartReader
 
 __all__ = ["Progress", "Reader"]
 
@@ -179,6 +181,9 @@ class Reader:
 
     def of_part(self, shown: str, data: bytes) -> list[DumpFile]:
         """The dumps of a part; their rows come with `take_parts`."""
+        from unhang.ingest.parts.layout import BadPart
+        from unhang.ingest.parts.reading import PartReader
+
         self.parts = self.parts or PartReader(self.shared, self.pattern)
         try:
             return self.parts.read(data)

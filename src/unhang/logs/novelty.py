@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from unhang.errors import UnhangError
 from unhang.kinds import NEW_LINE
@@ -49,16 +50,32 @@ class GoodRun:
     shapes: frozenset[str]
 
 
-def read_good_run(sources: Iterable[LogSource], notes: list[Note]) -> GoodRun:
-    """Read the logs of a good run; what is left out becomes a note."""
+def read_good_run(
+    sources: Iterable[LogSource], notes: list[Note], incidents: Iterable[LogSource] = ()
+) -> GoodRun:
+    """Read the logs of a good run; what is left out becomes a note.
+
+    Args:
+        sources: Logs of runs that went well.
+        notes: Where what is left out is told.
+        incidents: Logs of runs that did not: each is read as far as it went well.
+    """
     shapes: set[str] = set()
-    for source in sources:
-        for raw in _parts(source, notes):
+    for source, ended in (*((s, False) for s in sources), *((s, True) for s in incidents)):
+        lines = (parse_line(raw) for raw in _parts(source, notes))
+        for line in takewhile(_goes_well, lines) if ended else lines:
             if len(shapes) < MAX_SHAPES:
-                shapes.add(shape(parse_line(raw).text))
+                shapes.add(shape(line.text))
     if len(shapes) >= MAX_SHAPES:
         notes.append(Note("warning", "baseline", f"only {MAX_SHAPES:,} different lines are kept"))
     return GoodRun(frozenset(shapes))
+
+
+def _goes_well(line: Line) -> bool:
+    """Whether a line tells of no trouble, neither by a rule nor by a mark of its own."""
+    known = next((rule for rule in wanted_by(line.text) if rule.search(line.text)), None)
+    bad = known is not None and not known.harmless and known.role not in ("noise", "hint")
+    return not bad and line.level not in ("E", "F")
 
 
 def _parts(source: LogSource, notes: list[Note]) -> Iterator[bytes]:

@@ -31,7 +31,7 @@ from unhang.record.dumps.staging import stage_torch_dumps, take_back_older_names
 from unhang.record.dumps.taking import take
 from unhang.record.headroom import few_descriptors, little_memory
 
-__all__ = ["arm", "armed", "dump", "dump_bytes", "on_import", "step"]
+__all__ = ["arm", "armed", "dump", "dump_bytes", "on_import", "phase", "step"]
 
 C10D: Final = "torch.distributed.distributed_c10d"
 EXIT_WAIT_S: Final = 5.0
@@ -83,6 +83,16 @@ def step(number: int) -> None:
     if recorder is not None:
         recorder.state.step = number
         recorder.beat.step(number)
+
+
+def phase(name: str) -> None:
+    """Say what the program does when that is no step: "evaluation", "checkpoint"; "" ends it.
+
+    Verdicts tell it of a rank for which others wait. Without effect where nothing is armed.
+    """
+    recorder = _armed.recorder
+    if recorder is not None:
+        recorder.beat.tell(name)
 
 
 def dump() -> list[Path]:

@@ -19,7 +19,7 @@ __all__ = ["Brief", "brief_of"]
 
 _MOST_STEPS = 3
 _MOST_LINES = {"culprit": 2, "peers": 1, "about": 2}
-_MOST_LOST = 2
+_MOST_LOST, _MOST_PLACES = 2, 2
 _TOLD_ADVICE = frozenset({"disagreement", "deadlock", "program", "environment"})
 """Families of which the remedy is known without looking further."""
 
@@ -67,7 +67,7 @@ def _rows(finding: Finding, report: Report) -> Iterator[tuple[str, tuple[str, ..
         if label in _MOST_LINES and items:
             yield label, items[: _MOST_LINES[label]]
     if finding.victims:
-        yield "waiting", (_waiting(finding),)
+        yield "waiting", tuple(_waiting(finding))
     if finding.evidence:
         yield "why", (printable(finding.evidence[0]),)
     if finding.actions and (finding.family in _TOLD_ADVICE or not report.next):
@@ -88,15 +88,15 @@ def _lost(report: Report) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield "lost", tuple(lost[:_MOST_LOST])
 
 
-def _waiting(finding: Finding) -> str:
-    """All who wait, and where most of them do."""
-    sites = [site for site in finding.sites if site.role == "victim"]
-    ranks = rank_phrase(finding.victims)
-    if not sites:
-        return ranks
-    largest = max(sites, key=lambda site: len(site.ranks))
-    whole = len(largest.ranks) == len(finding.victims)
-    return f"{ranks}{'' if whole else f', {len(largest.ranks):,} of them'} {site_words(largest)}"
+def _waiting(finding: Finding) -> Iterator[str]:
+    """All who wait, and where most of them do: a line for each of two places."""
+    sites = sorted((s for s in finding.sites if s.role == "victim"), key=lambda s: -len(s.ranks))
+    left = set(finding.victims)
+    for site in sites[:_MOST_PLACES]:
+        yield f"{rank_phrase(site.ranks)} {site_words(site)}"
+        left -= set(site.ranks)
+    if left:
+        yield f"{'and ' if sites else ''}{rank_phrase(sorted(left))}"
 
 
 def _sure(finding: Finding | None, report: Report) -> Iterator[str]:

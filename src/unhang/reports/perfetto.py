@@ -2,7 +2,7 @@
 
 Arrows go from the rank that came last to a collective to those that had waited for it. The format
 is the JSON of Chrome's trace viewer ("Trace Event Format"), which Perfetto reads. Calls that have
-not finished end where the dump was made, and say so.
+not finished last until the newest sign of life, and say so.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ _INSTANT_US = 1.0
 _LATE_MS = 1.0
 """Nobody has waited for somebody who came this little later."""
 
+_ALL_WAIT = ("all", "barrier", "reduce_scatter")
+"""Beginnings of operations that end for nobody before the last has come."""
+
 
 def render(
     report: Report,
@@ -38,8 +41,9 @@ def render(
     bars = picture.bars if picture is not None else ()
     start = min((bar.begin_ms for bar in bars), default=0.0)
     groups = {name: number for number, name in enumerate(dict.fromkeys(b.group for b in bars), 1)}
-    events = [*_tracks(report, bars, groups), *_slices(bars, groups, start)]
-    events += _arrows(bars, groups, start)
+    met = _met(bars)
+    events = [*_tracks(report, bars, groups), *_slices(bars, met, groups, start)]
+    events += _arrows(met, groups, start)
     other = {"verdict": report.summary, "status": report.status}
     document = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": other}
     return json.dumps(sayable_json(document), separators=(",", ":")) + "\n"
@@ -62,9 +66,20 @@ def _tracks(
         yield {"ph": "M", "pid": rank, "tid": tid, "name": "thread_name", "args": args}
 
 
-def _slices(bars: Iterable[Bar], groups: dict[str, int], start: float) -> Iterator[dict[str, Any]]:
+def _met(bars: Iterable[Bar]) -> dict[int, list[Bar]]:
+    """Calls by the collective that they are of."""
+    met: dict[int, list[Bar]] = defaultdict(list)
     for bar in bars:
-        length = _INSTANT_US if bar.end_ms is None else max((bar.end_ms - bar.begin_ms) * _US, 1)
+        if bar.meeting >= 0:
+            met[bar.meeting].append(bar)
+    return met
+
+
+def _slices(
+    bars: Iterable[Bar], met: dict[int, list[Bar]], groups: dict[str, int], start: float
+) -> Iterator[dict[str, Any]]:
+    for bar in bars:
+        length = max((_end_ms(bar, met.get(bar.meeting, [bar])) - bar.begin_ms) * _US, _INSTANT_US)
         yield {
             "ph": "X",
             "pid": bar.rank,
@@ -77,17 +92,30 @@ def _slices(bars: Iterable[Bar], groups: dict[str, int], start: float) -> Iterat
         }
 
 
-def _arrows(bars: Iterable[Bar], groups: dict[str, int], start: float) -> Iterator[dict[str, Any]]:
-    """Flows from who came last to those who waited, for each collective of which both are drawn."""
-    met: dict[int, list[Bar]] = defaultdict(list)
-    for bar in bars:
-        if bar.meeting >= 0:
-            met[bar.meeting].append(bar)
+def _end_ms(bar: Bar, own: Iterable[Bar]) -> float:
+    """Where a call is drawn to end: where it did, or as late as is known.
+
+    An open one lasts until the newest sign of life. One that has finished, nobody knows when, has
+    lasted until the last of its collective came, if it is of those in which all wait for all.
+    """
+    if bar.end_ms is not None:
+        return bar.end_ms
+    if bar.state == "open":
+        return max(bar.begin_ms, 0.0)
+    waits = bar.label.lstrip("_").startswith(_ALL_WAIT)
+    return max(each.begin_ms for each in own) if waits else bar.begin_ms
+
+
+def _arrows(
+    met: dict[int, list[Bar]], groups: dict[str, int], start: float
+) -> Iterator[dict[str, Any]]:
+    """Flows from who came last to those who waited; they end in the slices of these."""
     number = 0
     for own in met.values():
         last = max(own, key=lambda bar: (bar.begin_ms, bar.rank))
         for bar in own:
-            if last.begin_ms - bar.begin_ms < _LATE_MS:
+            late = last.begin_ms - bar.begin_ms
+            if late < _LATE_MS or _end_ms(bar, own) < last.begin_ms:
                 continue
             number += 1
             moment = round((last.begin_ms - start) * _US, 3)

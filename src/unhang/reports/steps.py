@@ -120,6 +120,10 @@ def _stacks(finding: Finding, report: Report, case: Case | None, place: Place) -
     if case is not None and case.samples and place.stacks:
         yield Step(_line(["unhang", "stacks", place.stacks]), "where all ranks stand")
         return
+    if finding.family == "evidence" and case is not None and not case.samples:
+        words = ["unhang", "stacks", *_whose(None, report.incident.job_id)]
+        yield Step(_line(words), "on a node of the job, while it lives: where its ranks stand")
+        return
     placed = {rank for site in finding.sites if not site.after for rank in site.ranks}
     lost = [rank for rank in finding.culprits if rank not in placed]
     if not lost or _ended(finding):
@@ -132,9 +136,9 @@ def _stacks(finding: Finding, report: Report, case: Case | None, place: Place) -
     )
 
 
-def _whose(status: RankStatus, job: str) -> list[str]:
+def _whose(status: RankStatus | None, job: str) -> list[str]:
     """The options that find a living rank: several jobs may run on its node."""
-    if status.pid:
+    if status is not None and status.pid:
         return ["--pid", str(status.pid)]
     return ["--job", job] if _is_plain(job) else []
 

@@ -134,6 +134,8 @@ def trainer(fault: str) -> None:
     """The Trainer of transformers, with the trouble in a callback."""
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
+    from unhang.integrations.trainer import ForTrainer
+
     class Small(torch.nn.Module):
         """A regression."""
 
@@ -162,12 +164,14 @@ def trainer(fault: str) -> None:
         disable_tqdm=True,
     )
     rows = [{"values": torch.randn(16), "labels": torch.randn(())} for _ in range(400)]
-    Trainer(Small(), told, train_dataset=rows, callbacks=[Trouble()]).train()
+    Trainer(Small(), told, train_dataset=rows, callbacks=[Trouble(), ForTrainer()]).train()
 
 
-def lightning(fault: str, strategy: str = "ddp") -> None:
+def lightning(fault: str) -> None:
     """Lightning, which starts its ranks itself."""
     import lightning
+
+    from unhang.integrations.lightning import ForLightning
 
     class Module(lightning.LightningModule):
         """A layer."""
@@ -186,9 +190,10 @@ def lightning(fault: str, strategy: str = "ddp") -> None:
     loop = lightning.Trainer(
         accelerator="cpu",
         devices=SIZE,
-        strategy=strategy,
+        strategy="ddp",
         max_epochs=1,
         logger=False,
+        callbacks=[ForLightning()],
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -200,6 +205,8 @@ def ray_loop(config: dict[str, str]) -> None:
     """A worker of Ray Train."""
     import ray.train
     import ray.train.torch
+
+    sys.path.insert(0, config["here"])
     import trouble
 
     rank = ray.train.get_context().get_world_rank()
@@ -218,11 +225,13 @@ def ray(fault: str) -> None:
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
+    from unhang.integrations.ray import watched
+
     here = str(Path(__file__).parent)
-    ray.init(num_cpus=4, include_dashboard=False, runtime_env={"env_vars": {"PYTHONPATH": here}})
+    ray.init(num_cpus=4, include_dashboard=False)
     TorchTrainer(
-        ray_loop,
-        train_loop_config={"fault": fault},
+        watched(ray_loop),
+        train_loop_config={"fault": fault, "here": here},
         torch_config=TorchConfig(backend="gloo"),
         scaling_config=ScalingConfig(num_workers=SIZE),
         run_config=RunConfig(storage_path=str(Path.cwd())),
@@ -244,5 +253,4 @@ def spawn(fault: str) -> None:
 
 
 if __name__ == "__main__":
-    which, _, strategy = sys.argv[1].partition(":")
-    globals()[which](sys.argv[2], *([strategy] if strategy else []))
+    globals()[sys.argv[1]](sys.argv[2])

@@ -10,6 +10,8 @@ import time
 import torch
 import torch.distributed as dist
 
+import unhang
+
 ODD, AT, STEPS = 1, 12, 30
 PAUSE_S = float(os.environ.get("PAUSE_S", "20"))
 
@@ -21,11 +23,13 @@ def read_shard() -> bytes:
 
 
 def evaluate() -> None:
-    """Work for a while, alone."""
+    """Work for a while, alone, and say so."""
+    unhang.phase("evaluation")
     model = torch.nn.Linear(64, 64)
     until = time.monotonic() + PAUSE_S
     while time.monotonic() < until:  # pause: here
         model(torch.randn(64, 64))  # pause: here
+    unhang.phase("")
 
 
 def save() -> None:

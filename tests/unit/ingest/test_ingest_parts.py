@@ -56,6 +56,7 @@ def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have few calls taken for too many."""
     monkeypatch.setattr(filling, "MOST_ROWS", 0)
     monkeypatch.setattr(filling, "KEPT", 2)
+    monkeypatch.setattr(filling, "FIRST", 0)
 
 
 def columns(case: Case) -> dict[str, list[Any]]:

@@ -87,3 +87,20 @@ def test_the_command_tells_it_beside_the_verdict(
 def test_shapes() -> None:
     """What is taken out of a line."""
     assert shape("loaded 'x' from /a/b-1.pt at 0x7f in 3.5s") == "loaded # from # at # in #s"
+
+
+def test_earlier_cases_are_read_as_far_as_they_went_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A case, or a directory of cases, is a baseline: without the trouble that it ends in."""
+    logs = tmp_path / "cases" / "before" / "logs"
+    logs.mkdir(parents=True)
+    (logs.parent / "dumps").mkdir()
+    bad = STEPS + "[rank2]: the odd sheep came\n[rank2]: ERROR: the sheep is lost\n"
+    (logs / "rank_2.log").write_text(bad + "[rank2]: then the wolf came\n")
+    (tmp_path / "now.log").write_text(bad + "[rank2]: then the wolf came\n")
+    for named in (logs.parent, tmp_path / "cases"):
+        assert main(["logs", str(tmp_path / "now.log"), "--baseline", str(named), "-v"]) == 3
+        told = capsys.readouterr().out
+        assert "then the wolf came" in told
+        assert "odd sheep" not in told

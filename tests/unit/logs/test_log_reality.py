@@ -304,6 +304,12 @@ def test_who_says_nothing_of_a_time_out_is_told(tmp_path: Path) -> None:
         ("1: [default3]:[rank11]: ", (11,)),
         ("stderr: ", NOBODY),
         ("> > > [rank3]: ", (3,)),
+        ("[2024-02-27T21:35:28.726901Z] fa88a9df [rank=3] || ", (3,)),
+        ("Fri Jan  1 10:00:00 2021[1,3]<stderr>:", (3,)),
+        ("[1,3]<stderr>:[rank3]: ", (3,)),
+        ("[node02:3]: ", (3,)),
+        ("(WorkerDict pid=81) [rank3]: ", (3,)),
+        ("stderr: [rank3]: ", (3,)),
     ],
 )
 def test_no_prefix_hides_a_traceback(tmp_path: Path, prefix: str, who: tuple[int, ...]) -> None:

@@ -7,6 +7,7 @@ import pytest
 from unhang.logs.files import find_logs
 from unhang.logs.rules import RULES, rule_of
 from unhang.logs.rules.base import LogRule
+from unhang.logs.rules.xids import XIDS, role_of_xid
 from unhang.logs.scan import scan_logs
 
 
@@ -47,3 +48,11 @@ def test_what_is_read_below_has_a_mark(rule: LogRule) -> None:
     """Without one, the lines below each of thousands of messages would be read again."""
     assert rule.below_mark
     assert rule.below_mark in rule.below.replace("\\", "")
+
+
+def test_every_xid_of_nvlink_has_a_meaning() -> None:
+    """144 to 150 are links; 45 and 154 only follow; 63, 92, 156 and 160 tell of wear."""
+    assert all("NVLink" in XIDS[number] for number in range(144, 151))
+    roles = {number: role_of_xid(number) for number in XIDS}
+    assert {number for number, role in roles.items() if role == "consequence"} == {45, 154}
+    assert {number for number, role in roles.items() if role == "hint"} == {63, 92, 156, 160}

@@ -76,6 +76,16 @@ def test_where_the_program_was_seen_last(path: Path) -> None:
     assert (read.seen_line, read.seen_file) == (line, __file__)
 
 
+def test_what_the_program_says_that_it_does_is_kept(path: Path) -> None:
+    """In words of its own, until it says that it is over."""
+    beat = Beat(path, pid=7, start_ticks=8)
+    for activity in ("evaluation", "checkpoint", ""):
+        beat.tell(activity)
+        read = read_heartbeat(path)
+        assert read is not None
+        assert (read.activity, read.file, read.last_place[1]) == (activity, "", "")
+
+
 def test_what_never_happened_is_not_invented(path: Path) -> None:
     """A fresh heartbeat has no rank, no step and no place."""
     Beat(path, pid=7, start_ticks=8)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from case_samples import stuck_case
@@ -10,6 +11,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from unhang.analysis import diagnose
 from unhang.casedir.place import Place
+from unhang.ingest import load
 from unhang.report import GroupRef, RankStatus, Report
 from unhang.reports import Look, render, with_steps
 from unhang.reports.steps import next_steps
@@ -84,3 +86,36 @@ def test_a_hostile_name_enters_no_command() -> None:
         steps = next_steps(report, replace(case, groups=groups), PLACE)
         assert steps
         assert not any(name in step.command for step in steps)
+
+
+def shortly(path: Path) -> str:
+    """What the terminal shows of a real capture."""
+    case = load([path])
+    report = with_steps(diagnose(case), case, Place((str(path),)))
+    return render("text", report, case, Look(100, full=False))
+
+
+def test_both_sides_of_a_circle_are_shown_with_their_lines() -> None:
+    """One line alone would hide where the other half stands."""
+    page = shortly(Path("examples/crossed-order"))
+    assert "ranks 0,3 in step_by_luck at job/crossed_order.py:36" in page
+    assert "ranks 1-2 in step_by_luck at job/crossed_order.py:39" in page
+
+
+def test_who_waits_elsewhere_is_told_apart() -> None:
+    """Who waits for the culprit through others is not put at the line of those who wait for it."""
+    page = shortly(Path("tests/data/nccl/2.4.1/mesh_stall-pipe.tar.gz"))
+    assert "waiting rank 1 in mesh_stall" in page
+    assert "and ranks 0,2" in page
+
+
+def test_a_call_that_was_never_launched_is_not_shown_as_completed() -> None:
+    """NCCL's recorder of 2.13 writes so before there is anything to complete."""
+    page = shortly(Path("tests/data/nccl/2.13.0/enqueue_hangs-asked.tar.gz"))
+    assert "was not launched" in page
+    assert "completed" not in page
+
+
+def test_without_evidence_a_look_at_the_living_is_advised() -> None:
+    """Where dumps cannot tell, stacks can."""
+    assert "unhang stacks  # on a node" in shortly(Path("examples/p2p-cycle"))

@@ -99,6 +99,33 @@ def test_arrows_go_from_who_came_last_to_who_waited() -> None:
     assert sources.most_common(1)[0][0] in report.findings[0].culprits
 
 
+@pytest.mark.parametrize(
+    "path",
+    [*EXAMPLES, *sorted(Path("tests/data/nccl/2.13.0").glob("*_stall-asked.tar.gz"))],
+    ids=lambda path: path.name,
+)
+def test_every_arrow_begins_and_ends_in_a_slice(path: Path) -> None:
+    """Perfetto binds an arrow to the slice around its end, and drops those that have none."""
+    events = trace_of(path)
+    slices = defaultdict(list)
+    for event in events:
+        if event["ph"] == "X":
+            slices[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+    for event in events:
+        if event["ph"] in "sf":
+            around = slices[event["pid"], event["tid"]]
+            moment = event["ts"]
+            assert any(begin <= moment <= end + 0.01 for begin, end in around), event
+
+
+def test_open_calls_last_until_the_end() -> None:
+    """Who waits in a hang is drawn as waiting, to the newest sign of life."""
+    slices = [event for event in trace_of(Path("examples/wrong-op")) if event["ph"] == "X"]
+    ends = [e["ts"] + e["dur"] for e in slices if e["args"]["state"] == "open"]
+    assert max(ends) - min(ends) < 2
+    assert min(ends) + 2 >= max(e["ts"] for e in slices)
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_dot_has_the_nodes_of_the_page(path: Path) -> None:
     """One node statement for each node of the picture, one edge for each link."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from unhang.collect.processes import Process, ProcessTable
 from unhang.record.contact.heartbeat import GroupBeat, Heartbeat
 from unhang.record.contact.marks import Mark, job_dir, start_ticks, write_mark
 from unhang.run.watching.roster import Roster, WatchedRank, finished_calls, is_waiting
@@ -58,6 +59,18 @@ def mark(pid: int, rank: int, **more: object) -> Mark:
         "phase": "ready", "rank": rank, "world_size": 2, "run": "ours", **more,
     }  # fmt: skip
     return Mark(**values)  # type: ignore[arg-type]
+
+
+def test_a_launcher_that_runs_a_program_waits_for_nobody() -> None:
+    """`accelerate launch` of a single process names no rank; a waiting launcher has no program."""
+    launcher = Process(10, 1, python=True, command="/venv/bin/python /venv/bin/accelerate launch")
+    tracker = Process(
+        11, 10, python=True, command="python -c from multiprocessing.resource_tracker"
+    )
+    program = Process(12, 10, python=True, command="python train.py")
+    roster = Roster("job", "ours", 10)
+    assert roster.launchers(ProcessTable.of([launcher, tracker])) == [launcher]
+    assert roster.launchers(ProcessTable.of([launcher, tracker, program])) == []
 
 
 def test_members_and_their_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from unhang.model import BUSY_BYTES_PER_S, BUSY_CORES, Frame, ProcessSample, Thr
 from unhang.stacks.meaning import Meaning, main_thread, meaning_of, meaning_of_frames
 from unhang.stacks.ownership import same_file, user_frame
 from unhang.stacks.tree.gathering import has_moved, latest
+from unhang.wording import printable
 
 __all__ = [
     "RankLook",
@@ -53,8 +54,8 @@ class RankLook(Struct, frozen=True):
         works: It, or what it started, computed or read or wrote while it was looked at; None where
             nobody measured it.
         ended_ns: As in `unhang.model.ProcessSample`.
-        phase, told_size, rendezvous, last_op, last_call, last_numel, last_site, lost_ns: As in
-            `unhang.model.ProcessSample`.
+        phase, told_size, rendezvous, last_op, last_call, last_numel, last_site, lost_ns,
+            activity: As in `unhang.model.ProcessSample`.
         worker: Where a data-loader worker stands in the program, for which it waits; innermost
             first, empty for none.
         age_s: Where `frames` are only its last known line: how old that was at the newest look.
@@ -80,6 +81,7 @@ class RankLook(Struct, frozen=True):
     last_numel: int = -1
     last_site: str = ""
     lost_ns: int = 0
+    activity: str = ""
     worker: tuple[Frame, ...] = ()
 
     @property
@@ -126,6 +128,7 @@ class RankLook(Struct, frozen=True):
             does = self.meaning.says if self.held else "without a stack"
             return f"{does}; seen last {self.age_s:.1f} s before{at_site(self.meaning.site)}"
         within = f", while {self.meaning.within}" if self.meaning.within else ""
+        within += f", in its {printable(self.activity, 40)}" if self.activity else ""
         worker = at_site(user_frame(self.worker))
         worker = f"; a worker stands{worker}" if worker else ""
         return f"{self.meaning.says}{within}{at_site(self.meaning.site)}{worker}"
@@ -240,6 +243,7 @@ def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:
         last_numel=last.last_numel,
         last_site=last.last_site,
         lost_ns=last.lost_ns,
+        activity=last.activity,
     )
 
 

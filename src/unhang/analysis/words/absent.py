@@ -19,7 +19,7 @@ from unhang.analysis.findings.missing import (
 )
 from unhang.analysis.findings.skipped import CallAt, LeftOrder, Parting, SkippedCall
 from unhang.analysis.state.progress import Known
-from unhang.analysis.words.telling import Words, subject, waiting_for, words_of
+from unhang.analysis.words.telling import Words, subject, words_of
 from unhang.kinds import SILENT_RANK, SKIPPED_CALL
 from unhang.stacks.ownership import bare_name
 from unhang.wording import count_of, rank_phrase
@@ -31,13 +31,16 @@ _MOST_OF_MANY = 2
 
 @words_of.register
 def _(about: NeverJoined, claim: Claim) -> Words:
+    what = f"{about.call}, in which {_wait(about.waiting)}"
+    sentence = f"{subject(claim.culprits)} never called {what}."
+    if not claim.culprits:
+        sentence = f"Nobody else called {what}: it may be a call too many."
     return Words(
-        f"{subject(claim.culprits)} never called {about.call}, in which {_wait(about.waiting)}.",
+        sentence,
         (
             *(_last_call(rank, seq) for rank, seq in about.last),
             *_whose_lines(about.last_lines),
             _how_known(about.known),
-            waiting_for(len(claim.victims)),
         ),
     )
 
@@ -139,7 +142,7 @@ def _(about: DumpsOutdated, claim: Claim) -> Words:
 
 
 @words_of.register
-def _(about: Unpaired, claim: Claim) -> Words:
+def _(about: Unpaired, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
     several = about.asked == "several"
     asked = "the sends and receives" if several else f"the {about.asked}"
     summary = f"{subject(about.ranks)} never made {asked} for which {_wait(about.waiting)}."
@@ -148,7 +151,6 @@ def _(about: Unpaired, claim: Claim) -> Words:
         (
             *map(_unmet, about.calls),
             *_whose_lines(about.last_lines),
-            waiting_for(len(claim.victims)),
         ),
     )
 
@@ -163,11 +165,11 @@ def _unmet(call: UnpairedCall) -> str:
 
 
 @words_of.register
-def _(about: SkippedCall, claim: Claim) -> Words:
+def _(about: SkippedCall, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
     undecided = ("One side left the call out, or the other made one too many.",)
     return Words(
         _parted(about.parting),
-        tuple(_skip_evidence(about, len(claim.victims))),
+        tuple(_skip_evidence(about)),
         alternatives=(*(() if about.parting.blamed else undecided), *SKIPPED_CALL.alternatives),
         actions=SKIPPED_CALL.actions,
     )
@@ -188,7 +190,7 @@ def _(about: LeftOrder, claim: Claim) -> Words:
     )
 
 
-def _skip_evidence(about: SkippedCall, victims: int) -> list[str]:
+def _skip_evidence(about: SkippedCall) -> list[str]:
     found = []
     if about.instead is not None:
         other = "They" if about.parting.missing else "Their peers"
@@ -197,7 +199,7 @@ def _skip_evidence(about: SkippedCall, victims: int) -> list[str]:
         found.append("The windows begin there, so the first difference may lie before it.")
     found.append(f"From there on the two sides are apart by {count_of(about.apart, 'call')}.")
     seen = words_of(about.symptom.about, about.symptom).summary
-    return [*found, f"Seen in the end as: {seen}", waiting_for(victims)]
+    return [*found, f"Seen in the end as: {seen}"]
 
 
 def _at(call: CallAt) -> str:

@@ -11,7 +11,7 @@ from unhang.analysis.findings.stalled import (
     RankLags,
     Timeouts,
 )
-from unhang.analysis.words.telling import Words, subject, waiting_for, words_of
+from unhang.analysis.words.telling import Words, subject, words_of
 from unhang.wording import count_of, rank_phrase
 
 __all__: list[str] = []
@@ -39,7 +39,7 @@ def _(about: Circle, claim: Claim) -> Words:
     why = ("The others keep an order in which they do not wait in a circle.",)
     return Words(
         f"{subject(about.ranks)} wait for each other in a circle: {loop}.{alone}",
-        (f"{calls} of {groups} wait for each other.", order, *(why if about.breaking else ())),
+        (order, *(why if about.breaking else ()), f"{calls} of {groups} wait for each other."),
         alternatives=() if about.crossed else None,
     )
 
@@ -51,8 +51,8 @@ def _(about: NotMoving, claim: Claim) -> Words:
     return Words(
         _standstill(about) + more,
         (
-            waiting_for(len(claim.victims)),
             *_started(about),
+            _nobody_missing(about),
             *(f"Also stuck with everybody in it: {call}." for call in about.others),
         ),
         alternatives=(*claim.kind.alternatives, *_order_of_launches(about)),
@@ -89,6 +89,12 @@ def _standstill(about: NotMoving) -> str:
     if about.exchange:
         return f"Both sides are in {about.call} of {inside}, and it does not move."
     return f"All {about.size} members are in {about.call}, and it does not move."
+
+
+def _nobody_missing(about: NotMoving) -> str:
+    if about.out:
+        return f"Nobody is missing from it: all {about.size} members have called it."
+    return "Nobody is missing from it, so that nobody is named."
 
 
 def _started(about: NotMoving) -> tuple[str, ...]:

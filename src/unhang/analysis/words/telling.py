@@ -13,7 +13,7 @@ from msgspec import Struct
 from unhang.analysis.claims import Claim, Observation, Weighed
 from unhang.wording import rank_phrase
 
-__all__ = ["Words", "adding", "all_words_of", "merged", "subject", "waiting_for", "words_of"]
+__all__ = ["Words", "adding", "all_words_of", "merged", "subject", "words_of"]
 
 
 class Words(Struct, frozen=True):
@@ -77,9 +77,3 @@ def subject(ranks: Sequence[int]) -> str:
     """Ranks at the beginning of a sentence: "Ranks 3-5"."""
     phrase = rank_phrase(ranks)
     return phrase[:1].upper() + phrase[1:]
-
-
-def waiting_for(number: int) -> str:
-    """How many are kept waiting, as a sentence."""
-    who = "1 rank waits" if number == 1 else f"{number:,} ranks wait"
-    return f"{who} for this, directly or through others."

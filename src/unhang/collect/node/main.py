@@ -7,6 +7,7 @@ Orders (every key may be missing):
     job, slurm_jobs       which job, where several run on this node; ids that SLURM gives it
     looks, interval_s, native, look_s    how to look at stacks
     asked_only            no dumps but those that recorders write when they are asked, now
+    whole_dumps           send dumps as they are; else large ones are reduced, see `node.parts`
     frames                have recorders write the stacks of their calls too; true by default
     dumps, logs           globs
     log_bytes             how much of the end of each log
@@ -30,6 +31,7 @@ from typing import Any
 
 from unhang.collect.node.dumps import AskingTerms, ask_for_dumps, find_dumps
 from unhang.collect.node.logs import take_logs
+from unhang.collect.node.parts import reduced
 from unhang.collect.node.system import describe_ranks, take_ras, take_system
 from unhang.collect.parcel import safe_node, write_parcel
 from unhang.collect.processes import ProcessTable, read_processes
@@ -167,10 +169,14 @@ def _dumps(node: _Node, targets: Sequence[Target], marks: Sequence[Mark]) -> Non
     dumps = ask_for_dumps(ranks, marks, asking)
     if not orders.get("asked_only"):
         find_dumps(ranks, orders.get("dumps", ()), dumps)
-    node.files.update(dumps.files)
-    node.notes += dumps.notes
+    files, note = dumps.files, ""
+    if not orders.get("whole_dumps"):
+        files, note = reduced(files, node.folder, node.name)
+    node.files.update(files)
+    node.notes += [*dumps.notes, *([note] if note else [])]
     for rank, paths in dumps.came.items():
-        node.came.setdefault(rank, {})["dump"] = ", ".join(paths)
+        came = paths if files.keys() >= {*paths} else files
+        node.came.setdefault(rank, {})["dump"] = ", ".join(came)
     for rank, why in dumps.missing.items():
         node.missing.setdefault(rank, {})["dump"] = why
 

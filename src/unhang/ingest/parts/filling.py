@@ -10,6 +10,7 @@ for all ranks that share it.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
@@ -34,8 +35,12 @@ MOST_ROWS = 1 << 23
 """Calls up to which all rows are made."""
 
 LANE = len(PLAIN) + len(DELTAS) + len(LEAPS)
+_NEVER = 1 << 62
 KEPT = 12
 """Calls of each group that are kept before the first that matters."""
+
+FIRST = 256
+"""Dumps of which all calls are looked at in any case, and as many that differ from the rest."""
 
 _MEETING = re.compile(r"all_?(?:reduce|gather)|barrier|reduce_?scatter", re.IGNORECASE)
 """Names of calls that need everybody, the last of which tells that all have come so far."""
@@ -209,25 +214,27 @@ class Filling:
         self, columns: dict[str, Column], chosen: Sequence[Column], begins: Column
     ) -> None:
         """Write times at their rows, where these were chosen."""
-        places: list[Column] = []
-        values: list[Sequence[Column]] = []
-        for each, rows, begin in zip(self.dumps, chosen, begins.tolist(), strict=True):
-            if not len(rows):
-                continue
-            timed, times = each.timed, each.times
-            if timed is None and len(rows) == len(each.sequel):
-                places.append(begin + rows)
-                values.append(times)
-                continue
-            timed = np.arange(len(each.sequel)) if timed is None else timed
-            place = np.minimum(np.searchsorted(rows, timed), len(rows) - 1)
-            there = rows[place] == timed
-            places.append(begin + place[there])
-            values.append([column[there] for column in times])
-        if places:
-            where = np.concatenate(places)
-            for at, key in enumerate(TIMES):
-                columns[key][where] = np.concatenate([times[at] for times in values])
+        alike: dict[tuple[int, int, bytes], list[int]] = {}
+        for at, (each, rows) in enumerate(zip(self.dumps, chosen, strict=True)):
+            timed = b"" if each.timed is None else each.timed.tobytes()
+            alike.setdefault((id(rows), len(each.times[0]), timed), []).append(at)
+        for dumps in alike.values():
+            self._write_times_of(dumps, columns, chosen[dumps[0]], begins)
+
+    def _write_times_of(
+        self, places: list[int], columns: dict[str, Column], rows: Column, begins: Column
+    ) -> None:
+        """Write the times of dumps that have them of the same calls."""
+        first = self.dumps[places[0]]
+        timed = np.arange(len(first.sequel)) if first.timed is None else first.timed
+        if not len(rows) or not len(timed):
+            return
+        place = np.minimum(np.searchsorted(rows, timed), len(rows) - 1)
+        there = rows[place] == timed
+        where = (begins[places][:, None] + place[there]).reshape(-1)
+        for at, key in enumerate(TIMES):
+            values = np.concatenate([self.dumps[dump].times[at] for dump in places])
+            columns[key][where] = values.reshape(len(places), -1)[:, there].reshape(-1)
 
 
 class _Windows:
@@ -248,7 +255,14 @@ class _Windows:
             self.exchanging |= {each.groups[lane] for lane in profile.exchanges}
 
     def chosen(self, whole: Collection[int]) -> list[Column]:
-        """Rows of each dump; sends and receives that may be counted from the first on, whole."""
+        """Rows of each dump; sends and receives that may be counted from the first on, whole.
+
+        So are the first ranks, and those with a sequence that few have: a rule asks about them.
+        """
+        shared_by = Counter(id(each.sequel) for each in self.dumps)
+        few = max(len(self.dumps) // 100, 1)
+        odd = [id(each.decoded) for each in self.dumps if shared_by[id(each.sequel)] <= few]
+        whole = {*whole, *(id(each.decoded) for each in self.dumps[:FIRST]), *odd[:FIRST]}
         every = {id(each.sequel): np.arange(len(each.sequel)) for each in self.dumps}
         found = self._rows(every, whole, self.exchanging)
         if sum(map(len, found)) > max(2 * MOST_ROWS, 1 << 20):
@@ -265,22 +279,26 @@ class _Windows:
         ]
 
     def _window(self, dump: Waiting, entire: Collection[int]) -> Column:
-        profile = self._profile(dump.sequel)
-        begins = []
-        for lane, rows in enumerate(profile.rows):
-            group, at = dump.groups[lane], profile.latest[lane]
-            first = self.open_from.get(group)
-            if first is not None and len(rows):
-                grown = dump.sequel.grown["seq"][rows]
-                below = grown < first - int(dump.starts[0, lane])
-                at = min(at, max(int(below.argmin() if not below.all() else len(rows)) - KEPT, 0))
-            at = 0 if group in entire else at
-            begins.append(int(profile.begins[lane][at]) if at < len(rows) else at)
-        key = id(dump.sequel), tuple(begins)
+        """Rows of one dump, the same for dumps that share a sequence and need as much of it."""
+        grown = [
+            0 if group in entire else self.open_from.get(group, _NEVER) - start
+            for group, start in zip(dump.groups, dump.starts[0].tolist(), strict=True)
+        ]
+        key = id(dump.sequel), tuple(grown)
         if key not in self.known:
-            parts = [rows[at:] for rows, at in zip(profile.rows, begins, strict=True)]
-            self.known[key] = np.sort(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
+            self.known[key] = self._rows_from(dump.sequel, grown)
         return self.known[key]
+
+    def _rows_from(self, sequel: Sequel, grown: Sequence[int]) -> Column:
+        """Rows of each lane from a call on, a few before it, and the last ones."""
+        profile = self._profile(sequel)
+        parts = [np.zeros(0, np.int64)]
+        for lane, rows in enumerate(profile.rows):
+            reached = np.flatnonzero(sequel.grown["seq"][rows] >= grown[lane])
+            first = int(reached[0]) if len(reached) else len(rows)
+            at = min(profile.latest[lane], max(first - KEPT, 0)) if grown[lane] else 0
+            parts.append(rows[int(profile.begins[lane][at]) if at < len(rows) else at :])
+        return np.sort(np.concatenate(parts))
 
     def _profile(self, sequel: Sequel) -> _Profile:
         if sequel.profile is None:
@@ -337,11 +355,10 @@ def _window(dump: Waiting, rows: Column) -> Window | None:
     left_out = len(dump.sequel) - len(rows)
     if not left_out and not dump.decoded.few_times:
         return None
-    at = np.searchsorted(rows, [row for row, _ in dump.turns])
     turns = tuple(
-        (int(place), turn)
-        for place, (row, turn) in zip(at.tolist(), dump.turns, strict=True)
-        if place < len(rows) and rows[place] == row
+        (place, turn)
+        for row, turn in dump.turns
+        if (place := int(np.searchsorted(rows, row))) < len(rows) and rows[place] == row
     )
     if not left_out or dump.sequel.profile is None:
         return Window(turns=turns)
@@ -349,7 +366,7 @@ def _window(dump: Waiting, rows: Column) -> Window | None:
     return Window(
         left_out=left_out,
         first_record_id=dump.leaps[0],
-        first_ns=int(created[created > 0].min()) if (created > 0).any() else 0,
+        first_ns=max(int(created.min()), 0) if len(created) else 0,
         turns=turns,
         active_only=active_only(
             dump.leaps[0] + profile.first_id,

@@ -73,8 +73,9 @@ class PartReader:
         members = [self._numbered(tuple(runs)) for runs in part.members]
         times = _times(part, programs)
         files = []
+        known: dict[object, tuple[Declared, ...]] = {}
         for dump, timed in zip(part.dumps, times, strict=True):
-            made = _decoded(dump, programs, groups, members)
+            made = _decoded(dump, programs, groups, members, known)
             files.append(self._file(dump, made))
             if made is not None and made.count:
                 sequel = self._sequel(kinds, part, dump.program, programs)
@@ -182,13 +183,16 @@ def _programs(part: Part, kinds: Column) -> list[Column]:
     if any(len(data) % width.itemsize for data in part.programs):
         raise BadPart("a sequence of it is not whole")
     programs = [np.frombuffer(data, width) for data in part.programs]
+    lanes: dict[int, int] = {}
     if any(int(each.max(initial=0)) >= max(len(kinds), 1) for each in programs):
         raise BadPart("a sequence of it has a kind of call that is not there")
     for dump in part.dumps:
         if not -2 <= dump.program < len(programs):  # noqa: PLR2004 - unreadable, or without calls
             raise BadPart("a dump of it has calls that are not there")
         if dump.program >= 0:
-            lane = int(kinds[programs[dump.program], LANE].max(initial=0))
+            if dump.program not in lanes:
+                lanes[dump.program] = int(kinds[programs[dump.program], LANE].max(initial=0))
+            lane = lanes[dump.program]
             whole = len(dump.starts) == len(LEAPS) + len(DELTAS) * len(dump.lanes)
             if lane >= len(dump.lanes) or not whole:
                 raise BadPart("a dump of it has a lane that is not there")
@@ -246,7 +250,11 @@ def _waiting(
 
 
 def _decoded(
-    dump: PartDump, programs: Sequence[Column], groups: Sequence[int], members: Sequence[int]
+    dump: PartDump,
+    programs: Sequence[Column],
+    groups: Sequence[int],
+    members: Sequence[int],
+    known: dict[object, tuple[Declared, ...]],
 ) -> Decoded | None:
     """A dump without its rows; None of one that could not be read."""
     if dump.program < -1:
@@ -254,8 +262,14 @@ def _decoded(
     pairs = [*dump.lanes, *(dump.used or ())]
     if any(number >= len(groups) for number, _ in pairs):
         raise BadPart("a dump of it has a group that is not there")
-    if any(number >= len(members) for *_, number in dump.declared):
-        raise BadPart("a group of it has members that are not there")
+    declared = tuple(dump.declared)
+    if declared not in known:
+        if any(number >= len(members) for *_, number in declared):
+            raise BadPart("a group of it has members that are not there")
+        known[declared] = tuple(
+            Declared(clean_text(name), clean_text(description), members[number])
+            for name, description, number in declared
+        )
     origin = dump.origin
     if origin is not None and any(
         abs(number) > _INT64
@@ -268,10 +282,7 @@ def _decoded(
         comm_lib_version=clean_text(dump.comm_lib_version),
         reported_by=clean_text(dump.reported_by),
         origin=origin,
-        declared=tuple(
-            Declared(clean_text(name), clean_text(description), members[number])
-            for name, description, number in dump.declared
-        ),
+        declared=known[declared],
         statuses=tuple(Status(*each) for each in dump.statuses),
         stop=len(programs[dump.program]) if dump.program >= 0 else 0,
         used=None if dump.used is None else tuple((groups[g], at) for g, at in dump.used),

@@ -157,6 +157,7 @@ _NO_HOST = (
 _STEPS: tuple[tuple[str, str, _Step], ...] = (
     ("[", r"(?i:\[rank)(?: |: )?(?P<rank>\d{1,6})\]:? ?", _set_rank),
     ("[IWEF", _GLOG, _set_time),
+    ("[0123456789abcdef", r"(?:[0-9a-f]{8} )?\[rank=(?P<rank>\d{1,6})\] \|\| ?", _set_rank),
     ("[", r"\[\d+,(?P<rank>\d{1,6})\]<(?:stdout|stderr|stddiag)>: ?", _set_rank),
     ("[", r"\[(?P<rank>\d{1,6})\]<(?:stdout|stderr)>:? ?", _set_rank),
     ("[", r"\[(?P<rank>\d{4,6})/\d{1,6}\](?=\[)", _set_rank),

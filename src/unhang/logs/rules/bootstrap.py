@@ -123,9 +123,12 @@ RULES: tuple[LogRule, ...] = (
             "The client socket has timed out after",
             "Getting socket times out",
             "connect() timed out",
+            *("TCP client failed to connect/validate", "to any network address of ("),
         ),
         pattern=(
             r"EI0006\b.*Getting socket times out|connect\(\) timed out\. Original timeout was|"
+            r"TCP client failed to connect/validate to host (?P<host>\S+) - timed out|client socket has "
+            r"failed to connect to any network address of \((?P<address3>[^)]+)\)|"
             r"The client socket has timed out after (?P<timeout>\d+)\s?m?s while trying to connect "
             r"to (?:\((?P<address>[^)]+)\)|(?P<address2>[\w.\[][\w.:\[\]-]*))"
         ),

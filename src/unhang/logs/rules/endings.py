@@ -152,9 +152,15 @@ RULES: tuple[LogRule, ...] = (
         slug="gloo-peer-gone",
         family="failure",
         role="consequence",
-        anchors=("gloo/transport/tcp/pair.cc",),
-        pattern=r"gloo/transport/tcp/pair\.cc.*?Connection (?:closed|reset) by peer(?: "
-        r"\[(?P<peer>[^\]]+)\])?",
+        anchors=(
+            *("gloo/transport/tcp/pair.cc", "Remote peer closed the connection"),
+            *("Socket unexpectedly closed", "reached monitoredBarrier, but received errors"),
+        ),
+        pattern=(
+            r"(?:gloo/|Gloo).*(?:Remote peer closed the connection|Socket (?:unexpectedly )?closed)"
+            r"|reached monitoredBarrier, but received errors|gloo/transport/tcp/pair\.cc.*?Connection "
+            r"(?:closed|reset) by peer(?: \[(?P<peer>[^\]]+)\])?"
+        ),
         meaning="A peer process died or closed its connections.",
         action="Find the first death among the peers.",
         source="gloo transport/tcp",
@@ -169,9 +175,13 @@ RULES: tuple[LogRule, ...] = (
         slug="gloo-timeout",
         family="evidence",
         role="observation",
-        anchors=("gloo/transport/tcp/unbound_buffer.cc",),
+        anchors=(
+            *("gloo/transport/tcp/unbound_buffer.cc", "Application timeout caused pair closure"),
+            *("gloo/transport/tcp/pair.cc", "gloo/transport/tcp/socket.cc"),
+        ),
         pattern=(
-            r"gloo/transport/tcp/unbound_buffer\.cc.*?Timed out waiting (?P<timeout_ms>\d+)ms for "
+            r"Application timeout caused pair closure|gloo/transport/.*(?:Connect|Read|Write) timeout \["
+            r"|gloo/transport/tcp/unbound_buffer\.cc.*?Timed out waiting (?P<timeout_ms>\d+)ms for "
             r"(?P<direction>recv|send) operation"
         ),
         meaning="This rank waited for a peer's data until its time-out.",

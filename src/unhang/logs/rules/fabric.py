@@ -134,9 +134,10 @@ RULES: tuple[LogRule, ...] = (
         role="cause",
         anchors=(
             *("Message truncated : received", "op.preamble.length <= op.nbytes"),
-            "message truncated : receiving",
+            *("message truncated : receiving", "Received data size doesn't match expected size"),
         ),
         pattern=(
+            r"Received data size doesn't match expected size\. Is there a|"
             r"message truncated : receiving \d+ bytes instead of \d+|"
             r"Message truncated : received (?P<got>\d+) bytes instead of (?P<wanted>\d+)"
             r"|gloo/transport/tcp/pair\.cc:\d+\] op\.preamble\.length <= op\.nbytes\. "

@@ -62,8 +62,12 @@ RULES: tuple[LogRule, ...] = (
         slug="store-key-not-set",
         family="evidence",
         role="observation",
-        anchors=("wait timeout after", "waiting for key"),
-        pattern=r"wait timeout after (?P<timeout>\d+)ms, keys: (?P<keys>\S+)|[Tt]ime-?out waiting for key",
+        anchors=(
+            *("wait timeout after", "waiting for key", "barrier timeout after "),
+            *("likely a timeout", "waitForInput: socket", "timed out in monitoredBarrier"),
+        ),
+        pattern=r"barrier timeout after \d+ms, key: \S+|waitForInput: (?:socket .* timed out|poll .* "
+        r"likely a timeout)|Rank (?P<rank>\d+) timed out in monitoredBarrier|wait timeout after (?P<timeout>\d+)ms, keys: (?P<keys>\S+)|[Tt]ime-?out waiting for key",
         meaning="This rank waited for a key of the store that another rank never set.",
         action="The ranks that print nothing are the ones to look at.",
         source="pytorch TCPStore.cpp",
@@ -98,9 +102,12 @@ RULES: tuple[LogRule, ...] = (
         slug="socket-tries-again",
         family="transport",
         role="observation",
-        anchors=("client socket has failed to connect to", "IPv6 network addresses of"),
+        anchors=(
+            *("client socket has failed to connect to", "IPv6 network addresses of"),
+            "TCP client failed to connect/validate",
+        ),
         pattern=(
-            r"client socket has failed to connect to \S+ \(errno: (?P<errno>\d+)"
+            r"TCP client failed to connect/validate to host \S+ - retrying|client socket has failed to connect to \S+ \(errno: (?P<errno>\d+)"
             r"|IPv6 network addresses of \([^)]*\) cannot be retrieved"
         ),
         meaning="One address did not work, and torch tries the next one, or again.",

@@ -13,6 +13,7 @@ __all__ = ["XIDS", "role_of_xid"]
 
 XIDS: Final[dict[int, str]] = {
     8: "the GPU stopped processing a channel",
+    11: "a corrupted command stream: driver, program, or PCIe",
     13: "an exception in a kernel of the program: mostly an access out of range",
     31: "a page fault on the GPU: the program touched memory that is not its own",
     32: "a corrupted command stream: driver, program, or PCIe",
@@ -52,11 +53,14 @@ XIDS: Final[dict[int, str]] = {
     155: "NVLink went down, as its software noticed",
     156: "a broken part was taken out of use",
     158: "a unit of the GPU did not answer in time: reset it",
+    160: "a broken part of the memory was marked for repair; a reset of the GPU makes it so",
     167: "PCIe did not answer in time: hardware",
+    171: "an uncorrectable error in the GPU's DRAM: it stands beside Xid 48",
+    172: "an uncorrectable error in the GPU's SRAM: it stands beside Xid 48",
 }
 
 _EFFECTS = frozenset({45, 154})
-_WARNINGS = frozenset({63, 92, 156})
+_WARNINGS = frozenset({63, 92, 156, 160})
 
 
 def role_of_xid(number: int) -> LogRole:

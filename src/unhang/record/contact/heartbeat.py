@@ -8,7 +8,8 @@ Layout, native byte order: 64-bit words 0 to 31 are `Word`; from word 32 on, `MA
 `GROUP_WORDS` words (recorder, pg_id, last_enqueued, last_started, last_completed); behind them as
 many names of `NAME_BYTES`, a group's name and description with 0x1F between; from byte 4096 on,
 `SLOTS` slots of `SLOT_BYTES`: a 16-bit length and UTF-8 text, five fields with 0x1F between.
-The last two take turns in holding where the program was seen last.
+Of the last four, two take turns in holding what the program says that it does, and two in holding
+where it was seen last.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ MAGIC: Final = int.from_bytes(b"UNHANGHB", "little")
 VERSION: Final = 1
 FILE_BYTES: Final = 65536
 SLOT_START, SLOT_BYTES, SLOTS = 4096, 256, 240
-CALL_SLOTS: Final = SLOTS - 2
+CALL_SLOTS: Final = SLOTS - 4
+SEEN_SLOT, TOLD_SLOT = SLOTS - 2, SLOTS - 4
 GROUP_START, GROUP_WORDS, MAX_GROUPS = 32, 5, 64
 NAME_START, NAME_BYTES = (GROUP_START + GROUP_WORDS * MAX_GROUPS) * 8, 20
 _MOST_NAME = 8
@@ -72,6 +74,7 @@ class Word(IntEnum):
     FAILED = 25
     SEEN_SITE = 26
     SEEN_NS = 27
+    TOLD_SITE = 28
 
 
 # The words of the hot paths, as plain numbers: an enum's member costs as much as the store.
@@ -124,6 +127,7 @@ class Heartbeat:
         failed: How many calls and waits have raised; they are counted as ended as well.
         seen_file, seen_line, seen_function, seen_ns: Where the program's own code was seen last,
             once a second and when it asked to end.
+        activity: What the program says that it does between steps ("evaluation"), or "".
         numel: Elements of its first tensor; None where it has none, or nobody noted it.
         tick_ns: When the recorder's thread last ran: it stands still while a thread keeps the
             GIL and while the process is stopped.
@@ -160,6 +164,7 @@ class Heartbeat:
     seen_line: int = 0
     seen_function: str = ""
     seen_ns: int = 0
+    activity: str = ""
 
     @property
     def last_place(self) -> tuple[str, str, int, int]:
@@ -266,10 +271,17 @@ class Beat:
         """Keep where the program is; the text before stays whole until the new one is."""
         code = frame.f_code
         text = _place("", "", code.co_filename, line_of(code, frame.f_lasti), code.co_name)
-        slot = CALL_SLOTS + (self.words[Word.SEEN_SITE] == CALL_SLOTS + 1)
-        self._write_slot(slot, text)
-        self.words[Word.SEEN_SITE] = slot + 1
+        self._take_turns(Word.SEEN_SITE, SEEN_SLOT, text)
         self.words[Word.SEEN_NS] = time_ns()
+
+    def tell(self, activity: str) -> None:
+        """Keep what the program says that it does; "" for its steps."""
+        self._take_turns(Word.TOLD_SITE, TOLD_SLOT, _place(activity, "", "", 0, ""))
+
+    def _take_turns(self, word: int, first: int, text: bytes) -> None:
+        slot = first + (self.words[word] == first + 1)
+        self._write_slot(slot, text)
+        self.words[word] = slot + 1
 
     def tick(self, groups: list[GroupBeat], recorded: int, dropped: int) -> None:
         """The recorder's thread ran, and these are the groups' counters."""
@@ -426,6 +438,7 @@ def _heartbeat(words: memoryview[int], data: bytes, *, has_site: bool) -> Heartb
         seen_line=seen.get("line", 0),
         seen_function=seen.get("function", ""),
         seen_ns=words[Word.SEEN_NS],
+        activity=_read_slot(data, words[Word.TOLD_SITE] - 1).get("op", ""),
         **site,
     )
 

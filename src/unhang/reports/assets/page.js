@@ -30,7 +30,7 @@ function unfold(text) {
 }
 
 const short = (path) => path.split("/").slice(-2).join("/");
-const cut = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
+const cut = (text, most) => (text.length > most ? text.slice(0, most - 1).replace(/[,… ]+$/, "") + "…" : text);
 const nth = (step) => step + ({2: "nd", 3: "rd"}[step] || "th");
 const strides = (text) => text.replace(/(\d+-\d+):(\d+)/g, (_, span, step) => `${span} (every ${nth(step)})`);
 const ranksText = (text, most) => cut((/^\d+$/.test(text) ? "rank " : "ranks ") + strides(text), most || 60);

@@ -336,6 +336,8 @@ def _told(rank: Collected) -> dict[str, Any]:
         "told_size": mark.told_size or mark.world_size or 0,
         "rendezvous": mark.rendezvous,
     }
+    if beat is not None and beat.activity:
+        told["activity"] = beat.activity
     if beat is not None and beat.op:
         told |= {"last_op": beat.op, "last_call": beat.calls, "lost_ns": beat.lost_ns}
         told["last_numel"] = -1 if beat.numel is None else beat.numel

@@ -17,14 +17,14 @@ from unhang.collect.ranks import find_ranks, is_launcher
 from unhang.rankenv import attempt_of, number_of
 from unhang.record.contact.marks import Mark, alive
 
-__all__ = ["BEFORE", "Newborn", "Newborns"]
+__all__ = ["BEFORE", "TRACKERS", "Newborn", "Newborns"]
 
 STARTING = "starting"
 BEFORE = (STARTING, "imported")
 """Phases of a process that has not entered `init_process_group`."""
 
 _APART_S = 2.0
-_TRACKERS = ("resource_tracker", "forkserver import")
+TRACKERS = ("resource_tracker", "forkserver import")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Newborns:
             process
             for process in below.by_pid.values()
             if process.ppid in parents and process.python and process.pid not in known
-            if not (is_launcher(process) or any(word in process.command for word in _TRACKERS))
+            if not (is_launcher(process) or any(word in process.command for word in TRACKERS))
         ]
         return sorted(found, key=lambda process: (process.start_ticks, process.pid))
 

@@ -15,7 +15,7 @@ from unhang.collect.ranks import find_ranks, is_launcher
 from unhang.model import BUSY_BYTES_PER_S, BUSY_CORES
 from unhang.record.contact.heartbeat import Heartbeat, read_heartbeat
 from unhang.record.contact.marks import Mark, alive, read_marks
-from unhang.run.watching.newborn import BEFORE, STARTING, Newborns
+from unhang.run.watching.newborn import BEFORE, STARTING, TRACKERS, Newborns
 from unhang.run.watching.outside import UNARMED, Outsiders
 from unhang.run.watching.procs import WorkDone, exit_status, reaped_status, work_of
 from unhang.run.watching.watch import ProgressLook, RankProgress
@@ -190,7 +190,19 @@ class Roster:
         below = ProcessTable.of(table.below(self.child)) if self.child else ProcessTable({})
         if any(target.role == "rank" for target in find_ranks(below)):
             return []
-        return [p for p in below.by_pid.values() if p.python and is_launcher(p)]
+        launchers = {p.pid: p for p in below.by_pid.values() if p.python and is_launcher(p)}
+        # Who has started a program does not wait for other nodes: it runs a single process.
+        programs = {
+            process.pid
+            for process in below.by_pid.values()
+            if process.python and process.pid not in launchers
+            if not any(word in process.command for word in TRACKERS)
+        }
+        return [
+            launcher
+            for pid, launcher in launchers.items()
+            if not any(process.pid in programs for process in below.below(pid))
+        ]
 
     def of_attempt(self, attempt: int) -> tuple[list[WatchedRank], list[Gone]]:
         """Those of an attempt that are alive, and those that have ended, in order."""

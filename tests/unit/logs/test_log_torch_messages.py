@@ -1,0 +1,51 @@
+"""What torch's stores, sockets, Gloo and barriers print, as their libraries of 2.13 hold it."""
+
+from __future__ import annotations
+
+import pytest
+
+from unhang.logs.lines.anchors import wanted_by
+
+SOCKET = "SocketImpl(fd=5, addr=[node01]:47152, remote=[node01]:29500)"
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("[Rank 0]: Ranks 1, 2 failed to pass monitoredBarrier in 4000 ms", "UH718"),
+        (
+            "[Rank 0]: Rank 1 successfully reached monitoredBarrier, but received errors while",
+            "UH716",
+        ),
+        ("Rank 1 timed out in monitoredBarrier after 4000 ms", "UH7042"),
+        ("TCP client failed to connect/validate to host n1:29500 - timed out (try=3, ti", "UH733"),
+        ("TCP client failed to connect/validate to host n1:29500 - retrying (try=0, ti", "UH7044"),
+        ("The client socket has failed to connect to any network address of (n1, 29500).", "UH733"),
+        (
+            "The client socket has failed to connect to [n1]:29500 (errno: 111 - Connection",
+            "UH7044",
+        ),
+        (
+            "The client socket has timed out after 60000ms while trying to connect to (n1, 1).",
+            "UH733",
+        ),
+        ("server socket has failed to listen on x. port: 1, code: -98, name: EADDRINUSE", "UH735"),
+        ("Timed out after 301 seconds waiting for clients. 1/2 clients joined.", "UH734"),
+        ("barrier timeout after 300000ms, key: /barrier/0", "UH7042"),
+        ("wait timeout after 300000ms, keys: /default_pg/0//cuda//0", "UH7042"),
+        (f"recvValueWithTimeout failed on {SOCKET}: Failed to recv, got 0 bytes", "UH726"),
+        (f"waitForInput: poll for socket {SOCKET} returned 0, likely a timeout", "UH7042"),
+        (f"waitForInput: socket {SOCKET} timed out after 300000ms", "UH7042"),
+        ("Received data size doesn't match expected size. Is there a distributed coll", "UH762"),
+        ("[gloo/transport/tcp/pair.cc:9] Application timeout caused pair closure", "UH717"),
+        ("[gloo/transport/tcp/pair.cc:9] Read timeout [10.0.0.7]:1", "UH717"),
+        ("[gloo/transport/tcp/buffer.cc:9] Remote peer closed the connection.", "UH716"),
+        ("[gloo/transport/tcp/pair.cc:9] Connection closed by peer [10.0.0.7]:1", "UH716"),
+    ],
+)
+def test_what_torch_prints(line: str, code: str) -> None:
+    """Each has its rule, with and without the exception that carries it."""
+    for text in (line, f"RuntimeError: {line}", f"torch.distributed.DistNetworkError: {line}"):
+        rule = next((rule for rule in wanted_by(text) if rule.search(text)), None)
+        assert rule is not None
+        assert rule.code == code
