@@ -125,6 +125,9 @@ def _judged(
             yield "false alarm", ""
         return
     yield "hangs", ""
+    if sum(entries is not None for entries in state) == 1 and not verdict.causes:
+        yield "one dump alone", ""
+        return
     if not verdict.causes:
         yield "missed", ""
     possible = set(deviating)

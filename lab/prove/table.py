@@ -39,6 +39,7 @@ _ROWS: Final = (
     ("not named", "determined, and nobody named"),
     ("one of several", "one named of several whom the dumps allow"),
     ("not to be known", "nobody named, and the dumps allow several"),
+    ("one dump alone", "nobody named, for there is one dump alone"),
 )
 
 

@@ -56,6 +56,7 @@ class Doubt(Enum):
     MAJORITY_OF_SEEN = 2, "those without a dump may be on the other side"
     SEVERAL_SILENT = 2, "several left nothing, and each explains only a part"
     MADE_ALONE = 2, "all the others may as well be late for the call"
+    ONCE_ONLY = 2, "the rank has not yet addressed the peer that waits more than once"
     NOTHING_RECORDED = 2, "no call was recorded at all"
     NOBODY_NAMED = 2, "the evidence names nobody"
     NOT_SURE = 2, "whoever found it was far from sure"

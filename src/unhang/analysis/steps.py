@@ -104,13 +104,16 @@ def _tells_something(case: Case, lives: Lives) -> bool:
 def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Lives, Backdrop]:
     """What dumps show, and what stacks and ends of processes add to it."""
     situation, found, notes = _claimed(case)
-    claims, cut = settle(found)
+    # Made because a rank was slow, while calls went on finishing: what is in flight is not stuck.
+    moving = bool(case.dumps) and all(dump.reason == "slow" for dump in case.dumps)
+    slow = slow or moving
+    claims, cut = settle([] if moving else found)
     claims = [with_looks(claim, lives, situation.book) for claim in claims]
     claims = ended_first(claims, lives, situation.book)
     claims = sizes_apart(claims, lives, situation.book)
     early = before_groups(lives, situation.book)
     claims = [*early, *(c for c in claims if c.kind not in {each.kind for each in early})]
-    if not any(claim.is_cause for claim in claims):
+    if not moving and not any(claim.is_cause for claim in claims):
         seen = elsewhere(lives, situation.book, beside_dumps=True) if lives.sampled else ()
         claims = [*seen, *claims]
     unseen = situation.silent.any() or situation.cut.any()

@@ -3,20 +3,23 @@
 A folder that was not cleared holds the dumps of two attempts, or of a job that shrank; reasoning
 over a mixture accuses the innocent. What our own recorder wrote decides; else the clock: within one
 incident every rank has called something not longer ago than its peers' time-outs, so a dump whose
-last call is older than twice the longest time-out belongs to an earlier one.
+last call is older than twice the longest time-out belongs to an earlier one. Unless its calls are
+those of the others, as far apart: then it is its host's clock that is wrong.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from unhang.errors import UsageError
+from unhang.ingest.columns.dictionaries import Dictionaries
+from unhang.ingest.continuing import continue_each_other
 from unhang.ingest.dumpfiles import DumpFile
 from unhang.model import DumpStatus, Note
-from unhang.wording import count_of
+from unhang.wording import count_of, rank_phrase
 
 __all__ = ["DumpSet", "choose", "drop_duplicates", "one_incident"]
 
@@ -47,20 +50,24 @@ class DumpSet:
         return frozenset(item.rank for item in self.files if item.rank >= 0)
 
 
-def choose(loaded: Sequence[DumpFile], wanted: str | None) -> tuple[DumpSet, list[Note]]:
+def choose(
+    loaded: Sequence[DumpFile], wanted: str | None, shared: Dictionaries
+) -> tuple[DumpSet, list[Note]]:
     """Take one incident: the one asked for, or the newest that is no leftover.
 
     Args:
         loaded: All files, with ranks.
+        shared: Names of groups, and their members.
         wanted: A label or its beginning, or "1" for the newest, "2" for the one before.
 
     Raises:
         UsageError: There is no such incident.
     """
-    found = _incidents(loaded)
+    notes: list[Note] = []
+    found = _incidents(loaded, shared, notes)
     chosen = _newest_complete(found) if wanted is None else _wanted(found, wanted)
     if len(found) == 1:
-        return chosen, []
+        return chosen, notes
     others = ", ".join(
         f"{incident.label} ({count_of(len(incident.ranks), 'rank')})"
         for incident in found if incident is not chosen
@@ -69,7 +76,7 @@ def choose(loaded: Sequence[DumpFile], wanted: str | None) -> tuple[DumpSet, lis
         f"{len(found)} incidents lie here; this is {chosen.label} "
         f"({count_of(len(chosen.ranks), 'rank')}), left out: {others}; choose with --incident"
     )
-    return chosen, [Note("warning", "incidents", text)]
+    return chosen, [*notes, Note("warning", "incidents", text)]
 
 
 def one_incident(loaded: Sequence[DumpFile]) -> DumpSet:
@@ -83,11 +90,13 @@ def one_incident(loaded: Sequence[DumpFile]) -> DumpSet:
     return DumpSet(label, newest.newest_ns, list(loaded))
 
 
-def _incidents(loaded: Sequence[DumpFile]) -> list[DumpSet]:
+def _incidents(
+    loaded: Sequence[DumpFile], shared: Dictionaries, notes: list[Note]
+) -> list[DumpSet]:
     """All incidents, newest first; files without any time go with their series."""
     incidents = []
     for label, files in _by_own_word(loaded).items():
-        for by_time in _by_time(files):
+        for by_time in _joined(_by_time(files), shared, notes):
             for by_series in _by_series(by_time):
                 newest = max((item.newest_ns for item in by_series), default=0)
                 incidents.append(DumpSet(label or _clock(newest), newest, by_series))
@@ -143,6 +152,22 @@ def _by_time(files: list[DumpFile]) -> list[list[DumpFile]]:
         if not item.newest_ns:
             _home_of(item, sets).append(item)
     return sets
+
+
+def _joined(
+    sets: list[list[DumpFile]], shared: Dictionaries, notes: list[Note]
+) -> Iterator[list[DumpFile]]:
+    """Put together again what was split where only clocks differ."""
+    while sets:
+        files = sets.pop()
+        for other in [each for each in sets if continue_each_other(each, files, shared)]:
+            sets.remove(other)
+            hours = (files[-1].newest_ns - other[-1].newest_ns) / 3600 / _NS
+            who = rank_phrase(sorted(item.rank for item in other))
+            text = f"the clock of {who} is {hours:.1f} h behind: the numbers of its calls fit"
+            notes.append(Note("warning", "clocks", text))
+            files = [*other, *files]
+        yield files
 
 
 def _home_of(item: DumpFile, sets: list[list[DumpFile]]) -> list[DumpFile]:

@@ -94,7 +94,7 @@ def load(
     replica_size, notes = split_replicas(files, shared.memberships, group_world_size)
     extras.notes += notes
     if files:
-        files = _of_one_incident(files, incident, extras, whole=inputs.is_one_case)
+        files = _of_one_incident(files, incident, extras, shared, whole=inputs.is_one_case)
     extras.log_events = of_attempt(extras, attempt_of(files))
     if not any(item.decoded for item in files) and not extras.tell_something:
         raise _no_evidence(inputs, files, reader, beside, len(handed))
@@ -125,11 +125,11 @@ def _check_ranks(option: str, value: int | None) -> None:
 
 
 def _of_one_incident(
-    files: list[DumpFile], wanted: str | None, extras: Extras, *, whole: bool
+    files: list[DumpFile], wanted: str | None, extras: Extras, shared: Dictionaries, *, whole: bool
 ) -> list[DumpFile]:
     """The files of the incident that is judged, one for each rank and recorder, by rank."""
     only = one_incident(files) if whole and wanted is None else None
-    chosen, notes = (only, []) if only else choose(files, wanted)
+    chosen, notes = (only, []) if only else choose(files, wanted, shared)
     kept, duplicates = drop_duplicates(chosen.files)
     kept.sort(key=lambda item: (item.rank, item.backend))
     extras.incident = chosen.label

@@ -234,3 +234,25 @@ def test_a_circle_is_a_hang_however_young() -> None:
     job.call([0], group=a, finished=False)
     job.call([1], group=b, finished=False)
     assert diagnose(written(job, 1)).status == "problem"
+
+
+def test_dumps_without_a_single_call_are_judged() -> None:
+    """A dump of unfinished calls holds none where the job moves."""
+    job = FakeJob(2, active_only=True)
+    job.call(range(2))
+    assert diagnose(written(job, 1)).status == "healthy"
+
+
+def test_of_one_who_waits_alone_and_many_who_do_not_nobody_is_named() -> None:
+    """It made a call too many, or the others stand still: where they stand would tell."""
+    job = FakeJob(4)
+    job.call(range(4), site="train.py:1 step")
+    job.call([0], site="train.py:9 log", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits) == ("UH101", ())
+    assert cause.summary == (
+        "Nobody else called all_reduce #2 of default_pg (0), in which rank 0 waits: it may be a "
+        "call too many."
+    )
+    job.dump_fields = {rank: {"main_stack": frames_of("data.py:7 load")} for rank in (1, 2, 3)}
+    assert diagnose(job.case()).culprits == (1, 2, 3)

@@ -110,3 +110,39 @@ def test_pipes_beside_dumps_are_not_opened(tmp_path: Path) -> None:
     write(tmp_path, {"rank_0": dump()})
     os.mkfifo(tmp_path / "rank_1")
     assert load(tmp_path).ranks_with_dump == (0,)
+
+
+def steps(first_ns: int, *, members: int = 4, **changes: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON-like
+    """A dump of twenty calls, one a second."""
+    calls = [entry(i, time_created_ns=first_ns + i * SECOND) for i in range(20)]
+    return dump(calls, ranks=members, **changes)
+
+
+def test_clocks_hours_apart_are_one_incident(tmp_path: Path) -> None:
+    """The ranks of one host make the same calls, three hours before those of the other."""
+    write(tmp_path, {f"rank_{r}": steps(T0 - (r % 2) * 3 * HOUR) for r in range(4)})
+    case = load(tmp_path)
+    assert case.ranks_with_dump == (0, 1, 2, 3)
+    (text,) = [note.text for note in case.notes if note.source == "clocks"]
+    assert text == "the clock of ranks 1,3 is 3.0 h behind: the numbers of its calls fit"
+
+
+@pytest.mark.parametrize(
+    "older",
+    [
+        {"members": 8},  # a job that shrank
+        {"first_ns": T0 - 3 * HOUR, "slower": 2},  # the same calls, at another pace
+        {"first_ns": T0 - 3 * HOUR, "number": 1000},  # another place in the program
+    ],
+)
+def test_other_calls_are_another_incident(tmp_path: Path, older: dict[str, int]) -> None:
+    """Members, pace and numbers must fit."""
+    write(tmp_path, {f"rank_{r}": steps(T0) for r in range(2)})
+    first, slower = older.get("first_ns", T0 - 3 * HOUR), older.get("slower", 1)
+    calls = [
+        entry(i + older.get("number", 0), time_created_ns=first + i * slower * SECOND)
+        for i in range(20)
+    ]
+    left = {f"rank_{r}": dump(calls, ranks=older.get("members", 4)) for r in (2, 3)}
+    write(tmp_path, left)
+    assert load(tmp_path).ranks_with_dump == (0, 1)

@@ -218,6 +218,23 @@ def _out_of_habit(situation: Situation, at: int, usual: int) -> bool:
     return expected in met and named not in met
 
 
+def _is_habit(situation: Situation, wrong: WrongPeer) -> bool:
+    """Whether the rank has exchanged with the one that waits for it several times before."""
+    evidence, pairs = situation.evidence, situation.pairs
+    calls, row = evidence.case.calls, int(pairs.row[wrong.call])
+    numbers = evidence.ranks.numbers[
+        [int(pairs.owner[wrong.call]), int(pairs.owner[wrong.expecting])]
+    ]
+    group = evidence.case.groups[int(calls.group[row])]
+    me, usual = (group.members.index(int(n)) if int(n) in group.members else -1 for n in numbers)
+    sending = bool(pairs.sending[wrong.call])
+    ends = (me, usual) if sending else (usual, me)
+    own = np.arange(evidence.case.dumps[int(calls.dump[row])].start, row)
+    own = own[(calls.group[own] == calls.group[row]) & evidence.finished[own]]
+    names = (evidence.case.names[int(name)] for name in calls.name[own])
+    return sum((name.src, name.dst) == ends for name in names) > 1
+
+
 def _group_peer(situation: Situation, name: int, *, sending: bool) -> int:
     """Group rank at the other end of calls of a name and direction; -1 for others."""
     op = situation.evidence.case.names[name]
@@ -276,7 +293,7 @@ def explain_wrong_peer(situation: Situation, wrong: WrongPeer) -> Claim:
             *situation.book.sites_of_rows(rows[:1], "culprit"),
             *situation.book.sites_of_rows(rows[1:], "victim"),
         ),
-        doubts=(Doubt.BY_HABIT,),
+        doubts=(Doubt.BY_HABIT,) if _is_habit(situation, wrong) else (Doubt.ONCE_ONLY,),
     )
 
 

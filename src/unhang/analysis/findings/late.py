@@ -30,7 +30,7 @@ _MOST_CALLS = 1000
 _LEAST_CALLS = 5
 _SHARE = {False: 0.14, True: 0.03}
 _OFTEN = 0.6
-_LEAST_MS = 5.0
+_LEAST_MS = {False: 5.0, True: 1.0}
 _ERRORS = 3.0
 _APART = 0.5
 
@@ -156,7 +156,7 @@ def _late_in(evidence: Evidence, meetings: Meetings, *, eager: bool) -> Late | N
     share = _waited(arrived[start:], few)
     if len(since) < _LEAST_CALLS or often < _OFTEN or share < _SHARE[eager]:
         return None
-    if surely.min() < _LEAST_MS or not (start or _comparable(evidence, meetings)):
+    if surely.min() < _LEAST_MS[eager] or not (start or _comparable(evidence, meetings)):
         return None
     latest = start + int(np.argmax(since[:, few].mean(axis=1)))
     last = few[np.argmax(arrived[start:], axis=1)]

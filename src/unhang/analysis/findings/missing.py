@@ -124,7 +124,7 @@ def _never_joined(situation: Situation, root: Root) -> Claim:
             last_lines=situation.last_lines(root.ranks),
             known=Known(root.known),
         ),
-        culprits=culprits,
+        culprits=() if _is_alone(situation, root) else culprits,
         victims=situation.victims(distance),
         group=situation.group_ref(call),
         seq=situation.seq(call),
@@ -165,6 +165,29 @@ def _doubts(situation: Situation, root: Root) -> tuple[Doubt, ...]:
     unsure = () if root.known >= Known.SURE else (Doubt.COUNT_UNSURE,)
     few = (Doubt.FEW_CALLED,) if _few_called(situation, call) else ()
     return (*unsure, *few, *situation.doubts_of_members(call))
+
+
+def _is_alone(situation: Situation, root: Root) -> bool:
+    """Whether one member alone made a call that is new to it, and nothing tells of the others.
+
+    Either it made one too many, or they stand still before it: nobody is named.
+    """
+    call = root.waiting_calls[0]
+    if call >= situation.heads.n_collective or situation.evidence.case.samples:
+        return False
+    if situation.placed_now(root.ranks)[0] or _is_usual(situation, situation.row(call)):
+        return False
+    members, stages = situation.stages(call)
+    absent = members[stages == Stage.NOT_CALLED]
+    return len(absent) == len(members) - 1 > 1 and set(absent.tolist()) <= set(root.ranks)
+
+
+def _is_usual(situation: Situation, row: int) -> bool:
+    """Whether its rank has made this call from the same place before."""
+    calls = situation.evidence.case.calls
+    earlier = slice(situation.evidence.case.dumps[int(calls.dump[row])].start, row)
+    alike = (calls.group[earlier] == calls.group[row]) & (calls.name[earlier] == calls.name[row])
+    return bool((alike & (calls.stack[earlier] == calls.stack[row])).any())
 
 
 def _few_called(situation: Situation, call: int) -> bool:

@@ -31,8 +31,12 @@ _MOST_OF_MANY = 2
 
 @words_of.register
 def _(about: NeverJoined, claim: Claim) -> Words:
+    what = f"{about.call}, in which {_wait(about.waiting)}"
+    sentence = f"{subject(claim.culprits)} never called {what}."
+    if not claim.culprits:
+        sentence = f"Nobody else called {what}: it may be a call too many."
     return Words(
-        f"{subject(claim.culprits)} never called {about.call}, in which {_wait(about.waiting)}.",
+        sentence,
         (
             *(_last_call(rank, seq) for rank, seq in about.last),
             *_whose_lines(about.last_lines),

@@ -122,6 +122,7 @@ class Heartbeat:
             one fewer means that the process is inside the library.
         waits, waited: Waits begun and ended through Python.
         op, group, file, line, function: The last call through Python, and where it was made.
+        recorded: Calls of our own ring as of `tick_ns`: sends and receives on Gloo.
         lost_ns: When a call last raised because a peer was gone or did not come in time.
         failed: How many calls and waits have raised; they are counted as ended as well.
         seen_file, seen_line, seen_function, seen_ns: Where the program's own code was seen last,
@@ -157,6 +158,7 @@ class Heartbeat:
     groups: tuple[GroupBeat, ...] = ()
     numel: int | None = None
     lost_ns: int = 0
+    recorded: int = 0
     failed: int = 0
     seen_file: str = ""
     seen_line: int = 0
@@ -430,6 +432,7 @@ def _heartbeat(words: memoryview[int], data: bytes, *, has_site: bool) -> Heartb
         groups=tuple(_read_groups(words, data)),
         numel=maybe(Word.NUMEL),
         lost_ns=words[Word.LOST_NS],
+        recorded=words[Word.RECORDED],
         failed=words[Word.FAILED],
         seen_file=seen.get("file", ""),
         seen_line=seen.get("line", 0),

@@ -29,6 +29,7 @@ REASONS: Final = {
     "exception": "an uncaught exception ends the process",
     "exit-pending": "the process exits while calls are pending",
     "hang": "'unhang run' saw no progress",
+    "slow": "'unhang run' saw a rank keep the others waiting, in a job that moves",
     "peer-failed": "'unhang run' saw another rank fail",
     "pipe": "somebody wrote to the trigger pipe",
     "signal": "the signal of UNHANG_SIGNAL came",

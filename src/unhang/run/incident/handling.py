@@ -44,6 +44,9 @@ OTHERS_S = 15.0
 
 _PROBE_BYTES = 1 << 20
 
+_REASONS = {"hang": "hang", "rank-ended": "peer-failed", "slow": "slow"}
+"""What dumps say of why they were made."""
+
 
 @dataclass(frozen=True, slots=True)
 class Context:
@@ -74,7 +77,7 @@ class What:
     """What happened.
 
     Attributes:
-        kind: "hang" or "rank-ended".
+        kind: "hang", "rank-ended" or "slow".
         detail: One sentence.
         quiet_s: How long no call had finished.
     """
@@ -103,13 +106,14 @@ class NodeIncident:
         self.case = self._make_case()
         if self.case is None:
             return False
-        self._announce()
+        if self.what.kind != "slow":  # a matter of this node: nobody need collect for it
+            self._announce()
         context = self.context
         self._collector = collector = Collector(
             case=self.case,
             run=context.run,
             incident=self.case.name,
-            reason="hang" if self.what.kind == "hang" else "peer-failed",
+            reason=_REASONS[self.what.kind],
             in_time=context.in_time,
         )
         collector.collect(roster, attempt)

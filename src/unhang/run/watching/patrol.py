@@ -24,6 +24,8 @@ from unhang.run.incident.judging import Verdict
 from unhang.run.incident.notifying import Notifier
 from unhang.run.speak import say, write_all
 from unhang.run.watching.guard import Guard, Orders
+from unhang.run.watching.pace import Slow
+from unhang.run.watching.pacing import Pacing
 from unhang.run.watching.roster import Gone, Roster
 from unhang.run.watching.watch import Alarm, HangWatch, Resumed
 from unhang.wording import printable, rank_phrase
@@ -65,6 +67,7 @@ class Patrol:
         if orders.auto:
             self.interval_s = AUTO_INTERVAL_S
         self.watch = HangWatch(orders.hang_after_s, self.interval_s, auto=orders.auto)
+        self.pacing = Pacing()
         self.roster = Roster(orders.job, orders.run, child)
         self.current: NodeIncident | None = None
         self.last: NodeIncident | None = None
@@ -224,6 +227,16 @@ class Patrol:
             incident = self._begin(What("hang", event.reason, event.quiet_s))
             self._conclude(incident)
             self._act(incident)
+        elif self.current is None and not self._obeying():
+            self._look_at_pace()
+
+    def _look_at_pace(self) -> None:
+        """A rank that keeps the others waiting is told once; the job goes on meanwhile."""
+        marks = [member.mark for member in self.roster.members if not member.unarmed]
+        slow = self.pacing.look(marks, time.monotonic())
+        if slow is not None:
+            self._conclude(self._begin(What("slow", _how_slow(slow))))
+            self._close_current("the job went on")
 
     def _runs_on(self) -> bool:
         """Whether a rank's end is over as an incident, so that a later hang is one of its own.
@@ -414,6 +427,15 @@ def _send_to(process: tuple[int, int], number: int) -> None:
     pid, began = process
     if start_ticks(pid) == began:
         _send(pid, number)
+
+
+def _how_slow(slow: Slow) -> str:
+    """A slow rank in words."""
+    since = time.strftime("%H:%M:%S", time.localtime(slow.since_ns / 1e9))
+    return (
+        f"rank {slow.rank} is slow since {since} ({slow.for_s:.0f} s): between two calls it needs "
+        f"{slow.excess:.0%} longer than the others, which wait {slow.late_ms:.1f} ms a call for it"
+    )
 
 
 def _how(gone: Gone) -> str:

@@ -1,0 +1,108 @@
+"""How often `--hang-after auto` cries wolf: 1,000 simulated job-hours with a look every second.
+
+Each job of 10 hours compiles, trains in steps of 0.1 to 0.9 s, compiles again now and then, saves
+checkpoints and evaluates on one rank while the others wait, and at last hangs. A rank that works is
+seen to work, but for stretches in which it waits for storage: then nothing of it moves.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from dataclasses import dataclass, field
+
+from benchmarks.figures import Section, show
+from unhang.run.watching.watch import Alarm, HangWatch, ProgressLook, RankProgress
+
+__all__ = ["main"]
+
+HANG_AFTER_S = 300.0
+HOURS, JOBS = 10, 100
+STORAGE_S, STORAGE_SPREAD = 1.0, 0.8
+"""How long storage keeps a rank still: median, and spread of its logarithm."""
+
+
+@dataclass
+class _Job:
+    """One simulated job, its clock and its watch."""
+
+    dice: random.Random
+    watch: HangWatch = field(default_factory=lambda: HangWatch(HANG_AFTER_S, 1.0, auto=True))
+    now_s: float = 0.0
+    finished: int = 0
+
+    def look(self, *, waiting: bool, busy: bool) -> bool:
+        """One second later; whether that raised an alarm."""
+        self.now_s += 1.0
+        ranks = (
+            RankProgress(0, 10, self.finished, self.finished, waiting=False, busy=busy),
+            RankProgress(1, 11, self.finished, self.finished, waiting=waiting, busy=False),
+        )
+        return isinstance(self.watch.see(ProgressLook(self.now_s, ranks)), Alarm)
+
+    def pause(self, seconds: float) -> int:
+        """Rank 0 works and the others wait; returns the alarms."""
+        alarms, still = 0, 0.0
+        for _ in range(round(seconds)):
+            if still <= 0 and self.dice.random() < 0.02:
+                still = self.around(STORAGE_S, STORAGE_SPREAD)
+            alarms += self.look(waiting=True, busy=still <= 0)
+            still -= 1
+        self.finished += 1
+        return alarms
+
+    def around(self, median_s: float, spread: float) -> float:
+        """A length of time: log-normal, at most an hour."""
+        return min(self.dice.lognormvariate(0, spread) * median_s, 3600.0)
+
+    def train(self, seconds: float) -> int:
+        """Steps of under a second: every look sees progress."""
+        alarms = 0
+        for _ in range(round(seconds)):
+            self.finished += 1
+            alarms += self.look(waiting=True, busy=True)
+        return alarms
+
+
+def main(*, quick: bool = False) -> Section:
+    """Simulate; `quick` takes a tenth of the jobs."""
+    jobs = JOBS // 10 if quick else JOBS
+    tally = {name: [0, 0] for name in ("compilation", "training", "checkpoint", "evaluation")}
+    delays = []
+    for number in range(jobs):
+        job = _Job(random.Random(number))  # noqa: S311 - a simulation
+        lengths = {"compilation": (60.0, 0.8), "checkpoint": (job.dice.choice((2.0, 10, 60)), 0.4),
+                   "evaluation": (job.dice.choice((20.0, 60, 300)), 0.4)}  # fmt: skip
+        what = "compilation"
+        while job.now_s < HOURS * 3600:
+            _count(tally[what], job.pause(job.around(*lengths[what])))
+            _count(tally["training"], job.train(job.dice.uniform(300, 1800)))
+            what = job.dice.choices(list(lengths), (1, 20, 6))[0]
+        delays.append(_hang(job))
+    delays.sort()
+    rows = [(name, f"{pauses}", f"{alarms}") for name, (pauses, alarms) in tally.items()]
+    middle, worst = delays[len(delays) // 2], delays[-1]
+    rows.append((f"hang: alarm after {middle:.0f} s (median), {worst:.0f} s (worst)", "", ""))
+    return Section(
+        title="The hang watch with its own rhythm (auto)",
+        text=f"{jobs * HOURS} simulated job-hours, a look a second, --hang-after auto.",
+        columns=("what", "how many", "false alarms"),
+        rows=tuple(rows),
+    )
+
+
+def _count(cell: list[int], alarms: int) -> None:
+    cell[0] += 1
+    cell[1] += alarms
+
+
+def _hang(job: _Job) -> float:
+    """Seconds until a real hang is found."""
+    began_s = job.now_s
+    while not job.look(waiting=True, busy=False):
+        pass
+    return job.now_s - began_s
+
+
+if __name__ == "__main__":
+    print(show(main(quick="--quick" in sys.argv)))

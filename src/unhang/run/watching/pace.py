@@ -1,0 +1,186 @@
+"""Which rank of a job that moves keeps the others waiting. Pure: calls and times come from outside.
+
+A collective that synchronises lets everybody go when the last rank arrives. What a rank needs from
+there to its next arrival is its own time; the slow rank is the one whose own time is longer than
+the others', again and again. Own times are summed over blocks of a second or more, so that a step
+of many calls counts as a whole, and medians over blocks leave single long steps (a checkpoint, an
+evaluation, a garbage collection) out. A change point is where the sum of deviations is lowest:
+with one rise, that is its likeliest place, and three lines find it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from statistics import median
+from typing import Final, NamedTuple
+
+__all__ = ["Arrival", "Pace", "Slow"]
+
+BLOCK_NS: Final = 1_000_000_000
+BLOCKS: Final = 15
+"""So many of the newest blocks must agree, in thirds of their own."""
+FIRST_BLOCKS: Final = 5
+"""The first ones are warm-up."""
+MOST_BLOCKS: Final = 1800
+LEAST_EXCESS: Final = 0.07
+"""A rank that needs 7 % longer than the others is slow; jitter of healthy ones stays below that."""
+LEAST_OF_TWO: Final = 0.12
+"""With one other rank alone nothing tells how far healthy ones differ."""
+SPREADS, ERRORS = 5.0, 3.0
+"""And by so many times what the other ranks differ by among each other, and what chance makes."""
+LEAST_MS: Final = 0.2
+"""Per call: less is the order in which a host wakes its processes."""
+
+
+class Arrival(NamedTuple):
+    """One collective of one rank: the group's id, its number in it, when it was called."""
+
+    group: int
+    seq: int
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """A rank keeps the others waiting.
+
+    Attributes:
+        excess: By how much its own time is longer than that of the others; 0.1 is 10 %.
+        late_ms: By how much it comes later, per call.
+        since_ns: Wall clock of the first block in which it was so.
+        for_s: How long ago that was when it was noticed.
+    """
+
+    rank: int
+    excess: float
+    late_ms: float
+    since_ns: int
+    for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    begin_ns: int
+    calls: int
+    own_ns: Mapping[int, int]
+
+
+@dataclass(slots=True)
+class Pace:
+    """Follows one job, look by look; says once of a rank that it is slow."""
+
+    blocks: list[_Block] = field(default_factory=list)
+    told: set[int] = field(default_factory=set)
+    _seen: dict[int, int] = field(default_factory=dict)
+    _skip: int = FIRST_BLOCKS
+
+    def see(self, calls: Mapping[int, Sequence[Arrival]]) -> Slow | None:
+        """Take the newest calls of all ranks into account.
+
+        Args:
+            calls: Per rank its collectives, oldest first; they may overlap the last look's.
+        """
+        fresh = list(self._blocks_of(calls))
+        skipped, self._skip = fresh[: self._skip], max(0, self._skip - len(fresh))
+        self.blocks = [*self.blocks, *fresh[len(skipped) :]][-MOST_BLOCKS:]
+        found = _slow_rank(self.blocks)
+        if found is None or found.rank in self.told:
+            return None
+        self.told.add(found.rank)
+        return found
+
+    def _blocks_of(self, calls: Mapping[int, Sequence[Arrival]]) -> list[_Block]:
+        """New blocks, from the group in which most of these ranks meet most often."""
+        met: dict[int, dict[int, dict[int, int]]] = defaultdict(lambda: defaultdict(dict))
+        for rank, arrivals in calls.items():
+            for each in arrivals:
+                met[each.group][each.seq][rank] = each.time_ns
+        best = max(met, key=lambda group: _size(met[group]), default=None)
+        if best is None or len(calls) < 2:  # noqa: PLR2004 - it takes two
+            return []
+        rounds = [(seq, who) for seq, who in sorted(met[best].items()) if len(who) == len(calls)]
+        rounds = [(seq, who) for seq, who in rounds if seq > self._seen.get(best, -1)]
+        blocks, used = _blocks(rounds)
+        if used >= 0:
+            self._seen[best] = used
+        return blocks
+
+
+def _size(rounds: Mapping[int, Mapping[int, int]]) -> tuple[int, int]:
+    return max(map(len, rounds.values())), len(rounds)
+
+
+def _blocks(rounds: Sequence[tuple[int, Mapping[int, int]]]) -> tuple[list[_Block], int]:
+    """Whole blocks, and the number of the last call in them (-1 for none)."""
+    blocks: list[_Block] = []
+    used, begin, count = -1, 0, 0
+    own: dict[int, int] = defaultdict(int)
+    before: tuple[int, int] | None = None
+    for seq, who in rounds:
+        last = max(who.values())
+        if before is not None and seq == before[0] + 1:
+            begin = begin or before[1]
+            count += 1
+            for rank, moment in who.items():
+                own[rank] += max(0, moment - before[1])
+        if count and last - begin >= BLOCK_NS:
+            blocks.append(_Block(begin, count, dict(own)))
+            used, begin, count = seq - 1, 0, 0
+            own.clear()
+        before = (seq, last)
+    return blocks, used
+
+
+def _slow_rank(blocks: Sequence[_Block]) -> Slow | None:
+    """The rank that was slow in all of the newest blocks, if there is one."""
+    recent = blocks[-BLOCKS:]
+    if len(recent) < BLOCKS or len({frozenset(block.own_ns) for block in recent}) > 1:
+        return None
+    excess = {rank: _excess(recent, rank) for rank in recent[0].own_ns}
+    worst = max(excess, key=lambda rank: excess[rank])
+    others = [value for rank, value in excess.items() if rank != worst]
+    spread = median(abs(value - median(others)) for value in others)
+    thirds = (recent[at : at + BLOCKS // 3] for at in range(0, BLOCKS, BLOCKS // 3))
+    steadily = all(_excess(third, worst) >= LEAST_EXCESS / 2 for third in thirds)
+    late_ms = median(_late_ms(block, worst) for block in recent)
+    least = LEAST_EXCESS if len(others) > 1 else LEAST_OF_TWO
+    surely = max(least, SPREADS * spread, ERRORS * _error(recent, worst))
+    if excess[worst] < surely or not steadily or late_ms < LEAST_MS:
+        return None
+    since = _since(blocks, worst)
+    end_ns = recent[-1].begin_ns + BLOCK_NS
+    return Slow(worst, excess[worst], late_ms, since, (end_ns - since) / 1e9)
+
+
+def _share(block: _Block, rank: int) -> float:
+    """By how much the own time of a rank is longer than the middle of the others'."""
+    usual = median(own for other, own in block.own_ns.items() if other != rank)
+    return block.own_ns[rank] / usual - 1 if usual > 0 else 0.0
+
+
+def _excess(blocks: Sequence[_Block], rank: int) -> float:
+    return median(_share(block, rank) for block in blocks)
+
+
+def _error(blocks: Sequence[_Block], rank: int) -> float:
+    """Standard error of the median, from how far blocks lie from it (1.48 for a normal noise)."""
+    shares = [_share(block, rank) for block in blocks]
+    middle = median(shares)
+    return float(1.25 * 1.48 * median(abs(s - middle) for s in shares) / len(shares) ** 0.5)
+
+
+def _late_ms(block: _Block, rank: int) -> float:
+    usual = median(own for other, own in block.own_ns.items() if other != rank)
+    return (block.own_ns[rank] - usual) / block.calls / 1e6
+
+
+def _since(blocks: Sequence[_Block], rank: int) -> int:
+    """When a rank became slow: the lowest point of the summed deviations."""
+    known = [block for block in blocks if rank in block.own_ns]
+    shares = [_share(block, rank) for block in known]
+    middle = (median(shares[-BLOCKS:]) + min(0.0, median(shares))) / 2
+    sums = [0.0, *accumulate(min(share, 1.0) - middle for share in shares)]
+    return known[min(sums.index(min(sums)), len(known) - 1)].begin_ns
