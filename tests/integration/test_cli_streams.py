@@ -24,6 +24,7 @@ WORDS = {
     "dump": "--list",
     "stacks": "saved.txt",
     "collect": "--redact nowhere --case case",
+    "reduce": f"{EXAMPLE} -o -",
     "doctor": "env",
     "logs": "job.log",
     "core": "job.log",
@@ -58,7 +59,13 @@ def unhang(
     env = {**os.environ, "UNHANG_RUNTIME_DIR": str(place / "runtime")}
     env["PYTHONUNBUFFERED"] = "1" if unbuffered else ""
     return subprocess.run(
-        ["bash", "-c", line], cwd=place, capture_output=True, text=True, check=False, env=env
+        ["bash", "-c", line],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        env=env,
     )
 
 
