@@ -204,7 +204,9 @@ def test_watching_shows_each_new_verdict_once(tmp_path: Path) -> None:
         rest, _ = process.communicate(timeout=60)
         said.seek(0)
         assert (rest, process.returncode) == ("", 0)
-        assert said.read() == "unhang: looking at it until Ctrl-C\n"
+        assert said.read() == (
+            "unhang: looking at the newest case under ./unhang-cases until Ctrl-C\n"
+        )
 
 
 def until(stream: IO[str], end: str) -> list[str]:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,7 @@ def test_a_browser_sees_the_job_and_its_verdict(
         process = subprocess.Popen(
             [*command, "--job", "seen", "--", *job], cwd=tmp_path, env=environ, stderr=said
         )
+        ranks: list[int] = []
         try:
             with sync_playwright() as playwright:
                 browser = playwright.chromium.launch(
@@ -59,8 +61,9 @@ def test_a_browser_sees_the_job_and_its_verdict(
                 page.wait_for_selector("#jobs td:text('default_pg (0)')", timeout=60_000)
                 page.click("#stacks")
                 page.wait_for_selector(f"#stacks-said:has-text('{PROGRAM.name}')", timeout=120_000)
-                killed = next(m.pid for m in read_marks("seen") if m.rank == 0)
-                os.kill(killed, signal.SIGKILL)
+                marks = read_marks("seen")
+                ranks += [mark.pid for mark in marks]
+                os.kill(next(m.pid for m in marks if m.rank == 0), signal.SIGKILL)
                 page.wait_for_selector("#jobs td.failed", timeout=60_000)
                 page.wait_for_selector("#verdicts a", timeout=120_000)
                 assert "PROBLEM" in page.inner_text("#verdicts")
@@ -71,6 +74,9 @@ def test_a_browser_sees_the_job_and_its_verdict(
         finally:
             process.terminate()
             process.wait(120)
+            for pid in ranks:  # They outlive rank 0, which had started them.
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
     (verdict,) = measured["unhang_verdict"]
     assert (verdict.labels["job"], verdict.labels["status"]) == ("seen", "problem")
     alive = {each.labels["rank"]: each.value for each in measured["unhang_rank_alive"]}

@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     from unhang.cli.shared.progress import reading_progress
     from unhang.ingest.reducing import reduce
 
-    _check(args.output)
+    _check(args.output, args.paths)
     with reading_progress(what="reducing") as progress:
         found = reduce(args.paths, all_times=args.times, progress=progress)
     if args.output == "-":
@@ -58,8 +58,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check(output: str) -> None:
+def _check(output: str, inputs: list[str]) -> None:
     """What can be said of the place before the work."""
+    from unhang.cli.shared.output import check_is_no_input
+
+    check_is_no_input(output, inputs, below=True)
     if output != "-" and Path(output).is_dir():
         raise OutputError(f"{output} is a directory", "Name a file in it: -o node.part")
     if output == "-" and sys.stdout.isatty():

@@ -19,7 +19,7 @@ from unhang.wording import count_of
 __all__ = ["to_report"]
 
 MAX_NAMED = 4
-MAX_SKIPPED = 3
+MAX_LISTED = 3
 _ORDER = {"fail": 0, "warn": 1, "info": 2}
 _CORE = {"net": (PORT_BLOCKED, SLOW_LINK), "gpu": (GPU_MISSING,), "comm": (COMM_RANKS_MISSING,)}
 """Per part the checks that it is for; of `env` it is any. Settings alone say little of a job."""
@@ -112,17 +112,17 @@ def _failures(failed: Sequence[Finding]) -> str:
 def _counts(results: Sequence[CheckResult], blind: str) -> str:
     """What ran, how it ended, and what did not run: "3 checks passed, 1 skipped: …"."""
     skipped = [result.seen.rstrip(".") for result in results if result.level == "skip"]
-    warned = sum(result.level == "warn" for result in results)
-    told = [f"{count_of(len(results) - len(skipped) - warned, 'check')} passed"]
-    told += [f"{warned} gave a warning"] if warned else []
+    warned = [result.seen.rstrip(".") for result in results if result.level == "warn"]
+    told = [f"{count_of(len(results) - len(skipped) - len(warned), 'check')} passed"]
+    told += [f"{len(warned)} gave a warning: {_listed(warned)}"] if warned else []
     told += [f"{len(skipped)} skipped: {_listed(skipped)}"] if skipped else []
     said = ", ".join(told) + "."
     return f"Not enough was looked at for a verdict on {blind}: {said}" if blind else said
 
 
-def _listed(skipped: Sequence[str]) -> str:
-    more = len(skipped) - MAX_SKIPPED
-    return "; ".join(skipped[:MAX_SKIPPED]) + (f"; and {more} more" if more > 0 else "")
+def _listed(seen: Sequence[str]) -> str:
+    more = len(seen) - MAX_LISTED
+    return "; ".join(seen[:MAX_LISTED]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _finding(index: int, result: CheckResult) -> Finding:

@@ -45,6 +45,17 @@ def test_json_is_all_of_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     assert err == ""
 
 
+def test_what_was_read_is_not_replaced(tmp_path: Path) -> None:
+    """A report that is written over its own evidence."""
+    dump = tmp_path / "rank_0"
+    dump.write_text("evidence")
+    args = parsed("-o", str(dump))
+    args.paths = [str(tmp_path / "." / "rank_0")]
+    with pytest.raises(OutputError, match="would be read"):
+        emit(never_joined(), args)
+    assert dump.read_text() == "evidence"
+
+
 @pytest.mark.parametrize(("name", "start"), [("r.json", "{"), ("r.txt", "PROBLEM"), ("r", "PROB")])
 def test_the_files_name_chooses_the_format(
     name: str, start: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

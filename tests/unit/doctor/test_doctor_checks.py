@@ -457,7 +457,9 @@ def test_what_was_skipped_stands_in_the_headline() -> None:
         "3 checks passed, 2 skipped: one node has nobody to connect to; "
         "a: no GPU to check: no library."
     )
-    assert to_report([doubtful, STEPS], ["comm"]).summary == "1 check passed, 1 gave a warning."
+    assert to_report([doubtful, STEPS], ["comm"]).summary == (
+        "1 check passed, 1 gave a warning: a: core files are off."
+    )
     assert to_report([NO_TORCH], ["comm"]).summary == (
         "Not enough was looked at for a verdict on comm: 0 checks passed, 1 skipped: "
         "torch is not there."

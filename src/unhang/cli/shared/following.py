@@ -102,7 +102,8 @@ def follow(lookout: Lookout, judge: Judge, fail_on: str) -> int:
         judge()  # says what is wrong with them
     code, last = _INTERRUPTED, object()
     terminal = sys.stdout.isatty()
-    print("unhang: looking at it until Ctrl-C", file=sys.stderr, flush=True)
+    what = printable(", ".join(lookout.paths)) or f"the newest case under ./{CASES}"
+    print(f"unhang: looking at {what} until Ctrl-C", file=sys.stderr, flush=True)
     try:
         while True:
             found = _tried(lookout, judge) if lookout.has_news() else None

@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -34,6 +34,7 @@ __all__ = [
     "EXIT_PROBLEM",
     "add_look_arguments",
     "add_report_arguments",
+    "check_is_no_input",
     "deliver",
     "emit",
     "exit_code",
@@ -55,6 +56,9 @@ _BY_SUFFIX = {
     ".html": "html",
     ".htm": "html",
 }
+_INPUTS = ("paths", "log", "trace", "core", "report", "ras")
+"""Arguments of commands that name files to read."""
+
 _WIDTHS = range(40, 401)
 _WIDTH_OF_A_PIPE, _WIDEST_OF_ITSELF = 80, 120
 
@@ -133,10 +137,16 @@ def emit(
         report = replace(report, tool_version=__version__)
     report = reports.with_steps(report, case, place or Place())
     keep(report, args)
+    check_is_no_input(args.output, _inputs(args))
     look = look_of(args, sys.stdout, os.environ)
     page = reports.render(name := format_of(args), report, case, look, _picture(name, report, case))
     deliver(f"{page}\n{below}" if below else page, args.output)
     return exit_code(report, getattr(args, "fail_on", "any"))
+
+
+def _inputs(args: argparse.Namespace) -> list[str]:
+    named = [getattr(args, name, None) for name in _INPUTS]
+    return [str(path) for paths in named if isinstance(paths, list) for path in paths]
 
 
 def _picture(name: str, report: Report, case: Case | None) -> Picture | None:
@@ -203,6 +213,29 @@ def look_of(args: argparse.Namespace, stream: TextIO, environ: Mapping[str, str]
         unicode="utf" in encoding.lower(),
         full=getattr(args, "verbose", True),
     )
+
+
+def check_is_no_input(output: str | None, inputs: Iterable[str], *, below: bool = False) -> None:
+    """Refuse to replace what was named to be read: evidence is lost only once.
+
+    Args:
+        output: What -o names, if anything; it need not be there.
+        inputs: The files and directories that are read; what is no path is passed over.
+        below: Whether a file within one of the directories is refused too.
+
+    Raises:
+        OutputError: The file is one of them.
+    """
+    if not output or not os.path.isfile(output):  # noqa: PTH113 - no error for odd names
+        return
+    target = Path(output).resolve()
+    for each in inputs:
+        path = Path(each).resolve()
+        if path == target or (below and path in target.parents):
+            raise OutputError(
+                f"{output} is there already and would be read from {each}",
+                "Name another file with -o: what is read is not replaced.",
+            )
 
 
 def deliver(text: str | bytes, path: str | None) -> None:
