@@ -14,7 +14,7 @@ from unhang.record.contact.heartbeat import Beat, Phase, Word, read_heartbeat
 from unhang.record.contact.marks import Mark, start_ticks
 from unhang.run.incident import evidence
 from unhang.run.incident.evidence import Collected
-from unhang.run.watching import patrol, roster
+from unhang.run.watching import jobtree, roster
 from unhang.run.watching.roster import Roster, WatchedRank
 from unhang.run.watching.watch import Alarm, HangWatch
 
@@ -109,11 +109,11 @@ def test_a_heartbeat_is_never_younger_than_now(jump_ns: int, tmp_path: Path, clo
 def test_a_signal_goes_only_to_the_process_that_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process id may belong to somebody else by the time that --on-hang kill comes to it."""
     sent: list[tuple[int, int]] = []
-    monkeypatch.setattr(patrol.os, "kill", lambda pid, number: sent.append((pid, number)))
+    monkeypatch.setattr(jobtree.os, "kill", lambda pid, number: sent.append((pid, number)))
     mine, began = os.getpid(), start_ticks(os.getpid())
-    patrol._send_to((mine, began - 1), signal.SIGKILL)
-    patrol._send_to((mine, began + 1), signal.SIGKILL)
-    patrol._send_to((999_999_999, began), signal.SIGKILL)
+    jobtree._send_to((mine, began - 1), signal.SIGKILL)
+    jobtree._send_to((mine, began + 1), signal.SIGKILL)
+    jobtree._send_to((999_999_999, began), signal.SIGKILL)
     assert sent == []
-    patrol._send_to((mine, began), signal.SIGKILL)
+    jobtree._send_to((mine, began), signal.SIGKILL)
     assert sent == [(mine, signal.SIGKILL)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import signal
 import time
 from collections.abc import Sequence
@@ -18,16 +17,22 @@ from pathlib import Path
 from unhang.casedir.manifest import Ending
 from unhang.casedir.sharing import heard_of
 from unhang.collect.processes import read_processes
-from unhang.record.contact.marks import start_ticks
 from unhang.run.incident.handling import Context, NodeIncident, What
 from unhang.run.incident.judging import Verdict
 from unhang.run.incident.notifying import Notifier
 from unhang.run.speak import say, write_all
 from unhang.run.watching.guard import Guard, Orders
-from unhang.run.watching.pace import Slow
+from unhang.run.watching.jobtree import JobTree
 from unhang.run.watching.pacing import Pacing
 from unhang.run.watching.roster import Gone, Roster
 from unhang.run.watching.watch import Alarm, HangWatch, Resumed
+from unhang.run.watching.words import (
+    end_words,
+    look_options,
+    short_path,
+    slow_words,
+    why_spared,
+)
 from unhang.wording import printable, rank_phrase
 
 __all__ = ["Patrol"]
@@ -44,13 +49,8 @@ LEAST_ALONE_S = 30.0
 INTERRUPTED_S = 120.0
 """For so long after a signal to end, ranks that end are obeying it."""
 
-GRACE_S = 10.0
-
 GOES_ON = 20
 """So many looks that saw progress after a rank's end make the job one that runs on without it."""
-
-ENDING = ("fix-code", "restart", "restart-without")
-"""Decisions after which the job as it stands is of no more use."""
 
 _TERMINATED = 128 + signal.SIGTERM
 
@@ -61,7 +61,6 @@ class Patrol:
     def __init__(self, guard: Guard, orders: Orders, child: int) -> None:
         self.guard = guard
         self.orders = orders
-        self.child = child
         low, high = INTERVAL_S
         self.interval_s = min(max(orders.hang_after_s / 10, low), high)
         if orders.auto:
@@ -72,9 +71,7 @@ class Patrol:
         self.current: NodeIncident | None = None
         self.last: NodeIncident | None = None
         self.incidents = 0
-        self._parents: dict[int, int] = {}
-        self._held: list[int] = []
-        self._frozen: list[tuple[int, int]] = []
+        self.tree = JobTree(child)
         self._told_of: set[int] = set()
         self._ended: int | None = None
         self._seen_then = 0
@@ -89,7 +86,7 @@ class Patrol:
             run=orders.run,
             job=orders.job,
             named=Path(orders.named).absolute() if orders.named else None,
-            look=_look(),
+            look=look_options(),
             say=say,
             in_time=lambda: not guard.hurried,
         )
@@ -104,7 +101,7 @@ class Patrol:
             try:
                 self._ranks_ended(self.roster.refresh())
             finally:
-                self._let_go()
+                self.tree.let_go()
             self._tell_of_unarmed()
             if self.roster.attempt != attempt:
                 attempt = self.roster.attempt
@@ -146,37 +143,15 @@ class Patrol:
             with suppress(OSError):  # It has ended already: the next look finds out.
                 self.roster.descriptors[pid] = os.pidfd_open(pid)
                 self.roster.statuses.pop(pid, None)  # of a process that had this pid before
-                self._parents[pid] = _parent(pid)
+                self.tree.add(pid)
 
     def _note_ends(self, pids: Sequence[int]) -> None:
-        """Read how processes ended before anybody waits for them, and hold their launchers.
-
-        A launcher that is stopped for some seconds does not mind; ranks that it has ended because
-        one of them failed leave nothing.
-        """
+        """Read how processes ended before anybody waits for them, and hold their launchers."""
+        ranks = {member.pid for member in self.roster.members}
         for pid in pids:
             status = self.roster.note_end(pid)
             if status != 0 and not self._obeying() and self.current is None:
-                self._hold(self._parents.get(pid, 0))
-
-    def _hold(self, launcher: int) -> None:
-        ranks = {member.pid for member in self.roster.members}
-        if launcher in ranks or launcher in self._held or not self._is_below(launcher):
-            return
-        _send(launcher, signal.SIGSTOP)
-        self._held.append(launcher)
-
-    def _is_below(self, pid: int) -> bool:
-        """Whether a process is the command or descends from it; in haste, so without a table."""
-        while pid > 1 and pid != self.child:
-            pid = _parent(pid)
-        return pid == self.child
-
-    def _let_go(self) -> None:
-        """Let held launchers go on."""
-        for pid in self._held:
-            _send(pid, signal.SIGCONT)
-        self._held.clear()
+                self.tree.hold_launcher(pid, ranks)
 
     # -------------------------------------------------------------- events
 
@@ -186,11 +161,11 @@ class Patrol:
             return
         # Launchers end the others by SIGTERM once one has failed.
         first = min(bad, key=lambda end: end.status == _TERMINATED)
-        what = What("rank-ended", f"rank {first.member.rank} {_how(first)}")
+        what = What("rank-ended", f"rank {first.member.rank} {end_words(first)}")
         # The launcher may have been quicker, and the ranks of the next attempt are there already.
         incident = self._begin(what, first.member.mark.attempt)
         self._ended = first.member.rank
-        self._let_go()
+        self.tree.let_go()
         self._conclude(incident)
 
     def _tell_of_unarmed(self) -> None:
@@ -235,7 +210,7 @@ class Patrol:
         marks = [member.mark for member in self.roster.members if not member.unarmed]
         slow = self.pacing.look(marks, time.monotonic())
         if slow is not None:
-            self._conclude(self._begin(What("slow", _how_slow(slow))))
+            self._conclude(self._begin(What("slow", slow_words(slow))))
             self._close_current("the job went on")
 
     def _runs_on(self) -> bool:
@@ -303,7 +278,7 @@ class Patrol:
     def _finish(self) -> None:
         """The command has ended: what its ranks left, and how it went on."""
         code = self.guard.code or 0
-        self.roster.statuses[self.child] = code
+        self.roster.statuses[self.tree.child] = code
         self._ranks_ended(self.roster.refresh())
         if code and self.current is None and self.roster.gone and not self._obeying():
             what = What("rank-ended", f"the command ended with exit code {code}")
@@ -315,7 +290,7 @@ class Patrol:
             say("the job moves on: it has ended, and well")
             self.notifier.tell("moves-on", self.current.case, text)
         self._close_current(text, code)
-        self._thaw()
+        self.tree.thaw()
         self.notifier.finish(self.context.in_time)
 
     # -------------------------------------------------------------- incidents
@@ -352,7 +327,7 @@ class Patrol:
     def _show(self, incident: NodeIncident, verdict: Verdict) -> None:
         self.guard.verdict = verdict
         write_all(f"\n{verdict.text}\n")
-        say(f"the evidence is in {_short(incident.case)}")
+        say(f"the evidence is in {short_path(incident.case)}")
 
     def _refined(self, incident: NodeIncident, verdict: Verdict) -> None:
         before, self.guard.verdict = self.guard.verdict, verdict
@@ -379,100 +354,19 @@ class Patrol:
             self.watch.put_off(verdict.moving)
         if self.orders.on_hang == "report" or isinstance(self._see(), Resumed):
             return
-        if spared := _why_spared(verdict, self.orders.on_hang):
+        if spared := why_spared(verdict, self.orders.on_hang):
             say(f"{spared} (--on-hang {self.orders.on_hang})")
             return
-        tree = [(p.pid, p.start_ticks) for p in read_processes().below(self.child)]
         if self.orders.on_hang == "keep":
-            for process in reversed(tree):
-                _send_to(process, signal.SIGSTOP)
-            self._frozen = tree
+            self.tree.freeze()
             say(f"the job is frozen for a debugger; to go on: kill -CONT {os.getpid()}")
             return
         say(f"ending the job (--on-hang {self.orders.on_hang})")
         self.guard.told_to_end()
         if incident is not None:
             incident.tell_of_end()
-        _send(self.child, signal.SIGTERM)
-        deadline = time.monotonic() + GRACE_S
-        while time.monotonic() < deadline and not self.guard.is_over:
-            time.sleep(0.1)
-        for process in tree:
-            _send_to(process, signal.SIGKILL)
+        self.tree.end(lambda: self.guard.is_over)
 
     def _thaw_if_asked(self) -> None:
-        if self._frozen and (self.guard.continued or self.guard.interrupted_s):
-            self._thaw()
-
-    def _thaw(self) -> None:
-        for process in self._frozen:
-            _send_to(process, signal.SIGCONT)
-        self._frozen = []
-
-
-def _parent(pid: int) -> int:
-    with suppress(OSError, IndexError, ValueError):
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        return int(text.rpartition(")")[2].split()[1])
-    return 0
-
-
-def _send(pid: int, number: int) -> None:
-    with suppress(OSError):
-        os.kill(pid, number)
-
-
-def _send_to(process: tuple[int, int], number: int) -> None:
-    """Signal the very process that was seen before: its pid, and when it began."""
-    pid, began = process
-    if start_ticks(pid) == began:
-        _send(pid, number)
-
-
-def _how_slow(slow: Slow) -> str:
-    """A slow rank in words."""
-    since = time.strftime("%H:%M:%S", time.localtime(slow.since_ns / 1e9))
-    return (
-        f"rank {slow.rank} is slow since {since} ({slow.for_s:.0f} s): between two calls it needs "
-        f"{slow.excess:.0%} longer than the others, which wait {slow.late_ms:.1f} ms a call for it"
-    )
-
-
-def _how(gone: Gone) -> str:
-    """How a rank ended, in words."""
-    if gone.status is None:
-        error = printable(gone.member.mark.exception)
-        return f"was ended by {error}" if error else "has gone without a word"
-    if gone.status > 128:  # noqa: PLR2004 - 128 + signal, as shells say it
-        with suppress(ValueError):
-            return f"was ended by {signal.Signals(gone.status - 128).name}"
-    return f"ended with exit code {gone.status}"
-
-
-def _why_spared(verdict: Verdict, on_hang: str) -> str:
-    """Why the job is not ended or frozen; "" where it may be."""
-    if verdict.status != "problem":
-        return "no cause was found: the job is left alone"
-    if verdict.moving:
-        verb = "moves" if len(verdict.moving) == 1 else "move"
-        who = rank_phrase(verdict.moving)
-        return f"{who} {verb}: the job is left alone, and watched for the moment that it stops"
-    if on_hang == "decide" and verdict.action not in ENDING:
-        return "the decision is not to end the job: it is left alone"
-    return ""
-
-
-def _short(path: Path | None) -> str:
-    """A path as people like to see it: from here, where it is below."""
-    try:
-        return str(path.relative_to(Path.cwd())) if path else ""
-    except (ValueError, OSError):
-        return str(path)
-
-
-def _look() -> list[str]:
-    """Options of the text report for our stderr."""
-    terminal = os.isatty(2)
-    width = min(shutil.get_terminal_size().columns, 120) if terminal else 80
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return ["--width", str(max(width, 40)), *(["--color"] if terminal and not plain else [])]
+        if self.guard.continued or self.guard.interrupted_s:
+            self.tree.thaw()

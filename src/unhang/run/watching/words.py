@@ -1,0 +1,69 @@
+"""What the patrol says of what it saw: how a rank ended, how slow one is, why a job is spared."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from unhang.run.incident.judging import Verdict
+from unhang.run.watching.pace import Slow
+from unhang.run.watching.roster import Gone
+from unhang.wording import printable, rank_phrase
+
+__all__ = ["end_words", "look_options", "short_path", "slow_words", "why_spared"]
+
+ENDING = ("fix-code", "restart", "restart-without")
+"""Decisions after which the job as it stands is of no more use."""
+
+
+def slow_words(slow: Slow) -> str:
+    """A slow rank in words."""
+    since = time.strftime("%H:%M:%S", time.localtime(slow.since_ns / 1e9))
+    return (
+        f"rank {slow.rank} is slow since {since} ({slow.for_s:.0f} s): between two calls it needs "
+        f"{slow.excess:.0%} longer than the others, which wait {slow.late_ms:.1f} ms a call for it"
+    )
+
+
+def end_words(gone: Gone) -> str:
+    """How a rank ended, in words."""
+    if gone.status is None:
+        error = printable(gone.member.mark.exception)
+        return f"was ended by {error}" if error else "has gone without a word"
+    if gone.status > 128:  # noqa: PLR2004 - 128 + signal, as shells say it
+        with suppress(ValueError):
+            return f"was ended by {signal.Signals(gone.status - 128).name}"
+    return f"ended with exit code {gone.status}"
+
+
+def why_spared(verdict: Verdict, on_hang: str) -> str:
+    """Why the job is not ended or frozen; "" where it may be."""
+    if verdict.status != "problem":
+        return "no cause was found: the job is left alone"
+    if verdict.moving:
+        verb = "moves" if len(verdict.moving) == 1 else "move"
+        who = rank_phrase(verdict.moving)
+        return f"{who} {verb}: the job is left alone, and watched for the moment that it stops"
+    if on_hang == "decide" and verdict.action not in ENDING:
+        return "the decision is not to end the job: it is left alone"
+    return ""
+
+
+def short_path(path: Path | None) -> str:
+    """A path as people like to see it: from here, where it is below."""
+    try:
+        return str(path.relative_to(Path.cwd())) if path else ""
+    except (ValueError, OSError):
+        return str(path)
+
+
+def look_options() -> list[str]:
+    """Options of the text report for our stderr."""
+    terminal = os.isatty(2)
+    width = min(shutil.get_terminal_size().columns, 120) if terminal else 80
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return ["--width", str(max(width, 40)), *(["--color"] if terminal and not plain else [])]
