@@ -15,7 +15,7 @@ import rustworkx as rx
 from msgspec import Struct
 
 from unhang.analysis.matching.wait_graph import Edge, Graph
-from unhang.analysis.state.columns import Ints
+from unhang.analysis.state.columns import Ints, distinct
 from unhang.analysis.state.heads import Heads
 
 __all__ = ["Root", "find_roots"]
@@ -118,7 +118,7 @@ def _core(graph: Graph) -> Ints:
         high = np.searchsorted(by_target, frontier, "right")
         waiting = np.concatenate([sources[a:b] for a, b in zip(low, high, strict=True)])
         np.subtract.at(outgoing, waiting, 1)
-        frontier = np.unique(waiting[(outgoing[waiting] == 0) & alive[waiting]])
+        frontier = distinct(waiting[(outgoing[waiting] == 0) & alive[waiting]])
         alive[frontier] = False
     return np.flatnonzero(alive)
 
