@@ -6,6 +6,7 @@ It refuses to know anything about any command beyond its name, module and one li
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from collections.abc import Sequence
 
@@ -51,6 +52,10 @@ PROG = "unhang"
 _READERS = frozenset({"diagnose", "entries", "explain", "logs", "query"})
 """Commands that only read and print: nothing of theirs needs Python to be taken apart."""
 
+_MANY_RANKS = _READERS | {"collect", "reduce"}
+_YOUNG = 1 << 18
+"""New objects before a search for cycles: of a large case nearly all stay, and few are in any."""
+
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """Build the parser; with `only`, import and configure just that command.
@@ -77,8 +82,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is not None:
         return _safe(list(argv))
     hold_streams()
+    command = next(iter(sys.argv[1:]), "")
+    if command in _MANY_RANKS:
+        gc.set_threshold(_YOUNG)
     code = _safe(sys.argv[1:])
-    if sys.argv[1:] and sys.argv[1] in _READERS:
+    if command in _READERS:
         end_at_once(code)
     return code
 
