@@ -11,7 +11,7 @@ from unhang.case import Case, Dump
 from unhang.casebuilder import CallRow, CaseBuilder
 from unhang.model import Frame, Group, Note, Signature
 from unhang.tables import TABLES, VIEWS, connect
-from unhang.tables.columns import _ranked
+from unhang.tables.collectives import _ranked
 from unhang.tables.schema import Table
 
 CONNECTION = connect(stuck_case(), SAMPLES["never-joined"]())

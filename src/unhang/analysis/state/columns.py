@@ -46,7 +46,8 @@ def distinct(values: Ints) -> Ints:
     if len(values) > _FEW:
         return np.unique(values)
     ordered = np.sort(values)
-    return ordered[np.diff(ordered, prepend=ordered[:1] - 1) != 0]
+    found: Ints = ordered[np.diff(ordered, prepend=ordered[:1] - 1) != 0]
+    return found
 
 
 def first_and_last(keys: Ints, rows: Ints, n_keys: int) -> tuple[Ints, Ints, Ints]:
