@@ -9,7 +9,7 @@ from report_samples import SAMPLES, hostile
 
 from unhang.case import Case, Dump
 from unhang.casebuilder import CallRow, CaseBuilder
-from unhang.model import Frame, Group, Note, Signature
+from unhang.model import Frame, Group, Note, OpName, Signature
 from unhang.tables import TABLES, VIEWS, connect
 from unhang.tables.collectives import _ranked
 from unhang.tables.schema import Table
@@ -160,3 +160,50 @@ def test_numbers_are_ranked_as_by_sorting(numbers: list[int]) -> None:
     count, place = _ranked(np.array(numbers, np.int64))
     assert count == len(set(numbers))
     assert place.tolist() == [sorted(set(numbers)).index(number) for number in numbers]
+
+
+_IN_SQL = """
+SELECT collective_id, any_value(c.group_id), any_value(c.seq), count(DISTINCT c.op),
+    count(DISTINCT c.signature_id), any_value(g.size), count(DISTINCT c.rank),
+    greatest(any_value(g.size) - count(DISTINCT c.rank), 0),
+    count(DISTINCT c.rank) FILTER (WHERE c.retired OR c.state = 'completed'),
+    min(c.created_ns), max(c.created_ns)
+FROM calls c JOIN groups g USING (group_id)
+WHERE collective_id IS NOT NULL GROUP BY collective_id ORDER BY collective_id
+"""
+
+
+@given(st.data())
+def test_collectives_are_counted_as_sql_counts_them(data: st.DataObject) -> None:
+    """Ranks that disagree, that recorded a call twice, and times that are not known."""
+    names = [ALL_REDUCE, OpName("nccl:broadcast", "nccl", "broadcast")]
+    groups = [WORLD, Group("1", "tp", (0, 1))]
+    row = st.builds(
+        CallRow,
+        group=st.sampled_from(groups),
+        name=st.sampled_from(names),
+        seq=st.integers(-1, 2),
+        state=st.integers(0, 2),
+        retired=st.booleans(),
+        created_ns=st.integers(0, 3),
+        signature=st.sampled_from([Signature(((1,),)), Signature(((2,),))]),
+    )
+    builder = CaseBuilder()
+    for rank in data.draw(st.lists(st.integers(0, 2), max_size=4)):
+        builder.add_dump(Dump(0, rank, "f"), data.draw(st.lists(row, max_size=6)))
+    tables = connect(builder.build(world_size=3))
+    columns = ("collective_id, group_id, seq, ops, signatures, size, joined, absent, finished, "
+               "first_created_ns, last_created_ns")  # fmt: skip
+    found = tables.execute(f"SELECT {columns} FROM collectives").fetchall()  # noqa: S608 - ours
+    assert found == tables.execute(_IN_SQL).fetchall()
+    for number, op, latest, last in tables.execute(
+        "SELECT collective_id, op, last_created_ns, last_rank FROM collectives"
+    ).fetchall():
+        calls = tables.execute(
+            f"SELECT op, created_ns, rank FROM calls WHERE collective_id = {number}"  # noqa: S608 - a number
+        ).fetchall()
+        ops = [each[0] for each in calls]
+        assert ops.count(op) == max(map(ops.count, ops))
+        assert (
+            last in [r for _, t, r in calls if t == latest] if latest is not None else last is None
+        )

@@ -179,7 +179,7 @@ def _of_order(situation: Situation, programs: RankPrograms, root: Root, symptom:
     blame = situation.graph.blame
     inside = np.isin(blame.waiting_call, root.waiting_calls) & np.isin(blame.rank, root.ranks)
     inside &= np.isin(blame.kind, (Edge.NOT_CALLED, Edge.UNPAIRED, Edge.QUEUED))
-    ranks = np.unique(blame.rank[inside])[:_MAX_COMPARED]
+    ranks = distinct(blame.rank[inside])[:_MAX_COMPARED]
     breaks = [each for rank in ranks.tolist() if (each := break_of(programs, rank)) is not None]
     if len(breaks) != 1 or len(root.ranks) > _MAX_COMPARED:
         return symptom
