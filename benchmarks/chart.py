@@ -42,7 +42,7 @@ def series_of(page: str) -> dict[str, list[Point]]:
     ]
     head, *body = rows
     found = {}
-    for name in SHOWN:
+    for name in (name for name in SHOWN if name in head):
         column = head.index(name) + 1
         found[name] = [
             (_number(row[0]), _number(row[column])) for row in body if _number(row[column]) > 0
