@@ -40,7 +40,7 @@ ANY_ERROR = UNEXPLAINED_ERROR.code
 WENT_ON = "went_on"
 """Field of an event after which the job counted further steps."""
 
-_Seen = tuple[int, str, str]
+_Seen = tuple[int | str, str, str]
 _VARIABLE = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)*")
 
 
@@ -89,18 +89,18 @@ class EventBook:
     more: dict[int, int] = field(default_factory=dict)
 
     def keep(
-        self, rule: LogRule, rank: int, text: str, end: int, make: Callable[[int], LogEvent]
+        self, rule: LogRule, whose: int | str, text: str, end: int, make: Callable[[int], LogEvent]
     ) -> None:
         """Keep a message: a new event, or one more of those that say the same.
 
         Args:
             rule: That knows it.
-            rank: That wrote it.
+            whose: The rank that wrote it, or the host where no rank is told.
             text: What is compared, numbers aside.
             end: Where its line ends, in bytes from the beginning of the log.
             make: The event, given its place in the order of reading.
         """
-        seen = (rank, rule.code, normalise(text))
+        seen = (whose, rule.code, normalise(text))
         if seen in self.seen:
             self._again(self.seen[seen], rule)
             if self.seen[seen] in self.causes:

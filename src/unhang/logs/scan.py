@@ -431,7 +431,8 @@ class FileScanner:
                 fields={key: without_secrets(value) for key, value in fields.items()},
             )
 
-        self.kept.keep(rule, rank, text, self.offset + self.end, make)
+        whose = rank if rank >= 0 else line.host
+        self.kept.keep(rule, whose, text, self.offset + self.end, make)
 
     def _below(self, rule: LogRule) -> dict[str, str]:
         """What the lines right below a message add to it."""
