@@ -8,8 +8,7 @@ hosts are not told or are the same, where the address works or its process may h
 from __future__ import annotations
 
 import ipaddress
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from unhang.logs.keeping import WENT_ON
@@ -87,7 +86,8 @@ def _reached_not(event: LogEvent, missed: Sequence[tuple[str, LogEvent]]) -> lis
     taken, host = set(_taken(event)), host_of(event)
     if not taken or not host:
         return []
-    return [line for address, line in missed if address in taken and host_of(line) not in ("", host)]
+    others = (line for address, line in missed if address in taken)
+    return [line for line in others if host_of(line) not in ("", host)]
 
 
 def _cause(event: LogEvent, lines: Sequence[LogEvent]) -> LogEvent:
@@ -96,6 +96,4 @@ def _cause(event: LogEvent, lines: Sequence[LogEvent]) -> LogEvent:
     if "clock" in first.fields:
         fields["clock"] = first.fields["clock"]
     fields[UNREACHED_BY] = f"{first.source}: {first.text}"
-    return replace(
-        event, role="cause", time_ns=first.time_ns, order=first.order, fields=fields
-    )
+    return replace(event, role="cause", time_ns=first.time_ns, order=first.order, fields=fields)

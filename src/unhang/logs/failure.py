@@ -46,8 +46,8 @@ class FailureGroup:
 def settled(events: Sequence[LogEvent]) -> tuple[LogEvent, ...]:
     """The events, where one that its launcher explains, or that passed, is no cause any more.
 
-    Torchelastic ends the others when a rank has failed, and kills after a while who does not go. What
-    two lines prove together is told by one of them, and the other follows.
+    Torchelastic ends the others when a rank has failed, and kills after a while who does not go.
+    What two lines prove together is told by one of them, and the other follows.
     """
     events = joined(events)
     ends = {event.time_ns: event.rank for event in events if event.code == CHILD_FAILED.code}

@@ -1,7 +1,7 @@
-"""Who took an address that others could not reach: two lines that prove it together, and near misses.
+"""Who took an address that others could not reach: what two lines prove together, and near misses.
 
-The lines are those that NCCL 2.4 to 2.29 and torch 2.13 with Gloo print; that they stand together is
-put together here, with the addresses of a host's containers.
+NCCL 2.4 to 2.29 and torch 2.13 with Gloo print such lines; that they stand together, with addresses
+of a host's containers, is put together here.
 """
 
 from __future__ import annotations
