@@ -494,7 +494,7 @@ def _mark(data: bytes, start: int) -> bytes:
 def _role(rule: LogRule, fields: Mapping[str, str], text: str, frames: Sequence[Frame]) -> LogRole:
     """What a message is; an exception of which no rule knows the words may still follow."""
     if "xid" in fields:
-        return role_of_xid(int(fields.get("before", fields["xid"])))
+        return role_of_xid(int(fields.get("before", fields["xid"])), mild="mild" in fields)
     if rule.code == ANY_EXCEPTION and follows(text, frames):
         return "consequence"
     return rule.role

@@ -28,6 +28,7 @@ from unhang.kinds import RANK_ENDED, Trait
 from unhang.logs.addresses import UNREACHED_BY
 from unhang.logs.failure import FailureGroup
 from unhang.logs.rules import RULES, rule_of
+from unhang.logs.rules.sxids import SXIDS
 from unhang.logs.rules.xids import XIDS
 from unhang.model import LogEvent
 from unhang.wording import printable, rank_phrase
@@ -82,6 +83,9 @@ def _more(failure: Failure) -> Iterator[str]:
     number = group.first.fields.get("before") or group.first.fields.get("xid", "")
     if number.isdigit() and int(number) in XIDS:
         yield f"Xid {number}: {XIDS[int(number)]}."
+    switch = group.first.fields.get("sxid", "")
+    if switch.isdigit() and int(switch) in SXIDS:
+        yield f"SXid {switch}: {SXIDS[int(switch)]}."
     if UNREACHED_BY in group.first.fields:
         yield f"Another host could not reach that address: {group.first.fields[UNREACHED_BY]}"
     if failure.reported_later and _REPORTED_LATER:
