@@ -167,8 +167,11 @@ RULES: tuple[LogRule, ...] = (
         slug="workers-missing",
         family="absent",
         role="cause",
-        anchors=("workers joined", "clients joined", "in store based barrier on rank"),
-        pattern=r"waiting for (?:workers|clients)\.\s*(?P<joined>\d+)/(?P<expected>\d+) (?:workers|"
+        anchors=(
+            *("workers joined", "clients joined", "in store based barrier on rank"),
+            " members to join",
+        ),
+        pattern=r"timed out waiting for all (?P<expected3>\d+) members to join|waiting for (?:workers|clients)\.\s*(?P<joined>\d+)/(?P<expected>\d+) (?:workers|"
         r"clients) joined|Timed out initializing process group in store based barrier on rank:? \d+, "
         r"for key: \S+ \(world_size=(?P<expected2>\d+), (?:worker_count|num_workers_joined)="
         r"(?P<joined2>\d+)",
@@ -180,6 +183,7 @@ RULES: tuple[LogRule, ...] = (
             "1/2 workers joined."
         ),
         spares="All workers joined the rendezvous",
+        blames="nobody",
     ),
     LogRule(
         code="UH735",
