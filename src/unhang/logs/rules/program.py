@@ -387,8 +387,14 @@ RULES: tuple[LogRule, ...] = (
         slug="no-current-device",
         family="program",
         role="hint",
-        anchors=("used by this process is currently unknown", "used by this process are currently"),
-        pattern=r"devices? used by this process (?:is|are) currently unknown",
+        anchors=(
+            *("used by this process is currently unknown", "used by this process are currently"),
+            "rank to GPU mapping is heterogeneous",
+        ),
+        pattern=(
+            r"devices? used by this process (?:is|are) currently unknown"
+            r"|This can cause a hang if rank to GPU mapping is heterogeneous"
+        ),
         meaning="A barrier had to guess the GPU of this rank; a wrong guess hangs.",
         action="Pass device_id to init_process_group, or call torch.cuda.set_device first.",
         source="pytorch distributed_c10d",

@@ -48,7 +48,7 @@ RULES: tuple[LogRule, ...] = (
         pattern=r"^(?!.*(?:failed on SocketImpl|should dump)).*?(?:"
         + _KEY.replace("ranks", "holder")
         + r"got (?:error|exception): |Unknown exception while \[\d+\] is setting up NCCL communicator"
-        r"|retrieving ncclUniqueIds from roots via TCPStore by key '[^']*', but got error: "
+        r"|retrieving ncclUniqueIds? from roots via TCPStore by key '[^']*', but got error: "
         r"(?!.*(?:[Tt]ime-?d?[ -]?out|wait timeout))"
         r"|Failed to (?:broadcast signal \S+ through TCPStore|get source rank of the signal"
         r"|get timeout rank ID from|set dump signal in tcpstore|get exception dump flag from)"
@@ -71,10 +71,10 @@ RULES: tuple[LogRule, ...] = (
         role="observation",
         anchors=(
             *("wait timeout after", "waiting for key", "barrier timeout after "),
-            "retrieving ncclUniqueIds from roots",
+            "from roots via TCPStore",
             *("likely a timeout", "waitForInput: socket", "timed out in monitoredBarrier"),
         ),
-        pattern=r"retrieving ncclUniqueIds from roots via TCPStore by key '[^']*', but got error: "
+        pattern=r"retrieving ncclUniqueIds? from roots via TCPStore by key '[^']*', but got error: "
         r".*?(?:[Tt]ime-?d?[ -]?out|wait timeout)|barrier timeout after \d+ms, key: \S+|waitForInput: (?:socket .* timed out|poll .* "
         r"likely a timeout)|Rank (?P<rank>\d+) timed out in monitoredBarrier|wait timeout after (?P<timeout>\d+)ms, keys: (?P<keys>\S+)|[Tt]ime-?out (?:while )?waiting for key",
         meaning="This rank waited for a key of the store that another rank never set.",
