@@ -18,7 +18,7 @@ RULES: tuple[LogRule, ...] = (
             *(") timed out in call to wait", ") timed out in blocking wait"),
         ),
         pattern=(
-            r"EE1002\b.*Stream synchronize timeout|"
+            r"EE\d{4}\b.*Stream synchronize timeout|"
             r"(?:(?:Watchdog c|C)aught collective operation timeout:|Work(?=.*\) timed out in ))"
             r" WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?OpType=(?P<op>\w+)"
             r"(?:, TensorShape=\[[^\]]*\])?"
