@@ -52,7 +52,7 @@ def _(about: NotMoving, claim: Claim) -> Words:
         _standstill(about) + more,
         (
             *_started(about),
-            _nobody_missing(about),
+            _nobody_missing(about, named=bool(claim.culprits)),
             *(f"Also stuck with everybody in it: {call}." for call in about.others),
         ),
         alternatives=(*claim.kind.alternatives, *_order_of_launches(about)),
@@ -91,8 +91,8 @@ def _standstill(about: NotMoving) -> str:
     return f"All {about.size} members are in {about.call}, and it does not move."
 
 
-def _nobody_missing(about: NotMoving) -> str:
-    if about.out:
+def _nobody_missing(about: NotMoving, *, named: bool) -> str:
+    if about.out or named:
         return f"Nobody is missing from it: all {about.size} members have called it."
     return "Nobody is missing from it, so that nobody is named."
 
