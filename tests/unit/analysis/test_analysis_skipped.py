@@ -256,6 +256,25 @@ def test_crossed_groups_of_a_mesh_are_a_circle(odd: tuple[int, ...], *, ahead: b
     assert all(side.state for side in cause.calls)  # nobody "never called" anything
 
 
+@pytest.mark.parametrize(
+    ("backend", "ahead", "told"),
+    [("nccl", True, True), ("nccl", False, False), ("gloo", True, False)],
+)
+def test_communicators_in_flight_at_once_on_a_device(
+    backend: str, *, ahead: bool, told: bool
+) -> None:
+    """The settings of the order of launches are told where a device has calls of both in flight."""
+    job = FakeJob(2, backend=backend)
+    twins = [job.group((0, 1), name) for name in ("a", "b")]
+    for rank, order in ((0, twins), (1, twins[::-1])):
+        for group in order if ahead else order[:1]:
+            job.call([rank], group=group, finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits) == ("UH301", ())
+    assert any("NCCL_LAUNCH_ORDER_IMPLICIT=1" in text for text in cause.actions) == told
+    assert any("at once on one device (a (1), b (2))" in t for t in cause.alternatives) == told
+
+
 def test_a_call_of_the_same_number_is_not_denied() -> None:
     """Who left a call out has its number on the next one: no side says that it never called that.
 
