@@ -95,7 +95,8 @@ def _at_once(situation: Situation, root: Root) -> tuple[str, ...]:
     own, other = evidence.channel(rows), heads.channel[queued.waiting_call]
     both = launched[evidence.case.calls.name[rows]] & (own != other)
     groups = {evidence.group_of(int(each)) for each in np.r_[own[both], other[both]]}
-    return tuple(evidence.case.groups[group].label for group in sorted(groups)[:_MOST_SHOWN])
+    labels = (evidence.case.groups[group].label for group in sorted(groups))
+    return tuple(dict.fromkeys(labels))[:_MOST_SHOWN]
 
 
 def _breaking(situation: Situation, root: Root) -> list[int]:
