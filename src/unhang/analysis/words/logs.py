@@ -52,6 +52,12 @@ def _rule_of(event: LogEvent) -> LogRule | None:
     return rule_of(event.code)
 
 
+def _unreached(group: FailureGroup) -> str:
+    from unhang.logs.addresses import UNREACHED_BY
+
+    return group.first.fields.get(UNREACHED_BY, "")
+
+
 @cache
 def _reported_later() -> LogRule | None:
     from unhang.logs.rules import RULES
@@ -90,14 +96,23 @@ def _(failure: Failure, claim: Claim) -> Words:
 
 
 def _more(failure: Failure) -> Iterator[str]:
+    group = failure.group
     if failure.everybody:
         yield "Every rank prints this message, so it blames none of them."
-    number = failure.group.first.fields.get("before") or failure.group.first.fields.get("xid", "")
+    number = group.first.fields.get("before") or group.first.fields.get("xid", "")
     if number.isdigit():
         from unhang.logs.rules.xids import XIDS
 
         if int(number) in XIDS:
             yield f"Xid {number}: {XIDS[int(number)]}."
+    switch = group.first.fields.get("sxid", "")
+    if switch.isdigit():
+        from unhang.logs.rules.sxids import SXIDS
+
+        if int(switch) in SXIDS:
+            yield f"SXid {switch}: {SXIDS[int(switch)]}."
+    if address := _unreached(group):
+        yield f"Another host could not reach that address: {address}"
     if failure.reported_later and (rule := _reported_later()):
         # The line shown is not the one at fault.
         yield f"{rule.meaning} {rule.action}"
