@@ -111,7 +111,7 @@ def _core(graph: Graph) -> Ints:
     outgoing = np.bincount(graph.source, minlength=graph.n_nodes)
     order = np.argsort(graph.target, kind="stable")
     by_target, sources = graph.target[order], graph.source[order]
-    frontier = np.flatnonzero(outgoing == 0)
+    frontier: Ints = np.flatnonzero(outgoing == 0)
     alive = outgoing > 0
     while len(frontier):
         low = np.searchsorted(by_target, frontier, "left")
