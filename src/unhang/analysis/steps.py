@@ -26,6 +26,7 @@ from unhang.analysis.lives.ended import ended_first
 from unhang.analysis.lives.failed import failed_first
 from unhang.analysis.lives.fallen_silent import fallen_silent, stacks_heard
 from unhang.analysis.lives.life import Lives, lives_of
+from unhang.analysis.lives.outside import with_outside
 from unhang.analysis.lives.sizes import sizes_apart
 from unhang.analysis.lives.starved import starved_first
 from unhang.analysis.lives.told import with_told
@@ -109,6 +110,7 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Liv
     slow = slow or moving
     claims, cut = settle([] if moving else found)
     claims = [with_looks(claim, lives, situation.book) for claim in claims]
+    claims = [with_outside(claim, lives, situation.book) for claim in claims]
     claims = ended_first(claims, lives, situation.book)
     claims = sizes_apart(claims, lives, situation.book)
     early = before_groups(lives, situation.book)

@@ -186,8 +186,8 @@ def _of_order(situation: Situation, programs: RankPrograms, root: Root, symptom:
     for at in np.flatnonzero(inside & (blame.rank == left.rank)).tolist():
         call = int(blame.waiting_call[at])
         if is_asked_for(situation, left.usual, call):
-            later = bool(blame.kind[at] == Edge.QUEUED)
-            return explain_left_order(situation, left, call, symptom, later=later)
+            queued = bool(blame.kind[at] == Edge.QUEUED)
+            return explain_left_order(situation, left, call, symptom, queued=queued)
     return symptom
 
 

@@ -25,8 +25,10 @@ from unhang.analysis.lives.watchdogs import (
 from unhang.analysis.sources.logs import Failure
 from unhang.analysis.words.telling import Words, adding, all_words_of, merged, words_of
 from unhang.kinds import RANK_ENDED, Trait
+from unhang.logs.addresses import UNREACHED_BY
 from unhang.logs.failure import FailureGroup
 from unhang.logs.rules import RULES, rule_of
+from unhang.logs.rules.sxids import SXIDS
 from unhang.logs.rules.xids import XIDS
 from unhang.model import LogEvent
 from unhang.wording import printable, rank_phrase
@@ -75,11 +77,17 @@ def _(failure: Failure, claim: Claim) -> Words:
 
 
 def _more(failure: Failure) -> Iterator[str]:
+    group = failure.group
     if failure.everybody:
         yield "Every rank prints this message, so it blames none of them."
-    number = failure.group.first.fields.get("before") or failure.group.first.fields.get("xid", "")
+    number = group.first.fields.get("before") or group.first.fields.get("xid", "")
     if number.isdigit() and int(number) in XIDS:
         yield f"Xid {number}: {XIDS[int(number)]}."
+    switch = group.first.fields.get("sxid", "")
+    if switch.isdigit() and int(switch) in SXIDS:
+        yield f"SXid {switch}: {SXIDS[int(switch)]}."
+    if UNREACHED_BY in group.first.fields:
+        yield f"Another host could not reach that address: {group.first.fields[UNREACHED_BY]}"
     if failure.reported_later and _REPORTED_LATER:
         # The line shown is not the one at fault.
         yield f"{_REPORTED_LATER.meaning} {_REPORTED_LATER.action}"
