@@ -78,7 +78,7 @@ def test_a_browser_sees_the_job_and_its_verdict(
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
     (verdict,) = measured["unhang_verdict"]
-    assert (verdict.labels["job"], verdict.labels["status"]) == ("seen", "problem")
+    assert (verdict.labels["job_id"], verdict.labels["status"]) == ("seen", "problem")
     alive = {each.labels["rank"]: each.value for each in measured["unhang_rank_alive"]}
     assert alive["0"] == 0.0
     assert [each.value for each in samples(tmp_path / "job.prom")["unhang_job_running"]] == [0.0]

@@ -231,11 +231,11 @@ function drawCalls(everything) {
   const cells = F.lanes.map((lane) => new Map(lane.cells.map((cell) => [cell[0], cell]))), own = F.lanes.map((lane) => unfold(lane.ranks));
   for (let at = from; at < to; at += 1) {
     const [label, number, mark] = F.columns[at];
-    const row = el("tr", {class: mark ? "marked" : null}, el("th", {scope: "row"}, `${mark ? "▶ " : ""}${cut(label, 34)} #${number}`, mark ? el("span", {class: "sr"}, " the call of the verdict") : null));
+    const row = el("tr", {class: mark ? "marked" : null}, el("th", {scope: "row", title: label.length > 34 ? label : null}, `${mark ? "▶ " : ""}${cut(label, 34)} #${number}`, mark ? el("span", {class: "sr"}, " the call of the verdict") : null));
     F.lanes.forEach((lane, place) => {
       const cell = cells[place].get(at), ranks = own[place];
-      const text = cell ? `${F.strings[cell[1]]} ${cell[2] === "finished" ? "✓" : STATE[cell[2]]}`.trim() : "";
-      const more = cell ? [F.strings[cell[3]], F.strings[cell[4]], cell[5] ? "unlike the others" : ""].filter(Boolean).join(" at ") : "before or beyond what its dump shows";
+      const text = cell ? `${cut(F.strings[cell[1]], 32)} ${cell[2] === "finished" ? "✓" : STATE[cell[2]]}`.trim() : "";
+      const more = cell ? [F.strings[cell[1]], F.strings[cell[3]], F.strings[cell[4]], cell[5] ? "unlike the others" : ""].filter(Boolean).join(", ") : "before or beyond what its dump shows";
       row.append(belongs(el("td", {class: cell ? `${cell[2]}${cell[5] ? " odd" : ""}` : null, title: more}, cell && cell[5] ? `${text} ≠ ${F.strings[cell[3]]}` : text), ranks));
     });
     body.append(row);
