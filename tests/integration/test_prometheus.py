@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
+import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlsplit
+from urllib.request import urlopen
 
 import pytest
+from armed_jobs import free_port
 from report_samples import never_joined
 
 from unhang.run.incident.judging import Verdict
@@ -19,7 +26,8 @@ from unhang.serve.past import facts_of_report
 
 pytestmark = pytest.mark.debian("promtool")
 
-GRAFANA = Path(__file__).parents[2] / "contrib" / "grafana"
+ROOT = Path(__file__).parents[2]
+GRAFANA, SERVE = ROOT / "contrib" / "grafana", ROOT / "docs" / "serve.md"
 
 STORIES: dict[str, tuple[dict[str, str], set[str]]] = {
     "a case comes": (
@@ -135,3 +143,50 @@ def story(series: dict[str, str], expected: list[dict[str, Any]]) -> dict[str, A
         "evaluation_interval": "1m",
         "tests": [{"interval": "1m", "input_series": given, "alert_rule_test": expected}],
     }
+
+
+@pytest.mark.debian("prometheus")
+def test_prometheus_scrapes_as_the_page_says(tmp_path: Path) -> None:
+    """The configuration in docs/serve.md, on a server that takes its token from a file."""
+    shutil.copytree(ROOT / "examples" / "never-joined-armed", tmp_path / "cases" / "one")
+    token = tmp_path / "token"
+    token.write_text("t" * 40)
+    token.chmod(0o600)
+    command = [sys.executable, "-m", "unhang", "serve", str(tmp_path / "cases"), "--port", "0"]
+    serving = subprocess.Popen(
+        [*command, "--token-file", str(token)], stdout=subprocess.PIPE, text=True
+    )
+    assert serving.stdout is not None
+    place = urlsplit(serving.stdout.readline().strip()).netloc
+    (told,) = re.findall(r"```yaml\n(scrape_configs:.*?)```", SERVE.read_text(), re.DOTALL)
+    told = told.replace("/etc/prometheus/unhang-token", str(token))
+    told = told.replace("127.0.0.1:8770", place)
+    (tmp_path / "prometheus.yml").write_text(f"global: {{scrape_interval: 1s}}\n{told}")
+    promtool("check", "config", tmp_path / "prometheus.yml")
+    port = free_port()
+    asking = [f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/db"]
+    scraping = subprocess.Popen(
+        ["prometheus", *asking, f"--web.listen-address=127.0.0.1:{port}"],
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        answer = asked(port, 'unhang_cases{status="problem"}')
+    finally:
+        for process in (scraping, serving):
+            process.terminate()
+            process.wait(60)
+        serving.stdout.close()
+    (sample,) = answer
+    assert sample["metric"]["job"] == "unhang"
+    assert sample["value"][1] == "1"
+
+
+def asked(port: int, query: str) -> list[dict[str, Any]]:
+    """What Prometheus answers, as soon as it has anything to say."""
+    url = f"http://127.0.0.1:{port}/api/v1/query?query={quote(query)}"
+    while True:
+        with suppress(OSError), urlopen(url, timeout=60) as answer:
+            found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+            if found:
+                return found
+        time.sleep(0.1)
