@@ -156,7 +156,15 @@ function drawLegend() {
 
 // ------------------------------------------------------------------ who waits for whom
 
-const BOX = {w: 236, h: 46, x: 24, y: 66, most: 340, letter: 6.6};
+const BOX = {w: 236, h: 46, x: 24, y: 66, most: 340, margin: 16};
+const pen = document.createElement("canvas").getContext("2d");
+pen.font = "12px system-ui, sans-serif";  // as `svg text` in the style
+const widthOf = (text) => pen.measureText(text).width;
+function fitted(text, width) {
+  let short = text;
+  for (let most = text.length; widthOf(short) > width; most -= 1) short = cut(text, most);
+  return short;
+}
 function layOut(nodes, links) {
   const out = nodes.map(() => []), places = Array(nodes.length), rows = [];
   for (const [source, target] of links) out[source].push(target);
@@ -189,8 +197,8 @@ function edgeOf([x, y], [toX, toY]) {
 }
 function drawWaits() {
   const second = (node) => (node.kind === "call" ? `${unfold(node.ranks).length.toLocaleString()} inside${node.place ? ", " + node.place.split("/").pop() : ""}` : `${GLYPH[node.status] || ""} ${node.status}`);
-  BOX.w = Math.min(BOX.most, Math.max(BOX.w, ...F.nodes.map((node) => 16 + BOX.letter * Math.max(node.label.length, second(node).length))));
-  const fits = Math.floor((BOX.w - 16) / BOX.letter);
+  const texts = F.nodes.flatMap((node) => [node.label, second(node)].map((text) => text.slice(0, 80)));
+  BOX.w = Math.min(BOX.most, Math.max(BOX.w, ...texts.map((text) => widthOf(text) + BOX.margin)));
   const {places, width, height} = layOut(F.nodes, F.links);
   const tip = el("marker", {id: "tip", viewBox: "0 0 8 8", refX: "7", refY: "4", markerWidth: "7", markerHeight: "7", orient: "auto"}, el("path", {d: "M0 0L8 4L0 8z", fill: "currentColor"}));
   const svg = el("svg", {width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Who waits for whom"}, el("defs", {}, tip));
@@ -207,8 +215,8 @@ function drawWaits() {
       onclick: () => choose(ranks), onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { choose(ranks); event.preventDefault(); } }},
       el("title", {}, name),
       el("rect", {class: call ? "call" : `box s-${node.status}`, x: x - BOX.w / 2, y: y - BOX.h / 2, width: BOX.w, height: BOX.h, rx: call ? 14 : 5}),
-      el("text", {x, y: y - 4, "text-anchor": "middle"}, cut(node.label, fits)),
-      el("text", {x, y: y + 13, "text-anchor": "middle"}, cut(second(node), fits)));
+      el("text", {x, y: y - 4, "text-anchor": "middle"}, fitted(node.label.slice(0, 80), BOX.w - BOX.margin)),
+      el("text", {x, y: y + 13, "text-anchor": "middle"}, fitted(second(node).slice(0, 80), BOX.w - BOX.margin)));
     svg.append(belongs(group, ranks));
   });
   byId("waits").replaceChildren(svg);
@@ -230,8 +238,8 @@ function drawCalls(everything) {
   const from = everything ? 0 : Math.max(0, Math.min(around - FEW + 4, last - FEW)), to = everything ? last : Math.min(last, from + FEW);
   const cells = F.lanes.map((lane) => new Map(lane.cells.map((cell) => [cell[0], cell]))), own = F.lanes.map((lane) => unfold(lane.ranks));
   for (let at = from; at < to; at += 1) {
-    const [label, number, mark] = F.columns[at];
-    const row = el("tr", {class: mark ? "marked" : null}, el("th", {scope: "row", title: label.length > 34 ? label : null}, `${mark ? "▶ " : ""}${cut(label, 34)} #${number}`, mark ? el("span", {class: "sr"}, " the call of the verdict") : null));
+    const [label, number, mark, p2p] = F.columns[at];
+    const row = el("tr", {class: mark ? "marked" : null}, el("th", {scope: "row", title: label.length > 34 ? label : null}, `${mark ? "▶ " : ""}${cut(label, 34)} ${p2p ? "P2P " : ""}#${number}`, mark ? el("span", {class: "sr"}, " the call of the verdict") : null));
     F.lanes.forEach((lane, place) => {
       const cell = cells[place].get(at), ranks = own[place];
       const text = cell ? `${cut(F.strings[cell[1]], 32)} ${cell[2] === "finished" ? "✓" : STATE[cell[2]]}`.trim() : "";
@@ -284,8 +292,8 @@ function branch([name, place, text, below]) {
   node.style.flexGrow = String(ranks.length);
   return node;
 }
-const HEAT = {high: 14, left: 60, shades: 8, least: 10};
-function shadeOf(ms, most) { return Math.ceil(HEAT.shades * Math.log1p(Math.max(ms, 0)) / Math.log1p(most)); }
+const HEAT = {high: 14, left: 60, shades: 8, least: 50};
+function shadeOf(ms, most) { return Math.ceil(HEAT.shades * Math.sqrt(Math.max(ms, 0) / most)); }
 function drawHeat() {
   const heat = F.heat, wide = Math.max(4, Math.min(12, Math.floor(900 / heat.numbers.length))), {high, left, shades} = HEAT;
   const latest = Math.max(...heat.late_ms.flat()), most = Math.max(HEAT.least, latest);
