@@ -68,6 +68,7 @@ def test_a_good_node_passes() -> None:
             "UH806",
         ),
         ({"limits": {"shm": 64 << 20}}, "UH807"),
+        ({"limits": {"shm": 16 << 30, "shm_free": 5 << 20}}, "UH807"),
         ({"limits": {"core": 0, "shm": 16 << 30}}, "UH808"),
         ({"versions": {"torch": "2.5.1+cu124"}}, "UH810"),
         ({"ptrace_scope": "2"}, "UH811"),

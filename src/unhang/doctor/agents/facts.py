@@ -52,10 +52,10 @@ def limits() -> dict[str, int]:
              "core": resource.RLIMIT_CORE, "processes": resource.RLIMIT_NPROC}  # fmt: skip
     found = {name: resource.getrlimit(number)[0] for name, number in names.items()}
     try:
-        found["shm"] = shutil.disk_usage("/dev/shm").total  # noqa: S108 - that is its name
+        total, _, free = shutil.disk_usage("/dev/shm")  # noqa: S108 - that is its name
     except OSError:
-        found["shm"] = 0
-    return found
+        total = free = 0
+    return {**found, "shm": total, "shm_free": free}
 
 
 def versions() -> dict[str, str]:
