@@ -33,7 +33,7 @@ from unhang.logs.lines.prefixes import Line, parse_line
 from unhang.logs.lines.signs import ENOUGH, StepLine, goes_on, looks_like_a_job, step_lines
 from unhang.logs.lines.tracebacks import HEADER, RECORDED, Traceback, TracebackReader, is_chain
 from unhang.logs.lines.wrappers import LAST_ERROR, wrapped_in
-from unhang.logs.nccl_facts import fact_of
+from unhang.logs.nccl_facts import fact_of, interfaces_taken
 from unhang.logs.rules import LogRule
 from unhang.logs.rules.endings import ELASTIC_BLAMES
 from unhang.logs.rules.program import UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
@@ -85,6 +85,7 @@ def scan_logs(sources: Iterable[LogSource], progress: Progress | None = None) ->
         except (OSError, EOFError, UnhangError) as error:  # noqa: PERF203 - one bad log is a note
             reason = error.message if isinstance(error, UnhangError) else str(error)
             found.notes.append(Note("error", source.path, f"could not be read: {reason}"))
+    found.notes += interfaces_taken(found.facts)
     return found
 
 
