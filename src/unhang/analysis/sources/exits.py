@@ -6,7 +6,7 @@ with exit status 0 says nothing by itself: every job ends so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Final
 
@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from unhang.analysis.claims import Observation
 from unhang.analysis.sources.stacks import RankLook
 from unhang.case import Case
-from unhang.logs.following import follows
 from unhang.model import Frame, MemoryKill
 
 __all__ = ["CRASHES", "SIGNAL_BASE", "End", "Manner", "ends_of"]
@@ -81,7 +80,7 @@ def ends_of(case: Case, looks: Mapping[int, RankLook]) -> dict[int, End]:
     ends: dict[int, End] = {}
     for dump in case.dumps:
         if dump.exception and dump.rank not in ends:
-            followed = follows(dump.exception, dump.exception_stack)
+            followed = _follows(dump.exception, dump.exception_stack)
             ends[dump.rank] = End(
                 source="exits",
                 rank=dump.rank,
@@ -99,11 +98,17 @@ def ends_of(case: Case, looks: Mapping[int, RankLook]) -> dict[int, End]:
             ends[look.rank] = _from_look(look)
         elif look.phase == _EXITED and look.rank not in ends:  # its interpreter takes its time
             ends[look.rank] = replace(_from_look(look), manner=Manner.LEFT)
-    gave_up = {d.rank for d in case.dumps if any(follows(text, ()) for text in d.failures)}
+    gave_up = {d.rank for d in case.dumps if any(_follows(text, ()) for text in d.failures)}
     for rank in gave_up & ends.keys():
         if ends[rank].manner is Manner.UNCLEAR:
             ends[rank] = replace(ends[rank], manner=Manner.FOLLOWED)
     return dict(sorted(ends.items()))
+
+
+def _follows(error: str, frames: Sequence[Frame]) -> bool:
+    from unhang.logs.following import follows
+
+    return follows(error, frames)
 
 
 def _from_look(look: RankLook) -> End:

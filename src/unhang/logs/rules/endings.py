@@ -113,8 +113,14 @@ RULES: tuple[LogRule, ...] = (
         slug="communicator-aborted",
         family="failure",
         role="consequence",
-        anchors=("NCCL communicator was aborted on rank",),
-        pattern=r"NCCL communicator was aborted on rank (?P<rank>\d+)",
+        anchors=(
+            *("NCCL communicator was aborted on rank", "Future for ProcessGroup abort"),
+            "NCCL communicator encountered error set by ProcessGroupNCCL",
+        ),
+        pattern=(
+            r"NCCL communicator was aborted on rank (?P<rank>\d+)|Future for ProcessGroup abort timed"
+            r" out|NCCL communicator encountered error set by ProcessGroupNCCL"
+        ),
         meaning="The communicator was torn down after an earlier failure.",
         action="Look for the earlier failure.",
         source="pytorch ProcessGroupNCCL",
@@ -182,9 +188,13 @@ RULES: tuple[LogRule, ...] = (
         anchors=(
             *("gloo/transport/tcp/unbound_buffer.cc", "Application timeout caused pair closure"),
             *("gloo/transport/tcp/pair.cc", "gloo/transport/tcp/socket.cc"),
+            *("Error: Operation timed out!", "RPC ran for more than set timeout"),
+            "RRef creation via rpc.remote() timed out",
         ),
         pattern=(
-            r"Application timeout caused pair closure|gloo/transport/.*(?:Connect|Read|Write) timeout \["
+            r"RuntimeError: Operation timed out!|RPC ran for more than set timeout \((?P<rpc_ms>\d+) ms\)"
+            r"|RRef creation via rpc\.remote\(\) timed out"
+            r"|Application timeout caused pair closure|gloo/transport/.*(?:Connect|Read|Write) timeout \["
             r"|gloo/transport/tcp/unbound_buffer\.cc.*?Timed out waiting (?P<timeout_ms>\d+)ms for "
             r"(?P<direction>recv|send) operation"
         ),
@@ -312,8 +322,8 @@ RULES: tuple[LogRule, ...] = (
         slug="store-connection-lost",
         family="failure",
         role="consequence",
-        anchors=("failed on SocketImpl", 'failed to check the "should dump" flag'),
-        pattern=r"\w+ failed on SocketImpl|failed to check the \"should dump\" flag on TCPStore",
+        anchors=("failed on SocketImpl", 'ailed to check the "should dump" flag'),
+        pattern=r"\w+ failed on SocketImpl|[Ff]ailed to check the \"should dump\" flag on TCPStore",
         meaning="The process that hosts the TCPStore (rank 0 or the launcher) has ended.",
         action="Look at why rank 0 or its node ended before.",
         source="pytorch TCPStore",

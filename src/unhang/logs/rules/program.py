@@ -387,15 +387,21 @@ RULES: tuple[LogRule, ...] = (
         slug="no-current-device",
         family="program",
         role="hint",
-        anchors=("devices used by this process are currently unknown",),
-        pattern=r"devices? used by this process (?:is|are) currently unknown",
+        anchors=(
+            *("used by this process is currently unknown", "used by this process are currently"),
+            "rank to GPU mapping is heterogeneous",
+        ),
+        pattern=(
+            r"devices? used by this process (?:is|are) currently unknown"
+            r"|This can cause a hang if rank to GPU mapping is heterogeneous"
+        ),
         meaning="A barrier had to guess the GPU of this rank; a wrong guess hangs.",
         action="Pass device_id to init_process_group, or call torch.cuda.set_device first.",
         source="pytorch distributed_c10d",
         fires=(
             "[rank1]:[W1120 ProcessGroupNCCL.cpp:4571] [PG ID 0 PG GUID 0 Rank 1]  using GPU 1 as "
-            "device used by this process is currently unknown. This can potentially cause a hang "
-            "devices used by this process are currently unknown"
+            "device used by this process is currently unknown. This can potentially cause a hang if "
+            "this rank to GPU mapping is incorrect."
         ),
         spares="the device of this process is cuda:1",
         trust="B",

@@ -30,7 +30,7 @@ from unhang.record.contact.marks import alive
 from unhang.record.contact.runtime_dir import private_dir
 from unhang.run.watching.procs import WorkDone, work_of
 from unhang.run.watching.roster import Gone, Roster, WatchedRank
-from unhang.stacks import dump_samples
+from unhang.stacks.saved import dump_samples
 
 __all__ = ["Collected", "Collector"]
 

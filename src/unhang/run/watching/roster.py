@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from unhang.collect.processes import Process, ProcessTable, read_processes
 from unhang.collect.ranks import find_ranks, is_launcher
-from unhang.model import BUSY_BYTES_PER_S, BUSY_CORES, MemoryKill
+from unhang.model import MemoryKill
 from unhang.record.contact.heartbeat import Heartbeat, read_heartbeat
 from unhang.record.contact.marks import Mark, alive, read_marks
 from unhang.run.watching.memory import MemoryCounts
+from unhang.run.watching.moving import Doing, Movement
 from unhang.run.watching.newborn import BEFORE, STARTING, TRACKERS, Newborns
 from unhang.run.watching.outside import UNARMED, Outsiders
-from unhang.run.watching.procs import WorkDone, exit_status, reaped_status, work_of
+from unhang.run.watching.procs import exit_status, reaped_status
 from unhang.run.watching.watch import ProgressLook, RankProgress
 
 __all__ = [
@@ -102,7 +103,7 @@ class Roster:
     statuses: dict[int, int] = field(default_factory=dict)
     descriptors: dict[int, int] = field(default_factory=dict)
     _counted: set[tuple[int, int]] = field(default_factory=set)
-    _work: dict[int, WorkDone] = field(default_factory=dict)
+    _movement: Movement = field(default_factory=Movement)
     _finished: dict[int, int] = field(default_factory=dict)
     _moves: dict[int, int] = field(default_factory=dict)
     _renewed: bool = False
@@ -166,13 +167,15 @@ class Roster:
         begun = {pid: begun_calls(beat) for pid, beat in beats.items()}
         unarmed = {m.pid for m in inside if m.unarmed or m.mark.phase in BEFORE}
         # Whether idle ranks work matters only where nothing else tells that the job is alive.
-        unclear = finished == self._finished and not any(waiting.values())
+        quiet = finished == self._finished
+        unclear = quiet and not any(waiting.values())
         self._finished = finished
-        table = read_processes() if unclear or unarmed or self.weigh else None
-        busy = {pid: table is not None and self._works(pid, table, now) for pid in beats}
+        doing = self._doings(beats, now, look=unclear or bool(unarmed))
+        if not quiet:
+            self._movement.begin(beats.keys() - unarmed)
         coming = {m.pid for m in inside if m.mark.phase in BEFORE and not alone}
         for pid in unarmed - coming:  # Work is all that is seen of its progress.
-            self._moves[pid] = self._moves.get(pid, 0) + busy[pid]
+            self._moves[pid] = self._moves.get(pid, 0) + doing[pid].busy
             finished[pid] = begun[pid] = self._moves[pid]
         ranks = [
             RankProgress(
@@ -181,12 +184,28 @@ class Roster:
                 finished[m.pid],
                 begun[m.pid],
                 waiting[m.pid] if m.pid not in coming else False,
-                busy=busy[m.pid],
+                busy=doing[m.pid].busy,
                 coming=m.pid in coming,
+                works=doing[m.pid].works,
             )
             for m in inside
         ]
-        return ProgressLook(now, ranks)
+        return ProgressLook(now, ranks, elsewhere=self._others_are_elsewhere())
+
+    def _doings(
+        self, beats: Mapping[int, Heartbeat | None], now: float, *, look: bool
+    ) -> dict[int, Doing]:
+        for pid, beat in beats.items():
+            self._movement.passes(pid, beat.at if beat is not None else 0)
+        if not (look or self.weigh):
+            return dict.fromkeys(beats, Doing())
+        table = read_processes()
+        return {pid: self._movement.weigh(pid, table, now) for pid in beats}
+
+    def _others_are_elsewhere(self) -> bool:
+        """Whether other nodes have ranks of this job: what these do is not seen here."""
+        here, gone = self.of_attempt(self.attempt)
+        return len({m.rank for m in here} | {g.member.rank for g in gone}) < self.world_size
 
     def heartbeat(self, member: WatchedRank) -> Heartbeat | None:
         """Its heartbeat, which outlives it."""
@@ -246,17 +265,6 @@ class Roster:
         clean = status == 0 or (status is None and left_well and not member.mark.exception)
         told_ns = member.mark.updated_ns if member.mark.phase == "exited" else 0
         return Gone(member, status, clean, told_ns or time.time_ns(), len(self.gone))
-
-    def _works(self, pid: int, table: ProcessTable, now: float) -> bool:
-        work = work_of(pid, table, now)
-        before, self._work[pid] = self._work.get(pid), work
-        if before is None or now <= before.time_s:
-            return True
-        seconds = now - before.time_s
-        return (
-            work.cpu_s - before.cpu_s > BUSY_CORES * seconds
-            or work.io - before.io > BUSY_BYTES_PER_S * seconds
-        )
 
 
 def _with_kill(gone: Gone, kill: MemoryKill | None) -> Gone:
