@@ -21,6 +21,7 @@ PROG = "python -m lab"
 COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("simulate", "lab.simulate.command", "write the dumps of a simulated job"),
     CommandEntry("score", "lab.score.command", "how right are tools on known faults?"),
+    CommandEntry("subsets", "lab.subsets.command", "judge real sets with dumps taken away"),
     CommandEntry("advice", "lab.advice.command", "run every command that reports advise"),
     CommandEntry("prove", "lab.prove.command", "judge every small program with every mistake"),
     CommandEntry("live", "lab.live.command", "run a real Gloo job with a fault and capture it"),

@@ -52,7 +52,8 @@ def run(args: argparse.Namespace) -> int:
     """Run, print the table; 1 if any verdict was wrong."""
     from lab.prove.plan import chunks
     from lab.prove.sweep import Tally, judged_by
-    from lab.prove.table import as_markdown, described, in_file
+    from lab.prove.table import as_markdown, described
+    from lab.sections import in_page
 
     pieces = chunks(every=args.every, long_steps=args.long, seed=args.seed)
     tally, done = Tally(), 0
@@ -71,5 +72,5 @@ def run(args: argparse.Namespace) -> int:
         print(described(fault))
     if args.write:
         old = args.write.read_text(encoding="utf-8") if args.write.exists() else ""
-        args.write.write_text(in_file(old, text), encoding="utf-8")
+        args.write.write_text(in_page(old, text), encoding="utf-8")
     return int(bool(tally.faults))

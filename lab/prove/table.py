@@ -9,7 +9,7 @@ from lab.prove.endstates import Entry
 from lab.prove.sweep import Fault
 from unhang.analysis.claims import confidence_of
 
-__all__ = ["HEADING", "as_markdown", "described", "in_file", "section_of"]
+__all__ = ["HEADING", "as_markdown", "described"]
 
 HEADING: Final = "## Every small program with every single mistake"
 
@@ -62,23 +62,6 @@ def as_markdown(counts: Counter[str], every: int = 1, parts: tuple[int, int] | N
 def _f1(counts: Counter[str]) -> str:
     right, wrong, none = (counts[key] for key in ("named", "wrong name", "not named"))
     return f"{2 * right / max(2 * right + 2 * wrong + none, 1):.4f}"
-
-
-def section_of(text: str) -> str:
-    """The section in a file that has it; "" where it has none."""
-    start = text.find(HEADING)
-    if start < 0:
-        return ""
-    end = text.find("\n## ", start + len(HEADING))
-    return text[start:] if end < 0 else text[start : end + 1]
-
-
-def in_file(text: str, section: str) -> str:
-    """A file with this section, in place of an older one or at its end."""
-    old = section_of(text)
-    if old:
-        return text.replace(old, section)
-    return f"{text.rstrip()}\n\n{section}" if text.strip() else section
 
 
 def described(fault: Fault) -> str:

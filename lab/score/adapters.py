@@ -159,13 +159,18 @@ class TorchFrTrace:
             return False
 
     def look(self, folder: Path, limit_s: float) -> Verdict:
-        """Run it on each folder of dumps; the first one about which it says anything counts."""
-        start = time.perf_counter()
-        verdicts = [_frtrace_on(place, limit_s) for place in _leaves(folder)]
-        telling = [verdict for verdict in verdicts if verdict.blames]
-        failed = [verdict for verdict in verdicts if verdict.status == "error"]
-        verdict = (telling or failed or verdicts or [Verdict("error", detail="no files")])[0]
-        return replace(verdict, seconds=time.perf_counter() - start)
+        """Run it on each folder of dumps."""
+        return _telling(lambda place: _frtrace_on(place, limit_s), folder)
+
+
+def _telling(look: Callable[[Path], Verdict], folder: Path) -> Verdict:
+    """The verdict on the first folder of dumps about which a peer says anything."""
+    start = time.perf_counter()
+    verdicts = [look(place) for place in _leaves(folder)]
+    telling = [verdict for verdict in verdicts if verdict.blames]
+    failed = [verdict for verdict in verdicts if verdict.status == "error"]
+    verdict = (telling or failed or verdicts or [Verdict("error", detail="no files")])[0]
+    return replace(verdict, seconds=time.perf_counter() - start)
 
 
 def _leaves(folder: Path) -> list[Path]:
@@ -236,7 +241,10 @@ def _group_point(info: str, seq: str) -> Point:
 
 @dataclass(frozen=True, slots=True)
 class FrAttribution:
-    """NVRx's `fr_attribution`, where that package is installed."""
+    """NVRx's `fr_attribution`, where its code is installed.
+
+    The package on PyPI (0.4.1) comes without it; a checkout of its sources on the path is enough.
+    """
 
     name: str = "fr_attribution"
 
@@ -248,42 +256,48 @@ class FrAttribution:
             return False
 
     def look(self, folder: Path, limit_s: float) -> Verdict:
-        """Run its command line on the folder."""
-        import runpy
-        import sys
+        """Run its command line on each folder of dumps."""
+        return _telling(lambda place: _fr_attribution_on(place, limit_s), folder)
 
-        module = "nvidia_resiliency_ext.attribution.trace_analyzer.fr_attribution"
-        options = [module, "--fr-path", str(folder), "-p", "*"]
 
-        def work() -> None:
-            sys.argv = options
-            runpy.run_module(module, run_name="__main__")
+def _fr_attribution_on(folder: Path, limit_s: float) -> Verdict:
+    import runpy
+    import sys
 
-        start = time.perf_counter()
-        text, failure = in_child(work, limit_s)
-        seconds = time.perf_counter() - start
-        if failure:
-            lines = text.strip().splitlines()
-            return Verdict("error", (), f"{failure}: {lines[-1] if lines else ''}", seconds)
-        return replace(read_fr_attribution(text), seconds=seconds)
+    module = "nvidia_resiliency_ext.attribution.trace_analyzer.fr_attribution"
+    options = [module, "--fr-path", str(folder), "-p", "*"]
+
+    def work() -> None:
+        sys.argv = options
+        runpy.run_module(module, run_name="__main__")
+
+    text, failure = in_child(work, limit_s)
+    if failure:
+        lines = text.strip().splitlines()
+        return Verdict("error", (), f"{failure}: {lines[-1] if lines else ''}")
+    return read_fr_attribution(text)
 
 
 _COLUMNS = 6
 
 
 def read_fr_attribution(text: str) -> Verdict:
-    """The ranks of the first row of its table "… | Missing Ranks"."""
+    """The ranks of all rows of its last table "… | Missing Ranks": a row is a group that waits."""
+    missing: set[int] = set()
     inside = False
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split("|")]
         if len(cells) < _COLUMNS:
-            continue
-        if cells[-1].endswith("Ranks"):
+            inside = False
+        elif cells[-1].endswith("Ranks"):
             inside = cells[-1].startswith("Missing")
+            missing = set() if inside else missing
         elif inside:
-            ranks = frozenset(int(rank) for rank in re.findall(r"\d+", cells[-1]))
-            return Verdict("problem", (Blame("UH101", ranks),))
-    return Verdict("healthy")
+            missing |= {int(rank) for rank in re.findall(r"\d+", cells[-1])}
+    return Verdict("problem", (Blame("UH101", frozenset(missing)),)) if missing else _NOTHING
+
+
+_NOTHING: Final = Verdict("healthy")
 
 
 TOOLS: Final[dict[str, Tool]] = {

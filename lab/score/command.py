@@ -81,11 +81,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write the figures; what `python -m lab prove` has put there stays."""
-    from lab.prove.table import in_file, section_of
+    """Write the figures; the sections that other commands have put there stay."""
+    from lab.prove.table import HEADING as PROVED
+    from lab.sections import in_page, section_of
+    from lab.subsets.judging import HEADING as SUBSETS
 
-    proof = section_of(path.read_text(encoding="utf-8")) if path.exists() else ""
-    path.write_text(in_file(text, proof) if proof else text, encoding="utf-8")
+    old = path.read_text(encoding="utf-8") if path.exists() else ""
+    for heading in (SUBSETS, PROVED):
+        section = section_of(old, heading)
+        text = in_page(text, section) if section else text
+    path.write_text(text, encoding="utf-8")
 
 
 def _results(args: argparse.Namespace) -> dict[str, list[Result]]:

@@ -8,18 +8,37 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["turn_ns"]
+__all__ = ["begun_ns", "turn_ns"]
 
 _LEAST_GAPS = 3
 _LAST_CALLS = 32
 
+Times = npt.NDArray[np.integer]
 
-def turn_ns(created_ns: npt.NDArray[np.integer]) -> int:
+
+def begun_ns(created_ns: Times, completed_ns: Times, retired: npt.NDArray[np.bool_]) -> Times:
+    """From when on each of the calls that a rank made in one group was the next to finish.
+
+    Hosts run ahead of their devices: a call waits since the one before it was over, if that was
+    later than it was made. Only what a watchdog has retired counts as over: of other calls a dump
+    says when it was made itself.
+
+    Args:
+        created_ns: When the calls were made, in order.
+        completed_ns: When they were seen finished; 0 for never.
+        retired: Whether somebody looked at them while they ran.
+    """
+    over = np.maximum.accumulate(np.where(retired, completed_ns, 0))
+    begun: Times = np.where(created_ns > 0, np.maximum(created_ns, np.r_[0, over[:-1]]), 0)
+    return begun
+
+
+def turn_ns(begun: Times) -> int:
     """The usual time from one of these calls to the next, by the last of them; -1 if too few tell.
 
     Args:
-        created_ns: When finished calls of one rank, group, name and stack were made, in order.
+        begun: When finished calls of one rank, group, name and stack began, in order; 0 unknown.
     """
-    created = created_ns[-_LAST_CALLS:]
-    gaps = np.diff(created[created > 0])
+    last = begun[-_LAST_CALLS:]
+    gaps = np.diff(last[last > 0])
     return int(np.median(gaps)) if len(gaps) >= _LEAST_GAPS else -1

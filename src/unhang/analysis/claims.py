@@ -54,7 +54,7 @@ class Doubt(Enum):
     HALF_SURE = 1, "whoever found it was not sure"
     FEW_CALLED = 2, "fewer made the call than did not: it may be one too many"
     MAJORITY_OF_SEEN = 2, "those without a dump may be on the other side"
-    SEVERAL_SILENT = 2, "several left nothing, and each explains only a part"
+    SEVERAL_SILENT = 2, "several left nothing, and any one of them may be the reason"
     MADE_ALONE = 2, "all the others may as well be late for the call"
     ONCE_ONLY = 2, "the rank has not yet addressed the peer that waits more than once"
     NOTHING_RECORDED = 2, "no call was recorded at all"

@@ -26,6 +26,7 @@ from unhang.analysis.lives.ended import ended_first
 from unhang.analysis.lives.failed import failed_first
 from unhang.analysis.lives.fallen_silent import fallen_silent, stacks_heard
 from unhang.analysis.lives.life import Lives, lives_of
+from unhang.analysis.lives.outside import with_outside
 from unhang.analysis.lives.sizes import sizes_apart
 from unhang.analysis.lives.starved import starved_first
 from unhang.analysis.lives.told import with_told
@@ -38,6 +39,7 @@ from unhang.analysis.rank_table import rank_table
 from unhang.analysis.sites import StackBook
 from unhang.analysis.situation import Situation
 from unhang.analysis.sources.ras import ras_of
+from unhang.analysis.state.columns import distinct
 from unhang.analysis.state.heads import find_heads, unlaunched_ranks
 from unhang.analysis.state.index import Evidence, gather
 from unhang.analysis.state.progress import stand
@@ -109,6 +111,7 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Liv
     slow = slow or moving
     claims, cut = settle([] if moving else found)
     claims = [with_looks(claim, lives, situation.book) for claim in claims]
+    claims = [with_outside(claim, lives, situation.book) for claim in claims]
     claims = ended_first(claims, lives, situation.book)
     claims = sizes_apart(claims, lives, situation.book)
     early = before_groups(lives, situation.book)
@@ -210,7 +213,7 @@ def _job(evidence: Evidence) -> Job:
     backends = {name.backend for name in case.names} | {dump.backend for dump in case.dumps}
     return Job(
         world_size=len(evidence.ranks),
-        ranks_seen=len(np.unique(evidence.owner)),
+        ranks_seen=len(distinct(evidence.owner)),
         groups=len(case.groups),
         calls=case.n_calls,
         backends=tuple(sorted(backends - {""})),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from unhang.analysis import diagnose
@@ -221,6 +222,28 @@ def test_files_as_old_as_their_calls_show_that_the_job_moved(
     job.call(range(3), finished=False)
     others = {} if rank1_ns is None else {"rank1": rank1_ns}
     assert diagnose(written(job, after_s, **others)).status == status
+
+
+@pytest.mark.parametrize("told", ["time_ns", "written_ns"])
+@pytest.mark.parametrize(("after_ms", "status"), [(100, "healthy"), (5000, "problem")])
+def test_calls_made_ahead_are_as_old_as_the_end_of_the_one_before(
+    told: str, after_ms: int, status: str
+) -> None:
+    """Hosts make the 60 calls of a step at once; their devices take 300 ms for each."""
+    job = FakeJob(4)
+    for number in range(180):
+        job.call(range(4), finished=number < 160)
+    case = job.case()
+    step, call = np.divmod(case.calls.seq - 1, 60)
+    begin = int(case.calls.created_ns.min())
+    completed = begin + (step * 60 + call + 1) * 300 * 10**6
+    completed[case.calls.completed_ns <= 0] = 0
+    now = int(completed.max()) + after_ms * 10**6
+    calls = replace(
+        case.calls, created_ns=begin + (step * 18_000 + call) * 10**6, completed_ns=completed
+    )
+    dumps = tuple(replace(dump, **{told: now}) for dump in case.dumps)
+    assert diagnose(replace(case, calls=calls, dumps=dumps)).status == status
 
 
 def test_a_circle_is_a_hang_however_young() -> None:

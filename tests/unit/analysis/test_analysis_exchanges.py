@@ -195,3 +195,27 @@ def test_a_first_exchange_has_no_habit() -> None:
     ring(job, wrong=2, named=0, finished=False)
     ring(job, wrong=-1, named=-1, finished=False)
     assert all(cause.code != "UH304" for cause in diagnose(job.case()).causes)
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_lone_call_beside_batches_is_open_where_nothing_can_have_closed_it(
+    *, closed: bool
+) -> None:
+    """Dumps of unfinished calls keep members of finished batches, whose closing entry is gone.
+
+    Records that follow each other at once leave no room for such an entry.
+    """
+    job = FakeJob(2, active_only=True)
+    ring = job.group((0, 1), "cp")
+    for rank in (0, 1):
+        job.point_to_point(rank, [("send", 1 - rank), ("recv", 1 - rank)], batch=True)
+        for member in job.entries[rank][:2]:
+            member.is_open = True
+    job.send(0, 1, ring, sizes=((8,),), finished=False)
+    job.recv(1, 0, ring, finished=False)
+    for rank in (0, 1):
+        if closed:
+            job.point_to_point(rank, [], ring, batch=True)
+        job.call([rank], "all_gather", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert cause.code == ("UH401" if closed else "UH304")

@@ -97,6 +97,42 @@ def test_a_stuck_job_is_not_called_slow() -> None:
     assert (asked.status, {f.code for f in asked.findings}) == ("problem", {"UH101", "UH501"})
 
 
+def timed(case: Case, created_ms: np.ndarray) -> Case:
+    """The same case with calls made at these moments (calls, ranks), over when all have come."""
+    begin = int(case.calls.created_ns.min())
+    over = np.maximum.accumulate(created_ms.max(axis=1)) + 1
+    at = case.calls.seq - 1
+    created = begin + (created_ms[at, case.calls.rank] * 1e6).astype(np.int64)
+    completed = begin + (over[at] * 1e6).astype(np.int64)
+    return replace(case, calls=replace(case.calls, created_ns=created, completed_ns=completed))
+
+
+def test_calls_made_ahead_are_one_lateness() -> None:
+    """Peers made sixty calls ahead; who comes to the first of them 2 s late makes them at once."""
+    job = FakeJob(4)
+    steps(job, 72)
+    created = np.repeat(np.arange(72.0)[:, None] * 100, 4, axis=1)
+    created[12:] = 1200 + np.arange(60)[:, None] * [5.0, 5.0, 0.2, 5.0] + [0, 0, 2000, 0]
+    asked = diagnose(timed(job.case(), created), slow=True)
+    assert (asked.status, asked.culprits) == ("healthy", ())
+
+
+def test_late_once_a_step_for_ten_calls_ahead() -> None:
+    """A rank 60 ms late in each step is late once a step, not to each of its ten calls."""
+    job = FakeJob(4)
+    steps(job, 120)
+    step, call = np.divmod(np.arange(120.0), 10)
+    created = (step * 200 + call * 2)[:, None] + np.asarray([0, 0, 60.0, 0])
+    report = diagnose(timed(job.case(), created))
+    assert (report.status, report.findings[0].culprits) == ("slow", (2,))
+    assert "60 ms" in report.summary
+    assert "32%" in report.summary
+    assert report.findings[0].evidence[:2] == (
+        "Last in 12 of 12 calls of default_pg (0).",
+        "The others had made 108 more calls ahead: each counts with the one that held them up.",
+    )
+
+
 def test_few_rounds_of_watchdogs_set_no_clock() -> None:
     """Calls seen in one round tell of one moment: when that falls is chance, and no clock's."""
     job = FakeJob(4)

@@ -256,6 +256,25 @@ def test_crossed_groups_of_a_mesh_are_a_circle(odd: tuple[int, ...], *, ahead: b
     assert all(side.state for side in cause.calls)  # nobody "never called" anything
 
 
+@pytest.mark.parametrize(
+    ("backend", "ahead", "told"),
+    [("nccl", True, True), ("nccl", False, False), ("gloo", True, False)],
+)
+def test_communicators_in_flight_at_once_on_a_device(
+    backend: str, *, ahead: bool, told: bool
+) -> None:
+    """The settings of the order of launches are told where a device has calls of both in flight."""
+    job = FakeJob(2, backend=backend)
+    twins = [job.group((0, 1), name) for name in ("a", "b")]
+    for rank, order in ((0, twins), (1, twins[::-1])):
+        for group in order if ahead else order[:1]:
+            job.call([rank], group=group, finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits) == ("UH301", ())
+    assert any("NCCL_LAUNCH_ORDER_IMPLICIT=1" in text for text in cause.actions) == told
+    assert any("at once on one device (a (1), b (2))" in t for t in cause.alternatives) == told
+
+
 def test_a_call_of_the_same_number_is_not_denied() -> None:
     """Who left a call out has its number on the next one: no side says that it never called that.
 
@@ -332,6 +351,60 @@ def test_a_send_that_has_always_followed() -> None:
     assert (cause.code, cause.culprits, cause.confidence) == ("UH302", (1,), "medium")
     assert "did not make send" in cause.summary
     assert cause.victims == (0, 2)
+
+
+@pytest.mark.parametrize("left_out", ["send", "recv"])
+@pytest.mark.parametrize("ahead", [0, 1, 3])
+def test_an_exchange_left_out_by_hosts_that_run_ahead(left_out: str, ahead: int) -> None:
+    """What is queued in its place is the next turn's: a side was left out, no order crossed."""
+    job = FakeJob(4)
+    pair = job.group((0, 1), "pp")
+    for step in range(5 + ahead):
+        done = step < 4
+        if step != 4 or left_out == "recv":
+            job.send(0, 1, pair, site="pipe.py:5 step", finished=done)
+        if step != 4 or left_out == "send":
+            job.recv(1, 0, pair, site="pipe.py:6 step", finished=done)
+        job.call(range(4), site="pipe.py:9 step", finished=done)
+    cause = only_cause(diagnose(job.case()))
+    culprit = 0 if left_out == "send" else 1
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH302", (culprit,), "medium")
+    assert f"did not make {left_out} of pp" in cause.summary
+    assert ("the place of the next turn" in " ".join(cause.evidence)) == (ahead > 0)
+
+
+def test_an_exchange_that_was_put_off() -> None:
+    """Made behind a call that it has never followed: the order is what is wrong."""
+    job = FakeJob(4)
+    pair = job.group((0, 1), "pp")
+    for step in range(5):
+        done = step < 4
+        job.send(0, 1, pair, site="pipe.py:5 step", finished=done)
+        if done:
+            job.recv(1, 0, pair, site="pipe.py:6 step")
+        job.call(range(4), site="pipe.py:9 step", finished=done)
+        if not done:
+            job.recv(1, 0, pair, site="pipe.py:6 step", finished=False)
+        job.call(range(4), "all_gather", site="pipe.py:10 step", finished=done)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits) == ("UH301", (1,))
+    assert "later than ever" in cause.summary
+
+
+def test_the_calls_before_tell_where_a_call_alone_is_followed_by_two() -> None:
+    """Without lines two calls look alike: what follows the second of them is the habit."""
+    job = FakeJob(2)
+    for step in range(4):
+        done = step < 3
+        job.call(range(2))
+        job.call(range(2))
+        if done:
+            job.send(0, 1)
+        job.recv(1, 0, finished=done)
+    job.call([0], "all_gather", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits) == ("UH302", (0,))
+    assert any("and the 1 call before it each of 3 times" in text for text in cause.evidence)
 
 
 def test_two_that_both_left_their_order() -> None:

@@ -215,3 +215,47 @@ def test_renaming_ranks_renames_the_culprit() -> None:
     for culprit in range(4):
         stacks = [LOADING if rank == culprit else WAITING for rank in range(4)]
         assert verdict(*stacks).culprits == (culprit,)
+
+
+PAUSING = (Frame("throttle", "/home/user/train.py", 40), STEP, MODULE)
+
+
+def in_one_call(*samples: ProcessSample) -> Report:
+    """The verdict of four ranks that are all in one call, by their dumps, and of these looks."""
+    job = FakeJob(4)
+    job.call(range(4))
+    job.call(range(4), finished=False)
+    return diagnose(job.case(samples=samples))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        look(2, PAUSING, wait_channel="hrtimer_nanosleep"),
+        look(2, LOADING),
+        look(2, WAITING, state="T"),
+    ],
+)
+def test_who_stands_elsewhere_is_named_where_dumps_have_everybody_in_the_call(
+    odd: ProcessSample,
+) -> None:
+    """Two sources disagree: low confidence, and both are told."""
+    waiting = [look(rank, WAITING) for rank in (0, 1, 3)]
+    report = in_one_call(*waiting, odd)
+    assert essence(report) == ("problem", "UH401", "low", (2,), (0, 1, 3))
+    assert report.summary.startswith("Rank 2 is ")
+    assert (report.findings[0].evidence[1]) == (
+        "Sources disagree: the dumps show everybody in all_reduce #2, the stacks only ranks 0-1,3."
+    )
+    assert "nobody is named" not in " ".join(report.findings[0].evidence)
+    assert [s.ranks for s in report.findings[0].sites if s.role == "culprit"] == [(2,)]
+
+
+def test_nobody_is_named_for_standing_where_most_do() -> None:
+    """Who polls sleeps while it waits; who moves is busy; one who is alone seen tells nothing."""
+    pausing = [look(rank, PAUSING, wait_channel="hrtimer_nanosleep") for rank in range(4)]
+    waiting = [look(rank, WAITING) for rank in (0, 1, 3)]
+    moving = [look(2, LOADING), look(2, PAUSING, 1, wait_channel="hrtimer_nanosleep")]
+    for samples in (pausing, pausing[2:3], [*waiting, *moving], waiting):
+        report = in_one_call(*samples)
+        assert essence(report)[1:4] == ("UH401", "medium", ())

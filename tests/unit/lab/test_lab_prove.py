@@ -8,7 +8,8 @@ from lab.prove.explain import can_explain
 from lab.prove.plan import chunks
 from lab.prove.programs import Deviation, Program, StepCall, shapes, steps_of
 from lab.prove.sweep import Tally, judge_worlds, worlds_of
-from lab.prove.table import as_markdown, in_file
+from lab.prove.table import as_markdown
+from lab.sections import in_page
 
 THREE = (((0, 1, 2),),)
 STEP = (StepCall(0, 0), StepCall(0, 1))
@@ -59,10 +60,10 @@ def test_the_section_takes_the_place_of_the_older_one() -> None:
     """What stands around it stays."""
     tally = Tally()
     tally.counts.update({"programs": 7, "named": 3})
-    text = in_file("# A\n\n## B\n\nb\n", as_markdown(tally.counts))
+    text = in_page("# A\n\n## B\n\nb\n", as_markdown(tally.counts))
     tally.counts["programs"] = 8
-    again = in_file(text + "\n## C\n", as_markdown(tally.counts))
+    again = in_page(text + "\n## C\n", as_markdown(tally.counts))
     assert again.startswith("# A\n\n## B\n\nb\n\n")
     assert "| programs | 8 |" in again
     assert "| programs | 7 |" not in again
-    assert again.endswith("## C\n")
+    assert again.endswith("\n\n## C\n")

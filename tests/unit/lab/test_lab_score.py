@@ -113,10 +113,14 @@ def test_torchfrtrace_says_nothing() -> None:
 
 
 def test_fr_attribution_table() -> None:
-    """The first row under "Missing Ranks"; a table of completed ranks names nobody."""
+    """All rows of the last table of missing ranks; one of completed ranks names nobody."""
     head = "PGID | Process Group Desc | Op Type | Size | Dtype | {} Ranks\n"
     row = "5    | TP_GROUP           | AG      | 4    | BF16  | 9, 14\n"
     assert read_fr_attribution(head.format("Missing") + row).named == {9, 14}
+    other = "INFO:main:6 | DP_GROUP | AR | 4 | BF16 | 9\nINFO:main: done\n7 | A | B | C | D | 3\n"
+    assert read_fr_attribution(head.format("Missing") + row + other).named == {9, 14}
+    last = head.format("Missing") + other
+    assert read_fr_attribution(head.format("Missing") + row + last).named == {9}
     assert read_fr_attribution(head.format("Completed") + row).status == "healthy"
 
 

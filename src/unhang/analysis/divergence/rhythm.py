@@ -2,7 +2,9 @@
 
 Programs are loops. Where ranks wait for each other in a circle and two sides are all there is, the
 order of the steps before tells who left it: a call that followed another one every time, and that
-the rank passed over this time. It is a habit and no proof: a program may change its mind.
+the rank passed over this time. Where one call is followed now by this and now by that, as many of
+the calls before it are looked at as make it one. It is a habit and no proof: a program may change
+its mind.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ __all__ = ["Break", "break_of"]
 
 _LEAST_TIMES = 2
 _MOST_ROWS = 4096
+_DEEPEST = 8
 
 
 class Break(Struct, frozen=True):
@@ -28,6 +31,9 @@ class Break(Struct, frozen=True):
         instead: Row of the call that it made this time.
         after: Row of the call before that.
         times: How often the usual call has followed.
+        depth: How many calls, of which `after` is the last, it has followed so.
+        left_out: The usual call does not come later, or only in a place that it has had before,
+            as that of the next turn does; else it was put off.
     """
 
     rank: int
@@ -35,6 +41,8 @@ class Break(Struct, frozen=True):
     instead: int
     after: int
     times: int
+    depth: int
+    left_out: bool
 
 
 def break_of(programs: RankPrograms, rank: int) -> Break | None:
@@ -47,12 +55,33 @@ def break_of(programs: RankPrograms, rank: int) -> Break | None:
     at_head = int(np.searchsorted(rows, head))
     turns = np.flatnonzero(keys[:at_head] == keys[at_head])
     for at in range(int(turns[-1]) + 1 if len(turns) else at_head, len(rows)):
-        before = np.flatnonzero(keys[: at - 1] == keys[at - 1]) + 1 if at else keys[:0]
-        if len(before) < _LEAST_TIMES or keys[at] == keys[before[-1]]:
-            continue
-        if (keys[before] == keys[before[-1]]).all():
-            return Break(rank, int(rows[before[-1]]), int(rows[at]), int(rows[at - 1]), len(before))
+        before, depth = _habit(keys, at)
+        if depth and keys[at] != keys[before[-1]]:
+            left_out = _is_left_out(keys, at, int(before[-1]))
+            usual, times = int(rows[before[-1]]), len(before)
+            instead, after = int(rows[at]), int(rows[at - 1])
+            return Break(rank, usual, instead, after, times, depth, left_out)
     return None
+
+
+def _habit(keys: Ints, at: int) -> tuple[Ints, int]:
+    """Where the calls before this one came before, always followed by one; and how many of them."""
+    before: Ints = np.arange(at)
+    for depth in range(1, min(at, _DEEPEST) + 1):
+        before = before[before >= depth]
+        before = before[keys[before - depth] == keys[at - depth]]
+        if len(before) < _LEAST_TIMES:
+            break
+        if (keys[before] == keys[before[-1]]).all():
+            return before, depth
+    return before[:0], 0
+
+
+def _is_left_out(keys: Ints, at: int, usual: int) -> bool:
+    """Whether the next call of the usual kind, if there is one, follows what it has before."""
+    later = at + np.flatnonzero(keys[at:] == keys[usual])
+    followed = keys[: at - 1][keys[1:at] == keys[usual]]
+    return not len(later) or bool((followed == keys[later[0] - 1]).any())
 
 
 def _own_rows(programs: RankPrograms, head: int) -> Ints | None:

@@ -19,6 +19,8 @@ from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge, Edges
 from unhang.analysis.situation import Situation
+from unhang.analysis.state.columns import Ints
+from unhang.analysis.state.completion import TRUTHFUL
 from unhang.analysis.state.progress import Known
 from unhang.kinds import P2P_CYCLE, WAIT_CYCLE
 from unhang.report import Wait
@@ -26,6 +28,7 @@ from unhang.report import Wait
 __all__ = ["Circle", "explain_cycle"]
 
 _MOST_TRIED = 32
+_MOST_SHOWN = 4
 
 
 class Circle(Struct, frozen=True):
@@ -36,6 +39,8 @@ class Circle(Struct, frozen=True):
         crossed: Every rank has the other call queued behind its own.
         breaking: The one rank without which nobody would wait in a circle; empty where there are
             several such, or none.
+        at_once: Groups of which devices have calls in flight at once, in different orders; empty
+            where a call waits for the one before it.
     """
 
     ranks: tuple[int, ...]
@@ -43,6 +48,7 @@ class Circle(Struct, frozen=True):
     n_groups: int
     crossed: bool
     breaking: tuple[int, ...] = ()
+    at_once: tuple[str, ...] = ()
 
 
 def explain_cycle(situation: Situation, root: Root) -> Claim:
@@ -76,7 +82,21 @@ def _circle(situation: Situation, root: Root) -> Circle:
         n_groups=len({int(situation.heads.channel[call]) for call in root.waiting_calls}),
         crossed=bool(len(kinds) and (kinds == Edge.QUEUED).all()),
         breaking=situation.named(_breaking(situation, root)),
+        at_once=_at_once(situation, root),
     )
+
+
+def _at_once(situation: Situation, root: Root) -> tuple[str, ...]:
+    """Groups of which some rank's device has a call behind one of another group of the circle."""
+    edges, heads, evidence = _inside(situation, root), situation.heads, situation.evidence
+    queued = edges.chosen(edges.kind == Edge.QUEUED)
+    rows: Ints = heads.row[queued.rank]
+    launched = np.asarray([name.backend in TRUTHFUL for name in evidence.case.names])
+    own, other = evidence.channel(rows), heads.channel[queued.waiting_call]
+    both = launched[evidence.case.calls.name[rows]] & (own != other)
+    groups = {evidence.group_of(int(each)) for each in np.r_[own[both], other[both]]}
+    labels = (evidence.case.groups[group].label for group in sorted(groups))
+    return tuple(dict.fromkeys(labels))[:_MOST_SHOWN]
 
 
 def _breaking(situation: Situation, root: Root) -> list[int]:

@@ -5,6 +5,10 @@ them keep the others waiting for a good part of the time, by more than the clock
 Ranks of different roles (stages of a pipeline, by their sends and receives) are not compared: their
 order is the program's. Clocks are set by the moments at which synchronising calls finished, which
 is one moment for all members, seen by each when its watchdog next looked.
+
+Hosts run ahead of their devices: whoever has made the next sixty calls already waits for a rank
+that comes late to the first of them, once. So nobody counts as there before the call before is
+over, and calls that followed at once, when the late rank came, are the same lateness.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from msgspec.structs import replace
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.clocks import Clocks, set_clocks
-from unhang.analysis.state.columns import Floats, Ints
+from unhang.analysis.state.columns import Floats, Ints, distinct
 from unhang.analysis.state.index import Evidence
 from unhang.kinds import LATE_RANK
 from unhang.report import GroupRef
@@ -42,7 +46,10 @@ class Meetings(Struct, frozen=True):
         ranks: Indices of ranks, the columns.
         seqs: Sequence numbers, the rows.
         rows: Rows of the calls.
-        arrived: (calls, ranks) in ms, clocks set where they could be.
+        arrived: (calls, ranks) in ms, clocks set where they could be; not before the last one
+            came to the call before.
+        ahead: For each, how many calls after it are left out: most had made them already, and
+            the rest did at once.
         clocks: How they were set.
     """
 
@@ -51,6 +58,7 @@ class Meetings(Struct, frozen=True):
     seqs: Ints
     rows: Ints
     arrived: Floats
+    ahead: Ints
     clocks: Clocks
 
 
@@ -62,6 +70,7 @@ class Late(Struct, frozen=True):
         others: The members that wait for them, by index.
         last: In how many of the calls one of them came last.
         calls: How many there are since it began.
+        ahead: How many more the others had made ahead, each counted with one of these.
         median_ms: How late they come then.
         share: Part of the time that the others spend waiting for them.
         since: Sequence number of the first call to which they were late; -1 if from the beginning.
@@ -74,6 +83,7 @@ class Late(Struct, frozen=True):
     others: tuple[int, ...]
     last: int
     calls: int
+    ahead: int
     median_ms: float
     share: float
     since: int
@@ -90,6 +100,7 @@ class LateRanks(Struct, frozen=True):
         median_ms: How late they come.
         share: Part of the time that the others spend waiting for them.
         last, calls: In how many of the calls one of them came last.
+        ahead: How many more the others had made ahead, each counted with one of these.
         n_others: In how many other groups it is so.
         clocks_set: Whether clocks of hosts could be compared.
     """
@@ -100,6 +111,7 @@ class LateRanks(Struct, frozen=True):
     share: float
     last: int
     calls: int
+    ahead: int
     n_others: int
     clocks_set: bool
 
@@ -166,6 +178,7 @@ def _late_in(evidence: Evidence, meetings: Meetings, *, eager: bool) -> Late | N
         others=tuple(meetings.ranks[~few].tolist()),
         last=int(last.sum()),
         calls=len(since),
+        ahead=int(meetings.ahead[start:].sum()),
         median_ms=float(median.mean()),
         share=share,
         since=int(meetings.seqs[start]) if start else -1,
@@ -240,8 +253,8 @@ def meetings_of(evidence: Evidence) -> Iterator[Meetings]:
     roles = _roles(evidence)
     edges = np.flatnonzero(np.r_[True, channel[1:] != channel[:-1], True])
     for begin, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        ranks = np.unique(owner[begin:end])
-        if len(ranks) < 2 or len(np.unique(roles[ranks])) > 1:  # noqa: PLR2004 - it takes two
+        ranks = distinct(owner[begin:end])
+        if len(ranks) < 2 or len(distinct(roles[ranks])) > 1:  # noqa: PLR2004 - it takes two
             continue
         found = _complete(evidence, int(channel[begin]), ranks, rows[begin:end], seq[begin:end])
         if found is not None:
@@ -292,8 +305,26 @@ def _complete(
     origin = int(calls.created_ns[table].min())
     hosts = _hosts(evidence, ranks)
     clocks = set_clocks((calls.completed_ns[table[timed]] - origin) / 1e6, hosts)
-    arrived = (calls.created_ns[table] - origin) / 1e6 - clocks.offset_ms
-    return Meetings(channel, ranks, whole, table, arrived, clocks)
+    made = (calls.created_ns[table] - origin) / 1e6 - clocks.offset_ms
+    arrived, kept, ahead = _each_once(made)
+    return Meetings(channel, ranks, whole[kept], table[kept], arrived, ahead, clocks)
+
+
+def _each_once(made: Floats) -> tuple[Floats, Ints, Ints]:
+    """When ranks came to calls that are a meeting of their own; which these are; what follows them.
+
+    Args:
+        made: (calls, ranks) in ms.
+    """
+    over = np.r_[-np.inf, np.maximum.accumulate(made.max(axis=1))[:-1]]
+    arrived = np.maximum(made, over[:, None])
+    kept, late = [0], np.ptp(arrived, axis=1)
+    for call in range(1, len(made)):
+        ahead = np.sort(made[call])[(made.shape[1] - 1) // 2] <= over[call]
+        if not (ahead and late[call] < _APART * late[kept[-1]]):
+            kept.append(call)
+    begins = np.asarray(kept, np.int64)
+    return arrived[begins], begins, np.diff(np.r_[begins, len(made)]) - 1
 
 
 def _explain(situation: Situation, found: Sequence[Late]) -> Claim:
@@ -312,6 +343,7 @@ def _explain(situation: Situation, found: Sequence[Late]) -> Claim:
             share=worst.share,
             last=worst.last,
             calls=worst.calls,
+            ahead=worst.ahead,
             n_others=len(found) - 1,
             clocks_set=worst.clocks_set,
         ),

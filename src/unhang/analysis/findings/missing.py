@@ -225,20 +225,13 @@ def _silent(situation: Situation, root: Root) -> Claim:
         calls=_waiting_sides(situation, call),
         waits=situation.chain(distance),
         sites=_sites(situation, (), call),
-        doubts=(Doubt.NOTHING_SEEN, *((Doubt.SEVERAL_SILENT,) if _apart(situation, root) else ())),
+        doubts=(Doubt.NOTHING_SEEN, *((Doubt.SEVERAL_SILENT,) if len(culprits) > 1 else ())),
     )
 
 
 def _is_lone(dumps: Sequence[Dump]) -> bool:
     """Whether there is one dump alone, and no trace of another: perhaps nobody looked for more."""
     return len(dumps) == 1
-
-
-def _apart(situation: Situation, root: Root) -> bool:
-    """Whether no single call waits for all of these ranks: then each explains a part only."""
-    return all(
-        bool(set(root.ranks) - set(situation.members(call).tolist())) for call in root.waiting_calls
-    )
 
 
 def _lost_dumps(situation: Situation, ranks: tuple[int, ...]) -> tuple[LostDump, ...]:

@@ -82,21 +82,25 @@ class LeftOrder(Struct, frozen=True):
         usual: The call.
         after: The call that it has always followed.
         times: How often.
+        depth: How many calls it has followed so, of which `after` is the last.
         instead: What was called this time.
         later: It was called all the same, behind that.
+        next_queued: It was not, but that of the next turn is queued, in its usual place.
         symptom: What is seen in the end.
     """
 
     usual: CallAt
     after: CallAt
     times: int
+    depth: int
     instead: CallAt
     later: bool
+    next_queued: bool
     symptom: Claim
 
 
 def explain_left_order(
-    situation: Situation, left: Break, at: int, symptom: Claim, *, later: bool
+    situation: Situation, left: Break, at: int, symptom: Claim, *, queued: bool
 ) -> Claim:
     """Explain a rank of a circle that left its own order.
 
@@ -105,9 +109,9 @@ def explain_left_order(
         left: Where it did.
         at: The waiting call of another rank that it keeps waiting.
         symptom: The circle.
-        later: It has made the call too, later.
+        queued: It has made a call that meets the waiting one, later.
     """
-    culprits = situation.named([left.rank])
+    culprits, later = situation.named([left.rank]), queued and not left.left_out
     collective = bool(situation.evidence.collective[left.usual])
     rows = np.asarray([left.instead], np.int64)
     waiting = situation.heads.row[situation.heads.inside(at)]
@@ -117,8 +121,10 @@ def explain_left_order(
             usual=_call_at(situation, left.usual, numbered=False),
             after=_call_at(situation, left.after, numbered=False),
             times=left.times,
+            depth=left.depth,
             instead=_call_at(situation, left.instead),
             later=later,
+            next_queued=queued and not later,
             symptom=symptom,
         ),
         culprits=culprits,

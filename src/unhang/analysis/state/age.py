@@ -3,7 +3,8 @@
 A healthy job that is dumped in mid-flight has open calls too. How long one has been open is told by
 when its dump was made; where the dump does not say so, by its file, which is never younger than the
 dump: a file almost as old as the newest call in it shows that the job was moving, and one that was
-copied proves nothing. That is weighed against how far apart such calls usually are. Files that are
+copied proves nothing. That is weighed against how far apart such calls usually are. Of calls that a
+host made ahead, each is as old as the end of the one before it (`unhang.turns`). Files that are
 older than calls in them were written by another clock than the calls: then no file shows anything.
 """
 
@@ -16,7 +17,7 @@ from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.stale import made_ns
-from unhang.turns import turn_ns
+from unhang.turns import begun_ns, turn_ns
 
 __all__ = ["Ages", "ages_of"]
 
@@ -33,7 +34,8 @@ class Ages(Struct, frozen=True):
     """How old the heads of ranks are.
 
     Attributes:
-        waited_ns: Per rank, how long its head had been open when its dump was made; -1 unknown.
+        waited_ns: Per rank, how long its head had been the next to finish when its dump was made;
+            -1 unknown.
         young: Per rank: its head is no older than such calls usually are.
         old: Per rank: its head is known to be older.
         unproven: Per rank: its head is older by its file, while files of peers show young ones.
@@ -58,12 +60,13 @@ def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
     at_most = waited.copy()
     ranks = np.flatnonzero(heads.row >= 0)
     rows = heads.row[ranks]
-    created, dump = calls.created_ns[rows], calls.dump[rows]
+    paces = np.asarray([_pace(evidence, row) for row in rows.tolist()], np.int64).reshape(-1, 2)
+    begun, dump = paces[:, 0], calls.dump[rows]
     for found, made in ((waited, made_ns(evidence)), (at_most, _written_ns(evidence))):
-        known = (made[dump] > 0) & (created > 0)
-        found[ranks[known]] = np.maximum(made[dump] - created, 0)[known]
+        known = (made[dump] > 0) & (begun > 0)
+        found[ranks[known]] = np.maximum(made[dump] - begun, 0)[known]
     turns = np.full(len(heads.row), -1, np.int64)
-    turns[ranks] = [_turn_ns(evidence, row) for row in rows.tolist()]
+    turns[ranks] = paces[:, 1]
     usual = np.clip((_TURNS * turns).astype(np.int64), _JUST_BEGUN_NS, _MOST_NS)
     young = (waited >= 0) & (waited < usual)
     told = (waited < 0) & (at_most >= 0) & (turns > 0)
@@ -93,17 +96,18 @@ def _written_ns(evidence: Evidence) -> Ints:
     return written
 
 
-def _turn_ns(evidence: Evidence, row: int) -> int:
-    """How far apart calls like this one usually are on their rank; -1 where nothing tells."""
+def _pace(evidence: Evidence, row: int) -> tuple[int, int]:
+    """When a call began, and how far apart calls like it usually do on their rank; -1 unknown."""
     calls = evidence.case.calls
     dump = evidence.case.dumps[int(calls.dump[row])]
+    lane = dump.start + np.flatnonzero(calls.group[dump.start : row + 1] == calls.group[row])
+    begun = begun_ns(calls.created_ns[lane], calls.completed_ns[lane], calls.retired[lane])
     told = dict(dump.window.turns).get(row - dump.start)
     if dump.few_times or told is not None:
-        return -1 if told is None else told
-    span = slice(dump.start, row)
-    alike = (calls.group[span] == calls.group[row]) & (calls.name[span] == calls.name[row])
-    alike &= calls.stack[span] == calls.stack[row]
-    return turn_ns(calls.created_ns[span][alike & evidence.finished[span]])
+        return int(begun[-1]), -1 if told is None else told
+    alike = (calls.name[lane] == calls.name[row]) & (calls.stack[lane] == calls.stack[row])
+    alike[-1] = False
+    return int(begun[-1]), turn_ns(begun[alike & evidence.finished[lane]])
 
 
 def _just_after(evidence: Evidence, heads: Heads, turns: Ints, outdated: Ints) -> Bools:

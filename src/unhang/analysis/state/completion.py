@@ -162,13 +162,15 @@ def _left_open(
     Members never leave the state "scheduled". A dump of unfinished calls holds those of every batch
     in the ring and leaves the closing entries of finished ones out; a dump that was cut short may
     have lost one; and a batch that a CUDA graph captured has none. Only the last call of a thread
-    may still be inside its batch. Where nobody batches, such a call is in flight.
+    may still be inside its batch. Where nobody batches, such a call is in flight; so is one behind
+    which its thread recorded another call at once, where the closing entry would have to be.
     """
     calls = case.calls
     partial = np.zeros(max(len(case.dumps), 1), np.bool_)
     partial[[d.index for d in dumps if d.active_only or d.status is not DumpStatus.OK]] = True
     rows = np.flatnonzero(~done & batches.p2p & ~batches.closed)
     lost = partial[calls.dump[rows]] & _batching(names, batches, calls, rows)
+    lost &= ~_unclosed(calls, batches, rows)
     lost |= _gone_on(calls, batches, rows)
     over = rows[lost]
     done[over] = True
@@ -186,6 +188,16 @@ def _batching(names: Names, batches: Batches, calls: Calls, rows: Ints) -> bool:
     """Whether sends and receives are batched at all: one is closed, or several share a launch."""
     closing = bool((names.closing[calls.name] & batches.p2p).any())
     return closing or bool((batches.last[rows] != rows).any())
+
+
+def _unclosed(calls: Calls, batches: Batches, rows: Ints) -> Bools:
+    """Whether the next record of a launch's thread is another call, so that nothing closed it."""
+    last = batches.last[rows]
+    after = np.minimum(last + 1, max(len(calls) - 1, 0))
+    follows = (calls.dump[after] == calls.dump[last]) & (calls.thread[last] >= 0)
+    follows &= calls.thread[after] == calls.thread[last]
+    found: Bools = follows & (calls.record_id[after] == calls.record_id[last] + 1)
+    return found
 
 
 def _gone_on(calls: Calls, batches: Batches, rows: Ints) -> Bools:

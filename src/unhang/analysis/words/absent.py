@@ -27,6 +27,9 @@ from unhang.wording import count_of, rank_phrase
 __all__: list[str] = []
 
 _MOST_OF_MANY = 2
+_OF_THE_NEXT_TURN = (
+    "One like it is queued in the place of the next turn: this turn's was left out, not put off."
+)
 
 
 @words_of.register
@@ -179,15 +182,21 @@ def _(about: SkippedCall, claim: Claim) -> Words:  # noqa: ARG001 - the facts sa
 def _(about: LeftOrder, claim: Claim) -> Words:
     who, usual = subject(claim.culprits), _at(about.usual)
     what = f"made {usual} later than ever" if about.later else f"did not make {usual}"
+    after = f"{_at(about.after)}{_and_before(about.depth)}"
     return Words(
         f"{who} {what}, and went on with {_at(about.instead)}; {_wait(claim.victims)} for it.",
         (
-            f"It has followed {_at(about.after)} each of {count_of(about.times, 'time')} before.",
+            f"It has followed {after} each of {count_of(about.times, 'time')} before.",
+            *((_OF_THE_NEXT_TURN,) if about.next_queued else ()),
             f"Seen in the end as: {words_of(about.symptom.about, about.symptom).summary}",
             "The others wait in their usual order.",
         ),
         alternatives=("The program was to change its order here, and the others did not.",),
     )
+
+
+def _and_before(depth: int) -> str:
+    return f" and the {count_of(depth - 1, 'call')} before it" if depth > 1 else ""
 
 
 def _skip_evidence(about: SkippedCall) -> list[str]:

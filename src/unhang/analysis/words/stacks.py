@@ -17,6 +17,7 @@ from unhang.analysis.lives.elsewhere import (
     grouped,
     ranks_in,
 )
+from unhang.analysis.lives.outside import Outside
 from unhang.analysis.sources.stacks import RankLook, at_site
 from unhang.analysis.words.telling import Words, adding, merged, subject, words_of
 from unhang.kinds import Trait
@@ -37,6 +38,10 @@ _WAITS_ITSELF = (
 )
 _MOVES = (
     "It may only be slow, and come: then give the others no call to wait in while one rank works."
+)
+_MADE_AHEAD = (
+    "It may have made the call ahead, and do something else while its device is in the call with "
+    "the others."
 )
 _ACTIONS: Final[dict[str, str]] = {
     "stopped": "Let it go on: kill -CONT PID; find out who stopped it (a debugger, job control).",
@@ -179,6 +184,25 @@ def _(seen: Seen, words: Words, claim: Claim, weighed: Weighed) -> Words:
         evidence=(*said, *words.evidence),
         actions=merged(_actions(seen.looks), words.actions),
     )
+
+
+@adding.register
+def _(seen: Outside, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001 - all have these parameters
+    call = claim.op or "that call"
+    label = call if claim.seq is None else f"{call} #{claim.seq}"
+    waiting = rank_phrase(seen.waiting)
+    against = f"Sources disagree: the dumps show everybody in {label}, the stacks only {waiting}."
+    return Words(
+        f"{_begun(_doing(seen.looks))}, while {waiting} {_verb(seen.waiting)} in {label}, which "
+        "does not move.",
+        (*(f"Stacks: {sentence}" for sentence in _sentences(seen.looks)), against, *words.evidence),
+        (_MADE_AHEAD, *(words.alternatives or ())),
+        merged(_actions(seen.looks), words.actions),
+    )
+
+
+def _verb(ranks: Sequence[int]) -> str:
+    return "waits" if len(ranks) == 1 else "wait"
 
 
 def _is_stopped(seen: Seen, claim: Claim) -> str:

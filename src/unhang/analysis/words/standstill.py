@@ -23,6 +23,17 @@ _ONE_ORDER = (
 )
 
 
+_THREADS = (
+    "Communicators in flight at once on one device ({groups}): threads of the program may race for "
+    "it, so that their order is chance."
+)
+_HOST_ORDER = (
+    "NCCL_LAUNCH_ORDER_IMPLICIT=1 (NCCL 2.26 and later) or CUDA_DEVICE_MAX_CONNECTIONS=1 launch in "
+    "the order of the host: they help once that is the same on all ranks. Where several threads "
+    "call, NCCL_LAUNCH_RACE_FATAL=1 tells of it."
+)
+
+
 @words_of.register
 def _(about: Circle, claim: Claim) -> Words:
     loop = "; ".join(
@@ -37,10 +48,13 @@ def _(about: Circle, claim: Claim) -> Words:
     calls, groups = count_of(about.n_calls, "call"), count_of(about.n_groups, "group")
     alone = f" {subject(about.breaking)} alone is in every loop of it." if about.breaking else ""
     why = ("The others keep an order in which they do not wait in a circle.",)
+    races = (_THREADS.format(groups=", ".join(about.at_once)),) if about.at_once else ()
+    skipped = () if about.crossed else claim.kind.alternatives
     return Words(
         f"{subject(about.ranks)} wait for each other in a circle: {loop}.{alone}",
         (order, *(why if about.breaking else ()), f"{calls} of {groups} wait for each other."),
-        alternatives=() if about.crossed else None,
+        alternatives=(*skipped, *races),
+        actions=(*claim.kind.actions, *((_HOST_ORDER,) if about.at_once else ())),
     )
 
 
@@ -52,7 +66,7 @@ def _(about: NotMoving, claim: Claim) -> Words:
         _standstill(about) + more,
         (
             *_started(about),
-            _nobody_missing(about),
+            _nobody_missing(about, named=bool(claim.culprits)),
             *(f"Also stuck with everybody in it: {call}." for call in about.others),
         ),
         alternatives=(*claim.kind.alternatives, *_order_of_launches(about)),
@@ -91,8 +105,8 @@ def _standstill(about: NotMoving) -> str:
     return f"All {about.size} members are in {about.call}, and it does not move."
 
 
-def _nobody_missing(about: NotMoving) -> str:
-    if about.out:
+def _nobody_missing(about: NotMoving, *, named: bool) -> str:
+    if about.out or named:
         return f"Nobody is missing from it: all {about.size} members have called it."
     return "Nobody is missing from it, so that nobody is named."
 

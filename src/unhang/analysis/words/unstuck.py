@@ -105,6 +105,14 @@ def _all_finished(about: AllFinished) -> str:
     return f"All {calls} of {count_of(about.n_ranks, 'rank')} are finished."
 
 
+def _made_ahead(about: LateRanks) -> tuple[str, ...]:
+    """Calls that are not counted, since nobody came late to them once more."""
+    if not about.ahead:
+        return ()
+    more = count_of(about.ahead, "more call")
+    return (f"The others had made {more} ahead: each counts with the one that held them up.",)
+
+
 @words_of.register
 def _(about: LateRanks, claim: Claim) -> Words:
     began = f" since #{about.since}" if about.since is not None else ""
@@ -116,6 +124,7 @@ def _(about: LateRanks, claim: Claim) -> Words:
         f"{about.share:.0%} of their time.",
         (
             f"Last in {about.last} of {count_of(about.calls, 'call')} of {about.group}.",
+            *_made_ahead(about),
             *elsewhere,
             "Clocks were compared by the moments at which calls finished."
             if about.clocks_set

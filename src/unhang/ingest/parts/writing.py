@@ -26,7 +26,7 @@ from unhang.ingest.parts.layout import (
     packed,
 )
 from unhang.model import Frame, Note, Signature, State
-from unhang.turns import turn_ns
+from unhang.turns import begun_ns, turn_ns
 
 __all__ = ["make_part"]
 
@@ -237,15 +237,37 @@ def _opened(files: Sequence[DumpFile], rows: _Rows, shared: Dictionaries) -> Col
 
 
 def _turns(rows: _Rows, dump: int, opened: Column) -> list[tuple[int, int]]:
-    """The first open calls of a dump, and how far apart their like usually are."""
-    begin, end = rows.starts[dump : dump + 2]
-    columns, found = rows.columns, []
-    for row in (begin + np.flatnonzero(opened[begin:end])[:_LOOKED_AT]).tolist():
-        alike = ~opened[begin:row]
-        for key in ("pg", "name", "stack"):
-            alike &= columns[key][begin:row] == columns[key][row]
-        found.append((row - begin, turn_ns(columns["created_ns"][begin:row][alike])))
+    """The first open calls of a dump, and how far apart their like usually begin."""
+    found = []
+    for row in _first_open(rows, dump, opened):
+        columns, lane = rows.columns, _lane(rows, dump, row)
+        times = (columns[key][lane] for key in ("created_ns", "completed_ns", "retired"))
+        begun, alike = begun_ns(*times), ~opened[lane]
+        for key in ("name", "stack"):
+            alike &= columns[key][lane] == columns[key][row]
+        found.append((row - int(rows.starts[dump]), turn_ns(begun[alike])))
     return found
+
+
+def _first_open(rows: _Rows, dump: int, opened: Column) -> list[int]:
+    begin, end = rows.starts[dump : dump + 2]
+    found: list[int] = (begin + np.flatnonzero(opened[begin:end])[:_LOOKED_AT]).tolist()
+    return found
+
+
+def _lane(rows: _Rows, dump: int, row: int) -> Column:
+    """The calls of a dump up to this one that are of its group."""
+    begin, pg = rows.starts[dump], rows.columns["pg"]
+    lane: Column = begin + np.flatnonzero(pg[begin : row + 1] == pg[row])
+    return lane
+
+
+def _last_over(rows: _Rows, dump: int, row: int) -> int:
+    """The call of its group that was seen to end last before this one was the next to do so."""
+    lane = _lane(rows, dump, row)
+    over = np.where(rows.columns["retired"][lane], rows.columns["completed_ns"][lane], 0)
+    over[-1] = -1
+    return int(lane[np.argmax(over)])
 
 
 def _wanted(files: Sequence[DumpFile], rows: _Rows, opened: Column) -> Column:
@@ -265,6 +287,7 @@ def _wanted(files: Sequence[DumpFile], rows: _Rows, opened: Column) -> Column:
         for marked in (opened, fresh):
             found = begin + np.flatnonzero(marked[begin:end])
             wanted[found[:_OPEN]] = wanted[found[-_OPEN:]] = True
+        wanted[[_last_over(rows, at, row) for row in _first_open(rows, at, opened)]] = True
     return wanted
 
 

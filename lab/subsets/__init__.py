@@ -1,0 +1,1 @@
+"""Real sets of dumps, whole and with dumps taken away."""
