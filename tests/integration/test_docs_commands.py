@@ -168,7 +168,8 @@ def environ(folder: Path) -> dict[str, str]:
 def failure(line: str, folder: Path, environ: dict[str, str]) -> str:
     """What is wrong with it: usage, a traceback, unreadable input; "" if nothing is.
 
-    What stays is ended once it has said something. Stacks of one process are not enough evidence.
+    What stays is ended once it has said something. Stacks and system calls of one process are
+    not enough evidence.
     """
     for named, place in PLACES.items():
         line = line.replace(named, place)
@@ -181,7 +182,7 @@ def failure(line: str, folder: Path, environ: dict[str, str]) -> str:
         process.stdout.readline()
         os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate()
-    allowed = (0, 1, 3) if "unhang stacks" in line else (0, 1)
+    allowed = (0, 1, 3) if re.search("unhang stacks|--syscalls", line) else (0, 1)
     ended = process.returncode in (*allowed, -signal.SIGINT, 128 + signal.SIGINT)
     return "" if ended and "Traceback" not in errors else f"{process.returncode}: {errors[-400:]}"
 
