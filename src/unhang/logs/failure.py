@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from unhang.kinds import Trait
+from unhang.logs.addresses import joined
 from unhang.logs.keeping import ANY_EXCEPTION, WENT_ON, normalise
 from unhang.logs.rules import rule_of
 from unhang.logs.rules.endings import CHILD_FAILED, KILLED
@@ -46,7 +47,9 @@ def settled(events: Sequence[LogEvent]) -> tuple[LogEvent, ...]:
     """The events, where one that its launcher explains, or that passed, is no cause any more.
 
     Torchelastic ends the others when a rank has failed, and kills after a while who does not go.
+    What two lines prove together is told by one of them, and the other follows.
     """
+    events = joined(events)
     ends = {event.time_ns: event.rank for event in events if event.code == CHILD_FAILED.code}
     failed = [(time_ns, rank) for time_ns, rank in sorted(ends.items()) if time_ns]
     killed = {

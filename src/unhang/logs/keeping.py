@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from unhang.logs.rules import LogRule, rule_of
 from unhang.logs.rules.program import UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
@@ -20,6 +21,7 @@ __all__ = [
     "WENT_ON",
     "EventBook",
     "LogScan",
+    "Seen",
     "claims_nothing",
     "normalise",
 ]
@@ -40,7 +42,8 @@ ANY_ERROR = UNEXPLAINED_ERROR.code
 WENT_ON = "went_on"
 """Field of an event after which the job counted further steps."""
 
-_Seen = tuple[int, str, str]
+Seen: TypeAlias = tuple[int | str, str, str]
+"""What makes messages the same: whose, by which rule, and the words without their numbers."""
 _VARIABLE = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)*")
 
 
@@ -81,44 +84,52 @@ class EventBook:
 
     path: str
     found: LogScan
-    seen: dict[_Seen, int] = field(default_factory=dict)
+    seen: dict[Seen, int] = field(default_factory=dict)
     open_errors: set[int] = field(default_factory=set)
     causes: dict[int, int] = field(default_factory=dict)
-    unexplained: list[_Seen] = field(default_factory=list)
+    unexplained: list[Seen] = field(default_factory=list)
     said: set[str] = field(default_factory=set)
     more: dict[int, int] = field(default_factory=dict)
 
     def keep(
-        self, rule: LogRule, rank: int, text: str, end: int, make: Callable[[int], LogEvent]
-    ) -> None:
+        self, rule: LogRule, whose: int | str, text: str, end: int, make: Callable[[int], LogEvent]
+    ) -> Seen:
         """Keep a message: a new event, or one more of those that say the same.
 
         Args:
             rule: That knows it.
-            rank: That wrote it.
+            whose: The rank that wrote it, or the host where no rank is told.
             text: What is compared, numbers aside.
             end: Where its line ends, in bytes from the beginning of the log.
             make: The event, given its place in the order of reading.
+
+        Returns:
+            What makes it the same as others.
         """
-        seen = (rank, rule.code, normalise(text))
-        if seen in self.seen:
-            self._again(self.seen[seen], rule)
-            if self.seen[seen] in self.causes:
-                self.causes[self.seen[seen]] = end
-            return
+        seen = (whose, rule.code, normalise(text))
+        if self.again(seen, rule, end):
+            return seen
         index = self._room(rule, seen)
         if index < 0:
-            return
+            return seen
         self.seen[seen] = index
         self._opened(index, rule)
         event = make(index)
         self.found.events[index : index + 1] = [event]
         if event.role == "cause":
             self.causes[index] = end
+        return seen
 
-    def _again(self, index: int, rule: LogRule) -> None:
+    def again(self, seen: Seen, rule: LogRule, end: int) -> bool:
+        """Count a message once more, where it is kept already."""
+        index = self.seen.get(seen, -1)
+        if index < 0:
+            return False
         self.more[index] = self.more.get(index, 0) + 1
         self._opened(index, rule)
+        if index in self.causes:
+            self.causes[index] = end
+        return True
 
     def counted(self) -> None:
         """Add what came again to its events; the job did not go on after it."""
@@ -150,7 +161,7 @@ class EventBook:
         rules = ((rule_of(event.code), event) for event in kept if WENT_ON not in event.fields)
         return any(r and not r.harmless and r.role != "noise" for r, _ in rules)
 
-    def _room(self, rule: LogRule, seen: _Seen) -> int:
+    def _room(self, rule: LogRule, seen: Seen) -> int:
         """Where the next event goes; -1 where there is no room for it."""
         events = self.found.events
         if rule.code == ANY_ERROR:

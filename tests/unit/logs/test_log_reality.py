@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from log_fuzz import fuzz, judged, mutated
 
-from unhang.logs import keeping
-from unhang.logs import scan as scanning
+from unhang.logs import keeping, telling
 from unhang.logs.files import find_logs
 from unhang.logs.scan import scan_logs
 
@@ -180,7 +179,7 @@ def scanning_verdict(folder: Path) -> tuple[str, bool]:
 
 def test_ranks_have_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Further ranks belong to nobody, and a note says so."""
-    monkeypatch.setattr(scanning, "MAX_RANKS", 3)
+    monkeypatch.setattr(telling, "MAX_RANKS", 3)
     path = tmp_path / "a.log"
     path.write_text("".join(f"[rank{rank}]: RuntimeError: boom\n" for rank in range(9)))
     found = scan_logs(find_logs(path))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from log_fuzz import judged
 
 from unhang.logs.files import find_logs
 from unhang.logs.rules import RULES, rule_of
 from unhang.logs.rules.base import LogRule
+from unhang.logs.rules.sxids import SXIDS
 from unhang.logs.rules.xids import XIDS, role_of_xid
 from unhang.logs.scan import scan_logs
 
@@ -51,8 +55,76 @@ def test_what_is_read_below_has_a_mark(rule: LogRule) -> None:
 
 
 def test_every_xid_of_nvlink_has_a_meaning() -> None:
-    """144 to 150 are links; 45 and 154 only follow; 63, 92, 156 and 160 tell of wear."""
+    """144 to 150 are links; 45 and 154 only follow; some tell of wear, or of what was corrected."""
     assert all("NVLink" in XIDS[number] for number in range(144, 151))
     roles = {number: role_of_xid(number) for number in XIDS}
     assert {number for number, role in roles.items() if role == "consequence"} == {45, 154}
-    assert {number for number, role in roles.items() if role == "hint"} == {63, 92, 156, 160}
+    hints = {63, 92, 93, 106, 107, 121, 156, 160, 162, 163, 164, 165}
+    assert {number for number, role in roles.items() if role == "hint"} == hints
+
+
+XID = "NVRM: Xid (PCI:0000:04:00): "
+SXID = "nvidia-nvswitch1: SXid (PCI:0000:c3:00.0): "
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "role"),
+    [
+        (f"{XID}144, SAW_MVB Fatal XC0 i0 Link 00 (0x00000001 0x00000002 0x0)", "UH769", "cause"),
+        (f"{XID}144, SAW_MVB Nonfatal XC0 i0 Link 00 (0x00000001 0x00000001)", "UH769", "hint"),
+        (f"{XID}145, RLW_SRC_TRACK Fatal XC0 i0 Link 00 (0x00000007)", "UH769", "cause"),
+        (f"{XID}145, RLW_REMAP Nonfatal XC0 i0 Link 00 (0x00000004)", "UH769", "hint"),
+        (f"{XID}146, TLW_CTRL Fatal XC0 i0 Link 00 (0x00000009)", "UH769", "cause"),
+        (f"{XID}147, TREX Nonfatal XC0 i0 Link 00 (0x0000000e)", "UH769", "hint"),
+        (f"{XID}148, NVLPW_CTRL/NVLPW Nonfatal XC0 i0 Link 00 (0x0000000f)", "UH769", "hint"),
+        (f"{XID}149, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6)", "UH769", "cause"),
+        (f"{XID}149, NETIR_BER_EVENT Nonfatal XC0 i0 Link 00 (0x00000013)", "UH769", "hint"),
+        (f"{XID}150, MSE_WATCHDOG Fatal XC0 i0 Link 00 (0x00000000)", "UH769", "cause"),
+        (f"{XID}79, pid=4711, GPU has fallen off the bus.", "UH769", "cause"),
+        (f"{SXID}20034, Fatal, Link 63 LTSSM Fault Up", "UH7030", "cause"),
+        (f"{SXID}20034, Severity 1 Engine instance 62 Sub-engine instance 00", "UH7030", "cause"),
+        (f"{SXID}20034, Data {{0x50610002, 0x10100030}}", "UH7030", "cause"),
+        (f"{SXID}23001, Fatal, Link 12 Always Fatal", "UH7030", "cause"),
+        (f"{SXID}11001, Fatal, ingress invalid command", "UH7030", "cause"),
+        (
+            f"{SXID}12028, Non-fatal, Link 32 egress non-posted PRIV error (First)",
+            "UH7030",
+            "cause",
+        ),
+        (f"{SXID}19084, Non-fatal, Link 10 AN1 Heartbeat Timeout Error", "UH7048", "hint"),
+        (f"{SXID}10002, Severity 5 Engine instance 00 Sub-engine instance 00", "UH7048", "hint"),
+        (f"{SXID}28006, Non-fatal, Link 29 MC TS crumbstore MCTO", "UH7048", "hint"),
+        (f"{SXID}20009, Non-fatal, Link 28 RX Short Error Rate", "UH7049", "hint"),
+        (f"{SXID}22013, Non-fatal, Link 57 Minion Link DLREQ interrupt", "UH7049", "hint"),
+        (f"{SXID}12021, Non-fatal, Link 05 egress input ECC limit", "UH7049", "hint"),
+        (f"{SXID}99999, Fatal, Link 05 something new", "UH7030", "cause"),
+    ],
+)
+def test_what_drivers_write_of_links(line: str, code: str, role: str, tmp_path: Path) -> None:
+    """As drivers print them (mostly in the tests of leptonai/gpud): fatal or not, known or new."""
+    path = tmp_path / "dmesg.txt"
+    path.write_text(f"[84000.1] {line}\n")
+    (event,) = scan_logs(find_logs(path)).events
+    assert (event.code, event.role) == (code, role)
+
+
+def test_the_table_of_switches_is_whole() -> None:
+    """All that NVIDIA lists has words, and the fatal ones are causes where the driver says so."""
+    assert len(SXIDS) == 93
+    for number in SXIDS:
+        rule = first_rule(f"{SXID}{number}, Fatal, Link 01 something")
+        assert rule
+        assert rule.code == "UH7030"
+        mild = first_rule(f"{SXID}{number}, Non-fatal, Link 01 something")
+        assert mild
+        assert (mild.code == "UH7030") == (number in {11004, 12028})
+
+
+def test_what_a_fault_of_a_switch_says(tmp_path: Path) -> None:
+    """The verdict has the meaning of the number; what was corrected is no problem."""
+    fatal = f"[84000.1] {SXID}22003, Fatal, Link 12 Minion Halt\n"
+    report = judged(tmp_path / "a.log", fatal.encode())
+    assert report.status == "problem"
+    assert any("whole fabric" in sentence for sentence in report.findings[0].evidence)
+    mild = f"[84000.1] {SXID}12021, Non-fatal, Link 05 egress input ECC limit\n"
+    assert judged(tmp_path / "b.log", mild.encode()).status == "healthy"

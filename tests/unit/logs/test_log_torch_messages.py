@@ -1,8 +1,11 @@
-"""What torch's stores, sockets, Gloo and barriers print, as their libraries of 2.13 hold it."""
+"""What torch prints of waits and time-outs, as its sources from 2.0 to 2.13 hold it."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from log_fuzz import judged
 
 from unhang.logs.lines.anchors import wanted_by
 
@@ -49,3 +52,47 @@ def test_what_torch_prints(line: str, code: str) -> None:
         rule = next((rule for rule in wanted_by(text) if rule.search(text)), None)
         assert rule is not None
         assert rule.code == code
+
+
+DIFFERS = (
+    "RuntimeError: DDP expects same model across all ranks, but Rank 0 has 161 params, while "
+    "rank 1 has inconsistent 0 params."
+)
+TABLE = Path(__file__).parents[2] / "data" / "logs" / "public" / "torch_waits.tsv"
+
+
+def test_what_each_release_prints_of_waits() -> None:
+    """Each row has the first release that is known to print it, and the rule that must know it."""
+    rows = [tuple(row.split("\t")) for row in TABLE.read_text().splitlines()[1:]]
+    assert {release for release, _, _ in rows} >= {"2.0", "2.2", "2.3", "2.4", "2.5", "2.7", "2.13"}
+    told = {}
+    for _, code, line in rows:
+        rule = next((rule for rule in wanted_by(line) if rule.search(line)), None)
+        told[line] = (code, rule.code if rule else "-")
+    assert {line: codes for line, codes in told.items() if codes[0] != codes[1]} == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "DistStoreError: Timed out after 1801 seconds waiting for workers. 1/2 workers joined.",
+        "TimeoutError: timed out waiting for all 2 members to join",
+        DIFFERS,
+    ],
+)
+def test_who_waits_is_not_to_blame(line: str, tmp_path: Path) -> None:
+    """Who says that others did not come, or that two differ, is no culprit for it."""
+    report = judged(tmp_path / "job.log", f"[rank0]: {line}\n".encode())
+    assert report.status == "problem"
+    assert report.findings[0].culprits == ()
+
+
+def test_counters_of_old_releases_are_compared(tmp_path: Path) -> None:
+    """Who had not enqueued the call in which others timed out is told from 2.3's words too."""
+    lines = [
+        f"[rank{rank}]:[E1120 06:07:00.0 ProcessGroupNCCL.cpp:1] [PG 0 Rank {rank}] Timeout at "
+        f"NCCL work: 122, last enqueued NCCL work: {enqueued}, last completed NCCL work: 121."
+        for rank, enqueued in ((0, 122), (1, 122), (2, 121))
+    ]
+    report = judged(tmp_path / "job.log", "\n".join(lines).encode() + b"\n")
+    assert report.findings[0].culprits == (2,)

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from unhang.logs.lines.stamps import STAMPS, in_year, read_stamp
 
-__all__ = ["Line", "clean", "parse_line"]
+__all__ = ["Line", "clean", "parse_line", "parse_plain"]
 
 MAX_LINE = 4000
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
@@ -232,6 +232,20 @@ _BODY_RANK = re.compile(
 def _without_inner_tags(text: str, rank: int) -> str:
     """The line without the tags that its own rank has inside it; another rank's would be news."""
     return _INNER_TAG.sub(lambda tag: "" if int(tag["rank"]) == rank else tag[0], text)
+
+
+SHORT, MARKED = 256, 16
+
+
+def parse_plain(raw: bytes, year: int = 1970) -> Line:
+    """Like `parse_line`; short lines without a stamp of glog, as of stacks, come again."""
+    again = len(raw) <= SHORT and raw.find(b":[", 0, MARKED) < 0
+    return _parsed(raw, year) if again else parse_line(raw, year)
+
+
+@lru_cache(maxsize=8_192)
+def _parsed(raw: bytes, year: int) -> Line:
+    return parse_line(raw, year)
 
 
 def parse_line(raw: bytes, year: int = 1970) -> Line:

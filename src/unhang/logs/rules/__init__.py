@@ -21,13 +21,14 @@ from unhang.logs.rules.nccl_parts import RULES as NCCL_PARTS
 from unhang.logs.rules.program import RULES as PROGRAM
 from unhang.logs.rules.program import UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
 from unhang.logs.rules.stores import RULES as STORES
+from unhang.logs.rules.sxids import RULES as SXIDS
 from unhang.logs.rules.watchdog import RULES as WATCHDOG
 
 __all__ = ["RULES", "LogRule", "rule_of"]
 
 RULES: tuple[LogRule, ...] = (
     *(*WATCHDOG, *STORES, *INTERFACES, *ENDINGS, *BOOTSTRAP, *MEMORY, *FABRIC, *NCCL),
-    *(*DEVICES, *CLUSTER, *PROGRAM, *NCCL_PARTS, UNHANDLED_EXCEPTION, UNEXPLAINED_ERROR),
+    *(*SXIDS, *DEVICES, *CLUSTER, *PROGRAM, *NCCL_PARTS, UNHANDLED_EXCEPTION, UNEXPLAINED_ERROR),
 )
 
 

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
 from unhang.logs.rules.base import LogRule
 
-__all__ = ["RULES"]
+__all__ = ["REFUSED", "RULES", "TAKES_VIRTUAL", "UNANSWERED", "virtual_addresses"]
+
+_VIRTUAL = (
+    r"\b(?:veth\w+|docker\d+|br-\w+|virbr\d+|cni\d+|lxcbr\d+|lo(?=:127\.)|[\w.-]+(?=:169\.254\.))"
+)
+
+
+def virtual_addresses(interfaces: str) -> Iterator[str]:
+    """Of the interfaces that NCCL took, the addresses of those that are of one host alone."""
+    for found in re.finditer(_VIRTUAL + r":([0-9a-fA-F.:]+)", interfaces[:4_000]):
+        yield found[1]
+
 
 RULES: tuple[LogRule, ...] = (
     LogRule(
@@ -65,8 +79,9 @@ RULES: tuple[LogRule, ...] = (
         role="observation",
         anchors=("Connection refused",),
         pattern=(
-            r"(?:Call to connect returned|Connect to (?P<peer>\S+) failed :|connect\(\) to "
-            r"\S+ failed:?) ?Connection refused"
+            r"(?:Call to connect returned|connect\(\) to \S+ failed:?|[Cc]onnect to (?P<peer>[^\s<%]+)"
+            r"[^\s<]*(?:<\d+>)? (?:failed :|returned(?: \d+\()?)|PollConnect to (?P<peer2>[^\s<%]+)"
+            r"[^\s<]*(?:<\d+>)? failed with error) ?Connection refused"
         ),
         meaning="The peer advertised an address that nobody answers on, or its process has ended.",
         action="Check NCCL_SOCKET_IFNAME and look for a process that died before this line.",
@@ -82,8 +97,9 @@ RULES: tuple[LogRule, ...] = (
         role="hint",
         anchors=("NET/Socket : Using", "Bootstrap : Using", "Bootstrap: Using"),
         pattern=(
-            r"(?:NET/Socket : Using|Bootstrap ?: Using) .*?(?P<interface>\b(?:veth\w+|docker\d+|"
-            r"br-\w+|virbr\d+|cni\d+|lxcbr\d+|lo(?=:127\.)|[\w.-]+(?=:169\.254\.)))\b"
+            r"(?:NET/Socket : Using|Bootstrap ?: Using) .*?(?P<interfaces>(?P<interface>"
+            + _VIRTUAL
+            + r")\b.*)"
         ),
         meaning=(
             "NCCL took an interface of this host alone (containers, loopback, link-local), which "
@@ -91,8 +107,9 @@ RULES: tuple[LogRule, ...] = (
         ),
         action=(
             "export NCCL_SOCKET_IFNAME==NAME with the interface between the nodes (the second = "
-            "means this name exactly), or NCCL_SOCKET_IFNAME=^docker,lo,veth,br-,virbr,cni; unhang "
-            "doctor net --hosts A,B says which it is."
+            "means this name exactly), or NCCL_SOCKET_IFNAME=^docker,lo,veth,br-,virbr,cni. It is "
+            "that of the route to rank 0, which unhang doctor net --hosts A,B names (or: ip route get "
+            "$MASTER_ADDR)."
         ),
         source="Oneflow#3586, pytorch#68893",
         fires="node01:1:9 [0] NCCL INFO NET/Socket : Using [0]veth12ab:fe80::1%veth12ab<0>",
@@ -151,8 +168,11 @@ RULES: tuple[LogRule, ...] = (
         slug="workers-missing",
         family="absent",
         role="cause",
-        anchors=("workers joined", "clients joined", "in store based barrier on rank"),
-        pattern=r"waiting for (?:workers|clients)\.\s*(?P<joined>\d+)/(?P<expected>\d+) (?:workers|"
+        anchors=(
+            *("workers joined", "clients joined", "in store based barrier on rank"),
+            " members to join",
+        ),
+        pattern=r"timed out waiting for all (?P<expected3>\d+) members to join|waiting for (?:workers|clients)\.\s*(?P<joined>\d+)/(?P<expected>\d+) (?:workers|"
         r"clients) joined|Timed out initializing process group in store based barrier on rank:? \d+, "
         r"for key: \S+ \(world_size=(?P<expected2>\d+), (?:worker_count|num_workers_joined)="
         r"(?P<joined2>\d+)",
@@ -164,6 +184,7 @@ RULES: tuple[LogRule, ...] = (
             "1/2 workers joined."
         ),
         spares="All workers joined the rendezvous",
+        blames="nobody",
     ),
     LogRule(
         code="UH735",
@@ -296,8 +317,10 @@ RULES: tuple[LogRule, ...] = (
         pattern=(
             r"NCCL WARN socketPollConnect poll\(\) returned|Gloo connectFullMesh failed"
             r"|exceeded (?:retries|timeouts) \("
-            r"|CCOM WARN Timeout waiting for (?:RX|incoming connection)|exceeded error retry count|(?:NCCL WARN(?!.*ibv_)|socket|connect).*?(?P<what>Connection timed out|No route to host"
-            r"|Network is unreachable|Software caused connection abort|Operation timed out)"
+            r"|CCOM WARN Timeout waiting for (?:RX|incoming connection)|exceeded error retry count"
+            r"|(?:NCCL WARN(?!.*ibv_)|socket|connect)(?:.*?[Cc]onnect to (?P<peer>[^\s<%]+))?.*?"
+            r"(?P<what>Connection timed out|No route to host|Network is unreachable"
+            r"|Software caused connection abort|Operation timed out)"
             r"|NCCL WARN.*(?P<told>Cannot assign requested address)"
         ),
         meaning="Packets to that peer got no answer: filtered, wrong interface, or host down.",
@@ -322,3 +345,6 @@ RULES: tuple[LogRule, ...] = (
         blames="nobody",
     ),
 )
+
+_BY_CODE = {rule.code: rule for rule in RULES}
+REFUSED, TAKES_VIRTUAL, UNANSWERED = (_BY_CODE[code] for code in ("UH730", "UH731", "UH741"))

@@ -210,4 +210,46 @@ RULES: tuple[LogRule, ...] = (
         spares="shared memory broadcast block found",
         harmless=True,
     ),
+    LogRule(
+        code="UH7070",
+        slug="stuck-in-kernel",
+        family="environment",
+        role="cause",
+        anchors=("stuck in uninterruptible sleep (D-state)", "abandoning and continuing teardown"),
+        pattern=(
+            r"Worker pid=(?P<pid>\d+) stuck in uninterruptible sleep \(D-state\) for (?P<seconds>[\d.]+)"
+            r"|Process (?P<pid2>\d+) did not exit after .* abandoning and continuing teardown"
+        ),
+        meaning="A worker waits inside the kernel, for storage or a device, and cannot be ended.",
+        action=(
+            "On its host: cat /proc/PID/stack and dmesg tell for what; where it is a device, only a "
+            "restart of the host helps."
+        ),
+        source="torch 2.13 local_elastic_agent.py, multiprocessing/api.py",
+        fires=(
+            "E1122 18:33:58.853 [default] Worker pid=4711 stuck in uninterruptible sleep (D-state) "
+            "for 120.0s (>= 120.0s); marking worker group UNHEALTHY and disabling restarts."
+        ),
+        spares=(
+            "W1122 [default] Worker pid=4711 entered uninterruptible sleep (D-state); will mark "
+            "UNHEALTHY if it remains for 120.0s."
+        ),
+        trust="B",
+        echoed=True,
+    ),
+    LogRule(
+        code="UH7071",
+        slug="exit-barrier-waits",
+        family="evidence",
+        role="observation",
+        anchors=("Error waiting on exit barrier",),
+        pattern=r"Error waiting on exit barrier\. Elapsed: (?P<seconds>[\d.]+)",
+        meaning="The launcher of this node waited at the end for those of other nodes that did not come.",
+        action="Look at the nodes that print no such line: their ranks still run, or failed.",
+        source="torch elastic agent 2.0 to 2.13; nccl#1105",
+        fires="ERROR:torch.distributed.elastic.agent.server.api:Error waiting on exit barrier. "
+        "Elapsed: 300.2 seconds",
+        spares="INFO Waiting 300 seconds for other agents to finish.",
+        trust="B",
+    ),
 )

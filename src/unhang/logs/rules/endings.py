@@ -6,6 +6,7 @@ from typing import Final
 
 from unhang.kinds import Trait
 from unhang.logs.rules.base import LogRule
+from unhang.logs.rules.program import AGAIN
 
 __all__ = ["CHILD_FAILED", "ELASTIC_BLAMES", "KILLED", "RULES"]
 
@@ -92,10 +93,13 @@ RULES: tuple[LogRule, ...] = (
         slug="taken-down",
         family="failure",
         role="consequence",
-        anchors=("taking the entire process down",),
-        pattern=r"To avoid data inconsistency, we are taking the entire process down",
+        anchors=("taking the entire process down", "Some NCCL operations have failed or timed out"),
+        pattern=(
+            r"Some NCCL operations have failed or timed out"
+            r"|To avoid (?:data|this) inconsistency, we are taking the entire process down"
+        ),
         meaning="The process ends itself after a time-out or an error in a collective.",
-        action="Look for what came before it on any rank.",
+        action=f"Look for what came before it on any rank. Where nothing did: {AGAIN}",
         source="pytorch ProcessGroupNCCL",
         fires=(
             "Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA "
@@ -109,8 +113,14 @@ RULES: tuple[LogRule, ...] = (
         slug="communicator-aborted",
         family="failure",
         role="consequence",
-        anchors=("NCCL communicator was aborted on rank",),
-        pattern=r"NCCL communicator was aborted on rank (?P<rank>\d+)",
+        anchors=(
+            *("NCCL communicator was aborted on rank", "Future for ProcessGroup abort"),
+            "NCCL communicator encountered error set by ProcessGroupNCCL",
+        ),
+        pattern=(
+            r"NCCL communicator was aborted on rank (?P<rank>\d+)|Future for ProcessGroup abort timed"
+            r" out|NCCL communicator encountered error set by ProcessGroupNCCL"
+        ),
         meaning="The communicator was torn down after an earlier failure.",
         action="Look for the earlier failure.",
         source="pytorch ProcessGroupNCCL",
@@ -178,9 +188,13 @@ RULES: tuple[LogRule, ...] = (
         anchors=(
             *("gloo/transport/tcp/unbound_buffer.cc", "Application timeout caused pair closure"),
             *("gloo/transport/tcp/pair.cc", "gloo/transport/tcp/socket.cc"),
+            *("Error: Operation timed out!", "RPC ran for more than set timeout"),
+            "RRef creation via rpc.remote() timed out",
         ),
         pattern=(
-            r"Application timeout caused pair closure|gloo/transport/.*(?:Connect|Read|Write) timeout \["
+            r"RuntimeError: Operation timed out!|RPC ran for more than set timeout \((?P<rpc_ms>\d+) ms\)"
+            r"|RRef creation via rpc\.remote\(\) timed out"
+            r"|Application timeout caused pair closure|gloo/transport/.*(?:Connect|Read|Write) timeout \["
             r"|gloo/transport/tcp/unbound_buffer\.cc.*?Timed out waiting (?P<timeout_ms>\d+)ms for "
             r"(?P<direction>recv|send) operation"
         ),
@@ -308,8 +322,8 @@ RULES: tuple[LogRule, ...] = (
         slug="store-connection-lost",
         family="failure",
         role="consequence",
-        anchors=("failed on SocketImpl", 'failed to check the "should dump" flag'),
-        pattern=r"\w+ failed on SocketImpl|failed to check the \"should dump\" flag on TCPStore",
+        anchors=("failed on SocketImpl", 'ailed to check the "should dump" flag'),
+        pattern=r"\w+ failed on SocketImpl|[Ff]ailed to check the \"should dump\" flag on TCPStore",
         meaning="The process that hosts the TCPStore (rank 0 or the launcher) has ended.",
         action="Look at why rank 0 or its node ended before.",
         source="pytorch TCPStore",

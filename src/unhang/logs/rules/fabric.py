@@ -252,7 +252,8 @@ RULES: tuple[LogRule, ...] = (
         role="cause",
         anchors=("NVRM: Xid",),
         pattern=(
-            r"NVRM: Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]+)\): (?P<xid>\d+)(?:, pid='?(?P<pid>\d+))?"
+            r"NVRM: Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]+)\): (?P<xid>\d+)"
+            r"(?=(?:.*\b(?P<mild>Nonfatal)\b)?)(?:, pid='?(?P<pid>\d+))?"
             r"(?:.*caused by previous Xid (?P<before>\d+))?"
         ),
         meaning="The driver reported a fault of that GPU.",

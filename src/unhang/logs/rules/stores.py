@@ -39,13 +39,20 @@ RULES: tuple[LogRule, ...] = (
         family="failure",
         role="consequence",
         anchors=(
-            "ving ncclUniqueId from",
+            "ving ncclUniqueId",
+            *("Failed to broadcast signal ", "from TCPStore.", "Store is down while "),
+            *("dump signal in tcpstore", "from the global store"),
             "Did the remote server shutdown or crash",
             "Failed to recv, got 0",
         ),
         pattern=r"^(?!.*(?:failed on SocketImpl|should dump)).*?(?:"
         + _KEY.replace("ranks", "holder")
-        + r"got (?:error|exception): |Failed to recv, got 0 bytes|Did the remote server shutdown or crash)",
+        + r"got (?:error|exception): |Unknown exception while \[\d+\] is setting up NCCL communicator"
+        r"|retrieving ncclUniqueIds? from roots via TCPStore by key '[^']*', but got error: "
+        r"(?!.*(?:[Tt]ime-?d?[ -]?out|wait timeout))"
+        r"|Failed to (?:broadcast signal \S+ through TCPStore|get source rank of the signal"
+        r"|get timeout rank ID from|set dump signal in tcpstore|get exception dump flag from)"
+        r"|Store is down while (?:updating|getting)|Failed to recv, got 0 bytes|Did the remote server shutdown or crash)",
         meaning="The process that hosts the store (rank 0 or the launcher) went away first.",
         action="Look at why rank 0 or its node ended before.",
         source="pytorch TCPStore; pytorch#131781, LlamaFactory#2470",
@@ -64,10 +71,12 @@ RULES: tuple[LogRule, ...] = (
         role="observation",
         anchors=(
             *("wait timeout after", "waiting for key", "barrier timeout after "),
+            "from roots via TCPStore",
             *("likely a timeout", "waitForInput: socket", "timed out in monitoredBarrier"),
         ),
-        pattern=r"barrier timeout after \d+ms, key: \S+|waitForInput: (?:socket .* timed out|poll .* "
-        r"likely a timeout)|Rank (?P<rank>\d+) timed out in monitoredBarrier|wait timeout after (?P<timeout>\d+)ms, keys: (?P<keys>\S+)|[Tt]ime-?out waiting for key",
+        pattern=r"retrieving ncclUniqueIds? from roots via TCPStore by key '[^']*', but got error: "
+        r".*?(?:[Tt]ime-?d?[ -]?out|wait timeout)|barrier timeout after \d+ms, key: \S+|waitForInput: (?:socket .* timed out|poll .* "
+        r"likely a timeout)|Rank (?P<rank>\d+) timed out in monitoredBarrier|wait timeout after (?P<timeout>\d+)ms, keys: (?P<keys>\S+)|[Tt]ime-?out (?:while )?waiting for key",
         meaning="This rank waited for a key of the store that another rank never set.",
         action="The ranks that print nothing are the ones to look at.",
         source="pytorch TCPStore.cpp",
@@ -104,11 +113,11 @@ RULES: tuple[LogRule, ...] = (
         role="observation",
         anchors=(
             *("client socket has failed to connect to", "IPv6 network addresses of"),
-            "TCP client failed to connect/validate",
+            *("TCP client failed to connect/validate", "server socket on "),
         ),
         pattern=(
             r"TCP client failed to connect/validate to host \S+ - retrying|client socket has failed to connect to \S+ \(errno: (?P<errno>\d+)"
-            r"|IPv6 network addresses of \([^)]*\) cannot be retrieved"
+            r"|server socket on \S+ has timed out, will retry|IPv6 network addresses of \([^)]*\) cannot be retrieved"
         ),
         meaning="One address did not work, and torch tries the next one, or again.",
         action="Only where the job stays here: check MASTER_ADDR and its name on this node.",

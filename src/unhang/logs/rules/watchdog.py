@@ -13,11 +13,16 @@ RULES: tuple[LogRule, ...] = (
         slug="collective-timeout",
         family="evidence",
         role="observation",
-        anchors=("Watchdog caught collective operation timeout", "Stream synchronize timeout"),
+        anchors=(
+            *("aught collective operation timeout", "Stream synchronize timeout"),
+            *(") timed out in call to wait", ") timed out in blocking wait"),
+        ),
         pattern=(
-            r"EE1002\b.*Stream synchronize timeout|"
-            r"Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?"
-            r"OpType=(?P<op>\w+)(?:, NumelIn=(?P<numel_in>\d+), NumelOut=(?P<numel_out>\d+))?"
+            r"EE\d{4}\b.*Stream synchronize timeout|"
+            r"(?:(?:Watchdog c|C)aught collective operation timeout:|Work(?=.*\) timed out in ))"
+            r" WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?OpType=(?P<op>\w+)"
+            r"(?:, TensorShape=\[[^\]]*\])?"
+            r"(?:, NumelIn=(?P<numel_in>\d+), NumelOut=(?P<numel_out>\d+))?"
             r"(?:, Timeout\(ms\)=(?P<timeout_ms>\d+))?"
         ),
         meaning="This rank waited in a collective until its time-out.",
@@ -37,12 +42,16 @@ RULES: tuple[LogRule, ...] = (
         slug="watchdog-counters",
         family="evidence",
         role="observation",
-        anchors=("failure detected by watchdog at work sequence id",),
+        anchors=(
+            *("failure detected by watchdog at work sequence id", "Timeout at NCCL work: "),
+            "detected by watchdog at work: ",
+        ),
         pattern=(
             r"(?:PG GUID (?P<pg>[^ (]*)\((?P<desc>[^)]*)\) Rank (?P<rank>\d+).*)?"
-            r"failure detected by watchdog at work sequence id: (?P<seq>-?\d+) "
-            r"PG status: last enqueued work: (?P<enqueued>-?\d+), "
-            r"last completed work: (?P<completed>-?\d+)"
+            r"(?:failure detected by watchdog at work sequence id|Timeout at NCCL work"
+            r"|detected by watchdog at work): (?P<seq>-?\d+)"
+            r"(?: PG status:|,) last enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), "
+            r"last completed (?:NCCL )?work: (?P<completed>-?\d+)"
         ),
         meaning="How far this rank had enqueued and completed when its watchdog gave up.",
         action="The difference is pipeline depth, not damage: compare the counters of all ranks.",
@@ -60,11 +69,12 @@ RULES: tuple[LogRule, ...] = (
         slug="dump-signal-counters",
         family="evidence",
         role="observation",
-        anchors=("Received a dump signal due to a collective timeout",),
+        anchors=("Received a dump signal ", "Received a timeout signal ", "Received a global "),
         pattern=(
             r"(?:PG GUID (?P<pg>[^ (]*)\((?P<desc>[^)]*)\) Rank (?P<rank>\d+)\] *)?"
-            r"Received a dump signal due to a collective timeout from\s+"
-            r"(?:rank (?P<origin>\d+)|this local rank)"
+            r"Received a (?:global )?(?:dump signal|timeout(?: signal)?)"
+            r"(?: due to a collective timeout)? from\s+"
+            r"(?:rank (?P<origin>\d+)|this local rank|another rank)"
             r".*?Last enqueued NCCL work: (?P<enqueued>-?\d+), "
             r"last completed NCCL work: (?P<completed>-?\d+)"
         ),
@@ -87,8 +97,18 @@ RULES: tuple[LogRule, ...] = (
         slug="dump-signal-observed",
         family="evidence",
         role="observation",
-        anchors=("Observed flight recorder dump signal from another rank",),
-        pattern=r"Observed flight recorder dump signal from another rank via TCPStore",
+        anchors=(
+            *(
+                "Observed flight recorder dump signal from another rank",
+                "Received a global timeout",
+            ),
+            "remote error detected from rank: ",
+        ),
+        pattern=(
+            r"Observed flight recorder dump signal from another rank via TCPStore"
+            r"|Received a global timeout from another rank(?!.*Last enqueued)"
+            r"|remote error detected from rank: (?P<origin>\d+)"
+        ),
         meaning="This rank did not time out itself: it was told to dump by another one.",
         action="Keep it among the suspects until its counters are known.",
         source="OpenRLHF#1126",
@@ -128,9 +148,19 @@ RULES: tuple[LogRule, ...] = (
         slug="heartbeat-abort",
         family="failure",
         role="consequence",
-        anchors=("due to ProcessGroupNCCL watchdog hang",),
-        pattern=r"Terminating the process after attempting to dump debug info, due to "
-        r"ProcessGroupNCCL watchdog hang",
+        anchors=(
+            *("due to ProcessGroupNCCL watchdog hang", "due to collective timeout or exception"),
+            *(
+                "ProcessGroupNCCL's watchdog detected ",
+                "Monitor Thread is disabled, but would have",
+            ),
+        ),
+        pattern=(
+            r"(?:Terminating the process ?|would have terminated the process ?)after attempting to "
+            r"dump debug info, due to (?:ProcessGroupNCCL watchdog hang|collective timeout)"
+            r"|ProcessGroupNCCL's watchdog detected (?:a (?:collective timeout|dump signal)"
+            r"|an exception)|Monitor Thread is disabled, but would have killed this job"
+        ),
         meaning="The heartbeat monitor ended the process: an effect of an earlier stop.",
         action="Look for what stopped before.",
         source="pytorch ProcessGroupNCCL heartbeat monitor",
@@ -177,8 +207,15 @@ RULES: tuple[LogRule, ...] = (
         slug="dump-not-finished",
         family="evidence",
         role="hint",
-        anchors=("flight recorder dumps to finish",),
-        pattern=r"timed out after waiting for (?P<ms>\d+) ?ms flight recorder dumps to finish",
+        anchors=(
+            *("flight recorder dumps to finish", "Flight Recorder debug info", "NCCLPG debug info"),
+            "Future for Flight recorder dump",
+        ),
+        pattern=(
+            r"timed out after waiting for (?P<ms>\d+) ?ms flight recorder dumps to finish"
+            r"|Error (?:opening file for )?(?:writing|flushing) (?:Flight Recorder|NCCLPG) debug info"
+            r"|Future for Flight recorder dump.* timed out"
+        ),
         meaning="The dump of this rank was not written; symbolising stacks may need the GIL.",
         action="Set TORCH_INCLUDE_STACK_TRACE=0 so that the dump does not wait for the GIL.",
         source="LlamaFactory#8261; pytorch#167023",
@@ -235,5 +272,62 @@ RULES: tuple[LogRule, ...] = (
         spares="  - [3] finished collective #43",
         trust="B",
         blames="ranks",
+    ),
+    LogRule(
+        code="UH7067",
+        slug="recorder-writes",
+        family="evidence",
+        role="consequence",
+        anchors=(
+            *("preparing to dump debug info", "First PG on this rank", "to set the dump signal"),
+            *("Broadcasting flight-recorder dump signal", "Stack trace of the failed collective: "),
+        ),
+        pattern=(
+            r"ProcessGroupNCCL preparing to dump debug info|First PG on this rank (?:to signal dumping"
+            r"|detecting the dump signal)|First watchdog to set the dump signal"
+            r"|Broadcasting flight-recorder dump signal|Stack trace of the failed collective: "
+        ),
+        meaning="The recorder of this rank begins to write its dump, after a time-out.",
+        action="Diagnose the dumps: unhang diagnose with the folder of TORCH_FR_DUMP_TEMP_FILE.",
+        source="pytorch ProcessGroupNCCL 2.4, 2.7",
+        fires="[PG ID 0 PG GUID 0(default_pg) Rank 1] ProcessGroupNCCL preparing to dump debug info. "
+        "Include stack trace: 1",
+        spares="ProcessGroupNCCL dumped debug info",
+        trust="B",
+    ),
+    LogRule(
+        code="UH7068",
+        slug="nccl-call-timeout",
+        family="evidence",
+        role="observation",
+        anchors=("NCCL timeout in: ", "NCCL timeout when waiting for nonblocking call"),
+        pattern=r"NCCL timeout (?:in: \S+:\d+|when waiting for nonblocking call)",
+        meaning="A call of NCCL, mostly that makes a communicator, did not end until its time-out.",
+        action="The ranks that print nothing did not come to it; look at their stacks.",
+        source="pytorch NCCLUtils.hpp, nccl.cpp 2.0 to 2.7",
+        fires="RuntimeError: NCCL timeout when waiting for nonblocking call to become successful.",
+        spares="NCCL timeout is 600 s",
+        trust="B",
+    ),
+    LogRule(
+        code="UH7069",
+        slug="models-differ",
+        family="disagreement",
+        role="cause",
+        anchors=("DDP expects same model across all ranks", "appears not to match s"),
+        pattern=(
+            r"DDP expects same model across all ranks, but Rank (?P<rank>\d+) has (?P<own>\d+) params, "
+            r"while rank (?P<other>\d+) has inconsistent (?P<theirs>\d+) params"
+            r"|params\[\d+\] in this process with sizes \[[^\]]*\] appears not to match s(?:izes|trides)"
+        ),
+        meaning="Ranks gave DDP different models; which of them is wrong this line does not tell.",
+        action="Compare the number of parameters and their sizes on the ranks that it names.",
+        source="pytorch reducer.cpp 2.0 to 2.7",
+        fires=(
+            "RuntimeError: DDP expects same model across all ranks, but Rank 0 has 161 params, while "
+            "rank 1 has inconsistent 0 params."
+        ),
+        spares="DDP expects the same model on all ranks",
+        blames="nobody",
     ),
 )

@@ -1,0 +1,163 @@
+"""What a rank says again, numbers aside: known by its bytes, so that it is counted and not read.
+
+Of a job in which all ranks shout, most lines say what was said before. A line is known again only
+where no digit of it could change what it means: no rule that its words announce looks for a number,
+and nothing but the mark of its rank, a stamp of glog and `[Rank N]` stands before its words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from unhang.logs.keeping import ANY_ERROR, Seen, claims_nothing
+from unhang.logs.lines.anchors import wanted_by
+from unhang.logs.lines.prefixes import Line
+from unhang.logs.lines.tracebacks import HEADER
+from unhang.logs.lines.wrappers import LAST_ERROR, wrapped_in
+from unhang.logs.nccl_facts import fact_of
+from unhang.logs.rules import RULES, LogRule
+
+__all__ = ["Repeat", "Repeats"]
+
+MOST = 8_192
+LONGEST = 2_048
+
+_MARK = re.compile(
+    rb"\[rank(\d{1,6})\]: ?(?:(\[[IWEF]\d{4}) \d\d:\d\d:\d\d(?:\.\d{1,9})?(?: +\d+)?"
+    rb"(?: [\w./-]+:\d+)?\] ?)?(?:\[Rank (\d{1,6})\] ?)?(?=[A-Za-z])"
+)
+_DIGITS = bytes.maketrans(b"123456789", b"000000000")
+_Key = tuple[bytes, bytes, bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """What a line told when it came first.
+
+    Attributes:
+        made: The rules that knew it, and what makes their messages the same.
+        stream: Whose line it is, as tracebacks are told apart.
+        claims_nothing: One of its messages means nothing once the job went on.
+        stamped: It has a stamp.
+    """
+
+    made: tuple[tuple[LogRule, Seen], ...]
+    stream: tuple[int, int, str]
+    claims_nothing: bool
+    stamped: bool
+
+
+@dataclass(slots=True)
+class Repeats:
+    """The lines of one log that are known again."""
+
+    lines: dict[_Key, Repeat | None] = field(default_factory=dict)
+
+    def known(self, data: bytes, start: int, end: int) -> Repeat | None:
+        """What a line told before, or None where it may be news."""
+        mark = _MARK.match(data, start, end)
+        return self.lines.get(_key(mark, data, end)) if mark else None
+
+    def learn(
+        self,
+        data: bytes,
+        start: int,
+        end: int,
+        line: Line,
+        wanted: tuple[LogRule, ...],
+        made: Sequence[tuple[LogRule, Seen]],
+    ) -> None:
+        """Know a line again, if no digit of it matters.
+
+        Args:
+            data: The block.
+            start: Where the line begins in it.
+            end: Where it ends.
+            line: As it was read.
+            wanted: The rules that its words announce.
+            made: The rules that knew it, and what makes their messages the same.
+        """
+        mark = _MARK.match(data, start, end)
+        if not mark or end - start > LONGEST:
+            return
+        key = _key(mark, data, end)
+        if key in self.lines:
+            return
+        if len(self.lines) >= MOST:
+            self.lines.clear()
+        sure = _is_plain(mark, data, end, line) and _says_the_same(line, wanted, made)
+        self.lines[key] = _repeat(line, made) if sure else None
+
+
+def _repeat(line: Line, made: Sequence[tuple[LogRule, Seen]]) -> Repeat:
+    nothing = any(claims_nothing(rule) for rule, _ in made)
+    stream = (line.rank, line.local_rank, line.host)
+    return Repeat(tuple(made), stream, nothing, line.time_ns > 0)
+
+
+def _says_the_same(
+    line: Line, wanted: tuple[LogRule, ...], made: Sequence[tuple[LogRule, Seen]]
+) -> bool:
+    """Whether the line would tell the same of the same rank with any other digits."""
+    if {seen[0] for _, seen in made} != {line.rank} or fact_of(line.text) is not None:
+        return False
+    known = all(rule.code != ANY_ERROR for rule, _ in made)
+    return known and _digits_are_nothing(line.text, wanted)
+
+
+def _key(mark: re.Match[bytes], data: bytes, end: int) -> _Key:
+    rest = data[mark.end() : end].translate(_DIGITS)
+    return (mark[1], mark[2] or b"", mark[3] or b"", rest)
+
+
+def _is_plain(mark: re.Match[bytes], data: bytes, end: int, line: Line) -> bool:
+    """Whether the words begin where the mark ends, and whose they are is told by it alone."""
+    rest = data[mark.end() : end]
+    return (
+        rest.isascii()
+        and rest.decode("ascii").rstrip("\r\n") == line.text
+        and line.rank == int(mark[3] or mark[1])
+        and line.host == ""
+        and HEADER not in line.text
+        and "0x" not in line.text
+        and not line.text.rstrip().endswith(LAST_ERROR)
+    )
+
+
+def _digits_are_nothing(text: str, wanted: tuple[LogRule, ...]) -> bool:
+    """Whether rules would say the same of the line with any other digits."""
+    zeros = re.sub(r"\d", "0", text)
+    if any(anchor in zeros for anchor in _digit_anchors()):
+        return False
+    asked = [wanted, *(wanted_by(inner) for inner in wrapped_in(text))]
+    texts = [text, *wrapped_in(text)]
+    return all(_sure(rules, each) for rules, each in zip(asked, texts, strict=True))
+
+
+def _sure(rules: Iterable[LogRule], text: str) -> bool:
+    """Whether no rule up to the first that matches looks for a certain digit."""
+    for rule in rules:
+        if rule.code == ANY_ERROR:
+            return True  # Beside a rule that knows the line it is not asked.
+        if _looks_for_digits(rule.pattern):
+            return False
+        if rule.search(text):
+            return True
+    return True
+
+
+@lru_cache(maxsize=1_024)
+def _looks_for_digits(pattern: str) -> bool:
+    """Whether a regular expression has digits of its own, quantifiers and names aside."""
+    bare = re.sub(r"\\[dwsDWSb.]|\{\d+(?:,\d*)?\}|\(\?P[<=]\w+[>)]", "", pattern)
+    return bool(re.search(r"\d", bare))
+
+
+@lru_cache(maxsize=1)
+def _digit_anchors() -> tuple[str, ...]:
+    """The anchors that have digits, with these as zeros: other digits may announce their rules."""
+    anchors = {a for rule in RULES if rule.code != ANY_ERROR for a in rule.anchors}
+    return tuple(sorted({re.sub(r"\d", "0", a) for a in anchors if re.search(r"\d", a)}))

@@ -1,0 +1,127 @@
+"""What the numbers of an NVSwitch's errors (SXid) say, and the rules for the lines that tell them.
+
+After the tables of NVIDIA's Fabric Manager user guide (non-fatal, fatal, always fatal, other); where
+the driver's own word and the table differ the driver is believed, but for two numbers that it calls
+non-fatal and that stall a GPU's traffic. Numbers that are not here are told without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from unhang.logs.rules.base import LogRule
+
+__all__ = ["RULES", "SXIDS"]
+
+_CORRECTED = "one bit flipped in the switch and was corrected: no effect"
+_TWO_BITS = "two bits flipped in the switch and could not be corrected: hardware, its link stops"
+_PARITY = "a parity error in the switch: hardware, its link stops"
+_TRAFFIC = "traffic on the link broke the protocol: its link stops"
+_ALL = "fatal to the whole fabric: reset all GPUs and switches, or restart the host"
+
+_CORRECTED_NUMBERS = (
+    *(11012, 11021, 11022, 11023, 12021, 12023, 15008, 15011, 19049, 19055),
+    *(19057, 19059, 19062, 19065, 19068, 19071, 24001, 24002, 24003),
+)
+_TWO_BITS_NUMBERS = (
+    *(11013, 11018, 11019, 12022, 12024, 15009, 15012, 19047, 19048, 19054, 19056, 19058),
+    *(19060, 19061, 19063, 19064, 19066, 19067, 19069, 19070, 24004, 24005, 24006),
+)
+_PARITY_NUMBERS = (11020, 12030, 12031, 15010, 15013)
+_TRAFFIC_NUMBERS = (11001, 11009, 12001, 12002, 12025, 12026, 12027, 12032, 15001, 15006)
+_TIMEOUT_NUMBERS = (14017, 24007)
+_ALL_NUMBERS = (10003, 12020, 22003, 22011, *range(23001, 23018))
+_STALLS = (11004, 12028)
+_HARMLESS = (*_CORRECTED_NUMBERS, 20001, 20009, 22013)
+_FATAL = (
+    *(*_TWO_BITS_NUMBERS, *_PARITY_NUMBERS, *_TRAFFIC_NUMBERS, *_TIMEOUT_NUMBERS),
+    *(*_ALL_NUMBERS, 20034, 22012),
+)
+
+SXIDS: Final[dict[int, str]] = {
+    10001: "the host read or wrote the switch wrongly: a fatal error may follow",
+    10002: "the switch did not answer the host in time: a fatal error may follow",
+    10004: "the switch is too hot and may slow its links: look at the cooling",
+    10005: "the switch has cooled down again",
+    11004: "a packet that the partitions forbid: that GPU's traffic stalls, its jobs hang",
+    12028: "a packet to a place that is not allowed: that GPU's traffic stalls, its jobs hang",
+    19084: "a link gave no sign of life: a fatal error that says more stands mostly beside it",
+    20001: "a packet was sent again: the link may be slower",
+    20009: "many bad bits on a link for a short time: the link may be slower",
+    20012: "a link is broken at one end, or its peer was shut down: look at cable and connector",
+    20034: "a link went down: a cable, a connector, or the GPU or switch at either end",
+    22012: "a link is broken at one end, or its peer was shut down: look at cable and connector",
+    22013: "of no meaning",
+    **dict.fromkeys(_CORRECTED_NUMBERS, _CORRECTED),
+    **dict.fromkeys(_TWO_BITS_NUMBERS, _TWO_BITS),
+    **dict.fromkeys(_PARITY_NUMBERS, _PARITY),
+    **dict.fromkeys(_TRAFFIC_NUMBERS, _TRAFFIC),
+    **dict.fromkeys(_TIMEOUT_NUMBERS, "a request got no answer in time: its link stops"),
+    **dict.fromkeys(_ALL_NUMBERS, _ALL),
+}
+
+_LINE = r"SXid \(PCI:(?P<pci>[0-9a-fA-F:.]+)\): "
+_REST = r"(?P<sxid>\d{1,6}), (?P<what>[^\n]{1,80})"
+
+
+def _one_of(numbers: Iterable[int]) -> str:
+    return f"(?:{'|'.join(str(number) for number in sorted(numbers))}), "
+
+
+RULES: tuple[LogRule, ...] = (
+    LogRule(
+        code="UH7049",
+        slug="nvswitch-corrected",
+        family="device",
+        role="hint",
+        anchors=("SXid (PCI:",),
+        pattern=_LINE + rf"(?={_one_of(_HARMLESS)})(?!\d+, Fatal)" + _REST,
+        meaning="An NVLink switch corrected an error by itself.",
+        action="Nothing now; count them by switch and link: many tell of wear.",
+        source="NVIDIA Fabric Manager user guide, non-fatal NVSwitch SXid errors",
+        fires=(
+            "nvidia-nvswitch0: SXid (PCI:0000:0a:00.0): 22013, Non-fatal, Link 57 Minion Link DLREQ "
+            "interrupt"
+        ),
+        spares="nvidia-nvswitch0: SXid (PCI:0000:0a:00.0): 22013, Fatal, Link 57 Minion Link",
+        trust="B",
+        harmless=True,
+    ),
+    LogRule(
+        code="UH7030",
+        slug="nvswitch-fault",
+        family="device",
+        role="cause",
+        anchors=("SXid (PCI:",),
+        pattern=_LINE
+        + rf"(?=\d+, Fatal\b|{_one_of(_STALLS)}|{_one_of(_FATAL)}(?!Non-fatal))"
+        + _REST,
+        meaning="The driver reported a fault of an NVLink switch: every GPU behind it may be cut off.",
+        action="nvidia-smi nvlink -s; restart the fabric manager with the GPUs idle, or drain the node.",
+        source="NVIDIA Fabric Manager user guide, fatal NVSwitch SXid errors",
+        fires=("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"),
+        spares=(
+            "nvidia-nvswitch4: SXid (PCI:0000:c6:00.0): 19084, Non-fatal, Link 29 AN1 Heartbeat "
+            "Timeout Error (First)"
+        ),
+        trust="B",
+    ),
+    LogRule(
+        code="UH7048",
+        slug="nvswitch-warning",
+        family="device",
+        role="hint",
+        anchors=("SXid (PCI:",),
+        pattern=_LINE + _REST,
+        meaning="The driver warns of an NVLink switch, without calling it fatal.",
+        action="Look for a fatal SXid or an Xid 74 beside it; nvidia-smi nvlink -e counts errors.",
+        source="NVIDIA Fabric Manager user guide, NVSwitch SXid errors",
+        fires=(
+            "nvidia-nvswitch4: SXid (PCI:0000:c6:00.0): 19084, Non-fatal, Link 29 AN1 Heartbeat "
+            "Timeout Error (First)"
+        ),
+        spares="nvidia-nvswitch4: using MSI",
+        trust="B",
+    ),
+)
