@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from unhang.errors import InputError
 from unhang.ingest.columns.values import as_int
 from unhang.ingest.discover.sources import Inputs, show_path
-from unhang.ingest.jsonfile import first_pairs
 from unhang.model import Fact, LastCall, LogEvent, Note, ProcessSample
 from unhang.ras import MOST_BYTES, RasStatus, parse
 from unhang.report import SavedReport
@@ -87,7 +86,7 @@ def read_beside(inputs: Inputs, beside: Beside) -> Extras:
     """
     extras = Extras()
     for folder in inputs.stacks:
-        from unhang.stacks import read_stacks
+        from unhang.stacks.reading import read_stacks
 
         reading = read_stacks(folder)
         extras.samples += reading.samples
@@ -107,6 +106,8 @@ def read_beside(inputs: Inputs, beside: Beside) -> Extras:
 
 
 def _log_sources(inputs: Inputs, beside: Beside, notes: list[Note]) -> list[LogSource]:
+    if not inputs.logs and not beside.logs:
+        return []
     from unhang.logs.files import find_logs, named_logs
 
     found = named_logs(beside.logs) if beside.logs else []
@@ -132,9 +133,9 @@ def _read_logs(sources: list[LogSource], extras: Extras) -> None:
 
 
 def _read_traces(folders: list[Path], extras: Extras) -> None:
-    from unhang.trace.reading import last_calls, read_traces
-
     for folder in folders:
+        from unhang.trace.reading import last_calls, read_traces
+
         traces, notes = read_traces(folder)
         extras.last_calls += last_calls(traces)
         extras.notes += notes
@@ -229,6 +230,8 @@ def expected_ranks(manifests: list[Path], notes: list[Note]) -> tuple[int, str]:
 
 def _manifest(path: Path) -> object:
     """What a manifest says first, which is the number of ranks; of another's, all of it."""
+    from unhang.ingest.jsonfile import first_pairs
+
     with path.open("rb") as file:
         data = file.read(_MANIFEST_HEAD)
         head = first_pairs(data.decode("utf-8", "replace").lstrip())

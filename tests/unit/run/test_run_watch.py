@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unhang.run.watching.watch import Alarm, HangWatch, ProgressLook, RankProgress, Resumed
+from unhang.run.watching.watch import Alarm, HangWatch, ProgressLook, RankProgress, Resumed, Working
 
 
 class Job:
@@ -242,12 +242,79 @@ def test_whoever_works_while_others_wait_is_no_sudden_alarm() -> None:
     assert job.watch.asks_for_work
 
 
-def test_a_job_with_long_pauses_is_given_longer_ones() -> None:
-    """It has lived through 20 s without a call: 60 s are no alarm, 100 are."""
+def who_is_waited_for(job: Job, seconds: int, *, busy: bool, works: bool) -> list[object]:
+    """Rank 0 waits, rank 1 does what is told; returns what the watch said."""
+    said = []
+    for _ in range(seconds):
+        job.now += 1.0
+        ranks = (
+            RankProgress(0, 50, job.finished, job.begun, waiting=True, busy=True),
+            RankProgress(1, 51, job.finished, job.begun, waiting=False, busy=busy, works=works),
+        )
+        said.append(job.watch.see(ProgressLook(job.now, ranks)))
+    return [event for event in said if event is not None]
+
+
+def test_a_job_with_long_standstills_is_given_longer_ones() -> None:
+    """It has lived through 20 s in which nothing moved: 90 s are no alarm, 110 are."""
     job = Job(300.0, auto=True)
     job.play(30, moves=True)
-    for _ in range(30):
-        job.play(1, moves=True)
-    job.watch.longest_waiting_s = 20.0
+    job.watch.longest_still_s = 20.0
     assert job.play(90) == []
     assert len(job.play(20)) == 1
+
+
+def test_work_teaches_nothing_of_standstills() -> None:
+    """After an evaluation of 200 s a hang is found as soon as before, but for the first looks."""
+    job = Job(300.0, auto=True)
+    job.play(30, moves=True)
+    assert who_is_waited_for(job, 200, busy=True, works=True) == []
+    job.play(5, moves=True)
+    (alarm,) = job.play(20)
+    assert alarm.quiet_s == 8.0
+
+
+def test_work_is_told_once_and_is_no_alarm_until_it_stops() -> None:
+    """An evaluation of half an hour; then nothing moves any more."""
+    job = Job(300.0, auto=True)
+    job.play(30, moves=True)
+    assert who_is_waited_for(job, 1800, busy=True, works=True) == [Working((1,), 300.0)]
+    (alarm,) = job.play(20)
+    assert isinstance(alarm, Alarm)
+    assert alarm.quiet_s == 1808.0
+
+
+def test_a_rank_that_spins_is_an_alarm_after_the_usual_limit() -> None:
+    """It computes and comes past no further line: from the beginning, or after it has worked."""
+    spins, stops = Job(300.0, auto=True), Job(300.0, auto=True)
+    for job in (spins, stops):
+        job.play(30, moves=True)
+    (alarm,) = who_is_waited_for(spins, 310, busy=True, works=False)
+    assert isinstance(alarm, Alarm)
+    assert alarm.quiet_s == 300.0
+    who_is_waited_for(stops, 500, busy=True, works=True)
+    assert len(who_is_waited_for(stops, 310, busy=True, works=False)) == 1
+
+
+def test_work_without_end_is_an_alarm_at_last() -> None:
+    """After twelve times the limit somebody should look."""
+    job = Job(300.0, auto=True)
+    job.play(30, moves=True)
+    told, alarm = who_is_waited_for(job, 3700, busy=True, works=True)
+    assert isinstance(told, Working)
+    assert isinstance(alarm, Alarm)
+    assert alarm.quiet_s == 3600.0
+
+
+def test_ranks_of_other_nodes_may_work_unseen() -> None:
+    """All ranks of this node wait: only the usual limit counts, whatever the rhythm."""
+    job = Job(300.0, auto=True)
+    job.play(30, moves=True)
+    said = []
+    for _ in range(310):
+        job.now += 1.0
+        look = job.look(waiting=True, busy=False)
+        said.append(job.watch.see(ProgressLook(look.time_s, look.ranks, elsewhere=True)))
+    (alarm,) = [event for event in said if event is not None]
+    assert isinstance(alarm, Alarm)
+    assert alarm.quiet_s == 300.0

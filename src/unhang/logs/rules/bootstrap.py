@@ -107,8 +107,9 @@ RULES: tuple[LogRule, ...] = (
         ),
         action=(
             "export NCCL_SOCKET_IFNAME==NAME with the interface between the nodes (the second = "
-            "means this name exactly), or NCCL_SOCKET_IFNAME=^docker,lo,veth,br-,virbr,cni; unhang "
-            "doctor net --hosts A,B says which it is."
+            "means this name exactly), or NCCL_SOCKET_IFNAME=^docker,lo,veth,br-,virbr,cni. It is "
+            "that of the route to rank 0, which unhang doctor net --hosts A,B names (or: ip route get "
+            "$MASTER_ADDR)."
         ),
         source="Oneflow#3586, pytorch#68893",
         fires="node01:1:9 [0] NCCL INFO NET/Socket : Using [0]veth12ab:fe80::1%veth12ab<0>",

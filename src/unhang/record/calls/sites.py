@@ -22,6 +22,7 @@ __all__ = [
     "frames_of",
     "line_of",
     "main_site",
+    "program_frames",
     "program_site",
     "site_frame",
 ]
@@ -155,19 +156,24 @@ def main_site() -> FrameType | None:
 
 
 def program_site(frame: FrameType | None = None) -> FrameType | None:
-    """Where the user's own code is: in `frame` and its callers, by default in the main thread.
+    """Where the user's own code is: in `frame` and its callers, or as `program_frames` finds it."""
+    return _own_frame(frame) if frame is not None else program_frames()[1]
 
-    Where that shows no line of the user's, it is the only other thread that does; a framework may
-    run the program's loop in one. None where nobody shows one, as at the end of a process.
+
+def program_frames() -> tuple[FrameType | None, FrameType | None]:
+    """Where the thread that runs the program is: its innermost frame, and the user's own in it.
+
+    That is the main thread. Where it shows no line of the user's, it is the only other thread that
+    does; a framework may run the program's loop in one. None where nobody shows one, as at the end
+    of a process.
     """
-    if frame is not None:
-        return _own_frame(frame)
     frames = sys._current_frames()
-    own = _own_frame(frames.pop(threading.main_thread().ident or 0, None))
+    main = frames.pop(threading.main_thread().ident or 0, None)
+    own = _own_frame(main)
     if own is not None:
-        return own
-    others = [own for frame in frames.values() if (own := _own_frame(frame)) is not None]
-    return others[0] if len(others) == 1 else None
+        return main, own
+    others = [(inner, own) for inner in frames.values() if (own := _own_frame(inner)) is not None]
+    return others[0] if len(others) == 1 else (None, None)
 
 
 def _own_frame(frame: FrameType | None) -> FrameType | None:

@@ -75,6 +75,7 @@ class Word(IntEnum):
     SEEN_SITE = 26
     SEEN_NS = 27
     TOLD_SITE = 28
+    AT = 29
 
 
 # The words of the hot paths, as plain numbers: an enum's member costs as much as the store.
@@ -127,6 +128,8 @@ class Heartbeat:
         failed: How many calls and waits have raised; they are counted as ended as well.
         seen_file, seen_line, seen_function, seen_ns: Where the program's own code was seen last,
             once a second and when it asked to end.
+        at: A number that stands for the line in which the program's thread was then, be it a
+            library's; 0 where it is not known.
         activity: What the program says that it does between steps ("evaluation"), or "".
         numel: Elements of its first tensor; None where it has none, or nobody noted it.
         tick_ns: When the recorder's thread last ran: it stands still while a thread keeps the
@@ -164,6 +167,7 @@ class Heartbeat:
     seen_line: int = 0
     seen_function: str = ""
     seen_ns: int = 0
+    at: int = 0
     activity: str = ""
 
     @property
@@ -267,11 +271,18 @@ class Beat:
         self.failures = number = self.failures + 1
         self.words[Word.FAILED] = number
 
-    def seen(self, frame: FrameType) -> None:
-        """Keep where the program is; the text before stays whole until the new one is."""
+    def seen(self, frame: FrameType, innermost: FrameType | None = None) -> None:
+        """Keep where the program is; the text before stays whole until the new one is.
+
+        Args:
+            frame: Of the user's own code.
+            innermost: Of whatever that calls, where it is known.
+        """
         code = frame.f_code
         text = _place("", "", code.co_filename, line_of(code, frame.f_lasti), code.co_name)
         self._take_turns(Word.SEEN_SITE, SEEN_SLOT, text)
+        if innermost is not None:
+            self.words[Word.AT] = hash((id(innermost.f_code), innermost.f_lineno)) & MASK or 1
         self.words[Word.SEEN_NS] = time_ns()
 
     def tell(self, activity: str) -> None:
@@ -438,6 +449,7 @@ def _heartbeat(words: memoryview[int], data: bytes, *, has_site: bool) -> Heartb
         seen_line=seen.get("line", 0),
         seen_function=seen.get("function", ""),
         seen_ns=words[Word.SEEN_NS],
+        at=max(words[Word.AT], 0),
         activity=_read_slot(data, words[Word.TOLD_SITE] - 1).get("op", ""),
         **site,
     )

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from unhang.record.calls.groups import channels, named, note_groups
 from unhang.record.calls.recorder import Recorder
-from unhang.record.calls.sites import line_of, main_site, program_site
+from unhang.record.calls.sites import line_of, main_site, program_frames
 from unhang.record.contact import sockets
 from unhang.record.contact.heartbeat import GroupBeat
 from unhang.record.contact.runtime_dir import safe_name
@@ -183,9 +183,9 @@ class TriggerThread:
         self.recorder.followed.ask_all()
         ring = self.recorder.state.ring
         self.recorder.beat.tick(beats, ring.total, ring.dropped)
-        site = program_site()
+        innermost, site = program_frames()
         if site is not None:
-            self.recorder.beat.seen(site)
+            self.recorder.beat.seen(site, innermost)
 
     def _signalled(self, data: bytes) -> None:
         number = self.recorder.state.settings.signal

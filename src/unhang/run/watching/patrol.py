@@ -25,13 +25,14 @@ from unhang.run.watching.guard import Guard, Orders
 from unhang.run.watching.jobtree import JobTree
 from unhang.run.watching.pacing import Pacing
 from unhang.run.watching.roster import Gone, Roster
-from unhang.run.watching.watch import Alarm, HangWatch, Resumed
+from unhang.run.watching.watch import Alarm, HangWatch, Resumed, Working
 from unhang.run.watching.words import (
     end_words,
     look_options,
     short_path,
     slow_words,
     why_spared,
+    work_words,
 )
 from unhang.wording import printable, rank_phrase
 
@@ -238,15 +239,23 @@ class Patrol:
         self._act(incident)
 
     def _see(self) -> Alarm | Resumed | None:
-        """Look once; that the job moves on is said, and ends the incident."""
+        """Look once; that the job moves on is said, and ends the incident, as work is said."""
         self.roster.weigh = self.watch.asks_for_work
         event = self.watch.see(self.roster.look())
+        if isinstance(event, Working):
+            self._tell_of_work(event)
+            return None
         if isinstance(event, Resumed) and self._obeying():
             return None  # Calls that the end of the job breaks off finish too.
         if isinstance(event, Resumed):
             say(f"the job moves on: a call has finished after {event.quiet_s:.0f} s")
             self._goes_on(f"the job moved on after {event.quiet_s:.0f} s without progress")
         return event
+
+    def _tell_of_work(self, event: Working) -> None:
+        for member in self.roster.members:
+            if member.rank in event.ranks and not self.orders.quiet:
+                say(work_words(member.rank, self.roster.heartbeat(member), event.quiet_s))
 
     def _goes_on(self, text: str) -> None:
         if self.current is not None:

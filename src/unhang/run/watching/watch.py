@@ -5,6 +5,10 @@ one, because calls that are given up finish too. Quiet is the time since the las
 becomes an alarm after a limit that this job's own history sets: `hang_after` at first, more once
 the job has lived through longer pauses (checkpoints, compilation, evaluation). The limit never
 falls below `hang_after`: a late alarm costs minutes, a false one costs trust.
+
+With `auto` it does, where the job's rhythm is known and nothing moves at all. Where somebody
+computes it is the usual limit: it may be a rank that spins. Whoever works (see `moving`) is told
+once, and no alarm until it stops, or has worked for very long.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from dataclasses import dataclass, field
 
 from unhang.wording import rank_phrase
 
-__all__ = ["Alarm", "HangWatch", "ProgressLook", "RankProgress", "Resumed"]
+__all__ = ["Alarm", "HangWatch", "ProgressLook", "RankProgress", "Resumed", "Working"]
 
 SURVIVED_FACTOR = 2.0
 """A pause twice as long as the longest one that was survived is not explained by history."""
@@ -30,7 +34,7 @@ AUTO_LEAST_S = 8.0
 """No shorter quiet is suspicious, whatever the rhythm: a garbage collection, a slow disk."""
 
 AUTO_FACTOR = 5.0
-"""So many times its longest pause makes a quiet of a job suspicious, once its rhythm is known."""
+"""So many times its longest standstill makes one an alarm, once the job's rhythm is known."""
 
 AUTO_AFTER = 20
 """So many looks that saw progress make a rhythm: a first step says nothing of the second."""
@@ -46,6 +50,7 @@ class RankProgress:
         waiting: A call of it is pending; None where it cannot be told.
         busy: It, or a child of it, computed or read since the last look.
         coming: It has not begun to join its peers, who do: its work is awaited like a call.
+        works: What it did was more than computing: it read, wrote, or came past many lines.
     """
 
     rank: int
@@ -55,6 +60,7 @@ class RankProgress:
     waiting: bool | None
     busy: bool
     coming: bool = False
+    works: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +69,12 @@ class ProgressLook:
 
     Attributes:
         time_s: A clock that never goes back.
+        elsewhere: Other nodes have ranks of the job too, whose work is not seen.
     """
 
     time_s: float
     ranks: Sequence[RankProgress]
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,14 @@ class Alarm:
     waiting: tuple[int, ...]
     reason: str
     again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Working:
+    """No call has finished for as long as an alarm takes, but these ranks work: none is raised."""
+
+    ranks: tuple[int, ...]
+    quiet_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +129,15 @@ class HangWatch:
     auto: bool = False
     longest_waiting_s: float = 0.0
     longest_idle_s: float = 0.0
+    longest_still_s: float = 0.0
+    longest_workless_s: float = 0.0
     seen: int = 0
     _finished: dict[int, int] = field(default_factory=dict)
     _begun: dict[int, int] = field(default_factory=dict)
     _quiet_since_s: float | None = None
     _still_since_s: float = 0.0
+    _worked_s: float = 0.0
+    _told: bool = False
     _last_look_s: float = 0.0
     _had_waiting: bool = False
     _alarmed: bool = False
@@ -135,7 +155,7 @@ class HangWatch:
         return bool(self._movers) or self._is_suspicious(self._last_look_s)
 
     def _is_suspicious(self, time_s: float) -> bool:
-        known = self.auto and self.seen >= AUTO_AFTER and self._quiet_since_s is not None
+        known = self.auto and self._quiet_since_s is not None
         return known and time_s - (self._quiet_since_s or 0.0) >= AUTO_LEAST_S / 2
 
     def put_off(self, movers: Iterable[int]) -> None:
@@ -147,7 +167,7 @@ class HangWatch:
         self._put_off += 1
         self._still_since_s = self._last_look_s
 
-    def see(self, look: ProgressLook) -> Alarm | Resumed | None:
+    def see(self, look: ProgressLook) -> Alarm | Resumed | Working | None:
         """Take one look into account; says at most once that this quiet is a hang."""
         if self._quiet_since_s is None:
             self._restart(look.time_s)
@@ -156,11 +176,7 @@ class HangWatch:
         if self._moved(look):
             return self._progress(look.time_s)
         self._had_waiting |= any(rank.waiting is not False for rank in look.ranks)
-        watched = [rank for rank in look.ranks if not self._movers or rank.rank in self._movers]
-        if self.auto and not self._movers:  # Whoever waits may spin, which is no work.
-            watched = [rank for rank in watched if not rank.waiting]
-        if any(rank.busy for rank in watched):
-            self._still_since_s = look.time_s
+        self._weigh(look)
         quiet = look.time_s - (self._quiet_since_s or 0.0)
         if self._movers and look.ranks:
             return self._again(look, quiet)
@@ -168,9 +184,30 @@ class HangWatch:
             return None
         limit = self._limit_reached(look, quiet)
         if limit is None:
-            return None
+            return self._tell_of_work(look, quiet)
         self._alarmed = True
         return _alarm(look, quiet, limit)
+
+    def _weigh(self, look: ProgressLook) -> None:
+        """Note how long nothing has moved, and nobody worked, of those that may be waited for."""
+        watched = [rank for rank in look.ranks if not self._movers or rank.rank in self._movers]
+        if self.auto and not self._movers:  # Whoever waits may spin, which is no work.
+            watched = [rank for rank in watched if not rank.waiting]
+        if any(rank.busy or (self.auto and rank.works) for rank in watched):
+            self.longest_still_s = max(self.longest_still_s, look.time_s - self._still_since_s)
+            self._still_since_s = look.time_s
+        if any(rank.works for rank in watched):
+            self.longest_workless_s = max(self.longest_workless_s, look.time_s - self._worked_s)
+            self._worked_s = look.time_s
+
+    def _tell_of_work(self, look: ProgressLook, quiet: float) -> Working | None:
+        """Once a quiet, where work alone has kept it from being an alarm."""
+        ranks = tuple(sorted(rank.rank for rank in look.ranks if rank.works and not rank.waiting))
+        usual = max(self.hang_after_s, SURVIVED_FACTOR * self.longest_waiting_s)
+        if not (self.auto and self._had_waiting and ranks) or self._told or quiet < usual:
+            return None
+        self._told = True
+        return Working(ranks, quiet)
 
     def _again(self, look: ProgressLook, quiet: float) -> Alarm | None:
         """The alarm once more, where those whose work put it off have stood still."""
@@ -191,14 +228,13 @@ class HangWatch:
     def _limit_reached(self, look: ProgressLook, quiet: float) -> float | None:
         """The limit that this quiet has passed, or None."""
         still = min(quiet, look.time_s - self._still_since_s)
-        if (limit := self._auto_limit()) is not None and still >= limit:
+        if (limit := self._auto_limit(look)) is not None and still >= limit:
             return limit
         if any(rank.coming for rank in look.ranks) and still < self.hang_after_s:
             limit = BUSY_FACTOR * self.hang_after_s  # Imports, data that are read before.
             return limit if quiet >= limit else None
         if self._had_waiting:
-            limit = max(self.hang_after_s, SURVIVED_FACTOR * self.longest_waiting_s)
-            return limit if quiet >= limit else None
+            return self._limit_of_waiting(look, quiet)
         normal = IDLE_FACTOR * max(self.longest_waiting_s, self.longest_idle_s)
         limit = max(self.hang_after_s, normal)
         if still >= limit:
@@ -206,15 +242,28 @@ class HangWatch:
         limit = max(BUSY_FACTOR * self.hang_after_s, normal)
         return limit if quiet >= limit else None
 
-    def _auto_limit(self) -> float | None:
+    def _limit_of_waiting(self, look: ProgressLook, quiet: float) -> float | None:
+        """The limit while calls wait: with `auto` work counts, and is waited for much longer."""
+        if not self.auto:
+            limit = max(self.hang_after_s, SURVIVED_FACTOR * self.longest_waiting_s)
+            return limit if quiet >= limit else None
+        workless = min(quiet, look.time_s - self._worked_s)
+        limit = max(self.hang_after_s, SURVIVED_FACTOR * self.longest_workless_s)
+        if workless >= limit:
+            return limit
+        limit = max(BUSY_FACTOR * self.hang_after_s, SURVIVED_FACTOR * self.longest_waiting_s)
+        return limit if quiet >= limit else None
+
+    def _auto_limit(self, look: ProgressLook) -> float | None:
         """After how long without any movement this job is stuck, by its own rhythm; None: unknown.
 
-        Only while calls wait: ranks between two phases of a program have no rhythm.
+        Only while calls wait: ranks between two phases of a program have no rhythm. And only where
+        all ranks are seen, because those of other nodes may work.
         """
-        if not (self.auto and self._had_waiting and self.seen >= AUTO_AFTER):
+        known = self.auto and self._had_waiting and self.seen >= AUTO_AFTER
+        if not known or look.elsewhere:
             return None
-        longest = max(self.longest_waiting_s, self.longest_idle_s)
-        return min(max(AUTO_LEAST_S, AUTO_FACTOR * longest), self.hang_after_s)
+        return min(max(AUTO_LEAST_S, AUTO_FACTOR * self.longest_still_s), self.hang_after_s)
 
     def forget_ranks(self) -> None:
         """The processes were replaced (a new attempt): the quiet begins anew, history stays."""
@@ -227,6 +276,7 @@ class HangWatch:
         if slept > max(5 * self.interval_s, 2.0) and self._quiet_since_s is not None:
             self._quiet_since_s += slept
             self._still_since_s += slept
+            self._worked_s += slept
 
     def _moved(self, look: ProgressLook) -> bool:
         """Whether a rank has finished a call; after an alarm, whether it went on as well."""
@@ -243,6 +293,8 @@ class HangWatch:
     def _progress(self, time_s: float) -> Resumed | None:
         self.seen += 1
         quiet = time_s - (self._quiet_since_s or time_s)
+        self.longest_still_s = max(self.longest_still_s, time_s - self._still_since_s)
+        self.longest_workless_s = max(self.longest_workless_s, time_s - self._worked_s)
         if self._had_waiting:
             self.longest_waiting_s = max(self.longest_waiting_s, quiet)
         else:
@@ -252,8 +304,8 @@ class HangWatch:
         return resumed
 
     def _restart(self, time_s: float) -> None:
-        self._quiet_since_s = self._still_since_s = self._last_look_s = time_s
-        self._had_waiting = self._alarmed = False
+        self._quiet_since_s = self._still_since_s = self._last_look_s = self._worked_s = time_s
+        self._had_waiting = self._alarmed = self._told = False
         self._movers, self._put_off = frozenset(), 0
 
 

@@ -9,12 +9,13 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from unhang.record.contact.heartbeat import Heartbeat
 from unhang.run.incident.judging import Verdict
 from unhang.run.watching.pace import Slow
 from unhang.run.watching.roster import Gone
 from unhang.wording import printable, rank_phrase
 
-__all__ = ["end_words", "look_options", "short_path", "slow_words", "why_spared"]
+__all__ = ["end_words", "look_options", "short_path", "slow_words", "why_spared", "work_words"]
 
 ENDING = ("fix-code", "restart", "restart-without")
 """Decisions after which the job as it stands is of no more use."""
@@ -29,8 +30,24 @@ def slow_words(slow: Slow) -> str:
     )
 
 
+def work_words(rank: int, beat: Heartbeat | None, quiet_s: float) -> str:
+    """A rank that works while the others wait for it: since when, and what it does."""
+    since = time.strftime("%H:%M:%S", time.localtime(time.time() - quiet_s))
+    activity = f" ({printable(beat.activity)})" if beat is not None and beat.activity else ""
+    where = ""
+    if beat is not None and beat.seen_file:
+        place = f"{Path(beat.seen_file).name}:{beat.seen_line}"
+        where = f", now in {printable(beat.seen_function)} at {printable(place)}"
+    return (
+        f"rank {rank} works since {since}{activity}{where}, and others wait for it: "
+        "no alarm before it stops"
+    )
+
+
 def end_words(gone: Gone) -> str:
     """How a rank ended, in words."""
+    if gone.memory_kill is not None and gone.memory_kill.is_certain:
+        return "was killed by the kernel for want of memory"
     if gone.status is None:
         error = printable(gone.member.mark.exception)
         return f"was ended by {error}" if error else "has gone without a word"

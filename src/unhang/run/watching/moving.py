@@ -1,0 +1,95 @@
+"""Tells what a process does between two looks: nothing, something, or work that gets on.
+
+CPU time alone is no work: whoever spins in a loop, or waits with a busy poll, has as much of it.
+Work reads or writes, starts processes, or comes past one line after another. All of it is seen from
+outside; the lines come from the heartbeat.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from unhang.collect.processes import Process, ProcessTable
+from unhang.model import BUSY_BYTES_PER_S, BUSY_CORES
+from unhang.run.watching.procs import WorkDone, work_of
+
+__all__ = ["Doing", "Movement"]
+
+LOOKS: Final = 30
+"""So many of the newest looks count, so that a monitor's burst is no work of a rank that hangs; for
+so long one that stops seems to work."""
+
+FEW_LINES: Final = 3
+"""A loop that waits for something is seen on as many lines; programs that work, on more."""
+
+STARTS: Final = 10
+"""A compilation starts processes in that many of these looks; a monitor starts one now and then."""
+
+
+class Doing(NamedTuple):
+    """What a process does, as far as it is seen from outside.
+
+    Attributes:
+        busy: It computed, read or wrote since the last look, or waits for a disk.
+        works: It gets on, by the newest looks together.
+    """
+
+    busy: bool = False
+    works: bool = False
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the newest looks saw of a process since its job last got on."""
+
+    lines: deque[int] = field(default_factory=lambda: deque(maxlen=LOOKS))
+    done: deque[WorkDone] = field(default_factory=lambda: deque(maxlen=LOOKS))
+    starts: deque[bool] = field(default_factory=lambda: deque(maxlen=LOOKS))
+    below: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True)
+class Movement:
+    """Follows the processes of a run."""
+
+    _seen: dict[int, _Seen] = field(default_factory=dict)
+
+    def begin(self, pids: Iterable[int]) -> None:
+        """The job got on: what these processes did until now tells nothing of what comes."""
+        for pid in pids:
+            self._seen.pop(pid, None)
+
+    def passes(self, pid: int, line: int) -> None:
+        """A process was seen at a line, named by a number; 0 where that is unknown."""
+        if line:
+            self._seen.setdefault(pid, _Seen()).lines.append(line)
+
+    def weigh(self, pid: int, table: ProcessTable, now_s: float) -> Doing:
+        """What a process and all below it have done since the last look; nothing at the first."""
+        seen = self._seen.setdefault(pid, _Seen())
+        tree = list(table.below(pid))
+        below = frozenset(process.pid for process in tree)
+        if seen.done:
+            seen.starts.append(bool(below - seen.below))
+        seen.below = below
+        seen.done.append(work_of(pid, table, now_s))
+        first, before, last = seen.done[0], seen.done[max(len(seen.done) - 2, 0)], seen.done[-1]
+        computes = last.cpu_s - before.cpu_s > BUSY_CORES * (last.time_s - before.time_s)
+        lines = len(set(seen.lines)) > FEW_LINES
+        return Doing(
+            busy=computes or _moved(before, last) or _waits_for_disk(tree),
+            works=lines or _moved(first, last) or sum(seen.starts) >= STARTS,
+        )
+
+
+def _moved(before: WorkDone, after: WorkDone) -> bool:
+    """Whether it has read and written a lot meanwhile."""
+    return after.io - before.io > BUSY_BYTES_PER_S * (after.time_s - before.time_s)
+
+
+def _waits_for_disk(tree: Sequence[Process]) -> bool:
+    """Whether the kernel keeps one of them uninterruptible, as a slow file system does."""
+    return any(process.state == "D" for process in tree)
