@@ -118,11 +118,20 @@ class TestNetwork:
         ip("-n", N3, "addr", "add", "192.168.55.3/24", "dev", "ib0")
         ip("-n", N3, "link", "set", "ib0", "up")
         ip("link", "set", f"{OWN}v4", "down")
-        report = over_nodes("net", hosts=f"{HOSTS},{OWN}n9=10.77.0.9")
+        via = f"{VIA} MASTER_ADDR=10.77.0.1"
+        report = over_nodes("net", hosts=f"{HOSTS},{OWN}n9=10.77.0.9", via=via)
         assert causes(report) == [
             ("UH820", N3), ("UH820", N4), ("UH823", N2), ("UH823", N4),
             ("UH827", f"{OWN}n9"),
         ]  # fmt: skip
+        (dead_end,) = (f for f in report["findings"] if f["subjects"][0]["id"] == N3)
+        assert (
+            "NCCL would advertise 192.168.55.3, which no other node reaches" in dead_end["summary"]
+        )
+        assert dead_end["actions"][0] == (
+            "export NCCL_SOCKET_IFNAME==eth0 GLOO_SOCKET_IFNAME=eth0 (the second = means this name "
+            "exactly): the route to MASTER_ADDR (10.77.0.1) leaves by it."
+        )
         assert [f["summary"] for f in report["findings"] if f["role"] != "cause"] == []
 
     def test_a_lossy_link_is_isolated_to_its_pair(self) -> None:
@@ -197,10 +206,20 @@ class TestNetwork:
         hosts.write_text(f"127.0.0.1 localhost\n127.0.1.1 {N1} {N2}\n")
         named = f'mount --bind {hosts} /etc/hosts && hostname $0 && exec "$@"'
         inside = f"ip netns exec {{host}} unshare --uts --mount sh -c '{named}' {{host}}"
+        for number in (1, 2):  # a second interface, which leads to nobody
+            here = ("-n", NODES[number - 1])
+            ip(*here, "link", "add", "aux0", "type", "veth", "peer", "name", "aux1")
+            ip(*here, "addr", "add", f"10.66.0.{number}/32", "dev", "aux0")
+            for name in ("aux0", "aux1"):
+                ip(*here, "link", "set", name, "up")
         report = over_nodes("net", hosts=",".join(HOSTS.split(",")[:2]), via=inside)
         (found,) = (f for f in report["findings"] if f["code"] == "UH820")
         assert "resolves to 127.0.1.1, so Gloo would bind the loopback" in found["summary"]
-        assert any("export GLOO_SOCKET_IFNAME=eth0" in action for action in found["actions"])
+        assert found["actions"] == [
+            f"On {NODES[number - 1]}: export GLOO_SOCKET_IFNAME=eth0, or let /etc/hosts name "
+            f"10.77.0.{number}: the route to its peers leaves by it."
+            for number in (1, 2)
+        ]
 
     def test_a_pair_whose_ranks_cannot_talk_is_isolated(self) -> None:
         """Only what their collectives send is lost between two of three nodes."""

@@ -126,7 +126,7 @@ def test_the_guides_example_in_half_precision(check: Path, tmp_path: Path) -> No
         "import torch\n"
         "def do_math(dtype):\n"
         "    return (10 ** (torch.arange(0, 10, dtype=dtype) / 10)).double()\n"
-        "torch.testing.assert_close(do_math(torch.float16), do_math(torch.float32), rtol=0, atol=0)"
+        "torch.testing.assert_close(do_math(torch.float32), do_math(torch.float16), rtol=0, atol=0)"
     )
     said = subprocess.run(
         [sys.executable, str(script)], capture_output=True, text=True, check=False

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from unhang.analysis.claims import Observation
 from unhang.analysis.sources.stacks import RankLook
 from unhang.case import Case
-from unhang.model import Frame
+from unhang.model import Frame, MemoryKill
 
 __all__ = ["CRASHES", "SIGNAL_BASE", "End", "Manner", "ends_of"]
 
@@ -48,6 +48,7 @@ class End(Observation, frozen=True, kw_only=True):
         frames: Where it raised, or else its last known line; innermost first.
         age_s: How old that line is at the end of the evidence; None where it raised there.
         ended_ns: When its process was seen to have ended; 0 where unknown.
+        memory_kill: What the kernel killed for memory meanwhile; None where nothing tells of any.
     """
 
     rank: int
@@ -58,6 +59,12 @@ class End(Observation, frozen=True, kw_only=True):
     age_s: float | None = None
     ended_ns: int = 0
     pid: int = -1
+    memory_kill: MemoryKill | None = None
+
+    @property
+    def for_memory(self) -> bool:
+        """The kernel killed it for want of memory."""
+        return self.memory_kill is not None and self.memory_kill.is_certain
 
 
 def ends_of(case: Case, looks: Mapping[int, RankLook]) -> dict[int, End]:
@@ -107,7 +114,8 @@ def _follows(error: str, frames: Sequence[Frame]) -> bool:
 def _from_look(look: RankLook) -> End:
     number = (look.status or 0) - SIGNAL_BASE
     manner = Manner.LEFT if look.status == 0 else Manner.UNCLEAR
-    if number in _KILLS:
+    killed = look.memory_kill is not None and look.memory_kill.is_certain
+    if number in _KILLS or (killed and look.status is None):
         manner = Manner.KILLED
     elif number in _ORDERED or (manner is Manner.UNCLEAR and look.lost_ns):
         manner = Manner.FOLLOWED
@@ -121,4 +129,5 @@ def _from_look(look: RankLook) -> End:
         ended_ns=look.ended_ns,
         host=look.host,
         pid=look.pid,
+        memory_kill=look.memory_kill,
     )

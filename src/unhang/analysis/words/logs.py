@@ -26,6 +26,7 @@ from unhang.analysis.lives.watchdogs import (
 )
 from unhang.analysis.sources.logs import Failure
 from unhang.analysis.words.telling import Words, adding, all_words_of, merged, words_of
+from unhang.catalogue import kind_of
 from unhang.kinds import RANK_ENDED, Trait
 from unhang.model import LogEvent
 from unhang.wording import printable, rank_phrase
@@ -222,7 +223,10 @@ def _(about: Unexplained, claim: Claim) -> Words:  # noqa: ARG001
         f"Not enough evidence: {what}: {by}: {told.text[:SHOWN]}{first}",
         (*(_quoted(event) for event in _most_unusual(errors) or [told]), *new),
         (),
-        ("Read these lines and those around them; give the logs of all ranks and nodes.",),
+        (
+            "Read these lines and those around them; give the logs of all ranks and nodes.",
+            *(kind.actions if about.effect and (kind := kind_of(about.effect.code)) else ()),
+        ),
     )
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from unhang.kinds import Trait
 from unhang.logs.rules.base import LogRule
+from unhang.logs.rules.program import AGAIN
 
 __all__ = ["CHILD_FAILED", "ELASTIC_BLAMES", "KILLED", "RULES"]
 
@@ -94,11 +95,11 @@ RULES: tuple[LogRule, ...] = (
         role="consequence",
         anchors=("taking the entire process down", "Some NCCL operations have failed or timed out"),
         pattern=(
-            r"To avoid data inconsistency, we are taking the entire process down"
-            r"|Some NCCL operations have failed or timed out\."
+            r"Some NCCL operations have failed or timed out"
+            r"|To avoid (?:data|this) inconsistency, we are taking the entire process down"
         ),
         meaning="The process ends itself after a time-out or an error in a collective.",
-        action="Look for what came before it on any rank.",
+        action=f"Look for what came before it on any rank. Where nothing did: {AGAIN}",
         source="pytorch ProcessGroupNCCL",
         fires=(
             "Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA "

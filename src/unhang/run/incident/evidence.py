@@ -374,6 +374,7 @@ def _last_words(rank: Collected) -> list[ProcessSample]:
         error="" if frames else "the rank left no heartbeat with a line",
         exit_status=None if rank.gone is None else rank.gone.status,
         ended_ns=0 if rank.gone is None else rank.gone.time_ns,
+        memory_kill=None if rank.gone is None else rank.gone.memory_kill,
     )
     return [replace(sample, **_told(rank))]
 
