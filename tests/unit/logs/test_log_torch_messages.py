@@ -86,7 +86,7 @@ def test_what_each_release_prints_of_waits() -> None:
     ],
 )
 def test_who_waits_is_not_to_blame(line: str, tmp_path: Path) -> None:
-    """Who says that others did not come, that two differ or do not reach each other, is no culprit."""
+    """Who says that others did not come, that two differ or cannot meet, is no culprit for it."""
     report = judged(tmp_path / "job.log", f"[rank0]: {line}\n".encode())
     assert report.status == "problem"
     assert report.findings[0].culprits == ()
