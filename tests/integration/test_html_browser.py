@@ -141,6 +141,17 @@ def test_the_verdict_and_the_ranks_are_drawn_first(
         page.close()
 
 
+def test_paper_has_everything_but_the_controls(browser: Browser, pages: dict[str, Written]) -> None:
+    """Frames and heads of columns are what one can press, and are read on paper too."""
+    page = opened(browser, pages["small"].path, [], viewport=WIDE)
+    page.emulate_media(media="print", color_scheme="dark")
+    for part in ("#stacks .frame", "#calls thead button", "#waits svg", "#heat svg", "#map"):
+        assert page.locator(part).first.is_visible()
+    for part in ("button[data-copy]", "#axis", "#how", "#clear"):
+        assert not page.locator(part).first.is_visible()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
 def test_long_words_are_cut_and_whole_at_hover(browser: Browser, tmp_path: Path) -> None:
     """The sentence stays a sentence, with the end of a path in sight."""
     path = "/".join(["a" * 30] * 9) + "/train.py:31"
@@ -160,7 +171,7 @@ def test_lateness_is_told_under_the_pointer(browser: Browser, pages: dict[str, W
     page.locator("#heat").scroll_into_view_if_needed()
     row = page.locator("#heat svg text", has_text=f"rank {culprit}").bounding_box()
     assert row is not None
-    page.mouse.move(row["x"] + 200, row["y"] + row["height"] / 2)
+    page.mouse.move(row["x"] + 92, row["y"] + row["height"] / 2)
     told = page.locator("#heat svg > title").text_content()
     assert told is not None
     assert told.startswith(f"rank {culprit}, #")

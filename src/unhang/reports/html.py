@@ -224,7 +224,8 @@ def _calls_head(picture: Picture) -> Iterator[str]:
         yield f'<option value="{span}">{words}</option>'
     yield '</select></label><button type="button" id="all-calls">all of them</button>'
     yield f'<span class="soft">{text_of(left_out)}</span></div>'
-    yield f'<p id="clocks" class="soft" hidden>{text_of(_clock_words(picture))}</p>'
+    yield '<p id="clocks" class="soft" hidden>Blue: finished; yellow with an edge: waits; red: '
+    yield f"failed. {text_of(_clock_words(picture))}</p>"
 
 
 def _clock_words(picture: Picture) -> str:
