@@ -254,7 +254,7 @@ class Roster:
     def _ended(self, members: Iterable[WatchedRank]) -> list[Gone]:
         """How these have ended; of those that a signal may have killed, whether for memory."""
         gone = [self._gone(member) for member in members]
-        pids = [each.member.pid for each in gone if each.status in (_KILLED, None)]
+        pids = [each.member.pid for each in gone if _may_be_killed(each)]
         kills = self._memory.kills_at_end(pids)
         return [_with_kill(each, kills.get(each.member.pid)) for each in gone]
 
@@ -265,6 +265,12 @@ class Roster:
         clean = status == 0 or (status is None and left_well and not member.mark.exception)
         told_ns = member.mark.updated_ns if member.mark.phase == "exited" else 0
         return Gone(member, status, clean, told_ns or time.time_ns(), len(self.gone))
+
+
+def _may_be_killed(gone: Gone) -> bool:
+    """Whether a signal may have ended it; who is killed says nothing before."""
+    said = gone.member.mark.exception or gone.member.mark.phase == "exited"
+    return gone.status == _KILLED or (gone.status is None and not said)
 
 
 def _with_kill(gone: Gone, kill: MemoryKill | None) -> Gone:
