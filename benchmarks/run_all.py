@@ -16,8 +16,8 @@ from benchmarks.figures import ROOT, show
 __all__ = ["MODULES", "main"]
 
 MODULES = (
-    "startup", "diagnose", "verdict", "recorder", "stacks_merge", "stacks_live", "run_overhead",
-    "hang_watch", "hang_verdict", "logs", "fleet",
+    "startup", "diagnose", "verdict", "recorder", "recorder_jobs", "stacks_merge", "stacks_live",
+    "run_overhead", "hang_watch", "hang_verdict", "logs", "fleet",
 )  # fmt: skip
 PAGE = ROOT / "docs" / "benchmarks.md"
 HEAD = """# Benchmarks
