@@ -80,7 +80,7 @@ def load(spec: ModuleSpec | None) -> None:
 
 
 def keep_path(event: str, args: object) -> None:
-    """Before Ray's start of a worker becomes that worker: a PYTHONPATH of the job's own hides us."""
+    """Before Ray's starter becomes the worker: a PYTHONPATH of the job's own would hide us."""
     del args
     if event == "os.exec":
         path = os.environ.get("PYTHONPATH", "")
