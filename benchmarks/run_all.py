@@ -17,7 +17,8 @@ __all__ = ["MODULES", "main"]
 
 MODULES = (
     "startup", "diagnose", "verdict", "recorder", "recorder_jobs", "stacks_merge", "stacks_live",
-    "run_overhead", "hang_watch", "hang_verdict", "logs", "fleet",
+    "run_overhead", "hang_watch", "hang_watch_auto", "slow_ranks", "detection", "hang_verdict",
+    "logs", "fleet",
 )  # fmt: skip
 PAGE = ROOT / "docs" / "benchmarks.md"
 HEAD = """# Benchmarks
