@@ -11,13 +11,14 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+from benchmarks import chart
 from benchmarks.figures import ROOT, show
 
 __all__ = ["MODULES", "main"]
 
 MODULES = (
     "startup", "diagnose", "verdict", "recorder", "recorder_jobs", "stacks_merge", "stacks_live",
-    "run_overhead", "hang_watch", "hang_watch_auto", "slow_ranks", "detection", "hang_verdict",
+    "run_overhead", "hang_watch", "hang_watch_auto", "slow_ranks", "hang_verdict", "detection",
     "logs", "fleet",
 )  # fmt: skip
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -44,6 +45,8 @@ def main(argv: list[str] | None = None) -> int:
         sections[name] = show(import_module(f"benchmarks.{name}").main(quick=args.quick))
         print(sections[name], flush=True)
         args.output.write_text(page(sections), encoding="utf-8")
+    if args.output == PAGE:
+        chart.main()
     return 0
 
 

@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     """Build, or build and capture."""
     from lab.nccl.build import build
 
-    device = build(args.python)
+    device = build(args.python.absolute())  # jobs run elsewhere
     if args.do == "build":
         for name, value in device.environment().items():
             print(f"export {name}={shlex.quote(value)}")

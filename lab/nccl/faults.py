@@ -69,6 +69,12 @@ _ALL = (
         device={"FAKE_KERNEL_MS": "300", "FAKE_SLOW_RANK": "1"},
         observations=("UH501", "UH502"),
     ),
+    NcclFault("late_once", "Not stuck: rank 2 is late once, for sixty calls made ahead."),
+    NcclFault(
+        "far_ahead",
+        "Not stuck: hosts are seconds ahead of their devices, whose kernels take 100 ms.",
+        device={"FAKE_KERNEL_MS": "100"},
+    ),
     NcclFault("stall", "Rank 2 stands in its data loader.", ("UH101",), (2,)),
     NcclFault(
         "skipped_call", "Rank 1 leaves out the second of three calls.", ("UH102", "UH202"), (1,)
@@ -88,6 +94,9 @@ _ALL = (
         ("UH302", "UH102"),
         (1,),
         also=((1, 2),),
+    ),
+    NcclFault(
+        "skipped_recv", "Rank 1 leaves one receive out and goes on, ahead.", ("UH302",), (1,)
     ),
     NcclFault("ring_stall", "Rank 5 stands still.", ("UH101", "UH302"), (5,), ranks=8),
     NcclFault("circle", "All receive before they send.", ("UH303",)),

@@ -25,6 +25,7 @@ __all__ = [
     "LastCall",
     "LogEvent",
     "LogRole",
+    "MemoryKill",
     "Note",
     "NoteLevel",
     "OpName",
@@ -266,6 +267,27 @@ class Shortage:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryKill:
+    """What the kernel did for want of memory in a process's cgroup shortly before its end.
+
+    Attributes:
+        kills: Processes of that cgroup that the kernel killed for memory.
+        ended: Ranks of that cgroup that ended in that time in a way that may be such a kill.
+        limit, used: Bytes that it might use (0: no limit is seen), and the most that it ever used.
+    """
+
+    kills: int = 0
+    ended: int = 1
+    limit: int = 0
+    used: int = 0
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether there are as many kills as there are ends."""
+        return self.kills >= self.ended > 0
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessSample:
     """What one look at one process showed, from outside (a sampler) or from a saved file.
 
@@ -296,6 +318,7 @@ class ProcessSample:
         lost_ns: When a call of it raised because a peer was gone or late; 0 where none did.
         activity: What the program says that it does ("evaluation"), or "".
         short_of: What it was short of before this look; None where nobody measured it.
+        memory_kill: What the kernel killed as it ended; None where nothing tells of any.
     """
 
     rank: int
@@ -327,6 +350,7 @@ class ProcessSample:
     lost_ns: int = 0
     activity: str = ""
     short_of: Shortage | None = None
+    memory_kill: MemoryKill | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,19 +172,18 @@ def _place(told: dict[str, object]) -> GpuProcess:
 
 # ------------------------------------------------------------------ text
 
-_VERSION = re.compile(r"NCCL version (\S+)")
-_HEAD = re.compile(r"^#(\d+)-(\d+) \(([0-9a-f]+)\) (MISMATCH|INCOMPLETE|ERROR)")
-_GROUP = re.compile(r"^ +(\d+) +(\d+) +\S+ +\S+ +(\d+) +(\d+) +[A-Z]+ +[A-Z]+")
-_JOB = re.compile(r"^ +\d+ +[\d-]+ +[\d-]+ +\d+ +(\d+)$")
-_COUNTS = re.compile(r"ommunicator ranks have different (.*?) ?operation counts")
-_SOME = re.compile(
-    r"(\d+) ranks have (?:launched up to operation (\d+)|not launched any operations)"
-)
-_ONE = re.compile(r"Rank (\d+) has (?:launched up to operation (\d+)|not launched any operations)")
-_LISTED = re.compile(r"Rank (\d+) -- ")
-_MISSING = re.compile(r"The missing ranks?: ([\d, -]+)")
-_WHERE = re.compile(r"Rank (\d+) .*?GPUs? (.+?) managed by process (\d+) on node (\S+)")
-_DEAD = re.compile(r"Process (\d+) on node (\S+) managing GPUs? ([\d,]+)")
+# Compiled when they are first used: every case imports this module, few have anything of RAS.
+_VERSION = r"NCCL version (\S+)"
+_HEAD = r"^#(\d+)-(\d+) \(([0-9a-f]+)\) (MISMATCH|INCOMPLETE|ERROR)"
+_GROUP = r"^ +(\d+) +(\d+) +\S+ +\S+ +(\d+) +(\d+) +[A-Z]+ +[A-Z]+"
+_JOB = r"^ +\d+ +[\d-]+ +[\d-]+ +\d+ +(\d+)$"
+_COUNTS = r"ommunicator ranks have different (.*?) ?operation counts"
+_SOME = r"(\d+) ranks have (?:launched up to operation (\d+)|not launched any operations)"
+_ONE = r"Rank (\d+) has (?:launched up to operation (\d+)|not launched any operations)"
+_LISTED = r"Rank (\d+) -- "
+_MISSING = r"The missing ranks?: ([\d, -]+)"
+_WHERE = r"Rank (\d+) .*?GPUs? (.+?) managed by process (\d+) on node (\S+)"
+_DEAD = r"Process (\d+) on node (\S+) managing GPUs? ([\d,]+)"
 
 
 @dataclass(slots=True)
@@ -201,25 +200,25 @@ class _Part:
 
 
 def _of_text(text: str) -> RasStatus:
-    version = _VERSION.search(text)
+    version = re.search(_VERSION, text)
     sizes: dict[int, int] = {}
     parts: dict[str, _Part] = {}
     dead: set[GpuProcess] = set()
     part, op, value, section, total = None, "", -1, "", 0
     for line in text.splitlines():
         bare = line.strip()
-        if job := _JOB.match(line):
+        if job := re.match(_JOB, line):
             total = int(job[1])
-        elif row := _GROUP.match(line):
+        elif row := re.match(_GROUP, line):
             sizes[int(row[1])] = min(int(row[3]), _MOST_RANKS)
-        elif head := _HEAD.match(bare):
+        elif head := re.match(_HEAD, bare):
             size = sizes.get(int(head[1]), 0)
             part = parts.setdefault(f"{head[1]}-{head[2]}", _Part(head[3], size))
             section, value = head[4], -1
         elif bare in ("DEAD", "INCOMPLETE", "TIMEOUT"):
             part, section = None, bare
         elif part is None:
-            if section == "DEAD" and (process := _DEAD.search(bare)):
+            if section == "DEAD" and (process := re.search(_DEAD, bare)):
                 dead.add(GpuProcess(process[2], int(process[1]), process[3]))
         else:
             op, value = _line(part, bare, section, op, value)
@@ -230,18 +229,18 @@ def _of_text(text: str) -> RasStatus:
 
 def _line(part: _Part, bare: str, section: str, op: str, value: int) -> tuple[str, int]:
     """Take one line about a communicator; returns the operation and the count that it is about."""
-    if where := _WHERE.search(bare):
+    if where := re.search(_WHERE, bare):
         part.places[int(where[1])] = GpuProcess(where[4], int(where[3]), where[2])
-    if counts := _COUNTS.search(bare):
+    if counts := re.search(_COUNTS, bare):
         return counts[1].removesuffix("collective").strip(), -1
-    if some := _SOME.search(bare):
+    if some := re.search(_SOME, bare):
         part.rest.setdefault(op, []).append((int(some[1]), int(some[2] or 0)))
         return op, int(some[2] or 0)
-    if one := _ONE.search(bare):
+    if one := re.search(_ONE, bare):
         part.launched.setdefault(op, {})[int(one[1])] = int(one[2] or 0)
-    elif missing := _MISSING.search(bare):
+    elif missing := re.search(_MISSING, bare):
         part.missing += _numbers(missing[1])
-    elif (listed := _LISTED.search(bare)) and section == "INCOMPLETE":
+    elif (listed := re.search(_LISTED, bare)) and section == "INCOMPLETE":
         part.missing.append(int(listed[1]))
     elif listed and section == "MISMATCH" and value >= 0:
         part.launched.setdefault(op, {})[int(listed[1])] = value

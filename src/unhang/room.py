@@ -11,13 +11,17 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from unhang.model import Shortage
 
 __all__ = [
+    "MemoryGroups",
     "Room",
     "RoomReading",
     "awake_of",
+    "killed_in",
+    "memory_groups_of",
     "pairs_of",
     "pids_of",
     "pressure_of",
@@ -83,6 +87,44 @@ class RoomReading:
     faults: int = 0
     memory_stalled_s: float = 0.0
     swapped_in: int = 0
+
+
+class MemoryGroups(NamedTuple):
+    """The cgroups that count and limit the memory of a process.
+
+    Attributes:
+        own: The one that it is in; it counts who is killed, whichever limit is the reason.
+        tightest: Of that and those above it, the one that may use the least.
+    """
+
+    own: Path
+    tightest: Path
+
+    @property
+    def limit(self) -> int:
+        """Bytes that it may use; 0 where nothing limits it."""
+        limit = _limit(self.tightest)
+        return limit if limit < _UNLIMITED else 0
+
+    @property
+    def most_used(self) -> int:
+        """The most bytes that it ever used; 0 where nothing tells."""
+        peaks = ("memory.peak", "memory.max_usage_in_bytes")
+        return max(_number(self.tightest / name, 0) for name in peaks)
+
+
+def memory_groups_of(pid: int, proc: Path = PROC) -> MemoryGroups:
+    """The groups of a process that lives: one that has ended is in none."""
+    groups = list(_groups_of(pid, proc, "memory"))
+    return MemoryGroups(groups[0], min(groups, key=_limit))
+
+
+def killed_in(group: Path) -> int:
+    """How many processes of a memory cgroup were killed for want of memory so far."""
+    for name in ("memory.events.local", "memory.events", "memory.oom_control"):
+        if (kills := pairs_of(group / name).get("oom_kill")) is not None:
+            return kills
+    return 0
 
 
 def reading_of(pid: int, proc: Path = PROC) -> RoomReading:
@@ -170,6 +212,7 @@ def _faults(path: Path) -> int:
 def room_of(pid: int | str, proc: Path = PROC) -> Room:
     """Read what limits a process ("self" is this one)."""
     cpu, memory = _cpu_place(pid, proc), _memory_place(pid, proc)
+    own = next(_groups_of(pid, proc, "memory"))
     stat, events = pairs_of(cpu / "cpu.stat"), pairs_of(memory / "memory.events")
     limit = _limit(memory)
     used = _number(memory / "memory.current", _number(memory / "memory.usage_in_bytes", 0))
@@ -183,9 +226,7 @@ def room_of(pid: int | str, proc: Path = PROC) -> Room:
         memory_held=_held(memory),
         memory_limit=limit if limit < _UNLIMITED else 0,
         pushed_back=pushed,
-        oom_kills=events.get(
-            "oom_kill", pairs_of(memory / "memory.oom_control").get("oom_kill", 0)
-        ),
+        oom_kills=max(killed_in(own), events.get("oom_kill", 0)),
         swapped=status.get("VmSwap:", 0) * 1024,
     )
 

@@ -12,7 +12,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from unhang.errors import UsageError
 
-__all__ = ["count_of", "fold_ranks", "intervals", "parse_ranks", "printable", "rank_phrase"]
+__all__ = [
+    "count_of",
+    "fold_ranks",
+    "intervals",
+    "parse_ranks",
+    "printable",
+    "rank_phrase",
+    "readable",
+]
 
 MAX_RANK = 10_000_000
 """No job has more ranks; a larger number in a rank list is a slip that would fill the memory."""
@@ -21,6 +29,8 @@ _SHORTEST_STRIDE = 4
 """Fewer equally spaced ranks are written out: "0,8,16" reads easier than "0-16:8"."""
 
 _ENDINGS = {"1": "st", "2": "nd", "3": "rd"}
+
+_ASCII = bytes(range(128)) + b"?" * 128
 
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?", re.ASCII)
 
@@ -147,3 +157,11 @@ def printable(text: str, limit: int = 0) -> str:
 
 def _escaped(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")
+
+
+def readable(text: bytes) -> str:
+    """A string of a pickle, as long in bytes as it was; C++ writes whatever a path consists of."""
+    try:
+        return text.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return text.translate(_ASCII).decode("ascii")

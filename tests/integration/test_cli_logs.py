@@ -88,3 +88,19 @@ def test_a_quiet_log_is_healthy(tmp_path: Path) -> None:
     """No known message: exit code 0."""
     (tmp_path / "a.log").write_text("step 1\n")
     assert logs(str(tmp_path / "a.log")).returncode == 0
+
+
+def test_the_message_of_a_guide_on_asynchronous_errors(tmp_path: Path) -> None:
+    """As it was pasted, over three lines and in torch's older words: with what to run next."""
+    log = tmp_path / "pasted.log"
+    log.write_text(
+        "[E ProcessGroupNCCL.cpp:414] Some NCCL operations have failed or timed out. Due to the\n"
+        "asynchronous nature of CUDA kernels, subsequent GPU operations might run on corrupted/\n"
+        "incomplete data. To avoid this inconsistency, we are taking the entire process down.\n"
+    )
+    done = logs(str(log), "-v")
+    said = " ".join(done.stdout.split())
+    assert done.returncode == 3
+    assert "the logs show what followed from a failure, and not the failure itself" in said
+    for option in ("--blocking", "--on-cpu", "--one-gpu"):
+        assert f"unhang run {option} -- CMD" in said

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from guide_page import on_the_page
 from valid_reports import report_in
 
 VICTIM = """\
@@ -66,6 +67,9 @@ def test_the_last_calls_of_a_killed_program(victim: list[str], tmp_path: Path) -
     assert stack[:2] == ["read_storage", "train"]
     assert report["ranks"][0]["rank"] == 3
     assert "step" not in stack
+    on_the_page(
+        "trace.Trace(ignoredirs=", unhang("trace", "--show", str(tmp_path / "t"), "-v").stdout
+    )
 
 
 def test_a_trace_shows_what_the_culprit_did(victim: list[str], tmp_path: Path) -> None:
@@ -210,6 +214,20 @@ def test_strace_files_of_a_guide(tmp_path: Path) -> None:
     words = ["strace", "-ff", "-tt", "-o", str(tmp_path / "log"), "sh", "-c", "true & wait"]
     subprocess.run(words, check=True)
     assert unhang("trace", "--syscalls", str(tmp_path / "log")).stdout.startswith("HEALTHY")
+    each = sorted(str(path) for path in tmp_path.glob("log.*"))
+    assert len(each) > 1
+    assert unhang("trace", "--syscalls", *each).stdout.startswith("HEALTHY"), "as a shell's log.*"
+
+
+def test_a_line_of_strace_that_was_pasted() -> None:
+    """Through a pipe, or by hand, as the guide shows it."""
+    line = 'write(3</dev/full>, "xxxx"..., 100000) = -1 ENOSPC (No space left on device)\n'
+    done = subprocess.run(
+        [sys.executable, "-m", "unhang", "trace", "--syscalls", "-"], input=line, text=True,
+        capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert "write on /dev/full: ENOSPC" in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize(
@@ -217,6 +235,7 @@ def test_strace_files_of_a_guide(tmp_path: Path) -> None:
     [
         (["--syscalls", "me"], 2),
         (["--syscalls"], 2),
+        (["--syscalls", "/no/such", "/nor/that"], 2),
         (["--syscalls", "1", "--seconds", "0"], 2),
         ([], 2),
         (["--show", "/no/such"], 3),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from guide_page import on_the_page
 from run_jobs import TORCHRUN, kill, run_job
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -63,6 +64,31 @@ while True:
 """
 
 
+HOARDS = """\
+import torch
+import torch.distributed as dist
+
+
+def hoard():
+    kept = []
+    while True:
+        kept.append(torch.ones(1 << 20))
+
+
+def main():
+    dist.init_process_group("gloo")
+    x = torch.ones(4)
+    for step in range(5):
+        dist.all_reduce(x)
+    if dist.get_rank() == 1:
+        hoard()
+    dist.all_reduce(x)
+
+
+main()
+"""
+
+
 @contextmanager
 def group_of(controller: str, old: dict[str, str], new: dict[str, str]) -> Iterator[Path | None]:
     """A real cgroup with settings of either version; None if none may be made."""
@@ -101,6 +127,15 @@ def little_memory() -> Iterator[Path | None]:
         yield group
 
 
+@pytest.fixture
+def a_gigabyte() -> Iterator[Path | None]:
+    """A group that may use 1 GB, no swap."""
+    limit = str(1000 * MIB)
+    old = {"memory.limit_in_bytes": limit, "memory.memsw.limit_in_bytes": limit}
+    with group_of("memory", old, {"memory.max": limit, "memory.swap.max": "0"}) as group:
+        yield group
+
+
 def looked_at(pid: int) -> dict[str, Any]:
     """What `unhang stacks` says of a process."""
     words = ["stacks", "--pid", str(pid), "--interval", "2", "--format", "json"]
@@ -124,7 +159,28 @@ def test_a_throttled_rank_of_a_job(tmp_path: Path, tenth_of_a_core: Path | None)
     assert (cause["code"], cause["culprits"], cause["victims"]) == ("UH607", [1], [0])
     assert "its cgroup may use 0.1 cores, and had to stop in" in outcome.report["summary"]
     assert "rank 0 waits for it in all_reduce" in outcome.report["summary"]
+    on_the_page("cat /sys/fs/cgroup/cpu.stat", outcome.report["summary"])
     assert any(site["function"] == "grind" for site in cause["sites"])
+
+
+def test_a_rank_that_the_kernel_kills_for_memory(tmp_path: Path, a_gigabyte: Path | None) -> None:
+    """Told as that by `run` and by `diagnose` of its case; the job is ended by its launcher."""
+    if a_gigabyte is None:
+        return
+    (tmp_path / "job.py").write_text(HOARDS)
+    inside = f'echo 0 > {a_gigabyte / "cgroup.procs"}; exec "$@"'
+    words = [str(TORCHRUN), "--standalone", "--nproc-per-node", "2", "job.py"]
+    outcome = run_job(tmp_path, (), ["sh", "-c", inside, "sh", *words])
+    said = outcome.said
+    assert "rank 1 was killed by the kernel for want of memory" in said, outcome.report
+    cause = outcome.cause
+    assert (cause["code"], cause["culprits"], cause["confidence"]) == ("UH106", [1], "high")
+    on_the_page("dmesg | grep -i 'killed process'", cause["summary"])
+    again = subprocess.run(
+        [sys.executable, "-m", "unhang", "diagnose", str(outcome.only_case)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "was killed by the kernel for want of memory" in " ".join(again.stdout.split())
 
 
 def test_a_throttled_process(tenth_of_a_core: Path | None) -> None:

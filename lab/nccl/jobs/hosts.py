@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -67,6 +68,33 @@ def slow_device():
     for _ in range(60):
         a.mul_(2)
         dist.all_reduce(a)
+        sync()
+
+
+@job
+def late_once():
+    """Rank 2 comes 1.5 s late, once; its peers have made sixty calls by then, and wait for one."""
+    rank, _ = join()
+    a = tensor(2048)
+    for _ in range(12):
+        dist.all_reduce(a)
+        sync()
+    if rank == 2:
+        time.sleep(1.5)
+    for _ in range(60):
+        dist.all_reduce(a)
+    sync()
+
+
+@job
+def far_ahead():
+    """Hosts make the calls of a step at once; devices take seconds for them, and all goes on."""
+    join()
+    a = tensor(2048)
+    for _ in range(6):
+        for _ in range(30):
+            a.mul_(2)
+            dist.all_reduce(a)
         sync()
 
 
@@ -292,6 +320,23 @@ def skipped_send():
         sync()
         dist.all_reduce(x)  # skipped_send: here
         sync()
+
+
+@job
+def skipped_recv():
+    """Rank 1 leaves out one receive, and its host runs three steps ahead of its device."""
+    rank, _ = join()
+    x, y = tensor(64), tensor(128)
+    for step in range(8):
+        if rank == 0:
+            dist.send(x, 1)  # skipped_recv: waits
+        if rank == 1 and step != 4:
+            dist.recv(x, 0)
+        dist.all_reduce(x)
+        dist.all_reduce(y)
+        if step < 4:
+            sync()
+    sync()
 
 
 @job

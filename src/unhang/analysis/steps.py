@@ -39,6 +39,7 @@ from unhang.analysis.rank_table import rank_table
 from unhang.analysis.sites import StackBook
 from unhang.analysis.situation import Situation
 from unhang.analysis.sources.ras import ras_of
+from unhang.analysis.state.columns import distinct
 from unhang.analysis.state.heads import find_heads, unlaunched_ranks
 from unhang.analysis.state.index import Evidence, gather
 from unhang.analysis.state.progress import stand
@@ -212,7 +213,7 @@ def _job(evidence: Evidence) -> Job:
     backends = {name.backend for name in case.names} | {dump.backend for dump in case.dumps}
     return Job(
         world_size=len(evidence.ranks),
-        ranks_seen=len(np.unique(evidence.owner)),
+        ranks_seen=len(distinct(evidence.owner)),
         groups=len(case.groups),
         calls=case.n_calls,
         backends=tuple(sorted(backends - {""})),

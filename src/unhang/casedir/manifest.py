@@ -11,9 +11,11 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from unhang.bounds import is_rank, largest_world
 from unhang.casedir.sharing import (
@@ -150,8 +152,13 @@ def create_case(
 # ------------------------------------------------------------------ writing
 
 
-def save_file(path: Path, data: bytes) -> None:
-    """Write a private file that appears whole or not at all, and is on disk when this returns.
+def save_file(path: Path, data: bytes, *, at_once: bool = True) -> None:
+    """Write a private file that appears whole or not at all.
+
+    Args:
+        path: The file.
+        data: What is in it.
+        at_once: It is on disk when this returns, which takes milliseconds a file.
 
     Raises:
         OSError: It cannot be written.
@@ -160,8 +167,9 @@ def save_file(path: Path, data: bytes) -> None:
     try:
         with open(temporary, "wb", opener=private_opener) as stream:
             stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
+            if at_once:
+                stream.flush()
+                os.fsync(stream.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -178,7 +186,7 @@ def write_part(case: Path, part: NodePart, *, merge: bool = True) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    save_file(part_path(case, part.run), _json(asdict(part)))
+    save_file(part_path(case, part.run), _json(part), at_once=merge)
     if merge:
         merge_manifest(case)
 
@@ -189,12 +197,17 @@ def write_ending(case: Path, run: str, ending: Ending) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    save_file(case / "parts" / f"{safe_name(run)}.end.json", _json(asdict(ending)))
+    save_file(case / "parts" / f"{safe_name(run)}.end.json", _json(ending))
     merge_manifest(case)
 
 
 def _json(value: object) -> bytes:
-    return (json.dumps(value, indent=1, default=str) + "\n").encode()
+    """A value as JSON; what a launcher says of a hundred thousand ranks is written in a second."""
+    try:
+        return msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=1) + b"\n"
+    except UnicodeEncodeError:  # half a character, as names of files may have it
+        plain = msgspec.to_builtins(value, enc_hook=str)
+        return (json.dumps(plain, indent=1) + "\n").encode()
 
 
 def merge_manifest(case: Path) -> None:
@@ -249,7 +262,7 @@ def _manifest(parts: Sequence[NodePart], endings: Mapping[str, Ending]) -> dict[
     begun = [part for part in parts if _time_of(part)]
     first = min(begun, key=_time_of, default=None)
     world = agreed_world(part.world_size for part in parts)
-    ranks = {rank.rank: asdict(rank) for part in parts for rank in part.ranks}
+    ranks: dict[int, object] = {rank.rank: rank for part in parts for rank in part.ranks}
     missing = {"came": {}, "missing": {"all": "no node reported this rank"}}
     listed = min(world, max(_LISTED, 2 * len(ranks)))
     for number in range(listed):
@@ -270,7 +283,7 @@ def _node(part: NodePart, ending: Ending | None) -> dict[str, Any]:
     return {
         **{key: getattr(part, key) for key in ("run", "host", "timings_s", "streams", "notes")},
         "ranks": [rank.rank for rank in part.ranks],
-        "ending": asdict(ending) if ending else None,
+        "ending": ending,
     }
 
 

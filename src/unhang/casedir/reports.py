@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import os
 import re
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
-from unhang.casedir.manifest import FOLDERS
-from unhang.casedir.sharing import MOST_CASES, cannot_write
 from unhang.errors import OutputError, UsageError
 from unhang.record.contact.runtime_dir import private_dir, private_opener
 from unhang.wording import printable
@@ -95,6 +92,11 @@ def save_report(root: Path, command: str, text: str, now_s: float) -> Path:
         UsageError: `root` is something else than a case.
         OutputError: It cannot be written.
     """
+    from datetime import datetime, timezone
+
+    from unhang.casedir.manifest import FOLDERS
+    from unhang.casedir.sharing import MOST_CASES, cannot_write
+
     check_place(root)
     stamp = datetime.fromtimestamp(now_s, tz=timezone.utc).strftime(_STAMP)
     try:
@@ -132,6 +134,8 @@ def name_told(name: str) -> tuple[str, int]:
     found = _NAME.fullmatch(name)
     if found is None:
         return "", 0
+    from datetime import datetime, timezone
+
     try:
         when = datetime.strptime(found["time"], _STAMP).replace(tzinfo=timezone.utc)
     except ValueError:

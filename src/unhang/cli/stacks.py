@@ -141,7 +141,7 @@ def _evidence(args: argparse.Namespace, trees: list[StackTree]) -> Case:
 def _saved(args: argparse.Namespace, trees: list[StackTree]) -> Case:
     """Read saved stacks; partial trees go to `trees`."""
     from unhang.case import Case
-    from unhang.stacks import parse_stacks, read_stacks
+    from unhang.stacks.reading import parse_stacks, read_stacks
 
     samples: list[ProcessSample] = []
     notes: list[Note] = []
@@ -203,7 +203,7 @@ def _elsewhere(args: argparse.Namespace) -> Case:
     from unhang.case import Case
     from unhang.casedir.manifest import create_case
     from unhang.model import Note
-    from unhang.stacks import read_stacks
+    from unhang.stacks.reading import read_stacks
 
     launcher = checked_launcher(args)
     orders: dict[str, object] = {
@@ -287,7 +287,7 @@ def _listed(jobs: Sequence[str]) -> str:
 
 def _save(case: Case, name: str) -> None:
     from unhang.casedir.reports import keep_private
-    from unhang.stacks import write_samples
+    from unhang.stacks.saved import write_samples
 
     try:
         write_samples(Path(name), case.samples)

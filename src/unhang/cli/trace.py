@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         const=FROM_THE_START,
         metavar="PID|FILE",
         help="attach strace to a process and all below it; judge what strace -o FILE wrote (also "
-        "with -ff); with neither, run the command under strace",
+        "with -ff; several files; - is stdin); with neither, run the command under strace",
     )
     parser.add_argument(
         "--seconds", type=float, default=5.0, metavar="S", help="how long, with --syscalls PID"
@@ -62,6 +62,13 @@ def run(args: argparse.Namespace) -> int:
     command = args.cmd[1:] if args.cmd[:1] == ["--"] else args.cmd
     if args.syscalls == FROM_THE_START and command:
         return _under_strace(command, args)
+    if args.syscalls and all(Path(name).is_file() for name in command):
+        args.files, command = [args.syscalls, *command], []
+    if args.syscalls == FROM_THE_START:
+        raise UsageError(
+            "--syscalls needs a process, a file or a command",
+            "unhang trace --syscalls PID, or FILE, or -- COMMAND; unhang stacks lists the ranks.",
+        )
     if sum((bool(args.show), args.syscalls is not None, bool(command))) != 1:
         raise UsageError("one of --show, --syscalls and a command is needed", "See --help.")
     if args.show:
@@ -94,7 +101,7 @@ def _syscalls(args: argparse.Namespace) -> int:
     from unhang.trace.syscalls import judge_syscalls, read_strace, strace_files, trace_pid
 
     if not args.syscalls.isdecimal():
-        if paths := strace_files(args.syscalls):
+        if paths := [path for name in args.files for path in strace_files(name)]:
             return emit(judge_syscalls(read_strace(paths)), args)
         raise UsageError(
             f"{args.syscalls!r} is no process id and no file",

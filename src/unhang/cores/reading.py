@@ -16,7 +16,7 @@ from pathlib import Path
 from unhang.cores.elfcore import CoreFacts, is_core, read_facts
 from unhang.errors import InputError
 from unhang.model import Note, ProcessSample
-from unhang.stacks import parse_stacks
+from unhang.stacks.reading import parse_stacks
 
 __all__ = ["CoreReading", "find_cores", "read_core"]
 

@@ -97,7 +97,10 @@ def _folded(group: Sequence[CheckResult]) -> CheckResult:
     names = ", ".join(hosts[:MAX_NAMED]) + more
     seen = group[0].seen.removeprefix(f"{hosts[0]}: ")
     subjects = tuple(subject for result in group for subject in result.subjects)
-    return replace(group[0], seen=f"{names}: {seen}", subjects=subjects)
+    differ = len({result.action for result in group}) > 1
+    told = zip(hosts[:MAX_NAMED], group, strict=False) if differ else ()
+    per_host = tuple(f"On {host}: {each.action}" for host, each in told if each.action)
+    return replace(group[0], seen=f"{names}: {seen}", subjects=subjects, per_host=per_host)
 
 
 def _name(result: CheckResult) -> str:
@@ -137,5 +140,5 @@ def _finding(index: int, result: CheckResult) -> Finding:
         culprits=tuple(sorted(result.ranks)) if role == "cause" else (),
         subjects=result.subjects,
         evidence=(*result.evidence, kind.meaning),
-        actions=(result.action,) if result.action else kind.actions,
+        actions=result.per_host or ((result.action,) if result.action else kind.actions),
     )

@@ -18,7 +18,7 @@ from unhang.checks import (
 )
 from unhang.doctor.checks.env import check_env
 from unhang.doctor.checks.gpu import check_gpus, check_kernel_log
-from unhang.doctor.checks.interfaces import check_interfaces, nccl_interface
+from unhang.doctor.checks.interfaces import check_interfaces, leads_of, nccl_interface
 from unhang.doctor.checks.matrix import best_of, calls_again, check_matrix
 from unhang.doctor.checks.results import CheckResult, host_subject
 from unhang.doctor.checks.shapes import gpus_misfit, misfit, rows_of
@@ -159,11 +159,14 @@ def run_net(
     asking: NodeAsker, facts: Facts, plan: NetPlan, say: Say = lambda _: None
 ) -> list[CheckResult]:
     """Part net: interfaces of all nodes, then the full matrix of connections between them."""
-    results = check_interfaces(facts.by_name)
     nodes, left_out = _own_machines(facts)
-    results += left_out
     if len(nodes) <= 1:
-        return [*results, CheckResult(PORT_BLOCKED, "skip", "one node has nobody to connect to.")]
+        own = check_interfaces(facts.by_name, leads_of(facts.by_name, {}))
+        return [
+            *own,
+            *left_out,
+            CheckResult(PORT_BLOCKED, "skip", "one node has nobody to connect to."),
+        ]
     say(f"connecting {len(nodes)} nodes with each other on {len(plan.ports)} ports")
     chosen = _other_addresses(nodes, facts.by_name)
     answers = _ask_net(asking, nodes, plan, {node.name: {} for node in nodes}, {
@@ -180,7 +183,21 @@ def run_net(
             if answer.node.name in heard:
                 heard[answer.node.name] += rows_of(answer.data)
     heard = {name: best_of(rows) for name, rows in heard.items()}
-    return [*results, *silent(answers), *_taken(answers), *check_matrix(list(heard), heard, chosen)]
+    leads = leads_of(facts.by_name, {name: _control(rows, chosen) for name, rows in heard.items()})
+    return [
+        *check_interfaces(facts.by_name, leads),
+        *left_out,
+        *silent(answers),
+        *_taken(answers),
+        *check_matrix(list(heard), heard, chosen, leads),
+    ]
+
+
+def _control(
+    rows: Sequence[Mapping[str, Any]], chosen: Mapping[str, str]
+) -> list[Mapping[str, Any]]:
+    """Connections to the addresses by which we know the nodes, not to those that NCCL takes."""
+    return [row for row in rows if row["address"] != chosen.get(row["peer"])]
 
 
 def _ask_net(

@@ -6,6 +6,7 @@ never in memory twice; where all files fill one table, it is the case's.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,7 +15,14 @@ import numpy as np
 from unhang.batches import find_batches
 from unhang.case import CALL_DTYPES, Calls, Case, Dump, Window
 from unhang.ingest.beside import Extras
-from unhang.ingest.columns.decoded import Column, Decoded, DumpColumns, Origin, active_only
+from unhang.ingest.columns.decoded import (
+    Column,
+    Decoded,
+    DumpColumns,
+    Origin,
+    active_only,
+    highest,
+)
 from unhang.ingest.columns.dictionaries import Dictionaries
 from unhang.ingest.columns.oldnumbers import renumbered
 from unhang.ingest.dumpfiles import DumpFile
@@ -44,11 +52,13 @@ def assemble(
         world: Number of expected ranks.
         extras: Everything else.
     """
+    decoded = [item.decoded for item in files]
+    stacks = highest(decoded, "stack", -1)
     starts = np.cumsum([0, *(item.decoded.count if item.decoded else 0 for item in files)]).tolist()
     hosts = _folders_as_hosts(files)
     dumps = tuple(
-        _dump(index, item, (starts[index], starts[index + 1]), grouping, host)
-        for index, (item, host) in enumerate(zip(files, hosts, strict=True))
+        _dump(index, item, (starts[index], starts[index + 1]), grouping, host, stack >= 0)
+        for index, (item, host, stack) in enumerate(zip(files, hosts, stacks, strict=True))
     )
     status = join_statuses(files, grouping)
     names = shared.op_names()
@@ -76,19 +86,19 @@ def assemble(
 
 def _calls(files: Sequence[DumpFile], grouping: Grouping) -> Calls:
     lengths = [item.decoded.count if item.decoded else 0 for item in files]
-    _release(files, "pg_id")
-    for item, of_calls in zip(files, grouping.of_calls, strict=True):
-        _number_groups(item, of_calls)
+    spans = _spans(files)
+    _release(spans, "pg_id")
+    _number_groups(files, spans, grouping.of_calls)
     columns: dict[str, Column] = {
         "dump": np.repeat(np.arange(len(files), dtype=np.int32), lengths),
         "rank": np.repeat(np.array([item.rank for item in files], np.int32), lengths),
-        "group": _joined(_pieces(files, "pg"), np.int32),
+        "group": _joined(_pieces(spans, "pg"), np.int32),
     }
-    _release(files, "pg")
+    _release(spans, "pg")
     for key, kind in CALL_DTYPES.items():
         if key not in columns:
-            columns[key] = _joined(_pieces(files, key), kind)
-            _release(files, key)
+            columns[key] = _joined(_pieces(spans, key), kind)
+            _release(spans, key)
     return Calls(**columns)
 
 
@@ -107,9 +117,12 @@ def _joined(pieces: list[Column], kind: type[np.generic]) -> Column:
     return np.concatenate(pieces, dtype=kind) if pieces else np.zeros(0, kind)
 
 
-def _pieces(files: Sequence[DumpFile], key: str) -> list[Column]:
-    """One column of all files, as few pieces: files of one table that follow each other are one."""
-    spans: list[tuple[DumpColumns, int, int]] = []
+_Span = tuple[DumpColumns, int, int]
+
+
+def _spans(files: Sequence[DumpFile]) -> list[_Span]:
+    """The rows of all files, as few pieces: files of one table that follow each other are one."""
+    spans: list[_Span] = []
     for item in files:
         decoded = item.decoded
         if decoded is None or decoded.table is None:
@@ -118,24 +131,43 @@ def _pieces(files: Sequence[DumpFile], key: str) -> list[Column]:
             spans[-1] = (decoded.table, spans[-1][1], decoded.stop)
         else:
             spans.append((decoded.table, decoded.start, decoded.stop))
+    return spans
+
+
+def _pieces(spans: Sequence[_Span], key: str) -> list[Column]:
     return [table.columns[key][start:stop] for table, start, stop in spans]
 
 
-def _release(files: Sequence[DumpFile], key: str) -> None:
+def _release(spans: Sequence[_Span], key: str) -> None:
     """Drop a column from the files' tables, now that the case has it."""
-    for item in files:
-        if item.decoded and item.decoded.table:
-            item.decoded.table.columns.pop(key, None)
+    for table, _, _ in spans:
+        table.columns.pop(key, None)
 
 
-def _number_groups(item: DumpFile, of_calls: dict[int, int]) -> None:
-    """Make the pairs of name and description of a file's calls the case's groups, in place."""
-    if item.decoded is None or not of_calls:
+def _number_groups(
+    files: Sequence[DumpFile], spans: Sequence[_Span], of_calls: Sequence[dict[int, int]]
+) -> None:
+    """Make the pairs of name and description of the calls the case's groups, in place.
+
+    One name may be several groups, of one rank each: then file by file.
+    """
+    common: dict[int, int] = {}
+    agreed = all(
+        common.setdefault(pair, group) == group for own in of_calls for pair, group in own.items()
+    )
+    if agreed:
+        for pairs in _pieces(spans, "pg"):
+            _renumber(pairs, common)
         return
-    table = np.full(max(of_calls) + 1, -1, np.int32)
-    table[list(of_calls)] = list(of_calls.values())
-    pairs = item.decoded.column("pg")
-    pairs[:] = table[pairs]
+    for item, own in zip(files, of_calls, strict=True):
+        if item.decoded is not None and own:
+            _renumber(item.decoded.column("pg"), own)
+
+
+def _renumber(pairs: Column, groups: dict[int, int]) -> None:
+    known = np.array(sorted(groups), np.int32)
+    numbers = np.array([groups[pair] for pair in known.tolist()], np.int32)
+    pairs[:] = numbers[np.searchsorted(known, pairs)]
 
 
 def _folders_as_hosts(files: Sequence[DumpFile]) -> list[str]:
@@ -150,13 +182,17 @@ def _folders_as_hosts(files: Sequence[DumpFile]) -> list[str]:
 
 
 def _dump(
-    index: int, item: DumpFile, rows: tuple[int, int], grouping: Grouping, folder: str
+    index: int,
+    item: DumpFile,
+    rows: tuple[int, int],
+    grouping: Grouping,
+    folder: str,
+    has_stacks: bool,  # noqa: FBT001 - one of its facts
 ) -> Dump:
     decoded = item.decoded or Decoded()
     origin = decoded.origin or Origin()
     window = decoded.window or Window()
-    record_ids = decoded.column("record_id")
-    first_record_id = int(record_ids[0]) if len(record_ids) else -1
+    first_record_id = window.first_record_id if window.left_out else _first_record_id(decoded)
     host = origin.host or item.claim.host or folder
     return Dump(
         index=index,
@@ -169,10 +205,10 @@ def _dump(
         version=decoded.version,
         comm_lib_version=decoded.comm_lib_version,
         active_only=_is_active_only(decoded),
-        has_stacks=item.has_stacks,
+        has_stacks=has_stacks,
         few_times=decoded.few_times or window.left_out > 0,
         window=window,
-        first_record_id=window.first_record_id if window.left_out else first_record_id,
+        first_record_id=first_record_id,
         reported_by=decoded.reported_by,
         host=host,
         pid=origin.pid,
@@ -195,6 +231,10 @@ def _dump(
     )
 
 
+def _first_record_id(decoded: Decoded) -> int:
+    return int(decoded.column("record_id")[0]) if decoded.count else -1
+
+
 def _is_active_only(decoded: Decoded) -> bool:
     """Whether only unfinished calls were dumped: also where counters moved and there is no call."""
     if decoded.window is not None and decoded.window.left_out:
@@ -202,14 +242,12 @@ def _is_active_only(decoded: Decoded) -> bool:
     if not decoded.count:
         return any(status.enqueued > 0 for status in decoded.statuses)
     torchs = decoded.column("origin") == 0
-    ids = decoded.column("record_id")[torchs]
     finished = (decoded.column("state") == State.COMPLETED) | decoded.column("retired")
-    return active_only(
-        int(ids[0]) if len(ids) else -1,
-        len(ids),
-        finished=bool((finished & torchs).any()),
-        gaps=bool((np.diff(ids) > 1).any()),
-    )
+    if (finished & torchs).any():
+        return False
+    ids = decoded.column("record_id")[torchs].tolist()
+    gaps = any(after - before > 1 for before, after in itertools.pairwise(ids))
+    return active_only(ids[0] if ids else -1, len(ids), finished=False, gaps=gaps)
 
 
 def _written_ns(item: DumpFile) -> int:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from unhang.errors import InputError
 from unhang.ingest.columns.values import as_int
 from unhang.ingest.discover.sources import Inputs, show_path
-from unhang.ingest.jsonfile import first_pairs
 from unhang.model import Fact, LastCall, LogEvent, Note, ProcessSample
 from unhang.ras import MOST_BYTES, RasStatus, parse
 from unhang.report import SavedReport
@@ -44,6 +43,7 @@ class Beside:
         reports: JSON reports of other commands.
         ras: Files with what NCCL's RAS printed; "-" for standard input.
         case_logs: Whether to read the logs that lie in case directories.
+        baseline: Whether to compare them with an earlier case of the same job that ended well.
     """
 
     logs: tuple[str, ...] = ()
@@ -52,6 +52,7 @@ class Beside:
     reports: tuple[str, ...] = ()
     ras: tuple[str, ...] = ()
     case_logs: bool = True
+    baseline: bool = True
 
     @property
     def named(self) -> bool:
@@ -87,14 +88,15 @@ def read_beside(inputs: Inputs, beside: Beside) -> Extras:
     """
     extras = Extras()
     for folder in inputs.stacks:
-        from unhang.stacks import read_stacks
+        from unhang.stacks.reading import read_stacks
 
         reading = read_stacks(folder)
         extras.samples += reading.samples
         extras.notes += reading.notes
     sources = _log_sources(inputs, beside, extras.notes)
     if sources:
-        _read_logs(sources, extras)
+        of_one_case = inputs.logs if beside.baseline and len(inputs.logs) == 1 else ()
+        _read_logs(sources, extras, *(folder.parent for folder in of_one_case))
     _read_traces([*inputs.traces, *map(Path, beside.traces)], extras)
     _read_ras([*inputs.ras, *map(Path, beside.ras)], extras)
     _read_cores([*inputs.cores, *map(Path, beside.cores)], extras)
@@ -107,6 +109,8 @@ def read_beside(inputs: Inputs, beside: Beside) -> Extras:
 
 
 def _log_sources(inputs: Inputs, beside: Beside, notes: list[Note]) -> list[LogSource]:
+    if not inputs.logs and not beside.logs:
+        return []
     from unhang.logs.files import find_logs, named_logs
 
     found = named_logs(beside.logs) if beside.logs else []
@@ -119,10 +123,14 @@ def _log_sources(inputs: Inputs, beside: Beside, notes: list[Note]) -> list[LogS
     return [*found, *(source for source in of_cases if source.path not in known)]
 
 
-def _read_logs(sources: list[LogSource], extras: Extras) -> None:
+def _read_logs(sources: list[LogSource], extras: Extras, case: Path | None = None) -> None:
     from unhang.logs.scan import scan_logs
 
     scan = scan_logs(sources)
+    if case is not None:
+        from unhang.logs.since import add_new_since
+
+        add_new_since(scan, [source for source in sources if source.kept], case)
     extras.log_events += tuple(scan.events)
     extras.log_facts += tuple(scan.facts)
     extras.notes += scan.notes
@@ -132,9 +140,9 @@ def _read_logs(sources: list[LogSource], extras: Extras) -> None:
 
 
 def _read_traces(folders: list[Path], extras: Extras) -> None:
-    from unhang.trace.reading import last_calls, read_traces
-
     for folder in folders:
+        from unhang.trace.reading import last_calls, read_traces
+
         traces, notes = read_traces(folder)
         extras.last_calls += last_calls(traces)
         extras.notes += notes
@@ -229,6 +237,8 @@ def expected_ranks(manifests: list[Path], notes: list[Note]) -> tuple[int, str]:
 
 def _manifest(path: Path) -> object:
     """What a manifest says first, which is the number of ranks; of another's, all of it."""
+    from unhang.ingest.jsonfile import first_pairs
+
     with path.open("rb") as file:
         data = file.read(_MANIFEST_HEAD)
         head = first_pairs(data.decode("utf-8", "replace").lstrip())

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unhang.ingest.columns.decoded import Decoded
+from unhang.ingest.columns.decoded import Decoded, highest
 from unhang.ingest.columns.dictionaries import Dictionaries
 from unhang.ingest.discover.naming import NameClaim
 from unhang.model import DumpStatus, Note, NoteLevel
@@ -74,17 +74,19 @@ def characterise(files: list[DumpFile], shared: Dictionaries) -> None:
     """
     backends = np.array([name.partition(":")[0] if ":" in name else "" for name in shared.names])
     kinds, kind_of_name = np.unique(backends, return_inverse=True)
-    for item in files:
+    created = highest([item.decoded for item in files], "created_ns")
+    for item, created_ns in zip(files, created, strict=True):
         decoded = item.decoded
         if decoded is None:
             item.backend = _of_path(item.source)
             continue
-        item.backend = _without_calls(decoded, item.source)
-        item.newest_ns = decoded.origin.time_ns if decoded.origin else 0
+        item.newest_ns = max(decoded.origin.time_ns if decoded.origin else 0, created_ns)
         if decoded.count:
-            votes = np.bincount(kind_of_name[decoded.column("name")])
-            item.backend = str(kinds[int(votes.argmax())]) or item.backend
-            item.newest_ns = max(item.newest_ns, int(decoded.column("created_ns").max()))
+            item.backend = str(kinds[0])
+            if len(kinds) > 1:
+                votes = np.bincount(kind_of_name[decoded.column("name")])
+                item.backend = str(kinds[int(votes.argmax())])
+        item.backend = item.backend or _without_calls(decoded, item.source)
 
 
 def _without_calls(decoded: Decoded, path: str) -> str:

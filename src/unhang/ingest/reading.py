@@ -16,21 +16,12 @@ from unhang.errors import MissingExtraError
 from unhang.ingest.columns.decoded import BadDump, Decoded, LostDumpError
 from unhang.ingest.columns.dictionaries import Dictionaries
 from unhang.ingest.columns.normalise import normalise
-from unhang.ingest.discover.archives import (
-    MAX_FILE_BYTES,
-    BadArchive,
-    inflate,
-    is_tar_inside,
-    members_of,
-)
 from unhang.ingest.discover.naming import looks_foreign, looks_like_dump, read_name
-from unhang.ingest.discover.sniff import HEAD_BYTES, FileKind, kind_of
+from unhang.ingest.discover.sniff import HEAD_BYTES, MAX_FILE_BYTES, FileKind, kind_of
 from unhang.ingest.discover.sources import Source, show_path
 from unhang.ingest.dumpfiles import DumpFile
 from unhang.ingest.handed import NamedBytes
-from unhang.ingest.jsonfile import BadJson, parse
 from unhang.ingest.native.loading import NativeReader, native_reader
-from unhang.ingest.pickles.unpickle import BadPickle, unpickle
 from unhang.model import DumpStatus, Note
 from unhang.wording import count_of
 
@@ -104,6 +95,8 @@ class Reader:
 
     def unpack(self, source: Source, kind: FileKind) -> Iterator[DumpFile]:
         """Read an archive, or the one file in a compressed file."""
+        from unhang.ingest.discover.archives import BadArchive, is_tar_inside, members_of
+
         shown, path = show_path(source.path), Path(source.path)
         try:
             if kind in (FileKind.GZIP, FileKind.ZSTD) and not is_tar_inside(path, kind):
@@ -126,6 +119,8 @@ class Reader:
 
     def compressed(self, source: Source, kind: FileKind) -> Iterator[DumpFile]:
         """Read the one file in a compressed file; keeps what is whole of a cut one."""
+        from unhang.ingest.discover.archives import BadArchive, inflate
+
         shown = show_path(source.path)
         try:
             with Path(source.path).open("rb") as file:
@@ -168,6 +163,9 @@ class Reader:
         if kind not in (FileKind.PICKLE, FileKind.JSON):
             yield from self.lost(shown, relative, mtime_ns, "")
             return
+        from unhang.ingest.jsonfile import BadJson
+        from unhang.ingest.pickles.unpickle import BadPickle
+
         try:
             decoded = self.native.read_bytes(data) if self.native and is_new else None
             if decoded is None:
@@ -254,6 +252,9 @@ def decode_bytes(data: bytes, kind: FileKind, shared: Dictionaries) -> Decoded:
         LostDumpError: What is left of it, or what it refers to, is no use.
         BadDump: It is something else than a dump.
     """
+    from unhang.ingest.jsonfile import parse
+    from unhang.ingest.pickles.unpickle import unpickle
+
     value, truncated = unpickle(data) if kind is FileKind.PICKLE else parse(data)
     try:
         decoded = normalise(value, shared, len(data))

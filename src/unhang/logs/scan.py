@@ -24,6 +24,7 @@ from unhang.logs.lines.anchors import candidates, lines_above, wanted_by
 from unhang.logs.lines.prefixes import Line, parse_line, parse_plain
 from unhang.logs.lines.signs import goes_on, looks_like_a_job
 from unhang.logs.lines.tracebacks import HEADER, RECORDED, Traceback, TracebackReader, is_chain
+from unhang.logs.nccl_facts import interfaces_taken
 from unhang.logs.repeats import Repeats
 from unhang.logs.rules import LogRule
 from unhang.logs.rules.endings import ELASTIC_BLAMES
@@ -67,6 +68,7 @@ def scan_logs(sources: Iterable[LogSource], progress: Progress | None = None) ->
         except (OSError, EOFError, UnhangError) as error:  # noqa: PERF203 - one bad log is a note
             reason = error.message if isinstance(error, UnhangError) else str(error)
             found.notes.append(Note("error", source.path, f"could not be read: {reason}"))
+    found.notes += interfaces_taken(found.facts)
     return found
 
 

@@ -157,8 +157,9 @@ def _measured(
     if tolerance is None:
         allowed = (absolute + relative * magnitude) * scale
     else:
-        allowed = tolerance.atol + tolerance.rtol * a.abs()
-    size = a.abs().clamp(min=2.0**-126)
+        allowed = tolerance.atol + tolerance.rtol * b.abs()
+    # As torch.testing.assert_close(first, second) has it, where its tolerances are given.
+    size = (a if tolerance is None else b).abs().clamp(min=2.0**-126)
     ulp = 2.0 ** (magnitude.clamp(min=2.0**-126).log2().floor() - bits)
     by_size = error / size
     excess = (error / allowed).where(error > 0, 0.0)

@@ -11,13 +11,15 @@ and in which order, is put together once in `story`; text, Markdown and HTML onl
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from unhang.case import Case
-from unhang.picture import Picture
 from unhang.report import Report
 from unhang.reports.look import Look
 from unhang.reports.steps import with_steps
+
+if TYPE_CHECKING:
+    from unhang.picture import Picture
 
 __all__ = ["FORMATS", "PICTURED", "Look", "Renderer", "render", "with_steps"]
 

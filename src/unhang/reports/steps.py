@@ -103,7 +103,8 @@ def _calls(finding: Finding, case: Case | None, place: Place) -> Iterator[Step]:
         return
     dumped = set(case.ranks_with_dump)
     culprits = [rank for rank in finding.culprits if rank in dumped][:_MOST_CULPRITS]
-    others = [rank for rank in finding.victims if rank in dumped - set(culprits)]
+    waiting = dumped.difference(culprits)
+    others = [rank for rank in finding.victims if rank in waiting]
     shown = culprits + others[: _MOST_VICTIMS if culprits else _MOST_CULPRITS]
     if not shown:
         return

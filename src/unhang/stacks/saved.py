@@ -34,6 +34,7 @@ _THREAD_DEFAULTS = {"is_main": False, "holds_gil": None, "active": None, "native
 _SAMPLE_DEFAULTS: dict[str, object] = {
     f.name: f.default for f in fields(ProcessSample) if f.name not in ("rank", "host", "pid")
 }
+_NESTED = ("short_of", "memory_kill")
 T = TypeVar("T")
 
 
@@ -79,11 +80,11 @@ def _sample_row(sample: ProcessSample, stacks: dict[tuple[Frame, ...], int]) -> 
     row: dict[str, object] = {"rank": sample.rank, "host": sample.host, "pid": sample.pid}
     for name, default in _SAMPLE_DEFAULTS.items():
         value = getattr(sample, name)
-        if name not in ("threads", "short_of") and value != default:
+        if name not in ("threads", *_NESTED) and value != default:
             row[name] = value
-    if sample.short_of is not None:
-        told = asdict(sample.short_of).items()
-        row["short_of"] = {name: value for name, value in told if value}
+    for name in _NESTED:
+        if (nested := getattr(sample, name)) is not None:
+            row[name] = {key: value for key, value in asdict(nested).items() if value}
     row["threads"] = [_thread_row(thread, stacks) for thread in sample.threads]
     return row
 

@@ -1,7 +1,7 @@
 """A case and its verdict as numpy columns, a dictionary a table: what the database is filled from.
 
 Bulk columns are handed over as they are; strings of calls are taken from the case's dictionaries by
-index, never built call by call. It knows nothing of SQL but that lists travel as JSON text.
+number, in the database. It knows nothing of SQL but that lists travel as JSON text.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +20,20 @@ from unhang.report import Report
 from unhang.stacks.ownership import is_library
 from unhang.tables.schema import SCHEMA
 
-__all__ = ["CHUNK_ROWS", "Columns", "StackTable", "call_chunks", "small_tables"]
+__all__ = ["CHUNK_ROWS", "Coded", "Columns", "StackTable", "call_chunks", "small_tables"]
 
-Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]
+
+class Coded(NamedTuple):
+    """A column of strings as numbers in a list of them: made strings by the database."""
+
+    numbers: npt.NDArray[Any]
+    texts: npt.NDArray[Any]
+
+
+Columns: TypeAlias = Mapping[str, "npt.NDArray[Any] | Coded"]
 
 CHUNK_ROWS = 1_000_000
-"""Calls handed over at once: what bounds the memory for their strings."""
+"""Calls handed over at once: what bounds the memory that the database takes for them."""
 
 _INT64 = np.iinfo(np.int64)
 _STATES = ("scheduled", "started", "completed", "failed")
@@ -57,15 +65,18 @@ def _lists(values: Iterable[Sequence[Any]]) -> npt.NDArray[Any]:
     return _texts(json.dumps(value, ensure_ascii=False) for value in values)
 
 
-def _take(dictionary: Sequence[str], index: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _take(dictionary: Sequence[str], index: npt.NDArray[Any]) -> Coded:
     """Take strings by index; -1 takes the empty string."""
-    taken: npt.NDArray[Any] = _texts([*dictionary, ""])[index]
-    return taken
+    return Coded(np.where(index < 0, len(dictionary), index), _texts([*dictionary, ""]))
 
 
-def call_chunks(case: Case) -> Iterator[Columns]:
-    """Yield the columns of `calls`, at most `CHUNK_ROWS` rows at once."""
-    collective = collective_ids(case)
+def call_chunks(case: Case, collective: npt.NDArray[np.int64]) -> Iterator[Columns]:
+    """Yield the columns of `calls`, at most `CHUNK_ROWS` rows at once.
+
+    Args:
+        case: For its calls.
+        collective: Which collective each is part of.
+    """
     names = {
         "name": [name.raw for name in case.names],
         "op": [name.op for name in case.names],
@@ -108,31 +119,6 @@ _AS_RECORDED = (
     "duration_ms",
     "timeout_ms",
 )
-
-
-def collective_ids(case: Case) -> npt.NDArray[np.int64]:
-    """Number the collectives ascending by (group, sequence number); -1 for P2P and unknown ones."""
-    c = case.calls
-    ids = np.full(len(c), -1, np.int64)
-    rows = np.flatnonzero(~c.is_p2p & (c.seq >= 0) & (c.group >= 0))
-    seqs, place = _ranked(c.seq[rows].astype(np.int64))
-    ids[rows] = _ranked(c.group[rows].astype(np.int64) * max(seqs, 1) + place)[1]
-    return ids
-
-
-_DENSE = 4
-"""Numbers below so many times their count are ranked without sorting them."""
-
-
-def _ranked(values: npt.NDArray[np.int64]) -> tuple[int, npt.NDArray[np.int64]]:
-    """How many distinct numbers there are, none below 0, and which of them each is."""
-    highest = int(values.max(initial=-1))
-    if highest >= _DENSE * len(values):
-        distinct, place = np.unique(values, return_inverse=True)
-        return len(distinct), place
-    is_there = np.zeros(highest + 1, np.bool_)
-    is_there[values] = True
-    return int(is_there.sum()), (np.cumsum(is_there) - 1)[values]
 
 
 @dataclass(slots=True)

@@ -20,7 +20,8 @@ from unhang.case import Case
 from unhang.casedir.reports import keep_private
 from unhang.errors import MissingExtraError, OutputError
 from unhang.report import Report
-from unhang.tables.columns import Columns, call_chunks, small_tables
+from unhang.tables.collectives import collective_columns, collective_ids
+from unhang.tables.columns import Coded, Columns, call_chunks, small_tables
 from unhang.tables.schema import TABLES, VIEWS, Column, Table
 from unhang.wording import printable
 
@@ -58,9 +59,10 @@ def connect(
         connection.execute(_ddl(table))
     for name, columns in small_tables(case, report, __version__).items():
         _insert(connection, name, columns)
-    for chunk in call_chunks(case):
+    ids = collective_ids(case)
+    for chunk in call_chunks(case, ids):
         _insert(connection, "calls", chunk)
-    connection.execute(_sql("collectives.sql"))
+    _insert(connection, "collectives", collective_columns(case, ids))
     create_views(connection)
     return connection
 
@@ -86,17 +88,22 @@ def _ddl(table: Table) -> str:
 def _insert(connection: DuckDBPyConnection, name: str, columns: Columns) -> None:
     """Insert columns; what the case writes as "not known" becomes NULL."""
     table = next(table for table in TABLES if table.name == name)
-    if len(next(iter(columns.values()))) == 0:
+    coded = {key: each for key, each in columns.items() if isinstance(each, Coded)}
+    plain = {key: coded[key].numbers if key in coded else each for key, each in columns.items()}
+    if len(next(iter(plain.values()))) == 0:
         return
+    texts = {f"of_{key}": each.texts.tolist() for key, each in coded.items()}
     wanted = ", ".join(_expression(column, columns) for column in table.columns)
-    connection.register("incoming", dict(columns))
-    connection.execute(f"INSERT INTO {name} SELECT {wanted} FROM incoming")  # noqa: S608 - our names
+    connection.register("incoming", plain)
+    connection.execute(f"INSERT INTO {name} SELECT {wanted} FROM incoming", texts)  # noqa: S608 - our names
     connection.unregister("incoming")
 
 
 def _expression(column: Column, columns: Columns) -> str:
-    quoted = f'"{column.name}"'
-    if columns[column.name].dtype == np.float64:
+    values, quoted = columns[column.name], f'"{column.name}"'
+    if isinstance(values, Coded):
+        return f"list_extract($of_{column.name}, {quoted} + 1)"
+    if values.dtype == np.float64:
         quoted = f"CASE WHEN isnan({quoted}) THEN NULL ELSE {quoted} END"
     if column.absent is not None:
         quoted = f"nullif({quoted}, {column.absent})"

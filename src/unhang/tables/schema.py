@@ -182,9 +182,9 @@ TABLES: tuple[Table, ...] = (
             Column("joined", "INTEGER", "Members that recorded it."),
             Column("absent", "INTEGER", "Members that did not, for whatever reason."),
             Column("finished", "INTEGER", "Members that recorded it as completed or retired."),
-            Column("first_created_ns", "BIGINT", "Earliest arrival, ns, clocks uncorrected."),
-            Column("last_created_ns", "BIGINT", "Latest arrival, ns, clocks uncorrected."),
-            Column("last_rank", "INTEGER", "The rank that arrived last."),
+            Column("first_created_ns", "BIGINT", "Earliest arrival, ns, clocks uncorrected.", 0),
+            Column("last_created_ns", "BIGINT", "Latest arrival, ns, clocks uncorrected.", 0),
+            Column("last_rank", "INTEGER", "The rank that arrived last.", -1),
         ),
     ),
     Table(

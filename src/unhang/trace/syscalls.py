@@ -194,8 +194,10 @@ def read_strace(paths: Sequence[Path]) -> Observed:
 
 
 def strace_files(name: str) -> list[Path]:
-    """The files that a name means: itself, or those that `strace -ff -o NAME` made of it."""
+    """The files that a name means: itself, those of `strace -ff -o NAME`, or stdin for "-"."""
     path = Path(name)
+    if name == "-":
+        return [Path("/dev/stdin")]
     if path.is_file():
         return [path]
     inside = path.iterdir() if path.is_dir() else path.parent.glob(f"{glob.escape(path.name)}.*")

@@ -8,8 +8,9 @@ import pytest
 
 from unhang.analysis import diagnose
 from unhang.case import Case
-from unhang.model import Frame, ProcessSample, ThreadStack
+from unhang.model import Frame, MemoryKill, ProcessSample, ThreadStack
 from unhang.report import Finding
+from unhang.stacks.saved import dump_samples, parse
 from unhang.testing import FakeJob
 
 NOW = 1_700_000_100 * 10**9
@@ -69,6 +70,33 @@ def test_a_killed_rank_is_the_cause_and_its_silence_a_consequence() -> None:
     assert (site.line, site.age_s) == (88, 3.0)
     assert [(f.code, f.role, f.caused_by) for f in rest] == [("UH103", "consequence", ("f1",))]
     assert report.status == "problem"
+
+
+@pytest.mark.parametrize("status", [137, None])
+def test_a_rank_that_the_kernel_killed_for_memory(status: int | None) -> None:
+    """The counter of its cgroup tells, with limit and usage, even where nobody saw the signal."""
+    kill = MemoryKill(kills=1, ended=1, limit=8 << 30, used=8 << 30)
+    gone = replace(ended(1, status), memory_kill=kill)
+    assert parse(dump_samples([gone])) == [gone]
+    first = cause(job().case(samples=[alive(0), gone, alive(2)]))
+    assert first.culprits == (1,)
+    assert first.summary.startswith("Rank 1 was killed by the kernel for want of memory: its")
+    assert "its cgroup used up to 8,192 of 8,192 MB" in first.summary
+    assert any("killed 1 process of its cgroup" in line for line in first.evidence)
+    assert first.actions[0].startswith("Raise the limit")
+    bare = replace(gone, memory_kill=MemoryKill(kills=1))
+    first = cause(job().case(samples=[alive(0), bare, alive(2)]))
+    assert "has no limit that is seen, so the node had no more" in first.summary
+
+
+def test_fewer_kills_than_ends_prove_nothing() -> None:
+    """One of two was killed for memory, and nobody knows which: both ends are told as they are."""
+    kill = MemoryKill(kills=1, ended=2, limit=8 << 30, used=8 << 30)
+    gone = [replace(ended(rank, 137), memory_kill=kill) for rank in (1, 2)]
+    first = cause(job((1, 2)).case(samples=[alive(0), *gone]))
+    assert "was ended by SIGKILL" in first.summary
+    assert any("killed 1 process of its cgroup for want of memory" in e for e in first.evidence)
+    assert first.alternatives
 
 
 def test_a_line_that_nobody_knows_is_unknown() -> None:

@@ -11,7 +11,7 @@ from unhang.checks import CHECKS
 from unhang.doctor.agents.gpu import acs_enabled
 from unhang.doctor.checks.env import check_env
 from unhang.doctor.checks.gpu import check_gpus, check_kernel_log
-from unhang.doctor.checks.interfaces import check_interfaces, nccl_interface
+from unhang.doctor.checks.interfaces import check_interfaces, leads_of, nccl_interface
 from unhang.doctor.checks.matrix import best_of, calls_again, check_matrix
 from unhang.doctor.checks.results import CheckResult, host_subject
 from unhang.doctor.nodes import Node, NodeAnswer
@@ -31,7 +31,9 @@ def facts(**changes: object) -> dict[str, Any]:
         "versions": {"torch": "2.13.0", "machine": "x86_64"},
         "interfaces": [interface("lo", "127.0.0.1", "loopback"), interface("eth0", "10.0.0.1")],
         "own_name": {"addresses": ["10.0.0.1"], "error": ""},
+        "own_address": "10.0.0.1",
         "master": {"addresses": [], "error": ""},
+        "route": {"to": "", "source": ""},
         "ptrace_scope": "0",
         "time_ns": 1,
         "dmesg": [],
@@ -66,6 +68,7 @@ def test_a_good_node_passes() -> None:
             "UH806",
         ),
         ({"limits": {"shm": 64 << 20}}, "UH807"),
+        ({"limits": {"shm": 16 << 30, "shm_free": 5 << 20}}, "UH807"),
         ({"limits": {"core": 0, "shm": 16 << 30}}, "UH808"),
         ({"versions": {"torch": "2.5.1+cu124"}}, "UH810"),
         ({"ptrace_scope": "2"}, "UH811"),
@@ -138,12 +141,75 @@ def test_the_interface_that_nccl_takes(
         ({"interfaces": [interface("eth0", "169.254.3.4")]}, ("UH820", "fail")),
         ({"settings": {"NCCL_SOCKET_IFNAME": "eth7"}}, ("UH821", "fail")),
         ({"own_name": {"addresses": ["127.0.1.1"], "error": ""}}, ("UH820", "warn")),
+        (
+            {"own_name": {"addresses": ["10.9.9.9"], "error": ""}, "own_address": ""},
+            ("UH820", "warn"),
+        ),
+        ({"settings": {"GLOO_SOCKET_IFNAME": "eth7"}}, ("UH821", "fail")),
         ({"master": {"addresses": [], "error": "unknown"}}, ("UH822", "fail")),
     ],
 )
 def test_interface_checks(changes: dict[str, Any], expected: tuple[str, str]) -> None:
     """What peers cannot reach, or cannot resolve, is named."""
     assert bad(check_interfaces({"a": facts(), "b": facts(**changes)})) == [expected]
+
+
+def test_which_of_several_interfaces_they_should_take() -> None:
+    """That by which the kernel sends to rank 0, or to the peers where MASTER_ADDR is not set."""
+    several = [
+        interface("lo", "127.0.0.1", "loopback"), interface("docker0", "172.17.0.1", "bridge"),
+        interface("eth0", "192.168.1.2"), interface("eth1", "10.0.0.2"),
+    ]  # fmt: skip
+    odd = facts(
+        interfaces=several,
+        settings={"NCCL_SOCKET_IFNAME": "docker0"},
+        own_name={"addresses": ["127.0.1.1"], "error": ""},
+        route={"to": "10.0.0.1", "source": "10.0.0.2"},
+    )
+    nodes = {"a": facts(), "b": odd}
+    to_peers = {"a": [row("b", source="10.0.0.1")], "b": [row("a", source="192.168.1.2")]}
+    leads = leads_of(nodes, to_peers)
+    assert leads == {
+        "a": ("eth0", "10.0.0.1", "its peers"),
+        "b": ("eth1", "10.0.0.2", "MASTER_ADDR (10.0.0.1)"),
+    }
+    results = check_interfaces(nodes, leads)
+    assert [r.action for r in results if r.level in ("fail", "warn")] == [
+        (
+            "export NCCL_SOCKET_IFNAME==eth1 GLOO_SOCKET_IFNAME=eth1 (the second = means this name "
+            "exactly): the route to MASTER_ADDR (10.0.0.1) leaves by it."
+        ),
+        (
+            "export GLOO_SOCKET_IFNAME=eth1, or let /etc/hosts name 10.0.0.2: the route to "
+            "MASTER_ADDR (10.0.0.1) leaves by it."
+        ),
+    ]
+    assert [r.seen for r in results if r.level == "ok"][:2] == [
+        "a: NCCL takes eth0 (10.0.0.1, ethernet) by itself; the route to its peers leaves by it.",
+        "a: Gloo takes eth0 (10.0.0.1) by its own name; the route to its peers leaves by it.",
+    ]
+
+
+def test_a_choice_that_leads_elsewhere_is_said_and_not_blamed() -> None:
+    """InfiniBand beside an Ethernet for everything else is how most clusters are built."""
+    node = facts(
+        interfaces=[interface("eth0", "10.0.0.1"), interface("ib0", "10.1.0.1", "infiniband")],
+        route={"to": "10.0.0.9", "source": "10.0.0.1"},
+    )
+    results = check_interfaces({"a": node}, leads_of({"a": node}, {}))
+    assert bad(results) == []
+    assert results[0].seen.endswith(
+        "by itself; the route to MASTER_ADDR (10.0.0.9) leaves by eth0 (10.0.0.1)."
+    )
+
+
+def test_a_choice_that_nobody_reaches_comes_with_what_to_set() -> None:
+    """The interface by which the peers are reached."""
+    nodes = {name: facts(interfaces=[interface("eth1", "10.0.0.7")]) for name in "ab"}
+    rows = {"a": [row("b", source="10.0.0.7")], "b": []}
+    rows["a"].append(row("b", "filtered", address="10.5.5.5"))
+    (found,) = check_matrix("ab", rows, {"b": "10.5.5.5"}, {"b": leads_of(nodes, rows)["a"]})
+    assert found.action.startswith("export NCCL_SOCKET_IFNAME==eth1 GLOO_SOCKET_IFNAME=eth1")
 
 
 def named(address: str, own: str) -> dict[str, Any]:

@@ -240,6 +240,20 @@ def test_facts_that_differ(tmp_path: Path) -> None:
     assert differing(found.facts) == {"socket interface": {"eth0": (0,), "docker0": (1,)}}
 
 
+def test_the_interfaces_that_were_taken_are_told(tmp_path: Path) -> None:
+    """By NCCL's and Gloo's own lines, with or without a number before the name."""
+    found = scan(
+        tmp_path / "a.log",
+        "[rank0]: n1:7:7 [0] NCCL INFO Bootstrap : Using [0]eth0:10.0.0.2<0> [1]lo:127.0.0.1<0>\n"
+        "[rank1]: n2:7:7 [0] NCCL INFO NET/Socket : Using [0]eth1:10.0.0.3<0>\n"
+        "ERROR failed to connect, willRetry=1, retry=1, retryLimit=3, rank=0, size=2, "
+        "local=[10.0.0.1]:13988, remote=[10.0.0.2]:20914$0, error=SO_ERROR: Connection refused\n",
+    )
+    assert [note.text for note in found.notes if note.source == "interfaces"] == [
+        "NCCL took eth0 (rank 0), eth1 (rank 1)", "Gloo took 10.0.0.1",
+    ]  # fmt: skip
+
+
 def test_unordered_causes_are_said_to_be_unordered(tmp_path: Path) -> None:
     """Causes in two files without stamps have no order, and confidence is low."""
     (tmp_path / "rank_0.log").write_text("ValueError: batch 7 has no labels\n")

@@ -9,7 +9,7 @@ import pytest
 from unhang.analysis import diagnose
 from unhang.case import Case
 from unhang.report import Report
-from unhang.stacks import parse_stacks, read_stacks
+from unhang.stacks.reading import parse_stacks, read_stacks
 
 DATA = Path(__file__).parents[2] / "data" / "stacks"
 

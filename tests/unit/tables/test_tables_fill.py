@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from case_samples import ALL_REDUCE, MS, START_NS, WORLD, stuck_case
@@ -9,9 +11,9 @@ from report_samples import SAMPLES, hostile
 
 from unhang.case import Case, Dump
 from unhang.casebuilder import CallRow, CaseBuilder
-from unhang.model import Frame, Group, Note, Signature
+from unhang.model import Frame, Group, Note, OpName, Signature
 from unhang.tables import TABLES, VIEWS, connect
-from unhang.tables.columns import _ranked
+from unhang.tables.collectives import _ranked
 from unhang.tables.schema import Table
 
 CONNECTION = connect(stuck_case(), SAMPLES["never-joined"]())
@@ -160,3 +162,52 @@ def test_numbers_are_ranked_as_by_sorting(numbers: list[int]) -> None:
     count, place = _ranked(np.array(numbers, np.int64))
     assert count == len(set(numbers))
     assert place.tolist() == [sorted(set(numbers)).index(number) for number in numbers]
+
+
+_IN_SQL = """
+SELECT collective_id, any_value(c.group_id), any_value(c.seq), count(DISTINCT c.op),
+    count(DISTINCT c.signature_id), any_value(g.size), count(DISTINCT c.rank),
+    greatest(any_value(g.size) - count(DISTINCT c.rank), 0),
+    count(DISTINCT c.rank) FILTER (WHERE c.retired OR c.state = 'completed'),
+    min(c.created_ns), max(c.created_ns)
+FROM calls c JOIN groups g USING (group_id)
+WHERE collective_id IS NOT NULL GROUP BY collective_id ORDER BY collective_id
+"""
+
+
+def test_collectives_are_counted_as_sql_counts_them() -> None:
+    """Ranks that disagree, that recorded a call twice, and times that are not known."""
+    draw = random.Random(7)  # noqa: S311 - calls of no meaning
+    names = [ALL_REDUCE, OpName("nccl:broadcast", "nccl", "broadcast")]
+    groups, shapes = [WORLD, Group("1", "tp", (0, 1))], [Signature(((1,),)), Signature(((2,),))]
+    builder = CaseBuilder()
+    for rank in (0, 1, 2, 2):
+        calls = [
+            CallRow(
+                draw.choice(groups),
+                draw.choice(names),
+                seq=draw.randint(-1, 40),
+                state=draw.randint(0, 2),
+                retired=draw.random() < 0.2,
+                created_ns=draw.randint(0, 2),
+                signature=draw.choice(shapes),
+            )
+            for _ in range(60)
+        ]
+        builder.add_dump(Dump(0, rank, "f"), calls)
+    tables = connect(builder.build(world_size=3))
+    columns = ("collective_id, group_id, seq, ops, signatures, size, joined, absent, finished, "
+               "first_created_ns, last_created_ns")  # fmt: skip
+    found = tables.execute(f"SELECT {columns} FROM collectives").fetchall()  # noqa: S608 - ours
+    assert found == tables.execute(_IN_SQL).fetchall()
+    assert {row[3] for row in found} == {1, 2}
+    assert None in {row[9] for row in found}
+    told = "SELECT collective_id, op, last_created_ns, last_rank FROM collectives"
+    for number, op, latest, last in tables.execute(told).fetchall():
+        own = "SELECT op, created_ns, rank FROM calls WHERE collective_id = ?"
+        calls_of = tables.execute(own, [number]).fetchall()
+        ops = [each[0] for each in calls_of]
+        assert ops.count(op) == max(map(ops.count, ops))
+        assert last in [rank for _, created, rank in calls_of if created == latest] or (
+            latest is None and last is None
+        )

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from unhang.analysis.divergence.align import CallSequence
 from unhang.analysis.situation import Situation
-from unhang.analysis.state.columns import Ints
+from unhang.analysis.state.columns import Ints, distinct
 from unhang.analysis.state.ops import demand_of
 from unhang.case import Dump
 from unhang.model import Frame
@@ -114,10 +114,10 @@ class RankPrograms(Struct):
         if program is None:
             return frozenset()
         case = self.situation.evidence.case
-        numbers = np.unique(case.calls.group[program.rows]).tolist()
+        numbers = distinct(case.calls.group[program.rows]).tolist()
         kinds = {(case.groups[n].description, case.groups[n].size) for n in numbers}
         lone = program.rows[~self.situation.evidence.collective[program.rows]]
-        exchanges = {case.names[n].raw for n in np.unique(case.calls.name[lone]).tolist()}
+        exchanges = {case.names[n].raw for n in distinct(case.calls.name[lone]).tolist()}
         return frozenset(kinds | exchanges)
 
     def calls(self, program: RankProgram) -> CallSequence:

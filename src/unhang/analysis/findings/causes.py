@@ -39,6 +39,7 @@ from unhang.analysis.matching.collectives import Disagreement
 from unhang.analysis.matching.roots import Root, find_roots
 from unhang.analysis.matching.wait_graph import Edge
 from unhang.analysis.situation import Situation
+from unhang.analysis.state.columns import distinct
 
 __all__ = ["claims_of"]
 
@@ -113,7 +114,7 @@ def _stopped(situation: Situation, roots: Iterable[Root]) -> Iterator[Root]:
     silent = [r for root in roots if root.edge == Edge.UNKNOWN for r in root.ranks]
     blame = situation.graph.blame
     waiting = blame.waiting_call[np.isin(blame.rank, silent) & (blame.kind == Edge.UNKNOWN)]
-    for call in np.unique(waiting).tolist():
+    for call in distinct(waiting).tolist():
         inside = tuple(situation.heads.inside(call).tolist())
         if has_stopped_device(situation, inside):
             yield Root("call", inside, (call,))
@@ -178,7 +179,7 @@ def _of_order(situation: Situation, programs: RankPrograms, root: Root, symptom:
     blame = situation.graph.blame
     inside = np.isin(blame.waiting_call, root.waiting_calls) & np.isin(blame.rank, root.ranks)
     inside &= np.isin(blame.kind, (Edge.NOT_CALLED, Edge.UNPAIRED, Edge.QUEUED))
-    ranks = np.unique(blame.rank[inside])[:_MAX_COMPARED]
+    ranks = distinct(blame.rank[inside])[:_MAX_COMPARED]
     breaks = [each for rank in ranks.tolist() if (each := break_of(programs, rank)) is not None]
     if len(breaks) != 1 or len(root.ranks) > _MAX_COMPARED:
         return symptom

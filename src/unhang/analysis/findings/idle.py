@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.situation import Situation
-from unhang.analysis.state.columns import Bools, Ints
+from unhang.analysis.state.columns import Bools, Ints, distinct
 from unhang.kinds import IDLE, INSUFFICIENT_EVIDENCE
 
 __all__ = ["AllFinished", "InFlight", "Undecided", "Why", "idle_claim"]
@@ -135,5 +135,5 @@ def _sees_no_exchanges(situation: Situation) -> bool:
 
 
 def _finished(situation: Situation) -> AllFinished:
-    n_ranks = len(np.unique(situation.evidence.owner))
+    n_ranks = len(distinct(situation.evidence.owner))
     return AllFinished(situation.evidence.case.n_calls, n_ranks)

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.clocks import Clocks, set_clocks
-from unhang.analysis.state.columns import Floats, Ints
+from unhang.analysis.state.columns import Floats, Ints, distinct
 from unhang.analysis.state.index import Evidence
 from unhang.kinds import LATE_RANK
 from unhang.report import GroupRef
@@ -253,8 +253,8 @@ def meetings_of(evidence: Evidence) -> Iterator[Meetings]:
     roles = _roles(evidence)
     edges = np.flatnonzero(np.r_[True, channel[1:] != channel[:-1], True])
     for begin, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        ranks = np.unique(owner[begin:end])
-        if len(ranks) < 2 or len(np.unique(roles[ranks])) > 1:  # noqa: PLR2004 - it takes two
+        ranks = distinct(owner[begin:end])
+        if len(ranks) < 2 or len(distinct(roles[ranks])) > 1:  # noqa: PLR2004 - it takes two
             continue
         found = _complete(evidence, int(channel[begin]), ranks, rows[begin:end], seq[begin:end])
         if found is not None:

@@ -25,7 +25,6 @@ from unhang.kinds import (
     SILENT_RANK,
     Trait,
 )
-from unhang.logs.rules import rule_of
 from unhang.model import LogEvent
 from unhang.report import Site, Subject
 
@@ -139,6 +138,8 @@ def _explains(failure: Failure, claim: Claim) -> bool:
 
 def _of_anybody(failure: Failure) -> bool:
     """Whether its line does not tell of which rank it is: it may be of one that left nothing."""
+    from unhang.logs.rules import rule_of
+
     rule = rule_of(failure.group.first.code)
     told = failure.culprits or failure.everybody or failure.group.first.rank >= 0
     return not told and rule is not None and rule.blames == "writer"

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 
 from unhang.analysis.matching.wait_graph import Edge, Edges
-from unhang.analysis.state.columns import Bools, Ints
+from unhang.analysis.state.columns import Bools, Ints, distinct
 from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import Known, Standing
@@ -106,7 +106,7 @@ def _table(evidence: Evidence, opened: Ints) -> _Table:
     rows = np.flatnonzero(~evidence.collective) if len(opened) else opened
     rows = rows[_counts(evidence, rows)]
     every, owner, peer, sending = _ends(evidence, rows)
-    kept = np.isin(every, np.unique(key))
+    kept = np.isin(every, distinct(key))
     rows, every, owner = rows[kept], every[kept], owner[kept]
     peer, sending = peer[kept], sending[kept]
     order = np.lexsort((rows, sending, every))
@@ -166,7 +166,7 @@ def _ends(evidence: Evidence, rows: Ints) -> tuple[Ints, Ints, Ints, Bools]:
 
 def _member(evidence: Evidence, group: Ints, position: Ints) -> Ints:
     """Index of the rank of a group rank; -1 where the group has none such."""
-    used = np.unique(group)  # most groups have no sends: their members need not be looked up
+    used = distinct(group)  # most groups have no sends: their members need not be looked up
     groups = [evidence.case.groups[number] for number in used.tolist()]
     group = np.searchsorted(used, group)
     sizes = np.asarray([each.size for each in groups], np.int64)

@@ -15,7 +15,7 @@ import rustworkx as rx
 from msgspec import Struct
 
 from unhang.analysis.matching.wait_graph import Edge, Graph
-from unhang.analysis.state.columns import Ints
+from unhang.analysis.state.columns import Ints, distinct
 from unhang.analysis.state.heads import Heads
 
 __all__ = ["Root", "find_roots"]
@@ -111,14 +111,14 @@ def _core(graph: Graph) -> Ints:
     outgoing = np.bincount(graph.source, minlength=graph.n_nodes)
     order = np.argsort(graph.target, kind="stable")
     by_target, sources = graph.target[order], graph.source[order]
-    frontier = np.flatnonzero(outgoing == 0)
+    frontier: Ints = np.flatnonzero(outgoing == 0)
     alive = outgoing > 0
     while len(frontier):
         low = np.searchsorted(by_target, frontier, "left")
         high = np.searchsorted(by_target, frontier, "right")
         waiting = np.concatenate([sources[a:b] for a, b in zip(low, high, strict=True)])
         np.subtract.at(outgoing, waiting, 1)
-        frontier = np.unique(waiting[(outgoing[waiting] == 0) & alive[waiting]])
+        frontier = distinct(waiting[(outgoing[waiting] == 0) & alive[waiting]])
         alive[frontier] = False
     return np.flatnonzero(alive)
 

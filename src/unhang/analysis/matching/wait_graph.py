@@ -20,7 +20,7 @@ from enum import IntEnum
 import numpy as np
 from msgspec import Struct
 
-from unhang.analysis.state.columns import Bools, Ints
+from unhang.analysis.state.columns import Bools, Ints, distinct
 from unhang.analysis.state.completion import TRUTHFUL
 from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Evidence
@@ -107,7 +107,7 @@ class Graph(Struct, frozen=True, eq=False):
             steps += 1
             low = np.searchsorted(by_target, frontier, "left")
             high = np.searchsorted(by_target, frontier, "right")
-            reached = np.unique(sources[_ranges(low, high)])
+            reached = distinct(sources[_ranges(low, high)])
             frontier = reached[distance[reached] < 0]
             distance[frontier] = steps
         return distance

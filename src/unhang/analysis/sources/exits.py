@@ -6,7 +6,7 @@ with exit status 0 says nothing by itself: every job ends so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Final
 
@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from unhang.analysis.claims import Observation
 from unhang.analysis.sources.stacks import RankLook
 from unhang.case import Case
-from unhang.logs.following import follows
-from unhang.model import Frame
+from unhang.model import Frame, MemoryKill
 
 __all__ = ["CRASHES", "SIGNAL_BASE", "End", "Manner", "ends_of"]
 
@@ -49,6 +48,7 @@ class End(Observation, frozen=True, kw_only=True):
         frames: Where it raised, or else its last known line; innermost first.
         age_s: How old that line is at the end of the evidence; None where it raised there.
         ended_ns: When its process was seen to have ended; 0 where unknown.
+        memory_kill: What the kernel killed for memory meanwhile; None where nothing tells of any.
     """
 
     rank: int
@@ -59,6 +59,12 @@ class End(Observation, frozen=True, kw_only=True):
     age_s: float | None = None
     ended_ns: int = 0
     pid: int = -1
+    memory_kill: MemoryKill | None = None
+
+    @property
+    def for_memory(self) -> bool:
+        """The kernel killed it for want of memory."""
+        return self.memory_kill is not None and self.memory_kill.is_certain
 
 
 def ends_of(case: Case, looks: Mapping[int, RankLook]) -> dict[int, End]:
@@ -74,7 +80,7 @@ def ends_of(case: Case, looks: Mapping[int, RankLook]) -> dict[int, End]:
     ends: dict[int, End] = {}
     for dump in case.dumps:
         if dump.exception and dump.rank not in ends:
-            followed = follows(dump.exception, dump.exception_stack)
+            followed = _follows(dump.exception, dump.exception_stack)
             ends[dump.rank] = End(
                 source="exits",
                 rank=dump.rank,
@@ -92,17 +98,24 @@ def ends_of(case: Case, looks: Mapping[int, RankLook]) -> dict[int, End]:
             ends[look.rank] = _from_look(look)
         elif look.phase == _EXITED and look.rank not in ends:  # its interpreter takes its time
             ends[look.rank] = replace(_from_look(look), manner=Manner.LEFT)
-    gave_up = {d.rank for d in case.dumps if any(follows(text, ()) for text in d.failures)}
+    gave_up = {d.rank for d in case.dumps if any(_follows(text, ()) for text in d.failures)}
     for rank in gave_up & ends.keys():
         if ends[rank].manner is Manner.UNCLEAR:
             ends[rank] = replace(ends[rank], manner=Manner.FOLLOWED)
     return dict(sorted(ends.items()))
 
 
+def _follows(error: str, frames: Sequence[Frame]) -> bool:
+    from unhang.logs.following import follows
+
+    return follows(error, frames)
+
+
 def _from_look(look: RankLook) -> End:
     number = (look.status or 0) - SIGNAL_BASE
     manner = Manner.LEFT if look.status == 0 else Manner.UNCLEAR
-    if number in _KILLS:
+    killed = look.memory_kill is not None and look.memory_kill.is_certain
+    if number in _KILLS or (killed and look.status is None):
         manner = Manner.KILLED
     elif number in _ORDERED or (manner is Manner.UNCLEAR and look.lost_ns):
         manner = Manner.FOLLOWED
@@ -116,4 +129,5 @@ def _from_look(look: RankLook) -> End:
         ended_ns=look.ended_ns,
         host=look.host,
         pid=look.pid,
+        memory_kill=look.memory_kill,
     )

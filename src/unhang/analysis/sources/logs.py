@@ -1,6 +1,7 @@
 """What logs say: failures that may be the cause, what only followed, and watchdogs' counters.
 
 A log names what was printed, not what was called; a message that every rank prints blames nobody.
+The rules of messages are imported where there are logs: most cases have none.
 """
 
 from __future__ import annotations
@@ -9,18 +10,17 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
 from unhang.analysis.claims import Observation
 from unhang.catalogue import kind_of
 from unhang.kinds import FIRST_FAILURE, Kind, Trait
-from unhang.logs.failure import CLOCK_SLACK_NS, FailureGroup, fold, ordered_failures, settled
-from unhang.logs.keeping import ANY_ERROR, MAX_RANKS, WENT_ON
-from unhang.logs.nccl_facts import differing
-from unhang.logs.rules import rule_of
-from unhang.logs.rules.endings import CHILD_FAILED, ELASTIC_BLAMES
 from unhang.model import Fact, LogEvent
+
+if TYPE_CHECKING:
+    from unhang.logs.failure import FailureGroup
 
 __all__ = ["Counters", "Failure", "Message", "Said", "said_in"]
 
@@ -93,11 +93,16 @@ class Said(Struct, frozen=True):
     @property
     def errors(self) -> tuple[LogEvent, ...]:
         """Lines of the trouble that mark themselves as errors, and which no rule explains."""
+        from unhang.logs.failure import fold
+        from unhang.logs.keeping import ANY_ERROR
+
         return tuple(g.first for g in fold(e for e in self.trouble if e.code == ANY_ERROR))
 
     @property
     def recognised(self) -> list[Message]:
         """Messages of the trouble that rules know, and which are neither cause nor effect."""
+        from unhang.logs.keeping import ANY_ERROR
+
         known = _messages(event for event in self.trouble if event.code != ANY_ERROR)
         return [message for message in known if not _only_follows(message.group.first)]
 
@@ -110,6 +115,12 @@ def said_in(events: Sequence[LogEvent], ranks: Iterable[int], facts: Iterable[Fa
         ranks: All ranks that are known to exist; decides what "every rank" means.
         facts: What NCCL said of itself, to be compared between ranks.
     """
+    facts = list(facts)
+    if not events and not facts:
+        return Said()
+    from unhang.logs.failure import settled
+    from unhang.logs.nccl_facts import differing
+
     events = settled(events)
     effects = [event for event in events if _only_follows(event)]
     return Said(
@@ -127,6 +138,8 @@ def _only_follows(event: LogEvent) -> bool:
 
 
 def _messages(events: Iterable[LogEvent]) -> Iterator[Message]:
+    from unhang.logs.failure import fold
+
     for group in fold(events):
         kind = kind_of(group.first.code) or FIRST_FAILURE
         yield Message(source="logs", ranks=group.ranks, group=group, kind=kind)
@@ -138,6 +151,9 @@ def _has(event: LogEvent, trait: Trait) -> bool:
 
 
 def _tells_of_trouble(event: LogEvent) -> bool:
+    from unhang.logs.keeping import WENT_ON
+    from unhang.logs.rules import rule_of
+
     rule = rule_of(event.code)
     told = rule is not None and rule.role != "noise" and not rule.harmless
     return told and WENT_ON not in event.fields
@@ -148,6 +164,8 @@ def _tells_of_trouble(event: LogEvent) -> bool:
 
 def _failures(events: Sequence[LogEvent], ranks: frozenset[int]) -> Iterator[Failure]:
     """Each failure that may be the cause, as if it were the first one."""
+    from unhang.logs.failure import ordered_failures
+
     causes, ordered = ordered_failures(events)
     late = {event.rank for event in events if _has(event, Trait.REPORTED_LATER)}
     blamed = {int(e.fields["blamed"]): e for e in events if e.fields.get("blamed", "").isdigit()}
@@ -175,6 +193,8 @@ def _failures(events: Sequence[LogEvent], ranks: frozenset[int]) -> Iterator[Fai
 
 def _named_by(group: FailureGroup, *, tasks: bool) -> tuple[int, ...]:
     """The ranks that a failure names: mostly who wrote it, sometimes others, or nobody."""
+    from unhang.logs.rules import rule_of
+
     rule = rule_of(group.first.code)
     if rule is not None and rule.blames == "nobody":
         return ()
@@ -184,6 +204,8 @@ def _named_by(group: FailureGroup, *, tasks: bool) -> tuple[int, ...]:
 
 def _ranks_told(event: LogEvent, *, tasks: bool) -> tuple[int, ...]:
     """The ranks that the words of a message name; a scheduler's tasks where these are ranks."""
+    from unhang.logs.keeping import MAX_RANKS
+
     fields = event.fields
     if event.rank >= 0 and fields.get("own", str(event.rank)) != str(event.rank):
         return ()  # numbers within a smaller group
@@ -194,17 +216,23 @@ def _ranks_told(event: LogEvent, *, tasks: bool) -> tuple[int, ...]:
 
 def _numbers(text: str) -> Iterator[int]:
     """The numbers of a list such as "4, 6-7", as launchers and torch write them."""
+    from unhang.logs.keeping import MAX_RANKS
+
     for first, last in re.findall(r"(?<!replica:)(?<!\w)(\d{1,6})(?:-(\d{1,6}))?", text):
         yield from islice(range(int(first), int(last or first) + 1), MAX_RANKS)
 
 
 def _tasks_are_ranks(events: Iterable[LogEvent]) -> bool:
     """Whether the scheduler started the ranks itself, and not a launcher on each node."""
+    from unhang.logs.rules.endings import CHILD_FAILED, ELASTIC_BLAMES
+
     launched = {CHILD_FAILED.code, ELASTIC_BLAMES.code}
     return not any(e.code in launched or e.fields.get("rank_is") == "local" for e in events)
 
 
 def _as_early(first: FailureGroup, other: FailureGroup) -> bool:
+    from unhang.logs.failure import CLOCK_SLACK_NS
+
     if not first.time_ns or not other.time_ns:
         return not first.time_ns
     return other.time_ns - first.time_ns < CLOCK_SLACK_NS and other.ranks != first.ranks

@@ -13,7 +13,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from unhang.case import Case, Dump
-from unhang.model import BUSY_BYTES_PER_S, BUSY_CORES, Frame, ProcessSample, ThreadStack
+from unhang.model import (
+    BUSY_BYTES_PER_S,
+    BUSY_CORES,
+    Frame,
+    MemoryKill,
+    ProcessSample,
+    ThreadStack,
+)
 from unhang.stacks.meaning import Meaning, main_thread, meaning_of, meaning_of_frames
 from unhang.stacks.ownership import same_file, user_frame
 from unhang.stacks.tree.gathering import has_moved, latest
@@ -55,7 +62,7 @@ class RankLook(Struct, frozen=True):
             nobody measured it.
         ended_ns: As in `unhang.model.ProcessSample`.
         phase, told_size, rendezvous, last_op, last_call, last_numel, last_site, lost_ns,
-            activity: As in `unhang.model.ProcessSample`.
+            activity, memory_kill: As in `unhang.model.ProcessSample`.
         worker: Where a data-loader worker stands in the program, for which it waits; innermost
             first, empty for none.
         age_s: Where `frames` are only its last known line: how old that was at the newest look.
@@ -82,6 +89,7 @@ class RankLook(Struct, frozen=True):
     last_site: str = ""
     lost_ns: int = 0
     activity: str = ""
+    memory_kill: MemoryKill | None = None
     worker: tuple[Frame, ...] = ()
 
     @property
@@ -244,6 +252,7 @@ def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:
         last_site=last.last_site,
         lost_ns=last.lost_ns,
         activity=last.activity,
+        memory_kill=last.memory_kill,
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
-from unhang.analysis.state.columns import Bools, Ints
+from unhang.analysis.state.columns import Bools, Ints, distinct
 from unhang.analysis.state.completion import finished_rows
 from unhang.analysis.state.ops import Names, names_of
 from unhang.batches import Batches, find_batches
@@ -134,7 +134,7 @@ def _expected(case: Case) -> Ints:
     parts.append(np.asarray([dump.rank for dump in case.dumps if dump.rank >= 0], np.int64))
     lists = {id(group.members): group.members for group in case.groups}  # many groups share one
     parts.extend(np.asarray(members, np.int64) for members in lists.values())
-    every = np.unique(np.concatenate(parts))
+    every = distinct(np.concatenate(parts))
     return every[every >= 0]
 
 

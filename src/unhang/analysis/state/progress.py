@@ -12,7 +12,7 @@ from enum import IntEnum
 import numpy as np
 from msgspec import Struct
 
-from unhang.analysis.state.columns import Bools, Ints, chunks, first_and_last
+from unhang.analysis.state.columns import Bools, Ints, chunks, distinct, first_and_last
 from unhang.analysis.state.completion import TRUTHFUL
 from unhang.analysis.state.index import Evidence
 from unhang.case import JOINED_BY_ENTRIES
@@ -237,7 +237,7 @@ def _counters(evidence: Evidence) -> tuple[Ints, Ints, Ints, Bools]:
 def _mixed_channels(evidence: Evidence) -> Ints:
     """Channels in which somebody recorded P2P calls."""
     rows = np.flatnonzero(~evidence.collective)
-    return np.unique(evidence.channel(rows))
+    return distinct(evidence.channel(rows))
 
 
 def _known_by_rank(evidence: Evidence) -> Ints:

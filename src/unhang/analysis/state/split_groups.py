@@ -18,7 +18,7 @@ from math import gcd
 
 import numpy as np
 
-from unhang.analysis.state.columns import Ints
+from unhang.analysis.state.columns import Ints, distinct
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import Standing
 from unhang.analysis.state.stale import behind_peers, failed_ranks
@@ -31,7 +31,7 @@ __all__ = ["split_groups"]
 
 def split_groups(evidence: Evidence, standing: Standing) -> tuple[Case, Note] | None:
     """The case with such groups split, and a note; None where there are none."""
-    contradicted = np.unique(standing.keys[behind_peers(evidence, standing)] % standing.n_channels)
+    contradicted = distinct(standing.keys[behind_peers(evidence, standing)] % standing.n_channels)
     if not len(contradicted) or failed_ranks(evidence).any():
         return None
     parts = {}

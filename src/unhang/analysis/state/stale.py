@@ -12,6 +12,8 @@ or finished and not been retired, carries that very moment.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,6 +24,7 @@ from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import Known, Standing
 from unhang.case import Dump
 from unhang.model import Note, State
+from unhang.spans import highest, lowest
 
 __all__ = ["Moment", "behind_peers", "failed_ranks", "made_ns", "same_moment"]
 
@@ -74,22 +77,32 @@ def same_moment(evidence: Evidence, standing: Standing) -> Moment:
 def made_ns(evidence: Evidence) -> Ints:
     """When each dump of the case was made, as it says or shows; 0 where it does neither."""
     made = np.zeros(max(len(evidence.case.dumps), 1), np.int64)
+    showing = [each for each in evidence.dumps if _shows(each)]
+    made[[each.index for each in showing]] = _asked_ns(evidence, showing)
     for dump in evidence.dumps:
-        shows = dump.backend == "nccl" and dump.reported_by == "torch"
-        made[dump.index] = dump.time_ns or (_asked_ns(evidence, dump) if shows else 0)
+        if dump.time_ns:
+            made[dump.index] = dump.time_ns
     return made
 
 
-def _asked_ns(evidence: Evidence, dump: Dump) -> int:
-    """When the device was asked for this dump; 0 where its calls do not agree about it."""
-    calls, span = evidence.case.calls, slice(dump.start, dump.stop)
-    alone = evidence.batches.last[span] == np.arange(dump.start, dump.stop)
-    running = alone & (calls.state[span] == State.STARTED)
-    fresh = alone & (calls.state[span] == State.COMPLETED) & ~calls.retired[span]
-    asked = np.r_[calls.started_ns[span][running], calls.completed_ns[span][fresh]]
-    if not len(asked) or asked.min() <= 0 or int(np.ptp(asked)) > _ASKING_NS:
-        return 0
-    return int(asked.max())
+def _shows(dump: Dump) -> bool:
+    return dump.backend == "nccl" and dump.reported_by == "torch" and not dump.time_ns
+
+
+def _asked_ns(evidence: Evidence, dumps: Sequence[Dump]) -> Ints:
+    """When the device was asked for each dump; 0 where its calls do not agree about it."""
+    calls, last = evidence.case.calls, evidence.batches.last
+    running = np.flatnonzero(calls.state == State.STARTED)
+    fresh = np.flatnonzero((calls.state == State.COMPLETED) & ~calls.retired)
+    running, fresh = (rows[last[rows] == rows] for rows in (running, fresh))
+    rows = np.r_[running, fresh]
+    asked = np.r_[calls.started_ns[running], calls.completed_ns[fresh]]
+    order = np.argsort(rows, kind="stable")
+    rows, asked = rows[order], asked[order]
+    spans = np.array([(each.start, each.stop) for each in dumps], np.int64).reshape(-1, 2)
+    begins, ends = np.searchsorted(rows, spans.T)
+    first, newest = lowest(asked, begins, ends), highest(asked, begins, ends)
+    return np.where((first > 0) & (newest - first <= _ASKING_NS), newest, 0)
 
 
 def behind_peers(evidence: Evidence, standing: Standing) -> Ints:

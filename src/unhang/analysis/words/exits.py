@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from unhang.analysis.claims import Claim
 from unhang.analysis.lives.ended import MOST_ENDS, Ended
 from unhang.analysis.sources.exits import CRASHES, SIGNAL_BASE, End, Manner
+from unhang.analysis.words.starved import MORE_MEMORY
 from unhang.analysis.words.telling import Words, subject, words_of
+from unhang.model import MemoryKill
 from unhang.stacks.ownership import shown_frame
-from unhang.wording import printable, rank_phrase
+from unhang.wording import count_of, printable, rank_phrase
 
 __all__: list[str] = []
 
@@ -36,15 +38,23 @@ def _how(end: End) -> str:
     """How it ended, after "rank 3"."""
     if end.error:
         return f"raised {printable(end.error, _SHOWN_TEXT)}"
-    if end.status is None and end.manner is Manner.LEFT:
-        return "has come to the end of its program while its peers are in calls"
+    if end.memory_kill is not None and end.for_memory:
+        return f"was killed by the kernel for want of memory{_within(end.memory_kill)}"
     if end.status is None:
-        return "disappeared, and nobody saw how it ended"
+        left = "has come to the end of its program while its peers are in calls"
+        return left if end.manner is Manner.LEFT else "disappeared, and nobody saw how it ended"
     if end.status - SIGNAL_BASE in CRASHES:
         return f"was ended by {CRASHES[end.status - SIGNAL_BASE]}"
     if end.manner is Manner.LEFT:
         return "ended with exit code 0 while its peers were in calls"
     return f"ended with exit code {end.status}"
+
+
+def _within(kill: MemoryKill) -> str:
+    """The figures of its cgroup, after "for want of memory"."""
+    if kill.limit:
+        return f": its cgroup used up to {kill.used >> 20:,} of {kill.limit >> 20:,} MB"
+    return "; its cgroup has no limit that is seen, so the node had no more, or a group above it"
 
 
 def _where(end: End) -> str:
@@ -61,12 +71,23 @@ def _evidence(about: Ended) -> Iterator[str]:
     for end in about.first[:MOST_ENDS]:
         status = f" (exit status {end.status})" if end.error and end.status is not None else ""
         yield f"{subject([end.rank])} {_how(end)}{status}{_where(end)}."
+    yield from _counted(about.first)
     if about.followed:
         error = next((end.error for end in about.followed if end.error), "")
         text = f": {printable(error, _SHOWN_TEXT)}" if error else ""
         verb = "was" if len(about.followed) == 1 else "were"
         ranks = subject([end.rank for end in about.followed])
         yield f"{ranks} failed or {verb} ended after it{text}"
+
+
+def _counted(ends: Iterable[End]) -> Iterator[str]:
+    """What the counters of cgroups say of ends that they explain, or may explain."""
+    for end in list(ends)[:MOST_ENDS]:
+        kill = end.memory_kill
+        if kill is not None:
+            killed = f"killed {count_of(kill.kills, 'process', 'processes')} of its cgroup"
+            of = "it ended" if kill.ended == 1 else f"{kill.ended} ranks of it ended"
+            yield f"{subject([end.rank])}: the kernel {killed} for want of memory as {of}."
 
 
 def _earlier(about: Ended) -> Iterator[str]:
@@ -82,7 +103,9 @@ def _alternatives(about: Ended) -> tuple[str, ...]:
     end = about.first[0]
     if not about.blamed:
         return ("All ranks ended alike: somebody or something outside may have ended them.",)
-    if end.manner is Manner.KILLED and end.status == _KILL:
+    if end.for_memory:
+        return ("Another process of its cgroup may be the one, and somebody ended the rank.",)
+    if end.status == _KILL:
         return ("Somebody, or the scheduler, may have sent the signal.",)
     if end.manner is Manner.LEFT:
         return ("It may have ended as it should, and its peers made a call too many.",)
@@ -99,6 +122,8 @@ def _actions(end: End) -> tuple[str, ...]:
             "Look at why its program ends before its peers': uneven data, an early return or exit.",
             "With uneven data: drop_last, a DistributedSampler, or DistributedDataParallel.join().",
         )
+    if end.for_memory:
+        return MORE_MEMORY
     if end.status == _KILL:
         return (
             "Look for the out-of-memory killer on its host: dmesg | grep -iE 'oom|killed process'.",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -24,14 +26,14 @@ from unhang.analysis.lives.watchdogs import (
 )
 from unhang.analysis.sources.logs import Failure
 from unhang.analysis.words.telling import Words, adding, all_words_of, merged, words_of
+from unhang.catalogue import kind_of
 from unhang.kinds import RANK_ENDED, Trait
-from unhang.logs.addresses import UNREACHED_BY
-from unhang.logs.failure import FailureGroup
-from unhang.logs.rules import RULES, rule_of
-from unhang.logs.rules.sxids import SXIDS
-from unhang.logs.rules.xids import XIDS
 from unhang.model import LogEvent
 from unhang.wording import printable, rank_phrase
+
+if TYPE_CHECKING:
+    from unhang.logs.failure import FailureGroup
+    from unhang.logs.rules import LogRule
 
 __all__: list[str] = []
 
@@ -43,12 +45,30 @@ SHOWN_WHOLE = 2_400
 MAX_LINES = 8
 """Unexplained lines that are shown: the most unusual ones."""
 _MOST = 4
-_REPORTED_LATER = next((r for r in RULES if Trait.REPORTED_LATER in r.traits), None)
+
+
+def _rule_of(event: LogEvent) -> LogRule | None:
+    from unhang.logs.rules import rule_of
+
+    return rule_of(event.code)
+
+
+def _unreached(group: FailureGroup) -> str:
+    from unhang.logs.addresses import UNREACHED_BY
+
+    return group.first.fields.get(UNREACHED_BY, "")
+
+
+@cache
+def _reported_later() -> LogRule | None:
+    from unhang.logs.rules import RULES
+
+    return next((rule for rule in RULES if Trait.REPORTED_LATER in rule.traits), None)
 
 
 def _quoted(event: LogEvent) -> str:
     """Where a line stands and what it says; one that tells two sides is not cut."""
-    rule = rule_of(event.code)
+    rule = _rule_of(event)
     whole = rule is not None and rule.blames == "nobody"
     return f"{event.source}: {event.text[: SHOWN_WHOLE if whole else SHOWN]}"
 
@@ -66,7 +86,7 @@ def _who(group: FailureGroup) -> str:
 
 @words_of.register
 def _(failure: Failure, claim: Claim) -> Words:
-    group, rule = failure.group, rule_of(failure.group.first.code)
+    group, rule = failure.group, _rule_of(failure.group.first)
     who = "every rank" if failure.everybody else _who(group)
     of = "that of" if rule is None or rule.blames == "writer" else "told by"
     return Words(
@@ -81,16 +101,22 @@ def _more(failure: Failure) -> Iterator[str]:
     if failure.everybody:
         yield "Every rank prints this message, so it blames none of them."
     number = group.first.fields.get("before") or group.first.fields.get("xid", "")
-    if number.isdigit() and int(number) in XIDS:
-        yield f"Xid {number}: {XIDS[int(number)]}."
+    if number.isdigit():
+        from unhang.logs.rules.xids import XIDS
+
+        if int(number) in XIDS:
+            yield f"Xid {number}: {XIDS[int(number)]}."
     switch = group.first.fields.get("sxid", "")
-    if switch.isdigit() and int(switch) in SXIDS:
-        yield f"SXid {switch}: {SXIDS[int(switch)]}."
-    if UNREACHED_BY in group.first.fields:
-        yield f"Another host could not reach that address: {group.first.fields[UNREACHED_BY]}"
-    if failure.reported_later and _REPORTED_LATER:
+    if switch.isdigit():
+        from unhang.logs.rules.sxids import SXIDS
+
+        if int(switch) in SXIDS:
+            yield f"SXid {switch}: {SXIDS[int(switch)]}."
+    if address := _unreached(group):
+        yield f"Another host could not reach that address: {address}"
+    if failure.reported_later and (rule := _reported_later()):
         # The line shown is not the one at fault.
-        yield f"{_REPORTED_LATER.meaning} {_REPORTED_LATER.action}"
+        yield f"{rule.meaning} {rule.action}"
     for rank, code in failure.blamed:
         ended = f", which ended with exit code {code}" if code else ""
         yield f"torchelastic blames rank {rank}{ended}: it saw that one end first."
@@ -197,7 +223,10 @@ def _(about: Unexplained, claim: Claim) -> Words:  # noqa: ARG001
         f"Not enough evidence: {what}: {by}: {told.text[:SHOWN]}{first}",
         (*(_quoted(event) for event in _most_unusual(errors) or [told]), *new),
         (),
-        ("Read these lines and those around them; give the logs of all ranks and nodes.",),
+        (
+            "Read these lines and those around them; give the logs of all ranks and nodes.",
+            *(kind.actions if about.effect and (kind := kind_of(about.effect.code)) else ()),
+        ),
     )
 
 

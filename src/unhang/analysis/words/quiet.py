@@ -8,7 +8,6 @@ from unhang.analysis.claims import Claim
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.sources.traces import LastHeard
 from unhang.analysis.words.telling import all_words_of
-from unhang.logs.keeping import WENT_ON
 from unhang.model import LogEvent, Note
 from unhang.wording import count_of, fold_ranks
 
@@ -56,6 +55,10 @@ def quiet_traces(lives: Lives) -> str:
 
 def went_on(events: Sequence[LogEvent]) -> Iterator[Note]:
     """Errors after which the job went on."""
+    if not events:
+        return
+    from unhang.logs.keeping import WENT_ON
+
     passed = [event for event in events if WENT_ON in event.fields]
     if passed:
         text = f"{count_of(len(passed), 'error')} after which the job counted further steps"

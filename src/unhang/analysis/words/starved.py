@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -13,9 +14,16 @@ from unhang.kinds import STARVED
 from unhang.model import UNKNOWN_RANK, Shortage
 from unhang.wording import count_of, rank_phrase
 
-__all__: list[str] = []
+__all__ = ["MORE_MEMORY"]
 
 _MOST = 8
+MORE_MEMORY: Final = (
+    (
+        "Raise the limit where it was set: memory.high or memory.max of the cgroup, docker"
+        " --memory, resources.limits in Kubernetes, --mem in SLURM."
+    ),
+    "Or hold less: fewer workers of the data loader, smaller caches, no swap in use.",
+)
 
 
 @words_of.register
@@ -120,13 +128,7 @@ def _actions(about: Starved) -> tuple[str, ...]:
     if about.what is OfWhat.SHARE:
         return STARVED.actions
     if about.what is OfWhat.MEMORY:
-        return (
-            (
-                "Raise the limit where it was set: memory.high or memory.max of the cgroup, docker"
-                " --memory, resources.limits in Kubernetes, --mem in SLURM."
-            ),
-            "Or hold less: fewer workers of the data loader, smaller caches, no swap in use.",
-        )
+        return MORE_MEMORY
     usable = about.who[0].lacks.usable
     each = max(usable // max(about.processes, 1), 1)
     if about.threads > usable > 0:

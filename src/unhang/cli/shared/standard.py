@@ -8,16 +8,19 @@ code.
 
 from __future__ import annotations
 
+import atexit
 import errno
 import io
 import os
 import sys
+import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["QUIET_END", "discard_output", "hold_streams", "is_of_output"]
+__all__ = ["QUIET_END", "discard_output", "end_at_once", "hold_streams", "is_of_output"]
 
 QUIET_END: Final = 128 + 13
 """The exit code of a program whose reader has gone, as shells know it: SIGPIPE."""
@@ -69,3 +72,18 @@ def discard_output() -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, _STDOUT)
     os.close(null)
+
+
+def end_at_once(code: int) -> None:
+    """End the process without freeing all that it holds, which takes a seventh of a small verdict.
+
+    What was registered for the end is run. Where another thread runs, or somebody debugs or
+    measures this process, nothing happens.
+    """
+    if threading.active_count() > 1 or sys.getprofile() or sys.gettrace() or sys.flags.interactive:
+        return
+    atexit._run_exitfuncs()  # noqa: SLF001 - what os._exit would leave out
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)

@@ -52,10 +52,10 @@ def limits() -> dict[str, int]:
              "core": resource.RLIMIT_CORE, "processes": resource.RLIMIT_NPROC}  # fmt: skip
     found = {name: resource.getrlimit(number)[0] for name, number in names.items()}
     try:
-        found["shm"] = shutil.disk_usage("/dev/shm").total  # noqa: S108 - that is its name
+        total, _, free = shutil.disk_usage("/dev/shm")  # noqa: S108 - that is its name
     except OSError:
-        found["shm"] = 0
-    return found
+        total = free = 0
+    return {**found, "shm": total, "shm_free": free}
 
 
 def versions() -> dict[str, str]:
@@ -136,6 +136,30 @@ def resolved(name: str) -> dict[str, Any]:
     return {"addresses": sorted(found), "error": ""}
 
 
+def first_of_ours(addresses: list[str]) -> str:
+    """The first of these addresses that this node has, as torch tries it: by binding it."""
+    for address in addresses:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.bind((address, 0))
+            except OSError:
+                continue
+            return address
+    return ""
+
+
+def route_to(addresses: list[str]) -> dict[str, str]:
+    """The address from which the kernel would send to the first of these; nothing is sent."""
+    for address in addresses[:1]:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect((address, 9))
+                return {"to": address, "source": probe.getsockname()[0]}
+            except OSError:
+                break
+    return {"to": "", "source": ""}
+
+
 def machine() -> str:
     """The same for two names of one machine with one network, and only then."""
     boot = read("/proc/sys/kernel/random/boot_id")
@@ -174,6 +198,7 @@ def examine(order: dict[str, Any]) -> dict[str, Any]:
     """All facts of this node."""
     del order
     host = socket.gethostname()
+    own, master = resolved(host), resolved(os.environ.get("MASTER_ADDR", ""))
     return {
         "host": host,
         "machine": machine(),
@@ -182,8 +207,10 @@ def examine(order: dict[str, Any]) -> dict[str, Any]:
         "limits": limits(),
         "versions": versions(),
         "interfaces": interfaces(),
-        "own_name": resolved(host),
-        "master": resolved(os.environ.get("MASTER_ADDR", "")),
+        "own_name": own,
+        "own_address": first_of_ours(own["addresses"]),
+        "master": master,
+        "route": route_to(master["addresses"]),
         "ptrace_scope": read("/proc/sys/kernel/yama/ptrace_scope"),
         "core_pattern": read("/proc/sys/kernel/core_pattern"),
         "numa_balancing": read("/proc/sys/kernel/numa_balancing"),

@@ -107,7 +107,7 @@ def probe(me: str, token: str, target: Target, size: int) -> dict[str, Any]:
     name, address, port = target
     seen = {"peer": name, "address": address, "port": port, "state": "", "latency_ms": None,
             "mb_per_s": None, "rtt_ms": None, "sent": 0, "resent": 0, "early": 0,
-            "says": ""}  # fmt: skip
+            "says": "", "source": ""}  # fmt: skip
     try:
         stream = socket.create_connection((address, port), timeout=CONNECT_S)
     except TimeoutError:
@@ -120,6 +120,7 @@ def probe(me: str, token: str, target: Target, size: int) -> dict[str, Any]:
         seen.update(state="unreachable", says=str(error))
         return seen
     with stream:
+        seen["source"] = stream.getsockname()[0]
         try:
             talk(stream, f"{token} {me}", size, seen)
         except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from unhang.checks import (
@@ -39,6 +40,7 @@ Facts = Mapping[str, Any]
 
 MIN_OPEN_FILES = 8_192
 MIN_SHM = 1 << 30
+MIN_SHM_FREE = 256 << 20
 THROTTLED = 0.25
 NEAR_LIMIT = 0.9
 MAX_CLOCK_NS = 2 * 10**9
@@ -130,18 +132,30 @@ def _limits(host: str, facts: Facts) -> list[CheckResult]:
     limits: Mapping[str, int] = facts.get("limits", {})
     fabric = any(i.get("kind") == "infiniband" for i in facts.get("interfaces", []))
     files, locked = limits.get("open_files", -1), limits.get("locked_memory", -1)
-    shm, core = limits.get("shm", 0), limits.get("core", -1)
+    core = limits.get("core", -1)
     scope = str(facts.get("ptrace_scope", ""))
     return [
         _judge(OPEN_FILES_LOW, host, 0 <= files < MIN_OPEN_FILES,
                f"open files are limited to {files}"),
         _judge(LOCKED_MEMORY_LOW, host, fabric and locked >= 0,
                f"locked memory is limited to {locked} bytes"),
-        _judge(SHM_SMALL, host, 0 < shm < MIN_SHM, f"/dev/shm has {shm >> 20} MB", "warn"),  # noqa: S108 - its name
+        _shared_memory(host, limits),
         _cores(host, core == 0, str(facts.get("core_pattern", ""))),
         _judge(PTRACE_RESTRICTED, host, scope in ("2", "3"),
                f"kernel.yama.ptrace_scope is {scope or 0}", "warn"),
     ]  # fmt: skip
+
+
+def _shared_memory(host: str, limits: Mapping[str, int]) -> CheckResult:
+    """Whether /dev/shm is too small, or filled by what other jobs left there."""
+    size, free = limits.get("shm", 0), limits.get("shm_free", MIN_SHM_FREE)
+    seen = f"/dev/shm has {size >> 20:,} MB, {free >> 20:,} MB of them free"  # noqa: S108 - its name
+    bad = 0 < size < MIN_SHM or (size > 0 and free < MIN_SHM_FREE)
+    result = _judge(SHM_SMALL, host, bad, seen)
+    if size < MIN_SHM:
+        return result
+    left = "du -ah /dev/shm | sort -h | tail names what fills it; fuser FILE, who uses that."
+    return replace(result, action=left)
 
 
 def _group(host: str, facts: Facts) -> CheckResult:

@@ -2,26 +2,63 @@
 
 Which interface NCCL takes by itself follows its socket.cc (2.27): the first with an address among
 names that begin with "ib", then all but docker, lo and virbr, then docker, then lo. Gloo binds what
-the host's own name resolves to, else the loopback.
+the host's own name resolves to, else the loopback. Which one they should take: where what they
+would take is of no use, that by which the kernel sends to rank 0, or else to the peers.
 """
 
 from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from unhang.checks import INTERFACE_MISSING, INTERFACE_UNWISE, MTU_DIFFERS, NAME_UNRESOLVED
 from unhang.doctor.checks.results import CheckResult, host_subject
 from unhang.report import Subject
 from unhang.wording import printable
 
-__all__ = ["check_interfaces", "nccl_interface"]
+__all__ = ["Lead", "check_interfaces", "leads_of", "nccl_interface", "use"]
 
 Facts = Mapping[str, Any]
 
 _WAVES = (("ib",), ("^docker", "lo", "virbr"), ("docker",), ("lo",))
+
+
+class Lead(NamedTuple):
+    """The interface by which a node's kernel sends to where its peers are.
+
+    Attributes:
+        towards: Whose route it is: "MASTER_ADDR (10.0.0.9)", "its peers".
+    """
+
+    name: str
+    address: str
+    towards: str
+
+
+def leads_of(
+    nodes: Mapping[str, Facts], rows: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> dict[str, Lead]:
+    """By which interface each node sends to rank 0, or else to its peers; none where unknown.
+
+    Args:
+        nodes: What the nodes said.
+        rows: Per node, the connections that it tried.
+    """
+    found = {}
+    for host, facts in nodes.items():
+        routes = [(facts["route"]["source"], f"MASTER_ADDR ({facts['route']['to']})")]
+        routes += [(r.get("source"), "its peers") for r in rows.get(host, ()) if _works(r)]
+        own = {i["address"]: i["name"] for i in _usable(facts)}
+        known = [Lead(own[source], source, to) for source, to in routes if source in own]
+        if known:
+            found[host] = known[0]
+    return found
+
+
+def _works(row: Mapping[str, Any]) -> bool:
+    return bool(row["state"] == "open")
 
 
 def nccl_interface(facts: Facts) -> tuple[Mapping[str, Any] | None, str]:
@@ -54,11 +91,31 @@ def _named(name: str, patterns: Sequence[str]) -> bool:
     return any(name.startswith(pattern) for pattern in patterns)
 
 
-def check_interfaces(nodes: Mapping[str, Facts]) -> list[CheckResult]:
-    """Interfaces, names and MTU of all nodes, before anything is connected."""
+def _gloo_interface(facts: Facts) -> tuple[Mapping[str, Any] | None, str]:
+    """The interface that Gloo would use on this node, None for none, and how it comes to it."""
+    interfaces = facts.get("interfaces", [])
+    wanted = str(facts.get("settings", {}).get("GLOO_SOCKET_IFNAME", "")).split(",")[0]
+    if wanted:
+        named = [i for i in interfaces if i["name"] == wanted and i["address"]]
+        return (named[0] if named else None), "by GLOO_SOCKET_IFNAME"
+    known = [i for i in interfaces if i["address"] and i["address"] == facts.get("own_address")]
+    return (known[0] if known else None), "by its own name"
+
+
+def check_interfaces(
+    nodes: Mapping[str, Facts], leads: Mapping[str, Lead] | None = None
+) -> list[CheckResult]:
+    """Interfaces, names and MTU of all nodes.
+
+    Args:
+        nodes: What the nodes said.
+        leads: As `leads_of` gives them.
+    """
     results = []
     for host, facts in nodes.items():
-        results += _own_interfaces(host, facts, alone=len(nodes) == 1)
+        lead = (leads or {}).get(host)
+        results += _own_interfaces(host, facts, lead, alone=len(nodes) == 1)
+        results += _for_gloo(host, facts, lead, alone=len(nodes) == 1)
         master = facts.get("master", {})
         if master.get("error"):
             name = facts.get("settings", {}).get("MASTER_ADDR", "")
@@ -93,57 +150,99 @@ def _masters(nodes: Mapping[str, Facts]) -> list[CheckResult]:
     return results
 
 
-def _own_interfaces(host: str, facts: Facts, *, alone: bool) -> list[CheckResult]:
+def _own_interfaces(
+    host: str, facts: Facts, lead: Lead | None, *, alone: bool
+) -> list[CheckResult]:
     chosen, how = nccl_interface(facts)
     if chosen is None:
         wanted = facts.get("settings", {}).get("NCCL_SOCKET_IFNAME", "")
         seen = f"{host}: NCCL finds no interface" + (
             f" for NCCL_SOCKET_IFNAME={printable(wanted, 60)}." if wanted else "."
         )
-        have = ", ".join(f"{i['name']} {i['address']}" for i in facts.get("interfaces", []))
-        return [
-            CheckResult(
-                INTERFACE_MISSING, "fail", seen, host_subject(host), evidence=(f"it has: {have}",)
-            )
-        ]
-    results = []
+        return [_missing(host, seen, facts)]
     seen = f"{host}: NCCL takes {chosen['name']} ({chosen['address']}, {chosen['kind']}) {how}"
-    if not alone and (bad := _unusable(chosen)):
-        better = _better(facts)
-        action = _use(better) if better else ""
-        results.append(
-            CheckResult(
-                INTERFACE_UNWISE, "fail", f"{seen}: {bad}.", host_subject(host), action=action
-            )
+    bad = "" if alone else _unusable(chosen)
+    if not bad:
+        return [CheckResult(INTERFACE_UNWISE, "ok", f"{seen}{_leading(chosen, lead)}.")]
+    return [
+        CheckResult(
+            INTERFACE_UNWISE,
+            "fail",
+            f"{seen}: {bad}.",
+            host_subject(host),
+            action=use(lead, _better(facts)),
         )
-    else:
-        results.append(CheckResult(INTERFACE_UNWISE, "ok", f"{seen}."))
-    if not alone and (what := _own_name_is_useless(facts)):
-        seen = f"{host}: its own name {what}, so Gloo would bind the loopback."
-        name = chosen["name"] if not _unusable(chosen) else (_better(facts) or "the interface")
-        action = f"export GLOO_SOCKET_IFNAME={name}, or let /etc/hosts name {chosen['address']}."
-        results.append(
-            CheckResult(INTERFACE_UNWISE, "warn", seen, host_subject(host), action=action)
-        )
-    return results
+    ]
 
 
-def _better(facts: Facts) -> str:
-    """An interface whose address peers can reach; "" where there is none. Real ones come first."""
+def _missing(host: str, seen: str, facts: Facts) -> CheckResult:
+    have = ", ".join(f"{i['name']} {i['address']}" for i in facts.get("interfaces", []))
+    evidence = (f"it has: {have}",)
+    return CheckResult(INTERFACE_MISSING, "fail", seen, host_subject(host), evidence=evidence)
+
+
+def _for_gloo(host: str, facts: Facts, lead: Lead | None, *, alone: bool) -> Iterator[CheckResult]:
+    """What Gloo would bind, and what to set where that is of no use."""
+    taken, how = _gloo_interface(facts)
+    wanted = facts.get("settings", {}).get("GLOO_SOCKET_IFNAME", "")
+    if wanted and taken is None:
+        seen = f"{host}: Gloo finds no interface for GLOO_SOCKET_IFNAME={printable(wanted, 60)}."
+        yield _missing(host, seen, facts)
+    elif not alone and (what := _own_name_is_useless(facts)):
+        chosen, _ = nccl_interface(facts)
+        own = chosen["name"] if chosen is not None and not _unusable(chosen) else _better(facts)
+        name = lead.name if lead else own or "the interface"
+        address = next((i["address"] for i in _usable(facts) if i["name"] == name), "its address")
+        why = f": {_by_lead(lead)}" if lead else ""
+        yield CheckResult(
+            INTERFACE_UNWISE,
+            "warn",
+            f"{host}: its own name {what}, so Gloo would bind the loopback.",
+            host_subject(host),
+            action=f"export GLOO_SOCKET_IFNAME={name}, or let /etc/hosts name {address}{why}.",
+        )
+    elif taken is not None:
+        seen = f"{host}: Gloo takes {taken['name']} ({taken['address']}) {how}"
+        yield CheckResult(INTERFACE_UNWISE, "ok", f"{seen}{_leading(taken, lead)}.")
+
+
+def _leading(taken: Mapping[str, Any], lead: Lead | None) -> str:
+    """How the interface that is taken compares with the route to the peers; "" where unknown."""
+    if lead is None:
+        return ""
+    if taken["name"] == lead.name:
+        return f"; {_by_lead(lead)}"
+    return f"; the route to {lead.towards} leaves by {lead.name} ({lead.address})"
+
+
+def _by_lead(lead: Lead) -> str:
+    return f"the route to {lead.towards} leaves by it"
+
+
+def _usable(facts: Facts) -> list[Mapping[str, Any]]:
+    """Interfaces whose address peers may reach, real ones first."""
     usable = [
         interface
         for interface in facts.get("interfaces", [])
         if interface["address"] and interface["up"] and not _unusable(interface)
     ]
     order = {"infiniband": 0, "ethernet": 1}
-    usable.sort(key=lambda interface: order.get(interface["kind"], 2))
-    return str(usable[0]["name"]) if usable else ""
+    return sorted(usable, key=lambda interface: order.get(interface["kind"], 2))
 
 
-def _use(name: str) -> str:
-    """The settings that make NCCL and Gloo take one interface."""
+def _better(facts: Facts) -> str:
+    """An interface whose address peers can reach; "" where there is none."""
+    return next((str(interface["name"]) for interface in _usable(facts)), "")
+
+
+def use(lead: Lead | None, otherwise: str = "") -> str:
+    """The settings that make NCCL and Gloo take the one by which peers are reached; "" if none."""
+    name = lead.name if lead else otherwise
+    if not name:
+        return ""
     settings = f"NCCL_SOCKET_IFNAME=={name} GLOO_SOCKET_IFNAME={name}"
-    return f"export {settings} (the second = means this name exactly)."
+    why = f": {_by_lead(lead)}" if lead else ""
+    return f"export {settings} (the second = means this name exactly){why}."
 
 
 def _own_name_is_useless(facts: Facts) -> str:
@@ -156,6 +255,8 @@ def _own_name_is_useless(facts: Facts) -> str:
     addresses = own.get("addresses", [])
     if addresses and all(address.startswith("127.") for address in addresses):
         return f"resolves to {addresses[0]}"
+    if addresses and not facts.get("own_address"):
+        return f"resolves to {addresses[0]}, which is no address of it"
     return ""
 
 

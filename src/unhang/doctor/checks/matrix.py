@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from unhang.checks import INTERFACE_UNWISE, PORT_BLOCKED, SLOW_LINK, WRONG_ANSWER
+from unhang.doctor.checks.interfaces import Lead, use
 from unhang.doctor.checks.results import CheckResult, Level, host_subject
 from unhang.report import Subject
 from unhang.wording import printable
@@ -32,7 +33,10 @@ _BEST_FIRST = ("open", "wrong-host", "other-service", "silent", "filtered", "ref
 
 
 def check_matrix(
-    hosts: Sequence[str], rows: Mapping[str, Sequence[Row]], chosen: Mapping[str, str]
+    hosts: Sequence[str],
+    rows: Mapping[str, Sequence[Row]],
+    chosen: Mapping[str, str],
+    leads: Mapping[str, Lead] | None = None,
 ) -> list[CheckResult]:
     """Judge all connections that the nodes tried.
 
@@ -40,12 +44,13 @@ def check_matrix(
         hosts: Nodes that answered.
         rows: Per node, what it tried.
         chosen: Per node, the address that NCCL would advertise, where it is not the node's own.
+        leads: Per node, the interface by which it reaches its peers.
     """
     tried = [(host, row) for host in hosts for row in rows[host]]
     control = [item for item in tried if item[1]["address"] != chosen.get(item[1]["peer"])]
     advertised = [item for item in tried if item[1]["address"] == chosen.get(item[1]["peer"])]
     results = _wrong_answers(control) + _blocked(control, hosts)
-    results += _unreachable_choice(advertised, control)
+    results += _unreachable_choice(advertised, control, leads or {})
     results += _slow(control)
     if not results:
         seen = f"all {len(tried)} connections between {len(hosts)} nodes work."
@@ -86,9 +91,8 @@ def _blocked(tried: Sequence[tuple[str, Row]], hosts: Sequence[str]) -> list[Che
         whole = [p for p in ports if others and all((o, host, p) in bad for o in others)]
         if not whole or (len(others) == 1 and _mutual(bad, host, others[0], ports)):
             continue
-        for other in others:
-            for port in whole:
-                state = bad.pop((other, host, port))["state"]
+        states = Counter(bad.pop((other, host, p))["state"] for other in others for p in whole)
+        state = states.most_common(1)[0][0]
         what = "no port" if whole == ports else f"port {', '.join(map(str, whole))}"
         verb = "can be reached on" if whole == ports else "cannot be reached on"
         seen = f"{host} {verb} {what} from any other node ({state})."
@@ -122,7 +126,9 @@ def _blocked_pairs(bad: Mapping[tuple[str, str, int], Row]) -> list[CheckResult]
 
 
 def _unreachable_choice(
-    advertised: Sequence[tuple[str, Row]], control: Sequence[tuple[str, Row]]
+    advertised: Sequence[tuple[str, Row]],
+    control: Sequence[tuple[str, Row]],
+    leads: Mapping[str, Lead],
 ) -> list[CheckResult]:
     """Hosts whose own address works while the one that NCCL would advertise does not."""
     works = {row["peer"] for _, row in control if row["state"] == "open"}
@@ -138,7 +144,10 @@ def _unreachable_choice(
                 f"{host}: NCCL would advertise {address[host]}, which no other node reaches "
                 f"({', '.join(sorted(set(states)))})."
             )
-            results.append(CheckResult(INTERFACE_UNWISE, "fail", seen, host_subject(host)))
+            action = use(leads.get(host))
+            results.append(
+                CheckResult(INTERFACE_UNWISE, "fail", seen, host_subject(host), action=action)
+            )
     return results
 
 

@@ -21,6 +21,7 @@ class CheckResult:
         seen: What was seen, one sentence.
         evidence: Details, one sentence each.
         action: Overrides the check's own advice where more is known.
+        per_host: What to do on each host, where that differs; instead of `action`.
     """
 
     check: Check
@@ -30,6 +31,7 @@ class CheckResult:
     ranks: tuple[int, ...] = ()
     evidence: tuple[str, ...] = ()
     action: str = ""
+    per_host: tuple[str, ...] = ()
     confidence: Literal["high", "medium", "low"] = "high"
 
     @property

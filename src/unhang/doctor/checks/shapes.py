@@ -25,6 +25,11 @@ class _Resolved(TypedDict):
     error: str
 
 
+class _Route(TypedDict):
+    to: str
+    source: str
+
+
 class _Facts(TypedDict):
     """What agents/facts.py gives."""
 
@@ -33,7 +38,9 @@ class _Facts(TypedDict):
     versions: dict[str, str]
     interfaces: list[_Interface]
     own_name: _Resolved
+    own_address: str
     master: _Resolved
+    route: _Route
     time_ns: int
     dmesg: list[str]
     ptrace_scope: str
@@ -82,6 +89,7 @@ class _Measured(TypedDict, total=False):
     latency_ms: float | None
     mb_per_s: float | None
     rtt_ms: float | None
+    source: str
 
 
 class _Row(_Measured):

@@ -6,12 +6,15 @@ values. Nothing here depends on how the file was encoded.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from unhang import spans
 from unhang.case import CALL_DTYPES, Window
 from unhang.model import Frame
 
@@ -25,6 +28,7 @@ __all__ = [
     "Origin",
     "Status",
     "active_only",
+    "highest",
 ]
 
 ROW_DTYPES: dict[str, type[np.generic]] = {
@@ -162,6 +166,25 @@ class Decoded:
         local = self.column("pg_id")[own].astype(np.int64)
         pairs = np.unique(local << 32 | self.column("pg")[own])
         return {int(pair) >> 32: int(pair) & 0xFFFFFFFF for pair in pairs}
+
+
+def highest(dumps: Sequence[Decoded | None], key: str, least: int = 0) -> list[int]:
+    """The highest value of a column among each dump's rows; `least` where it has none.
+
+    Dumps that share a table are looked at in one pass over it.
+    """
+    found = np.full(len(dumps), least, np.int64)
+    sharing: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    tables = {}
+    for place, dump in enumerate(dumps):
+        if dump is not None and dump.table is not None and dump.count:
+            tables[id(dump.table)] = dump.table
+            sharing[id(dump.table)].append((dump.start, dump.stop, place))
+    for table, own in sharing.items():
+        starts, stops, places = np.array(own, np.int64).T
+        found[places] = spans.highest(tables[table].columns[key], starts, stops)
+    values: list[int] = found.tolist()
+    return values
 
 
 _RING_AT_LEAST = 1000

@@ -18,15 +18,9 @@ from pathlib import Path
 from typing import IO, NamedTuple, cast
 
 from unhang.errors import MissingExtraError
-from unhang.ingest.discover.sniff import HEAD_BYTES, FileKind, kind_of
+from unhang.ingest.discover.sniff import HEAD_BYTES, MAX_FILE_BYTES, MAX_RATIO, FileKind, kind_of
 
-__all__ = ["MAX_FILE_BYTES", "BadArchive", "Member", "inflate", "is_tar_inside", "members_of"]
-
-MAX_FILE_BYTES = 512 << 20
-"""No dump is larger: 200,000 calls with stacks take 40 MB."""
-
-MAX_RATIO = 250
-"""Dumps shrink 10 to 40 times; deflate can reach 1,000, and bombs do."""
+__all__ = ["BadArchive", "Member", "inflate", "is_tar_inside", "members_of"]
 
 MAX_MEMBERS = 1_000_000
 

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["HEAD_BYTES", "PART_MAGIC", "FileKind", "kind_of"]
+__all__ = ["HEAD_BYTES", "MAX_FILE_BYTES", "MAX_RATIO", "PART_MAGIC", "FileKind", "kind_of"]
+
+MAX_FILE_BYTES = 512 << 20
+"""No dump is larger: 200,000 calls with stacks take 40 MB."""
+
+MAX_RATIO = 250
+"""Dumps shrink 10 to 40 times; deflate can reach 1,000, and bombs do."""
 
 HEAD_BYTES = 512
 """How much of a file `kind_of` wants to see (a tar says so at offset 257)."""

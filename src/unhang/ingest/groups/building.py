@@ -66,9 +66,11 @@ def resolve_groups(
     grouping = Grouping()
     for index, item in enumerate(files):
         of_calls = {number: resolver.group(item, pairs[number]) for number in used[index]}
+        known = dict(zip(pairs_used[index], of_calls.values(), strict=True))
         declared = [
-            resolver.group(item, (group.name, group.description))
+            known[pair] if pair in known else resolver.group(item, pair)
             for group in resolver.own[index].values()
+            for pair in [(group.name, group.description)]
         ]
         grouping.of_calls.append(of_calls)
         grouping.of_files.append(tuple(dict.fromkeys([*declared, *of_calls.values()])))

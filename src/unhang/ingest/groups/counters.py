@@ -7,7 +7,7 @@ or as peers have it, and marked as inferred.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 
 from unhang.case import JOINED_BY_ENTRIES, JOINED_BY_ORDER, NOT_JOINED, GroupStatus
@@ -17,28 +17,40 @@ from unhang.ingest.groups.building import Grouping
 __all__ = ["join_statuses"]
 
 
+_COLUMNS = ("dump", "group", "pg_id", "joined_by",
+            "last_enqueued", "last_started", "last_completed")  # fmt: skip
+
+
 def join_statuses(files: Sequence[DumpFile], grouping: Grouping) -> GroupStatus:
     """Make the table of counters of all files; a file's index is its dump's."""
     by_entries = [_ids_of(item, of) for item, of in zip(files, grouping.of_calls, strict=True)]
-    by_order = _by_order(files, grouping, by_entries)
-    by_peers = _descriptions(by_entries, grouping)
-    rows: dict[str, list[int]] = defaultdict(list)
-    for index, item in enumerate(files):
-        statuses = item.decoded.statuses if item.decoded else ()
-        inferred = {**_fitting(grouping, index, by_peers), **by_order.get(index, {})}
-        taken = set(by_entries[index].values())
-        for status in statuses:
-            group, joined = by_entries[index].get(status.pg_id, -1), JOINED_BY_ENTRIES
-            if group < 0 and inferred.get(status.pg_id, -1) not in taken:
-                group, joined = inferred.get(status.pg_id, -1), JOINED_BY_ORDER
-            rows["dump"].append(index)
-            rows["group"].append(group)
-            rows["pg_id"].append(status.pg_id)
-            rows["joined_by"].append(joined if group >= 0 else NOT_JOINED)
-            rows["last_enqueued"].append(status.enqueued)
-            rows["last_started"].append(status.started)
-            rows["last_completed"].append(status.completed)
-    return GroupStatus.from_columns(rows) if rows else GroupStatus.empty()
+    counted = [item.decoded.statuses if item.decoded else () for item in files]
+    lacking = {
+        index
+        for index, (statuses, ids) in enumerate(zip(counted, by_entries, strict=True))
+        if any(status.pg_id not in ids for status in statuses)
+    }
+    by_order = _by_order(files, grouping, by_entries) if lacking else {}
+    by_peers = _descriptions(by_entries, grouping) if lacking else {}
+    rows: list[tuple[int, ...]] = []
+    for index, statuses in enumerate(counted):
+        ids, inferred = by_entries[index], {}
+        if index in lacking:
+            inferred = {**_fitting(grouping, index, by_peers), **by_order.get(index, {})}
+            taken = set(ids.values())
+            inferred = {pg_id: g for pg_id, g in inferred.items() if g not in taken}
+        for each in statuses:
+            joined = JOINED_BY_ENTRIES if each.pg_id in ids else JOINED_BY_ORDER
+            group = ids.get(each.pg_id, inferred.get(each.pg_id, -1))
+            joined = joined if group >= 0 else NOT_JOINED
+            numbers = each.enqueued, each.started, each.completed
+            rows.append((index, group, each.pg_id, joined, *numbers))
+    columns = zip(*rows, strict=True)
+    return (
+        GroupStatus.from_columns(dict(zip(_COLUMNS, columns, strict=True)))
+        if rows
+        else (GroupStatus.empty())
+    )
 
 
 def _ids_of(item: DumpFile, of_calls: dict[int, int]) -> dict[int, int]:
@@ -83,7 +95,8 @@ def _descriptions(by_entries: Sequence[dict[int, int]], grouping: Grouping) -> d
 
 def _fitting(grouping: Grouping, index: int, by_peers: dict[int, str]) -> dict[int, int]:
     """Ids to this file's groups by their description, where that tells exactly one."""
-    groups = grouping.of_files[index]
-    times = Counter(grouping.groups[group].description for group in groups)
-    sole = {grouping.groups[g].description: g for g in groups}
-    return {pg_id: sole[word] for pg_id, word in by_peers.items() if times[word] == 1}
+    sole: dict[str, int] = {}
+    for group in grouping.of_files[index]:
+        word = grouping.groups[group].description
+        sole[word] = -1 if word in sole else group
+    return {pg_id: sole[word] for pg_id, word in by_peers.items() if sole.get(word, -1) >= 0}

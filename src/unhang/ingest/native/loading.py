@@ -16,7 +16,7 @@ import numpy as np
 from unhang.ingest.columns.decoded import ROW_DTYPES, BadDump, Decoded, DumpColumns, PlainDict
 from unhang.ingest.columns.dictionaries import Dictionaries
 from unhang.ingest.columns.normalise import describe, finish, own_entries
-from unhang.ingest.discover.archives import MAX_FILE_BYTES
+from unhang.ingest.discover.sniff import MAX_FILE_BYTES
 from unhang.ingest.discover.sources import Source
 from unhang.ingest.native import library as native
 from unhang.ingest.native.library import Int32s, Int64s, Library

@@ -22,8 +22,8 @@ from unhang.ingest.columns.dictionaries import (
     clean_text,
 )
 from unhang.ingest.native.library import Int32s, Int64s, Library
-from unhang.ingest.pickles.unpickle import readable
 from unhang.model import Signature
+from unhang.wording import readable
 
 __all__ = ["Translator"]
 

@@ -20,8 +20,7 @@ import numpy.typing as npt
 from msgspec import Meta, Struct
 
 from unhang.ingest.columns.decoded import Origin
-from unhang.ingest.discover.archives import MAX_FILE_BYTES, MAX_RATIO
-from unhang.ingest.discover.sniff import PART_MAGIC
+from unhang.ingest.discover.sniff import MAX_FILE_BYTES, MAX_RATIO, PART_MAGIC
 from unhang.model import DumpStatus
 
 __all__ = [

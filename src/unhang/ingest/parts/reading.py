@@ -73,13 +73,13 @@ class PartReader:
         members = [self._numbered(tuple(runs)) for runs in part.members]
         times = _times(part, programs)
         files = []
-        known: dict[object, tuple[Declared, ...]] = {}
+        same = _Same(groups, members)
         for dump, timed in zip(part.dumps, times, strict=True):
-            made = _decoded(dump, programs, groups, members, known)
+            made = _decoded(dump, programs, same)
             files.append(self._file(dump, made))
             if made is not None and made.count:
                 sequel = self._sequel(kinds, part, dump.program, programs)
-                self.filling.dumps.append(_waiting(dump, made, sequel, groups, timed))
+                self.filling.dumps.append(_waiting(dump, made, sequel, same, timed))
         self.notes += [
             Note(_LEVELS.get(level, "info"), clean_text(source), clean_text(text))
             for level, source, text in part.notes
@@ -215,32 +215,94 @@ def _times(part: Part, programs: Sequence[Column]) -> list[_Times]:
         np.where(values == -_INT64, 0, values + created) for values in (started, completed)
     )
     times = [created, started, completed, duration.view(np.float64)]
+    lengths = [len(program) for program in programs]
+    counts = [lengths[dump.program] if dump.program >= 0 else 0 for dump in part.dumps]
+    own = [max(dump.timed, 0) for dump in part.dumps]
+    if sum(own) > len(timed):
+        raise BadPart("it has times of calls that are not there")
+    if sum(own) < len(timed):
+        raise BadPart("its times are not whole")
+    _check_timed(timed, np.asarray(own, np.int64), np.asarray(counts, np.int64))
     found: list[_Times] = []
     at = begin = 0
-    for dump in part.dumps:
-        count = len(programs[dump.program]) if dump.program >= 0 else 0
-        own = timed[at : at + max(dump.timed, 0)]
-        wrong = len(own) < dump.timed or bool(len(own) and (np.diff(own) <= 0).any())
-        if wrong or (len(own) and not _within(own, 0, count - 1)):
-            raise BadPart("it has times of calls that are not there")
-        end = begin + (count if dump.timed < 0 else dump.timed)
-        found.append((None if dump.timed < 0 else own, [column[begin:end] for column in times]))
-        at, begin = at + len(own), end
-    if at != len(timed) or sizes != {begin}:
+    for dump, count in zip(part.dumps, counts, strict=True):
+        every = dump.timed < 0
+        end = begin + (count if every else dump.timed)
+        chosen = None if every else timed[at : at + dump.timed]
+        found.append((chosen, [column[begin:end] for column in times]))
+        at, begin = at + max(dump.timed, 0), end
+    if sizes != {begin}:
         raise BadPart("its times are not whole")
     return found
 
 
-def _waiting(
-    dump: PartDump, made: Decoded, sequel: Sequel, groups: Sequence[int], times: _Times
-) -> Waiting:
+def _check_timed(timed: Column, own: Column, counts: Column) -> None:
+    """See whether the numbers of each dump's calls that have times ascend, and are there."""
+    dump = np.repeat(np.arange(len(own)), own)
+    ascend = (timed[1:] > timed[:-1]) | (dump[1:] != dump[:-1])
+    if not (ascend.all() and ((timed >= 0) & (timed < counts[dump])).all()):
+        raise BadPart("it has times of calls that are not there")
+
+
+@dataclass(slots=True)
+class _Same:
+    """What ranks of one part in step with each other say alike, checked and made once.
+
+    Attributes:
+        groups, members: Of the part's numbers, those of the case.
+    """
+
+    groups: Sequence[int]
+    members: Sequence[int]
+    _lanes: dict[tuple[tuple[int, int], ...], tuple[tuple[int, ...], tuple[int, ...]]] = field(
+        default_factory=dict
+    )
+    _declared: dict[tuple[tuple[str, str, int], ...], tuple[Declared, ...]] = field(
+        default_factory=dict
+    )
+    _statuses: dict[tuple[tuple[int, int, int, int], ...], tuple[Status, ...]] = field(
+        default_factory=dict
+    )
+
+    def lanes(self, told: Sequence[tuple[int, int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Groups and local ids of pairs."""
+        key = tuple(told)
+        if key not in self._lanes:
+            if any(number >= len(self.groups) for number, _ in key):
+                raise BadPart("a dump of it has a group that is not there")
+            groups = tuple(self.groups[number] for number, _ in key)
+            self._lanes[key] = groups, tuple(local for _, local in key)
+        return self._lanes[key]
+
+    def declared(self, told: Sequence[tuple[str, str, int]]) -> tuple[Declared, ...]:
+        """Groups with their members."""
+        key = tuple(told)
+        if key not in self._declared:
+            if any(number >= len(self.members) for *_, number in key):
+                raise BadPart("a group of it has members that are not there")
+            self._declared[key] = tuple(
+                Declared(clean_text(name), clean_text(description), self.members[number])
+                for name, description, number in key
+            )
+        return self._declared[key]
+
+    def statuses(self, told: Sequence[tuple[int, int, int, int]]) -> tuple[Status, ...]:
+        """Counters."""
+        key = tuple(told)
+        if key not in self._statuses:
+            self._statuses[key] = tuple(Status(*each) for each in key)
+        return self._statuses[key]
+
+
+def _waiting(dump: PartDump, made: Decoded, sequel: Sequel, same: _Same, times: _Times) -> Waiting:
     """A dump whose rows can be made."""
     starts = np.asarray(dump.starts[len(LEAPS) :], np.int64).reshape(len(DELTAS), -1)
+    groups, pg_ids = same.lanes(dump.lanes)
     return Waiting(
         decoded=made,
         sequel=sequel,
-        groups=tuple(groups[number] for number, _ in dump.lanes),
-        pg_ids=tuple(pg_id for _, pg_id in dump.lanes),
+        groups=groups,
+        pg_ids=pg_ids,
         leaps=tuple(dump.starts[: len(LEAPS)]),
         starts=starts,
         timed=times[0],
@@ -249,27 +311,12 @@ def _waiting(
     )
 
 
-def _decoded(
-    dump: PartDump,
-    programs: Sequence[Column],
-    groups: Sequence[int],
-    members: Sequence[int],
-    known: dict[object, tuple[Declared, ...]],
-) -> Decoded | None:
+def _decoded(dump: PartDump, programs: Sequence[Column], same: _Same) -> Decoded | None:
     """A dump without its rows; None of one that could not be read."""
     if dump.program < -1:
         return None
-    pairs = [*dump.lanes, *(dump.used or ())]
-    if any(number >= len(groups) for number, _ in pairs):
-        raise BadPart("a dump of it has a group that is not there")
-    declared = tuple(dump.declared)
-    if declared not in known:
-        if any(number >= len(members) for *_, number in declared):
-            raise BadPart("a group of it has members that are not there")
-        known[declared] = tuple(
-            Declared(clean_text(name), clean_text(description), members[number])
-            for name, description, number in declared
-        )
+    same.lanes(dump.lanes)
+    used = None if dump.used is None else tuple(zip(*same.lanes(dump.used), strict=True))
     origin = dump.origin
     if origin is not None and any(
         abs(number) > _INT64
@@ -282,10 +329,10 @@ def _decoded(
         comm_lib_version=clean_text(dump.comm_lib_version),
         reported_by=clean_text(dump.reported_by),
         origin=origin,
-        declared=known[declared],
-        statuses=tuple(Status(*each) for each in dump.statuses),
+        declared=same.declared(dump.declared),
+        statuses=same.statuses(dump.statuses),
         stop=len(programs[dump.program]) if dump.program >= 0 else 0,
-        used=None if dump.used is None else tuple((groups[g], at) for g, at in dump.used),
+        used=used,
         truncated=dump.truncated,
         few_times=dump.few_times,
         remarks=[clean_text(remark) for remark in dump.remarks],

@@ -35,8 +35,9 @@ from unhang.ingest.pickles.opcodes import (
     too_many_containers,
 )
 from unhang.ingest.pickles.salvage import close_after_last_entry
+from unhang.wording import readable
 
-__all__ = ["BadPickle", "Unpickled", "readable", "unpickle"]
+__all__ = ["BadPickle", "Unpickled", "unpickle"]
 
 _RUN = re.compile(
     rb"(?:h.|K.|\]\(|[eu]|[N\x88\x89]|M..|J....|\x8a\x08.{8}"
@@ -50,7 +51,6 @@ _EMPTY_DICT = pickle.EMPTY_DICT[0]
 _HEAD = pickle.PROTO + b"\x04" + pickle.FRAME
 _MAKE_DICT = pickle.NONE + pickle.BINPERSID
 _CHECK_TUPLE = pickle.BINPERSID
-_ASCII = bytes(range(128)) + b"?" * 128
 _REFUSED = (
     pickle.UnpicklingError, ArithmeticError, AttributeError, EOFError, LookupError, MemoryError,
     RecursionError, TypeError, ValueError,
@@ -148,14 +148,6 @@ def _in_ascii(data: bytes) -> bytes:
                 "utf-8", "surrogatepass"
             )
     return bytes(repaired)
-
-
-def readable(text: bytes) -> str:
-    """A string of a pickle, as long in bytes as it was; C++ writes whatever a path consists of."""
-    try:
-        return text.decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError:
-        return text.translate(_ASCII).decode("ascii")
 
 
 def _rewritten(data: bytes) -> tuple[bytes, bool]:

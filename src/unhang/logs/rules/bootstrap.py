@@ -58,6 +58,7 @@ RULES: tuple[LogRule, ...] = (
             "AF_INET(2) nor AF_INET6(10)"
         ),
         spares="NCCL INFO ncclSocketInit: connecting to address 10.0.0.1 with family 2",
+        blames="nobody",
     ),
     LogRule(
         code="UH729",
@@ -79,7 +80,7 @@ RULES: tuple[LogRule, ...] = (
         role="observation",
         anchors=("Connection refused",),
         pattern=(
-            r"(?:Call to connect returned|connect\(\) to \S+ failed:?|[Cc]onnect to (?P<peer>[^\s<%]+)"
+            r"(?:Call to connect (?:returned|failed :)|connect\(\) to \S+ failed:?|[Cc]onnect to (?P<peer>[^\s<%]+)"
             r"[^\s<]*(?:<\d+>)? (?:failed :|returned(?: \d+\()?)|PollConnect to (?P<peer2>[^\s<%]+)"
             r"[^\s<]*(?:<\d+>)? failed with error) ?Connection refused"
         ),
@@ -107,8 +108,9 @@ RULES: tuple[LogRule, ...] = (
         ),
         action=(
             "export NCCL_SOCKET_IFNAME==NAME with the interface between the nodes (the second = "
-            "means this name exactly), or NCCL_SOCKET_IFNAME=^docker,lo,veth,br-,virbr,cni; unhang "
-            "doctor net --hosts A,B says which it is."
+            "means this name exactly), or NCCL_SOCKET_IFNAME=^docker,lo,veth,br-,virbr,cni. It is "
+            "that of the route to rank 0, which unhang doctor net --hosts A,B names (or: ip route get "
+            "$MASTER_ADDR)."
         ),
         source="Oneflow#3586, pytorch#68893",
         fires="node01:1:9 [0] NCCL INFO NET/Socket : Using [0]veth12ab:fe80::1%veth12ab<0>",
@@ -288,8 +290,8 @@ RULES: tuple[LogRule, ...] = (
         slug="rendezvous-closed",
         family="failure",
         role="consequence",
-        anchors=("RendezvousConnectionError", "RendezvousClosedError", "RendezvousTimeoutError"),
-        pattern=r"Rendezvous(?:Connection|Closed|Timeout)Error",
+        anchors=("RendezvousConnectionError", "RendezvousClosedError"),
+        pattern=r"Rendezvous(?:Connection|Closed)Error",
         meaning="The elastic rendezvous is gone, mostly because the node that hosts it ended.",
         action="Look at the node of the rendezvous endpoint first.",
         source="torchelastic rendezvous",

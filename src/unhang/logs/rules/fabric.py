@@ -37,6 +37,7 @@ RULES: tuple[LogRule, ...] = (
             "len 0, vendor err 129"
         ),
         spares="NCCL WARN NET/IB : Got completion from peer 10.0.0.7<41023> with error 5, opcode 0",
+        blames="nobody",
     ),
     LogRule(
         code="UH756",
@@ -79,6 +80,7 @@ RULES: tuple[LogRule, ...] = (
         source="nccl#769, nccl#2013",
         fires="NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out",
         spares="NCCL WARN Call to ibv_modify_qp failed with error Network is unreachable",
+        blames="nobody",
     ),
     LogRule(
         code="UH759",
@@ -283,8 +285,14 @@ RULES: tuple[LogRule, ...] = (
         slug="gpu-lost",
         family="device",
         role="cause",
-        anchors=("GPU is lost", "fallen off the bus", "device(s) is/are busy or unavailable"),
-        pattern=r"GPU is lost|fallen off the bus|device\(s\) is/are busy or unavailable",
+        anchors=(
+            *("GPU is lost", "fallen off the bus", "device(s) is/are busy or unavailable"),
+            "Unable to determine the device handle for GPU",
+        ),
+        pattern=(
+            r"GPU is lost|fallen off the bus|device\(s\) is/are busy or unavailable"
+            r"|Unable to determine the device handle for GPU ?(?P<pci>[0-9a-fA-F:.]{7,16}): (?!No perm)"
+        ),
         meaning="A GPU does not answer any more, or belongs to somebody else.",
         action="nvidia-smi on that host; reset or drain it.",
         source="nvidia-smi, CUDA runtime",

@@ -12,8 +12,8 @@ __all__ = ["LOOPBACK_REFUSED", "PEER_REFUSED", "RULES", "TAKES_LOOPBACK"]
 
 _NAME_IT = (
     "On its host: export GLOO_SOCKET_IFNAME=NAME with the interface between the nodes, or give the "
-    "host's name that interface's address in /etc/hosts (Debian writes 127.0.1.1 there); unhang "
-    "doctor net --hosts A,B says which it is."
+    "host's name that interface's address in /etc/hosts (Debian writes 127.0.1.1 there). It is that "
+    "of the route to rank 0, which unhang doctor net --hosts A,B names (or: ip route get $MASTER_ADDR)."
 )
 RULES: tuple[LogRule, ...] = (
     LogRule(

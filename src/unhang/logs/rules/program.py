@@ -7,9 +7,9 @@ from typing import Final
 from unhang.kinds import Remedy, Trait
 from unhang.logs.rules.base import LogRule
 
-__all__ = ["RULES", "UNEXPLAINED_ERROR", "UNHANDLED_EXCEPTION"]
+__all__ = ["AGAIN", "RULES", "UNEXPLAINED_ERROR", "UNHANDLED_EXCEPTION"]
 
-_AGAIN = (
+AGAIN = (
     "Find the call that causes it: unhang run --blocking -- CMD; without a GPU, where the same "
     "mistake mostly is a plain exception: unhang run --on-cpu -- CMD; with one rank on one GPU: "
     "unhang run --one-gpu -- CMD."
@@ -129,7 +129,7 @@ RULES: tuple[LogRule, ...] = (
             r"|Memory access fault by GPU node-(?P<node>\d+)"
         ),
         meaning="A kernel of this rank read or wrote outside its memory, some calls before here.",
-        action=_AGAIN,
+        action=AGAIN,
         source="CUDA runtime",
         fires="RuntimeError: CUDA error: an illegal memory access was encountered",
         spares="checking for an illegal memory access",
@@ -148,7 +148,7 @@ RULES: tuple[LogRule, ...] = (
             r"|\.cuh?:\d+: .*block: \[[\d,]+\], thread: \[[\d,]+\] Assertion `.*` failed"
         ),
         meaning="An assertion in a kernel failed: mostly an index out of range (labels, tokens).",
-        action=_AGAIN,
+        action=AGAIN,
         source="CUDA runtime",
         fires="RuntimeError: CUDA error: device-side assert triggered",
         spares="a device-side assert was not triggered",
@@ -164,7 +164,7 @@ RULES: tuple[LogRule, ...] = (
         anchors=("might be asynchronously reported at some other API call",),
         pattern=r"kernel errors might be asynchronously reported at some other API call",
         meaning="The traceback shows where the error was noticed, not where it happened.",
-        action=_AGAIN,
+        action=AGAIN,
         source="PyTorch",
         fires=(
             "CUDA kernel errors might be asynchronously reported at some other API call, so the "

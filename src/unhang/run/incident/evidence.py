@@ -30,7 +30,7 @@ from unhang.record.contact.marks import alive
 from unhang.record.contact.runtime_dir import private_dir
 from unhang.run.watching.procs import WorkDone, work_of
 from unhang.run.watching.roster import Gone, Roster, WatchedRank
-from unhang.stacks import dump_samples
+from unhang.stacks.saved import dump_samples
 
 __all__ = ["Collected", "Collector"]
 
@@ -374,6 +374,7 @@ def _last_words(rank: Collected) -> list[ProcessSample]:
         error="" if frames else "the rank left no heartbeat with a line",
         exit_status=None if rank.gone is None else rank.gone.status,
         ended_ns=0 if rank.gone is None else rank.gone.time_ns,
+        memory_kill=None if rank.gone is None else rank.gone.memory_kill,
     )
     return [replace(sample, **_told(rank))]
 

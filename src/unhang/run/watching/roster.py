@@ -6,14 +6,17 @@ It decides nothing; `watch` does.
 
 from __future__ import annotations
 
+import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from unhang.collect.processes import Process, ProcessTable, read_processes
 from unhang.collect.ranks import find_ranks, is_launcher
+from unhang.model import MemoryKill
 from unhang.record.contact.heartbeat import Heartbeat, read_heartbeat
 from unhang.record.contact.marks import Mark, alive, read_marks
+from unhang.run.watching.memory import MemoryCounts
 from unhang.run.watching.moving import Doing, Movement
 from unhang.run.watching.newborn import BEFORE, STARTING, TRACKERS, Newborns
 from unhang.run.watching.outside import UNARMED, Outsiders
@@ -31,6 +34,7 @@ __all__ = [
 ]
 
 _IN_JOB = ("initialising", "ready", UNARMED)
+_KILLED = 128 + signal.SIGKILL
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,7 @@ class Gone:
         clean: It ended on its own, without error, as far as anybody can tell.
         time_ns: When it began to end by its own word, or was seen to have ended.
         order: 0 for the first of the run to go.
+        memory_kill: What the kernel killed for memory meanwhile; None where nothing tells of any.
     """
 
     member: WatchedRank
@@ -70,6 +75,7 @@ class Gone:
     clean: bool
     time_ns: int
     order: int
+    memory_kill: MemoryKill | None = None
 
 
 @dataclass(slots=True)
@@ -102,6 +108,7 @@ class Roster:
     _moves: dict[int, int] = field(default_factory=dict)
     _renewed: bool = False
     weigh: bool = False
+    _memory: MemoryCounts = field(default_factory=MemoryCounts)
     _outsiders: Outsiders = field(init=False)
     _newborns: Newborns = field(init=False)
 
@@ -126,7 +133,7 @@ class Roster:
         # Also those that came and went between two looks.
         seen = {_key(m): m for m in (*self.members, *found)}
         passed = {k: m for k, m in seen.items() if k not in present and not alive(m.mark)}
-        gone = [self._ended(m) for key, m in passed.items() if key not in self._counted]
+        gone = self._ended(m for key, m in passed.items() if key not in self._counted)
         self._counted |= passed.keys()
         for member in (*passed.values(), *living):
             self.attempt = max(self.attempt, member.mark.attempt)
@@ -134,6 +141,7 @@ class Roster:
         self.members = sorted(
             (m for m in living if m.mark.attempt == self.attempt), key=lambda m: m.rank
         )
+        self._memory.follow({member.pid for member in living}, time.monotonic())
         self.gone += gone
         self._renewed = bool(gone)
         return gone
@@ -241,15 +249,32 @@ class Roster:
     def gone_now(self, member: WatchedRank) -> Gone:
         """A member that has just ended, before the next `refresh` counts it."""
         fresh = (m for m in map(member_of, read_marks(self.job)) if m and _key(m) == _key(member))
-        return self._ended(next(fresh, member))
+        return self._ended([next(fresh, member)])[0]
 
-    def _ended(self, member: WatchedRank) -> Gone:
+    def _ended(self, members: Iterable[WatchedRank]) -> list[Gone]:
+        """How these have ended; of those that a signal may have killed, whether for memory."""
+        gone = [self._gone(member) for member in members]
+        pids = [each.member.pid for each in gone if _may_be_killed(each)]
+        kills = self._memory.kills_at_end(pids)
+        return [_with_kill(each, kills.get(each.member.pid)) for each in gone]
+
+    def _gone(self, member: WatchedRank) -> Gone:
         status = self.note_end(member.pid)
         # Of those without a recorder, who knows; that a newborn is a rank is but a guess.
         left_well = member.mark.phase in ("exited", "destroyed", UNARMED, STARTING)
         clean = status == 0 or (status is None and left_well and not member.mark.exception)
         told_ns = member.mark.updated_ns if member.mark.phase == "exited" else 0
         return Gone(member, status, clean, told_ns or time.time_ns(), len(self.gone))
+
+
+def _may_be_killed(gone: Gone) -> bool:
+    """Whether a signal may have ended it; who is killed says nothing before."""
+    said = gone.member.mark.exception or gone.member.mark.phase == "exited"
+    return gone.status == _KILLED or (gone.status is None and not said)
+
+
+def _with_kill(gone: Gone, kill: MemoryKill | None) -> Gone:
+    return replace(gone, memory_kill=kill, clean=gone.clean and not (kill and kill.is_certain))
 
 
 def _key(member: WatchedRank) -> tuple[int, int]:

@@ -46,6 +46,8 @@ def work_words(rank: int, beat: Heartbeat | None, quiet_s: float) -> str:
 
 def end_words(gone: Gone) -> str:
     """How a rank ended, in words."""
+    if gone.memory_kill is not None and gone.memory_kill.is_certain:
+        return "was killed by the kernel for want of memory"
     if gone.status is None:
         error = printable(gone.member.mark.exception)
         return f"was ended by {error}" if error else "has gone without a word"
