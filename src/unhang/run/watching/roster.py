@@ -186,7 +186,7 @@ class Roster:
                 waiting[m.pid] if m.pid not in coming else False,
                 busy=doing[m.pid].busy,
                 coming=m.pid in coming,
-                works=doing[m.pid].works,
+                works=doing[m.pid].works and not is_inside(beats[m.pid]),
             )
             for m in inside
         ]
@@ -316,8 +316,19 @@ def is_waiting(beat: Heartbeat | None) -> bool | None:
     """Whether a call of it is pending; None without a heartbeat."""
     if beat is None:
         return None
-    if beat.phase == "initialising":
+    if is_inside(beat):
         return True
-    if beat.waits > beat.waited or beat.calls > beat.enqueued:
-        return True
+    # Gloo's threads write the number of the last finished call in any order: where all calls came
+    # from Python, waits that have ended tell better.
+    called = sum(max(group.last_enqueued, 0) for group in beat.groups)
+    if called == beat.calls and beat.waited >= beat.calls:
+        return False
     return any(group.last_enqueued > group.last_completed for group in beat.groups)
+
+
+def is_inside(beat: Heartbeat | None) -> bool:
+    """Whether its program itself waits, inside a call that was made from Python."""
+    if beat is None:
+        return False
+    inside = beat.waits > beat.waited or beat.calls > beat.enqueued
+    return inside or beat.phase == "initialising"
