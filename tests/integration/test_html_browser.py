@@ -16,6 +16,7 @@ from lab.simulate.corpus import CaseSpec
 from lab.simulate.writing import simulate
 from unhang.analysis import diagnose
 from unhang.analysis.picture import picture_of
+from unhang.catalogue import DOCS
 from unhang.ingest import load
 from unhang.report import Report
 from unhang.reports import render
@@ -141,6 +142,17 @@ def test_the_verdict_and_the_ranks_are_drawn_first(
         page.close()
 
 
+def test_paper_has_everything_but_the_controls(browser: Browser, pages: dict[str, Written]) -> None:
+    """Frames and heads of columns are what one can press, and are read on paper too."""
+    page = opened(browser, pages["small"].path, [], viewport=WIDE)
+    page.emulate_media(media="print", color_scheme="dark")
+    for part in ("#stacks .frame", "#calls thead button", "#waits svg", "#heat svg", "#map"):
+        assert page.locator(part).first.is_visible()
+    for part in ("button[data-copy]", "#axis", "#how", "#clear"):
+        assert not page.locator(part).first.is_visible()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
 def test_long_words_are_cut_and_whole_at_hover(browser: Browser, tmp_path: Path) -> None:
     """The sentence stays a sentence, with the end of a path in sight."""
     path = "/".join(["a" * 30] * 9) + "/train.py:31"
@@ -149,8 +161,9 @@ def test_long_words_are_cut_and_whole_at_hover(browser: Browser, tmp_path: Path)
     page = opened(browser, tmp_path / "report.html", [], viewport=WIDE)
     said = page.locator("h1").inner_text()
     assert said.startswith("Rank 2 stands at aaa")
-    assert said.endswith("…" + path[-20:] + " now.")
+    assert said.endswith("…" + path[-25:] + " now.")
     assert page.locator("h1 span").get_attribute("title") == path
+    assert printable(DOCS) in page.inner_text("dd.page")
 
 
 def test_lateness_is_told_under_the_pointer(browser: Browser, pages: dict[str, Written]) -> None:
@@ -160,7 +173,7 @@ def test_lateness_is_told_under_the_pointer(browser: Browser, pages: dict[str, W
     page.locator("#heat").scroll_into_view_if_needed()
     row = page.locator("#heat svg text", has_text=f"rank {culprit}").bounding_box()
     assert row is not None
-    page.mouse.move(row["x"] + 200, row["y"] + row["height"] / 2)
+    page.mouse.move(row["x"] + 92, row["y"] + row["height"] / 2)
     told = page.locator("#heat svg > title").text_content()
     assert told is not None
     assert told.startswith(f"rank {culprit}, #")
@@ -229,9 +242,12 @@ def test_the_keyboard_reaches_everything(browser: Browser, pages: dict[str, Writ
     assert page.locator("#map [aria-selected=true]").get_attribute("data-rank") == "1"
     page.keyboard.press("Escape")
     assert page.locator("#map [aria-selected=true]").count() == 0
-    page.focus("#waits [data-node='0']")
-    page.keyboard.press("Enter")
-    assert page.locator("#waits [aria-pressed=true]").count() >= 1
+    for part in ("#waits [data-node='0']", "#calls thead button", "#stacks .frame"):
+        page.locator(part).first.focus()
+        page.keyboard.press("Enter")
+        assert page.locator(part).first.get_attribute("aria-pressed") == "true"
+        page.keyboard.press("Escape")
+        assert page.locator("[aria-pressed=true], [aria-selected=true]").count() == 0
 
 
 def test_calls_can_be_seen_in_time_and_all(browser: Browser, pages: dict[str, Written]) -> None:

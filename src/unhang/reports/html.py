@@ -28,8 +28,8 @@ from unhang.wording import printable
 __all__ = ["asset", "hash_of", "render", "text_of"]
 
 _MOST_LINES = 12
-_LONG_WORD = re.compile(r"\S{65,}")
-_HEAD, _TAIL = 40, 20
+_LONG_WORD = re.compile(r"(?<!\S)(?!https?://)\S{81,}")
+_HEAD, _TAIL = 50, 25
 _SPANS = {0: "all", 600_000: "10 min", 60_000: "1 min", 10_000: "10 s", 1_000: "1 s"}
 """Choices of what the time axis shows, in ms before the end."""
 _PAGE = """<!DOCTYPE html>
@@ -224,7 +224,8 @@ def _calls_head(picture: Picture) -> Iterator[str]:
         yield f'<option value="{span}">{words}</option>'
     yield '</select></label><button type="button" id="all-calls">all of them</button>'
     yield f'<span class="soft">{text_of(left_out)}</span></div>'
-    yield f'<p id="clocks" class="soft" hidden>{text_of(_clock_words(picture))}</p>'
+    yield '<p id="clocks" class="soft" hidden>Blue: finished; yellow with an edge: waits; red: '
+    yield f"failed. {text_of(_clock_words(picture))}</p>"
 
 
 def _clock_words(picture: Picture) -> str:

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from log_fuzz import judged
 
+from unhang.logs.files import find_logs
 from unhang.logs.lines.anchors import wanted_by
+from unhang.logs.scan import scan_logs
 
 SOCKET = "SocketImpl(fd=5, addr=[node01]:47152, remote=[node01]:29500)"
 
@@ -58,6 +60,10 @@ DIFFERS = (
     "RuntimeError: DDP expects same model across all ranks, but Rank 0 has 161 params, while "
     "rank 1 has inconsistent 0 params."
 )
+IB_RETRY = (
+    "node01:1:9 [0] NCCL WARN NET/IB : Got completion from peer 10.0.0.2<4711> with status=12 "
+    "opcode=0 len=0 vendor err 129 (Recv)"
+)
 TABLE = Path(__file__).parents[2] / "data" / "logs" / "public" / "torch_waits.tsv"
 
 
@@ -78,10 +84,11 @@ def test_what_each_release_prints_of_waits() -> None:
         "DistStoreError: Timed out after 1801 seconds waiting for workers. 1/2 workers joined.",
         "TimeoutError: timed out waiting for all 2 members to join",
         DIFFERS,
+        IB_RETRY,
     ],
 )
 def test_who_waits_is_not_to_blame(line: str, tmp_path: Path) -> None:
-    """Who says that others did not come, or that two differ, is no culprit for it."""
+    """Who says that others did not come, that two differ or cannot meet, is no culprit for it."""
     report = judged(tmp_path / "job.log", f"[rank0]: {line}\n".encode())
     assert report.status == "problem"
     assert report.findings[0].culprits == ()
@@ -96,3 +103,26 @@ def test_counters_of_old_releases_are_compared(tmp_path: Path) -> None:
     ]
     report = judged(tmp_path / "job.log", "\n".join(lines).encode() + b"\n")
     assert report.findings[0].culprits == (2,)
+
+
+@pytest.mark.parametrize(
+    ("group", "rank", "name"),
+    [
+        ("PG ID 0 PG GUID 0(default_pg) Rank 2", 2, "default_pg"),
+        ("PG ID 0 PG GUID 0 Rank 2", 2, "0"),
+        ("PG ID 2 PG GUID 5(mesh_ulysses) Rank 2", -1, "mesh_ulysses"),
+        ("PG ID 2 PG GUID 9 Rank 2", -1, "9"),
+    ],
+)
+def test_a_number_within_a_group_is_no_rank(
+    group: str, rank: int, name: str, tmp_path: Path
+) -> None:
+    """Only in the default group is the number that torch prints the rank of the job."""
+    path = tmp_path / "job.log"
+    path.write_text(
+        f"[E ProcessGroupNCCL.cpp:1785] [{group}]  failure detected by watchdog at work sequence "
+        "id: 5 PG status: last enqueued work: 6, last completed work: 4\n"
+    )
+    (event,) = scan_logs(find_logs(path)).events
+    assert event.rank == rank
+    assert name in {event.fields.get(key) for key in ("desc", "desc2", "pg", "pg2")}

@@ -96,7 +96,7 @@ function teamsBy(axis) {
     const rows = team.members.map((text) => {
       const ranks = unfold(text);
       ranks.forEach((rank) => seen.add(rank));
-      return [`${team.name} ${cut(text, 30)}`, ranks];
+      return [cut(strides(text), 30), ranks];
     });
     const rest = entries.map((entry) => entry.rank).filter((rank) => !seen.has(rank));
     return rest.length ? [...rows, ["no such group", rest]] : rows;
@@ -258,17 +258,17 @@ function drawTimes() {
   const span = Number(byId("span").value) || -Math.min(...bars.begin);
   const width = Math.max(byId("calls").clientWidth - 20, 330), left = 60, high = 16;
   const x = (ms) => left + (1 + Math.max(ms, -span) / span) * (width - left - 10);
-  const svg = el("svg", {width, height: ranks.length * high + 40, role: "img", "aria-label": `Calls of ${ranks.length} ranks in time; the same as a table: side by side`});
+  const svg = el("svg", {width, height: ranks.length * high + 40, viewBox: `0 0 ${width} ${ranks.length * high + 40}`, role: "img", "aria-label": `Calls of ${ranks.length} ranks in time; the same as a table: side by side`});
   ranks.forEach((rank, at) => svg.append(belongs(el("text", {x: 4, y: at * high + 13}, `rank ${rank}`), [rank])));
-  const row = new Map(ranks.map((rank, at) => [rank, at]));
+  const row = new Map(ranks.map((rank, at) => [rank, at])), lines = ranks.map((rank) => svg.appendChild(belongs(el("g"), [rank])));
   bars.rank.forEach((rank, at) => {
     const end = bars.end[at];
     if ((end === null ? bars.begin[at] : end) < -span) return;
     const y = row.get(rank) * high + 3, begin = x(bars.begin[at]), state = bars.state[at];
     const fill = state === "open" ? "var(--wait)" : state === "failed" ? "var(--bad)" : "var(--link)";
     const long = end === null ? 2 : Math.max(x(end) - begin, 1.5);
-    svg.append(belongs(el("rect", {x: begin, y, width: long, height: high - 5, fill, stroke: state === "open" ? "var(--bad)" : null},
-      el("title", {}, `rank ${rank}: ${F.strings[bars.label[at]]}, ${state}${end === null ? ", end not recorded" : `, ${(end - bars.begin[at]).toFixed(1)} ms`}`)), [rank]));
+    lines[row.get(rank)].append(el("rect", {x: begin, y, width: long, height: high - 5, fill, stroke: state === "open" ? "var(--wait-ink)" : null, "stroke-width": 0.5},
+      el("title", {}, `rank ${rank}: ${F.strings[bars.label[at]]}, ${state}${end === null ? ", end not recorded" : `, ${(end - bars.begin[at]).toFixed(1)} ms`}`)));
   });
   const axis = ranks.length * high + 26;
   for (const part of [0, 0.25, 0.5, 0.75, 1]) svg.append(el("text", {x: left + part * (width - left - 10), y: axis, "text-anchor": part === 1 ? "end" : "start"}, `-${(((1 - part) * span) / 1000).toPrecision(3)} s`));
@@ -295,9 +295,10 @@ function branch([name, place, text, below]) {
 const HEAT = {high: 14, left: 60, shades: 8, least: 50};
 function shadeOf(ms, most) { return Math.ceil(HEAT.shades * Math.sqrt(Math.max(ms, 0) / most)); }
 function drawHeat() {
-  const heat = F.heat, wide = Math.max(4, Math.min(12, Math.floor(900 / heat.numbers.length))), {high, left, shades} = HEAT;
+  const heat = F.heat, wide = Math.max(4, Math.min(24, Math.floor(900 / heat.numbers.length))), {high, left, shades} = HEAT;
   const latest = Math.max(...heat.late_ms.flat()), most = Math.max(HEAT.least, latest);
-  const svg = el("svg", {width: left + heat.numbers.length * wide + 8, height: heat.ranks.length * high + 4, role: "img",
+  const width = left + heat.numbers.length * wide + 8, height = heat.ranks.length * high + 4;
+  const svg = el("svg", {width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
     "aria-label": `Lateness in ms after the first. Medians: ${heat.ranks.map((rank, at) => `rank ${rank} ${[...heat.late_ms[at]].sort((a, b) => a - b)[Math.floor(heat.numbers.length / 2)]}`).join(", ")}`});
   heat.ranks.forEach((rank, at) => {
     svg.append(belongs(el("text", {x: 4, y: at * high + 11}, `rank ${rank}`), [rank]));
