@@ -310,3 +310,21 @@ def test_a_failed_call_that_looks_finished_shows_no_motion(backend: str, status:
         job.call(pair.members[1:], group=pair)
         job.call(pair.members[1:], group=pair, finished=False)
     assert diagnose(job.case()).status == status
+
+
+def test_a_dump_that_was_cut_short_shows_nobody_behind() -> None:
+    """Its counters tell what it had called; that nothing is open in it is for lack of entries."""
+    job = FakeJob(4)
+    pairs = [job.group(pair, "dp") for pair in ((0, 1), (2, 3))]
+    for _ in range(3):
+        job.call(range(4))
+        for pair in pairs:
+            job.call(pair.members, group=pair)
+    job.call((0, 1), group=pairs[0], finished=False)
+    job.call([2], group=pairs[1], finished=False)
+    job.call(range(3), finished=False)
+    job.entries[1] = job.entries[1][:5]
+    job.broken = {1: DumpStatus.TRUNCATED}
+    report = diagnose(job.case())
+    assert report.culprits == (3,)
+    assert "UH105" not in {cause.code for cause in report.causes}
