@@ -7,6 +7,7 @@ command for each batch of nodes, parcels, the case directory, parts, the verdict
 
 from __future__ import annotations
 
+import gc
 import io
 import shutil
 import sys
@@ -162,6 +163,7 @@ def _collected(ranks: int) -> tuple[tuple[str, ...], ...]:
         folder.mkdir()
         case = create_case(Path(scratch), "bench", time.time())
         launcher, size = _answers(folder, ranks)
+        gc.set_threshold(1 << 18)  # as `unhang collect` does
         wall, cpu = time.perf_counter(), time.process_time()
         gathered = gather(launcher, launcher.nodes(), GatherPlan({}, RUN, at_once=4), case)
         spent = time.perf_counter() - wall, time.process_time() - cpu

@@ -8,10 +8,14 @@ realistic jobs, this one makes big ones fast, in the dialect that `torchfrtrace`
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from lab.recorder.layout import dump_of, entry_of, group_config, group_status
 from lab.recorder.torchfile import encode_pickle
@@ -22,6 +26,7 @@ CULPRIT = 3
 NODE = 8
 CALLS_OF_A_LAYER = 4
 DEPTH = 20
+FIRST_THREAD = 140_000_000_000_000
 START_NS = 1_790_000_000_000_000_000
 SITES = ("forward", "attention", "mlp", "backward", "reduce_gradients")
 
@@ -35,14 +40,57 @@ class Shape:
 
 
 def write_dumps(directory: Path, shape: Shape) -> int:
-    """Write one dump a rank into a directory; returns the bytes of all."""
+    """Write one dump a rank into a directory; returns the bytes of all.
+
+    One rank of each node is encoded; its neighbours differ from it by their times and thread.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     total = 0
+    model = _Model(b"", np.zeros(0, np.int64), np.zeros(0, np.int64))
     for rank in range(shape.ranks):
-        data = encode_pickle(_dump(rank, shape))
+        if rank % NODE == 0:
+            model = _Model.of(encode_pickle(_dump(rank, shape)))
+        own = rank == CULPRIT
+        data = encode_pickle(_dump(rank, shape)) if own else model.with_times_of(rank)
         (directory / f"nccl_trace_rank_{rank}").write_bytes(data)
         total += len(data)
     return total
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """An encoded dump, and where in it each time stands.
+
+    Attributes:
+        places: Of the eight bytes of each time.
+        values: The times.
+    """
+
+    data: bytes
+    places: npt.NDArray[np.int64]
+    values: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, data: bytes) -> _Model:
+        """Find the times: numbers of eight bytes from the beginning of the job on."""
+        found = [(m.end(), int.from_bytes(data[m.end() : m.end() + 8], "little", signed=True))
+                 for m in re.finditer(rb"\x8a\x08", data)]  # fmt: skip
+        places, values = np.array([pair for pair in found if pair[1] >= START_NS], np.int64).T
+        return cls(data, places, values)
+
+    def with_times_of(self, rank: int) -> bytes:
+        """The dump with other times, each a little later or earlier than the model's."""
+        raw = np.frombuffer(self.data, np.uint8).copy()
+        shift = np.random.default_rng(rank).integers(-10_000, 10_000, len(self.values))
+        raw[self.places[:, None] + np.arange(8)] = (
+            (self.values + shift).view(np.uint8).reshape(-1, 8)
+        )
+        first = rank - rank % NODE
+        return raw.tobytes().replace(_thread(first), _thread(rank))
+
+
+def _thread(rank: int) -> bytes:
+    return str(FIRST_THREAD + rank).encode()
 
 
 def _dump(rank: int, shape: Shape) -> dict[str, Any]:
@@ -87,7 +135,7 @@ def _entries(
             "pg_id": pg,
             "process_group": groups[pg],
             "thread_name": "pt_main_thread",
-            "thread_id": str(140_000_000_000_000 + rank),
+            "thread_id": _thread(rank).decode(),
             "collective_seq_id": seqs[pg],
             "p2p_seq_id": 0,
             "op_id": seqs[pg],

@@ -1,12 +1,15 @@
 #!/bin/sh
-# Installs the Debian packages that some integration tests use: a real SLURM, sshd, MPI, a browser;
+# Installs the Debian packages that some integration tests use: a real SLURM, sshd, MPI, a browser, promtool;
 # and Rust, which builds the compiled decoder.
 # Without root or apt it says so and goes on; those tests are then skipped with the reason.
 set -u
-PACKAGES="slurm-wlm munge openssh-server openssh-client openmpi-bin iproute2 strace chromium gdb procps nftables"
+PACKAGES="slurm-wlm munge openssh-server openssh-client openmpi-bin iproute2 strace chromium gdb procps nftables jq"
 
 # other packages bring the same program, and two of them cannot be installed
 command -v kubectl >/dev/null 2>&1 || PACKAGES="$PACKAGES kubernetes-client"
+
+# promtool, which checks our metrics, alert rules and dashboard, comes with the server
+command -v promtool >/dev/null 2>&1 || PACKAGES="$PACKAGES prometheus"
 
 command -v cargo >/dev/null 2>&1 || PACKAGES="$PACKAGES cargo rustc"
 

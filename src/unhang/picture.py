@@ -75,11 +75,13 @@ class Slot:
 
     Attributes:
         marked: It is the call of the first finding.
+        p2p: The number counts sends and receives.
     """
 
     label: str
     number: int
     marked: bool
+    p2p: bool = False
 
 
 @dataclass(frozen=True, slots=True)

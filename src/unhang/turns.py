@@ -28,8 +28,9 @@ def begun_ns(created_ns: Times, completed_ns: Times, retired: npt.NDArray[np.boo
         completed_ns: When they were seen finished; 0 for never.
         retired: Whether somebody looked at them while they ran.
     """
-    over = np.maximum.accumulate(np.where(retired, completed_ns, 0))
-    begun: Times = np.where(created_ns > 0, np.maximum(created_ns, np.r_[0, over[:-1]]), 0)
+    before = np.zeros(len(created_ns), np.int64)
+    before[1:] = np.maximum.accumulate(np.where(retired, completed_ns, 0))[:-1]
+    begun: Times = np.where(created_ns > 0, np.maximum(created_ns, before), 0)
     return begun
 
 
@@ -40,5 +41,6 @@ def turn_ns(begun: Times) -> int:
         begun: When finished calls of one rank, group, name and stack began, in order; 0 unknown.
     """
     last = begun[-_LAST_CALLS:]
-    gaps = np.diff(last[last > 0])
-    return int(np.median(gaps)) if len(gaps) >= _LEAST_GAPS else -1
+    gaps = sorted(np.diff(last[last > 0]).tolist())
+    middle = len(gaps) // 2
+    return int((gaps[middle] + gaps[~middle]) / 2) if len(gaps) >= _LEAST_GAPS else -1

@@ -25,6 +25,9 @@ from eight_stuck import (
     expected_tree,
     targets_of,
 )
+from report_samples import never_joined
+
+from unhang.reports import render
 
 PROGRAMS = Path(__file__).parent / "programs"
 FOUR = PROGRAMS / "four_ranks.py"
@@ -32,7 +35,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 pytestmark = [
     pytest.mark.skipif(bool(why_not()), reason=why_not()),
-    pytest.mark.debian("slurmctld", "slurmd", "munged", "sshd", "ssh", "unshare"),
+    pytest.mark.debian("slurmctld", "slurmd", "munged", "sshd", "ssh", "unshare", "jq"),
 ]
 
 
@@ -330,3 +333,44 @@ def test_stacks_that_pdsh_printed(nodes: Cluster, job: str, tmp_path: Path) -> N
         pasted += "".join(f"{node}: {line}\n" for line in said.splitlines())
     (tmp_path / "pasted.txt").write_text(pasted)
     see_the_verdict(unhang("stacks", tmp_path / "pasted.txt").stdout)
+
+
+RECIPES = Path(__file__).parents[2] / "docs" / "recipes.md"
+
+
+def recipe(word: str) -> str:
+    """The script of docs/recipes.md in which a word is."""
+    blocks = re.findall(r"```sh\n(.*?)```", RECIPES.read_text(), re.DOTALL)
+    (found,) = (block for block in blocks if word in block)
+    return found
+
+
+def test_a_task_prolog_arms_every_task(nodes: Cluster, tmp_path: Path) -> None:
+    """The recipe's script, run by SLURM before a task that knows nothing of us."""
+    prolog = tmp_path / "prolog.sh"
+    prolog.write_text(recipe("TaskProlog").replace("/opt/unhang/bin/python", sys.executable))
+    prolog.chmod(0o755)
+    program = "import os, sys, torch.distributed; print('armed', 'unhang.record.arm' in sys.modules"
+    program += ", os.environ['TORCH_FR_BUFFER_SIZE'], os.environ['PYTHONPATH'].count(':'))"
+    words = ("srun", "--nodes=1", "--ntasks=1", "--overlap", f"--task-prolog={prolog}")
+    environ = {"PYTHONPATH": str(tmp_path), "UNHANG_RUNTIME_DIR": str(tmp_path / "runtime")}
+    for arm, said in (("1", "armed True 2000 1"), ("0", "armed False 2000 1")):
+        exported = ",".join(f"{k}={v}" for k, v in {**environ, "UNHANG_ARM": arm}.items())
+        told = nodes.run(*words, f"--export=ALL,{exported}", sys.executable, "-c", program)
+        assert told.strip() == said
+
+
+def test_a_bad_node_is_drained_with_its_reason(nodes: Cluster, tmp_path: Path) -> None:
+    """The recipe's pipeline: only where the decision is to leave a node out, and with our words."""
+    brief = json.loads(render("brief-json", never_joined()))
+    decision = {"action": "restart-without", "reason": "bad-node", "confidence": "high"}
+    (tmp_path / "unhang").write_text(f"#!/bin/sh\ncat {tmp_path}/brief.json\n")
+    (tmp_path / "unhang").chmod(0o755)
+    environ = {**nodes.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    for action, reason in (("look-first", "none"), ("restart-without", "unhang: bad node")):
+        told = {**brief, "decision": {**decision, "action": action}, "hosts": ["n2"]}
+        (tmp_path / "brief.json").write_text(json.dumps(told))
+        subprocess.run(["bash", "-c", recipe("state=drain")], env=environ, check=True)
+        state, why = nodes.run("sinfo", "-h", "-n", "n2", "-o", "%t/%E").strip().split("/")
+        assert (state in ("drain", "drng"), why) == (reason != "none", reason)
+    nodes.run("scontrol", "update", "nodename=n2", "state=resume")

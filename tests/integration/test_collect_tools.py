@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -166,6 +167,41 @@ def test_flux_is_stood_in_for(tmp_path: Path) -> None:
     done = unhang("collect", *words, environ=stand_in(tmp_path, "flux", FLUX))
     assert "from 2 nodes" in done.stdout, done.stderr
     assert len(list((case / "env").rglob("node.json"))) == 2
+
+
+RECIPES = Path(__file__).parents[2] / "docs" / "recipes.md"
+DEBUG = """[ "$1 $2 $3" = "debug -it train-0" ] || exit 64
+while [ "$1" != -- ]; do case "$1" in --target=trainer) seen=yes;; esac; shift; done
+[ "$seen" ] || exit 65
+shift
+exec unshare --pid --fork --kill-child --mount-proc sh -c '
+  "$PYTHON" stuck.py & read ready < fifo
+  "$@"' sh "$@" """
+STUCK = """import time
+def load_batch():
+    with open("fifo", "w") as ready:
+        ready.write("ready\\n")
+    time.sleep(1000)
+load_batch()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a namespace of processes needs root")
+def test_an_ephemeral_container_sees_the_processes_of_its_target(tmp_path: Path) -> None:
+    """What the recipe has kubectl start, beside a Python process, in a namespace of its own."""
+    blocks = re.findall(r"```sh\n(.*?)```", RECIPES.read_text(), re.DOTALL)
+    (script,) = (block for block in blocks if "kubectl debug" in block)
+    (tmp_path / "stuck.py").write_text(STUCK)
+    os.mkfifo(tmp_path / "fifo")
+    stand_in(tmp_path, "pip", '[ "$1 $2 $3" = "install -q unhang[stacks]" ]')
+    stand_in(tmp_path, "unhang", f'exec {sys.executable} -m unhang "$@"')
+    environ = {**stand_in(tmp_path, "kubectl", DEBUG), "PYTHON": sys.executable}
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=environ, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert "load_batch" in done.stdout, done.stdout + done.stderr
+    assert "stuck.py" in done.stdout
 
 
 def test_a_node_without_ranks_is_no_success(tmp_path: Path) -> None:

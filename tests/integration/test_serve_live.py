@@ -27,6 +27,21 @@ def samples(path: Path) -> dict[str, list[Sample]]:
     return {f.name: f.samples for f in text_string_to_metric_families(path.read_text())}
 
 
+def address_in(said: Path, process: subprocess.Popen[bytes]) -> str:
+    """The address that is printed, once it is."""
+    while process.poll() is None:
+        if found := re.search(r"http://\S+", said.read_text()):
+            return found[0]
+    raise AssertionError(said.read_text())
+
+
+def told_of(path: Path) -> dict[str, list[Sample]]:
+    """The file once it tells of a verdict and of a rank that has ended; before that, nothing."""
+    found = samples(path)
+    ended = [each for each in found.get("unhang_rank_alive", []) if each.value == 0.0]
+    return found if found["unhang_verdict"] and ended else {}
+
+
 def test_a_browser_sees_the_job_and_its_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,23 +66,21 @@ def test_a_browser_sees_the_job_and_its_verdict(
                 page = browser.new_page()
                 complaints: list[str] = []
                 page.on("pageerror", lambda error: complaints.append(str(error)))
-                address = None
-                while address is None and process.poll() is None:
-                    found = re.search(r"http://\S+", (tmp_path / "said").read_text())
-                    address = found[0] if found else None
-                assert address is not None
-                page.goto(address)
+                page.goto(address_in(tmp_path / "said", process))
                 page.wait_for_selector("#jobs tr:nth-child(4)", timeout=60_000)
                 page.wait_for_selector("#jobs td:text('default_pg (0)')", timeout=60_000)
                 page.click("#stacks")
                 page.wait_for_selector(f"#stacks-said:has-text('{PROGRAM.name}')", timeout=120_000)
+                page.click("#dump")
+                page.wait_for_selector("#said:has-text('dumps of ranks')", timeout=120_000)
+                assert list((tmp_path / "unhang-cases").glob("*/dumps/*/*"))
                 marks = read_marks("seen")
                 ranks += [mark.pid for mark in marks]
                 os.kill(next(m.pid for m in marks if m.rank == 0), signal.SIGKILL)
                 page.wait_for_selector("#jobs td.failed", timeout=60_000)
                 page.wait_for_selector("#verdicts a", timeout=120_000)
                 assert "PROBLEM" in page.inner_text("#verdicts")
-                while not (measured := samples(tmp_path / "job.prom"))["unhang_verdict"]:
+                while not (measured := told_of(tmp_path / "job.prom")):
                     page.wait_for_timeout(200)
                 assert complaints == []
                 browser.close()
@@ -78,7 +91,7 @@ def test_a_browser_sees_the_job_and_its_verdict(
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
     (verdict,) = measured["unhang_verdict"]
-    assert (verdict.labels["job"], verdict.labels["status"]) == ("seen", "problem")
+    assert (verdict.labels["job_id"], verdict.labels["status"]) == ("seen", "problem")
     alive = {each.labels["rank"]: each.value for each in measured["unhang_rank_alive"]}
     assert alive["0"] == 0.0
     assert [each.value for each in samples(tmp_path / "job.prom")["unhang_job_running"]] == [0.0]

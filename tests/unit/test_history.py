@@ -50,6 +50,17 @@ def test_with_one_host_nothing_is_chance() -> None:
     assert only.chance is None
 
 
+def test_incidents_with_one_host_take_no_chance_away() -> None:
+    """They count for how often, and say nothing of chance."""
+    pasts = [past(n, "node03") for n in range(3)]
+    (alone,) = history_of(pasts).hosts
+    (more,) = history_of([*pasts, past(3, "node03", hosts=4), past(4, "node03", hosts=1)]).hosts
+    assert (alone.count, more.count) == (3, 5)
+    assert more.chance is not None
+    assert alone.chance is not None
+    assert more.chance < alone.chance
+
+
 def test_chance_grows_with_the_number_of_hosts_that_are_looked_at() -> None:
     """Among a thousand hosts one is blamed twice in fifty incidents by accident."""
     pasts = [past(n, f"node{n:02}", hosts=1000) for n in range(48)]
@@ -60,6 +71,23 @@ def test_chance_grows_with_the_number_of_hosts_that_are_looked_at() -> None:
     assert few.chance is not None
     assert few.chance < 1e-4
     assert first.chance > 0.001
+
+
+def test_history_that_cannot_be_read_is_no_history(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing read is exit code 3; a part of it is told, with what chance means."""
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "report.json").write_text("{")
+    assert main(["history", str(tmp_path)]) == 3
+    assert "bad: " in capsys.readouterr().err
+    report = json.loads(render("json", never_joined()))
+    report["ranks"][0]["host"] = "node09"
+    for number in range(2):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "report.json").write_text(json.dumps(report))
+    assert main(["history", str(tmp_path)]) == 0
+    assert "By chance: " in capsys.readouterr().out
 
 
 def test_facts_come_from_the_report() -> None:

@@ -29,7 +29,7 @@ def test_groups_are_told_with_who_is_waited_for() -> None:
     text = metrics((), 0, [JobNow("a", "node01", 2, (), (group,))])
     found = {family.name: family.samples for family in text_string_to_metric_families(text)}
     (finished,) = found["unhang_group_finished_collectives"]
-    assert finished.labels == {"job": "a", "group": "1", "description": "tp"}
+    assert finished.labels == {"job_id": "a", "group": "1", "description": "tp"}
     assert finished.value == 30.0
     assert [s.value for s in found["unhang_group_ranks_behind"]] == [1.0]
 

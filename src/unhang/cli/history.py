@@ -48,23 +48,25 @@ def run(args: argparse.Namespace) -> int:
     from unhang.serve.history import history_of
     from unhang.serve.past import Past, cases_in, tried
 
-    pasts = []
+    pasts, failed = [], 0
     for case in cases_in(args.paths or [CASES]):
         found = tried(case)
         if isinstance(found, Past):
             pasts.append(found)
         else:
+            failed += 1
             print(f"unhang: {printable(str(case))}: {printable(found, 200)}", file=sys.stderr)
     history = history_of(pasts)
     if args.format == "json":
         print(json.dumps(to_json(history), indent=1))
-        return 0
-    sys.stdout.writelines(_pages(history, look_of(args, sys.stdout, os.environ)))
-    return 0
+    else:
+        sys.stdout.writelines(_pages(history, look_of(args, sys.stdout, os.environ)))
+    return 3 if failed and not pasts else 0
 
 
 def _pages(found: History, look: Look) -> Iterator[str]:
     from unhang.cli.shared.rows import draw_table
+    from unhang.serve.history import CHANCE
 
     yield f"{count_of(found.incidents, 'incident')}, {count_of(found.problems, 'problem')}\n"
     for name, title in _TITLES.items():
@@ -74,6 +76,8 @@ def _pages(found: History, look: Look) -> Iterator[str]:
         yield f"\n{title}\n"
         head = ["", "times", "by chance", "weeks"]
         yield draw_table(head, [_row(tally) for tally in tallies], look)
+    if any(tally.chance is not None for tally in found.hosts):
+        yield f"\n{CHANCE}\n"
 
 
 def _row(tally: Tally) -> tuple[str, str, str, str]:

@@ -6,6 +6,7 @@ never in memory twice; where all files fill one table, it is the case's.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -241,14 +242,12 @@ def _is_active_only(decoded: Decoded) -> bool:
     if not decoded.count:
         return any(status.enqueued > 0 for status in decoded.statuses)
     torchs = decoded.column("origin") == 0
-    ids = decoded.column("record_id")[torchs]
     finished = (decoded.column("state") == State.COMPLETED) | decoded.column("retired")
-    return active_only(
-        int(ids[0]) if len(ids) else -1,
-        len(ids),
-        finished=bool((finished & torchs).any()),
-        gaps=bool((np.diff(ids) > 1).any()),
-    )
+    if (finished & torchs).any():
+        return False
+    ids = decoded.column("record_id")[torchs].tolist()
+    gaps = any(after - before > 1 for before, after in itertools.pairwise(ids))
+    return active_only(ids[0] if ids else -1, len(ids), finished=False, gaps=gaps)
 
 
 def _written_ns(item: DumpFile) -> int:

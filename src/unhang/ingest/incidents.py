@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from unhang.errors import UsageError
+from unhang.ingest.columns.decoded import highest
 from unhang.ingest.columns.dictionaries import Dictionaries
 from unhang.ingest.continuing import continue_each_other
 from unhang.ingest.dumpfiles import DumpFile
@@ -180,10 +181,7 @@ def _home_of(item: DumpFile, sets: list[list[DumpFile]]) -> list[DumpFile]:
 
 
 def _longest_timeout_ns(files: Sequence[DumpFile]) -> int:
-    longest = 0
-    for item in files:
-        if item.decoded and item.decoded.count:
-            longest = max(longest, int(item.decoded.column("timeout_ms").max()) // 1000)
+    longest = max(0, *highest([item.decoded for item in files], "timeout_ms")) // 1000
     return min(longest or _DEFAULT_TIMEOUT_S, _LONGEST_TIMEOUT_S) * _NS
 
 

@@ -171,7 +171,7 @@ class Teller:
         def make(order: int) -> LogEvent:
             frames = traceback.frames if traceback else ()
             time_ns, zoned = self.last_stamp if line.time_ns else self._stamp_before()
-            fields = {**self._fields(match, frames, local=local), **self._below(rule)}
+            fields = {**self._fields(match, frames, local=local), **self._below(rule, line)}
             if zoned:
                 fields["clock"] = "utc"
             return LogEvent(
@@ -217,8 +217,8 @@ class Teller:
         same = (below.rank, below.local_rank, below.host) == (line.rank, line.local_rank, line.host)
         return line.text + below.text if same else line.text
 
-    def _below(self, rule: LogRule) -> dict[str, str]:
-        """What the lines right below a message add to it."""
+    def _below(self, rule: LogRule, line: Line) -> dict[str, str]:
+        """What the lines right below a message, of whom wrote it, add to it."""
         if not rule.below:
             return {}
         data = self.spot.data
@@ -226,8 +226,10 @@ class Teller:
         if data.find(rule.below_mark.encode(), begin, begin + BELOW) < 0:
             return {}
         below = data[begin : begin + BELOW].split(b"\n", BELOW_LINES)[:BELOW_LINES]
-        lines = (parse_line(raw).text for raw in below)
-        found = re.search(rule.below, "\n".join(lines))
+        lines = (parse_line(raw) for raw in below)
+        whose = (line.rank, line.local_rank)
+        same = (each.text for each in lines if (each.rank, each.local_rank) == whose)
+        found = re.search(rule.below, "\n".join(same))
         return {k: v for k, v in found.groupdict().items() if v is not None} if found else {}
 
     def _told(self, rule: LogRule, match: re.Match[str], line: Line) -> Line:

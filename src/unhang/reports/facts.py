@@ -55,7 +55,7 @@ def facts_of(report: Report, picture: Picture, ticket: str) -> dict[str, Any]:
             for node in picture.nodes
         ],
         "links": [[link.source, link.target, link.why] for link in picture.links],
-        "columns": [[each.label, each.number, each.marked] for each in picture.columns],
+        "columns": [[each.label, each.number, each.marked, each.p2p] for each in picture.columns],
         "lanes": _lanes(picture, words),
         "bars": _bars(picture, words),
         "heat": None

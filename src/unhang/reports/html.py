@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from importlib.resources import files
@@ -27,6 +28,8 @@ from unhang.wording import printable
 __all__ = ["asset", "hash_of", "render", "text_of"]
 
 _MOST_LINES = 12
+_LONG_WORD = re.compile(r"\S{65,}")
+_HEAD, _TAIL = 40, 20
 _SPANS = {0: "all", 600_000: "10 min", 60_000: "1 min", 10_000: "10 s", 1_000: "1 s"}
 """Choices of what the time axis shows, in ms before the end."""
 _PAGE = """<!DOCTYPE html>
@@ -101,6 +104,18 @@ def text_of(value: object) -> str:
     return escape(printable(str(value)), quote=True)
 
 
+def _short(value: str) -> str:
+    """Text whose longest words are cut in their middle, with the whole of them at hover."""
+    words, found = printable(value), []
+    done = 0
+    for long in _LONG_WORD.finditer(words):
+        found.append(text_of(words[done : long.start()]))
+        cut = f"{long[0][:_HEAD]}…{long[0][-_TAIL:]}"
+        found.append(f'<span title="{text_of(long[0])}">{text_of(cut)}</span>')
+        done = long.end()
+    return "".join([*found, text_of(words[done:])])
+
+
 def _body(report: Report, case: Case | None, picture: Picture) -> Iterator[str]:
     story = tell(report)
     yield from _head(brief_of(report), report)
@@ -113,11 +128,11 @@ def _body(report: Report, case: Case | None, picture: Picture) -> Iterator[str]:
 
 def _head(brief: Brief, report: Report) -> Iterator[str]:
     yield f'<header><span class="status {brief.status}">{brief.status}</span>'
-    yield f"<h1>{text_of(brief.verdict)}</h1>"
+    yield f"<h1>{_short(brief.verdict)}</h1>"
     if brief.rows:
         yield '<dl class="rows">'
         for label, items in brief.rows:
-            words = "<br>".join(map(text_of, items))
+            words = "<br>".join(map(_short, items))
             yield f'<dt>{text_of(label)}</dt><dd class="{text_of(label)}">{words}</dd>'
         yield "</dl>"
     if report.next:
@@ -209,6 +224,8 @@ def _calls_head(picture: Picture) -> Iterator[str]:
         yield f'<option value="{span}">{words}</option>'
     yield '</select></label><button type="button" id="all-calls">all of them</button>'
     yield f'<span class="soft">{text_of(left_out)}</span></div>'
+    yield '<p id="clocks" class="soft" hidden>Blue: finished; yellow with an edge: waits; red: '
+    yield f"failed. {text_of(_clock_words(picture))}</p>"
 
 
 def _clock_words(picture: Picture) -> str:
@@ -240,7 +257,7 @@ def _log_line(event: LogEvent) -> str:
     rank = event.rank if event.rank >= 0 else ""
     return (
         f'<tr><td>{rank}</td><td title="{text_of(event.text)}">'
-        f"{text_of(printable(event.text, 120))}</td><td>{text_of(event.source)}</td></tr>"
+        f"{text_of(printable(event.text, 120))}</td><td>{_short(event.source)}</td></tr>"
     )
 
 
@@ -259,17 +276,17 @@ def _chapter(chapter: Chapter) -> Iterator[str]:
     yield f'<section id="{text_of(chapter.id)}"><h3>{text_of(kind)} <span class="soft">'
     yield f"{text_of(chapter.role)}, {text_of(chapter.confidence)} confidence</span></h3>"
     if chapter.summary:
-        yield f"<p>{text_of(chapter.summary)}</p>"
+        yield f"<p>{_short(chapter.summary)}</p>"
     yield '<dl class="rows">'
     for section in chapter.sections:
-        items = "<br>".join(map(text_of, section.items))
+        items = "<br>".join(map(_short, section.items))
         yield f'<dt>{text_of(section.label)}</dt><dd class="{text_of(section.label)}">{items}</dd>'
     yield "</dl></section>"
 
 
 def _list(lines: Iterable[str]) -> Iterator[str]:
     yield "<ul>"
-    yield from (f"<li>{text_of(line)}</li>" for line in lines)
+    yield from (f"<li>{_short(line)}</li>" for line in lines)
     yield "</ul>"
 
 

@@ -2,15 +2,16 @@
 
 Arrows go from the rank that came last to a collective to those that had waited for it. The format
 is the JSON of Chrome's trace viewer ("Trace Event Format"), which Perfetto reads. Calls that have
-not finished last until the newest sign of life, and say so.
+not finished last until the newest sign of life, and say so. Calls of a group that a rank has in
+flight at once lie on tracks of their own.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from unhang.case import Case
 from unhang.picture import Bar, Picture
@@ -22,12 +23,26 @@ from unhang.wording import printable
 __all__ = ["render"]
 
 _US = 1000.0
-_INSTANT_US = 1.0
+_INSTANT_US = 1
 _LATE_MS = 1.0
 """Nobody has waited for somebody who came this little later."""
 
 _ALL_WAIT = ("all", "barrier", "reduce_scatter")
 """Beginnings of operations that end for nobody before the last has come."""
+
+
+class _Slice(NamedTuple):
+    """A call as it is drawn.
+
+    Attributes:
+        begin_us, end_us: After the first call.
+        track: Its number, from 0, among the tracks that its rank has for its group.
+    """
+
+    bar: Bar
+    begin_us: int
+    end_us: int
+    track: int
 
 
 def render(
@@ -38,32 +53,34 @@ def render(
 ) -> str:
     """Return the trace; without a picture it has no event."""
     del case, look
-    bars = picture.bars if picture is not None else ()
-    start = min((bar.begin_ms for bar in bars), default=0.0)
-    groups = {name: number for number, name in enumerate(dict.fromkeys(b.group for b in bars), 1)}
-    met = _met(bars)
-    events = [*_tracks(report, bars, groups), *_slices(bars, met, groups, start)]
-    events += _arrows(met, groups, start)
+    slices = _placed(picture.bars if picture is not None else ())
+    names = dict.fromkeys((each.bar.group, each.track) for each in slices)
+    tids = {name: number for number, name in enumerate(sorted(names), 1)}
+    events = [*_tracks(report, slices, tids), *_calls(slices, tids), *_arrows(slices, tids)]
     other = {"verdict": report.summary, "status": report.status}
     document = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": other}
     return json.dumps(sayable_json(document), separators=(",", ":")) + "\n"
 
 
-def _tracks(
-    report: Report, bars: Iterable[Bar], groups: dict[str, int]
-) -> Iterator[dict[str, Any]]:
-    """Name processes and their tracks; culprits stand first."""
-    status = {each.rank: each.status for each in report.ranks}
-    for rank in sorted({bar.rank for bar in bars}):
-        name = f"rank {rank} {status.get(rank, '')}".strip()
-        yield {"ph": "M", "pid": rank, "tid": 0, "name": "process_name", "args": {"name": name}}
-        order = rank if status.get(rank) != "culprit" else -1
-        place = {"sort_index": order}
-        yield {"ph": "M", "pid": rank, "tid": 0, "name": "process_sort_index", "args": place}
-    for rank, group in sorted({(bar.rank, bar.group) for bar in bars}):
-        args = {"name": printable(group)}
-        tid = groups[group]
-        yield {"ph": "M", "pid": rank, "tid": tid, "name": "thread_name", "args": args}
+def _placed(bars: Sequence[Bar]) -> list[_Slice]:
+    """Calls on tracks on which none overlaps another: Perfetto drops calls that do.
+
+    Nor do they lie inside each other, because an arrow is bound to the innermost. Each lasts a
+    microsecond more than is known, so that one that ends when the last comes is open then.
+    """
+    start = min((bar.begin_ms for bar in bars), default=0.0)
+    met = _met(bars)
+    ends: dict[tuple[int, str], list[int]] = defaultdict(list)
+    found = []
+    for bar in sorted(bars, key=lambda bar: bar.begin_ms):
+        begin = round((bar.begin_ms - start) * _US)
+        end = round((_end_ms(bar, met.get(bar.meeting, [bar])) - start) * _US)
+        end = max(end, begin) + _INSTANT_US
+        own = ends[bar.rank, bar.group]
+        track = next((at for at, last in enumerate(own) if last <= begin), len(own))
+        own[track : track + 1] = [end]
+        found.append(_Slice(bar, begin, end, track))
+    return found
 
 
 def _met(bars: Iterable[Bar]) -> dict[int, list[Bar]]:
@@ -73,23 +90,6 @@ def _met(bars: Iterable[Bar]) -> dict[int, list[Bar]]:
         if bar.meeting >= 0:
             met[bar.meeting].append(bar)
     return met
-
-
-def _slices(
-    bars: Iterable[Bar], met: dict[int, list[Bar]], groups: dict[str, int], start: float
-) -> Iterator[dict[str, Any]]:
-    for bar in bars:
-        length = max((_end_ms(bar, met.get(bar.meeting, [bar])) - bar.begin_ms) * _US, _INSTANT_US)
-        yield {
-            "ph": "X",
-            "pid": bar.rank,
-            "tid": groups[bar.group],
-            "ts": round((bar.begin_ms - start) * _US, 3),
-            "dur": round(length, 3),
-            "name": printable(bar.label),
-            "cat": bar.state,
-            "args": {"state": bar.state, "end_recorded": bar.end_ms is not None},
-        }
 
 
 def _end_ms(bar: Bar, own: Iterable[Bar]) -> float:
@@ -106,19 +106,59 @@ def _end_ms(bar: Bar, own: Iterable[Bar]) -> float:
     return max(each.begin_ms for each in own) if waits else bar.begin_ms
 
 
-def _arrows(
-    met: dict[int, list[Bar]], groups: dict[str, int], start: float
+def _tracks(
+    report: Report, slices: Iterable[_Slice], tids: dict[tuple[str, int], int]
 ) -> Iterator[dict[str, Any]]:
-    """Flows from who came last to those who waited; they end in the slices of these."""
+    """Name processes and their tracks; culprits stand first."""
+    status = {each.rank: each.status for each in report.ranks}
+    for rank in sorted({each.bar.rank for each in slices}):
+        name = f"rank {rank} {status.get(rank, '')}".strip()
+        yield {"ph": "M", "pid": rank, "tid": 0, "name": "process_name", "args": {"name": name}}
+        order = rank if status.get(rank) != "culprit" else -1
+        place = {"sort_index": order}
+        yield {"ph": "M", "pid": rank, "tid": 0, "name": "process_sort_index", "args": place}
+    for rank, group, track in sorted({(s.bar.rank, s.bar.group, s.track) for s in slices}):
+        args = {"name": printable(group) + (f", at the same time: {track + 1}" if track else "")}
+        tid = tids[group, track]
+        yield {"ph": "M", "pid": rank, "tid": tid, "name": "thread_name", "args": args}
+
+
+def _calls(slices: Iterable[_Slice], tids: dict[tuple[str, int], int]) -> Iterator[dict[str, Any]]:
+    for bar, begin, end, track in slices:
+        yield {
+            "ph": "X",
+            "pid": bar.rank,
+            "tid": tids[bar.group, track],
+            "ts": begin,
+            "dur": end - begin,
+            "name": printable(bar.label),
+            "cat": bar.state,
+            "args": {"state": bar.state, "end_recorded": bar.end_ms is not None},
+        }
+
+
+def _arrows(slices: Iterable[_Slice], tids: dict[tuple[str, int], int]) -> Iterator[dict[str, Any]]:
+    """Flows from who came last to those who waited.
+
+    Perfetto draws an arrow from the slice that begins first, whatever the flow says. So it ends in
+    a slice of its own: from the moment at which the last came to the end of the call that waited.
+    """
+    met: dict[int, list[_Slice]] = defaultdict(list)
+    for each in slices:
+        if each.bar.meeting >= 0:
+            met[each.bar.meeting].append(each)
     number = 0
     for own in met.values():
-        last = max(own, key=lambda bar: (bar.begin_ms, bar.rank))
-        for bar in own:
-            late = last.begin_ms - bar.begin_ms
-            if late < _LATE_MS or _end_ms(bar, own) < last.begin_ms:
+        last = max(own, key=lambda each: (each.begin_us, each.bar.rank))
+        moment = last.begin_us
+        source = {"pid": last.bar.rank, "tid": tids[last.bar.group, last.track], "ts": moment}
+        for each in own:
+            if moment - each.begin_us < _LATE_MS * _US or each.end_us <= moment:
                 continue
             number += 1
-            moment = round((last.begin_ms - start) * _US, 3)
-            common = {"name": "waited for", "cat": "late", "id": number, "ts": moment}
-            yield {"ph": "s", "pid": last.rank, "tid": groups[last.group], **common}
-            yield {"ph": "f", "bp": "e", "pid": bar.rank, "tid": groups[bar.group], **common}
+            target = {"pid": each.bar.rank, "tid": tids[each.bar.group, each.track], "ts": moment}
+            name = f"rank {last.bar.rank} has come"
+            yield {"ph": "X", **target, "dur": each.end_us - moment, "name": name, "cat": "late"}
+            common = {"name": "waited for", "cat": "late", "id": number}
+            yield {"ph": "s", **source, **common}
+            yield {"ph": "f", "bp": "e", **target, **common}

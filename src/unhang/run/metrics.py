@@ -1,7 +1,8 @@
 """Running ranks and the verdict in the text format of Prometheus: for a scrape, or as a file.
 
 The file is for the textfile collector of a node exporter, which reads it whenever it is scraped
-itself: so it is replaced whole, and its last state stays when the job has ended.
+itself: so it is replaced whole, and its last state stays when the job has ended. The label that
+names a job of ours is `job_id`, because Prometheus puts its own `job` on what it scrapes.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def _label(text: str) -> str:
 
 def live_metrics(jobs: Sequence[JobNow]) -> Iterator[str]:
     """What runs on this node now: its ranks, and how far each group has come."""
-    ranks = [({"job": job.job, "rank": str(r.rank)}, r) for job in jobs for r in job.ranks]
+    ranks = [({"job_id": job.job, "rank": str(r.rank)}, r) for job in jobs for r in job.ranks]
     yield from family(
         "unhang_rank_alive",
         "Whether the process of a rank is alive.",
@@ -62,7 +63,7 @@ def live_metrics(jobs: Sequence[JobNow]) -> Iterator[str]:
         ((labels, rank.quiet_s) for labels, rank in ranks if rank.quiet_s is not None),
     )
     groups = [
-        ({"job": job.job, "group": each.name, "description": each.description}, each)
+        ({"job_id": job.job, "group": each.name, "description": each.description}, each)
         for job in jobs
         for each in job.groups
     ]
@@ -80,13 +81,13 @@ def live_metrics(jobs: Sequence[JobNow]) -> Iterator[str]:
 
 def _verdict_metrics(job: str, verdict: Verdict | None, *, running: bool) -> Iterator[str]:
     yield from family(
-        "unhang_job_running", "Whether the command still runs.", [({"job": job}, float(running))]
+        "unhang_job_running", "Whether the command still runs.", [({"job_id": job}, float(running))]
     )
     told = [] if verdict is None else [(verdict.status or "insufficient", verdict.action or "none")]
     yield from family(
         "unhang_verdict",
         "The last verdict about the job: its status, and the action that it advises.",
-        (({"job": job, "status": status, "action": action}, 1.0) for status, action in told),
+        (({"job_id": job, "status": status, "action": action}, 1.0) for status, action in told),
     )
 
 

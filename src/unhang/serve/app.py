@@ -47,6 +47,7 @@ from unhang.serve.pages import (
     live_policy,
     metrics,
     policy,
+    refusal_page,
 )
 from unhang.serve.past import Past, cases_in, tried
 
@@ -207,8 +208,7 @@ class _Desk:
     async def dump(self, request: Request) -> Response:
         """Have the armed ranks of this node write dumps, as `unhang dump` does."""
         del request
-        said = await self._run(["dump"])
-        return PlainTextResponse(said.splitlines()[-1] if said else "nothing was said")
+        return PlainTextResponse(await self._run(["dump"]))
 
     async def stacks(self, request: Request) -> Response:
         """Where the ranks of this node stand, as `unhang stacks` shows it."""
@@ -224,10 +224,10 @@ class _Desk:
     async def compare(self, request: Request) -> Response:
         """Two cases side by side."""
         pasts, _ = await run_in_threadpool(self._pasts)
-        chosen = [pasts.get(request.query_params.get(name, "")) for name in ("a", "b")]
-        first, second = chosen
-        if first is None or second is None:
-            return PlainTextResponse("choose two cases, a and b\n", status_code=400)
+        keys = [request.query_params.get(name, "") for name in ("a", "b")]
+        if not all(key in pasts for key in keys):
+            return _own(refusal_page("Choose two cases, a and b."), 400)
+        first, second = ((key, pasts[key]) for key in keys)
         return _own(comparison_page(first, second))
 
     async def page(self, request: Request) -> Response:
@@ -260,7 +260,9 @@ class _Desk:
         if key not in self._keys():
             return _not_found(LookupError())
         if not sql.strip():
-            return _own(console_page(key, "", (), (), ""))
+            asked = request.method == "POST"
+            said = "There is no statement, or one that is too long." if asked else ""
+            return _own(console_page(key, "", (), (), said))
         async with self._asking:
             answer = await run_in_threadpool(self._ask, request, sql)
         return _own(console_page(key, sql, *answer))
@@ -310,10 +312,9 @@ async def _sql_of(request: Request) -> str:
     return parse_qs(body.decode("utf-8", "replace")).get("sql", [""])[0]
 
 
-def _own(page: str) -> Response:
-    return HTMLResponse(page, headers={"content-security-policy": policy()})
+def _own(page: str, status: int = 200) -> Response:
+    return HTMLResponse(page, status, headers={"content-security-policy": policy()})
 
 
 def _not_found(error: Exception) -> Response:
-    why = str(error) or "there is no such case"
-    return PlainTextResponse(f"{why}\n", status_code=404)
+    return _own(refusal_page(str(error) or "There is no such case."), 404)

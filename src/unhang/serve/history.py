@@ -2,7 +2,8 @@
 
 A host that was a culprit three times in four incidents may be bad, or unlucky: beside each count
 stands how likely it is that any host had at least so many by chance, if every host of an incident
-were as likely to be blamed. It is a reason to look at a host, and no verdict.
+were as likely to be blamed. Incidents with one host have nobody else to blame, and do not count for
+that. It is a reason to look at a host, and no verdict.
 """
 
 from __future__ import annotations
@@ -11,12 +12,17 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from typing import Final
 
 from unhang.serve.past import Past
 
-__all__ = ["History", "Tally", "history_of"]
+__all__ = ["CHANCE", "History", "Tally", "history_of"]
 
 _MOST = 20
+CHANCE: Final = (
+    "By chance: how likely it is that any host was blamed so often, were all of them alike. "
+    "It is a reason to look at a host, and no verdict."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +68,15 @@ def history_of(pasts: Sequence[Past]) -> History:
 
 
 def _hosts(pasts: Sequence[Past]) -> tuple[Tally, ...]:
-    blamed = [past for past in pasts if past.culprit_hosts and past.hosts]
+    blamed = [past for past in pasts if past.culprit_hosts and len(past.hosts) > 1]
     every = {host for past in blamed for host in past.hosts}
     found = []
     for tally in _counted(pasts, lambda past: past.culprit_hosts):
         there = [past for past in blamed if tally.name in past.hosts]
         shares = [len(past.culprit_hosts) / len(past.hosts) for past in there]
-        several = bool(there) and all(len(past.hosts) > 1 for past in there)
-        alone = _at_least(shares, tally.count)
-        chance = 1.0 - (1.0 - alone) ** len(every) if several and tally.count > 1 else None
+        count = sum(tally.name in past.culprit_hosts for past in there)
+        alone = _at_least(shares, count)
+        chance = 1.0 - (1.0 - alone) ** len(every) if count > 1 else None
         of = sum(tally.name in past.hosts for past in pasts)
         found.append(Tally(tally.name, tally.count, max(of, tally.count), chance, tally.weeks))
     return tuple(found)

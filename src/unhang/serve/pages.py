@@ -10,7 +10,7 @@ from pathlib import Path
 from unhang.reports.html import asset, hash_of, text_of
 from unhang.run.metrics import family, live_metrics
 from unhang.run.watching.now import JobNow
-from unhang.serve.history import History, Tally
+from unhang.serve.history import CHANCE, History, Tally
 from unhang.serve.past import Past
 from unhang.wording import count_of, fold_ranks, printable
 
@@ -23,6 +23,7 @@ __all__ = [
     "live_policy",
     "metrics",
     "policy",
+    "refusal_page",
 ]
 
 _EXAMPLE = "SELECT op, count(*) AS calls FROM calls GROUP BY op ORDER BY calls DESC"
@@ -61,7 +62,7 @@ def live_page() -> str:
         '<div id="verdicts" role="status"></div>',
         '<p><button type="button" id="stacks">stacks now</button> ',
         '<button type="button" id="dump">dump now</button> ',
-        '<span id="said" role="status"></span></p>',
+        '</p><p id="said" class="told" role="status"></p>',
         '<pre id="stacks-said" role="status" tabindex="0" aria-label="Stacks" hidden></pre>',
         '<p id="none">No armed rank runs here: start the job with <code>unhang run</code>.</p>',
         '<div id="jobs" class="wide" tabindex="0" role="region" aria-label="Jobs"></div>',
@@ -76,9 +77,10 @@ def _page(title: str, lines: Iterable[str]) -> str:
     return _PAGE.format(title=text_of(title), style=asset("page.css"), body="\n".join(lines))
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> Iterator[str]:
     """A table of cells that are markup already."""
-    yield '<div class="wide" tabindex="0" role="region" aria-label="Table"><table><thead><tr>'
+    yield '<div class="wide" tabindex="0" role="region" aria-label="Table">'
+    yield f'<table class="{kind}"><thead><tr>'
     yield "".join(f'<th scope="col">{text_of(name)}</th>' for name in head)
     yield "</tr></thead><tbody>"
     for row in rows:
@@ -95,10 +97,13 @@ def _list_lines(pasts: Mapping[str, Past], failed: Mapping[Path, str]) -> Iterat
     ordered = sorted(pasts.items(), key=lambda item: -item[1].time_s)
     yield '<form action="/compare" method="get">'
     head = ("a", "b", "when (UTC)", "status", "verdict", "hosts", "")
-    yield from _table(head, (_case_row(key, past) for key, past in ordered))
-    yield '<p><button type="submit">compare a with b</button></p></form>'
+    yield from _table(head, (_case_row(key, past) for key, past in ordered), "cases")
+    if len(pasts) > 1:
+        yield '<p><button type="submit">compare a with b</button></p>'
+    yield "</form>"
     if not pasts:
-        yield "<p>There is no case yet.</p>"
+        yield "<p>There is no case yet: they come with <code>unhang run</code> and "
+        yield "<code>unhang collect</code>. Load this page again to see new ones.</p>"
     if failed:
         yield "<h2>Not readable</h2><ul>"
         for path, why in failed.items():
@@ -109,8 +114,8 @@ def _list_lines(pasts: Mapping[str, Past], failed: Mapping[Path, str]) -> Iterat
 def _case_row(key: str, past: Past) -> tuple[str, ...]:
     label = text_of(past.path.name)
     return (
-        f'<input type="radio" name="a" value="{key}" aria-label="a: {label}">',
-        f'<input type="radio" name="b" value="{key}" aria-label="b: {label}">',
+        f'<input type="radio" name="a" value="{key}" required aria-label="a: {label}">',
+        f'<input type="radio" name="b" value="{key}" required aria-label="b: {label}">',
         _time(past.time_s),
         f'<span class="status {text_of(past.status)}">{text_of(past.status)}</span>',
         f'<a href="/case/{key}/">{text_of(printable(past.summary, 110))}</a>',
@@ -156,9 +161,15 @@ def _console_lines(
         yield from _table(names, cells)
 
 
-def comparison_page(first: Past, second: Past) -> str:
-    """Two incidents side by side, and what they share."""
-    return _page("two incidents", _comparison_lines(first, second))
+def comparison_page(first: tuple[str, Past], second: tuple[str, Past]) -> str:
+    """Two incidents, each with its key, side by side, and what they share."""
+    links = (f'<a href="/case/{key}/">{text_of(p.path.name)}</a>' for key, p in (first, second))
+    return _page("two incidents", _comparison_lines(links, first[1], second[1]))
+
+
+def refusal_page(why: str) -> str:
+    """A sentence, with the way back."""
+    return _page("not here", [f'<p role="status">{text_of(why)}</p>'])
 
 
 _COMPARED = {
@@ -177,8 +188,9 @@ _COMPARED = {
 }
 
 
-def _comparison_lines(first: Past, second: Past) -> Iterator[str]:
-    yield from _table(("", "a", "b", ""), _compared(first, second))
+def _comparison_lines(links: Iterable[str], first: Past, second: Past) -> Iterator[str]:
+    rows = (("case", *links, ""), *_compared(first, second))
+    yield from _table(("", "a", "b", ""), rows, "compared")
     shared = sorted(set(first.culprit_hosts) & set(second.culprit_hosts))
     lines = sorted(set(first.places) & set(second.places))
     both = [*(f"host {name}" for name in shared), *lines]
@@ -217,15 +229,16 @@ def _history_lines(found: History) -> Iterator[str]:
     for title, tallies in parts:
         if tallies:
             yield f"<h2>{title}</h2>"
-            yield from _table(("", "times", "by chance", "weeks"), map(_tally_row, tallies))
-    yield '<p class="soft">By chance: how likely it is that any host was blamed so often, were all '
-    yield "of them alike. It is a reason to look at a host, and no verdict.</p>"
+            hosts = tallies is found.hosts
+            head = ("", "times", *(("by chance",) if hosts else ()), "weeks")
+            yield from _table(head, (_tally_row(tally, hosts=hosts) for tally in tallies))
+    yield f'<p class="soft">{CHANCE}</p>'
 
 
-def _tally_row(tally: Tally) -> tuple[str, ...]:
+def _tally_row(tally: Tally, *, hosts: bool) -> tuple[str, ...]:
     weeks = ", ".join(f"{week} {count}" for week, count in tally.weeks.items())
-    chance = "" if tally.chance is None else f"{tally.chance:.2g}"
-    return (text_of(tally.name), f"{tally.count} of {tally.of}", chance, text_of(weeks))
+    chance = ("" if tally.chance is None else f"{tally.chance:.2g}",) if hosts else ()
+    return (text_of(tally.name), f"{tally.count} of {tally.of}", *chance, text_of(weeks))
 
 
 def metrics(pasts: Iterable[Past], unreadable: int, jobs: Sequence[JobNow] = ()) -> str:

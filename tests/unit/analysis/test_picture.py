@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +27,7 @@ EXAMPLES = sorted(path.parent for path in Path("examples").glob("*/truth.json"))
 SIMULATED = {
     "circle": CaseSpec("circle", "crossed-groups", "hsdp", 16, "plain", 0),
     "pipeline": CaseSpec("pipeline", "pipeline-stall", "megatron", 64, "plain", 0),
+    "stages": CaseSpec("stages", "never-joined", "megatron", 64, "plain", 0),
     "slow": CaseSpec("slow", "late-rank", "ddp", 8, "plain", 0),
     "skipped": CaseSpec("skipped", "skipped-call", "tp", 8, "plain", 0),
     "shape": CaseSpec("shape", "wrong-shape", "fsdp", 8, "plain", 0),
@@ -58,6 +60,24 @@ def drawn(name: str, folder: Path) -> Drawn:
         case = load([Path("examples") / name])
     report = diagnose(case)
     return Drawn(case, report, picture_of(case, report))
+
+
+def test_the_culprit_stands_beside_those_who_wait_for_it(folder: Path) -> None:
+    """The first lanes are those of the verdict's call, however many others there are."""
+    _, report, picture = drawn("stages", folder)
+    first, second = picture.lanes[:2]
+    assert first.ranks == report.findings[0].culprits
+    assert set(second.ranks) <= set(report.findings[0].victims)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_calls_of_one_group_stand_by_their_numbers(name: str, folder: Path) -> None:
+    """Also where ranks of different stages are at numbers far from each other."""
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for column in drawn(name, folder).picture.columns:
+        if not column.p2p:
+            numbers[column.label].append(column.number)
+    assert {label: own for label, own in numbers.items() if own != sorted(own)} == {}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,6 +13,7 @@ from markdown_it import MarkdownIt
 from report_samples import SAMPLES, hostile, never_joined
 from syrupy.assertion import SnapshotAssertion
 
+from benchmarks.verdict import case_of
 from unhang.analysis import diagnose
 from unhang.analysis.picture import picture_of
 from unhang.case import Case, Dump
@@ -141,3 +142,13 @@ def test_html_of_every_sample_holds_its_verdict(name: str) -> None:
     assert printable(SAMPLES[name]().summary) in "".join(
         Page(render("html", SAMPLES[name]())).words
     )
+
+
+@pytest.mark.parametrize(("ranks", "limit"), [(64, 1_000_000), (1024, 8_000_000)])
+def test_pages_of_large_jobs_are_small(ranks: int, limit: int) -> None:
+    """With 2,000 calls of each rank: the picture is bounded, however much there is."""
+    case = case_of(ranks, 2_000)
+    report = diagnose(case)
+    page = render("html", report, case, None, picture_of(case, report))
+    assert len(page.encode()) <= limit
+    assert report.status == "problem"

@@ -70,7 +70,13 @@ def lanes(
         if not own:
             rows_of[rank] = rows
         own.append(rank)
-    ordered = sorted(folded.items(), key=lambda item: (_order(item[0][0]), -len(item[1]), item[1]))
+    victims = set(report.findings[0].victims) if report.findings else set()
+    ordered = sorted(
+        folded.items(),
+        key=lambda item: (
+            _order(item[0][0]), victims.isdisjoint(item[1]), -len(item[1]), item[1]
+        ),
+    )  # fmt: skip
     shown = ordered[:_MOST_LANES]
     spots = _in_order([made for (_, made), _ in shown])
     mark = _marked(situation, report, kin)
@@ -87,7 +93,7 @@ def lanes(
         )
         for (state, made), ranks in shown
     )
-    columns = tuple(Slot(labels[s.kin], s.number, s == mark) for s in kept)
+    columns = tuple(Slot(labels[s.kin], s.number, s == mark, s.p2p) for s in kept)
     rest = sum(len(ranks) for _, ranks in ordered[_MOST_LANES:])
     return columns, drawn, f"Lanes of {rest:,} more ranks are not drawn." if rest else ""
 
@@ -149,25 +155,32 @@ def _state(situation: Situation, row: int) -> CellState:
 
 
 def _in_order(sequences: Iterable[tuple[_Made, ...]]) -> list[_Spot]:
-    """All spots in an order that keeps that of each sequence, as far as they agree."""
+    """All spots in an order that keeps that of each sequence, as far as they agree.
+
+    Collectives of one kin stand by their numbers, also where no sequence holds two of them. Sends
+    and receives do not: each pair of ranks has numbers of its own.
+    """
     after: dict[_Spot, set[_Spot]] = defaultdict(set)
     before: Counter[_Spot] = Counter()
     weight: dict[_Spot, int] = {}
+    steps: set[tuple[_Spot, _Spot]] = set()
     for sequence in sequences:
         spots = list(dict.fromkeys(made.spot for made in sequence))
         for place, spot in enumerate(spots):
             weight.setdefault(spot, place - len(spots))
-        for one, other in pairwise(spots):
-            if other not in after[one]:
-                after[one].add(other)
-                before[other] += 1
+        steps.update(pairwise(spots))
+    numbered = sorted(spot for spot in weight if not spot.p2p)
+    steps.update((one, other) for one, other in pairwise(numbered) if one.kin == other.kin)
+    for one, other in steps:
+        after[one].add(other)
+        before[other] += 1
     ready = [(weight[spot], spot) for spot in weight if not before[spot]]
     heapq.heapify(ready)
     waiting = set(weight)
     found: list[_Spot] = []
     while waiting:
         if not ready:  # they contradict each other: a crossed order
-            ready = [min((weight[spot], spot) for spot in waiting)]
+            ready = [min((weight[spot], spot) for spot in _next_of_kin(waiting))]
         _, spot = heapq.heappop(ready)
         if spot not in waiting:
             continue
@@ -178,6 +191,17 @@ def _in_order(sequences: Iterable[tuple[_Made, ...]]) -> list[_Spot]:
             if not before[other] and other in waiting:
                 heapq.heappush(ready, (weight[other], other))
     return found
+
+
+def _next_of_kin(waiting: Iterable[_Spot]) -> Iterator[_Spot]:
+    """The lowest number of each kin, and all sends and receives."""
+    lowest: dict[int, _Spot] = {}
+    for spot in waiting:
+        if spot.p2p:
+            yield spot
+        else:
+            lowest[spot.kin] = min(spot, lowest.get(spot.kin, spot))
+    yield from lowest.values()
 
 
 def _marked(situation: Situation, report: Report, kin: Sequence[int]) -> _Spot | None:

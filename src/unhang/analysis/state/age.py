@@ -18,6 +18,7 @@ from unhang.analysis.state.completion import TRUTHFUL
 from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.stale import made_ns
+from unhang.spans import highest
 from unhang.turns import begun_ns, turn_ns
 
 __all__ = ["Ages", "ages_of"]
@@ -88,9 +89,9 @@ def _most_ns(evidence: Evidence, heads: Heads) -> Ints:
 def _written_ns(evidence: Evidence) -> Ints:
     """When the file of each dump was written; 0 where nobody knows, or clocks do not agree."""
     written = np.zeros(max(len(evidence.case.dumps), 1), np.int64)
-    created = evidence.case.calls.created_ns
-    for dump in evidence.dumps:
-        newest = int(created[dump.start : dump.stop].max(initial=0))
+    starts, stops = [d.start for d in evidence.dumps], [d.stop for d in evidence.dumps]
+    created = highest(evidence.case.calls.created_ns, starts, stops).tolist()
+    for dump, newest in zip(evidence.dumps, created, strict=True):
         if 0 < dump.written_ns < newest:
             return np.zeros_like(written)
         written[dump.index] = dump.written_ns if newest > 0 else 0
@@ -101,9 +102,11 @@ def _pace(evidence: Evidence, row: int) -> tuple[int, int]:
     """When a call began, and how far apart calls like it usually do on their rank; -1 unknown."""
     calls = evidence.case.calls
     dump = evidence.case.dumps[int(calls.dump[row])]
+    told = dict(dump.window.turns).get(row - dump.start)
+    if row == dump.start:
+        return max(int(calls.created_ns[row]), 0), -1 if told is None else told
     lane = dump.start + np.flatnonzero(calls.group[dump.start : row + 1] == calls.group[row])
     begun = begun_ns(calls.created_ns[lane], calls.completed_ns[lane], calls.retired[lane])
-    told = dict(dump.window.turns).get(row - dump.start)
     if dump.few_times or told is not None:
         return int(begun[-1]), -1 if told is None else told
     alike = (calls.name[lane] == calls.name[row]) & (calls.stack[lane] == calls.stack[row])

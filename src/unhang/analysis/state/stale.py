@@ -24,6 +24,7 @@ from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import Known, Standing
 from unhang.case import Dump
 from unhang.model import Note, State
+from unhang.spans import highest, lowest
 
 __all__ = ["Moment", "behind_peers", "failed_ranks", "made_ns", "same_moment"]
 
@@ -100,16 +101,8 @@ def _asked_ns(evidence: Evidence, dumps: Sequence[Dump]) -> Ints:
     rows, asked = rows[order], asked[order]
     spans = np.array([(each.start, each.stop) for each in dumps], np.int64).reshape(-1, 2)
     begins, ends = np.searchsorted(rows, spans.T)
-    found = np.zeros(len(dumps), np.int64)
-    some = np.flatnonzero(begins < ends)
-    order = some[np.argsort(begins[some], kind="stable")]
-    bounds = np.stack((begins[order], ends[order]), axis=1).reshape(-1)
-    bounds = bounds[:-1] if len(bounds) and bounds[-1] == len(asked) else bounds
-    if len(bounds):
-        first, newest = (f.reduceat(asked, bounds)[::2] for f in (np.minimum, np.maximum))
-        agreed = (first > 0) & (newest - first <= _ASKING_NS)
-        found[order] = np.where(agreed, newest, 0)
-    return found
+    first, newest = lowest(asked, begins, ends), highest(asked, begins, ends)
+    return np.where((first > 0) & (newest - first <= _ASKING_NS), newest, 0)
 
 
 def behind_peers(evidence: Evidence, standing: Standing) -> Ints:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from unhang import spans
 from unhang.case import CALL_DTYPES, Window
 from unhang.model import Frame
 
@@ -179,12 +180,9 @@ def highest(dumps: Sequence[Decoded | None], key: str, least: int = 0) -> list[i
         if dump is not None and dump.table is not None and dump.count:
             tables[id(dump.table)] = dump.table
             sharing[id(dump.table)].append((dump.start, dump.stop, place))
-    for table, spans in sharing.items():
-        column = tables[table].columns[key]
-        starts, stops, places = np.array(sorted(spans), np.int64).T
-        bounds = np.stack((starts, stops), axis=1).reshape(-1)
-        bounds = bounds[:-1] if bounds[-1] == len(column) else bounds
-        found[places] = np.maximum.reduceat(column, bounds)[::2]
+    for table, own in sharing.items():
+        starts, stops, places = np.array(own, np.int64).T
+        found[places] = spans.highest(tables[table].columns[key], starts, stops)
     values: list[int] = found.tolist()
     return values
 

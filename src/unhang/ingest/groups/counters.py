@@ -7,7 +7,7 @@ or as peers have it, and marked as inferred.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 
 from unhang.case import JOINED_BY_ENTRIES, JOINED_BY_ORDER, NOT_JOINED, GroupStatus
@@ -95,7 +95,8 @@ def _descriptions(by_entries: Sequence[dict[int, int]], grouping: Grouping) -> d
 
 def _fitting(grouping: Grouping, index: int, by_peers: dict[int, str]) -> dict[int, int]:
     """Ids to this file's groups by their description, where that tells exactly one."""
-    groups = grouping.of_files[index]
-    times = Counter(grouping.groups[group].description for group in groups)
-    sole = {grouping.groups[g].description: g for g in groups}
-    return {pg_id: sole[word] for pg_id, word in by_peers.items() if times[word] == 1}
+    sole: dict[str, int] = {}
+    for group in grouping.of_files[index]:
+        word = grouping.groups[group].description
+        sole[word] = -1 if word in sole else group
+    return {pg_id: sole[word] for pg_id, word in by_peers.items() if sole.get(word, -1) >= 0}

@@ -64,6 +64,8 @@ STAMPS: tuple[tuple[str, str], ...] = (
     ),
     # dmesg and UCX: seconds since the boot, or since 1970
     ("[", r"\[ *(?P<seconds>\d{1,10})\.(?P<fraction>\d{1,9})\] ?"),
+    # dmesg -e: since the line before
+    ("[", r"\[ {0,8}\+(?P<seconds>\d{1,4})\.(?P<fraction>\d{1,9})\] ?"),
 )
 
 

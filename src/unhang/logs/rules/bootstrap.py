@@ -79,7 +79,7 @@ RULES: tuple[LogRule, ...] = (
         role="observation",
         anchors=("Connection refused",),
         pattern=(
-            r"(?:Call to connect returned|connect\(\) to \S+ failed:?|[Cc]onnect to (?P<peer>[^\s<%]+)"
+            r"(?:Call to connect (?:returned|failed :)|connect\(\) to \S+ failed:?|[Cc]onnect to (?P<peer>[^\s<%]+)"
             r"[^\s<]*(?:<\d+>)? (?:failed :|returned(?: \d+\()?)|PollConnect to (?P<peer2>[^\s<%]+)"
             r"[^\s<]*(?:<\d+>)? failed with error) ?Connection refused"
         ),
@@ -289,8 +289,8 @@ RULES: tuple[LogRule, ...] = (
         slug="rendezvous-closed",
         family="failure",
         role="consequence",
-        anchors=("RendezvousConnectionError", "RendezvousClosedError", "RendezvousTimeoutError"),
-        pattern=r"Rendezvous(?:Connection|Closed|Timeout)Error",
+        anchors=("RendezvousConnectionError", "RendezvousClosedError"),
+        pattern=r"Rendezvous(?:Connection|Closed)Error",
         meaning="The elastic rendezvous is gone, mostly because the node that hosts it ended.",
         action="Look at the node of the rendezvous endpoint first.",
         source="torchelastic rendezvous",

@@ -252,4 +252,18 @@ RULES: tuple[LogRule, ...] = (
         spares="INFO Waiting 300 seconds for other agents to finish.",
         trust="B",
     ),
+    LogRule(
+        code="UH7072",
+        slug="rendezvous-timeout",
+        family="absent",
+        role="observation",
+        anchors=("RendezvousTimeoutError",),
+        pattern=r"\bRendezvousTimeoutError\b",
+        meaning="Not enough nodes came to the rendezvous in time.",
+        action="Look at the nodes that did not come: not started, elsewhere, or cut off.",
+        source="torch elastic dynamic_rendezvous.py; pytorch#80772, av_hubert#19",
+        fires="torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError",
+        spares="rendezvous timeout is 900 s",
+        trust="B",
+    ),
 )

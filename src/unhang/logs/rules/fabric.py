@@ -283,8 +283,14 @@ RULES: tuple[LogRule, ...] = (
         slug="gpu-lost",
         family="device",
         role="cause",
-        anchors=("GPU is lost", "fallen off the bus", "device(s) is/are busy or unavailable"),
-        pattern=r"GPU is lost|fallen off the bus|device\(s\) is/are busy or unavailable",
+        anchors=(
+            *("GPU is lost", "fallen off the bus", "device(s) is/are busy or unavailable"),
+            "Unable to determine the device handle for GPU",
+        ),
+        pattern=(
+            r"GPU is lost|fallen off the bus|device\(s\) is/are busy or unavailable"
+            r"|Unable to determine the device handle for GPU ?(?P<pci>[0-9a-fA-F:.]{7,16}): (?!No perm)"
+        ),
         meaning="A GPU does not answer any more, or belongs to somebody else.",
         action="nvidia-smi on that host; reset or drain it.",
         source="nvidia-smi, CUDA runtime",

@@ -67,16 +67,15 @@ function choose(ranks) {
 }
 function show() {
   for (const [node, ranks] of members) {
+    if (!node.isConnected) { members.delete(node); continue; }
     node.classList.toggle("off", chosen.size > 0 && !ranks.some((rank) => chosen.has(rank)));
     if (node.getAttribute("role") === "option") node.setAttribute("aria-selected", String(chosen.has(ranks[0])));
     if (node.hasAttribute("aria-pressed")) node.setAttribute("aria-pressed", String(chosen.size > 0 && ranks.every((rank) => chosen.has(rank))));
   }
-  const said = byId("chosen");
-  said.textContent = chosen.size ? `Chosen: ${cut([...chosen].sort((a, b) => a - b).join(", "), 80)}` : "Choose ranks, here or below, to see these alone.";
+  if (!byId("map")) return;
+  byId("chosen").textContent = chosen.size ? `Chosen: ${cut([...chosen].sort((a, b) => a - b).join(", "), 80)}` : "Choose ranks, here or below, to see these alone.";
   byId("clear").disabled = !chosen.size;
 }
-byId("clear").addEventListener("click", () => { chosen.clear(); show(); });
-document.addEventListener("keydown", (event) => { if (event.key === "Escape" && chosen.size) { chosen.clear(); show(); } });
 
 // ------------------------------------------------------------------ rank map
 
@@ -97,7 +96,7 @@ function teamsBy(axis) {
     const rows = team.members.map((text) => {
       const ranks = unfold(text);
       ranks.forEach((rank) => seen.add(rank));
-      return [`${team.name} ${cut(text, 30)}`, ranks];
+      return [cut(strides(text), 30), ranks];
     });
     const rest = entries.map((entry) => entry.rank).filter((rank) => !seen.has(rank));
     return rest.length ? [...rows, ["no such group", rest]] : rows;
@@ -112,7 +111,6 @@ function teamsBy(axis) {
 }
 function drawMap() {
   const map = byId("map"), entries = new Map(F.report.ranks.map((entry) => [entry.rank, entry]));
-  for (const node of map.querySelectorAll("[role=option]")) members.delete(node);
   map.replaceChildren();
   map.className = "wide " + (entries.size <= 128 ? "" : entries.size <= 2048 ? "mid" : "tiny");
   let first = true;
@@ -123,9 +121,7 @@ function drawMap() {
       const glyph = GLYPH[entry.status] || "?";
       const cell = el("div", {
         class: `cell s-${entry.status}`, role: "option", "aria-selected": "false", tabindex: first ? "0" : "-1",
-        "aria-label": words(entry), title: words(entry), "data-rank": rank,
-        onclick: () => choose([rank]), onfocus: () => { byId("about").textContent = plain(words(entry)); },
-        onmouseenter: () => { byId("about").textContent = plain(words(entry)); },
+        "aria-label": words(entry), "data-rank": rank,
       }, entries.size <= 128 ? `${glyph} ${rank}` : glyph);
       first = false;
       team.append(belongs(cell, [rank]));
@@ -134,7 +130,11 @@ function drawMap() {
   }
   show();
 }
-byId("map").addEventListener("keydown", (event) => {
+function tell(event) {
+  const cell = event.target.closest("[role=option]");
+  if (cell) byId("about").textContent = cell.title = cell.getAttribute("aria-label");
+}
+function moveInMap(event) {
   const cells = [...byId("map").querySelectorAll("[role=option]")], at = cells.indexOf(document.activeElement);
   if (at < 0) return;
   const step = {ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1}[event.key];
@@ -145,7 +145,7 @@ byId("map").addEventListener("keydown", (event) => {
   cells[at].tabIndex = -1;
   cells[next].tabIndex = 0;
   cells[next].focus();
-});
+}
 function drawLegend() {
   const counts = new Map();
   for (const entry of F.report.ranks) counts.set(entry.status, (counts.get(entry.status) || 0) + 1);
@@ -156,7 +156,15 @@ function drawLegend() {
 
 // ------------------------------------------------------------------ who waits for whom
 
-const BOX = {w: 236, h: 46, x: 24, y: 66};
+const BOX = {w: 236, h: 46, x: 24, y: 66, most: 340, margin: 16};
+const pen = document.createElement("canvas").getContext("2d");
+pen.font = "12px system-ui, sans-serif";  // as `svg text` in the style
+const widthOf = (text) => pen.measureText(text).width;
+function fitted(text, width) {
+  let short = text;
+  for (let most = text.length; widthOf(short) > width; most -= 1) short = cut(text, most);
+  return short;
+}
 function layOut(nodes, links) {
   const out = nodes.map(() => []), places = Array(nodes.length), rows = [];
   for (const [source, target] of links) out[source].push(target);
@@ -188,7 +196,9 @@ function edgeOf([x, y], [toX, toY]) {
   return [x + dx * scale, y + dy * scale];
 }
 function drawWaits() {
-  if (!F.nodes.length) { byId("waits").replaceChildren(el("p", {class: "soft"}, "Nobody waits in a recorded call.")); return; }
+  const second = (node) => (node.kind === "call" ? `${unfold(node.ranks).length.toLocaleString()} inside${node.place ? ", " + node.place.split("/").pop() : ""}` : `${GLYPH[node.status] || ""} ${node.status}`);
+  const texts = F.nodes.flatMap((node) => [node.label, second(node)].map((text) => text.slice(0, 80)));
+  BOX.w = Math.min(BOX.most, Math.max(BOX.w, ...texts.map((text) => widthOf(text) + BOX.margin)));
   const {places, width, height} = layOut(F.nodes, F.links);
   const tip = el("marker", {id: "tip", viewBox: "0 0 8 8", refX: "7", refY: "4", markerWidth: "7", markerHeight: "7", orient: "auto"}, el("path", {d: "M0 0L8 4L0 8z", fill: "currentColor"}));
   const svg = el("svg", {width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Who waits for whom"}, el("defs", {}, tip));
@@ -201,13 +211,12 @@ function drawWaits() {
     const [x, y] = places[at], ranks = unfold(node.ranks), call = node.kind === "call";
     const to = F.links.filter((link) => link[0] === at).map((link) => `${link[2]}: ${F.nodes[link[1]].label}`);
     const name = [node.label, node.status, call ? `${ranks.length} inside` : "", node.place, ...to].filter(Boolean).join("; ");
-    const second = call ? `${ranks.length.toLocaleString()} inside${node.place ? ", " + node.place.split("/").pop() : ""}` : `${GLYPH[node.status] || ""} ${node.status}`;
     const group = el("g", {role: "button", tabindex: "0", "aria-label": name, "aria-pressed": "false", "data-node": at,
       onclick: () => choose(ranks), onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { choose(ranks); event.preventDefault(); } }},
       el("title", {}, name),
       el("rect", {class: call ? "call" : `box s-${node.status}`, x: x - BOX.w / 2, y: y - BOX.h / 2, width: BOX.w, height: BOX.h, rx: call ? 14 : 5}),
-      el("text", {x, y: y - 4, "text-anchor": "middle"}, cut(node.label, 29)),
-      el("text", {x, y: y + 13, "text-anchor": "middle"}, cut(second, 31)));
+      el("text", {x, y: y - 4, "text-anchor": "middle"}, fitted(node.label.slice(0, 80), BOX.w - BOX.margin)),
+      el("text", {x, y: y + 13, "text-anchor": "middle"}, fitted(second(node).slice(0, 80), BOX.w - BOX.margin)));
     svg.append(belongs(group, ranks));
   });
   byId("waits").replaceChildren(svg);
@@ -227,14 +236,14 @@ function drawCalls(everything) {
   const marked = F.columns.findIndex((column) => column[2]);
   const last = F.columns.length, around = marked >= 0 ? marked : last - 1;
   const from = everything ? 0 : Math.max(0, Math.min(around - FEW + 4, last - FEW)), to = everything ? last : Math.min(last, from + FEW);
-  const cells = F.lanes.map((lane) => new Map(lane.cells.map((cell) => [cell[0], cell])));
+  const cells = F.lanes.map((lane) => new Map(lane.cells.map((cell) => [cell[0], cell]))), own = F.lanes.map((lane) => unfold(lane.ranks));
   for (let at = from; at < to; at += 1) {
-    const [label, number, mark] = F.columns[at];
-    const row = el("tr", {class: mark ? "marked" : null}, el("th", {scope: "row"}, `${mark ? "▶ " : ""}${cut(label, 34)} #${number}`, mark ? el("span", {class: "sr"}, " the call of the verdict") : null));
+    const [label, number, mark, p2p] = F.columns[at];
+    const row = el("tr", {class: mark ? "marked" : null}, el("th", {scope: "row", title: label.length > 34 ? label : null}, `${mark ? "▶ " : ""}${cut(label, 34)} ${p2p ? "P2P " : ""}#${number}`, mark ? el("span", {class: "sr"}, " the call of the verdict") : null));
     F.lanes.forEach((lane, place) => {
-      const cell = cells[place].get(at), ranks = unfold(lane.ranks);
-      const text = cell ? `${F.strings[cell[1]]} ${cell[2] === "finished" ? "✓" : STATE[cell[2]]}`.trim() : "";
-      const more = cell ? [F.strings[cell[3]], F.strings[cell[4]], cell[5] ? "unlike the others" : ""].filter(Boolean).join(" at ") : "before or beyond what its dump shows";
+      const cell = cells[place].get(at), ranks = own[place];
+      const text = cell ? `${cut(F.strings[cell[1]], 32)} ${cell[2] === "finished" ? "✓" : STATE[cell[2]]}`.trim() : "";
+      const more = cell ? [F.strings[cell[1]], F.strings[cell[3]], F.strings[cell[4]], cell[5] ? "unlike the others" : ""].filter(Boolean).join(", ") : "before or beyond what its dump shows";
       row.append(belongs(el("td", {class: cell ? `${cell[2]}${cell[5] ? " odd" : ""}` : null, title: more}, cell && cell[5] ? `${text} ≠ ${F.strings[cell[3]]}` : text), ranks));
     });
     body.append(row);
@@ -249,17 +258,17 @@ function drawTimes() {
   const span = Number(byId("span").value) || -Math.min(...bars.begin);
   const width = Math.max(byId("calls").clientWidth - 20, 330), left = 60, high = 16;
   const x = (ms) => left + (1 + Math.max(ms, -span) / span) * (width - left - 10);
-  const svg = el("svg", {width, height: ranks.length * high + 40, role: "img", "aria-label": `Calls of ${ranks.length} ranks in time; the same as a table: side by side`});
+  const svg = el("svg", {width, height: ranks.length * high + 40, viewBox: `0 0 ${width} ${ranks.length * high + 40}`, role: "img", "aria-label": `Calls of ${ranks.length} ranks in time; the same as a table: side by side`});
   ranks.forEach((rank, at) => svg.append(belongs(el("text", {x: 4, y: at * high + 13}, `rank ${rank}`), [rank])));
-  const row = new Map(ranks.map((rank, at) => [rank, at]));
+  const row = new Map(ranks.map((rank, at) => [rank, at])), lines = ranks.map((rank) => svg.appendChild(belongs(el("g"), [rank])));
   bars.rank.forEach((rank, at) => {
     const end = bars.end[at];
     if ((end === null ? bars.begin[at] : end) < -span) return;
     const y = row.get(rank) * high + 3, begin = x(bars.begin[at]), state = bars.state[at];
     const fill = state === "open" ? "var(--wait)" : state === "failed" ? "var(--bad)" : "var(--link)";
     const long = end === null ? 2 : Math.max(x(end) - begin, 1.5);
-    svg.append(belongs(el("rect", {x: begin, y, width: long, height: high - 5, fill, stroke: state === "open" ? "var(--bad)" : null},
-      el("title", {}, `rank ${rank}: ${F.strings[bars.label[at]]}, ${state}${end === null ? ", end not recorded" : `, ${(end - bars.begin[at]).toFixed(1)} ms`}`)), [rank]));
+    lines[row.get(rank)].append(el("rect", {x: begin, y, width: long, height: high - 5, fill, stroke: state === "open" ? "var(--wait-ink)" : null, "stroke-width": 0.5},
+      el("title", {}, `rank ${rank}: ${F.strings[bars.label[at]]}, ${state}${end === null ? ", end not recorded" : `, ${(end - bars.begin[at]).toFixed(1)} ms`}`)));
   });
   const axis = ranks.length * high + 26;
   for (const part of [0, 0.25, 0.5, 0.75, 1]) svg.append(el("text", {x: left + part * (width - left - 10), y: axis, "text-anchor": part === 1 ? "end" : "start"}, `-${(((1 - part) * span) / 1000).toPrecision(3)} s`));
@@ -270,6 +279,7 @@ function drawChosenCalls() {
   const times = byId("how").value === "time";
   byId("span").hidden = !times;
   byId("all-calls").hidden = times;
+  byId("clocks").hidden = !times;
   if (times) drawTimes(); else drawCalls(false);
 }
 
@@ -282,31 +292,67 @@ function branch([name, place, text, below]) {
   node.style.flexGrow = String(ranks.length);
   return node;
 }
+const HEAT = {high: 14, left: 60, shades: 8, least: 50};
+function shadeOf(ms, most) { return Math.ceil(HEAT.shades * Math.sqrt(Math.max(ms, 0) / most)); }
 function drawHeat() {
-  const heat = F.heat, cellW = Math.max(4, Math.min(12, Math.floor(900 / heat.numbers.length))), high = 14, left = 60;
-  const most = Math.max(1, ...heat.late_ms.flat());
-  const svg = el("svg", {width: left + heat.numbers.length * cellW + 8, height: heat.ranks.length * high + 4, role: "img",
+  const heat = F.heat, wide = Math.max(4, Math.min(24, Math.floor(900 / heat.numbers.length))), {high, left, shades} = HEAT;
+  const latest = Math.max(...heat.late_ms.flat()), most = Math.max(HEAT.least, latest);
+  const width = left + heat.numbers.length * wide + 8, height = heat.ranks.length * high + 4;
+  const svg = el("svg", {width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
     "aria-label": `Lateness in ms after the first. Medians: ${heat.ranks.map((rank, at) => `rank ${rank} ${[...heat.late_ms[at]].sort((a, b) => a - b)[Math.floor(heat.numbers.length / 2)]}`).join(", ")}`});
   heat.ranks.forEach((rank, at) => {
     svg.append(belongs(el("text", {x: 4, y: at * high + 11}, `rank ${rank}`), [rank]));
-    const own = el("g");
-    heat.late_ms[at].forEach((ms, call) => own.append(el("rect", {x: left + call * cellW, y: at * high + 1, width: cellW - 0.5, height: high - 2, fill: "var(--bad)",
-      "fill-opacity": (0.06 + 0.94 * Math.log1p(ms) / Math.log1p(most)).toFixed(2)}, el("title", {}, `rank ${rank}, #${heat.numbers[call]}: ${ms} ms after the first`))));
-    svg.append(belongs(own, [rank]));
+    const strokes = Array.from({length: shades + 1}, () => []), y = at * high + 1;
+    heat.late_ms[at].forEach((ms, call) => strokes[shadeOf(ms, most)].push(`M${left + call * wide} ${y}h${wide - 0.5}v${high - 2}h${0.5 - wide}z`));
+    svg.append(belongs(el("g", {}, ...strokes.map((d, shade) => (d.length ? el("path", {class: `shade-${shade}`, d: d.join("")}) : null))), [rank]));
   });
-  byId("heat").replaceChildren(svg, el("p", {class: "soft"}, `Calls #${heat.numbers[0]} to #${heat.numbers[heat.numbers.length - 1]}; the darkest is ${most} ms late.`));
+  const title = svg.appendChild(el("title"));
+  svg.addEventListener("mousemove", (event) => {
+    const box = svg.getBoundingClientRect(), at = Math.floor((event.clientY - box.y) / high), call = Math.floor((event.clientX - box.x - left) / wide);
+    const ms = call >= 0 && heat.late_ms[at] ? heat.late_ms[at][call] : undefined;
+    title.textContent = ms === undefined ? "" : `rank ${heat.ranks[at]}, #${heat.numbers[call]}: ${ms} ms after the first`;
+  });
+  const scale = el("svg", {width: shades * 14 + 14, height: 14, "aria-hidden": "true"}, ...Array.from({length: shades + 1}, (_, shade) => el("rect", {class: `shade-${shade}`, x: shade * 14, y: 1, width: 13, height: 12})));
+  byId("heat").replaceChildren(svg, el("p", {class: "bar soft"}, `Calls #${heat.numbers[0]} to #${heat.numbers[heat.numbers.length - 1]}; late by 0`, scale, `${most} ms${latest < most ? `; ${latest} ms at most` : ""}`));
 }
 
-if (byId("map")) { byId("axis").addEventListener("change", drawMap); drawLegend(); drawMap(); }
-if (byId("waits")) drawWaits();
-if (byId("calls")) {
+// ------------------------------------------------------------------ the order of drawing
+
+function beginMap() {
+  const map = byId("map");
+  map.addEventListener("click", (event) => { const cell = event.target.closest("[role=option]"); if (cell) choose([Number(cell.dataset.rank)]); });
+  map.addEventListener("keydown", moveInMap);
+  for (const kind of ["mouseover", "focusin"]) map.addEventListener(kind, tell);
+  byId("axis").addEventListener("change", drawMap);
+  byId("clear").addEventListener("click", () => { chosen.clear(); show(); });
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape" && chosen.size) { chosen.clear(); show(); } });
+  drawLegend();
+  drawMap();
+  byId("about").textContent = "Point at a rank, or move to it with the arrow keys, to read what it does.";
+}
+function beginCalls() {
   byId("how").addEventListener("change", drawChosenCalls);
   byId("span").addEventListener("change", drawTimes);
   byId("all-calls").addEventListener("click", () => drawCalls(true));
   drawChosenCalls();
 }
-if (byId("stacks")) byId("stacks").append(el("div", {class: "kids"}, ...F.stacks.map(branch)));
-if (byId("heat")) drawHeat();
+function drawStacks() { byId("stacks").append(el("div", {class: "kids"}, ...F.stacks.map(branch))); }
+// The verdict is markup and the map is drawn at once; everything else when the reader has these before them.
+const LATER = [["waits", drawWaits], ["calls", beginCalls], ["stacks", drawStacks], ["heat", drawHeat]].filter(([id]) => byId(id));
+function drawNext() {
+  const next = LATER.shift();
+  if (next) next[1]();
+  if (LATER.length) return;
+  show();
+  document.body.dataset.drawn = "yes";
+}
+function drawOn() {
+  if (document.body.dataset.drawn) return;
+  drawNext();
+  setTimeout(drawOn);
+}
+if (byId("map")) beginMap();
 byId("raw").addEventListener("toggle", () => { byId("json").textContent = JSON.stringify(F.report, null, 1).split("\n").map(plain).join("\n"); }, {once: true});
-show();
-document.body.dataset.drawn = "yes";
+performance.mark("first view");
+requestAnimationFrame(() => setTimeout(drawOn));
+addEventListener("beforeprint", () => { while (!document.body.dataset.drawn) drawNext(); });
