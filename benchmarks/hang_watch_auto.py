@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import random
 import sys
+from bisect import bisect
 from dataclasses import dataclass, field
 
-from benchmarks.figures import Section, show
+from benchmarks.figures import ROOT, Section, show
+from benchmarks.plot import bars
 from unhang.run.watching.watch import (
     Alarm,
     HangWatch,
@@ -23,6 +25,8 @@ from unhang.run.watching.watch import (
 
 __all__ = ["main"]
 
+PICTURE = ROOT / "docs" / "images" / "false-alarms.svg"
+BINS_S = (5, 15, 60, 120, 300, 600)
 HANG_AFTER_S = 300.0
 HOURS, JOBS = 10, 100
 STORAGE_S, STORAGE_SPREAD = 1.0, 0.8
@@ -85,20 +89,28 @@ def main(*, quick: bool = False) -> Section:
     jobs = JOBS // 10 if quick else JOBS
     tally = {name: [0, 0] for name in ("compilation", "training", "checkpoint", "evaluation")}
     delays: dict[bool, list[float]] = {False: [], True: []}
-    told = 0
+    pauses = {what: [0] * (len(BINS_S) + 1) for what in ("pauses", "told as work", "alarms")}
     for number in range(jobs):
         job = _Job(random.Random(number))  # noqa: S311 - a simulation
         lengths = {"compilation": (60.0, 0.8), "checkpoint": (job.dice.choice((2.0, 10, 60)), 0.4),
                    "evaluation": (job.dice.choice((20.0, 60, 300)), 0.4)}  # fmt: skip
         what = "compilation"
         while job.now_s < HOURS * 3600:
-            _count(tally[what], job.pause(job.around(*lengths[what])))
+            seconds, told = job.around(*lengths[what]), job.told
+            alarms = job.pause(seconds)
+            _count(tally[what], alarms)
+            for row, count in zip(pauses.values(), (1, job.told - told, alarms), strict=True):
+                row[bisect(BINS_S, seconds)] += count
             _count(tally["training"], job.train(job.dice.uniform(300, 1800)))
             what = job.dice.choices(list(lengths), (1, 20, 6))[0]
-        told += job.told
         spins = bool(number % 2)
         delays[spins].append(_hang(job, spins=spins))
-    rows = [(name, f"{pauses}", f"{alarms}") for name, (pauses, alarms) in tally.items()]
+    names = [f"< {low} s" for low in BINS_S] + [f"≥ {BINS_S[-1]} s"]
+    title = f"Healthy pauses of {jobs * HOURS:,} simulated job-hours, by their length"
+    if not quick:
+        PICTURE.write_text(bars(title, names, pauses))
+    rows = [(name, f"{count}", f"{alarms}") for name, (count, alarms) in tally.items()]
+    told = sum(pauses["told as work"])
     rows.append(("pauses told as work, without an alarm", f"{told}", ""))
     for spins, what in ((False, "stands still"), (True, "spins")):
         found = sorted(delays[spins])

@@ -217,11 +217,13 @@ WORKERS: dict[str, Callable[[], Figures]] = {"alone": alone, "gloo": gloo, "fake
 # ------------------------------------------------------------------ outside
 
 
-def start(name: str, place: Path, *, armed: bool = True, **env: str) -> subprocess.Popen[str]:
+def start(
+    name: str, place: Path, *, armed: bool = True, module: str = "benchmarks.recorder", **env: str
+) -> subprocess.Popen[str]:
     """Start a worker, with the start-up hook or without."""
     path = [str(HOOK_DIR)] * armed + [str(ROOT / "src"), str(ROOT)]
     return subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-m", "benchmarks.recorder", "--worker", name],
+        [sys.executable, "-W", "ignore", "-m", module, "--worker", name],
         env={
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path),

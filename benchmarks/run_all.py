@@ -17,8 +17,9 @@ from benchmarks.figures import ROOT, show
 __all__ = ["MODULES", "main"]
 
 MODULES = (
-    "startup", "diagnose", "verdict", "recorder", "stacks_merge", "stacks_live", "run_overhead",
-    "hang_watch", "hang_watch_auto", "slow_ranks", "hang_verdict", "detection", "logs", "fleet",
+    "startup", "diagnose", "verdict", "recorder", "recorder_jobs", "stacks_merge", "stacks_live",
+    "run_overhead", "hang_watch", "hang_watch_auto", "slow_ranks", "hang_verdict", "detection",
+    "logs", "fleet",
 )  # fmt: skip
 PAGE = ROOT / "docs" / "benchmarks.md"
 HEAD = """# Benchmarks

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from guide_page import on_the_page
 from valid_reports import report_in
 
 pytestmark = [
@@ -132,6 +133,7 @@ def test_a_crash_in_c_is_a_cause(victim: Path) -> None:
     assert "SIGSEGV" in finding["summary"]
     assert finding["sites"][0]["line"] == line_of(victim, "ctypes.string_at(0)")
     assert finding["sites"][0]["file"].endswith("train.py")
+    on_the_page("gdb python core-python-3097667-6", finding["summary"])
 
 
 def test_a_core_beside_dumps_says_how_the_rank_ended(victim: Path) -> None:

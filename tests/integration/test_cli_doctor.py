@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from clusters import PATIENCE_S, free_ports
+from guide_page import on_the_page
 
 OWN = f"u{os.getpid():x}"
 """Begins the names of what these tests make: another run beside this one has its own."""
@@ -133,6 +134,8 @@ class TestNetwork:
             "exactly): the route to MASTER_ADDR (10.77.0.1) leaves by it."
         )
         assert [f["summary"] for f in report["findings"] if f["role"] != "cause"] == []
+        on_the_page("nmap -p 6000", str(report["findings"]).replace(OWN, ""))
+        on_the_page("ifconfig", str(dead_end["actions"]))
 
     def test_a_lossy_link_is_isolated_to_its_pair(self) -> None:
         """Drops between two nodes name this pair and no host."""
@@ -190,7 +193,7 @@ class TestNetwork:
         assert over_nodes("net", seconds="8")["status"] == "healthy"
         report = over_nodes("comm", hosts=",".join(HOSTS.split(",")[:2]))
         assert report["status"] == "healthy", report["findings"]
-        assert "15 steps with 2 ranks on 2 nodes on gloo passed" in str(report["notes"])
+        on_the_page("torchrun … torch-distributed", str(report["notes"]))
 
     def test_the_interface_that_gloo_chose_is_isolated(self) -> None:
         """Here it binds the loopback, by the host's name: the right interface is what helps."""
@@ -214,7 +217,7 @@ class TestNetwork:
                 ip(*here, "link", "set", name, "up")
         report = over_nodes("net", hosts=",".join(HOSTS.split(",")[:2]), via=inside)
         (found,) = (f for f in report["findings"] if f["code"] == "UH820")
-        assert "resolves to 127.0.1.1, so Gloo would bind the loopback" in found["summary"]
+        on_the_page("NCCL_SOCKET_IFNAME=eth0", found["summary"] + str(found["actions"]))
         assert found["actions"] == [
             f"On {NODES[number - 1]}: export GLOO_SOCKET_IFNAME=eth0, or let /etc/hosts name "
             f"10.77.0.{number}: the route to its peers leaves by it."
@@ -228,6 +231,7 @@ class TestNetwork:
         report = over_nodes("comm", "--timeout", "6", hosts=three)
         found = [f for f in report["findings"] if f["code"] == "UH863" and f["role"] == "cause"]
         assert [s["id"] for f in found for s in f["subjects"]] == [f"{N2} - {N3}"]
+        on_the_page("CUDA_VISIBLE_DEVICES=0,1 torchrun", str(found).replace(OWN, ""))
 
 
 def test_a_node_that_does_not_answer_is_named() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from guide_page import on_the_page
 from valid_reports import report_in
 
 CHECK = """\
@@ -139,6 +140,7 @@ def test_the_guides_example_in_half_precision(check: Path, tmp_path: Path) -> No
     assert f"{number} of 10 elements differ" in evidence
     assert f"max error {absolute:.6g} absolute at index {index}" in evidence
     assert f"{relative:.6g} relative" in evidence
+    on_the_page("torch.testing.assert_close(", evidence)
 
 
 def test_what_is_equal_is_equal_exactly(check: Path) -> None:
@@ -160,6 +162,7 @@ def test_the_step_at_which_it_overflows(check: Path) -> None:
         "On cpu/float16 module twice (call 3) is the first to give NaN or infinity."
     )
     assert found[0]["evidence"] == ["2 of 2 values, the first at index (0, 0): inf"]
+    on_the_page("torch.isnan(t).any()", found[0]["summary"])
 
 
 def test_the_first_infinity(check: Path) -> None:

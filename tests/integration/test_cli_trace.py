@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from guide_page import on_the_page
 from valid_reports import report_in
 
 VICTIM = """\
@@ -66,6 +67,9 @@ def test_the_last_calls_of_a_killed_program(victim: list[str], tmp_path: Path) -
     assert stack[:2] == ["read_storage", "train"]
     assert report["ranks"][0]["rank"] == 3
     assert "step" not in stack
+    on_the_page(
+        "trace.Trace(ignoredirs=", unhang("trace", "--show", str(tmp_path / "t"), "-v").stdout
+    )
 
 
 def test_a_trace_shows_what_the_culprit_did(victim: list[str], tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from eight_stuck import (
     expected_tree,
     targets_of,
 )
+from guide_page import on_the_page
 from report_samples import never_joined
 
 from unhang.reports import render
@@ -298,20 +299,6 @@ def test_a_wrong_job_id_has_slurms_words(command: str, nodes: Cluster, tmp_path:
 
 PY_SPY = Path(sys.executable).parent / "py-spy"
 SPY = f"pgrep -f python.*/{FOUR.name} | xargs -I {{}} {PY_SPY} dump --pid {{}}; true"
-GUIDES = Path(__file__).parents[2] / "docs" / "from-the-guides.md"
-
-
-def see_the_verdict(said: str) -> None:
-    """All processes of both nodes are compared, and the sentence is that of the page."""
-    sentence = " ".join(said.split("\n\n", maxsplit=1)[0].split())
-    sentence = re.sub(r"process \d+", "process 4711", sentence)
-    line = f"train ({FOUR.name}:{line_of('    load_batch()') + 1})"
-    at = f"load_batch ({FOUR.name}:{line_of('time.sleep(1_000)')})"
-    assert sentence == (
-        f"PROBLEM 3 of 4 processes are waiting in all_reduce at {line}; process 4711 on n2 is in "
-        f"user code at {at}."
-    )
-    assert sentence in " ".join(GUIDES.read_text().split())
 
 
 def test_stacks_that_srun_wrote(nodes: Cluster, job: str, tmp_path: Path) -> None:
@@ -320,7 +307,7 @@ def test_stacks_that_srun_wrote(nodes: Cluster, job: str, tmp_path: Path) -> Non
     nodes.run("srun", *step, f"--output={tmp_path}/trace-%N.out", "sh", "-c", SPY)
     traces = sorted(tmp_path.glob("trace-*.out"))
     assert [path.name for path in traces] == ["trace-n1.out", "trace-n2.out"]
-    see_the_verdict(unhang("stacks", *traces).stdout)
+    on_the_page("srun … --output=trace-%N.out", unhang("stacks", *traces).stdout)
 
 
 def test_stacks_that_pdsh_printed(nodes: Cluster, job: str, tmp_path: Path) -> None:
@@ -332,7 +319,7 @@ def test_stacks_that_pdsh_printed(nodes: Cluster, job: str, tmp_path: Path) -> N
         said = subprocess.run(words, capture_output=True, text=True, check=False).stdout
         pasted += "".join(f"{node}: {line}\n" for line in said.splitlines())
     (tmp_path / "pasted.txt").write_text(pasted)
-    see_the_verdict(unhang("stacks", tmp_path / "pasted.txt").stdout)
+    on_the_page("pdsh -w node", unhang("stacks", tmp_path / "pasted.txt").stdout)
 
 
 RECIPES = Path(__file__).parents[2] / "docs" / "recipes.md"

@@ -16,6 +16,7 @@ from lab.simulate.corpus import CaseSpec
 from lab.simulate.writing import simulate
 from unhang.analysis import diagnose
 from unhang.analysis.picture import picture_of
+from unhang.catalogue import DOCS
 from unhang.ingest import load
 from unhang.report import Report
 from unhang.reports import render
@@ -160,8 +161,9 @@ def test_long_words_are_cut_and_whole_at_hover(browser: Browser, tmp_path: Path)
     page = opened(browser, tmp_path / "report.html", [], viewport=WIDE)
     said = page.locator("h1").inner_text()
     assert said.startswith("Rank 2 stands at aaa")
-    assert said.endswith("…" + path[-20:] + " now.")
+    assert said.endswith("…" + path[-25:] + " now.")
     assert page.locator("h1 span").get_attribute("title") == path
+    assert printable(DOCS) in page.inner_text("dd.page")
 
 
 def test_lateness_is_told_under_the_pointer(browser: Browser, pages: dict[str, Written]) -> None:

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from guide_page import on_the_page
+
 JOB = """\
 import datetime, sys
 import torch, torch.distributed as dist
@@ -65,11 +67,13 @@ def test_one_rank_stops_and_all_go_on(tmp_path: Path) -> None:
         assert "wrong token" in attach(found[1], "0" * 16, "")
         shown = attach(found[1], found[2], "p secret_value\nnext\ncontinue\n")
         assert "41" in shown
-        assert "the other ranks wait" in shown
+        on_the_page("dist.breakpoint(1)", shown)
         for number, rank in enumerate(ranks):
             out, err = rank.communicate(timeout=600)
             assert rank.returncode == 0, err
             assert out == f"[rank{number}]: first 3\n[rank{number}]: second\n"
+            if number == 1:
+                on_the_page('print(f"{dist', out)
     finally:
         for rank in ranks:
             rank.kill()

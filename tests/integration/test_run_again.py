@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from armed_jobs import free_port
+from guide_page import on_the_page
 from run_jobs import environment, run_job
 
 pytest.importorskip("torch.distributed", reason="needs torch")
@@ -48,6 +49,10 @@ def test_the_same_again_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     steps = [step["command"] for step in outcome.report["next"]]
     again = [shlex.split(step) for step in steps if step.startswith("unhang run ")]
     assert [words[2] for words in again] == list(SEES)
+    said = "\n".join(steps)
+    on_the_page("CUDA_LAUNCH_BLOCKING=1", said)
+    on_the_page('CUDA_VISIBLE_DEVICES=""', said)
+    on_the_page("CUDA_VISIBLE_DEVICES=0 python", said)
     for _, *words in again:
         done = subprocess.run(
             [sys.executable, "-m", "unhang", *words], cwd=tmp_path, env=environment(tmp_path),

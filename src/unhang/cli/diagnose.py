@@ -50,6 +50,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     beside.add_argument(
         "--no-logs", action="store_true", help="leave out the logs that lie in the case"
     )
+    beside.add_argument(
+        "--no-baseline",
+        action="store_true",
+        help="do not compare them with an earlier case of the same job that ended well",
+    )
     judging = parser.add_argument_group("judging")
     judging.add_argument(
         "--slow", action="store_true", help="say who arrives late even where the job is stuck"
@@ -159,6 +164,7 @@ def _beside(args: argparse.Namespace) -> Beside:
         reports=tuple(args.report),
         ras=tuple(args.ras),
         case_logs=not args.no_logs,
+        baseline=not args.no_baseline,
     )
 
 

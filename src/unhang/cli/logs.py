@@ -52,6 +52,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="logs of a good run, or earlier cases as far as they went well: lines at the end "
         "that these never wrote are told",
     )
+    parser.add_argument(
+        "--no-baseline",
+        action="store_true",
+        help="of a case: do not compare with an earlier case of the same job that ended well",
+    )
     add_report_arguments(parser)
 
 
@@ -75,6 +80,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     """Views print lines: what is about the verdict cannot go with them."""
+    if args.baseline and args.no_baseline:
+        raise UsageError("--baseline and --no-baseline contradict each other", "Leave one out.")
     if args.baseline and "-" in args.paths:
         raise UsageError(
             "--baseline reads the log twice, and standard input can be read once",
@@ -110,6 +117,8 @@ def _judge(sources: list[LogSource], args: argparse.Namespace) -> int:
         return _timeline(scan)
     if args.baseline:
         _compare(scan, sources, args.baseline)
+    elif not args.no_baseline:
+        _compare_with_earlier(scan, sources, args.paths)
     case = case_of(scan)
     files = tuple(str(path) for path in args.paths if str(path) != "-")
     return emit(diagnose(case), args, case, place=Place(logs=files))
@@ -117,10 +126,8 @@ def _judge(sources: list[LogSource], args: argparse.Namespace) -> int:
 
 def _compare(scan: LogScan, sources: list[LogSource], baseline: list[str]) -> None:
     """Add what is new since a good run to what was found."""
-    from dataclasses import replace
-
     from unhang.logs.files import named_logs
-    from unhang.logs.novelty import new_lines, read_good_run
+    from unhang.logs.novelty import add_new, read_good_run
 
     folders = [folder for name in baseline for folder in _cases_in(Path(name))]
     plain = [name for name in baseline if not _cases_in(Path(name))]
@@ -134,8 +141,17 @@ def _compare(scan: LogScan, sources: list[LogSource], baseline: list[str]) -> No
             "--baseline holds no line",
             "Give the log of a run that went well, or a case that has logs.",
         )
-    new = new_lines(sources, good, scan.notes)
-    scan.events += [replace(event, order=event.order + len(scan.events)) for event in new]
+    add_new(scan, sources, good)
+
+
+def _compare_with_earlier(scan: LogScan, sources: list[LogSource], paths: list[str]) -> None:
+    """Add what is new since the last good run, where all logs are of one case."""
+    from unhang.casedir.earlier import case_of
+    from unhang.logs.since import add_new_since
+
+    cases = {case_of(Path(name)) for name in paths if name != "-"}
+    if len(cases) == 1 and (case := cases.pop()) is not None:
+        add_new_since(scan, sources, case)
 
 
 def _cases_in(path: Path) -> list[Path]:

@@ -43,6 +43,7 @@ class Beside:
         reports: JSON reports of other commands.
         ras: Files with what NCCL's RAS printed; "-" for standard input.
         case_logs: Whether to read the logs that lie in case directories.
+        baseline: Whether to compare them with an earlier case of the same job that ended well.
     """
 
     logs: tuple[str, ...] = ()
@@ -51,6 +52,7 @@ class Beside:
     reports: tuple[str, ...] = ()
     ras: tuple[str, ...] = ()
     case_logs: bool = True
+    baseline: bool = True
 
     @property
     def named(self) -> bool:
@@ -93,7 +95,8 @@ def read_beside(inputs: Inputs, beside: Beside) -> Extras:
         extras.notes += reading.notes
     sources = _log_sources(inputs, beside, extras.notes)
     if sources:
-        _read_logs(sources, extras)
+        of_one_case = inputs.logs if beside.baseline and len(inputs.logs) == 1 else ()
+        _read_logs(sources, extras, *(folder.parent for folder in of_one_case))
     _read_traces([*inputs.traces, *map(Path, beside.traces)], extras)
     _read_ras([*inputs.ras, *map(Path, beside.ras)], extras)
     _read_cores([*inputs.cores, *map(Path, beside.cores)], extras)
@@ -120,10 +123,14 @@ def _log_sources(inputs: Inputs, beside: Beside, notes: list[Note]) -> list[LogS
     return [*found, *(source for source in of_cases if source.path not in known)]
 
 
-def _read_logs(sources: list[LogSource], extras: Extras) -> None:
+def _read_logs(sources: list[LogSource], extras: Extras, case: Path | None = None) -> None:
     from unhang.logs.scan import scan_logs
 
     scan = scan_logs(sources)
+    if case is not None:
+        from unhang.logs.since import add_new_since
+
+        add_new_since(scan, [source for source in sources if source.kept], case)
     extras.log_events += tuple(scan.events)
     extras.log_facts += tuple(scan.facts)
     extras.notes += scan.notes

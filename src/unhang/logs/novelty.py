@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from unhang.errors import UnhangError
 from unhang.kinds import NEW_LINE
 from unhang.logs.files import LogSource, open_log
+from unhang.logs.keeping import LogScan
 from unhang.logs.lines.anchors import wanted_by
 from unhang.logs.lines.ending import speaks_of_trouble
 from unhang.logs.lines.prefixes import Line, parse_line
@@ -22,7 +23,7 @@ from unhang.logs.streams import rank_of
 from unhang.model import LogEvent, Note
 from unhang.telltale import without_secrets
 
-__all__ = ["GoodRun", "new_lines", "read_good_run", "shape"]
+__all__ = ["GoodRun", "add_new", "new_lines", "read_good_run", "shape"]
 
 MAX_READ = 64 << 20
 """Bytes of a good run's log that are read: its first half and its last."""
@@ -126,6 +127,12 @@ def new_lines(sources: Sequence[LogSource], good: GoodRun, notes: list[Note]) ->
             known.count += 1
     chosen = sorted(found.values(), key=lambda each: each.key)[:MOST]
     return [_event(each) for each in sorted(chosen, key=lambda each: each.order)]
+
+
+def add_new(scan: LogScan, sources: Sequence[LogSource], good: GoodRun) -> None:
+    """Add what is new since a good run to what was found."""
+    new = new_lines(sources, good, scan.notes)
+    scan.events += [replace(event, order=event.order + len(scan.events)) for event in new]
 
 
 def _end(source: LogSource, notes: list[Note]) -> Iterator[tuple[int, bytes]]:

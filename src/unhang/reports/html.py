@@ -28,8 +28,8 @@ from unhang.wording import printable
 __all__ = ["asset", "hash_of", "render", "text_of"]
 
 _MOST_LINES = 12
-_LONG_WORD = re.compile(r"\S{65,}")
-_HEAD, _TAIL = 40, 20
+_LONG_WORD = re.compile(r"(?<!\S)(?!https?://)\S{81,}")
+_HEAD, _TAIL = 50, 25
 _SPANS = {0: "all", 600_000: "10 min", 60_000: "1 min", 10_000: "10 s", 1_000: "1 s"}
 """Choices of what the time axis shows, in ms before the end."""
 _PAGE = """<!DOCTYPE html>

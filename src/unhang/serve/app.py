@@ -79,7 +79,8 @@ def make_app(paths: Sequence[Path], token: str, job: str = "") -> Door:
         Route("/case/{key}/report.json", desk.report),
         Route("/case/{key}/sql", desk.sql, methods=["GET", "POST"]),
     ]
-    return Door(Starlette(routes=routes), token)  # type: ignore[arg-type]
+    app = Starlette(routes=routes, exception_handlers={404: _no_such_page})
+    return Door(app, token)  # type: ignore[arg-type]
 
 
 def _enter_with(token: str):  # type: ignore[no-untyped-def] # noqa: ANN202 - an endpoint
@@ -314,6 +315,11 @@ async def _sql_of(request: Request) -> str:
 
 def _own(page: str, status: int = 200) -> Response:
     return HTMLResponse(page, status, headers={"content-security-policy": policy()})
+
+
+async def _no_such_page(request: Request, error: Exception) -> Response:
+    del request, error
+    return _own(refusal_page("There is no such page."), 404)
 
 
 def _not_found(error: Exception) -> Response:

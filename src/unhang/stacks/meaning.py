@@ -20,7 +20,7 @@ from unhang.stacks.ownership import (
     under,
     user_frame,
 )
-from unhang.stacks.rules import CHANNELS, FALLBACKS, IDLE, RULES, FrameRule
+from unhang.stacks.rules import CHANNELS, EVALUATIONS, FALLBACKS, IDLE, RULES, FrameRule
 
 __all__ = ["Meaning", "main_thread", "meaning_of", "meaning_of_frames", "thread_matters"]
 
@@ -217,7 +217,8 @@ def _unnamed(frames: Sequence[Frame], site: Frame | None) -> Meaning:
     if not frames:
         return Meaning("unknown", "without a Python frame")
     if site is not None:
-        return Meaning("user-code", "in user code", frame=site, site=site)
+        within = _evaluation(frames)
+        return Meaning("user-code", "in user code", frame=site, site=site, within=within)
     return Meaning("native", f"in {bare_name(frames[0].function)}", frame=frames[0])
 
 
@@ -227,6 +228,16 @@ def _context(outer: Sequence[Frame], kind: str) -> str:
         rule = _rule_for(frame, "rules")
         if rule and rule.kind in (*_OUTER, "compilation", "teardown") and rule.kind != kind:
             return rule.says.replace("{function}", bare_name(frame.function))
+    return _evaluation(outer)
+
+
+def _evaluation(frames: Sequence[Frame]) -> str:
+    """That the program evaluates, by the names that such functions have."""
+    for frame in frames:
+        name = bare_name(frame.function)
+        # Libraries validate arguments and schemas, too.
+        if name in EVALUATIONS and not (name == "validate" and is_library(frame)):
+            return f"evaluating ({name})"
     return ""
 
 

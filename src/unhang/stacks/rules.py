@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-__all__ = ["CHANNELS", "FALLBACKS", "KINDS", "RULES", "FrameRule"]
+__all__ = ["CHANNELS", "EVALUATIONS", "FALLBACKS", "KINDS", "RULES", "FrameRule"]
 
 KINDS: Final[dict[str, str]] = {
     "collective": "waits in a collective or a send or receive for its peers",
@@ -191,6 +191,14 @@ RULES: Final[tuple[FrameRule, ...]] = (
     FrameRule("import", "importing modules",
         ("<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>")),
 )  # fmt: skip
+
+EVALUATIONS: Final = frozenset({
+    "do_eval", "eval_epoch", "eval_model", "eval_step", "evaluate", "evaluate_model",
+    "evaluation_loop", "evaluation_step", "run_eval", "run_evaluation", "run_validation",
+    "test_epoch", "validate", "validate_epoch", "validation", "validation_epoch",
+    "validation_loop", "validation_step",
+})  # fmt: skip
+"""What people call functions that evaluate, in programs and in frameworks."""
 
 FALLBACKS: Final[tuple[FrameRule, ...]] = (
     FrameRule("gil", "waiting for the GIL",

@@ -58,6 +58,10 @@ DIFFERS = (
     "RuntimeError: DDP expects same model across all ranks, but Rank 0 has 161 params, while "
     "rank 1 has inconsistent 0 params."
 )
+IB_RETRY = (
+    "node01:1:9 [0] NCCL WARN NET/IB : Got completion from peer 10.0.0.2<4711> with status=12 "
+    "opcode=0 len=0 vendor err 129 (Recv)"
+)
 TABLE = Path(__file__).parents[2] / "data" / "logs" / "public" / "torch_waits.tsv"
 
 
@@ -78,10 +82,11 @@ def test_what_each_release_prints_of_waits() -> None:
         "DistStoreError: Timed out after 1801 seconds waiting for workers. 1/2 workers joined.",
         "TimeoutError: timed out waiting for all 2 members to join",
         DIFFERS,
+        IB_RETRY,
     ],
 )
 def test_who_waits_is_not_to_blame(line: str, tmp_path: Path) -> None:
-    """Who says that others did not come, or that two differ, is no culprit for it."""
+    """Who says that others did not come, that two differ or cannot meet, is no culprit for it."""
     report = judged(tmp_path / "job.log", f"[rank0]: {line}\n".encode())
     assert report.status == "problem"
     assert report.findings[0].culprits == ()

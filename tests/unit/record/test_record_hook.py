@@ -159,3 +159,28 @@ def test_a_failure_while_arming_is_in_the_mark(libraries: Path, tmp_path: Path) 
     (mark,) = marks(tmp_path)
     assert mark["failures"] == ["this torch has no destroy_process_group"]
     assert mark["rank"] == 0
+
+
+def test_a_ray_worker_keeps_the_hook_in_a_path_of_its_own(tmp_path: Path) -> None:
+    """Its starter sets the PYTHONPATH of a runtime_env; another program that does is obeyed."""
+    starter = tmp_path / "ray" / "_private" / "workers" / "setup_worker.py"
+    starter.parent.mkdir(parents=True)
+    other = tmp_path / "other.py"
+    for program in (starter, other):
+        program.write_text(
+            "import os, sys\n"
+            "os.environ['PYTHONPATH'] = '/opt/src'\n"
+            "show = 'import os; print(os.environ[\"PYTHONPATH\"])'\n"
+            "os.execvp(sys.executable, [sys.executable, '-c', show])\n"
+        )
+    said = [
+        subprocess.run(
+            [sys.executable, str(program)],
+            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(HOOK_DIR)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for program in (starter, other)
+    ]
+    assert said == [f"{HOOK_DIR}:/opt/src", "/opt/src"]

@@ -14,7 +14,7 @@ from unhang.record.calls import groups, wrap
 from unhang.record.calls.quick import entry_of
 from unhang.record.calls.recorder import Recorder, is_timeout
 from unhang.record.calls.ring import Ring, RingEntry
-from unhang.record.contact.heartbeat import Beat
+from unhang.record.contact.heartbeat import CALL_SLOTS, Beat, Word
 from unhang.record.process import ArmedProcess
 from unhang.record.settings import Settings
 
@@ -187,6 +187,56 @@ def test_collectives_that_torch_records_get_a_heartbeat_only(recorder: Recorder)
     Group("nccl").send([Tensor()], 0, 0)
     assert entries(recorder) == []
     assert (recorder.beat.calls, recorder.beat.waits) == (2, 1)
+
+
+def test_a_collective_from_the_usual_place_says_the_same(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The short way is taken again and again, and never for another place, group or depth."""
+    monkeypatch.setattr(wrap, "_tensor", Tensor)
+    long = []
+    enter = wrap._enter
+
+    def seen(*args: object) -> tuple[object, int]:
+        found = enter(*args)  # type: ignore[arg-type]
+        long.append(found[1])
+        return found
+
+    monkeypatch.setattr(wrap, "_enter", seen)
+    one, other, words = Group(), Group(), recorder.beat.words
+    other.group_name = "8"
+
+    def told(group: Group, size: int) -> tuple[int, int, int]:
+        group.allreduce([Tensor((size,))]).wait()
+        return words[Word.SITE], words[Word.NUMEL], words[Word.CALLS]
+
+    rows = [told(one, 1), told(one, 2), told(one, 3), told(other, 4), told(other, 5)]
+    rows.append(told(one, 6))
+    assert [row[1:] for row in rows] == [(n, n) for n in range(1, 7)]
+    sites = [row[0] for row in rows]
+    assert sites[0] == sites[1] == sites[2] == sites[5]
+    assert sites[3] == sites[4] != sites[0]
+    assert long == [sites[0], sites[3], sites[0]]
+    assert (recorder.beat.calls, recorder.beat.enqueues) == (6, 6)
+    assert (words[Word.WAITS], words[Word.WAITED]) == (6, 6)
+
+
+def test_a_place_whose_number_was_given_away_is_not_told(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The heartbeat has a limited number of places, and takes the oldest for a new one."""
+    monkeypatch.setattr(wrap, "_tensor", Tensor)
+    group = Group()
+
+    def call() -> int:
+        group.allreduce([Tensor()])
+        return recorder.beat.words[Word.SITE]
+
+    numbers = {call() for _ in range(3)}
+    for number in range(CALL_SLOTS):
+        recorder.beat.new_slot((number, 0, "send", ""), call.__code__)
+    assert {call(), call()} & numbers == set()
+    assert recorder.beat.made == CALL_SLOTS + 2
 
 
 def test_collectives_that_torch_does_not_record_get_an_entry(recorder: Recorder) -> None:

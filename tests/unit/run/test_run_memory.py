@@ -73,6 +73,18 @@ def test_a_kill_that_the_kernel_counts_before_the_process_is_gone(node: Node) ->
     assert counts.kills_at_end([7])[7].is_certain
 
 
+def test_a_process_that_is_about_to_end_has_left_its_group(node: Node) -> None:
+    """It lives for a while yet, in the root of all groups."""
+    node.starts(7)
+    counts = MemoryCounts(node.proc)
+    counts.follow([7], 100.0)
+    node.killed(1)
+    text = "0::/\n" if node.second else "4:memory:/\n0::/\n"
+    (node.proc / "7" / "cgroup").write_text(text)
+    counts.follow([7], 100.1)
+    assert counts.kills_at_end([7])[7].is_certain
+
+
 def test_a_kill_long_before_explains_nothing(node: Node) -> None:
     """A worker was killed for memory once; somebody ends the rank a minute later."""
     node.starts(7)

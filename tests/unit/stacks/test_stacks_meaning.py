@@ -84,6 +84,18 @@ def test_a_collective_within_a_checkpoint_says_both() -> None:
     )
 
 
+def test_an_evaluation_is_told_as_what_it_is() -> None:
+    """By the name of the program's function, or of a framework's, around what is seen."""
+    forward = Frame("forward", "/job/model.py", 9)
+    library = Frame("linear", "/usr/lib/python3/site-packages/torch/nn/functional.py", 2)
+    loop = Frame("evaluation_loop", "/usr/lib/python3/site-packages/transformers/trainer.py", 4000)
+    meaning = meaning_of_frames((library, forward, Frame("evaluate", "/job/train.py", 5), TRAIN))
+    assert (meaning.kind, meaning.within) == ("user-code", "evaluating (evaluate)")
+    meaning = meaning_of_frames((library, forward, loop, TRAIN))
+    assert meaning.within == "evaluating (evaluation_loop)"
+    assert meaning_of_frames((library, forward, TRAIN)).within == ""
+
+
 def test_user_code_called_by_a_library_is_user_code() -> None:
     """A hook that hangs inside backward is the user's; a data set's code stays the loader's."""
     hook = Frame("hook", "/home/user/hooks.py", 3)

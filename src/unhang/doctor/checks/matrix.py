@@ -91,9 +91,8 @@ def _blocked(tried: Sequence[tuple[str, Row]], hosts: Sequence[str]) -> list[Che
         whole = [p for p in ports if others and all((o, host, p) in bad for o in others)]
         if not whole or (len(others) == 1 and _mutual(bad, host, others[0], ports)):
             continue
-        for other in others:
-            for port in whole:
-                state = bad.pop((other, host, port))["state"]
+        states = Counter(bad.pop((other, host, p))["state"] for other in others for p in whole)
+        state = states.most_common(1)[0][0]
         what = "no port" if whole == ports else f"port {', '.join(map(str, whole))}"
         verb = "can be reached on" if whole == ports else "cannot be reached on"
         seen = f"{host} {verb} {what} from any other node ({state})."

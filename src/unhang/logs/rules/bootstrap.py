@@ -58,6 +58,7 @@ RULES: tuple[LogRule, ...] = (
             "AF_INET(2) nor AF_INET6(10)"
         ),
         spares="NCCL INFO ncclSocketInit: connecting to address 10.0.0.1 with family 2",
+        blames="nobody",
     ),
     LogRule(
         code="UH729",

@@ -249,6 +249,29 @@ RULES: tuple[LogRule, ...] = (
     ),
     KILLED,
     LogRule(
+        code="UH7073",
+        slug="terminal-closed",
+        family="environment",
+        role="cause",
+        anchors=("death signal, shutting down workers", "SignalException: Process "),
+        pattern=(
+            r"Received (?:1|Signals\.SIGHUP) death signal, shutting down workers"
+            r"|SignalException: Process \d+ got signal: (?:1|Signals\.SIGHUP)$"
+        ),
+        meaning="The terminal closed (SIGHUP), and torchrun ends its workers then, under nohup too.",
+        action="Start it in tmux or screen, with setsid, or as a batch job: nohup does not help.",
+        source="torchelastic, pytorch#76894; mmrotate#210, ms-swift#5884",
+        fires=(
+            "W0920 09:10:41.194000 84933 torch/distributed/elastic/agent/server/api.py:719] Received 1 "
+            "death signal, shutting down workers"
+        ),
+        spares=(
+            "WARNING:torch.distributed.elastic.agent.server.api:Received 15 death signal, shutting "
+            "down workers"
+        ),
+        blames="nobody",
+    ),
+    LogRule(
         code="UH721",
         slug="crashed-by-signal",
         family="failure",
@@ -285,10 +308,11 @@ RULES: tuple[LogRule, ...] = (
         role="consequence",
         anchors=(
             *("(SIGABRT) received by PID", "(SIGTERM) received by PID", "closing signal SIG"),
-            "forcefully exiting via SIGKILL",
+            *("forcefully exiting via S", "death signal, shutting down workers"),
         ),
         pattern=(
-            r"Unable to shutdown process (?P<pid3>\d+) via \S+, forcefully exiting via SIGKILL|"
+            r"Unable to shutdown process (?P<pid3>\d+) via \S+, forcefully exiting via (?:Signals\.)?"
+            r"SIGKILL|Received \S+ death signal, shutting down workers|"
             r"Signal \d+ \((?P<signal>SIGABRT|SIGTERM)\) received by PID (?P<pid>\d+)"
             r"|Sending process (?P<pid2>\d+) closing signal (?P<signal2>SIG\w+)"
         ),

@@ -37,6 +37,7 @@ RULES: tuple[LogRule, ...] = (
             "len 0, vendor err 129"
         ),
         spares="NCCL WARN NET/IB : Got completion from peer 10.0.0.7<41023> with error 5, opcode 0",
+        blames="nobody",
     ),
     LogRule(
         code="UH756",
@@ -79,6 +80,7 @@ RULES: tuple[LogRule, ...] = (
         source="nccl#769, nccl#2013",
         fires="NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out",
         spares="NCCL WARN Call to ibv_modify_qp failed with error Network is unreachable",
+        blames="nobody",
     ),
     LogRule(
         code="UH759",

@@ -102,6 +102,7 @@ RULES: tuple[LogRule, ...] = (
         ),
         spares="NCCL INFO NET/IB : connected compatible devices",
         trust="B",
+        blames="nobody",
     ),
     LogRule(
         code="UH7006",

@@ -9,6 +9,7 @@ Python under a dispatcher key deadlocks Gloo.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from sys import _getframe
 from time import time_ns
@@ -19,6 +20,8 @@ from unhang.record.calls.groups import channel_of
 from unhang.record.calls.quick import entry_of
 from unhang.record.calls.recorder import Recorder, sequence_of
 from unhang.record.calls.ring import Channel, Foreign, RingEntry
+from unhang.record.calls.sites import MACHINERY
+from unhang.record.contact.heartbeat import Beat, Word
 
 __all__ = [
     "COLLECTIVES",
@@ -67,6 +70,11 @@ P2P: Final = ("send", "recv", "recv_anysource")
 ORIGINALS: Final[dict[str, Callable[..., Any]]] = {}
 """The methods as torch has them; `Work.wait` is under "wait"."""
 
+_CALLS, _ENQUEUED, _CALL_NS = int(Word.CALLS), int(Word.ENQUEUED), int(Word.CALL_NS)
+_WAITS, _WAITED, _WAITED_NS = int(Word.WAITS), int(Word.WAITED), int(Word.WAITED_NS)
+_SITE, _NUMEL = int(Word.SITE), int(Word.NUMEL)
+
+_tensor: Foreign = None
 _recorder: Recorder | None = None
 _last: tuple[int, str, Channel | None] | None = None
 
@@ -98,8 +106,10 @@ def install(group_class: type, work_class: type) -> None:
 
     A method that this torch lacks is left out.
     """
+    global _tensor  # noqa: PLW0603 - torch is there only now
     if installed():
         return
+    _tensor = getattr(sys.modules.get("torch"), "Tensor", None)
     for method, op in COLLECTIVES.items():
         _wrap(group_class, method, lambda original, m=method, op=op: _collective(original, m, op))
     for method in P2P:
@@ -159,30 +169,90 @@ def _elements(args: tuple[Foreign, ...]) -> int:
         return -1
 
 
+class _Usual:
+    """The last place from which a method was called: mostly the next one, too.
+
+    A frame is found again by its depth, which spares looking at those between.
+    """
+
+    __slots__ = ("beat", "channel", "code", "depth", "made", "offset", "ref", "slot")
+
+    def __init__(self) -> None:
+        self.depth, self.offset, self.slot, self.made = 1, -1, 0, -1
+        self.code: Foreign = None
+        self.beat: Beat | None = None
+        self.channel: Channel | None = None
+        self.ref: Callable[[], Foreign] = lambda: None
+
+    def remember(self, frame: FrameType, slot: int, channel: Channel, beat: Beat) -> None:
+        """Keep a place.
+
+        Args:
+            frame: Of the caller of the method.
+            slot: The place's number in the heartbeat.
+            channel: Of the group.
+            beat: The heartbeat; when it takes another place, that may get the number of this one.
+        """
+        site: FrameType | None = frame
+        depth = 1
+        while site is not None and MACHINERY[site.f_code.co_filename]:
+            site, depth = site.f_back, depth + 1
+        if site is not None:
+            self.depth, self.code, self.offset = depth, site.f_code, site.f_lasti
+            self.slot, self.channel, self.ref, self.made = slot, channel, channel.ref, beat.made
+            self.beat = beat
+
+
 def _collective(original: Callable[..., Any], method: str, op: str) -> Callable[..., Any]:
     """The wrapper of a collective: heartbeat, and a note if it raises.
 
     An entry as well for a group that was there before we were, and that torch does not record.
+    A call from the place of the last one, on its group, takes no further function (see `quick`).
     """
+    usual = _Usual()
 
     def wrapper(self: Foreign, *args: Foreign, **kwargs: Foreign) -> Foreign:
         global _last  # noqa: PLW0603 - which call the next wait belongs to
         recorder = _recorder
         if recorder is None:
             return original(self, *args, **kwargs)
-        frame = _getframe(1)
-        channel, site = _enter(recorder, self, op, frame, args)
-        entry = None
-        if channel is not None and channel.bare:
-            entry = _begin(recorder, channel, method, (*args, *kwargs.values()), frame, site)
+        beat, entry = recorder.beat, None
+        try:
+            frame = _getframe(usual.depth)
+            first: Foreign = args[0]
+            if type(first) is list:
+                first = first[0]
+            is_usual = (
+                frame.f_code is usual.code
+                and frame.f_lasti == usual.offset
+                and usual.ref() is self
+                and usual.beat is beat
+                and usual.made == beat.made
+                and type(first) is _tensor
+            )
+        except (ValueError, IndexError):
+            is_usual = False
+        if is_usual:
+            channel, words = usual.channel, beat.words
+            words[_NUMEL] = first.numel()
+            words[_SITE] = usual.slot
+            beat.calls = words[_CALLS] = beat.calls + 1
+            words[_CALL_NS] = time_ns()
+        else:
+            frame = _getframe(1)
+            channel, slot = _enter(recorder, self, op, frame, args)
+            if channel is not None and channel.bare:
+                entry = _begin(recorder, channel, method, (*args, *kwargs.values()), frame, slot)
+            elif channel is not None and slot:
+                usual.remember(frame, slot, channel, beat)
         try:
             work = original(self, *args, **kwargs)
         except BaseException as error:
-            recorder.beat.failed()
-            recorder.beat.enqueued()
+            beat.failed()
+            beat.enqueued()
             recorder.call_failed(op, channel, error, entry)
             raise
-        recorder.beat.enqueued()
+        beat.enqueues = beat.words[_ENQUEUED] = beat.enqueues + 1
         _last = (id(work), op, channel)
         if entry is not None:
             _follow(recorder, entry, work)
@@ -304,21 +374,23 @@ def waiting(original: Callable[..., Any]) -> Callable[..., Any]:
         recorder = _recorder
         if recorder is None:
             return original(self, *args, **kwargs)
-        recorder.beat.waiting()
-        followed = recorder.followed
-        entry = followed.by_id.get(id(self))
+        beat, followed = recorder.beat, recorder.followed
+        words = beat.words
+        beat.waits = words[_WAITS] = beat.waits + 1
+        entry = followed.by_id.get(id(self)) if followed.by_id else None
         if entry is not None and not entry.wait_ns:
             entry.wait_ns = time_ns()
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
-            recorder.beat.failed()
-            recorder.beat.waited()
+            beat.failed()
+            beat.waited()
             last = _last
             mine = last is not None and last[0] == id(self)
             recorder.wait_failed(self, error, last[1:] if last and mine else None)
             raise
-        now_ns = recorder.beat.waited()
+        beat.waiteds = words[_WAITED] = beat.waiteds + 1
+        words[_WAITED_NS] = now_ns = time_ns()
         if entry is not None:
             followed.waited(entry, self, now_ns)
         return result

@@ -204,7 +204,7 @@ class Beat:
         self._bytes = self.words.cast("B")
         self.slots: dict[tuple[int, int, str, str], int] = {}
         self._keep: dict[int, tuple[tuple[int, int, str, str], CodeType]] = {}
-        self._next_slot = 0
+        self.made = 0
         self.calls = 0
         self.enqueues = 0
         self.waits = 0
@@ -314,8 +314,8 @@ class Beat:
 
         The code object is kept as long as its id is a key, so that the id stays its own.
         """
-        slot = self._next_slot % CALL_SLOTS
-        self._next_slot += 1
+        slot = self.made % CALL_SLOTS
+        self.made += 1
         if slot in self._keep:
             self.slots.pop(self._keep[slot][0], None)
             self.words[Word.SITE] = 0

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 TARGET = "torch.distributed.distributed_c10d"
+HERE = os.path.dirname(os.path.abspath(__file__))
+RAY_START = "/ray/_private/workers/setup_worker.py"
+"""It takes the environment of a `runtime_env`, and is replaced by the worker."""
 
 
 class Finder:
@@ -76,13 +79,23 @@ def load(spec: ModuleSpec | None) -> None:
     spec.loader.exec_module(module)
 
 
+def keep_path(event: str, args: object) -> None:
+    """Before Ray's starter becomes the worker: a PYTHONPATH of the job's own would hide us."""
+    del args
+    if event == "os.exec":
+        path = os.environ.get("PYTHONPATH", "")
+        if HERE not in path.split(os.pathsep):
+            os.environ["PYTHONPATH"] = os.pathsep.join([HERE, *filter(None, [path])])
+
+
 def run_hidden() -> None:
     """Run the next `sitecustomize` on the path, if there is one."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    rest = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
+    rest = [entry for entry in sys.path if os.path.abspath(entry or ".") != HERE]
     load(PathFinder.find_spec("sitecustomize", rest))
 
 
 if os.environ.get("UNHANG_ARM", "1") != "0":
     sys.meta_path.insert(0, Finder())
+    if any(word.endswith(RAY_START) for word in getattr(sys, "orig_argv", ())[:4]):
+        sys.addaudithook(keep_path)
 run_hidden()

@@ -10,7 +10,7 @@ function row(rank) {
   const line = document.createElement("tr");
   const state = !rank.alive ? "ended" : rank.waiting ? "in a call" : rank.waiting === null ? "" : "away";
   line.append(cell(rank.rank), cell(rank.pid), cell(state, rank.alive ? "" : "failed"), cell(rank.finished.toLocaleString()),
-    cell(rank.per_s === null ? "" : rank.per_s), cell(rank.behind ? `${rank.behind} behind` : "", rank.behind ? "open" : ""),
+    cell(rank.per_s === null ? "" : rank.per_s), cell(rank.behind ? `${rank.behind} behind` : ""),
     cell(rank.late === null ? "" : `${rank.late} %`, rank.late >= 50 ? "open" : ""), cell(rank.step === null ? "" : rank.step), cell(rank.quiet_s === null ? "" : `${rank.quiet_s} s`), cell(rank.where.split("/").slice(-2).join("/")));
   return line;
 }
@@ -45,13 +45,15 @@ events.addEventListener("look", (event) => {
   byId("none").hidden = jobs.length > 0;
 });
 events.addEventListener("verdict", (event) => {
-  const told = JSON.parse(event.data), link = document.createElement("a"), line = document.createElement("p");
+  const told = JSON.parse(event.data), link = document.createElement("a"), line = document.createElement("h2"), status = document.createElement("span");
   link.href = `/case/${told.key}/`;
   link.textContent = told.summary;
-  line.append(`${told.status.toUpperCase()}: `, link);
+  status.className = `status ${told.status}`;
+  status.textContent = told.status;
+  line.append(status, " ", link);
   byId("verdicts").prepend(line);
 });
-events.onopen = () => { byId("line").textContent = "live"; };
+events.onopen = () => { byId("line").textContent = "connected: a look every second"; };
 events.onerror = () => { byId("line").textContent = "no connection"; };
 for (const what of ["dump", "stacks"]) {
   const button = byId(what), said = byId(what === "dump" ? "said" : "stacks-said");

@@ -46,6 +46,8 @@ class MemoryCounts:
         for pid in pids:
             groups = memory_groups_of(pid, self.proc)
             known = self._followed.get(pid)
+            if known is not None and groups.own in known.groups.own.parents:
+                groups = known.groups  # Who is about to end has left its group for the root.
             if known is None or known.groups.own != groups.own:
                 count = counts.setdefault(groups.own, killed_in(groups.own))
                 known = _Followed(groups, count, count)

@@ -23,6 +23,7 @@ from unhang.run.incident.notifying import Notifier
 from unhang.run.speak import say, write_all
 from unhang.run.watching.guard import Guard, Orders
 from unhang.run.watching.jobtree import JobTree
+from unhang.run.watching.moving import Movement
 from unhang.run.watching.pacing import Pacing
 from unhang.run.watching.roster import Gone, Roster
 from unhang.run.watching.watch import Alarm, HangWatch, Resumed, Working
@@ -45,8 +46,8 @@ INTERVAL_S = (0.25, 5.0)
 IDLE_INTERVAL_S = 0.5
 AUTO_INTERVAL_S = 1.0
 BEGINNING_S, BEGINNING_INTERVAL_S = 10.0, 0.1
-LEAST_ALONE_S = 30.0
-"""A launcher that imports torch on a busy machine has no ranks for as long."""
+LAUNCHER_LOOKS = 6
+"""So many looks in a row must see a launcher stand still: one that imports torch computes."""
 INTERRUPTED_S = 120.0
 """For so long after a signal to end, ranks that end are obeying it."""
 
@@ -78,6 +79,7 @@ class Patrol:
         self._seen_then = 0
         self._newcomers_s = self._began_s = time.monotonic()
         self._told_of_launchers = self._waits_for_ranks = False
+        self._launching, self._launcher_looks = Movement(), 0
         self.context = Context(
             command=orders.command,
             env=orders.plan.apply(os.environ),
@@ -226,12 +228,18 @@ class Patrol:
 
     def _look_at_launchers(self) -> None:
         """Nobody is there yet: after a while, launchers that wait for others are an incident."""
-        alone_s = time.monotonic() - self._began_s
-        patience_s = max(self.orders.hang_after_s, LEAST_ALONE_S)
-        if self.roster.gone or self._told_of_launchers or alone_s < patience_s:
+        now_s = time.monotonic()
+        alone_s = now_s - self._began_s
+        if self.roster.gone or self._told_of_launchers or alone_s < self.orders.hang_after_s:
+            return
+        table = read_processes()
+        waits = bool(self.roster.launchers(table))
+        busy = waits and self._launching.weigh(self.tree.child, table, now_s).busy
+        self._launcher_looks = 0 if busy else self._launcher_looks + 1
+        if waits and self._launcher_looks < LAUNCHER_LOOKS:
             return
         self._told_of_launchers = self._waits_for_ranks = True
-        if not self.roster.launchers(read_processes()):
+        if not waits:
             return
         text = f"no rank has been started for {alone_s:.0f} s, and the launcher waits"
         incident = self._begin(What("hang", text, alone_s))

@@ -186,7 +186,7 @@ class Roster:
                 waiting[m.pid] if m.pid not in coming else False,
                 busy=doing[m.pid].busy,
                 coming=m.pid in coming,
-                works=doing[m.pid].works,
+                works=doing[m.pid].works and not is_inside(beats[m.pid]),
             )
             for m in inside
         ]
@@ -254,7 +254,7 @@ class Roster:
     def _ended(self, members: Iterable[WatchedRank]) -> list[Gone]:
         """How these have ended; of those that a signal may have killed, whether for memory."""
         gone = [self._gone(member) for member in members]
-        pids = [each.member.pid for each in gone if each.status in (_KILLED, None)]
+        pids = [each.member.pid for each in gone if _may_be_killed(each)]
         kills = self._memory.kills_at_end(pids)
         return [_with_kill(each, kills.get(each.member.pid)) for each in gone]
 
@@ -265,6 +265,12 @@ class Roster:
         clean = status == 0 or (status is None and left_well and not member.mark.exception)
         told_ns = member.mark.updated_ns if member.mark.phase == "exited" else 0
         return Gone(member, status, clean, told_ns or time.time_ns(), len(self.gone))
+
+
+def _may_be_killed(gone: Gone) -> bool:
+    """Whether a signal may have ended it; who is killed says nothing before."""
+    said = gone.member.mark.exception or gone.member.mark.phase == "exited"
+    return gone.status == _KILLED or (gone.status is None and not said)
 
 
 def _with_kill(gone: Gone, kill: MemoryKill | None) -> Gone:
@@ -310,8 +316,19 @@ def is_waiting(beat: Heartbeat | None) -> bool | None:
     """Whether a call of it is pending; None without a heartbeat."""
     if beat is None:
         return None
-    if beat.phase == "initialising":
+    if is_inside(beat):
         return True
-    if beat.waits > beat.waited or beat.calls > beat.enqueued:
-        return True
+    # Gloo's threads write the number of the last finished call in any order: where all calls came
+    # from Python, waits that have ended tell better.
+    called = sum(max(group.last_enqueued, 0) for group in beat.groups)
+    if called == beat.calls and beat.waited >= beat.calls:
+        return False
     return any(group.last_enqueued > group.last_completed for group in beat.groups)
+
+
+def is_inside(beat: Heartbeat | None) -> bool:
+    """Whether its program itself waits, inside a call that was made from Python."""
+    if beat is None:
+        return False
+    inside = beat.waits > beat.waited or beat.calls > beat.enqueued
+    return inside or beat.phase == "initialising"

@@ -50,7 +50,8 @@ class RankProgress:
         waiting: A call of it is pending; None where it cannot be told.
         busy: It, or a child of it, computed or read since the last look.
         coming: It has not begun to join its peers, who do: its work is awaited like a call.
-        works: What it did was more than computing: it read, wrote, or came past many lines.
+        works: What it did was more than computing: it read, wrote, or came past many lines. A call
+            may be pending then, but the program does not wait in it.
     """
 
     rank: int
@@ -191,18 +192,19 @@ class HangWatch:
     def _weigh(self, look: ProgressLook) -> None:
         """Note how long nothing has moved, and nobody worked, of those that may be waited for."""
         watched = [rank for rank in look.ranks if not self._movers or rank.rank in self._movers]
+        works = any(rank.works for rank in watched)
         if self.auto and not self._movers:  # Whoever waits may spin, which is no work.
             watched = [rank for rank in watched if not rank.waiting]
-        if any(rank.busy or (self.auto and rank.works) for rank in watched):
+        if any(rank.busy for rank in watched) or (self.auto and works):
             self.longest_still_s = max(self.longest_still_s, look.time_s - self._still_since_s)
             self._still_since_s = look.time_s
-        if any(rank.works for rank in watched):
+        if works:
             self.longest_workless_s = max(self.longest_workless_s, look.time_s - self._worked_s)
             self._worked_s = look.time_s
 
     def _tell_of_work(self, look: ProgressLook, quiet: float) -> Working | None:
         """Once a quiet, where work alone has kept it from being an alarm."""
-        ranks = tuple(sorted(rank.rank for rank in look.ranks if rank.works and not rank.waiting))
+        ranks = tuple(sorted(rank.rank for rank in look.ranks if rank.works))
         usual = max(self.hang_after_s, SURVIVED_FACTOR * self.longest_waiting_s)
         if not (self.auto and self._had_waiting and ranks) or self._told or quiet < usual:
             return None
