@@ -26,6 +26,7 @@ CULPRIT = 3
 NODE = 8
 CALLS_OF_A_LAYER = 4
 DEPTH = 20
+STAND_INS = "name of the group", "members of the group"
 FIRST_THREAD = 140_000_000_000_000
 START_NS = 1_790_000_000_000_000_000
 SITES = ("forward", "attention", "mlp", "backward", "reduce_gradients")
@@ -33,25 +34,32 @@ SITES = ("forward", "attention", "mlp", "backward", "reduce_gradients")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How large the job is."""
+    """How large the job is.
+
+    Attributes:
+        active_only: The dumps hold unfinished calls only, as on demand.
+    """
 
     ranks: int
     entries: int
+    active_only: bool = False
 
 
 def write_dumps(directory: Path, shape: Shape) -> int:
     """Write one dump a rank into a directory; returns the bytes of all.
 
-    One rank of each node is encoded; its neighbours differ from it by their times and thread.
+    One rank is encoded; the others differ from it by their times, thread and tensor group.
     """
     directory.mkdir(parents=True, exist_ok=True)
     total = 0
-    model = _Model(b"", np.zeros(0, np.int64), np.zeros(0, np.int64))
+    model = _Model.of(encode_pickle(_dump(0, shape, STAND_INS)))
     for rank in range(shape.ranks):
-        if rank % NODE == 0:
-            model = _Model.of(encode_pickle(_dump(rank, shape)))
         own = rank == CULPRIT
-        data = encode_pickle(_dump(rank, shape)) if own else model.with_times_of(rank)
+        data = (
+            encode_pickle(_dump(rank, shape, _tensor(rank, shape)))
+            if own
+            else model.of_rank(rank, shape)
+        )
         (directory / f"nccl_trace_rank_{rank}").write_bytes(data)
         total += len(data)
     return total
@@ -78,33 +86,46 @@ class _Model:
         places, values = np.array([pair for pair in found if pair[1] >= START_NS], np.int64).T
         return cls(data, places, values)
 
-    def with_times_of(self, rank: int) -> bytes:
-        """The dump with other times, each a little later or earlier than the model's."""
+    def of_rank(self, rank: int, shape: Shape) -> bytes:
+        """The dump of another rank: each time a little later or earlier than the model's."""
         raw = np.frombuffer(self.data, np.uint8).copy()
         shift = np.random.default_rng(rank).integers(-10_000, 10_000, len(self.values))
         raw[self.places[:, None] + np.arange(8)] = (
             (self.values + shift).view(np.uint8).reshape(-1, 8)
         )
-        first = rank - rank % NODE
-        return raw.tobytes().replace(_thread(first), _thread(rank))
+        data = raw.tobytes().replace(_thread(0), _thread(rank))
+        for stand_in, text in zip(STAND_INS, _tensor(rank, shape), strict=True):
+            data = data.replace(_encoded(stand_in), _encoded(text))
+        return data
+
+
+def _tensor(rank: int, shape: Shape) -> tuple[str, str]:
+    """Name and members of a rank's tensor group."""
+    first = rank - rank % NODE
+    return str(rank // NODE + 1), str(list(range(first, min(first + NODE, shape.ranks))))
+
+
+def _encoded(text: str) -> bytes:
+    return b"X" + len(text).to_bytes(4, "little") + text.encode()
 
 
 def _thread(rank: int) -> bytes:
     return str(FIRST_THREAD + rank).encode()
 
 
-def _dump(rank: int, shape: Shape) -> dict[str, Any]:
-    node = rank // NODE
-    members = list(range(node * NODE, min((node + 1) * NODE, shape.ranks)))
-    whole, tensor = ("0", "default_pg"), (str(node + 1), "tp")
+def _dump(rank: int, shape: Shape, group: tuple[str, str]) -> dict[str, Any]:
+    (name, members), whole = group, ("0", "default_pg")
+    tensor = (name, "tp")
     entries = list(_entries(rank, shape, (whole, tensor)))
     last = {pg: max(e["collective_seq_id"] for e in entries if e["pg_id"] == pg) for pg in (0, 1)}
     waiting = rank != CULPRIT
+    if shape.active_only:
+        entries = [entry for entry in entries if entry["state"] != "completed"]
     dump: dict[str, Any] = dump_of(
         entries,
         config={
             "0": group_config(*whole, str(list(range(shape.ranks)))),
-            tensor[0]: group_config(*tensor, str(members)),
+            tensor[0]: group_config(*tensor, members),
         },
         status={
             "0": group_status(last[0], last[0], last[0] - waiting),

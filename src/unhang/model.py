@@ -268,16 +268,18 @@ class Shortage:
 
 @dataclass(frozen=True, slots=True)
 class MemoryKill:
-    """What the kernel did for want of memory in a process's cgroup shortly before its end.
+    """What the kernel killed for want of memory in a process's cgroup.
 
     Attributes:
-        kills: Processes of that cgroup that the kernel killed for memory.
-        ended: Ranks of that cgroup that ended in that time in a way that may be such a kill.
+        kills: Processes of that cgroup: shortly before its end, or of one that lives since the
+            cgroup was made.
+        ended: Ranks of that cgroup that ended in that time in a way that may be such a kill; 0 for
+            a process that lives.
         limit, used: Bytes that it might use (0: no limit is seen), and the most that it ever used.
     """
 
     kills: int = 0
-    ended: int = 1
+    ended: int = 0
     limit: int = 0
     used: int = 0
 
@@ -318,7 +320,7 @@ class ProcessSample:
         lost_ns: When a call of it raised because a peer was gone or late; 0 where none did.
         activity: What the program says that it does ("evaluation"), or "".
         short_of: What it was short of before this look; None where nobody measured it.
-        memory_kill: What the kernel killed as it ended; None where nothing tells of any.
+        memory_kill: What the kernel killed as it ended, or beside it; None where nothing tells.
     """
 
     rank: int

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from unhang.model import Shortage
+from unhang.model import MemoryKill, Shortage
 
 __all__ = [
     "MemoryGroups",
     "Room",
     "RoomReading",
     "awake_of",
+    "killed_beside",
     "killed_in",
     "memory_groups_of",
     "pairs_of",
@@ -125,6 +126,13 @@ def killed_in(group: Path) -> int:
         if (kills := pairs_of(group / name).get("oom_kill")) is not None:
             return kills
     return 0
+
+
+def killed_beside(pid: int, proc: Path = PROC) -> MemoryKill | None:
+    """What the kernel killed in the memory cgroup of a process that lives; None for nothing."""
+    groups = memory_groups_of(pid, proc)
+    kills = killed_in(groups.own)
+    return MemoryKill(kills, 0, groups.limit, groups.most_used) if kills else None
 
 
 def reading_of(pid: int, proc: Path = PROC) -> RoomReading:

@@ -1,7 +1,7 @@
 """A small Kubernetes API for the real kubectl: lists pods, and runs `exec` on this machine.
 
-It knows what `kubectl get pods -l` and `kubectl exec -i` ask, no more. Exec is remote command v4
-over SPDY/3.1, which every kubectl speaks (newer ones after their WebSocket was refused): streams
+It knows what `kubectl get pods -l`, `exec -i` and `debug -i` ask, no more. Exec is remote command
+v4 over SPDY/3.1, which every kubectl speaks (newer ones after their WebSocket was refused): streams
 come in the fixed order error, stdin, stdout, stderr, so their compressed headers need not be read.
 """
 
@@ -13,12 +13,12 @@ import struct
 import subprocess
 import threading
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import BinaryIO, ClassVar
+from typing import Any, BinaryIO, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 _ERROR, _STDIN, _STDOUT, _STDERR = 1, 3, 5, 7
@@ -34,11 +34,15 @@ class KubeApi:
         pods: Their phases, by name.
         labels: The labels of all of them.
         execs: The pod of each exec.
+        inside: What runs the command of an ephemeral container.
+        debuggers: The ephemeral containers that were asked for.
     """
 
     pods: Mapping[str, str]
     labels: str
     execs: list[str] = field(default_factory=list)
+    inside: Sequence[str] = ()
+    debuggers: list[dict[str, Any]] = field(default_factory=list)
 
     def pod(self, name: str) -> dict[str, object]:
         """A pod as the API describes it."""
@@ -46,8 +50,16 @@ class KubeApi:
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": name, "namespace": "research"},
-            "spec": {"containers": [{"name": "train", "image": "train"}]},
-            "status": {"phase": self.pods[name]},
+            "spec": {
+                "containers": [{"name": "train", "image": "train"}],
+                "ephemeralContainers": self.debuggers,
+            },
+            "status": {
+                "phase": self.pods[name],
+                "ephemeralContainerStatuses": [
+                    {"name": each["name"], "state": {"running": {}}} for each in self.debuggers
+                ],
+            },
         }
 
     def answer(self, path: str, query: Mapping[str, list[str]]) -> object:
@@ -63,6 +75,8 @@ class KubeApi:
             return {"kind": "APIResourceList", "groupVersion": "v1", "resources": resources}
         if path == "/api/v1/namespaces/research/pods":
             chosen = self.pods if query.get("labelSelector") == [self.labels] else ()
+            if "fieldSelector" in query:
+                chosen = [query["fieldSelector"][0].removeprefix("metadata.name=")]
             items = [self.pod(name) for name in chosen]
             return {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}
         name = path.removeprefix("/api/v1/namespaces/research/pods/")
@@ -104,7 +118,15 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer as JSON; WebSockets are refused, so that kubectl falls back to SPDY."""
         url = urlsplit(self.path)
-        found = self.api.answer(url.path, parse_qs(url.query))
+        self._say(self.api.answer(url.path, parse_qs(url.query)))
+
+    def do_PATCH(self) -> None:
+        """Take in the ephemeral container that a pod is to have."""
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.api.debuggers[:] = asked["spec"]["ephemeralContainers"]
+        self._say(self.api.pod(self.path.split("/")[-2]))
+
+    def _say(self, found: object) -> None:
         body = json.dumps(found or {"kind": "Status", "apiVersion": "v1", "code": 404}).encode()
         self.send_response(200 if found else 404)
         self.send_header("Content-Type", "application/json")
@@ -113,9 +135,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_POST(self) -> None:
-        """Exec: become SPDY and run the command."""
+        """Exec, attach: become SPDY and run the command."""
         url = urlsplit(self.path)
-        command = parse_qs(url.query)["command"]
+        query = parse_qs(url.query)
+        if url.path.endswith("/attach"):
+            command = [*self.api.inside, *self.api.debuggers[-1]["command"]]
+        else:
+            command = query["command"]
         self.api.execs.append(url.path.split("/")[-2])
         self.send_response(101)
         self.send_header("Connection", "Upgrade")

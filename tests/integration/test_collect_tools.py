@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -170,13 +172,8 @@ def test_flux_is_stood_in_for(tmp_path: Path) -> None:
 
 
 RECIPES = Path(__file__).parents[2] / "docs" / "recipes.md"
-DEBUG = """[ "$1 $2 $3" = "debug -it train-0" ] || exit 64
-while [ "$1" != -- ]; do case "$1" in --target=trainer) seen=yes;; esac; shift; done
-[ "$seen" ] || exit 65
-shift
-exec unshare --pid --fork --kill-child --mount-proc sh -c '
-  "$PYTHON" stuck.py & read ready < fifo
-  "$@"' sh "$@" """
+INSIDE = """"$PYTHON" stuck.py & read ready < fifo
+"$@" """
 STUCK = """import time
 def load_batch():
     with open("fifo", "w") as ready:
@@ -186,22 +183,44 @@ load_batch()
 """
 
 
+def kubectls() -> list[str]:
+    """The real one, where it is new enough to know profiles, and one that is stood in for."""
+    with suppress(OSError):
+        told = subprocess.run(["kubectl", "debug", "-h"], capture_output=True, check=False).stdout
+        return ["real", "stand-in"] if b"--profile" in told else ["stand-in"]
+    return ["stand-in"]
+
+
+@pytest.mark.parametrize("kubectl", kubectls())
 @pytest.mark.skipif(os.geteuid() != 0, reason="a namespace of processes needs root")
-def test_an_ephemeral_container_sees_the_processes_of_its_target(tmp_path: Path) -> None:
+def test_an_ephemeral_container_sees_the_processes_of_its_target(
+    kubectl: str, tmp_path: Path
+) -> None:
     """What the recipe has kubectl start, beside a Python process, in a namespace of its own."""
     blocks = re.findall(r"```sh\n(.*?)```", RECIPES.read_text(), re.DOTALL)
     (script,) = (block for block in blocks if "kubectl debug" in block)
     (tmp_path / "stuck.py").write_text(STUCK)
     os.mkfifo(tmp_path / "fifo")
     stand_in(tmp_path, "pip", '[ "$1 $2 $3" = "install -q unhang[stacks]" ]')
-    stand_in(tmp_path, "unhang", f'exec {sys.executable} -m unhang "$@"')
-    environ = {**stand_in(tmp_path, "kubectl", DEBUG), "PYTHON": sys.executable}
-    done = subprocess.run(
-        ["bash", "-c", script], cwd=tmp_path, env=environ, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
+    environ = stand_in(tmp_path, "unhang", f'exec {sys.executable} -m unhang "$@"')
+    own = ["env", f"--chdir={tmp_path}", f"PATH={environ['PATH']}", f"PYTHON={sys.executable}"]
+    namespace = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    inside = [*own, *namespace, "sh", "-c", INSIDE, "sh"]
+    if kubectl == "stand-in":
+        words = 'while [ "$1" != -- ]; do shift; done; shift; exec ' + shlex.join(inside)
+        stand_in(tmp_path, "kubectl", f'{words} "$@"')
+    with kube_api({"train-0": "Running"}, "job-name=train", tmp_path) as (api, config):
+        api.inside = inside
+        done = subprocess.run(
+            ["bash", "-c", script], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            env={**environ, "KUBECONFIG": str(config), "HOME": str(tmp_path)}, check=False,
+        )  # fmt: skip
     assert "load_batch" in done.stdout, done.stdout + done.stderr
     assert "stuck.py" in done.stdout
+    if kubectl == "real":
+        (debugger,) = api.debuggers
+        assert (debugger["targetContainerName"], debugger["image"]) == ("trainer", "python:3.12")
+        assert debugger["securityContext"] == {"privileged": True}
 
 
 def test_a_node_without_ranks_is_no_success(tmp_path: Path) -> None:

@@ -242,9 +242,12 @@ def test_the_keyboard_reaches_everything(browser: Browser, pages: dict[str, Writ
     assert page.locator("#map [aria-selected=true]").get_attribute("data-rank") == "1"
     page.keyboard.press("Escape")
     assert page.locator("#map [aria-selected=true]").count() == 0
-    page.focus("#waits [data-node='0']")
-    page.keyboard.press("Enter")
-    assert page.locator("#waits [aria-pressed=true]").count() >= 1
+    for part in ("#waits [data-node='0']", "#calls thead button", "#stacks .frame"):
+        page.locator(part).first.focus()
+        page.keyboard.press("Enter")
+        assert page.locator(part).first.get_attribute("aria-pressed") == "true"
+        page.keyboard.press("Escape")
+        assert page.locator("[aria-pressed=true], [aria-selected=true]").count() == 0
 
 
 def test_calls_can_be_seen_in_time_and_all(browser: Browser, pages: dict[str, Written]) -> None:

@@ -183,6 +183,31 @@ def test_a_rank_that_the_kernel_kills_for_memory(tmp_path: Path, a_gigabyte: Pat
     assert "was killed by the kernel for want of memory" in " ".join(again.stdout.split())
 
 
+def test_a_collection_tells_of_kills_for_memory(tmp_path: Path, a_gigabyte: Path | None) -> None:
+    """Rank 1 was killed before anybody looked: its peer's cgroup has counted it."""
+    if a_gigabyte is None:
+        return
+    enters = f"import time; open({str(a_gigabyte / 'cgroup.procs')!r}, 'w').write('0')\n"
+    hoards = f"{enters}kept = [bytes(1 << 24) + b'x' for _ in range(1000)]"
+    assert subprocess.run([sys.executable, "-c", hoards], check=False).returncode == -9
+    job = {"RANK": "0", "WORLD_SIZE": "2", "UNHANG_JOB": f"kills-{os.getpid()}"}
+    waits = f"{enters}print('ready', flush=True)\ntime.sleep(600)"
+    case = str(tmp_path / "case")
+    with _started(sys.executable, "-c", waits, **job):
+        words = ["--job", job["UNHANG_JOB"], "--only", "stacks", "--case", case]
+        subprocess.run(
+            [sys.executable, "-m", "unhang", "collect", *words], capture_output=True, check=False
+        )
+    told = subprocess.run(
+        [sys.executable, "-m", "unhang", "diagnose", case, "--format", "json"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    notes = [note["text"] for note in json.loads(told.stdout)["notes"]]
+    (killed,) = (text for text in notes if "want of memory" in text)
+    assert "the kernel killed 1 process for want of memory in the cgroup of rank 0" in killed
+    assert "of 1,000 MB" in killed
+
+
 def test_a_throttled_process(tenth_of_a_core: Path | None) -> None:
     """Without a rank, it is named by its process id."""
     if tenth_of_a_core is None:
@@ -242,9 +267,10 @@ def _write_to_disk(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def _started(*words: str) -> Iterator[subprocess.Popen[str]]:
+def _started(*words: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
     """A process that has said "ready"."""
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+    environment = {**os.environ, **variables}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         try:

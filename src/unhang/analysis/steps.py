@@ -46,6 +46,7 @@ from unhang.analysis.state.progress import stand
 from unhang.analysis.state.split_groups import split_groups
 from unhang.analysis.state.stale import same_moment
 from unhang.analysis.without_dumps import backdrop_without_dumps, nothing_found
+from unhang.analysis.words.exits import notes_on_kills
 from unhang.analysis.words.reports import notes_on
 from unhang.case import Case
 from unhang.model import Note
@@ -88,7 +89,8 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     if without_dumps and not lives.sampled and not says:
         status, summary = nothing_found(case, lives, claims)
     told, left_out = with_told(claims, lives)
-    notes = (*backdrop.notes, *notes_on(lives.reports, left_out))
+    beside = (*notes_on(lives.reports, left_out), *notes_on_kills(case.samples))
+    notes = (*backdrop.notes, *beside)
     if says is not None and without_dumps:
         size = max(backdrop.job.world_size, says.n_ranks)
         backdrop = replace(backdrop, job=dataclasses.replace(backdrop.job, world_size=size))

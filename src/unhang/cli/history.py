@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from unhang.cli.shared.case_paths import CASES
@@ -77,7 +78,7 @@ def _pages(found: History, look: Look) -> Iterator[str]:
         head = ["", "times", "by chance", "weeks"]
         yield draw_table(head, [_row(tally) for tally in tallies], look)
     if any(tally.chance is not None for tally in found.hosts):
-        yield f"\n{CHANCE}\n"
+        yield f"\n{fill(CHANCE, look.width)}\n"
 
 
 def _row(tally: Tally) -> tuple[str, str, str, str]:

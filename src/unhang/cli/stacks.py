@@ -343,6 +343,7 @@ def _drawn(tree: StackTree, args: argparse.Namespace) -> str:
 def _export(tree: StackTree, args: argparse.Namespace) -> None:
     from unhang.stacks.tree.exports import collapsed, speedscope
     from unhang.stacks.tree.treefile import to_bytes
+    from unhang.wording import count_of
 
     if args.format == "tree":
         if not args.output:
@@ -351,4 +352,4 @@ def _export(tree: StackTree, args: argparse.Namespace) -> None:
     elif args.format == "collapsed":
         deliver(collapsed(tree), args.output)
     else:
-        deliver(speedscope(tree, f"stacks of {len(tree.ranks()):,} ranks"), args.output)
+        deliver(speedscope(tree, f"stacks of {count_of(len(tree.ranks()), 'rank')}"), args.output)

@@ -18,7 +18,7 @@ from unhang.collect.processes import Process, read_process
 from unhang.collect.ranks import Target
 from unhang.collect.samplers import Sampler, SampleTry, run_sampler, samplers_for
 from unhang.model import Note, ProcessSample, Shortage
-from unhang.room import reading_of, short_of
+from unhang.room import killed_beside, reading_of, short_of
 from unhang.stacks.roles import role_of_stack
 
 __all__ = ["Looks", "sample_once", "sample_processes"]
@@ -58,6 +58,7 @@ def sample_processes(
     samples: list[ProcessSample] = []
     refusals: dict[Refusal, list[int]] = {}
     short: dict[int, Shortage] = {}
+    killed = {t.process.pid: killed_beside(t.process.pid) for t in targets if t.rank >= 0}
     workers = max(1, min(len(targets), 16, 2 * (os.cpu_count() or 1)))
     with ThreadPoolExecutor(workers, "unhang-look") as pool:
         for number in range(looks):
@@ -70,7 +71,11 @@ def sample_processes(
             for target, job in zip(targets, jobs, strict=True):
                 sample, why = job.result()
                 lacked = short.get(target.process.pid)
-                samples.append(replace(sample, host=host, sample=number, short_of=lacked))
+                beside = killed.get(target.process.pid)
+                seen = replace(
+                    sample, host=host, sample=number, short_of=lacked, memory_kill=beside
+                )
+                samples.append(seen)
                 if why:
                     refusals.setdefault(why, []).append(target.process.pid)
     ordered = sorted(samples, key=lambda s: (s.rank < 0, s.rank, s.parent_rank, s.pid, s.sample))

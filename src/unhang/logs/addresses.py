@@ -8,7 +8,9 @@ hosts are not told or are the same, where the address works or its process may h
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from unhang.logs.keeping import WENT_ON
@@ -22,6 +24,7 @@ UNREACHED_BY = "unreached_by"
 """Field of who took an address: where the line of another host stands that could not reach it."""
 
 _LOOPBACK = "loopback"
+_ENOUGH = 2
 _NCCL = frozenset({REFUSED.code, UNANSWERED.code})
 _GLOO = frozenset({LOOPBACK_REFUSED.code, PEER_REFUSED.code})
 
@@ -31,24 +34,45 @@ def joined(events: Sequence[LogEvent]) -> Sequence[LogEvent]:
 
     It stands where the first of these lines does: what failed before that came before.
     """
-    missed = [(address, event) for event in events for address in _missed(event)]
+    missed = _first_missed(events)
     if not missed:
         return events
-    failed = {host_of(event) for event in events if event.role == "cause" and host_of(event)}
-    took = {
-        index: lines
-        for index, event in enumerate(events)
-        if host_of(event) not in failed and (lines := _reached_not(event, missed))
-    }
-    follows = {id(line) for lines in took.values() for line in lines}
+    out = {"", *(host_of(event) for event in events if event.role == "cause")}
+    took: dict[int, LogEvent] = {}
+    takers: dict[str, set[str]] = defaultdict(set)
+    for index, event in enumerate(events):
+        for address in _taken(event) if host_of(event) not in out else ():
+            line = _of_another(missed.get(address, ()), host_of(event))
+            if line is not None:
+                took[index] = min(line, took.get(index, line), key=lambda each: each.order)
+                takers[address].add(host_of(event))
     return [
-        _cause(event, took[index])
-        if index in took
-        else replace(event, role="consequence")
-        if id(event) in follows
-        else event
+        _cause(event, took[index]) if index in took else _following(event, takers)
         for index, event in enumerate(events)
     ]
+
+
+def _first_missed(events: Sequence[LogEvent]) -> dict[str, list[LogEvent]]:
+    """By address the first lines of two hosts that could not reach it: one is not who took it."""
+    found: dict[str, list[LogEvent]] = defaultdict(list)
+    for event in events:
+        for address in _missed(event) if host_of(event) else ():
+            lines = found[address]
+            if len(lines) < _ENOUGH and host_of(event) not in map(host_of, lines):
+                lines.append(event)
+    return found
+
+
+def _of_another(lines: Sequence[LogEvent], host: str) -> LogEvent | None:
+    return next((line for line in lines if host_of(line) != host), None)
+
+
+def _following(event: LogEvent, takers: Mapping[str, AbstractSet[str]]) -> LogEvent:
+    """A line about an address that a process of another host took follows from that."""
+    host = host_of(event)
+    took = (takers[address] for address in _missed(event) if address in takers)
+    others = any(len(hosts) > 1 or host not in hosts for hosts in took)
+    return replace(event, role="consequence") if host and others else event
 
 
 def host_of(event: LogEvent) -> str:
@@ -81,19 +105,10 @@ def _taken(event: LogEvent) -> Iterator[str]:
         yield _LOOPBACK
 
 
-def _reached_not(event: LogEvent, missed: Sequence[tuple[str, LogEvent]]) -> list[LogEvent]:
-    """Lines of other hosts that could not reach an address that this line says it took."""
-    taken, host = set(_taken(event)), host_of(event)
-    if not taken or not host:
-        return []
-    others = (line for address, line in missed if address in taken)
-    return [line for line in others if host_of(line) not in ("", host)]
-
-
-def _cause(event: LogEvent, lines: Sequence[LogEvent]) -> LogEvent:
-    first = min(lines, key=lambda line: line.order)
+def _cause(event: LogEvent, line: LogEvent) -> LogEvent:
+    """Who took an address, as the cause of a line of another host."""
     fields = {key: value for key, value in event.fields.items() if key != "clock"}
-    if "clock" in first.fields:
-        fields["clock"] = first.fields["clock"]
-    fields[UNREACHED_BY] = f"{first.source}: {first.text}"
-    return replace(event, role="cause", time_ns=first.time_ns, order=first.order, fields=fields)
+    if "clock" in line.fields:
+        fields["clock"] = line.fields["clock"]
+    fields[UNREACHED_BY] = f"{line.source}: {line.text}"
+    return replace(event, role="cause", time_ns=line.time_ns, order=line.order, fields=fields)

@@ -84,9 +84,23 @@ def test_a_rank_that_the_kernel_killed_for_memory(status: int | None) -> None:
     assert "its cgroup used up to 8,192 of 8,192 MB" in first.summary
     assert any("killed 1 process of its cgroup" in line for line in first.evidence)
     assert first.actions[0].startswith("Raise the limit")
-    bare = replace(gone, memory_kill=MemoryKill(kills=1))
+    bare = replace(gone, memory_kill=MemoryKill(kills=1, ended=1))
     first = cause(job().case(samples=[alive(0), bare, alive(2)]))
     assert "has no limit that is seen, so the node had no more" in first.summary
+
+
+def test_kills_beside_a_rank_that_lives_are_told_and_blame_nobody() -> None:
+    """Its cgroup has counted one since it was made; who that was, nobody knows."""
+    kill = MemoryKill(kills=1, limit=8 << 30, used=8 << 30)
+    peers = [replace(alive(rank), memory_kill=kill) for rank in (0, 2)]
+    assert parse(dump_samples(peers)) == peers
+    report = diagnose(job().case(samples=peers))
+    (told,) = (note.text for note in report.notes if note.source == "memory of node01")
+    assert told == (
+        "the kernel killed 1 process for want of memory in the cgroup of ranks 0,2 since it was "
+        "made: its cgroup used up to 8,192 of 8,192 MB. A rank that is missing may be one of them"
+    )
+    assert "UH106" not in {finding.code for finding in report.findings}
 
 
 def test_fewer_kills_than_ends_prove_nothing() -> None:

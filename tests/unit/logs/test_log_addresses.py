@@ -109,3 +109,12 @@ def test_gloo_on_a_loopback_that_another_host_met(tmp_path: Path) -> None:
     assert (report.findings[0].code, report.findings[0].culprits) == ("UH7303", (1,))
     alone = judged(tmp_path / "one.log", text.replace("node02", "node01").encode())
     assert (alone.findings[0].code, alone.findings[0].culprits) == ("UH7300", ())
+
+
+def test_many_of_both_are_joined_once(tmp_path: Path) -> None:
+    """Thousands of lines that took an address and that missed it: by address, not by pair."""
+    took = "".join(TOOK.replace("node02", f"a{number}") for number in range(1_000))
+    missed = "".join(REFUSED.replace("node01", f"b{number}") for number in range(1_000))
+    report = judged(tmp_path / "job.log", f"{took}{missed}".encode())
+    assert report.findings[0].code == "UH731"
+    assert {found.role for found in report.findings[1:]} == {"consequence"}

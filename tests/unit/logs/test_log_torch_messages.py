@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from log_fuzz import judged
 
+from unhang.logs.files import find_logs
 from unhang.logs.lines.anchors import wanted_by
+from unhang.logs.scan import scan_logs
 
 SOCKET = "SocketImpl(fd=5, addr=[node01]:47152, remote=[node01]:29500)"
 
@@ -101,3 +103,26 @@ def test_counters_of_old_releases_are_compared(tmp_path: Path) -> None:
     ]
     report = judged(tmp_path / "job.log", "\n".join(lines).encode() + b"\n")
     assert report.findings[0].culprits == (2,)
+
+
+@pytest.mark.parametrize(
+    ("group", "rank", "name"),
+    [
+        ("PG ID 0 PG GUID 0(default_pg) Rank 2", 2, "default_pg"),
+        ("PG ID 0 PG GUID 0 Rank 2", 2, "0"),
+        ("PG ID 2 PG GUID 5(mesh_ulysses) Rank 2", -1, "mesh_ulysses"),
+        ("PG ID 2 PG GUID 9 Rank 2", -1, "9"),
+    ],
+)
+def test_a_number_within_a_group_is_no_rank(
+    group: str, rank: int, name: str, tmp_path: Path
+) -> None:
+    """Only in the default group is the number that torch prints the rank of the job."""
+    path = tmp_path / "job.log"
+    path.write_text(
+        f"[E ProcessGroupNCCL.cpp:1785] [{group}]  failure detected by watchdog at work sequence "
+        "id: 5 PG status: last enqueued work: 6, last completed work: 4\n"
+    )
+    (event,) = scan_logs(find_logs(path)).events
+    assert event.rank == rank
+    assert name in {event.fields.get(key) for key in ("desc", "desc2", "pg", "pg2")}

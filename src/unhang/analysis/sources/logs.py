@@ -248,7 +248,8 @@ def _counters(events: Iterable[LogEvent]) -> dict[str, dict[int, Counters]]:
         if event.rank < 0 or not _has(event, Trait.COUNTERS):
             continue
         fields = event.fields
-        name = fields.get("desc") or fields.get("pg") or last_group.get(event.rank, "")
+        told = (fields.get(key) for key in ("desc", "desc2", "pg", "pg2"))
+        name = next(filter(None, told), last_group.get(event.rank, ""))
         last_group[event.rank] = name
         old = groups[name].get(event.rank) or groups[""].pop(event.rank, Counters())
         groups[name][event.rank] = Counters(

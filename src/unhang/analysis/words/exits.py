@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from unhang.analysis.claims import Claim
@@ -9,11 +10,11 @@ from unhang.analysis.lives.ended import MOST_ENDS, Ended
 from unhang.analysis.sources.exits import CRASHES, SIGNAL_BASE, End, Manner
 from unhang.analysis.words.starved import MORE_MEMORY
 from unhang.analysis.words.telling import Words, subject, words_of
-from unhang.model import MemoryKill
+from unhang.model import MemoryKill, Note, ProcessSample
 from unhang.stacks.ownership import shown_frame
 from unhang.wording import count_of, printable, rank_phrase
 
-__all__: list[str] = []
+__all__ = ["notes_on_kills"]
 
 _SHOWN_TEXT = 160
 _KILL = SIGNAL_BASE + 9
@@ -88,6 +89,22 @@ def _counted(ends: Iterable[End]) -> Iterator[str]:
             killed = f"killed {count_of(kill.kills, 'process', 'processes')} of its cgroup"
             of = "it ended" if kill.ended == 1 else f"{kill.ended} ranks of it ended"
             yield f"{subject([end.rank])}: the kernel {killed} for want of memory as {of}."
+
+
+def notes_on_kills(samples: Iterable[ProcessSample]) -> Iterator[Note]:
+    """What the kernel killed beside ranks that live: one that is missing may be among it."""
+    beside: defaultdict[tuple[str, MemoryKill], set[int]] = defaultdict(set)
+    for sample in samples:
+        if sample.memory_kill is not None and not sample.memory_kill.ended and sample.rank >= 0:
+            beside[sample.host, sample.memory_kill].add(sample.rank)
+    for (host, kill), ranks in beside.items():
+        killed = f"the kernel killed {count_of(kill.kills, 'process', 'processes')}"
+        yield Note(
+            "info",
+            f"memory of {printable(host, 60)}" if host else "memory",
+            f"{killed} for want of memory in the cgroup of {rank_phrase(sorted(ranks))} since it "
+            f"was made{_within(kill)}. A rank that is missing may be one of them",
+        )
 
 
 def _earlier(about: Ended) -> Iterator[str]:

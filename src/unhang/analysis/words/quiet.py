@@ -8,6 +8,7 @@ from unhang.analysis.claims import Claim
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.sources.traces import LastHeard
 from unhang.analysis.words.telling import all_words_of
+from unhang.analysis.words.traces import last_call
 from unhang.model import LogEvent, Note
 from unhang.wording import count_of, fold_ranks
 
@@ -44,6 +45,10 @@ def silent_traces(first: Claim) -> str:
 
 def quiet_traces(lives: Lives) -> str:
     """What it means that nobody fell silent before the others."""
+    first = lives.heard[0].call
+    if len(lives.heard) == 1 and first.open_calls:
+        who = f"Rank {first.rank}" if first.rank >= 0 else f"Process {first.pid}"
+        return f"{who} {last_call(first)} last; alone it does not tell whether it hangs there."
     ranks = sorted(heard.call.rank for heard in lives.heard if heard.call.rank >= 0)
     number = count_of(len(lives.heard), "process", "processes")
     quiet = "No process fell silent before the others"

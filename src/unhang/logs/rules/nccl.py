@@ -116,7 +116,7 @@ RULES: tuple[LogRule, ...] = (
             *("number of probing attempts", "The error is fatal", "Got CQE with error"),
         ),
         pattern=(
-            r"NET/IB ?: (?:(?P<device>[\w:]+) (?:async fatal event|Got async event : "
+            r"NET/IB ?: (?:(?:(?P<device>[\w:]+) )?(?:async fatal event|Got async event : "
             r"(?P<what>port error|device fatal|\w+ fatal|local catastrophic|.*error.*))"
             r"|(?:\w+: )?(?:Device \d+ marked as failed|(?:Fatal error\. )?Detected \d+ failed devices"
             r"|Could not find a functional device|Maximum number of probing attempts"

@@ -7,6 +7,12 @@ from unhang.logs.rules.base import LogRule
 
 __all__ = ["RULES"]
 
+# Within another group than the default one, ranks have numbers of their own.
+_OF_GROUP = (
+    r"PG GUID (?:(?P<pg>0|default_pg)(?:\((?P<desc>default_pg)\))? Rank (?P<rank>\d+)"
+    r"|(?P<pg2>[^ (]*)(?:\((?P<desc2>[^)]*)\))? Rank \d+)"
+)
+
 RULES: tuple[LogRule, ...] = (
     LogRule(
         code="UH701",
@@ -47,7 +53,7 @@ RULES: tuple[LogRule, ...] = (
             "detected by watchdog at work: ",
         ),
         pattern=(
-            r"(?:PG GUID (?P<pg>[^ (]*)\((?P<desc>[^)]*)\) Rank (?P<rank>\d+).*)?"
+            rf"(?:{_OF_GROUP}.*)?"
             r"(?:failure detected by watchdog at work sequence id|Timeout at NCCL work"
             r"|detected by watchdog at work): (?P<seq>-?\d+)"
             r"(?: PG status:|,) last enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), "
@@ -71,7 +77,7 @@ RULES: tuple[LogRule, ...] = (
         role="observation",
         anchors=("Received a dump signal ", "Received a timeout signal ", "Received a global "),
         pattern=(
-            r"(?:PG GUID (?P<pg>[^ (]*)\((?P<desc>[^)]*)\) Rank (?P<rank>\d+)\] *)?"
+            rf"(?:{_OF_GROUP}\] *)?"
             r"Received a (?:global )?(?:dump signal|timeout(?: signal)?)"
             r"(?: due to a collective timeout)? from\s+"
             r"(?:rank (?P<origin>\d+)|this local rank|another rank)"
