@@ -6,8 +6,10 @@ The job notes when; the case has when the alarm was raised and the verdict was t
 
 Measuring and showing are apart, because the former takes an hour of a quiet machine:
 
-    python -m benchmarks.detection 500 --at-once 4   # adds to benchmarks/measured/detection.json
+    python -m benchmarks.detection 500 --at-once 4   # writes benchmarks/measured/detection.json
     python -m benchmarks.run_all detection           # table and picture, from that file
+
+The former does the latter's work at its end. Each hang is written as it comes.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ __all__ = ["main", "measure", "one_hang"]
 
 MEASURED = Path(__file__).with_name("measured") / "detection.json"
 PICTURE = ROOT / "docs" / "images" / "detection.svg"
+PAGE, BEGIN, END = ROOT / "docs" / "run.md", "<!-- detection -->\n", "<!-- detection ends -->"
 PATIENCE_S = 240
 FAULTS = ("loader", "lock", "file", "skips")
 
@@ -71,17 +74,20 @@ def one_hang(seed: int) -> dict[str, object]:
         }
 
 
-def measure(runs: int, first: int, at_once: int, place: Path = MEASURED) -> None:
+def measure(
+    runs: int, first: int, at_once: int, place: Path = MEASURED, *, add: bool = False
+) -> None:
     """Let so many jobs hang, a few at once, and add them to a file as they come.
 
     Args:
         runs: How many.
-        first: The seed of the first; None of a seed that the file has is run again.
+        first: The seed of the first.
         at_once: How many jobs at the same time.
         place: The file.
+        add: Keep what the file has, and let no job of a seed in it hang again.
     """
     place.parent.mkdir(exist_ok=True)
-    known = json.loads(place.read_text()) if place.exists() else {"rows": []}
+    known = json.loads(place.read_text()) if add and place.exists() else {"rows": []}
     rows = [row for row in known["rows"] if "alarm_s" in row]
     seeds = [seed for seed in range(first, first + runs) if seed not in {r["seed"] for r in rows}]
     with ThreadPoolExecutor(at_once) as pool:
@@ -117,7 +123,7 @@ def main(*, quick: bool = False) -> Section:
         (f"the {what}", *(f"{value:.1f} s" for value in _places(values)), target)
         for (what, values), target in zip(times.items(), ("≤ 15 s", "≤ 20 s"), strict=True)
     ]
-    return Section(
+    section = Section(
         title="From a hang to its verdict",
         text=f"{len(found)} real Gloo jobs of 2 to 4 ranks with steps of 50 to 800 ms, "
         f"{known['at_once']} at once, load average {load:g} in the middle. The culprit was named "
@@ -125,6 +131,18 @@ def main(*, quick: bool = False) -> Section:
         columns=("from the hang to", "median", "p95", "worst", "p95 target"),
         rows=tuple(rows),
     )
+    _into_page(section)
+    return section
+
+
+def _into_page(section: Section) -> None:
+    """Put text and table where docs/run.md has them."""
+    lines = [section.columns, ("---",) * len(section.columns), *section.rows]
+    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if end:
+        PAGE.write_text(f"{before}{BEGIN}{section.text}\n\n{table}\n\n{end}{after}")
 
 
 def _places(values: Sequence[float]) -> tuple[float, float, float]:
@@ -137,7 +155,8 @@ if __name__ == "__main__":
     parser.add_argument("runs", type=int, nargs="?", default=0, help="jobs to let hang; 0: show")
     parser.add_argument("--first", type=int, default=0, help="seed of the first")
     parser.add_argument("--at-once", type=int, default=2 * (os.cpu_count() or 1))
+    parser.add_argument("--add", action="store_true", help="keep the rows that the file has")
     words = parser.parse_args()
     if words.runs:
-        measure(words.runs, words.first, words.at_once)
+        measure(words.runs, words.first, words.at_once, add=words.add)
     print(show(main()))

@@ -12,6 +12,7 @@ from typing import Any
 from lab.score.adapters import TOOLS
 from lab.score.running import Result, Score, tally
 from lab.score.verdict import CONFIDENCES
+from lab.sections import in_page, section_of
 
 __all__ = ["as_json", "as_markdown", "as_text", "wrong_cases"]
 
@@ -121,18 +122,32 @@ def _causes(result: Result) -> str:
     )
 
 
-def _reliability(parts: Parts) -> str:
-    """How often our causes are right, by the confidence that they are reported with."""
-    ours = {part: tally(results, "unhang") for part, results in parts.items() if _ours(results)}
-    if not ours:
+def _reliability(parts: Parts, known: Mapping[str, Mapping[str, str]] = {}) -> str:
+    """How often our causes are right, by the confidence that they are reported with.
+
+    Args:
+        parts: Scored now.
+        known: Of parts that were scored before: confidence -> share.
+    """
+    columns = {part: dict(shares) for part, shares in known.items()}
+    for part, results in parts.items():
+        if _ours(results):
+            score = tally(results, "unhang")
+            columns[part] = {name: _share(*score.reliability(name)) for name in CONFIDENCES}
+    if not columns:
         return ""
-    rows = []
-    for confidence in CONFIDENCES:
-        cells = [_share(*score.reliability(confidence)) for score in ours.values()]
-        rows.append([confidence, _WANTED[confidence], *cells])
-    text = _RELIABILITY + _table(["confidence", "wanted", *ours], rows)
-    missed = _missed({part: score for part, score in ours.items() if part != "held-out"})
-    return f"{text}\n{missed}\n" if missed else text
+    rows = [[c, _WANTED[c], *(shares[c] for shares in columns.values())] for c in CONFIDENCES]
+    return _RELIABILITY + _table(["confidence", "wanted", *columns], rows)
+
+
+def _known(page: str) -> dict[str, dict[str, str]]:
+    """The shares of all parts that a page tells."""
+    table = section_of(page, _RELIABILITY.partition("\n")[0]).splitlines()
+    cells = [[c.strip() for c in line.strip("|").split("|")] for line in table if line[:1] == "|"]
+    if not cells:
+        return {}
+    shares = {row[0]: row[2:] for row in cells[2:]}
+    return {part: {c: shares[c][at] for c in shares} for at, part in enumerate(cells[0][2:])}
 
 
 def _ours(results: Sequence[Result]) -> bool:
@@ -143,15 +158,14 @@ def _share(right: int, total: int) -> str:
     return f"{_percent(right, total)} of {total}" if total else "none"
 
 
-def _missed(scores: Mapping[str, Score]) -> str:
-    """The kinds that were reported with high or medium confidence and are wrong, by part."""
+def _missed(score: Score) -> str:
+    """The kinds that were reported with high or medium confidence and are wrong."""
     wrong = [
-        f"{code} ({part}: {total - right} of {total} with {confidence} confidence)"
-        for part, score in scores.items()
+        f"{code} ({total - right} of {total} with {confidence} confidence)"
         for (confidence, code), (right, total) in sorted(score.claims.items())
         if confidence != "low" and right < total
     ]
-    return f"Wrong in the parts that may be looked at: {', '.join(wrong)}." if wrong else ""
+    return f"Reported wrongly: {', '.join(wrong)}.\n" if wrong else ""
 
 
 _WANTED = {"high": "99 %", "medium": "85 %", "low": "-"}
@@ -187,47 +201,46 @@ the device was replaced by a stand-in (tests/data/nccl). *Live* captures are rea
 """
 
 
-def as_markdown(parts: Parts) -> str:
-    """The page docs/accuracy.md."""
-    scored = {tool for results in parts.values() for tool in _tools(results)}
-    left_out = ", ".join(name for name in TOOLS if name not in scored)
-    blocks = [_HEAD]
-    if left_out:
-        blocks.append(f"Not scored, because not asked for or not installed: {left_out}.\n")
-    blocks.append(_reliability(parts))
+def as_markdown(parts: Parts, page: str = "") -> str:
+    """The page docs/accuracy.md.
+
+    Args:
+        parts: What was scored.
+        page: An older one: parts that were not scored, and sections of other commands, stay.
+    """
+    new = f"{_HEAD}\n{_reliability(parts, _known(page))}"
+    for heading in [line for line in page.splitlines() if line.startswith("## ")]:
+        if heading != _RELIABILITY.partition("\n")[0]:
+            new = in_page(new, section_of(page, heading))
     for part, results in parts.items():
-        if not results:
-            continue
-        tools = _tools(results)
-        scores = {tool: tally(results, tool) for tool in tools}
-        rows = {tool: _rows(scores[tool]) for tool in tools}
-        blocks.append(f"## {part.capitalize()} part\n")
-        blocks.append(
-            _table(
-                ["", *tools],
-                [[name, *(rows[tool][name] for tool in tools)] for name in rows[tools[0]]],
-            )
-        )
-        if part == "held-out":
-            continue
-        blocks.append(
-            f"### {part.capitalize()} part by class: cases with culprits and code right\n"
-        )
-        blocks.append(
-            _table(
-                ["class", *tools],
-                [
-                    [fault, *("{} of {}".format(*scores[tool].classes[fault]) for tool in tools)]
-                    for fault in sorted(scores[tools[0]].classes)
-                ],
-            )
-        )
-        if "unhang" in tools:
-            blocks.append(_confused(scores["unhang"]))
-    return "\n".join(blocks)
+        new = in_page(new, _section(part, results)) if results else new
+    return new
 
 
-def _confused(score: Score) -> str:
+def _section(part: str, results: Sequence[Result]) -> str:
+    """One part: the figures, and but for the held-out one the classes."""
+    tools = _tools(results)
+    scores = {tool: tally(results, tool) for tool in tools}
+    rows = {tool: _rows(scores[tool]) for tool in tools}
+    blocks = [f"## {part.capitalize()} part\n"]
+    if left_out := [name for name in TOOLS if name not in tools]:
+        blocks.append(f"Not asked for, or not installed: {', '.join(left_out)}.\n")
+    figures = [[name, *(rows[tool][name] for tool in tools)] for name in rows[tools[0]]]
+    blocks.append(_table(["", *tools], figures))
+    if part == "held-out":
+        return "\n".join(blocks)
+    blocks.append(f"### {part.capitalize()} part by class: cases with culprits and code right\n")
+    classes = [
+        [fault, *("{} of {}".format(*scores[tool].classes[fault]) for tool in tools)]
+        for fault in sorted(scores[tools[0]].classes)
+    ]
+    blocks.append(_table(["class", *tools], classes))
+    if "unhang" in tools:
+        blocks += [_missed(scores["unhang"]), _confused(part, scores["unhang"])]
+    return "\n".join(block for block in blocks if block)
+
+
+def _confused(part: str, score: Score) -> str:
     """Where we are wrong, by class and by case."""
     worst = sorted(score.classes, key=lambda name: score.classes[name][0] / score.classes[name][1])
     rows = []
@@ -243,7 +256,9 @@ def _confused(score: Score) -> str:
         rows.append([fault, f"{total - right} of {total}", said])
     if not rows:
         return "All right.\n"
-    text = "### Where unhang is wrong\n\n" + _table(["class", "wrong", "what it said"], rows)
+    text = f"### Where unhang is wrong in the {part} part\n\n" + _table(
+        ["class", "wrong", "what it said"], rows
+    )
     return text + "\nCases: " + ", ".join(f"`{name}`" for name in score.wrong) + "\n"
 
 

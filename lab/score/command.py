@@ -52,7 +52,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wrong", action="store_true", help="list the cases that we got wrong")
     parser.add_argument("--json", action="store_true", help="print figures as JSON")
     parser.add_argument(
-        "--write", type=Path, metavar="FILE", help="write the page docs/accuracy.md"
+        "--write",
+        type=Path,
+        metavar="FILE",
+        help="write the page docs/accuracy.md; what it says of other parts stays",
     )
     parser.add_argument("--processes", type=int, default=2, help="worker processes (default: 2)")
     parser.add_argument(
@@ -76,21 +79,9 @@ def run(args: argparse.Namespace) -> int:
     if args.wrong:
         print(accuracy.wrong_cases(parts))
     if args.write:
-        _write(args.write, accuracy.as_markdown(parts))
+        old = args.write.read_text(encoding="utf-8") if args.write.exists() else ""
+        args.write.write_text(accuracy.as_markdown(parts, old), encoding="utf-8")
     return 0
-
-
-def _write(path: Path, text: str) -> None:
-    """Write the figures; the sections that other commands have put there stay."""
-    from lab.prove.table import HEADING as PROVED
-    from lab.sections import in_page, section_of
-    from lab.subsets.judging import HEADING as SUBSETS
-
-    old = path.read_text(encoding="utf-8") if path.exists() else ""
-    for heading in (SUBSETS, PROVED):
-        section = section_of(old, heading)
-        text = in_page(text, section) if section else text
-    path.write_text(text, encoding="utf-8")
 
 
 def _results(args: argparse.Namespace) -> dict[str, list[Result]]:

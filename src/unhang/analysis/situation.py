@@ -307,10 +307,14 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def furthest_finished(self) -> Ints:
-        """Per channel: the last sequence number that anybody has finished; -1 if none."""
+        """Per channel: the last sequence number that anybody has finished; -1 if none.
+
+        Of ranks whose dump was cut short, the calls that would show as open are lost.
+        """
         furthest = np.full(self.evidence.n_channels, -1, np.int64)
-        channel = self.standing.keys % self.standing.n_channels
-        np.maximum.at(furthest, channel, self.finished_up_to)
+        owner, channel = np.divmod(self.standing.keys, self.standing.n_channels)
+        whole = ~self.cut[owner]
+        np.maximum.at(furthest, channel[whole], self.finished_up_to[whole])
         return furthest
 
 

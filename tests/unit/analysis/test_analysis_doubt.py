@@ -279,3 +279,52 @@ def test_of_one_who_waits_alone_and_many_who_do_not_nobody_is_named() -> None:
     )
     job.dump_fields = {rank: {"main_stack": frames_of("data.py:7 load")} for rank in (1, 2, 3)}
     assert diagnose(job.case()).culprits == (1, 2, 3)
+
+
+def test_what_a_dump_of_unfinished_calls_left_out_was_made() -> None:
+    """Members of coalesced calls stay in such dumps: between them and what is open calls are gone.
+
+    All but the last have left the gather in which rank 1 waits for that one.
+    """
+    job, gone_on = FakeJob(8, active_only=True), (0, 2, 3, 4, 5, 6)
+    job.coalesced(range(8), ["_broadcast_oop"] * 2, closing="ALLGATHER_coalesced")
+    for rank in range(8):
+        for member in job.entries[rank][:2]:
+            member.is_open = True
+    job.call(range(7), "gather", finished=gone_on, site="eval.py:74 collect")
+    job.call(range(7), site="train.py:131 log", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits) == ("UH101", (7,))
+
+
+@pytest.mark.parametrize(("backend", "status"), [("nccl", "healthy"), ("gloo", "insufficient")])
+def test_a_failed_call_that_looks_finished_shows_no_motion(backend: str, status: str) -> None:
+    """Gloo retires what fails: who has gone past what a dump lacks may have failed in it."""
+    job = FakeJob(4, backend=backend)
+    pairs = [job.group(pair, "dp") for pair in ((0, 2), (1, 3))]
+    for _ in range(6):
+        for pair in pairs:
+            job.call(pair.members, group=pair)
+        job.tick(10_000)
+    for pair in pairs:
+        job.call(pair.members[1:], group=pair)
+        job.call(pair.members[1:], group=pair, finished=False)
+    assert diagnose(job.case()).status == status
+
+
+def test_a_dump_that_was_cut_short_shows_nobody_behind() -> None:
+    """Its counters tell what it had called; that nothing is open in it is for lack of entries."""
+    job = FakeJob(4)
+    pairs = [job.group(pair, "dp") for pair in ((0, 1), (2, 3))]
+    for _ in range(3):
+        job.call(range(4))
+        for pair in pairs:
+            job.call(pair.members, group=pair)
+    job.call((0, 1), group=pairs[0], finished=False)
+    job.call([2], group=pairs[1], finished=False)
+    job.call(range(3), finished=False)
+    job.entries[1] = job.entries[1][:5]
+    job.broken = {1: DumpStatus.TRUNCATED}
+    report = diagnose(job.case())
+    assert report.culprits == (3,)
+    assert "UH105" not in {cause.code for cause in report.causes}

@@ -336,6 +336,22 @@ def test_the_one_rank_in_every_loop() -> None:
     assert "each of 3 times before" in " ".join(cause.evidence)
 
 
+def test_the_call_that_the_one_in_every_loop_passed_over() -> None:
+    """Its peers have made it, and have what it waits in queued behind: that is what it lacks."""
+    job = FakeJob(8)
+    pairs = [job.group(half, "tp") for half in ((0, 1, 2, 3), (4, 5, 6, 7))]
+    for half in pairs:
+        job.call(half.members, "all_gather", half, site="train.py:1 step")
+    job.call([0], site="train.py:9 log", finished=False)
+    for half in pairs:
+        ranks = [rank for rank in half.members if rank]
+        job.call(ranks, group=half, site="train.py:5 norm", finished=half is pairs[1])
+    job.call(range(1, 8), site="train.py:9 log", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH102", (0,), "medium")
+    assert cause.summary.startswith("Rank 0 did not make all_reduce #2 of tp (1)")
+
+
 def test_a_send_that_has_always_followed() -> None:
     """Rank 1 passes a send over and goes on; rank 2, which waits for it, keeps the usual order."""
     job = FakeJob(3)

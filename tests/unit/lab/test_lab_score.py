@@ -183,7 +183,20 @@ def test_the_page_says_what_a_confidence_is_worth() -> None:
     page = as_markdown({"tuned": results(), "held-out": results()})
     assert "| high | 99 % | 50.0 % of 2 | 50.0 % of 2 |" in page
     assert "| medium | 85 % | none | none |" in page
-    assert "UH101 (tuned: 1 of 2 with high confidence)." in page
+    assert page.count("Reported wrongly: UH101 (1 of 2 with high confidence).") == 1
+
+
+def test_parts_that_were_not_scored_again_stay() -> None:
+    """Neither they nor what other commands have put there are lost."""
+    page = as_markdown({"tuned": results(), "held-out": results()}) + "\n## Of others\n\nx\n"
+    assert as_markdown({}, page) == page
+    again = as_markdown({"tuned": results()[:1], "real": results()}, page)
+    assert [line for line in again.splitlines() if line.startswith("## ")] == [
+        "## How much a confidence is worth", "## Tuned part", "## Held-out part", "## Of others",
+        "## Real part",
+    ]  # fmt: skip
+    assert "| confidence | wanted | tuned | held-out | real |" in again
+    assert "| cases | 1 | 1 |" in again
 
 
 def test_pages_show_all_tools_and_hide_held_out_cases() -> None:

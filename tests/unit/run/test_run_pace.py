@@ -61,6 +61,17 @@ def test_healthy_jitter_is_nobody_s_fault(ranks: int) -> None:
     assert followed(ranks, 600, steady) == []
 
 
+@pytest.mark.parametrize("ranks", [4, 5])
+def test_few_steps_that_differ_much_prove_nothing(ranks: int) -> None:
+    """Steps of 0.8 s that vary by 10 %: chance makes 8 % in fifteen blocks, and nobody is slow."""
+
+    def own_s(dice: random.Random, rank: int, now_s: float) -> float:
+        del rank, now_s
+        return 0.8 * max(0.3, dice.gauss(1, 0.1))
+
+    assert followed(ranks, 1800, own_s) == []
+
+
 def test_warm_up_and_evaluation_are_no_habit() -> None:
     """The first steps of one rank, and its evaluation of eight seconds each minute."""
 

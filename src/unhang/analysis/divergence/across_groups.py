@@ -14,7 +14,7 @@ another does not. A rank parted only if those who had to make the call with it d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -28,16 +28,27 @@ _MAX_PEERS = 8
 _MAX_LOOKED_AT = 256
 _GONE_ON = {"missing": 3, "extra": 2}
 """Calls of a rank from the difference on that show that it went on without, or after, the call."""
+_BLOCKED = {"missing": 1, "extra": 1}
+"""The same of a rank of which it is known that it left the order of all others."""
 
 
-def divergence_from_role(programs: RankPrograms, suspects: Sequence[int]) -> Divergence | None:
-    """The first of some ranks (indices) that parted from most ranks of its role; None for none."""
+def divergence_from_role(
+    programs: RankPrograms, suspects: Sequence[int], *, blocked: bool = False
+) -> Divergence | None:
+    """The first of some ranks (indices) that parted from most ranks of its role; None for none.
+
+    Args:
+        programs: Of the case.
+        suspects: Indices of ranks.
+        blocked: They cannot have gone on, and are known to have left the order of the others.
+    """
+    gone_on = _BLOCKED if blocked else _GONE_ON
     for rank in suspects:
         mine = programs.whole(rank)
         if mine is None or not len(mine.rows):
             continue
         peers = _of_same_role(programs, rank)
-        partings = [(peer, _parting(programs, mine, peer)) for peer in peers]
+        partings = [(peer, _parting(programs, mine, peer, gone_on)) for peer in peers]
         against = [(peer, parting) for peer, parting in partings if parting is not None]
         if len(peers) > 1 and 2 * len(against) > len(peers) + 1:
             reference, first = against[0]
@@ -62,7 +73,12 @@ def _of_same_role(programs: RankPrograms, rank: int) -> list[RankProgram]:
     return found
 
 
-def _parting(programs: RankPrograms, mine: RankProgram, theirs: RankProgram) -> Edit | None:
+def _parting(
+    programs: RankPrograms,
+    mine: RankProgram,
+    theirs: RankProgram,
+    gone_on: Mapping[str, int] = _GONE_ON,
+) -> Edit | None:
     """The first call left out or made too often, unless calls merely changed places."""
     calls, others = programs.calls(mine), programs.calls(theirs)
     if _ends_in_repetition(calls, others) and not _made_by_a_fellow(programs, mine):
@@ -80,8 +96,8 @@ def _parting(programs: RankPrograms, mine: RankProgram, theirs: RankProgram) -> 
     moved |= _reordered(calls, others, first)
     if first.kind == "extra" and not programs.situation.evidence.collective[mine.rows[first.mine]]:
         return None  # a send too many may as well be one to the wrong peer
-    gone_on = len(mine.rows) - first.mine >= _GONE_ON[first.kind]
-    return first if gone_on and not moved else None
+    enough = len(mine.rows) - first.mine >= gone_on[first.kind]
+    return first if enough and not moved else None
 
 
 def _reordered(mine: CallSequence, theirs: CallSequence, first: Edit) -> bool:

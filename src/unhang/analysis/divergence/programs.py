@@ -61,7 +61,11 @@ class RankPrograms(Struct):
     _calls: dict[RankProgram, CallSequence] = field(default_factory=dict)
 
     def of(self, rank: int, channel: int) -> RankProgram:
-        """RankProgram of one rank (indices) in one channel."""
+        """RankProgram of one rank (indices) in one channel.
+
+        Of a dump of unfinished calls those only: the finished ones in it are members of coalesced
+        calls, between which others are left out.
+        """
         evidence = self.situation.evidence
         parts = []
         self.ask(rank)
@@ -69,6 +73,7 @@ class RankPrograms(Struct):
             span = slice(dump.start, dump.stop)
             wanted = evidence.collective[span] & (evidence.channel(span) == channel)
             wanted &= evidence.case.calls.seq[span] >= 0
+            wanted &= ~(evidence.finished[span] & dump.active_only)
             parts.append(np.flatnonzero(wanted) + dump.start)
         rows = np.concatenate(parts) if parts else np.zeros(0, np.int64)
         return RankProgram(rank, rows, np.asarray(evidence.case.calls.seq[rows], np.int64))

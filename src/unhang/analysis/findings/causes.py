@@ -18,7 +18,7 @@ from unhang.analysis.divergence.across_groups import divergence_from_role
 from unhang.analysis.divergence.in_group import Divergence, divergence_of, made_alone
 from unhang.analysis.divergence.programs import RankPrograms
 from unhang.analysis.divergence.rhythm import break_of
-from unhang.analysis.findings.deadlock import explain_cycle
+from unhang.analysis.findings.deadlock import Circle, explain_cycle
 from unhang.analysis.findings.disagreement import (
     Membership,
     explain_disagreement,
@@ -171,7 +171,22 @@ def _of_cycle(situation: Situation, programs: RankPrograms, root: Root) -> Claim
     parted = divergence_from_role(programs, root.ranks[:_MAX_IN_CIRCLE])
     if parted is not None:
         return explain_divergence(situation, parted, root.waiting_calls[0], symptom, root.ranks)
-    return _of_order(situation, programs, root, symptom)
+    return _of_breaking(situation, programs, root, _of_order(situation, programs, root, symptom))
+
+
+def _of_breaking(situation: Situation, programs: RankPrograms, root: Root, told: Claim) -> Claim:
+    """The call that a rank passed over which alone is in every loop of a circle, if peers show it.
+
+    Whether it would have made the call later, its host, which waits, does not tell.
+    """
+    if not isinstance(told.about, Circle) or not told.about.breaking:
+        return told
+    alone = situation.evidence.ranks.index_of(list(told.about.breaking)).tolist()
+    parted = divergence_from_role(programs, alone, blocked=True)
+    if parted is None:
+        return told
+    claim = explain_divergence(situation, parted, root.waiting_calls[0], told, root.ranks)
+    return claim.doubted([Doubt.BY_ORDER])
 
 
 def _of_order(situation: Situation, programs: RankPrograms, root: Root, symptom: Claim) -> Claim:

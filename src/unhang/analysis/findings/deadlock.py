@@ -39,8 +39,7 @@ class Circle(Struct, frozen=True):
         crossed: Every rank has the other call queued behind its own.
         breaking: The one rank without which nobody would wait in a circle; empty where there are
             several such, or none.
-        at_once: Groups of which devices have calls in flight at once, in different orders; empty
-            where a call waits for the one before it.
+        at_once: Groups of which devices have calls in flight at once, in crossed order.
     """
 
     ranks: tuple[int, ...]
@@ -76,13 +75,14 @@ def explain_cycle(situation: Situation, root: Root) -> Claim:
 
 def _circle(situation: Situation, root: Root) -> Circle:
     kinds = _inside(situation, root).kind
+    crossed = bool(len(kinds) and (kinds == Edge.QUEUED).all())
     return Circle(
         ranks=situation.named(root.ranks),
         n_calls=len(root.waiting_calls),
         n_groups=len({int(situation.heads.channel[call]) for call in root.waiting_calls}),
-        crossed=bool(len(kinds) and (kinds == Edge.QUEUED).all()),
+        crossed=crossed,
         breaking=situation.named(_breaking(situation, root)),
-        at_once=_at_once(situation, root),
+        at_once=_at_once(situation, root) if crossed else (),
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from unhang.analysis.state.columns import Bools, Ints
+from unhang.analysis.state.completion import TRUTHFUL
 from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.stale import made_ns
@@ -117,17 +118,16 @@ def _just_after(evidence: Evidence, heads: Heads, turns: Ints, outdated: Ints) -
     """Heads that began a few turns after dumps that the job has left behind since.
 
     Dumps that were written one after another while the job moved look like this; that it stopped
-    for good within these few turns would be a coincidence.
+    for good within these few turns would be a coincidence. A recorder that takes a failed call for
+    a finished one shows the same of a job that has failed.
     """
     found = np.zeros(len(heads.row), np.bool_)
-    if not len(outdated):
+    dumps = zip(evidence.owner.tolist(), evidence.dumps, strict=True)
+    older = [dump for owner, dump in dumps if owner in outdated]
+    if not older or any((dump.backend or evidence.backends[0]) not in TRUTHFUL for dump in older):
         return found
     created = evidence.case.calls.created_ns
-    left = [
-        int(created[dump.start : dump.stop].max(initial=0))
-        for owner, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True)
-        if owner in outdated
-    ]
+    left = [int(created[dump.start : dump.stop].max(initial=0)) for dump in older]
     ranks = np.flatnonzero((heads.row >= 0) & (turns > 0))
     if min(left) > 0:
         since = created[heads.row[ranks]] - min(left)

@@ -21,7 +21,7 @@ __all__ = ["Arrival", "Pace", "Slow"]
 
 BLOCK_NS: Final = 1_000_000_000
 BLOCKS: Final = 15
-"""So many of the newest blocks must agree, in thirds of their own."""
+"""So many of the newest blocks must agree, in thirds of their own; or two or four times as many."""
 FIRST_BLOCKS: Final = 5
 """The first ones are warm-up."""
 MOST_BLOCKS: Final = 1800
@@ -29,7 +29,7 @@ LEAST_EXCESS: Final = 0.07
 """A rank that needs 7 % longer than the others is slow; jitter of healthy ones stays below that."""
 LEAST_OF_TWO: Final = 0.12
 """With one other rank alone nothing tells how far healthy ones differ."""
-SPREADS, ERRORS = 5.0, 3.0
+SPREADS, ERRORS = 5.0, 4.5
 """And by so many times what the other ranks differ by among each other, and what chance makes."""
 LEAST_MS: Final = 0.2
 """Per call: less is the order in which a host wakes its processes."""
@@ -135,24 +135,38 @@ def _blocks(rounds: Sequence[tuple[int, Mapping[int, int]]]) -> tuple[list[_Bloc
 
 
 def _slow_rank(blocks: Sequence[_Block]) -> Slow | None:
-    """The rank that was slow in all of the newest blocks, if there is one."""
-    recent = blocks[-BLOCKS:]
-    if len(recent) < BLOCKS or len({frozenset(block.own_ns) for block in recent}) > 1:
-        return None
+    """The rank that was slow in all of the newest blocks, if there is one.
+
+    Where chance alone may make such a difference in so few, more of them tell.
+    """
+    for count in (BLOCKS, 2 * BLOCKS, 4 * BLOCKS):
+        recent = blocks[-count:]
+        if len(recent) < count or len({frozenset(block.own_ns) for block in recent}) > 1:
+            return None
+        rank, excess, late_ms = _slowest(recent)
+        if excess:
+            since = _since(blocks, rank)
+            end_ns = recent[-1].begin_ns + BLOCK_NS
+            return Slow(rank, excess, late_ms, since, (end_ns - since) / 1e9)
+    return None
+
+
+def _slowest(recent: Sequence[_Block]) -> tuple[int, float, float]:
+    """The rank that needs longest, by how much, and the delay in ms; 0.0 for both if not surely."""
     excess = {rank: _excess(recent, rank) for rank in recent[0].own_ns}
     worst = max(excess, key=lambda rank: excess[rank])
     others = [value for rank, value in excess.items() if rank != worst]
     spread = median(abs(value - median(others)) for value in others)
-    thirds = (recent[at : at + BLOCKS // 3] for at in range(0, BLOCKS, BLOCKS // 3))
-    steadily = all(_excess(third, worst) >= LEAST_EXCESS / 2 for third in thirds)
+    third = len(recent) // 3
+    thirds = (recent[at : at + third] for at in range(0, 3 * third, third))
+    steadily = all(_excess(part, worst) >= LEAST_EXCESS / 2 for part in thirds)
     late_ms = median(_late_ms(block, worst) for block in recent)
     least = LEAST_EXCESS if len(others) > 1 else LEAST_OF_TWO
-    surely = max(least, SPREADS * spread, ERRORS * _error(recent, worst))
+    error = max(_error(recent, worst), median(_error(recent, rank) for rank in excess))
+    surely = max(least, SPREADS * spread, ERRORS * error)
     if excess[worst] < surely or not steadily or late_ms < LEAST_MS:
-        return None
-    since = _since(blocks, worst)
-    end_ns = recent[-1].begin_ns + BLOCK_NS
-    return Slow(worst, excess[worst], late_ms, since, (end_ns - since) / 1e9)
+        return worst, 0.0, 0.0
+    return worst, excess[worst], late_ms
 
 
 def _share(block: _Block, rank: int) -> float:
