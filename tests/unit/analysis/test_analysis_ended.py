@@ -159,6 +159,17 @@ def test_a_rank_that_leaves_its_peers_in_a_call_is_the_cause() -> None:
     assert "train (train.py:88)" in found.summary
 
 
+def test_a_rank_is_not_blamed_for_leaving_where_a_peer_that_waited_has_ended_well() -> None:
+    """The job went on while its evidence was collected: that peer's call has come back."""
+    for peer in (alive(0), ended(0, 0)):
+        report = diagnose(job().case(samples=[peer, ended(1, 0), ended(2, 0)]))
+        first = report.findings[0]
+        assert (first.code, first.confidence) == ("UH103", "low")
+        assert "waited there and ended with exit code 0 since" in first.evidence[0]
+        assert "UH106" not in {finding.code for finding in report.findings}
+        assert report.decision.action == "look-first"
+
+
 def test_a_rank_that_leaves_before_its_peers_fail_is_the_cause() -> None:
     """Gloo's peers of a process that has gone raise; one that goes after them is not to blame."""
     builder = FakeJob(3)

@@ -58,6 +58,32 @@ def test_a_job_that_moves_on_says_so_and_is_given_more_time() -> None:
     assert len(job.play(60)) == 1
 
 
+def test_a_pause_may_have_begun_before_a_look_saw_it() -> None:
+    """One of 2.5 s between two looks is survived as such, and one of 4.5 s is within its double."""
+    job = Job(hang_after_s=4.0)
+    job.play(3, moves=True)
+    assert job.play(1) == []
+    assert job.play(1, moves=True) == [], "the pause was of 1 to 3 s, and 2 s were seen"
+    assert job.play(5) == []
+    assert job.play(1, moves=True) == []
+
+
+def test_counters_that_are_noted_once_a_second_tell_late_when_a_pause_began() -> None:
+    """Their news come in the middle of a pause of 2.4 s: it was none of 1.9 s for all that."""
+
+    def longest(*, counted: bool) -> float:
+        watch, calls = HangWatch(4.0, interval_s=0.25), 0
+        for quarter in range(40):
+            calls += quarter % 10 == 0
+            done = RankProgress(
+                0, 50, calls, calls, waiting=True, busy=False, counted=calls if counted else 0
+            )
+            watch.see(ProgressLook(quarter / 4, (done,)))
+        return watch.longest_waiting_s
+
+    assert longest(counted=True) == longest(counted=False) + 1 == 3.75
+
+
 def test_a_call_that_is_given_up_is_no_progress() -> None:
     """Pending calls end when the job's own time-out comes; the rank has to go on to another one."""
     job = Job()

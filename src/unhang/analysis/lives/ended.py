@@ -15,14 +15,14 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.claims import Claim, Doubt, Observation, Stance
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.sites import StackBook
 from unhang.analysis.sources.exits import End, Manner
 from unhang.kinds import RANK_ENDED, Trait
 from unhang.report import Site, Subject
 
-__all__ = ["MOST_ENDS", "Ended", "ended_first"]
+__all__ = ["MOST_ENDS", "CameBack", "Ended", "ended_first"]
 
 SAME_TIME_NS: Final = 2 * 10**9
 """Exceptions closer together than this, with one text, are one and the same failure."""
@@ -44,6 +44,10 @@ class Ended(Struct, frozen=True):
     before: tuple[int, ...]
 
 
+class CameBack(Observation, frozen=True, kw_only=True):
+    """Ranks that wait by the claim have ended with exit status 0 since: nothing held them."""
+
+
 def ended_first(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[Claim]:
     """Put a claim about ranks that ended first before the others.
 
@@ -54,9 +58,10 @@ def ended_first(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[
         lives: How each rank ended.
         book: Takes the stacks that are referred to.
     """
+    claims = [_over(claim, lives) for claim in claims]
     first, followed = _beginning(claims, lives)
     if not first:
-        return list(claims)
+        return claims
     culprits = {end.rank for end in first}
     explained = {id(c) for c in claims if c.is_cause and set(c.culprits) <= culprits}
     victims = {rank for c in claims if id(c) in explained for rank in c.victims}
@@ -89,6 +94,19 @@ def ended_first(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[
     ]
 
 
+def _over(claim: Claim, lives: Lives) -> Claim:
+    """A claim with those of its victims who ended as if all were well: dumps may be of before."""
+    ends = (life.end for rank in claim.victims if (life := lives.ranks.get(rank)) is not None)
+    well = tuple(end.rank for end in ends if end is not None and end.status == 0)
+    if not claim.is_cause or not well:
+        return claim
+    return claim.seen(CameBack(source="exits", ranks=well), Stance.CONTRADICTS, 2)
+
+
+def _came_back(claim: Claim) -> bool:
+    return any(isinstance(each.observation, CameBack) for each in claim.weighed)
+
+
 def _beginning(claims: Sequence[Claim], lives: Lives) -> tuple[tuple[End, ...], tuple[End, ...]]:
     """The ends that nothing else explains, if any, and those that follow from something."""
     ended = [life.end for life in lives.ranks.values() if life.end is not None]
@@ -117,7 +135,10 @@ def _left_peers(claims: Sequence[Claim], ends: Sequence[End], left: Sequence[End
     A rank that ended so after its peers had failed is none of them.
     """
     waited = {
-        rank for c in claims if c.is_cause and c.kind.has(Trait.AWAITED) for rank in c.culprits
+        rank
+        for c in claims
+        if c.is_cause and c.kind.has(Trait.AWAITED) and not _came_back(c)
+        for rank in c.culprits
     }
     lost = [end for end in ends if end.manner in (Manner.FOLLOWED, Manner.UNCLEAR)]
     failed_ns = min((end.time_ns for end in lost if end.time_ns), default=0) + SAME_TIME_NS

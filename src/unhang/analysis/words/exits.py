@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from unhang.analysis.claims import Claim
-from unhang.analysis.lives.ended import MOST_ENDS, Ended
+from msgspec.structs import replace
+
+from unhang.analysis.claims import Claim, Weighed
+from unhang.analysis.lives.ended import MOST_ENDS, CameBack, Ended
 from unhang.analysis.sources.exits import CRASHES, SIGNAL_BASE, End, Manner
 from unhang.analysis.words.starved import MORE_MEMORY
-from unhang.analysis.words.telling import Words, subject, words_of
+from unhang.analysis.words.telling import Words, adding, subject, words_of
 from unhang.model import MemoryKill, Note, ProcessSample
 from unhang.stacks.ownership import shown_frame
 from unhang.wording import count_of, printable, rank_phrase
@@ -33,6 +35,13 @@ def _(about: Ended, claim: Claim) -> Words:  # noqa: ARG001 - all words have the
         (*_earlier(about), *_alternatives(about)),
         _actions(first[0]),
     )
+
+
+@adding.register
+def _(seen: CameBack, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
+    ended = f"{subject(seen.ranks)} waited there and ended with exit code 0 since"
+    said = f"{ended}: by that the call has come back, and the dumps are of before."
+    return replace(words, evidence=(said, *words.evidence))
 
 
 def _how(end: End) -> str:

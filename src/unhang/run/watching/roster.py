@@ -187,6 +187,7 @@ class Roster:
                 busy=doing[m.pid].busy,
                 coming=m.pid in coming,
                 works=doing[m.pid].works and not is_inside(beats[m.pid]),
+                counted=counted_calls(beats[m.pid]),
             )
             for m in inside
         ]
@@ -298,9 +299,14 @@ def finished_calls(beat: Heartbeat | None) -> int:
     if beat is None:
         return -1
     joined = beat.phase in ("ready", "destroyed")
-    completed = sum(max(group.last_completed, 0) + 1 for group in beat.groups)
     ended = beat.waited + beat.enqueued - beat.failed
-    return int(joined) + completed + ended + (beat.step or 0)
+    return int(joined) + counted_calls(beat) + ended + (beat.step or 0)
+
+
+def counted_calls(beat: Heartbeat | None) -> int:
+    """What the counters of groups say of that, as of the last tick."""
+    groups = beat.groups if beat is not None else ()
+    return sum(max(group.last_completed, 0) + 1 for group in groups)
 
 
 def begun_calls(beat: Heartbeat | None) -> int:

@@ -30,6 +30,9 @@ BUSY_FACTOR = 12.0
 """How much longer the ranks may stay away from communication while one computes or reads."""
 
 
+COUNTERS_S = 1.0
+"""Counters of groups are noted once a second: what only they tell may be so old."""
+
 AUTO_LEAST_S = 8.0
 """No shorter quiet is suspicious, whatever the rhythm: a garbage collection, a slow disk."""
 
@@ -52,6 +55,7 @@ class RankProgress:
         coming: It has not begun to join its peers, who do: its work is awaited like a call.
         works: What it did was more than computing: it read, wrote, or came past many lines. A call
             may be pending then, but the program does not wait in it.
+        counted: That part of `finished` that the counters of its groups tell.
     """
 
     rank: int
@@ -62,6 +66,7 @@ class RankProgress:
     busy: bool
     coming: bool = False
     works: bool = False
+    counted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +139,14 @@ class HangWatch:
     longest_workless_s: float = 0.0
     seen: int = 0
     _finished: dict[int, int] = field(default_factory=dict)
+    _counted: dict[int, int] = field(default_factory=dict)
     _begun: dict[int, int] = field(default_factory=dict)
     _quiet_since_s: float | None = None
     _still_since_s: float = 0.0
     _worked_s: float = 0.0
     _told: bool = False
     _last_look_s: float = 0.0
+    _unseen_s: float = 0.0
     _had_waiting: bool = False
     _alarmed: bool = False
     _movers: frozenset[int] = frozenset()
@@ -173,9 +180,11 @@ class HangWatch:
         if self._quiet_since_s is None:
             self._restart(look.time_s)
         self._excuse_own_sleep(look.time_s)
+        unseen_s = min(look.time_s - self._last_look_s, 2 * self.interval_s)
+        unseen_s += COUNTERS_S * self._is_told_late(look)
         self._last_look_s = look.time_s
         if self._moved(look):
-            return self._progress(look.time_s)
+            return self._progress(look.time_s, unseen_s)
         self._had_waiting |= any(rank.waiting is not False for rank in look.ranks)
         self._weigh(look)
         quiet = look.time_s - (self._quiet_since_s or 0.0)
@@ -270,6 +279,7 @@ class HangWatch:
     def forget_ranks(self) -> None:
         """The processes were replaced (a new attempt): the quiet begins anew, history stays."""
         self._finished.clear()
+        self._counted.clear()
         self._begun.clear()
         self._restart(self._last_look_s)
 
@@ -286,23 +296,37 @@ class HangWatch:
         if moved or not self._alarmed:
             self._finished = {rank.pid: rank.finished for rank in look.ranks}
             self._begun = {rank.pid: rank.begun for rank in look.ranks}
+            self._counted = {rank.pid: rank.counted for rank in look.ranks}
         return moved
+
+    def _is_told_late(self, look: ProgressLook) -> bool:
+        """Whether only counters tell of what has finished since the last look."""
+        return not any(
+            rank.finished - rank.counted
+            != self._finished.get(rank.pid, -1) - self._counted.get(rank.pid, 0)
+            for rank in look.ranks
+        )
 
     def _has_moved(self, rank: RankProgress) -> bool:
         finished = rank.finished != self._finished.get(rank.pid, -1)
         return finished and not (self._alarmed and rank.begun == self._begun.get(rank.pid, -1))
 
-    def _progress(self, time_s: float) -> Resumed | None:
+    def _progress(self, time_s: float, unseen_s: float) -> Resumed | None:
+        """The quiet is over and was survived, with what may have passed of it before a look.
+
+        Without that a pause would be taken for shorter than it was, and the next for a hang.
+        """
         self.seen += 1
         quiet = time_s - (self._quiet_since_s or time_s)
         self.longest_still_s = max(self.longest_still_s, time_s - self._still_since_s)
         self.longest_workless_s = max(self.longest_workless_s, time_s - self._worked_s)
         if self._had_waiting:
-            self.longest_waiting_s = max(self.longest_waiting_s, quiet)
+            self.longest_waiting_s = max(self.longest_waiting_s, quiet + self._unseen_s)
         else:
-            self.longest_idle_s = max(self.longest_idle_s, quiet)
+            self.longest_idle_s = max(self.longest_idle_s, quiet + self._unseen_s)
         resumed = Resumed(quiet) if self._alarmed else None
         self._restart(time_s)
+        self._unseen_s = unseen_s
         return resumed
 
     def _restart(self, time_s: float) -> None:
