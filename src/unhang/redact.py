@@ -33,7 +33,10 @@ SECRET: Final = "<secret>"  # noqa: S105 - what stands where a secret was
 DROPPED: Final = "<dropped>"
 """What stands where a value was of which nobody knows whether it is harmless."""
 
-_PATH: Final = re.compile(r"(?<![\w/.<-])(?:/[\w.@+~-]+)+/?|(?<=file://)(?:/[\w.@+~-]+)+")
+_PATH: Final = re.compile(
+    r"(?<![\w/.<-])(?:/[\w.@+~-]+)+/?"
+    r"|(?:(?<=file://)|(?<=(?:s3|gs):/)|(?<=(?:hdfs|abfs):/))(?:/[\w.@+~-]+)+"
+)
 _SOURCES: Final = re.compile(r"/(?:third_party/gloo|torch/csrc|aten/src|c10)/")
 """Sources of torch, as its messages name them: public, and what rules know a message by."""
 _HOME: Final = re.compile(r"/(?:home|Users)/([\w.@+-]+)")

@@ -3,7 +3,8 @@
     python tests/fuzz/parts.py
 
 Each is reduced whole, in parts of a few ranks, and with next to no room for times; part of it stays
-as dumps. The verdict has to be the same, or to say that the times for it were left out.
+as dumps. The verdict has to be the same, or to say that the times for it were left out. With
+--ray ADDRESS ("" for a cluster of its own) it is judged through Ray as well, to the byte.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import tarfile
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
@@ -23,7 +26,11 @@ from support.parts import differences, folders_of_dumps, parts_of, verdict_of
 
 from lab.simulate.corpus import cases
 from lab.simulate.writing import DUMPS, simulate
+from unhang.analysis import diagnose
+from unhang.errors import UnhangError
+from unhang.ingest import load, ray
 from unhang.ingest.parts import filling, writing
+from unhang.reports.json import render
 
 WAYS = (
     "one part",
@@ -53,9 +60,11 @@ def folders(more: list[Path], every: int) -> Iterator[tuple[str, Path]]:
             yield spec.name, Path(name) / DUMPS
 
 
-def compare(folder: Path) -> Iterator[tuple[str, str]]:
+def compare(folder: Path, cluster: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - Ray's module
     """Way and what is otherwise, for each way to reduce a folder."""
     whole = verdict_of([folder])
+    if cluster is not None:
+        yield "ray", "" if verdict_by(cluster, folder) == whole else "another report"
     if not whole.startswith("{"):
         return
     dumps = sorted(path for path in folder.rglob("*") if path.is_file())
@@ -79,18 +88,35 @@ def compare(folder: Path) -> Iterator[tuple[str, str]]:
             yield way, "; ".join(told)
 
 
+def verdict_by(cluster: Any, folder: Path) -> str:  # noqa: ANN401 - the same
+    """The JSON of the verdict through Ray, three files a task."""
+    ray.SHARE_FILES = 3
+    engine = ray.RayEngine(cluster)
+    try:
+        report = diagnose(case := load(engine.behind([folder])))
+        if engine.left_out_times(case, report):
+            engine.all_times = True
+            report = diagnose(load(engine.behind([folder])))
+    except UnhangError as error:
+        return error.message
+    return render(report)
+
+
 def main() -> int:
     """Compare them all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("more", nargs="*", type=Path, help="further folders of captures")
     parser.add_argument("--every", type=int, default=1, help="every so many of the simulated cases")
+    parser.add_argument("--ray", metavar="ADDRESS", help="also through this Ray cluster")
     args = parser.parse_args()
     tally: Counter[str] = Counter()
-    for name, folder in folders(args.more, args.every):
-        for way, wrong in compare(folder):
-            tally[f"{way}: {'differ' if wrong else 'same'}"] += 1
-            if wrong:
-                print(f"{name}, {way}: {wrong}", flush=True)
+    with nullcontext() if args.ray is None else ray.ray_engine(args.ray) as engine:
+        cluster = engine and engine.ray
+        for name, folder in folders(args.more, args.every):
+            for way, wrong in compare(folder, cluster):
+                tally[f"{way}: {'differ' if wrong else 'same'}"] += 1
+                if wrong:
+                    print(f"{name}, {way}: {wrong}", flush=True)
     print(dict(sorted(tally.items())))
     return 1 if any("differ" in key for key in tally) else 0
 

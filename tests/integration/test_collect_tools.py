@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
-import shutil
-import socket
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
-from clusters import PATIENCE_S, free_ports, wait_for
 from command_line import unhang
 from kube_api import kube_api
 
@@ -231,71 +226,3 @@ def test_a_node_without_ranks_is_no_success(tmp_path: Path) -> None:
     (tmp_path / "rank.log").write_text("step 1\n")
     done = unhang("collect", *words, "--logs", tmp_path / "*.log", "--case", tmp_path / "logs")
     assert (done.returncode, "next: unhang diagnose" in done.stdout) == (0, True)
-
-
-PATIENT_RAY = {
-    "RAY_gcs_server_request_timeout_seconds": "300",
-    "RAY_health_check_failure_threshold": "100",
-    "RAY_AUTH_MODE": "disabled",
-}
-"""A node of a machine that is busy is slow, and not dead. A head of Ray 2.60 may ask for a token
-that lies in the home directory from another cluster."""
-
-
-@pytest.fixture(scope="module")
-def ray_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Ray cluster of two nodes on this machine."""
-    (port,) = free_ports(1)
-    address = f"127.0.0.1:{port}"
-    small = ["--block", "--num-cpus=1", "--object-store-memory=80000000", "--disable-usage-stats"]
-    folder = f"/tmp/ray-{port}"  # noqa: S108 - Ray's sockets need a short path
-    head = ["--head", f"--port={port}", "--include-dashboard=false",
-            f"--temp-dir={folder}"]  # fmt: skip
-    log = (tmp_path_factory.mktemp("ray") / "log").open("w")
-    start = [sys.executable, "-m", "ray.scripts.scripts", "start", *small]
-    nodes: list[subprocess.Popen[bytes]] = []
-
-    def has_started(words: list[str], ready: Callable[[], bool], what: str) -> None:
-        """Start a node; Ray gives up on a machine that is slow, and is started once more then."""
-
-        def seen() -> bool:
-            if nodes[-1].poll() is not None:
-                nodes[-1] = subprocess.Popen(words, **quiet)
-            return ready()
-
-        nodes.append(subprocess.Popen(words, **quiet))
-        wait_for(seen, what)
-
-    quiet: Any = {"stdout": log, "stderr": log, "start_new_session": True,
-                  "env": {**os.environ, **PATIENT_RAY}}  # fmt: skip
-    try:
-        has_started([*start, *head], lambda: _listens(port), "Ray's head")
-        second = [*start, f"--address={address}"]
-        has_started(second, lambda: _ray_nodes(address) == 2, "Ray's second node")
-        yield address
-    finally:
-        for node in reversed(nodes):
-            node.terminate()
-        for node in reversed(nodes):
-            node.wait()
-        log.close()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _ray_nodes(address: str) -> int:
-    words = [sys.executable, "-m", "unhang.collect.launchers.ray", address]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
-    return len(json.loads(done.stdout.splitlines()[-1])) if done.returncode == 0 else 0
-
-
-def test_ray_tasks_reach_every_node(ray_address: str, tmp_path: Path) -> None:
-    """One task on each node of a real cluster, each node with a name of its own."""
-    words = ("--ray", ray_address, "--only", "env", "--job", "x", "--case", tmp_path / "case")
-    done = unhang("collect", *words)
-    assert "from 2 nodes" in done.stdout, done.stderr
-    assert len(list((tmp_path / "case" / "env").rglob("node.json"))) == 2

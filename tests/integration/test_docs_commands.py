@@ -33,7 +33,7 @@ PAGES = sorted(
 ELSEWHERE = {
     r"--slurm|^srun": "test_collect_clusters.py",
     r"--kubectl": "test_collect_tools.py",
-    r"--ray": "test_collect_tools.py",
+    r"--ray|--engine": "test_ray.py",
     r"doctor.*--hosts|doctor$|doctor (comm|gpu|net)|doctor comm": "test_doctor_clusters.py",
     r"--hosts|--hostfile|--resume": "test_collect_clusters.py",
     r"numerics": "test_cli_numerics.py",

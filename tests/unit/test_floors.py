@@ -77,7 +77,7 @@ STEPS_OF_INGEST = {
     "discover": 0, "columns": 0, "pickles": 0, "jsonfile": 0, "handed": 0, "savedreports": 1,
     "dumpfiles": 1, "native": 1, "parts": 2, "reading": 3, "beside": 2, "groups": 2,
     "continuing": 2, "incidents": 3,
-    "reducing": 4, "assemble": 3, "loading": 4, "__init__": 5,
+    "reducing": 4, "assemble": 3, "loading": 4, "tasks": 5, "__init__": 5, "ray": 6,
 }  # fmt: skip
 
 

@@ -37,6 +37,7 @@ def test_names_of_one_text_are_replaced_consistently() -> None:
             "/home/bob/venv/lib/python3.11/site-packages/torch/x.py",
             "/home/user1/dir1/lib/python3.11/site-packages/torch/x.py",
         ),
+        ("s3://team/bob/run7/rank_0", "s3://dir1/dir2/dir3/rank_0"),
         ("https://bob:pw@git.example.com/x", f"https://{SECRET}@host1/x"),
     ],
 )

@@ -1,13 +1,16 @@
 """Say which rank, which call and which line a stuck job waits for, from what it left behind.
 
 PATH is a case directory, a directory of dumps, files, a glob, or a tar or zip of those. Without
-PATH it is the newest case under ./unhang-cases.
+PATH it is the newest case under ./unhang-cases. With --engine ray it may also be s3://bucket/folder
+or another address that fsspec knows, and file:///folder for one that all nodes share.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from glob import glob
 from typing import TYPE_CHECKING
 
 from unhang.cli.shared.case_paths import add_case_arguments, load_case, place_of
@@ -16,7 +19,9 @@ from unhang.errors import NoEvidenceError, UsageError
 
 if TYPE_CHECKING:
     from unhang.case import Case
+    from unhang.casedir.place import Place
     from unhang.ingest import Beside
+    from unhang.ingest.ray import RayEngine
     from unhang.redact import Redactor
     from unhang.report import Report
 
@@ -29,6 +34,8 @@ unhang diagnose dumps/ --format json -o report.json
 unhang diagnose dumps/ --db out.duckdb
 unhang diagnose dumps/ --redact --format markdown -o for-the-issue.md
 unhang diagnose dumps/ --fail-on cause
+unhang diagnose --engine ray:10.0.0.1:6379 /tmp/nccl_trace
+unhang diagnose --engine ray s3://bucket/run7/dumps
 unhang diagnose --watch"""
 
 
@@ -38,6 +45,11 @@ _FOR_PROGRAMS = ("json", "brief-json", "jsonl")
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `unhang diagnose`."""
     add_case_arguments(parser)
+    parser.add_argument(
+        "--engine",
+        metavar="ray[:ADDRESS]",
+        help="read and reduce the dumps where they are, by tasks of this Ray cluster",
+    )
     beside = parser.add_argument_group("beside the dumps", "each may be repeated")
     for name, metavar, text in (
         ("--log", "FILE", "read this log too: a file, a directory, a glob in quotes, or -"),
@@ -115,32 +127,68 @@ def _check_watch(args: argparse.Namespace) -> None:
         raise UsageError("--watch looks at files", "What is pasted does not change.")
     if args.db or args.parquet:
         raise UsageError("--watch writes no tables", "Leave out --db and --parquet.")
+    if args.engine:
+        raise UsageError("--watch looks at files of this machine", "Leave out --engine.")
 
 
 def _judged(args: argparse.Namespace) -> tuple[Report, Callable[[], int]]:
     """The report, and what writes and shows it."""
-    from unhang.analysis import diagnose
-
     try:
-        case = load_case(args, _beside(args))
+        with _engine(args) as engine:
+            case, report = _verdict(args, engine)
+            if engine is not None and engine.left_out_times(case, report):
+                engine.all_times = True
+                case, report = _verdict(args, engine)
     except NoEvidenceError as error:
         if args.redact or format_of(args) not in _FOR_PROGRAMS:
             raise
         nothing = _nothing_read(error)
         return nothing, lambda: emit(nothing, args)
-    redactor = _redactor(args)
-    if redactor is not None:
-        case = redactor.case(case)
-    report = diagnose(case, slow=args.slow)
-    if redactor is not None:
-        report = redactor.report(report)
-    place = place_of(args) if redactor is None else None  # it names directories
+    place = _place(args)
 
     def show() -> int:
         _write_tables(case, report, args)
         return emit(report, args, case, place=place)
 
     return report, show
+
+
+def _verdict(args: argparse.Namespace, engine: RayEngine | None) -> tuple[Case, Report]:
+    """Read and judge, without names where that is asked for."""
+    from unhang.analysis import diagnose
+
+    case = load_case(args, _beside(args), engine)
+    redactor = _redactor(args, engine)
+    if redactor is not None:
+        case = redactor.case(case)
+    report = diagnose(case, slow=args.slow)
+    return case, report if redactor is None else redactor.report(report)
+
+
+def _engine(args: argparse.Namespace) -> AbstractContextManager[RayEngine | None]:
+    """What --engine names; None where files are read here."""
+    if args.engine is None:
+        return nullcontext()
+    name, _, address = args.engine.partition(":")
+    if name != "ray":
+        raise UsageError(f"there is no engine {args.engine!r}", "There is ray, and ray:ADDRESS.")
+    from unhang.ingest.ray import ray_engine
+
+    drawn = format_of(args) not in (*_FOR_PROGRAMS, "text", "markdown")
+    once = "-" in (*args.log, *args.ras)  # what is pasted can be read once
+    every = bool(args.slow or args.db or args.parquet or drawn or once)
+    return ray_engine(address, rank_pattern=args.rank_pattern, all_times=every)
+
+
+def _place(args: argparse.Namespace) -> Place | None:
+    """Where commands that help next find the evidence; None where they would not, or may not."""
+    if args.redact:
+        return None
+    if args.engine is not None:
+        args.paths = [str(path).removeprefix("file://") for path in args.paths]
+        if not all(glob(str(path)) for path in args.paths):  # noqa: PTH207 - absolute patterns
+            return None
+    return place_of(args)
 
 
 def _nothing_read(error: NoEvidenceError) -> Report:
@@ -168,12 +216,14 @@ def _beside(args: argparse.Namespace) -> Beside:
     )
 
 
-def _redactor(args: argparse.Namespace) -> Redactor | None:
+def _redactor(args: argparse.Namespace, engine: RayEngine | None) -> Redactor | None:
     if not args.redact:
         return None
     from unhang.redact import Redactor
 
-    return Redactor()
+    redactor = Redactor()
+    redactor.learn(hosts=engine.hosts if engine else ())
+    return redactor
 
 
 def _write_tables(case: Case, report: Report, args: argparse.Namespace) -> None:

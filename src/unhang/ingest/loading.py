@@ -9,12 +9,13 @@ incident (`incidents`), say who is in which group (`groups/building`), put the c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from unhang.bounds import MAX_RANKS
 from unhang.case import Case
-from unhang.errors import NoEvidenceError, UnhangError, UsageError
+from unhang.errors import InputError, NoEvidenceError, UnhangError, UsageError
 from unhang.ingest.assemble import assemble
 from unhang.ingest.beside import (
     Beside,
@@ -31,17 +32,20 @@ from unhang.ingest.dumpfiles import DumpFile, characterise, notes_of_files, pass
 from unhang.ingest.groups.building import resolve_groups
 from unhang.ingest.groups.ranks import assign_ranks, place_lone_dump, split_replicas, world_of
 from unhang.ingest.groups.unnamed import split_unnamed
-from unhang.ingest.handed import Evidence, split_handed
+from unhang.ingest.handed import Evidence, NamedBytes, split_handed
 from unhang.ingest.incidents import choose, drop_duplicates, one_incident
 from unhang.ingest.reading import Progress, Reader
 from unhang.model import Note
 from unhang.wording import count_of
 
-__all__ = ["load"]
+__all__ = ["Elsewhere", "load"]
+
+Elsewhere: TypeAlias = Callable[[Progress | None], tuple[Inputs, list[NamedBytes]]]
+"""Says what was found in another place, and gives the parts that it came down to."""
 
 
 def load(
-    paths: Evidence | Sequence[Evidence | None],
+    paths: Evidence | Sequence[Evidence | None] | Elsewhere,
     *,
     world_size: int | None = None,
     rank_pattern: str | None = None,
@@ -56,7 +60,7 @@ def load(
         paths: Case directory, directory of dumps, file, glob or archive, or several of these; or
             dumps in memory: the bytes of torch's `_dump_nccl_trace()` and `_dump_fr_trace()`,
             pickled or JSON, or what they decode to. A list of dumps is in the order of the ranks,
-            a dictionary is {rank: dump}.
+            a dictionary is {rank: dump}. Or what finds files and reduces them in another place.
         world_size: Number of ranks of the job, where files are missing and nothing else tells.
         rank_pattern: Regular expression that finds the rank in a file's path, in its group "rank"
             or its first group; for names of no usual form.
@@ -79,11 +83,17 @@ def load(
     _check_ranks("--group-world-size", group_world_size)
     beside = beside or Beside()
     pattern = compile_rank_pattern(rank_pattern)
-    named, handed = split_handed(paths)
-    inputs = find_inputs(named)
     shared = Dictionaries()
     reader = Reader(shared, pattern, progress)
-    found = [*reader.read_all(inputs.files), *reader.read_handed(handed)]
+    if callable(paths):
+        inputs, handed = paths(progress)
+        found = list(reader.read_handed(handed))
+        if reader.lost_parts:  # without them innocent ranks would be called silent
+            raise InputError(f"what came back cannot be used: {reader.notes[-1].text}")
+    else:
+        named, handed = split_handed(paths)
+        inputs = find_inputs(named)
+        found = [*reader.read_all(inputs.files), *reader.read_handed(handed)]
     reader.take_parts(found)
     extras = read_beside(inputs, beside)
     extras.notes += [*inputs.notes, *reader.notes, *passed_over(reader.passed_over)]
@@ -97,7 +107,7 @@ def load(
         files = _of_one_incident(files, incident, extras, shared, whole=inputs.is_one_case)
     extras.log_events = of_attempt(extras, attempt_of(files))
     if not any(item.decoded for item in files) and not extras.tell_something:
-        raise _no_evidence(inputs, files, reader, beside, len(handed))
+        raise _no_evidence(inputs, files, reader, beside, 0 if callable(paths) else len(handed))
     manifest = expected_ranks(inputs.manifests, extras.notes)
     world = world_of(files, shared.memberships, world_size, manifest, replica_size, extras.notes)
     split_unnamed(files, shared)

@@ -46,6 +46,7 @@ class Reader:
     missing: MissingExtraError | None = None
     native: NativeReader | None = None
     parts: PartReader | None = None
+    lost_parts: int = 0
 
     def read_all(self, sources: list[Source]) -> Iterator[DumpFile]:
         """Read every file; those that are no dumps are passed over."""
@@ -187,6 +188,7 @@ class Reader:
             return self.parts.read(data)
         except BadPart as error:
             self.notes.append(Note("error", shown, f"the part cannot be read: {error}"))
+            self.lost_parts += 1
             return []
 
     def take_parts(self, found: Sequence[DumpFile]) -> None:
@@ -197,7 +199,7 @@ class Reader:
         """
         if self.parts is None:
             return
-        self.notes += self.parts.notes
+        self.notes += dict.fromkeys(self.parts.notes)  # parts of one case say some things alike
         self.passed_over += self.parts.passed_over
         filling = self.parts.filling
         of_parts = {id(each.decoded) for each in filling.dumps}

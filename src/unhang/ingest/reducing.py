@@ -1,4 +1,4 @@
-"""`reduce`: what the dumps of one node come down to, as the bytes of a part.
+"""`reduce`: what dumps come down to, as the bytes of a part: those of a node, or a share of many.
 
 Whatever `load` would read of dumps is read here by the same reader; what it says on the way travels
 in the part, for the report.
@@ -7,16 +7,17 @@ in the part, for the report.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from unhang.errors import NoEvidenceError
 from unhang.ingest.columns.dictionaries import Dictionaries
-from unhang.ingest.discover.sources import find_inputs
+from unhang.ingest.discover.sources import Source, find_inputs
 from unhang.ingest.parts.writing import make_part
 from unhang.ingest.reading import Progress, Reader
 
-__all__ = ["Reduced", "reduce"]
+__all__ = ["Reduced", "reduce", "reduce_share"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +73,33 @@ def reduce(
     data, few = make_part(files, shared, notes, reader.passed_over, all_times=all_times)
     size = sum(source.size for source in inputs.files)
     return Reduced(data, len(files), sum(item.decoded is None for item in files), size, few)
+
+
+def reduce_share(
+    sources: Sequence[Source],
+    shown: Mapping[str, str],
+    *,
+    pattern: re.Pattern[str] | None = None,
+    all_times: bool = False,
+) -> bytes:
+    """Make a part of some of the files of a case, also where none of them is a dump.
+
+    Args:
+        sources: Files that were found.
+        shown: What each file is called in the report, by its path.
+        pattern: Finds the rank in a file's path.
+        all_times: Keep all times, whatever room they take.
+    """
+
+    def named(text: str) -> str:
+        path, mark, member = (text, "", "") if text in shown else text.partition("!")
+        return f"{shown.get(path, path)}{mark}{member}"
+
+    reader = Reader(Dictionaries(), pattern)
+    files = list(reader.read_all(list(sources)))
+    reader.take_parts(files)
+    for item in files:
+        item.source = named(item.source)
+    notes = [replace(note, source=named(note.source)) for note in reader.notes]
+    passed_over = map(named, reader.passed_over)
+    return make_part(files, reader.shared, notes, passed_over, all_times=all_times)[0]

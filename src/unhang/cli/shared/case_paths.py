@@ -17,6 +17,7 @@ from unhang.errors import UsageError
 if TYPE_CHECKING:
     from unhang.case import Case
     from unhang.ingest import Beside
+    from unhang.ingest.ray import RayEngine
 
 __all__ = [
     "CASES",
@@ -67,12 +68,15 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def load_case(args: argparse.Namespace, beside: Beside | None = None) -> Case:
+def load_case(
+    args: argparse.Namespace, beside: Beside | None = None, engine: RayEngine | None = None
+) -> Case:
     """Read the case that the arguments name.
 
     Args:
         args: What `add_case_arguments` has added; its paths become those that were read.
         beside: What else to read; without PATH and without a case it is all that is read.
+        engine: What finds and reduces the files, in place of this process.
 
     Raises:
         UsageError: If a number is no number of ranks, or if there is nothing to read by default.
@@ -91,7 +95,7 @@ def load_case(args: argparse.Namespace, beside: Beside | None = None) -> Case:
     args.paths = args.paths or _default(beside)
     with reading_progress() as progress:
         return load(
-            args.paths,
+            engine.behind(args.paths) if engine else args.paths,
             world_size=args.world_size,
             rank_pattern=args.rank_pattern,
             incident=args.incident,

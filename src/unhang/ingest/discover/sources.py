@@ -18,7 +18,7 @@ from unhang.errors import InputError
 from unhang.ingest.discover.naming import looks_foreign, natural_key
 from unhang.model import Note
 
-__all__ = ["Inputs", "Source", "find_inputs", "show_path"]
+__all__ = ["Inputs", "Source", "find_inputs", "may_be_dump", "show_path"]
 
 MAX_FILES = 4_000_000
 _MAX_FOLDER_DEPTH = 16
@@ -71,6 +71,12 @@ class Inputs:
         case = f"{self.manifests[0].parent}{os.sep}"
         return all(source.path.startswith(case) for source in self.files)
 
+    @property
+    def has_more(self) -> bool:
+        """Whether there is a case directory, with more than dumps."""
+        more = (self.stacks, self.logs, self.traces, self.ras, self.cores, self.reports)
+        return any(more) or bool(self.manifests)
+
     def warn(self, source: str, text: str) -> None:
         """Add a note about something that could not be read."""
         self.notes.append(Note("warning", source, text))
@@ -90,6 +96,11 @@ def find_inputs(paths: Iterable[str | os.PathLike[str]]) -> Inputs:
         for found in _expand(os.fspath(path)):
             _add(found, inputs)
     return inputs
+
+
+def may_be_dump(name: str) -> bool:
+    """Whether a file that lies in a folder is opened: its name says nothing else of it."""
+    return not looks_foreign(name) and name not in _OUR_OWN
 
 
 def show_path(path: str) -> str:
@@ -155,7 +166,7 @@ def _walk(folder: str, prefix: str, inputs: Inputs) -> Iterator[Source]:
         relative = prefix + entry.name
         if entry.is_dir(follow_symlinks=False):
             yield from _walk(entry.path, relative + "/", inputs)
-        elif not looks_foreign(entry.name) and entry.name not in _OUR_OWN:
+        elif may_be_dump(entry.name):
             yield from _file(entry.path, relative, inputs)
 
 
