@@ -141,6 +141,7 @@ class RayEngine:
     all_times: bool = False
     _names: dict[str, str] = field(default_factory=dict)
     _slots: dict[str, int] = field(default_factory=dict)
+    _dead: int = 0
     _inputs: Inputs | None = None
     _files: list[_Found] = field(default_factory=list)
 
@@ -170,7 +171,9 @@ class RayEngine:
 
     def _know_nodes(self) -> None:
         """Names of the nodes that are alive, and how many tasks each is given at once."""
-        nodes = [node for node in self.ray.nodes() if node["Alive"]]
+        known = self.ray.nodes()
+        nodes = [node for node in known if node["Alive"]]
+        self._dead = len(known) - len(nodes)
         hosts = Counter(node["NodeManagerHostname"] for node in nodes)
         named = {}
         for node in nodes:
@@ -200,7 +203,7 @@ class RayEngine:
             files = list(self._behind(path, those, base))
             self._files += files
             _add(_inputs_of(path, those, files, base), inputs)
-        inputs.notes += self._notes_of_nodes(held.values())
+        inputs.notes += self._notes_of_nodes([*held.values()])
         return inputs
 
     def _looks(
@@ -232,15 +235,19 @@ class RayEngine:
             nodes = tuple(node for group in groups for node in group)
             yield _Found(nodes, Source(shown, relative, seen.size, seen.mtime_ns), seen.path)
 
-    def _notes_of_nodes(self, listings: Iterable[Sequence[_Held]]) -> list[Note]:
-        """Say which nodes had nothing."""
+    def _notes_of_nodes(self, listings: Sequence[Sequence[_Held]]) -> list[Note]:
+        """Say which nodes had nothing, and that others could not be asked for what is theirs."""
         had = {node for held in listings for nodes, seen in held if seen.files for node in nodes}
         none = [name for node, name in self._names.items() if node not in had]
-        if not none or not had:
-            return []
-        some = ", ".join(none[:_NAMED]) + (", …" if len(none) > _NAMED else "")
-        text = f"{count_of(len(none), 'node')} of the cluster had no files there: {some}"
-        return [Note("info", "nodes", text)]
+        notes = []
+        if none and had:
+            some = ", ".join(none[:_NAMED]) + (", …" if len(none) > _NAMED else "")
+            text = f"{count_of(len(none), 'node')} of the cluster had no files there: {some}"
+            notes.append(Note("info", "nodes", text))
+        if self._dead and any(len(held) > 1 for held in listings):
+            text = f"{count_of(self._dead, 'node')} of the cluster no longer answers: not read"
+            notes.append(Note("warning", "nodes", text))
+        return notes
 
     def _reduced(self, progress: Progress | None) -> list[bytes]:
         """The parts of all shares, in their order; each node is given so many tasks at once."""
