@@ -29,8 +29,6 @@ UNHANDLED_EXCEPTION: Final = LogRule(
     fires="ValueError: batch 812 has no labels",
     spares="caught ValueError: batch 812 has no labels, retrying",
     trust="B",
-    below=r"^Parameter indices which did not receive grad for rank (?P<ranks>\d+):",
-    below_mark="did not receive grad for rank",
     traits=Trait.ENDING,
     remedy=Remedy.CODE,
 )
