@@ -81,10 +81,6 @@ class LogRule:
             remedy=self.remedy,
         )
 
-    def announced(self, line: str) -> bool:
-        """Whether the line holds one of the anchors, without which it cannot match."""
-        return any(anchor in line for anchor in self.anchors)
-
     def search(self, line: str) -> re.Match[str] | None:
         """Match one line, already without prefix and escapes."""
         return _compiled(self.pattern).search(line)

@@ -153,11 +153,6 @@ class HangWatch:
     _put_off: int = 0
 
     @property
-    def alarmed(self) -> bool:
-        """Whether the present quiet has been reported already."""
-        return self._alarmed
-
-    @property
     def asks_for_work(self) -> bool:
         """Whether looks must tell who works: in a suspicious quiet, or after an alarm put off."""
         return bool(self._movers) or self._is_suspicious(self._last_look_s)
