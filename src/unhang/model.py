@@ -370,7 +370,8 @@ class LogEvent:
         count: How often it came from this rank (first occurrence is kept).
         fields: What the rule read out of it, e.g. {"seq": "12", "op": "ALLREDUCE"}; and what else
             is known: "file", "line", "function" of an exception, "attempt" of torchrun, "clock":
-            "utc" where the stamp names its zone, "rank_is": "local" for a rank on its node.
+            "utc" where the stamp names its zone, "rank_is": "local" for a rank on its node,
+            "among" where the rank is a number in a communicator of so many.
     """
 
     code: str

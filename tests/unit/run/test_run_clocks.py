@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from unhang.record.contact import heartbeat
-from unhang.record.contact.heartbeat import Beat, Phase, Word, read_heartbeat
+from unhang.record.contact.beat import Beat
+from unhang.record.contact.heartbeat import Phase, Word, read_heartbeat
 from unhang.record.contact.marks import Mark, start_ticks
 from unhang.run.incident import evidence
 from unhang.run.incident.evidence import Collected
