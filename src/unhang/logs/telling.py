@@ -30,7 +30,7 @@ from unhang.logs.lines.tracebacks import HEADER, Traceback, is_chain
 from unhang.logs.lines.wrappers import LAST_ERROR, wrapped_in
 from unhang.logs.nccl_facts import fact_of
 from unhang.logs.rules import LogRule
-from unhang.logs.rules.program import UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
+from unhang.logs.rules.unexplained import UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
 from unhang.logs.rules.xids import role_of_xid
 from unhang.model import UNKNOWN_RANK, Frame, LogEvent, LogRole
 from unhang.stacks.ownership import shown_frame
