@@ -1,10 +1,10 @@
 """What a rank has always called next, and this time did not.
 
-Programs are loops. Where ranks wait for each other in a circle and two sides are all there is, the
+Programs are loops. Where ranks wait for each other in a circle, or two sides are all there is, the
 order of the steps before tells who left it: a call that followed another one every time, and that
 the rank passed over this time. Where one call is followed now by this and now by that, as many of
-the calls before it are looked at as make it one. It is a habit and no proof: a program may change
-its mind.
+the calls before it are looked at as make it one: all steps since the last barrier, where each
+twenty-fifth ends in one. It is a habit and no proof: a program may change its mind.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from msgspec import Struct
 from unhang.analysis.divergence.programs import RankPrograms
 from unhang.analysis.state.columns import Ints
 
-__all__ = ["Break", "break_of"]
+__all__ = ["Break", "break_of", "keeps_its_order"]
 
 _LEAST_TIMES = 2
 _MOST_ROWS = 4096
-_DEEPEST = 8
+_DEEPEST = 1024
 
 
 class Break(Struct, frozen=True):
@@ -34,6 +34,7 @@ class Break(Struct, frozen=True):
         depth: How many calls, of which `after` is the last, it has followed so.
         left_out: The usual call does not come later, or only in a place that it has had before,
             as that of the next turn does; else it was put off.
+        is_new: The call that it made instead is one that it has never made before.
     """
 
     rank: int
@@ -43,6 +44,7 @@ class Break(Struct, frozen=True):
     times: int
     depth: int
     left_out: bool
+    is_new: bool = False
 
 
 def break_of(programs: RankPrograms, rank: int) -> Break | None:
@@ -60,8 +62,22 @@ def break_of(programs: RankPrograms, rank: int) -> Break | None:
             left_out = _is_left_out(keys, at, int(before[-1]))
             usual, times = int(rows[before[-1]]), len(before)
             instead, after = int(rows[at]), int(rows[at - 1])
-            return Break(rank, usual, instead, after, times, depth, left_out)
+            new = not (keys[:at] == keys[at]).any()
+            return Break(rank, usual, instead, after, times, depth, left_out, is_new=bool(new))
     return None
+
+
+def keeps_its_order(calls: Ints, at: int) -> bool | None:
+    """Whether a call is the one that has always followed those before it; None without a habit.
+
+    Args:
+        calls: A number for each call of a rank, in order.
+        at: Which of them; behind the last one nothing is known.
+    """
+    if at >= len(calls):
+        return None
+    before, depth = _habit(calls, at)
+    return bool(calls[at] == calls[before[-1]]) if depth else None
 
 
 def _habit(keys: Ints, at: int) -> tuple[Ints, int]:
