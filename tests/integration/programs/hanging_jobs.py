@@ -197,14 +197,6 @@ def evaluates(rank: int) -> None:
     dist.barrier()
 
 
-def sleeps(rank: int) -> None:
-    """One rank sleeps for two minutes while the others wait."""
-    for step in range(10):
-        dist.all_reduce(torch.ones(4))
-        if rank == ODD and step == 5:
-            time.sleep(120)  # sleeps: here
-
-
 def saves(rank: int) -> None:
     """Rank 0 writes checkpoints while the others wait, until it is told to go on."""
     for _ in range(10):
