@@ -85,7 +85,7 @@ def test_counters_that_are_noted_once_a_second_tell_late_when_a_pause_began() ->
 
 
 def test_a_small_limit_is_not_put_off_by_steps_that_are_short_against_it() -> None:
-    """What a pause may have been besides what was seen is little: a look, and a tick of counters."""
+    """What a pause may have been besides what was seen is little: a look, a tick of counters."""
     for hang_after_s, at_most_s in ((3.0, 6.0), (5.0, 7.0), (10.0, 10.5)):
         interval = hang_after_s / 10
         watch, now, calls = HangWatch(hang_after_s, interval_s=interval), 0.0, 0
