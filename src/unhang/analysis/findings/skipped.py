@@ -86,6 +86,7 @@ class LeftOrder(Struct, frozen=True):
         instead: What was called this time.
         later: It was called all the same, behind that.
         next_queued: It was not, but that of the next turn is queued, in its usual place.
+        turn: All calls before were whole turns of so many; 0 where that was not looked at.
         symptom: What is seen in the end.
     """
 
@@ -96,6 +97,7 @@ class LeftOrder(Struct, frozen=True):
     instead: CallAt
     later: bool
     next_queued: bool
+    turn: int
     symptom: Claim
 
 
@@ -125,6 +127,7 @@ def explain_left_order(
             instead=_call_at(situation, left.instead),
             later=later,
             next_queued=queued and not later,
+            turn=left.turn,
             symptom=symptom,
         ),
         culprits=culprits,
@@ -141,7 +144,7 @@ def explain_left_order(
             *situation.book.sites_of_rows(rows, "culprit"),
             *situation.book.sites_of_rows(waiting, "victim"),
         ),
-        doubts=(Doubt.BY_HABIT,),
+        doubts=(Doubt.ONE_TURN if left.turn and left.times == 1 else Doubt.BY_HABIT,),
     )
 
 
