@@ -60,8 +60,11 @@ def divergence_of(
         suspects: Indices of ranks that are surely compared; of the others a bounded number is.
 
     Returns:
-        The earliest difference, or None where there is none in the window.
+        The earliest difference, or None where there is none in the window, or where the channel's
+        group may be several.
     """
+    if programs.situation.may_be_several(channel):
+        return None
     own = [program for rank in suspects if len((program := programs.of(rank, channel)).rows)]
     peers = programs.peers(channel, suspects, _MAX_PEERS)
     if not own or not peers:

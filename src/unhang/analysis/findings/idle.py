@@ -29,6 +29,8 @@ class Why(Enum):
     """Counters show calls in flight of which the dumps have no entries."""
     WAITS_UNEXPLAINED = auto()
     SOME_SILENT = auto()
+    SOME_OLD = auto()
+    """A dump that is older than the others has a call in flight, and nothing tells what became."""
     CUT_SHORT = auto()
     """The newest calls come last in a dump: what was called last is lost."""
     TIMES_LEFT_OUT = auto()
@@ -96,6 +98,8 @@ def _undecided(situation: Situation) -> Undecided | None:
         return Undecided(Why.TIMES_LEFT_OUT) if situation.untimed else None
     if silent:
         return Undecided(Why.SOME_SILENT, silent)
+    if old := _old_and_open(situation):
+        return Undecided(Why.SOME_OLD, waiting=old)
     return _unseen(situation)
 
 
@@ -105,6 +109,13 @@ def _behind_young(situation: Situation, ranks: Ints) -> Bools:
     nodes = situation.graph.n_ranks + np.unique(situation.heads.waiting_call[young])
     found: Bools = situation.graph.reaching(nodes)[ranks] >= 0
     return found
+
+
+def _old_and_open(situation: Situation) -> tuple[int, ...]:
+    """Ranks with a call in flight in a dump that is older than those of their peers."""
+    evidence = situation.evidence
+    waiting = evidence.owner_of(evidence.open_rows)
+    return situation.named(distinct(waiting[np.isin(waiting, situation.outdated)]))
 
 
 def _unseen(situation: Situation) -> Undecided | None:

@@ -171,6 +171,8 @@ def _left_behind(situation: Situation, call: int, about: NotMoving) -> tuple[int
     They were if the call needs everybody, or if those who are out finished a later one that does.
     """
     few = 2 * len(about.out) > about.size and len(about.out) > len(about.inside)
+    if situation.may_be_several(int(situation.heads.channel[call])):
+        return ()
     return about.inside if about.out and few and _needed(situation, call) else ()
 
 
@@ -323,7 +325,7 @@ def _lags(situation: Situation, rank: int) -> list[tuple[int, int, int, int]]:
         channel = int(standing.keys[at]) % standing.n_channels
         finished, enqueued = int(situation.finished_up_to[at]), int(standing.reach[at])
         peers = int(situation.furthest_finished[channel])
-        if finished < min(peers, enqueued):
+        if finished < min(peers, enqueued) and not situation.may_be_several(channel):
             lags.append((channel, finished, peers, enqueued))
     return lags
 
