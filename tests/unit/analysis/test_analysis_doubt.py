@@ -80,6 +80,25 @@ def test_left_over_members_of_batches_are_finished() -> None:
     assert (cause.code, cause.culprits, cause.victims) == ("UH101", (1,), (0,))
 
 
+@pytest.mark.parametrize("last_open", [False, True])
+def test_exchanges_left_over_from_batches_of_one(last_open: bool) -> None:  # noqa: FBT001
+    """With nothing in flight by the counters they are remains of batches; else the newest is open."""
+    job = FakeJob(2, active_only=True)
+    job.call(range(2))
+    for _ in range(3):
+        for rank, call in ((0, ("send", 1)), (1, ("recv", 0))):
+            job.point_to_point(rank, [call], batch=True)
+    for entries in job.entries.values():
+        for pending in entries[1::2]:
+            pending.is_open = True
+    if last_open:
+        job.send(0, 1, finished=False)
+        cause = only_cause(diagnose(job.case()))
+        assert (cause.code, cause.culprits) == ("UH302", (1,))
+    else:
+        assert diagnose(job.case()).status == "healthy"
+
+
 def test_dumps_without_entries_whose_counters_moved() -> None:
     """A recorder without room shows nothing: not health."""
     job = FakeJob(4, buffer=1)

@@ -169,7 +169,10 @@ def _left_open(
     partial = np.zeros(max(len(case.dumps), 1), np.bool_)
     partial[[d.index for d in dumps if d.active_only or d.status is not DumpStatus.OK]] = True
     rows = np.flatnonzero(~done & batches.p2p & ~batches.closed)
-    lost = partial[calls.dump[rows]] & _batching(names, batches, calls, rows)
+    idle, newest = _counted(case, rows)
+    newest &= np.bincount(batches.last[rows], minlength=1)[batches.last[rows]] == 1
+    batching = _batching(names, batches, calls, rows) or bool(idle.any())
+    lost = partial[calls.dump[rows]] & batching & ~newest
     lost &= ~_unclosed(calls, batches, rows)
     lost |= _gone_on(calls, batches, rows)
     over = rows[lost]
@@ -198,6 +201,30 @@ def _unclosed(calls: Calls, batches: Batches, rows: Ints) -> Bools:
     follows &= calls.thread[after] == calls.thread[last]
     found: Bools = follows & (calls.record_id[after] == calls.record_id[last] + 1)
     return found
+
+
+def _counted(case: Case, rows: Ints) -> tuple[Bools, Bools]:
+    """Of sends and receives: whether their lane's counters have nothing in flight, or just them.
+
+    What is there all the same was launched in a batch, and is finished: alone, it would have been
+    left out. In flight are those above the last completed number, up to the newest, if they are
+    the last of their lane: an open batch would still have its closing entry, and an open
+    collective call would stand behind them. Collectives and exchanges have numbers of their own:
+    where the completed one is that of the last collective before, nothing is known.
+    """
+    calls, status = case.calls, case.group_status
+    if not len(rows) or not len(status):
+        return np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
+    lane, at, known = _counters_of(case, rows)
+    known &= status.joined_by[at] == JOINED_BY_ENTRIES
+    number, enqueued, completed = calls.p2p_seq, status.last_enqueued[at], status.last_completed[at]
+    ends = np.full(int(lane.max()) + 1, -1, np.int64)
+    np.maximum.at(ends, lane, np.arange(len(lane)))
+    last = ends[lane[rows]]
+    newest = known & np.isin(last, rows) & (number[last] == enqueued) & (number[rows] > completed)
+    newest &= (number[rows] > 0) & (enqueued - number[rows] == last - rows)
+    idle = known & (enqueued == completed) & (calls.seq[last] != completed)
+    return idle & (completed > 0), newest
 
 
 def _gone_on(calls: Calls, batches: Batches, rows: Ints) -> Bools:
