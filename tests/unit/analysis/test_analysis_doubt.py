@@ -82,7 +82,7 @@ def test_left_over_members_of_batches_are_finished() -> None:
 
 @pytest.mark.parametrize("last_open", [False, True])
 def test_exchanges_left_over_from_batches_of_one(last_open: bool) -> None:  # noqa: FBT001
-    """With nothing in flight by the counters they are remains of batches; else the newest is open."""
+    """With nothing in flight by counters they are remains of batches; else the newest is open."""
     job = FakeJob(2, active_only=True)
     job.call(range(2))
     for _ in range(3):
