@@ -15,6 +15,7 @@ from msgspec import Struct
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Bools, Ints, distinct
+from unhang.analysis.state.progress import Known
 from unhang.kinds import IDLE, INSUFFICIENT_EVIDENCE
 
 __all__ = ["AllFinished", "InFlight", "Undecided", "Why", "idle_claim"]
@@ -30,7 +31,7 @@ class Why(Enum):
     WAITS_UNEXPLAINED = auto()
     SOME_SILENT = auto()
     SOME_OLD = auto()
-    """A dump that is older than the others has a call in flight, and nothing tells what became."""
+    """Nothing tells what became of a rank whose dump is older than the others."""
     CUT_SHORT = auto()
     """The newest calls come last in a dump: what was called last is lost."""
     TIMES_LEFT_OUT = auto()
@@ -98,8 +99,8 @@ def _undecided(situation: Situation) -> Undecided | None:
         return Undecided(Why.TIMES_LEFT_OUT) if situation.untimed else None
     if silent:
         return Undecided(Why.SOME_SILENT, silent)
-    if old := _old_and_open(situation):
-        return Undecided(Why.SOME_OLD, waiting=old)
+    if behind := situation.named({*situation.outdated.tolist(), *_short_by_counters(situation)}):
+        return Undecided(Why.SOME_OLD, waiting=behind)
     return _unseen(situation)
 
 
@@ -111,11 +112,23 @@ def _behind_young(situation: Situation, ranks: Ints) -> Bools:
     return found
 
 
-def _old_and_open(situation: Situation) -> tuple[int, ...]:
-    """Ranks with a call in flight in a dump that is older than those of their peers."""
-    evidence = situation.evidence
-    waiting = evidence.owner_of(evidence.open_rows)
-    return situation.named(distinct(waiting[np.isin(waiting, situation.outdated)]))
+def _short_by_counters(situation: Situation) -> list[int]:
+    """Ranks (indices) whose dumps of unfinished calls count fewer calls than a peer has finished.
+
+    What kind of call that is they do not show: one that needs everybody, or a broadcast.
+    """
+    standing, evidence = situation.standing, situation.evidence
+    owner, channel = np.divmod(standing.keys, standing.n_channels)
+    active = {
+        rank
+        for rank, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True)
+        if dump.active_only
+    }
+    short = (standing.reach < situation.furthest_finished[channel]) & (
+        standing.known >= Known.INFERRED
+    )
+    found: Ints = distinct(owner[short])
+    return [rank for rank in found.tolist() if rank in active]
 
 
 def _unseen(situation: Situation) -> Undecided | None:

@@ -32,6 +32,7 @@ TRUTHFUL = frozenset(
 
 _BY_RETIREMENT = frozenset({"gloo"})
 _UNEVEN = frozenset({"ALLGATHER_coalesced", "REDUCE_SCATTER_coalesced"})
+_SLOW_PARTS = frozenset({"_broadcast_oop", "_reduce_oop"})
 _BLIND_ROWS = 8
 _MOST_INSIDE = 64
 """Ranks that stand inside the library; more would be no hang of one."""
@@ -58,6 +59,7 @@ def finished_rows(
     done[_not_launched(case, names, backends, batches, done)] = False
     done[_ended_too_early(case, dumps, done)] = False
     done |= batches.closed & done[batches.last]
+    done[_left_by_slow_parts(case, dumps, done)] = True
     done[_counted_as_over(case, dumps, names, backends, batches, done)] = True
     notes = _left_open(case, dumps, names, batches, done)
     return done, [*notes, *_blind(case, dumps, backends, done)]
@@ -122,6 +124,26 @@ def _counted_as_over(
     passed &= calls.seq[rows] <= status.last_completed[at]
     found: Ints = rows[passed & ~np.isin(lane[rows], lane[batches.p2p])]
     return found
+
+
+def _left_by_slow_parts(case: Case, dumps: Sequence[Dump], done: Bools) -> Ints:
+    """Parts of calls on uneven tensors that a dump of unfinished calls has without their end.
+
+    torch makes such a call of one part a rank, which stay "scheduled", and one entry that closes
+    them: were it unfinished, it would stand behind them.
+    """
+    calls = case.calls
+    active = np.zeros(max(len(case.dumps), 1), np.bool_)
+    active[[dump.index for dump in dumps if dump.active_only]] = True
+    if not active.any():
+        return np.zeros(0, np.int64)
+    part = np.asarray([*(name.op in _SLOW_PARTS for name in case.names), False])[calls.name]
+    end = np.asarray([*(name.op in _UNEVEN for name in case.names), False])[calls.name]
+    key = np.stack([calls.dump, calls.group, calls.seq]).T
+    closed = {tuple(each) for each in key[end & ~done].tolist()}
+    rows = np.flatnonzero(part & active[calls.dump] & ~done)
+    kept = [row for row in rows.tolist() if tuple(key[row].tolist()) not in closed]
+    return np.asarray(kept, np.int64)
 
 
 def _is_last_and_watched(calls: Calls, lane: Ints, row: int) -> bool:

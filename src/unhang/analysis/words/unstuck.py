@@ -31,8 +31,8 @@ _UNDECIDED: Final = {
     ),
     Why.SOME_SILENT: "no call is in flight on the ranks that left a dump, and {silent} left none.",
     Why.SOME_OLD: (
-        "no call is in flight on the other ranks; {old} had one in flight, and left a dump that is "
-        "older than theirs, or is in a group of its own."
+        "no call is in flight on the other ranks, and they finished what {old} never called, by "
+        "dumps that are older than theirs, of another group, or without the kind of that call."
     ),
     Why.TIMES_LEFT_OUT: (
         "nobody is stuck, and whether somebody is slow cannot be told: the parts leave out the "
