@@ -54,6 +54,19 @@ def test_a_dump_that_was_cut_short_shows_nobody_healthy() -> None:
     assert table[0] == ("ok", "no call in flight")
 
 
+def test_who_lost_its_newest_calls_came_out_of_none() -> None:
+    """Counters have a call that its dump lacks: no cause beside what is known to be wrong."""
+    job = FakeJob(6)
+    pair = job.group([0, 1], "dp")
+    job.call([0, 1], group=pair, finished=False)
+    job.call(range(5), finished=False)
+    job.broken = {1: DumpStatus.TRUNCATED}
+    job.entries[1] = []
+    report = diagnose(job.case())
+    assert [(c.code, c.culprits) for c in report.causes] == [("UH101", (5,))]
+    assert not any("came out" in finding.summary for finding in report.findings)
+
+
 def test_a_silent_rank_beside_a_known_cause_is_no_cause() -> None:
     """A rank without a dump may wait like the others: it is told as an observation."""
     job = FakeJob(6)

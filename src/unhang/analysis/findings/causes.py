@@ -70,15 +70,26 @@ def claims_of(situation: Situation) -> list[Claim]:
         for root in roots
         if root.kind == "call" and not explained.intersection(root.waiting_calls)
     ]
-    return [
+    found = [
         *(explain_membership(situation, version) for version in versions),
         *(_of_disagreement(situation, programs, disagreement) for disagreement in splits),
         *(explain_wrong_peer(situation, each) for each in wrong),
         *(explain_pair_mismatch(situation, mismatch) for mismatch in unlike),
         *(_of_cycle(situation, programs, root) for root in roots if root.kind == "cycle"),
         *(c for root in _absent(situation, roots) for c in _of_absent(situation, programs, root)),
-        *explain_joined(situation, joined),
     ]
+    if found:  # what is known to be wrong may hold whoever lost its newest calls, too
+        joined = [root for root in joined if not _may_be_queued(situation, root)]
+    return [*found, *explain_joined(situation, joined)]
+
+
+def _may_be_queued(situation: Situation, root: Root) -> bool:
+    """Whether a member of a call has a dump that was cut short, so that nobody sees its head."""
+    call = root.waiting_calls[0]
+    if call >= situation.heads.n_collective:
+        return False
+    rest = np.setdiff1d(situation.members(call), situation.heads.inside(call))
+    return bool(situation.cut[rest].any())
 
 
 def _stuck_versions(situation: Situation) -> list[Membership]:

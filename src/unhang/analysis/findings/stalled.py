@@ -148,12 +148,23 @@ def _standstill(situation: Situation, calls: Sequence[int]) -> NotMoving:
         others=tuple(situation.label(other) for other in calls[1 : _MOST_SHOWN + 1]),
         n_calls=len(calls),
         inside=situation.named(situation.heads.inside(call)),
-        out=() if exchange else situation.at_stage(call, Stage.FINISHED),
+        out=() if exchange else _seen_out(situation, call),
         size=situation.group(call).size,
         exchange=exchange,
         unstarted=_unstarted(situation, call),
         at_once=_at_once(situation, call),
     )
+
+
+def _seen_out(situation: Situation, call: int) -> tuple[int, ...]:
+    """Who came out of a call; of dumps that were cut short, only where they still show it."""
+    members, stages = situation.stages(call)
+    out: Ints = members[stages == Stage.FINISHED]
+    last = situation.standing.last_row[
+        situation.standing.at(out, int(situation.heads.channel[call]))
+    ]
+    shown = (last >= 0) & (situation.evidence.case.calls.seq[last] >= situation.heads.seq[call])
+    return situation.named(out[shown | ~situation.cut[out]])
 
 
 def _at_once(situation: Situation, call: int) -> tuple[str, ...]:

@@ -130,11 +130,11 @@ def _left_by_slow_parts(case: Case, dumps: Sequence[Dump], done: Bools) -> Ints:
     """Parts of calls on uneven tensors that a dump of unfinished calls has without their end.
 
     torch makes such a call of one part a rank, which stay "scheduled", and one entry that closes
-    them: were it unfinished, it would stand behind them.
+    them: were it unfinished, it would stand behind them. A dump that was cut may have lost it.
     """
     calls = case.calls
     active = np.zeros(max(len(case.dumps), 1), np.bool_)
-    active[[dump.index for dump in dumps if dump.active_only]] = True
+    active[[d.index for d in dumps if d.active_only or d.status is not DumpStatus.OK]] = True
     if not active.any():
         return np.zeros(0, np.int64)
     part = np.asarray([*(name.op in _SLOW_PARTS for name in case.names), False])[calls.name]
