@@ -17,6 +17,8 @@ from msgspec.structs import replace
 from unhang.analysis.divergence.align import Edit, edits
 from unhang.analysis.divergence.programs import RankProgram, RankPrograms
 from unhang.analysis.divergence.rhythm import keeps_its_order
+from unhang.analysis.situation import Situation
+from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.progress import Stage
 
 __all__ = ["Divergence", "divergence_of", "made_alone"]
@@ -64,8 +66,11 @@ def divergence_of(
         suspects: Indices of ranks that are surely compared; of the others a bounded number is.
 
     Returns:
-        The earliest difference, or None where there is none in the window.
+        The earliest difference, or None where there is none in the window, or where the channel's
+        group may be several.
     """
+    if programs.situation.may_be_several(channel):
+        return None
     own = [program for rank in suspects if len((program := programs.of(rank, channel)).rows)]
     peers = programs.peers(channel, suspects, _MAX_PEERS)
     if not own or not peers:
@@ -88,7 +93,7 @@ def made_alone(programs: RankPrograms, waiting_call: int) -> Divergence | None:
     """A call that one rank alone has made, and whose like nobody has made before, as one too many.
 
     That all the others are absent at once, from a call that is new to everybody, is the less likely
-    of the two explanations.
+    of the two explanations. At the start of a job it takes more: others who are past it.
     """
     situation = programs.situation
     inside = situation.heads.inside(waiting_call)
@@ -101,10 +106,41 @@ def made_alone(programs: RankPrograms, waiting_call: int) -> Divergence | None:
     at = int(np.searchsorted(mine.rows, situation.heads.row[rank]))
     calls = programs.calls(mine).strict
     others = [programs.calls(programs.of(other, channel)).strict for other in absent[:_MAX_PEERS]]
-    if at < _A_HABIT or any(calls[at] in known for known in (calls[:at], *others)):
+    if at == 0 or any(calls[at] in known for known in (calls[:at], *others)):
+        return None
+    if at < _A_HABIT and not _is_passed(situation, rank, absent):
         return None
     row, peers = int(mine.rows[at]), tuple(absent.tolist())
     return Divergence("extra", (rank,), peers, row, -1, -1, before_window=False, suspects=(rank,))
+
+
+def _is_passed(situation: Situation, rank: int, absent: Ints) -> bool:
+    """Whether somebody went on without a call that one rank alone is in, and cannot be just late.
+
+    It waits for that rank elsewhere, or has met it in what that rank made behind the call.
+    """
+    distance = situation.graph.reaching(np.asarray([rank], np.int64))
+    if (distance[absent] > 0).any():
+        return True
+    evidence, head = situation.evidence, int(situation.heads.row[rank])
+    calls = evidence.case.calls
+    rows = np.arange(head + 1, evidence.case.dumps[int(calls.dump[head])].stop)
+    rows = rows[evidence.finished[rows]]
+    numbers = set(evidence.ranks.numbers[absent].tolist())
+    met = (_met_in(situation, int(row)) for row in rows)
+    return any(numbers & ranks for ranks in met)
+
+
+def _met_in(situation: Situation, row: int) -> set[int]:
+    """Global ranks without which a call of a rank would not have finished."""
+    case = situation.evidence.case
+    name = case.names[int(case.calls.name[row])]
+    members = case.groups[int(case.calls.group[row])].members
+    if situation.evidence.collective[row]:
+        return (
+            set(members) if situation.evidence.names.synchronising[case.calls.name[row]] else set()
+        )
+    return {members[at] for at in (name.src, name.dst) if 0 <= at < len(members)}
 
 
 def _reference(
