@@ -64,6 +64,7 @@ class Word(IntEnum):
     SEEN_NS = 27
     TOLD_SITE = 28
     AT = 29
+    THREAD = 30
 
 
 class Phase(IntEnum):
@@ -113,6 +114,8 @@ class Heartbeat:
         at: A number that stands for the line in which the program's thread was then, be it a
             library's; 0 where it is not known.
         activity: What the program says that it does between steps ("evaluation"), or "".
+        thread: The kernel's number of the recorder's own thread, whose work is not the program's;
+            0 where there is none.
         numel: Elements of its first tensor; None where it has none, or nobody noted it.
         tick_ns: When the recorder's thread last ran: it stands still while a thread keeps the
             GIL and while the process is stopped.
@@ -151,6 +154,7 @@ class Heartbeat:
     seen_ns: int = 0
     at: int = 0
     activity: str = ""
+    thread: int = 0
 
     @property
     def last_place(self) -> tuple[str, str, int, int]:
@@ -231,6 +235,7 @@ def _heartbeat(words: memoryview[int], data: bytes, *, has_site: bool) -> Heartb
         seen_ns=words[Word.SEEN_NS],
         at=max(words[Word.AT], 0),
         activity=_read_slot(data, words[Word.TOLD_SITE] - 1).get("op", ""),
+        thread=max(words[Word.THREAD], 0),
         **site,
     )
 

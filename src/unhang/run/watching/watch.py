@@ -153,6 +153,11 @@ class HangWatch:
     _put_off: int = 0
 
     @property
+    def moves(self) -> bool:
+        """Whether the newest look saw progress."""
+        return self._quiet_since_s == self._last_look_s
+
+    @property
     def asks_for_work(self) -> bool:
         """Whether looks must tell who works: in a suspicious quiet, or after an alarm put off."""
         return bool(self._movers) or self._is_suspicious(self._last_look_s)
