@@ -29,6 +29,7 @@ _NS = 1_000_000_000
 _DEFAULT_TIMEOUT_S = 1800
 _LONGEST_TIMEOUT_S = 24 * 3600
 _TIMEOUTS_APART = 2
+_CALLS_ALIKE = 3
 _COMPLETE_SHARE = 0.5
 """A set with at least this share of the largest set's ranks is no leftover."""
 
@@ -252,7 +253,8 @@ def _make_unique(incidents: list[DumpSet]) -> None:
 def empty_copies(files: Sequence[DumpFile], shared: Dictionaries) -> None:
     """Take from a file what another rank's file holds to the nanosecond: only one of them counts.
 
-    No two ranks make all their calls at the same moments: somebody handed over one dump twice.
+    No two ranks make several calls at the same moments: somebody handed over one dump twice. One
+    call, of many ranks that a barrier let go, may have the same time on two of them.
     """
     first: dict[tuple[int, str, int], DumpFile] = {}
     for item in files:
@@ -270,7 +272,9 @@ def empty_copies(files: Sequence[DumpFile], shared: Dictionaries) -> None:
 
 
 def _same_calls(one: Decoded | None, other: Decoded | None) -> bool:
-    if one is None or other is None or not one.count or not (one.column("created_ns") > 0).all():
+    if one is None or other is None or one.count < _CALLS_ALIKE:
+        return False
+    if not (one.column("created_ns") > 0).all():
         return False
     bytes_of = ((one.column(key).tobytes(), other.column(key).tobytes()) for key in ROW_DTYPES)
     told = (one.declared, one.statuses) == (other.declared, other.statuses)
