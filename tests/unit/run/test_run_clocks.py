@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from unhang.record.contact import heartbeat
-from unhang.record.contact.heartbeat import Beat, Phase, Word, read_heartbeat
+from unhang.record.contact.beat import Beat
+from unhang.record.contact.heartbeat import Phase, Word, read_heartbeat
 from unhang.record.contact.marks import Mark, start_ticks
-from unhang.run.incident import evidence
-from unhang.run.incident.evidence import Collected
+from unhang.run.incident import collected
+from unhang.run.incident.collected import Collected
 from unhang.run.watching import jobtree, roster
 from unhang.run.watching.roster import Roster, WatchedRank
 from unhang.run.watching.watch import Alarm, HangWatch
@@ -68,7 +69,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(heartbeat, "time_ns", clock.time_ns)
     monkeypatch.setattr(roster, "time", clock)
-    monkeypatch.setattr(evidence, "time", clock)
+    monkeypatch.setattr(collected, "time", clock)
     return clock
 
 
@@ -102,7 +103,7 @@ def test_a_heartbeat_is_never_younger_than_now(jump_ns: int, tmp_path: Path, clo
         **{name: getattr(read, name) for name in read.__dataclass_fields__ if name != "file"},
         file="train.py",
     )
-    age_s = evidence._part(Collected(watched.member, beat=read)).last_seen["age_s"]
+    age_s = collected.part_of(Collected(watched.member, beat=read)).last_seen["age_s"]
     assert age_s == max(0.0, jump_ns / 1e9)
 
 
