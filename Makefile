@@ -10,7 +10,7 @@ NCCL_DEPS := $(NCCL)/.installed
 FRAMEWORKS := .venv-frameworks
 FRAMEWORKS_DEPS := $(FRAMEWORKS)/.installed
 
-.PHONY: help demo demo-live setup test lint bench fuzz parts prove wheel clean debian native setup-nccl test-nccl test-frameworks
+.PHONY: help demo demo-live setup test lint bench fuzz parts prove wheel wheel-aarch64 clean debian native setup-nccl test-nccl test-frameworks
 
 help:
 	@echo "make demo       install into .venv and diagnose a captured hang (no torch needed)"
@@ -23,6 +23,7 @@ help:
 	@echo "make parts      verdicts from parts against those from dumps, on every capture and case"
 	@echo "make native     build the compiled decoder (Rust) into this checkout"
 	@echo "make wheel      build the wheels and try each in a fresh environment"
+	@echo "make wheel-aarch64  the same with that for aarch64, tried under emulation (Debian's packages: 0.2 GB)"
 	@echo "make prove      a million small programs with every mistake; writes docs/accuracy.md"
 	@echo "make bench      measure; writes docs/benchmarks.md"
 
@@ -95,6 +96,10 @@ bench: $(TEST_DEPS) native
 wheel: $(TEST_DEPS) native
 	$(BIN)/python -m pip install -q ziglang
 	$(BIN)/python native/wheels.py dist
+
+wheel-aarch64: $(TEST_DEPS) native
+	$(BIN)/python -m pip install -q ziglang
+	$(BIN)/python native/aarch64.py dist
 
 clean:
 	rm -rf $(VENV) $(NCCL) $(FRAMEWORKS) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -15,11 +15,13 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-__all__ = ["Cost", "Section", "machine", "measure", "program", "show"]
+__all__ = ["INSTALLED", "Cost", "Section", "machine", "measure", "program", "show"]
 
 ROOT = Path(__file__).parents[1]
 KIB, MIB = 1 << 10, 1 << 20
 PARTS = ("torch", "numpy", "duckdb")
+INSTALLED = "UNHANG_BENCH_PYTHON"
+"""Names the Python of an environment into which a wheel was installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,8 @@ class Cost:
 
 
 def program(*words: str) -> list[str]:
-    """The command line that runs this checkout's unhang."""
-    return [sys.executable, "-m", "unhang", *words]
+    """The command line that runs unhang: this checkout's, or that of an environment."""
+    return [os.environ.get(INSTALLED, sys.executable), "-m", "unhang", *words]
 
 
 def measure(
@@ -89,7 +91,8 @@ def measure(
 
 
 def _once(command: Sequence[str], timeout_s: float, env: Mapping[str, str]) -> Cost:
-    environ = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **env}
+    own = {} if INSTALLED in os.environ else {"PYTHONPATH": str(ROOT / "src")}
+    environ = {**os.environ, **own, **env}
     begin = time.perf_counter()
     process = subprocess.Popen(
         command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

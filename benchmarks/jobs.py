@@ -18,14 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lab.recorder.layout import dump_of, entry_of, group_config, group_status
-from lab.recorder.torchfile import encode_pickle
+from lab.recorder.torchfile import encode_json, encode_pickle
 
 __all__ = ["CULPRIT", "Shape", "write_dumps"]
 
 CULPRIT = 3
 NODE = 8
 CALLS_OF_A_LAYER = 4
-DEPTH = 20
 STAND_INS = "name of the group", "members of the group"
 FIRST_THREAD = 140_000_000_000_000
 START_NS = 1_790_000_000_000_000_000
@@ -38,11 +37,17 @@ class Shape:
 
     Attributes:
         active_only: The dumps hold unfinished calls only, as on demand.
+        places: Where calls are made: as many stacks.
+        depth: Frames of a stack.
+        as_json: The dumps are JSON.
     """
 
     ranks: int
     entries: int
     active_only: bool = False
+    places: int = 5
+    depth: int = 20
+    as_json: bool = False
 
 
 def write_dumps(directory: Path, shape: Shape) -> int:
@@ -54,13 +59,13 @@ def write_dumps(directory: Path, shape: Shape) -> int:
     total = 0
     model = _Model.of(encode_pickle(_dump(0, shape, STAND_INS)))
     for rank in range(shape.ranks):
-        own = rank == CULPRIT
-        data = (
-            encode_pickle(_dump(rank, shape, _tensor(rank, shape)))
-            if own
-            else model.of_rank(rank, shape)
-        )
-        (directory / f"nccl_trace_rank_{rank}").write_bytes(data)
+        if shape.as_json or rank == CULPRIT:
+            encode = encode_json if shape.as_json else encode_pickle
+            data = encode(_dump(rank, shape, _tensor(rank, shape)))
+        else:
+            data = model.of_rank(rank, shape)
+        name = f"nccl_trace_rank_{rank}" + (".json" if shape.as_json else "")
+        (directory / name).write_bytes(data)
         total += len(data)
     return total
 
@@ -139,19 +144,19 @@ def _dump(rank: int, shape: Shape, group: tuple[str, str]) -> dict[str, Any]:
 def _entries(
     rank: int, shape: Shape, groups: Sequence[tuple[str, str]]
 ) -> Iterator[dict[str, Any]]:
-    stacks = [_stack(site) for site in range(len(SITES))]
+    stacks = [_stack(place, shape.depth) for place in range(shape.places)]
     rng = random.Random(rank)  # noqa: S311 - times that no other call took, in every run the same
     seqs = [0, 0]
     count = shape.entries - (rank == CULPRIT)
     for index in range(count):
         pg = 0 if index % (CALLS_OF_A_LAYER + 1) == CALLS_OF_A_LAYER else 1
         seqs[pg] += 1
-        site = index % len(SITES)
-        sizes = [[16 << site, 1024]]
+        place = index % shape.places
+        sizes = [[16 << place % len(SITES), 1024]]
         done = index < shape.entries - 1
         created = START_NS + index * 1_000_000 + rng.randrange(300_000)
         values = {
-            "frames": stacks[site],
+            "frames": stacks[place],
             "record_id": index,
             "pg_id": pg,
             "process_group": groups[pg],
@@ -178,14 +183,15 @@ def _entries(
         yield entry_of(values)
 
 
-def _stack(site: int) -> list[dict[str, Any]]:
-    """A stack of 20 frames, the inner ones of this site only."""
+def _stack(place: int, depth: int) -> list[dict[str, Any]]:
+    """A stack, the inner half of which is of this place only."""
+    turn, at = divmod(place, len(SITES))
+    file, first = f"/home/user/job/{SITES[at]}.py", 40 + 1000 * turn
     inner = [
-        {"name": SITES[site], "filename": f"/home/user/job/{SITES[site]}.py", "line": 40 + depth}
-        for depth in range(DEPTH // 2)
+        {"name": SITES[at], "filename": file, "line": first + own} for own in range(depth // 2)
     ]
     outer = [
-        {"name": f"step_{depth}", "filename": "/home/user/job/train.py", "line": 100 + depth}
-        for depth in range(DEPTH - len(inner))
+        {"name": f"step_{own}", "filename": "/home/user/job/train.py", "line": 100 + own}
+        for own in range(depth - len(inner))
     ]
     return inner + outer

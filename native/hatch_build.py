@@ -2,7 +2,8 @@
 
 Elsewhere the package installs without it, reads dumps with the Python reader, and says so where
 that is slow. `UNHANG_PURE=1` leaves the library out; `UNHANG_PLATFORM` is the platform that a wheel
-is for, where that is older than this machine (see wheels.py).
+is for, where that is older than this machine, and `UNHANG_MACHINE` its machine, where that is
+another (see wheels.py).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-LIBRARY = "src/unhang/ingest/native/decoder.so"
+IN_WHEEL = "unhang/ingest/native/decoder.so"
 
 
 class NativeHook(BuildHookInterface[Any]):
@@ -25,12 +26,20 @@ class NativeHook(BuildHookInterface[Any]):
         """Build it, and say what the wheel is for."""
         if os.environ.get("UNHANG_PURE"):
             return
-        why_not = runpy.run_path(str(Path(__file__).with_name("build.py")))["build"]()
+        make = runpy.run_path(str(Path(__file__).with_name("build.py")))
+        if version == "editable":
+            self._warn(make["build"]())
+            return
+        library = make["compiled"](os.environ.get("UNHANG_MACHINE", ""))
+        if isinstance(library, str):
+            self._warn(library)
+            return
+        platform = os.environ.get("UNHANG_PLATFORM") or sysconfig.get_platform()
+        tag = platform.replace("-", "_").replace(".", "_")
+        build_data["force_include"][str(library)] = IN_WHEEL
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{tag}"
+
+    def _warn(self, why_not: str) -> None:
         if why_not:
             self.app.display_warning(f"without the compiled decoder: {why_not}")
-        elif version != "editable":
-            platform = os.environ.get("UNHANG_PLATFORM") or sysconfig.get_platform()
-            tag = platform.replace("-", "_").replace(".", "_")
-            build_data["artifacts"].append(LIBRARY)
-            build_data["pure_python"] = False
-            build_data["tag"] = f"py3-none-{tag}"

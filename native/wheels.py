@@ -2,9 +2,11 @@
 
     python native/wheels.py dist
 
-One has the library for this platform, linked by zig's linker against a glibc from 2012 so that old
-systems load it; the other has none, for all others. What it needs of glibc is looked up in the
-library itself.
+One for each machine has the library, linked by zig's linker against a glibc from 2012 so that old
+systems load it; another has none, for all others. What a library needs of glibc is looked up in
+itself. A wheel for another machine than this one is built where Rust's standard library for that
+is there, and tried where `UNHANG_PYTHON_AARCH64` (or what the machine is) names a Python that runs
+its programs here; aarch64.py brings both.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -19,7 +22,11 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+TARGETS: dict[str, str] = runpy.run_path(str(ROOT / "native" / "build.py"))["TARGETS"]
 GLIBC = (2, 17)
+NUMPY_GLIBC = (2, 28)
+"""What wheels of our dependencies want."""
+
 LINKER = """#!/bin/sh
 for word do
   shift
@@ -29,6 +36,7 @@ done
 exec "{python}" -m ziglang cc -target {machine}-linux-gnu.{glibc} "$@"
 """
 TRIAL = "from unhang.ingest.native.library import found; print(type(found()).__name__)"
+EXAMPLE = ROOT / "examples" / "never-joined"
 
 
 def run(*command: str | Path, **env: str) -> str:
@@ -42,6 +50,18 @@ def run(*command: str | Path, **env: str) -> str:
     return done.stdout
 
 
+def tag(machine: str, glibc: tuple[int, int] = GLIBC) -> str:
+    """The platform of a wheel."""
+    return f"manylinux_{glibc[0]}_{glibc[1]}_{machine}"
+
+
+def can_compile_for(machine: str) -> bool:
+    """Whether Rust's standard library for a machine is here."""
+    rustc = os.environ.get("RUSTC", "rustc")
+    words = [rustc, "--print", "target-libdir", "--target", TARGETS[machine]]
+    return shutil.which(rustc) is not None and Path(run(*words).strip()).is_dir()
+
+
 def build(folder: Path, **env: str) -> Path:
     """Build one wheel."""
     before = set(folder.glob("*.whl"))
@@ -49,17 +69,17 @@ def build(folder: Path, **env: str) -> Path:
     return max(set(folder.glob("*.whl")) - before or before, key=lambda path: path.stat().st_mtime)
 
 
-def build_native(folder: Path, scratch: Path) -> Path:
-    """Build the wheel of this platform."""
-    machine, glibc = platform.machine(), ".".join(map(str, GLIBC))
-    linker = scratch / "linker"
+def build_native(folder: Path, scratch: Path, machine: str) -> Path:
+    """Build the wheel of a machine."""
+    linker = scratch / f"linker-{machine}"
+    glibc = ".".join(map(str, GLIBC))
     linker.write_text(LINKER.format(python=sys.executable, machine=machine, glibc=glibc))
     linker.chmod(0o755)
-    triple = f"CARGO_TARGET_{machine.upper()}_UNKNOWN_LINUX_GNU_LINKER"
-    tag = f"manylinux_{glibc.replace('.', '_')}_{machine}"
-    wheel = build(folder, **{triple: str(linker)}, UNHANG_PLATFORM=tag)
-    shutil.unpack_archive(wheel, scratch / "wheel", "zip")
-    needs = newest_glibc(scratch / "wheel" / "unhang" / "ingest" / "native" / "decoder.so")
+    variable = f"CARGO_TARGET_{TARGETS[machine].upper().replace('-', '_')}_LINKER"
+    env = {variable: str(linker), "UNHANG_PLATFORM": tag(machine), "UNHANG_MACHINE": machine}
+    wheel = build(folder, **env)
+    shutil.unpack_archive(wheel, scratch / machine, "zip")
+    needs = newest_glibc(scratch / machine / "unhang" / "ingest" / "native" / "decoder.so")
     if needs > GLIBC:
         sys.exit(f"the library needs glibc {needs}, the wheel promises {GLIBC}")
     return wheel
@@ -72,26 +92,60 @@ def newest_glibc(library: Path) -> tuple[int, int]:
 
 
 def try_out(wheel: Path, scratch: Path) -> str:
-    """Install a wheel into an environment of its own and diagnose a capture."""
+    """Install a wheel into an environment of its own; what its decoder is."""
     place = scratch / wheel.stem
     run(sys.executable, "-m", "venv", place)
     run(place / "bin" / "python", "-m", "pip", "install", "-q", wheel)
-    said = run(place / "bin" / "unhang", "diagnose", ROOT / "examples" / "never-joined")
+    return diagnosed(wheel, place / "bin" / "python")
+
+
+def try_elsewhere(wheel: Path, scratch: Path, machine: str, python: str) -> str:
+    """The same with a Python of another machine, which cannot install anything itself."""
+    place = scratch / wheel.stem
+    version = run(python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])").strip()
+    fitting = [f"--platform={tag(machine, glibc)}" for glibc in (NUMPY_GLIBC, (2, 27), GLIBC)]
+    run(sys.executable, "-m", "pip", "install", "-q", "--target", place, "--only-binary=:all:",
+        f"--python-version={version}", *fitting, wheel)  # fmt: skip
+    return diagnosed(wheel, python, PYTHONPATH=str(place))
+
+
+def diagnosed(wheel: Path, python: str | Path, **env: str) -> str:
+    """Diagnose a capture; what the decoder is that this was done with."""
+    said = run(python, "-m", "unhang", "diagnose", EXAMPLE, **env)
     if "rank 2" not in said:
         sys.exit(f"{wheel.name} does not find the culprit:\n{said}")
-    return run(place / "bin" / "python", "-c", TRIAL).strip()
+    return run(python, "-c", TRIAL, **env).strip()
+
+
+def tried(wheel: Path, scratch: Path, machine: str) -> str:
+    """Try a wheel where that can be done; how it went."""
+    wanted = "Library" if machine else "str"
+    if machine in ("", platform.machine()):
+        found, where = try_out(wheel, scratch), "in a fresh environment"
+    elif python := os.environ.get(f"UNHANG_PYTHON_{machine.upper()}"):
+        found, where = try_elsewhere(wheel, scratch, machine, python), f"on {machine}"
+    else:
+        return "not tried: this machine is another"
+    if found != wanted:
+        sys.exit(f"{wheel.name} has not the decoder that it should have")
+    return f"works {where}"
 
 
 def main() -> None:
-    """Build both, try both, say what came out."""
+    """Build what can be built, try what can be tried, say what came out."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "dist").resolve()
     with tempfile.TemporaryDirectory(prefix="wheels-") as name:
         scratch = Path(name)
-        kinds = {build_native(folder, scratch): "Library", build(folder, UNHANG_PURE="1"): "str"}
-        for wheel, wanted in kinds.items():
-            if try_out(wheel, scratch) != wanted:
-                sys.exit(f"{wheel.name} has not the decoder that it should have")
-            print(f"{wheel.name}: {wheel.stat().st_size >> 10} KiB, works in a fresh environment")
+        for machine in dict.fromkeys((platform.machine(), *TARGETS)):
+            if not can_compile_for(machine):
+                print(f"no wheel for {machine}: Rust's standard library for it is not here")
+                continue
+            wheel = build_native(folder, scratch, machine)
+            print(
+                f"{wheel.name}: {wheel.stat().st_size >> 10} KiB, {tried(wheel, scratch, machine)}"
+            )
+        wheel = build(folder, UNHANG_PURE="1")
+        print(f"{wheel.name}: {wheel.stat().st_size >> 10} KiB, {tried(wheel, scratch, '')}")
 
 
 if __name__ == "__main__":

@@ -62,6 +62,7 @@ _ALL = (
     NcclFault("healthy_ring", "Nothing is wrong: exchanges in a ring, and collectives."),
     NcclFault("healthy_all", "Nothing is wrong: every collective, alone and coalesced."),
     NcclFault("healthy_pipeline", "Nothing is wrong: a 1F1B pipeline by hand."),
+    NcclFault("healthy_pipelining", "Nothing is wrong: torch's own 1F1B schedule."),
     NcclFault("graph_healthy", "Nothing is wrong: a captured step, replayed."),
     NcclFault(
         "slow_device",
@@ -88,6 +89,9 @@ _ALL = (
     NcclFault("uneven_stall", "Rank 3 stands still before an uneven gather.", ("UH101",), (3,)),
     NcclFault("ddp_stall", "Rank 2 stands still in its forward.", ("UH101",), (2,)),
     NcclFault("pipeline_stall", "Stage 2 stands still.", ("UH101", "UH302"), (2,)),
+    NcclFault(
+        "pipelining_stall", "Stage 2 of torch's own 1F1B stands still.", ("UH101", "UH302"), (2,)
+    ),
     NcclFault(
         "skipped_send",
         "Rank 1 leaves one send out and goes on to a collective.",

@@ -115,16 +115,41 @@ pub struct Texts {
     places: Places,
     pub all: Vec<Text>,
     pub bytes: Vec<u8>,
+    /// Long strings that were met last: a list of all ranks is in every dump of a job.
+    recent: [usize; RECENT],
 }
+
+/// Bytes from which on a string is compared with those met last before it is hashed.
+const LONG: usize = 1 << 10;
+const RECENT: usize = 4;
 
 impl Texts {
     pub fn new(keyed: Keyed) -> Self {
-        Texts { keyed, places: Places::new(), all: Vec::new(), bytes: Vec::new() }
+        let (all, bytes, recent) = (Vec::new(), Vec::new(), [0; RECENT]);
+        Texts { keyed, places: Places::new(), all, bytes, recent }
     }
 
     /// Number of a string.
     #[inline]
     pub fn intern(&mut self, bytes: &[u8]) -> i64 {
+        if bytes.len() < LONG {
+            return self.intern_hashed(bytes);
+        }
+        let is_it = |number: &&usize| match self.all.get(**number) {
+            Some(text) => &self.bytes[text.range()] == bytes,
+            None => false,
+        };
+        if let Some(&number) = self.recent.iter().find(is_it) {
+            return number as i64;
+        }
+        let number = self.intern_hashed(bytes);
+        self.recent.rotate_right(1);
+        self.recent[0] = number as usize;
+        number
+    }
+
+    #[inline]
+    fn intern_hashed(&mut self, bytes: &[u8]) -> i64 {
         let hash = self.keyed.of_bytes(bytes);
         let found = self.places.find(hash, |number| {
             let text = &self.all[number];

@@ -10,6 +10,8 @@ import time
 import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten, tree_map_only
 
 JOBS = {}
 
@@ -22,6 +24,27 @@ def job(function):
 
 def tensor(*shape, dtype=torch.float32):
     return torch.empty(*shape, device="cuda", dtype=dtype)
+
+
+class CountByHost(TorchFunctionMode):
+    """Whole numbers are computed by the host, since the device's kernels compute nothing.
+
+    Enough for what decides how a job goes on: votes, and the sizes of what is to come.
+    """
+
+    OPS = frozenset({"sum", "cat", "mul", "__mul__", "add", "__add__", "__radd__"})
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        call = args, kwargs or {}
+        if getattr(function, "__name__", "") in self.OPS and self.whole(call):
+            args, kwargs = tree_map_only(torch.Tensor, torch.Tensor.cpu, call)
+            return function(*args, **kwargs).cuda()
+        return function(*call[0], **call[1])
+
+    @staticmethod
+    def whole(call):
+        tensors = [each for each in tree_flatten(call)[0] if isinstance(each, torch.Tensor)]
+        return bool(tensors) and not any(each.is_floating_point() for each in tensors)
 
 
 def sync():

@@ -4,10 +4,11 @@ import os
 import signal
 import sys
 import time
+from contextlib import nullcontext
 
 import torch
 import torch.distributed as dist
-from common import exchange, job, join, load_next_batch, main, new_group, sync, tensor
+from common import CountByHost, exchange, job, join, load_next_batch, main, new_group, sync, tensor
 from torch import nn
 
 # ---------------------------------------------------------------- nothing wrong
@@ -305,6 +306,45 @@ def pipeline(stalls=-1, skips=-1, steps=3, micro=4):
 def pipeline_stall():
     """Stage 2 of a 1F1B pipeline stands still before it sends micro-batch 2."""
     pipeline(stalls=2)
+
+
+def pipelining(stalls, steps=3):
+    """Torch's own 1F1B schedule; in step 1 a stage may stand still in its third forward."""
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+    rank, size = join()
+    calls = 0
+
+    def stand_still(*_):
+        nonlocal calls
+        calls += 1
+        if rank == stalls and calls == 4 + 3:
+            load_next_batch()
+
+    device = torch.device("cuda", 0)
+    part = nn.Linear(64, 64).to(device)
+    stage = PipelineStage(part, rank, size, device)
+    schedule = Schedule1F1B(stage, 4, loss_fn=lambda y, _: y.sum())
+    part.register_forward_pre_hook(stand_still)
+    first = [tensor(8, 64)] if rank == 0 else []
+    last = {"target": tensor(8, 64), "losses": []} if rank == size - 1 else {}
+    for step in range(steps):
+        with nullcontext() if step else CountByHost():  # the first tells all shapes
+            schedule.step(*first, **last)  # pipelining: waits
+        dist.all_reduce(tensor(1))
+        sync()
+
+
+@job
+def pipelining_stall():
+    """Stage 2 of torch's own 1F1B stands still in a forward."""
+    pipelining(stalls=2)
+
+
+@job
+def healthy_pipelining():
+    """Torch's own 1F1B, finished."""
+    pipelining(stalls=-1)
 
 
 @job

@@ -56,6 +56,7 @@ class Doubt(Enum):
     MAJORITY_OF_SEEN = 2, "those without a dump may be on the other side"
     SEVERAL_SILENT = 2, "several left nothing, and any one of them may be the reason"
     MADE_ALONE = 2, "all the others may as well be late for the call"
+    ONE_TURN = 2, "the rank has made one turn of its loop before, if it is one"
     ONCE_ONLY = 2, "the rank has not yet addressed the peer that waits more than once"
     NOTHING_RECORDED = 2, "no call was recorded at all"
     NOBODY_NAMED = 2, "the evidence names nobody"

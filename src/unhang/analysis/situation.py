@@ -24,7 +24,7 @@ from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import NEVER, Stage, Standing
-from unhang.model import DumpStatus, Frame, Group, State
+from unhang.model import DEFAULT_GROUP, DumpStatus, Frame, Group, State
 from unhang.report import CallSide, GroupRef, Site, Wait
 from unhang.wording import rank_phrase
 
@@ -204,6 +204,14 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
     def doubts_of_group(self, waiting_call: int) -> tuple[Doubt, ...]:
         """Whether the members of a waiting call's group are inferred."""
         return (Doubt.MEMBERS_INFERRED,) if self.group(waiting_call).inferred else ()
+
+    def may_be_several(self, channel: int) -> bool:
+        """Whether a channel's group may be several of one name, so that no majority is one of it.
+
+        Its members were inferred, and every rank counts the groups that it is in by itself.
+        """
+        group = self.evidence.case.groups[self.evidence.group_of(channel)]
+        return group.inferred and group.description != DEFAULT_GROUP and group.name != "0"
 
     def side(self, ranks: Sequence[int], row: int, role: str, peer: int | None = None) -> CallSide:
         """One side of a finding: what these ranks called.

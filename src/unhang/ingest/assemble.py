@@ -31,6 +31,9 @@ from unhang.ingest.groups.counters import join_statuses
 from unhang.ingest.groups.ranks import World
 from unhang.model import OpName, State
 
+_FEW = 16
+"""Calls that are looked at sooner than numpy begins to."""
+
 _SECOND_NS = 10**9
 
 __all__ = ["assemble"]
@@ -241,13 +244,24 @@ def _is_active_only(decoded: Decoded) -> bool:
         return decoded.window.active_only
     if not decoded.count:
         return any(status.enqueued > 0 for status in decoded.statuses)
-    torchs = decoded.column("origin") == 0
-    finished = (decoded.column("state") == State.COMPLETED) | decoded.column("retired")
-    if (finished & torchs).any():
+    finished, ids = _of_torch(decoded)
+    if finished:
         return False
-    ids = decoded.column("record_id")[torchs].tolist()
     gaps = any(after - before > 1 for before, after in itertools.pairwise(ids))
     return active_only(ids[0] if ids else -1, len(ids), finished=False, gaps=gaps)
+
+
+def _of_torch(decoded: Decoded) -> tuple[bool, list[int]]:
+    """Whether any of torch's own calls has finished, and the ids of all."""
+    keys = "origin", "state", "retired", "record_id"
+    columns = origin, state, retired, record_id = [decoded.column(key) for key in keys]
+    if decoded.count <= _FEW:
+        rows = [row for row in zip(*(c.tolist() for c in columns), strict=True) if not row[0]]
+        finished = any(state == State.COMPLETED or retired for _, state, retired, _ in rows)
+        return finished, [number for *_, number in rows]
+    torchs = origin == 0
+    finished = bool((((state == State.COMPLETED) | retired) & torchs).any())
+    return finished, record_id[torchs].tolist()
 
 
 def _written_ns(item: DumpFile) -> int:

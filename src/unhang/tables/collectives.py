@@ -19,7 +19,7 @@ __all__ = ["collective_columns", "collective_ids"]
 Numbers = npt.NDArray[Any]
 
 _DENSE = 4
-"""Numbers below so many times their count are ranked without sorting them."""
+"""Numbers below so many times their count are told apart without sorting them."""
 
 _LATEST = np.iinfo(np.int64).max
 
@@ -92,7 +92,13 @@ def _first(of: Numbers, values: Numbers, count: int) -> Numbers:
 def _distinct(of: Numbers, values: Numbers, count: int) -> Numbers:
     """How many different values each collective has."""
     width = int(values.max(initial=0)) + 1
-    pairs = np.sort(of * width + values)
+    pairs = of * width + values
+    if count * width < _DENSE * len(pairs):
+        is_there = np.zeros(count * width, np.bool_)
+        is_there[pairs] = True
+        found: Numbers = is_there.reshape(count, width).sum(axis=1)
+        return found
+    pairs.sort()
     return np.bincount(pairs[np.diff(pairs, prepend=-1) != 0] // width, minlength=count)
 
 

@@ -1,15 +1,15 @@
 """A case and its verdict as numpy columns, a dictionary a table: what the database is filled from.
 
-Bulk columns are handed over as they are; strings of calls are taken from the case's dictionaries by
-number, in the database. It knows nothing of SQL but that lists travel as JSON text.
+All tables but the largest, which has its own file. It knows nothing of SQL but that lists travel as
+JSON text.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,28 +20,15 @@ from unhang.report import Report
 from unhang.stacks.ownership import is_library
 from unhang.tables.schema import SCHEMA
 
-__all__ = ["CHUNK_ROWS", "Coded", "Columns", "StackTable", "call_chunks", "small_tables"]
+__all__ = ["Columns", "StackTable", "number_column", "small_tables", "text_column"]
 
-
-class Coded(NamedTuple):
-    """A column of strings as numbers in a list of them: made strings by the database."""
-
-    numbers: npt.NDArray[Any]
-    texts: npt.NDArray[Any]
-
-
-Columns: TypeAlias = Mapping[str, "npt.NDArray[Any] | Coded"]
-
-CHUNK_ROWS = 1_000_000
-"""Calls handed over at once: what bounds the memory that the database takes for them."""
+Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 _INT64 = np.iinfo(np.int64)
-_STATES = ("scheduled", "started", "completed", "failed")
-_ORIGINS = ("torch", "unhang")
 _JOINED_BY = ("entries", "order", "")
 
 
-def _texts(values: Iterable[str]) -> npt.NDArray[Any]:
+def text_column(values: Iterable[str]) -> npt.NDArray[Any]:
     """Make a column of strings that are valid UTF-8 (halves of characters are escaped)."""
     clean = [value.encode("utf-8", "backslashreplace").decode("utf-8") for value in values]
     column = np.empty(len(clean), object)
@@ -49,7 +36,7 @@ def _texts(values: Iterable[str]) -> npt.NDArray[Any]:
     return column
 
 
-def _numbers(values: Iterable[int | None]) -> npt.NDArray[np.int64]:
+def number_column(values: Iterable[int | None]) -> npt.NDArray[np.int64]:
     """Make a column of integers; None becomes -1, and what no file can mean is clipped."""
     return np.fromiter(
         (min(max(-1 if v is None else int(v), _INT64.min), _INT64.max) for v in values), np.int64
@@ -62,63 +49,7 @@ def _bools(values: Iterable[bool | None]) -> npt.NDArray[Any]:
 
 def _lists(values: Iterable[Sequence[Any]]) -> npt.NDArray[Any]:
     """Make a column of lists, as the JSON text that the database casts."""
-    return _texts(json.dumps(value, ensure_ascii=False) for value in values)
-
-
-def _take(dictionary: Sequence[str], index: npt.NDArray[Any]) -> Coded:
-    """Take strings by index; -1 takes the empty string."""
-    return Coded(np.where(index < 0, len(dictionary), index), _texts([*dictionary, ""]))
-
-
-def call_chunks(case: Case, collective: npt.NDArray[np.int64]) -> Iterator[Columns]:
-    """Yield the columns of `calls`, at most `CHUNK_ROWS` rows at once.
-
-    Args:
-        case: For its calls.
-        collective: Which collective each is part of.
-    """
-    names = {
-        "name": [name.raw for name in case.names],
-        "op": [name.op for name in case.names],
-        "backend": [name.backend for name in case.names],
-    }
-    src = _numbers([name.src for name in case.names])
-    dst = _numbers([name.dst for name in case.names])
-    c = case.calls
-    for start in range(0, len(c), CHUNK_ROWS):
-        rows = slice(start, min(start + CHUNK_ROWS, len(c)))
-        name = c.name[rows]
-        yield {
-            "call_id": np.arange(rows.start, rows.stop),
-            "dump_id": c.dump[rows],
-            "rank": c.rank[rows],
-            "group_id": c.group[rows],
-            "collective_id": collective[rows],
-            **{key: _take(of, name) for key, of in names.items()},
-            "src_group_rank": src[name],
-            "dst_group_rank": dst[name],
-            "state": _take(_STATES, c.state[rows]),
-            "origin": _take(_ORIGINS, c.origin[rows]),
-            "signature_id": c.signature[rows],
-            "stack_id": c.stack[rows],
-            "thread": _take(case.threads, c.thread[rows]),
-            **{key: getattr(c, key)[rows] for key in _AS_RECORDED},
-        }
-
-
-_AS_RECORDED = (
-    "seq",
-    "p2p_seq",
-    "op_id",
-    "record_id",
-    "is_p2p",
-    "retired",
-    "created_ns",
-    "started_ns",
-    "completed_ns",
-    "duration_ms",
-    "timeout_ms",
-)
+    return text_column(json.dumps(value, ensure_ascii=False) for value in values)
 
 
 @dataclass(slots=True)
@@ -151,9 +82,9 @@ class StackTable:
         return {
             "frames": {
                 "frame_id": np.arange(len(frames)),
-                "function": _texts(f.function for f in frames),
-                "file": _texts(f.file for f in frames),
-                "line": _numbers(f.line for f in frames),
+                "function": text_column(f.function for f in frames),
+                "file": text_column(f.file for f in frames),
+                "line": number_column(f.line for f in frames),
             },
             "stack_frames": {"stack_id": owners, "depth": places, "frame_id": frame_ids},
             "stacks": {
@@ -209,7 +140,7 @@ def _meta(case: Case, report: Report | None, tool_version: str) -> Columns:
     }
     if report is not None:
         facts |= {"status": report.status, "summary": report.summary}
-    return {"key": _texts(facts), "value": _texts(facts.values())}
+    return {"key": text_column(facts), "value": text_column(facts.values())}
 
 
 def _ranks(case: Case, report: Report | None) -> Columns:
@@ -227,14 +158,14 @@ def _ranks(case: Case, report: Report | None) -> Columns:
         return [getattr(told[r], key) if r in told else "" for r in ranks]
 
     return {
-        "rank": _numbers(ranks),
-        "status": _texts(of("status")),
-        "detail": _texts(of("detail")),
-        "head": _texts(of("head")),
-        "host": _texts(h or hosts.get(r, "") for r, h in zip(ranks, of("host"), strict=True)),
-        "pid": _numbers(pids.get(r, -1) for r in ranks),
-        "replica": _texts(of("replica")),
-        "dumps": _numbers(dumps.get(r, 0) for r in ranks),
+        "rank": number_column(ranks),
+        "status": text_column(of("status")),
+        "detail": text_column(of("detail")),
+        "head": text_column(of("head")),
+        "host": text_column(h or hosts.get(r, "") for r, h in zip(ranks, of("host"), strict=True)),
+        "pid": number_column(pids.get(r, -1) for r in ranks),
+        "replica": text_column(of("replica")),
+        "dumps": number_column(dumps.get(r, 0) for r in ranks),
     }
 
 
@@ -245,12 +176,12 @@ def _dumps(case: Case, stacks: StackTable) -> Columns:
     numbers = ("rank", "pid", "time_ns", "step", "dropped")
     return {
         "dump_id": np.arange(len(dumps)),
-        **{key: _texts(getattr(d, key) for d in dumps) for key in texts},
-        **{key: _numbers(getattr(d, key) for d in dumps) for key in numbers},
-        "status": _texts(d.status.value for d in dumps),
+        **{key: text_column(getattr(d, key) for d in dumps) for key in texts},
+        **{key: number_column(getattr(d, key) for d in dumps) for key in numbers},
+        "status": text_column(d.status.value for d in dumps),
         "active_only": _bools(d.active_only for d in dumps),
-        "calls": _numbers(d.stop - d.start for d in dumps),
-        "main_stack_id": _numbers(stacks.number(d.main_stack) for d in dumps),
+        "calls": number_column(d.stop - d.start for d in dumps),
+        "main_stack_id": number_column(stacks.number(d.main_stack) for d in dumps),
     }
 
 
@@ -258,10 +189,10 @@ def _groups(case: Case) -> Columns:
     groups = case.groups
     return {
         "group_id": np.arange(len(groups)),
-        "name": _texts(g.name for g in groups),
-        "description": _texts(g.description for g in groups),
-        "size": _numbers(g.size for g in groups),
-        "backend": _texts(g.backend for g in groups),
+        "name": text_column(g.name for g in groups),
+        "description": text_column(g.description for g in groups),
+        "size": number_column(g.size for g in groups),
+        "backend": text_column(g.backend for g in groups),
         "inferred": _bools(g.inferred for g in groups),
     }
 
@@ -295,8 +226,8 @@ def _signatures(case: Case) -> Columns:
         "output_sizes": _lists(s.output_sizes for s in rows),
         "input_dtypes": _lists(s.input_dtypes for s in rows),
         "output_dtypes": _lists(s.output_dtypes for s in rows),
-        "input_numel": _numbers(_numel(s.input_sizes) for s in rows),
-        "output_numel": _numbers(_numel(s.output_sizes) for s in rows),
+        "input_numel": number_column(_numel(s.input_sizes) for s in rows),
+        "output_numel": number_column(_numel(s.output_sizes) for s in rows),
     }
 
 
@@ -304,9 +235,9 @@ def _processes(samples: Sequence[ProcessSample]) -> Columns:
     texts = ("host", "role", "state", "wait_channel", "command", "tool", "error")
     return {
         "process_id": np.arange(len(samples)),
-        **{key: _texts(getattr(s, key) for s in samples) for key in texts},
+        **{key: text_column(getattr(s, key) for s in samples) for key in texts},
         **{
-            k: _numbers(getattr(s, k) for s in samples)
+            k: number_column(getattr(s, k) for s in samples)
             for k in ("rank", "pid", "sample", "time_ns")
         },
         "cpu_s": np.array([s.cpu_s for s in samples], np.float64),
@@ -318,11 +249,11 @@ def _threads(samples: Sequence[ProcessSample], stacks: StackTable) -> Columns:
     rows = [(index, thread) for index, s in enumerate(samples) for thread in s.threads]
     flags = ("is_main", "holds_gil", "active", "native")
     return {
-        "process_id": _numbers(index for index, _ in rows),
-        "tid": _numbers(t.tid for _, t in rows),
-        "name": _texts(t.name for _, t in rows),
+        "process_id": number_column(index for index, _ in rows),
+        "tid": number_column(t.tid for _, t in rows),
+        "name": text_column(t.name for _, t in rows),
         **{key: _bools(getattr(t, key) for _, t in rows) for key in flags},
-        "stack_id": _numbers(stacks.number(t.frames) for _, t in rows),
+        "stack_id": number_column(stacks.number(t.frames) for _, t in rows),
     }
 
 
@@ -334,7 +265,7 @@ def _group_status(case: Case) -> Columns:
         "rank": ranks[s.dump] if len(ranks) else np.zeros(0, np.int64),
         "group_id": s.group,
         "pg_id": s.pg_id,
-        "joined_by": _texts(_JOINED_BY)[s.joined_by],
+        "joined_by": text_column(_JOINED_BY)[s.joined_by],
         "last_enqueued": s.last_enqueued,
         "last_started": s.last_started,
         "last_completed": s.last_completed,
@@ -345,9 +276,12 @@ def _log_events(case: Case) -> Columns:
     events = case.log_events
     texts = ("code", "role", "host", "text", "source")
     return {
-        **{key: _texts(getattr(e, key) for e in events) for key in texts},
-        **{key: _numbers(getattr(e, key) for e in events) for key in ("rank", "time_ns", "count")},
-        "position": _numbers(e.order for e in events),
+        **{key: text_column(getattr(e, key) for e in events) for key in texts},
+        **{
+            key: number_column(getattr(e, key) for e in events)
+            for key in ("rank", "time_ns", "count")
+        },
+        "position": number_column(e.order for e in events),
     }
 
 
@@ -356,15 +290,15 @@ def _findings(report: Report | None) -> Columns:
     texts = ("code", "slug", "family", "role", "confidence", "summary")
     lists = ("culprits", "victims", "caused_by", "evidence", "alternatives", "actions")
     return {
-        "finding_id": _texts(f.id for f in rows),
-        **{key: _texts(getattr(f, key) for f in rows) for key in texts},
+        "finding_id": text_column(f.id for f in rows),
+        **{key: text_column(getattr(f, key) for f in rows) for key in texts},
         **{key: _lists(getattr(f, key) for f in rows) for key in lists},
-        "group_name": _texts(f.group.name if f.group else "" for f in rows),
-        "seq": _numbers(f.seq for f in rows),
-        "op": _texts(f.op or "" for f in rows),
+        "group_name": text_column(f.group.name if f.group else "" for f in rows),
+        "seq": number_column(f.seq for f in rows),
+        "op": text_column(f.op or "" for f in rows),
     }
 
 
 def _notes(case: Case, report: Report | None) -> Columns:
     notes = list(dict.fromkeys((*case.notes, *(report.notes if report is not None else ()))))
-    return {key: _texts(getattr(n, key) for n in notes) for key in ("level", "source", "text")}
+    return {key: text_column(getattr(n, key) for n in notes) for key in ("level", "source", "text")}

@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from unhang._version import __version__
 from unhang.case import Case
 from unhang.casedir.reports import keep_private
 from unhang.errors import MissingExtraError, OutputError
 from unhang.report import Report
+from unhang.tables.calls import CallColumns, Coded, alike_columns, call_columns, call_texts
 from unhang.tables.collectives import collective_columns, collective_ids
-from unhang.tables.columns import Coded, Columns, call_chunks, small_tables
+from unhang.tables.columns import small_tables
 from unhang.tables.schema import TABLES, VIEWS, Column, Table
 from unhang.wording import printable
 
@@ -55,17 +57,58 @@ def connect(
         path: File of the database, which must not exist; None for memory.
     """
     connection: DuckDBPyConnection = engine().connect(str(path or ":memory:"), config=_CONFIG)
-    for table in TABLES:
-        connection.execute(_ddl(table))
-    for name, columns in small_tables(case, report, __version__).items():
-        _insert(connection, name, columns)
     ids = collective_ids(case)
-    for chunk in call_chunks(case, ids):
-        _insert(connection, "calls", chunk)
-    _insert(connection, "collectives", collective_columns(case, ids))
+    for table in TABLES:
+        if table.name != "calls":
+            connection.execute(_ddl(table))
+    for name, columns in small_tables(case, report, __version__).items():
+        _insert(connection, _table(name), columns)
+    _insert_calls(connection, case, ids)
+    _insert(connection, _table("collectives"), collective_columns(case, ids))
     create_views(connection)
     return connection
 
+
+def _table(name: str) -> Table:
+    return next(table for table in TABLES if table.name == name)
+
+
+def _insert_calls(connection: DuckDBPyConnection, case: Case, ids: npt.NDArray[np.int64]) -> None:
+    """Fill `calls`, the table that is large: a view of what the engine stores quickly.
+
+    Strings are stored as ENUMs, which cost it a third of text. Columns in which all calls are alike
+    are a row of their own: of most programs a third of all columns.
+    """
+    texts, alike = call_texts(case), alike_columns(case, ids)
+    for name, values in texts.items():
+        _create_enum(connection, f"calls_{name}", values)
+    columns = _table("calls").columns
+    stored = [c._replace(type=f"calls_{c.name}") if c.name in texts else c for c in columns]
+    each = Table("calls_each", "", tuple(c for c in stored if c.name not in alike))
+    one = Table("calls_alike", "", tuple(c for c in stored if c.name in alike))
+    connection.execute(_ddl(each))
+    for chunk in call_columns(case, ids, texts):
+        _insert(connection, each, chunk)
+    if alike:
+        connection.execute(_ddl(one))
+        _insert(connection, one, next(call_columns(case, ids, texts)), "LIMIT 1")
+    shown = ", ".join(f'"{c.name}"' for c in columns)
+    _view(connection, _CODED, shown, "calls_each, calls_alike" if alike else "calls_each")
+    shown = ", ".join(f'"{c.name}"::{c.type} AS "{c.name}"' for c in columns)
+    _view(connection, "calls", shown, _CODED)
+
+
+def _view(connection: DuckDBPyConnection, name: str, shown: str, where: str) -> None:
+    connection.execute(f"CREATE VIEW {name} AS SELECT {shown} FROM {where}")  # noqa: S608 - our names
+
+
+def _create_enum(connection: DuckDBPyConnection, name: str, values: npt.NDArray[Any]) -> None:
+    given = "SELECT DISTINCT unnest($texts) AS text ORDER BY text"
+    connection.execute(f"CREATE TYPE {name} AS ENUM ({given})", {"texts": values.tolist()})
+
+
+_CODED = "calls_coded"
+"""The calls with ENUMs for strings; Parquet has no such type, and gets strings."""
 
 _CONFIG = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 
@@ -85,24 +128,26 @@ def _ddl(table: Table) -> str:
     return f"CREATE TABLE {table.name} ({columns})"
 
 
-def _insert(connection: DuckDBPyConnection, name: str, columns: Columns) -> None:
+def _insert(
+    connection: DuckDBPyConnection, table: Table, columns: CallColumns, limit: str = ""
+) -> None:
     """Insert columns; what the case writes as "not known" becomes NULL."""
-    table = next(table for table in TABLES if table.name == name)
-    coded = {key: each for key, each in columns.items() if isinstance(each, Coded)}
-    plain = {key: coded[key].numbers if key in coded else each for key, each in columns.items()}
+    own = {column.name: columns[column.name] for column in table.columns}
+    coded = {key: each for key, each in own.items() if isinstance(each, Coded)}
+    plain = {key: coded[key].numbers if key in coded else each for key, each in own.items()}
     if len(next(iter(plain.values()))) == 0:
         return
     texts = {f"of_{key}": each.texts.tolist() for key, each in coded.items()}
-    wanted = ", ".join(_expression(column, columns) for column in table.columns)
+    wanted = ", ".join(_expression(column, own) for column in table.columns)
     connection.register("incoming", plain)
-    connection.execute(f"INSERT INTO {name} SELECT {wanted} FROM incoming", texts)  # noqa: S608 - our names
+    connection.execute(f"INSERT INTO {table.name} SELECT {wanted} FROM incoming {limit}", texts)  # noqa: S608 - our names
     connection.unregister("incoming")
 
 
-def _expression(column: Column, columns: Columns) -> str:
+def _expression(column: Column, columns: CallColumns) -> str:
     values, quoted = columns[column.name], f'"{column.name}"'
     if isinstance(values, Coded):
-        return f"list_extract($of_{column.name}, {quoted} + 1)"
+        return f"list_extract($of_{column.name}::{column.type}[], {quoted} + 1)"
     if values.dtype == np.float64:
         quoted = f"CASE WHEN isnan({quoted}) THEN NULL ELSE {quoted} END"
     if column.absent is not None:
@@ -149,9 +194,9 @@ def write_parquet(case: Case, report: Report | None, path: str, *, force: bool =
         try:
             part.mkdir(parents=True)
             with connect(case, report) as connection:
-                for table in TABLES:
-                    file = str(part / f"{table.name}.parquet")
-                    connection.table(table.name).write_parquet(file, compression="zstd")
+                for name in (table.name for table in TABLES):
+                    rows = connection.table(_CODED if name == "calls" else name)
+                    rows.write_parquet(str(part / f"{name}.parquet"), compression="zstd")
             keep_private(part, target)
             target.mkdir(mode=part.stat().st_mode & 0o777, parents=True, exist_ok=True)
             for table in TABLES:

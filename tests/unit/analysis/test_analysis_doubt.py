@@ -54,6 +54,19 @@ def test_a_dump_that_was_cut_short_shows_nobody_healthy() -> None:
     assert table[0] == ("ok", "no call in flight")
 
 
+def test_who_lost_its_newest_calls_came_out_of_none() -> None:
+    """Counters have a call that its dump lacks: no cause beside what is known to be wrong."""
+    job = FakeJob(6)
+    pair = job.group([0, 1], "dp")
+    job.call([0, 1], group=pair, finished=False)
+    job.call(range(5), finished=False)
+    job.broken = {1: DumpStatus.TRUNCATED}
+    job.entries[1] = []
+    report = diagnose(job.case())
+    assert [(c.code, c.culprits) for c in report.causes] == [("UH101", (5,))]
+    assert not any("came out" in finding.summary for finding in report.findings)
+
+
 def test_a_silent_rank_beside_a_known_cause_is_no_cause() -> None:
     """A rank without a dump may wait like the others: it is told as an observation."""
     job = FakeJob(6)
@@ -78,6 +91,25 @@ def test_left_over_members_of_batches_are_finished() -> None:
     job.call([0], finished=False)
     cause = only_cause(diagnose(job.case()))
     assert (cause.code, cause.culprits, cause.victims) == ("UH101", (1,), (0,))
+
+
+@pytest.mark.parametrize("last_open", [False, True])
+def test_exchanges_left_over_from_batches_of_one(last_open: bool) -> None:  # noqa: FBT001
+    """With nothing in flight by counters they are remains of batches; else the newest is open."""
+    job = FakeJob(2, active_only=True)
+    job.call(range(2))
+    for _ in range(3):
+        for rank, call in ((0, ("send", 1)), (1, ("recv", 0))):
+            job.point_to_point(rank, [call], batch=True)
+    for entries in job.entries.values():
+        for pending in entries[1::2]:
+            pending.is_open = True
+    if last_open:
+        job.send(0, 1, finished=False)
+        cause = only_cause(diagnose(job.case()))
+        assert (cause.code, cause.culprits) == ("UH302", (1,))
+    else:
+        assert diagnose(job.case()).status == "healthy"
 
 
 def test_dumps_without_entries_whose_counters_moved() -> None:

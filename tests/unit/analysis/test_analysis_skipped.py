@@ -113,10 +113,50 @@ def test_a_call_too_many() -> None:
 def test_two_ranks_cannot_be_told_apart() -> None:
     """With two members one lacks a call or the other has one too many: neither is blamed."""
     job = FakeJob(2)
-    run(job, range(2), 1)
+    run(job, range(2), 1, at=1)
     cause = only_cause(diagnose(job.case()))
     assert (cause.code, cause.culprits, cause.victims) == ("UH102", (), (0, 1))
     assert {site.line for site in cause.sites} == {12, 13}
+
+
+@pytest.mark.parametrize("skips", [0, 1])
+def test_what_two_ranks_have_always_done_tells_them_apart(skips: int) -> None:
+    """One of them made the call that had always come next; it is a habit and no proof."""
+    job = FakeJob(2)
+    run(job, range(2), skips)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH102", (skips,), "medium")
+    assert cause.summary.startswith(f"Rank {skips} did not make all_reduce #23")
+
+
+@pytest.mark.parametrize("odd", [0, 1])
+@pytest.mark.parametrize("early", [False, True])
+def test_a_call_of_two_that_comes_rarely(odd: int, *, early: bool) -> None:
+    """Each twenty-fifth step ends in a barrier: one rank skips it, or one makes it too early."""
+    job = FakeJob(2)
+    for step in range(89 if early else 75):
+        job.call(range(2), site="train.py:1 step")
+        if step % 25 == 24 and (early or step < 74):
+            job.call(range(2), "barrier", site="train.py:3 step")
+    barrier = odd if early else 1 - odd
+    job.call([barrier], "barrier", site="train.py:3 step", finished=False)
+    job.call([1 - barrier], site="train.py:1 step", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH102", (odd,), "medium")
+    what = "all_reduce" if early else "barrier"
+    assert cause.summary.startswith(f"Rank {odd} did not make {what}")
+
+
+def test_a_call_that_is_new_to_both_of_two() -> None:
+    """Who makes it has left the order of both; that the other left it out is as well possible."""
+    job = FakeJob(2)
+    for _ in range(30):
+        job.call(range(2), site="train.py:1 step")
+    job.call([0], site="train.py:1 step", finished=False)
+    job.call([1], "barrier", site="train.py:9 save", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH102", (1,), "low")
+    assert any("It has never made that call before" in text for text in cause.alternatives)
 
 
 def test_kin_decide_for_small_groups() -> None:
@@ -281,11 +321,7 @@ def test_a_call_of_the_same_number_is_not_denied() -> None:
     Hosts run ahead, so the rank has enqueued what comes after, too.
     """
     job = FakeJob(4)
-    pairs = [job.group(pair, "tp") for pair in ((0, 1), (2, 3))]
-    for _ in range(2):
-        job.call(range(4), site="train.py:1 step")
-        for group in pairs:
-            job.call(group.members, group=group, site="train.py:2 step")
+    pairs = _turns(job)
     for rank in range(4):
         pair = pairs[rank // 2]
         first = [(job.world, 1), (pair, 2)] if rank != 2 else [(pair, 2), (job.world, 1)]
@@ -298,7 +334,10 @@ def test_a_call_of_the_same_number_is_not_denied() -> None:
 
 
 def test_a_call_that_its_peers_made_too_was_not_made_twice() -> None:
-    """A rank that left out a call of its pair seems to repeat the world's, which all have made."""
+    """A rank that left out a call of its pair seems to repeat the world's, which all have made.
+
+    It is the only one that did not begin its second turn as it began the first.
+    """
     job = FakeJob(4)
     pairs = [job.group(pair, "tp") for pair in ((0, 1), (2, 3))]
     for group in pairs:
@@ -308,7 +347,8 @@ def test_a_call_that_its_peers_made_too_was_not_made_twice() -> None:
     job.call([2], "all_gather", pairs[1], site="train.py:1 step", finished=False)
     job.call(range(4), site="train.py:2 step", finished=False)
     cause = only_cause(diagnose(job.case()))
-    assert (cause.code, cause.culprits) == ("UH301", ())
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH102", (3,), "low")
+    assert "1 turn of 2 calls, in which this one came next" in " ".join(cause.evidence)
 
 
 def test_the_one_rank_in_every_loop() -> None:
@@ -446,6 +486,53 @@ def test_a_new_call_that_one_rank_makes_alone() -> None:
     job.call([0], site="train.py:90 log", finished=False)
     cause = only_cause(diagnose(job.case()))
     assert (cause.code, cause.culprits, cause.confidence) == ("UH102", (0,), "low")
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_call_at_the_start_that_others_are_past(done: bool) -> None:  # noqa: FBT001
+    """Whoever waits for that rank elsewhere, or has met it later, is not late for the call."""
+    job = FakeJob(4)
+    pair = job.group((0, 2), "tp")
+    job.call(range(4), site="train.py:1 step")
+    job.call([0], site="train.py:90 log", finished=False)
+    job.call(pair.members, group=pair, site="train.py:2 step", finished=done)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH102", (0,), "low")
+
+
+def test_a_call_at_the_start_for_which_all_may_be_late() -> None:
+    """What others have done among themselves meanwhile tells nothing."""
+    job = FakeJob(4)
+    pair = job.group((2, 3), "tp")
+    job.call(range(4), site="train.py:1 step")
+    job.call([0], site="train.py:90 log", finished=False)
+    job.call(pair.members, group=pair, site="train.py:2 step")
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits) == ("UH101", ())
+
+
+def test_a_rank_that_left_its_third_turn() -> None:
+    """All calls were turns of one loop; one of the four did not begin the third as the others."""
+    job = FakeJob(4)
+    pairs = _turns(job, with_send=True)
+    job.call([1, 2, 3], site="train.py:1 step", finished=False)
+    job.call([0], group=pairs[0], site="train.py:2 step", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH102", (0,), "medium")
+    assert "2 turns of 3 calls" in " ".join(cause.evidence)
+
+
+def _turns(job: FakeJob, *, with_send: bool = False) -> list[Group]:
+    """Two turns of a loop: a call of all four, one of each pair, perhaps a send in each."""
+    pairs = [job.group(pair, "tp") for pair in ((0, 1), (2, 3))]
+    for _ in range(2):
+        job.call(range(4), site="train.py:1 step")
+        for group in pairs:
+            job.call(group.members, group=group, site="train.py:2 step")
+            if with_send:
+                job.send(*group.members, group, site="train.py:3 step")
+                job.recv(*group.members[::-1], group, site="train.py:3 step")
+    return pairs
 
 
 def test_a_usual_call_that_few_have_made() -> None:

@@ -62,3 +62,26 @@ def test_failed_calls_are_no_groups_of_their_own() -> None:
     case = job.case()
     case = replace(case, dumps=tuple(replace(d, failures=("all_reduce",)) for d in case.dumps))
     assert not any("cannot be one" in note.text for note in diagnose(case).notes)
+
+
+@pytest.mark.parametrize(("name", "inferred"), [("1", True), ("1", False), ("0", True)])
+def test_no_majority_is_of_what_may_be_several_groups(name: str, *, inferred: bool) -> None:
+    """Where every rank counts its groups by itself, two who did not come out may be one of them."""
+    job = FakeJob(8)
+    group = Group(name, "", tuple(range(8)), inferred, job.backend)
+    job.groups.append(group)
+    job.call(range(8), group=group, finished=[0, 1, 3, 4, 5, 7])
+    (cause,) = diagnose(job.case()).causes
+    assert cause.code == "UH402"
+    assert cause.culprits == (() if inferred and name == "1" else (2, 6))
+
+
+def test_an_older_dump_with_a_call_in_flight_is_no_health() -> None:
+    """It may be of a group of its own, whose other members left no dump."""
+    job = FakeJob(3)
+    group = merged(job, "")
+    job.call(range(3), group=group, finished=[0, 2])
+    job.call([0, 2], group=group)
+    report = diagnose(job.case())
+    assert report.status == "insufficient"
+    assert "they finished what rank 1 never called" in report.summary

@@ -205,3 +205,15 @@ def test_groups_of_torch_22_are_told_apart_by_their_callers(
         write(tmp_path, {f"nccl_trace_rank_{rank}": [{**row, "profiling_name": name}]})
     found = {group.members for group in load(tmp_path).groups}
     assert found == ({(0, 2), (1, 3)} if strided else {(0, 1), (2, 3)})
+
+
+@pytest.mark.parametrize(("left", "members"), [((1, 2, 3), 4), ((2, 3), 2), ((0, 3), 4)])
+def test_the_first_group_of_torch_22_has_the_ranks_without_a_dump(
+    tmp_path: Path, left: tuple[int, ...], members: int
+) -> None:
+    """Where most ranks or the first call on it: then it is the default group, not one of halves."""
+    for rank in left:
+        row = {"pg_id": 0, "seq_id": 1, "profiling_name": "nccl:all_reduce", "state": "started"}
+        write(tmp_path, {f"nccl_trace_rank_{rank}": [{**row, "time_created_us": 10**15}]})
+    (group,) = load(tmp_path).groups
+    assert group.size == members

@@ -108,6 +108,17 @@ def test_odd_values_mean_the_same_to_both(tmp_path: Path, monkeypatch: pytest.Mo
     )
 
 
+def test_long_strings_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many of one length that differ at either end, each met again among others."""
+    names = [f"{first}{'x' * 2000}{last}" for first in "ab" for last in "cdef"]
+    for rank in range(12):
+        rows = [entry(at, profiling_name=names[at * rank % 7]) for at in range(12)]
+        (tmp_path / f"rank_{rank}").write_bytes(encode_pickle(dump(rows, ranks=12)))
+    assert plain(load_with(tmp_path, monkeypatch, native=True)) == plain(
+        load_with(tmp_path, monkeypatch, native=False)
+    )
+
+
 def outcome_of(data: bytes) -> int:
     """What becomes of one file; the decoder itself must not fail."""
     reader = compiled()

@@ -18,7 +18,7 @@ from strategies import dumps, encoders
 
 from lab.recorder.torchfile import encode_json
 from unhang.case import Case
-from unhang.ingest import load
+from unhang.ingest import assemble, load
 from unhang.ingest.columns.dictionaries import parse_op
 from unhang.model import Frame, OpName, State
 from unhang.wording import fold_ranks
@@ -105,6 +105,7 @@ def test_entries_out_of_order_are_sorted(tmp_path: Path) -> None:
     assert any("sorted" in note.text for note in case.notes)
 
 
+@pytest.mark.parametrize("few", [0, 16])
 @pytest.mark.parametrize(
     ("rows", "status", "active_only"),
     [
@@ -119,9 +120,16 @@ def test_entries_out_of_order_are_sorted(tmp_path: Path) -> None:
     ],
 )
 def test_active_only_dumps_are_recognised(
-    rows: list[Any], status: int, *, active_only: bool, tmp_path: Path
+    rows: list[Any],
+    status: int,
+    few: int,
+    *,
+    active_only: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They hold unfinished calls only, although others were made."""
+    """They hold unfinished calls only, although others were made; few or many, that is the same."""
+    monkeypatch.setattr(assemble, "_FEW", few)
     counters = {"last_enqueued_collective": status}
     write(tmp_path, {"rank_0": dump(rows, pg_status={"0": counters})})
     assert load(tmp_path).dumps[0].active_only is active_only
@@ -148,7 +156,8 @@ def test_a_real_dump_is_read() -> None:
     """Pickle and JSON of one moment of a real job agree; so does a copy saved by Python."""
     gloo = DATA / "gloo_2.13" / "comm_lib_trace_rank_0"
     case, text = load(gloo), load(gloo.with_suffix(".json"))
-    assert [c.name.op for c in case.calls_of(0)] == [c.name.op for c in text.calls_of(0)]
+    calls, same = ([each.call(row).name.op for row in range(each.n_calls)] for each in (case, text))
+    assert calls == same
     assert case.call(0).frames[2] == Frame("step", "/home/user/train.py", 5)
     assert case.dumps[0].backend == text.dumps[0].backend == "gloo"
     nvrx = load(DATA / "nvrx" / "_dump_14")

@@ -139,11 +139,36 @@ def test_absurd_values_do_not_stop_the_tables() -> None:
 
 def test_large_cases_are_handed_over_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of any size give the same calls."""
-    from unhang.tables import columns
+    from unhang.tables import calls
 
-    monkeypatch.setattr(columns, "CHUNK_ROWS", 3)
+    monkeypatch.setattr(calls, "CHUNK_ROWS", 3)
     whole = CONNECTION.execute("SELECT * FROM calls ORDER BY call_id").fetchall()
     assert connect(stuck_case()).execute("SELECT * FROM calls").fetchall() == whole
+
+
+_THREADS = ("it's \x00; DROP TABLE calls", "", "main")
+
+
+@pytest.mark.parametrize("seqs", [(1,), (1, 1, 1), (1, 2, 3)])
+@pytest.mark.parametrize("threads", [_THREADS[:1], _THREADS])
+def test_columns_in_which_calls_are_alike_are_told_of_each(
+    seqs: tuple[int, ...], threads: tuple[str, ...]
+) -> None:
+    """Whatever is stored once for all of them, every call has it; strings are no code."""
+    builder = CaseBuilder()
+    calls = [
+        CallRow(WORLD, ALL_REDUCE, seq=seq, created_ns=5, thread=threads[at % len(threads)])
+        for at, seq in enumerate(seqs)
+    ]
+    builder.add_dump(Dump(0, 0, "f"), calls)
+    found = connect(builder.build()).execute(
+        "SELECT call_id, seq, op, thread, src_group_rank, created_ns, started_ns, duration_ms, "
+        "is_p2p FROM calls ORDER BY call_id"
+    )
+    assert found.fetchall() == [
+        (at, seq, "all_reduce", threads[at % len(threads)], None, 5, None, None, False)
+        for at, seq in enumerate(seqs)
+    ]
 
 
 def test_two_groups_of_one_name_stay_apart() -> None:

@@ -2,7 +2,8 @@
 
 A call that a rank left out makes all later calls meet the wrong ones; what is seen at the end is a
 mismatch of sizes, or a last call that the rank never makes. Its calls in the group are aligned with
-those of its peers inside the window that both show. The majority is right; two ranks are none.
+those of its peers inside the window that both show. The majority is right; two ranks are none, and
+of them the one that kept to what had always come next is.
 """
 
 from __future__ import annotations
@@ -11,9 +12,13 @@ from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from unhang.analysis.divergence.align import Edit, edits
 from unhang.analysis.divergence.programs import RankProgram, RankPrograms
+from unhang.analysis.divergence.rhythm import keeps_its_order
+from unhang.analysis.situation import Situation
+from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.progress import Stage
 
 __all__ = ["Divergence", "divergence_of", "made_alone"]
@@ -21,6 +26,7 @@ __all__ = ["Divergence", "divergence_of", "made_alone"]
 _MAX_PEERS = 16
 _A_HABIT = 2
 """Calls of a rank in a group before one that looks like none of them."""
+_TWO = 2
 
 
 class Divergence(Struct, frozen=True):
@@ -35,6 +41,7 @@ class Divergence(Struct, frozen=True):
         shift: By how many calls the two sides differ in the end.
         before_window: It is the first call that both show, so it may have been earlier.
         suspects: The ranks that were compared, blamed or not.
+        by_habit: No majority tells who parted, but what each had always called next.
     """
 
     kind: str
@@ -45,6 +52,7 @@ class Divergence(Struct, frozen=True):
     shift: int
     before_window: bool
     suspects: tuple[int, ...]
+    by_habit: bool = False
 
 
 def divergence_of(
@@ -58,8 +66,11 @@ def divergence_of(
         suspects: Indices of ranks that are surely compared; of the others a bounded number is.
 
     Returns:
-        The earliest difference, or None where there is none in the window.
+        The earliest difference, or None where there is none in the window, or where the channel's
+        group may be several.
     """
+    if programs.situation.may_be_several(channel):
+        return None
     own = [program for rank in suspects if len((program := programs.of(rank, channel)).rows)]
     peers = programs.peers(channel, suspects, _MAX_PEERS)
     if not own or not peers:
@@ -74,14 +85,15 @@ def divergence_of(
         reference, agreeing = _reference(programs, kin)
         if 2 * len(agreeing) > len(kin):
             return _against_kin(programs, members, reference)
-    return _parted(programs, own, peers[0], (peers[0].rank,), blame=False)
+    habit = _of_two(programs, members) if len(members) == _TWO else None
+    return habit or _parted(programs, own, peers[0], (peers[0].rank,), blame=False)
 
 
 def made_alone(programs: RankPrograms, waiting_call: int) -> Divergence | None:
     """A call that one rank alone has made, and whose like nobody has made before, as one too many.
 
     That all the others are absent at once, from a call that is new to everybody, is the less likely
-    of the two explanations.
+    of the two explanations. At the start of a job it takes more: others who are past it.
     """
     situation = programs.situation
     inside = situation.heads.inside(waiting_call)
@@ -94,10 +106,41 @@ def made_alone(programs: RankPrograms, waiting_call: int) -> Divergence | None:
     at = int(np.searchsorted(mine.rows, situation.heads.row[rank]))
     calls = programs.calls(mine).strict
     others = [programs.calls(programs.of(other, channel)).strict for other in absent[:_MAX_PEERS]]
-    if at < _A_HABIT or any(calls[at] in known for known in (calls[:at], *others)):
+    if at == 0 or any(calls[at] in known for known in (calls[:at], *others)):
+        return None
+    if at < _A_HABIT and not _is_passed(situation, rank, absent):
         return None
     row, peers = int(mine.rows[at]), tuple(absent.tolist())
     return Divergence("extra", (rank,), peers, row, -1, -1, before_window=False, suspects=(rank,))
+
+
+def _is_passed(situation: Situation, rank: int, absent: Ints) -> bool:
+    """Whether somebody went on without a call that one rank alone is in, and cannot be just late.
+
+    It waits for that rank elsewhere, or has met it in what that rank made behind the call.
+    """
+    distance = situation.graph.reaching(np.asarray([rank], np.int64))
+    if (distance[absent] > 0).any():
+        return True
+    evidence, head = situation.evidence, int(situation.heads.row[rank])
+    calls = evidence.case.calls
+    rows = np.arange(head + 1, evidence.case.dumps[int(calls.dump[head])].stop)
+    rows = rows[evidence.finished[rows]]
+    numbers = set(evidence.ranks.numbers[absent].tolist())
+    met = (_met_in(situation, int(row)) for row in rows)
+    return any(numbers & ranks for ranks in met)
+
+
+def _met_in(situation: Situation, row: int) -> set[int]:
+    """Global ranks without which a call of a rank would not have finished."""
+    case = situation.evidence.case
+    name = case.names[int(case.calls.name[row])]
+    members = case.groups[int(case.calls.group[row])].members
+    if situation.evidence.collective[row]:
+        return (
+            set(members) if situation.evidence.names.synchronising[case.calls.name[row]] else set()
+        )
+    return {members[at] for at in (name.src, name.dst) if 0 <= at < len(members)}
 
 
 def _reference(
@@ -176,6 +219,21 @@ def _parted(
         before_window=first.before_window,
         suspects=same,
     )
+
+
+def _of_two(programs: RankPrograms, members: Sequence[RankProgram]) -> Divergence | None:
+    """The first difference of two, where one of them alone left the order that both had kept."""
+    found, *sides = _differences(programs, *members)
+    if not found:
+        return None
+    places = (found[0].mine, found[0].theirs)
+    calls = [programs.calls(side).strict for side in sides]
+    kept = [keeps_its_order(*each) for each in zip(calls, places, strict=True)]
+    if None in kept or kept[0] == kept[1]:
+        return None
+    left, right = members if kept[1] else members[::-1]
+    parted = _parted(programs, [left], right, (right.rank,), blame=True)
+    return replace(parted, by_habit=True) if parted is not None else None
 
 
 def _against_kin(

@@ -1,13 +1,17 @@
 """What a rank has always called next, and this time did not.
 
-Programs are loops. Where ranks wait for each other in a circle and two sides are all there is, the
+Programs are loops. Where ranks wait for each other in a circle, or two sides are all there is, the
 order of the steps before tells who left it: a call that followed another one every time, and that
 the rank passed over this time. Where one call is followed now by this and now by that, as many of
-the calls before it are looked at as make it one. It is a habit and no proof: a program may change
+the calls before it are looked at as make it one: all steps since the last barrier, where each
+twenty-fifth ends in one. Where that is too few times, all that the rank has called may still be
+turns of one loop, in which one call is due next. It is a habit and no proof: a program may change
 its mind.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -15,11 +19,11 @@ from msgspec import Struct
 from unhang.analysis.divergence.programs import RankPrograms
 from unhang.analysis.state.columns import Ints
 
-__all__ = ["Break", "break_of"]
+__all__ = ["Break", "break_of", "keeps_its_order", "turn_break_of"]
 
 _LEAST_TIMES = 2
 _MOST_ROWS = 4096
-_DEEPEST = 8
+_DEEPEST = 1024
 
 
 class Break(Struct, frozen=True):
@@ -34,6 +38,9 @@ class Break(Struct, frozen=True):
         depth: How many calls, of which `after` is the last, it has followed so.
         left_out: The usual call does not come later, or only in a place that it has had before,
             as that of the next turn does; else it was put off.
+        turn: Of how many calls a turn consists, where all calls before are turns of one loop; 0
+            where that was not looked at.
+        is_new: The call that it made instead is one that it has never made before.
     """
 
     rank: int
@@ -43,6 +50,8 @@ class Break(Struct, frozen=True):
     times: int
     depth: int
     left_out: bool
+    turn: int = 0
+    is_new: bool = False
 
 
 def break_of(programs: RankPrograms, rank: int) -> Break | None:
@@ -60,8 +69,56 @@ def break_of(programs: RankPrograms, rank: int) -> Break | None:
             left_out = _is_left_out(keys, at, int(before[-1]))
             usual, times = int(rows[before[-1]]), len(before)
             instead, after = int(rows[at]), int(rows[at - 1])
-            return Break(rank, usual, instead, after, times, depth, left_out)
+            new = not (keys[:at] == keys[at]).any()
+            return Break(rank, usual, instead, after, times, depth, left_out, is_new=bool(new))
     return None
+
+
+def keeps_its_order(calls: Ints, at: int) -> bool | None:
+    """Whether a call is the one that has always followed those before it; None without a habit.
+
+    Args:
+        calls: A number for each call of a rank, in order.
+        at: Which of them; behind the last one nothing is known.
+    """
+    if at >= len(calls):
+        return None
+    before, depth = _habit(calls, at)
+    return bool(calls[at] == calls[before[-1]]) if depth else None
+
+
+def turn_break_of(programs: RankPrograms, ranks: Sequence[int]) -> Break | None:
+    """Where the only one of some ranks left the loop of which its calls were whole turns so far.
+
+    All others are seen to go round theirs; else there is none.
+    """
+    breaks = []
+    for rank in ranks:
+        head = int(programs.situation.heads.row[rank])
+        rows = _own_rows(programs, head)
+        if rows is None:
+            return None
+        keys = _keys(programs, rows)
+        turn = _turn(keys)
+        left = turn + np.flatnonzero(keys[turn:] != keys[: len(keys) - turn])
+        if turn == len(keys) or (len(left) and left[0] + turn <= np.searchsorted(rows, head)):
+            return None  # its calls are no loop
+        if len(left):
+            breaks.append(_left_at(rank, rows, keys, turn, int(left[0])))
+    return breaks[0] if len(breaks) == 1 else None
+
+
+def _turn(keys: Ints) -> int:
+    """How many calls there are until one comes for the second time."""
+    seen = np.ones(len(keys), np.bool_)
+    seen[np.unique(keys, return_index=True)[1]] = False
+    return int(seen.argmax()) if seen.any() else len(keys)
+
+
+def _left_at(rank: int, rows: Ints, keys: Ints, turn: int, at: int) -> Break:
+    left_out = _is_left_out(keys, at, at - turn)
+    usual, instead, after = int(rows[at - turn]), int(rows[at]), int(rows[at - 1])
+    return Break(rank, usual, instead, after, at // turn, 1, left_out, turn)
 
 
 def _habit(keys: Ints, at: int) -> tuple[Ints, int]:

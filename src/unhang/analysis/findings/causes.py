@@ -17,7 +17,7 @@ from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.divergence.across_groups import divergence_from_role
 from unhang.analysis.divergence.in_group import Divergence, divergence_of, made_alone
 from unhang.analysis.divergence.programs import RankPrograms
-from unhang.analysis.divergence.rhythm import break_of
+from unhang.analysis.divergence.rhythm import Break, break_of, turn_break_of
 from unhang.analysis.findings.deadlock import Circle, explain_cycle
 from unhang.analysis.findings.disagreement import (
     Membership,
@@ -44,6 +44,7 @@ from unhang.analysis.state.columns import distinct
 __all__ = ["claims_of"]
 
 _MAX_IN_CIRCLE = 64
+_TWO = 2
 _MAX_COMPARED = 16
 """Ranks of one root whose calls are aligned with their peers'."""
 
@@ -70,15 +71,26 @@ def claims_of(situation: Situation) -> list[Claim]:
         for root in roots
         if root.kind == "call" and not explained.intersection(root.waiting_calls)
     ]
-    return [
+    found = [
         *(explain_membership(situation, version) for version in versions),
         *(_of_disagreement(situation, programs, disagreement) for disagreement in splits),
         *(explain_wrong_peer(situation, each) for each in wrong),
         *(explain_pair_mismatch(situation, mismatch) for mismatch in unlike),
         *(_of_cycle(situation, programs, root) for root in roots if root.kind == "cycle"),
         *(c for root in _absent(situation, roots) for c in _of_absent(situation, programs, root)),
-        *explain_joined(situation, joined),
     ]
+    if found:  # what is known to be wrong may hold whoever lost its newest calls, too
+        joined = [root for root in joined if not _may_be_queued(situation, root)]
+    return [*found, *explain_joined(situation, joined)]
+
+
+def _may_be_queued(situation: Situation, root: Root) -> bool:
+    """Whether a member of a call has a dump that was cut short, so that nobody sees its head."""
+    call = root.waiting_calls[0]
+    if call >= situation.heads.n_collective:
+        return False
+    rest = np.setdiff1d(situation.members(call), situation.heads.inside(call))
+    return bool(situation.cut[rest].any())
 
 
 def _stuck_versions(situation: Situation) -> list[Membership]:
@@ -129,9 +141,27 @@ def _of_disagreement(situation: Situation, programs: RankPrograms, found: Disagr
     if divergence is None or not divergence.shift:
         divergence = divergence_from_role(programs, suspects[:_MAX_COMPARED])
     if divergence is None or not divergence.shift:
-        return symptom
+        return symptom if found.majority else _of_tie(situation, programs, found, symptom)
     node = situation.graph.n_ranks + found.waiting_call
     return explain_divergence(situation, divergence, found.waiting_call, symptom, [node])
+
+
+def _of_tie(
+    situation: Situation, programs: RankPrograms, found: Disagreement, symptom: Claim
+) -> Claim:
+    """A call about which two ranks disagree, or the one of them that left its own order there."""
+    ranks = [rank for side in found.sides for rank in side.ranks]
+    breaks = [
+        break_of(programs, rank) for rank in situation.evidence.ranks.index_of(ranks).tolist()
+    ]
+    left = [each for each in breaks if each is not None]
+    call = found.waiting_call
+    if len(ranks) != _TWO or len(left) != 1 or not is_asked_for(situation, left[0].usual, call):
+        return symptom
+    if left[0].instead != situation.heads.row[left[0].rank]:
+        return symptom
+    claim = explain_left_order(situation, left[0], call, symptom, queued=False)
+    return claim.doubted([Doubt.MADE_ALONE] if left[0].is_new else [])
 
 
 def _of_absent(situation: Situation, programs: RankPrograms, root: Root) -> Iterator[Claim]:
@@ -194,17 +224,25 @@ def _of_order(situation: Situation, programs: RankPrograms, root: Root, symptom:
     blame = situation.graph.blame
     inside = np.isin(blame.waiting_call, root.waiting_calls) & np.isin(blame.rank, root.ranks)
     inside &= np.isin(blame.kind, (Edge.NOT_CALLED, Edge.UNPAIRED, Edge.QUEUED))
-    ranks = distinct(blame.rank[inside])[:_MAX_COMPARED]
-    breaks = [each for rank in ranks.tolist() if (each := break_of(programs, rank)) is not None]
-    if len(breaks) != 1 or len(root.ranks) > _MAX_COMPARED:
+    if len(root.ranks) > _MAX_COMPARED:
         return symptom
-    left = breaks[0]
-    for at in np.flatnonzero(inside & (blame.rank == left.rank)).tolist():
-        call = int(blame.waiting_call[at])
-        if is_asked_for(situation, left.usual, call):
-            queued = bool(blame.kind[at] == Edge.QUEUED)
-            return explain_left_order(situation, left, call, symptom, queued=queued)
+    for left in _breaks(programs, root, distinct(blame.rank[inside]).tolist()):
+        for at in np.flatnonzero(inside & (blame.rank == left.rank)).tolist():
+            call = int(blame.waiting_call[at])
+            if is_asked_for(situation, left.usual, call):
+                queued = bool(blame.kind[at] == Edge.QUEUED)
+                return explain_left_order(situation, left, call, symptom, queued=queued)
     return symptom
+
+
+def _breaks(programs: RankPrograms, root: Root, ranks: Sequence[int]) -> Iterator[Break]:
+    """Where the only one of a circle left its order: by its habit, or by turns of its loop."""
+    breaks = [each for rank in ranks if (each := break_of(programs, rank)) is not None]
+    if len(breaks) == 1:
+        yield breaks[0]
+    turns = turn_break_of(programs, root.ranks)
+    if turns is not None and (turns.times > 1 or not breaks):
+        yield turns
 
 
 def _parting(

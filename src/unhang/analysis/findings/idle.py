@@ -15,6 +15,7 @@ from msgspec import Struct
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Bools, Ints, distinct
+from unhang.analysis.state.progress import Known
 from unhang.kinds import IDLE, INSUFFICIENT_EVIDENCE
 
 __all__ = ["AllFinished", "InFlight", "Undecided", "Why", "idle_claim"]
@@ -29,6 +30,8 @@ class Why(Enum):
     """Counters show calls in flight of which the dumps have no entries."""
     WAITS_UNEXPLAINED = auto()
     SOME_SILENT = auto()
+    SOME_OLD = auto()
+    """Nothing tells what became of a rank whose dump is older than the others."""
     CUT_SHORT = auto()
     """The newest calls come last in a dump: what was called last is lost."""
     TIMES_LEFT_OUT = auto()
@@ -96,6 +99,8 @@ def _undecided(situation: Situation) -> Undecided | None:
         return Undecided(Why.TIMES_LEFT_OUT) if situation.untimed else None
     if silent:
         return Undecided(Why.SOME_SILENT, silent)
+    if behind := situation.named({*situation.outdated.tolist(), *_short_by_counters(situation)}):
+        return Undecided(Why.SOME_OLD, waiting=behind)
     return _unseen(situation)
 
 
@@ -105,6 +110,25 @@ def _behind_young(situation: Situation, ranks: Ints) -> Bools:
     nodes = situation.graph.n_ranks + np.unique(situation.heads.waiting_call[young])
     found: Bools = situation.graph.reaching(nodes)[ranks] >= 0
     return found
+
+
+def _short_by_counters(situation: Situation) -> list[int]:
+    """Ranks (indices) whose dumps of unfinished calls count fewer calls than a peer has finished.
+
+    What kind of call that is they do not show: one that needs everybody, or a broadcast.
+    """
+    standing, evidence = situation.standing, situation.evidence
+    owner, channel = np.divmod(standing.keys, standing.n_channels)
+    active = {
+        rank
+        for rank, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True)
+        if dump.active_only
+    }
+    short = (standing.reach < situation.furthest_finished[channel]) & (
+        standing.known >= Known.INFERRED
+    )
+    found: Ints = distinct(owner[short])
+    return [rank for rank in found.tolist() if rank in active]
 
 
 def _unseen(situation: Situation) -> Undecided | None:

@@ -86,6 +86,8 @@ class LeftOrder(Struct, frozen=True):
         instead: What was called this time.
         later: It was called all the same, behind that.
         next_queued: It was not, but that of the next turn is queued, in its usual place.
+        turn: All calls before were whole turns of so many; 0 where that was not looked at.
+        is_new: What it called instead it has never called before.
         symptom: What is seen in the end.
     """
 
@@ -96,6 +98,8 @@ class LeftOrder(Struct, frozen=True):
     instead: CallAt
     later: bool
     next_queued: bool
+    turn: int
+    is_new: bool
     symptom: Claim
 
 
@@ -125,6 +129,8 @@ def explain_left_order(
             instead=_call_at(situation, left.instead),
             later=later,
             next_queued=queued and not later,
+            turn=left.turn,
+            is_new=left.is_new,
             symptom=symptom,
         ),
         culprits=culprits,
@@ -141,7 +147,7 @@ def explain_left_order(
             *situation.book.sites_of_rows(rows, "culprit"),
             *situation.book.sites_of_rows(waiting, "victim"),
         ),
-        doubts=(Doubt.BY_HABIT,),
+        doubts=(Doubt.ONE_TURN if left.turn and left.times == 1 else Doubt.BY_HABIT,),
     )
 
 
@@ -309,5 +315,6 @@ def _doubts(situation: Situation, divergence: Divergence, at: int) -> list[Doubt
         Doubt.BEFORE_WINDOW: divergence.before_window,
         Doubt.MEMBERS_INFERRED: situation.group(at).inferred,
         Doubt.NO_MAJORITY: not divergence.ranks,
+        Doubt.BY_HABIT: divergence.by_habit,
     }
     return [doubt for doubt, so in found.items() if so]

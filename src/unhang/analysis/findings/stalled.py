@@ -148,12 +148,23 @@ def _standstill(situation: Situation, calls: Sequence[int]) -> NotMoving:
         others=tuple(situation.label(other) for other in calls[1 : _MOST_SHOWN + 1]),
         n_calls=len(calls),
         inside=situation.named(situation.heads.inside(call)),
-        out=() if exchange else situation.at_stage(call, Stage.FINISHED),
+        out=() if exchange else _seen_out(situation, call),
         size=situation.group(call).size,
         exchange=exchange,
         unstarted=_unstarted(situation, call),
         at_once=_at_once(situation, call),
     )
+
+
+def _seen_out(situation: Situation, call: int) -> tuple[int, ...]:
+    """Who came out of a call; of dumps that were cut short, only where they still show it."""
+    members, stages = situation.stages(call)
+    out: Ints = members[stages == Stage.FINISHED]
+    last = situation.standing.last_row[
+        situation.standing.at(out, int(situation.heads.channel[call]))
+    ]
+    shown = (last >= 0) & (situation.evidence.case.calls.seq[last] >= situation.heads.seq[call])
+    return situation.named(out[shown | ~situation.cut[out]])
 
 
 def _at_once(situation: Situation, call: int) -> tuple[str, ...]:
@@ -171,6 +182,8 @@ def _left_behind(situation: Situation, call: int, about: NotMoving) -> tuple[int
     They were if the call needs everybody, or if those who are out finished a later one that does.
     """
     few = 2 * len(about.out) > about.size and len(about.out) > len(about.inside)
+    if situation.may_be_several(int(situation.heads.channel[call])):
+        return ()
     return about.inside if about.out and few and _needed(situation, call) else ()
 
 
@@ -323,7 +336,7 @@ def _lags(situation: Situation, rank: int) -> list[tuple[int, int, int, int]]:
         channel = int(standing.keys[at]) % standing.n_channels
         finished, enqueued = int(situation.finished_up_to[at]), int(standing.reach[at])
         peers = int(situation.furthest_finished[channel])
-        if finished < min(peers, enqueued):
+        if finished < min(peers, enqueued) and not situation.may_be_several(channel):
             lags.append((channel, finished, peers, enqueued))
     return lags
 

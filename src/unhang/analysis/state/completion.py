@@ -32,6 +32,7 @@ TRUTHFUL = frozenset(
 
 _BY_RETIREMENT = frozenset({"gloo"})
 _UNEVEN = frozenset({"ALLGATHER_coalesced", "REDUCE_SCATTER_coalesced"})
+_SLOW_PARTS = frozenset({"_broadcast_oop", "_reduce_oop"})
 _BLIND_ROWS = 8
 _MOST_INSIDE = 64
 """Ranks that stand inside the library; more would be no hang of one."""
@@ -58,6 +59,7 @@ def finished_rows(
     done[_not_launched(case, names, backends, batches, done)] = False
     done[_ended_too_early(case, dumps, done)] = False
     done |= batches.closed & done[batches.last]
+    done[_left_by_slow_parts(case, dumps, done)] = True
     done[_counted_as_over(case, dumps, names, backends, batches, done)] = True
     notes = _left_open(case, dumps, names, batches, done)
     return done, [*notes, *_blind(case, dumps, backends, done)]
@@ -124,6 +126,26 @@ def _counted_as_over(
     return found
 
 
+def _left_by_slow_parts(case: Case, dumps: Sequence[Dump], done: Bools) -> Ints:
+    """Parts of calls on uneven tensors that a dump of unfinished calls has without their end.
+
+    torch makes such a call of one part a rank, which stay "scheduled", and one entry that closes
+    them: were it unfinished, it would stand behind them. A dump that was cut may have lost it.
+    """
+    calls = case.calls
+    active = np.zeros(max(len(case.dumps), 1), np.bool_)
+    active[[d.index for d in dumps if d.active_only or d.status is not DumpStatus.OK]] = True
+    if not active.any():
+        return np.zeros(0, np.int64)
+    part = np.asarray([*(name.op in _SLOW_PARTS for name in case.names), False])[calls.name]
+    end = np.asarray([*(name.op in _UNEVEN for name in case.names), False])[calls.name]
+    key = np.stack([calls.dump, calls.group, calls.seq]).T
+    closed = {tuple(each) for each in key[end & ~done].tolist()}
+    rows = np.flatnonzero(part & active[calls.dump] & ~done)
+    kept = [row for row in rows.tolist() if tuple(key[row].tolist()) not in closed]
+    return np.asarray(kept, np.int64)
+
+
 def _is_last_and_watched(calls: Calls, lane: Ints, row: int) -> bool:
     same = np.flatnonzero(lane == lane[row])
     return bool(same[-1] == row and (len(same) == 1 or calls.retired[same[-2]]))
@@ -169,7 +191,10 @@ def _left_open(
     partial = np.zeros(max(len(case.dumps), 1), np.bool_)
     partial[[d.index for d in dumps if d.active_only or d.status is not DumpStatus.OK]] = True
     rows = np.flatnonzero(~done & batches.p2p & ~batches.closed)
-    lost = partial[calls.dump[rows]] & _batching(names, batches, calls, rows)
+    idle, newest = _counted(case, rows)
+    newest &= np.bincount(batches.last[rows], minlength=1)[batches.last[rows]] == 1
+    batching = _batching(names, batches, calls, rows) or bool(idle.any())
+    lost = partial[calls.dump[rows]] & batching & ~newest
     lost &= ~_unclosed(calls, batches, rows)
     lost |= _gone_on(calls, batches, rows)
     over = rows[lost]
@@ -198,6 +223,30 @@ def _unclosed(calls: Calls, batches: Batches, rows: Ints) -> Bools:
     follows &= calls.thread[after] == calls.thread[last]
     found: Bools = follows & (calls.record_id[after] == calls.record_id[last] + 1)
     return found
+
+
+def _counted(case: Case, rows: Ints) -> tuple[Bools, Bools]:
+    """Of sends and receives: whether their lane's counters have nothing in flight, or just them.
+
+    What is there all the same was launched in a batch, and is finished: alone, it would have been
+    left out. In flight are those above the last completed number, up to the newest, if they are
+    the last of their lane: an open batch would still have its closing entry, and an open
+    collective call would stand behind them. Collectives and exchanges have numbers of their own:
+    where the completed one is that of the last collective before, nothing is known.
+    """
+    calls, status = case.calls, case.group_status
+    if not len(rows) or not len(status):
+        return np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
+    lane, at, known = _counters_of(case, rows)
+    known &= status.joined_by[at] == JOINED_BY_ENTRIES
+    number, enqueued, completed = calls.p2p_seq, status.last_enqueued[at], status.last_completed[at]
+    ends = np.full(int(lane.max()) + 1, -1, np.int64)
+    np.maximum.at(ends, lane, np.arange(len(lane)))
+    last = ends[lane[rows]]
+    newest = known & np.isin(last, rows) & (number[last] == enqueued) & (number[rows] > completed)
+    newest &= (number[rows] > 0) & (enqueued - number[rows] == last - rows)
+    idle = known & (enqueued == completed) & (calls.seq[last] != completed)
+    return idle & (completed > 0), newest
 
 
 def _gone_on(calls: Calls, batches: Batches, rows: Ints) -> Bools:

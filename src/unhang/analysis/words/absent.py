@@ -31,6 +31,8 @@ _OF_THE_NEXT_TURN = (
     "One like it is queued in the place of the next turn: this turn's was left out, not put off."
 )
 
+_NEW = "It has never made that call before: the others may have left it out, each for its reason."
+
 
 @words_of.register
 def _(about: NeverJoined, claim: Claim) -> Words:
@@ -182,17 +184,28 @@ def _(about: SkippedCall, claim: Claim) -> Words:  # noqa: ARG001 - the facts sa
 def _(about: LeftOrder, claim: Claim) -> Words:
     who, usual = subject(claim.culprits), _at(about.usual)
     what = f"made {usual} later than ever" if about.later else f"did not make {usual}"
-    after = f"{_at(about.after)}{_and_before(about.depth)}"
     return Words(
         f"{who} {what}, and went on with {_at(about.instead)}; {_wait(claim.victims)} for it.",
         (
-            f"It has followed {after} each of {count_of(about.times, 'time')} before.",
+            _usual_place(about),
             *((_OF_THE_NEXT_TURN,) if about.next_queued else ()),
             f"Seen in the end as: {words_of(about.symptom.about, about.symptom).summary}",
             "The others wait in their usual order.",
         ),
-        alternatives=("The program was to change its order here, and the others did not.",),
+        alternatives=(
+            *((_NEW,) if about.is_new else ()),
+            "The program was to change its order here, and the others did not.",
+        ),
     )
+
+
+def _usual_place(about: LeftOrder) -> str:
+    """Why that call was due."""
+    if about.turn:
+        turns, calls = count_of(about.times, "turn"), count_of(about.turn, "call")
+        return f"All that it had called was {turns} of {calls}, in which this one came next."
+    after = f"{_at(about.after)}{_and_before(about.depth)}"
+    return f"It has followed {after} each of {count_of(about.times, 'time')} before."
 
 
 def _and_before(depth: int) -> str:

@@ -30,6 +30,10 @@ _UNDECIDED: Final = {
         "is lost."
     ),
     Why.SOME_SILENT: "no call is in flight on the ranks that left a dump, and {silent} left none.",
+    Why.SOME_OLD: (
+        "no call is in flight on the other ranks, and they finished what {old} never called, by "
+        "dumps that are older than theirs, of another group, or without the kind of that call."
+    ),
     Why.TIMES_LEFT_OUT: (
         "nobody is stuck, and whether somebody is slow cannot be told: the parts leave out the "
         "times of most calls."
@@ -52,7 +56,8 @@ def _(about: Undecided, claim: Claim) -> Words:  # noqa: ARG001 - the facts say 
     if about.why is Why.WAITS_UNEXPLAINED:
         why = _waits(about)
     else:
-        why = _UNDECIDED[about.why].format(silent=silent, cut=_cut(about.cut))
+        old = rank_phrase(about.waiting)
+        why = _UNDECIDED[about.why].format(silent=silent, cut=_cut(about.cut), old=old)
     summary = f"Not enough evidence: {why}"
     if about.finished is not None:
         over = (_all_finished(about.finished),)

@@ -28,7 +28,8 @@ Pair = tuple[str, str]
 
 
 _FIRST_MADE: Pair = ("0", "")
-"""The first group of a process where groups have no names: the default one, if rank 0 is in it."""
+"""The first group of a process where groups have no names: the default one, if rank 0 or most ranks
+are in it."""
 
 
 @dataclass(slots=True)
@@ -134,7 +135,8 @@ class _Resolver:
         for (pair, replica), ranks in self.callers(undeclared=True).items():
             first = int(replica) * replica_size if replica and replica_size else 0
             whole = range(first, first + (replica_size or world_size))
-            first_made = pair == _FIRST_MADE and 0 in ranks
+            most = 0 in ranks or 2 * len(ranks) > len(whole)
+            first_made = pair == _FIRST_MADE and most
             if (pair[1] == DEFAULT_GROUP or first_made) and self.budget.take(len(whole)):
                 ranks.update(whole)
             self.inferred[pair, replica] = self.memberships.number(tuple(sorted(ranks)))

@@ -1,0 +1,124 @@
+"""The columns of `calls`, the one table that is large: numbers as they stand in the case.
+
+Strings are numbers too, in a list of the case's distinct ones: making them is left to the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from unhang.case import Case
+from unhang.tables.columns import number_column, text_column
+
+__all__ = ["CHUNK_ROWS", "CallColumns", "Coded", "alike_columns", "call_columns", "call_texts"]
+
+Numbers: TypeAlias = npt.NDArray[Any]
+
+
+class Coded(NamedTuple):
+    """A column of strings as numbers in a list of them."""
+
+    numbers: Numbers
+    texts: Numbers
+
+
+CallColumns: TypeAlias = Mapping[str, "Numbers | Coded"]
+
+CHUNK_ROWS = 1_000_000
+"""Calls handed over at once: what bounds the memory that the database takes for them."""
+
+_STATES = ("scheduled", "started", "completed", "failed")
+_ORIGINS = ("torch", "unhang")
+_OF_CALLS = {
+    "dump_id": "dump",
+    "rank": "rank",
+    "group_id": "group",
+    "name": "name",
+    "state": "state",
+    "origin": "origin",
+    "signature_id": "signature",
+    "stack_id": "stack",
+    "thread": "thread",
+    **{
+        key: key
+        for key in (
+            *("seq", "p2p_seq", "op_id", "record_id", "is_p2p", "retired", "created_ns"),
+            *("started_ns", "completed_ns", "duration_ms", "timeout_ms"),
+        )
+    },
+}
+"""Columns that the case has, and their names there."""
+
+_OF_NAMES = {"op": "op", "backend": "backend", "src_group_rank": "src", "dst_group_rank": "dst"}
+"""Columns that follow from the name of a call, and their names there."""
+
+_FEW = 1024
+"""Calls among which those that differ mostly differ already."""
+
+
+def call_texts(case: Case) -> dict[str, Numbers]:
+    """The distinct strings of those columns that are strings; the last is empty."""
+    lists: dict[str, Sequence[str]] = {
+        "name": [name.raw for name in case.names],
+        "op": [name.op for name in case.names],
+        "backend": [name.backend for name in case.names],
+        "state": _STATES,
+        "origin": _ORIGINS,
+        "thread": case.threads,
+    }
+    return {key: text_column([*of, ""]) for key, of in lists.items()}
+
+
+def alike_columns(case: Case, ids: npt.NDArray[np.int64]) -> set[str]:
+    """Columns that have one value in all calls; none where there are no calls."""
+    if not len(case.calls):
+        return set()
+    found = {key for key, values in _own(case, ids).items() if _are_alike(values)}
+    return found | {
+        key
+        for key, field in _OF_NAMES.items()
+        if len({getattr(name, field) for name in case.names}) == 1
+    }
+
+
+def _are_alike(values: Numbers) -> bool:
+    bits = values.view(f"i{values.itemsize}")  # not-a-number is unequal to itself
+    return bool((bits[:_FEW] == bits[0]).all() and (bits == bits[0]).all())
+
+
+def _own(case: Case, ids: npt.NDArray[np.int64]) -> dict[str, Numbers]:
+    columns = {key: getattr(case.calls, field) for key, field in _OF_CALLS.items()}
+    return columns | {"collective_id": ids}
+
+
+def call_columns(
+    case: Case, ids: npt.NDArray[np.int64], texts: Mapping[str, Numbers]
+) -> Iterator[CallColumns]:
+    """Yield the columns, at most `CHUNK_ROWS` rows at once.
+
+    Args:
+        case: For its calls.
+        ids: Which collective each is part of.
+        texts: As `call_texts` gives them.
+    """
+    own = _own(case, ids)
+    src, dst = (number_column(getattr(n, key) for n in case.names) for key in ("src", "dst"))
+    for start in range(0, len(case.calls), CHUNK_ROWS):
+        rows = slice(start, min(start + CHUNK_ROWS, len(case.calls)))
+        found = {key: values[rows] for key, values in own.items()}
+        name = found["name"]
+        found |= {"op": name, "backend": name, "src_group_rank": src[name]}
+        found |= {"dst_group_rank": dst[name], "call_id": np.arange(rows.start, rows.stop)}
+        yield {
+            key: _coded(values, texts[key]) if key in texts else values
+            for key, values in found.items()
+        }
+
+
+def _coded(values: Numbers, texts: Numbers) -> Coded:
+    """Take strings by number; -1 takes the last."""
+    return Coded(np.where(values < 0, len(texts) - 1, values), texts)
