@@ -38,6 +38,9 @@ PATIENT_RAY = {
 """A node of a machine that is busy is slow, and not dead. A head of Ray 2.60 may ask for a token
 that lies in the home directory from another cluster."""
 
+SIGNED = {"Authorization": "AWS4-HMAC-SHA256 Credential=testing/20250101/us-east-1/s3/aws4_request"}
+"""The server looks whether a request is signed, and not by whom."""
+
 OWN_FOLDER = 'mount --bind "$0" "$1" && shift && exec "$@"'
 
 pytestmark = pytest.mark.debian("unshare")
@@ -71,13 +74,14 @@ class Place:
             timeout=PATIENCE_S,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
+        sys.stderr.write(done.stderr)  # what differs
         return done.stdout.splitlines()
 
     def put(self, name: str, data: bytes = b"") -> int:
         """Make a bucket, or an object; returns when that was, in seconds."""
         server = HTTPConnection(self.store.removeprefix("http://"), timeout=PATIENCE_S)
         for method, body in (("PUT", data), ("HEAD", None)):
-            server.request(method, f"/{name}", body)
+            server.request(method, f"/{name}", body, SIGNED)
             answer = server.getresponse()
             answer.read()
             assert answer.status == 200
@@ -198,11 +202,9 @@ def test_dumps_are_read_from_a_store(place: Place, captures: list[Path]) -> None
     plain = unhang("diagnose", files[0].parent, "--format", "json")
     done = place.diagnose("s3://jobs/run 7/", "--format", "json")
     assert done.returncode == plain.returncode, done.stderr
-    here, there = (
-        json.loads(plain.stdout),
-        done.stdout.replace("s3://jobs/run 7", str(files[0].parent)),
-    )
-    assert json.loads(there) == here
+    told = json.loads(done.stdout.replace("s3://jobs/run 7", str(files[0].parent)))
+    here = json.loads(plain.stdout)
+    assert {**told, "next": []} == {**here, "next": []}  # no command reads a store without engine
     hidden = place.diagnose("s3://jobs/run 7", "--redact", "--format", "json")
     assert "jobs" not in hidden.stdout.replace('"job', "")
 

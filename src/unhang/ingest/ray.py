@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, fields
 from functools import partial
 from importlib.util import find_spec
@@ -103,7 +104,8 @@ def ray_engine(
     except Exception as error:  # whatever Ray raises, of many kinds
         raise ToolError(f"Ray cannot be used: {_reason(error)}", _HINT) from error
     try:
-        yield RayEngine(ray, rank_pattern, all_times)
+        with redirect_stdout(sys.stderr):  # a thread of Ray's prints what befalls its workers
+            yield RayEngine(ray, rank_pattern, all_times)
     finally:
         ray.shutdown()
 

@@ -88,7 +88,7 @@ def copied(sources: Sequence[Source], folder: Path) -> list[Source]:
     """
     import fsspec
 
-    made = []
+    made: list[Source] = []
     for _, own in groupby(sources, key=lambda source: urlsplit(source.path)[:2]):
         batch = list(own)
         store, _ = fsspec.core.url_to_fs(batch[0].path)
