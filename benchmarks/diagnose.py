@@ -20,6 +20,7 @@ __all__ = ["main"]
 SIZES = (8, 64, 256, 1024, 16384)
 LARGEST_OF_THE_OTHER = 1024
 ENTRIES = 2000
+RUNS = 9
 RUNS_OF_THE_OTHER = 1  # it takes minutes at the largest size, and its spread is small beside that
 
 
@@ -30,7 +31,7 @@ def main(*, quick: bool = False) -> Section:
         text=(
             f"Generated dumps of a job with {ENTRIES:,} entries a rank and a stack of 20 frames "
             "each, one rank of which never joined. Wall and CPU time, peak memory of processes, "
-            "files in the page cache but for the largest size; medians of 3 runs of `unhang "
+            f"files in the page cache but for the largest size; medians of {RUNS} runs of `unhang "
             "diagnose`, 1 of the largest, of `torchfrtrace` and of `cat` (the bare read).\n\n"
             "![CPU time by number of ranks](images/diagnose.svg)"
         ),
@@ -53,7 +54,7 @@ def _row(place: Path, shape: Shape) -> tuple[str, ...]:
     dumps = place / "dumps"
     with ProcessPoolExecutor(1) as writer:  # the peak of a program counts what started it
         size = writer.submit(write_dumps, dumps, shape).result()
-    ours = _diagnose(dumps, runs=3 if shape.ranks <= LARGEST_OF_THE_OTHER else 1)
+    ours = _diagnose(dumps, runs=RUNS if shape.ranks <= LARGEST_OF_THE_OTHER else 1)
     theirs = _other(dumps, ours) if shape.ranks <= LARGEST_OF_THE_OTHER else ("",) * 5
     read = measure(["sh", "-c", 'ls "$0" | (cd "$0" && xargs cat)', str(dumps)], runs=1)
     cells = (

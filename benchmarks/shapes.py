@@ -23,7 +23,7 @@ SHAPES = (
     ("2,000 stacks", Shape(64, 2_000, places=2_000)),
     ("stacks of 100 frames", Shape(64, 2_000, depth=100)),
     ("2,000 stacks of 100 frames", Shape(64, 2_000, places=2_000, depth=100)),
-    ("JSON", Shape(64, 2_000, as_json=True)),
+    ("JSON", Shape(256, 2_000, as_json=True)),
 )
 LARGE = Shape(1_024, 2_000)
 LISTS = Shape(16_384, 2_000, active_only=True)

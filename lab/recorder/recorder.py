@@ -159,7 +159,6 @@ class _View:
     recorder: Recorder
     rank: int
     backend: str
-    offset_s: float = field(init=False)
     phase: float = field(init=False)
     period: float = field(init=False)
     failed: Record | None = field(init=False)
@@ -171,7 +170,6 @@ class _View:
         rng = random.Random(f"watchdog/{self.recorder.seed}/{self.rank}")  # noqa: S311 - reproducible on purpose
         self.period = _TICK_S * rng.uniform(1.0, 1.02)
         self.phase = rng.random() * self.period
-        self.offset_s = self.recorder.clock_offset_s(self.rank)
         outcome = self.recorder.outcome
         self.local_ids = {}
         for index in self.recorder.memberships[self.rank]:

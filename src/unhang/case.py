@@ -7,9 +7,8 @@ dictionaries beside them (names, signatures, stacks, threads), because a job of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from pathlib import PurePath
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -292,11 +291,6 @@ class Dump:
         """Whether its rows can be reasoned with (whole, or cut after whole entries)."""
         return self.status in (DumpStatus.OK, DumpStatus.TRUNCATED)
 
-    @property
-    def file_name(self) -> str:
-        """Last component of `source`."""
-        return PurePath(self.source.rsplit("!", 1)[-1]).name
-
 
 More: TypeAlias = "Callable[[Collection[int]], Case | None]"
 
@@ -398,15 +392,3 @@ class Case:
             thread=self.threads[thread] if thread >= 0 else "",
             frames=self.stacks[int(c.stack[row])],
         )
-
-    def calls_of(self, rank: int) -> Iterator[Call]:
-        """All calls of one rank, dump by dump, in program order."""
-        for dump in self.dumps:
-            if dump.rank == rank:
-                for row in range(dump.start, dump.stop):
-                    yield self.call(row)
-
-
-def column_names() -> tuple[str, ...]:
-    """Names of the columns of `Calls`, in order."""
-    return tuple(f.name for f in fields(Calls))

@@ -226,6 +226,9 @@ BUSY_CORES = 0.05
 BUSY_BYTES_PER_S = 1 << 18
 """The same for bytes read and written."""
 
+FEW_LINES = 3
+"""A loop that waits for something is seen on as many lines; programs that work, on more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
@@ -309,6 +312,8 @@ class ProcessSample:
         worked_s, worked_cpu_s, worked_bytes: While it was looked at, for so many seconds, the
             process and all that it started used so much CPU time and read and wrote so many
             bytes; -1 where nobody measured it.
+        line_looks, lines: How often its innermost line was seen before, a second apart, since its
+            job last got on, and how many different ones that were; 0 where nobody noted it.
         ended_ns: When it began to end by its own word, or was seen to have ended; 0 where it has
             not, or nothing tells.
         phase: How far it has come: "starting", "imported" (torch.distributed), "initialising" (in
@@ -341,6 +346,8 @@ class ProcessSample:
     worked_s: float = -1.0
     worked_cpu_s: float = -1.0
     worked_bytes: int = -1
+    line_looks: int = 0
+    lines: int = 0
     ended_ns: int = 0
     phase: str = ""
     told_size: int = 0
@@ -370,7 +377,8 @@ class LogEvent:
         count: How often it came from this rank (first occurrence is kept).
         fields: What the rule read out of it, e.g. {"seq": "12", "op": "ALLREDUCE"}; and what else
             is known: "file", "line", "function" of an exception, "attempt" of torchrun, "clock":
-            "utc" where the stamp names its zone, "rank_is": "local" for a rank on its node.
+            "utc" where the stamp names its zone, "rank_is": "local" for a rank on its node,
+            "among" where the rank is a number in a communicator of so many.
     """
 
     code: str

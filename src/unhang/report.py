@@ -64,6 +64,7 @@ Reason: TypeAlias = Literal[
     "nothing-wrong",
     "slow",
     "moves",
+    "spins",
     "wrong-calls",
     "deadlock",
     "program-failed",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("never-joined-armed", "crossed-order", "healthy")
+ALONE: dict[str, object] = {
+    "schema": "unhang.report/1",
+    "status": "slow",
+    "summary": "Rank 7 <came> last.",
+}
+ALONE |= {"incident": {"newest_ns": 10**9}}
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         shutil.copytree(ROOT / "examples" / name, folder / name)
     (folder / "broken").mkdir()
     (folder / "broken" / "report.json").write_text("{")
+    (folder / "report-alone").mkdir()
+    (folder / "report-alone" / "report.json").write_text(json.dumps(ALONE))
     command = [sys.executable, "-m", "unhang", "serve", str(folder), "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -75,7 +84,7 @@ def test_cases_pages_and_reports_are_served(server: Server) -> None:
     assert "broken" in page
     assert headers["content-security-policy"].startswith("default-src 'none'")
     keys = server.keys()
-    assert len(keys) == len(NAMES)
+    assert len(keys) == len(NAMES) + 1
     status, page, _ = server.ask(f"/case/{keys[0]}/")
     assert status == 200
     assert 'id="facts"' in page
@@ -85,6 +94,22 @@ def test_cases_pages_and_reports_are_served(server: Server) -> None:
     assert server.ask(f"/compare?a={keys[0]}&b={keys[1]}")[0] == 200
     assert server.ask("/compare?a=x")[0] == 400
     assert server.ask("/history")[0] == 200
+
+
+def test_a_report_whose_evidence_has_gone_is_shown(server: Server) -> None:
+    """It is on the list, so it has a page, its JSON, and a reason why there are no tables."""
+    page = server.ask("/")[1]
+    key = (
+        page.partition("Rank 7 &lt;came&gt;")[0].rpartition('<a href="/case/')[2].partition("/")[0]
+    )
+    status, page, headers = server.ask(f"/case/{key}/")
+    assert status == 200
+    assert "Rank 7 &lt;came&gt; last." in page
+    assert headers["content-security-policy"].startswith("default-src 'none'")
+    assert json.loads(server.ask(f"/case/{key}/report.json")[1]) == ALONE
+    status, page, _ = server.ask(f"/case/{key}/sql", method="POST", body="sql=SELECT+1")
+    assert status == 200
+    assert "refused" in page
 
 
 @pytest.mark.parametrize(

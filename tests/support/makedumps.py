@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +61,26 @@ def dump(
     return {key: value for key, value in plain.items() if value is not None}
 
 
+def of_rank(rank: int, content: dict[str, Any]) -> dict[str, Any]:
+    """The dump with its calls as many ns later: no two ranks call at the very same moments."""
+    if not isinstance(content.get("entries"), list):
+        return content
+    later = [
+        {**each, "time_created_ns": each["time_created_ns"] + rank}
+        if isinstance(each, dict) and isinstance(each.get("time_created_ns"), int)
+        else each
+        for each in content["entries"]
+    ]
+    return {**content, "entries": later}
+
+
 def write(folder: Path, dumps: dict[str, Any]) -> Path:
     """Write dumps by file name: bytes as they are, dicts as JSON where the name ends so."""
-    for name, content in dumps.items():
+    for name, given in dumps.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
+        rank = int((re.findall(r"\d+", path.stem) or ["0"])[-1])
+        content = of_rank(rank, given) if isinstance(given, dict) else given
         if isinstance(content, bytes):
             path.write_bytes(content)
         elif name.endswith(".json"):

@@ -144,6 +144,37 @@ def test_the_reasoning_names_files_that_are_there() -> None:
     assert len(steps) > len(named) // 3
 
 
+MAP = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+PATH_IN_MAP = re.compile(r"(?<![\w/.<-])([a-z_]+(?:/[a-z_]+)*(?:\.py|/))")
+
+
+def test_the_map_of_the_house_names_what_is_there() -> None:
+    """Every module and folder that ARCHITECTURE.md names exists, by its path or by its end."""
+    named = {name.rstrip("/") for name in PATH_IN_MAP.findall(MAP)}
+    named |= set(re.findall(r"`((?:tests|docs|lab|native)/[\w/.]+)`", MAP))
+    beside = ("lab", "tests", "docs", "native")
+    there = [path for top in ("src", *beside) for path in (ROOT / top).rglob("*")]
+    ends = {str(path.relative_to(ROOT)) for path in [*there, *(ROOT / top for top in beside)]}
+    missing = {n for n in named if not any(e == n or e.endswith(f"/{n}") for e in ends)}
+    assert missing == set()
+
+
+def test_the_map_of_the_house_leaves_nothing_out() -> None:
+    """Every module and package at the top of the package stands on a floor of ARCHITECTURE.md."""
+    top = (ROOT / "src" / "unhang").iterdir()
+    names = {f"{path.name}/" if path.is_dir() else path.name for path in top}
+    own = {name for name in names if name.endswith((".py", "/")) and name[0] not in "_."}
+    assert {name for name in own if name not in MAP} == set()
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"`([a-z]+_[a-z_]+|[A-Z][A-Za-z]+)`", MAP))))
+def test_the_map_of_the_house_names_what_is_defined(name: str) -> None:
+    """Functions, classes and tables that ARCHITECTURE.md speaks of."""
+    pattern = re.compile(rf"^(?:def|class) {name}\b|^{name}(?::| =)", re.MULTILINE)
+    files = (ROOT / "src").rglob("*.py")
+    assert any(pattern.search(path.read_text(encoding="utf-8")) for path in files)
+
+
 PAGES = sorted(path for path in (ROOT / "docs").glob("*.md") if path.stem != "cli")
 PROMPT = re.compile(r"^(?:    )?(?:\$ )?(unhang [^#\n]*[^#\s\\])", re.MULTILINE)
 

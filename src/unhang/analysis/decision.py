@@ -75,7 +75,8 @@ def _made(
 def _of_cause(cause: Claim, lives: Lives) -> tuple[Action, Reason]:
     """The action against a cause, and why, before its confidence is asked for."""
     if _moves(cause):
-        return "wait", "moves"
+        spins = {look.spins for look in lives.looks_at(cause.culprits)} == {True}
+        return ("look-first", "spins") if spins else ("wait", "moves")
     if _bad_hosts(cause, lives):
         return "restart-without", "bad-node"
     if isinstance(cause.about, Ended):

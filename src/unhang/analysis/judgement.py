@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from unhang._version import __version__
-from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.claims import Claim, Doubt, Stance
 from unhang.analysis.words import finding_of
 from unhang.kinds import Trait
 from unhang.model import Frame, Note
@@ -133,13 +133,18 @@ def _once(claims: Iterable[Claim]) -> list[Claim]:
 def status_of(claims: Sequence[Claim]) -> Status:
     """The status that claims make: a problem if and only if one is a cause.
 
-    Somebody who fell silent may be stuck: that nothing else shows it is no health.
+    Somebody who fell silent may be stuck: that nothing else shows it is no health. Nor is a cause
+    that was taken back for what other sources saw.
     """
     if any(claim.is_cause for claim in claims):
         return "problem"
-    if any(claim.kind.has(Trait.UNDECIDED) for claim in claims):
+    if any(claim.kind.has(Trait.UNDECIDED) or _taken_back(claim) for claim in claims):
         return "insufficient"
     return "slow" if any(claim.kind.family == "slow" for claim in claims) else "healthy"
+
+
+def _taken_back(claim: Claim) -> bool:
+    return claim.kind.role == "cause" and bool(claim.weights(Stance.CONTRADICTS))
 
 
 def summary_of(findings: Sequence[Finding]) -> str:

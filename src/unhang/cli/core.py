@@ -23,7 +23,9 @@ unhang core core.4711 --full"""
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `unhang core`."""
-    parser.add_argument("paths", nargs="+", metavar="FILE", help="core files, or directories")
+    parser.add_argument(
+        "paths", nargs="+", metavar="FILE", help="core files, directories, or globs"
+    )
     parser.add_argument("--exe", metavar="PROGRAM", help="the program that made the core")
     parser.add_argument("--timeout", type=float, default=120.0, metavar="S", help="limit per core")
     parser.add_argument("--full", action="store_true", help="print all threads of each core")
@@ -33,12 +35,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read and judge the cores."""
     from unhang.cores import find_cores, judge_cores, read_core
+    from unhang.globs import expanded
 
     if args.timeout <= 0:
         raise UsageError("--timeout must be above 0", "It is in seconds.")
     if args.exe and not Path(args.exe).is_file():
         raise InputError(f"{args.exe} is no program", "Give the interpreter that ran the rank.")
-    paths = [core for name in args.paths for core in find_cores(Path(name))]
+    hint = "Give core files, directories of them, or globs."
+    named = [Path(path) for name in args.paths for path in expanded(name, hint)]
+    paths = [core for path in named for core in find_cores(path)]
     readings = [read_core(path, args.exe, args.timeout) for path in paths]
     if args.full:
         _print_threads(readings)

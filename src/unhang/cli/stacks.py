@@ -67,7 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "paths",
         nargs="*",
         metavar="PATH",
-        help="saved stacks, - for what is pasted; default: look at live processes",
+        help="saved stacks, globs, - for what is pasted; default: look at live processes",
     )
     whom = parser.add_argument_group("whom to look at")
     choice = whom.add_mutually_exclusive_group()
@@ -141,6 +141,7 @@ def _evidence(args: argparse.Namespace, trees: list[StackTree]) -> Case:
 def _saved(args: argparse.Namespace, trees: list[StackTree]) -> Case:
     """Read saved stacks; partial trees go to `trees`."""
     from unhang.case import Case
+    from unhang.globs import expanded
     from unhang.stacks.reading import parse_stacks, read_stacks
 
     samples: list[ProcessSample] = []
@@ -151,14 +152,13 @@ def _saved(args: argparse.Namespace, trees: list[StackTree]) -> Case:
             samples += reading.samples
             notes += reading.notes
             continue
-        if not Path(name).exists():
-            raise InputError(f"{name} does not exist", "Give files or folders of saved stacks.")
-        if (tree := _tree(name)) is not None:
-            trees.append(tree)
-            continue
-        reading = read_stacks(name)
-        samples += reading.samples
-        notes += reading.notes
+        for path in expanded(name, "Give files or folders of saved stacks, globs, or - ."):
+            if (tree := _tree(path)) is not None:
+                trees.append(tree)
+                continue
+            reading = read_stacks(path)
+            samples += reading.samples
+            notes += reading.notes
     if not samples and not trees:
         why = f": {notes[0].source} {notes[0].text}" if notes else ""
         raise NoEvidenceError(

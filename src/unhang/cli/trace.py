@@ -98,7 +98,8 @@ def _show(folder: Path, args: argparse.Namespace) -> int:
 
 
 def _syscalls(args: argparse.Namespace) -> int:
-    from unhang.trace.syscalls import judge_syscalls, read_strace, strace_files, trace_pid
+    from unhang.trace.syscall_judging import judge_syscalls
+    from unhang.trace.syscalls import read_strace, strace_files, trace_pid
 
     if not args.syscalls.isdecimal():
         if paths := [path for name in args.files for path in strace_files(name)]:
@@ -151,7 +152,8 @@ def _raw(args: argparse.Namespace) -> Iterator[TextIO | None]:
 def _under_strace(command: list[str], args: argparse.Namespace) -> int:
     """Run the command under strace; the report goes to -o, or to stderr beside its output."""
     from unhang import reports
-    from unhang.trace.syscalls import judge_syscalls, trace_command
+    from unhang.trace.syscall_judging import judge_syscalls
+    from unhang.trace.syscalls import trace_command
 
     with _raw(args) as raw:
         observed = trace_command(command, raw)

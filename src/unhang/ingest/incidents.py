@@ -15,19 +15,21 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from unhang.errors import UsageError
-from unhang.ingest.columns.decoded import highest
+from unhang.ingest.columns.decoded import ROW_DTYPES, Decoded, highest
 from unhang.ingest.columns.dictionaries import Dictionaries
 from unhang.ingest.continuing import continue_each_other
 from unhang.ingest.dumpfiles import DumpFile
+from unhang.ingest.groups.ranks import possible_ranks
 from unhang.model import DumpStatus, Note
 from unhang.wording import count_of, rank_phrase
 
-__all__ = ["DumpSet", "choose", "drop_duplicates", "one_incident"]
+__all__ = ["DumpSet", "choose", "drop_duplicates", "empty_copies", "one_incident"]
 
 _NS = 1_000_000_000
 _DEFAULT_TIMEOUT_S = 1800
 _LONGEST_TIMEOUT_S = 24 * 3600
 _TIMEOUTS_APART = 2
+_CALLS_ALIKE = 3
 _COMPLETE_SHARE = 0.5
 """A set with at least this share of the largest set's ranks is no leftover."""
 
@@ -246,6 +248,42 @@ def _make_unique(incidents: list[DumpSet]) -> None:
         times[incident.label] += 1
         if times[incident.label] > 1:
             incident.label += f".{times[incident.label]}"
+
+
+def empty_copies(files: Sequence[DumpFile], shared: Dictionaries) -> None:
+    """Take from a file what another rank's file holds to the nanosecond: only one of them counts.
+
+    No two ranks make several calls at the same moments: somebody handed over one dump twice. One
+    call, of many ranks that a barrier let go, may have the same time on two of them.
+    """
+    first: dict[tuple[int, str, int], DumpFile] = {}
+    for item in files:
+        if item.decoded is None or not item.newest_ns:
+            continue
+        key = (item.newest_ns, item.backend, item.decoded.count)
+        other = first.setdefault(key, item)
+        if other.rank == item.rank or not _same_calls(other.decoded, item.decoded):
+            continue
+        fits, copy = _may_be_of_its_rank(item, shared), item
+        if fits and not _may_be_of_its_rank(other, shared):
+            first[key], copy = item, other
+        copy.decoded, copy.status = None, DumpStatus.UNREADABLE
+        copy.problem = f"it is a copy of {first[key].source}, to the nanosecond of each call"
+
+
+def _same_calls(one: Decoded | None, other: Decoded | None) -> bool:
+    if one is None or other is None or one.count < _CALLS_ALIKE:
+        return False
+    if not (one.column("created_ns") > 0).all():
+        return False
+    bytes_of = ((one.column(key).tobytes(), other.column(key).tobytes()) for key in ROW_DTYPES)
+    told = (one.declared, one.statuses) == (other.declared, other.statuses)
+    return told and all(left == right for left, right in bytes_of)
+
+
+def _may_be_of_its_rank(item: DumpFile, shared: Dictionaries) -> bool:
+    allowed = possible_ranks(item.decoded, shared) if item.decoded else frozenset()
+    return not allowed or item.rank in allowed
 
 
 def drop_duplicates(files: Sequence[DumpFile]) -> tuple[list[DumpFile], list[Note]]:

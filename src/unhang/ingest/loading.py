@@ -32,7 +32,7 @@ from unhang.ingest.groups.building import resolve_groups
 from unhang.ingest.groups.ranks import assign_ranks, place_lone_dump, split_replicas, world_of
 from unhang.ingest.groups.unnamed import split_unnamed
 from unhang.ingest.handed import Evidence, split_handed
-from unhang.ingest.incidents import choose, drop_duplicates, one_incident
+from unhang.ingest.incidents import choose, drop_duplicates, empty_copies, one_incident
 from unhang.ingest.reading import Progress, Reader
 from unhang.model import Note
 from unhang.wording import count_of
@@ -90,6 +90,7 @@ def load(
     characterise(found, shared)
     extras.notes += assign_ranks(found, shared, told=pattern is not None)
     extras.notes += place_lone_dump(found, shared)
+    empty_copies(found, shared)
     files = _without_nameless(found, extras.notes)
     replica_size, notes = split_replicas(files, shared.memberships, group_world_size)
     extras.notes += notes

@@ -5,7 +5,7 @@ The rank comes from the path where launchers put it there. Only regular files ar
 
 from __future__ import annotations
 
-import glob
+import codecs
 import gzip
 import io
 import os
@@ -15,12 +15,12 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from unhang.errors import InputError, MissingExtraError
+from unhang.globs import expanded
 from unhang.logs.elastic import MAX_ERROR_FILE, error_text
 from unhang.model import UNKNOWN_RANK
-from unhang.wording import printable
 
 __all__ = ["LogSource", "chunks", "find_logs", "named_logs", "open_log"]
 
@@ -29,6 +29,7 @@ MAX_LOGS = 100_000
 _SUFFIXES = (".log", ".out", ".err", ".txt", ".gz", ".zst")
 _NAMES = ("stdout", "stderr")
 _ERROR_FILE = "error.json"
+_HINT = "Give log files, directories, globs, or - ."
 # torchrun --log-dir: <run>/attempt_0/3/stderr.log, where 3 is the rank on that node.
 _TORCHRUN = re.compile(
     r"attempt_(?P<attempt>\d+)/(?P<local>\d{1,6})/"
@@ -81,7 +82,7 @@ def named_logs(names: Iterable[str]) -> list[LogSource]:
     """
     found: dict[str, LogSource] = {}
     for name in names:
-        for path in _expand(name):
+        for path in ["-"] if name == "-" else expanded(name, _HINT):
             sources = [LogSource("-")] if path == "-" else find_logs(Path(path))
             found.update((source.path, source) for source in sources)
     if not found:
@@ -89,16 +90,6 @@ def named_logs(names: Iterable[str]) -> list[LogSource]:
             "no logs were found", "Directories are searched for *.log, *.out, *.err, error.json."
         )
     return list(found.values())[:MAX_LOGS]
-
-
-def _expand(name: str) -> list[str]:
-    if name == "-" or os.path.lexists(name):
-        return [name]
-    matches = sorted(glob.glob(name, recursive=True)) if glob.has_magic(name) else []  # noqa: PTH207 - absolute patterns
-    if not matches:
-        shown = printable(os.fsencode(name).decode("utf-8", "backslashreplace"))
-        raise InputError(f"{shown} does not exist", "Give log files, directories, globs, or - .")
-    return matches
 
 
 def find_logs(path: Path) -> list[LogSource]:
@@ -122,7 +113,19 @@ def _looks_like_log(path: Path) -> bool:
 
 
 def open_log(path: str) -> IO[bytes]:
-    """Open one log for reading bytes, decompressing by its name; "-" is standard input."""
+    """Open one log for reading UTF-8, decompressing by its name; "-" is standard input."""
+    return _as_utf8(_opened(path))
+
+
+def _as_utf8(stream: IO[bytes]) -> IO[bytes]:
+    """The stream, translated where its mark says UTF-16: PowerShell writes that."""
+    head = stream.peek(2)[:2] if isinstance(stream, io.BufferedReader) else b""
+    if head not in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return stream
+    return cast("IO[bytes]", codecs.EncodedFile(stream, "utf-8", "utf-16", "replace"))
+
+
+def _opened(path: str) -> IO[bytes]:
     if path == "-":
         return sys.stdin.buffer
     # A FIFO would block for ever, unless the shell has it open already: <(kubectl logs …).

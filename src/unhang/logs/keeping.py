@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from unhang.logs.communicators import Communicators
 from unhang.logs.rules import LogRule, rule_of
-from unhang.logs.rules.program import UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
+from unhang.logs.rules.unexplained import UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
 from unhang.model import Fact, LogEvent, Note
 
 __all__ = [
@@ -62,6 +63,7 @@ class LogScan:
         ranks: All ranks that any recognised line named.
         bytes_read: Size of what was read, decompressed.
         recognised: In one log at least there was a known message, or the shape of a job's log.
+        communicators: Numbers of processes in NCCL's communicators.
     """
 
     events: list[LogEvent] = field(default_factory=list)
@@ -70,6 +72,7 @@ class LogScan:
     notes: list[Note] = field(default_factory=list)
     bytes_read: int = 0
     recognised: bool = False
+    communicators: Communicators = field(default_factory=Communicators)
 
 
 def claims_nothing(rule: LogRule) -> bool:

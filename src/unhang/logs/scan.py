@@ -68,6 +68,7 @@ def scan_logs(sources: Iterable[LogSource], progress: Progress | None = None) ->
         except (OSError, EOFError, UnhangError) as error:  # noqa: PERF203 - one bad log is a note
             reason = error.message if isinstance(error, UnhangError) else str(error)
             found.notes.append(Note("error", source.path, f"could not be read: {reason}"))
+    found.events[:] = found.communicators.settled(found.events)
     found.notes += interfaces_taken(found.facts)
     return found
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from msgspec.structs import replace as changed
 
+from unhang.logs.communicators import AMONG
 from unhang.logs.files import LogSource
 from unhang.logs.following import follows
 from unhang.logs.keeping import (
@@ -29,7 +30,7 @@ from unhang.logs.lines.tracebacks import HEADER, Traceback, is_chain
 from unhang.logs.lines.wrappers import LAST_ERROR, wrapped_in
 from unhang.logs.nccl_facts import fact_of
 from unhang.logs.rules import LogRule
-from unhang.logs.rules.program import UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
+from unhang.logs.rules.unexplained import UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
 from unhang.logs.rules.xids import role_of_xid
 from unhang.model import UNKNOWN_RANK, Frame, LogEvent, LogRole
 from unhang.stacks.ownership import shown_frame
@@ -133,13 +134,20 @@ class Teller:
     def named(self, line: Line) -> tuple[int, bool]:
         """The rank that a line, its log, or its process tells."""
         known = self.pid_ranks.get((line.host, line.pid), -1) if line.pid >= 0 else -1
-        for rank in (line.rank, self.source.rank, known):
+        for rank in (line.rank, self.source.rank, known, self._numbered(line)):
             if rank >= 0:
                 return rank, False
         for rank in (line.local_rank, self.source.local_rank):
             if rank >= 0:
                 return rank, True
         return UNKNOWN_RANK, False
+
+    def _numbered(self, line: Line) -> int:
+        """The rank of its process by a number in a communicator, where nothing else tells."""
+        process = (line.host, line.pid)
+        if max(line.rank, self.source.rank, self.pid_ranks.get(process, -1)) >= 0 or line.pid < 0:
+            return UNKNOWN_RANK
+        return self.found.communicators.rank_of(process)
 
     def event(
         self,
@@ -172,6 +180,8 @@ class Teller:
             frames = traceback.frames if traceback else ()
             time_ns, zoned = self.last_stamp if line.time_ns else self._stamp_before()
             fields = {**self._fields(match, frames, local=local), **self._below(rule, line)}
+            if rank >= 0 and not local and self._numbered(line) == rank:
+                fields[AMONG] = str(self.found.communicators.size)
             if zoned:
                 fields["clock"] = "utc"
             return LogEvent(
@@ -237,7 +247,10 @@ class Teller:
         if not match.re.groupindex:
             return line
         told = match.groupdict()
-        if rule.rank_writes and line.rank < 0 and told.get("rank"):
+        if told.get("nranks") and line.pid >= 0:
+            place = (line.host, line.pid), told.get("device") or ""
+            self.found.communicators.add(*place, int(told["nranks"]), int(told["rank"]))
+        elif rule.rank_writes and line.rank < 0 and told.get("rank"):
             if line.pid >= 0:
                 self.pid_ranks[line.host, line.pid] = int(told["rank"])
             return changed(line, rank=int(told["rank"]))

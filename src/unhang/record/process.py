@@ -16,7 +16,8 @@ from time import time_ns
 from unhang.rankenv import LAUNCHERS, attempt_of, rank_env
 from unhang.record.calls.ring import Ring
 from unhang.record.contact import marks
-from unhang.record.contact.heartbeat import Beat, Phase, Word
+from unhang.record.contact.beat import Beat
+from unhang.record.contact.heartbeat import Phase, Word
 from unhang.record.contact.marks import Mark
 from unhang.record.contact.meeting import Meeting
 from unhang.record.settings import Settings, read_settings

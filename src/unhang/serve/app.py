@@ -32,7 +32,8 @@ from starlette.routing import Route
 from unhang._version import __version__
 from unhang.case import Case
 from unhang.casedir.place import place_in
-from unhang.errors import UnhangError
+from unhang.errors import NoEvidenceError, UnhangError
+from unhang.incoming import value_of
 from unhang.report import Report, to_json
 from unhang.reports.json import sayable_json
 from unhang.run.watching.now import Looker
@@ -48,6 +49,7 @@ from unhang.serve.pages import (
     metrics,
     policy,
     refusal_page,
+    saved_page,
 )
 from unhang.serve.past import Past, cases_in, tried
 
@@ -235,6 +237,8 @@ class _Desk:
         """The page of a case; what it may do stands in it."""
         try:
             return HTMLResponse(await run_in_threadpool(self._draw, request, "html"))
+        except NoEvidenceError as error:
+            return await run_in_threadpool(self._saved_alone, request, error, "html")
         except (LookupError, UnhangError) as error:
             return _not_found(error)
 
@@ -242,9 +246,22 @@ class _Desk:
         """The report of a case."""
         try:
             text = await run_in_threadpool(self._draw, request, "json")
+        except NoEvidenceError as error:
+            return await run_in_threadpool(self._saved_alone, request, error, "json")
         except (LookupError, UnhangError) as error:
             return _not_found(error)
         return Response(text, media_type="application/json")
+
+    def _saved_alone(self, request: Request, error: NoEvidenceError, form: str) -> Response:
+        """What the saved report of a case says whose evidence is not here any more."""
+        path = self._keys()[request.path_params["key"]]
+        past = _past(path, _changed_ns(path))
+        if not isinstance(past, Past):
+            return _not_found(error)
+        if form == "html":
+            return _own(saved_page(past))
+        saved = value_of((path / "report.json").read_bytes())
+        return Response(json.dumps(sayable_json(saved)), media_type="application/json")
 
     def _draw(self, request: Request, form: str) -> str:
         from unhang import reports

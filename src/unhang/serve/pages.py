@@ -24,6 +24,7 @@ __all__ = [
     "metrics",
     "policy",
     "refusal_page",
+    "saved_page",
 ]
 
 _EXAMPLE = "SELECT op, count(*) AS calls FROM calls GROUP BY op ORDER BY calls DESC"
@@ -165,6 +166,17 @@ def comparison_page(first: tuple[str, Past], second: tuple[str, Past]) -> str:
     """Two incidents, each with its key, side by side, and what they share."""
     links = (f'<a href="/case/{key}/">{text_of(p.path.name)}</a>' for key, p in (first, second))
     return _page("two incidents", _comparison_lines(links, first[1], second[1]))
+
+
+def saved_page(past: Past) -> str:
+    """What is left of an incident of which only the report was kept."""
+    return _page("a saved report", _saved_lines(past))
+
+
+def _saved_lines(past: Past) -> Iterator[str]:
+    yield '<p role="status">Only the report of this case is here, not what it was judged by.</p>'
+    rows = ((label, _cell(getattr(past, name))) for name, label in _COMPARED.items())
+    yield from _table(("", text_of(past.path.name)), [("when (UTC)", _time(past.time_s)), *rows])
 
 
 def refusal_page(why: str) -> str:

@@ -6,6 +6,7 @@ files is opened, one bad file becomes a note. It refuses to judge what the stack
 
 from __future__ import annotations
 
+import codecs
 import os
 import stat
 from collections import defaultdict
@@ -113,6 +114,8 @@ def _bytes_of(path: Path) -> tuple[bytes, bool]:
 
 
 def _parse(data: bytes, source: str, rank: int, *, quiet: bool) -> Reading:
+    if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # as PowerShell's `>` writes it
+        data = data.decode("utf-16", "replace").encode()
     if b"\0" in data[:_HEAD_BYTES]:
         notes = () if quiet else (Note("error", source, "is binary, not saved stacks"),)
         return Reading(notes=notes)

@@ -28,6 +28,9 @@ def decided(case: Case) -> Decision:
     return decision
 
 
+IN_LOOP = {"line_looks": 9, "lines": 3}
+
+
 def waited_for(culprit: int = 2, samples: Sequence[object] = ()) -> Case:
     """Four ranks, one of which never calls the last all_reduce."""
     job = FakeJob(4)
@@ -71,6 +74,12 @@ def mismatched() -> Case:
     [
         (healthy(), "wait", "nothing-wrong", []),
         (at_work(cpu_s=0.9), "wait", "moves", [2]),
+        (at_work(cpu_s=0.9, worked_bytes=0, **IN_LOOP), "look-first", "spins", [2]),
+        (at_work(cpu_s=0.9, worked_bytes=1 << 30, **IN_LOOP), "wait", "moves", [2]),
+        (at_work(cpu_s=0.9, worked_bytes=0, activity="saving", **IN_LOOP), "wait", "moves", [2]),
+        (at_work(cpu_s=0.9, worked_bytes=0, line_looks=9, lines=4), "wait", "moves", [2]),
+        (at_work(cpu_s=0.9, worked_bytes=0, line_looks=5, lines=1), "wait", "moves", [2]),
+        (at_work(worked_bytes=0, **IN_LOOP), "look-first", "away", [2]),
         (at_work(), "look-first", "away", [2]),
         (at_work(state="T"), "look-first", "stopped", [2]),
         (waited_for(), "look-first", "away", [2]),

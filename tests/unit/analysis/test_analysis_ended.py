@@ -161,13 +161,24 @@ def test_a_rank_that_leaves_its_peers_in_a_call_is_the_cause() -> None:
 
 def test_a_rank_is_not_blamed_for_leaving_where_a_peer_that_waited_has_ended_well() -> None:
     """The job went on while its evidence was collected: that peer's call has come back."""
-    for peer in (alive(0), ended(0, 0)):
-        report = diagnose(job().case(samples=[peer, ended(1, 0), ended(2, 0)]))
-        first = report.findings[0]
-        assert (first.code, first.confidence) == ("UH103", "low")
-        assert "waited there and ended with exit code 0 since" in first.evidence[0]
-        assert "UH106" not in {finding.code for finding in report.findings}
-        assert report.decision.action == "look-first"
+    report = diagnose(job().case(samples=[alive(0), ended(1, 0), ended(2, 0)]))
+    first = report.findings[0]
+    assert (first.code, first.role, first.confidence) == ("UH103", "cause", "low")
+    assert "waited there and ended with exit code 0 since" in first.evidence[0]
+    assert "UH106" not in {finding.code for finding in report.findings}
+    assert report.decision.action == "look-first"
+
+
+def test_what_held_nobody_up_for_good_is_no_problem_and_no_health() -> None:
+    """All ranks ended with exit code 0: what dumps show is told, and nobody is blamed."""
+    report = diagnose(job().case(samples=[ended(rank, 0) for rank in range(3)]))
+    assert report.status == "insufficient"
+    assert report.culprits == ()
+    assert report.summary.endswith("; all ranks have ended with exit code 0 since.")
+    (found,) = report.findings
+    assert (found.code, found.role, found.confidence) == ("UH103", "observation", "low")
+    assert "waited there and ended with exit code 0 since" in found.evidence[0]
+    assert report.decision.action == "look-first"
 
 
 def test_a_rank_that_leaves_before_its_peers_fail_is_the_cause() -> None:

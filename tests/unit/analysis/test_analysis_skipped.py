@@ -113,10 +113,50 @@ def test_a_call_too_many() -> None:
 def test_two_ranks_cannot_be_told_apart() -> None:
     """With two members one lacks a call or the other has one too many: neither is blamed."""
     job = FakeJob(2)
-    run(job, range(2), 1)
+    run(job, range(2), 1, at=1)
     cause = only_cause(diagnose(job.case()))
     assert (cause.code, cause.culprits, cause.victims) == ("UH102", (), (0, 1))
     assert {site.line for site in cause.sites} == {12, 13}
+
+
+@pytest.mark.parametrize("skips", [0, 1])
+def test_what_two_ranks_have_always_done_tells_them_apart(skips: int) -> None:
+    """One of them made the call that had always come next; it is a habit and no proof."""
+    job = FakeJob(2)
+    run(job, range(2), skips)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH102", (skips,), "medium")
+    assert cause.summary.startswith(f"Rank {skips} did not make all_reduce #23")
+
+
+@pytest.mark.parametrize("odd", [0, 1])
+@pytest.mark.parametrize("early", [False, True])
+def test_a_call_of_two_that_comes_rarely(odd: int, *, early: bool) -> None:
+    """Each twenty-fifth step ends in a barrier: one rank skips it, or one makes it too early."""
+    job = FakeJob(2)
+    for step in range(89 if early else 75):
+        job.call(range(2), site="train.py:1 step")
+        if step % 25 == 24 and (early or step < 74):
+            job.call(range(2), "barrier", site="train.py:3 step")
+    barrier = odd if early else 1 - odd
+    job.call([barrier], "barrier", site="train.py:3 step", finished=False)
+    job.call([1 - barrier], site="train.py:1 step", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH102", (odd,), "medium")
+    what = "all_reduce" if early else "barrier"
+    assert cause.summary.startswith(f"Rank {odd} did not make {what}")
+
+
+def test_a_call_that_is_new_to_both_of_two() -> None:
+    """Who makes it has left the order of both; that the other left it out is as well possible."""
+    job = FakeJob(2)
+    for _ in range(30):
+        job.call(range(2), site="train.py:1 step")
+    job.call([0], site="train.py:1 step", finished=False)
+    job.call([1], "barrier", site="train.py:9 save", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH102", (1,), "low")
+    assert any("It has never made that call before" in text for text in cause.alternatives)
 
 
 def test_kin_decide_for_small_groups() -> None:

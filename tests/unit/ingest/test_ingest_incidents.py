@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from makedumps import SECOND, T0, dump, entry, write
 
+from lab.recorder.layout import group_config
+from lab.recorder.torchfile import encode_pickle
 from unhang.errors import UsageError
 from unhang.ingest import load
 
@@ -146,3 +148,24 @@ def test_other_calls_are_another_incident(tmp_path: Path, older: dict[str, int])
     left = {f"rank_{r}": dump(calls, ranks=older.get("members", 4)) for r in (2, 3)}
     write(tmp_path, left)
     assert load(tmp_path).ranks_with_dump == (0, 1)
+
+
+def test_a_dump_under_two_names_counts_once(tmp_path: Path) -> None:
+    """One file was handed over twice: nobody knows of the second rank that it is in the call."""
+    twice = encode_pickle(dump(ranks=2))
+    write(tmp_path, {"a/rank_0": twice, "b/rank_1": twice})
+    case = load(tmp_path)
+    assert [(d.rank, d.status.value) for d in case.dumps] == [(0, "ok"), (1, "unreadable")]
+    assert any("is a copy of" in note.text and note.level == "error" for note in case.notes)
+    assert [d.status.value for d in load([twice, twice]).dumps] == ["ok", "unreadable"]
+
+
+def test_a_copy_is_of_the_rank_that_it_declares(tmp_path: Path) -> None:
+    """Its own groups tell under which name it is right."""
+    own = {"0": group_config("0", "default_pg", "[0, 1]"), "1": group_config("1", "mine", "[1]")}
+    twice = encode_pickle(dump(pg_config=own))
+    write(tmp_path, {"rank_0": twice, "rank_1": twice})
+    assert [(d.rank, d.status.value) for d in load(tmp_path).dumps] == [
+        (0, "unreadable"),
+        (1, "ok"),
+    ]

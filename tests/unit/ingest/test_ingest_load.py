@@ -92,7 +92,7 @@ def test_wrong_options_are_named(
 
 def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
     """A missing path, an empty folder and a folder without any readable dump."""
-    with pytest.raises(InputError, match="no file or directory"):
+    with pytest.raises(InputError, match="does not exist"):
         load(tmp_path / "nowhere")
     with pytest.raises(NoEvidenceError, match="no files"):
         load(tmp_path)

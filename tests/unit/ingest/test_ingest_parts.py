@@ -258,7 +258,7 @@ def test_the_command_writes_a_private_file_and_says_what_it_did(
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["nowhere", "-o", "x.part"], 3, "there is no file or directory"),
+        (["nowhere", "-o", "x.part"], 3, "nowhere does not exist"),
         (["{here}/empty", "-o", "{here}/x.part"], 3, "there is no dump to reduce"),
         (["{here}/dumps", "-o", "{here}"], 2, "is a directory"),
         (["{here}/dumps", "-o", "{here}/no/x.part"], 2, "cannot be written"),

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from unhang.analysis import diagnose
 from unhang.cli.logs import case_of
 from unhang.logs.failure import ordered_failures
-from unhang.logs.files import chunks, find_logs, source_of
+from unhang.logs.files import chunks, find_logs, open_log, source_of
 from unhang.logs.keeping import LogScan
 from unhang.logs.nccl_facts import differing
 from unhang.logs.scan import scan_logs
@@ -304,6 +304,19 @@ def test_compressed_and_unreadable(tmp_path: Path) -> None:
     assert [note.level for note in found.notes] == ["error"]
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_what_powershell_writes(encoding: str, tmp_path: Path) -> None:
+    """`kubectl logs > job.log` on Windows gives UTF-16 with a mark, packed or not."""
+    text = "\ufeff" + "\r\n".join(f"[rank3]: {line} \u2713" for line in TRACEBACK) + "\r\n"
+    (tmp_path / "a.log").write_bytes(text.encode(encoding))
+    (tmp_path / "b.log.gz").write_bytes(gzip.compress(text.encode(encoding)))
+    found = scan_logs(find_logs(tmp_path))
+    assert [(event.code, event.rank) for event in found.events] == [("UH776", 3)] * 2
+    assert found.notes == []
+    with open_log(str(tmp_path / "a.log")) as stream:
+        assert b"".join(chunks(stream, 7)).decode() == text.removeprefix("\ufeff")
+
+
 def test_ranks_from_paths() -> None:
     """The log directory tells the rank on its node, usual names the rank; other numbers nothing."""
     torchrun = source_of("x", "job_x/attempt_1/3/stderr.log")
@@ -377,3 +390,35 @@ def test_the_interface_that_all_should_take(tmp_path: Path) -> None:
     )
     (differ,) = (each for each in findings_of(found, 3) if each.code == "UH795")
     assert "NCCL_SOCKET_IFNAME==eth0 GLOO_SOCKET_IFNAME=eth0" in differ.actions[0]
+
+
+def init(pid: int, number: int, size: int, device: int, host: str = "node01") -> str:
+    """What NCCL 2.21 prints when a process comes into a communicator."""
+    return (
+        f"{host}:{pid}:{pid} [0] NCCL INFO ncclCommInitRankConfig comm 0x55d0 rank {number} nranks "
+        f"{size} cudaDev 0 nvmlDev {device} busId {device}000 commId 0x9f3c - Init START\n"
+    )
+
+
+def broken(pid: int, host: str = "node01") -> str:
+    """An error of a GPU that NCCL saw."""
+    return f"{host}:{pid}:{pid} [0] NCCL WARN Cuda failure 'uncorrectable ECC error encountered'\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "culprits"),
+    [
+        (init(42, 5, 8, 5) + init(42, 1, 2, 5) + broken(42), (5,)),
+        (init(42, 1, 2, 5) + broken(42) + init(43, 5, 8, 5), ()),
+        (init(42, 1, 2, 1) + init(44, 1, 2, 3) + broken(42), ()),
+        (init(42, 1, 2, 1) + broken(42) + init(44, 1, 2, 1, "node02"), ()),
+        (init(42, 1, 4, 1) + init(42, 3, 4, 1) + broken(42), ()),
+        (init(42, 1, 2, 1) + init(99, 1, 2, 1) + broken(99), (1,)),
+    ],
+    ids=["largest", "larger-one-later", "two-devices", "two-hosts", "two-numbers", "restarted"],
+)
+def test_a_number_in_a_communicator_is_a_rank_in_the_largest_alone(
+    text: str, culprits: tuple[int, ...], tmp_path: Path
+) -> None:
+    """NCCL numbers each communicator from 0: in a smaller one rank 5 is number 1."""
+    assert diagnose(case_of(scan(tmp_path / "job.log", text))).findings[0].culprits == culprits

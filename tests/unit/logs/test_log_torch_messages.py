@@ -126,3 +126,57 @@ def test_a_number_within_a_group_is_no_rank(
     (event,) = scan_logs(find_logs(path)).events
     assert event.rank == rank
     assert name in {event.fields.get(key) for key in ("desc", "desc2", "pg", "pg2")}
+
+
+UNUSED = """\
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "/home/me/train.py", line 13, in <module>
+[rank1]:     net(batch).sum().backward()
+[rank1]:   File "/env/lib/python3.11/site-packages/torch/nn/parallel/distributed.py", line 1775, \
+in _pre_forward
+[rank1]:     if torch.is_grad_enabled() and self.reducer._rebuild_buckets():
+[rank1]:                                    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+[rank1]: RuntimeError: Expected to have finished reduction in the prior iteration before \
+starting a new one. This error indicates that your module has parameters that were not used in \
+producing loss.
+[rank1]: making sure all `forward` function outputs participate in calculating loss.
+[rank1]: Parameters which did not receive grad for rank 1: b.bias, b.weight
+[rank1]: Parameter indices which did not receive grad for rank 1: 2 3
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "/home/me/train.py", line 13, in <module>
+[rank0]:     net(batch).sum().backward()
+[rank0]: RuntimeError: [/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] \
+Connection closed by peer [127.0.0.1]:8577. This is typically caused by a remote worker crashing.
+"""  # torch 2.13, two ranks of which one leaves out a layer, shortened
+
+
+def test_parameters_without_a_gradient_have_a_kind(tmp_path: Path) -> None:
+    """Who prints it had no gradient for them, and the message says for which."""
+    finding = judged(tmp_path / "job.log", UNUSED.encode()).findings[0]
+    assert (finding.slug, finding.culprits, finding.role) == ("unused-parameters", (1,), "cause")
+    assert any("for rank 1: b.bias, b.weight" in sentence for sentence in finding.evidence)
+
+
+def test_every_rank_may_lack_the_same_gradients(tmp_path: Path) -> None:
+    """A model that leaves a layer out everywhere: the message blames no rank."""
+    lines = [line for line in UNUSED.splitlines() if line.startswith("[rank1]")]
+    others = [line.replace("[rank1]", "[rank0]").replace("rank 1", "rank 0") for line in lines]
+    text = "\n".join([*lines, *others, ""])
+    finding = judged(tmp_path / "job.log", text.encode()).findings[0]
+    assert (finding.slug, finding.culprits) == ("unused-parameters", ())
+
+
+def test_a_number_within_the_group_of_ddp_is_no_rank(tmp_path: Path) -> None:
+    """DDP counts within its own group: without a rank of its own the line is nobody's."""
+    text = UNUSED.replace("[rank1]: ", "").partition("[rank0]")[0]
+    finding = judged(tmp_path / "job.log", text.encode()).findings[0]
+    assert (finding.slug, finding.culprits) == ("unused-parameters", ())
+
+
+def test_a_number_within_a_communicator_is_no_rank(tmp_path: Path) -> None:
+    """An aborted communicator may be a smaller group's, whose ranks have other numbers."""
+    path = tmp_path / "job.log"
+    aborted = "torch.distributed.DistBackendError: NCCL communicator was aborted on rank 1."
+    path.write_text(f"{aborted}\n[rank6]: {aborted}\n")
+    events = scan_logs(find_logs(path)).events
+    assert [(event.code, event.rank) for event in events] == [("UH714", -1), ("UH714", 6)]

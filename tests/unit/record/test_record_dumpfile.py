@@ -15,7 +15,7 @@ import pytest
 
 from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.ring import Channel, Ring, RingEntry
-from unhang.record.contact.heartbeat import Beat
+from unhang.record.contact.beat import Beat
 from unhang.record.dumps import dumpfile, taking, torchfr
 from unhang.record.dumps.dumpfile import DumpDraft
 from unhang.record.dumps.taking import END, take

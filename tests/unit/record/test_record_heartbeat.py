@@ -12,8 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unhang.record.calls import sites
-from unhang.record.contact import heartbeat
-from unhang.record.contact.heartbeat import Beat, GroupBeat, Phase, Word, read_heartbeat
+from unhang.record.contact import beat as writing
+from unhang.record.contact.beat import Beat
+from unhang.record.contact.heartbeat import (
+    SLOT_BYTES,
+    SLOTS,
+    GroupBeat,
+    Phase,
+    Word,
+    read_heartbeat,
+)
 
 
 @pytest.fixture
@@ -142,7 +150,7 @@ def test_a_full_disk_is_an_error_and_not_a_signal(
 def test_many_places_share_few_slots(path: Path) -> None:
     """More places than slots: the last one is always right."""
     beat = Beat(path, pid=7, start_ticks=8)
-    for number in range(heartbeat.SLOTS * 2 + 3):
+    for number in range(SLOTS * 2 + 3):
         beat.entered(here(), f"op{number}", "0")
         if number % 97 == 0:
             read = read_heartbeat(path)
@@ -150,14 +158,14 @@ def test_many_places_share_few_slots(path: Path) -> None:
             assert (read.op, read.file) == (f"op{number}", __file__)
     read = read_heartbeat(path)
     assert read is not None
-    assert read.op == f"op{heartbeat.SLOTS * 2 + 2}"
+    assert read.op == f"op{SLOTS * 2 + 2}"
 
 
 @given(st.text(max_size=300), st.text(max_size=80), st.text(max_size=400), st.text(max_size=90))
 def test_a_place_always_fits_its_slot(op: str, group: str, file: str, function: str) -> None:
     """Of a long path the end is kept, whatever the texts hold."""
-    text = heartbeat._place(op, group, file, 123456, function)
-    assert len(text) <= heartbeat.SLOT_BYTES - 2
+    text = writing._place(op, group, file, 123456, function)
+    assert len(text) <= SLOT_BYTES - 2
 
 
 def test_frames_of_torch_and_of_ours_are_no_places(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from unhang.rankenv import VARIABLES
 from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.ring import Ring
 from unhang.record.contact import marks, opening
-from unhang.record.contact.heartbeat import Beat
+from unhang.record.contact.beat import Beat
 from unhang.record.contact.marks import Mark, RuntimeDirError
 from unhang.record.crash import CrashWatch
 from unhang.record.process import ArmedProcess, process

@@ -15,8 +15,8 @@ import pytest
 from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.ring import Ring
 from unhang.record.contact import client, sockets
+from unhang.record.contact.beat import Beat
 from unhang.record.contact.client import AskError, ask, ask_worker, request_dump
-from unhang.record.contact.heartbeat import Beat
 from unhang.record.contact.triggers import MAX_REQUEST_BYTES, TriggerThread
 from unhang.record.dumps.torchfr import load_plain
 from unhang.record.process import ArmedProcess, GroupFact

@@ -14,7 +14,8 @@ from unhang.record.calls import groups, wrap
 from unhang.record.calls.quick import entry_of
 from unhang.record.calls.recorder import Recorder, is_timeout
 from unhang.record.calls.ring import Ring, RingEntry
-from unhang.record.contact.heartbeat import CALL_SLOTS, Beat, Word
+from unhang.record.contact.beat import Beat
+from unhang.record.contact.heartbeat import CALL_SLOTS, Word
 from unhang.record.process import ArmedProcess
 from unhang.record.settings import Settings
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from unhang.record.contact import heartbeat
-from unhang.record.contact.heartbeat import Beat, Phase, Word, read_heartbeat
+from unhang.record.contact import beat
+from unhang.record.contact.beat import Beat
+from unhang.record.contact.heartbeat import Heartbeat, Phase, Word, read_heartbeat
 from unhang.record.contact.marks import Mark, start_ticks
-from unhang.run.incident import evidence
-from unhang.run.incident.evidence import Collected
+from unhang.run.incident import collected
+from unhang.run.incident.collected import Collected
 from unhang.run.watching import jobtree, roster
 from unhang.run.watching.roster import Roster, WatchedRank
 from unhang.run.watching.watch import Alarm, HangWatch
@@ -66,9 +67,9 @@ class Watched:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Every clock that recorder, roster and evidence read."""
     clock = Clock()
-    monkeypatch.setattr(heartbeat, "time_ns", clock.time_ns)
+    monkeypatch.setattr(beat, "time_ns", clock.time_ns)
     monkeypatch.setattr(roster, "time", clock)
-    monkeypatch.setattr(evidence, "time", clock)
+    monkeypatch.setattr(collected, "time", clock)
     return clock
 
 
@@ -98,11 +99,11 @@ def test_a_heartbeat_is_never_younger_than_now(jump_ns: int, tmp_path: Path, clo
     clock.wall_ns += jump_ns
     read = read_heartbeat(tmp_path / "1.beat")
     assert read is not None
-    read = heartbeat.Heartbeat(
+    read = Heartbeat(
         **{name: getattr(read, name) for name in read.__dataclass_fields__ if name != "file"},
         file="train.py",
     )
-    age_s = evidence._part(Collected(watched.member, beat=read)).last_seen["age_s"]
+    age_s = collected.part_of(Collected(watched.member, beat=read)).last_seen["age_s"]
     assert age_s == max(0.0, jump_ns / 1e9)
 
 

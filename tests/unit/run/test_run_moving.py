@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from unhang.collect.processes import Process, ProcessTable
-from unhang.run.watching.moving import FEW_LINES, LOOKS, STARTS, Doing, Movement
+from unhang.model import FEW_LINES
+from unhang.run.watching.moving import LOOKS, STARTS, Doing, Movement
 
 PID, CHILD = 1 << 30, (1 << 30) + 1
 """Beyond what Linux gives out: /proc knows nothing of them."""
@@ -26,7 +27,7 @@ class Looks:
         rows = [Process(PID, 1, state=state, cpu_s=self.cpu)]
         if child:
             rows.append(Process(child, PID, state="S", cpu_s=0.0))
-        self.movement.passes(PID, line)
+        self.movement.passes(PID, line, round(self.now))
         return self.movement.weigh(PID, ProcessTable.of(rows), self.now)
 
 

@@ -6,8 +6,12 @@ import os
 import re
 import signal
 import subprocess
+import threading
+import time
+from pathlib import Path
 
-from unhang.run.watching.procs import exit_status, reaped_status
+from unhang.collect.processes import read_processes
+from unhang.run.watching.procs import WorkDone, exit_status, reaped_status, work_of
 
 
 def tells_of_the_reaped() -> bool:
@@ -31,3 +35,36 @@ def test_the_status_can_be_read_until_it_is_waited_for_and_by_a_pidfd_after() ->
         assert later == (128 + signal.SIGKILL if tells_of_the_reaped() else None)
     finally:
         os.close(descriptor)
+
+
+def test_what_our_own_thread_does_is_no_work_of_the_program() -> None:
+    """A thread burns and reads; without it, nothing was done meanwhile."""
+    ready, done, over = (threading.Event() for _ in range(3))
+    told: list[int] = []
+
+    def burn() -> None:
+        told.append(threading.get_native_id())
+        ready.wait()
+        while time.thread_time() < 0.3:
+            Path(__file__).read_bytes()
+        done.set()
+        over.wait()
+
+    thread = threading.Thread(target=burn, daemon=True)
+    thread.start()
+    pid = os.getpid()
+
+    def seen(ours: int) -> WorkDone:
+        return work_of(pid, read_processes(), 0.0, ours)
+
+    while not told:
+        time.sleep(0.01)
+    before = [seen(0), seen(told[0])]
+    ready.set()
+    done.wait()
+    after = [seen(0), seen(told[0])]
+    over.set()
+    burnt, left = (late.cpu_s - early.cpu_s for early, late in zip(before, after, strict=True))
+    assert burnt - left > 0.25
+    read, rest = (late.io - early.io for early, late in zip(before, after, strict=True))
+    assert read - rest > 0.5 * read

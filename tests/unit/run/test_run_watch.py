@@ -44,7 +44,6 @@ def test_a_call_that_waits_too_long_is_an_alarm_once() -> None:
     assert job.play(9) == []
     (alarm,) = job.play(30)
     assert (alarm.quiet_s, alarm.waiting) == (10.0, (0,))
-    assert job.watch.alarmed
 
 
 def test_a_job_that_moves_on_says_so_and_is_given_more_time() -> None:
@@ -82,6 +81,31 @@ def test_counters_that_are_noted_once_a_second_tell_late_when_a_pause_began() ->
         return watch.longest_waiting_s
 
     assert longest(counted=True) == longest(counted=False) + 1 == 3.75
+
+
+def test_a_small_limit_is_not_put_off_by_steps_that_are_short_against_it() -> None:
+    """What a pause may have been besides what was seen is little: a look, a tick of counters."""
+    for hang_after_s, at_most_s in ((3.0, 6.0), (5.0, 7.0), (10.0, 10.5)):
+        interval = hang_after_s / 10
+        watch, now, calls = HangWatch(hang_after_s, interval_s=interval), 0.0, 0
+        alarm = None
+        while alarm is None:
+            now += interval
+            calls = min(int(now), 40)  # As counters tell it: steps of 0.3 s, noted once a second.
+            rank = RankProgress(0, 50, calls, calls, waiting=True, busy=False, counted=calls)
+            alarm = watch.see(ProgressLook(now, (rank,)))
+        assert hang_after_s <= now - 40 <= at_most_s, (hang_after_s, now - 40)
+
+
+def test_a_job_moves_in_the_look_that_saw_progress() -> None:
+    """Only then may its ranks be asked for what costs them CPU time."""
+    job = Job()
+    job.play(2, moves=True)
+    assert job.watch.moves
+    job.play(1)
+    assert not job.watch.moves
+    job.play(1, moves=True)
+    assert job.watch.moves
 
 
 def test_a_call_that_is_given_up_is_no_progress() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from unhang.analysis import diagnose
 from unhang.case import Case
+from unhang.cli.main import main
 from unhang.report import Report
 from unhang.stacks.reading import parse_stacks, read_stacks
 
@@ -175,3 +177,22 @@ def test_back_traces_of_all_threads() -> None:
 def test_two_dumps_of_one_process_are_two_looks() -> None:
     """Glued together, they tell whether it moves."""
     assert "unchanged between two looks" in verdict(LOADING * 2).summary
+
+
+def test_a_glob_in_quotes_names_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As logs and dumps may be named; of one that fits nothing the error says so."""
+    (tmp_path / "rank_0.txt").write_text(LOADING)
+    (tmp_path / "rank_1.txt").write_text(REDUCING)
+    assert main(["stacks", str(tmp_path / "rank_*.txt"), "--format", "json"]) == 1
+    told = {rank["rank"] for rank in json.loads(capsys.readouterr().out)["ranks"]}
+    assert told == {0, 1}
+    for command in ("stacks", "core"):
+        assert main([command, str(tmp_path / "core.*")]) == 3
+        assert "core.* does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_what_powershell_writes(encoding: str) -> None:
+    """`py-spy dump > stacks.txt` on Windows gives UTF-16 with a mark."""
+    reading = parse_stacks(f"\ufeff{LOADING}".encode(encoding), "rank_1.txt")
+    assert [(sample.rank, sample.pid) for sample in reading.samples] == [(1, 24684)]

@@ -14,7 +14,8 @@ from unhang.cli.main import main
 from unhang.errors import InputError
 from unhang.trace.agent import Chooser
 from unhang.trace.reading import last_calls, read_traces
-from unhang.trace.syscalls import Observed, SyscallTrace, judge_syscalls, parse_strace
+from unhang.trace.syscall_judging import judge_syscalls
+from unhang.trace.syscalls import Observed, SyscallTrace, parse_strace
 
 S = 10**9
 

@@ -8,7 +8,8 @@ import pytest
 
 from unhang.errors import InputError
 from unhang.trace.strace_lines import StraceReader
-from unhang.trace.syscalls import judge_syscalls, read_strace, strace_files
+from unhang.trace.syscall_judging import judge_syscalls
+from unhang.trace.syscalls import read_strace, strace_files
 
 FORMS = {
     "-f -tt -T": "4711  15:28:01.400000 {call} <0.000004>",

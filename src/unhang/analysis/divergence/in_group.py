@@ -2,7 +2,8 @@
 
 A call that a rank left out makes all later calls meet the wrong ones; what is seen at the end is a
 mismatch of sizes, or a last call that the rank never makes. Its calls in the group are aligned with
-those of its peers inside the window that both show. The majority is right; two ranks are none.
+those of its peers inside the window that both show. The majority is right; two ranks are none, and
+of them the one that kept to what had always come next is.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from unhang.analysis.divergence.align import Edit, edits
 from unhang.analysis.divergence.programs import RankProgram, RankPrograms
+from unhang.analysis.divergence.rhythm import keeps_its_order
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.progress import Stage
@@ -23,6 +26,7 @@ __all__ = ["Divergence", "divergence_of", "made_alone"]
 _MAX_PEERS = 16
 _A_HABIT = 2
 """Calls of a rank in a group before one that looks like none of them."""
+_TWO = 2
 
 
 class Divergence(Struct, frozen=True):
@@ -37,6 +41,7 @@ class Divergence(Struct, frozen=True):
         shift: By how many calls the two sides differ in the end.
         before_window: It is the first call that both show, so it may have been earlier.
         suspects: The ranks that were compared, blamed or not.
+        by_habit: No majority tells who parted, but what each had always called next.
     """
 
     kind: str
@@ -47,6 +52,7 @@ class Divergence(Struct, frozen=True):
     shift: int
     before_window: bool
     suspects: tuple[int, ...]
+    by_habit: bool = False
 
 
 def divergence_of(
@@ -79,7 +85,8 @@ def divergence_of(
         reference, agreeing = _reference(programs, kin)
         if 2 * len(agreeing) > len(kin):
             return _against_kin(programs, members, reference)
-    return _parted(programs, own, peers[0], (peers[0].rank,), blame=False)
+    habit = _of_two(programs, members) if len(members) == _TWO else None
+    return habit or _parted(programs, own, peers[0], (peers[0].rank,), blame=False)
 
 
 def made_alone(programs: RankPrograms, waiting_call: int) -> Divergence | None:
@@ -212,6 +219,21 @@ def _parted(
         before_window=first.before_window,
         suspects=same,
     )
+
+
+def _of_two(programs: RankPrograms, members: Sequence[RankProgram]) -> Divergence | None:
+    """The first difference of two, where one of them alone left the order that both had kept."""
+    found, *sides = _differences(programs, *members)
+    if not found:
+        return None
+    places = (found[0].mine, found[0].theirs)
+    calls = [programs.calls(side).strict for side in sides]
+    kept = [keeps_its_order(*each) for each in zip(calls, places, strict=True)]
+    if None in kept or kept[0] == kept[1]:
+        return None
+    left, right = members if kept[1] else members[::-1]
+    parted = _parted(programs, [left], right, (right.rank,), blame=True)
+    return replace(parted, by_habit=True) if parted is not None else None
 
 
 def _against_kin(

@@ -1,11 +1,12 @@
 """What a rank has always called next, and this time did not.
 
-Programs are loops. Where ranks wait for each other in a circle and two sides are all there is, the
+Programs are loops. Where ranks wait for each other in a circle, or two sides are all there is, the
 order of the steps before tells who left it: a call that followed another one every time, and that
 the rank passed over this time. Where one call is followed now by this and now by that, as many of
-the calls before it are looked at as make it one. Where that is too few times, all that the rank has
-called may still be turns of one loop, in which one call is due next. It is a habit and no proof: a
-program may change its mind.
+the calls before it are looked at as make it one: all steps since the last barrier, where each
+twenty-fifth ends in one. Where that is too few times, all that the rank has called may still be
+turns of one loop, in which one call is due next. It is a habit and no proof: a program may change
+its mind.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from msgspec import Struct
 from unhang.analysis.divergence.programs import RankPrograms
 from unhang.analysis.state.columns import Ints
 
-__all__ = ["Break", "break_of", "turn_break_of"]
+__all__ = ["Break", "break_of", "keeps_its_order", "turn_break_of"]
 
 _LEAST_TIMES = 2
 _MOST_ROWS = 4096
-_DEEPEST = 8
+_DEEPEST = 1024
 
 
 class Break(Struct, frozen=True):
@@ -39,6 +40,7 @@ class Break(Struct, frozen=True):
             as that of the next turn does; else it was put off.
         turn: Of how many calls a turn consists, where all calls before are turns of one loop; 0
             where that was not looked at.
+        is_new: The call that it made instead is one that it has never made before.
     """
 
     rank: int
@@ -49,6 +51,7 @@ class Break(Struct, frozen=True):
     depth: int
     left_out: bool
     turn: int = 0
+    is_new: bool = False
 
 
 def break_of(programs: RankPrograms, rank: int) -> Break | None:
@@ -66,8 +69,22 @@ def break_of(programs: RankPrograms, rank: int) -> Break | None:
             left_out = _is_left_out(keys, at, int(before[-1]))
             usual, times = int(rows[before[-1]]), len(before)
             instead, after = int(rows[at]), int(rows[at - 1])
-            return Break(rank, usual, instead, after, times, depth, left_out)
+            new = not (keys[:at] == keys[at]).any()
+            return Break(rank, usual, instead, after, times, depth, left_out, is_new=bool(new))
     return None
+
+
+def keeps_its_order(calls: Ints, at: int) -> bool | None:
+    """Whether a call is the one that has always followed those before it; None without a habit.
+
+    Args:
+        calls: A number for each call of a rank, in order.
+        at: Which of them; behind the last one nothing is known.
+    """
+    if at >= len(calls):
+        return None
+    before, depth = _habit(calls, at)
+    return bool(calls[at] == calls[before[-1]]) if depth else None
 
 
 def turn_break_of(programs: RankPrograms, ranks: Sequence[int]) -> Break | None:

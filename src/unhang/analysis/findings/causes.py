@@ -44,6 +44,7 @@ from unhang.analysis.state.columns import distinct
 __all__ = ["claims_of"]
 
 _MAX_IN_CIRCLE = 64
+_TWO = 2
 _MAX_COMPARED = 16
 """Ranks of one root whose calls are aligned with their peers'."""
 
@@ -140,9 +141,27 @@ def _of_disagreement(situation: Situation, programs: RankPrograms, found: Disagr
     if divergence is None or not divergence.shift:
         divergence = divergence_from_role(programs, suspects[:_MAX_COMPARED])
     if divergence is None or not divergence.shift:
-        return symptom
+        return symptom if found.majority else _of_tie(situation, programs, found, symptom)
     node = situation.graph.n_ranks + found.waiting_call
     return explain_divergence(situation, divergence, found.waiting_call, symptom, [node])
+
+
+def _of_tie(
+    situation: Situation, programs: RankPrograms, found: Disagreement, symptom: Claim
+) -> Claim:
+    """A call about which two ranks disagree, or the one of them that left its own order there."""
+    ranks = [rank for side in found.sides for rank in side.ranks]
+    breaks = [
+        break_of(programs, rank) for rank in situation.evidence.ranks.index_of(ranks).tolist()
+    ]
+    left = [each for each in breaks if each is not None]
+    call = found.waiting_call
+    if len(ranks) != _TWO or len(left) != 1 or not is_asked_for(situation, left[0].usual, call):
+        return symptom
+    if left[0].instead != situation.heads.row[left[0].rank]:
+        return symptom
+    claim = explain_left_order(situation, left[0], call, symptom, queued=False)
+    return claim.doubted([Doubt.MADE_ALONE] if left[0].is_new else [])
 
 
 def _of_absent(situation: Situation, programs: RankPrograms, root: Root) -> Iterator[Claim]:

@@ -87,6 +87,7 @@ class LeftOrder(Struct, frozen=True):
         later: It was called all the same, behind that.
         next_queued: It was not, but that of the next turn is queued, in its usual place.
         turn: All calls before were whole turns of so many; 0 where that was not looked at.
+        is_new: What it called instead it has never called before.
         symptom: What is seen in the end.
     """
 
@@ -98,6 +99,7 @@ class LeftOrder(Struct, frozen=True):
     later: bool
     next_queued: bool
     turn: int
+    is_new: bool
     symptom: Claim
 
 
@@ -128,6 +130,7 @@ def explain_left_order(
             later=later,
             next_queued=queued and not later,
             turn=left.turn,
+            is_new=left.is_new,
             symptom=symptom,
         ),
         culprits=culprits,
@@ -312,5 +315,6 @@ def _doubts(situation: Situation, divergence: Divergence, at: int) -> list[Doubt
         Doubt.BEFORE_WINDOW: divergence.before_window,
         Doubt.MEMBERS_INFERRED: situation.group(at).inferred,
         Doubt.NO_MAJORITY: not divergence.ranks,
+        Doubt.BY_HABIT: divergence.by_habit,
     }
     return [doubt for doubt, so in found.items() if so]

@@ -45,7 +45,13 @@ class Ended(Struct, frozen=True):
 
 
 class CameBack(Observation, frozen=True, kw_only=True):
-    """Ranks that wait by the claim have ended with exit status 0 since: nothing held them."""
+    """Ranks that wait by the claim have ended with exit status 0 since: nothing held them.
+
+    Attributes:
+        everybody: So have all ranks of the job.
+    """
+
+    everybody: bool = False
 
 
 def ended_first(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[Claim]:
@@ -95,12 +101,19 @@ def ended_first(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[
 
 
 def _over(claim: Claim, lives: Lives) -> Claim:
-    """A claim with those of its victims who ended as if all were well: dumps may be of before."""
-    ends = (life.end for rank in claim.victims if (life := lives.ranks.get(rank)) is not None)
-    well = tuple(end.rank for end in ends if end is not None and end.status == 0)
-    if not claim.is_cause or not well:
+    """A claim with those of its victims who ended as if all were well: dumps may be of before.
+
+    Where all ranks have ended so, whatever it is held nobody up for good.
+    """
+    ends = {rank: life.end for rank, life in lives.ranks.items() if life.end is not None}
+    well = frozenset(rank for rank, end in ends.items() if end.status == 0)
+    victims = tuple(rank for rank in claim.victims if rank in well)
+    if not claim.is_cause or not victims:
         return claim
-    return claim.seen(CameBack(source="exits", ranks=well), Stance.CONTRADICTS, 2)
+    everybody = well.issuperset(lives.ranks)
+    seen = CameBack(source="exits", ranks=victims, everybody=everybody)
+    claim = claim.seen(seen, Stance.CONTRADICTS, 2)
+    return replace(claim, role="observation") if everybody else claim
 
 
 def _came_back(claim: Claim) -> bool:

@@ -16,6 +16,7 @@ from unhang.case import Case, Dump
 from unhang.model import (
     BUSY_BYTES_PER_S,
     BUSY_CORES,
+    FEW_LINES,
     Frame,
     MemoryKill,
     ProcessSample,
@@ -42,6 +43,9 @@ _CERTAIN = frozenset({"stopped", "dead"})
 _HELD = frozenset({"stopped", "dead", "uninterruptible", "gil"})
 
 
+_LOOKS_OF_LOOP = 8
+"""So many looks on few lines make a loop."""
+
 _WORKER_LOOP = "torch/utils/data/_utils/worker.py"
 """Where a worker of a data loader calls the program: what is further out is its parent's."""
 
@@ -60,6 +64,7 @@ class RankLook(Struct, frozen=True):
         status: How it ended, as shells say it; None while it lives or where nobody saw it.
         works: It, or what it started, computed or read or wrote while it was looked at; None where
             nobody measured it.
+        in_loop: It was seen on a few lines again and again, and reads and writes next to nothing.
         ended_ns: As in `unhang.model.ProcessSample`.
         phase, told_size, rendezvous, last_op, last_call, last_numel, last_site, lost_ns,
             activity, memory_kill: As in `unhang.model.ProcessSample`.
@@ -79,6 +84,7 @@ class RankLook(Struct, frozen=True):
     status: int | None = None
     age_s: float | None = None
     works: bool | None = None
+    in_loop: bool = False
     ended_ns: int = 0
     phase: str = ""
     told_size: int = 0
@@ -101,6 +107,11 @@ class RankLook(Struct, frozen=True):
         if self.gone or self.certain or self.waits or self.age_s is not None:
             return False
         return bool(self.moved) or (bool(self.works) and self.meaning.kind != "device-sync")
+
+    @property
+    def spins(self) -> bool:
+        """It goes round in a loop of which nothing tells what it works at: it may never end."""
+        return self.moves and self.in_loop and not (self.meaning.within or self.activity)
 
     @property
     def waits(self) -> bool:
@@ -242,6 +253,7 @@ def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:
         age_s=(newest_ns - last.time_ns) / 1e9 if known else None,
         inside=meaning_of_frames(frames).op,
         works=_works(last),
+        in_loop=_is_in_loop(last),
         ended_ns=last.ended_ns,
         phase=last.phase,
         told_size=last.told_size,
@@ -263,6 +275,11 @@ def _works(last: ProcessSample) -> bool | None:
         last.worked_cpu_s > BUSY_CORES * last.worked_s
         or last.worked_bytes > BUSY_BYTES_PER_S * last.worked_s
     )
+
+
+def _is_in_loop(last: ProcessSample) -> bool:
+    quiet = 0 <= last.worked_bytes <= BUSY_BYTES_PER_S * last.worked_s
+    return quiet and last.line_looks >= _LOOKS_OF_LOOP and 0 < last.lines <= FEW_LINES
 
 
 def _is_gone(last: ProcessSample) -> bool:

@@ -31,6 +31,8 @@ _OF_THE_NEXT_TURN = (
     "One like it is queued in the place of the next turn: this turn's was left out, not put off."
 )
 
+_NEW = "It has never made that call before: the others may have left it out, each for its reason."
+
 
 @words_of.register
 def _(about: NeverJoined, claim: Claim) -> Words:
@@ -190,7 +192,10 @@ def _(about: LeftOrder, claim: Claim) -> Words:
             f"Seen in the end as: {words_of(about.symptom.about, about.symptom).summary}",
             "The others wait in their usual order.",
         ),
-        alternatives=("The program was to change its order here, and the others did not.",),
+        alternatives=(
+            *((_NEW,) if about.is_new else ()),
+            "The program was to change its order here, and the others did not.",
+        ),
     )
 
 

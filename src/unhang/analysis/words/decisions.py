@@ -14,6 +14,7 @@ WHY: Final[dict[Reason, str]] = {
     "nothing-wrong": "nothing wrong was found",
     "slow": "it moves, and slower than it could",
     "moves": "who is waited for works, and may come yet",
+    "spins": "it goes round on a few lines, which may never end",
     "wrong-calls": "the same calls would not fit together the next time either",
     "deadlock": "the same order of calls would lock again",
     "program-failed": "the program itself failed, and would again",

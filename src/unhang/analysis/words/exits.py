@@ -41,7 +41,11 @@ def _(about: Ended, claim: Claim) -> Words:  # noqa: ARG001 - all words have the
 def _(seen: CameBack, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
     ended = f"{subject(seen.ranks)} waited there and ended with exit code 0 since"
     said = f"{ended}: by that the call has come back, and the dumps are of before."
-    return replace(words, evidence=(said, *words.evidence))
+    words = replace(words, evidence=(said, *words.evidence))
+    if not seen.everybody:
+        return words
+    over = "all ranks have ended with exit code 0 since."
+    return replace(words, summary=f"{words.summary.removesuffix('.')}; {over}")
 
 
 def _how(end: End) -> str:

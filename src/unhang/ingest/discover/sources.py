@@ -6,7 +6,6 @@ followed, and everything that is passed over is counted and said.
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from pathlib import Path
 from stat import S_ISREG
 
 from unhang.casedir.reports import FOLDER, MANIFEST, is_case
-from unhang.errors import InputError
+from unhang.globs import expanded
 from unhang.ingest.discover.naming import looks_foreign, natural_key
 from unhang.model import Note
 
@@ -22,6 +21,7 @@ __all__ = ["Inputs", "Source", "find_inputs", "show_path"]
 
 MAX_FILES = 4_000_000
 _MAX_FOLDER_DEPTH = 16
+_HINT = "Name a directory of dumps, a case directory, files, a glob in quotes, or an archive."
 _OUR_OWN = frozenset({MANIFEST, "report.json"})
 
 
@@ -87,7 +87,7 @@ def find_inputs(paths: Iterable[str | os.PathLike[str]]) -> Inputs:
     """
     inputs = Inputs()
     for path in paths:
-        for found in _expand(os.fspath(path)):
+        for found in expanded(os.fspath(path), _HINT, natural_key):
             _add(found, inputs)
     return inputs
 
@@ -95,19 +95,6 @@ def find_inputs(paths: Iterable[str | os.PathLike[str]]) -> Inputs:
 def show_path(path: str) -> str:
     """A path that can be printed and encoded whatever bytes it consists of."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
-
-
-def _expand(path: str) -> list[str]:
-    if os.path.lexists(path):
-        return [path]
-    if glob.has_magic(path) and (
-        found := sorted(glob.glob(path, recursive=True), key=natural_key)  # noqa: PTH207 - absolute patterns
-    ):
-        return found
-    raise InputError(
-        f"there is no file or directory {show_path(path)!r}",
-        "Name a directory of dumps, a case directory, files, a glob in quotes, or an archive.",
-    )
 
 
 def _add(path: str, inputs: Inputs) -> None:

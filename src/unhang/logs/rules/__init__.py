@@ -19,9 +19,9 @@ from unhang.logs.rules.memory import RULES as MEMORY
 from unhang.logs.rules.nccl import RULES as NCCL
 from unhang.logs.rules.nccl_parts import RULES as NCCL_PARTS
 from unhang.logs.rules.program import RULES as PROGRAM
-from unhang.logs.rules.program import UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
 from unhang.logs.rules.stores import RULES as STORES
 from unhang.logs.rules.sxids import RULES as SXIDS
+from unhang.logs.rules.unexplained import UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
 from unhang.logs.rules.watchdog import RULES as WATCHDOG
 
 __all__ = ["RULES", "LogRule", "rule_of"]

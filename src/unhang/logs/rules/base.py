@@ -38,7 +38,8 @@ class LogRule:
         blames: Whom a cause names: who wrote it, the ranks in its field "ranks", or nobody.
         echoed: It is printed twice: without a rank, by a device, a daemon or an exception that
             nobody caught, and by what knows the rank.
-        rank_writes: Its field "rank" is the rank that writes the line, not one that it speaks of.
+        rank_writes: Its field "rank" is the rank that writes the line, not one that it speaks of;
+            beside a field "nranks" it is a number in a communicator of so many.
         below: Regular expression searched in the lines right below, for further fields.
         below_mark: Stands in what `below` finds; without it these lines are not looked at.
         traits: What other rules may conclude from it.
@@ -79,10 +80,6 @@ class LogRule:
             actions=(self.action,),
             remedy=self.remedy,
         )
-
-    def announced(self, line: str) -> bool:
-        """Whether the line holds one of the anchors, without which it cannot match."""
-        return any(anchor in line for anchor in self.anchors)
 
     def search(self, line: str) -> re.Match[str] | None:
         """Match one line, already without prefix and escapes."""

@@ -250,8 +250,8 @@ RULES: tuple[LogRule, ...] = (
         role="observation",
         anchors=("Init START",),
         pattern=(
-            r"ncclCommInitRank\w* comm \S+ rank (?P<rank>\d+) nranks (?P<nranks>\d+)"
-            r".*commId (?P<comm>\S+) - Init START"
+            r"ncclCommInitRank\w* comm \S+ rank (?P<rank>\d{1,6}) nranks (?P<nranks>\d{1,6})\b"
+            r"(?:.* busId (?P<device>\w+))?.*commId (?P<comm>\S+) - Init START"
         ),
         meaning="This rank entered communicator creation.",
         action="Ranks with a start and no completion are stuck in it; ranks without are absent.",
@@ -262,7 +262,6 @@ RULES: tuple[LogRule, ...] = (
         ),
         spares="NCCL INFO Init timings - ncclCommInitRankConfig: rank 0 nranks 8 total 0.61",
         harmless=True,
-        rank_writes=True,
     ),
     LogRule(
         code="UH739",
@@ -271,8 +270,8 @@ RULES: tuple[LogRule, ...] = (
         role="observation",
         anchors=("Init COMPLETE",),
         pattern=(
-            r"ncclCommInitRank\w* comm \S+ rank (?P<rank>\d+) nranks (?P<nranks>\d+)"
-            r".*commId (?P<comm>\S+) - Init COMPLETE"
+            r"ncclCommInitRank\w* comm \S+ rank (?P<rank>\d{1,6}) nranks (?P<nranks>\d{1,6})\b"
+            r"(?:.* busId (?P<device>\w+))?.*commId (?P<comm>\S+) - Init COMPLETE"
         ),
         meaning="This rank came out of communicator creation.",
         action="Nothing: it tells the others apart.",
@@ -283,7 +282,6 @@ RULES: tuple[LogRule, ...] = (
         ),
         spares="NCCL INFO ncclCommInitRankConfig comm 0x55d0 rank 0 nranks 8 - Init START",
         harmless=True,
-        rank_writes=True,
     ),
     LogRule(
         code="UH740",

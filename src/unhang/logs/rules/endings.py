@@ -118,7 +118,7 @@ RULES: tuple[LogRule, ...] = (
             "NCCL communicator encountered error set by ProcessGroupNCCL",
         ),
         pattern=(
-            r"NCCL communicator was aborted on rank (?P<rank>\d+)|Future for ProcessGroup abort timed"
+            r"NCCL communicator was aborted on rank \d+|Future for ProcessGroup abort timed"
             r" out|NCCL communicator encountered error set by ProcessGroupNCCL"
         ),
         meaning="The communicator was torn down after an earlier failure.",
@@ -129,7 +129,6 @@ RULES: tuple[LogRule, ...] = (
             "Original reason for failure was: watchdog time-out"
         ),
         spares="NCCL communicator was created on rank 1",
-        rank_writes=True,
     ),
     LogRule(
         code="UH715",

@@ -105,7 +105,7 @@ RULES: tuple[LogRule, ...] = (
         role="hint",
         anchors=("failed to connect, willRetry=",),
         pattern=(
-            r"failed to connect, willRetry=[01], retry=\d+, retryLimit=\d+, rank=(?P<rank>\d+), .*"
+            r"failed to connect, willRetry=[01], retry=\d+, retryLimit=\d+, rank=\d+, .*"
             r"remote=\[(?P<address>[0-9a-fA-F:.]+)\]"
         ),
         meaning="Gloo could not connect to a peer yet, and tries again.",
@@ -118,7 +118,6 @@ RULES: tuple[LogRule, ...] = (
         ),
         spares="failed to connect, giving up",
         harmless=True,
-        rank_writes=True,
     ),
 )
 

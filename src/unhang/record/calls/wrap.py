@@ -21,7 +21,8 @@ from unhang.record.calls.quick import entry_of
 from unhang.record.calls.recorder import Recorder, sequence_of
 from unhang.record.calls.ring import Channel, Foreign, RingEntry
 from unhang.record.calls.sites import MACHINERY
-from unhang.record.contact.heartbeat import Beat, Word
+from unhang.record.contact.beat import Beat
+from unhang.record.contact.heartbeat import Word
 
 __all__ = [
     "COLLECTIVES",

@@ -12,7 +12,7 @@ from time import time
 from unhang.record import process
 from unhang.record.calls.recorder import Recorder
 from unhang.record.contact import marks, worker
-from unhang.record.contact.heartbeat import Beat
+from unhang.record.contact.beat import Beat
 from unhang.record.contact.triggers import TriggerThread
 from unhang.record.crash import CrashWatch
 

@@ -25,7 +25,7 @@ from unhang.record.calls.groups import channels, named, note_groups
 from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.sites import line_of, main_site, program_frames
 from unhang.record.contact import sockets
-from unhang.record.contact.heartbeat import GroupBeat
+from unhang.record.contact.heartbeat import GroupBeat, Word
 from unhang.record.contact.runtime_dir import safe_name
 from unhang.record.contact.unsignalled import unsignalled
 from unhang.record.dumps import torchfr
@@ -121,6 +121,7 @@ class TriggerThread:
     # -------------------------------------------------------------- the thread
 
     def _run(self) -> None:
+        self.recorder.beat.set(Word.THREAD, threading.get_native_id())
         poll = select.poll()
         # Questions come last: their answers tell of what was triggered before them.
         listening = self._listener.fileno() if self._listener is not None else -1

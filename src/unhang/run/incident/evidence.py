@@ -9,7 +9,6 @@ with stacks are asked for last and never waited for. What does not come is said 
 from __future__ import annotations
 
 import json
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -22,17 +21,17 @@ from unhang.collect.asking import DumpRequest, RankDumps, ask_recorder, ask_torc
 from unhang.collect.processes import ProcessTable, read_process, read_processes
 from unhang.collect.ranks import Target
 from unhang.collect.sampling import sample_processes
-from unhang.model import Frame, ProcessSample, ThreadStack
+from unhang.model import ProcessSample
 from unhang.rasclient import ask_about
 from unhang.record.contact.client import AskError, ask
-from unhang.record.contact.heartbeat import Heartbeat
 from unhang.record.contact.marks import alive
 from unhang.record.contact.runtime_dir import private_dir
+from unhang.run.incident.collected import Collected, last_words, part_of, told_by
 from unhang.run.watching.procs import WorkDone, work_of
-from unhang.run.watching.roster import Gone, Roster, WatchedRank
+from unhang.run.watching.roster import Roster
 from unhang.stacks.saved import dump_samples
 
-__all__ = ["Collected", "Collector"]
+__all__ = ["Collector"]
 
 STATUS_S = 1.0
 ENTRIES_S = 3.0
@@ -42,19 +41,6 @@ LOOKS_APART_S = 1.0
 STACKS_S = 60.0
 _AT_ONCE = 16
 _MOST_HELPERS = 64
-_AFTER_LOOKS = 2
-
-
-@dataclass(slots=True)
-class Collected:
-    """What came of one rank, in the making."""
-
-    member: WatchedRank
-    gone: Gone | None = None
-    beat: Heartbeat | None = None
-    state: str = ""
-    came: dict[str, str] = field(default_factory=dict)
-    missing: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -111,7 +97,7 @@ class Collector:
 
     def parts(self) -> list[RankPart]:
         """Every rank as the manifest has it."""
-        return [_part(rank) for rank in self.ranks]
+        return [part_of(rank) for rank in self.ranks]
 
     # -------------------------------------------------------------- steps
 
@@ -174,17 +160,19 @@ class Collector:
 
     def _take_stacks(self) -> None:
         table, began_s = read_processes(), time.monotonic()
-        before = {r.member.pid: work_of(r.member.pid, table, began_s) for r in self._alive()}
+        before = self._work(table, began_s)
         targets = [*self._targets(table)]
         looks = sample_processes(targets, looks=2, interval_s=LOOKS_APART_S, timeout_s=LOOK_S)
-        after, now_s = read_processes(), time.monotonic()
-        worked = {p: _since(work, work_of(p, after, now_s)) for p, work in before.items()}
+        after = self._work(read_processes(), time.monotonic())
+        worked = {pid: _since(work, after[pid]) for pid, work in before.items() if pid in after}
+        for pid, fields in worked.items():
+            fields["line_looks"], fields["lines"] = self._lines(pid)
         name = f"stacks/{self.run}.json"
         self.refused = [f"no stacks of {note.source}: {note.text}" for note in looks.notes]
         self.notes += self.refused
         self._note_ended(looks.samples)
         ended = {rank.member.pid for rank in self.ranks if rank.gone is not None}
-        told = {rank.member.pid: _told(rank) for rank in self.ranks}
+        told = {rank.member.pid: told_by(rank) for rank in self.ranks}
         samples = [
             replace(sample, **worked.get(sample.pid, {}), **told.get(sample.pid, {}))
             for sample in looks.samples
@@ -201,11 +189,23 @@ class Collector:
                 rank.came["stacks"] = name
             else:
                 rank.missing["stacks"] = sample.error or "no thread of it runs any code"
-        last = [s for rank in self.ranks if "stacks" not in rank.came for s in _last_words(rank)]
+        last = [s for rank in self.ranks if "stacks" not in rank.came for s in last_words(rank)]
         try:
             save_file(self.case / name, dump_samples([*samples, *last]).encode())
         except OSError as error:
             self.notes.append(f"stacks were not written: {error.strerror}")
+
+    def _work(self, table: ProcessTable, now_s: float) -> dict[int, WorkDone]:
+        """What each rank that lives has done so far, without what our recorder in it did."""
+        return {
+            rank.member.pid: work_of(
+                rank.member.pid, table, now_s, rank.beat.thread if rank.beat is not None else 0
+            )
+            for rank in self._alive()
+        }
+
+    def _lines(self, pid: int) -> tuple[int, int]:
+        return self._roster.lines(pid) if self._roster is not None else (0, 0)
 
     def _take_ras(self) -> None:
         answer = ask_about({rank.member.pid for rank in self.ranks})
@@ -328,23 +328,6 @@ def _words(error: OSError) -> str:
     return str(error).rpartition(": ")[2] or type(error).__name__
 
 
-def _told(rank: Collected) -> dict[str, Any]:
-    """The fields of a sample that tell how far a rank has come, and what it was told."""
-    mark, beat = rank.member.mark, rank.beat
-    told: dict[str, Any] = {
-        "phase": mark.phase,
-        "told_size": mark.told_size or mark.world_size or 0,
-        "rendezvous": mark.rendezvous,
-    }
-    if beat is not None and beat.activity:
-        told["activity"] = beat.activity
-    if beat is not None and beat.op:
-        told |= {"last_op": beat.op, "last_call": beat.calls, "lost_ns": beat.lost_ns}
-        told["last_numel"] = -1 if beat.numel is None else beat.numel
-        told["last_site"] = f"{beat.file}:{beat.line}"
-    return told
-
-
 def _since(before: WorkDone, after: WorkDone) -> dict[str, Any]:
     """The fields of a sample that tell what its process has done meanwhile."""
     return {
@@ -352,53 +335,3 @@ def _since(before: WorkDone, after: WorkDone) -> dict[str, Any]:
         "worked_cpu_s": round(max(after.cpu_s - before.cpu_s, 0.0), 3),
         "worked_bytes": max(after.io - before.io, 0),
     }
-
-
-def _last_words(rank: Collected) -> list[ProcessSample]:
-    """What a rank without stacks left behind: its last line by its heartbeat, and its end."""
-    beat = rank.beat
-    function, file, line, seen_ns = beat.last_place if beat is not None else ("", "", 0, 0)
-    frames = (Frame(function, file, line),) if file else ()
-    sample = ProcessSample(
-        rank=rank.member.rank,
-        host=rank.member.mark.host or socket.gethostname(),
-        pid=rank.member.pid,
-        threads=(ThreadStack("MainThread", rank.member.pid, frames, is_main=True),)
-        if frames
-        else (),
-        state=rank.state if rank.gone is None else "X",
-        command=rank.member.mark.command,
-        time_ns=seen_ns,
-        sample=_AFTER_LOOKS,
-        tool="heartbeat",
-        error="" if frames else "the rank left no heartbeat with a line",
-        exit_status=None if rank.gone is None else rank.gone.status,
-        ended_ns=0 if rank.gone is None else rank.gone.time_ns,
-        memory_kill=None if rank.gone is None else rank.gone.memory_kill,
-    )
-    return [replace(sample, **_told(rank))]
-
-
-def _part(rank: Collected) -> RankPart:
-    beat = rank.beat
-    last: dict[str, object] = {}
-    if beat is not None and beat.last_place[1]:
-        function, file, line, seen_ns = beat.last_place
-        last = {
-            "file": file,
-            "line": line,
-            "function": function,
-            "op": beat.op,
-            "age_s": round(max(0.0, (time.time_ns() - seen_ns) / 1e9), 3),
-        }
-    return RankPart(
-        rank=rank.member.rank,
-        host=rank.member.mark.host,
-        pid=rank.member.pid,
-        state=rank.state,
-        phase=rank.member.mark.phase,
-        came=rank.came,
-        missing=rank.missing,
-        exit_status=None if rank.gone is None else rank.gone.status,
-        last_seen=last,
-    )

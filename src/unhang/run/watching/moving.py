@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from unhang.collect.processes import Process, ProcessTable
-from unhang.model import BUSY_BYTES_PER_S, BUSY_CORES
+from unhang.model import BUSY_BYTES_PER_S, BUSY_CORES, FEW_LINES
 from unhang.run.watching.procs import WorkDone, work_of
 
 __all__ = ["Doing", "Movement"]
@@ -21,9 +21,6 @@ __all__ = ["Doing", "Movement"]
 LOOKS: Final = 30
 """So many of the newest looks count, so that a monitor's burst is no work of a rank that hangs; for
 so long one that stops seems to work."""
-
-FEW_LINES: Final = 3
-"""A loop that waits for something is seen on as many lines; programs that work, on more."""
 
 STARTS: Final = 10
 """A compilation starts processes in that many of these looks; a monitor starts one now and then."""
@@ -49,6 +46,7 @@ class _Seen:
     done: deque[WorkDone] = field(default_factory=lambda: deque(maxlen=LOOKS))
     starts: deque[bool] = field(default_factory=lambda: deque(maxlen=LOOKS))
     below: frozenset[int] = frozenset()
+    line_ns: int = 0
 
 
 @dataclass(slots=True)
@@ -62,20 +60,30 @@ class Movement:
         for pid in pids:
             self._seen.pop(pid, None)
 
-    def passes(self, pid: int, line: int) -> None:
+    def passes(self, pid: int, line: int, at_ns: int) -> None:
         """A process was seen at a line, named by a number; 0 where that is unknown."""
-        if line:
-            self._seen.setdefault(pid, _Seen()).lines.append(line)
+        seen = self._seen.setdefault(pid, _Seen())
+        if line and at_ns != seen.line_ns:
+            seen.lines.append(line)
+            seen.line_ns = at_ns
 
-    def weigh(self, pid: int, table: ProcessTable, now_s: float) -> Doing:
-        """What a process and all below it have done since the last look; nothing at the first."""
+    def lines(self, pid: int) -> tuple[int, int]:
+        """How often a process was seen at a line lately, and at how many different ones."""
+        seen = self._seen.get(pid, _Seen())
+        return len(seen.lines), len(set(seen.lines))
+
+    def weigh(self, pid: int, table: ProcessTable, now_s: float, ours: int = 0) -> Doing:
+        """What a process and all below it have done since the last look; nothing at the first.
+
+        What a thread of it that is `ours` does is left out.
+        """
         seen = self._seen.setdefault(pid, _Seen())
         tree = list(table.below(pid))
         below = frozenset(process.pid for process in tree)
         if seen.done:
             seen.starts.append(bool(below - seen.below))
         seen.below = below
-        seen.done.append(work_of(pid, table, now_s))
+        seen.done.append(work_of(pid, table, now_s, ours))
         first, before, last = seen.done[0], seen.done[max(len(seen.done) - 2, 0)], seen.done[-1]
         computes = last.cpu_s - before.cpu_s > BUSY_CORES * (last.time_s - before.time_s)
         lines = len(set(seen.lines)) > FEW_LINES

@@ -205,11 +205,14 @@ class Patrol:
             incident = self._begin(What("hang", event.reason, event.quiet_s))
             self._conclude(incident)
             self._act(incident)
-        elif self.current is None and not self._obeying():
+        elif self.current is None and self.watch.moves and not self._obeying():
             self._look_at_pace()
 
     def _look_at_pace(self) -> None:
-        """A rank that keeps the others waiting is told once; the job goes on meanwhile."""
+        """A rank that keeps the others waiting is told once; the job goes on meanwhile.
+
+        Nobody is asked in a quiet: the answer costs CPU time, which would look like the rank's own.
+        """
         marks = [member.mark for member in self.roster.members if not member.unarmed]
         slow = self.pacing.look(marks, time.monotonic())
         if slow is not None:

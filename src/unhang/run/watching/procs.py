@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from unhang.collect.processes import ProcessTable
+from unhang.collect.processes import ProcessTable, read_process
 
 __all__ = ["WorkDone", "exit_status", "reaped_status", "work_of"]
 
@@ -70,21 +70,32 @@ class WorkDone(NamedTuple):
     io: int
 
 
-def work_of(pid: int, table: ProcessTable, now_s: float) -> WorkDone:
-    """The CPU time and bytes of a process and all below it so far."""
+def work_of(pid: int, table: ProcessTable, now_s: float, ours: int = 0) -> WorkDone:
+    """The CPU time and bytes of a process and all below it so far.
+
+    Args:
+        pid: The process.
+        table: All processes at that moment.
+        now_s: The moment.
+        ours: Thread of it that is our recorder's, whose work is none of the program's; 0 for none.
+    """
     tree = list(table.below(pid))
-    return WorkDone(now_s, sum(max(p.cpu_s, 0.0) for p in tree), _io_bytes(p.pid for p in tree))
+    cpu_s, io = sum(max(p.cpu_s, 0.0) for p in tree), _io_bytes(str(p.pid) for p in tree)
+    thread = read_process(ours, Path(f"/proc/{pid}/task")) if ours else None
+    if thread is None:
+        return WorkDone(now_s, cpu_s, io)
+    return WorkDone(now_s, cpu_s - thread.cpu_s, io - _io_bytes([f"{pid}/task/{ours}"]))
 
 
-def _io_bytes(pids: Iterable[int]) -> int:
+def _io_bytes(folders: Iterable[str]) -> int:
     """Bytes that processes read and wrote so far: by system calls, and from and to devices.
 
     A single long write shows in the latter while it goes on, in the former only once it ends.
     """
     total = 0
-    for pid in pids:
+    for folder in folders:
         try:
-            lines = Path(f"/proc/{pid}/io").read_text(encoding="ascii").splitlines()
+            lines = Path(f"/proc/{folder}/io").read_text(encoding="ascii").splitlines()
         except (OSError, UnicodeDecodeError):
             continue
         total += sum(int(line.split()[1]) for line in lines if line.startswith(_MOVED))

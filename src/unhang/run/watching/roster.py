@@ -197,11 +197,15 @@ class Roster:
         self, beats: Mapping[int, Heartbeat | None], now: float, *, look: bool
     ) -> dict[int, Doing]:
         for pid, beat in beats.items():
-            self._movement.passes(pid, beat.at if beat is not None else 0)
+            if beat is not None:
+                self._movement.passes(pid, beat.at, beat.seen_ns)
         if not (look or self.weigh):
             return dict.fromkeys(beats, Doing())
         table = read_processes()
-        return {pid: self._movement.weigh(pid, table, now) for pid in beats}
+        return {
+            pid: self._movement.weigh(pid, table, now, beat.thread if beat is not None else 0)
+            for pid, beat in beats.items()
+        }
 
     def _others_are_elsewhere(self) -> bool:
         """Whether other nodes have ranks of this job: what these do is not seen here."""
@@ -211,6 +215,10 @@ class Roster:
     def heartbeat(self, member: WatchedRank) -> Heartbeat | None:
         """Its heartbeat, which outlives it."""
         return read_heartbeat(member.mark.heartbeat)
+
+    def lines(self, pid: int) -> tuple[int, int]:
+        """How often a member was seen at a line since its job got on, and at how many."""
+        return self._movement.lines(pid)
 
     def launchers(self, table: ProcessTable) -> list[Process]:
         """Launchers below the command that have started no rank, by what they are."""

@@ -153,9 +153,9 @@ class HangWatch:
     _put_off: int = 0
 
     @property
-    def alarmed(self) -> bool:
-        """Whether the present quiet has been reported already."""
-        return self._alarmed
+    def moves(self) -> bool:
+        """Whether the newest look saw progress."""
+        return self._quiet_since_s == self._last_look_s
 
     @property
     def asks_for_work(self) -> bool:

@@ -1,0 +1,97 @@
+"""One rank of an incident: what came of it, what it was told, what it left behind."""
+
+from __future__ import annotations
+
+import socket
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from unhang.casedir.manifest import RankPart
+from unhang.model import Frame, ProcessSample, ThreadStack
+from unhang.record.contact.heartbeat import Heartbeat
+from unhang.run.watching.roster import Gone, WatchedRank
+
+__all__ = ["Collected", "last_words", "part_of", "told_by"]
+
+_AFTER_LOOKS = 2
+
+
+@dataclass(slots=True)
+class Collected:
+    """What came of one rank, in the making."""
+
+    member: WatchedRank
+    gone: Gone | None = None
+    beat: Heartbeat | None = None
+    state: str = ""
+    came: dict[str, str] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+def told_by(rank: Collected) -> dict[str, Any]:
+    """The fields of a sample that tell how far a rank has come, and what it was told."""
+    mark, beat = rank.member.mark, rank.beat
+    told: dict[str, Any] = {
+        "phase": mark.phase,
+        "told_size": mark.told_size or mark.world_size or 0,
+        "rendezvous": mark.rendezvous,
+    }
+    if beat is not None and beat.activity:
+        told["activity"] = beat.activity
+    if beat is not None and beat.op:
+        told |= {"last_op": beat.op, "last_call": beat.calls, "lost_ns": beat.lost_ns}
+        told["last_numel"] = -1 if beat.numel is None else beat.numel
+        told["last_site"] = f"{beat.file}:{beat.line}"
+    return told
+
+
+def last_words(rank: Collected) -> list[ProcessSample]:
+    """What a rank without stacks left behind: its last line by its heartbeat, and its end."""
+    beat = rank.beat
+    function, file, line, seen_ns = beat.last_place if beat is not None else ("", "", 0, 0)
+    frames = (Frame(function, file, line),) if file else ()
+    sample = ProcessSample(
+        rank=rank.member.rank,
+        host=rank.member.mark.host or socket.gethostname(),
+        pid=rank.member.pid,
+        threads=(ThreadStack("MainThread", rank.member.pid, frames, is_main=True),)
+        if frames
+        else (),
+        state=rank.state if rank.gone is None else "X",
+        command=rank.member.mark.command,
+        time_ns=seen_ns,
+        sample=_AFTER_LOOKS,
+        tool="heartbeat",
+        error="" if frames else "the rank left no heartbeat with a line",
+        exit_status=None if rank.gone is None else rank.gone.status,
+        ended_ns=0 if rank.gone is None else rank.gone.time_ns,
+        memory_kill=None if rank.gone is None else rank.gone.memory_kill,
+    )
+    return [replace(sample, **told_by(rank))]
+
+
+def part_of(rank: Collected) -> RankPart:
+    """A rank as the manifest has it."""
+    beat = rank.beat
+    last: dict[str, object] = {}
+    if beat is not None and beat.last_place[1]:
+        function, file, line, seen_ns = beat.last_place
+        last = {
+            "file": file,
+            "line": line,
+            "function": function,
+            "op": beat.op,
+            "age_s": round(max(0.0, (time.time_ns() - seen_ns) / 1e9), 3),
+        }
+    return RankPart(
+        rank=rank.member.rank,
+        host=rank.member.mark.host,
+        pid=rank.member.pid,
+        state=rank.state,
+        phase=rank.member.mark.phase,
+        came=rank.came,
+        missing=rank.missing,
+        exit_status=None if rank.gone is None else rank.gone.status,
+        last_seen=last,
+    )
