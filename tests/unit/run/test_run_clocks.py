@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from unhang.record.contact import heartbeat
+from unhang.record.contact import beat
 from unhang.record.contact.beat import Beat
-from unhang.record.contact.heartbeat import Phase, Word, read_heartbeat
+from unhang.record.contact.heartbeat import Heartbeat, Phase, Word, read_heartbeat
 from unhang.record.contact.marks import Mark, start_ticks
 from unhang.run.incident import collected
 from unhang.run.incident.collected import Collected
@@ -67,7 +67,7 @@ class Watched:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Every clock that recorder, roster and evidence read."""
     clock = Clock()
-    monkeypatch.setattr(heartbeat, "time_ns", clock.time_ns)
+    monkeypatch.setattr(beat, "time_ns", clock.time_ns)
     monkeypatch.setattr(roster, "time", clock)
     monkeypatch.setattr(collected, "time", clock)
     return clock
@@ -99,7 +99,7 @@ def test_a_heartbeat_is_never_younger_than_now(jump_ns: int, tmp_path: Path, clo
     clock.wall_ns += jump_ns
     read = read_heartbeat(tmp_path / "1.beat")
     assert read is not None
-    read = heartbeat.Heartbeat(
+    read = Heartbeat(
         **{name: getattr(read, name) for name in read.__dataclass_fields__ if name != "file"},
         file="train.py",
     )
