@@ -51,7 +51,7 @@ if mark != "-":
 ray.init(address=address, log_to_driver=False, logging_level="ERROR")
 ray.init = ray.shutdown = lambda *_args, **_options: None
 for path in paths:
-    plain = verdict(path)
+    plain = verdict(path.removeprefix("file://"))
     progress.reading_progress = noted
     through = verdict(path, "--engine", f"ray:{address}")
     print("same" if through == plain else "differs", path, flush=True)
