@@ -86,6 +86,8 @@ _ALL = (
     NcclFault("killed", "Rank 2 is killed.", ("UH103", "UH106"), (2,), answers=3),
     NcclFault("alltoall_stall", "Rank 2 stands still in its router.", ("UH101",), (2,)),
     NcclFault("coalesced_stall", "Rank 1 stands still after batches.", ("UH101",), (1,)),
+    NcclFault("coalesced_late", "Rank 3 stands still before a batch.", ("UH101",), (3,)),
+    NcclFault("fsdp_stall", "Fully sharded: rank 2 stands still.", ("UH101",), (2,)),
     NcclFault("uneven_stall", "Rank 3 stands still before an uneven gather.", ("UH101",), (3,)),
     NcclFault("ddp_stall", "Rank 2 stands still in its forward.", ("UH101",), (2,)),
     NcclFault("pipeline_stall", "Stage 2 stands still.", ("UH101", "UH302"), (2,)),

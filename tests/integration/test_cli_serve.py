@@ -190,7 +190,7 @@ def test_prometheus_reads_the_metrics(server: Server) -> None:
     """Its own parser finds the cases by status."""
     families = {f.name: f for f in text_string_to_metric_families(server.ask("/metrics")[1])}
     cases = {s.labels["status"]: s.value for s in families["unhang_cases"].samples}
-    assert cases == {"healthy": 1.0, "insufficient": 0.0, "problem": 2.0, "slow": 0.0}
+    assert cases == {"healthy": 1.0, "insufficient": 0.0, "problem": 2.0, "slow": 1.0}
     assert families["unhang_cases_unreadable"].samples[0].value == 1.0
     assert families["unhang_newest_case_timestamp_seconds"].samples[0].value > 1e9
 

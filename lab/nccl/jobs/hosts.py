@@ -308,6 +308,39 @@ def pipeline_stall():
     pipeline(stalls=2)
 
 
+@job
+def coalesced_late():
+    """Rank 3 stands still before a batch of all_reduces in a group of its own."""
+    rank, size = join()
+    side = new_group(list(range(size)), "side")
+    device, values = torch.device("cuda", 0), [tensor(64), tensor(128)]
+    for step in range(5):
+        if rank == 3 and step == 3:
+            load_next_batch()
+        with dist._coalescing_manager(group=side, device=device):
+            for each in values:
+                dist.all_reduce(each, group=side)
+        dist.all_reduce(values[0])
+        sync()
+
+
+@job
+def fsdp_stall():
+    """Fully sharded: rank 2 stands still before its forward."""
+    from torch.distributed.fsdp import fully_shard
+
+    rank, _ = join()
+    net = nn.Sequential(*(nn.Linear(64, 64) for _ in range(3))).cuda()
+    for part in (*net, net):
+        fully_shard(part)
+    for step in range(4):
+        if rank == 2 and step == 2:
+            load_next_batch()
+        net(tensor(8, 64)).sum().backward()
+        dist.all_reduce(tensor(1))
+        sync()
+
+
 def pipelining(stalls, steps=3):
     """Torch's own 1F1B schedule; in step 1 a stage may stand still in its third forward."""
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B

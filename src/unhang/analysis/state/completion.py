@@ -32,6 +32,10 @@ TRUTHFUL = frozenset(
 
 _BY_RETIREMENT = frozenset({"gloo"})
 _UNEVEN = frozenset({"ALLGATHER_coalesced", "REDUCE_SCATTER_coalesced"})
+_COALESCED = frozenset({
+    "coalesced", "allreduce_coalesced", "allgather_into_tensor_coalesced",
+    "all_gather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced",
+})  # fmt: skip
 _SLOW_PARTS = frozenset({"_broadcast_oop", "_reduce_oop"})
 _BLIND_ROWS = 8
 _MOST_INSIDE = 64
@@ -57,7 +61,7 @@ def finished_rows(
         done |= own & calls.retired
     done &= calls.state != State.FAILED
     done[_not_launched(case, names, backends, batches, done)] = False
-    done[_ended_too_early(case, dumps, done)] = False
+    done[_ended_too_early(case, dumps, batches, done)] = False
     done |= batches.closed & done[batches.last]
     done[_left_by_slow_parts(case, dumps, done)] = True
     done[_counted_as_over(case, dumps, names, backends, batches, done)] = True
@@ -151,15 +155,16 @@ def _is_last_and_watched(calls: Calls, lane: Ints, row: int) -> bool:
     return bool(same[-1] == row and (len(same) == 1 or calls.retired[same[-2]]))
 
 
-def _ended_too_early(case: Case, dumps: Sequence[Dump], done: Bools) -> Ints:
-    """Calls on lists of uneven tensors that cannot have finished, since a member has not come.
+def _ended_too_early(case: Case, dumps: Sequence[Dump], batches: Batches, done: Bools) -> Ints:
+    """Calls on several tensors at once that cannot have finished, since a member has not come.
 
-    Their closing entry says "completed" at once (seen on torch 2.8 to 2.13, where nothing is
-    asynchronous): its event is recorded on another stream than its members run on. So it is
-    believed only as long as nobody's whole dump lacks the call.
+    They say "completed" at once (seen on torch 2.8 to 2.13, where nothing is asynchronous): the
+    event is recorded on another stream than they run on. So it is believed only as long as
+    nobody's whole dump lacks the call.
     """
-    calls = case.calls
-    uneven = np.asarray([*(name.op in _UNEVEN for name in case.names), False])[calls.name]
+    calls, early = case.calls, _UNEVEN | _COALESCED
+    uneven = np.asarray([*(name.op in early for name in case.names), False])[calls.name]
+    uneven &= ~batches.p2p
     rows = np.flatnonzero(done & uneven & (calls.seq >= 0) & (calls.group >= 0))
     if not len(rows):
         return rows
