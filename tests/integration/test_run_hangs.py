@@ -41,6 +41,7 @@ pytest.importorskip("torch.distributed", reason="needs torch")
         ("fsdp", {"UH101"}, [1]),
         ("pipeline", {"UH302"}, [1]),
         ("crossed", {"UH301"}, []),
+        ("rarely", {"UH102"}, [1]),
         ("ring", {"UH303"}, []),
     ],
 )
@@ -48,7 +49,7 @@ def test_a_hang_is_found_and_explained(
     tmp_path: Path, fault: str, codes: set[str], culprits: list[int]
 ) -> None:
     """The right ranks are blamed, at their own line, and the case has everything in it."""
-    ranks = 2 if fault == "crossed" else 3
+    ranks = 2 if fault in ("crossed", "rarely") else 3
     outcome = launch(tmp_path, fault, *kill(), ranks=ranks)
     cause = outcome.cause
     assert cause["code"] in codes, outcome.said

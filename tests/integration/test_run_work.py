@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from armed_jobs import free_port
 from run_jobs import PATIENCE_S, PROGRAM, UNHANG, Outcome, environment, kill, launch, lines_of
+
+from unhang.record.contact.client import AskError, ask, request_dump
+from unhang.record.contact.marks import read_marks
 
 pytest.importorskip("torch.distributed", reason="needs torch")
 
@@ -130,3 +135,31 @@ def test_a_stopped_rank_is_called_stopped(tmp_path: Path) -> None:
     assert cause["summary"].startswith("Rank 1 is stopped by a signal (SIGSTOP, SIGTSTP) at ")
     assert "dead" not in cause["summary"]
     assert any("kill -CONT" in action for action in cause["actions"])
+
+
+def keep_asking(runtime: Path, rank: int, over: threading.Event) -> None:
+    """Have the recorder of a rank write its dump, with stacks, again and again."""
+    while not over.wait(0.05):
+        marks = [mark for mark in read_marks(None, runtime) if mark.rank == rank and mark.socket]
+        for mark in marks:
+            with suppress(AskError):
+                list(request_dump(mark.socket, reason="asked", timeout_s=PATIENCE_S))
+        while marks and not over.is_set():
+            with suppress(AskError):
+                list(ask(marks[0].socket, {"do": "stacks"}, PATIENCE_S))
+
+
+def test_dumps_that_somebody_asks_for_are_no_work_of_the_rank(tmp_path: Path) -> None:
+    """Writing them takes CPU time in a thread of ours: the rank sleeps all the same."""
+    over, runtime = threading.Event(), tmp_path / "runtime"
+    asker = threading.Thread(target=keep_asking, args=(runtime, 1, over), daemon=True)
+    asker.start()
+    try:
+        outcome = launch(tmp_path, "sleeps", *kill())
+    finally:
+        over.set()
+    cause = outcome.cause
+    assert (cause["code"], cause["culprits"], cause["moving"]) == ("UH101", [1], []), outcome.said
+    assert cause["confidence"] == "high"
+    assert outcome.report["decision"]["action"] == "look-first"
+    assert outcome.code == 143

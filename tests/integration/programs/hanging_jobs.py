@@ -197,6 +197,22 @@ def evaluates(rank: int) -> None:
     dist.barrier()
 
 
+def rarely(rank: int) -> None:
+    """Each tenth step ends in a barrier, which one of two ranks leaves out at last."""
+    for step in range(60):
+        dist.all_reduce(torch.ones(4))  # rarely: here
+        if step % 10 == 9 and not (rank == ODD and step == 39):
+            dist.barrier()
+
+
+def sleeps(rank: int) -> None:
+    """One rank sleeps for two minutes while the others wait."""
+    for step in range(10):
+        dist.all_reduce(torch.ones(4))
+        if rank == ODD and step == 5:
+            time.sleep(120)  # sleeps: here
+
+
 def saves(rank: int) -> None:
     """Rank 0 writes checkpoints while the others wait, until it is told to go on."""
     for _ in range(10):

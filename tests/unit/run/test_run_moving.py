@@ -27,7 +27,7 @@ class Looks:
         rows = [Process(PID, 1, state=state, cpu_s=self.cpu)]
         if child:
             rows.append(Process(child, PID, state="S", cpu_s=0.0))
-        self.movement.passes(PID, line, round(self.now))
+        self.movement.passes(PID, line, round(self.now * 1e9))
         return self.movement.weigh(PID, ProcessTable.of(rows), self.now)
 
 

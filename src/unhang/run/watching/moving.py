@@ -22,6 +22,9 @@ LOOKS: Final = 30
 """So many of the newest looks count, so that a monitor's burst is no work of a rank that hangs; for
 so long one that stops seems to work."""
 
+LEAST_APART_NS: Final = 500_000_000
+"""The recorder notes a line once a second, and more often where it is asked for something."""
+
 STARTS: Final = 10
 """A compilation starts processes in that many of these looks; a monitor starts one now and then."""
 
@@ -63,7 +66,7 @@ class Movement:
     def passes(self, pid: int, line: int, at_ns: int) -> None:
         """A process was seen at a line, named by a number; 0 where that is unknown."""
         seen = self._seen.setdefault(pid, _Seen())
-        if line and at_ns != seen.line_ns:
+        if line and abs(at_ns - seen.line_ns) > LEAST_APART_NS:
             seen.lines.append(line)
             seen.line_ns = at_ns
 
