@@ -17,6 +17,9 @@ MAX_THREADS = 100_000
 MAX_TARGETS = 10_000
 _LONGEST = 4_096
 
+_COMES_AND_GOES = re.compile(
+    r"(?:/\S*/)?strace: Process \d+ (?:at|de)tached(?: with \d+ threads)?$"
+)
 _PREFIX = re.compile(
     r"^(?:(?:\[pid +(?P<pid>\d+)\]|(?P<bare>\d+)(?= )) +)?"
     r"(?:(?P<clock>\d\d:\d\d:\d\d(?:\.\d+)?)|(?P<epoch>\d{9,11}\.\d+)|(?P<since>\d{1,6}\.\d{6}))? *"
@@ -115,7 +118,7 @@ class StraceReader:
 
     def feed(self, line: str) -> None:
         """Take one line, whatever it is."""
-        line = line[:_LONGEST].rstrip("\n")
+        line = _COMES_AND_GOES.sub("", line[:_LONGEST].rstrip("\n"))
         found = _PREFIX.match(line)
         told = found and (found["pid"] or found["bare"])
         pid = int(told) if told else self.main_pid

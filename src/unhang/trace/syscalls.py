@@ -15,7 +15,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,21 +86,18 @@ def trace_pid(
     targets = [word for each in pids for word in ("-p", str(each))]
     reader = StraceReader(pid)
     with subprocess.Popen(  # noqa: S603 - a list of words
-        [strace, *_HOW, "-q", *targets],
+        [strace, *_HOW, *targets],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
-        timers = (
-            threading.Timer(seconds, process.send_signal, [signal.SIGINT]),
-            threading.Timer(seconds + PATIENCE_S, process.kill),
-        )
-        for timer in timers:
-            timer.start()
+        enough = threading.Timer(seconds, process.send_signal, [signal.SIGINT])
+        too_much = threading.Timer(seconds + PATIENCE_S, process.kill)
+        too_much.start()
         try:
             lines = (line.decode("utf-8", "replace") for line in process.stderr or ())
-            reader.read(_kept(lines, keep))
+            reader.read(_kept(_once_attached(lines, enough.start), keep))
         finally:
-            for timer in timers:
-                timer.cancel()
+            enough.cancel()
+            too_much.cancel()
             with suppress(ProcessLookupError):
                 process.kill()
     traces, rest = reader.traces, "".join(reader.rest)
@@ -112,6 +109,16 @@ def trace_pid(
     if not traces:
         raise InputError(f"process {pid} ended before strace saw anything", "Is it still there?")
     return Observed(_in_order(traces, pid), seconds, socket.gethostname())
+
+
+def _once_attached(lines: Iterable[str], begin: Callable[[], None]) -> Iterator[str]:
+    """Call `begin` when strace has said its first word: on a busy machine that takes seconds."""
+    lines = iter(lines)
+    for line in lines:
+        begin()
+        yield line
+        break
+    yield from lines
 
 
 def trace_command(command: Sequence[str], keep: TextIO | None = None) -> Observed:

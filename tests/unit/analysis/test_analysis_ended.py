@@ -181,6 +181,22 @@ def test_what_held_nobody_up_for_good_is_no_problem_and_no_health() -> None:
     assert report.decision.action == "look-first"
 
 
+def test_who_gave_up_and_ended_waited_for_the_rank_that_left_nothing() -> None:
+    """Gloo calls a call finished that timed out, and the launcher ends the rank that never came."""
+    builder = FakeJob(3, backend="gloo")
+    builder.call(range(3), "all_reduce")
+    builder.call([0, 2], "all_reduce")
+    builder.missing |= {1}
+    late = "RuntimeError: [unbound_buffer.cc:78] Timed out waiting 5000ms for recv operation"
+    gave_up = {"exception": late, "failures": (f"all_reduce (default_pg): {late}",)}
+    builder.dump_fields = {rank: {**gave_up, "time_ns": NOW} for rank in (0, 2)}
+    first = diagnose(builder.case(samples=[ended(0, 1), ended(1, 143), ended(2, 1)])).findings[0]
+    assert (first.code, first.culprits, first.victims) == ("UH103", (1,), (0, 2))
+    own = {"exception": "ValueError: bad batch", "failures": ("all_reduce: ValueError",)}
+    builder.dump_fields = {rank: {**own, "time_ns": NOW} for rank in (0, 2)}
+    assert "UH103" not in {finding.code for finding in diagnose(builder.case()).findings}
+
+
 def test_a_rank_that_leaves_before_its_peers_fail_is_the_cause() -> None:
     """Gloo's peers of a process that has gone raise; one that goes after them is not to blame."""
     builder = FakeJob(3)

@@ -85,6 +85,21 @@ def test_a_wait_is_told_from_its_file(tmp_path: Path) -> None:
     assert finding.summary == "Thread 4711 has been in read on /mnt/fifo for the last 30 s."
 
 
+def test_a_wait_ends_in_the_words_with_which_strace_lets_go(tmp_path: Path) -> None:
+    """As strace 6 writes it to its error output without -q, be it called by its path."""
+    file = tmp_path / "strace.txt"
+    file.write_text(
+        "/usr/bin/strace: Process 4711 attached with 2 threads\n"
+        "[pid  4711] 01:24:45.221692 restart_syscall(<... resuming interrupted read ...>"
+        "/usr/bin/strace: Process 4711 detached\n <detached ...>\n"
+    )
+    (trace,) = read_strace([file]).traces
+    assert (trace.pid, trace.waiting) == (
+        4711,
+        "restart_syscall(<... resuming interrupted read ...>",
+    )
+
+
 def test_a_file_for_each_process(tmp_path: Path) -> None:
     """`strace -ff -o log` makes log.4711 and log.4712."""
     for pid in (4711, 4712):

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.completion import TRUTHFUL
 from unhang.analysis.state.index import Evidence
-from unhang.analysis.state.progress import Known, Standing
+from unhang.analysis.state.progress import NEVER, Known, Standing
 from unhang.case import Dump
 from unhang.model import Note, State
 from unhang.spans import highest, lowest
@@ -51,6 +51,7 @@ def same_moment(evidence: Evidence, standing: Standing) -> Moment:
     """Find the dumps that do not belong to the same moment, and calls that only seem finished."""
     behind = behind_peers(evidence, standing)
     if not len(behind):
+        evidence, standing = _reopened(evidence, standing, *_ended_in(evidence, standing))
         return Moment(evidence, standing, behind)
     failed = failed_ranks(evidence)
     channel = standing.keys[behind] % standing.n_channels
@@ -59,7 +60,12 @@ def same_moment(evidence: Evidence, standing: Standing) -> Moment:
     by_failure = ~truthful[channel % len(evidence.backends)] & np.isin(
         channel, standing.keys[failed[owner]] % standing.n_channels
     )
-    evidence, standing = _reopened(evidence, standing, np.unique(channel[by_failure]), failed)
+    least = np.where(
+        np.isin(np.arange(evidence.n_channels), channel[by_failure]),
+        _least(evidence, standing),
+        NEVER,
+    )
+    evidence, standing = _reopened(evidence, standing, least, failed)
     outdated = np.unique(owner[behind[~by_failure]])
     if not len(outdated):
         return Moment(evidence, standing, outdated, _failure_notes(by_failure))
@@ -114,28 +120,63 @@ def behind_peers(evidence: Evidence, standing: Standing) -> Ints:
     return np.flatnonzero(behind)
 
 
-def failed_ranks(evidence: Evidence) -> Bools:
-    """Indices of ranks that say themselves that one of their calls failed."""
+def failed_ranks(evidence: Evidence, *, ended: bool = False) -> Bools:
+    """Indices of ranks that say themselves that one of their calls failed.
+
+    Args:
+        evidence: With what dumps and logs say.
+        ended: Only those whose dumps tell that they ended by it.
+    """
     failed = np.zeros(max(len(evidence.ranks), 1), np.bool_)
     for owner, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True):
-        failed[owner] |= bool(dump.failures)
+        failed[owner] |= bool(dump.failures) and (not ended or _ended_by_it(dump))
+    if ended:
+        return failed
     loud = [event.rank for event in evidence.case.log_events if event.role == "consequence"]
     indices = evidence.ranks.index_of(loud)
     failed[indices[indices >= 0]] = True
     return failed
 
 
-def _reopened(
-    evidence: Evidence, standing: Standing, channels: Ints, failed: Bools
-) -> tuple[Evidence, Standing]:
-    """Take back the completion of calls that some member never made, where ranks failed."""
-    if not len(channels):
-        return evidence, standing
+def _ended_in(evidence: Evidence, standing: Standing) -> tuple[Ints, Bools]:
+    """Calls of Gloo in which ranks gave up and ended, where some member left nothing at all.
+
+    Nobody is seen to be behind there. But a call that raised because a peer did not come, or was
+    gone, has not finished, and it is the last one of its rank.
+
+    Returns:
+        Per channel the call before that, `NEVER` for none; and which ranks gave up.
+    """
+    gave_up, last_row = failed_ranks(evidence, ended=True), np.full(len(evidence.ranks) + 1, -1)
     owner, channel = standing.keys // standing.n_channels, standing.keys % standing.n_channels
-    least = np.full(evidence.n_channels, np.iinfo(np.int64).max)
+    np.maximum.at(last_row, owner, standing.last_row)
+    furthest = np.full(evidence.n_channels, -1, np.int64)
+    np.maximum.at(furthest, channel, standing.reach)
+    gave_up_there = gave_up[owner] & (standing.last_row == last_row[owner])
+    least = np.full(evidence.n_channels, NEVER)
+    for each in np.unique(channel[gave_up_there & (standing.reach == furthest[channel])]).tolist():
+        gloo = evidence.backends[each % len(evidence.backends)] not in TRUTHFUL
+        if gloo and not np.isin(evidence.members(each), evidence.owner).all():
+            least[each] = furthest[each] - 1
+    return least, gave_up
+
+
+def _least(evidence: Evidence, standing: Standing) -> Ints:
+    """Per channel, the last call of the member that is known to have come least far."""
+    least = np.full(evidence.n_channels, NEVER)
     sure = standing.known >= Known.INFERRED
-    np.minimum.at(least, channel[sure], standing.reach[sure])
-    touched = np.isin(channel, channels) & (standing.reach > least[channel]) & failed[owner]
+    np.minimum.at(least, standing.keys[sure] % standing.n_channels, standing.reach[sure])
+    return least
+
+
+def _reopened(
+    evidence: Evidence, standing: Standing, least: Ints, failed: Bools
+) -> tuple[Evidence, Standing]:
+    """Take back that calls of ranks that failed have finished, from those after `least` on."""
+    owner, channel = standing.keys // standing.n_channels, standing.keys % standing.n_channels
+    touched = (standing.reach > least[channel]) & failed[owner]
+    if not touched.any():
+        return evidence, standing
     open_from = np.where(
         touched, np.minimum(standing.open_from, least[channel] + 1), standing.open_from
     )
@@ -154,6 +195,15 @@ def _reopened(
         replace(evidence, finished=finished, open_rows=opened),
         replace(standing, open_from=open_from, last_sync=last_sync),
     )
+
+
+def _ended_by_it(dump: Dump) -> bool:
+    """Whether its last exception is the failure of a call for want of a peer."""
+    if not dump.exception:
+        return False
+    from unhang.logs.following import follows
+
+    return follows(dump.exception, dump.exception_stack)
 
 
 def _rows_after(evidence: Evidence, owner: int, channel: int, seq: int) -> Ints:
