@@ -23,7 +23,7 @@ def test_our_entries_are_merged_in_program_order(tmp_path: Path) -> None:
     torchs = [entry(i, profiling_name="gloo:all_reduce") for i in (0, 1, 2)]
     write(tmp_path, {"rank_0": dump(torchs, ranks=2, unhang={"rank": 0, "entries": ours})})
     case = load(tmp_path)
-    assert [(c.name.op, c.record_id) for c in case.calls_of(0)] == [
+    assert [(c.name.op, c.record_id) for c in map(case.call, range(case.n_calls))] == [
         ("send", 0), ("all_reduce", 0), ("all_reduce", 1), ("recv", 1), ("send", 2),
         ("all_reduce", 2), ("recv", 3),
     ]  # fmt: skip

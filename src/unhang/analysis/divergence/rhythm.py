@@ -22,6 +22,8 @@ from unhang.analysis.state.columns import Ints
 __all__ = ["Break", "break_of", "keeps_its_order", "turn_break_of"]
 
 _LEAST_TIMES = 2
+_LEAST_TURN = 2
+"""The same call again and again may be the beginning of anything."""
 _MOST_ROWS = 4096
 _DEEPEST = 1024
 
@@ -100,6 +102,8 @@ def turn_break_of(programs: RankPrograms, ranks: Sequence[int]) -> Break | None:
             return None
         keys = _keys(programs, rows)
         turn = _turn(keys)
+        if turn < _LEAST_TURN:
+            return None
         left = turn + np.flatnonzero(keys[turn:] != keys[: len(keys) - turn])
         if turn == len(keys) or (len(left) and left[0] + turn <= np.searchsorted(rows, head)):
             return None  # its calls are no loop

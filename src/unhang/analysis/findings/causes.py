@@ -158,10 +158,19 @@ def _of_tie(
     call = found.waiting_call
     if len(ranks) != _TWO or len(left) != 1 or not is_asked_for(situation, left[0].usual, call):
         return symptom
-    if left[0].instead != situation.heads.row[left[0].rank]:
+    if left[0].instead != situation.heads.row[left[0].rank] or _is_same_call(situation, left[0]):
         return symptom
     claim = explain_left_order(situation, left[0], call, symptom, queued=False)
     return claim.doubted([Doubt.MADE_ALONE] if left[0].is_new else [])
+
+
+def _is_same_call(situation: Situation, left: Break) -> bool:
+    """Whether it made the usual call with other sizes: so it left out none and made none more."""
+    calls = situation.evidence.case.calls
+    usual, instead = left.usual, left.instead
+    return bool(
+        calls.name[usual] == calls.name[instead] and calls.stack[usual] == calls.stack[instead]
+    )
 
 
 def _of_absent(situation: Situation, programs: RankPrograms, root: Root) -> Iterator[Claim]:
