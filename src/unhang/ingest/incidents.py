@@ -29,7 +29,8 @@ _NS = 1_000_000_000
 _DEFAULT_TIMEOUT_S = 1800
 _LONGEST_TIMEOUT_S = 24 * 3600
 _TIMEOUTS_APART = 2
-_CALLS_ALIKE = 3
+_CALLS_ALIKE = 16
+"""Of fewer, two ranks may share every moment: by slow clocks, or where one call lets both go."""
 _COMPLETE_SHARE = 0.5
 """A set with at least this share of the largest set's ranks is no leftover."""
 
@@ -253,8 +254,7 @@ def _make_unique(incidents: list[DumpSet]) -> None:
 def empty_copies(files: Sequence[DumpFile], shared: Dictionaries) -> None:
     """Take from a file what another rank's file holds to the nanosecond: only one of them counts.
 
-    No two ranks make several calls at the same moments: somebody handed over one dump twice. One
-    call, of many ranks that a barrier let go, may have the same time on two of them.
+    No two ranks make many calls at the same moments: somebody handed over one dump twice.
     """
     first: dict[tuple[int, str, int], DumpFile] = {}
     for item in files:

@@ -342,7 +342,7 @@ def _as_given(path: str, found: str, base: str) -> str:
 
 
 def _nowhere(path: str, nodes: int) -> InputError:
-    where = f"on any of {count_of(nodes, 'node')} of the cluster"
+    where = f"on {'any of ' * (nodes > 1)}{count_of(nodes, 'node')} of the cluster"
     if "://" in path:
         where = f"as {count_of(nodes, 'node')} of the cluster should see it"
     return InputError(

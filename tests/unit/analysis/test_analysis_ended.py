@@ -190,8 +190,10 @@ def test_who_gave_up_and_ended_waited_for_the_rank_that_left_nothing() -> None:
     late = "RuntimeError: [unbound_buffer.cc:78] Timed out waiting 5000ms for recv operation"
     gave_up = {"exception": late, "failures": (f"all_reduce (default_pg): {late}",)}
     builder.dump_fields = {rank: {**gave_up, "time_ns": NOW} for rank in (0, 2)}
-    first = diagnose(builder.case(samples=[ended(0, 1), ended(1, 143), ended(2, 1)])).findings[0]
+    report = diagnose(builder.case(samples=[ended(0, 1), ended(1, 143), ended(2, 1)]))
+    first = report.findings[0]
     assert (first.code, first.culprits, first.victims) == ("UH103", (1,), (0, 2))
+    assert any("are taken as failed" in note.text for note in report.notes)
     own = {"exception": "ValueError: bad batch", "failures": ("all_reduce: ValueError",)}
     builder.dump_fields = {rank: {**own, "time_ns": NOW} for rank in (0, 2)}
     assert "UH103" not in {finding.code for finding in diagnose(builder.case()).findings}
@@ -211,6 +213,16 @@ def test_a_rank_that_leaves_before_its_peers_fail_is_the_cause() -> None:
     assert (found.culprits, found.victims, found.confidence) == ((1,), (0, 2), "high")
     late = diagnose(builder.case(samples=samples(NOW + 10**10)))
     assert "UH106" not in {finding.code for finding in late.findings}
+
+
+def test_a_last_line_is_as_old_as_the_last_end_where_all_have_ended() -> None:
+    """A launcher may have ended everybody before anybody looked: heartbeats are all there is."""
+    samples = [
+        replace(ended(0, 143, age_s=9), ended_ns=NOW + 2 * 10**9),
+        replace(ended(1, 137, age_s=5), ended_ns=NOW),
+    ]
+    (site,) = cause(Case(samples=tuple(samples), world_size=2)).sites
+    assert (site.ranks, site.age_s) == ((1,), 7.0)
 
 
 def test_an_unexplained_end_after_one_with_code_0_is_doubted() -> None:

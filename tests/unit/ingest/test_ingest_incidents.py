@@ -150,9 +150,12 @@ def test_other_calls_are_another_incident(tmp_path: Path, older: dict[str, int])
     assert load(tmp_path).ranks_with_dump == (0, 1)
 
 
+MANY = [entry(number) for number in range(20)]
+
+
 def test_a_dump_under_two_names_counts_once(tmp_path: Path) -> None:
     """One file was handed over twice: nobody knows of the second rank that it is in the call."""
-    twice = encode_pickle(dump(ranks=2))
+    twice = encode_pickle(dump(MANY, ranks=2))
     write(tmp_path, {"a/rank_0": twice, "b/rank_1": twice})
     case = load(tmp_path)
     assert [(d.rank, d.status.value) for d in case.dumps] == [(0, "ok"), (1, "unreadable")]
@@ -163,9 +166,16 @@ def test_a_dump_under_two_names_counts_once(tmp_path: Path) -> None:
 def test_a_copy_is_of_the_rank_that_it_declares(tmp_path: Path) -> None:
     """Its own groups tell under which name it is right."""
     own = {"0": group_config("0", "default_pg", "[0, 1]"), "1": group_config("1", "mine", "[1]")}
-    twice = encode_pickle(dump(pg_config=own))
+    twice = encode_pickle(dump(MANY, pg_config=own))
     write(tmp_path, {"rank_0": twice, "rank_1": twice})
     assert [(d.rank, d.status.value) for d in load(tmp_path).dumps] == [
         (0, "unreadable"),
         (1, "ok"),
     ]
+
+
+def test_a_few_calls_at_the_same_moments_are_no_copy(tmp_path: Path) -> None:
+    """Ranks that one barrier lets go, by a clock that ticks slowly, look alike for a while."""
+    alike = encode_pickle(dump(MANY[:8], ranks=2))
+    write(tmp_path, {"rank_0": alike, "rank_1": alike})
+    assert {d.status.value for d in load(tmp_path).dumps} == {"ok"}

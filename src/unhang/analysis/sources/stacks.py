@@ -70,7 +70,8 @@ class RankLook(Struct, frozen=True):
             activity, memory_kill: As in `unhang.model.ProcessSample`.
         worker: Where a data-loader worker stands in the program, for which it waits; innermost
             first, empty for none.
-        age_s: Where `frames` are only its last known line: how old that was at the newest look.
+        age_s: Where `frames` are only its last known line: how old that was at the newest look, or
+            at the newest end.
     """
 
     rank: int
@@ -168,7 +169,7 @@ def looks_of(samples: Iterable[ProcessSample]) -> dict[int, RankLook]:
     found: dict[int, RankLook] = {}
     samples = list(samples)
     ranks = [s for s in samples if s.rank >= 0 and s.role == "rank"]
-    newest_ns = max((s.time_ns for s in ranks), default=0)
+    newest_ns = _newest_ns(ranks)
     for looks in latest(ranks):
         look = _look(looks, newest_ns)
         known = found.get(look.rank)
@@ -201,7 +202,7 @@ def _workers_of(samples: Iterable[ProcessSample]) -> dict[int, tuple[Frame, ...]
 def doubles_of(samples: Iterable[ProcessSample]) -> dict[int, tuple[RankLook, ...]]:
     """Ranks that several living processes of this moment say they are, while they set up groups."""
     ranks = [s for s in samples if s.rank >= 0 and s.role == "rank" and s.phase == "initialising"]
-    newest_ns = max((s.time_ns for s in ranks), default=0)
+    newest_ns = _newest_ns(ranks)
     found: dict[int, list[RankLook]] = {}
     for looks in latest(ranks):
         look = _look(looks, newest_ns)
@@ -213,7 +214,7 @@ def doubles_of(samples: Iterable[ProcessSample]) -> dict[int, tuple[RankLook, ..
 def looks_without_rank(samples: Iterable[ProcessSample]) -> list[RankLook]:
     """Processes of which nothing tells the rank, and that may be ranks, by host and number."""
     bare = [s for s in samples if s.rank < 0 and s.parent_rank < 0 and s.role == "unknown"]
-    newest_ns = max((s.time_ns for s in bare), default=0)
+    newest_ns = _newest_ns(bare)
     looks = [_look(each, newest_ns) for each in latest(bare)]
     return sorted(looks, key=lambda look: (look.host, look.pid))
 
@@ -234,6 +235,11 @@ def _of_dump(dump: Dump) -> ProcessSample:
     return ProcessSample(
         rank=dump.rank, host=dump.host, pid=dump.pid, threads=(main,), time_ns=dump.time_ns
     )
+
+
+def _newest_ns(samples: Iterable[ProcessSample]) -> int:
+    """The last moment of which anything is known: of ranks that all ended, it is an end."""
+    return max((max(sample.time_ns, sample.ended_ns) for sample in samples), default=0)
 
 
 def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:

@@ -49,10 +49,12 @@ class Moment(Struct, frozen=True, eq=False):
 
 def same_moment(evidence: Evidence, standing: Standing) -> Moment:
     """Find the dumps that do not belong to the same moment, and calls that only seem finished."""
+    gave_up_in = _ended_in(evidence, standing)
+    evidence, standing = _reopened(evidence, standing, *gave_up_in)
+    notes = _failure_notes(reopened=bool((gave_up_in[0] < NEVER).any()))
     behind = behind_peers(evidence, standing)
     if not len(behind):
-        evidence, standing = _reopened(evidence, standing, *_ended_in(evidence, standing))
-        return Moment(evidence, standing, behind)
+        return Moment(evidence, standing, behind, notes)
     failed = failed_ranks(evidence)
     channel = standing.keys[behind] % standing.n_channels
     truthful = np.asarray([name in TRUTHFUL for name in evidence.backends])
@@ -66,9 +68,10 @@ def same_moment(evidence: Evidence, standing: Standing) -> Moment:
         NEVER,
     )
     evidence, standing = _reopened(evidence, standing, least, failed)
+    notes = notes or _failure_notes(reopened=bool(by_failure.any()))
     outdated = np.unique(owner[behind[~by_failure]])
     if not len(outdated):
-        return Moment(evidence, standing, outdated, _failure_notes(by_failure))
+        return Moment(evidence, standing, outdated, notes)
     known = np.where(np.isin(owner, outdated), Known.UNKNOWN, standing.known)
     by_rank = standing.by_rank.copy()
     by_rank[outdated] = Known.UNKNOWN
@@ -76,7 +79,7 @@ def same_moment(evidence: Evidence, standing: Standing) -> Moment:
         evidence,
         replace(standing, known=known, by_rank=by_rank),
         outdated,
-        (*_failure_notes(by_failure), *_outdated_notes(evidence, outdated)),
+        (*notes, *_outdated_notes(evidence, outdated)),
     )
 
 
@@ -217,12 +220,12 @@ def _rows_after(evidence: Evidence, owner: int, channel: int, seq: int) -> Ints:
     return np.concatenate(found) if found else np.zeros(0, np.int64)
 
 
-def _failure_notes(by_failure: Bools) -> tuple[Note, ...]:
-    if not by_failure.any():
+def _failure_notes(*, reopened: bool) -> tuple[Note, ...]:
+    if not reopened:
         return ()
     text = (
-        "Calls that Gloo marks as retired, and that not all members made, are taken as failed: the "
-        "ranks report failures."
+        "Calls that Gloo marks as retired, and that not all members are known to have made, are "
+        "taken as failed: the ranks report failures."
     )
     return (Note("info", "completion", text),)
 

@@ -100,8 +100,6 @@ def _more(failure: Failure) -> Iterator[str]:
     group = failure.group
     if failure.everybody:
         yield "Every rank prints this message, so it blames none of them."
-    if goes_on := group.first.fields.get("goes_on"):
-        yield f"The message goes on: {goes_on}"
     number = group.first.fields.get("before") or group.first.fields.get("xid", "")
     if number.isdigit():
         from unhang.logs.rules.xids import XIDS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unhang.kinds import Remedy, Trait
+from unhang.kinds import Trait
 from unhang.logs.rules.base import LogRule
 
 __all__ = ["RULES"]
@@ -335,32 +335,5 @@ RULES: tuple[LogRule, ...] = (
         ),
         spares="DDP expects the same model on all ranks",
         blames="nobody",
-    ),
-    LogRule(
-        code="UH7074",
-        slug="unused-parameters",
-        family="program",
-        role="cause",
-        anchors=("Expected to have finished reduction in the prior iteration",),
-        pattern=r"Expected to have finished reduction in the prior iteration",
-        meaning=(
-            "DDP on this rank got no gradient for some parameters in the iteration before: they had "
-            "no part in the loss, so what they share with others was never reduced."
-        ),
-        action=(
-            "Let every output of forward take part in the loss on every rank, or pass "
-            "find_unused_parameters=True; TORCH_DISTRIBUTED_DEBUG=INFO names the parameters."
-        ),
-        # It counts within DDP's group: no rank of the job.
-        below=r"(?P<goes_on>Parameter\w* (?:indices )?which did not receive grad for rank \d+: .{1,300})",
-        below_mark="which did not receive grad for rank",
-        source="pytorch reducer.cpp; mmpose#3111, yolov9#559, and torch 2.13 on two ranks",
-        fires=(
-            "RuntimeError: Expected to have finished reduction in the prior iteration before "
-            "starting a new one. This error indicates that your module has parameters that were not "
-            "used in producing loss."
-        ),
-        spares="the reduction of the prior iteration is expected to have finished",
-        remedy=Remedy.CODE,
     ),
 )
