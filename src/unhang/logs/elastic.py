@@ -27,7 +27,7 @@ ENTRY_ANCHOR = "  exitcode  : "
 MAX_ERROR_FILE = 16 << 20
 _ENTRY_LINES = 4
 _REACH = 3
-"""Lines from the exit code down to the traceback."""
+"""Lines from the exit code down to the traceback; twice as many where each is followed by none."""
 
 _FIELD = re.compile(r"^  (?P<key>time|host|rank|exitcode) +: (?P<value>.*)$")
 _RANK = re.compile(r"(?P<rank>\d{1,6}) \(local_rank: \d{1,6}\)")
@@ -83,10 +83,11 @@ class SummaryEntry:
     time_ns: int = 0
     exit_code: str = ""
     pid: int = -1
+    reach: int = _REACH
 
     def owns(self, line: Line, number: int) -> bool:
         """Whether a line belongs to this entry: it follows closely, in the same stream."""
-        return self.shares(line) and 0 <= number - self.line <= _REACH
+        return self.shares(line) and 0 <= number - self.line <= self.reach
 
     def shares(self, line: Line) -> bool:
         """Whether a line has the prefixes of this entry's lines."""
@@ -107,7 +108,8 @@ def entry_of(above: Sequence[str], exited: Line, number: int) -> SummaryEntry | 
     """Read one entry of the summary.
 
     Args:
-        above: The lines above its exit code, nearest first, without their prefixes.
+        above: The lines above its exit code, nearest first, without their prefixes; a web page may
+            have put an empty one between any two.
         exited: The line with the exit code.
         number: Number of that line.
 
@@ -115,7 +117,9 @@ def entry_of(above: Sequence[str], exited: Line, number: int) -> SummaryEntry | 
         The entry; None where the lines above do not name its rank.
     """
     fields: dict[str, str] = {}
-    for text in (exited.text, *above[:_ENTRY_LINES]):
+    spaced = above[:1] == [""]
+    told = [text for text in above if text] if spaced else above
+    for text in (exited.text, *told[:_ENTRY_LINES]):
         found = _FIELD.match(text)
         if found:
             fields.setdefault(found["key"], found["value"].strip())
@@ -130,6 +134,7 @@ def entry_of(above: Sequence[str], exited: Line, number: int) -> SummaryEntry | 
         time_ns=_time_ns(fields.get("time", "")),
         exit_code=code["code"] if code else "",
         pid=int(code["pid"]) if code else -1,
+        reach=_REACH * 2 if spaced else _REACH,
     )
 
 

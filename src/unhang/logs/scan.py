@@ -38,6 +38,7 @@ LOOKED_AT = 4_096
 OPEN_LIMIT = 5_000
 """Lines of other streams after which a traceback that never ended is given up."""
 
+_PASSED_ON = re.compile(rb"-- Process (?P<spawned>\d{1,5}) terminated with the following error:")
 _RANKS = (b"[rank", b"[default")
 _RANK_MARK = re.compile(
     rb"((?:\[(?:rank|default)\d{1,6}\]: ?)*\[(?:rank|default)\d{1,6}\]:) ?Traceback"
@@ -208,7 +209,7 @@ class FileScanner:
 
     def _enter(self, line: Line, data: bytes, start: int) -> None:
         """Begin an entry of the launcher's summary: who it is about stands above."""
-        above = [parse_line(raw).text for raw in lines_above(data, start, LOOK_BACK)]
+        above = [parse_line(raw).text.rstrip() for raw in lines_above(data, start, LOOK_BACK)]
         self.entry = entry_of(above, line, self.teller.spot.number)
         if self.entry is None:
             return
@@ -260,8 +261,10 @@ class FileScanner:
         reader = self.open.setdefault(self._key(line), TracebackReader())
         reader.mark = _mark(*here)
         reader.lines += 1
-        above = lines_above(*here, 1)
+        above = tuple(lines_above(*here, 1))
         reader.ignored = reader.ignored or any(b"Exception ignored in" in raw for raw in above)
+        passed_on = next(filter(None, map(_PASSED_ON.search, above)), None)
+        reader.spawned = int(passed_on["spawned"]) if passed_on else reader.spawned
         self.idle = 0
 
     def _feed(self, line: Line, wanted: tuple[LogRule, ...] | None) -> bool:
@@ -287,7 +290,8 @@ class FileScanner:
         if done is None or done.ignored:
             return
         if done.frames:
-            line = changed(line, rank=key[0], local_rank=key[1], host=key[2])
+            local = key[1] if done.spawned < 0 else done.spawned
+            line = changed(line, rank=key[0], local_rank=local, host=key[2])
         wanted = wanted_by(line.text) if wanted is None else wanted
         if not self.teller.tell(line, wanted, done) and not is_chain(line.text):
             self.teller.tell_end(line, done)

@@ -177,7 +177,9 @@ class Teller:
         text = line.text[: MAX_TEXT if rule.blames == "writer" else MAX_WHOLE_TEXT]
 
         def make(order: int) -> LogEvent:
-            frames = traceback.frames if traceback else ()
+            # Where its parent waited is not where a spawned process ended.
+            spawned = match.groupdict().get("spawned")
+            frames = traceback.frames if traceback and not spawned else ()
             time_ns, zoned = self.last_stamp if line.time_ns else self._stamp_before()
             fields = {**self._fields(match, frames, local=local), **self._below(rule, line)}
             if rank >= 0 and not local and self._numbered(line) == rank:
@@ -254,8 +256,9 @@ class Teller:
             if line.pid >= 0:
                 self.pid_ranks[line.host, line.pid] = int(told["rank"])
             return changed(line, rank=int(told["rank"]))
-        if self.named(line)[0] < 0 and told.get("local_rank"):
-            return changed(line, local_rank=int(told["local_rank"]))
+        local = told.get("local_rank") or told.get("spawned")
+        if self.named(line)[0] < 0 and local:
+            return changed(line, local_rank=int(local))
         return line
 
     def _stamp_before(self) -> tuple[int, bool]:

@@ -87,8 +87,10 @@ def _who(group: FailureGroup) -> str:
 @words_of.register
 def _(failure: Failure, claim: Claim) -> Words:
     group, rule = failure.group, _rule_of(failure.group.first)
-    who = "every rank" if failure.everybody else _who(group)
-    of = "that of" if rule is None or rule.blames == "writer" else "told by"
+    named = claim.culprits and not group.ranks
+    who = rank_phrase(claim.culprits) if named else _who(group)
+    who = "every rank" if failure.everybody else who
+    of = "that of" if named or rule is None or rule.blames == "writer" else "told by"
     return Words(
         f"The first failure in the logs is {of} {who}: {group.first.text[:SHOWN]}",
         (_quoted(group.first), claim.kind.meaning, *_more(failure)),

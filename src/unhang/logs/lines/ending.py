@@ -32,6 +32,14 @@ _FINE = re.compile(
 )
 
 
+_GRAVE = re.compile(
+    rb"(?i)\b(?:died|crashed|(?:was|were|been|got) killed|core dumped|panic|ran out of memory"
+    rb"|unexpectedly (?:terminated|exited|closed|died)|(?:terminated|exited) unexpectedly)\b"
+)
+"""Words that a line means, even where it marks itself as a mere warning."""
+_WARNS = re.compile(rb"\bWARN(?:ING)?\b")
+
+
 def troubled(tail: bytes) -> Iterator[tuple[int, int]]:
     """The last lines of a log that speak of trouble: where each begins and ends.
 
@@ -52,4 +60,6 @@ def troubled(tail: bytes) -> Iterator[tuple[int, int]]:
 
 def speaks_of_trouble(line: bytes) -> bool:
     """Whether a line has a word of trouble, and nothing that says that it is none."""
+    if _GRAVE.search(line):
+        line = _WARNS.sub(b"", line)
     return bool(_WORDS.search(line)) and not _FINE.search(line)

@@ -28,12 +28,16 @@ _CHAIN = (
 
 @dataclass(frozen=True, slots=True)
 class Traceback:
-    """A complete traceback. Frames are innermost first; an ignored one stopped nothing."""
+    """A complete traceback. Frames are innermost first; an ignored one stopped nothing.
+
+    `spawned` is the number of the process that it is of, where its parent passed it on.
+    """
 
     frames: tuple[Frame, ...]
     exception: str
     message: str
     ignored: bool = False
+    spawned: int = -1
 
 
 @dataclass(slots=True)
@@ -47,6 +51,7 @@ class TracebackReader:
     lines: int = 0
     ignored: bool = False
     mark: bytes = b""
+    spawned: int = -1
 
     def feed(self, text: str) -> Traceback | None:
         """Take the next line of this stream.
@@ -70,7 +75,8 @@ class TracebackReader:
         return self._finish(ended["type"], ended["what"] or "")
 
     def _finish(self, exception: str, message: str) -> Traceback:
-        return Traceback(tuple(reversed(self.frames)), exception, message, self.ignored)
+        frames = tuple(reversed(self.frames))
+        return Traceback(frames, exception, message, self.ignored, self.spawned)
 
 
 def is_chain(text: str) -> bool:

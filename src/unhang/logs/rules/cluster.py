@@ -133,17 +133,19 @@ RULES: tuple[LogRule, ...] = (
         anchors=(
             "died unexpectedly",
             "worker died (",
-            "A worker died or was killed while executing",
+            "A worker died or was killed",
+            "Termination is unexpected",
         ),
         pattern=(
-            r"A worker died or was killed while executing|"
+            r"A worker died or was killed(?: while executing|$)"
+            r"|Raylet is terminated\b.{0,120}\. Termination is unexpected|"
             r"Worker proc(?:ess)? (?:VllmWorker-(?P<ranks>\d{1,6})|\S+) died unexpectedly"
             r"|WorkerProc rank=\[(?P<ranks2>\d[\d, ]*)\] died unexpectedly"
             r"|ChildProcessError: worker died \((?P<exitcode>-?\d+)\)"
         ),
         meaning="A worker ended without a word: killed, or crashed; who waits for it ends too.",
         action="Look in its own log, and in dmesg of its host for 'Out of memory' and Xid.",
-        source="vLLM multiproc_executor, Ray raylet; ART#201, vllm#53157, ray#47461",
+        source="vLLM multiproc_executor, Ray raylet; ART#201, vllm#53157, ray#47461, ray#29412",
         fires=(
             "ERROR 07-04 17:35:16 [multiproc_executor.py:140] Worker proc VllmWorker-1 died "
             "unexpectedly, shutting down executor."

@@ -67,6 +67,7 @@ KILLED: Final = LogRule(
             "exited with code 137",
         ),
         *("exitcode: -9 ", "died with <Signals.SIGKILL", "Killed (signal 9)", "BY SIGNAL: 9 "),
+        "terminated with signal SIGKILL",
     ),
     pattern=(
         r"died with <Signals\.SIGKILL|EXIT STRING: Killed \(signal 9\)|KILLED BY SIGNAL: 9 \(|"
@@ -76,6 +77,7 @@ KILLED: Final = LogRule(
         r"|\brank ?(?P<rank>\d+) \(local[ _]rank ?: ?\d+\) ?exitcode ?: ?-9\b"
         r"|exitcode: -9\) local_rank: (?P<local_rank>\d+) \(pid: (?P<pid2>\d+)\)"
         r"|exitcode  : -9 \(pid: (?P<pid3>\d+)\)"
+        r"|process (?P<spawned>\d+) terminated with signal SIGKILL"
     ),
     meaning="The process was killed from outside: mostly the host's out-of-memory killer.",
     action="Look in dmesg of that host for 'Out of memory' and the PID.",
@@ -284,6 +286,7 @@ RULES: tuple[LogRule, ...] = (
             *(f"exitcode: -{number})" for number in (4, 7, 8, 11)),
             *(f"exitcode  : -{number} " for number in (4, 7, 8, 11)),
             *(f"exits with return code = -{number}" for number in (4, 7, 8, 11)),
+            *(f"terminated with signal SIG{name}" for name in ("SEGV", "BUS", "ILL", "FPE")),
         ),
         pattern=(
             r"Signal \d+ \((?P<signal>SIGSEGV|SIGBUS|SIGILL|SIGFPE)\) received by PID (?P<pid>\d+)"
@@ -292,6 +295,7 @@ RULES: tuple[LogRule, ...] = (
             r"received by PID (?P<pid5>\d+)|unexpectedly failed with an exit code (?:4|7|8|11)\b"
             r"|exitcode: -(?:4|7|8|11)\) local_rank: (?P<local_rank>\d+) \(pid: (?P<pid2>\d+)\)"
             r"|exitcode  : -(?:4|7|8|11) +\(pid: (?P<pid3>\d+)\)"
+            r"|process (?P<spawned>\d+) terminated with signal SIG(?:SEGV|BUS|ILL|FPE)\b"
         ),
         meaning="The process crashed in native code.",
         action="Open its core file with unhang core; unhang doctor env says how to get cores.",
@@ -308,16 +312,19 @@ RULES: tuple[LogRule, ...] = (
         anchors=(
             *("(SIGABRT) received by PID", "(SIGTERM) received by PID", "closing signal SIG"),
             *("forcefully exiting via S", "death signal, shutting down workers"),
+            *("Killing subprocess ", "terminated with signal SIG"),
         ),
         pattern=(
             r"Unable to shutdown process (?P<pid3>\d+) via \S+, forcefully exiting via (?:Signals\.)?"
             r"SIGKILL|Received \S+ death signal, shutting down workers|"
             r"Signal \d+ \((?P<signal>SIGABRT|SIGTERM)\) received by PID (?P<pid>\d+)"
             r"|Sending process (?P<pid2>\d+) closing signal (?P<signal2>SIG\w+)"
+            r"|(?:^|sigkill_handler\] )Killing subprocess (?P<pid4>\d+)$"
+            r"|process (?P<spawned>\d+) terminated with signal SIG(?:ABRT|TERM)\b"
         ),
         meaning="Ended by a watchdog's abort or by the launcher cleaning up.",
         action="Look for the first failure before it.",
-        source="torchelastic",
+        source="torchelastic, DeepSpeed launch.py, torch.multiprocessing.spawn",
         fires="W1120 05:15:01.1 Sending process 4712 closing signal SIGTERM",
         spares="Signal 9 (SIGKILL) received by PID 4711",
     ),

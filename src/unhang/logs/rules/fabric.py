@@ -17,9 +17,11 @@ RULES: tuple[LogRule, ...] = (
             "Got completion from peer",
             "Got completion with",
             "Transport retry count exceeded",
+            *("Fatal: transport error: Endpoint timeout", ": unhandled timeout error"),
         ),
         pattern=(
             r"Transport retry count exceeded(?: on (?P<device>\S+))?|"
+            r"Fatal: (?:transport error: Endpoint timeout|UD endpoint \S+.*: unhandled timeout error)|"
             r"Got completion (?:from peer (?P<peer>\S+) )?with (?:error|status)[ =](?:error )?12\b"
             r"|Got completion from peer (?P<peer2>\S+) with status=(?:IBV_WC_RETRY_EXC_ERR\()?12"
         ),
@@ -31,7 +33,7 @@ RULES: tuple[LogRule, ...] = (
             "At the start check the GID index (NCCL_IB_GID_INDEX, show_gids); in the middle the "
             "link counters of both ends."
         ),
-        source="nccl#426; nccl#1698, nccl#1814; ucx#5199",
+        source="nccl#426; nccl#1698, nccl#1814; ucx#5199, ucx#6253, ucx#6522",
         fires=(
             "NCCL WARN NET/IB : Got completion from peer 10.0.0.7<41023> with error 12, opcode 0, "
             "len 0, vendor err 129"
@@ -288,14 +290,17 @@ RULES: tuple[LogRule, ...] = (
         anchors=(
             *("GPU is lost", "fallen off the bus", "device(s) is/are busy or unavailable"),
             "Unable to determine the device handle for GPU",
+            *("RmInitAdapter failed", "[NV_ERR_RESET_REQUIRED]"),
         ),
         pattern=(
             r"GPU is lost|fallen off the bus|device\(s\) is/are busy or unavailable"
             r"|Unable to determine the device handle for GPU ?(?P<pci>[0-9a-fA-F:.]{7,16}): (?!No perm)"
+            r"|NVRM: (?:GPU (?P<pci2>[0-9a-fA-F:.]{7,16}): )?RmInitAdapter failed"
+            r"|NVRM: .*\[NV_ERR_RESET_REQUIRED\]"
         ),
         meaning="A GPU does not answer any more, or belongs to somebody else.",
         action="nvidia-smi on that host; reset or drain it.",
-        source="nvidia-smi, CUDA runtime",
+        source="nvidia-smi, CUDA runtime, NVRM; machine-shop-maintenance#76, sichek#51",
         fires="Unable to determine the device handle for GPU 0000:3B:00.0: GPU is lost.",
         spares="the GPU count is 8",
         trust="B",

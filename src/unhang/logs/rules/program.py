@@ -57,10 +57,10 @@ RULES: tuple[LogRule, ...] = (
         slug="illegal-memory-access",
         family="failure",
         role="cause",
-        anchors=("an illegal memory access was encountered", "Memory access fault by GPU node"),
+        anchors=("an illegal memory access was encountered", "Memory access fault by GPU"),
         pattern=(
             r"(?:CUDA|HIP) error: an illegal memory access was encountered"
-            r"|Memory access fault by GPU node-(?P<node>\d+)"
+            r"|Memory access fault by GPU \W{0,2}node-(?P<node>\d+)"
         ),
         meaning="A kernel of this rank read or wrote outside its memory, some calls before here.",
         action=AGAIN,

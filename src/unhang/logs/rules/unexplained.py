@@ -15,7 +15,10 @@ UNHANDLED_EXCEPTION: Final = LogRule(
     family="failure",
     role="cause",
     anchors=("Error: ", "Exception: "),
-    pattern=r"^(?P<type>(?:[A-Za-z_][\w]*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)): (?P<what>.*)",
+    pattern=(
+        r"^(?P<type>(?!torch\.multiprocessing\.spawn\.ProcessRaised)(?:[A-Za-z_][\w]*\.)*"
+        r"[A-Z]\w*(?:Error|Exception|Interrupt)): (?P<what>.*)"
+    ),
     meaning="This rank ended with a Python exception.",
     action="Read its traceback: the rank leaves and its peers wait.",
     source="CPython",

@@ -336,4 +336,32 @@ RULES: tuple[LogRule, ...] = (
         spares="DDP expects the same model on all ranks",
         blames="nobody",
     ),
+    LogRule(
+        code="UH7074",
+        slug="ranks-out-of-step",
+        family="disagreement",
+        role="cause",
+        anchors=(
+            *("Forward order differs across ranks: ", "loss log variables are different across"),
+            "all_gather_list requires all workers to enter",
+        ),
+        pattern=(
+            r"Forward order differs across ranks: rank (?P<rank>\d+) .*? rank (?P<other>\d+) "
+            r"|loss log variables are different across GPUs!"
+            r"|all_gather_list requires all workers to enter the function together"
+        ),
+        meaning=(
+            "Ranks do not do the same any more: one took another branch, had no batch left, or left a "
+            "step; which of them is wrong this line does not tell."
+        ),
+        action="Give every rank the same number of batches, and let all of them take every branch.",
+        source="torch FSDP, mmcv, fairseq; mosaicml/diffusion#44, mmdetection#9291, fairseq#1088",
+        fires=(
+            "RuntimeError: Forward order differs across ranks: rank 0 is all-gathering 1 parameters "
+            "while rank 4 is all-gathering 3 parameters"
+        ),
+        spares="Forward order differs from that of the first iteration on rank 0",
+        trust="B",
+        blames="nobody",
+    ),
 )

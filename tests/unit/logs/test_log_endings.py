@@ -1,0 +1,167 @@
+"""How processes ended, as parents and launchers tell it: whose end it was, and what follows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from log_fuzz import judged
+
+from unhang.logs.files import find_logs
+from unhang.logs.lines.ending import speaks_of_trouble
+from unhang.logs.scan import scan_logs
+
+START = "2025-01-01 10:00:00 INFO start\n"
+SPAWN = """\
+Traceback (most recent call last):
+  File "/home/user/train.py", line 10, in <module>
+    mp.spawn(main, nprocs=8)
+  File "torch/multiprocessing/spawn.py", line 158, in start_processes
+    while not context.join():
+"""
+CHILD = """\
+
+-- Process 5 terminated with the following error:
+Traceback (most recent call last):
+  File "torch/multiprocessing/spawn.py", line 59, in _wrap
+    fn(i, *args)
+  File "/home/user/train.py", line 7, in main
+    raise ValueError("bad batch")
+ValueError: bad batch
+"""
+SUMMARY = """\
+train.py FAILED
+Root Cause (first observed failure):
+[0]:
+  time      : 2023-09-15_08:38:11
+  host      : node01
+  rank      : 6 (local_rank: 2)
+  exitcode  : -7 (pid: 5063)
+  error_file: <N/A>
+  traceback : Signal 7 (SIGBUS) received by PID 5063
+"""
+
+
+@pytest.mark.parametrize(
+    "passed_on", ["torch.multiprocessing.spawn.ProcessRaisedException: ", "Exception:"]
+)
+def test_what_a_parent_passes_on_is_the_failure_of_its_child(
+    passed_on: str, tmp_path: Path
+) -> None:
+    """Not the parent's own exception, which only says that there was one."""
+    report = judged(tmp_path / "a.log", f"{START}{SPAWN}{passed_on}\n{CHILD}".encode())
+    first = report.findings[0]
+    assert (first.code, first.culprits) == ("UH793", (5,))
+    assert "ValueError: bad batch" in report.summary
+    assert [site.function for site in first.sites] == ["main"]
+
+
+@pytest.mark.parametrize(
+    ("exception", "signal", "told"),
+    [
+        ("Exception", "SIGKILL", ("problem", "UH720", (3,))),
+        (
+            "torch.multiprocessing.spawn.ProcessExitedException",
+            "SIGBUS",
+            ("problem", "UH721", (3,)),
+        ),
+        ("Exception", "SIGABRT", ("insufficient", "UH901", ())),
+    ],
+)
+def test_a_signal_that_ended_a_spawned_process(
+    exception: str, signal: str, told: tuple[str, str, tuple[int, ...]], tmp_path: Path
+) -> None:
+    """It is that of the process, and where its parent waited is not where it ended."""
+    line = f"{exception}: process 3 terminated with signal {signal}\n"
+    report = judged(tmp_path / "a.log", f"{START}{SPAWN}{line}".encode())
+    first = report.findings[0]
+    assert (report.status, first.code, first.culprits) == told
+    assert not first.sites
+
+
+def test_a_summary_with_an_empty_line_after_each(tmp_path: Path) -> None:
+    """Web pages put them in; whose failure it was stands in it all the same."""
+    path = tmp_path / "a.log"
+    for text in (SUMMARY, SUMMARY.replace("\n", "\n\n")):
+        path.write_text(text)
+        crashes = [event for event in scan_logs(find_logs(path)).events if event.code == "UH721"]
+        assert {(event.rank, event.host, event.time_ns > 0) for event in crashes} == {
+            (6, "node01", True)
+        }
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("[INFO] [launch.py:319:sigkill_handler] Killing subprocess 16", "insufficient"),
+        ("Killing subprocess 16", "insufficient"),
+        ("[INFO] Killing subprocess 16 of the pool, as asked", "healthy"),
+    ],
+)
+def test_a_launcher_that_ends_its_processes_is_no_sound_end(
+    line: str, status: str, tmp_path: Path
+) -> None:
+    """DeepSpeed's does so after a failure or a signal alone; a lost store proves nothing."""
+    lost = "[rank7]:[W729 10:15:18.604 TCPStore.cpp:106] sendBytes failed on SocketImpl(fd=76)"
+    report = judged(tmp_path / "a.log", f"{lost}\n[2025-07-29 10:15:18,868] {line}\n".encode())
+    assert report.status == status
+
+
+@pytest.mark.parametrize(
+    ("line", "trouble"),
+    [
+        (b"2025-01-01 10:00:00 WARNING worker.py:1404 -- The head node died", True),
+        (b"WARNING: ran out of memory with exception: CUDA", True),
+        (b"| WARNING | the server exited unexpectedly, terminated with 3", True),
+        (b"WARNING: a request failed", False),
+        (b"WARNING: worker 3 died, retrying", False),
+        (b"WARNING: no worker died", False),
+        (b"INFO: the old worker died", False),
+    ],
+)
+def test_grave_words_count_where_a_line_only_warns(line: bytes, *, trouble: bool) -> None:
+    """A library's warning that something died is not passed over; one that it tries again is."""
+    assert speaks_of_trouble(line) is trouble
+
+
+def test_who_was_named_by_somebody_else_stands_in_the_summary(tmp_path: Path) -> None:
+    """The launcher has no rank, and names one."""
+    line = (
+        b"mpirun noticed that process rank 6 with PID 0 on node n1 exited on signal 9 (Killed).\n"
+    )
+    report = judged(tmp_path / "a.log", START.encode() + line)
+    assert report.culprits == (6,)
+    assert report.summary.startswith("The first failure in the logs is that of rank 6: ")
+
+
+MESSAGES = """\
+UH755 [x1000c5s2b1n0:83417:0:83417]  ud_ep.c:263  Fatal: UD endpoint 0x20c1da0 to <no debug data>: \
+unhandled timeout error
+UH7024 2022-11-02 02:42:14,808 WARNING worker.py:1849 -- Raylet is terminated: ip=172.29.58.133, \
+id=6ad361. Termination is unexpected. Possible reasons include: (1) SIGKILL
+UH7074 AssertionError: loss log variables are different across GPUs!
+UH7074 Exception: Unable to unpickle data from other workers. all_gather_list requires all workers \
+to enter the function together, so this error usually indicates
+UH771 [Sun Apr 14 12:48:42 2024] NVRM: GPU 0000:81:00.0: RmInitAdapter failed! (0x25:0x40:1470)
+"""
+
+
+@pytest.mark.parametrize("message", MESSAGES.splitlines())
+def test_messages_of_public_threads(message: str, tmp_path: Path) -> None:
+    """Each as somebody pasted it."""
+    code, _, line = message.partition(" ")
+    report = judged(tmp_path / "a.log", f"{line}\n".encode())
+    assert (report.status, report.findings[0].code) == ("problem", code)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "2025-01-01 10:00:00 INFO ud_ep.c:93 UD endpoint 0x20c1da0: handled timeout",
+        "2025-01-01 10:00:00 INFO Raylet is terminated: ip=1.2.3.4. It was drained",
+        "2025-01-01 10:00:00 INFO NVRM: loading NVIDIA UNIX x86_64 Kernel Module",
+    ],
+)
+def test_what_only_looks_like_them_is_no_alarm(line: str, tmp_path: Path) -> None:
+    """A near miss."""
+    assert judged(tmp_path / "a.log", f"{line}\n".encode()).status == "healthy"
