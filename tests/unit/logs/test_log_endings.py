@@ -96,12 +96,15 @@ def test_a_summary_with_an_empty_line_after_each(tmp_path: Path) -> None:
         ("[INFO] [launch.py:319:sigkill_handler] Killing subprocess 16", "insufficient"),
         ("Killing subprocess 16", "insufficient"),
         ("[INFO] Killing subprocess 16 of the pool, as asked", "healthy"),
+        ("[INFO] [warn][worker-30][status_update][Running to Failed][{}]", "insufficient"),
+        ("[INFO] [info][worker-30][status_update][Pending to Running][{}]", "healthy"),
+        ("WARNING:torch:Sending process 4 closing signal SIG", "insufficient"),
     ],
 )
 def test_a_launcher_that_ends_its_processes_is_no_sound_end(
     line: str, status: str, tmp_path: Path
 ) -> None:
-    """DeepSpeed's does so after a failure or a signal alone; a lost store proves nothing."""
+    """They do so after a failure or a signal alone; a lost store proves nothing."""
     lost = "[rank7]:[W729 10:15:18.604 TCPStore.cpp:106] sendBytes failed on SocketImpl(fd=76)"
     report = judged(tmp_path / "a.log", f"{lost}\n[2025-07-29 10:15:18,868] {line}\n".encode())
     assert report.status == status

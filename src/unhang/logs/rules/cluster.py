@@ -109,15 +109,16 @@ RULES: tuple[LogRule, ...] = (
             *("Horovod has been shut down", "MPI communication peer process has unexpectedly"),
             *("but 1 process returned", "exited with non-zero status, thus causing"),
             *("Owner died", "its owner has died", "Received sigquit from a child"),
+            "[status_update][",
         ),
         pattern=(
             r"Horovod has been shut down|MPI communication peer process has unexpectedly disconnected"
             r"|but \d+ process(?:es)? returned\b|exited with non-zero status, thus causing"
-            r"|Received sigquit from a child"
+            r"|Received sigquit from a child|\[status_update\]\[\w+ to Failed\]"
         ),
         meaning="Another process ended first; this line only passes it on.",
         action="Find the first exception of any rank before it.",
-        source="Horovod, Open MPI, SGLang; horovod#410, horovod#1950",
+        source="Horovod, Open MPI, SGLang, DLRover; horovod#410, horovod#1950, dlrover#1690",
         fires=(
             "OP_REQUIRES failed at mpi_ops.cc:422 : Aborted: Horovod has been shut down. This was "
             "caused by an exception on one of the ranks"

@@ -318,7 +318,7 @@ RULES: tuple[LogRule, ...] = (
             r"Unable to shutdown process (?P<pid3>\d+) via \S+, forcefully exiting via (?:Signals\.)?"
             r"SIGKILL|Received \S+ death signal, shutting down workers|"
             r"Signal \d+ \((?P<signal>SIGABRT|SIGTERM)\) received by PID (?P<pid>\d+)"
-            r"|Sending process (?P<pid2>\d+) closing signal (?P<signal2>SIG\w+)"
+            r"|Sending process (?P<pid2>\d+) closing signal (?P<signal2>SIG\w*)"
             r"|(?:^|sigkill_handler\] )Killing subprocess (?P<pid4>\d+)$"
             r"|process (?P<spawned>\d+) terminated with signal SIG(?:ABRT|TERM)\b"
         ),
