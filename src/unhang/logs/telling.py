@@ -33,7 +33,7 @@ from unhang.logs.rules import LogRule
 from unhang.logs.rules.unexplained import UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
 from unhang.logs.rules.xids import role_of_xid
 from unhang.model import UNKNOWN_RANK, Frame, LogEvent, LogRole
-from unhang.stacks.ownership import shown_frame
+from unhang.stacks.ownership import shown_frame, under
 from unhang.telltale import without_secrets
 
 __all__ = ["LOOK_BACK", "Spot", "Teller", "first_of"]
@@ -109,6 +109,8 @@ class Teller:
 
     def tell_end(self, line: Line, done: Traceback) -> None:
         """An exception without a message, or a traceback that lost its end, is an error as well."""
+        if done.exception and done.frames and under(done.frames[0].file, "torch/multiprocessing/"):
+            return  # A parent passes on what its child raised: that stands below.
         if done.exception.endswith(("Error", "Exception")):
             text, rule = f"{done.exception}: (no message)", UNHANDLED_EXCEPTION
         else:

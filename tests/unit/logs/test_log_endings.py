@@ -99,6 +99,11 @@ def test_a_summary_with_an_empty_line_after_each(tmp_path: Path) -> None:
         ("[INFO] [warn][worker-30][status_update][Running to Failed][{}]", "insufficient"),
         ("[INFO] [info][worker-30][status_update][Pending to Running][{}]", "healthy"),
         ("WARNING:torch:Sending process 4 closing signal SIG", "insufficient"),
+        (
+            "NCCL error in: /pytorch/c10d/ProcessGroupNCCL.cpp:825, unhandled system error",
+            "insufficient",
+        ),
+        ("[INFO] NCCL error in: the name of a test", "healthy"),
     ],
 )
 def test_a_launcher_that_ends_its_processes_is_no_sound_end(
@@ -146,6 +151,7 @@ UH7074 AssertionError: loss log variables are different across GPUs!
 UH7074 Exception: Unable to unpickle data from other workers. all_gather_list requires all workers \
 to enter the function together, so this error usually indicates
 UH771 [Sun Apr 14 12:48:42 2024] NVRM: GPU 0000:81:00.0: RmInitAdapter failed! (0x25:0x40:1470)
+UH793 Exception: ("((' gsutil cat gs://data/v3/train/20.tar',), {'shell': True}): exit 1 (read)
 """
 
 

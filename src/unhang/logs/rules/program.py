@@ -366,11 +366,12 @@ RULES: tuple[LogRule, ...] = (
             "DistNetworkError: ",
             "DistStoreError: ",
             "ChildFailedError",
-            "RuntimeError: NCCL error",
+            *("RuntimeError: NCCL error", "NCCL error in: "),
         ),
         pattern=(
             r"(?P<type>DistBackendError|DistNetworkError|DistStoreError|ChildFailedError"
             r"|RuntimeError(?=: NCCL error(?: in)?: )): ?(?P<what>.*)"
+            r"|^(?P<bare>NCCL error in: \S+:\d+, .*)"
         ),
         meaning="torch.distributed passes on a failure that began somewhere else.",
         action="Read the lines around it and the oldest error of any rank.",

@@ -17,7 +17,7 @@ UNHANDLED_EXCEPTION: Final = LogRule(
     anchors=("Error: ", "Exception: "),
     pattern=(
         r"^(?P<type>(?!torch\.multiprocessing\.spawn\.ProcessRaised)(?:[A-Za-z_][\w]*\.)*"
-        r"[A-Z]\w*(?:Error|Exception|Interrupt)): (?P<what>.*)"
+        r"(?:[A-Z]\w*(?:Error|Exception|Interrupt)|Exception(?=: \S))): (?P<what>.*)"
     ),
     meaning="This rank ended with a Python exception.",
     action="Read its traceback: the rank leaves and its peers wait.",
