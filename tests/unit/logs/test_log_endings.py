@@ -150,6 +150,14 @@ id=6ad361. Termination is unexpected. Possible reasons include: (1) SIGKILL
 UH7074 AssertionError: loss log variables are different across GPUs!
 UH7074 Exception: Unable to unpickle data from other workers. all_gather_list requires all workers \
 to enter the function together, so this error usually indicates
+UH7047 919/50025 [1:46:14<94:36:57,  6.94s/it, avr_loss=0.318]Could not load library \
+libnvrtc.so.12. Error: libnvrtc.so.12: cannot open shared object file: No such file or directory
+UH7075 RuntimeError: Timed out initializing process group in store based barrier on rank: 1, \
+for key: store_based_barrier_key:1 (world_size=8, worker_count=16, timeout=0:30:00)
+UH7075 RuntimeError: Timed out initializing process group in store based barrier on rank: 1, \
+for key: store_based_barrier_key:1 (world_size=9, num_workers_joined=10, timeout=0:30:00)
+UH734 RuntimeError: Timed out initializing process group in store based barrier on rank: 1, \
+for key: store_based_barrier_key:1 (world_size=16, worker_count=8, timeout=0:30:00)
 UH771 [Sun Apr 14 12:48:42 2024] NVRM: GPU 0000:81:00.0: RmInitAdapter failed! (0x25:0x40:1470)
 UH793 Exception: ("((' gsutil cat gs://data/v3/train/20.tar',), {'shell': True}): exit 1 (read)
 """
@@ -174,3 +182,15 @@ def test_messages_of_public_threads(message: str, tmp_path: Path) -> None:
 def test_what_only_looks_like_them_is_no_alarm(line: str, tmp_path: Path) -> None:
     """A near miss."""
     assert judged(tmp_path / "a.log", f"{line}\n".encode()).status == "healthy"
+
+
+def test_too_many_are_told_from_too_few_line_by_line(tmp_path: Path) -> None:
+    """Lines that differ in their digits alone are not taken for the same here."""
+    wait = (
+        "[rank1]: Waiting in store based barrier to initialize process group for rank: 1, key: k "
+    )
+    counts = "".join(f"{wait}(world_size=8, worker_count={n}, timeout=1)\n" for n in range(2, 10))
+    report = judged(tmp_path / "a.log", counts.encode())
+    assert (report.status, report.findings[0].code) == ("problem", "UH7075")
+    few = "".join(f"{wait}(world_size=8, worker_count=7, timeout={n})\n" for n in range(9))
+    assert judged(tmp_path / "b.log", few.encode()).status != "problem"

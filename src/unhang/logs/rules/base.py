@@ -42,6 +42,7 @@ class LogRule:
             beside a field "nranks" it is a number in a communicator of so many.
         below: Regular expression searched in the lines right below, for further fields.
         below_mark: Stands in what `below` finds; without it these lines are not looked at.
+        more: Two named groups: only a line where the first number is the greater one matches.
         traits: What other rules may conclude from it.
         remedy: What helps; None for what helps against its family.
     """
@@ -64,6 +65,7 @@ class LogRule:
     rank_writes: bool = False
     below: str = ""
     below_mark: str = ""
+    more: tuple[str, str] | None = None
     traits: Trait = Trait.NONE
     remedy: Remedy | None = None
 
@@ -83,7 +85,11 @@ class LogRule:
 
     def search(self, line: str) -> re.Match[str] | None:
         """Match one line, already without prefix and escapes."""
-        return _compiled(self.pattern).search(line)
+        match = _compiled(self.pattern).search(line)
+        if match and self.more:
+            high, low = match.group(*self.more)
+            return match if int(high) > int(low) else None
+        return match
 
 
 @lru_cache(maxsize=512)

@@ -62,6 +62,7 @@ RULES: tuple[LogRule, ...] = (
         anchors=(
             *(": can't open file ", ": No module named ", "finding module specification for"),
             *("error while loading shared libraries: ", "execve(): ", "executable file not found"),
+            "Could not load library ",
         ),
         pattern=(
             r"^\S*python[\d.]*: (?:can't open file (?P<file>\S+)|No module named (?P<module>\S+)"
@@ -69,10 +70,11 @@ RULES: tuple[LogRule, ...] = (
             r"|error while loading shared libraries: (?P<library>\S+):"
             r"|slurmstepd: error: execve\(\): (?P<program>\S+): (?P<why>.+)"
             r"|exec: .{1,200}: executable file not found"
+            r"|Could not load library (?P<library2>\S+)\. +Error: "
         ),
-        meaning="A program of the job was never started: a file, module or library of it is missing there.",
+        meaning="A program of the job was not started, or not whole: a file, module or library is missing.",
         action="Look for it on that host, in its image and its environment (PATH, PYTHONPATH, venv).",
-        source="CPython runpy, ld.so, SLURM, container runtimes; axolotl#1670",
+        source="CPython runpy, ld.so, SLURM, container runtimes, cuDNN; axolotl#1670",
         fires=(
             "/opt/venv/bin/python: Error while finding module specification for 'axolotl.cli.train' "
             "(ModuleNotFoundError: No module named 'axolotl')"

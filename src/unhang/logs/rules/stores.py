@@ -1,4 +1,4 @@
-"""Messages of torch's stores: who waits for whose key (UH7040 to UH7045)."""
+"""Messages of torch's stores: who waits for whose key (UH7040 to UH7045, UH7075)."""
 
 from __future__ import annotations
 
@@ -83,6 +83,37 @@ RULES: tuple[LogRule, ...] = (
         fires="torch.distributed.DistStoreError: wait timeout after 300000ms, keys: /default_pg/0//cpu//0/1",
         spares="keys: /default_pg/0",
         trust="B",
+    ),
+    LogRule(
+        code="UH7075",
+        slug="too-many-came",
+        family="environment",
+        role="cause",
+        anchors=("n store based barrier",),
+        pattern=(
+            r"(?:Waiting|Timed out initializing process group) in store based barrier .*"
+            r"\(world_size=(?P<expected>\d+), (?:worker_count|num_workers_joined)=(?P<joined>\d+)"
+        ),
+        more=("joined", "expected"),
+        meaning=(
+            "More processes came to the store than the job has: those of another launch are among "
+            "them, so the barrier never counts to the right number."
+        ),
+        action=(
+            "End what an earlier launch left behind, and give each launch a port (or a store file) "
+            "of its own and the same world size."
+        ),
+        source="torch.distributed _store_based_barrier; metaseq#52, yolov5#4574, accelerate#157",
+        fires=(
+            "RuntimeError: Timed out initializing process group in store based barrier on rank: 0, for "
+            "key: store_based_barrier_key:1 (world_size=8, worker_count=16, timeout=0:30:00)"
+        ),
+        spares=(
+            "RuntimeError: Timed out initializing process group in store based barrier on rank: 0, for "
+            "key: store_based_barrier_key:1 (world_size=8, worker_count=7, timeout=0:30:00)"
+        ),
+        trust="B",
+        blames="nobody",
     ),
     LogRule(
         code="UH7045",
