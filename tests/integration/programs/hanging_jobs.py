@@ -9,7 +9,9 @@ import datetime as dt
 import importlib
 import os
 import signal
+import socket
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -222,6 +224,28 @@ def saves(rank: int) -> None:
         while not Path("go-on").exists():  # saves: here
             torch.save(state, "checkpoint.pt")  # saves: here
     dist.barrier()
+
+
+def receives(rank: int) -> None:
+    """Rank 0 receives data while the others wait, until it is told to go on."""
+    for _ in range(10):
+        dist.all_reduce(torch.ones(4))
+    if rank == 0:
+        server = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=_send_slowly, args=(server,)).start()
+        data = socket.create_connection(server.getsockname())
+        while data.recv(1 << 16):  # receives: here
+            pass
+    dist.barrier()
+
+
+def _send_slowly(server: socket.socket) -> None:
+    """A few megabytes a second, which cost next to no CPU time."""
+    connection, _ = server.accept()
+    with connection:
+        while not Path("go-on").exists():
+            connection.sendall(bytes(1 << 18))
+            time.sleep(0.1)
 
 
 def runs_out(rank: int) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from unhang.analysis import diagnose
 from unhang.case import Case
-from unhang.model import Frame, MemoryKill, ProcessSample, ThreadStack
+from unhang.model import Frame, LogEvent, MemoryKill, ProcessSample, ThreadStack
 from unhang.report import Finding
 from unhang.stacks.saved import dump_samples, parse
 from unhang.testing import FakeJob
@@ -197,6 +197,27 @@ def test_who_gave_up_and_ended_waited_for_the_rank_that_left_nothing() -> None:
     own = {"exception": "ValueError: bad batch", "failures": ("all_reduce: ValueError",)}
     builder.dump_fields = {rank: {**own, "time_ns": NOW} for rank in (0, 2)}
     assert "UH103" not in {finding.code for finding in diagnose(builder.case()).findings}
+
+
+def test_dtypes_that_did_not_fit_are_why_gloo_ended_a_process() -> None:
+    """It ends who receives too much; without its dump there is no majority, and nobody is sure."""
+    builder = FakeJob(4, backend="gloo")
+    builder.call(range(4), "all_reduce")
+    builder.call([0, 1, 2], "all_reduce", finished=False)
+    builder.call([3], "all_reduce", dtype="Double", finished=False)
+    builder.missing |= {2}
+    builder.dump_fields = {r: {"exception": LOST, "time_ns": NOW} for r in (0, 1, 3)}
+    told = "[enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 1000 vs 500. Received"
+    event = LogEvent("UH762", "cause", 2, told, "job.log:1")
+    samples = [ended(0, 1), ended(1, 1), ended(2, 134), ended(3, 1)]
+    alone = diagnose(builder.case(samples=samples)).findings[0]
+    assert (alone.code, alone.culprits) == ("UH106", (2,))
+    found = diagnose(builder.case(samples=samples, log_events=[event])).findings
+    assert [(f.code, f.role, f.culprits) for f in found[:2]] == [
+        ("UH203", "cause", (3,)),
+        ("UH106", "consequence", (2,)),
+    ]
+    assert found[0].confidence == "low"
 
 
 def test_a_rank_that_leaves_before_its_peers_fail_is_the_cause() -> None:

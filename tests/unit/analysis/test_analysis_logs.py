@@ -112,6 +112,16 @@ def test_a_failure_of_somebody_who_waits_is_not_the_cause() -> None:
     assert (other.role, other.confidence) == ("observation", "low")
 
 
+def test_who_prints_that_a_rank_is_missing_is_not_that_rank() -> None:
+    """The barrier of rank 0 names rank 2: the line at which it was raised is that of rank 0."""
+    text = "RuntimeError: [Rank 0]: Rank 2 failed to pass monitoredBarrier in 6000 ms"
+    first = judged(waited_for(), event("UH718", 0, text, **FILE, ranks="2")).findings[0]
+    assert (first.slug, first.culprits) == ("barrier-missing-ranks", (2,))
+    assert first.summary.startswith(f"The log of rank 0 names rank 2: {text} at save (train.py:88)")
+    told = [(site.ranks, site.role) for site in first.sites if site.line == 88]
+    assert told == [((0,), "victim")]
+
+
 def test_an_earlier_failure_of_another_rank_is_no_reason_to_look_away() -> None:
     """The culprit's own log tells why; that somebody else complained before is said, too."""
     complaint = replace(event("UH788", 0, "loss is nan"), time_ns=2 * 10**18 - 10**10, order=0)

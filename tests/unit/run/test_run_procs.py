@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from unhang.collect.processes import read_processes
 from unhang.run.watching.procs import WorkDone, exit_status, reaped_status, work_of
+from unhang.run.watching.traffic import bytes_of, tcp_bytes
 
 
 def tells_of_the_reaped() -> bool:
@@ -68,3 +72,23 @@ def test_what_our_own_thread_does_is_no_work_of_the_program() -> None:
     assert burnt - left > 0.25
     read, rest = (late.io - early.io for early, late in zip(before, after, strict=True))
     assert read - rest > 0.5 * read
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_what_is_received_from_sockets_is_counted(address: str) -> None:
+    """recv(2) shows in no counter of the process."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    pid = os.getpid()
+    with socket.create_server((address, 0), family=family) as server:
+        near = socket.create_connection(server.getsockname()[:2])
+        far, _ = server.accept()
+    with near, far:
+        before = work_of(pid, read_processes(), 0.0, sockets=tcp_bytes()).io
+        far.sendall(bytes(100_000))
+        got = 0
+        while got < 100_000:
+            got += len(near.recv(1 << 16))
+        known = tcp_bytes()
+        assert bytes_of([pid], known) >= 100_000
+        assert work_of(pid, read_processes(), 0.0, sockets=known).io - before >= 100_000
+    assert bytes_of([pid], {}) == 0

@@ -181,10 +181,13 @@ def _subjects(event: LogEvent) -> tuple[Subject, ...]:
 
 
 def _own_site(failure: Failure) -> tuple[Site, ...]:
+    """Where it was raised: by who printed it, whoever else it names."""
     fields = failure.group.first.fields
     if "file" not in fields or not fields.get("line", "").isdigit():
         return ()
     line, function = int(fields["line"]), fields["function"]
+    if failure.names_others:
+        return (Site(failure.group.ranks, "victim", fields["file"], line, function),)
     return (Site(failure.culprits, "culprit", fields["file"], line, function),)
 
 

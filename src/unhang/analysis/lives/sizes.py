@@ -12,10 +12,11 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.claims import Claim, Doubt, Stance
 from unhang.analysis.lives.elsewhere import sites_of, subjects_of
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.sites import StackBook
+from unhang.analysis.sources.logs import Message
 from unhang.analysis.sources.stacks import RankLook
 from unhang.kinds import RANK_ENDED, SHAPE_MISMATCH
 from unhang.report import CallSide
@@ -31,14 +32,21 @@ class SizesApart(Struct, frozen=True):
 
 
 def sizes_apart(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[Claim]:
-    """Put a disagreement about sizes before the ends of the ranks that it has ended."""
+    """Put a disagreement before the ends of the ranks that it has ended.
+
+    By the ranks' last calls, or else by their dumps: what differs may be no number of elements.
+    """
     ended = any(claim.is_cause and claim.kind is RANK_ENDED for claim in claims)
-    if not ended or not _is_told_of(lives):
+    message = _told_of(lives) if ended else None
+    if message is None:
         return list(claims)
+    shown = next((c for c in claims if c.is_cause and c.kind.family == "disagreement"), None)
     found = next(_claims(lives, book), None)
+    if found is None and shown is not None:
+        found = shown.seen(message, Stance.SUPPORTS)
     if found is None:
         return list(claims)
-    rest = (c for c in claims if c.kind is not SHAPE_MISMATCH)
+    rest = (c for c in claims if c is not shown and c.kind is not SHAPE_MISMATCH)
     return [
         found,
         *(
@@ -50,10 +58,10 @@ def sizes_apart(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[
     ]
 
 
-def _is_told_of(lives: Lives) -> bool:
-    """Whether a message says that calls disagreed."""
+def _told_of(lives: Lives) -> Message | None:
+    """The first message that says that calls disagreed."""
     messages = (*lives.said.failures, *lives.said.effects)
-    return any(message.kind.family == "disagreement" for message in messages)
+    return next((m for m in messages if m.kind.family == "disagreement"), None)
 
 
 def _claims(lives: Lives, book: StackBook) -> Iterator[Claim]:

@@ -54,6 +54,7 @@ class Failure(Message, frozen=True, kw_only=True):
 
     Attributes:
         culprits: The ranks that it names: mostly who printed it, sometimes others, or nobody.
+        names_others: Its words name them, and they are none of those that printed it.
         everybody: All ranks printed it.
         ordered: It is known that it came before the failures after it.
         rivals: Failures of others at about the same time.
@@ -63,6 +64,7 @@ class Failure(Message, frozen=True, kw_only=True):
     """
 
     culprits: tuple[int, ...] = ()
+    names_others: bool = False
     everybody: bool = False
     ordered: bool = True
     rivals: tuple[FailureGroup, ...] = ()
@@ -183,6 +185,7 @@ def _failures(events: Sequence[LogEvent], ranks: frozenset[int]) -> Iterator[Fai
             group=group,
             kind=kind_of(group.first.code) or FIRST_FAILURE,
             culprits=culprits,
+            names_others=_names_others(group, culprits),
             everybody=everybody,
             ordered=ordered,
             rivals=tuple(other for other in after if _as_early(group, other)),
@@ -200,6 +203,13 @@ def _named_by(group: FailureGroup, *, tasks: bool) -> tuple[int, ...]:
         return ()
     told = _ranks_told(group.first, tasks=tasks)
     return told if rule is not None and rule.blames == "ranks" else told or group.ranks
+
+
+def _names_others(group: FailureGroup, culprits: Sequence[int]) -> bool:
+    from unhang.logs.rules import rule_of
+
+    rule = rule_of(group.first.code)
+    return rule is not None and rule.blames == "ranks" and not {*culprits} & {*group.ranks}
 
 
 def _ranks_told(event: LogEvent, *, tasks: bool) -> tuple[int, ...]:

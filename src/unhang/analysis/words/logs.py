@@ -149,14 +149,18 @@ def _(about: FailedFirst, claim: Claim) -> Words:
 
 
 def _reason(failure: Claim, text: str) -> str:
-    """What failed: the log's own words after its rank."""
+    """What failed: the log's own words after its rank, or after whom it names."""
     who = rank_phrase(failure.culprits) if failure.culprits else "a process of unknown rank"
+    does = f"{who} failed first, by its log"
+    if isinstance(failure.about, Failure) and failure.about.names_others:
+        group = failure.about.group
+        does = f"the log{f' of {rank_phrase(group.ranks)}' if group.ranks else ''} names {who}"
     where = ""
     if failure.sites:
         site = failure.sites[0]
         file = printable(site.file.rpartition("/")[2])
         where = f" at {printable(site.function)} ({file}:{site.line})"
-    return f"{who} failed first, by its log: {printable(text[:SHOWN], SHOWN)}{where}"
+    return f"{does}: {printable(text[:SHOWN], SHOWN)}{where}"
 
 
 def _waiting(claim: Claim, main: str) -> str:

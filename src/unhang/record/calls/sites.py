@@ -34,13 +34,15 @@ RawStack = tuple[object, ...]
 """Code object and instruction offset, alternating, innermost first."""
 
 
+_WRAPPERS: Final = ("/contextlib.py", "/functools.py", "/typing_extensions.py", "/warnings.py")
+"""Where decorators of torch's own functions come from: `deprecated` is in the last two."""
+
+
 class _Machinery(dict[str, bool]):
     """By file name: whether its frames are torch's or ours, rather than the program's."""
 
     def __missing__(self, filename: str) -> bool:
-        value = filename.startswith((OWN_DIR, "<frozen")) or filename.endswith(
-            ("/contextlib.py", "/functools.py")
-        )
+        value = filename.startswith((OWN_DIR, "<frozen")) or filename.endswith(_WRAPPERS)
         torch = sys.modules.get("torch")
         where = getattr(torch, "__file__", None)
         if where:

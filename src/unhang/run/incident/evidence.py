@@ -29,6 +29,7 @@ from unhang.record.contact.runtime_dir import private_dir
 from unhang.run.incident.collected import Collected, last_words, part_of, told_by
 from unhang.run.watching.procs import WorkDone, work_of
 from unhang.run.watching.roster import Roster
+from unhang.run.watching.traffic import tcp_bytes
 from unhang.stacks.saved import dump_samples
 
 __all__ = ["Collector"]
@@ -197,9 +198,14 @@ class Collector:
 
     def _work(self, table: ProcessTable, now_s: float) -> dict[int, WorkDone]:
         """What each rank that lives has done so far, without what our recorder in it did."""
+        sockets = tcp_bytes()
         return {
             rank.member.pid: work_of(
-                rank.member.pid, table, now_s, rank.beat.thread if rank.beat is not None else 0
+                rank.member.pid,
+                table,
+                now_s,
+                rank.beat.thread if rank.beat is not None else 0,
+                sockets,
             )
             for rank in self._alive()
         }

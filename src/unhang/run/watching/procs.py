@@ -8,11 +8,13 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from unhang.collect.processes import ProcessTable, read_process
+from unhang.run.watching.traffic import bytes_of
 
 __all__ = ["WorkDone", "exit_status", "reaped_status", "work_of"]
 
@@ -70,7 +72,13 @@ class WorkDone(NamedTuple):
     io: int
 
 
-def work_of(pid: int, table: ProcessTable, now_s: float, ours: int = 0) -> WorkDone:
+def work_of(
+    pid: int,
+    table: ProcessTable,
+    now_s: float,
+    ours: int = 0,
+    sockets: Mapping[int, int] = MappingProxyType({}),
+) -> WorkDone:
     """The CPU time and bytes of a process and all below it so far.
 
     Args:
@@ -78,9 +86,11 @@ def work_of(pid: int, table: ProcessTable, now_s: float, ours: int = 0) -> WorkD
         table: All processes at that moment.
         now_s: The moment.
         ours: Thread of it that is our recorder's, whose work is none of the program's; 0 for none.
+        sockets: Bytes of TCP sockets by inode, where these count too.
     """
     tree = list(table.below(pid))
     cpu_s, io = sum(max(p.cpu_s, 0.0) for p in tree), _io_bytes(str(p.pid) for p in tree)
+    io += bytes_of((p.pid for p in tree), sockets)
     thread = read_process(ours, Path(f"/proc/{pid}/task")) if ours else None
     if thread is None:
         return WorkDone(now_s, cpu_s, io)
