@@ -44,6 +44,7 @@ class Doubt(Enum):
     BY_ORDER = 1, "only the order of calls tells: the others agree on another one"
     STACKS_ONLY = 1, "stacks show no sequence number: a loop that goes round slowly looks the same"
     ENDED_ALIKE = 1, "all ranks ended alike, so none of them is the reason"
+    MOST_LEFT = 1, "most ranks ended as if all were well: those that still call may be wrong"
     MAY_HAVE_FINISHED = 1, "it may have ended as it should"
     END_UNCLEAR = 1, "how it ended does not tell whether something else made it end"
     COUNTERS_ONLY = 1, "only the counters of watchdogs tell, which lag behind"

@@ -38,7 +38,10 @@ LOOKED_AT = 4_096
 OPEN_LIMIT = 5_000
 """Lines of other streams after which a traceback that never ended is given up."""
 
-_PASSED_ON = re.compile(rb"-- Process (?P<spawned>\d{1,5}) terminated with the following error:")
+_PASSED_ON = re.compile(
+    rb"-- Process (?P<spawned>\d{1,5}) terminated with the following error:"
+    rb"|\[Rank (?P<ranked>\d{1,6}) Error Snippet\]:"  # Ray Train
+)
 _RANKS = (b"[rank", b"[default")
 _RANK_MARK = re.compile(
     rb"((?:\[(?:rank|default)\d{1,6}\]: ?)*\[(?:rank|default)\d{1,6}\]:) ?Traceback"
@@ -264,7 +267,10 @@ class FileScanner:
         above = tuple(lines_above(*here, 1))
         reader.ignored = reader.ignored or any(b"Exception ignored in" in raw for raw in above)
         passed_on = next(filter(None, map(_PASSED_ON.search, above)), None)
-        reader.spawned = int(passed_on["spawned"]) if passed_on else reader.spawned
+        if passed_on and passed_on["spawned"]:
+            reader.spawned = int(passed_on["spawned"])
+        elif passed_on:
+            reader.ranked = int(passed_on["ranked"])
         self.idle = 0
 
     def _feed(self, line: Line, wanted: tuple[LogRule, ...] | None) -> bool:
@@ -291,7 +297,8 @@ class FileScanner:
             return
         if done.frames:
             local = key[1] if done.spawned < 0 else done.spawned
-            line = changed(line, rank=key[0], local_rank=local, host=key[2])
+            rank = key[0] if done.ranked < 0 else done.ranked
+            line = changed(line, rank=rank, local_rank=local, host=key[2])
         wanted = wanted_by(line.text) if wanted is None else wanted
         if not self.teller.tell(line, wanted, done) and not is_chain(line.text):
             self.teller.tell_end(line, done)

@@ -113,6 +113,8 @@ class Teller:
             return  # A parent passes on what its child raised: that stands below.
         if done.exception.endswith(("Error", "Exception")):
             text, rule = f"{done.exception}: (no message)", UNHANDLED_EXCEPTION
+        elif done.exception == "SystemExit" and done.frames:  # Python itself prints none for it
+            text, rule = f"SystemExit: {done.message or 0}", UNHANDLED_EXCEPTION
         else:
             text, rule = f"{HEADER}: {line.text or 'cut off here'}", UNEXPLAINED_ERROR
         self.tell(changed(line, text=text), (rule,), done)

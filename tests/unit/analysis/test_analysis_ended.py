@@ -151,6 +151,17 @@ def test_a_rank_whose_interpreter_is_still_ending_has_left() -> None:
     assert "train (train.py:88)" in found.summary
 
 
+def test_where_most_have_left_nobody_is_blamed_for_it() -> None:
+    """Who still calls may make calls that nobody else makes: one layer, or one batch, too many."""
+    builder = FakeJob(3)
+    builder.call(range(3), "all_reduce")
+    builder.call([2], "all_reduce", finished=False)
+    found = cause(builder.case(samples=[ended(0, 0), ended(1, 0), alive(2)]))
+    assert (found.culprits, found.victims, found.confidence) == ((), (2,), "medium")
+    assert found.summary == "Ranks 0-1 ended with exit code 0 while their peers were in calls."
+    assert {site.role for site in found.sites} == {"peer"}
+
+
 def test_a_rank_that_leaves_its_peers_in_a_call_is_the_cause() -> None:
     """Exit code 0 is an exit: those who wait for that rank wait for ever."""
     found = cause(job().case(samples=[alive(0), ended(1, 0), alive(2)]))
@@ -218,6 +229,19 @@ def test_dtypes_that_did_not_fit_are_why_gloo_ended_a_process() -> None:
         ("UH106", "consequence", (2,)),
     ]
     assert found[0].confidence == "low"
+
+
+def test_who_gloo_ended_is_not_blamed_where_all_made_the_same_call() -> None:
+    """What does not fit may be the splits of an all_to_all, which nothing records."""
+    told = "[enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 24 vs 16. Received data"
+    event = LogEvent("UH762", "cause", -1, told, "job.log:1")
+    ends = (ended(rank, 143 if rank else 134) for rank in range(4))
+    samples = [replace(e, last_op="all_to_all", last_call=21, last_numel=16) for e in ends]
+    found = diagnose(Case(samples=tuple(samples), log_events=(event,))).findings
+    assert [(f.slug, f.role, f.culprits) for f in found] == [
+        ("message-truncated", "cause", ()),
+        ("rank-ended", "consequence", (0,)),
+    ]
 
 
 def test_a_rank_that_leaves_before_its_peers_fail_is_the_cause() -> None:

@@ -194,3 +194,32 @@ def test_too_many_are_told_from_too_few_line_by_line(tmp_path: Path) -> None:
     assert (report.status, report.findings[0].code) == ("problem", "UH7075")
     few = "".join(f"{wait}(world_size=8, worker_count=7, timeout={n})\n" for n in range(9))
     assert judged(tmp_path / "b.log", few.encode()).status != "problem"
+
+
+RAY = """\
+(RayTrainWorker pid=1317) Error in training function:
+(RayTrainWorker pid=1317) Traceback (most recent call last):
+(RayTrainWorker pid=1317)   File "/home/user/train.py", line 216, in loop
+(RayTrainWorker pid=1317)     sys.exit(0)
+(RayTrainWorker pid=1317) SystemExit: 0
+(TrainController pid=1192) [FailurePolicy] RAISE
+(TrainController pid=1192) Error: Training failed due to worker errors:
+(TrainController pid=1192) [Rank 1 Error Snippet]:
+Traceback (most recent call last):
+  File "/home/user/train.py", line 238, in <module>
+    ).fit()
+ray.train.WorkerGroupError: Training failed due to worker errors:
+[Rank 1 Error Snippet]:
+Traceback (most recent call last):
+  File "/home/user/train.py", line 216, in loop
+    sys.exit(0)
+SystemExit: 0
+"""  # Ray 2.60, three ranks of which one leaves, shortened
+
+
+def test_what_ray_train_passes_on_is_of_the_rank_that_it_names(tmp_path: Path) -> None:
+    """The controller's own error is no failure; who leaves the loop by sys.exit has failed."""
+    finding = judged(tmp_path / "ray.log", RAY.encode()).findings[0]
+    assert (finding.slug, finding.culprits) == ("unhandled-exception", (1,))
+    assert [(site.file, site.line) for site in finding.sites] == [("/home/user/train.py", 216)]
+    assert "SystemExit: 0" in finding.summary

@@ -99,6 +99,26 @@ def test_members_and_their_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     child.communicate()
 
 
+@pytest.mark.parametrize("worker", [True, False])
+def test_how_ray_ends_its_workers_tells_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, worker: bool
+) -> None:
+    """Those that have done all they had to, too: by exit code 1, which is an error elsewhere."""
+    monkeypatch.setenv("UNHANG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    child = subprocess.Popen([sys.executable, "-c", "input(); raise SystemExit(1)"],
+                             stdin=subprocess.PIPE)  # fmt: skip
+    command = "python /venv/ray/_private/workers/default_worker.py" if worker else "python train.py"
+    write_mark(job_dir("job"), mark(child.pid, 0, phase="destroyed", command=command))
+    roster = Roster("job", "ours")
+    assert roster.refresh() == []
+    assert child.stdin is not None
+    child.stdin.close()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    (gone,) = roster.refresh()
+    assert (gone.status, gone.clean) == ((None, True) if worker else (1, False))
+    child.wait()
+
+
 def test_an_end_that_nobody_can_read_is_judged_by_the_last_mark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,7 +34,7 @@ class Ended(Struct, frozen=True):
 
     Attributes:
         followed: Those that came of them.
-        blamed: Not all ranks ended alike.
+        blamed: Not all ranks ended alike, nor did most of them end as if all were well.
         before: Ranks that had ended with exit status 0 well before them.
     """
 
@@ -75,7 +75,7 @@ def ended_first(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[
     about = Ended(
         first,
         followed,
-        blamed=len(culprits) < max(len(lives.expected), 2),
+        blamed=len(culprits) < max(len(lives.expected), 2) and not _have_most_left(first, lives),
         before=_gone_before(first, lives) if first[0].manner is Manner.UNCLEAR else (),
     )
     everybody = set(lives.expected) <= culprits | victims
@@ -85,7 +85,7 @@ def ended_first(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[
         culprits=tuple(sorted(culprits)) if about.blamed else (),
         victims=tuple(sorted(victims - culprits)),
         subjects=tuple(_subjects(first)),
-        sites=tuple(_sites(first, book)),
+        sites=tuple(_sites(first, "culprit" if about.blamed else "peer", book)),
         doubts=tuple(_doubts(about, everybody=everybody)),
     )
     return [
@@ -98,6 +98,11 @@ def ended_first(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[
             if c.is_cause or not c.kind.has(Trait.NOTHING_FOUND)
         ),
     ]
+
+
+def _have_most_left(first: Sequence[End], lives: Lives) -> bool:
+    """Whether rather those are wrong that still call: for calls that nobody else makes."""
+    return first[0].manner is Manner.LEFT and 2 * len(first) > len(lives.expected)
 
 
 def _over(claim: Claim, lives: Lives) -> Claim:
@@ -174,7 +179,7 @@ def _gone_before(first: Sequence[End], lives: Lives) -> tuple[int, ...]:
 def _doubts(about: Ended, *, everybody: bool) -> Iterator[Doubt]:
     manner = about.first[0].manner
     if not about.blamed:
-        yield Doubt.ENDED_ALIKE
+        yield Doubt.MOST_LEFT if manner is Manner.LEFT else Doubt.ENDED_ALIKE
     if manner is Manner.LEFT and not everybody:
         yield Doubt.MAY_HAVE_FINISHED
     if manner is Manner.UNCLEAR:
@@ -190,8 +195,8 @@ def _subjects(ends: Sequence[End]) -> Iterator[Subject]:
             )
 
 
-def _sites(ends: Iterable[End], book: StackBook) -> Iterator[Site]:
+def _sites(ends: Iterable[End], role: str, book: StackBook) -> Iterator[Site]:
     for end in list(ends)[:MOST_ENDS]:
-        site = book.site((end.rank,), "culprit", end.frames)
+        site = book.site((end.rank,), role, end.frames)
         if site is not None:
             yield dataclasses.replace(site, age_s=end.age_s)

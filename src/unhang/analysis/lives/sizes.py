@@ -44,18 +44,19 @@ def sizes_apart(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[
     found = next(_claims(lives, book), None)
     if found is None and shown is not None:
         found = shown.seen(message, Stance.SUPPORTS)
+    if found is None and _are_alike(lives):
+        return [_follows(claim) for claim in claims]
     if found is None:
         return list(claims)
     rest = (c for c in claims if c is not shown and c.kind is not SHAPE_MISMATCH)
-    return [
-        found,
-        *(
-            replace(c, role="consequence", caused_by=(found,))
-            if c.is_cause and c.kind is RANK_ENDED
-            else c
-            for c in rest
-        ),
-    ]
+    return [found, *(_follows(claim, found) for claim in rest)]
+
+
+def _follows(claim: Claim, *reason: Claim) -> Claim:
+    """The end of a rank as a consequence; other claims as they are."""
+    if not (claim.is_cause and claim.kind is RANK_ENDED):
+        return claim
+    return replace(claim, role="consequence", caused_by=reason)
 
 
 def _told_of(lives: Lives) -> Message | None:
@@ -106,6 +107,13 @@ def _claims(lives: Lives, book: StackBook) -> Iterator[Claim]:
             *(() if alike else (Doubt.STACKS_ONLY,)),
         ),
     )
+
+
+def _are_alike(lives: Lives) -> bool:
+    """Whether nothing that was seen of the last calls sets any rank apart, as with splits."""
+    looks = [life.look for life in lives.ranks.values() if life.look is not None]
+    last = {(look.last_op, look.last_call, look.last_numel) for look in looks}
+    return len(looks) > 1 and len(last) == 1 and looks[0].last_numel >= 0
 
 
 def _differ(looks: Sequence[RankLook]) -> bool:

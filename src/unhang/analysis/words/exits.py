@@ -28,6 +28,7 @@ def _(about: Ended, claim: Claim) -> Words:  # noqa: ARG001 - all words have the
     first = about.first
     same = len({_how(end) for end in first}) == 1
     how = _how(first[0]) if same else "ended in different ways"
+    how = how if len(first) == 1 else how.replace("its peers", "their peers")
     where = _where(first[0]) if len(first) == 1 else ""
     return Words(
         f"{subject([end.rank for end in first])} {how}{where}.",

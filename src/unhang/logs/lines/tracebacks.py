@@ -30,7 +30,8 @@ _CHAIN = (
 class Traceback:
     """A complete traceback. Frames are innermost first; an ignored one stopped nothing.
 
-    `spawned` is the number of the process that it is of, where its parent passed it on.
+    `spawned` is the number of the process that it is of, where its parent passed it on, and
+    `ranked` the rank.
     """
 
     frames: tuple[Frame, ...]
@@ -38,6 +39,7 @@ class Traceback:
     message: str
     ignored: bool = False
     spawned: int = -1
+    ranked: int = -1
 
 
 @dataclass(slots=True)
@@ -52,6 +54,7 @@ class TracebackReader:
     ignored: bool = False
     mark: bytes = b""
     spawned: int = -1
+    ranked: int = -1
 
     def feed(self, text: str) -> Traceback | None:
         """Take the next line of this stream.
@@ -76,7 +79,7 @@ class TracebackReader:
 
     def _finish(self, exception: str, message: str) -> Traceback:
         frames = tuple(reversed(self.frames))
-        return Traceback(frames, exception, message, self.ignored, self.spawned)
+        return Traceback(frames, exception, message, self.ignored, self.spawned, self.ranked)
 
 
 def is_chain(text: str) -> bool:

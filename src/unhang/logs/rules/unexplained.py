@@ -16,8 +16,9 @@ UNHANDLED_EXCEPTION: Final = LogRule(
     role="cause",
     anchors=("Error: ", "Exception: "),
     pattern=(
-        r"^(?P<type>(?!torch\.multiprocessing\.spawn\.ProcessRaised)(?:[A-Za-z_][\w]*\.)*"
-        r"(?:[A-Z]\w*(?:Error|Exception|Interrupt)|Exception(?=: \S))): (?P<what>.*)"
+        r"^(?P<type>(?!torch\.multiprocessing\.spawn\.ProcessRaised|ray\.train\.WorkerGroupError)"
+        r"(?:[A-Za-z_][\w]*\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt)|Exception(?=: \S)"
+        r"|SystemExit)): (?P<what>.*)"
     ),
     meaning="This rank ended with a Python exception.",
     action="Read its traceback: the rank leaves and its peers wait.",

@@ -269,11 +269,18 @@ class Roster:
 
     def _gone(self, member: WatchedRank) -> Gone:
         status = self.note_end(member.pid)
+        if status == _RAY_ENDS and _RAY_WORKER in member.mark.command:
+            status = None
         # Of those without a recorder, who knows; that a newborn is a rank is but a guess.
         left_well = member.mark.phase in ("exited", "destroyed", UNARMED, STARTING)
         clean = status == 0 or (status is None and left_well and not member.mark.exception)
         told_ns = member.mark.updated_ns if member.mark.phase == "exited" else 0
         return Gone(member, status, clean, told_ns or time.time_ns(), len(self.gone))
+
+
+_RAY_WORKER = "/ray/_private/workers/default_worker.py"
+_RAY_ENDS = 1
+"""Ray ends its workers by _exit(1), also those that have done all they had to (seen in 2.60)."""
 
 
 def _may_be_killed(gone: Gone) -> bool:
