@@ -313,6 +313,7 @@ class Case:
         log_ranks: Ranks that any recognised line named, ascending, where somebody counted them.
         logs_recognised: Whether one log at least looks like that of a job; None where nobody read
             any, or nobody looked.
+        logs_got_on: One log at least tells that work was done: steps, rates, a good end.
         last_calls: Where traced processes were last heard of, oldest first.
         reports: What other commands found, newest first.
         ras: What NCCL's RAS answered, oldest first.
@@ -337,6 +338,7 @@ class Case:
     log_facts: tuple[Fact, ...] = ()
     log_ranks: tuple[int, ...] = ()
     logs_recognised: bool | None = None
+    logs_got_on: bool = False
     last_calls: tuple[LastCall, ...] = ()
     reports: tuple[SavedReport, ...] = ()
     ras: tuple[RasStatus, ...] = ()

@@ -86,7 +86,7 @@ def test_bad_input(log: Path, tmp_path: Path, words: list[str], code: int) -> No
 
 def test_a_quiet_log_is_healthy(tmp_path: Path) -> None:
     """No known message: exit code 0."""
-    (tmp_path / "a.log").write_text("step 1\n")
+    (tmp_path / "a.log").write_text("step 1\nstep 2\nstep 3\n")
     assert logs(str(tmp_path / "a.log")).returncode == 0
 
 

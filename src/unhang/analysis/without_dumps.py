@@ -39,8 +39,9 @@ def backdrop_without_dumps(case: Case, lives: Lives, book: StackBook) -> Backdro
 def nothing_found(case: Case, lives: Lives, claims: Sequence[Claim]) -> tuple[Status, str]:
     """Status of a case without dumps or stacks, and its one sentence where no claim has it.
 
-    "healthy" means that this is the log of a job in which nothing marks itself as an error, or the
-    job went on after it, and that all could be read; or that every traced call has ended.
+    "healthy" means that this is the log of a job that did some work, in which nothing marks itself
+    as an error, or the job went on after it, and that all could be read; or that every traced call
+    has ended.
     """
     status = status_of(claims)
     if status == "insufficient":
@@ -62,6 +63,8 @@ def _quiet_logs(case: Case, lives: Lives) -> tuple[Status, str]:
         return "insufficient", quiet.lost(unread)
     if case.logs_recognised is False:
         return "insufficient", quiet.STRANGE
+    if not case.logs_got_on:
+        return "insufficient", quiet.A_START
     return "healthy", quiet.quiet_logs(lives.said.events)
 
 

@@ -174,6 +174,7 @@ def case_of(scan: LogScan) -> Case:
         log_facts=tuple(scan.facts),
         log_ranks=tuple(sorted(scan.ranks)),
         logs_recognised=scan.recognised,
+        logs_got_on=scan.got_on,
         notes=tuple(scan.notes),
     )
 

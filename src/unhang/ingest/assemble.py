@@ -79,6 +79,7 @@ def assemble(
         samples=extras.samples,
         log_events=extras.log_events,
         log_facts=extras.log_facts,
+        logs_got_on=extras.logs_got_on,
         last_calls=extras.last_calls,
         ras=extras.ras,
         reports=extras.reports,

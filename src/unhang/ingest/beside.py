@@ -67,6 +67,7 @@ class Extras:
     samples: tuple[ProcessSample, ...] = ()
     log_events: tuple[LogEvent, ...] = ()
     log_facts: tuple[Fact, ...] = ()
+    logs_got_on: bool = False
     last_calls: tuple[LastCall, ...] = ()
     reports: tuple[SavedReport, ...] = ()
     ras: tuple[RasStatus, ...] = ()
@@ -133,6 +134,7 @@ def _read_logs(sources: list[LogSource], extras: Extras, case: Path | None = Non
         add_new_since(scan, [source for source in sources if source.kept], case)
     extras.log_events += tuple(scan.events)
     extras.log_facts += tuple(scan.facts)
+    extras.logs_got_on = extras.logs_got_on or scan.got_on
     extras.notes += scan.notes
     what = f"read {count_of(len(sources), 'log')} ({scan.bytes_read / 1e6:,.1f} MB)"
     text = f"{what}: {count_of(len(scan.events), 'known message')}"

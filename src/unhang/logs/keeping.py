@@ -63,6 +63,7 @@ class LogScan:
         ranks: All ranks that any recognised line named.
         bytes_read: Size of what was read, decompressed.
         recognised: In one log at least there was a known message, or the shape of a job's log.
+        got_on: One log at least tells that work was done.
         communicators: Numbers of processes in NCCL's communicators.
     """
 
@@ -72,6 +73,7 @@ class LogScan:
     notes: list[Note] = field(default_factory=list)
     bytes_read: int = 0
     recognised: bool = False
+    got_on: bool = False
     communicators: Communicators = field(default_factory=Communicators)
 
 

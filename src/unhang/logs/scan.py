@@ -22,7 +22,7 @@ from unhang.logs.files import LogSource, chunks, open_log
 from unhang.logs.keeping import LogScan
 from unhang.logs.lines.anchors import candidates, lines_above, wanted_by
 from unhang.logs.lines.prefixes import Line, parse_line, parse_plain
-from unhang.logs.lines.signs import goes_on, looks_like_a_job
+from unhang.logs.lines.signs import gets_on, goes_on, looks_like_a_job
 from unhang.logs.lines.tracebacks import HEADER, RECORDED, Traceback, TracebackReader, is_chain
 from unhang.logs.nccl_facts import interfaces_taken
 from unhang.logs.repeats import Repeats
@@ -189,7 +189,9 @@ class FileScanner:
         """What the block tells besides messages: that this is a job's log, and that it went on."""
         kept, spot = self.teller.kept, self.teller.spot
         kept.counted()
-        self.recognised = self.recognised or looks_like_a_job(data)
+        gets = gets_on(data)
+        self.recognised = self.recognised or gets or looks_like_a_job(data)
+        self.found.got_on = self.found.got_on or gets
         if kept.open_errors and goes_on(data, spot.last_error):
             kept.went_on()
         self.end.add(data)

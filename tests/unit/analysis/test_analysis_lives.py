@@ -91,7 +91,8 @@ def test_quiet_logs_beside_open_calls_are_no_health() -> None:
     """Traces do not tell whether a call that is open hangs."""
     logs = (printed("UH739", 0, "observation"),)
     open_ = diagnose(Case(log_events=logs, last_calls=(heard(0, 90),)))
-    ended = diagnose(Case(log_events=logs, last_calls=(heard(0, 90, inside=False),)))
+    over = (heard(0, 90, inside=False),)
+    ended = diagnose(Case(log_events=logs, logs_got_on=True, last_calls=over))
     assert (open_.status, ended.status) == ("insufficient", "healthy")
 
 
@@ -99,8 +100,9 @@ def test_a_log_that_was_not_read_is_no_health() -> None:
     """Nothing wrong in the others says nothing of it."""
     logs = (printed("UH739", 0, "observation"),)
     lost = Note("error", "1.log", "could not be read: it is no text")
-    report = diagnose(Case(log_events=logs, notes=(lost,)))
-    assert (report.status, diagnose(Case(log_events=logs)).status) == ("insufficient", "healthy")
+    report = diagnose(Case(log_events=logs, logs_got_on=True, notes=(lost,)))
+    whole = diagnose(Case(log_events=logs, logs_got_on=True))
+    assert (report.status, whole.status) == ("insufficient", "healthy")
     assert report.summary == "Not enough evidence: 1.log could not be read: it is no text."
 
 

@@ -11,7 +11,7 @@ from unhang.logs.files import find_logs
 from unhang.logs.lines.ending import speaks_of_trouble
 from unhang.logs.scan import scan_logs
 
-START = "2025-01-01 10:00:00 INFO start\n"
+START = "2025-01-01 10:00:00 INFO loss 2.1\n"
 SPAWN = """\
 Traceback (most recent call last):
   File "/home/user/train.py", line 10, in <module>
@@ -111,7 +111,8 @@ def test_a_launcher_that_ends_its_processes_is_no_sound_end(
 ) -> None:
     """They do so after a failure or a signal alone; a lost store proves nothing."""
     lost = "[rank7]:[W729 10:15:18.604 TCPStore.cpp:106] sendBytes failed on SocketImpl(fd=76)"
-    report = judged(tmp_path / "a.log", f"{lost}\n[2025-07-29 10:15:18,868] {line}\n".encode())
+    text = f"{START}{lost}\n[2025-07-29 10:15:18,868] {line}\n"
+    report = judged(tmp_path / "a.log", text.encode())
     assert report.status == status
 
 
@@ -181,7 +182,7 @@ def test_messages_of_public_threads(message: str, tmp_path: Path) -> None:
 )
 def test_what_only_looks_like_them_is_no_alarm(line: str, tmp_path: Path) -> None:
     """A near miss."""
-    assert judged(tmp_path / "a.log", f"{line}\n".encode()).status == "healthy"
+    assert judged(tmp_path / "a.log", f"{START}{line}\n".encode()).status == "healthy"
 
 
 def test_too_many_are_told_from_too_few_line_by_line(tmp_path: Path) -> None:
@@ -223,3 +224,21 @@ def test_what_ray_train_passes_on_is_of_the_rank_that_it_names(tmp_path: Path) -
     assert (finding.slug, finding.culprits) == ("unhandled-exception", (1,))
     assert [(site.file, site.line) for site in finding.sites] == [("/home/user/train.py", 216)]
     assert "SystemExit: 0" in finding.summary
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        ("rank0: NCCL INFO Init COMPLETE\n", "insufficient"),
+        ("INFO: starting epoch 0\nINFO: saving checkpoints every 100 steps\n", "insufficient"),
+        ("INFO: step 1\nINFO: step 2\nINFO: step 3\n", "healthy"),
+        ("Train Epoch: 1 [52480/60000 (87%)]\tLoss: 0.449658\n", "healthy"),
+        ("steps:   2%|#   | 919/50025 [1:46:14<94:36:57,  6.94s/it]\n", "healthy"),
+        ("INFO: `Trainer.fit` stopped: `max_epochs=3` reached.\n", "healthy"),
+        ("# Avg bus bandwidth    : 187.2\n", "healthy"),
+        ('INFO:  10.0.0.1:5 - "POST /v1/chat HTTP/1.1" 200 OK\n', "healthy"),
+    ],
+)
+def test_a_start_alone_is_no_health(tmp_path: Path, lines: str, status: str) -> None:
+    """Who hangs at the start prints nothing but the start."""
+    assert judged(tmp_path / "a.log", lines.encode()).status == status

@@ -29,7 +29,7 @@ THREADS = (
     ("hb_deim_105", "insufficient", "UH705", NOBODY, "DEIM#105"),
     ("hccl_ei0002_3413", "problem", "UH7035", (24,), "vllm-ascend#3413"),
     ("healthy_ignored_lhydra_175", "insufficient", "", NOBODY, "lightning-hydra-template#175"),
-    ("healthy_rocm_iommu", "healthy", "UH775", NOBODY, "rocm-systems#10609"),
+    ("healthy_rocm_iommu", "insufficient", "UH775", NOBODY, "rocm-systems#10609"),
     ("ib12_nccl_426_nopeer", "problem", "UH755", NOBODY, "nccl#426"),
     ("invalid_usage_swav_61", "insufficient", "UH794", NOBODY, "swav#61"),
     ("mismatch_inconsistent_old_78022", "problem", "UH719", NOBODY, "pytorch#78022"),

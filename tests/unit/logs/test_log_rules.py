@@ -126,5 +126,5 @@ def test_what_a_fault_of_a_switch_says(tmp_path: Path) -> None:
     report = judged(tmp_path / "a.log", fatal.encode())
     assert report.status == "problem"
     assert any("whole fabric" in sentence for sentence in report.findings[0].evidence)
-    mild = f"[84000.1] {SXID}12021, Non-fatal, Link 05 egress input ECC limit\n"
+    mild = f"loss 2.1\n[84000.1] {SXID}12021, Non-fatal, Link 05 egress input ECC limit\n"
     assert judged(tmp_path / "b.log", mild.encode()).status == "healthy"

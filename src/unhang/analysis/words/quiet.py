@@ -12,7 +12,16 @@ from unhang.analysis.words.traces import last_call
 from unhang.model import LogEvent, Note
 from unhang.wording import count_of, fold_ranks
 
-__all__ = ["ONLY_TOLD", "STRANGE", "lost", "quiet_logs", "quiet_traces", "silent_traces", "went_on"]
+__all__ = [
+    "A_START",
+    "ONLY_TOLD",
+    "STRANGE",
+    "lost",
+    "quiet_logs",
+    "quiet_traces",
+    "silent_traces",
+    "went_on",
+]
 
 _SHOWN = 160
 ONLY_TOLD = (
@@ -21,6 +30,11 @@ ONLY_TOLD = (
 STRANGE = (
     "Not enough evidence: nothing here was recognised as the log of a job: no rank, time stamp, "
     "level or step, and no known message."
+)
+
+A_START = (
+    "Not enough evidence: the logs hold no error and no step, rate, result or end: nothing tells "
+    "that the job got on after its start."
 )
 
 

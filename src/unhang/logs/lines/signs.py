@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import TypeAlias
 
-__all__ = ["ENOUGH", "StepLine", "goes_on", "looks_like_a_job", "step_lines"]
+__all__ = ["ENOUGH", "StepLine", "gets_on", "goes_on", "looks_like_a_job", "step_lines"]
 
 WINDOW = 1 << 18
 """Bytes of a block in which a shape is looked for."""
@@ -36,6 +36,30 @@ _SHAPE = re.compile(
 def looks_like_a_job(block: bytes) -> bool:
     """Whether a block holds lines in the shape of a job's log: stamps, ranks, levels, steps."""
     return any(_SHAPE.search(part) for part in (block[:WINDOW], block[-WINDOW:]))
+
+
+_WORK = re.compile(
+    rb"""(?mix)
+    \d\ ?(?:it|iters?|steps?|samples?|tokens?|tok|imgs?|images?|sequences?|examples?|words?)
+        \ ?/\ ?s(?:ec(?:ond)?)?\b
+    | \b(?:samples|tokens|steps|images|examples)\ per\ second\b.{0,9}\d
+    | \d\ ?s(?:ec)?/(?:it|iter|step|batch)\b
+    | loss\b['"]?\ ?[=:(]{0,2}\ {0,6}-?\d
+    | (?:throughput|tok(?:ens)?/s|bus\ ?bandwidth|algbw|busbw)\b.{0,40}\d
+    | \btrain(?:ing|er)?\b.{0,20}\b(?:complete[d]?|finished|done)\b
+    | \bmax_(?:epochs|steps)=\d+`?\ reached | \bfinished\ training\b
+    | \bjob\b.{0,40}\bsucceeded\b | \bexit(?:ed)?\ (?:with\ )?(?:code|status)\ 0\b
+    | \bsaved\ (?:the\ )?(?:model|checkpoint|state)
+    | "\ (?:200|204)\b
+    """
+)
+"""Rates, losses, results, a good end, an answer: what nobody prints who has just begun."""
+
+
+def gets_on(block: bytes) -> bool:
+    """Whether a block tells that work was done: a start alone may be the start of a hang."""
+    parts = (block[:WINDOW], block[-WINDOW:])
+    return any(_WORK.search(part) or goes_on(part, 0) for part in parts)
 
 
 def goes_on(data: bytes, start: int) -> bool:
