@@ -19,16 +19,16 @@ from unhang.errors import InputError, UnhangError
 from unhang.logs.aftermath import LogEnd
 from unhang.logs.elastic import ENTRY_ANCHOR, SummaryEntry, entry_of
 from unhang.logs.files import LogSource, chunks, open_log
-from unhang.logs.keeping import LogScan
+from unhang.logs.keeping import LogScan, claims_nothing
 from unhang.logs.lines.anchors import candidates, lines_above, wanted_by
 from unhang.logs.lines.prefixes import Line, parse_line, parse_plain
-from unhang.logs.lines.signs import gets_on, goes_on, looks_like_a_job
+from unhang.logs.lines.signs import WINDOW, gets_on, goes_on, looks_like_a_job
 from unhang.logs.lines.tracebacks import HEADER, RECORDED, Traceback, TracebackReader, is_chain
 from unhang.logs.nccl_facts import interfaces_taken
 from unhang.logs.repeats import Repeats
 from unhang.logs.rules import LogRule
 from unhang.logs.rules.endings import ELASTIC_BLAMES
-from unhang.logs.telling import LOOK_BACK, Teller
+from unhang.logs.telling import LOOK_BACK, Teller, first_of
 from unhang.model import Note, NoteLevel
 
 __all__ = ["FileScanner", "scan_logs"]
@@ -38,6 +38,8 @@ LOOKED_AT = 4_096
 OPEN_LIMIT = 5_000
 """Lines of other streams after which a traceback that never ended is given up."""
 
+GLANCE = 1 << 14
+"""Bytes at the end of each block in which work is looked for; at the end of a log, `WINDOW`."""
 _PASSED_ON = re.compile(
     rb"-- Process (?P<spawned>\d{1,5}) terminated with the following error:"
     rb"|\[Rank (?P<ranked>\d{1,6}) Error Snippet\]:"  # Ray Train
@@ -108,6 +110,7 @@ class FileScanner:
     idle: int = 0
     entry: SummaryEntry | None = None
     recognised: bool = False
+    got_on: bool = False
     end: LogEnd = field(default_factory=LogEnd)
     repeats: Repeats = field(default_factory=Repeats)
     teller: Teller = field(init=False)
@@ -129,7 +132,9 @@ class FileScanner:
         kept.counted()
         self.end.take_back(self.teller)
         self.end.speak(self.teller)
-        if self.recognised or kept.seen:
+        self.got_on = self.got_on or gets_on(self.end.data[-WINDOW:])
+        self.found.got_on = self.found.got_on or self.got_on
+        if self.recognised or self.got_on or kept.seen:
             self.found.recognised = True
         else:
             read = self.teller.spot.number > 1
@@ -189,9 +194,8 @@ class FileScanner:
         """What the block tells besides messages: that this is a job's log, and that it went on."""
         kept, spot = self.teller.kept, self.teller.spot
         kept.counted()
-        gets = gets_on(data)
-        self.recognised = self.recognised or gets or looks_like_a_job(data)
-        self.found.got_on = self.found.got_on or gets
+        self.recognised = self.recognised or looks_like_a_job(data)
+        self.got_on = self.got_on or gets_on(data[-GLANCE:])
         if kept.open_errors and goes_on(data, spot.last_error):
             kept.went_on()
         self.end.add(data)
@@ -256,9 +260,17 @@ class FileScanner:
     def _candidate(self, line: Line, wanted: tuple[LogRule, ...]) -> None:
         self.teller.made.clear()
         if HEADER in line.text and RECORDED not in line.text:
+            self._tell_before(line)
             self._open(line)
         elif not self._feed(line, wanted):
             self.teller.tell(line, wanted, None)
+
+    def _tell_before(self, line: Line) -> None:
+        """What stands in a line before the header of a traceback: terminals join lines."""
+        before = line.text.partition(HEADER)[0]
+        hit = first_of(wanted_by(before), before) if before.strip() else None
+        if hit is not None and not claims_nothing(hit[0]):
+            self.teller.tell(changed(line, text=before), (hit[0],), None)
 
     def _open(self, line: Line) -> None:
         """Begin a traceback of its stream."""

@@ -33,8 +33,8 @@ STRANGE = (
 )
 
 A_START = (
-    "Not enough evidence: the logs hold no error and no step, rate, result or end: nothing tells "
-    "that the job got on after its start."
+    "Not enough evidence: no message here is the cause of a failure, and nothing tells that the "
+    "job got on after its start: no steps, rate, result or end."
 )
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import TypeAlias
 
-__all__ = ["ENOUGH", "StepLine", "gets_on", "goes_on", "looks_like_a_job", "step_lines"]
+__all__ = ["ENOUGH", "WINDOW", "StepLine", "gets_on", "goes_on", "looks_like_a_job", "step_lines"]
 
 WINDOW = 1 << 18
 """Bytes of a block in which a shape is looked for."""
@@ -38,6 +38,13 @@ def looks_like_a_job(block: bytes) -> bool:
     return any(_SHAPE.search(part) for part in (block[:WINDOW], block[-WINDOW:]))
 
 
+_ROW = re.compile(
+    rb"(?m)^\W*(?:\S+>:)?[ ]*\d+ +\d+ +(?:u?int\d+|float|half|double|bfloat16) +\w+ +-?\d+"
+    rb"(?: +[\d.]+){3} +(?P<wrong>\S+)"
+)
+_NUMBERS = re.compile(rb"\d+")
+_ALIKE = 80
+"""Bytes before the number of a step that tell lines apart."""
 _WORK = re.compile(
     rb"""(?mix)
     \d\ ?(?:it|iters?|steps?|samples?|tokens?|tok|imgs?|images?|sequences?|examples?|words?)
@@ -58,8 +65,25 @@ _WORK = re.compile(
 
 def gets_on(block: bytes) -> bool:
     """Whether a block tells that work was done: a start alone may be the start of a hang."""
-    parts = (block[:WINDOW], block[-WINDOW:])
-    return any(_WORK.search(part) or goes_on(part, 0) for part in parts)
+    return bool(_WORK.search(block)) or _counts(block) or _measured(block)
+
+
+def _measured(data: bytes) -> bool:
+    """Whether it holds rows of nccl-tests, and no wrong result in any."""
+    wrong = {row["wrong"] for row in _ROW.finditer(data)}
+    return bool(wrong) and wrong <= {b"0", b"0e+00", b"N/A"}
+
+
+def _counts(data: bytes) -> bool:
+    """Whether lines that differ in their numbers alone count steps, as no settings do."""
+    seen: dict[bytes, set[bytes]] = {}
+    for match in _STEP.finditer(data):
+        line = data[data.rfind(b"\n", 0, match.start()) + 1 : match.start()]
+        steps = seen.setdefault(_NUMBERS.sub(b"#", line[-_ALIKE:]), set())
+        steps.add(match[1])
+        if len(steps) >= ENOUGH:
+            return True
+    return False
 
 
 def goes_on(data: bytes, start: int) -> bool:

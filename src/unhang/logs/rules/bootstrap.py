@@ -231,7 +231,7 @@ RULES: tuple[LogRule, ...] = (
         family="transport",
         role="cause",
         anchors=("Name or service not known", "Temporary failure in name resolution"),
-        pattern=r"^(?!.*IPv6 network addresses).*?(?:gai error|getaddrinfo|resolve|retrieved|gaierror|address info)"
+        pattern=r"^(?!.*IPv6 network addresses).*?(?:gai error|getaddrinfo|resolve|retrieved|gaierror|address info|host not found)"
         r".*?(?:Name or service not known|Temporary failure in name resolution)",
         meaning="A host name of the job cannot be resolved on this node.",
         action="Check MASTER_ADDR and /etc/hosts or DNS on this node.",

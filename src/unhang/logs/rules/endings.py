@@ -232,9 +232,9 @@ RULES: tuple[LogRule, ...] = (
         anchors=("Detected mismatch between collectives on ranks",),
         pattern=(
             r"Detected mismatch between collectives on ranks\. Rank (?P<rank>\d+) is running "
-            r"(?:inconsistent )?collective: CollectiveFingerPrint\((?:SequenceNumber=(?P<seq>\d+), )?"
+            r"(?:inconsistent )?collective: CollectiveFingerPrint\((?:SequenceNumber=(?P<seq>\d+)(?:, )?)?"
             r"(?:OpType=(?P<op>\w+)|$)(?:.*?but Rank (?P<other>\d+) is running collective: "
-            r"CollectiveFingerPrint\((?:SequenceNumber=\d+, )?OpType=(?P<other_op>\w+))?"
+            r"CollectiveFingerPrint\((?:SequenceNumber=\d+(?:, )?)?OpType=(?P<other_op>\w+))?"
         ),
         meaning="Two ranks made different calls; which of them is wrong this line does not tell.",
         action="Compare the two code paths; diagnose the dumps for the majority and the call site.",

@@ -364,4 +364,22 @@ RULES: tuple[LogRule, ...] = (
         trust="B",
         blames="nobody",
     ),
+    LogRule(
+        code="UH7076",
+        slug="horovod-stalled",
+        family="absent",
+        role="cause",
+        anchors=("[missing ranks: ", "by subset of ranks and are waiting for remainder of ranks"),
+        pattern=(
+            r"\[missing ranks: (?P<ranks>\d+(?:, ?\d+)*)\]"
+            r"|by subset of ranks and are waiting for remainder of ranks for more than \d+ seconds"
+        ),
+        meaning="Horovod waits for ranks that did not submit a tensor which others did.",
+        action="Look at the stacks of these ranks; of those that it calls ready the others are late.",
+        source="horovod stall_inspector.cc; horovod#1012, horovod#2565, horovod#334",
+        fires="Stalled ops:HorovodBroadcast_dense_1_bias_0 [missing ranks: 1]",
+        spares="INFO: no missing ranks: all 4 are here",
+        trust="B",
+        blames="ranks",
+    ),
 )
