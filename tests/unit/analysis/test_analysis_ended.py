@@ -205,6 +205,12 @@ def test_who_gave_up_and_ended_waited_for_the_rank_that_left_nothing() -> None:
     first = report.findings[0]
     assert (first.code, first.culprits, first.victims) == ("UH103", (1,), (0, 2))
     assert any("are taken as failed" in note.text for note in report.notes)
+    # Dumps of the moment at which they gave up: that they ended by it their processes tell.
+    gave_up = {"failures": (f"all_reduce (default_pg): {late}",)}
+    builder.dump_fields = {rank: {**gave_up, "time_ns": NOW} for rank in (0, 2)}
+    lost = [replace(ended(rank, 1), lost_ns=NOW) for rank in (0, 2)]
+    first = diagnose(builder.case(samples=[*lost, ended(1, 143)])).findings[0]
+    assert (first.code, first.culprits, first.victims) == ("UH103", (1,), (0, 2))
     own = {"exception": "ValueError: bad batch", "failures": ("all_reduce: ValueError",)}
     builder.dump_fields = {rank: {**own, "time_ns": NOW} for rank in (0, 2)}
     assert "UH103" not in {finding.code for finding in diagnose(builder.case()).findings}

@@ -128,11 +128,14 @@ def failed_ranks(evidence: Evidence, *, ended: bool = False) -> Bools:
 
     Args:
         evidence: With what dumps and logs say.
-        ended: Only those whose dumps tell that they ended by it.
+        ended: Only those that ended by it: by their dumps, or, where these are of the moment of the
+            failure, by how their processes ended.
     """
     failed = np.zeros(max(len(evidence.ranks), 1), np.bool_)
+    lost = {each.rank for each in evidence.case.samples if each.lost_ns and each.exit_status}
     for owner, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True):
-        failed[owner] |= bool(dump.failures) and (not ended or _ended_by_it(dump))
+        by_it = not ended or dump.rank in lost or _ended_by_it(dump)
+        failed[owner] |= bool(dump.failures) and by_it
     if ended:
         return failed
     loud = [event.rank for event in evidence.case.log_events if event.role == "consequence"]
