@@ -235,6 +235,11 @@ def test_dtypes_that_did_not_fit_are_why_gloo_ended_a_process() -> None:
         ("UH106", "consequence", (2,)),
     ]
     assert found[0].confidence == "low"
+    sizes = [
+        replace(e, last_op="all_reduce", last_call=9, last_numel=5 - e.rank // 3) for e in samples
+    ]
+    found = diagnose(builder.case(samples=sizes, log_events=[event])).findings
+    assert [f.code for f in found if f.role == "cause"] == ["UH202", "UH203"]
 
 
 def test_who_gloo_ended_is_not_blamed_where_all_made_the_same_call() -> None:

@@ -40,16 +40,15 @@ def sizes_apart(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[
     message = _told_of(lives) if ended else None
     if message is None:
         return list(claims)
-    shown = next((c for c in claims if c.is_cause and c.kind.family == "disagreement"), None)
     found = next(_claims(lives, book), None)
-    if found is None and shown is not None:
-        found = shown.seen(message, Stance.SUPPORTS)
-    if found is None and _are_alike(lives):
-        return [_follows(claim) for claim in claims]
-    if found is None:
-        return list(claims)
-    rest = (c for c in claims if c is not shown and c.kind is not SHAPE_MISMATCH)
-    return [found, *(_follows(claim, found) for claim in rest)]
+    if found is not None:
+        rest = [claim for claim in claims if claim.kind is not SHAPE_MISMATCH]
+        return [found, *(_follows(claim, found) for claim in rest)]
+    shown = next((c for c in claims if c.is_cause and c.kind.family == "disagreement"), None)
+    if shown is not None:
+        lead = shown.seen(message, Stance.SUPPORTS)
+        return [lead, *(_follows(claim, lead) for claim in claims if claim is not shown)]
+    return [_follows(claim) for claim in claims] if _are_alike(lives) else list(claims)
 
 
 def _follows(claim: Claim, *reason: Claim) -> Claim:

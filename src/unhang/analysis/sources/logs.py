@@ -209,7 +209,8 @@ def _names_others(group: FailureGroup, culprits: Sequence[int]) -> bool:
     from unhang.logs.rules import rule_of
 
     rule = rule_of(group.first.code)
-    return rule is not None and rule.blames == "ranks" and not {*culprits} & {*group.ranks}
+    told = rule is not None and rule.blames == "ranks" and bool(culprits)
+    return told and not {*culprits} & {*group.ranks}
 
 
 def _ranks_told(event: LogEvent, *, tasks: bool) -> tuple[int, ...]:

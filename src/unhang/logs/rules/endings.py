@@ -77,7 +77,7 @@ KILLED: Final = LogRule(
         r"|\brank ?(?P<rank>\d+) \(local[ _]rank ?: ?\d+\) ?exitcode ?: ?-9\b"
         r"|exitcode: -9\) local_rank: (?P<local_rank>\d+) \(pid: (?P<pid2>\d+)\)"
         r"|exitcode  : -9 \(pid: (?P<pid3>\d+)\)"
-        r"|process (?P<spawned>\d+) terminated with signal SIGKILL"
+        r"|process (?P<spawned>\d{1,6}) terminated with signal SIGKILL"
     ),
     meaning="The process was killed from outside: mostly the host's out-of-memory killer.",
     action="Look in dmesg of that host for 'Out of memory' and the PID.",
@@ -295,7 +295,7 @@ RULES: tuple[LogRule, ...] = (
             r"received by PID (?P<pid5>\d+)|unexpectedly failed with an exit code (?:4|7|8|11)\b"
             r"|exitcode: -(?:4|7|8|11)\) local_rank: (?P<local_rank>\d+) \(pid: (?P<pid2>\d+)\)"
             r"|exitcode  : -(?:4|7|8|11) +\(pid: (?P<pid3>\d+)\)"
-            r"|process (?P<spawned>\d+) terminated with signal SIG(?:SEGV|BUS|ILL|FPE)\b"
+            r"|process (?P<spawned>\d{1,6}) terminated with signal SIG(?:SEGV|BUS|ILL|FPE)\b"
         ),
         meaning="The process crashed in native code.",
         action="Open its core file with unhang core; unhang doctor env says how to get cores.",
@@ -320,7 +320,7 @@ RULES: tuple[LogRule, ...] = (
             r"Signal \d+ \((?P<signal>SIGABRT|SIGTERM)\) received by PID (?P<pid>\d+)"
             r"|Sending process (?P<pid2>\d+) closing signal (?P<signal2>SIG\w*)"
             r"|(?:^|sigkill_handler\] )Killing subprocess (?P<pid4>\d+)$"
-            r"|process (?P<spawned>\d+) terminated with signal SIG(?:ABRT|TERM)\b"
+            r"|process (?P<spawned>\d{1,6}) terminated with signal SIG(?:ABRT|TERM)\b"
         ),
         meaning="Ended by a watchdog's abort or by the launcher cleaning up.",
         action="Look for the first failure before it.",

@@ -92,7 +92,7 @@ RULES: tuple[LogRule, ...] = (
         anchors=("n store based barrier",),
         pattern=(
             r"(?:Waiting|Timed out initializing process group) in store based barrier .*"
-            r"\(world_size=(?P<expected>\d+), (?:worker_count|num_workers_joined)=(?P<joined>\d+)"
+            r"\(world_size=(?P<expected>\d{1,9}), (?:worker_count|num_workers_joined)=(?P<joined>\d{1,9})\b"
         ),
         more=("joined", "expected"),
         meaning=(
