@@ -57,8 +57,7 @@ def one_hang(seed: int) -> dict[str, object]:
         )
         row: dict[str, object] = {"seed": seed, "ranks": ranks, "step_ms": step_ms, "fault": fault}
         try:
-            manifest = json.loads((case / "manifest.json").read_text())
-            report = json.loads((case / "report.json").read_text())
+            manifest, report = _of_the_hang(case)
             hung_s = float(moment.read_text())
         except (OSError, ValueError):
             return row | {"failed": done.stderr[-300:]}
@@ -72,6 +71,15 @@ def one_hang(seed: int) -> dict[str, object]:
             "code": found.get("code", ""),
             "load": round(os.getloadavg()[0], 1),
         }
+
+
+def _of_the_hang(case: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Manifest and report of the first incident that is a hang: a slow rank may be told before."""
+    for folder in sorted(case.parent.glob(f"{case.name}*"), key=lambda path: len(path.name)):
+        manifest = json.loads((folder / "manifest.json").read_text())
+        if manifest["incident"]["reason"] != "slow":
+            return manifest, json.loads((folder / "report.json").read_text())
+    raise FileNotFoundError(case)
 
 
 def measure(

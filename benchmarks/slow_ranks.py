@@ -10,7 +10,8 @@ import random
 import sys
 
 from benchmarks.figures import Section, show
-from unhang.run.watching.pace import Arrival, Pace, Slow
+from unhang.model import SlowRank
+from unhang.run.watching.pace import Arrival, Pace
 
 __all__ = ["main"]
 
@@ -66,7 +67,7 @@ class _Job:
             for rank, moment in enumerate(arrived):
                 self.newest[rank].append(Arrival(0, self.seq, 10**18 + int(moment * 1e9)))
 
-    def run(self, seconds: float, slow: int = -1) -> tuple[float, Slow] | None:
+    def run(self, seconds: float, slow: int = -1) -> tuple[float, SlowRank] | None:
         """When a rank is first named, and how; `slow` is 10 % slower after a minute."""
         look_s = LOOK_S
         while self.now_s < seconds:

@@ -26,6 +26,7 @@ from unhang.model import (
     OpName,
     ProcessSample,
     Signature,
+    SlowRank,
     State,
 )
 from unhang.ras import RasStatus
@@ -317,6 +318,7 @@ class Case:
         last_calls: Where traced processes were last heard of, oldest first.
         reports: What other commands found, newest first.
         ras: What NCCL's RAS answered, oldest first.
+        slow: The rank that was seen to keep the others waiting, while the job went on.
         incident: Which incident this is, where several lay in one folder.
         notes: Everything that was skipped, cut, repaired or inferred while reading.
         more: Makes the same case with all calls of some ranks of which it has a window only; gives
@@ -342,6 +344,7 @@ class Case:
     last_calls: tuple[LastCall, ...] = ()
     reports: tuple[SavedReport, ...] = ()
     ras: tuple[RasStatus, ...] = ()
+    slow: SlowRank | None = None
     incident: str = ""
     notes: tuple[Note, ...] = ()
     more: More | None = None

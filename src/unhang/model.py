@@ -16,6 +16,7 @@ __all__ = [
     "BUSY_BYTES_PER_S",
     "BUSY_CORES",
     "DEFAULT_GROUP",
+    "FLOWING_BYTES_PER_S",
     "UNKNOWN_RANK",
     "Call",
     "DumpStatus",
@@ -33,6 +34,7 @@ __all__ = [
     "Shape",
     "Shortage",
     "Signature",
+    "SlowRank",
     "State",
     "ThreadStack",
     "short_name",
@@ -225,6 +227,10 @@ BUSY_CORES = 0.05
 
 BUSY_BYTES_PER_S = 1 << 18
 """The same for bytes read and written."""
+
+FLOWING_BYTES_PER_S = 1 << 12
+"""The same where the program waits on a socket: what comes, however slowly, is what it waits for.
+Services in the background send less than that."""
 
 FEW_LINES = 3
 """A loop that waits for something is seen on as many lines; programs that work, on more."""
@@ -419,3 +425,21 @@ class LastCall:
     frame: Frame
     entered: bool
     open_calls: tuple[Frame, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SlowRank:
+    """A rank that keeps the others waiting, in a job that moves.
+
+    Attributes:
+        excess: By how much its own time is longer than that of the others; 0.1 is 10 %.
+        late_ms: By how much it comes later, per call.
+        since_ns: Wall clock of the first block in which it was so.
+        for_s: How long ago that was when it was noticed.
+    """
+
+    rank: int
+    excess: float
+    late_ms: float
+    since_ns: int
+    for_s: float

@@ -38,6 +38,8 @@ class Doubt(Enum):
     NOTHING_SEEN = 1, "nothing was seen of the culprit; that it left nothing is all there is"
     NOBODY_ABSENT = 1, "everybody is in the call: what holds it lies below what was recorded"
     START_ONLY = 1, "only the times at which devices started tell"
+    NOT_IN_CALLS = 1, "the calls in the dumps do not show it: it is late to few of them"
+    LINES_ONLY = 1, "only the lines of the last calls differ: what does not fit is not recorded"
     CLOCKS_UNSET = 1, "clocks of hosts could not be compared"
     ONE_MOMENT = 1, "the evidence is of one moment"
     BY_HABIT = 1, "it rests on what the rank did before, or on what peers have gone on to"

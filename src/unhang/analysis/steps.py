@@ -17,7 +17,7 @@ from unhang.analysis.claims import Claim
 from unhang.analysis.decision import decide
 from unhang.analysis.findings.causes import claims_of
 from unhang.analysis.findings.idle import idle_claim
-from unhang.analysis.findings.late import late_claims
+from unhang.analysis.findings.late import late_claims, told_slow
 from unhang.analysis.judgement import Backdrop, judge, settle, status_of
 from unhang.analysis.lives.before_groups import before_groups
 from unhang.analysis.lives.by_ras import with_ras
@@ -126,6 +126,8 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Liv
     if slow or not (claims or unseen):
         untimed = situation.untimed
         claims += [] if untimed else late_claims(situation, eager=slow)
+    if moving and not claims:
+        claims = told_slow(situation)
     if not claims:
         claims = [idle_claim(situation)]
     numbers = situation.evidence.ranks.numbers

@@ -82,7 +82,7 @@ class NodePart:
     Attributes:
         run: Id of the collecting run; one file a run.
         world_size: As its ranks say; 0 where unknown.
-        incident: id, reason, detail, time_ns, quiet_s.
+        incident: id, reason, detail, time_ns, quiet_s; of a slow rank what was measured of it.
         timings_s: Seconds from the detection to the end of each step.
         streams: The command's output: name, path or why it is not there.
         notes: What went wrong while collecting.

@@ -83,6 +83,7 @@ def assemble(
         last_calls=extras.last_calls,
         ras=extras.ras,
         reports=extras.reports,
+        slow=extras.slow,
         incident=extras.incident,
         notes=tuple(extras.notes),
     )

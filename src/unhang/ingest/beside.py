@@ -1,7 +1,7 @@
 """The evidence beside the dumps: stacks, logs, traces, cores, reports, the manifest of a case.
 
 Each has a reader of its own elsewhere; this only hands them their files, and reads of the manifest
-what the dumps cannot say: how many ranks were expected.
+what the dumps cannot say: how many ranks were expected, and how slow one was seen to be.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from unhang.errors import InputError
 from unhang.ingest.columns.values import as_int
 from unhang.ingest.discover.sources import Inputs, show_path
-from unhang.model import Fact, LastCall, LogEvent, Note, ProcessSample
+from unhang.model import Fact, LastCall, LogEvent, Note, ProcessSample, SlowRank
 from unhang.ras import MOST_BYTES, RasStatus, parse
 from unhang.report import SavedReport
 from unhang.wording import count_of
@@ -26,7 +28,15 @@ if TYPE_CHECKING:
     from unhang.ingest.dumpfiles import DumpFile
     from unhang.logs.files import LogSource
 
-__all__ = ["Beside", "Extras", "attempt_of", "expected_ranks", "of_attempt", "read_beside"]
+__all__ = [
+    "Beside",
+    "Extras",
+    "attempt_of",
+    "expected_ranks",
+    "of_attempt",
+    "read_beside",
+    "slow_rank",
+]
 
 _MAX_MANIFEST_BYTES = 4 << 20
 _MANIFEST_HEAD = 64 << 10
@@ -71,6 +81,7 @@ class Extras:
     last_calls: tuple[LastCall, ...] = ()
     reports: tuple[SavedReport, ...] = ()
     ras: tuple[RasStatus, ...] = ()
+    slow: SlowRank | None = None
     incident: str = ""
     notes: list[Note] = field(default_factory=list)
 
@@ -235,6 +246,31 @@ def expected_ranks(manifests: list[Path], notes: list[Note]) -> tuple[int, str]:
         if isinstance(manifest, dict) and (size := as_int(manifest.get("world_size"), 0)) > 0:
             return size, shown
     return 0, ""
+
+
+def slow_rank(manifests: list[Path]) -> SlowRank | None:
+    """The rank that the watch of a case saw keep the others waiting; None where it saw none.
+
+    A manifest that cannot be read is told of where the ranks are asked for.
+    """
+    for path in manifests:
+        try:
+            found = msgspec.convert(_manifest(path), _Manifest).incident.slow
+        except (OSError, ValueError, RecursionError):
+            continue
+        if found is not None:
+            return found
+    return None
+
+
+class _Incident(msgspec.Struct):
+    """What a manifest says of the incident, as far as it is asked for here."""
+
+    slow: SlowRank | None = None
+
+
+class _Manifest(msgspec.Struct):
+    incident: _Incident = msgspec.field(default_factory=_Incident)
 
 
 def _manifest(path: Path) -> object:

@@ -136,6 +136,29 @@ def test_stages_of_a_pipeline_make_different_numbers_of_calls() -> None:
     assert sizes_told((41, 60, 61, 41), site="").code != "UH202"
 
 
+@pytest.mark.parametrize(
+    ("lines", "numbers", "said"),
+    [
+        ((9, 9, 9, 52), (7, 7, 7, 7), ("UH202", (3,), "medium")),
+        ((9, 9, 52, 52), (7, 7, 7, 7), ("UH762", (), "medium")),  # no majority
+        ((9, 9, 9, 52), (7, 7, 7, 8), ("UH762", (), "medium")),  # another call
+    ],
+)
+def test_who_made_the_call_at_another_line_is_named(
+    lines: tuple[int, ...], numbers: tuple[int, ...], said: tuple[str, tuple[int, ...], str]
+) -> None:
+    """Numbers of elements agree and types do not, as where one rank alone leaves its loop."""
+    samples = tuple(
+        sample_of(rank, "train.py:30 step", state="X", exit_status=134 if rank == 3 else 1,
+                  time_ns=5, tool="heartbeat", last_op="all_gather", last_call=numbers[rank],
+                  last_numel=1, last_site=f"/home/user/train.py:{lines[rank]}")
+        for rank in range(4)
+    )  # fmt: skip
+    event = LogEvent("UH762", "cause", -1, f"[enforce fail] {SIZE_MESSAGE}", "job.log:1")
+    first = diagnose(Case(samples=samples, log_events=(event,))).findings[0]
+    assert (first.code, first.culprits, first.confidence) == said
+
+
 def test_a_call_that_lost_its_peer_follows() -> None:
     """Exit code 1 of those whose call raised: the one without such an error was first."""
     ended = {"tool": "heartbeat", "state": "X", "time_ns": 5}

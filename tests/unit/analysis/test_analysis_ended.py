@@ -271,6 +271,20 @@ def test_a_rank_that_leaves_before_its_peers_fail_is_the_cause() -> None:
     assert "UH106" not in {finding.code for finding in late.findings}
 
 
+def test_who_failed_for_it_is_not_to_blame_for_the_next_call() -> None:
+    """One of the peers fails in the call before the one that the others had queued."""
+    builder = FakeJob(4)
+    builder.call(range(4), "all_reduce")
+    builder.call([0, 1, 3], "all_reduce")
+    builder.call([1, 3], "all_reduce", finished=False)
+    builder.missing |= {2}
+    builder.dump_fields = {rank: {"exception": LOST, "time_ns": NOW} for rank in (0, 1, 3)}
+    samples = [ended(0, 1), ended(1, 1), replace(ended(2, 0), ended_ns=NOW), ended(3, 1)]
+    report = diagnose(builder.case(samples=samples))
+    assert [(f.code, f.culprits) for f in report.causes] == [("UH106", (2,))]
+    assert ("UH101", "consequence") in {(f.code, f.role) for f in report.findings}
+
+
 def test_a_last_line_is_as_old_as_the_last_end_where_all_have_ended() -> None:
     """A launcher may have ended everybody before anybody looked: heartbeats are all there is."""
     samples = [

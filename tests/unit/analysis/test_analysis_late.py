@@ -8,6 +8,7 @@ import numpy as np
 
 from unhang.analysis import diagnose
 from unhang.case import Case
+from unhang.model import SlowRank
 from unhang.testing import FakeJob
 
 
@@ -148,3 +149,22 @@ def test_few_rounds_of_watchdogs_set_no_clock() -> None:
     seen = case.calls.created_ns.min() + moments
     case = replace(case, calls=replace(case.calls, completed_ns=seen))
     assert diagnose(case).status == "healthy"
+
+
+def test_what_the_watch_saw_counts_where_calls_do_not_show_it() -> None:
+    """A pause once in many steps makes nobody last, and holds the others up all the same."""
+    job = FakeJob(4)
+    steps(job, 24)
+    seen = SlowRank(rank=2, excess=0.57, late_ms=28.6, since_ns=1_700_000_000 * 10**9, for_s=17.0)
+    case = job.case()
+    dumps = tuple(replace(dump, reason="slow") for dump in case.dumps)
+    told = replace(case, dumps=dumps, slow=seen)
+    assert diagnose(replace(told, slow=None)).status == "healthy"
+    report = diagnose(told)
+    (found,) = report.findings
+    assert (report.status, found.code, found.culprits) == ("slow", "UH501", (2,))
+    assert (found.confidence, found.victims) == ("medium", (0, 1, 3))
+    assert "57%" in found.summary
+    assert "28.6 ms" in found.summary
+    assert diagnose(replace(told, slow=replace(seen, rank=9))).status == "healthy"
+    assert diagnose(replace(told, slow=replace(seen, since_ns=10**30))).status == "slow"

@@ -27,6 +27,7 @@ def test_a_dump_tells_where_an_unseen_rank_stood() -> None:
 
 
 COLLECTIVE = (Frame("all_reduce", "torch/distributed/distributed_c10d.py", 9), *SAVING)
+SOCKET = (Frame("readinto", "/usr/lib/python3.11/socket.py", 706), *LOADING)
 DEVICE = (Frame("synchronize", "torch/cuda/__init__.py", 9), *SAVING)
 
 
@@ -36,6 +37,9 @@ DEVICE = (Frame("synchronize", "torch/cuda/__init__.py", 9), *SAVING)
         (LOADING, "R", 0.9, 0, True),
         (LOADING, "S", 0.0, 1 << 20, True),
         (LOADING, "S", 0.01, 1_000, False),
+        (LOADING, "S", 0.0, 20_000, False),
+        (SOCKET, "S", 0.0, 20_000, True),
+        (SOCKET, "S", 0.0, 1_000, False),
         (LOADING, "T", 0.9, 0, False),
         (COLLECTIVE, "R", 0.9, 0, False),
         (DEVICE, "R", 0.9, 0, False),

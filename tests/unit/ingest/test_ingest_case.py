@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pytest
 from makedumps import dump, entry, write
 
 from unhang.ingest import load
+from unhang.model import SlowRank
 
 
 def test_dumps_of_the_dead_belong_to_the_case(tmp_path: Path) -> None:
@@ -26,3 +29,26 @@ def test_dumps_of_the_dead_belong_to_the_case(tmp_path: Path) -> None:
     assert case.incident == "hang"
     assert not [note for note in case.notes if note.source == "incidents"]
     assert [found.rank for found in load(tmp_path, incident="job-end").dumps] == [2]
+
+
+SLOW = {"rank": 1, "excess": 0.57, "late_ms": 28.6, "since_ns": 17 * 10**17, "for_s": 17.0}
+
+
+@pytest.mark.parametrize(
+    ("told", "slow"),
+    [
+        ({"incident": {"reason": "slow", "slow": SLOW}}, SlowRank(1, 0.57, 28.6, 17 * 10**17, 17)),
+        ({"incident": {"reason": "hang"}}, None),
+        ({"incident": {"slow": {**SLOW, "rank": "1"}}}, None),
+        ({"incident": {"slow": [SLOW]}}, None),
+        ({"incident": "slow"}, None),
+    ],
+)
+def test_a_slow_rank_that_the_watch_saw(
+    tmp_path: Path, told: dict[str, object], slow: SlowRank | None
+) -> None:
+    """It stands in the manifest of its case; what is not of that form is nothing."""
+    (tmp_path / "manifest.json").write_text(json.dumps({"world_size": 1, **told}))
+    (tmp_path / "dumps").mkdir()
+    write(tmp_path / "dumps", {"rank_0": dump([entry(0)])})
+    assert load(tmp_path).slow == slow

@@ -7,14 +7,15 @@ from collections.abc import Callable
 
 import pytest
 
-from unhang.run.watching.pace import Arrival, Pace, Slow
+from unhang.model import SlowRank
+from unhang.run.watching.pace import Arrival, Pace
 from unhang.run.watching.pacing import arrivals_of
 
 START_NS = 1_800_000_000 * 10**9
 OwnTime = Callable[[random.Random, int, float], float]
 
 
-def followed(ranks: int, seconds: float, own_s: OwnTime) -> list[Slow]:
+def followed(ranks: int, seconds: float, own_s: OwnTime) -> list[SlowRank]:
     """What is noticed of a job by looks every 8 s; `own_s` takes dice, rank and time."""
     pace, found = Pace(), []
     dice = random.Random(ranks)  # noqa: S311 - a simulation

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from math import isfinite
 
 import numpy as np
 from msgspec import Struct
@@ -26,9 +27,19 @@ from unhang.analysis.state.clocks import Clocks, set_clocks
 from unhang.analysis.state.columns import Floats, Ints, distinct
 from unhang.analysis.state.index import Evidence
 from unhang.kinds import LATE_RANK
+from unhang.model import SlowRank
 from unhang.report import GroupRef
 
-__all__ = ["Late", "LateRanks", "Meetings", "late_claims", "late_ranks", "meetings_of"]
+__all__ = [
+    "Late",
+    "LateRanks",
+    "Meetings",
+    "SlowSteps",
+    "late_claims",
+    "late_ranks",
+    "meetings_of",
+    "told_slow",
+]
 
 _MOST_CALLS = 1000
 _LEAST_CALLS = 5
@@ -114,6 +125,32 @@ class LateRanks(Struct, frozen=True):
     ahead: int
     n_others: int
     clocks_set: bool
+
+
+class SlowSteps(Struct, frozen=True):
+    """A rank that needs longer for its steps than the others, as the watch saw it meanwhile."""
+
+    seen: SlowRank
+
+
+def told_slow(situation: Situation) -> list[Claim]:
+    """The rank that the watch told of, where its calls do not show it; none where it told of none.
+
+    It adds up what each rank needs. Who is late to one call of a step alone, or to one of many
+    steps, is seldom last, and costs the others time all the same.
+    """
+    told, ranks = situation.evidence.case.slow, situation.evidence.ranks.numbers.tolist()
+    if told is None or told.rank not in ranks or not isfinite(told.excess + told.late_ms):
+        return []
+    return [
+        Claim(
+            kind=LATE_RANK,
+            about=SlowSteps(told),
+            culprits=(told.rank,),
+            victims=tuple(rank for rank in ranks if rank != told.rank),
+            doubts=(Doubt.NOT_IN_CALLS,),
+        )
+    ]
 
 
 def late_claims(situation: Situation, *, eager: bool) -> list[Claim]:

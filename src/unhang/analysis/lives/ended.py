@@ -57,7 +57,8 @@ class CameBack(Observation, frozen=True, kw_only=True):
 def ended_first(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[Claim]:
     """Put a claim about ranks that ended first before the others.
 
-    Claims that blame the same ranks become its consequences.
+    Claims that blame the same ranks become its consequences, and so does the absence of ranks that
+    failed because of it.
 
     Args:
         claims: From dumps and stacks.
@@ -69,7 +70,12 @@ def ended_first(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[
     if not first:
         return claims
     culprits = {end.rank for end in first}
-    explained = {id(c) for c in claims if c.is_cause and set(c.culprits) <= culprits}
+    gone = culprits | {end.rank for end in followed}
+    explained = {
+        id(c)
+        for c in claims
+        if c.is_cause and set(c.culprits) <= (gone if c.kind.has(Trait.AWAITED) else culprits)
+    }
     victims = {rank for c in claims if id(c) in explained for rank in c.victims}
     victims |= {end.rank for end in followed}
     about = Ended(

@@ -1,4 +1,4 @@
-"""Ranks whose last calls disagree about sizes, where a rank was ended for it.
+"""Ranks whose last calls disagree about sizes, or come from other lines, where one ended for it.
 
 Gloo ends the process that receives what does not fit, which need not be the odd one out. What each
 rank called last is in its heartbeat, which outlives it.
@@ -21,7 +21,7 @@ from unhang.analysis.sources.stacks import RankLook
 from unhang.kinds import RANK_ENDED, SHAPE_MISMATCH
 from unhang.report import CallSide
 
-__all__ = ["SizesApart", "sizes_apart"]
+__all__ = ["LinesApart", "SizesApart", "sizes_apart"]
 
 
 class SizesApart(Struct, frozen=True):
@@ -29,6 +29,13 @@ class SizesApart(Struct, frozen=True):
 
     op: str
     sides: tuple[tuple[int, tuple[int, ...]], ...]
+
+
+class LinesApart(Struct, frozen=True):
+    """Lines from which ranks made one call, what they sent not fitting; most ranks first."""
+
+    op: str
+    sides: tuple[tuple[str, tuple[int, ...]], ...]
 
 
 def sizes_apart(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[Claim]:
@@ -45,8 +52,8 @@ def sizes_apart(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[
         rest = [claim for claim in claims if claim.kind is not SHAPE_MISMATCH]
         return [found, *(_follows(claim, found) for claim in rest)]
     shown = next((c for c in claims if c.is_cause and c.kind.family == "disagreement"), None)
-    if shown is not None:
-        lead = shown.seen(message, Stance.SUPPORTS)
+    lead = shown.seen(message, Stance.SUPPORTS) if shown else next(_of_lines(lives, book), None)
+    if lead is not None:
         return [lead, *(_follows(claim, lead) for claim in claims if claim is not shown)]
     return [_follows(claim) for claim in claims] if _are_alike(lives) else list(claims)
 
@@ -105,6 +112,33 @@ def _claims(lives: Lives, book: StackBook) -> Iterator[Claim]:
             *(() if clear else (Doubt.NO_MAJORITY,)),
             *(() if alike else (Doubt.STACKS_ONLY,)),
         ),
+    )
+
+
+def _of_lines(lives: Lives, book: StackBook) -> Iterator[Claim]:
+    """The few that made the call from another line than most: of sizes, it is the same for all."""
+    looks = [life.look for life in lives.ranks.values() if life.look is not None]
+    if len({(look.last_op, look.last_call) for look in looks}) != 1 or not all(
+        look.last_op and look.last_site for look in looks
+    ):
+        return
+    sides: defaultdict[str, list[RankLook]] = defaultdict(list)
+    for look in looks:
+        sides[look.last_site].append(look)
+    (_, most), *others = sorted(sides.items(), key=lambda side: (-len(side[1]), side[0]))
+    if not others or 2 * len(most) <= len(looks):
+        return
+    odd, op = [look for _, side in others for look in side], looks[0].last_op
+    lines = ((side[0].last_site, _ranks(side)) for side in (most, *dict(others).values()))
+    yield Claim(
+        kind=SHAPE_MISMATCH,
+        about=LinesApart(op, tuple(lines)),
+        culprits=_ranks(odd),
+        victims=_ranks(most),
+        subjects=subjects_of(odd),
+        op=op,
+        sites=(*sites_of(odd, "culprit", book), *sites_of(most, "victim", book)),
+        doubts=(Doubt.LINES_ONLY,),
     )
 
 

@@ -17,6 +17,7 @@ from unhang.model import (
     BUSY_BYTES_PER_S,
     BUSY_CORES,
     FEW_LINES,
+    FLOWING_BYTES_PER_S,
     Frame,
     MemoryKill,
     ProcessSample,
@@ -245,20 +246,20 @@ def _newest_ns(samples: Iterable[ProcessSample]) -> int:
 def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:
     last = looks[-1]
     known = last.tool == LAST_KNOWN and last.time_ns > 0
-    thread = main_thread(last)
+    meaning, thread = meaning_of(last), main_thread(last)
     frames = thread.frames if thread else ()
     return RankLook(
         rank=last.rank,
         host=last.host,
         pid=last.pid,
-        meaning=meaning_of(last),
+        meaning=meaning,
         moved=has_moved(looks),
         frames=frames,
         gone=_is_gone(last),
         status=last.exit_status,
         age_s=(newest_ns - last.time_ns) / 1e9 if known else None,
         inside=meaning_of_frames(frames).op,
-        works=_works(last),
+        works=_works(last, meaning),
         in_loop=_is_in_loop(last),
         ended_ns=last.ended_ns,
         phase=last.phase,
@@ -274,12 +275,13 @@ def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:
     )
 
 
-def _works(last: ProcessSample) -> bool | None:
+def _works(last: ProcessSample, meaning: Meaning) -> bool | None:
     if last.worked_s <= 0:
         return None
+    flowing = FLOWING_BYTES_PER_S if meaning.kind == "network" else BUSY_BYTES_PER_S
     return (
         last.worked_cpu_s > BUSY_CORES * last.worked_s
-        or last.worked_bytes > BUSY_BYTES_PER_S * last.worked_s
+        or last.worked_bytes > flowing * last.worked_s
     )
 
 

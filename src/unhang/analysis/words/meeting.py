@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from unhang.analysis.claims import Claim
 from unhang.analysis.lives.before_groups import NodesAway, NotAtMeeting, RankTwice, ToldApart
-from unhang.analysis.lives.sizes import SizesApart
+from unhang.analysis.lives.sizes import LinesApart, SizesApart
 from unhang.analysis.words.telling import Words, subject, words_of
 from unhang.wording import count_of, printable, rank_phrase
 
@@ -86,6 +88,21 @@ def _(about: NodesAway, claim: Claim) -> Words:
         (
             "Check that the launcher runs on all nodes, with the same endpoint and id.",
             "Check that every node reaches that endpoint: unhang doctor net.",
+        ),
+    )
+
+
+@words_of.register
+def _(about: LinesApart, claim: Claim) -> Words:
+    sides = "; ".join(
+        f"{rank_phrase(who)}: {printable(Path(line).name)}" for line, who in about.sides
+    )
+    return Words(
+        f"{subject(claim.culprits)} made {about.op} at another line than the others, and the data "
+        "do not fit.",
+        (
+            f"The last call of each rank, by its heartbeat: {sides}.",
+            "Gloo ended a process that got more or less than it asked for.",
         ),
     )
 

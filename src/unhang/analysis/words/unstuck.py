@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import Final
 
 from unhang.analysis.claims import Claim
 from unhang.analysis.findings.idle import AllFinished, InFlight, Undecided, Why
-from unhang.analysis.findings.late import LateRanks
+from unhang.analysis.findings.late import LateRanks, SlowSteps
 from unhang.analysis.words.telling import Words, words_of
 from unhang.wording import count_of, rank_phrase
 
@@ -14,6 +15,10 @@ __all__: list[str] = []
 
 _STACKS: Final = "Look at the stacks of all ranks: unhang stacks."
 _PROFILE: Final = "unhang stacks --samples 5, py-spy record."
+_SLOW_FOR: Final = (
+    "They do more work than their peers (logging, evaluation, uneven data).",
+    "Their hosts or GPUs are slower: clocks, temperature, neighbours on the machine.",
+)
 _RECORD_EXCHANGES: Final = (
     "Start the job with unhang run, which records sends and receives on Gloo as well."
 )
@@ -119,6 +124,34 @@ def _made_ahead(about: LateRanks) -> tuple[str, ...]:
 
 
 @words_of.register
+def _(about: SlowSteps, claim: Claim) -> Words:
+    slow = about.seen
+    return Words(
+        f"Not stuck but slow: {rank_phrase(claim.culprits)} needs {slow.excess:.0%} longer for "
+        f"its steps than the others, which wait {slow.late_ms:,.1f} ms a call for it.",
+        (f"Seen while the job went on, for {slow.for_s:,.0f} s, since {_clock(slow.since_ns)}.",),
+        alternatives=_SLOW_FOR,
+        actions=_slow_actions(claim),
+    )
+
+
+def _clock(time_ns: int) -> str:
+    """A moment as people of all time zones read it; hostile numbers are no moment."""
+    try:
+        when = datetime.fromtimestamp(time_ns / 1e9, tz=timezone.utc)
+    except (ValueError, OverflowError, OSError):
+        return "a time that makes no sense"
+    return f"{when:%H:%M:%S} UTC"
+
+
+def _slow_actions(claim: Claim) -> tuple[str, ...]:
+    return (
+        f"Profile rank {claim.culprits[0]} beside a peer: {_PROFILE}",
+        "Compare clocks and throttling: nvidia-smi -q -d CLOCK,PERFORMANCE.",
+    )
+
+
+@words_of.register
 def _(about: LateRanks, claim: Claim) -> Words:
     began = f" since #{about.since}" if about.since is not None else ""
     comes = "comes" if len(claim.culprits) == 1 else "come"
@@ -135,12 +168,6 @@ def _(about: LateRanks, claim: Claim) -> Words:
             if about.clocks_set
             else "Clocks could not be compared; they were not late at first, or are on one host.",
         ),
-        alternatives=(
-            "They do more work than their peers (logging, evaluation, uneven data).",
-            "Their hosts or GPUs are slower: clocks, temperature, neighbours on the machine.",
-        ),
-        actions=(
-            f"Profile rank {claim.culprits[0]} beside a peer: {_PROFILE}",
-            "Compare clocks and throttling: nvidia-smi -q -d CLOCK,PERFORMANCE.",
-        ),
+        alternatives=_SLOW_FOR,
+        actions=_slow_actions(claim),
     )

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from unhang.casedir.manifest import (
@@ -27,6 +27,7 @@ from unhang.casedir.manifest import (
 )
 from unhang.casedir.sharing import Announcement, announce, is_being_ended, tell_of_end, without_part
 from unhang.errors import OutputError
+from unhang.model import SlowRank
 from unhang.record.contact.runtime_dir import create_private_dir, private_dir, safe_name
 from unhang.run.child.ranklogs import rank_logs
 from unhang.run.child.streams import Stream, end_of, tail_of
@@ -80,11 +81,13 @@ class What:
         kind: "hang", "rank-ended" or "slow".
         detail: One sentence.
         quiet_s: How long no call had finished.
+        slow: The rank that keeps the others waiting, of a job that moves.
     """
 
     kind: str
     detail: str
     quiet_s: float = 0.0
+    slow: SlowRank | None = None
 
 
 @dataclass(slots=True)
@@ -136,6 +139,7 @@ class NodeIncident:
                 "detail": self.what.detail,
                 "time_ns": self._began_ns,
                 "quiet_s": round(self.what.quiet_s, 3),
+                **({"slow": asdict(self.what.slow)} if self.what.slow else {}),
             },
             ranks=collector.parts(),
             timings_s=collector.timings_s,

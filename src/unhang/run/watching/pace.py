@@ -17,7 +17,9 @@ from itertools import accumulate
 from statistics import median
 from typing import Final, NamedTuple
 
-__all__ = ["Arrival", "Pace", "Slow"]
+from unhang.model import SlowRank
+
+__all__ = ["Arrival", "Pace"]
 
 BLOCK_NS: Final = 1_000_000_000
 BLOCKS: Final = 15
@@ -44,24 +46,6 @@ class Arrival(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Slow:
-    """A rank keeps the others waiting.
-
-    Attributes:
-        excess: By how much its own time is longer than that of the others; 0.1 is 10 %.
-        late_ms: By how much it comes later, per call.
-        since_ns: Wall clock of the first block in which it was so.
-        for_s: How long ago that was when it was noticed.
-    """
-
-    rank: int
-    excess: float
-    late_ms: float
-    since_ns: int
-    for_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class _Block:
     begin_ns: int
     calls: int
@@ -77,7 +61,7 @@ class Pace:
     _seen: dict[int, int] = field(default_factory=dict)
     _skip: int = FIRST_BLOCKS
 
-    def see(self, calls: Mapping[int, Sequence[Arrival]]) -> Slow | None:
+    def see(self, calls: Mapping[int, Sequence[Arrival]]) -> SlowRank | None:
         """Take the newest calls of all ranks into account.
 
         Args:
@@ -134,7 +118,7 @@ def _blocks(rounds: Sequence[tuple[int, Mapping[int, int]]]) -> tuple[list[_Bloc
     return blocks, used
 
 
-def _slow_rank(blocks: Sequence[_Block]) -> Slow | None:
+def _slow_rank(blocks: Sequence[_Block]) -> SlowRank | None:
     """The rank that was slow in all of the newest blocks, if there is one.
 
     Where chance alone may make such a difference in so few, more of them tell.
@@ -147,7 +131,7 @@ def _slow_rank(blocks: Sequence[_Block]) -> Slow | None:
         if excess:
             since = _since(blocks, rank)
             end_ns = recent[-1].begin_ns + BLOCK_NS
-            return Slow(rank, excess, late_ms, since, (end_ns - since) / 1e9)
+            return SlowRank(rank, excess, late_ms, since, (end_ns - since) / 1e9)
     return None
 
 

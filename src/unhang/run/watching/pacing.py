@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Final
 
+from unhang.model import SlowRank
 from unhang.record.contact.client import AskError, RefusedError, ask_worker
 from unhang.record.contact.heartbeat import read_heartbeat
 from unhang.record.contact.marks import Mark
-from unhang.run.watching.pace import Arrival, Pace, Slow
+from unhang.run.watching.pace import Arrival, Pace
 
 __all__ = ["Pacing", "arrivals_of"]
 
@@ -35,11 +36,11 @@ class Pacing:
     """Follows the ranks of one run; `news` is a queue of what it has noticed."""
 
     pace: Pace = field(default_factory=Pace)
-    news: SimpleQueue[Slow] = field(default_factory=SimpleQueue)
+    news: SimpleQueue[SlowRank] = field(default_factory=SimpleQueue)
     _next_s: float = 0.0
     _thread: threading.Thread | None = None
 
-    def look(self, marks: Sequence[Mark], now_s: float) -> Slow | None:
+    def look(self, marks: Sequence[Mark], now_s: float) -> SlowRank | None:
         """Begin a look if it is time for one; returns what an earlier one has found."""
         busy = self._thread is not None and self._thread.is_alive()
         if not busy and now_s >= self._next_s and _comparable(marks):

@@ -216,7 +216,7 @@ class Patrol:
         marks = [member.mark for member in self.roster.members if not member.unarmed]
         slow = self.pacing.look(marks, time.monotonic())
         if slow is not None:
-            self._conclude(self._begin(What("slow", slow_words(slow))))
+            self._conclude(self._begin(What("slow", slow_words(slow), slow=slow)))
             self._close_current("the job went on")
 
     def _runs_on(self) -> bool:

@@ -9,9 +9,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from unhang.model import SlowRank
 from unhang.record.contact.heartbeat import Heartbeat
 from unhang.run.incident.judging import Verdict
-from unhang.run.watching.pace import Slow
 from unhang.run.watching.roster import Gone
 from unhang.wording import printable, rank_phrase
 
@@ -21,7 +21,7 @@ ENDING = ("fix-code", "restart", "restart-without")
 """Decisions after which the job as it stands is of no more use."""
 
 
-def slow_words(slow: Slow) -> str:
+def slow_words(slow: SlowRank) -> str:
     """A slow rank in words."""
     since = time.strftime("%H:%M:%S", time.localtime(slow.since_ns / 1e9))
     return (
