@@ -55,6 +55,16 @@ def judged(job: FakeJob, *events: LogEvent) -> Report:
     return diagnose(job.case(log_events=events))
 
 
+def test_a_later_line_of_the_same_rank_is_no_rival() -> None:
+    """Without stamps, two failures in one log have an order; those of two ranks have none."""
+    first = event("UH751", 2, "RuntimeError: DataLoader worker (pid 7) is killed by signal: 9")
+    later = event("UH751", 2, "RuntimeError: DataLoader worker (pid(s) 7) exited unexpectedly")
+    found = judged(waited_for(), first, later).causes[0]
+    assert (found.code, found.culprits, found.confidence) == ("UH751", (2,), "high")
+    other = replace(later, rank=1, source=first.source)
+    assert judged(waited_for(), first, other).causes[0].confidence == "low"
+
+
 def test_a_full_disk_is_why_it_never_joined() -> None:
     """The log's failure is the cause, with the call of the dumps; the absence its consequence."""
     report = judged(waited_for(), event("UH776", 2, **FILE))

@@ -245,7 +245,8 @@ def _as_early(first: FailureGroup, other: FailureGroup) -> bool:
     from unhang.logs.failure import CLOCK_SLACK_NS
 
     if not first.time_ns or not other.time_ns:
-        return not first.time_ns
+        same = bool(first.ranks) and other.ranks == first.ranks  # it printed them in that order
+        return not first.time_ns and not same
     return other.time_ns - first.time_ns < CLOCK_SLACK_NS and other.ranks != first.ranks
 
 
