@@ -4,7 +4,8 @@
 
 Each is reduced whole, in parts of a few ranks, and with next to no room for times; part of it stays
 as dumps. The verdict has to be the same, or to say that the times for it were left out. With
---ray ADDRESS ("" for a cluster of its own) it is judged through Ray as well, to the byte.
+--ray ADDRESS ("" for a cluster of its own) it is judged through Ray as well, to the byte; with
+--only-ray through nothing else.
 """
 
 from __future__ import annotations
@@ -60,12 +61,12 @@ def folders(more: list[Path], every: int) -> Iterator[tuple[str, Path]]:
             yield spec.name, Path(name) / DUMPS
 
 
-def compare(folder: Path, cluster: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - Ray's module
+def compare(folder: Path, cluster: Any, *, only_ray: bool) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - Ray's module
     """Way and what is otherwise, for each way to reduce a folder."""
     whole = verdict_of([folder])
     if cluster is not None:
         yield "ray", "" if verdict_by(cluster, folder) == whole else "another report"
-    if not whole.startswith("{"):
+    if only_ray or not whole.startswith("{"):
         return
     dumps = sorted(path for path in folder.rglob("*") if path.is_file())
     by_name = verdict_of(dumps)  # a file that is named itself has no folder that would tell more
@@ -108,12 +109,13 @@ def main() -> int:
     parser.add_argument("more", nargs="*", type=Path, help="further folders of captures")
     parser.add_argument("--every", type=int, default=1, help="every so many of the simulated cases")
     parser.add_argument("--ray", metavar="ADDRESS", help="also through this Ray cluster")
+    parser.add_argument("--only-ray", action="store_true", help="leave the ways of reducing out")
     args = parser.parse_args()
     tally: Counter[str] = Counter()
     with nullcontext() if args.ray is None else ray.ray_engine(args.ray) as engine:
         cluster = engine and engine.ray
         for name, folder in folders(args.more, args.every):
-            for way, wrong in compare(folder, cluster):
+            for way, wrong in compare(folder, cluster, only_ray=args.only_ray):
                 tally[f"{way}: {'differ' if wrong else 'same'}"] += 1
                 if wrong:
                     print(f"{name}, {way}: {wrong}", flush=True)

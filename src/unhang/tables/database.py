@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -61,10 +62,12 @@ def connect(
     for table in TABLES:
         if table.name != "calls":
             connection.execute(_ddl(table))
-    for name, columns in small_tables(case, report, __version__).items():
-        _insert(connection, _table(name), columns)
-    _insert_calls(connection, case, ids)
-    _insert(connection, _table("collectives"), collective_columns(case, ids))
+    with ThreadPoolExecutor(1) as other:  # numpy sorts there while the engine inserts here
+        collectives = other.submit(collective_columns, case, ids)
+        _insert_calls(connection, case, ids)
+        for name, columns in small_tables(case, report, __version__).items():
+            _insert(connection, _table(name), columns)
+        _insert(connection, _table("collectives"), collectives.result())
     create_views(connection)
     return connection
 
@@ -87,8 +90,10 @@ def _insert_calls(connection: DuckDBPyConnection, case: Case, ids: npt.NDArray[n
     each = Table("calls_each", "", tuple(c for c in stored if c.name not in alike))
     one = Table("calls_alike", "", tuple(c for c in stored if c.name in alike))
     connection.execute(_ddl(each))
+    connection.execute("SET preserve_insertion_order = false")  # else one thread inserts them all
     for chunk in call_columns(case, ids, texts):
         _insert(connection, each, chunk)
+    connection.execute("RESET preserve_insertion_order")
     if alike:
         connection.execute(_ddl(one))
         _insert(connection, one, next(call_columns(case, ids, texts)), "LIMIT 1")
