@@ -220,17 +220,30 @@ def attempt_of(files: Iterable[DumpFile]) -> str:
 def of_attempt(extras: Extras, attempt: str) -> tuple[LogEvent, ...]:
     """Log events without those of other attempts; of the newest one where the dumps do not tell.
 
-    Logs whose path names no attempt are kept.
+    Logs whose path names no attempt are kept, but for what only another attempt's ranks have said.
     """
-    told = {event.fields["attempt"] for event in extras.log_events if "attempt" in event.fields}
+    told: dict[str, set[tuple[str, int, str]]] = {}
+    for event in extras.log_events:
+        if "attempt" in event.fields:
+            told.setdefault(event.fields["attempt"], set()).add(_words_of(event))
     keep = attempt or max(told, key=int, default="")
-    if not told - {keep}:
+    others = set().union(*(words for number, words in told.items() if number != keep))
+    if not others:
         return extras.log_events
-    kept = tuple(e for e in extras.log_events if e.fields.get("attempt", keep) == keep)
+    others -= told.get(keep, set())
+    kept = tuple(
+        event
+        for event in extras.log_events
+        if event.fields.get("attempt", keep) == keep and _words_of(event) not in others
+    )
     left = len(extras.log_events) - len(kept)
     text = f"{count_of(left, 'message')} of other attempts than attempt {keep} left out"
     extras.notes.append(Note("info", "logs", text))
     return kept
+
+
+def _words_of(event: LogEvent) -> tuple[str, int, str]:
+    return event.code, event.rank, event.text
 
 
 def expected_ranks(manifests: list[Path], notes: list[Note]) -> tuple[int, str]:

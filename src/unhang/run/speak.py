@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import deque
 
-__all__ = ["say", "write_all"]
+__all__ = ["say", "without_own_words", "write_all"]
+
+_said: deque[bytes] = deque(maxlen=256)
 
 
 def say(text: str) -> None:
@@ -18,7 +21,15 @@ def write_all(text: str) -> None:
     try:
         encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
         data = memoryview(text.encode(encoding, "replace"))
+        _said.append(bytes(data))
         while data:
             data = data[os.write(2, data) :]
     except OSError:
         return
+
+
+def without_own_words(data: bytes) -> bytes:
+    """Output without what we have said: a verdict shows lines of logs, and is none itself."""
+    for words in sorted(_said, key=len, reverse=True):
+        data = data.replace(words, b"")
+    return data

@@ -9,7 +9,8 @@ import pytest
 from makedumps import dump, entry, write
 
 from unhang.ingest import load
-from unhang.model import SlowRank
+from unhang.ingest.beside import Extras, of_attempt
+from unhang.model import LogEvent, SlowRank
 
 
 def test_dumps_of_the_dead_belong_to_the_case(tmp_path: Path) -> None:
@@ -52,3 +53,20 @@ def test_a_slow_rank_that_the_watch_saw(
     (tmp_path / "dumps").mkdir()
     write(tmp_path / "dumps", {"rank_0": dump([entry(0)])})
     assert load(tmp_path).slow == slow
+
+
+def test_what_an_earlier_attempt_said_explains_no_later_one() -> None:
+    """The job's whole output has the lines of both attempts, and names none of them."""
+
+    def said(text: str, source: str, **fields: str) -> LogEvent:
+        return LogEvent("UH776", "cause", 1, text, source, fields=fields)
+
+    events = (
+        said("OSError: No space left", "attempt_0/1/stderr.log:8", attempt="0"),
+        said("OSError: No space left", "output.log:8"),
+        said("OSError: Read-only file system", "attempt_1/1/stderr.log:3", attempt="1"),
+        said("OSError: Read-only file system", "output.log:80"),
+    )
+    kept = of_attempt(Extras(log_events=events), "1")
+    assert kept == events[2:]
+    assert of_attempt(Extras(log_events=events[1:2]), "1") == events[1:2]

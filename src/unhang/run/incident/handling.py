@@ -33,6 +33,7 @@ from unhang.run.child.ranklogs import rank_logs
 from unhang.run.child.streams import Stream, end_of, tail_of
 from unhang.run.incident.evidence import Collector
 from unhang.run.incident.judging import Verdict, judge
+from unhang.run.speak import without_own_words
 from unhang.run.watching.roster import Roster
 from unhang.surroundings import describe_node
 from unhang.telltale import harmless_command, harmless_log
@@ -255,7 +256,8 @@ class NodeIncident:
             name = f"logs/{self.context.run}.{stream.name}.log"
             row: dict[str, object] = {"name": stream.name}
             try:
-                data = tail_of(stream, str(self.context.folder / "logs"), LOG_BYTES)
+                whole = tail_of(stream, str(self.context.folder / "logs"), LOG_BYTES)
+                data = without_own_words(whole)
                 if data and self.case is not None:
                     save_file(self.case / name, harmless_log(data))
                     row["path"] = name

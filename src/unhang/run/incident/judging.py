@@ -42,6 +42,7 @@ class Verdict:
         summary: The verdict's sentence.
         moving: Culprits that were seen to move: busy or slow rather than stuck.
         action: What the report's decision says, unless that is of low confidence; "" for none.
+        guessed: Its causes name nobody, and all with low confidence.
     """
 
     text: str
@@ -49,6 +50,7 @@ class Verdict:
     summary: str = ""
     moving: tuple[int, ...] = ()
     action: str = ""
+    guessed: bool = False
 
     @property
     def exit_code(self) -> int:
@@ -91,7 +93,9 @@ def _verdict(case: Path, out: str, err: str) -> Verdict:
         moving = tuple(sorted({int(rank) for found in causes for rank in found["moving"]}))
         decision = report["decision"] or {"action": "", "confidence": "low"}
         action = "" if decision["confidence"] == "low" else str(decision["action"])
-        return Verdict(out, str(report["status"]), str(report["summary"]), moving, action)
+        named = any(found["culprits"] or found["confidence"] != "low" for found in causes)
+        status, summary = str(report["status"]), str(report["summary"])
+        return Verdict(out, status, summary, moving, action, guessed=not named)
     except (OSError, ValueError, KeyError, TypeError):
         last = err.strip().splitlines()[-1:] or ["no reason given"]
         return Verdict(out or f"no verdict: {last[0]}\n")

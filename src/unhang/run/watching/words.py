@@ -65,6 +65,8 @@ def why_spared(verdict: Verdict, on_hang: str) -> str:
         verb = "moves" if len(verdict.moving) == 1 else "move"
         who = rank_phrase(verdict.moving)
         return f"{who} {verb}: the job is left alone, and watched for the moment that it stops"
+    if verdict.guessed:
+        return "nobody is named, and that is a guess: the job is left alone"
     if on_hang == "decide" and verdict.action not in ENDING:
         return "the decision is not to end the job: it is left alone"
     return ""
