@@ -225,6 +225,9 @@ class ThreadStack:
 BUSY_CORES = 0.05
 """More CPU time than this share of one core is work, less is waking up to look around."""
 
+TASK_CORES = 0.3
+"""The same of Ray's tasks and actors together: those that keep house take less than a tenth."""
+
 BUSY_BYTES_PER_S = 1 << 18
 """The same for bytes read and written."""
 
@@ -318,6 +321,8 @@ class ProcessSample:
         worked_s, worked_cpu_s, worked_bytes: While it was looked at, for so many seconds, the
             process and all that it started used so much CPU time and read and wrote so many
             bytes; -1 where nobody measured it.
+        tasks_cpu_s: The same of the other tasks and actors that its node's Ray runs; -1 where it
+            is none of Ray's processes.
         line_looks, lines: How often its innermost line was seen before, a second apart, since its
             job last got on, and how many different ones that were; 0 where nobody noted it.
         ended_ns: When it began to end by its own word, or was seen to have ended; 0 where it has
@@ -352,6 +357,7 @@ class ProcessSample:
     worked_s: float = -1.0
     worked_cpu_s: float = -1.0
     worked_bytes: int = -1
+    tasks_cpu_s: float = -1.0
     line_looks: int = 0
     lines: int = 0
     ended_ns: int = 0

@@ -209,6 +209,8 @@ FALLBACKS: Final[tuple[FrameRule, ...]] = (
     FrameRule("process", "waiting for another process ({function})",
         ("multiprocessing/", "torch/multiprocessing/"),
         ("join", "wait", "poll", "get", "recv", "recv_bytes", "_recv", "put", "acquire")),
+    FrameRule("process", "waiting for tasks or actors of Ray ({function})",
+        ("ray/_private/worker.py",), ("get_objects", "get", "wait")),
     FrameRule("network", "waiting on a socket ({function})",
         ("socket.py", "ssl.py", "http/client.py", "urllib3/", "requests/", "grpc/", "zmq/",
          "httpx/", "httpcore/", "aiohttp/")),

@@ -61,3 +61,20 @@ def test_where_nobody_measured_work_nothing_is_said_of_it() -> None:
     sample = ProcessSample(0, "node01", 100, (ThreadStack("MainThread", 1, LOADING),))
     look = looks_of([sample])[0]
     assert (look.works, look.moves) == (None, False)
+
+
+RAY = "/opt/venv/lib/python3.11/site-packages/ray/_private/worker.py"
+
+
+@pytest.mark.parametrize(("tasks_s", "moves"), [(2.0, True), (0.08, False), (-1.0, False)])
+def test_a_rank_that_waits_for_tasks_of_ray_moves_while_they_compute(
+    tasks_s: float, *, moves: bool
+) -> None:
+    """They are no processes below it; those that keep house for Ray are no tasks."""
+    waits = (Frame("get_objects", RAY, 1007), Frame("get", RAY, 3009), *LOADING)
+    for frames, expected in ((waits, moves), (LOADING, False)):
+        sample = ProcessSample(
+            0, "node01", 100, (ThreadStack("MainThread", 1, frames, is_main=True),), state="S",
+            worked_s=1.1, worked_cpu_s=0.0, worked_bytes=0, tasks_cpu_s=tasks_s,
+        )  # fmt: skip
+        assert looks_of([sample])[0].moves is expected

@@ -13,8 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from unhang.collect.processes import read_processes
-from unhang.run.watching.procs import WorkDone, exit_status, reaped_status, work_of
+from unhang.collect.processes import Process, ProcessTable, read_processes
+from unhang.run.watching.procs import (
+    WorkDone,
+    exit_status,
+    ray_tasks_s,
+    reaped_status,
+    work_of,
+)
 from unhang.run.watching.traffic import bytes_of, tcp_bytes
 
 
@@ -92,3 +98,20 @@ def test_what_is_received_from_sockets_is_counted(address: str) -> None:
         assert bytes_of([pid], known) >= 100_000
         assert work_of(pid, read_processes(), 0.0, sockets=known).io - before >= 100_000
     assert bytes_of([pid], {}) == 0
+
+
+def test_tasks_of_ray_are_found_beside_the_rank_that_they_work_for() -> None:
+    """Raylet's other children that name themselves after what they run; ranks are none."""
+    table = ProcessTable.of(
+        [
+            Process(10, ppid=1, command="raylet"),
+            Process(11, ppid=10, command="ray::TrainWorker.train", cpu_s=9.0),
+            Process(12, ppid=10, command="ray::TrainWorker.train", cpu_s=9.0),
+            Process(13, ppid=10, command="ray::preprocess", cpu_s=2.0),
+            Process(14, ppid=13, command="tar xf shard.tar", cpu_s=0.5),
+            Process(15, ppid=10, command="python dashboard_agent.py", cpu_s=5.0),
+        ]
+    )
+    assert ray_tasks_s(11, table, {11, 12}) == 2.5
+    assert ray_tasks_s(10, table, {11, 12}) == -1.0
+    assert ray_tasks_s(99, table, {11, 12}) == -1.0

@@ -27,7 +27,7 @@ from unhang.record.contact.client import AskError, ask
 from unhang.record.contact.marks import alive
 from unhang.record.contact.runtime_dir import private_dir
 from unhang.run.incident.collected import Collected, last_words, part_of, told_by
-from unhang.run.watching.procs import WorkDone, work_of
+from unhang.run.watching.procs import WorkDone, ray_tasks_s, work_of
 from unhang.run.watching.roster import Roster
 from unhang.run.watching.traffic import tcp_bytes
 from unhang.stacks.saved import dump_samples
@@ -199,15 +199,13 @@ class Collector:
     def _work(self, table: ProcessTable, now_s: float) -> dict[int, WorkDone]:
         """What each rank that lives has done so far, without what our recorder in it did."""
         sockets = tcp_bytes()
+        ranks = {rank.member.pid: rank for rank in self._alive()}
+        ours = {pid: rank.beat.thread if rank.beat else 0 for pid, rank in ranks.items()}
         return {
-            rank.member.pid: work_of(
-                rank.member.pid,
-                table,
-                now_s,
-                rank.beat.thread if rank.beat is not None else 0,
-                sockets,
+            pid: work_of(pid, table, now_s, ours[pid], sockets)._replace(
+                tasks_s=ray_tasks_s(pid, table, ranks)
             )
-            for rank in self._alive()
+            for pid in ranks
         }
 
     def _lines(self, pid: int) -> tuple[int, int]:
@@ -340,4 +338,7 @@ def _since(before: WorkDone, after: WorkDone) -> dict[str, Any]:
         "worked_s": round(after.time_s - before.time_s, 3),
         "worked_cpu_s": round(max(after.cpu_s - before.cpu_s, 0.0), 3),
         "worked_bytes": max(after.io - before.io, 0),
+        "tasks_cpu_s": round(max(after.tasks_s - before.tasks_s, 0.0), 3)
+        if before.tasks_s >= 0
+        else -1.0,
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from unhang.collect.processes import ProcessTable, read_process
 from unhang.run.watching.traffic import bytes_of
 
-__all__ = ["WorkDone", "exit_status", "reaped_status", "work_of"]
+__all__ = ["WorkDone", "exit_status", "ray_tasks_s", "reaped_status", "work_of"]
 
 _STATUS_WORD = 49
 """Position of `exit_code` behind the command in /proc/PID/stat (see proc(5), field 52)."""
@@ -65,11 +65,16 @@ _MOVED = ("rchar:", "wchar:", "read_bytes:", "write_bytes:")
 
 
 class WorkDone(NamedTuple):
-    """What a process and all below it had done at one moment."""
+    """What a process and all below it had done at one moment.
+
+    Attributes:
+        tasks_s: CPU time of the other tasks and actors of its node's Ray; -1 where it is none.
+    """
 
     time_s: float
     cpu_s: float
     io: int
+    tasks_s: float = -1.0
 
 
 def work_of(
@@ -95,6 +100,22 @@ def work_of(
     if thread is None:
         return WorkDone(now_s, cpu_s, io)
     return WorkDone(now_s, cpu_s - thread.cpu_s, io - _io_bytes([f"{pid}/task/{ours}"]))
+
+
+def ray_tasks_s(pid: int, table: ProcessTable, ranks: Container[int]) -> float:
+    """CPU time of what Ray runs on this node beside a process and the other ranks; -1 for none.
+
+    Its workers name themselves after what they run (ray/_private/worker.py, setproctitle).
+    """
+    own = table.by_pid.get(pid)
+    if own is None or not own.command.startswith(_OF_RAY):
+        return -1.0
+    others = (p for p in table.children.get(own.ppid, ()) if p != pid and p not in ranks)
+    tasks = (p for p in others if table.by_pid[p].command.startswith(_OF_RAY))
+    return sum(max(p.cpu_s, 0.0) for task in tasks for p in table.below(task))
+
+
+_OF_RAY = "ray::"
 
 
 def _io_bytes(folders: Iterable[str]) -> int:
