@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,7 +36,7 @@ __all__ = [
     "expected_ranks",
     "of_attempt",
     "read_beside",
-    "slow_rank",
+    "watched",
 ]
 
 _MAX_MANIFEST_BYTES = 4 << 20
@@ -261,29 +262,37 @@ def expected_ranks(manifests: list[Path], notes: list[Note]) -> tuple[int, str]:
     return 0, ""
 
 
-def slow_rank(manifests: list[Path]) -> SlowRank | None:
-    """The rank that the watch of a case saw keep the others waiting; None where it saw none.
-
-    A manifest that cannot be read is told of where the ranks are asked for.
-    """
-    for path in manifests:
-        try:
-            found = msgspec.convert(_manifest(path), _Manifest).incident.slow
-        except (OSError, ValueError, RecursionError):
-            continue
-        if found is not None:
-            return found
-    return None
-
-
 class _Incident(msgspec.Struct):
-    """What a manifest says of the incident, as far as it is asked for here."""
-
     slow: SlowRank | None = None
 
 
-class _Manifest(msgspec.Struct):
+class _Job(msgspec.Struct):
+    attempt: int | None = None
+
+
+class Watched(msgspec.Struct):
+    """What the watch of a case saw, as far as its manifest is asked for it here.
+
+    Attributes:
+        incident: With the rank that kept the others waiting, if it saw one.
+        job: With the attempt of the launcher.
+    """
+
     incident: _Incident = msgspec.field(default_factory=_Incident)
+    job: _Job = msgspec.field(default_factory=_Job)
+
+    @property
+    def attempt(self) -> str:
+        """The attempt as logs and dumps write it; "" where the manifest does not tell."""
+        return "" if self.job.attempt is None else str(self.job.attempt)
+
+
+def watched(manifests: list[Path]) -> Watched:
+    """What the first manifest tells that can be read; of the others the ranks are asked for."""
+    for path in manifests:
+        with suppress(OSError, ValueError, RecursionError):
+            return msgspec.convert(_manifest(path), Watched)
+    return Watched()
 
 
 def _manifest(path: Path) -> object:

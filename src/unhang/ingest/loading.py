@@ -24,7 +24,7 @@ from unhang.ingest.beside import (
     expected_ranks,
     of_attempt,
     read_beside,
-    slow_rank,
+    watched,
 )
 from unhang.ingest.columns.dictionaries import Dictionaries
 from unhang.ingest.discover.naming import compile_rank_pattern
@@ -107,11 +107,12 @@ def load(
     extras.notes += notes
     if files:
         files = _of_one_incident(files, incident, extras, shared, whole=inputs.is_one_case)
-    extras.log_events = of_attempt(extras, attempt_of(files))
+    seen = watched(inputs.manifests)
+    extras.slow = seen.incident.slow
+    extras.log_events = of_attempt(extras, attempt_of(files) or seen.attempt)
     if not any(item.decoded for item in files) and not extras.tell_something:
         raise _no_evidence(inputs, files, reader, beside, 0 if callable(paths) else len(handed))
     manifest = expected_ranks(inputs.manifests, extras.notes)
-    extras.slow = slow_rank(inputs.manifests)
     world = world_of(files, shared.memberships, world_size, manifest, replica_size, extras.notes)
     split_unnamed(files, shared)
     grouping = resolve_groups(files, shared, world.size, replica_size)

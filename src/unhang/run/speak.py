@@ -21,7 +21,8 @@ def write_all(text: str) -> None:
     try:
         encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
         data = memoryview(text.encode(encoding, "replace"))
-        _said.append(bytes(data))
+        if text.strip():
+            _said.append(bytes(data))
         while data:
             data = data[os.write(2, data) :]
     except OSError:

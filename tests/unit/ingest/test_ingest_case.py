@@ -70,3 +70,23 @@ def test_what_an_earlier_attempt_said_explains_no_later_one() -> None:
     kept = of_attempt(Extras(log_events=events), "1")
     assert kept == events[2:]
     assert of_attempt(Extras(log_events=events[1:2]), "1") == events[1:2]
+
+
+@pytest.mark.parametrize(("attempt", "kept"), [(1, 0), (0, 2), (None, 2)])
+def test_the_manifest_tells_the_attempt_where_no_dump_does(
+    tmp_path: Path, attempt: int | None, kept: int
+) -> None:
+    """A later attempt may hang before its ranks record anything: stacks and logs are all."""
+    (tmp_path / "manifest.json").write_text(
+        json.dumps({"world_size": 2, "job": {"attempt": attempt}})
+    )
+    raised = "Traceback (most recent call last):\nOSError: [Errno 28] No space left on device\n"
+    logs = tmp_path / "logs"
+    (logs / "run" / "attempt_0" / "1").mkdir(parents=True)
+    (logs / "run" / "attempt_0" / "1" / "stderr.log").write_text(raised)
+    marked = "".join(f"[default1]:{line}\n" for line in raised.splitlines())
+    (logs / "run.output.log").write_text(marked + "[default0]:step 1 loss 0.5\n")
+    (tmp_path / "dumps").mkdir()
+    write(tmp_path / "dumps", {"rank_0": dump([entry(0)])})
+    found = [event for event in load(tmp_path).log_events if event.code == "UH776"]
+    assert len(found) == kept

@@ -61,6 +61,7 @@ def reaped_status(descriptor: int) -> int | None:
     return 128 - code if code < 0 else code
 
 
+_OF_RAY = "ray::"
 _MOVED = ("rchar:", "wchar:", "read_bytes:", "write_bytes:")
 
 
@@ -113,9 +114,6 @@ def ray_tasks_s(pid: int, table: ProcessTable, ranks: Container[int]) -> float:
     others = (p for p in table.children.get(own.ppid, ()) if p != pid and p not in ranks)
     tasks = (p for p in others if table.by_pid[p].command.startswith(_OF_RAY))
     return sum(max(p.cpu_s, 0.0) for task in tasks for p in table.below(task))
-
-
-_OF_RAY = "ray::"
 
 
 def _io_bytes(folders: Iterable[str]) -> int:
