@@ -226,7 +226,10 @@ BUSY_CORES = 0.05
 """More CPU time than this share of one core is work, less is waking up to look around."""
 
 TASK_CORES = 0.3
-"""The same of Ray's tasks and actors together; those that keep house took 0.07 beside three ranks."""
+"""The same of Ray's tasks and actors together.
+
+Those that keep house took 0.07 beside three ranks.
+"""
 
 BUSY_BYTES_PER_S = 1 << 18
 """The same for bytes read and written."""
