@@ -66,6 +66,16 @@ def test_a_hang_is_found_and_explained(
     check_complete(outcome, ranks, without_dump=[1] if fault == "stopped" else [])
 
 
+def test_a_rank_that_does_not_end_is_named(tmp_path: Path) -> None:
+    """Its peers have ended well, no call is open, and its launcher waits for it for ever."""
+    outcome = launch(tmp_path, "lingers", *kill())
+    cause = outcome.cause
+    assert (cause["code"], cause["culprits"]) == ("UH602", [1]), outcome.said
+    assert {site["line"] for site in cause["sites"]} == lines_of("lingers")
+    assert "while ranks 0,2 have ended without an error" in cause["summary"]
+    assert outcome.code == 143
+
+
 def test_a_rank_that_raises_is_named_at_its_line(tmp_path: Path) -> None:
     """Its error and line come from its last dump; what its peers print is a consequence."""
     outcome = launch(tmp_path, "raises")

@@ -146,11 +146,7 @@ def _judged(args: argparse.Namespace) -> tuple[Report, Callable[[], int]]:
         return nothing, lambda: emit(nothing, args)
     place = _place(args)
 
-    def show() -> int:
-        _write_tables(case, report, args)
-        return emit(report, args, case, place=place)
-
-    return report, show
+    return report, lambda: emit(report, args, case, place=place)
 
 
 def _verdict(args: argparse.Namespace, engine: RayEngine | None) -> tuple[Case, Report]:
@@ -161,8 +157,12 @@ def _verdict(args: argparse.Namespace, engine: RayEngine | None) -> tuple[Case, 
     redactor = _redactor(args, engine)
     if redactor is not None:
         case = redactor.case(case)
-    report = diagnose(case, slow=args.slow)
-    return case, report if redactor is None else redactor.report(report)
+
+    def judged() -> Report:
+        report = diagnose(case, slow=args.slow)
+        return report if redactor is None else redactor.report(report)
+
+    return case, _with_tables(case, judged, args)
 
 
 def _engine(args: argparse.Namespace) -> AbstractContextManager[RayEngine | None]:
@@ -226,12 +226,18 @@ def _redactor(args: argparse.Namespace, engine: RayEngine | None) -> Redactor | 
     return redactor
 
 
-def _write_tables(case: Case, report: Report, args: argparse.Namespace) -> None:
+def _with_tables(case: Case, judged: Callable[[], Report], args: argparse.Namespace) -> Report:
+    """The verdict; tables that are asked for are written meanwhile, as far as they do without."""
     if not (args.db or args.parquet):
-        return
+        return judged()
+    from concurrent.futures import ThreadPoolExecutor
+
     from unhang.tables import write_database, write_parquet
 
-    if args.db:
-        write_database(case, report, args.db, force=args.force)
-    if args.parquet:
-        write_parquet(case, report, args.parquet, force=args.force)
+    with ThreadPoolExecutor(1) as other:
+        report = other.submit(judged)
+        if args.db:
+            write_database(case, report.result, args.db, force=args.force)
+        if args.parquet:
+            write_parquet(case, report.result, args.parquet, force=args.force)
+        return report.result()

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = ["connect", "create_views", "engine", "write_database", "write_parquet"]
 
+Judged: TypeAlias = Report | Callable[[], Report] | None
+"""A verdict, what waits for one, or none."""
+
 
 def engine() -> Any:  # noqa: ANN401 - a module
     """DuckDB, which is an optional dependency.
@@ -47,14 +50,13 @@ def engine() -> Any:  # noqa: ANN401 - a module
     return duckdb
 
 
-def connect(
-    case: Case, report: Report | None = None, path: Path | None = None
-) -> DuckDBPyConnection:
+def connect(case: Case, report: Judged = None, path: Path | None = None) -> DuckDBPyConnection:
     """Return a connection to a database that holds the case.
 
     Args:
         case: What was read.
-        report: The verdict; without it `findings` and the words of `ranks` stay empty.
+        report: The verdict, or what waits for it and is asked once the calls are in; without it
+            `findings` and the words of `ranks` stay empty.
         path: File of the database, which must not exist; None for memory.
     """
     connection: DuckDBPyConnection = engine().connect(str(path or ":memory:"), config=_CONFIG)
@@ -65,7 +67,8 @@ def connect(
     with ThreadPoolExecutor(1) as other:  # numpy sorts there while the engine inserts here
         collectives = other.submit(collective_columns, case, ids)
         _insert_calls(connection, case, ids)
-        for name, columns in small_tables(case, report, __version__).items():
+        told = report() if callable(report) else report
+        for name, columns in small_tables(case, told, __version__).items():
             _insert(connection, _table(name), columns)
         _insert(connection, _table("collectives"), collectives.result())
     create_views(connection)
@@ -160,7 +163,7 @@ def _expression(column: Column, columns: CallColumns) -> str:
     return f"TRY_CAST({quoted} AS {column.type})"
 
 
-def write_database(case: Case, report: Report | None, path: str, *, force: bool = False) -> None:
+def write_database(case: Case, report: Judged, path: str, *, force: bool = False) -> None:
     """Write the tables as one DuckDB file.
 
     Raises:
@@ -182,7 +185,7 @@ def write_database(case: Case, report: Report | None, path: str, *, force: bool 
             part.with_name(part.name + ".wal").unlink(missing_ok=True)
 
 
-def write_parquet(case: Case, report: Report | None, path: str, *, force: bool = False) -> None:
+def write_parquet(case: Case, report: Judged, path: str, *, force: bool = False) -> None:
     """Write the tables as one Parquet file each into a directory.
 
     Raises:

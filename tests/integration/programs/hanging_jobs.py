@@ -4,6 +4,7 @@ Started by torchrun, by mpirun, or alone: then it forks its ranks. A line that e
 where the culprit of the fault above it stands.
 """
 
+import atexit
 import ctypes
 import datetime as dt
 import importlib
@@ -307,6 +308,19 @@ def ends(rank: int) -> None:
     dist.destroy_process_group()
     Path(f"ended-{rank}").touch()
     sys.exit()
+
+
+def lingers(rank: int) -> None:
+    """All go well to the end, at which one rank waits for a thread that is no more."""
+    for _ in range(10):
+        dist.all_reduce(torch.ones(4))
+    if rank == ODD:
+        atexit.register(_flush, threading.Event())
+
+
+def _flush(sent: threading.Event) -> None:
+    """Wait until everything is sent."""
+    sent.wait()  # lingers: here
 
 
 def run(fault: str) -> None:

@@ -193,6 +193,21 @@ def test_nobody_communicates_and_nothing_moves() -> None:
     assert essence(held) == ("problem", "UH602", "medium", (1,), ())
 
 
+def test_who_does_not_end_when_all_others_have() -> None:
+    """Only where these ended well, and nothing moves: else an end explains more."""
+    ended = {"tool": "heartbeat", "state": "X", "exit_status": 0}
+    last = verdict(LOADING, LOADING, COMPUTING, r0=ended, r2=ended)
+    assert essence(last) == ("problem", "UH602", "medium", (1,), ())
+    assert last.summary.endswith(
+        "at Loader.__next__ (data.py:31), while ranks 0,2 have ended without an error."
+    )
+    failed = verdict(LOADING, LOADING, COMPUTING, r0=ended, r2=ended | {"exit_status": 1})
+    assert failed.findings[0].code == "UH106"
+    assert verdict(LOADING, LOADING, r0=ended, looks=1).status == "insufficient"
+    working = {"worked_s": 2.0, "worked_cpu_s": 1.8}
+    assert verdict(LOADING, COMPUTING, r0=ended, r1=working).culprits == ()
+
+
 def test_backward_counts_as_waiting_only_beside_others() -> None:
     """Ranks in backward wait for the one in its loader; alone they prove nothing."""
     assert essence(verdict(BACKWARD, BACKWARD, LOADING)) == (

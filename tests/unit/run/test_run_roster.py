@@ -99,6 +99,23 @@ def test_members_and_their_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     child.communicate()
 
 
+def test_who_has_left_is_looked_at_only_once_it_is_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as peers are inside, the counters of who has left say nothing."""
+    monkeypatch.setenv("UNHANG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    folder = job_dir("job")
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    write_mark(folder, mark(os.getpid(), 0, phase="destroyed"))
+    write_mark(folder, mark(child.pid, 1))
+    roster = Roster("job", "ours")
+    roster.refresh()
+    assert [rank.rank for rank in roster.look().ranks] == [1]
+    child.communicate(b"\n")
+    roster.refresh()
+    assert [rank.rank for rank in roster.look().ranks] == [0]
+
+
 @pytest.mark.parametrize("worker", [True, False])
 def test_how_ray_ends_its_workers_tells_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, worker: bool

@@ -56,6 +56,7 @@ class Shape(Enum):
     HELD_INSIDE = JOINED_NOT_PROGRESSING, "some cannot go on in the call in which others wait"
     HELD = HOST_PROGRAM_STUCK, "nobody is seen waiting, but some cannot go on at all"
     ODD = HOST_PROGRAM_STUCK, "most stand at one place of the program, and the others elsewhere"
+    LAST = HOST_PROGRAM_STUCK, "the others have ended as if all were well, and these do not"
     MOVING = IDLE, "the program moves"
     ALL_WAIT = JOINED_NOT_PROGRESSING, "everybody waits in one call, and nothing moves"
     NOBODY_WAITS = HOST_PROGRAM_STUCK, "nobody waits for a peer, and nothing moves"
@@ -214,19 +215,35 @@ def _shape(
     everybody = (*waiting, *away)
     held = [look for look in away if look.held and not (look.gone or look.moves)]
     moving = [look for look in everybody if look.moved or look.moves]
-    once = any(look.moved is None for look in everybody)
     if held:
         return Shape.HELD, held
     if moving:
         return Shape.MOVING, moving
     if away:
-        if once or not complete:
-            return Shape.UNDECIDED, away
-        odd = _odd(away) if not waiting else ()
-        return (Shape.ODD, odd) if odd else (Shape.NOBODY_WAITS, away)
+        return _shape_still(waiting, away) if complete else (Shape.UNDECIDED, away)
     if not waiting:
         return Shape.NOTHING_SEEN, ()
     return _all_waiting(waiting, complete=complete), waiting
+
+
+def _shape_still(
+    waiting: Sequence[RankLook], away: Sequence[RankLook]
+) -> tuple[Shape, Sequence[RankLook]]:
+    """What it amounts to where all were seen, nothing moves, and some do not wait."""
+    if not waiting and (last := _last_to_end(away)):
+        return Shape.LAST, last
+    if any(look.moved is None for look in (*waiting, *away)):
+        return Shape.UNDECIDED, away
+    odd = _odd(away) if not waiting else ()
+    return (Shape.ODD, odd) if odd else (Shape.NOBODY_WAITS, away)
+
+
+def _last_to_end(looks: Sequence[RankLook]) -> Sequence[RankLook]:
+    """Those for whose end alone the job waits: the others came to theirs without an error."""
+    last = [look for look in looks if not look.gone]
+    well = all(look.status == 0 for look in looks if look.gone)
+    still = all(look.moved is False for look in last)
+    return last if well and still and len(last) < len(looks) else ()
 
 
 def _odd(looks: Sequence[RankLook]) -> Sequence[RankLook]:
@@ -247,14 +264,15 @@ def _all_waiting(waiting: Sequence[RankLook], *, complete: bool) -> Shape:
 def _claim(sides: Sides, book: StackBook) -> Claim:
     who, shape = sides.who, sides.shape
     claim = Claim(kind=shape.kind, about=sides, doubts=_doubts(sides))
-    if shape in (Shape.ABSENT, Shape.HELD_INSIDE, Shape.HELD, Shape.ODD):
+    if shape in (Shape.ABSENT, Shape.HELD_INSIDE, Shape.HELD, Shape.LAST, Shape.ODD):
         sites = sites_of(who, "culprit", book)
         claim = replace(claim, culprits=ranks_in(who), subjects=subjects_of(who), sites=sites)
         if shape is Shape.ODD:
             rest = [look for look in sides.elsewhere if look not in who]
             sites = (*claim.sites, *sites_of(rest, "victim", book))
             return replace(claim, victims=ranks_in(rest), sites=sites)
-        return claim if shape is Shape.HELD else _waited_for(claim, sides, book)
+        alone = shape in (Shape.HELD, Shape.LAST)
+        return claim if alone else _waited_for(claim, sides, book)
     if shape is Shape.MOVING:
         return claim
     return replace(
@@ -304,7 +322,7 @@ def _doubts(sides: Sides) -> tuple[Doubt, ...]:
         sure = all(look.certain for look in sides.who) and len(sides.who) == len(away)
         sure = sure and sides.complete
         return () if sure else (Doubt.STACKS_ONLY,)
-    if sides.shape in (Shape.HELD, Shape.ODD):
+    if sides.shape in (Shape.HELD, Shape.LAST, Shape.ODD):
         return (Doubt.STACKS_ONLY,)
     if sides.shape is not Shape.ABSENT:
         return (Doubt.LOOKS_UNCLEAR,)

@@ -36,6 +36,9 @@ _LOOP = (
 _WAITS_ITSELF = (
     "It may be the one that waits for the others: a wait of the program's own shows no direction."
 )
+_ENDS_SLOWLY = (
+    "It may wait for something outside of the job before it ends, such as an upload, and end then."
+)
 _MOVES = (
     "It may only be slow, and come: then give the others no call to wait in while one rank works."
 )
@@ -72,6 +75,11 @@ def _(sides: Sides, claim: Claim) -> Words:  # noqa: ARG001 - all words have the
         summary = f"{_begun(_doing(who))}; no rank is seen waiting in a collective."
         evidence = (*_sentences(who), *_sentences(others), *unseen)
         return Words(summary, evidence, (), _actions(who))
+    if shape is Shape.LAST:
+        ended = [look for look in sides.elsewhere if look not in who]
+        left = f"{rank_phrase(ranks_in(ended))} {'has' if len(ended) == 1 else 'have'}"
+        summary = f"{_begun(_doing(who))}, while {left} ended without an error."
+        return Words(summary, tuple(_sentences(who)), (_ENDS_SLOWLY,), _actions(who))
     if shape is Shape.ODD:
         others = [look for look in sides.elsewhere if look not in who]
         summary = (

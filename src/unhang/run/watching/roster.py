@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 _IN_JOB = ("initialising", "ready", UNARMED)
+_LEFT = ("destroyed", "exited")
 _KILLED = 128 + signal.SIGKILL
 
 
@@ -157,15 +158,19 @@ class Roster:
         """What all members have done, as of now; those that have left the job are left out.
 
         A process may need seconds to end after it has left, and its last counters say nothing.
+        Once all others have ended, such a one is the last that the launcher waits for: then its
+        work is what is seen of it.
         """
         now = time.monotonic()
         inside = [member for member in self.members if member.mark.phase in (*_IN_JOB, *BEFORE)]
+        last = [] if inside else self._last_to_end()
+        inside += last
         alone = all(member.mark.phase in BEFORE for member in inside)
         beats = {member.pid: read_heartbeat(member.mark.heartbeat) for member in inside}
         waiting = {pid: is_waiting(beat) for pid, beat in beats.items()}
         finished = {pid: finished_calls(beat) for pid, beat in beats.items()}
         begun = {pid: begun_calls(beat) for pid, beat in beats.items()}
-        unarmed = {m.pid for m in inside if m.unarmed or m.mark.phase in BEFORE}
+        unarmed = {m.pid for m in inside if m.unarmed or m.mark.phase in BEFORE or m in last}
         # Whether idle ranks work matters only where nothing else tells that the job is alive.
         quiet = finished == self._finished
         unclear = quiet and not any(waiting.values())
@@ -192,6 +197,11 @@ class Roster:
             for m in inside
         ]
         return ProgressLook(now, ranks, elsewhere=self._others_are_elsewhere())
+
+    def _last_to_end(self) -> list[WatchedRank]:
+        """Who has left the job and is still there, when some have ended and nobody is inside."""
+        here, gone = self.of_attempt(self.attempt)
+        return [member for member in here if gone and member.mark.phase in _LEFT]
 
     def _doings(
         self, beats: Mapping[int, Heartbeat | None], now: float, *, look: bool
