@@ -35,12 +35,13 @@ class Followed:
         by_id: Them by the identity of their Work; empty most of the time where torch records.
     """
 
-    __slots__ = ("_futures", "_held", "by_id")
+    __slots__ = ("_futures", "_held", "by_id", "gone")
 
     def __init__(self) -> None:
         self.by_id: dict[int, RingEntry] = {}
         self._held: deque[RingEntry] = deque()
         self._futures: deque[RingEntry] = deque(maxlen=MOST_HELD)
+        self.gone = self.let_go
 
     def add(self, entry: RingEntry, work: Foreign, *, hold: bool) -> None:
         """Follow a Work.
@@ -60,7 +61,7 @@ class Followed:
         key = id(work)
         self.by_id[key] = entry
         if not hold:
-            entry.work = WorkRef(work, self.let_go)
+            entry.work = WorkRef(work, self.gone)
             entry.work.key = key
             return
         entry.work = work

@@ -1,90 +1,102 @@
-"""The quick way of a send or receive on Gloo: its beat and its entry in one function.
+"""The quick way of a send or receive on Gloo: what is kept of a place that calls again and again.
 
 While a rank waits for a message its caches go to others, and whatever is touched first afterwards
-costs up to a microsecond a function, however little it does: in real jobs of two ranks this one
-costs half of the dozen short ones that it repeats (`Beat.entered`, `Recorder.begin_p2p`,
-`SiteStacks.of`). A test holds the two ways equal. Whatever is unusual goes the long way: a new call
-site or stack or shape, several backends in a group, coalescing, lists of tensors.
+costs up to a microsecond a function, however little it does: so the wrapper (`wrap`) writes its
+beat and its entry itself, in one long function, with what is kept here. A test holds this way and
+the long one equal. Whatever is unusual goes the long way: a new call site or stack or shape,
+several backends in a group, coalescing, lists of tensors.
 """
 
 from __future__ import annotations
 
-from threading import get_ident
-from time import time_ns
+from collections.abc import Callable
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 from unhang.record.calls.groups import CHANNELS
 from unhang.record.calls.recorder import Recorder
-from unhang.record.calls.ring import Foreign, RingEntry
+from unhang.record.calls.ring import Channel, Foreign, RingEntry
 from unhang.record.calls.sites import MACHINERY, RawStack
-from unhang.record.contact.heartbeat import Word
+from unhang.record.contact.beat import Beat
 
-__all__ = ["entry_of"]
+__all__ = ["Place", "Places", "QuickEntry"]
 
-_CALLS, _CALL_NS, _SITE, _NUMEL = map(int, (Word.CALLS, Word.CALL_NS, Word.SITE, Word.NUMEL))
-_ARGUMENTS: Final = 3
-_NOWHERE: Final = (0, 0, "", "")
 _NOTHING: Final[tuple[RawStack, RawStack, RawStack]] = ((), (), ())
 
 
-def entry_of(
-    recorder: Recorder, group: Foreign, op: str, args: tuple[Any, ...], frame: FrameType
-) -> RingEntry | None:
-    """The entry of a send or receive on a group that is all Gloo; None to go the long way.
+class QuickEntry(RingEntry):
+    """An entry whose attributes the wrapper of a send or receive sets one by one."""
 
-    That is also the answer where something fails here: the long way then says what.
+    is_p2p = True
 
-    Args:
-        recorder: Ours.
-        group: The process group.
-        op: "send" or "recv".
-        args: What the method was called with: tensors, peer and tag.
-        frame: Of the caller.
+    __init__ = object.__init__
+    """Nothing is set yet, and no function of Python's is called."""
+
+
+class Place:
+    """A place from which sends or receives are made on one group, with all frames below it.
+
+    Attributes:
+        frames: Code object and instruction offset, innermost first.
+        slot: Its number in the heartbeat, as of `beat` and its `made`: it may be given away.
+        name: What entries are called, but for the peer.
+        channel: Of the group; None where the long way has to be gone.
     """
-    channel = CHANNELS.get(id(group))
-    if channel is None or channel.backend != "gloo" or channel.bare or len(args) != _ARGUMENTS:
-        return None
-    tensors, peer, tag = args
-    is_same = id(channel.ref()) == id(group)
-    if not is_same or channel.coalescing is not None or recorder.stacks is None:
-        return None
-    beat = recorder.beat
-    site: FrameType | None = frame
-    while site is not None and MACHINERY[site.f_code.co_filename]:
-        site = site.f_back
-    place = (id(site.f_code), site.f_lasti, op, channel.name) if site is not None else _NOWHERE
-    slot = beat.slots.get(place, 0)
-    stack, codes, offsets = recorder.stacks.known.get(slot, _NOTHING)
-    walker: FrameType | None = frame
-    for code, offset in zip(codes, offsets):  # noqa: B905 - strict costs a quarter more
-        if walker is None or walker.f_lasti != offset or walker.f_code is not code:
-            return None
-        walker = walker.f_back
-    try:
-        (tensor,) = tensors
-        facts = recorder.tensors[tensor.shape, tensor.dtype]
-        numel, on_host = tensor.numel(), tensor.is_cpu
-        # Gloo numbers sends and receives like all operations of the group, collectives included.
-        op_id = group._get_sequence_number_for_group() + 1
-    except Exception:  # noqa: BLE001 - the long way says what is wrong
-        return None
-    if walker is not None or not slot:
-        return None
-    now = time_ns()
-    words = beat.words
-    words[_NUMEL] = numel
-    words[_SITE] = slot
-    beat.calls = words[_CALLS] = beat.calls + 1
-    words[_CALL_NS] = now
-    name = f"gloo:{op} {channel.rank}{'->' if op == 'send' else '<-'}{peer}"
-    entry = RingEntry(channel, name, (facts, facts), stack, get_ident(), now)
-    entry.on_host = channel.on_host = on_host
-    entry.is_p2p = True
-    entry.tag = tag if isinstance(tag, int) else 0
-    entry.op_id = op_id
-    channel.op_id += 1
-    channel.p2p_seq = entry.p2p_seq = channel.p2p_seq + 1
-    entry.seq = channel.seq
-    recorder.state.ring.append(entry)
-    return entry
+
+    __slots__ = ("beat", "channel", "frames", "made", "name", "ref", "slot", "stack")
+
+    def __init__(self) -> None:
+        self.frames: tuple[tuple[object, object], ...] = ()
+        self.stack: RawStack = ()
+        self.slot, self.made, self.name = 0, -1, ""
+        self.channel: Channel | None = None
+        self.beat: Beat | None = None
+        self.ref: Callable[[], Foreign] = lambda: None
+
+
+class Places:
+    """The places of one method's calls; `nowhere` is none of them."""
+
+    def __init__(self, op: str) -> None:
+        """`op` is "send", "recv" or, for a method that always goes the long way, ""."""
+        self.op = op
+        self.nowhere = Place()
+        self.known: dict[int, Place] = {}
+
+    def of(self, recorder: Recorder, group: Foreign, frame: FrameType) -> Place:
+        """The place that calls, from the second time on that it does; `nowhere` else.
+
+        Args:
+            recorder: Ours.
+            group: The process group.
+            frame: Of the caller of the method.
+        """
+        channel = CHANNELS.get(id(group))
+        if not self.op or channel is None or channel.backend != "gloo" or channel.bare:
+            return self.nowhere
+        if recorder.stacks is None or channel.ref() is not group:
+            return self.nowhere
+        site: FrameType | None = frame
+        while site is not None and MACHINERY[site.f_code.co_filename]:
+            site = site.f_back
+        if site is None:
+            return self.nowhere
+        key = (id(site.f_code), site.f_lasti, self.op, channel.name)
+        slot = recorder.beat.slots.get(key, 0)
+        place = self.known.get(slot)
+        stack, codes, offsets = recorder.stacks.known.get(slot, _NOTHING)
+        if place is None or place.stack is not stack or place.channel is not channel:
+            place = Place()
+            place.frames = tuple(zip(codes, offsets, strict=True))
+            place.stack, place.slot, place.channel, place.ref = stack, slot, channel, channel.ref
+            place.name = f"gloo:{self.op} {channel.rank}{'->' if self.op == 'send' else '<-'}"
+            self.known[slot] = place
+        walker: Foreign = frame
+        for code, offset in place.frames:
+            if walker is None or walker.f_lasti != offset or walker.f_code is not code:
+                return self.nowhere
+            walker = walker.f_back
+        if walker is not None or not slot:
+            return self.nowhere
+        place.beat, place.made = recorder.beat, recorder.beat.made
+        return place

@@ -44,6 +44,7 @@ class Recorder:
     def __init__(self, state: ArmedProcess, on_timeout: Callable[[], None] | None = None) -> None:
         self.state = state
         self.beat = state.beat
+        self.ring = state.ring
         self.followed = Followed()
         self.on_timeout = on_timeout
         self.full = state.settings.full != "never"
@@ -84,7 +85,7 @@ class Recorder:
         if channel.coalescing is None or channel.begins("p2p"):
             channel.p2p_seq += 1
         entry.seq, entry.p2p_seq = channel.seq, channel.p2p_seq
-        self.state.ring.append(entry)
+        self.ring.append(entry)
         return entry
 
     def begin_collective(
@@ -108,7 +109,7 @@ class Recorder:
         if channel.begins("collective"):
             channel.seq += 1
         entry.seq, entry.p2p_seq = channel.seq, channel.p2p_seq
-        self.state.ring.append(entry)
+        self.ring.append(entry)
         return entry
 
     def begin_closing(self, channel: Channel, frame: FrameType | None) -> RingEntry | None:
@@ -120,7 +121,7 @@ class Recorder:
         entry.is_p2p = "p2p" in spaces
         entry.on_host = channel.on_host
         entry.seq, entry.p2p_seq = channel.seq, channel.p2p_seq
-        self.state.ring.append(entry)
+        self.ring.append(entry)
         return entry
 
     def _entry(

@@ -12,14 +12,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from sys import _getframe
+from threading import get_ident
 from time import time_ns
 from types import FrameType
 from typing import Any, Final
 
+from unhang.record.calls.follow import WorkRef
 from unhang.record.calls.groups import channel_of
-from unhang.record.calls.quick import entry_of
+from unhang.record.calls.quick import Places, QuickEntry
 from unhang.record.calls.recorder import Recorder, sequence_of
-from unhang.record.calls.ring import Channel, Foreign, RingEntry
+from unhang.record.calls.ring import COMPLETED, STARTED, Channel, Foreign, RingEntry
 from unhang.record.calls.sites import MACHINERY
 from unhang.record.contact.beat import Beat
 from unhang.record.contact.heartbeat import Word
@@ -262,31 +264,76 @@ def _collective(original: Callable[..., Any], method: str, op: str) -> Callable[
     return wrapper
 
 
-def _p2p(original: Callable[..., Any], method: str) -> Callable[..., Any]:
-    """The wrapper of a send or receive: an entry as well, where torch makes none (Gloo)."""
-    quick = method in ("send", "recv")
+def _p2p(original: Callable[..., Any], method: str) -> Callable[..., Any]:  # noqa: C901, PLR0915
+    """The wrapper of a send or receive: an entry as well, where torch makes none (Gloo).
 
-    def wrapper(self: Foreign, *args: Foreign, **kwargs: Foreign) -> Foreign:
+    A call from the place of the last one, on its group, is written down here and in no function
+    further (see `quick`, which also says why this one is long); `waiting` does so at its end.
+    """
+    places = Places("" if method == "recv_anysource" else method)
+    usual = places.nowhere
+
+    def wrapper(self: Foreign, *args: Foreign, **kwargs: Foreign) -> Foreign:  # noqa: C901, PLR0915
         global _last  # noqa: PLW0603 - which call the next wait belongs to
+        nonlocal usual
         recorder = _recorder
         if recorder is None:
             return original(self, *args, **kwargs)
-        frame = _getframe(1)
-        entry = entry_of(recorder, self, method, args, frame) if quick and not kwargs else None
-        channel = entry.channel if entry is not None else None
-        if entry is None:
+        beat, frame, place, quick = recorder.beat, _getframe(1), usual, None
+        entry: RingEntry | None
+        channel: Channel | None
+        words = beat.words
+        try:
+            (tensor,), peer, tag = args
+            walker: Foreign = frame
+            for code, offset in place.frames:
+                if walker.f_lasti != offset or walker.f_code is not code:
+                    break
+                walker = walker.f_back
+            is_usual = walker is None and place.ref() is self
+            if not is_usual or place.beat is not beat or place.made != beat.made:
+                usual = place = places.of(recorder, self, frame)
+            channel = place.channel
+            is_plain = type(tag) is int and not kwargs
+            if channel is not None and channel.coalescing is None and is_plain:
+                facts = recorder.tensors[tensor.shape, tensor.dtype]
+                numel = tensor.numel()
+                op_id = self._get_sequence_number_for_group() + 1
+                quick = QuickEntry()
+                quick.on_host = channel.on_host = tensor.is_cpu
+        except Exception:  # noqa: BLE001 - the long way says what is wrong
+            quick = None
+        if quick is None or channel is None:
             channel, site = _enter(recorder, self, method, frame, args)
             entry = _begin(recorder, channel, method, (*args, *kwargs.values()), frame, site)
+        else:
+            words[_NUMEL] = numel
+            words[_SITE] = place.slot
+            beat.calls = words[_CALLS] = beat.calls + 1
+            words[_CALL_NS] = quick.created_ns = time_ns()
+            quick.channel, quick.name = channel, f"{place.name}{peer}"
+            quick.inputs = quick.outputs = facts
+            quick.stack, quick.thread, quick.tag = place.stack, get_ident(), tag
+            channel.op_id += 1
+            quick.op_id, quick.seq = op_id, channel.seq
+            channel.p2p_seq = quick.p2p_seq = channel.p2p_seq + 1
+            recorder.ring.append(quick)
+            entry = quick
         try:
             work = original(self, *args, **kwargs)
         except BaseException as error:
-            recorder.beat.failed()
-            recorder.beat.enqueued()
+            beat.failed()
+            beat.enqueued()
             recorder.call_failed(method, channel, error, entry)
             raise
-        recorder.beat.enqueued()
+        beat.enqueues = words[_ENQUEUED] = beat.enqueues + 1
         _last = (id(work), method, channel)
-        if entry is not None:
+        if quick is not None and work is not None:
+            quick.state, quick.started_ns = STARTED, time_ns()
+            quick.work = reference = WorkRef(work, recorder.followed.gone)
+            reference.key = key = id(work)
+            recorder.followed.by_id[key] = quick
+        elif entry is not None:
             _follow(recorder, entry, work)
         return work
 
@@ -393,7 +440,11 @@ def waiting(original: Callable[..., Any]) -> Callable[..., Any]:
         beat.waiteds = words[_WAITED] = beat.waiteds + 1
         words[_WAITED_NS] = now_ns = time_ns()
         if entry is not None:
-            followed.waited(entry, self, now_ns)
+            if entry.is_p2p and entry.on_host and entry.state is STARTED and not entry.abandoned:
+                followed.by_id.pop(id(self), None)
+                entry.state, entry.completed_ns, entry.work = COMPLETED, now_ns, None
+            else:
+                followed.waited(entry, self, now_ns)
         return result
 
     return wrapper
