@@ -53,6 +53,7 @@ class Doubt(Enum):
     BLAMES_NOBODY = 1, "the line names nobody, or every rank prints it"
     EARLIER_FAILURE = 1, "something else failed before it"
     LOG_ALONE = 1, "only the log names a rank: the dumps show everybody in the call"
+    IN_A_THREAD = 1, "an exception ended a thread of the rank, and the rank went on"
     A_LINE_ALONE = 1, "it is one message, beside the verdict"
     HALF_SURE = 1, "whoever found it was not sure"
     FEW_CALLED = 2, "fewer made the call than did not: it may be one too many"

@@ -18,6 +18,7 @@ from unhang.model import Fact, LogEvent, Note
 __all__ = [
     "ANY_ERROR",
     "ANY_EXCEPTION",
+    "IN_THREAD",
     "MAX_RANKS",
     "WENT_ON",
     "EventBook",
@@ -39,6 +40,9 @@ ANY_EXCEPTION = UNHANDLED_EXCEPTION.code
 
 ANY_ERROR = UNEXPLAINED_ERROR.code
 """The rule for errors by their mark, of which no other rule knows the message."""
+
+IN_THREAD = "thread"
+"""Field of an exception that ended a thread, not its process: the thread's name, or "?"."""
 
 WENT_ON = "went_on"
 """Field of an event after which the job counted further steps."""

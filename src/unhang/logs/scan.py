@@ -43,6 +43,7 @@ GLANCE = 1 << 14
 _PASSED_ON = re.compile(
     rb"-- Process (?P<spawned>\d{1,5}) terminated with the following error:"
     rb"|\[Rank (?P<ranked>\d{1,6}) Error Snippet\]:"  # Ray Train
+    rb"|Exception in thread (?P<thread>[^\n]{1,80}?):?\s*$"  # threading.excepthook
 )
 _RANKS = (b"[rank", b"[default")
 _RANK_MARK = re.compile(
@@ -283,8 +284,10 @@ class FileScanner:
         passed_on = next(filter(None, map(_PASSED_ON.search, above)), None)
         if passed_on and passed_on["spawned"]:
             reader.spawned = int(passed_on["spawned"])
-        elif passed_on:
+        elif passed_on and passed_on["ranked"]:
             reader.ranked = int(passed_on["ranked"])
+        elif passed_on:
+            reader.thread = passed_on["thread"].decode("utf-8", "replace")
         self.idle = 0
 
     def _feed(self, line: Line, wanted: tuple[LogRule, ...] | None) -> bool:

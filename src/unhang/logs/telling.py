@@ -18,6 +18,7 @@ from unhang.logs.following import follows
 from unhang.logs.keeping import (
     ANY_ERROR,
     ANY_EXCEPTION,
+    IN_THREAD,
     MAX_RANKS,
     EventBook,
     LogScan,
@@ -186,6 +187,8 @@ class Teller:
             frames = traceback.frames if traceback and not spawned else ()
             time_ns, zoned = self.last_stamp if line.time_ns else self._stamp_before()
             fields = {**self._fields(match, frames, local=local), **self._below(rule, line)}
+            if traceback and traceback.thread and rule is UNHANDLED_EXCEPTION:
+                fields[IN_THREAD] = traceback.thread
             if rank >= 0 and not local and self._numbered(line) == rank:
                 fields[AMONG] = str(self.found.communicators.size)
             if zoned:

@@ -242,3 +242,29 @@ def test_what_ray_train_passes_on_is_of_the_rank_that_it_names(tmp_path: Path) -
 def test_a_start_alone_is_no_health(tmp_path: Path, lines: str, status: str) -> None:
     """Who hangs at the start prints nothing but the start."""
     assert judged(tmp_path / "a.log", lines.encode()).status == status
+
+
+THREAD = """\
+Exception in thread Thread-7 (prefetch):
+Traceback (most recent call last):
+  File "/usr/lib/python3.11/threading.py", line 1045, in _bootstrap_inner
+    self.run()
+  File "/usr/lib/python3.11/threading.py", line 982, in run
+    self._target(*self._args, **self._kwargs)
+  File "/home/user/train.py", line 7, in prefetch
+    raise ValueError("bad shard")
+ValueError: bad shard
+"""
+
+
+@pytest.mark.parametrize("cut", [0, 1], ids=["whole", "without its first line"])
+def test_an_exception_of_a_thread_ends_no_rank(cut: int, tmp_path: Path) -> None:
+    """It may be why the rank waits for ever, which is less sure than that it ended."""
+    lines = [f"[rank1]: {line}" for line in THREAD.splitlines()[cut:]]
+    report = judged(tmp_path / "a.log", "\n".join([START, *lines, ""]).encode())
+    first = report.findings[0]
+    assert (first.code, first.culprits, first.confidence) == ("UH793", (1,), "medium")
+    assert "that of a thread of rank 1: ValueError: bad shard" in report.summary
+    (event,) = scan_logs(find_logs(tmp_path)).events
+    assert event.fields["thread"] == ("?" if cut else "Thread-7 (prefetch)")
+    assert event.fields["function"] == "prefetch"

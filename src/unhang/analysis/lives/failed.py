@@ -148,7 +148,8 @@ def _of_anybody(failure: Failure) -> bool:
 def _is_the_end(failure: Failure, claim: Claim) -> bool:
     """Whether it says no more than that a process ended, which is claimed already."""
     same = bool(failure.culprits) and set(failure.culprits) <= set(claim.culprits)
-    return claim.kind is RANK_ENDED and failure.kind.has(Trait.ENDING) and same
+    ends = failure.kind.has(Trait.ENDING) and not failure.thread
+    return claim.kind is RANK_ENDED and ends and same
 
 
 def _claim(failure: Failure) -> Claim:
@@ -171,6 +172,8 @@ def _doubts(failure: Failure) -> Iterator[Doubt]:
         yield Doubt.BLAMES_NOBODY
     if failure.earlier:
         yield Doubt.EARLIER_FAILURE
+    if failure.thread:
+        yield Doubt.IN_A_THREAD
 
 
 def _subjects(event: LogEvent) -> tuple[Subject, ...]:

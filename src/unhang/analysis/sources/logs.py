@@ -72,6 +72,13 @@ class Failure(Message, frozen=True, kw_only=True):
     blamed: tuple[tuple[int, str], ...] = ()
     earlier: FailureGroup | None = None
 
+    @property
+    def thread(self) -> str:
+        """The thread that it ended, while the rank went on; "" where it ended the rank."""
+        from unhang.logs.keeping import IN_THREAD
+
+        return self.group.first.fields.get(IN_THREAD, "")
+
 
 class Said(Struct, frozen=True):
     """All that the logs of a job say.

@@ -90,6 +90,7 @@ def _(failure: Failure, claim: Claim) -> Words:
     named = claim.culprits and not group.ranks
     who = rank_phrase(claim.culprits) if named else _who(group)
     who = "every rank" if failure.everybody else who
+    who = f"a thread of {who}" if failure.thread else who
     of = "that of" if named or rule is None or rule.blames == "writer" else "told by"
     return Words(
         f"The first failure in the logs is {of} {who}: {group.first.text[:SHOWN]}",
@@ -151,6 +152,8 @@ def _(about: FailedFirst, claim: Claim) -> Words:
 def _reason(failure: Claim, text: str) -> str:
     """What failed: the log's own words after its rank, or after whom it names."""
     who = rank_phrase(failure.culprits) if failure.culprits else "a process of unknown rank"
+    if isinstance(failure.about, Failure) and failure.about.thread:
+        who = f"a thread of {who}"
     does = f"{who} failed first, by its log"
     if isinstance(failure.about, Failure) and failure.about.names_others:
         group = failure.about.group

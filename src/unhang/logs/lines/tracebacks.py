@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field
 
 from unhang.model import Frame
+from unhang.stacks.ownership import same_file
 
 __all__ = ["HEADER", "RECORDED", "Traceback", "TracebackReader"]
 
@@ -20,6 +21,7 @@ MAX_LINES = 400
 
 _FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
 _EXCEPTION = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?::\s?(?P<what>.*))?$")
+_THREADS = "threading.py", ("_bootstrap", "_bootstrap_inner")
 _CHAIN = (
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",
@@ -31,7 +33,8 @@ class Traceback:
     """A complete traceback. Frames are innermost first; an ignored one stopped nothing.
 
     `spawned` is the number of the process that it is of, where its parent passed it on, and
-    `ranked` the rank.
+    `ranked` the rank. `thread` is the thread that it ended, not the process: its name, or "?" where
+    the line with the name is not above it; "" else.
     """
 
     frames: tuple[Frame, ...]
@@ -40,6 +43,7 @@ class Traceback:
     ignored: bool = False
     spawned: int = -1
     ranked: int = -1
+    thread: str = ""
 
 
 @dataclass(slots=True)
@@ -55,6 +59,7 @@ class TracebackReader:
     mark: bytes = b""
     spawned: int = -1
     ranked: int = -1
+    thread: str = ""
 
     def feed(self, text: str) -> Traceback | None:
         """Take the next line of this stream.
@@ -79,7 +84,12 @@ class TracebackReader:
 
     def _finish(self, exception: str, message: str) -> Traceback:
         frames = tuple(reversed(self.frames))
-        return Traceback(frames, exception, message, self.ignored, self.spawned, self.ranked)
+        # What a thread lets through is printed from the frame in which all threads begin.
+        begins = bool(frames) and same_file(frames[-1].file, _THREADS[0])
+        thread = self.thread or ("?" if begins and frames[-1].function in _THREADS[1] else "")
+        return Traceback(
+            frames, exception, message, self.ignored, self.spawned, self.ranked, thread
+        )
 
 
 def is_chain(text: str) -> bool:

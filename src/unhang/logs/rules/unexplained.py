@@ -20,8 +20,8 @@ UNHANDLED_EXCEPTION: Final = LogRule(
         r"(?:[A-Za-z_][\w]*\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt)|Exception(?=: \S)"
         r"|SystemExit)): (?P<what>.*)"
     ),
-    meaning="This rank ended with a Python exception.",
-    action="Read its traceback: the rank leaves and its peers wait.",
+    meaning="A Python exception that nobody caught ended this rank, or one of its threads.",
+    action="Read its traceback: the rank leaves, or waits for its thread, and its peers wait.",
     source="CPython",
     fires="ValueError: batch 812 has no labels",
     spares="caught ValueError: batch 812 has no labels, retrying",
