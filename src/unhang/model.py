@@ -324,6 +324,7 @@ class ProcessSample:
         worked_s, worked_cpu_s, worked_bytes: While it was looked at, for so many seconds, the
             process and all that it started used so much CPU time and read and wrote so many
             bytes; -1 where nobody measured it.
+        says: It has printed, or written elsewhere, again and again since its job last got on.
         tasks_cpu_s: The same of the other tasks and actors that its node's Ray runs; -1 where it
             is none of Ray's processes.
         line_looks, lines: How often its innermost line was seen before, a second apart, since its
@@ -360,6 +361,7 @@ class ProcessSample:
     worked_s: float = -1.0
     worked_cpu_s: float = -1.0
     worked_bytes: int = -1
+    says: bool = False
     tasks_cpu_s: float = -1.0
     line_looks: int = 0
     lines: int = 0

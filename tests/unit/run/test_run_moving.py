@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from unhang.collect.processes import Process, ProcessTable
 from unhang.model import FEW_LINES
+from unhang.run.watching import moving
 from unhang.run.watching.moving import LOOKS, STARTS, Doing, Movement
+from unhang.run.watching.procs import WorkDone
 
 PID, CHILD = 1 << 30, (1 << 30) + 1
 """Beyond what Linux gives out: /proc knows nothing of them."""
@@ -75,6 +79,17 @@ def test_a_monitor_beside_a_rank_that_hangs_is_no_work() -> None:
     looks = Looks()
     said = {looks.look(line=7, child=CHILD + second // 5) for second in range(100)}
     assert said == {NOTHING}
+
+
+def test_one_line_is_said_and_two_are_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many say what they begin, and are stuck in it; who tries again says so again."""
+    looks = Looks()
+    doing = []
+    for said, loops in ((0, False), (20, False), (20, False), (45, True), (45, True)):
+        monkeypatch.setattr(moving, "work_of", lambda *_, n=said: WorkDone(0.0, 0.0, 0, said=n))
+        doing.append(looks.look(line=7))
+        assert looks.movement.says(PID) is loops
+    assert doing == [NOTHING, BUSY, NOTHING, BUSY, NOTHING]
 
 
 def test_who_waits_for_a_disk_is_busy() -> None:

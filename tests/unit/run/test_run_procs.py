@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -78,6 +79,20 @@ def test_what_our_own_thread_does_is_no_work_of_the_program() -> None:
     assert burnt - left > 0.25
     read, rest = (late.io - early.io for early, late in zip(before, after, strict=True))
     assert read - rest > 0.5 * read
+
+
+def test_who_prints_has_written_something() -> None:
+    """Its main thread alone: what helpers write to wake each other says nothing of the program."""
+    pipe = subprocess.PIPE
+    code = "print('503, trying again', flush=True); input()"
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as child:
+        assert child.stdout is not None
+        line = child.stdout.readline()
+        # The kernel counts when the write has come back.
+        while work_of(child.pid, read_processes(), 0.0).said != len(line):
+            time.sleep(0.01)
+        child.communicate("\n")
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])

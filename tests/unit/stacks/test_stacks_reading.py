@@ -72,6 +72,7 @@ processes = st.builds(
     worked_s=st.floats(-1, 1e6),
     worked_cpu_s=st.floats(-1, 1e6),
     worked_bytes=st.integers(-1, 2**62),
+    says=st.booleans(),
     ended_ns=st.integers(0, 2**62),
 )
 

@@ -283,6 +283,7 @@ def _works(last: ProcessSample, meaning: Meaning) -> bool | None:
     return (
         last.worked_cpu_s > BUSY_CORES * last.worked_s
         or last.worked_bytes > flowing * last.worked_s
+        or last.says
         or (meaning.kind == "process" and last.tasks_cpu_s > TASK_CORES * last.worked_s)
     )
 

@@ -168,6 +168,7 @@ class Collector:
         worked = {pid: _since(work, after[pid]) for pid, work in before.items() if pid in after}
         for pid, fields in worked.items():
             fields["line_looks"], fields["lines"] = self._lines(pid)
+            fields["says"] = self._roster is not None and self._roster.says(pid)
         name = f"stacks/{self.run}.json"
         self.refused = [f"no stacks of {note.source}: {note.text}" for note in looks.notes]
         self.notes += self.refused

@@ -1,8 +1,9 @@
 """Tells what a process does between two looks: nothing, something, or work that gets on.
 
 CPU time alone is no work: whoever spins in a loop, or waits with a busy poll, has as much of it.
-Work reads or writes, starts processes, or comes past one line after another. All of it is seen from
-outside; the lines come from the heartbeat.
+Work reads or writes, starts processes, or comes past one line after another. Who prints now and
+then, as one that tries again does, does not stand still either. All of it is seen from outside; the
+lines come from the heartbeat.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from unhang.collect.processes import Process, ProcessTable
@@ -25,6 +27,8 @@ so long one that stops seems to work."""
 LEAST_APART_NS: Final = 500_000_000
 """The recorder notes a line once a second, and more often where it is asked for something."""
 
+PRINTS: Final = 2
+
 STARTS: Final = 10
 """A compilation starts processes in that many of these looks; a monitor starts one now and then."""
 
@@ -33,7 +37,7 @@ class Doing(NamedTuple):
     """What a process does, as far as it is seen from outside.
 
     Attributes:
-        busy: It computed, read or wrote since the last look, or waits for a disk.
+        busy: It computed, read, wrote or printed since the last look, or waits for a disk.
         works: It gets on, by the newest looks together.
     """
 
@@ -75,6 +79,14 @@ class Movement:
         seen = self._seen.get(pid, _Seen())
         return len(seen.lines), len(set(seen.lines))
 
+    def says(self, pid: int) -> bool:
+        """Whether a process has printed in several of the newest looks, as one that retries does.
+
+        Not in one alone: many say what they do and are stuck in it.
+        """
+        done = self._seen.get(pid, _Seen()).done
+        return sum(a.said < b.said for a, b in pairwise(done)) >= PRINTS
+
     def weigh(self, pid: int, table: ProcessTable, now_s: float, ours: int = 0) -> Doing:
         """What a process and all below it have done since the last look; nothing at the first.
 
@@ -91,7 +103,10 @@ class Movement:
         computes = last.cpu_s - before.cpu_s > BUSY_CORES * (last.time_s - before.time_s)
         lines = len(set(seen.lines)) > FEW_LINES
         return Doing(
-            busy=computes or _moved(before, last) or _waits_for_disk(tree),
+            busy=computes
+            or last.said > before.said
+            or _moved(before, last)
+            or _waits_for_disk(tree),
             works=lines or _moved(first, last) or sum(seen.starts) >= STARTS,
         )
 

@@ -70,12 +70,15 @@ class WorkDone(NamedTuple):
 
     Attributes:
         tasks_s: CPU time of the other tasks and actors of its node's Ray; -1 where it is none.
+        said: Bytes that its main thread wrote to files, pipes and terminals, as who prints does.
+            What goes to sockets by `send` is none of these.
     """
 
     time_s: float
     cpu_s: float
     io: int
     tasks_s: float = -1.0
+    said: int = 0
 
 
 def work_of(
@@ -98,9 +101,13 @@ def work_of(
     cpu_s, io = sum(max(p.cpu_s, 0.0) for p in tree), _io_bytes(str(p.pid) for p in tree)
     io += bytes_of((p.pid for p in tree), sockets)
     thread = read_process(ours, Path(f"/proc/{pid}/task")) if ours else None
-    if thread is None:
-        return WorkDone(now_s, cpu_s, io)
-    return WorkDone(now_s, cpu_s - thread.cpu_s, io - _io_bytes([f"{pid}/task/{ours}"]))
+    if thread is not None:
+        cpu_s, io = cpu_s - thread.cpu_s, io - _io_bytes([f"{pid}/task/{ours}"])
+    own = table.by_pid.get(pid)
+    # The main thread of Ray's workers wakes others by writing to descriptors of its own.
+    prints = own is not None and not own.command.startswith(_OF_RAY)
+    said = _io_bytes([f"{pid}/task/{pid}"], ("wchar:",)) if prints else 0
+    return WorkDone(now_s, cpu_s, io, said=said)
 
 
 def ray_tasks_s(pid: int, table: ProcessTable, ranks: Container[int]) -> float:
@@ -116,7 +123,7 @@ def ray_tasks_s(pid: int, table: ProcessTable, ranks: Container[int]) -> float:
     return sum(max(p.cpu_s, 0.0) for task in tasks for p in table.below(task))
 
 
-def _io_bytes(folders: Iterable[str]) -> int:
+def _io_bytes(folders: Iterable[str], kinds: tuple[str, ...] = _MOVED) -> int:
     """Bytes that processes read and wrote so far: by system calls, and from and to devices.
 
     A single long write shows in the latter while it goes on, in the former only once it ends.
@@ -127,5 +134,5 @@ def _io_bytes(folders: Iterable[str]) -> int:
             lines = Path(f"/proc/{folder}/io").read_text(encoding="ascii").splitlines()
         except (OSError, UnicodeDecodeError):
             continue
-        total += sum(int(line.split()[1]) for line in lines if line.startswith(_MOVED))
+        total += sum(int(line.split()[1]) for line in lines if line.startswith(kinds))
     return total

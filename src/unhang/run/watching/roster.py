@@ -230,6 +230,10 @@ class Roster:
         """How often a member was seen at a line since its job got on, and at how many."""
         return self._movement.lines(pid)
 
+    def says(self, pid: int) -> bool:
+        """Whether a member has printed again and again since its job last got on."""
+        return self._movement.says(pid)
+
     def launchers(self, table: ProcessTable) -> list[Process]:
         """Launchers below the command that have started no rank, by what they are."""
         below = ProcessTable.of(table.below(self.child)) if self.child else ProcessTable({})

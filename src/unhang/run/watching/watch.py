@@ -163,8 +163,9 @@ class HangWatch:
         return bool(self._movers) or self._is_suspicious(self._last_look_s)
 
     def _is_suspicious(self, time_s: float) -> bool:
-        known = self.auto and self._quiet_since_s is not None
-        return known and time_s - (self._quiet_since_s or 0.0) >= AUTO_LEAST_S / 2
+        if self._quiet_since_s is None or (self._alarmed and not self.auto):
+            return False
+        return time_s - self._quiet_since_s >= min(AUTO_LEAST_S / 2, self.hang_after_s / 4)
 
     def put_off(self, movers: Iterable[int]) -> None:
         """The ranks that are waited for move: the alarm comes again once they have stood still.
