@@ -31,7 +31,7 @@ def rank_table(situation: Situation, findings: Sequence[Finding]) -> tuple[RankS
     waiting = {rank for finding in findings for rank in finding.victims}
     broken = {dump.rank for dump in situation.evidence.case.dumps if not dump.usable}
     failed = _failed(situation)
-    hosts = _hosts(situation)
+    hosts, ended = _hosts(situation), _ended(situation)
     labels = [situation.label(waiting_call) for waiting_call in range(len(situation.heads))]
     outdated, silent = set(situation.outdated.tolist()), situation.silent.tolist()
     cut = situation.cut.tolist()
@@ -46,6 +46,7 @@ def rank_table(situation: Situation, findings: Sequence[Finding]) -> tuple[RankS
         status, detail = _WITHOUT_CALL[stuck]
         if silent[index]:
             status, detail = _WITHOUT_DUMP[rank in broken]
+            detail += f", ended with exit code {ended[rank]}" if rank in ended else ""
         elif index in outdated:
             status, detail = "unknown", "its dump is older than its peers'"
         elif waiting_call >= 0:
@@ -75,6 +76,12 @@ def _failed(situation: Situation) -> set[int]:
     heads = np.flatnonzero(situation.heads.row >= 0)
     state = situation.evidence.case.calls.state[situation.heads.row[heads]]
     return set(heads[state == State.FAILED].tolist())
+
+
+def _ended(situation: Situation) -> dict[int, int]:
+    """How ranks ended that somebody saw end, as shells say it."""
+    samples = (s for s in situation.evidence.case.samples if s.rank >= 0 and s.role == "rank")
+    return {s.rank: s.exit_status for s in samples if s.exit_status is not None}
 
 
 def _hosts(situation: Situation) -> dict[int, tuple[str, int | None, str]]:

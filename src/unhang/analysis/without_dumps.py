@@ -83,7 +83,9 @@ def _detail(life: RankLife, book: StackBook, *, looked: bool) -> tuple[str, int 
     """What a rank does in words, its process, and where its stack is."""
     if life.look is not None:
         look = life.look
-        return look.meaning.says, look.pid if look.pid > 0 else None, book.refer(look.frames)
+        ended = f"ended with exit code {look.status}" if look.status is not None else ""
+        pid = look.pid if look.pid > 0 else None
+        return ended or look.meaning.says, pid, book.refer(look.frames)
     if life.heard is not None:
         return last_call(life.heard.call), life.heard.call.pid, stack_id(life.heard)
     return "not looked at" if looked else "", None, ""

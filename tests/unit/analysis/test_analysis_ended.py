@@ -70,6 +70,7 @@ def test_a_killed_rank_is_the_cause_and_its_silence_a_consequence() -> None:
     assert (site.line, site.age_s) == (88, 3.0)
     assert [(f.code, f.role, f.caused_by) for f in rest] == [("UH103", "consequence", ("f1",))]
     assert report.status == "problem"
+    assert report.ranks[1].detail == "no dump, ended with exit code 137"
 
 
 @pytest.mark.parametrize("status", [137, None])

@@ -201,6 +201,8 @@ def test_who_does_not_end_when_all_others_have() -> None:
     assert last.summary.endswith(
         "at Loader.__next__ (data.py:31), while ranks 0,2 have ended without an error."
     )
+    told = {rank.rank: rank.detail for rank in last.ranks}
+    assert told[0] == told[2] == "ended with exit code 0"
     failed = verdict(LOADING, LOADING, COMPUTING, r0=ended, r2=ended | {"exit_status": 1})
     assert failed.findings[0].code == "UH106"
     assert verdict(LOADING, LOADING, r0=ended, looks=1).status == "insufficient"

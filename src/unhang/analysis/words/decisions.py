@@ -22,7 +22,7 @@ WHY: Final[dict[Reason, str]] = {
     "interrupted": "it was ended from outside",
     "bad-node": "a look at the node itself says that it is bad",
     "bad-node-unproven": "its device may be bad, which nothing has confirmed yet",
-    "away": "why it does not come tells what helps",
+    "away": "what keeps it tells what helps",
     "stopped": "it is stopped, and may only need to be continued",
     "ended": "why it ended tells what helps",
     "transport": "everybody is there: network, GPU or library hold it",
@@ -42,7 +42,7 @@ _WHAT: Final[dict[Action, str]] = {
 
 
 def sentence(action: Action, reason: Reason, subjects: Sequence[Subject]) -> str:
-    """What to do and why: "Look first at rank 3: why it does not come tells what helps."."""
+    """What to do and why: "Look first at rank 3: what keeps it tells what helps."."""
     who = _who(subjects)
     what = _WHAT[action].format(who=who, at=f" at {who}" if who else "")
     return f"{what}: {WHY[reason]}."
