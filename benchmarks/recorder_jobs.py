@@ -22,8 +22,10 @@ from benchmarks.recorder import answer, start
 
 __all__ = ["main"]
 
-CALLS, PAIRS = 200, 200
-BUDGETS = {"all_reduce": "≤ 6 µs", "send, receive": "≤ 20 µs", "exchange": "≤ 1.1 times"}
+CALLS, PAIRS, STEPS = 200, 200, 5
+ROWS, WIDTH, LAYERS = 64, 256, 4
+BUDGETS = {"all_reduce": "≤ 6 µs", "send, receive": "≤ 20 µs", "exchange": "≤ 1.1 times",
+           "pipelined step": "", "DDP step": "≤ 0.5 %"}  # fmt: skip
 
 
 def work() -> dict[str, list[list[float]]]:
@@ -53,10 +55,52 @@ def work() -> dict[str, list[list[float]]]:
                 each.wait()
 
     calls = {"all_reduce": all_reduce, "send, receive": send_receive, "exchange": exchange}
-    return {name: _by_turns(call, dist.barrier) for name, call in calls.items()}
+    rows = {name: _by_turns(call, dist.barrier, CALLS, PAIRS) for name, call in calls.items()}
+    steps = {"pipelined step": _pipelined(rank), "DDP step": _data_parallel()}
+    return rows | {
+        name: _by_turns(step, dist.barrier, STEPS, PAIRS // 4) for name, step in steps.items()
+    }
 
 
-def _by_turns(call: Callable[[], None], meet: Callable[[], object]) -> list[list[float]]:
+def _pipelined(rank: int) -> Callable[[], None]:
+    """A step of two stages, one a rank, and four microbatches, as its schedule has them (1F1B)."""
+    import torch
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+    layers = (torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))
+    stage = PipelineStage(torch.nn.Sequential(*layers), rank, 2, torch.device("cpu"))
+    schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=torch.nn.functional.mse_loss)
+    data = torch.randn(ROWS, WIDTH)
+
+    def step() -> None:
+        if rank == 0:
+            schedule.step(data)
+        else:
+            schedule.step(target=data)
+
+    return step
+
+
+def _data_parallel() -> Callable[[], None]:
+    """A step of DDP, and an all_reduce of the loss, as programs log it."""
+    import torch
+    import torch.distributed as dist
+
+    layers = (torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers))
+    data = torch.randn(ROWS, WIDTH)
+
+    def step() -> None:
+        loss = model(data).square().mean()
+        loss.backward()
+        dist.all_reduce(loss.detach())
+
+    return step
+
+
+def _by_turns(
+    call: Callable[[], None], meet: Callable[[], object], calls: int, pairs: int
+) -> list[list[float]]:
     import torch.distributed as dist
 
     from unhang.record.calls import wrap
@@ -69,24 +113,24 @@ def _by_turns(call: Callable[[], None], meet: Callable[[], object]) -> list[list
             setattr(owner, name, methods[name])
 
     rows = []
-    for number in range(PAIRS):
+    for number in range(pairs):
         row = [0.0] * 4
         for kind in (0, 1) if number % 2 else (1, 0):
             use(armed if kind else wrap.ORIGINALS)
             meet()
             call()
             begin, cpu = time.perf_counter_ns(), time.thread_time_ns()
-            for _ in range(CALLS):
+            for _ in range(calls):
                 call()
-            row[kind] = (time.thread_time_ns() - cpu) / CALLS / 1e3
-            row[2 + kind] = (time.perf_counter_ns() - begin) / CALLS / 1e3
+            row[kind] = (time.thread_time_ns() - cpu) / calls / 1e3
+            row[2 + kind] = (time.perf_counter_ns() - begin) / calls / 1e3
         rows.append(row)
     use(armed)
     return rows
 
 
 def main(*, quick: bool = False) -> Section:
-    """Measure; `quick` changes nothing, it takes half a minute."""
+    """Measure; `quick` changes nothing, it takes minutes where waking a process is slow."""
     del quick
     with tempfile.TemporaryDirectory(prefix="unhang-bench-") as name:
         place = Path(name)
@@ -104,14 +148,15 @@ def main(*, quick: bool = False) -> Section:
         )
         added = statistics.median(row[1] - row[0] for row in both)
         rows.append(
-            (call, f"{plain:.1f} µs", f"{armed:.1f} µs", f"{added:+.1f} µs",
-             f"{later / wall:.2f} times", budget)
+            (call, f"{plain:,.1f} µs", f"{armed:,.1f} µs", f"{added:+.1f} µs",
+             f"{added / wall:.2%}", f"{later / wall:.2f} times", budget)
         )  # fmt: skip
     return Section(
         title="Recorder in a real Gloo job",
-        text=f"Two ranks, {PAIRS} pairs of blocks of {CALLS} calls, with and without the recorder "
-        "by turns. CPU time of the calling thread; medians, and the median of the differences.",
-        columns=("call and wait", "without", "with", "added", "wall", "budget"),
+        text=f"Two ranks, {PAIRS} pairs of blocks of {CALLS} calls, {PAIRS // 4} of {STEPS} steps, "
+        "with and without the recorder by turns. CPU time of the calling thread; medians, the "
+        "median of the differences and its share of the wall time without.",
+        columns=("call and wait", "without", "with", "added", "share", "wall", "budget"),
         rows=tuple(rows),
     )
 
