@@ -251,6 +251,7 @@ class Dump:
         exception: The exception that ended the program ("ValueError: bad batch"), or "".
         exception_stack: Where it was raised, innermost first.
         main_stack: The main thread's stack at dump time, innermost first.
+        open_tags: Record id and tag of unfinished sends and receives, where our recorder says so.
     """
 
     index: int
@@ -286,6 +287,7 @@ class Dump:
     exception: str = ""
     exception_stack: tuple[Frame, ...] = ()
     main_stack: tuple[Frame, ...] = ()
+    open_tags: tuple[tuple[int, int], ...] = ()
 
     @property
     def usable(self) -> bool:

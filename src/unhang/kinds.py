@@ -321,8 +321,8 @@ P2P_MISMATCH: Final = Kind(
     "UH304",
     "p2p-mismatch",
     "disagreement",
-    "A send and its receive disagree about size, dtype or peer.",
-    actions=("Print shape, dtype and peer just before both lines.",),
+    "A send and its receive disagree about size, dtype, tag or peer.",
+    actions=("Print shape, dtype, tag and peer just before both lines.",),
 )
 JOINED_NOT_PROGRESSING: Final = Kind(
     "UH401",

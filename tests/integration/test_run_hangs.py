@@ -66,6 +66,17 @@ def test_a_hang_is_found_and_explained(
     check_complete(outcome, ranks, without_dump=[1] if fault == "stopped" else [])
 
 
+def test_both_tags_of_an_exchange_that_does_not_meet_are_told(tmp_path: Path) -> None:
+    """On Gloo what is posted is in flight: no circle, though each send stands before a receive."""
+    outcome = launch(tmp_path, "tags", *kill(), ranks=2)
+    cause = outcome.cause
+    assert (cause["code"], cause["culprits"], cause["confidence"]) == ("UH304", [], "medium")
+    assert cause["summary"].endswith("ranks 0 and 1 disagree about the tag: 15 and 16.")
+    (sent,) = lines_of("tags")
+    assert {site["line"] for site in cause["sites"]} == {sent, sent + 1}, outcome.said
+    check_complete(outcome, 2, without_dump=[])
+
+
 def test_a_rank_that_does_not_end_is_named(tmp_path: Path) -> None:
     """Its peers have ended well, no call is open, and its launcher waits for it for ever."""
     outcome = launch(tmp_path, "lingers", *kill())

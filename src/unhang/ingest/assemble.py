@@ -233,6 +233,7 @@ def _dump(
         exception=origin.exception,
         exception_stack=origin.exception_stack,
         main_stack=origin.main_stack,
+        open_tags=origin.open_tags,
     )
 
 

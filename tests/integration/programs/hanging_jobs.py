@@ -85,6 +85,17 @@ def ring(rank: int) -> None:
     dist.send(received, dst=(rank + 1) % size)
 
 
+def tags(rank: int) -> None:
+    """Exchanges under the round as tag, which one rank counts twice once."""
+    at, got = 0, torch.empty(4)
+    for step in range(20):
+        at += 2 if rank == ODD and step == 14 else 1
+        sent = dist.isend(torch.ones(4), 1 - rank, tag=at)  # tags: here
+        received = dist.irecv(got, 1 - rank, tag=at)
+        received.wait()
+        sent.wait()
+
+
 def raises(rank: int) -> None:
     """One rank raises between two steps."""
     for step in range(100):

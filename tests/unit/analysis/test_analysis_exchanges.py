@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from unhang.analysis import diagnose
 from unhang.analysis.steps import situation_of
+from unhang.model import State
 from unhang.report import Finding, Report
 from unhang.testing import FakeJob
 
@@ -219,3 +222,154 @@ def test_a_lone_call_beside_batches_is_open_where_nothing_can_have_closed_it(
         job.call([rank], "all_gather", finished=False)
     cause = only_cause(diagnose(job.case()))
     assert cause.code == ("UH401" if closed else "UH304")
+
+
+# ------------------------------------------------------------------ Gloo: in flight, by tag
+
+
+def posted(
+    job: FakeJob, rank: int, *calls: tuple[str, int, int], state: State = State.STARTED
+) -> None:
+    """Let a rank post sends and receives as our recorder has them: ("send", peer, tag).
+
+    Its dump tells their tags, unless one of them is below 0.
+    """
+    tags = []
+    for kind, peer, tag in calls:
+        job.point_to_point(rank, [(kind, peer)], site=f"halo.py:{10 + rank} swap", finished=False)
+        entry = job.entries[rank][-1]
+        entry.row = replace(entry.row, state=int(state))
+        tags.append((entry.row.record_id, tag))
+    if all(tag >= 0 for _, tag in tags):
+        told = job.dump_fields.setdefault(rank, {}).get("open_tags", ())
+        assert isinstance(told, tuple)
+        job.dump_fields[rank]["open_tags"] = (*told, *tags)
+
+
+def swapping(world: int = 2, rounds: int = 2, backend: str = "gloo", **how: object) -> FakeJob:
+    """Rounds of a ring of exchanges in both directions, finished."""
+    job = FakeJob(world, backend=backend, **how)  # type: ignore[arg-type]  # fields of the builder
+    for _ in range(rounds):
+        for rank in range(world):
+            job.send(rank, (rank + 1) % world)
+            job.recv(rank, (rank - 1) % world)
+    return job
+
+
+def test_what_is_posted_on_gloo_is_in_no_circle() -> None:
+    """Both sides are there and do not move: without tags nobody knows more than that."""
+    job = swapping()
+    for rank in (0, 1):
+        posted(job, rank, ("send", 1 - rank, -1), ("recv", 1 - rank, -1))
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.victims) == ("UH401", (), (0, 1))
+    assert cause.confidence != "high"
+    assert "different tags" in cause.alternatives[0]
+    assert "tags" in cause.actions[0]
+
+
+def test_what_stands_behind_a_call_on_a_stream_is_a_circle() -> None:
+    """The same calls on NCCL wait their turn."""
+    job = swapping(backend="nccl")
+    for rank in (0, 1):
+        posted(job, rank, ("send", 1 - rank, -1), ("recv", 1 - rank, -1))
+    assert only_cause(diagnose(job.case())).code == "UH303"
+
+
+def test_sends_that_block_on_gloo_are_a_circle() -> None:
+    """Nobody has come to its receive."""
+    job = swapping()
+    for rank in (0, 1):
+        posted(job, rank, ("send", 1 - rank, 7))
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.victims) == ("UH303", (), (0, 1))
+    assert cause.confidence == "high"
+
+
+def test_a_call_that_gloo_has_not_taken_yet_is_behind_the_one_before() -> None:
+    """What is inside the library's call is not in flight."""
+    job = swapping()
+    for rank in (0, 1):
+        posted(job, rank, ("send", 1 - rank, -1))
+        posted(job, rank, ("recv", 1 - rank, -1), state=State.SCHEDULED)
+    assert only_cause(diagnose(job.case())).code == "UH303"
+
+
+@pytest.mark.parametrize("buffer", [2000, 4])
+def test_tags_that_differ(buffer: int) -> None:
+    """One finding for both directions, with both tags; two sides have no majority."""
+    job = swapping(buffer=buffer)
+    for rank in (0, 1):
+        posted(job, rank, ("send", 1 - rank, 15 + rank), ("recv", 1 - rank, 15 + rank))
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.victims) == ("UH304", (), (0, 1))
+    assert cause.summary == (
+        "Send and receive between ranks 0 and 1 disagree about the tag: 15 and 16."
+    )
+    assert cause.confidence == "medium"
+    assert {site.line for site in cause.sites} == {10, 11}
+
+
+def test_tags_that_are_equal_are_no_mismatch() -> None:
+    """It is something else that holds them, and no tag."""
+    job = swapping()
+    for rank in (0, 1):
+        posted(job, rank, ("send", 1 - rank, 15), ("recv", 1 - rank, 15))
+    cause = only_cause(diagnose(job.case()))
+    assert cause.code == "UH401"
+    assert not any("tags" in sentence for sentence in (*cause.alternatives, *cause.actions))
+
+
+def test_calls_that_meet_by_tag_in_another_order_are_no_mismatch() -> None:
+    """By number the first send meets the first receive, whose size and tag are another's."""
+    job = swapping()
+    posted(job, 0, ("send", 1, 1), ("send", 1, 2))
+    posted(job, 1, ("recv", 0, 2), ("recv", 0, 1))
+    for entry in (job.entries[0][-1], job.entries[1][-2]):
+        entry.row = replace(entry.row, signature=replace(entry.row.signature, input_sizes=((9,),)))
+    assert only_cause(diagnose(job.case())).code == "UH401"
+
+
+def test_a_tag_that_one_open_call_does_not_tell_may_be_the_right_one() -> None:
+    """The bound of the list, or a call that the program has let go of."""
+    job = swapping()
+    posted(job, 0, ("send", 1, 1))
+    posted(job, 1, ("recv", 0, 2))
+    posted(job, 1, ("recv", 0, -1))
+    assert only_cause(diagnose(job.case())).code != "UH304"
+
+
+def test_a_receive_made_in_advance_has_another_tag_until_its_send_comes() -> None:
+    """Rank 1 waits for rank 2, which never came; what it has posted for later proves nothing."""
+    job = swapping(3)
+    posted(job, 0, ("send", 1, 5))
+    posted(job, 1, ("recv", 0, 7), ("recv", 2, 7))
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.victims) == ("UH302", (2,), (0, 1))
+
+
+def test_a_neighbour_that_never_came_is_the_reason_behind_posted_calls() -> None:
+    """What comes first need not be what holds: all that is posted is in flight at once."""
+    job = swapping(3)
+    posted(job, 0, ("send", 1, 3), ("recv", 2, 3))
+    posted(job, 1, ("send", 2, 3), ("recv", 0, 3))
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.victims) == ("UH302", (2,), (0, 1))
+
+
+def test_who_answers_neither_way_is_asked_for_both() -> None:
+    """A send and a receive of one exchange, and nothing on the other side."""
+    job = swapping()
+    job.call([0, 1])
+    posted(job, 0, ("send", 1, 3), ("recv", 1, 3))
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits) == ("UH302", (1,))
+    assert cause.summary.startswith("Rank 1 never made the sends and receives for which rank 0")
+
+
+def test_only_gloo_matches_by_tag() -> None:
+    """NCCL takes calls in their order, whatever tags they were given."""
+    job = swapping(backend="nccl")
+    posted(job, 0, ("send", 1, 1))
+    posted(job, 1, ("recv", 0, 2))
+    assert only_cause(diagnose(job.case())).code == "UH401"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
+import pytest
+from decoders import load_with
 from makedumps import T0, dump, entry, write
 
 from unhang.ingest import load
@@ -43,7 +45,7 @@ def test_the_file_says_who_it_is(tmp_path: Path) -> None:
         "exception": {"type": "ValueError", "message": "bad batch",
                       "frames": [{"name": "load", "filename": "data.py", "line": 7}]},
         "stacks": {"main": [{"name": "step", "filename": "train.py", "line": 5}]},
-        "entries": [],
+        "entries": [], "open_tags": [[28, 15], [29, 16]],
     }  # fmt: skip
     write(tmp_path, {"rank_0": pickle.dumps(dump(0, ranks=8, unhang=extra), protocol=2)})
     case = load(tmp_path)
@@ -56,6 +58,7 @@ def test_the_file_says_who_it_is(tmp_path: Path) -> None:
     assert found.exception == "ValueError: bad batch"
     assert found.exception_stack == (Frame("load", "data.py", 7),)
     assert found.main_stack == (Frame("step", "train.py", 5),)
+    assert found.open_tags == ((28, 15), (29, 16))
     assert case.world_size == 8
     assert not case.world_size_inferred
     texts = [note.text for note in case.notes]
@@ -73,6 +76,35 @@ def test_hostile_identity_is_ignored(tmp_path: Path) -> None:
     found = load(tmp_path).dumps[0]
     assert (found.rank, found.host, found.pid, found.time_ns) == (2, "", -1, 0)
     assert (found.failures, found.exception, found.main_stack) == ((), "", ())
+
+
+@pytest.mark.parametrize("name", ["rank_0", "rank_0.json"])
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize(
+    ("told", "found"),
+    [
+        ("all", ()),
+        ({"28": 15}, ()),
+        (15, ()),
+        ([[28, 15], 7, None, "ab", [1], [1, 2, 3], [[], {}]], ((28, 15),)),
+        ([[-1, 5], [1, -1], [2, 2**31], [2**70, 3], ["x", 4], [4, 2**31 - 1]], ((4, 2**31 - 1),)),
+        ([[number, 0] for number in range(300)], tuple((number, 0) for number in range(44, 300))),
+    ],
+)
+def test_tags_are_pairs_of_a_number_and_a_tag(
+    told: object,
+    found: tuple[tuple[int, int], ...],
+    name: str,
+    native: bool,  # noqa: FBT001 - a parameter of the test
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever else is said there is left out, and of many the newest stay."""
+    content = dump(unhang={"rank": 0, "open_tags": told})
+    write(tmp_path, {name: content if "json" in name else pickle.dumps(content, protocol=2)})
+    case = load_with(tmp_path, monkeypatch, native=native)
+    assert case is not None
+    assert case.dumps[0].open_tags == found
 
 
 def test_a_process_without_a_rank_is_no_rank(tmp_path: Path) -> None:

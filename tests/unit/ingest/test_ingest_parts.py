@@ -114,6 +114,68 @@ def test_windows_of_a_job_with_too_many_calls_give_the_same_verdict(
     assert found == []
 
 
+def exchanging(folder: Path, **more: object) -> Path:
+    """Dumps of two ranks of ours that have posted an exchange, each under its own tag."""
+    for rank in (0, 1):
+        calls = [f"gloo:send {rank}->{1 - rank}", f"gloo:recv {rank}<-{1 - rank}"]
+        ours = [
+            {**entry(number, profiling_name=name, state="started", retired=False, is_p2p=True,
+                     time_discovered_completed_ns=None, p2p_seq_id=number + 1),
+             "after_record_id": 0}
+            for number, name in enumerate(calls)
+        ]  # fmt: skip
+        tags = [[number, 15 + rank] for number in range(len(ours))]
+        extra = {"rank": rank, "backend": "gloo", "entries": ours, "open_tags": tags, **more}
+        torchs = [entry(0, profiling_name="gloo:all_reduce")]
+        write(folder, {f"rank_{rank}": dump(torchs, ranks=2, unhang=extra)})
+    return folder
+
+
+@pytest.mark.parametrize("n_parts", [1, 2])
+def test_tags_of_open_calls_come_with_a_part(n_parts: int, tmp_path: Path) -> None:
+    """The verdict rests on them."""
+    folder = exchanging(tmp_path / "dumps")
+    parts = parts_of(sorted(folder.iterdir()), n_parts, tmp_path, all_times=False)
+    assert [dump.open_tags for dump in load(parts).dumps] == [
+        ((0, 15), (1, 15)),
+        ((0, 16), (1, 16)),
+    ]
+    assert "disagree about the tag: 15 and 16" in verdict_of([folder])
+    assert [*differences(verdict_of([folder]), verdict_of(parts))] == []
+
+
+def test_parts_without_tags_are_read(tmp_path: Path) -> None:
+    """An earlier version wrote none."""
+    part = unpack(reduce([exchanging(tmp_path / "dumps")]).data)
+    plain = msgspec.to_builtins(part, builtin_types=(bytes,))
+    for told in plain[place_of("dumps", Part)]:
+        del told[place_of("origin", layout.PartDump)]["open_tags"]
+    (tmp_path / "old.part").write_bytes(
+        layout.PART_MAGIC + zlib.compress(msgspec.msgpack.encode(plain))
+    )
+    case = load([tmp_path / "old.part"])
+    assert [dump.open_tags for dump in case.dumps] == [(), ()]
+    assert [cause.code for cause in diagnose(case).causes] == ["UH401"]
+
+
+def place_of(field: str, of: type[msgspec.Struct]) -> int:
+    """Where a field stands in what is written as a list."""
+    return of.__struct_fields__.index(field)
+
+
+def test_a_part_whose_tags_are_beyond_64_bits_is_left_out(tmp_path: Path) -> None:
+    """As with its other numbers."""
+    part = unpack(reduce([exchanging(tmp_path / "dumps")]).data)
+    first = part.dumps[0]
+    assert first.origin is not None
+    origin = replace(first.origin, open_tags=((1, 2**64 - 1),))
+    spoilt_dumps = [msgspec.structs.replace(first, origin=origin), *part.dumps[1:]]
+    (tmp_path / "good.part").write_bytes(reduce([tmp_path / "dumps"]).data)
+    (tmp_path / "bad.part").write_bytes(pack(spoilt(part, dumps=spoilt_dumps)))
+    notes = [note.text for note in load([tmp_path / "good.part", tmp_path / "bad.part"]).notes]
+    assert any("beyond 64 bits" in text for text in notes), notes
+
+
 def test_what_cannot_be_compared_is_said(
     simulated: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,6 +109,27 @@ def test_what_torch_lacks_is_added(recorder: Recorder, monkeypatch: pytest.Monke
     assert extra["stacks"]["main"][0]["name"] == "test_what_torch_lacks_is_added"
 
 
+@pytest.mark.parametrize("by_torch", [True, False])
+def test_tags_of_open_sends_and_receives(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, *, by_torch: bool
+) -> None:
+    """Of this backend and of nothing that has ended; of many the newest."""
+    if by_torch:
+        torch_has(monkeypatch, {"version": "2.10", "pg_config": {}, "entries": []})
+    else:
+        monkeypatch.setattr(dumpfile, "recorders", lambda _socket: [])
+    monkeypatch.setattr(dumpfile, "_MOST_TAGS", 2)
+    for tag, name in enumerate(("send 3->0", "send 3->0", "recv 3<-0", "recv 3<-0", "recv 3<-1")):
+        own_entry(recorder, f"gloo:{name}", 100 + tag, p2p=True).tag = tag
+    own_entry(recorder, "gloo:monitored_barrier", 200, p2p=False)
+    own_entry(recorder, "mpi:send 3->0", 300, p2p=True)
+    ended, left = recorder.state.ring.entries()[2:4]
+    ended.completed(500)
+    left.abandon()
+    (dump,) = dumpfile.collect(recorder)
+    assert dump.content["unhang"]["open_tags"] == [[1, 1], [4, 4]]
+
+
 def test_counters_alone(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without entries there are none of ours either."""
     torch_has(monkeypatch, {"version": "2.10", "pg_status": {"0": {}}})

@@ -26,6 +26,7 @@ from unhang.analysis.findings.disagreement import (
     memberships,
 )
 from unhang.analysis.findings.exchanges import (
+    PairMismatch,
     explain_pair_mismatch,
     explain_wrong_peer,
     is_asked_for,
@@ -54,16 +55,17 @@ def claims_of(situation: Situation) -> list[Claim]:
     programs = RankPrograms(situation)
     versions = _stuck_versions(situation)
     mixed = _calls_of(situation, versions)
-    wrong, unlike = wrong_peers(situation), pair_mismatches(situation)
+    roots = [
+        root
+        for root in find_roots(situation.graph, situation.heads)
+        if not _in_flight(situation, root)
+    ]
+    wrong, unlike = wrong_peers(situation), _told(pair_mismatches(situation), roots)
     pairs = situation.pairs.waiting_call
     explained = {call for mismatch in unlike for call in mismatch.waiting_calls} | mixed
     explained |= {int(pairs[at]) for each in wrong for at in (each.call, each.expecting)}
     splits = [d for d in situation.disagreements.values() if d.waiting_call not in mixed]
-    roots = [
-        root
-        for root in find_roots(situation.graph, situation.heads)
-        if not explained.intersection(root.waiting_calls) and not _in_flight(situation, root)
-    ]
+    roots = [root for root in roots if not explained.intersection(root.waiting_calls)]
     roots += _stopped(situation, roots)
     explained |= set(situation.disagreements)
     joined = [
@@ -82,6 +84,15 @@ def claims_of(situation: Situation) -> list[Claim]:
     if found:  # what is known to be wrong may hold whoever lost its newest calls, too
         joined = [root for root in joined if not _may_be_queued(situation, root)]
     return [*found, *explain_joined(situation, joined)]
+
+
+def _told(unlike: Iterable[PairMismatch], roots: Iterable[Root]) -> list[PairMismatch]:
+    """Sends and receives that disagree; about tags only where both sides wait for nobody else.
+
+    What was made in advance has another tag until its counterpart comes.
+    """
+    held = {call for root in roots if root.kind != "ranks" for call in root.waiting_calls}
+    return [each for each in unlike if each.what != "tag" or held.issuperset(each.waiting_calls)]
 
 
 def _may_be_queued(situation: Situation, root: Root) -> bool:

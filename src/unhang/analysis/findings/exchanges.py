@@ -1,6 +1,6 @@
 """Claims about sends and receives that do not meet, or that disagree.
 
-A send or a receive without a counterpart, or with one of other size, dtype or peer. Circles of them
+A send or a receive without a counterpart, or with one of other size, dtype, tag or peer. Circles
 are for `unhang.analysis.findings.deadlock`. With two sides only there is no majority, so a mismatch
 blames neither.
 """
@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.matching.pairs import met_by_tag
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge
 from unhang.analysis.situation import Situation
@@ -36,7 +37,7 @@ __all__ = [
     "wrong_peers",
 ]
 
-Disputed: TypeAlias = Literal["size", "dtype"]
+Disputed: TypeAlias = Literal["size", "dtype", "tag"]
 _MOST_COUNTED = 4
 
 
@@ -46,19 +47,24 @@ class PairMismatch(Struct, frozen=True):
     Attributes:
         waiting_calls: Of the sender and of the receiver.
         rows: Of the send and of the receive.
+        tags: Of both, where these are in dispute.
+        sure: Their numbers are counted from the start.
     """
 
     waiting_calls: tuple[int, int]
     rows: tuple[int, int]
     what: Disputed
+    tags: tuple[int, int] | None = None
+    sure: bool = True
 
 
 class PairDisagrees(Struct, frozen=True):
-    """A send and its receive that disagree about something."""
+    """A send and its receive that disagree about something; `tags` of both where it is these."""
 
     sender: int
     receiver: int
     what: Disputed
+    tags: tuple[int, int] | None = None
 
 
 class PeersCrossed(Struct, frozen=True):
@@ -106,28 +112,59 @@ class Unpaired(Struct, frozen=True):
 
 
 def pair_mismatches(situation: Situation) -> list[PairMismatch]:
-    """Find sends and receives, both in flight as heads, that disagree about size or dtype."""
-    pairs, case = situation.pairs, situation.evidence.case
-    found = []
+    """Find sends and receives, both in flight as heads, that disagree about size, dtype or tag.
+
+    Of an exchange in both directions about whose tags two ranks disagree, the first one is told.
+    """
+    pairs = situation.pairs
+    found: list[PairMismatch] = []
+    told: set[frozenset[int]] = set()
     sends = np.flatnonzero(pairs.sending & (pairs.waiting_call >= 0) & (pairs.counterpart >= 0))
     for at in sends.tolist():
         send, receive = int(pairs.row[at]), int(pairs.counterpart[at])
         other = pairs.at_row(receive)
         if other < 0 or pairs.waiting_call[other] < 0:
             continue
-        left = case.signatures[int(case.calls.signature[send])]
-        right = case.signatures[int(case.calls.signature[receive])]
-        counts = elements(left.input_sizes), elements(right.output_sizes)
-        dtypes = set(left.input_dtypes), set(right.output_dtypes)
-        what: Disputed | None = None
-        if None not in counts and counts[0] != counts[1]:
-            what = "size"
-        elif all(dtypes) and dtypes[0] != dtypes[1]:
-            what = "dtype"
-        if what is not None:
-            waiting_calls = int(pairs.waiting_call[at]), int(pairs.waiting_call[other])
-            found.append(PairMismatch(waiting_calls, (send, receive), what))
+        tags, waiting_calls = _tags_of(situation, at, other), _waiting_calls(situation, at, other)
+        if tags[0] == tags[1]:
+            if (what := _disputed(situation, send, receive)) is not None:
+                found.append(PairMismatch(waiting_calls, (send, receive), what))
+        elif {*waiting_calls} not in told and not _meet_by_tag(situation, at, other):
+            sure = bool(pairs.sure[at] and pairs.sure[other])
+            found.append(PairMismatch(waiting_calls, (send, receive), "tag", tags, sure=sure))
+            told.add(frozenset(waiting_calls))
     return found
+
+
+def _waiting_calls(situation: Situation, at: int, other: int) -> tuple[int, int]:
+    """The waiting calls of two positions in `Pairs`."""
+    calls = situation.pairs.waiting_call
+    return int(calls[at]), int(calls[other])
+
+
+def _tags_of(situation: Situation, at: int, other: int) -> tuple[int, int]:
+    """Tags of a send and a receive; both -1 where one of them is not known."""
+    tags = situation.pairs.tag
+    known = tags[at] >= 0 and tags[other] >= 0
+    return (int(tags[at]), int(tags[other])) if known else (-1, -1)
+
+
+def _meet_by_tag(situation: Situation, at: int, other: int) -> bool:
+    """Whether one of two calls may have its counterpart by tag among the open ones."""
+    met = (met_by_tag(situation.evidence, situation.pairs, each) for each in (at, other))
+    return any(each is not False for each in met)
+
+
+def _disputed(situation: Situation, send: int, receive: int) -> Disputed | None:
+    """About what the rows of a send and a receive disagree."""
+    case = situation.evidence.case
+    left = case.signatures[int(case.calls.signature[send])]
+    right = case.signatures[int(case.calls.signature[receive])]
+    counts = elements(left.input_sizes), elements(right.output_sizes)
+    dtypes = set(left.input_dtypes), set(right.output_dtypes)
+    if None not in counts and counts[0] != counts[1]:
+        return "size"
+    return "dtype" if all(dtypes) and dtypes[0] != dtypes[1] else None
 
 
 def explain_pair_mismatch(situation: Situation, mismatch: PairMismatch) -> Claim:
@@ -137,13 +174,13 @@ def explain_pair_mismatch(situation: Situation, mismatch: PairMismatch) -> Claim
     sender, receiver = situation.evidence.case.calls.rank[rows].tolist()
     return Claim(
         kind=P2P_MISMATCH,
-        about=PairDisagrees(sender, receiver, mismatch.what),
+        about=PairDisagrees(sender, receiver, mismatch.what, mismatch.tags),
         victims=situation.victims(situation.graph.reaching(nodes)),
         group=situation.group_ref(mismatch.waiting_calls[0]),
         op="send",
         calls=situation.sides_by_row(rows, "peer"),
         sites=situation.book.sites_of_rows(rows, "victim"),
-        doubts=(Doubt.NO_MAJORITY,),
+        doubts=(Doubt.NO_MAJORITY, *(() if mismatch.sure else (Doubt.COUNT_UNSURE,))),
     )
 
 
@@ -343,16 +380,24 @@ def explain_unpaired(situation: Situation, root: Root) -> Claim:
 def _unpaired(situation: Situation, root: Root, calls: list[int]) -> Unpaired:
     return Unpaired(
         ranks=situation.named(root.ranks),
-        asked="several" if len(calls) > 1 else _asked(situation, calls[0]),
+        asked="several" if len(calls) > 1 else _asked(situation, root, calls[0]),
         waiting=situation.named(situation.heads.owner[calls]),
         calls=tuple(_counted(situation, call) for call in calls[:_MOST_COUNTED]),
         last_lines=situation.last_lines(root.ranks),
     )
 
 
-def _asked(situation: Situation, waiting_call: int) -> Literal["send", "receive"]:
-    calls = situation.pairs.of_waiting_call(waiting_call)
-    return "receive" if situation.pairs.sending[calls].all() else "send"
+def _asked(
+    situation: Situation, root: Root, waiting_call: int
+) -> Literal["send", "receive", "several"]:
+    """What would meet those of a waiting call that these ranks have not met."""
+    pairs = situation.pairs
+    calls = pairs.of_waiting_call(waiting_call)
+    unmet = calls[(pairs.counterpart[calls] < 0) & np.isin(pairs.peer[calls], (*root.ranks, -1))]
+    sending = pairs.sending[unmet if len(unmet) else calls]
+    if sending.all():
+        return "receive"
+    return "several" if sending.any() else "send"
 
 
 def _counted(situation: Situation, waiting_call: int) -> UnpairedCall:

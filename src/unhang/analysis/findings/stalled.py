@@ -55,6 +55,7 @@ class NotMoving(Struct, frozen=True):
         exchange: It is a send and a receive.
         unstarted: Ranks whose device has not started it; None where no timing tells.
         at_once: Groups of which one rank in it has calls open at once; empty if of one only.
+        tags_unknown: Its backend matches by tag, and nobody knows the tags of both sides.
     """
 
     call: str
@@ -66,6 +67,7 @@ class NotMoving(Struct, frozen=True):
     exchange: bool
     unstarted: tuple[int, ...] | None
     at_once: tuple[str, ...] = ()
+    tags_unknown: bool = False
 
 
 class Timeouts(Struct, frozen=True):
@@ -153,7 +155,17 @@ def _standstill(situation: Situation, calls: Sequence[int]) -> NotMoving:
         exchange=exchange,
         unstarted=_unstarted(situation, call),
         at_once=_at_once(situation, call),
+        tags_unknown=exchange and _lacks_tags(situation, call),
     )
+
+
+def _lacks_tags(situation: Situation, call: int) -> bool:
+    """Whether sends and receives of a call may be in flight under another tag on the other side."""
+    pairs = situation.pairs
+    own = pairs.of_waiting_call(call).tolist()
+    met = (pairs.at_row(int(pairs.counterpart[at])) for at in own)
+    both = [*own, *(at for at in met if at >= 0)]
+    return bool((pairs.taken[both] & (pairs.tag[both] < 0)).any())
 
 
 def _seen_out(situation: Situation, call: int) -> tuple[int, ...]:
@@ -196,7 +208,9 @@ def _needed(situation: Situation, call: int) -> bool:
 
 
 def _unstarted(situation: Situation, call: int) -> tuple[int, ...] | None:
-    """Whose device has not started a call; None where the recorder had no timing on."""
+    """Whose device has not started a call; None where no timing was on, and without a device."""
+    if situation.pairs.taken[situation.pairs.of_waiting_call(call)].any():
+        return None
     calls = situation.evidence.case.calls
     rows = situation.heads.row[situation.heads.inside(call)]
     started = calls.started_ns[rows] > 0

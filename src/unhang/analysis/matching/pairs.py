@@ -4,6 +4,9 @@ Sends and receives have a number space of their own. The n-th send from one rank
 group meets the n-th receive there, whatever lies between them: so members of a batch may pair in
 any order across peers and in order per peer. Where a window has lost its beginning, the first
 unfinished send is taken to meet the first unfinished receive, which is presumed rather than sure.
+
+Gloo has no stream in which calls wait their turn: whatever it has taken is in flight at once, as if
+a rank had launched it all in one batch, and meets by tag.
 """
 
 from __future__ import annotations
@@ -16,12 +19,14 @@ from unhang.analysis.state.columns import Bools, Ints, distinct
 from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import Known, Standing
-from unhang.model import DumpStatus
+from unhang.model import DumpStatus, State
 
-__all__ = ["Pairs", "pair_edges", "pair_links", "pair_up"]
+__all__ = ["Pairs", "met_by_tag", "pair_edges", "pair_links", "pair_up"]
 
 
 _MAX_SOURCES = 1024
+_UNORDERED = "gloo"
+"""The backend that has calls in flight independently of each other, and matches them by tag."""
 
 
 class Pairs(Struct, frozen=True, eq=False):
@@ -35,6 +40,8 @@ class Pairs(Struct, frozen=True, eq=False):
         sure: Whether ordinals are absolute on both sides.
         waiting_call: The waiting call that it belongs to; -1 if it is queued behind its rank's
             head.
+        taken: The backend has taken it and has it in flight, whatever stands before it.
+        tag: By which its backend matches it; -1 where it does not, and where nobody knows.
     """
 
     row: Ints
@@ -44,6 +51,8 @@ class Pairs(Struct, frozen=True, eq=False):
     counterpart: Ints
     sure: Bools
     waiting_call: Ints
+    taken: Bools
+    tag: Ints
 
     def of_waiting_call(self, waiting_call: int) -> Ints:
         """Positions of the calls of one waiting call."""
@@ -97,6 +106,8 @@ def pair_up(evidence: Evidence, heads: Heads) -> Pairs:
         counterpart=counterpart[order],
         sure=np.asarray(absolute & (table.peer[at] >= 0), np.bool_)[order],
         waiting_call=_waiting_calls(evidence, heads, rows, owner),
+        taken=_taken(evidence, rows),
+        tag=_tags(evidence, rows),
     )
 
 
@@ -189,10 +200,40 @@ def _complete_ranks(evidence: Evidence) -> Bools:
 
 
 def _waiting_calls(evidence: Evidence, heads: Heads, rows: Ints, owner: Ints) -> Ints:
-    """The waiting call that each open call belongs to: its rank's head, or the same batch."""
+    """The waiting call that each open call belongs to: its rank's head, or the same batch.
+
+    What is in flight beside a head that is so itself is as good as in one batch with it: the end of
+    none is seen before the program waits for it, and programs wait for all of them.
+    """
     waiting_call, last = heads.waiting_call[owner], evidence.batches.last
-    together = (waiting_call >= heads.n_collective) & (last[heads.row[owner]] == last[rows])
-    return np.where(together, waiting_call, -1)
+    head = heads.row[owner]
+    together = (last[head] == last[rows]) | (_taken(evidence, head) & _taken(evidence, rows))
+    return np.where(together & (waiting_call >= heads.n_collective), waiting_call, -1)
+
+
+def _taken(evidence: Evidence, rows: Ints) -> Bools:
+    """Calls in flight by themselves; torch records no state of Gloo's, our own recorder does."""
+    calls = evidence.case.calls
+    taken: Bools = _unordered(evidence, rows) & (calls.state[rows] == State.STARTED)
+    return taken
+
+
+def _unordered(evidence: Evidence, rows: Ints) -> Bools:
+    """Calls of a backend that has no order of calls."""
+    unordered = np.asarray([backend == _UNORDERED for backend in evidence.backends], np.bool_)
+    found: Bools = unordered[evidence.names.backend[evidence.case.calls.name[rows]]]
+    return found
+
+
+def _tags(evidence: Evidence, rows: Ints) -> Ints:
+    """Tags of open calls (ascending rows), where they count and where a dump tells them."""
+    tags = np.full(len(rows), -1, np.int64)
+    for dump in evidence.dumps:
+        if dump.open_tags:
+            own = slice(*np.searchsorted(rows, (dump.start, dump.stop)).tolist())
+            told, ids = dict(dump.open_tags), evidence.case.calls.record_id[rows[own]]
+            tags[own] = [told.get(number, -1) for number in ids.tolist()]
+    return np.where(_unordered(evidence, rows), tags, -1)
 
 
 def pair_edges(evidence: Evidence, standing: Standing, heads: Heads, pairs: Pairs) -> Edges:
@@ -205,7 +246,10 @@ def pair_edges(evidence: Evidence, standing: Standing, heads: Heads, pairs: Pair
     inside = np.minimum(position, max(len(pairs.row) - 1, 0))
     still_open = met & (position < len(pairs.row))
     still_open &= pairs.row[inside] == counterpart if len(pairs.row) else False
-    queued = still_open & (pairs.waiting_call[inside] < 0 if len(pairs.row) else False)
+    if len(pairs.row):
+        queued = still_open & (pairs.waiting_call[inside] < 0) & ~pairs.taken[inside]
+    else:
+        queued = still_open
     seen = standing.unseen(peer, channel)
     cut = met & ~still_open & (seen == Known.UNKNOWN)
     kind = np.where(queued, Edge.QUEUED, np.where(cut, Edge.UNKNOWN, Edge.HEAD))
@@ -214,6 +258,25 @@ def pair_edges(evidence: Evidence, standing: Standing, heads: Heads, pairs: Pair
     known = np.where(queued, Known.SURE, known)
     edges = Edges(pairs.waiting_call[waiting], peer, kind.astype(np.int64), known.astype(np.int64))
     return edges.chosen(kind != Edge.HEAD).joined(_open_ended_edges(evidence, heads, pairs))
+
+
+def met_by_tag(evidence: Evidence, pairs: Pairs, at: int) -> bool | None:
+    """Whether an open call of the other side has the tag of a call; None where nobody knows.
+
+    Calls that do not meet by number may do so by tag, and the other way round.
+
+    Args:
+        evidence: The case.
+        pairs: Its unfinished sends and receives.
+        at: Position of the call among them.
+    """
+    if pairs.tag[at] < 0 or pairs.peer[at] < 0:
+        return None
+    channel = evidence.channel(pairs.row)
+    other = (pairs.owner == pairs.peer[at]) & (pairs.sending != pairs.sending[at])
+    other &= (pairs.peer == pairs.owner[at]) | (pairs.peer < 0)
+    tags = pairs.tag[other & (channel == channel[at])]
+    return None if (tags < 0).any() else bool((tags == pairs.tag[at]).any())
 
 
 def pair_links(pairs: Pairs) -> tuple[Ints, Ints]:

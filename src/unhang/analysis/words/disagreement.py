@@ -54,6 +54,8 @@ def _agreement(about: MembersDisagree) -> list[str]:
 
 @words_of.register
 def _(about: PairDisagrees, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+    if about.tags is not None:
+        return _tags(about, *about.tags)
     return Words(
         f"Rank {about.sender} sends to rank {about.receiver} what that does not receive: they "
         f"disagree about the {about.what}.",
@@ -61,6 +63,19 @@ def _(about: PairDisagrees, claim: Claim) -> Words:  # noqa: ARG001 - the facts 
             "Both calls are in flight and are each other's counterpart.",
             "There are two sides only, so neither is blamed.",
         ),
+    )
+
+
+def _tags(about: PairDisagrees, sent: int, received: int) -> Words:
+    return Words(
+        f"Send and receive between ranks {about.sender} and {about.receiver} disagree about the "
+        f"tag: {sent} and {received}.",
+        (
+            "Both calls are in flight, and neither meets one of its own tag.",
+            "There are two sides only, so neither is blamed.",
+        ),
+        alternatives=("One side has left out an exchange, or made one too many, before this one.",),
+        actions=("Print the tag and what it is counted from just before both lines.",),
     )
 
 

@@ -32,6 +32,8 @@ _HOST_ORDER = (
     "the order of the host: they help once that is the same on all ranks. Where several threads "
     "call, NCCL_LAUNCH_RACE_FATAL=1 tells of it."
 )
+_OTHER_TAGS = "The two sides may use different tags: the dumps do not tell those of both."
+_PRINT_TAGS = "Print the tags just before both lines."
 
 
 @words_of.register
@@ -69,8 +71,16 @@ def _(about: NotMoving, claim: Claim) -> Words:
             _nobody_missing(about, named=bool(claim.culprits)),
             *(f"Also stuck with everybody in it: {call}." for call in about.others),
         ),
-        alternatives=(*claim.kind.alternatives, *_order_of_launches(about)),
-        actions=(*claim.kind.actions, *((_ONE_ORDER,) if about.at_once else ())),
+        alternatives=(
+            *((_OTHER_TAGS,) if about.tags_unknown else ()),
+            *claim.kind.alternatives,
+            *_order_of_launches(about),
+        ),
+        actions=(
+            *((_PRINT_TAGS,) if about.tags_unknown else ()),
+            *claim.kind.actions,
+            *((_ONE_ORDER,) if about.at_once else ()),
+        ),
     )
 
 

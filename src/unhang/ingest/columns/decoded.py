@@ -75,6 +75,7 @@ class Origin:
 
     Attributes:
         incident: Names the incident: dumps of different incidents never mix.
+        open_tags: Record id and tag of its unfinished sends and receives.
     """
 
     rank: int = -1
@@ -95,6 +96,7 @@ class Origin:
     exception: str = ""
     exception_stack: tuple[Frame, ...] = ()
     main_stack: tuple[Frame, ...] = ()
+    open_tags: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(slots=True)

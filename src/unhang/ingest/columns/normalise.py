@@ -36,6 +36,8 @@ __all__ = ["describe", "finish", "normalise", "own_entries"]
 NEWEST_KNOWN = (2, 10)
 _STATE_KEY = "_comm_state"
 _MAX_FAILURES = 1000
+_MAX_TAGS = 256
+_PAIR = 2
 
 
 def normalise(value: object, shared: Dictionaries, size: int) -> Decoded:
@@ -214,6 +216,7 @@ def _origin(value: object) -> Origin | None:
         exception=_exception(_dict(value.get("exception"))),
         exception_stack=_frames(_dict(value.get("exception")).get("frames")),
         main_stack=_frames(_dict(value.get("stacks")).get("main")),
+        open_tags=_tags(value.get("open_tags")),
     )
 
 
@@ -231,6 +234,13 @@ def _exception(value: PlainDict) -> str:
 
 def _frames(value: object) -> tuple[Frame, ...]:
     return tuple(clean_frame(frame) for frame in _list(value)[:MAX_FRAMES])
+
+
+def _tags(value: object) -> tuple[tuple[int, int], ...]:
+    """Pairs of record id and tag; whatever is no such pair is left out."""
+    pairs = (pair for pair in _list(value)[-_MAX_TAGS:] if isinstance(pair, (list, tuple)))
+    found = [(as_int(pair[0]), _int32(pair[1])) for pair in pairs if len(pair) == _PAIR]
+    return tuple((number, tag) for number, tag in found if number >= 0 and tag >= 0)
 
 
 def _word(value: object) -> str:

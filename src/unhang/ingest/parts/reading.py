@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
@@ -321,7 +322,7 @@ def _decoded(dump: PartDump, programs: Sequence[Column], same: _Same) -> Decoded
     if origin is not None and any(
         abs(number) > _INT64
         for number in (origin.rank, origin.local_rank, origin.world_size, origin.pid,
-                       origin.time_ns, origin.step, origin.dropped)
+                       origin.time_ns, origin.step, origin.dropped, *chain(*origin.open_tags))
     ):  # fmt: skip
         raise BadPart("a dump of it tells a number beyond 64 bits")
     return Decoded(

@@ -48,6 +48,8 @@ THREAD_NAME: Final = "unhang"
 """The recorder's own thread, which is nobody's business in a dump."""
 FORMAT_VERSION: Final = "2.10"
 """The version of torch's layout that our own recorder writes."""
+_MOST_TAGS: Final = 256
+"""Open sends and receives whose tags are told apart from their entries, the newest."""
 
 
 @dataclass(slots=True)
@@ -148,7 +150,7 @@ def _complete(state: ArmedProcess, dump: DumpDraft, own: list[RingEntry], *, sta
     else:
         content["entries"] = [entry.as_torch(stacks=stacks) for entry in ours]
         content["pg_status"] = _status(dump.backend)
-    content["unhang"] = _extra(state, dump.backend, beside)
+    content["unhang"] = _extra(state, dump.backend, beside) | {"open_tags": _open_tags(ours)}
 
 
 def _status(backend: str) -> dict[str, dict[str, int]]:
@@ -234,6 +236,15 @@ def _extra(state: ArmedProcess, backend: str, entries: list[dict[str, object]]) 
         "stacks": _stacks(),
         "entries": entries,
     }
+
+
+def _open_tags(ours: list[RingEntry]) -> list[list[int]]:
+    """Number and tag of our open sends and receives: Gloo matches them by tag, not by order.
+
+    Their entries say so too, but no reader keeps a column for what so few calls need.
+    """
+    opened = [entry for entry in ours if entry.is_p2p and entry.pending]
+    return [[entry.number, entry.tag] for entry in opened[-_MOST_TAGS:]]
 
 
 def _stacks() -> dict[str, Any]:
