@@ -103,9 +103,9 @@ def run(args: argparse.Namespace) -> int:
             "--force is about --db and --parquet", "Name one of them, or leave it out."
         )
     if args.db or args.parquet:
-        from unhang.tables import engine
+        from unhang.tables import engine_soon
 
-        engine()  # before the work: without it no tables can be written
+        engine_soon()  # before the work: without it no tables can be written
     if not args.watch:
         return _judged(args)[1]()
     from unhang.cli.shared.following import Lookout, follow

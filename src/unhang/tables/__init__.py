@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from unhang.tables.database import connect, engine, write_database, write_parquet
+from unhang.tables.database import connect, engine_soon, write_database, write_parquet
 from unhang.tables.query import QueryResult, ask, is_parquet_dir, lock, open_database, open_parquet
 from unhang.tables.schema import SCHEMA, TABLES, VIEWS
 
@@ -16,7 +16,7 @@ __all__ = [
     "QueryResult",
     "ask",
     "connect",
-    "engine",
+    "engine_soon",
     "is_parquet_dir",
     "lock",
     "open_database",

@@ -5,7 +5,7 @@ Strings are numbers too, in a list of the case's distinct ones: making them is l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -13,8 +13,17 @@ import numpy.typing as npt
 
 from unhang.case import Case
 from unhang.tables.columns import number_column, text_column
+from unhang.tables.schema import Column
 
-__all__ = ["CHUNK_ROWS", "CallColumns", "Coded", "alike_columns", "call_columns", "call_texts"]
+__all__ = [
+    "CHUNK_ROWS",
+    "CallColumns",
+    "Coded",
+    "alike_columns",
+    "call_columns",
+    "call_texts",
+    "same_columns",
+]
 
 Numbers: TypeAlias = npt.NDArray[Any]
 
@@ -90,13 +99,41 @@ def _are_alike(values: Numbers) -> bool:
     return bool((bits[:_FEW] == bits[0]).all() and (bits == bits[0]).all())
 
 
+def same_columns(
+    case: Case, ids: npt.NDArray[np.int64], columns: Iterable[Column]
+) -> dict[str, str]:
+    """Columns that are in all calls what an earlier one of their type is, and which that is."""
+    own, kept, found = _own(case, ids), dict[str, Column](), dict[str, str]()
+    for column in columns:
+        values = own.get(column.name)
+        if values is None:
+            continue
+        for name, other in kept.items():
+            is_like = (column.type, column.absent) == (other.type, other.absent)
+            if is_like and _are_same(values, own[name]):
+                found[column.name] = name
+                break
+        else:
+            kept[column.name] = column
+    return found
+
+
+def _are_same(one: Numbers, other: Numbers) -> bool:
+    some = slice(None, None, len(one) // _FEW + 1)
+    return bool((one[some] == other[some]).all() and (one == other).all())
+
+
 def _own(case: Case, ids: npt.NDArray[np.int64]) -> dict[str, Numbers]:
     columns = {key: getattr(case.calls, field) for key, field in _OF_CALLS.items()}
     return columns | {"collective_id": ids}
 
 
 def call_columns(
-    case: Case, ids: npt.NDArray[np.int64], texts: Mapping[str, Numbers]
+    case: Case,
+    ids: npt.NDArray[np.int64],
+    texts: Mapping[str, Numbers],
+    wanted: Collection[str],
+    count: int | None = None,
 ) -> Iterator[CallColumns]:
     """Yield the columns, at most `CHUNK_ROWS` rows at once.
 
@@ -104,21 +141,31 @@ def call_columns(
         case: For its calls.
         ids: Which collective each is part of.
         texts: As `call_texts` gives them.
+        wanted: Names of the columns: those that nobody stores are not made.
+        count: How many calls, from the first; None for all.
     """
     own = _own(case, ids)
-    src, dst = (number_column(getattr(n, key) for n in case.names) for key in ("src", "dst"))
-    for start in range(0, len(case.calls), CHUNK_ROWS):
-        rows = slice(start, min(start + CHUNK_ROWS, len(case.calls)))
-        found = {key: values[rows] for key, values in own.items()}
-        name = found["name"]
-        found |= {"op": name, "backend": name, "src_group_rank": src[name]}
-        found |= {"dst_group_rank": dst[name], "call_id": np.arange(rows.start, rows.stop)}
-        yield {
-            key: _coded(values, texts[key]) if key in texts else values
-            for key, values in found.items()
-        }
+    peers = {
+        key: number_column(getattr(n, _OF_NAMES[key]) for n in case.names)
+        for key in ("src_group_rank", "dst_group_rank")
+    }
+
+    def column(key: str, rows: slice) -> Numbers | Coded:
+        if key == "call_id":
+            return np.arange(rows.start, rows.stop)
+        values = own.get(key, own["name"])[rows]
+        if key in peers:
+            return peers[key][values]
+        return _coded(values, texts[key]) if key in texts else values
+
+    count = len(case.calls) if count is None else count
+    for start in range(0, count, CHUNK_ROWS):
+        rows = slice(start, min(start + CHUNK_ROWS, count))
+        yield {key: column(key, rows) for key in wanted}
 
 
 def _coded(values: Numbers, texts: Numbers) -> Coded:
     """Take strings by number; -1 takes the last."""
-    return Coded(np.where(values < 0, len(texts) - 1, values), texts)
+    if values.min(initial=0) < 0:
+        values = np.where(values < 0, len(texts) - 1, values)
+    return Coded(values, texts)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -22,7 +23,14 @@ from unhang.case import Case
 from unhang.casedir.reports import keep_private
 from unhang.errors import MissingExtraError, OutputError
 from unhang.report import Report
-from unhang.tables.calls import CallColumns, Coded, alike_columns, call_columns, call_texts
+from unhang.tables.calls import (
+    CallColumns,
+    Coded,
+    alike_columns,
+    call_columns,
+    call_texts,
+    same_columns,
+)
 from unhang.tables.collectives import collective_columns, collective_ids
 from unhang.tables.columns import small_tables
 from unhang.tables.schema import TABLES, VIEWS, Column, Table
@@ -31,7 +39,7 @@ from unhang.wording import printable
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-__all__ = ["connect", "create_views", "engine", "write_database", "write_parquet"]
+__all__ = ["connect", "create_views", "engine", "engine_soon", "write_database", "write_parquet"]
 
 Judged: TypeAlias = Report | Callable[[], Report] | None
 """A verdict, what waits for one, or none."""
@@ -50,6 +58,17 @@ def engine() -> Any:  # noqa: ANN401 - a module
     return duckdb
 
 
+def engine_soon() -> None:
+    """Load DuckDB beside the work that comes before the tables: it takes a tenth of a second.
+
+    Raises:
+        MissingExtraError: It is not installed.
+    """
+    if find_spec("duckdb") is None:
+        engine()  # says so
+    ThreadPoolExecutor(1).submit(engine)
+
+
 def connect(case: Case, report: Judged = None, path: Path | None = None) -> DuckDBPyConnection:
     """Return a connection to a database that holds the case.
 
@@ -61,9 +80,7 @@ def connect(case: Case, report: Judged = None, path: Path | None = None) -> Duck
     """
     connection: DuckDBPyConnection = engine().connect(str(path or ":memory:"), config=_CONFIG)
     ids = collective_ids(case)
-    for table in TABLES:
-        if table.name != "calls":
-            connection.execute(_ddl(table))
+    connection.execute("; ".join(_ddl(table) for table in TABLES if table.name != "calls"))
     with ThreadPoolExecutor(1) as other:  # numpy sorts there while the engine inserts here
         collectives = other.submit(collective_columns, case, ids)
         _insert_calls(connection, case, ids)
@@ -83,24 +100,27 @@ def _insert_calls(connection: DuckDBPyConnection, case: Case, ids: npt.NDArray[n
     """Fill `calls`, the table that is large: a view of what the engine stores quickly.
 
     Strings are stored as ENUMs, which cost it a third of text. Columns in which all calls are alike
-    are a row of their own: of most programs a third of all columns.
+    are a row of their own: of most programs a third of all columns. Those that equal another one,
+    like rank and dump where each rank left one, are that one.
     """
     texts, alike = call_texts(case), alike_columns(case, ids)
     for name, values in texts.items():
         _create_enum(connection, f"calls_{name}", values)
     columns = _table("calls").columns
     stored = [c._replace(type=f"calls_{c.name}") if c.name in texts else c for c in columns]
-    each = Table("calls_each", "", tuple(c for c in stored if c.name not in alike))
+    differ = [c for c in stored if c.name not in alike]
+    same = same_columns(case, ids, differ)
+    each = Table("calls_each", "", tuple(c for c in differ if c.name not in same))
     one = Table("calls_alike", "", tuple(c for c in stored if c.name in alike))
-    connection.execute(_ddl(each))
+    connection.execute(_ddl(each, _RUNS))
     connection.execute("SET preserve_insertion_order = false")  # else one thread inserts them all
-    for chunk in call_columns(case, ids, texts):
+    for chunk in call_columns(case, ids, texts, [c.name for c in each.columns]):
         _insert(connection, each, chunk)
     connection.execute("RESET preserve_insertion_order")
     if alike:
         connection.execute(_ddl(one))
-        _insert(connection, one, next(call_columns(case, ids, texts)), "LIMIT 1")
-    shown = ", ".join(f'"{c.name}"' for c in columns)
+        _insert(connection, one, next(call_columns(case, ids, texts, alike, 1)))
+    shown = ", ".join(f'"{same.get(c.name, c.name)}" AS "{c.name}"' for c in columns)
     _view(connection, _CODED, shown, "calls_each, calls_alike" if alike else "calls_each")
     shown = ", ".join(f'"{c.name}"::{c.type} AS "{c.name}"' for c in columns)
     _view(connection, "calls", shown, _CODED)
@@ -118,6 +138,9 @@ def _create_enum(connection: DuckDBPyConnection, name: str, values: npt.NDArray[
 _CODED = "calls_coded"
 """The calls with ENUMs for strings; Parquet has no such type, and gets strings."""
 
+_RUNS = ("dump_id", "rank", "state", "retired")
+"""Columns that stay the same for many calls: told so, the engine needs half of the time."""
+
 _CONFIG = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 
 
@@ -131,14 +154,13 @@ def _sql(name: str) -> str:
     return files("unhang.tables").joinpath(name).read_text(encoding="utf-8")
 
 
-def _ddl(table: Table) -> str:
-    columns = ", ".join(f'"{column.name}" {column.type}' for column in table.columns)
+def _ddl(table: Table, runs: Collection[str] = ()) -> str:
+    rle = dict.fromkeys(runs, " USING COMPRESSION rle")
+    columns = ", ".join(f'"{c.name}" {c.type}{rle.get(c.name, "")}' for c in table.columns)
     return f"CREATE TABLE {table.name} ({columns})"
 
 
-def _insert(
-    connection: DuckDBPyConnection, table: Table, columns: CallColumns, limit: str = ""
-) -> None:
+def _insert(connection: DuckDBPyConnection, table: Table, columns: CallColumns) -> None:
     """Insert columns; what the case writes as "not known" becomes NULL."""
     own = {column.name: columns[column.name] for column in table.columns}
     coded = {key: each for key, each in own.items() if isinstance(each, Coded)}
@@ -148,7 +170,7 @@ def _insert(
     texts = {f"of_{key}": each.texts.tolist() for key, each in coded.items()}
     wanted = ", ".join(_expression(column, own) for column in table.columns)
     connection.register("incoming", plain)
-    connection.execute(f"INSERT INTO {table.name} SELECT {wanted} FROM incoming {limit}", texts)  # noqa: S608 - our names
+    connection.execute(f"INSERT INTO {table.name} SELECT {wanted} FROM incoming", texts)  # noqa: S608 - our names
     connection.unregister("incoming")
 
 

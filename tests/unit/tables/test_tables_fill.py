@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +13,8 @@ from report_samples import SAMPLES, hostile
 from unhang.case import Case, Dump
 from unhang.casebuilder import CallRow, CaseBuilder
 from unhang.model import Frame, Group, Note, OpName, Signature
-from unhang.tables import TABLES, VIEWS, connect
-from unhang.tables.collectives import _ranked
+from unhang.tables import TABLES, VIEWS, collectives, connect, open_parquet, write_parquet
+from unhang.tables.collectives import _rank
 from unhang.tables.schema import Table
 
 CONNECTION = connect(stuck_case(), SAMPLES["never-joined"]())
@@ -171,6 +172,26 @@ def test_columns_in_which_calls_are_alike_are_told_of_each(
     ]
 
 
+@pytest.mark.parametrize("other", [None, -1, 0])
+def test_columns_that_equal_another_are_told_of_each(other: int | None, tmp_path: Path) -> None:
+    """Whatever is stored once for two columns, both have it, also where one call differs."""
+    builder = CaseBuilder()
+    for dump, rank in enumerate((0, 1, 2, 2) if other == 0 else (0, 1, 2, 3)):
+        calls = [CallRow(WORLD, ALL_REDUCE, seq=seq, op_id=seq) for seq in range(-1, 9)]
+        builder.add_dump(Dump(dump, rank, "f"), calls)
+    if other is not None:
+        builder.add_dump(Dump(4, 4, "f"), [CallRow(WORLD, ALL_REDUCE, seq=9, op_id=other)])
+    case = builder.build()
+    asked = "SELECT dump_id, rank, seq, op_id FROM calls ORDER BY call_id"
+    c = case.calls
+    columns = [each.tolist() for each in (c.dump, c.rank, c.seq, c.op_id)]
+    expected = [tuple(n if n >= 0 else None for n in row) for row in zip(*columns, strict=True)]
+    assert connect(case).execute(asked).fetchall() == expected
+    write_parquet(case, None, str(tmp_path / "pq"))
+    with open_parquet(tmp_path / "pq") as tables:
+        assert tables.execute(asked).fetchall() == expected
+
+
 def test_two_groups_of_one_name_stay_apart() -> None:
     """Name and description do not make a group: its members do."""
     builder = CaseBuilder()
@@ -181,12 +202,12 @@ def test_two_groups_of_one_name_stay_apart() -> None:
     assert tables.execute("SELECT joined, absent FROM collectives").fetchall() == [(2, 0), (2, 0)]
 
 
-@given(numbers=st.lists(st.integers(0, 300) | st.integers(0, 2**40), max_size=40))
+@given(numbers=st.lists(st.just(-1) | st.integers(0, 300) | st.integers(0, 2**40), max_size=40))
 def test_numbers_are_ranked_as_by_sorting(numbers: list[int]) -> None:
-    """Dense and sparse ones, none among them."""
-    count, place = _ranked(np.array(numbers, np.int64))
-    assert count == len(set(numbers))
-    assert place.tolist() == [sorted(set(numbers)).index(number) for number in numbers]
+    """Dense and sparse ones, none among them; what is no number stays."""
+    values, told = np.array(numbers, np.int64), sorted(set(numbers) - {-1})
+    assert _rank(values) == len(told)
+    assert values.tolist() == [told.index(n) if n >= 0 else -1 for n in numbers]
 
 
 _IN_SQL = """
@@ -200,13 +221,20 @@ WHERE collective_id IS NOT NULL GROUP BY collective_id ORDER BY collective_id
 """
 
 
-def test_collectives_are_counted_as_sql_counts_them() -> None:
+@pytest.mark.parametrize("dense", [0, 4])
+@pytest.mark.parametrize("piece", [7, 1 << 17])
+@pytest.mark.parametrize("ranks", [(0, 1, 2, 2), (2, 0, 1, 2)])
+def test_collectives_are_counted_as_sql_counts_them(
+    ranks: tuple[int, ...], piece: int, dense: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ranks that disagree, that recorded a call twice, and times that are not known."""
+    monkeypatch.setattr(collectives, "_PIECE", piece)
+    monkeypatch.setattr(collectives, "_DENSE", dense)
     draw = random.Random(7)  # noqa: S311 - calls of no meaning
     names = [ALL_REDUCE, OpName("nccl:broadcast", "nccl", "broadcast")]
     groups, shapes = [WORLD, Group("1", "tp", (0, 1))], [Signature(((1,),)), Signature(((2,),))]
     builder = CaseBuilder()
-    for rank in (0, 1, 2, 2):
+    for rank in ranks:
         calls = [
             CallRow(
                 draw.choice(groups),
