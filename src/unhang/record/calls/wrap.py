@@ -5,6 +5,9 @@ every call that Python issues, however it was imported, and leaves the functions
 (`P2POp` compares them). Calls issued from C++ (DDP's reducer, functional collectives) do not pass
 here and cost nothing; torch's own recorder has them. Nothing is registered with c10d's dispatcher:
 Python under a dispatcher key deadlocks Gloo.
+
+Words of the heartbeat (`Word`) are plain numbers here: beside a job, a name of this module that is
+looked up costs a cache line, which is more than the store.
 """
 
 from __future__ import annotations
@@ -24,7 +27,6 @@ from unhang.record.calls.recorder import Recorder, sequence_of
 from unhang.record.calls.ring import COMPLETED, STARTED, Channel, Foreign, RingEntry
 from unhang.record.calls.sites import MACHINERY
 from unhang.record.contact.beat import Beat
-from unhang.record.contact.heartbeat import Word
 
 __all__ = [
     "COLLECTIVES",
@@ -72,10 +74,6 @@ P2P: Final = ("send", "recv", "recv_anysource")
 
 ORIGINALS: Final[dict[str, Callable[..., Any]]] = {}
 """The methods as torch has them; `Work.wait` is under "wait"."""
-
-_CALLS, _ENQUEUED, _CALL_NS = int(Word.CALLS), int(Word.ENQUEUED), int(Word.CALL_NS)
-_WAITS, _WAITED, _WAITED_NS = int(Word.WAITS), int(Word.WAITED), int(Word.WAITED_NS)
-_SITE, _NUMEL = int(Word.SITE), int(Word.NUMEL)
 
 _tensor: Foreign = None
 _recorder: Recorder | None = None
@@ -237,10 +235,10 @@ def _collective(original: Callable[..., Any], method: str, op: str) -> Callable[
             is_usual = False
         if is_usual:
             channel, words = usual.channel, beat.words
-            words[_NUMEL] = first.numel()
-            words[_SITE] = usual.slot
-            beat.calls = words[_CALLS] = beat.calls + 1
-            words[_CALL_NS] = time_ns()
+            words[23] = first.numel()  # Word.NUMEL
+            words[18] = usual.slot  # Word.SITE
+            beat.calls = words[12] = beat.calls + 1  # Word.CALLS
+            words[14] = time_ns()  # Word.CALL_NS
         else:
             frame = _getframe(1)
             channel, slot = _enter(recorder, self, op, frame, args)
@@ -255,7 +253,7 @@ def _collective(original: Callable[..., Any], method: str, op: str) -> Callable[
             beat.enqueued()
             recorder.call_failed(op, channel, error, entry)
             raise
-        beat.enqueues = beat.words[_ENQUEUED] = beat.enqueues + 1
+        beat.enqueues = beat.words[13] = beat.enqueues + 1  # Word.ENQUEUED
         _last = (id(work), op, channel)
         if entry is not None:
             _follow(recorder, entry, work)
@@ -307,10 +305,10 @@ def _p2p(original: Callable[..., Any], method: str) -> Callable[..., Any]:  # no
             channel, site = _enter(recorder, self, method, frame, args)
             entry = _begin(recorder, channel, method, (*args, *kwargs.values()), frame, site)
         else:
-            words[_NUMEL] = numel
-            words[_SITE] = place.slot
-            beat.calls = words[_CALLS] = beat.calls + 1
-            words[_CALL_NS] = quick.created_ns = time_ns()
+            words[23] = numel  # Word.NUMEL
+            words[18] = place.slot  # Word.SITE
+            beat.calls = words[12] = beat.calls + 1  # Word.CALLS
+            words[14] = quick.created_ns = time_ns()  # Word.CALL_NS
             quick.channel, quick.name = channel, f"{place.name}{peer}"
             quick.inputs = quick.outputs = facts
             quick.stack, quick.thread, quick.tag = place.stack, get_ident(), tag
@@ -326,7 +324,7 @@ def _p2p(original: Callable[..., Any], method: str) -> Callable[..., Any]:  # no
             beat.enqueued()
             recorder.call_failed(method, channel, error, entry)
             raise
-        beat.enqueues = words[_ENQUEUED] = beat.enqueues + 1
+        beat.enqueues = words[13] = beat.enqueues + 1  # Word.ENQUEUED
         _last = (id(work), method, channel)
         if quick is not None and work is not None:
             quick.state, quick.started_ns = STARTED, time_ns()
@@ -424,7 +422,7 @@ def waiting(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, *args, **kwargs)
         beat, followed = recorder.beat, recorder.followed
         words = beat.words
-        beat.waits = words[_WAITS] = beat.waits + 1
+        beat.waits = words[15] = beat.waits + 1  # Word.WAITS
         entry = followed.by_id.get(id(self)) if followed.by_id else None
         if entry is not None and not entry.wait_ns:
             entry.wait_ns = time_ns()
@@ -437,8 +435,8 @@ def waiting(original: Callable[..., Any]) -> Callable[..., Any]:
             mine = last is not None and last[0] == id(self)
             recorder.wait_failed(self, error, last[1:] if last and mine else None)
             raise
-        beat.waiteds = words[_WAITED] = beat.waiteds + 1
-        words[_WAITED_NS] = now_ns = time_ns()
+        beat.waiteds = words[16] = beat.waiteds + 1  # Word.WAITED
+        words[17] = now_ns = time_ns()  # Word.WAITED_NS
         if entry is not None:
             if entry.is_p2p and entry.on_host and entry.state is STARTED and not entry.abandoned:
                 followed.by_id.pop(id(self), None)
