@@ -324,6 +324,9 @@ class ProcessSample:
         worked_s, worked_cpu_s, worked_bytes: While it was looked at, for so many seconds, the
             process and all that it started used so much CPU time and read and wrote so many
             bytes; -1 where nobody measured it.
+        wakes_s: Seconds until the sleep of its main thread ends; -1 where it does not sleep, or
+            nothing tells.
+        sleeps: It has not gone on for a moment since its job last got on, as who polls does.
         says: It has printed, or written elsewhere, again and again since its job last got on.
         tasks_cpu_s: The same of the other tasks and actors that its node's Ray runs; -1 where it
             is none of Ray's processes.
@@ -362,6 +365,8 @@ class ProcessSample:
     worked_cpu_s: float = -1.0
     worked_bytes: int = -1
     says: bool = False
+    wakes_s: float = -1.0
+    sleeps: bool = False
     tasks_cpu_s: float = -1.0
     line_looks: int = 0
     lines: int = 0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,20 @@ def test_a_rank_that_works_is_not_stuck(tmp_path: Path, fault: str) -> None:
     verdict, moves_on = sorted(map(json.loads, told), key=lambda notice: notice["time_s"])
     assert (verdict["event"], verdict["confidence"]) == ("verdict", "low")
     assert moves_on["event"] == "moves-on"
+
+
+def test_a_rank_that_will_wake_is_not_stuck(tmp_path: Path) -> None:
+    """It sleeps until a moment that its memory tells, which is seconds away."""
+    outcome = launch(tmp_path, "rests", *kill())
+    assert outcome.code == 0, outcome.said
+    assert SPARED in outcome.said
+    cause = replace(outcome, cases=outcome.cases[:1]).cause  # looked at again as long as it sleeps
+    assert (cause["code"], cause["culprits"], cause["moving"]) == ("UH101", [0], [0])
+    assert cause["confidence"] == "low"
+    assert re.search(r"sleeping, for another \d+ s at rests", " ".join(cause["evidence"]))
+    assert {site["line"] for site in cause["sites"] if site["role"] == "culprit"} == lines_of(
+        "rests"
+    )
 
 
 def test_the_alarm_comes_again_when_the_work_ends(tmp_path: Path) -> None:

@@ -8,7 +8,10 @@ without the secrets that can be told (`unhang.telltale`).
 from __future__ import annotations
 
 import os
+import platform
 import re
+import struct
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +19,7 @@ from pathlib import Path
 from unhang.rankenv import VARIABLES
 from unhang.telltale import harmless_command
 
-__all__ = ["Process", "ProcessTable", "read_process", "read_processes"]
+__all__ = ["Process", "ProcessTable", "read_process", "read_processes", "wakes_in_s"]
 
 PROC = Path("/proc")
 MAX_ENVIRON = 1 << 20
@@ -24,6 +27,10 @@ MAX_COMMAND = 4_096
 
 _PYTHON = re.compile(r"^(python|pypy|ipython|pt_main_thread)", re.IGNORECASE)
 _TICKS = os.sysconf("SC_CLK_TCK")
+_CLOCK_NANOSLEEP = {"x86_64": "230", "aarch64": "115"}
+"""The number of that system call by machine, as /proc/PID/syscall has it."""
+_TIMER_ABSTIME = 1
+_SLEEP_WORDS = 4
 
 _TOLD = VARIABLES | {
     "NCCL_RAS_ADDR", "TORCH_WORKER_SERVER_SOCKET", "UNHANG_RUNTIME_DIR",
@@ -137,6 +144,27 @@ def read_process(pid: int, proc: Path = PROC) -> Process | None:
         cpu_s=cpu_s,
         tracer=max(_number(status, "TracerPid"), 0),
     )
+
+
+def wakes_in_s(pid: int, proc: Path = PROC) -> float:
+    """Seconds until the sleep of a process's main thread ends; -1 where it has none that tells.
+
+    Python 3.11 and later sleep until a moment (clock_nanosleep(2) with TIMER_ABSTIME), which lies
+    in their memory; earlier ones wait in select(2) for a while, of which nobody sees the rest.
+    """
+    words = (_read(proc / str(pid) / "syscall") or "").split()
+    if len(words) <= _SLEEP_WORDS or words[0] != _CLOCK_NANOSLEEP.get(platform.machine()):
+        return -1.0
+    clock, flags, address = (int(word, 16) for word in words[1:_SLEEP_WORDS])
+    if flags != _TIMER_ABSTIME or clock not in (time.CLOCK_REALTIME, time.CLOCK_MONOTONIC):
+        return -1.0
+    try:
+        with (proc / str(pid) / "mem").open("rb", buffering=0) as memory:
+            memory.seek(address)
+            until: tuple[int, int] = struct.unpack("qq", memory.read(16))
+    except (OSError, OverflowError, ValueError, struct.error):
+        return -1.0
+    return max(until[0] + until[1] / 1e9 - time.clock_gettime(clock), 0.0)
 
 
 def _read(path: Path) -> str | None:

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from unhang.collect.permission import Refusal, refusal
-from unhang.collect.processes import Process, read_process
+from unhang.collect.processes import Process, read_process, wakes_in_s
 from unhang.collect.ranks import Target
 from unhang.collect.samplers import Sampler, SampleTry, run_sampler, samplers_for
 from unhang.model import Note, ProcessSample, Shortage
@@ -166,6 +166,7 @@ def _bare(target: Target, process: Process, error: str) -> ProcessSample:
         role=target.role,
         state=process.state,
         wait_channel=process.wait_channel,
+        wakes_s=round(wakes_in_s(process.pid), 1),
         command=process.command,
         time_ns=time.time_ns(),
         cpu_s=process.cpu_s,

@@ -224,7 +224,7 @@ def sleeps(rank: int) -> None:
     for step in range(10):
         dist.all_reduce(torch.ones(4))
         if rank == ODD and step == 5:
-            time.sleep(120)  # sleeps: here
+            time.sleep(FOREVER)  # sleeps: here
 
 
 def saves(rank: int) -> None:
@@ -258,6 +258,15 @@ def retries(rank: int) -> None:
     while rank == 0 and not Path("go-on").exists():
         print("503, trying again", flush=True)
         time.sleep(0.5)  # retries: here
+    dist.barrier()
+
+
+def rests(rank: int) -> None:
+    """A service told rank 0 when to come again; the others wait."""
+    for _ in range(10):
+        dist.all_reduce(torch.ones(4))
+    if rank == 0:
+        time.sleep(20)  # rests: here
     dist.barrier()
 
 

@@ -206,8 +206,23 @@ def test_who_does_not_end_when_all_others_have() -> None:
     failed = verdict(LOADING, LOADING, COMPUTING, r0=ended, r2=ended | {"exit_status": 1})
     assert failed.findings[0].code == "UH106"
     assert verdict(LOADING, LOADING, r0=ended, looks=1).status == "insufficient"
+    assert verdict(LOADING, COMPUTING, r0=ended, r1={"wakes_s": 20.0}).culprits == ()
     working = {"worked_s": 2.0, "worked_cpu_s": 1.8}
     assert verdict(LOADING, COMPUTING, r0=ended, r1=working).culprits == ()
+
+
+def test_who_sleeps_for_a_while_will_wake() -> None:
+    """Nobody knows what for, but it goes on by itself: late, and not stuck."""
+    pause = {"wakes_s": 31.2, "state": "S", "wait_channel": "hrtimer_nanosleep"}
+    one = verdict(WAITING, COMPUTING, r1=pause)
+    assert essence(one) == ("problem", "UH101", "low", (1,), (0,))
+    assert one.findings[0].moving == (1,)
+    assert "rank 1 is sleeping, for another 31 s at " in one.summary
+    everybody = verdict(COMPUTING, COMPUTING, r0=pause, r1=pause)
+    assert essence(everybody) == ("problem", "UH602", "low", (), (0, 1))
+    long = verdict(WAITING, COMPUTING, r1=pause | {"wakes_s": 99_999.0})
+    assert long.findings[0].moving == ()
+    assert "for another 99,999 s" in long.summary
 
 
 def test_backward_counts_as_waiting_only_beside_others() -> None:

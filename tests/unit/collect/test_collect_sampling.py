@@ -4,13 +4,14 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from unhang.collect import permission, samplers, sampling
 from unhang.collect.permission import refusal
-from unhang.collect.processes import Process, read_process
+from unhang.collect.processes import Process, read_process, wakes_in_s
 from unhang.collect.ranks import Target
 from unhang.collect.samplers import Sampler, run_sampler, samplers_for
 from unhang.collect.sampling import sample_once, sample_processes
@@ -187,3 +188,19 @@ def test_every_refusal_has_a_way_out(
     why = refusal(process, uid, capabilities(tmp_path, 0))
     assert word in why.reason
     assert hint in why.hint
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="earlier Pythons do not tell until when")
+def test_who_sleeps_tells_until_when() -> None:
+    """Of whoever does not sleep, or has ended, nothing is known."""
+    code = "import time; print(flush=True); time.sleep(1_000)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        try:
+            while (left := wakes_in_s(child.pid)) < 0:
+                time.sleep(0.01)
+        finally:
+            child.kill()
+    assert 0 < left <= 1_000
+    assert wakes_in_s(child.pid) == wakes_in_s(os.getpid()) == -1.0

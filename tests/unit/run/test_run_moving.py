@@ -92,6 +92,20 @@ def test_one_line_is_said_and_two_are_a_loop(monkeypatch: pytest.MonkeyPatch) ->
     assert doing == [NOTHING, BUSY, NOTHING, BUSY, NOTHING]
 
 
+def test_who_sleeps_all_the_time_does_not_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who polls goes on for a moment; looking into a process wakes it, too, and does not count."""
+    looks = Looks()
+    slept = []
+    for woken in (5, 5, 5, 5, 6, 7):
+        done = WorkDone(0.0, 0.0, 0, woken=woken)
+        monkeypatch.setattr(moving, "work_of", lambda *_, done=done: done)
+        looks.look(line=7)
+        slept.append(looks.movement.sleeps(PID))
+    assert slept == [False, False, True, True, False, False]
+    looks.movement.disturbed([PID])
+    assert [(looks.look(), looks.movement.sleeps(PID))[1] for _ in range(3)] == [False, False, True]
+
+
 def test_who_waits_for_a_disk_is_busy() -> None:
     """The kernel says so; that may take longer than a rhythm lets one guess."""
     looks = Looks()

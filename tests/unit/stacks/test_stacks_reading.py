@@ -73,6 +73,8 @@ processes = st.builds(
     worked_cpu_s=st.floats(-1, 1e6),
     worked_bytes=st.integers(-1, 2**62),
     says=st.booleans(),
+    sleeps=st.booleans(),
+    wakes_s=st.floats(-1, 1e6),
     ended_ns=st.integers(0, 2**62),
 )
 

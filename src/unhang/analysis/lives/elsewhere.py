@@ -214,7 +214,7 @@ def _shape(
     """What it amounts to where not some wait for others, and whom it is said of."""
     everybody = (*waiting, *away)
     held = [look for look in away if look.held and not (look.gone or look.moves)]
-    moving = [look for look in everybody if look.moved or look.moves]
+    moving = [look for look in everybody if look.moved or (look.moves and not look.wakes)]
     if held:
         return Shape.HELD, held
     if moving:
@@ -242,7 +242,7 @@ def _last_to_end(looks: Sequence[RankLook]) -> Sequence[RankLook]:
     """Those for whose end alone the job waits: the others came to theirs without an error."""
     last = [look for look in looks if not look.gone]
     well = all(look.status == 0 for look in looks if look.gone)
-    still = all(look.moved is False for look in last)
+    still = all(look.moved is False and not look.wakes for look in last)
     return last if well and still and len(last) < len(looks) else ()
 
 

@@ -45,6 +45,9 @@ _CERTAIN = frozenset({"stopped", "dead"})
 _HELD = frozenset({"stopped", "dead", "uninterruptible", "gil"})
 
 
+_WAKES_S = 10.0, 300.0
+"""Who sleeps for a shorter while may go round in a loop, who sleeps for longer may as well hang."""
+
 _LOOKS_OF_LOOP = 8
 """So many looks on few lines make a loop."""
 
@@ -72,6 +75,8 @@ class RankLook(Struct, frozen=True):
             activity, memory_kill: As in `unhang.model.ProcessSample`.
         worker: Where a data-loader worker stands in the program, for which it waits; innermost
             first, empty for none.
+        wakes_s: Seconds until it stops sleeping; -1 where it does not sleep, or nothing tells.
+        sleeps: It was watched, and has slept all the time.
         age_s: Where `frames` are only its last known line: how old that was at the newest look, or
             at the newest end.
     """
@@ -100,21 +105,31 @@ class RankLook(Struct, frozen=True):
     activity: str = ""
     memory_kill: MemoryKill | None = None
     worker: tuple[Frame, ...] = ()
+    wakes_s: float = -1.0
+    sleeps: bool = False
 
     @property
     def moves(self) -> bool:
-        """It is busy or slow rather than stuck: its line changes, or it works and does not wait.
+        """It is busy or slow rather than stuck: its line changes, it works, or it will wake soon.
 
         Whoever waits for peers or for a device may spin, and uses CPU time for nothing.
         """
         if self.gone or self.certain or self.waits or self.age_s is not None:
             return False
-        return bool(self.moved) or (bool(self.works) and self.meaning.kind != "device-sync")
+        works = bool(self.works) and self.meaning.kind != "device-sync"
+        return bool(self.moved) or works or self.wakes
+
+    @property
+    def wakes(self) -> bool:
+        """It sleeps, and will go on by itself soon."""
+        least = 0.0 if self.sleeps else _WAKES_S[0]
+        return least <= self.wakes_s <= _WAKES_S[1]
 
     @property
     def spins(self) -> bool:
         """It goes round in a loop of which nothing tells what it works at: it may never end."""
-        return self.moves and self.in_loop and not (self.meaning.within or self.activity)
+        at_work = self.meaning.within or self.activity or self.wakes
+        return self.moves and self.in_loop and not at_work
 
     @property
     def waits(self) -> bool:
@@ -151,6 +166,7 @@ class RankLook(Struct, frozen=True):
             return f"{does}; seen last {self.age_s:.1f} s before{at_site(self.meaning.site)}"
         within = f", while {self.meaning.within}" if self.meaning.within else ""
         within += f", in its {printable(self.activity, 40)}" if self.activity else ""
+        within += f", for another {self.wakes_s:,.0f} s" if self.wakes_s >= 1.0 else ""
         worker = at_site(user_frame(self.worker))
         worker = f"; a worker stands{worker}" if worker else ""
         return f"{self.meaning.says}{within}{at_site(self.meaning.site)}{worker}"
@@ -273,6 +289,8 @@ def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:
         lost_ns=last.lost_ns,
         activity=last.activity,
         memory_kill=last.memory_kill,
+        sleeps=last.sleeps,
+        wakes_s=last.wakes_s if thread is not None and thread.is_main else -1.0,
     )
 
 

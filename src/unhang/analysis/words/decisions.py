@@ -13,7 +13,7 @@ __all__ = ["WHY", "sentence"]
 WHY: Final[dict[Reason, str]] = {
     "nothing-wrong": "nothing wrong was found",
     "slow": "it moves, and slower than it could",
-    "moves": "who is waited for works, and may come yet",
+    "moves": "who is waited for is not stuck, and may come yet",
     "spins": "it goes round on a few lines, which may never end",
     "wrong-calls": "the same calls would not fit together the next time either",
     "deadlock": "the same order of calls would lock again",

@@ -241,7 +241,7 @@ def _doing(looks: Sequence[RankLook]) -> str:
 
 def _unchanged(looks: Sequence[RankLook]) -> str:
     """How two looks compare, to end a sentence with; nothing where only one was taken."""
-    if all(look.moves for look in looks):
+    if all(look.moves and not look.wakes for look in looks):
         return ", and moving" if all(look.moved for look in looks) else ", and working"
     if all(look.moved is False for look in looks):
         return ", unchanged between two looks"

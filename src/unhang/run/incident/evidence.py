@@ -168,7 +168,10 @@ class Collector:
         worked = {pid: _since(work, after[pid]) for pid, work in before.items() if pid in after}
         for pid, fields in worked.items():
             fields["line_looks"], fields["lines"] = self._lines(pid)
-            fields["says"] = self._roster is not None and self._roster.says(pid)
+            if self._roster is not None:
+                fields |= {"says": self._roster.says(pid), "sleeps": self._roster.sleeps(pid)}
+        if self._roster is not None:
+            self._roster.disturbed(worked)
         name = f"stacks/{self.run}.json"
         self.refused = [f"no stacks of {note.source}: {note.text}" for note in looks.notes]
         self.notes += self.refused

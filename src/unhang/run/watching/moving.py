@@ -29,6 +29,8 @@ LEAST_APART_NS: Final = 500_000_000
 
 PRINTS: Final = 2
 
+SLEEPS, LEAST_LOOKS = 8, 3
+
 STARTS: Final = 10
 """A compilation starts processes in that many of these looks; a monitor starts one now and then."""
 
@@ -86,6 +88,16 @@ class Movement:
         """
         done = self._seen.get(pid, _Seen()).done
         return sum(a.said < b.said for a, b in pairwise(done)) >= PRINTS
+
+    def sleeps(self, pid: int) -> bool:
+        """Whether a process has not gone on for a moment in the newest looks, as polls do."""
+        newest = list(self._seen.get(pid, _Seen()).done)[-SLEEPS:]
+        return len(newest) >= LEAST_LOOKS and len({done.woken for done in newest}) == 1
+
+    def disturbed(self, pids: Iterable[int]) -> None:
+        """These processes were looked into, which stops them for a moment."""
+        for pid in pids:
+            self._seen.setdefault(pid, _Seen()).done.clear()
 
     def weigh(self, pid: int, table: ProcessTable, now_s: float, ours: int = 0) -> Doing:
         """What a process and all below it have done since the last look; nothing at the first.

@@ -72,6 +72,7 @@ class WorkDone(NamedTuple):
         tasks_s: CPU time of the other tasks and actors of its node's Ray; -1 where it is none.
         said: Bytes that its main thread wrote to files, pipes and terminals, as who prints does.
             What goes to sockets by `send` is none of these.
+        woken: How often its main thread has waited for something and gone on.
     """
 
     time_s: float
@@ -79,6 +80,7 @@ class WorkDone(NamedTuple):
     io: int
     tasks_s: float = -1.0
     said: int = 0
+    woken: int = 0
 
 
 def work_of(
@@ -107,7 +109,7 @@ def work_of(
     # The main thread of Ray's workers wakes others by writing to descriptors of its own.
     prints = own is not None and not own.command.startswith(_OF_RAY)
     said = _io_bytes([f"{pid}/task/{pid}"], ("wchar:",)) if prints else 0
-    return WorkDone(now_s, cpu_s, io, said=said)
+    return WorkDone(now_s, cpu_s, io, said=said, woken=_woken(pid))
 
 
 def ray_tasks_s(pid: int, table: ProcessTable, ranks: Container[int]) -> float:
@@ -121,6 +123,15 @@ def ray_tasks_s(pid: int, table: ProcessTable, ranks: Container[int]) -> float:
     others = (p for p in table.children.get(own.ppid, ()) if p != pid and p not in ranks)
     tasks = (p for p in others if table.by_pid[p].command.startswith(_OF_RAY))
     return sum(max(p.cpu_s, 0.0) for task in tasks for p in table.below(task))
+
+
+def _woken(pid: int) -> int:
+    try:
+        status = Path(f"/proc/{pid}/task/{pid}/status").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return 0
+    words = status.partition("\nvoluntary_ctxt_switches:")[2].split(maxsplit=1)
+    return int(words[0]) if words else 0
 
 
 def _io_bytes(folders: Iterable[str], kinds: tuple[str, ...] = _MOVED) -> int:

@@ -234,6 +234,14 @@ class Roster:
         """Whether a member has printed again and again since its job last got on."""
         return self._movement.says(pid)
 
+    def sleeps(self, pid: int) -> bool:
+        """Whether a member has not gone on for a moment in the newest looks."""
+        return self._movement.sleeps(pid)
+
+    def disturbed(self, pids: Iterable[int]) -> None:
+        """Somebody looked into these members."""
+        self._movement.disturbed(pids)
+
     def launchers(self, table: ProcessTable) -> list[Process]:
         """Launchers below the command that have started no rank, by what they are."""
         below = ProcessTable.of(table.below(self.child)) if self.child else ProcessTable({})
