@@ -10,10 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["MAX_RANKS", "Budget", "is_rank", "largest_world", "members_budget"]
+__all__ = ["MAX_RANKS", "MOST_OPEN_TAGS", "Budget", "is_rank", "largest_world", "members_budget"]
 
 MAX_RANKS: Final = 1 << 21
 """No job has more ranks: what is as high is the number of something else."""
+
+MOST_OPEN_TAGS: Final = 256
+"""Open sends and receives whose tags a dump tells apart from their entries, the newest."""
 
 UNPROVEN_RANKS: Final = 1 << 18
 """So many ranks are believed of one file alone: dumps of a large job may come one by one."""

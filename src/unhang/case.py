@@ -251,7 +251,8 @@ class Dump:
         exception: The exception that ended the program ("ValueError: bad batch"), or "".
         exception_stack: Where it was raised, innermost first.
         main_stack: The main thread's stack at dump time, innermost first.
-        open_tags: Record id and tag of unfinished sends and receives, where our recorder says so.
+        open_tags: Record id and tag of unfinished sends and receives, without those that the
+            program has let go of; None where nobody says so (our recorder does).
     """
 
     index: int
@@ -287,7 +288,7 @@ class Dump:
     exception: str = ""
     exception_stack: tuple[Frame, ...] = ()
     main_stack: tuple[Frame, ...] = ()
-    open_tags: tuple[tuple[int, int], ...] = ()
+    open_tags: tuple[tuple[int, int], ...] | None = None
 
     @property
     def usable(self) -> bool:

@@ -43,6 +43,8 @@ pytest.importorskip("torch.distributed", reason="needs torch")
         ("crossed", {"UH301"}, []),
         ("rarely", {"UH102"}, [1]),
         ("ring", {"UH303"}, []),
+        ("ahead", {"UH101"}, [1]),
+        ("forgets", {"UH101"}, [1]),
     ],
 )
 def test_a_hang_is_found_and_explained(

@@ -34,6 +34,7 @@ from unhang.analysis.lives.unranked import unranked
 from unhang.analysis.lives.watchdogs import with_counters
 from unhang.analysis.matching.collectives import disagreements, rows_at_waiting_calls
 from unhang.analysis.matching.pairs import pair_edges, pair_links, pair_up
+from unhang.analysis.matching.unseen_ends import with_unseen_ends
 from unhang.analysis.matching.wait_graph import collective_edges, make_graph
 from unhang.analysis.rank_table import rank_table
 from unhang.analysis.sites import StackBook
@@ -183,7 +184,7 @@ def situation_of(case: Case) -> tuple[Situation, tuple[Note, ...]]:
     if split is not None:
         evidence = gather(split[0])
         standing = stand(evidence)
-    moment = same_moment(evidence, standing)
+    moment = same_moment(with_unseen_ends(evidence), standing)
     evidence, standing = moment.evidence, moment.standing
     heads = find_heads(evidence, moment.outdated)
     unlaunched = unlaunched_ranks(evidence, standing, heads)

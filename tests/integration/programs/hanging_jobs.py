@@ -96,6 +96,31 @@ def tags(rank: int) -> None:
         sent.wait()
 
 
+def ahead(rank: int) -> None:
+    """Rank 0 posts its receive before the collective call, and waits for it after; one sleeps."""
+    got = torch.empty(4)
+    for step in range(20):
+        posted = dist.irecv(got, 2) if rank == 0 else None
+        if rank == 2:
+            dist.send(torch.ones(4), 0)
+        if rank == ODD and step == 14:
+            time.sleep(FOREVER)  # ahead: here
+        dist.all_reduce(torch.ones(4))
+        if posted is not None:
+            posted.wait()
+
+
+def forgets(rank: int) -> None:
+    """Nobody waits for what it sends to the next rank; one sleeps after an exchange."""
+    size, got, sent = dist.get_world_size(), torch.empty(4), []
+    for step in range(20):
+        sent = [*sent[-1:], dist.isend(torch.ones(4), (rank + 1) % size)]
+        dist.recv(got, (rank - 1) % size)
+        if rank == ODD and step == 14:
+            time.sleep(FOREVER)  # forgets: here
+        dist.all_reduce(torch.ones(4))
+
+
 def raises(rank: int) -> None:
     """One rank raises between two steps."""
     for step in range(100):

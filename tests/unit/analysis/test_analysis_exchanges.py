@@ -8,6 +8,7 @@ import pytest
 
 from unhang.analysis import diagnose
 from unhang.analysis.steps import situation_of
+from unhang.bounds import MOST_OPEN_TAGS
 from unhang.model import State
 from unhang.report import Finding, Report
 from unhang.testing import FakeJob
@@ -241,7 +242,7 @@ def posted(
         entry.row = replace(entry.row, state=int(state))
         tags.append((entry.row.record_id, tag))
     if all(tag >= 0 for _, tag in tags):
-        told = job.dump_fields.setdefault(rank, {}).get("open_tags", ())
+        told = job.dump_fields.setdefault(rank, {}).get("open_tags") or ()
         assert isinstance(told, tuple)
         job.dump_fields[rank]["open_tags"] = (*told, *tags)
 
@@ -373,3 +374,143 @@ def test_only_gloo_matches_by_tag() -> None:
     posted(job, 0, ("send", 1, 1))
     posted(job, 1, ("recv", 0, 2))
     assert only_cause(diagnose(job.case())).code == "UH401"
+
+
+# ------------------------------------------------------------------ Gloo: ends that nobody saw
+
+
+def sleeping(job: FakeJob) -> None:
+    """Rank 1 sleeps; all others come to a collective call."""
+    others = [rank for rank in range(job.world_size) if rank != 1]
+    job.call(others, site="step.py:30 reduce", finished=False)
+
+
+def started(job: FakeJob, rank: int, kind: str, peer: int) -> int:
+    """Let a rank post a call that its program may let go of; gives its record id."""
+    posted(job, rank, (kind, peer, -1))
+    return job.entries[rank][-1].row.record_id
+
+
+def tell(job: FakeJob, rank: int, *tags: tuple[int, int]) -> None:
+    """What a rank's dump says of record ids and tags of its open calls."""
+    job.dump_fields.setdefault(rank, {})["open_tags"] = tags
+
+
+@pytest.mark.parametrize(("ahead", "done"), [("recv", "send"), ("send", "recv")])
+@pytest.mark.parametrize("more", [0, 2])
+def test_a_posted_call_whose_other_side_has_ended_is_no_head(
+    ahead: str, done: str, more: int
+) -> None:
+    """Gloo tells of an end only who waits for it, and rank 0 will do so later."""
+    job = swapping(3)
+    for _ in range(1 + more):
+        posted(job, 0, (ahead, 2, 4))
+        job.point_to_point(2, [(done, 0)])
+    sleeping(job)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.victims) == ("UH101", (1,), (0, 2))
+
+
+def test_a_posted_call_that_nothing_has_met_is_waited_for() -> None:
+    """The end of an earlier one does not settle it."""
+    job = swapping(3)
+    job.call([0, 1, 2])
+    posted(job, 0, ("recv", 1, 4), ("recv", 1, 5))
+    job.send(1, 0)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.victims) == ("UH302", (1,), (0,))
+
+
+def test_calls_that_met_by_tag_in_another_order_settle_nothing() -> None:
+    """What was sent is the receive that rank 0 saw end: the one before it is open in truth."""
+    job = swapping(3)
+    posted(job, 0, ("recv", 1, 1))
+    job.recv(0, 1)
+    job.send(1, 0)
+    situation, _ = situation_of(job.case())
+    assert len(situation.evidence.open_rows) == 1
+
+
+def test_what_a_receive_from_any_source_has_taken_settles_no_other() -> None:
+    """Rank 1 sent once, which rank 0 took from any source: what it posted for it is open."""
+    job = swapping(3)
+    posted(job, 0, ("recv", 1, 1))
+    job.recv(0, -1)
+    job.send(1, 0)
+    situation, _ = situation_of(job.case())
+    assert len(situation.evidence.open_rows) == 1
+
+
+@pytest.mark.parametrize("how", [{"buffer": 4}, {"backend": "nccl"}])
+def test_nothing_is_settled_where_numbers_are_not_known_or_mean_order(how: dict[str, int]) -> None:
+    """A window has lost its beginning; and a device tells its ends itself."""
+    job = swapping(3, **how)
+    posted(job, 0, ("recv", 2, -1))
+    job.send(2, 0)
+    situation, _ = situation_of(job.case())
+    assert len(situation.evidence.open_rows) == 1
+
+
+def test_a_send_that_the_program_let_go_of_is_no_head() -> None:
+    """Nobody can wait for it any more, whether or not it was received."""
+    job = swapping(3)
+    for rank in range(3):
+        for _ in range(2):
+            started(job, rank, "send", (rank + 1) % 3)
+        job.recv(rank, (rank - 1) % 3)
+        tell(job, rank)
+    sleeping(job)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.victims) == ("UH101", (1,), (0, 2))
+
+
+def test_a_send_of_which_no_dump_tells_is_open() -> None:
+    """Another version's dump, which does not list what somebody may wait for."""
+    job = swapping(3)
+    started(job, 0, "send", 1)
+    situation, _ = situation_of(job.case())
+    assert len(situation.evidence.open_rows) == 1
+
+
+def test_what_is_older_than_a_full_list_is_open() -> None:
+    """The list holds the newest: nobody knows whether the program has let go of the first."""
+    job = swapping(2)
+    first = started(job, 0, "send", 1)
+    listed = [(started(job, 0, "send", 1), 0) for _ in range(MOST_OPEN_TAGS)]
+    tell(job, 0, *listed)
+    situation, _ = situation_of(job.case())
+    opened = situation.evidence.case.calls.record_id[situation.evidence.open_rows]
+    assert opened.tolist() == [first, *(number for number, _ in listed)]
+
+
+def test_a_receive_is_not_settled_by_a_send_that_was_let_go_of() -> None:
+    """Such a send may be lost: its end was never seen, so rank 1 still waits for it."""
+    job = swapping(3)
+    started(job, 0, "send", 1)
+    tell(job, 0)
+    posted(job, 1, ("recv", 0, 4))
+    job.call([0, 2], finished=False)
+    report = diagnose(job.case())
+    assert all(1 not in cause.culprits for cause in report.causes)
+    situation, _ = situation_of(job.case())
+    assert situation.heads.row[1] >= 0
+
+
+def test_what_was_settled_by_number_may_be_the_one_with_the_tag() -> None:
+    """The send that ended met the second receive; the first is no mismatch."""
+    job = swapping()
+    posted(job, 0, ("recv", 1, 1), ("recv", 1, 2))
+    job.send(1, 0)
+    posted(job, 1, ("send", 0, 1))
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits) == ("UH401", ())
+
+
+def test_a_dump_that_has_lost_calls_settles_nothing() -> None:
+    """Its ring has wrapped: nobody knows how many were before."""
+    job = swapping(3)
+    posted(job, 0, ("recv", 2, 4))
+    job.send(2, 0)
+    job.dump_fields[2] = {"dropped": 3}
+    situation, _ = situation_of(job.case())
+    assert len(situation.evidence.open_rows) == 1

@@ -154,7 +154,7 @@ def test_parts_without_tags_are_read(tmp_path: Path) -> None:
         layout.PART_MAGIC + zlib.compress(msgspec.msgpack.encode(plain))
     )
     case = load([tmp_path / "old.part"])
-    assert [dump.open_tags for dump in case.dumps] == [(), ()]
+    assert [dump.open_tags for dump in case.dumps] == [None, None]
     assert [cause.code for cause in diagnose(case).causes] == ["UH401"]
 
 

@@ -113,12 +113,12 @@ def test_what_torch_lacks_is_added(recorder: Recorder, monkeypatch: pytest.Monke
 def test_tags_of_open_sends_and_receives(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch, *, by_torch: bool
 ) -> None:
-    """Of this backend and of nothing that has ended; of many the newest."""
+    """Of this backend and of nothing that has ended well; of many the newest."""
     if by_torch:
         torch_has(monkeypatch, {"version": "2.10", "pg_config": {}, "entries": []})
     else:
         monkeypatch.setattr(dumpfile, "recorders", lambda _socket: [])
-    monkeypatch.setattr(dumpfile, "_MOST_TAGS", 2)
+    monkeypatch.setattr(dumpfile, "MOST_OPEN_TAGS", 2)
     for tag, name in enumerate(("send 3->0", "send 3->0", "recv 3<-0", "recv 3<-0", "recv 3<-1")):
         own_entry(recorder, f"gloo:{name}", 100 + tag, p2p=True).tag = tag
     own_entry(recorder, "gloo:monitored_barrier", 200, p2p=False)
@@ -128,6 +128,9 @@ def test_tags_of_open_sends_and_receives(
     left.abandon()
     (dump,) = dumpfile.collect(recorder)
     assert dump.content["unhang"]["open_tags"] == [[1, 1], [4, 4]]
+    recorder.state.ring.entries()[1].failed(RuntimeError("timed out"), 600)
+    (dump,) = dumpfile.collect(recorder)
+    assert dump.content["unhang"]["open_tags"] == [[1, 1], [4, 4]], "it is none that was let go of"
 
 
 def test_counters_alone(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:

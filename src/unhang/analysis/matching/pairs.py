@@ -14,19 +14,24 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from unhang.analysis.matching.segments import (
+    ends_of,
+    open_exchanges,
+    segments_of,
+    tags_of,
+    taken,
+    whole_ranks,
+)
 from unhang.analysis.matching.wait_graph import Edge, Edges
-from unhang.analysis.state.columns import Bools, Ints, distinct
+from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import Known, Standing
-from unhang.model import DumpStatus, State
 
 __all__ = ["Pairs", "met_by_tag", "pair_edges", "pair_links", "pair_up"]
 
 
 _MAX_SOURCES = 1024
-_UNORDERED = "gloo"
-"""The backend that has calls in flight independently of each other, and matches them by tag."""
 
 
 class Pairs(Struct, frozen=True, eq=False):
@@ -64,26 +69,9 @@ class Pairs(Struct, frozen=True, eq=False):
         return at if at < len(self.row) and self.row[at] == row else -1
 
 
-class _Table(Struct, frozen=True, eq=False):
-    """Sends and receives of the wanted pairs, sorted by (pair, direction, row)."""
-
-    row: Ints
-    owner: Ints
-    peer: Ints
-    sending: Bools
-    segment: Ints
-    first: Ints
-    length: Ints
-    finished: Ints
-    complete: Bools
-    other: Ints
-
-
 def pair_up(evidence: Evidence, heads: Heads) -> Pairs:
     """Find the counterpart of every unfinished send and receive."""
-    opened = evidence.open_rows[~evidence.collective[evidence.open_rows]]
-    opened = opened[~evidence.names.closing[evidence.case.calls.name[opened]]]
-    table = _table(evidence, opened)
+    table = segments_of(evidence, open_exchanges(evidence))
     at = np.flatnonzero(~evidence.finished[table.row])
     segment = table.segment[at]
     other = table.other[segment]
@@ -95,7 +83,7 @@ def pair_up(evidence: Evidence, heads: Heads) -> Pairs:
     met = exists & (wanted >= 0) & (wanted < np.where(exists, table.length[other], 0))
     counterpart = np.full(len(at), -1, np.int64)
     counterpart[met] = table.row[table.first[other[met]] + wanted[met]]
-    absolute = table.complete[segment] & _complete_ranks(evidence)[np.maximum(table.peer[at], 0)]
+    absolute = table.complete[segment] & whole_ranks(evidence)[np.maximum(table.peer[at], 0)]
     order = np.argsort(table.row[at], kind="stable")
     rows, owner = table.row[at][order], table.owner[at][order]
     return Pairs(
@@ -106,97 +94,9 @@ def pair_up(evidence: Evidence, heads: Heads) -> Pairs:
         counterpart=counterpart[order],
         sure=np.asarray(absolute & (table.peer[at] >= 0), np.bool_)[order],
         waiting_call=_waiting_calls(evidence, heads, rows, owner),
-        taken=_taken(evidence, rows),
-        tag=_tags(evidence, rows),
+        taken=taken(evidence, rows),
+        tag=tags_of(evidence, rows),
     )
-
-
-def _table(evidence: Evidence, opened: Ints) -> _Table:
-    """All sends and receives of the pairs that have something unfinished."""
-    key, *_ = _ends(evidence, opened)
-    rows = np.flatnonzero(~evidence.collective) if len(opened) else opened
-    rows = rows[_counts(evidence, rows)]
-    every, owner, peer, sending = _ends(evidence, rows)
-    kept = np.isin(every, distinct(key))
-    rows, every, owner = rows[kept], every[kept], owner[kept]
-    peer, sending = peer[kept], sending[kept]
-    order = np.lexsort((rows, sending, every))
-    rows, every, owner = rows[order], every[order], owner[order]
-    peer, sending = peer[order], sending[order]
-    new = np.ones(len(rows), np.bool_)
-    new[1:] = (every[1:] != every[:-1]) | (sending[1:] != sending[:-1])
-    first = np.flatnonzero(new)
-    segment = np.cumsum(new) - 1
-    length = np.diff(np.r_[first, len(rows)])
-    finished = np.bincount(segment, weights=evidence.finished[rows], minlength=len(first))
-    other = np.full(len(first), -1, np.int64)
-    twins = np.flatnonzero(every[first][1:] == every[first][:-1]) if len(first) else first
-    other[twins], other[twins + 1] = twins + 1, twins
-    return _Table(
-        row=rows,
-        owner=owner,
-        peer=peer,
-        sending=sending,
-        segment=segment,
-        first=first,
-        length=length,
-        finished=finished.astype(np.int64),
-        complete=_complete_ranks(evidence)[owner[first]] if len(first) else np.zeros(0, np.bool_),
-        other=other,
-    )
-
-
-def _counts(evidence: Evidence, rows: Ints) -> Bools:
-    """Rows of dumps that count, closing entries left out."""
-    calls = evidence.case.calls
-    counts: Bools = evidence.counts[calls.dump[rows]] & ~evidence.names.closing[calls.name[rows]]
-    return counts
-
-
-def _ends(evidence: Evidence, rows: Ints) -> tuple[Ints, Ints, Ints, Bools]:
-    """Pair key, owner, peer and direction of sends and receives.
-
-    Names hold group ranks; a peer outside the group, or none, is -1.
-    """
-    case = evidence.case
-    names = case.names
-    sending_name = np.asarray([name.op.lower().startswith("send") for name in names], np.bool_)
-    other_name = np.asarray(
-        [name.dst if send else name.src for name, send in zip(names, sending_name, strict=True)],
-        np.int64,
-    )
-    name = case.calls.name[rows]
-    sending = sending_name[name] if len(names) else np.zeros(len(rows), np.bool_)
-    owner = evidence.owner_of(rows)
-    peer = _member(evidence, case.calls.group[rows], other_name[name] if len(names) else name)
-    source, target = np.where(sending, owner, peer), np.where(sending, peer, owner)
-    n_ranks = len(evidence.ranks) + 1
-    key = (evidence.channel(rows) * n_ranks + source + 1) * n_ranks + target + 1
-    return key, owner, peer, sending
-
-
-def _member(evidence: Evidence, group: Ints, position: Ints) -> Ints:
-    """Index of the rank of a group rank; -1 where the group has none such."""
-    used = distinct(group)  # most groups have no sends: their members need not be looked up
-    groups = [evidence.case.groups[number] for number in used.tolist()]
-    group = np.searchsorted(used, group)
-    sizes = np.asarray([each.size for each in groups], np.int64)
-    before = np.cumsum(sizes) - sizes
-    parts = [np.asarray(each.members, np.int64) for each in groups]
-    every = evidence.ranks.index_of(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
-    valid = (position >= 0) & (position < (sizes[group] if len(sizes) else 0))
-    at = np.where(valid, (before[group] if len(sizes) else 0) + position, 0)
-    found: Ints = np.where(valid, every[at] if len(every) else -1, -1)
-    return found
-
-
-def _complete_ranks(evidence: Evidence) -> Bools:
-    """Ranks whose dumps show everything from the first call on."""
-    complete = np.zeros(max(len(evidence.ranks), 1), np.bool_)
-    for owner, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True):
-        whole = dump.status is DumpStatus.OK and not dump.active_only
-        complete[owner] = whole and dump.first_record_id <= 0 and dump.dropped == 0
-    return complete
 
 
 def _waiting_calls(evidence: Evidence, heads: Heads, rows: Ints, owner: Ints) -> Ints:
@@ -207,33 +107,8 @@ def _waiting_calls(evidence: Evidence, heads: Heads, rows: Ints, owner: Ints) ->
     """
     waiting_call, last = heads.waiting_call[owner], evidence.batches.last
     head = heads.row[owner]
-    together = (last[head] == last[rows]) | (_taken(evidence, head) & _taken(evidence, rows))
+    together = (last[head] == last[rows]) | (taken(evidence, head) & taken(evidence, rows))
     return np.where(together & (waiting_call >= heads.n_collective), waiting_call, -1)
-
-
-def _taken(evidence: Evidence, rows: Ints) -> Bools:
-    """Calls in flight by themselves; torch records no state of Gloo's, our own recorder does."""
-    calls = evidence.case.calls
-    taken: Bools = _unordered(evidence, rows) & (calls.state[rows] == State.STARTED)
-    return taken
-
-
-def _unordered(evidence: Evidence, rows: Ints) -> Bools:
-    """Calls of a backend that has no order of calls."""
-    unordered = np.asarray([backend == _UNORDERED for backend in evidence.backends], np.bool_)
-    found: Bools = unordered[evidence.names.backend[evidence.case.calls.name[rows]]]
-    return found
-
-
-def _tags(evidence: Evidence, rows: Ints) -> Ints:
-    """Tags of open calls (ascending rows), where they count and where a dump tells them."""
-    tags = np.full(len(rows), -1, np.int64)
-    for dump in evidence.dumps:
-        if dump.open_tags:
-            own = slice(*np.searchsorted(rows, (dump.start, dump.stop)).tolist())
-            told, ids = dict(dump.open_tags), evidence.case.calls.record_id[rows[own]]
-            tags[own] = [told.get(number, -1) for number in ids.tolist()]
-    return np.where(_unordered(evidence, rows), tags, -1)
 
 
 def pair_edges(evidence: Evidence, standing: Standing, heads: Heads, pairs: Pairs) -> Edges:
@@ -276,7 +151,19 @@ def met_by_tag(evidence: Evidence, pairs: Pairs, at: int) -> bool | None:
     other = (pairs.owner == pairs.peer[at]) & (pairs.sending != pairs.sending[at])
     other &= (pairs.peer == pairs.owner[at]) | (pairs.peer < 0)
     tags = pairs.tag[other & (channel == channel[at])]
+    if len(evidence.unseen_ends):
+        tags = np.r_[tags, _unseen_tags(evidence, pairs, at)]
     return None if (tags < 0).any() else bool((tags == pairs.tag[at]).any())
+
+
+def _unseen_tags(evidence: Evidence, pairs: Pairs, at: int) -> Ints:
+    """Tags of what might meet a call, had it not been taken as finished for want of a better."""
+    rows = evidence.unseen_ends
+    _, owner, peer, sending = ends_of(evidence, rows)
+    other = (owner == pairs.peer[at]) & (sending != pairs.sending[at])
+    other &= (peer == pairs.owner[at]) | (peer < 0)
+    other &= evidence.channel(rows) == evidence.channel(pairs.row[at : at + 1])
+    return tags_of(evidence, rows[other])
 
 
 def pair_links(pairs: Pairs) -> tuple[Ints, Ints]:

@@ -58,6 +58,8 @@ class Evidence(Struct, frozen=True, eq=False):
         finished: Per row, see `unhang.analysis.state.completion`.
         counts: Per dump of the case: whether it is one of `dumps`.
         open_rows: Rows that have not finished, ascending, of `dumps` only.
+        unseen_ends: Rows of sends and receives that count as finished though they look open, and of
+            which it may be another one, see `unhang.analysis.matching.unseen_ends`.
     """
 
     case: Case
@@ -72,6 +74,7 @@ class Evidence(Struct, frozen=True, eq=False):
     counts: Bools
     open_rows: Ints
     notes: tuple[Note, ...] = field(default=())
+    unseen_ends: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @property
     def n_channels(self) -> int:

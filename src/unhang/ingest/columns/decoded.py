@@ -75,7 +75,8 @@ class Origin:
 
     Attributes:
         incident: Names the incident: dumps of different incidents never mix.
-        open_tags: Record id and tag of its unfinished sends and receives.
+        open_tags: Record id and tag of its unfinished sends and receives, without those that the
+            program has let go of; None where it does not say.
     """
 
     rank: int = -1
@@ -96,7 +97,7 @@ class Origin:
     exception: str = ""
     exception_stack: tuple[Frame, ...] = ()
     main_stack: tuple[Frame, ...] = ()
-    open_tags: tuple[tuple[int, int], ...] = ()
+    open_tags: tuple[tuple[int, int], ...] | None = None
 
 
 @dataclass(slots=True)

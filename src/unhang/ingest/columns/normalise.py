@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from unhang.bounds import MOST_OPEN_TAGS
 from unhang.case import ORIGIN_UNHANG
 from unhang.ingest.columns.decoded import (
     BadDump,
@@ -36,7 +37,6 @@ __all__ = ["describe", "finish", "normalise", "own_entries"]
 NEWEST_KNOWN = (2, 10)
 _STATE_KEY = "_comm_state"
 _MAX_FAILURES = 1000
-_MAX_TAGS = 256
 _PAIR = 2
 
 
@@ -236,9 +236,11 @@ def _frames(value: object) -> tuple[Frame, ...]:
     return tuple(clean_frame(frame) for frame in _list(value)[:MAX_FRAMES])
 
 
-def _tags(value: object) -> tuple[tuple[int, int], ...]:
-    """Pairs of record id and tag; whatever is no such pair is left out."""
-    pairs = (pair for pair in _list(value)[-_MAX_TAGS:] if isinstance(pair, (list, tuple)))
+def _tags(value: object) -> tuple[tuple[int, int], ...] | None:
+    """Pairs of record id and tag; whatever is no such pair is left out. None without a list."""
+    if not isinstance(value, list):
+        return None
+    pairs = (pair for pair in value[-MOST_OPEN_TAGS:] if isinstance(pair, (list, tuple)))
     found = [(as_int(pair[0]), _int32(pair[1])) for pair in pairs if len(pair) == _PAIR]
     return tuple((number, tag) for number, tag in found if number >= 0 and tag >= 0)
 

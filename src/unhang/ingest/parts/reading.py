@@ -322,7 +322,8 @@ def _decoded(dump: PartDump, programs: Sequence[Column], same: _Same) -> Decoded
     if origin is not None and any(
         abs(number) > _INT64
         for number in (origin.rank, origin.local_rank, origin.world_size, origin.pid,
-                       origin.time_ns, origin.step, origin.dropped, *chain(*origin.open_tags))
+                       origin.time_ns, origin.step, origin.dropped,
+                       *chain(*(origin.open_tags or ())))
     ):  # fmt: skip
         raise BadPart("a dump of it tells a number beyond 64 bits")
     return Decoded(

@@ -21,10 +21,11 @@ from time import time_ns
 from typing import Any, Final
 
 from unhang._version import __version__
+from unhang.bounds import MOST_OPEN_TAGS
 from unhang.rankenv import attempt_of
 from unhang.record.calls.groups import channels, note_groups, pg_config, recorded_by_torch
 from unhang.record.calls.recorder import Recorder
-from unhang.record.calls.ring import RingEntry
+from unhang.record.calls.ring import FAILED, RingEntry
 from unhang.record.calls.sites import current_stacks
 from unhang.record.contact.client import AskError
 from unhang.record.contact.runtime_dir import private_dir
@@ -48,8 +49,6 @@ THREAD_NAME: Final = "unhang"
 """The recorder's own thread, which is nobody's business in a dump."""
 FORMAT_VERSION: Final = "2.10"
 """The version of torch's layout that our own recorder writes."""
-_MOST_TAGS: Final = 256
-"""Open sends and receives whose tags are told apart from their entries, the newest."""
 
 
 @dataclass(slots=True)
@@ -241,10 +240,13 @@ def _extra(state: ArmedProcess, backend: str, entries: list[dict[str, object]]) 
 def _open_tags(ours: list[RingEntry]) -> list[list[int]]:
     """Number and tag of our open sends and receives: Gloo matches them by tag, not by order.
 
-    Their entries say so too, but no reader keeps a column for what so few calls need.
+    Their entries say so too, but no reader keeps a column for what so few calls need. An open call
+    that is not listed, where there is room, is one that the program has let go of: so those that
+    failed are listed too, whose entries look open.
     """
-    opened = [entry for entry in ours if entry.is_p2p and entry.pending]
-    return [[entry.number, entry.tag] for entry in opened[-_MOST_TAGS:]]
+    calls = (entry for entry in ours if entry.is_p2p)
+    opened = [entry for entry in calls if entry.pending or entry.state == FAILED]
+    return [[entry.number, entry.tag] for entry in opened[-MOST_OPEN_TAGS:]]
 
 
 def _stacks() -> dict[str, Any]:
