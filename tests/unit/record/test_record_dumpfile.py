@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from unhang import bounds
 from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.ring import Channel, Ring, RingEntry
 from unhang.record.contact.beat import Beat
@@ -118,6 +119,7 @@ def test_tags_of_open_sends_and_receives(
         torch_has(monkeypatch, {"version": "2.10", "pg_config": {}, "entries": []})
     else:
         monkeypatch.setattr(dumpfile, "recorders", lambda _socket: [])
+    assert dumpfile.MOST_OPEN_TAGS == bounds.MOST_OPEN_TAGS
     monkeypatch.setattr(dumpfile, "MOST_OPEN_TAGS", 2)
     for tag, name in enumerate(("send 3->0", "send 3->0", "recv 3<-0", "recv 3<-0", "recv 3<-1")):
         own_entry(recorder, f"gloo:{name}", 100 + tag, p2p=True).tag = tag

@@ -19,7 +19,7 @@ from unhang.record.calls.ring import Channel, Foreign, RingEntry
 from unhang.record.calls.sites import MACHINERY, RawStack
 from unhang.record.contact.beat import Beat
 
-__all__ = ["Place", "Places", "QuickEntry"]
+__all__ = ["KnownPlace", "KnownPlaces", "QuickEntry"]
 
 _NOTHING: Final[tuple[RawStack, RawStack, RawStack]] = ((), (), ())
 
@@ -33,7 +33,7 @@ class QuickEntry(RingEntry):
     """Nothing is set yet, and no function of Python's is called."""
 
 
-class Place:
+class KnownPlace:
     """A place from which sends or receives are made on one group, with all frames below it.
 
     Attributes:
@@ -54,16 +54,16 @@ class Place:
         self.ref: Callable[[], Foreign] = lambda: None
 
 
-class Places:
+class KnownPlaces:
     """The places of one method's calls; `nowhere` is none of them."""
 
     def __init__(self, op: str) -> None:
         """`op` is "send", "recv" or, for a method that always goes the long way, ""."""
         self.op = op
-        self.nowhere = Place()
-        self.known: dict[int, Place] = {}
+        self.nowhere = KnownPlace()
+        self.known: dict[int, KnownPlace] = {}
 
-    def of(self, recorder: Recorder, group: Foreign, frame: FrameType) -> Place:
+    def of(self, recorder: Recorder, group: Foreign, frame: FrameType) -> KnownPlace:
         """The place that calls, from the second time on that it does; `nowhere` else.
 
         Args:
@@ -86,7 +86,7 @@ class Places:
         place = self.known.get(slot)
         stack, codes, offsets = recorder.stacks.known.get(slot, _NOTHING)
         if place is None or place.stack is not stack or place.channel is not channel:
-            place = Place()
+            place = KnownPlace()
             place.frames = tuple(zip(codes, offsets, strict=True))
             place.stack, place.slot, place.channel, place.ref = stack, slot, channel, channel.ref
             place.name = f"gloo:{self.op} {channel.rank}{'->' if self.op == 'send' else '<-'}"

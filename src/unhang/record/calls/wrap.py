@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from unhang.record.calls.follow import WorkRef
 from unhang.record.calls.groups import channel_of
-from unhang.record.calls.quick import Places, QuickEntry
+from unhang.record.calls.quick import KnownPlaces, QuickEntry
 from unhang.record.calls.recorder import Recorder, sequence_of
 from unhang.record.calls.ring import COMPLETED, STARTED, Channel, Foreign, RingEntry
 from unhang.record.calls.sites import MACHINERY
@@ -268,7 +268,7 @@ def _p2p(original: Callable[..., Any], method: str) -> Callable[..., Any]:  # no
     A call from the place of the last one, on its group, is written down here and in no function
     further (see `quick`, which also says why this one is long); `waiting` does so at its end.
     """
-    places = Places("" if method == "recv_anysource" else method)
+    places = KnownPlaces("" if method == "recv_anysource" else method)
     usual = places.nowhere
 
     def wrapper(self: Foreign, *args: Foreign, **kwargs: Foreign) -> Foreign:  # noqa: C901, PLR0915

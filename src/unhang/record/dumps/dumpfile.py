@@ -21,7 +21,6 @@ from time import time_ns
 from typing import Any, Final
 
 from unhang._version import __version__
-from unhang.bounds import MOST_OPEN_TAGS
 from unhang.rankenv import attempt_of
 from unhang.record.calls.groups import channels, note_groups, pg_config, recorded_by_torch
 from unhang.record.calls.recorder import Recorder
@@ -47,6 +46,8 @@ __all__ = [
 SCHEMA: Final = "unhang.dump/1"
 THREAD_NAME: Final = "unhang"
 """The recorder's own thread, which is nobody's business in a dump."""
+MOST_OPEN_TAGS: Final = 256
+"""As `unhang.bounds` has it, which processes of a job do not import."""
 FORMAT_VERSION: Final = "2.10"
 """The version of torch's layout that our own recorder writes."""
 
