@@ -326,7 +326,7 @@ class ProcessSample:
             bytes; -1 where nobody measured it.
         wakes_s: Seconds until the sleep of its main thread ends; -1 where it does not sleep, or
             nothing tells.
-        sleeps: It has not gone on for a moment since its job last got on, as who polls does.
+        sleeps: It was watched for some seconds and has not gone on for a moment, as who polls does.
         says: It has printed, or written elsewhere, again and again since its job last got on.
         tasks_cpu_s: The same of the other tasks and actors that its node's Ray runs; -1 where it
             is none of Ray's processes.

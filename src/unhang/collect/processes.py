@@ -28,7 +28,7 @@ MAX_COMMAND = 4_096
 _PYTHON = re.compile(r"^(python|pypy|ipython|pt_main_thread)", re.IGNORECASE)
 _TICKS = os.sysconf("SC_CLK_TCK")
 _CLOCK_NANOSLEEP = {"x86_64": "230", "aarch64": "115"}
-"""The number of that system call by machine, as /proc/PID/syscall has it."""
+"""The number of that system call by machine, as /proc/PID/syscall has it (aarch64: not tried)."""
 _TIMER_ABSTIME = 1
 _SLEEP_WORDS = 4
 

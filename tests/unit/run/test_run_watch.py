@@ -239,6 +239,16 @@ def test_an_alarm_that_was_put_off_comes_again_once_the_work_ends() -> None:
     assert not job.watch.asks_for_work
 
 
+def test_a_quiet_is_looked_into_before_its_alarm() -> None:
+    """From a quarter of the limit on: who prints or sleeps is told by several looks alone."""
+    job = Job()
+    job.play(5, moves=True)
+    asked = [(job.play(1), job.watch.asks_for_work)[1] for _ in range(6)]
+    assert asked == [False, False, True, True, True, True]
+    job.play(6)
+    assert not job.watch.asks_for_work, "the alarm has come"
+
+
 def test_an_alarm_that_is_put_off_again_waits_twice_as_long() -> None:
     """Work that does not show from outside is not looked at for ever."""
     job = Job()

@@ -167,8 +167,8 @@ class Collector:
         after = self._work(read_processes(), time.monotonic())
         worked = {pid: _since(work, after[pid]) for pid, work in before.items() if pid in after}
         for pid, fields in worked.items():
-            fields["line_looks"], fields["lines"] = self._lines(pid)
             if self._roster is not None:
+                fields["line_looks"], fields["lines"] = self._roster.lines(pid)
                 fields |= {"says": self._roster.says(pid), "sleeps": self._roster.sleeps(pid)}
         if self._roster is not None:
             self._roster.disturbed(worked)
@@ -211,9 +211,6 @@ class Collector:
             )
             for pid in ranks
         }
-
-    def _lines(self, pid: int) -> tuple[int, int]:
-        return self._roster.lines(pid) if self._roster is not None else (0, 0)
 
     def _take_ras(self) -> None:
         answer = ask_about({rank.member.pid for rank in self.ranks})

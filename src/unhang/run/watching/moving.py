@@ -28,8 +28,10 @@ LEAST_APART_NS: Final = 500_000_000
 """The recorder notes a line once a second, and more often where it is asked for something."""
 
 PRINTS: Final = 2
+"""Who prints in that many of these looks does so again and again."""
 
 SLEEPS, LEAST_LOOKS = 8, 3
+"""Of so many of the newest looks, and no fewer than the latter, none may see a sleeper gone on."""
 
 STARTS: Final = 10
 """A compilation starts processes in that many of these looks; a monitor starts one now and then."""
