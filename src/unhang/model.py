@@ -340,6 +340,8 @@ class ProcessSample:
         last_op, last_call, last_numel, last_site: Its last call through Python: which, the how
             manieth it was, the elements of its first tensor, and where it was made
             ("/home/user/train.py:12"); "", 0, -1 and "" where nothing tells.
+        roots: Of its last such calls that have one: the how manieth it was, and the rank in the
+            group that the data come from or go to.
         lost_ns: When a call of it raised because a peer was gone or late; 0 where none did.
         activity: What the program says that it does ("evaluation"), or "".
         short_of: What it was short of before this look; None where nobody measured it.
@@ -378,6 +380,7 @@ class ProcessSample:
     last_call: int = 0
     last_numel: int = -1
     last_site: str = ""
+    roots: tuple[tuple[int, int], ...] = ()
     lost_ns: int = 0
     activity: str = ""
     short_of: Shortage | None = None

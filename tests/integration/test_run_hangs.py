@@ -43,6 +43,7 @@ pytest.importorskip("torch.distributed", reason="needs torch")
         ("crossed", {"UH301"}, []),
         ("rarely", {"UH102"}, [1]),
         ("ring", {"UH303"}, []),
+        ("roots", {"UH201"}, [1]),
         ("ahead", {"UH101"}, [1]),
         ("forgets", {"UH101"}, [1]),
     ],

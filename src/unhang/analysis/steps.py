@@ -27,7 +27,7 @@ from unhang.analysis.lives.failed import failed_first
 from unhang.analysis.lives.fallen_silent import fallen_silent, stacks_heard
 from unhang.analysis.lives.life import Lives, lives_of
 from unhang.analysis.lives.outside import with_outside
-from unhang.analysis.lives.sizes import sizes_apart
+from unhang.analysis.lives.sizes import roots_apart, sizes_apart
 from unhang.analysis.lives.starved import starved_first
 from unhang.analysis.lives.told import with_told
 from unhang.analysis.lives.unranked import unranked
@@ -80,6 +80,7 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
         claims = before_groups(lives, book)
         claims = claims or (list(elsewhere(lives, book)) if lives.sampled else unranked(case, book))
         claims = sizes_apart(ended_first(claims, lives, book), lives, book)
+        claims = roots_apart(claims, lives, book)
         backdrop = backdrop_without_dumps(case, lives, book)
     claims = failed_first([with_counters(claim, lives) for claim in claims], lives)
     claims = fallen_silent(claims, lives)
@@ -117,6 +118,7 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Liv
     claims = [with_outside(claim, lives, situation.book) for claim in claims]
     claims = ended_first(claims, lives, situation.book)
     claims = sizes_apart(claims, lives, situation.book)
+    claims = roots_apart(claims, lives, situation.book)
     early = before_groups(lives, situation.book)
     claims = [*early, *(c for c in claims if c.kind not in {each.kind for each in early})]
     if not moving and not any(claim.is_cause for claim in claims):

@@ -96,6 +96,16 @@ def tags(rank: int) -> None:
         sent.wait()
 
 
+def roots(rank: int) -> None:
+    """Rank 1 takes itself for the one whose settings all others are to have."""
+    for _ in range(30):
+        dist.all_reduce(torch.ones(4))
+        time.sleep(0.1)
+    settings = torch.ones(4)
+    dist.broadcast(settings, src=int(rank == 1))  # roots: here
+    dist.broadcast(settings, src=0)
+
+
 def ahead(rank: int) -> None:
     """Rank 0 posts its receive before the collective call, and waits for it after; one sleeps."""
     got = torch.empty(4)

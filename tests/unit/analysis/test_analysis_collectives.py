@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from unhang.analysis import diagnose
-from unhang.model import DumpStatus
+from unhang.model import DumpStatus, Frame, ProcessSample, ThreadStack
 from unhang.report import Finding, Report
 from unhang.testing import FakeJob, frames_of
 
@@ -90,6 +90,53 @@ def test_partly_finished_without_a_majority(op: str, done: list[int]) -> None:
     job.call(range(4), op, finished=done)
     cause = only_cause(diagnose(job.case()))
     assert (cause.code, cause.culprits) == ("UH402", ())
+
+
+def in_broadcast(rank: int, roots: tuple[tuple[int, int], ...], line: int = 9) -> ProcessSample:
+    """A rank at line 9, whose last call through Python was made at `line` and had these roots."""
+    frames = (
+        Frame("broadcast", "torch/distributed/distributed_c10d.py", 9),
+        Frame("load", "/home/user/train.py", 9),
+    )
+    thread = ThreadStack("MainThread", 100 + rank, frames, is_main=True)
+    return ProcessSample(
+        rank, "node01", 100 + rank, (thread,), state="S", time_ns=1_700_000_100 * 10**9,
+        last_op="broadcast", last_call=max(6, roots[0][0]), roots=roots,
+        last_site=f"/home/user/train.py:{line}",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("done", "roots", "said"),
+    [
+        # Rank 2 has come out, as who had nothing to wait for, and is in the next one.
+        ([2], [((6, 0),), ((6, 1),), ((7, 0), (6, 0))], ("UH201", (1,), "high")),
+        ([], [((6, 2),), ((6, 0),), ((6, 2),)], ("UH201", (1,), "high")),
+        ([2], [((6, 0),), ((6, 1),), ((7, 0),)], ("UH201", (), "medium")),  # whose voice is unknown
+        ([], [((6, 0),), ((6, 0),), ((6, 0),)], ("UH401", (), "medium")),
+        ([], [((6, 0),), ((4, 1),), ((6, 0),)], ("UH401", (), "medium")),  # of another call
+    ],
+)
+def test_ranks_that_name_different_roots(
+    done: list[int], roots: list[tuple[tuple[int, int], ...]], said: tuple[str, tuple[int], str]
+) -> None:
+    """Torch records none; our heartbeat has them, with the number of the call."""
+    job = started(3)
+    job.call(range(3), "broadcast", finished=done)
+    job.call(done, "broadcast", finished=False)
+    samples = [in_broadcast(rank, told) for rank, told in enumerate(roots)]
+    cause = only_cause(diagnose(job.case(samples=samples)))
+    assert (cause.code, cause.culprits, cause.confidence) == said
+    if cause.code == "UH201":
+        assert "rank 1: root" in cause.summary
+
+
+def test_roots_of_another_call_are_not_compared() -> None:
+    """What C++ calls, such as DDP's broadcast of buffers, is in no heartbeat."""
+    job = started(2)
+    job.call(range(2), "broadcast", finished=False)
+    samples = [in_broadcast(rank, ((6, rank),), line=7) for rank in range(2)]
+    assert only_cause(diagnose(job.case(samples=samples))).code == "UH401"
 
 
 def test_a_broadcast_that_others_left_long_ago() -> None:

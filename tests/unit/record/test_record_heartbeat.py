@@ -94,6 +94,28 @@ def test_what_the_program_says_that_it_does_is_kept(path: Path) -> None:
         assert (read.activity, read.file, read.last_place[1]) == (activity, "", "")
 
 
+def test_the_roots_of_the_last_calls_are_told_with_their_numbers(path: Path) -> None:
+    """Two at most, one right after the other: calls without a root come between."""
+
+    def told(beat: Beat, root: int | None) -> tuple[tuple[int, int], ...]:
+        beat.entered(here(), "broadcast" if root is not None else "all_reduce", "0")
+        if root is not None:
+            beat.rooted(root)
+        read = read_heartbeat(path)
+        assert read is not None
+        return read.roots
+
+    beat = Beat(path, pid=7, start_ticks=8)
+    assert [told(beat, root) for root in (None, 3, 0, None, 70_000, 5)] == [
+        (),
+        ((2, 3),),
+        ((3, 0), (2, 3)),
+        ((3, 0), (2, 3)),
+        (),  # a number that is not kept
+        ((6, 5),),
+    ]
+
+
 def test_what_never_happened_is_not_invented(path: Path) -> None:
     """A fresh heartbeat has no rank, no step and no place."""
     Beat(path, pid=7, start_ticks=8)

@@ -75,6 +75,10 @@ class Group:
         self.calls += 1
         return self.next
 
+    def broadcast(self, tensors: list[Tensor], opts: object) -> Work:
+        """A collective with a root."""
+        return self.allreduce(tensors, opts)
+
     def send(self, tensors: list[Tensor], dst: int, tag: int) -> Work:
         """A send."""
         del tensors, dst, tag
@@ -212,6 +216,17 @@ def test_a_collective_from_the_usual_place_says_the_same(
     assert long == [sites[0], sites[3], sites[0]]
     assert (recorder.beat.calls, recorder.beat.enqueues) == (6, 6)
     assert (words[Word.WAITS], words[Word.WAITED]) == (6, 6)
+
+
+def test_the_root_of_a_broadcast_is_kept(recorder: Recorder) -> None:
+    """With the number of its call; options that tell none are no reason to fail."""
+    group = Group()
+    group.allreduce([Tensor()])
+    group.broadcast([Tensor()], SimpleNamespace(rootRank=3))
+    kept = recorder.beat.words[Word.ROOT]
+    assert (kept >> 32, kept >> 16 & 0xFFFF) == (2, 3)
+    group.broadcast([Tensor()], None)
+    assert recorder.beat.words[Word.ROOT] == kept
 
 
 def test_a_place_whose_number_was_given_away_is_not_told(

@@ -1,7 +1,8 @@
-"""Ranks whose last calls disagree about sizes, or come from other lines, where one ended for it.
+"""Ranks whose last calls disagree, by their heartbeats, which outlive them.
 
-Gloo ends the process that receives what does not fit, which need not be the odd one out. What each
-rank called last is in its heartbeat, which outlives it.
+About sizes, or by their lines, where one ended for it: Gloo ends the process that receives what
+does not fit, which need not be the odd one out. And about the root, where a call does not move:
+torch's recorder has none, so that the calls look alike there.
 """
 
 from __future__ import annotations
@@ -13,15 +14,25 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Doubt, Stance
+from unhang.analysis.findings.stalled import NotMoving
 from unhang.analysis.lives.elsewhere import sites_of, subjects_of
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.sites import StackBook
 from unhang.analysis.sources.logs import Message
 from unhang.analysis.sources.stacks import RankLook
-from unhang.kinds import RANK_ENDED, SHAPE_MISMATCH
+from unhang.kinds import (
+    JOINED_NOT_PROGRESSING,
+    OP_MISMATCH,
+    PARTLY_FINISHED,
+    RANK_ENDED,
+    SHAPE_MISMATCH,
+)
 from unhang.report import CallSide
 
-__all__ = ["LinesApart", "SizesApart", "sizes_apart"]
+__all__ = ["LinesApart", "RootsApart", "SizesApart", "roots_apart", "sizes_apart"]
+
+
+_SIDES = 2
 
 
 class SizesApart(Struct, frozen=True):
@@ -36,6 +47,68 @@ class LinesApart(Struct, frozen=True):
 
     op: str
     sides: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class RootsApart(Struct, frozen=True):
+    """Roots of one call, by their number in its group, and who named them, most ranks first."""
+
+    op: str
+    sides: tuple[tuple[int, tuple[int, ...]], ...]
+
+
+def roots_apart(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[Claim]:
+    """Say that the ranks in a call that does not move have named different roots.
+
+    Whoever came out of it has a voice, too: how many agree decides who is wrong.
+    """
+    still = (c for c in claims if c.kind in (JOINED_NOT_PROGRESSING, PARTLY_FINISHED))
+    claim = next((c for c in still if c.is_cause), None)
+    voices = _roots_of(claim, lives) if claim is not None else {}
+    if claim is None or len(set(voices.values())) == 1 or not voices:
+        return list(claims)
+    sides: defaultdict[int, list[int]] = defaultdict(list)
+    for rank, root in voices.items():
+        sides[root].append(rank)
+    ordered = sorted(sides.items(), key=lambda side: (-len(side[1]), side[0]))
+    clear = len(ordered[0][1]) * 2 > len(voices)
+    odd = [rank for _, side in ordered[1:] for rank in side] if clear else []
+    found = replace(
+        claim,
+        kind=OP_MISMATCH,
+        about=RootsApart(claim.op or "", tuple((n, tuple(sorted(side))) for n, side in ordered)),
+        culprits=tuple(sorted(odd)),
+        victims=tuple(sorted({*claim.victims, *claim.culprits} - set(odd))),
+        subjects=subjects_of(lives.looks_at(odd)),
+        calls=(),
+        sites=(
+            *sites_of(lives.looks_at(odd), "culprit", book),
+            *sites_of(lives.looks_at(sorted(voices.keys() - set(odd))), "victim", book),
+        ),
+        doubts=() if clear else (Doubt.NO_MAJORITY,),
+    )
+    return [found if each is claim else each for each in claims]
+
+
+def _roots_of(claim: Claim, lives: Lives) -> dict[int, int]:
+    """The root of the call that does not move, by each rank of which it is known."""
+    seen = claim.about if isinstance(claim.about, NotMoving) else None  # by dumps
+    inside = [
+        look
+        for look in lives.looks_at(seen.inside if seen else (*claim.culprits, *claim.victims))
+        if look.last_op == claim.op
+        and look.roots
+        and look.roots[0][0] == look.last_call
+        # What C++ called is in no heartbeat: the newest call there must be where the rank stands.
+        and look.last_site in {f"{frame.file}:{frame.line}" for frame in look.frames}
+    ]
+    found = {look.rank: look.roots[0][1] for look in inside}
+    if len(set(found.values())) < _SIDES:
+        return {}
+    calls = {look.last_call for look in inside}
+    if len(calls) > 1:
+        return found if seen else {}
+    out = lives.looks_at(seen.out if seen else ())
+    return found | {o.rank: root for o in out for number, root in o.roots if number in calls}
 
 
 def sizes_apart(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[Claim]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from unhang.analysis.claims import Claim
 from unhang.analysis.lives.before_groups import NodesAway, NotAtMeeting, RankTwice, ToldApart
-from unhang.analysis.lives.sizes import LinesApart, SizesApart
+from unhang.analysis.lives.sizes import LinesApart, RootsApart, SizesApart
 from unhang.analysis.words.telling import Words, subject, words_of
 from unhang.wording import count_of, printable, rank_phrase
 
@@ -121,5 +121,26 @@ def _(about: SizesApart, claim: Claim) -> Words:
                 "Gloo ended a process that got more or less than it asked for, which need not be "
                 "the one that is wrong."
             ),
+        ),
+    )
+
+
+@words_of.register
+def _(about: RootsApart, claim: Claim) -> Words:
+    sides = "; ".join(f"{rank_phrase(who)}: root {root}" for root, who in about.sides)
+    who = subject(claim.culprits) if claim.culprits else "The ranks"
+    verb = "names" if len(claim.culprits) == 1 else "name"
+    whom = "another root than the others" if claim.culprits else "different roots"
+    op = about.op or "a call"
+    return Words(
+        f"{who} {verb} {whom} in {op}: {sides}.",
+        (
+            f"By their heartbeats, as ranks of the group: {sides}.",
+            "A root sends to, or receives from, peers that deal with another one."
+            if claim.culprits
+            else "No side has a majority, so neither is blamed.",
+        ),
+        actions=(
+            "Give every rank the same src (or dst): print it just before this line on all ranks.",
         ),
     )

@@ -70,6 +70,9 @@ COLLECTIVES: Final[dict[str, str]] = {
 IN_PLACE: Final = frozenset({"allreduce", "allreduce_coalesced", "broadcast", "reduce"})
 """Methods whose first argument is both input and output; the others have outputs, then inputs."""
 
+ROOTED: Final = frozenset({"broadcast", "reduce", "gather", "scatter"})
+"""Methods whose last argument says which rank of the group the data come from, or go to."""
+
 P2P: Final = ("send", "recv", "recv_anysource")
 
 ORIGINALS: Final[dict[str, Callable[..., Any]]] = {}
@@ -170,6 +173,14 @@ def _elements(args: tuple[Foreign, ...]) -> int:
         return -1
 
 
+def _note_root(beat: Beat, args: tuple[Foreign, ...]) -> None:
+    """Torch's recorder has no roots, and ranks that name different ones wait for ever."""
+    try:
+        beat.rooted(args[-1].rootRank)
+    except (IndexError, AttributeError, TypeError):
+        return
+
+
 class _Usual:
     """The last place from which a method was called: mostly the next one, too.
 
@@ -204,13 +215,16 @@ class _Usual:
             self.beat = beat
 
 
-def _collective(original: Callable[..., Any], method: str, op: str) -> Callable[..., Any]:
+def _collective(  # noqa: C901 - one long function is quicker than several (see `quick`)
+    original: Callable[..., Any], method: str, op: str
+) -> Callable[..., Any]:
     """The wrapper of a collective: heartbeat, and a note if it raises.
 
     An entry as well for a group that was there before we were, and that torch does not record.
     A call from the place of the last one, on its group, takes no further function (see `quick`).
     """
     usual = _Usual()
+    has_root = method in ROOTED
 
     def wrapper(self: Foreign, *args: Foreign, **kwargs: Foreign) -> Foreign:
         global _last  # noqa: PLW0603 - which call the next wait belongs to
@@ -246,6 +260,8 @@ def _collective(original: Callable[..., Any], method: str, op: str) -> Callable[
                 entry = _begin(recorder, channel, method, (*args, *kwargs.values()), frame, slot)
             elif channel is not None and slot:
                 usual.remember(frame, slot, channel, beat)
+        if has_root:
+            _note_root(beat, args)
         try:
             work = original(self, *args, **kwargs)
         except BaseException as error:

@@ -33,6 +33,7 @@ from unhang.record.contact.heartbeat import (
     VERSION,
     GroupBeat,
     Word,
+    root_word,
 )
 
 __all__ = ["Beat"]
@@ -105,6 +106,10 @@ class Beat:
         words[_CALLS] = calls
         words[_CALL_NS] = time_ns()
         return slot
+
+    def rooted(self, root: int) -> None:
+        """The call that was entered last has a root."""
+        self.words[Word.ROOT] = root_word(self.calls, root, self.words[Word.ROOT])
 
     def enqueued(self) -> None:
         """The backend took the call, or refused it: it came back."""

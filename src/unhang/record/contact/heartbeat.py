@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
-__all__ = ["GroupBeat", "Heartbeat", "Phase", "Word", "read_heartbeat"]
+__all__ = ["GroupBeat", "Heartbeat", "Phase", "Word", "read_heartbeat", "root_word"]
 
 MAGIC: Final = int.from_bytes(b"UNHANGHB", "little")
 VERSION: Final = 1
@@ -28,6 +29,7 @@ SLOT_START, SLOT_BYTES, SLOTS = 4096, 256, 240
 CALL_SLOTS: Final = SLOTS - 4
 SEEN_SLOT, TOLD_SLOT = SLOTS - 2, SLOTS - 4
 GROUP_START, GROUP_WORDS, MAX_GROUPS = 32, 5, 64
+_MOST_CALL, _MOST_ROOT = 0x7FFF_FFFF, 0xFFFF
 NAME_START, NAME_BYTES = (GROUP_START + GROUP_WORDS * MAX_GROUPS) * 8, 20
 
 
@@ -65,6 +67,7 @@ class Word(IntEnum):
     TOLD_SITE = 28
     AT = 29
     THREAD = 30
+    ROOT = 31
 
 
 class Phase(IntEnum):
@@ -117,6 +120,8 @@ class Heartbeat:
         thread: The kernel's number of the recorder's own thread, whose work is not the program's;
             0 where there is none.
         numel: Elements of its first tensor; None where it has none, or nobody noted it.
+        roots: Numbers of the last call that had a root, and of the one right before it if it had
+            one, too; and that root: the rank in the group that data came from, or went to.
         tick_ns: When the recorder's thread last ran: it stands still while a thread keeps the
             GIL and while the process is stopped.
         groups: Counters as of `tick_ns`; they include calls issued from C++.
@@ -145,6 +150,7 @@ class Heartbeat:
     function: str = ""
     groups: tuple[GroupBeat, ...] = ()
     numel: int | None = None
+    roots: tuple[tuple[int, int], ...] = ()
     lost_ns: int = 0
     recorded: int = 0
     failed: int = 0
@@ -226,6 +232,7 @@ def _heartbeat(words: memoryview[int], data: bytes, *, has_site: bool) -> Heartb
         tick_ns=words[Word.TICK_NS],
         groups=tuple(_read_groups(words, data)),
         numel=maybe(Word.NUMEL),
+        roots=tuple(_roots(words[Word.ROOT])),
         lost_ns=words[Word.LOST_NS],
         recorded=words[Word.RECORDED],
         failed=words[Word.FAILED],
@@ -238,6 +245,25 @@ def _heartbeat(words: memoryview[int], data: bytes, *, has_site: bool) -> Heartb
         thread=max(words[Word.THREAD], 0),
         **site,
     )
+
+
+def root_word(call: int, root: int, before: int) -> int:
+    """What `Word.ROOT` holds.
+
+    Args:
+        call: Number of a call that has a root.
+        root: That root.
+        before: What the word held before it.
+    """
+    last = before >> 16 & _MOST_ROOT if before >> 32 == call - 1 else _MOST_ROOT
+    return (call & _MOST_CALL) << 32 | min(root, _MOST_ROOT) << 16 | last
+
+
+def _roots(word: int) -> Iterator[tuple[int, int]]:
+    call = word >> 32
+    for number, root in ((call, word >> 16 & _MOST_ROOT), (call - 1, word & _MOST_ROOT)):
+        if number > 0 and root != _MOST_ROOT:
+            yield number, root
 
 
 def _read_slot(data: bytes, slot: int) -> dict[str, Any]:

@@ -42,6 +42,7 @@ def told_by(rank: Collected) -> dict[str, Any]:
     if beat is not None and beat.op:
         told |= {"last_op": beat.op, "last_call": beat.calls, "lost_ns": beat.lost_ns}
         told["last_numel"] = -1 if beat.numel is None else beat.numel
+        told["roots"] = beat.roots
         told["last_site"] = f"{beat.file}:{beat.line}"
     return told
 
