@@ -340,6 +340,8 @@ class ProcessSample:
         last_op, last_call, last_numel, last_site: Its last call through Python: which, the how
             manieth it was, the elements of its first tensor, and where it was made
             ("/home/user/train.py:12"); "", 0, -1 and "" where nothing tells.
+        makes: Where that call is "new_group": the groups that it made last, newest first, each as a
+            name and its ranks ("2=0-1").
         roots: Of its last such calls that have one: the how manieth it was, and the rank in the
             group that the data come from or go to.
         lost_ns: When a call of it raised because a peer was gone or late; 0 where none did.
@@ -380,6 +382,7 @@ class ProcessSample:
     last_call: int = 0
     last_numel: int = -1
     last_site: str = ""
+    makes: tuple[str, ...] = ()
     roots: tuple[tuple[int, int], ...] = ()
     lost_ns: int = 0
     activity: str = ""

@@ -18,6 +18,7 @@ __all__ = [
     "intervals",
     "parse_ranks",
     "printable",
+    "ranges_of",
     "rank_phrase",
     "readable",
 ]
@@ -113,7 +114,12 @@ def parse_ranks(text: str) -> frozenset[int]:
     Raises:
         UsageError: If the text is no such list, a range runs backwards or a rank is absurd.
     """
-    return frozenset(rank for part in text.split(",") for rank in _read_range(part.strip()))
+    return frozenset(rank for ranks in ranges_of(text) for rank in ranks)
+
+
+def ranges_of(text: str) -> tuple[range, ...]:
+    """As `parse_ranks`, and however many ranks it names, no more than the text is long."""
+    return tuple(_read_range(part.strip()) for part in text.split(","))
 
 
 def _read_range(part: str) -> range:

@@ -44,6 +44,7 @@ pytest.importorskip("torch.distributed", reason="needs torch")
         ("rarely", {"UH102"}, [1]),
         ("ring", {"UH303"}, []),
         ("roots", {"UH201"}, [1]),
+        ("groups", {"UH205"}, [1]),
         ("ahead", {"UH101"}, [1]),
         ("forgets", {"UH101"}, [1]),
     ],

@@ -25,9 +25,9 @@ from unhang.analysis.lives.elsewhere import elsewhere, with_looks
 from unhang.analysis.lives.ended import ended_first
 from unhang.analysis.lives.failed import failed_first
 from unhang.analysis.lives.fallen_silent import fallen_silent, stacks_heard
+from unhang.analysis.lives.last_calls import groups_apart, roots_apart, sizes_apart
 from unhang.analysis.lives.life import Lives, lives_of
 from unhang.analysis.lives.outside import with_outside
-from unhang.analysis.lives.sizes import roots_apart, sizes_apart
 from unhang.analysis.lives.starved import starved_first
 from unhang.analysis.lives.told import with_told
 from unhang.analysis.lives.unranked import unranked
@@ -80,7 +80,7 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
         claims = before_groups(lives, book)
         claims = claims or (list(elsewhere(lives, book)) if lives.sampled else unranked(case, book))
         claims = sizes_apart(ended_first(claims, lives, book), lives, book)
-        claims = roots_apart(claims, lives, book)
+        claims = groups_apart(roots_apart(claims, lives, book), lives, book)
         backdrop = backdrop_without_dumps(case, lives, book)
     claims = failed_first([with_counters(claim, lives) for claim in claims], lives)
     claims = fallen_silent(claims, lives)
@@ -124,6 +124,7 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Liv
     if not moving and not any(claim.is_cause for claim in claims):
         seen = elsewhere(lives, situation.book, beside_dumps=True) if lives.sampled else ()
         claims = [*seen, *claims]
+    claims = groups_apart(claims, lives, situation.book)
     unseen = situation.silent.any() or situation.cut.any()
     untimed: tuple[int, ...] = ()
     if slow or not (claims or unseen):

@@ -12,13 +12,16 @@ import functools
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import time_ns
+from types import FrameType
 from typing import Any, Final
 
 from unhang.record import process
 from unhang.record.calls import full, groups, wrap
+from unhang.record.calls.making import Making
 from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.ring import Foreign
 from unhang.record.contact import marks, opening
@@ -304,15 +307,43 @@ def _around_destroy(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _around_new_group(original: Callable[..., Any]) -> Callable[..., Any]:
+    making = Making()
+
     @functools.wraps(original)
     def _new_process_group_helper(*args: Foreign, **kwargs: Foreign) -> Foreign:
-        made, store = original(*args, **kwargs)
         recorder = _armed.recorder
-        if recorder is not None:
-            made = _adopted(recorder, made)
-        return made, store
+        if recorder is None:
+            return original(*args, **kwargs)
+        with _noted(recorder, making, sys._getframe(1), args, kwargs):
+            made, store = original(*args, **kwargs)
+        return _adopted(recorder, made), store
 
     return _new_process_group_helper
+
+
+@contextmanager
+def _noted(
+    recorder: Recorder,
+    making: Making,
+    frame: FrameType,
+    args: tuple[Foreign, ...],
+    kwargs: dict[str, Foreign],
+) -> Iterator[None]:
+    """Have a group in the heartbeat while it is made."""
+    beat, noted = recorder.beat, False
+    try:
+        noted = making.begins(beat, frame, args, kwargs)
+    except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
+        recorder.state.failures.add("new groups", error)
+    try:
+        yield
+    except BaseException:
+        if noted:
+            beat.failed()
+        raise
+    finally:
+        if noted:
+            beat.enqueued()
 
 
 def _adopted(recorder: Recorder, made: Foreign) -> Foreign:

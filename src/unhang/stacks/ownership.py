@@ -109,6 +109,6 @@ def shown_frame(frames: Sequence[Frame]) -> Frame | None:
     """The frame that a person should see first: the user's innermost, else the innermost one.
 
     Args:
-        frames: Innermost first.
+        frames: Innermost first; those of our own recorder are passed over.
     """
-    return user_frame(frames) or next(iter(frames), None)
+    return user_frame(frames) or next(iter(without_recorder(tuple(frames)) or frames), None)

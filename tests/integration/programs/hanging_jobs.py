@@ -106,6 +106,16 @@ def roots(rank: int) -> None:
     dist.broadcast(settings, src=0)
 
 
+def groups(rank: int) -> None:
+    """Rank 1 makes the groups in another order."""
+    for _ in range(30):
+        dist.all_reduce(torch.ones(4))
+        time.sleep(0.1)
+    pairs = [[0, 1], [1, 2]]
+    for pair in reversed(pairs) if rank == 1 else pairs:
+        dist.new_group(pair)  # groups: here
+
+
 def ahead(rank: int) -> None:
     """Rank 0 posts its receive before the collective call, and waits for it after; one sleeps."""
     got = torch.empty(4)

@@ -10,7 +10,7 @@ from unhang.analysis import diagnose
 from unhang.case import Case
 from unhang.model import Frame, LogEvent, ProcessSample, ThreadStack
 from unhang.report import Finding
-from unhang.testing import sample_of
+from unhang.testing import FakeJob, sample_of
 
 C10D = "/opt/venv/lib/python3.11/site-packages/torch/distributed"
 JOINING = f"{C10D}/rendezvous.py:200 _create_c10d_store < train.py:9 main"
@@ -201,3 +201,44 @@ def test_a_worker_that_does_not_come_back_is_shown_with_its_line() -> None:
     found = cause(*looks, worker)
     assert (found.culprits, found.sites[0].line) == ((0,), 31)
     assert "a worker stands at fetch (data.py:31)" in found.summary
+
+
+def making(*makes: str, stand: tuple[int, ...] = (0, 1, 2)) -> Finding:
+    """Ranks whose last groups were these, newest first; those in `stand` are in `new_group`."""
+    samples = [
+        sample_of(rank, MESHING if rank in stand else LOADING, sample=look, state="S",
+                  phase="ready", last_op="new_group", last_call=4 + rank,
+                  makes=tuple(groups.split()))
+        for rank, groups in enumerate(makes)
+        for look in (0, 1)
+    ]  # fmt: skip
+    job = FakeJob(len(makes))
+    job.call(range(len(makes)))
+    alone = diagnose(Case(samples=tuple(samples))).findings[0]
+    found = diagnose(job.case(samples=samples)).findings[0]
+    assert (alone.code, alone.culprits) == (found.code, found.culprits)
+    return found
+
+
+def test_ranks_that_make_other_groups_under_one_name() -> None:
+    """No call is in flight: by the dumps alone, the job is idle."""
+    found = making("1=0-1", "1=1-2", "2=1-2 1=0-1")
+    assert (found.code, found.culprits, found.confidence) == ("UH205", (1,), "high")
+    assert "ranks 0,2 of ranks 0-1; rank 1 of ranks 1-2" in found.summary
+    found = making("1=0-1", "2=0-1 1=2-3", "3=0-3", stand=(0, 1))
+    assert (found.code, found.culprits, found.confidence) == ("UH205", (), "medium")
+
+
+@pytest.mark.parametrize(
+    "makes",
+    [
+        ("1=0-1", "1=0-1", "1=0-1"),
+        ("1=0", "1=1-2", "1=1-2"),  # replicas use the same names
+        ("1=7~0badcafe", "1=7~0badcaff", "1=7~0badcaff"),  # who is in them is not known
+        ("", "1=0-99999999999", "1=x"),
+    ],
+)
+def test_groups_that_nothing_sets_apart(makes: tuple[str, ...]) -> None:
+    """That everybody waits there is a problem all the same, and nobody's."""
+    found = making(*makes)
+    assert (found.code, found.culprits, found.confidence) == ("UH401", (), "low")

@@ -10,7 +10,7 @@ from unhang.stacks.meaning import (
     meaning_of_frames,
     thread_matters,
 )
-from unhang.stacks.ownership import is_library, is_native, user_frame
+from unhang.stacks.ownership import is_library, is_native, shown_frame, user_frame
 from unhang.stacks.roles import role_of_stack
 from unhang.stacks.rules import CHANNELS, FALLBACKS, IDLE, KINDS, RULES
 
@@ -203,6 +203,15 @@ def test_every_rule_is_of_a_kind_that_is_documented() -> None:
 def test_whose_code_it_is(path: str, library: bool) -> None:  # noqa: FBT001 - a table of expectations
     """With or without directories, the interpreter's and installed code is told from the user's."""
     assert is_library(Frame("f", path, 1)) is library
+
+
+def test_our_recorder_is_no_place_to_show() -> None:
+    """A thread of torch's alone has no frame of the user's: then its own is shown."""
+    ours = Frame("allgather", "/opt/unhang/record/calls/wrap.py", 266)
+    torchs = Frame("all_gather", "torch/distributed/distributed_c10d.py", 4280)
+    assert shown_frame([ours, torchs]) == torchs
+    assert shown_frame([ours]) == ours
+    assert shown_frame([]) is None
 
 
 def test_the_users_frame_is_the_innermost_of_their_own() -> None:

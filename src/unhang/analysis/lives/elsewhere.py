@@ -174,13 +174,14 @@ def elsewhere(lives: Lives, book: StackBook, *, beside_dumps: bool = False) -> I
         lives: The ranks, of which those that were looked at from outside count.
         book: Takes the stacks that claims refer to.
         beside_dumps: Only what may stand where dumps show no cause. That everybody waits in one
-            call is for the dumps to say, if they hold calls at all.
+            call is for the dumps to say, if they hold calls at all; the making of a group is no
+            call that they hold.
     """
     for sides in _shapes(lives.sampled, lives.world_size):
         claim = _claim(sides, book)
-        if not beside_dumps or (
-            claim.is_cause and (claim.culprits or claim.kind is not JOINED_NOT_PROGRESSING)
-        ):
+        recorded = claim.kind is JOINED_NOT_PROGRESSING and not claim.culprits
+        unmade = sides.shape is Shape.ALL_WAIT and all(e.meaning.kind == "init" for e in sides.who)
+        if not beside_dumps or (claim.is_cause and (unmade or not recorded)):
             yield claim
 
 

@@ -71,8 +71,8 @@ class RankLook(Struct, frozen=True):
             nobody measured it.
         in_loop: It was seen on a few lines again and again, and reads and writes next to nothing.
         ended_ns: As in `unhang.model.ProcessSample`.
-        phase, told_size, rendezvous, last_op, last_call, last_numel, last_site, roots,
-            lost_ns, activity, memory_kill: As in `unhang.model.ProcessSample`.
+        phase, told_size, rendezvous, last_op, last_call, last_numel, last_site, makes,
+            roots, lost_ns, activity, memory_kill: As in `unhang.model.ProcessSample`.
         worker: Where a data-loader worker stands in the program, for which it waits; innermost
             first, empty for none.
         wakes_s: Seconds until it stops sleeping; -1 where it does not sleep, or nothing tells.
@@ -101,6 +101,7 @@ class RankLook(Struct, frozen=True):
     last_call: int = 0
     last_numel: int = -1
     last_site: str = ""
+    makes: tuple[str, ...] = ()
     roots: tuple[tuple[int, int], ...] = ()
     lost_ns: int = 0
     activity: str = ""
@@ -286,6 +287,7 @@ def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:
         last_op=last.last_op,
         last_call=last.last_call,
         last_numel=last.last_numel,
+        makes=last.makes,
         roots=last.roots,
         last_site=last.last_site,
         lost_ns=last.lost_ns,

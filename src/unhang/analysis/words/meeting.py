@@ -6,7 +6,7 @@ from pathlib import Path
 
 from unhang.analysis.claims import Claim
 from unhang.analysis.lives.before_groups import NodesAway, NotAtMeeting, RankTwice, ToldApart
-from unhang.analysis.lives.sizes import LinesApart, RootsApart, SizesApart
+from unhang.analysis.lives.last_calls import GroupsApart, LinesApart, RootsApart, SizesApart
 from unhang.analysis.words.telling import Words, subject, words_of
 from unhang.wording import count_of, printable, rank_phrase
 
@@ -142,5 +142,21 @@ def _(about: RootsApart, claim: Claim) -> Words:
         ),
         actions=(
             "Give every rank the same src (or dst): print it just before this line on all ranks.",
+        ),
+    )
+
+
+@words_of.register
+def _(about: GroupsApart, claim: Claim) -> Words:
+    name = printable(about.name)
+    told = (f"{rank_phrase(who)} of ranks {printable(which)}" for which, who in about.sides)
+    sides = "; ".join(told)
+    odd = claim.culprits
+    who = f" ({rank_phrase(odd)} against the others)" if odd else ""
+    return Words(
+        f"Ranks do not make the same new group {name}{who}: {sides}.",
+        (
+            "So their heartbeats tell; whoever is in it waits for members that make another one.",
+            "All ranks have to make the same groups in the same order, be they in them or not.",
         ),
     )

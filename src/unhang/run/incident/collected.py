@@ -9,6 +9,7 @@ from typing import Any
 
 from unhang.casedir.manifest import RankPart
 from unhang.model import Frame, ProcessSample, ThreadStack
+from unhang.record.calls.making import MAKES
 from unhang.record.contact.heartbeat import Heartbeat
 from unhang.run.watching.roster import Gone, WatchedRank
 
@@ -42,6 +43,7 @@ def told_by(rank: Collected) -> dict[str, Any]:
     if beat is not None and beat.op:
         told |= {"last_op": beat.op, "last_call": beat.calls, "lost_ns": beat.lost_ns}
         told["last_numel"] = -1 if beat.numel is None else beat.numel
+        told["makes"] = tuple(beat.group.split(" ")) if beat.op == MAKES else ()
         told["roots"] = beat.roots
         told["last_site"] = f"{beat.file}:{beat.line}"
     return told

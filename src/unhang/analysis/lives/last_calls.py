@@ -1,35 +1,47 @@
 """Ranks whose last calls disagree, by their heartbeats, which outlive them.
 
 About sizes, or by their lines, where one ended for it: Gloo ends the process that receives what
-does not fit, which need not be the odd one out. And about the root, where a call does not move:
-torch's recorder has none, so that the calls look alike there.
+does not fit, which need not be the odd one out. About the root, where a call does not move: torch's
+recorder has none, so that the calls look alike there. And about who is in a group that is made,
+which torch records nowhere.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Doubt, Stance
 from unhang.analysis.findings.stalled import NotMoving
-from unhang.analysis.lives.elsewhere import sites_of, subjects_of
+from unhang.analysis.lives.elsewhere import Sides, sites_of, subjects_of
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.sites import StackBook
 from unhang.analysis.sources.logs import Message
 from unhang.analysis.sources.stacks import RankLook
+from unhang.errors import UsageError
 from unhang.kinds import (
     JOINED_NOT_PROGRESSING,
+    MEMBERSHIP_MISMATCH,
     OP_MISMATCH,
     PARTLY_FINISHED,
     RANK_ENDED,
     SHAPE_MISMATCH,
 )
 from unhang.report import CallSide
+from unhang.wording import ranges_of
 
-__all__ = ["LinesApart", "RootsApart", "SizesApart", "roots_apart", "sizes_apart"]
+__all__ = [
+    "GroupsApart",
+    "LinesApart",
+    "RootsApart",
+    "SizesApart",
+    "groups_apart",
+    "roots_apart",
+    "sizes_apart",
+]
 
 
 _SIDES = 2
@@ -54,6 +66,78 @@ class RootsApart(Struct, frozen=True):
 
     op: str
     sides: tuple[tuple[int, tuple[int, ...]], ...]
+
+
+class GroupsApart(Struct, frozen=True):
+    """Who is in a group that ranks make under one name, as text, by whom; most ranks first."""
+
+    name: str
+    sides: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+def groups_apart(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[Claim]:
+    """Say that ranks wait in making groups that are not the same, instead of that they wait."""
+    looks = {rank: life.look for rank, life in lives.ranks.items() if life.look is not None}
+    made = {rank: _made(look) for rank, look in looks.items() if look.makes}
+    waiting = [rank for rank in sorted(made) if looks[rank].meaning.kind == "init" and made[rank]]
+    names = (next(iter(made[rank])) for rank in waiting if _in_vain(rank, made))
+    name = next(names, None)
+    if name is None:
+        return list(claims)
+    sides = _versions(name, made)
+    told = sum(len(ranks) for _, ranks in sides)
+    clear = 2 * len(sides[0][1]) > told
+    odd = tuple(sorted(rank for _, ranks in sides[1:] for rank in ranks)) if clear else ()
+    rest = sorted(set(waiting) - set(odd))
+    claim = Claim(
+        kind=MEMBERSHIP_MISMATCH,
+        about=GroupsApart(name, sides),
+        culprits=odd,
+        victims=tuple(rest),
+        subjects=subjects_of(lives.looks_at(odd)),
+        sites=(
+            *sites_of(lives.looks_at(odd), "culprit", book),
+            *sites_of(lives.looks_at(rest), "victim", book),
+        ),
+        doubts=() if clear else (Doubt.NO_MAJORITY,),
+    )
+    others = (each for each in claims if not isinstance(each.about, Sides))
+    return [claim, *(_after(each, claim) for each in others)]
+
+
+def _after(claim: Claim, first: Claim) -> Claim:
+    return replace(claim, role="consequence", caused_by=(first,)) if claim.is_cause else claim
+
+
+def _in_vain(rank: int, made: Mapping[int, Mapping[str, str]]) -> bool:
+    """Whether the group that a rank waits for is, to one of its members, another one.
+
+    Groups of one name without common members are no disagreement: replicas make them so.
+    """
+    name, members = next(iter(made[rank].items()))
+    try:
+        known = ranges_of(members)
+    except UsageError:  # too many to be told one by one
+        return False
+    peers = (peer for peer in made if any(peer in ranks for ranks in known))
+    return any(made[peer].get(name, members) != members for peer in peers)
+
+
+def _made(look: RankLook) -> dict[str, str]:
+    """Members by the names of the groups that a rank made last, newest first."""
+    pairs = (each.partition("=") for each in look.makes)
+    return {name: members for name, _, members in pairs if name and members}
+
+
+def _versions(
+    name: str, made: Mapping[int, Mapping[str, str]]
+) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    sides: defaultdict[str, list[int]] = defaultdict(list)
+    for rank, groups in sorted(made.items()):
+        if name in groups:
+            sides[groups[name]].append(rank)
+    ordered = sorted(sides.items(), key=lambda side: (-len(side[1]), side[0]))
+    return tuple((members, tuple(ranks)) for members, ranks in ordered)
 
 
 def roots_apart(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[Claim]:
