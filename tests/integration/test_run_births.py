@@ -58,3 +58,16 @@ def test_a_hang_after_an_end_that_was_not_the_ranks_is_told(tmp_path: Path) -> N
     reports = [json.loads((case / "report.json").read_text()) for case in outcome.cases]
     assert "UH106" not in [f["code"] for f in reports[-1]["findings"]], outcome.said
     assert reports[-1]["findings"][0]["culprits"] == [1], outcome.said
+
+
+def test_ranks_that_nobody_ends_after_one_has_failed_are_ended(tmp_path: Path) -> None:
+    """Their launcher waits for the first; whose traceback it was, the one failed rank tells."""
+    outcome = launch(tmp_path, "unready", *kill())
+    assert len(outcome.cases) == 2, outcome.said
+    for case in outcome.cases:
+        report = json.loads((case / "report.json").read_text())
+        (cause,) = (found for found in report["findings"] if found["role"] == "cause")
+        assert (cause["code"], cause["culprits"]) == ("UH106", [1]), outcome.said
+        assert {site["line"] for site in cause["sites"]} == lines_of("unready"), outcome.said
+    assert "are still there, and stand still" in outcome.said
+    assert outcome.code == 143

@@ -58,10 +58,13 @@ def finding_sections(
     yield from _sides(finding, who)
     yield (
         "about",
-        tuple(
-            f"{subject.kind} {printable(subject.id, _MAX_WORD)}"
-            for subject in finding.subjects
-            if subject.kind != "rank"
+        (
+            *(
+                f"{subject.kind} {printable(subject.id, _MAX_WORD)}"
+                for subject in finding.subjects
+                if subject.kind != "rank"
+            ),
+            *(site_words(site) for site in finding.sites if not site.ranks),
         ),
     )
     evidence = _sentences(finding.evidence)

@@ -200,7 +200,7 @@ def meaning_of_frames(frames: tuple[Frame, ...]) -> Meaning:
     return Meaning(
         rule.kind,
         says,
-        op=function if rule.kind == "collective" else "",
+        op=rule.op or (function if rule.kind == "collective" else ""),
         frame=frames[index],
         site=site,
         within=_context(frames[index + 1 :], rule.kind),

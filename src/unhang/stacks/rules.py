@@ -51,6 +51,7 @@ class FrameRule(NamedTuple):
         functions: Bare names; empty for all of them.
         native: Beginnings of native function names, instead of paths.
         names: Ends of qualified names anywhere ("Loader.__next__"), instead of paths.
+        op: What people know the collective as, if not as the function.
     """
 
     kind: str
@@ -59,6 +60,7 @@ class FrameRule(NamedTuple):
     functions: tuple[str, ...] = ()
     native: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+    op: str = ""
 
 
 _C10D: Final = "torch/distributed/distributed_c10d.py"
@@ -96,7 +98,8 @@ RULES: Final[tuple[FrameRule, ...]] = (
          "foreach_reduce", "_unshard", "_reduce_grad", "post_backward")),
     FrameRule("collective", "waiting in {function}", ("deepspeed/comm/", "mpi4py/")),
     FrameRule("collective", "waiting for all ranks in ray.train.report",
-        ("ray/train/",), ("_sync_checkpoint_dir_name_across_ranks",)),
+        ("ray/train/",), ("_sync_checkpoint_dir_name_across_ranks",),
+        op="ray.train.report"),
     FrameRule("collective", "waiting for all ranks in Ray Train's {function}",
         ("ray/train/",), ("barrier", "broadcast_from_rank_zero")),
     FrameRule("collective", "waiting in the pipeline's {function}",

@@ -402,6 +402,8 @@ def run(fault: str) -> None:
     """One rank, from its environment."""
     if fault == "comes_late" and int(os.environ["RANK"]) == ODD:
         read_first()
+    if fault == "unready" and int(os.environ["RANK"]) == ODD:
+        raise KeyError(fault)  # unready: here
     patience = {"outwaits": 5, "gives_up": 30}.get(fault, 600)
     dist.init_process_group("gloo", timeout=dt.timedelta(seconds=patience))
     globals()[fault](dist.get_rank())

@@ -39,6 +39,15 @@ def essence(found: Finding) -> tuple[str, str, tuple[int, ...], set[int]]:
     return found.code, found.confidence, found.culprits, lines
 
 
+def test_who_has_come_since_its_mark_was_read_is_not_missing() -> None:
+    """Marks are read before stacks are taken: a rank that began meanwhile is in both."""
+    late = [sample_of(1, MESHING, sample=n, phase="imported", told_size=3) for n in (0, 1)]
+    gone = [sample_of(2, LOADING, state="X", tool="heartbeat", exit_status=1, phase="imported")]
+    samples = (*joining(0, size=3), *late, *gone)
+    causes = diagnose(Case(samples=samples)).causes
+    assert [(c.code, c.culprits) for c in causes] == [("UH106", (2,))]
+
+
 def test_a_rank_that_reads_before_it_joins_is_named_with_its_line() -> None:
     """Three wait in different places of init_process_group, one has not entered it."""
     late = [sample_of(1, LOADING, sample=n, phase="starting", told_size=4) for n in (0, 1)]
@@ -242,3 +251,33 @@ def test_groups_that_nothing_sets_apart(makes: tuple[str, ...]) -> None:
     """That everybody waits there is a problem all the same, and nobody's."""
     found = making(*makes)
     assert (found.code, found.culprits, found.confidence) == ("UH401", (), "low")
+
+
+WAITING = "train.py:7 average < train.py:8 main"
+
+
+def left_early(phase: str, rest: str = "ready", *, ranks: int = 3) -> Finding:
+    """Rank 0 has ended with status 0 in one phase; the others stand at one place in another."""
+    samples = [sample_of(0, LOADING, state="X", tool="heartbeat", exit_status=0, phase=phase)]
+    samples += [
+        sample_of(rank, WAITING, sample=look, state="S", phase=rest)
+        for rank in range(1, ranks)
+        for look in (0, 1)
+    ]
+    return diagnose(Case(samples=tuple(samples))).findings[0]
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (left_early("ready"), ("UH106", (0,), "medium")),  # by os._exit
+        (left_early("exited"), ("UH106", (0,), "low")),  # as one ends that has done its work
+        (left_early("exited", ranks=2), ("UH602", (1,), "medium")),
+        (left_early("exited", rest="destroyed"), ("UH602", (1, 2), "medium")),
+    ],
+)
+def test_who_left_before_peers_that_wait_in_their_own_way(
+    found: Finding, said: tuple[str, tuple[int, ...], str]
+) -> None:
+    """They wait in no call, for instance at the store: that they did not end is not their fault."""
+    assert (found.code, found.culprits, found.confidence) == said

@@ -7,7 +7,7 @@ import pytest
 from unhang.analysis import diagnose
 from unhang.case import Case
 from unhang.model import Frame, ProcessSample, ThreadStack
-from unhang.report import Report
+from unhang.report import Finding, Report
 from unhang.testing import FakeJob
 
 C10D = "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
@@ -291,3 +291,28 @@ def test_nobody_is_named_for_standing_where_most_do() -> None:
     for samples in (pausing, pausing[2:3], [*waiting, *moving], waiting):
         report = in_one_call(*samples)
         assert essence(report)[1:4] == ("UH401", "medium", ())
+
+
+def reporting(*ranks: int) -> Finding:
+    """Of three, these wait in `ray.train.report`, and the others in an all_reduce."""
+    context = "ray/train/v2/_internal/execution/context.py"
+    frames = (Frame("TrainContext._sync_checkpoint_dir_name_across_ranks", context, 254), *LOADING)
+    rest = [rank for rank in range(3) if rank not in ranks]
+    job = FakeJob(3)
+    job.call(range(3))
+    job.call(rest, finished=False)
+    samples = [
+        look(rank, frames if rank in ranks else WAITING, number)
+        for rank in range(3)
+        for number in (0, 1)
+    ]
+    return diagnose(job.case(samples=samples)).findings[0]
+
+
+def test_of_two_meetings_that_to_which_most_have_come_is_the_right_one() -> None:
+    """Dumps hold the one, stacks the other: each side waits for those of the other."""
+    found = reporting(0, 2)
+    assert (found.code, found.culprits, found.victims) == ("UH101", (1,), (0, 2))
+    assert (found.op, found.confidence) == ("ray.train.report", "medium")
+    found = reporting(2)
+    assert (found.culprits, found.confidence) == ((2,), "low")

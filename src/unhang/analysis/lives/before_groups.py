@@ -83,7 +83,7 @@ def before_groups(lives: Lives, book: StackBook) -> list[Claim]:
     if lives.launchers and not lives.ranks:
         return list(_nodes_away(lives.launchers, book))
     looks = [look for look in lives.sampled.values() if not look.gone]
-    joining = [look for look in looks if look.phase == _JOINING]
+    joining = [look for look in looks if _joins(look)]
     if len({look.host for look in looks}) > 1:
         return []
     if not joining:
@@ -96,6 +96,11 @@ def before_groups(lives: Lives, book: StackBook) -> list[Claim]:
         if told is not None:
             return [told]
     return list(_missing(lives, looks, joining, book))
+
+
+def _joins(look: RankLook) -> bool:
+    """Whether it sets up its first group: by its mark, or by its stack, which is younger."""
+    return look.phase == _JOINING or (look.phase in _BEFORE and look.meaning.kind == "init")
 
 
 def _ended_apart(lives: Lives, book: StackBook) -> list[Claim]:
@@ -169,7 +174,7 @@ def _missing(
     lives: Lives, looks: Sequence[RankLook], joining: Sequence[RankLook], book: StackBook
 ) -> Iterator[Claim]:
     size = max(look.told_size for look in joining)
-    away = tuple(look for look in looks if look.phase in _BEFORE)
+    away = tuple(look for look in looks if look.phase in _BEFORE and not _joins(look))
     unseen = tuple(rank for rank in range(size) if rank not in lives.sampled)
     culprits = ranks_in(away) or unseen
     if not culprits or size <= len(joining):

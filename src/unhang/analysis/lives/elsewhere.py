@@ -26,10 +26,12 @@ from unhang.kinds import (
     INSUFFICIENT_EVIDENCE,
     JOINED_NOT_PROGRESSING,
     NEVER_JOINED,
+    RANK_ENDED,
     Kind,
     Trait,
 )
 from unhang.report import CallSide, Site, Subject
+from unhang.stacks.ownership import under
 
 __all__ = [
     "MOST",
@@ -48,6 +50,12 @@ __all__ = [
 MOST: Final = 8
 """Sites or subjects of one claim."""
 
+_UNRECORDED: Final = "ray/train/"
+"""Where ranks wait for all others in no call of torch's."""
+
+_AMID: Final = "ready"
+"""The phase between `init_process_group` and the end of Python, or `destroy_process_group`."""
+
 
 class Shape(Enum):
     """What the looks at all ranks amount to; the value is the kind of claim that it makes."""
@@ -56,6 +64,10 @@ class Shape(Enum):
     HELD_INSIDE = JOINED_NOT_PROGRESSING, "some cannot go on in the call in which others wait"
     HELD = HOST_PROGRAM_STUCK, "nobody is seen waiting, but some cannot go on at all"
     ODD = HOST_PROGRAM_STUCK, "most stand at one place of the program, and the others elsewhere"
+    LEFT = (
+        RANK_ENDED,
+        "some have ended with status 0, and the others stand still amid their program",
+    )
     LAST = HOST_PROGRAM_STUCK, "the others have ended as if all were well, and these do not"
     MOVING = IDLE, "the program moves"
     ALL_WAIT = JOINED_NOT_PROGRESSING, "everybody waits in one call, and nothing moves"
@@ -70,6 +82,11 @@ class Shape(Enum):
     def kind(self) -> Kind:
         """The kind of claim that it makes."""
         return self.value[0]
+
+
+_NAMING: Final = (
+    Shape.ABSENT, Shape.HELD_INSIDE, Shape.HELD, Shape.LEFT, Shape.LAST, Shape.ODD,
+)  # fmt: skip
 
 
 class Sides(Struct, frozen=True):
@@ -127,6 +144,8 @@ def with_looks(claim: Claim, lives: Lives, book: StackBook) -> Claim:
     own = [look for look in lives.looks_at(claim.culprits) if look.frames or not look.unseen]
     if not own:
         return claim
+    if claim.kind is NEVER_JOINED and (other := _other_meeting(claim, lives, own)) is not None:
+        return _claim(other, book)
     moving = ranks_in(look for look in own if look.moves)
     placed = sites_of(own, "culprit", book)
     # Dumps and stacks name functions differently: who stands on one line stands there once.
@@ -147,6 +166,20 @@ def with_looks(claim: Claim, lives: Lives, book: StackBook) -> Claim:
     if claim.kind is NEVER_JOINED and all(look.waits for look in own):
         return joined.seen(seen, Stance.CONTRADICTS, 2)
     return joined.seen(seen, Stance.BESIDE)
+
+
+def _other_meeting(claim: Claim, lives: Lives, own: Sequence[RankLook]) -> Sides | None:
+    """Most wait at a meeting that dumps do not hold (Ray Train's), and few in a call of torch's.
+
+    Each side waits for the other; as with unlike calls, most are right.
+    """
+    frames = [look.meaning.frame for look in own]
+    meet = all(frame is not None and under(frame.file, _UNRECORDED) for frame in frames)
+    few = tuple(lives.looks_at(claim.victims))
+    if not meet or len(own) <= len(few) or len(few) < len(claim.victims):
+        return None
+    rest = tuple(look for look in few if look.waits or look.may_wait)
+    return Sides(Shape.ABSENT, rest, tuple(own), rest, (), 0) if len(rest) == len(few) else None
 
 
 def _victims_placed(claim: Claim, lives: Lives, book: StackBook) -> Claim:
@@ -205,6 +238,10 @@ def _shapes(looks: Mapping[int, RankLook], world_size: int) -> Iterator[Sides]:
         if inside:
             yield Sides(Shape.HELD_INSIDE, inside, waiting, away, unseen, unlooked)
         return
+    if not waiting and not (unseen or unlooked) and (left := _left_early(away)):
+        rest = tuple(look for look in away if look not in left)
+        yield Sides(Shape.LEFT, left, rest, left, unseen, unlooked)
+        return
     shape, who = _shape(waiting, away, complete=not (unseen or unlooked))
     yield Sides(shape, tuple(who), waiting, away, unseen, unlooked)
 
@@ -239,10 +276,25 @@ def _shape_still(
     return (Shape.ODD, odd) if odd else (Shape.NOBODY_WAITS, away)
 
 
+def _left_early(looks: Sequence[RankLook]) -> tuple[RankLook, ...]:
+    """Those who ended with status 0 before peers that stand still, all at one place of the program.
+
+    These wait in a way of their own, for what no stack tells. Amid its program, as by `os._exit`,
+    nobody ends by itself; others are named only where most ranks are still there.
+    """
+    left = tuple(look for look in looks if look.gone)
+    rest = [look for look in looks if not look.gone]
+    well = all(look.status == 0 for look in left)
+    odd = all(look.phase == _AMID for look in left) or 2 * len(rest) > len(looks)
+    still = all(look.phase == _AMID and look.moved is False and not look.wakes for look in rest)
+    together = len(rest) > 1 and len(grouped(rest, by_op=True)) == 1
+    return left if left and well and odd and still and together else ()
+
+
 def _last_to_end(looks: Sequence[RankLook]) -> Sequence[RankLook]:
     """Those for whose end alone the job waits: the others came to theirs without an error."""
     last = [look for look in looks if not look.gone]
-    well = all(look.status == 0 for look in looks if look.gone)
+    well = all(look.status == 0 and look.phase != _AMID for look in looks if look.gone)
     still = all(look.moved is False and not look.wakes for look in last)
     return last if well and still and len(last) < len(looks) else ()
 
@@ -265,11 +317,11 @@ def _all_waiting(waiting: Sequence[RankLook], *, complete: bool) -> Shape:
 def _claim(sides: Sides, book: StackBook) -> Claim:
     who, shape = sides.who, sides.shape
     claim = Claim(kind=shape.kind, about=sides, doubts=_doubts(sides))
-    if shape in (Shape.ABSENT, Shape.HELD_INSIDE, Shape.HELD, Shape.LAST, Shape.ODD):
+    if shape in _NAMING:
         sites = sites_of(who, "culprit", book)
         claim = replace(claim, culprits=ranks_in(who), subjects=subjects_of(who), sites=sites)
-        if shape is Shape.ODD:
-            rest = [look for look in sides.elsewhere if look not in who]
+        if shape in (Shape.ODD, Shape.LEFT):
+            rest = [look for look in (*sides.elsewhere, *sides.waiting) if look not in who]
             sites = (*claim.sites, *sites_of(rest, "victim", book))
             return replace(claim, victims=ranks_in(rest), sites=sites)
         alone = shape in (Shape.HELD, Shape.LAST)
@@ -323,7 +375,8 @@ def _doubts(sides: Sides) -> tuple[Doubt, ...]:
         sure = all(look.certain for look in sides.who) and len(sides.who) == len(away)
         sure = sure and sides.complete
         return () if sure else (Doubt.STACKS_ONLY,)
-    if sides.shape in (Shape.HELD, Shape.LAST, Shape.ODD):
+    amid = all(look.phase == _AMID for look in sides.who)
+    if sides.shape in (Shape.HELD, Shape.LAST, Shape.ODD) or (sides.shape is Shape.LEFT and amid):
         return (Doubt.STACKS_ONLY,)
     if sides.shape is not Shape.ABSENT:
         return (Doubt.LOOKS_UNCLEAR,)

@@ -7,12 +7,14 @@ waiting like the others is never made the cause: both are told, and neither is s
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Doubt, Observation, Stance, confidence_of
+from unhang.analysis.lives.ended import Ended
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.lives.watchdogs import counters_apart
 from unhang.analysis.sources.logs import Failure, Message, Said
@@ -147,9 +149,13 @@ def _of_anybody(failure: Failure) -> bool:
 
 def _is_the_end(failure: Failure, claim: Claim) -> bool:
     """Whether it says no more than that a process ended, which is claimed already."""
-    same = bool(failure.culprits) and set(failure.culprits) <= set(claim.culprits)
-    ends = failure.kind.has(Trait.ENDING) and not failure.thread
-    return claim.kind is RANK_ENDED and ends and same
+    if claim.kind is not RANK_ENDED or not failure.kind.has(Trait.ENDING) or failure.thread:
+        return False
+    if _of_anybody(failure) and isinstance(claim.about, Ended):
+        # Launchers of people's own do not say whose line it is: it is of the one that ended so.
+        (first, *others), followed = claim.about.first, claim.about.followed
+        return first.status == 1 and not (others or followed or first.error)
+    return bool(failure.culprits) and set(failure.culprits) <= set(claim.culprits)
 
 
 def _claim(failure: Failure) -> Claim:
@@ -196,8 +202,9 @@ def _own_site(failure: Failure) -> tuple[Site, ...]:
 
 def _confirmed(claim: Claim, failure: Failure, told: Claim) -> Claim:
     """The end of a rank that its log tells as well."""
-    weight = 0 if confidence_of(told) == "low" else 2
-    placed = replace(claim, sites=claim.sites or told.sites)
+    weight = 0 if confidence_of(told) == "low" or not failure.culprits else 2
+    own = (dataclasses.replace(site, ranks=claim.culprits) for site in told.sites)
+    placed = replace(claim, sites=claim.sites or tuple(own))
     return placed.seen(failure, Stance.SUPPORTS, weight)
 
 

@@ -36,6 +36,12 @@ _LOOP = (
 _WAITS_ITSELF = (
     "It may be the one that waits for the others: a wait of the program's own shows no direction."
 )
+_WAIT_FOR_ELSE = (
+    "It may have ended as it should, and the others wait for something else, all at one place."
+)
+_LEFT_ACTIONS = (
+    "Look at why its program ends before its peers': os._exit, a notice to leave, uneven data.",
+)
 _ENDS_SLOWLY = (
     "It may wait for something outside of the job before it ends, such as an upload, and end then."
 )
@@ -75,19 +81,31 @@ def _(sides: Sides, claim: Claim) -> Words:  # noqa: ARG001 - all words have the
         summary = f"{_begun(_doing(who))}; no rank is seen waiting in a collective."
         evidence = (*_sentences(who), *_sentences(others), *unseen)
         return Words(summary, evidence, (), _actions(who))
+    if shape in (Shape.LEFT, Shape.LAST, Shape.ODD):
+        return _of_few(sides)
+    return _of_all(sides, unseen)
+
+
+def _of_few(sides: Sides) -> Words:
+    """Where nobody waits in a call, and some are not like the others."""
+    who, shape = sides.who, sides.shape
+    if shape is Shape.LEFT:
+        summary = (
+            f"{subject(ranks_in(who))} ended with exit code 0 before the others, and nothing "
+            f"moves since: {_places(sides.waiting)}."
+        )
+        return Words(summary, tuple(_sentences(sides.waiting)), (_WAIT_FOR_ELSE,), _LEFT_ACTIONS)
     if shape is Shape.LAST:
         ended = [look for look in sides.elsewhere if look not in who]
         left = f"{rank_phrase(ranks_in(ended))} {'has' if len(ended) == 1 else 'have'}"
         summary = f"{_begun(_doing(who))}, while {left} ended without an error."
         return Words(summary, tuple(_sentences(who)), (_ENDS_SLOWLY,), _actions(who))
-    if shape is Shape.ODD:
-        others = [look for look in sides.elsewhere if look not in who]
-        summary = (
-            f"{_begun(_doing(who))}, and {rank_phrase(ranks_in(others))} {_where_most(others)}; "
-            "nothing moves, and no rank is in communication."
-        )
-        return Words(summary, tuple(_sentences(who)), (_WAITS_ITSELF, _LOOP), _actions(who))
-    return _of_all(sides, unseen)
+    others = [look for look in sides.elsewhere if look not in who]
+    summary = (
+        f"{_begun(_doing(who))}, and {rank_phrase(ranks_in(others))} {_where_most(others)}; "
+        "nothing moves, and no rank is in communication."
+    )
+    return Words(summary, tuple(_sentences(who)), (_WAITS_ITSELF, _LOOP), _actions(who))
 
 
 def _where_most(looks: Sequence[RankLook]) -> str:

@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from unhang.casedir.manifest import Ending
@@ -51,6 +52,9 @@ LAUNCHER_LOOKS = 6
 INTERRUPTED_S = 120.0
 """For so long after a signal to end, ranks that end are obeying it."""
 
+LAUNCHER_ENDS_S = 40.0
+"""Launchers end the other ranks of one that failed; torchrun gives them 30 s."""
+
 GOES_ON = 20
 """So many looks that saw progress after a rank's end make the job one that runs on without it."""
 
@@ -76,7 +80,8 @@ class Patrol:
         self.tree = JobTree(child)
         self._told_of: set[int] = set()
         self._ended: int | None = None
-        self._seen_then = 0
+        self._seen_then, self._began_incident_s = 0, 0.0
+        self._kept_back: Alarm | None = None
         self._newcomers_s = self._began_s = time.monotonic()
         self._told_of_launchers = self._waits_for_ranks = False
         self._launching, self._launcher_looks = Movement(), 0
@@ -197,7 +202,7 @@ class Patrol:
         if self._waits_for_ranks:
             self._waits_for_ranks = False
             self._goes_on("the launcher has started its ranks")
-        event = self._see()
+        event = self._after_end(self._see())
         if self._runs_on():
             self._goes_on("the job ran on after a rank had ended")
         if isinstance(event, Alarm) and (self.current is None or event.again):
@@ -228,6 +233,27 @@ class Patrol:
             return False
         there = {member.rank for member in self.roster.members}
         return self._ended in there or self.watch.seen - self._seen_then >= GOES_ON
+
+    def _after_end(self, event: Alarm | Resumed | None) -> Alarm | Resumed | None:
+        """Keep back an alarm beside a rank's end, until a launcher has had its time to end the job.
+
+        Where nobody ends it, what stands still then is an incident of its own: that of the end is
+        closed, and what was seen then tells nothing of who waits now.
+        """
+        if self.current is None or self.current.what.kind != "rank-ended":
+            self._kept_back = None
+            return event
+        if isinstance(event, Alarm) and not event.again:
+            self._kept_back = event
+        elif event is not None:
+            self._kept_back = None
+        ended_s = time.monotonic() - self._began_incident_s
+        if self._kept_back is None or ended_s < LAUNCHER_ENDS_S or self._obeying():
+            return event
+        self._close_current("nobody ended the other ranks, and they stand still")
+        text = f"{ended_s:.0f} s after a rank's end the others are still there, and stand still"
+        alarm, self._kept_back = replace(self._kept_back, reason=text, quiet_s=ended_s), None
+        return alarm
 
     def _look_at_launchers(self) -> None:
         """Nobody is there yet: after a while, launchers that wait for others are an incident."""
@@ -332,6 +358,7 @@ class Patrol:
             return None
         self.current = self.last = incident
         self._ended, self._seen_then = None, self.watch.seen
+        self._began_incident_s = time.monotonic()
         return incident
 
     def _conclude(self, incident: NodeIncident | None, *, tell: bool = True) -> None:
