@@ -6,7 +6,7 @@ fault that is. Judging is the analysis's work.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -22,11 +22,18 @@ from unhang.stacks.ownership import (
 )
 from unhang.stacks.rules import CHANNELS, EVALUATIONS, FALLBACKS, IDLE, RULES, FrameRule
 
-__all__ = ["Meaning", "main_thread", "meaning_of", "meaning_of_frames", "thread_matters"]
+__all__ = [
+    "Meaning",
+    "awaited_thread",
+    "main_thread",
+    "meaning_of",
+    "meaning_of_frames",
+    "thread_matters",
+]
 
 _OUTER = ("checkpoint", "data-loader")  # user code below these is still theirs
-_JOINS = frozenset({"join", "_shutdown"})
-_THREADS = "threading.py"
+_JOINS = {"join": "threading.py", "_shutdown": "threading.py"}
+_RESULT = {"result": "concurrent/futures/_base.py"}
 _TABLES = {"rules": RULES, "fallbacks": FALLBACKS, "idle": IDLE}
 _THROWN = (
     ("std::rethrow_exception", "rethrown (std::rethrow_exception)"),
@@ -80,12 +87,20 @@ def main_thread(sample: ProcessSample) -> ThreadStack | None:
     main = next((thread for thread in sample.threads if thread.is_main), None)
     if main is None:
         return sample.threads[0] if len(sample.threads) == 1 else None
-    if not _hands_over(main):
-        return main
+    return (_other_thread(sample) or main) if _hands_over(main) else main
+
+
+def awaited_thread(sample: ProcessSample) -> ThreadStack | None:
+    """The thread whose result the main one waits for, where only one stands in the program."""
+    main = next((thread for thread in sample.threads if thread.is_main), None)
+    return _other_thread(sample) if main is not None and _is_inside(main, _RESULT) else None
+
+
+def _other_thread(sample: ProcessSample) -> ThreadStack | None:
     others = [thread for thread in sample.threads if not thread.is_main]
     programs = [thread for thread in others if user_frame(thread.frames) is not None]
     working = [thread for thread in programs if thread_matters(thread)] or programs
-    return working[0] if len(working) == 1 else main
+    return working[0] if len(working) == 1 else None
 
 
 def _hands_over(main: ThreadStack) -> bool:
@@ -94,8 +109,13 @@ def _hands_over(main: ThreadStack) -> bool:
         return False
     if user_frame(main.frames) is None:
         return True
-    inner = main.frames[:4]
-    return any(bare_name(f.function) in _JOINS and same_file(f.file, _THREADS) for f in inner)
+    return _is_inside(main, _JOINS)
+
+
+def _is_inside(thread: ThreadStack, functions: Mapping[str, str]) -> bool:
+    """Whether it stands in one of these functions, given with their files, or just below."""
+    inner = thread.frames[:4]
+    return any(same_file(f.file, functions.get(bare_name(f.function), "/")) for f in inner)
 
 
 def meaning_of(sample: ProcessSample, thread: ThreadStack | None = None) -> Meaning:

@@ -209,7 +209,7 @@ def test_a_worker_that_does_not_come_back_is_shown_with_its_line() -> None:
     worker = [look(-1, n, forked, role="data-loader", parent_rank=0) for n in (0, 1)]
     found = cause(*looks, worker)
     assert (found.culprits, found.sites[0].line) == ((0,), 31)
-    assert "a worker stands at fetch (data.py:31)" in found.summary
+    assert "its worker stands at fetch (data.py:31)" in found.summary
 
 
 def making(*makes: str, stand: tuple[int, ...] = (0, 1, 2)) -> Finding:

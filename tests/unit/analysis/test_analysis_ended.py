@@ -357,3 +357,24 @@ def test_who_gave_up_waiting_did_not_end_first() -> None:
     samples = (ended(0, 1), ended(2, 1))
     first = diagnose(replace(case, dumps=dumps, samples=samples)).findings[0]
     assert (first.code, first.culprits) == ("UH101", (1,))
+
+
+@pytest.mark.parametrize(
+    ("statuses", "said"),
+    [
+        ({1: 1}, ("UH106", (1,), "medium", "Rank 1 raised KeyError: 1 at settings (train.py:25).")),
+        ({1: 1, 2: 1}, ("UH793", (), "medium", "")),
+        ({1: 3}, ("UH106", (1,), "medium", "Rank 1 ended with exit code 3; its last known line")),
+    ],
+)
+def test_a_traceback_of_nobody_is_that_of_the_one_rank_that_ended_so(
+    statuses: dict[int, int], said: tuple[str, tuple[int, ...], str, str]
+) -> None:
+    """Launchers of people's own write no rank before a line; Python ends with 1 after it."""
+    fields = {"file": "/home/user/train.py", "line": "25", "function": "settings"}
+    event = LogEvent("UH793", "cause", -1, "KeyError: 1", "job.log:13", fields=fields)
+    ends = tuple(ended(rank, status) for rank, status in statuses.items())
+    samples = (alive(0), *ends)
+    first = diagnose(Case(samples=samples, log_events=(event,))).findings[0]
+    assert (first.code, first.culprits, first.confidence) == said[:3]
+    assert first.summary.startswith(said[3])

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.stacks.meaning import (
     Meaning,
+    awaited_thread,
     main_thread,
     meaning_of,
     meaning_of_frames,
@@ -168,6 +171,22 @@ def test_the_main_thread_is_found() -> None:
     assert main_thread(ProcessSample(0, "", 1, (one, main))) == main
     assert main_thread(ProcessSample(0, "", 1, (one,))) == one
     assert main_thread(ProcessSample(0, "", 1, (one, two))) is None
+
+
+def test_the_thread_whose_result_is_waited_for_is_found() -> None:
+    """As that of an asynchronous checkpoint; of several that may be meant, none."""
+    waits = (
+        Frame("Condition.wait", "/usr/lib/python3.11/threading.py", 327),
+        Frame("Future.result", "/usr/lib/python3.11/concurrent/futures/_base.py", 451),
+        TRAIN,
+    )
+    main = ThreadStack("MainThread", 1, waits, is_main=True)
+    writes = ThreadStack("AsyncCheckpointExecutor_0", 2, (waits[0], TRAIN))
+    idle = ThreadStack("pool_0", 3, waits[:1])
+    assert awaited_thread(ProcessSample(0, "", 1, (main, writes, idle))) == writes
+    assert main_thread(ProcessSample(0, "", 1, (main, writes, idle))) == main
+    assert awaited_thread(ProcessSample(0, "", 1, (main, writes, replace(writes, tid=4)))) is None
+    assert awaited_thread(ProcessSample(0, "", 1, (replace(main, frames=(TRAIN,)), writes))) is None
 
 
 def test_every_rule_is_of_a_kind_that_is_documented() -> None:

@@ -27,7 +27,7 @@ from unhang.kinds import (
     SILENT_RANK,
     Trait,
 )
-from unhang.model import LogEvent
+from unhang.model import Frame, LogEvent
 from unhang.report import Site, Subject
 
 __all__ = ["Differing", "FailedFirst", "Finished", "SaidBeside", "Unexplained", "failed_first"]
@@ -205,6 +205,12 @@ def _confirmed(claim: Claim, failure: Failure, told: Claim) -> Claim:
     weight = 0 if confidence_of(told) == "low" or not failure.culprits else 2
     own = (dataclasses.replace(site, ranks=claim.culprits) for site in told.sites)
     placed = replace(claim, sites=claim.sites or tuple(own))
+    if not failure.culprits and isinstance(claim.about, Ended):
+        (first,) = claim.about.first
+        site = next(iter(told.sites), None)
+        frames = (Frame(site.function, site.file, site.line),) if site else first.frames
+        raised = replace(first, error=failure.group.first.text, frames=frames, age_s=None)
+        placed = replace(placed, about=replace(claim.about, first=(raised,)))
     return placed.seen(failure, Stance.SUPPORTS, weight)
 
 

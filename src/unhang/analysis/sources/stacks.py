@@ -24,7 +24,13 @@ from unhang.model import (
     ProcessSample,
     ThreadStack,
 )
-from unhang.stacks.meaning import Meaning, main_thread, meaning_of, meaning_of_frames
+from unhang.stacks.meaning import (
+    Meaning,
+    awaited_thread,
+    main_thread,
+    meaning_of,
+    meaning_of_frames,
+)
 from unhang.stacks.ownership import same_file, user_frame
 from unhang.stacks.tree.gathering import has_moved, latest
 from unhang.wording import printable
@@ -73,8 +79,8 @@ class RankLook(Struct, frozen=True):
         ended_ns: As in `unhang.model.ProcessSample`.
         phase, told_size, rendezvous, last_op, last_call, last_numel, last_site, makes,
             roots, lost_ns, activity, memory_kill: As in `unhang.model.ProcessSample`.
-        worker: Where a data-loader worker stands in the program, for which it waits; innermost
-            first, empty for none.
+        worker: Where a data-loader worker, or a thread, stands in the program, for which it waits;
+            innermost first, empty for none.
         wakes_s: Seconds until it stops sleeping; -1 where it does not sleep, or nothing tells.
         sleeps: It was watched, and has slept all the time.
         age_s: Where `frames` are only its last known line: how old that was at the newest look, or
@@ -170,7 +176,7 @@ class RankLook(Struct, frozen=True):
         within += f", in its {printable(self.activity, 40)}" if self.activity else ""
         within += f", for another {self.wakes_s:,.0f} s" if self.wakes_s >= 1.0 else ""
         worker = at_site(user_frame(self.worker))
-        worker = f"; a worker stands{worker}" if worker else ""
+        worker = f"; its worker stands{worker}" if worker else ""
         return f"{self.meaning.says}{within}{at_site(self.meaning.site)}{worker}"
 
 
@@ -293,6 +299,7 @@ def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:
         lost_ns=last.lost_ns,
         activity=last.activity,
         memory_kill=last.memory_kill,
+        worker=awaited.frames if (awaited := awaited_thread(last)) is not None else (),
         sleeps=last.sleeps,
         wakes_s=last.wakes_s if thread is not None and thread.is_main else -1.0,
     )

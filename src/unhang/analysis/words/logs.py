@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -82,6 +82,12 @@ def _who(group: FailureGroup) -> str:
 
 
 # ------------------------------------------------------------------ failures
+
+
+_WHOSE: Final = {
+    True: "Its log says the same",
+    False: "The log does not say whose failure this was, and only this rank ended so",
+}
 
 
 @words_of.register
@@ -182,7 +188,7 @@ def _(failure: Failure, words: Words, claim: Claim, weighed: Weighed) -> Words: 
     if weighed.stance is Stance.SUPPORTS:
         return replace(
             words,
-            evidence=(*words.evidence, f"Its log says the same: {line}"),
+            evidence=(*words.evidence, f"{_WHOSE[bool(failure.culprits)]}: {line}"),
             actions=merged(words.actions, failure.kind.actions),
         )
     said = f"the logs' first failure is another one: {line}"
