@@ -293,10 +293,16 @@ def test_nobody_is_named_for_standing_where_most_do() -> None:
         assert essence(report)[1:4] == ("UH401", "medium", ())
 
 
-def reporting(*ranks: int) -> Finding:
-    """Of three, these wait in `ray.train.report`, and the others in an all_reduce."""
-    context = "ray/train/v2/_internal/execution/context.py"
-    frames = (Frame("TrainContext._sync_checkpoint_dir_name_across_ranks", context, 254), *LOADING)
+REPORTING = (
+    Frame("TrainContext._sync_checkpoint_dir_name_across_ranks",
+          "ray/train/v2/_internal/execution/context.py", 254),
+    *LOADING,
+)  # fmt: skip
+MAKING = (Frame("_new_process_group_helper", C10D, 2169), *LOADING)
+
+
+def meeting(frames: tuple[Frame, ...], *ranks: int) -> Finding:
+    """Of three, these stand there, and the others in an all_reduce."""
     rest = [rank for rank in range(3) if rank not in ranks]
     job = FakeJob(3)
     job.call(range(3))
@@ -311,8 +317,19 @@ def reporting(*ranks: int) -> Finding:
 
 def test_of_two_meetings_that_to_which_most_have_come_is_the_right_one() -> None:
     """Dumps hold the one, stacks the other: each side waits for those of the other."""
-    found = reporting(0, 2)
+    found = meeting(REPORTING, 0, 2)
     assert (found.code, found.culprits, found.victims) == ("UH101", (1,), (0, 2))
     assert (found.op, found.confidence) == ("ray.train.report", "medium")
-    found = reporting(2)
+    found = meeting(REPORTING, 2)
     assert (found.culprits, found.confidence) == ((2,), "low")
+    found = meeting(MAKING, 0, 2)
+    assert (found.code, found.culprits, found.confidence) == ("UH101", (1,), "medium")
+
+
+def test_a_handler_that_is_entered_again_and_again_does_not_move() -> None:
+    """Each signal enters it once more, while the lock that it wants is its own thread's."""
+    beat = Frame("Counters.beat", "/home/user/train.py", 35)
+    samples = [look(1, (*(beat,) * (3 + number), STEP, MODULE), number) for number in (0, 1)]
+    samples += [look(rank, WAITING, number) for rank in (0, 2) for number in (0, 1)]
+    report = diagnose(Case(samples=tuple(samples)))
+    assert essence(report) == ("problem", "UH101", "medium", (1,), (0, 2))

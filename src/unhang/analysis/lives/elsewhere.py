@@ -30,6 +30,7 @@ from unhang.kinds import (
     Kind,
     Trait,
 )
+from unhang.model import Frame
 from unhang.report import CallSide, Site, Subject
 from unhang.stacks.ownership import under
 
@@ -169,17 +170,22 @@ def with_looks(claim: Claim, lives: Lives, book: StackBook) -> Claim:
 
 
 def _other_meeting(claim: Claim, lives: Lives, own: Sequence[RankLook]) -> Sides | None:
-    """Most wait at a meeting that dumps do not hold (Ray Train's), and few in a call of torch's.
+    """Most wait at a meeting that dumps do not hold, and few in a call of torch's.
+
+    Such are those of Ray Train, and the making of groups.
 
     Each side waits for the other; as with unlike calls, most are right.
     """
-    frames = [look.meaning.frame for look in own]
-    meet = all(frame is not None and under(frame.file, _UNRECORDED) for frame in frames)
+    meet = all(look.meaning.kind == "init" or _is_unrecorded(look.meaning.frame) for look in own)
     few = tuple(lives.looks_at(claim.victims))
     if not meet or len(own) <= len(few) or len(few) < len(claim.victims):
         return None
     rest = tuple(look for look in few if look.waits or look.may_wait)
     return Sides(Shape.ABSENT, rest, tuple(own), rest, (), 0) if len(rest) == len(few) else None
+
+
+def _is_unrecorded(frame: Frame | None) -> bool:
+    return frame is not None and under(frame.file, _UNRECORDED)
 
 
 def _victims_placed(claim: Claim, lives: Lives, book: StackBook) -> Claim:
@@ -341,7 +347,8 @@ def _waited_for(claim: Claim, sides: Sides, book: StackBook) -> Claim:
     who, waiting = sides.who, sides.waiting
     inside = sides.shape is Shape.HELD_INSIDE
     op = common([look.inside for look in who] if inside else [look.meaning.op for look in waiting])
-    own = [CallSide(ranks=claim.culprits, role="culprit", op=op)]
+    making = all(look.meaning.kind == "init" for look in waiting)
+    own = [] if making else [CallSide(ranks=claim.culprits, role="culprit", op=op)]
     own = _in_the_call(who, "culprit") if inside else own
     return replace(
         claim,

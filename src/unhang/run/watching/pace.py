@@ -2,7 +2,7 @@
 
 A collective that synchronises lets everybody go when the last rank arrives. What a rank needs from
 there to its next arrival is its own time; the slow rank is the one whose own time is longer than
-the others', again and again. Own times are summed over blocks of a second or more, so that a step
+the others', again and again. Own times are summed over blocks of 0.75 s or more, so that a step
 of many calls counts as a whole, and medians over blocks leave single long steps (a checkpoint, an
 evaluation, a garbage collection) out. A change point is where the sum of deviations is lowest:
 with one rise, that is its likeliest place, and three lines find it.
@@ -21,8 +21,8 @@ from unhang.model import SlowRank
 
 __all__ = ["Arrival", "Pace"]
 
-BLOCK_NS: Final = 1_000_000_000
-BLOCKS: Final = 15
+BLOCK_NS: Final = 750_000_000
+BLOCKS: Final = 18
 """So many of the newest blocks must agree, in thirds of their own; or two or four times as many."""
 FIRST_BLOCKS: Final = 5
 """The first ones are warm-up."""
@@ -31,7 +31,7 @@ LEAST_EXCESS: Final = 0.07
 """A rank that needs 7 % longer than the others is slow; jitter of healthy ones stays below that."""
 LEAST_OF_TWO: Final = 0.12
 """With one other rank alone nothing tells how far healthy ones differ."""
-SPREADS, ERRORS = 5.0, 4.5
+SPREADS, ERRORS = 5.0, 5.5
 """And by so many times what the other ranks differ by among each other, and what chance makes."""
 LEAST_MS: Final = 0.2
 """Per call: less is the order in which a host wakes its processes."""

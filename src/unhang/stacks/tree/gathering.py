@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from unhang.model import UNKNOWN_RANK, Frame, ProcessSample, ThreadStack
@@ -48,8 +49,13 @@ def latest(samples: Iterable[ProcessSample]) -> list[list[ProcessSample]]:
 
 
 def has_moved(looks: Sequence[ProcessSample]) -> bool | None:
-    """Whether the main thread stood elsewhere in the first look; None where two do not tell."""
-    seen = [(s.tool, thread.frames) for s in looks if (thread := main_thread(s)) and thread.frames]
+    """Whether the main thread stood elsewhere in the first look; None where two do not tell.
+
+    One line in itself again, deeper and deeper, is one place: a signal's handler that waits for a
+    lock is entered with each signal.
+    """
+    threads = ((sample.tool, main_thread(sample)) for sample in looks)
+    seen = [(tool, [f for f, _ in groupby(t.frames)]) for tool, t in threads if t and t.frames]
     if len(seen) < 2 or len({tool for tool, _ in seen}) > 1:  # noqa: PLR2004 - two looks compare
         return None
     return any(frames != seen[0][1] for _, frames in seen[1:])
