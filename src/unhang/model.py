@@ -17,6 +17,7 @@ __all__ = [
     "BUSY_CORES",
     "DEFAULT_GROUP",
     "FLOWING_BYTES_PER_S",
+    "SLOW_BYTES_PER_S",
     "UNKNOWN_RANK",
     "Call",
     "DumpStatus",
@@ -234,6 +235,12 @@ Those that keep house took 0.07 beside three ranks.
 BUSY_BYTES_PER_S = 1 << 18
 """The same for bytes read and written."""
 
+SLOW_BYTES_PER_S = 1 << 16
+"""The same for a verdict, which says of who works that it may only be slow.
+
+Ranks that were stuck had 1 KB/s at most, those that started 47, slow checkpoints 120 and more.
+"""
+
 FLOWING_BYTES_PER_S = 1 << 12
 """The same where the program waits on a socket: what comes, however slowly, is what it waits for.
 That services in the background send less is an assumption that nothing has shown yet."""
@@ -327,6 +334,7 @@ class ProcessSample:
         wakes_s: Seconds until the sleep of its main thread ends; -1 where it does not sleep, or
             nothing tells.
         sleeps: It was watched for some seconds and has not gone on for a moment, as who polls does.
+        turns: Between short sleeps its main thread worked, longer than who only looks around.
         says: It has printed, or written elsewhere, again and again since its job last got on.
         tasks_cpu_s: The same of the other tasks and actors that its node's Ray runs; -1 where it
             is none of Ray's processes.
@@ -369,6 +377,7 @@ class ProcessSample:
     worked_cpu_s: float = -1.0
     worked_bytes: int = -1
     says: bool = False
+    turns: bool = False
     wakes_s: float = -1.0
     sleeps: bool = False
     tasks_cpu_s: float = -1.0

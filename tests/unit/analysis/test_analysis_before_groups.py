@@ -39,6 +39,15 @@ def essence(found: Finding) -> tuple[str, str, tuple[int, ...], set[int]]:
     return found.code, found.confidence, found.culprits, lines
 
 
+def test_some_come_out_of_making_the_first_group_and_others_do_not() -> None:
+    """As Gloo's second attempt did that met addresses of the first: nobody is missing."""
+    out = [sample_of(0, "train.py:12 main", sample=n, phase="ready", told_size=3) for n in (0, 1)]
+    found = cause(out, joining(1, size=3), joining(2, size=3))
+    assert (found.code, found.culprits, found.victims) == ("UH402", (), (0, 1, 2))
+    assert found.confidence == "medium"
+    assert "rank 0 has come out of it, and ranks 1-2 do not" in found.summary
+
+
 def test_who_has_come_since_its_mark_was_read_is_not_missing() -> None:
     """Marks are read before stacks are taken: a rank that began meanwhile is in both."""
     late = [sample_of(1, MESHING, sample=n, phase="imported", told_size=3) for n in (0, 1)]

@@ -106,6 +106,34 @@ def test_who_sleeps_all_the_time_does_not_poll(monkeypatch: pytest.MonkeyPatch) 
     assert [(looks.look(), looks.movement.sleeps(PID))[1] for _ in range(3)] == [False, False, True]
 
 
+@pytest.mark.parametrize(
+    ("woken", "ran_s", "works"),
+    [
+        (10, 0.009, True),  # a small batch ten times a second
+        (10, 0.0013, False),  # a poll of a file as often
+        (17, 0.0039, False),  # of an HTTP server
+        (1000, 0.03, False),  # a thousand polls a second
+        (1, 0.001, False),  # next to nothing
+        (0, 1.0, False),  # it spins
+    ],
+)
+def test_who_works_between_short_sleeps_is_told_from_polls(
+    monkeypatch: pytest.MonkeyPatch,
+    woken: int,
+    ran_s: float,
+    works: bool,  # noqa: FBT001 - a table of expectations
+) -> None:
+    """By its CPU time each time that it goes on, as measured of real polls; a second a look."""
+    looks = Looks()
+    told = []
+    for at in range(4):
+        done = WorkDone(float(at), 0.0, 0, woken=at * woken, ran_s=at * ran_s)
+        monkeypatch.setattr(moving, "work_of", lambda *_, done=done: done)
+        looks.look(line=7)
+        told.append(looks.movement.turns(PID))
+    assert told == [False, False, works, works]
+
+
 def test_who_waits_for_a_disk_is_busy() -> None:
     """The kernel says so; that may take longer than a rhythm lets one guess."""
     looks = Looks()

@@ -17,9 +17,17 @@ from unhang.analysis.lives.life import Lives
 from unhang.analysis.sites import StackBook
 from unhang.analysis.sources.launchers import LauncherLook
 from unhang.analysis.sources.stacks import RankLook
-from unhang.kinds import MEMBERSHIP_MISMATCH, NEVER_JOINED
+from unhang.kinds import MEMBERSHIP_MISMATCH, NEVER_JOINED, PARTLY_FINISHED
 
-__all__ = ["Asked", "NodesAway", "NotAtMeeting", "RankTwice", "ToldApart", "before_groups"]
+__all__ = [
+    "Asked",
+    "HalfMade",
+    "NodesAway",
+    "NotAtMeeting",
+    "RankTwice",
+    "ToldApart",
+    "before_groups",
+]
 
 _JOINING = "initialising"
 _ABORTED = 128 + 6
@@ -65,6 +73,14 @@ class NodesAway(Struct, frozen=True):
     away: int
 
 
+class HalfMade(Struct, frozen=True):
+    """The first group, for which all have come: who has come out of making it, and who has not."""
+
+    size: int
+    out: tuple[int, ...]
+    inside: tuple[int, ...]
+
+
 class Asked(Struct, frozen=True):
     """What ranks were told, by process, as a rule compares it."""
 
@@ -95,7 +111,24 @@ def before_groups(lives: Lives, book: StackBook) -> list[Claim]:
         told = _told_apart(asked, [*joining, *joined], book)
         if told is not None:
             return [told]
-    return list(_missing(lives, looks, joining, book))
+    missing = list(_missing(lives, looks, joining, book))
+    return missing or list(_half_made(joining, joined, book))
+
+
+def _half_made(
+    joining: Sequence[RankLook], joined: Sequence[RankLook], book: StackBook
+) -> Iterator[Claim]:
+    size = max(look.told_size for look in joining)
+    still = all(look.moved is False for look in joining)
+    if not joined or not still or len({*ranks_in(joining), *ranks_in(joined)}) != size:
+        return
+    yield Claim(
+        kind=PARTLY_FINISHED,
+        about=HalfMade(size, ranks_in(joined), ranks_in(joining)),
+        victims=ranks_in((*joining, *joined)),
+        sites=(*sites_of(joining, "victim", book), *sites_of(joined, "victim", book)),
+        doubts=(Doubt.NOBODY_ABSENT,),
+    )
 
 
 def _joins(look: RankLook) -> bool:

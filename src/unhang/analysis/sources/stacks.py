@@ -18,6 +18,7 @@ from unhang.model import (
     BUSY_CORES,
     FEW_LINES,
     FLOWING_BYTES_PER_S,
+    SLOW_BYTES_PER_S,
     TASK_CORES,
     Frame,
     MemoryKill,
@@ -308,11 +309,12 @@ def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:
 def _works(last: ProcessSample, meaning: Meaning) -> bool | None:
     if last.worked_s <= 0:
         return None
-    flowing = FLOWING_BYTES_PER_S if meaning.kind == "network" else BUSY_BYTES_PER_S
+    flowing = FLOWING_BYTES_PER_S if meaning.kind == "network" else SLOW_BYTES_PER_S
     return (
         last.worked_cpu_s > BUSY_CORES * last.worked_s
         or last.worked_bytes > flowing * last.worked_s
         or last.says
+        or last.turns
         or (meaning.kind == "process" and last.tasks_cpu_s > TASK_CORES * last.worked_s)
     )
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from unhang.analysis.claims import Claim
-from unhang.analysis.lives.before_groups import NodesAway, NotAtMeeting, RankTwice, ToldApart
+from unhang.analysis.lives.before_groups import (
+    HalfMade,
+    NodesAway,
+    NotAtMeeting,
+    RankTwice,
+    ToldApart,
+)
 from unhang.analysis.lives.last_calls import GroupsApart, LinesApart, RootsApart, SizesApart
 from unhang.analysis.words.telling import Words, subject, words_of
 from unhang.wording import count_of, printable, rank_phrase
@@ -36,6 +42,22 @@ def _(about: NotAtMeeting, claim: Claim) -> Words:
         ("Compare WORLD_SIZE with the number of processes that were started, on all nodes.",)
         if not about.away
         else ("Look at the line where it stands; join the group first and prepare data after it.",),
+    )
+
+
+@words_of.register
+def _(about: HalfMade, claim: Claim) -> Words:  # noqa: ARG001 - all words have the same parameters
+    verb = "has" if len(about.out) == 1 else "have"
+    still = "does" if len(about.inside) == 1 else "do"
+    return Words(
+        f"All {about.size:,} ranks have come to init_process_group; {rank_phrase(about.out)} "
+        f"{verb} come out of it, and {rank_phrase(about.inside)} {still} not.",
+        ("Nobody is missing: what has not come about is the connections of the group.",),
+        (
+            "Addresses of an attempt before, in a store that outlives it: a restart may do.",
+            "A firewall, or an address that the others do not reach: unhang doctor net.",
+        ),
+        ("Look at what these ranks print of connections: unhang logs.",),
     )
 
 

@@ -33,6 +33,10 @@ PRINTS: Final = 2
 SLEEPS, LEAST_LOOKS = 8, 3
 """Of so many of the newest looks, and no fewer than the latter, none may see a sleeper gone on."""
 
+TURN_S, TURN_CORES = 0.000_5, 0.004
+"""Who goes on for so long each time that it has waited does something in turns. Of polls of files,
+queues, stores and HTTP servers none took more than 0.25 ms a turn; a small batch takes 1 ms."""
+
 STARTS: Final = 10
 """A compilation starts processes in that many of these looks; a monitor starts one now and then."""
 
@@ -95,6 +99,16 @@ class Movement:
         """Whether a process has not gone on for a moment in the newest looks, as polls do."""
         newest = list(self._seen.get(pid, _Seen()).done)[-SLEEPS:]
         return len(newest) >= LEAST_LOOKS and len({done.woken for done in newest}) == 1
+
+    def turns(self, pid: int) -> bool:
+        """Whether a process works between short sleeps: more than to see that nothing has come."""
+        newest = list(self._seen.get(pid, _Seen()).done)[-SLEEPS:]
+        if len(newest) < LEAST_LOOKS:
+            return False
+        first, last = newest[0], newest[-1]
+        ran_s, woken = last.ran_s - first.ran_s, last.woken - first.woken
+        enough = max(TURN_S * woken, TURN_CORES * (last.time_s - first.time_s))
+        return woken >= len(newest) - 1 and ran_s > enough
 
     def disturbed(self, pids: Iterable[int]) -> None:
         """These processes were looked into, which stops them for a moment."""

@@ -73,6 +73,7 @@ class WorkDone(NamedTuple):
         said: Bytes that its main thread wrote to files, pipes and terminals, as who prints does.
             What goes to sockets by `send` is none of these.
         woken: How often its main thread has waited for something and gone on.
+        ran_s: How long its main thread has been on a core.
     """
 
     time_s: float
@@ -81,6 +82,7 @@ class WorkDone(NamedTuple):
     tasks_s: float = -1.0
     said: int = 0
     woken: int = 0
+    ran_s: float = 0.0
 
 
 def work_of(
@@ -109,7 +111,7 @@ def work_of(
     # The main thread of Ray's workers wakes others by writing to descriptors of its own.
     prints = own is not None and not own.command.startswith(_OF_RAY)
     said = _io_bytes([f"{pid}/task/{pid}"], ("wchar:",)) if prints else 0
-    return WorkDone(now_s, cpu_s, io, said=said, woken=_woken(pid))
+    return WorkDone(now_s, cpu_s, io, said=said, woken=_woken(pid), ran_s=_ran_s(pid))
 
 
 def ray_tasks_s(pid: int, table: ProcessTable, ranks: Container[int]) -> float:
@@ -132,6 +134,14 @@ def _woken(pid: int) -> int:
         return 0
     words = status.partition("\nvoluntary_ctxt_switches:")[2].split(maxsplit=1)
     return int(words[0]) if words else 0
+
+
+def _ran_s(pid: int) -> float:
+    try:
+        words = Path(f"/proc/{pid}/task/{pid}/schedstat").read_text(encoding="ascii").split()
+    except (OSError, UnicodeDecodeError):
+        return 0.0
+    return int(words[0]) / 1e9 if words else 0.0
 
 
 def _io_bytes(folders: Iterable[str], kinds: tuple[str, ...] = _MOVED) -> int:

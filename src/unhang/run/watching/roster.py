@@ -238,6 +238,10 @@ class Roster:
         """Whether a member has not gone on for a moment in the newest looks."""
         return self._movement.sleeps(pid)
 
+    def turns(self, pid: int) -> bool:
+        """Whether a member works between short sleeps."""
+        return self._movement.turns(pid)
+
     def disturbed(self, pids: Iterable[int]) -> None:
         """Somebody looked into these members."""
         self._movement.disturbed(pids)
