@@ -24,6 +24,7 @@ from typing import Any, Final, TextIO
 from unhang.record.calls import wrap
 from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.sites import program_site
+from unhang.record.contact.heartbeat import Phase
 from unhang.record.dumps import torchfr
 from unhang.record.dumps.taking import END, take
 from unhang.telltale import without_secrets
@@ -114,8 +115,12 @@ class CrashWatch:
     def leaving(self, frame: FrameType, status: object, *, at_once: bool) -> None:
         """The program asks to end: keep from where, and because of which error.
 
-        Who handles an error by leaving (torch.multiprocessing.spawn does) calls no excepthook.
+        Who handles an error by leaving (torch.multiprocessing.spawn does) calls no excepthook. A
+        forked child of multiprocessing ends so in any case, and runs none of the hooks at exit.
         """
+        if at_once and frame.f_code.co_filename.endswith(_CHILD_ENDS):
+            self.recorder.state.enter(Phase.EXITED)
+            return
         site = program_site(frame)
         if site is not None:
             self.recorder.beat.seen(site)
@@ -192,6 +197,9 @@ def described(error: BaseException) -> dict[str, object]:
         "frames": frames[::-1][:100],
     }
 
+
+_CHILD_ENDS: Final = ("/multiprocessing/popen_fork.py", "/multiprocessing/forkserver.py")
+"""Where the standard library ends a forked child, once its function has returned or raised."""
 
 _watch: CrashWatch | None = None
 """Who is told that the program asks to end."""

@@ -265,12 +265,15 @@ def test_groups_that_nothing_sets_apart(makes: tuple[str, ...]) -> None:
 WAITING = "train.py:7 average < train.py:8 main"
 
 
-def left_early(phase: str, rest: str = "ready", *, ranks: int = 3) -> Finding:
-    """Rank 0 has ended with status 0 in one phase; the others stand at one place in another."""
-    samples = [sample_of(0, LOADING, state="X", tool="heartbeat", exit_status=0, phase=phase)]
+def left_early(phase: str, rest: str = "ready", *, ranks: int = 3, gone: int = 1) -> Finding:
+    """The first have ended with status 0 in one phase; the others stand at one place in another."""
+    samples = [
+        sample_of(rank, LOADING, state="X", tool="heartbeat", exit_status=0, phase=phase)
+        for rank in range(gone)
+    ]
     samples += [
         sample_of(rank, WAITING, sample=look, state="S", phase=rest)
-        for rank in range(1, ranks)
+        for rank in range(gone, ranks)
         for look in (0, 1)
     ]
     return diagnose(Case(samples=tuple(samples))).findings[0]
@@ -283,6 +286,8 @@ def left_early(phase: str, rest: str = "ready", *, ranks: int = 3) -> Finding:
         (left_early("exited"), ("UH106", (0,), "low")),  # as one ends that has done its work
         (left_early("exited", ranks=2), ("UH602", (1,), "medium")),
         (left_early("exited", rest="destroyed"), ("UH602", (1, 2), "medium")),
+        # Half of them have left: some programs end so when they have done their work.
+        (left_early("ready", ranks=4, gone=2), ("UH901", (), "low")),
     ],
 )
 def test_who_left_before_peers_that_wait_in_their_own_way(

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from multiprocessing import popen_fork
 from pathlib import Path
 from types import FrameType
 
@@ -17,7 +18,7 @@ from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.ring import Ring
 from unhang.record.calls.sites import program_site
 from unhang.record.contact.beat import Beat
-from unhang.record.contact.heartbeat import read_heartbeat
+from unhang.record.contact.heartbeat import Phase, read_heartbeat
 from unhang.record.process import ArmedProcess
 from unhang.record.settings import Settings
 
@@ -51,6 +52,18 @@ def test_where_a_program_asks_to_end_is_kept(recorder: Recorder, tmp_path: Path)
     with pytest.raises(SystemExit):
         sys.exit()
     assert read_heartbeat(tmp_path / "1.beat") == beat
+
+
+def test_a_forked_child_of_multiprocessing_comes_to_its_end(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The standard library ends it by os._exit: that is no leaving amid its program."""
+    monkeypatch.setattr(os, "_exit", lambda status: None)  # noqa: ARG005 - it would end us
+    crash.CrashWatch(recorder, lambda: None).note_exits()
+    exec(compile("os._exit(0)", "/home/user/train.py", "exec"), {"os": os})  # noqa: S102 - ours
+    assert recorder.state.phase is Phase.IMPORTED
+    exec(compile("os._exit(0)", popen_fork.__file__, "exec"), {"os": os})  # noqa: S102 - ours
+    assert recorder.state.phase is Phase.EXITED
 
 
 def test_an_error_that_is_handled_by_leaving_is_kept(

@@ -172,9 +172,8 @@ def with_looks(claim: Claim, lives: Lives, book: StackBook) -> Claim:
 def _other_meeting(claim: Claim, lives: Lives, own: Sequence[RankLook]) -> Sides | None:
     """Most wait at a meeting that dumps do not hold, and few in a call of torch's.
 
-    Such are those of Ray Train, and the making of groups.
-
-    Each side waits for the other; as with unlike calls, most are right.
+    Such meetings are those of Ray Train, and the making of groups. Each side waits for the other;
+    as with unlike calls, most are right.
     """
     meet = all(look.meaning.kind == "init" or _is_unrecorded(look.meaning.frame) for look in own)
     few = tuple(lives.looks_at(claim.victims))
@@ -285,16 +284,16 @@ def _shape_still(
 def _left_early(looks: Sequence[RankLook]) -> tuple[RankLook, ...]:
     """Those who ended with status 0 before peers that stand still, all at one place of the program.
 
-    These wait in a way of their own, for what no stack tells. Amid its program, as by `os._exit`,
-    nobody ends by itself; others are named only where most ranks are still there.
+    These wait in a way of their own, for what no stack tells: the fewer are named. Those surer that
+    have left amid their program, as by `os._exit`; but some end so when they have done their work.
     """
     left = tuple(look for look in looks if look.gone)
     rest = [look for look in looks if not look.gone]
     well = all(look.status == 0 for look in left)
-    odd = all(look.phase == _AMID for look in left) or 2 * len(rest) > len(looks)
+    few = 2 * len(rest) > len(looks)
     still = all(look.phase == _AMID and look.moved is False and not look.wakes for look in rest)
     together = len(rest) > 1 and len(grouped(rest, by_op=True)) == 1
-    return left if left and well and odd and still and together else ()
+    return left if left and well and few and still and together else ()
 
 
 def _last_to_end(looks: Sequence[RankLook]) -> Sequence[RankLook]:
