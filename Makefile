@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN_DEPS := $(VENV)/.run-installed
 TEST_DEPS := $(VENV)/.test-installed
-LIBRARY := src/unhang/ingest/native/decoder.so
+LIBRARIES := src/unhang/ingest/native/decoder.so src/unhang/record/calls/compiled.so
 NCCL := .venv-nccl
 NCCL_DEPS := $(NCCL)/.installed
 FRAMEWORKS := .venv-frameworks
@@ -21,7 +21,7 @@ help:
 	@echo "make demo-live  hang a real job on this machine and see the verdict (installs torch first)"
 	@echo "make fuzz       a million spoilt dumps through both decoders; N=... for another number"
 	@echo "make parts      verdicts from parts against those from dumps, on every capture and case"
-	@echo "make native     build the compiled decoder (Rust) into this checkout"
+	@echo "make native     build the compiled decoder and recorder (Rust) into this checkout"
 	@echo "make wheel      build the wheels and try each in a fresh environment"
 	@echo "make wheel-aarch64  the same with that for aarch64, tried under emulation (Debian's packages: 0.2 GB)"
 	@echo "make prove      a million small programs with every mistake; writes docs/accuracy.md"
@@ -49,10 +49,11 @@ setup: $(TEST_DEPS) native
 debian:
 	@sh requirements/debian.sh
 
-# The library is built when what it is made of has changed; cargo comes with `debian`.
-native: $(LIBRARY)
+# The libraries are built when what they are made of has changed; cargo comes with `debian`.
+native: $(LIBRARIES)
 
-$(LIBRARY): $(wildcard native/src/*.rs) native/Cargo.toml src/unhang/ingest/native/library.py | debian
+$(LIBRARIES): $(wildcard native/src/*.rs native/recorder/src/*.rs) native/Cargo.toml native/recorder/Cargo.toml \
+		src/unhang/ingest/native/library.py src/unhang/record/calls/quick.py | debian
 	-$(PYTHON) native/build.py
 
 lint: $(TEST_DEPS)

@@ -180,6 +180,7 @@ def ddp() -> Figures:
     import torch
     import torch.distributed as dist
 
+    from unhang.record.contact.heartbeat import Word
     from unhang.record.process import process
 
     dist.init_process_group("gloo", init_method=os.environ["BENCH_STORE"],
@@ -198,14 +199,14 @@ def ddp() -> Figures:
     for _ in range(5):
         train_step()
     beat = process().beat
-    calls, waits, steps = beat.calls, beat.waits, 40
+    calls, waits, steps = beat.words[Word.CALLS], beat.words[Word.WAITS], 40
     begin = time.perf_counter()
     for _ in range(steps):
         train_step()
     figures = {
         "step_ms": (time.perf_counter() - begin) * 1e3 / steps,
-        "calls": (beat.calls - calls) / steps,
-        "waits": (beat.waits - waits) / steps,
+        "calls": (beat.words[Word.CALLS] - calls) / steps,
+        "waits": (beat.words[Word.WAITS] - waits) / steps,
     }
     dist.destroy_process_group()
     return figures

@@ -2,8 +2,8 @@
 
     python native/wheels.py dist
 
-One for each machine has the library, linked by zig's linker against a glibc from 2012 so that old
-systems load it; another has none, for all others. What a library needs of glibc is looked up in
+One for each machine has the libraries, linked by zig's linker against a glibc from 2012 so that old
+systems load them; another has none, for all others. What a library needs of glibc is looked up in
 itself. A wheel for another machine than this one is built where Rust's standard library for that
 is there, and tried where `UNHANG_PYTHON_AARCH64` (or what the machine is) names a Python that runs
 its programs here; aarch64.py brings both.
@@ -35,7 +35,10 @@ for word do
 done
 exec "{python}" -m ziglang cc -target {machine}-linux-gnu.{glibc} "$@"
 """
-TRIAL = "from unhang.ingest.native.library import found; print(type(found()).__name__)"
+TRIAL = (
+    "from unhang.ingest.native import library; from unhang.record.calls import quick; "
+    "print(*(type(each.found()).__name__ for each in (library, quick)))"
+)
 EXAMPLE = ROOT / "examples" / "never-joined"
 
 
@@ -79,9 +82,10 @@ def build_native(folder: Path, scratch: Path, machine: str) -> Path:
     env = {variable: str(linker), "UNHANG_PLATFORM": tag(machine), "UNHANG_MACHINE": machine}
     wheel = build(folder, **env)
     shutil.unpack_archive(wheel, scratch / machine, "zip")
-    needs = newest_glibc(scratch / machine / "unhang" / "ingest" / "native" / "decoder.so")
+    libraries = runpy.run_path(str(ROOT / "src" / "unhang" / "built.py"))["LIBRARIES"]
+    needs = max(newest_glibc(scratch / machine / "unhang" / name) for name in libraries)
     if needs > GLIBC:
-        sys.exit(f"the library needs glibc {needs}, the wheel promises {GLIBC}")
+        sys.exit(f"a library needs glibc {needs}, the wheel promises {GLIBC}")
     return wheel
 
 
@@ -92,7 +96,7 @@ def newest_glibc(library: Path) -> tuple[int, int]:
 
 
 def try_out(wheel: Path, scratch: Path) -> str:
-    """Install a wheel into an environment of its own; what its decoder is."""
+    """Install a wheel into an environment of its own; what its libraries are."""
     place = scratch / wheel.stem
     run(sys.executable, "-m", "venv", place)
     run(place / "bin" / "python", "-m", "pip", "install", "-q", wheel)
@@ -110,7 +114,7 @@ def try_elsewhere(wheel: Path, scratch: Path, machine: str, python: str) -> str:
 
 
 def diagnosed(wheel: Path, python: str | Path, **env: str) -> str:
-    """Diagnose a capture; what the decoder is that this was done with."""
+    """Diagnose a capture; what the libraries are that this was done with."""
     said = run(python, "-m", "unhang", "diagnose", EXAMPLE, **env)
     if "rank 2" not in said:
         sys.exit(f"{wheel.name} does not find the culprit:\n{said}")
@@ -119,7 +123,7 @@ def diagnosed(wheel: Path, python: str | Path, **env: str) -> str:
 
 def tried(wheel: Path, scratch: Path, machine: str) -> str:
     """Try a wheel where that can be done; how it went."""
-    wanted = "Library" if machine else "str"
+    wanted = "Library Quick" if machine else "str NoneType"
     if machine in ("", platform.machine()):
         found, where = try_out(wheel, scratch), "in a fresh environment"
     elif python := os.environ.get(f"UNHANG_PYTHON_{machine.upper()}"):
@@ -127,7 +131,7 @@ def tried(wheel: Path, scratch: Path, machine: str) -> str:
     else:
         return "not tried: this machine is another"
     if found != wanted:
-        sys.exit(f"{wheel.name} has not the decoder that it should have")
+        sys.exit(f"{wheel.name} has not the libraries that it should have")
     return f"works {where}"
 
 

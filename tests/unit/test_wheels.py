@@ -53,7 +53,8 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setitem(sys.modules, "hatchling.builders.hooks.plugin.interface", interface)
     made = runpy.run_path(str(NATIVE / "hatch_build.py"))
     own, asked = made["NativeHook"].initialize.__globals__, []
-    builder = {"compiled": lambda machine: asked.append(machine) or Path("build/made.so")}
+    libraries = {"a/one.so": Path("build/one.so"), "two.so": Path("build/two.so")}
+    builder = {"compiled": lambda machine: asked.append(machine) or libraries}
     monkeypatch.setitem(own, "runpy", SimpleNamespace(run_path=lambda _: builder))
     return {**own, "asked": asked}
 
@@ -68,7 +69,9 @@ def test_a_wheel_is_for_where_it_is_built(
     data: dict[str, Any] = {"force_include": {}}
     hook["NativeHook"].initialize(None, "standard", data)
     assert data["tag"] == "py3-none-linux_aarch64"
-    assert data["force_include"] == {"build/made.so": hook["IN_WHEEL"]}
+    assert data["force_include"] == {
+        "build/one.so": "unhang/a/one.so", "build/two.so": "unhang/two.so",
+    }  # fmt: skip
     assert hook["asked"] == [""]
 
 

@@ -175,7 +175,9 @@ def _wrap_torch(module: Foreign) -> None:
     if wrap.installed():
         return
     os.register_at_fork(after_in_child=_after_fork)
-    wrap.install(module.ProcessGroup, module.Work)
+    settings = process.process().settings
+    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+    wrap.install(module.ProcessGroup, module.Work, tensor, compiled=settings.compiled)
     for name, wrapper in (
         ("init_process_group", _around_init),
         ("destroy_process_group", _around_destroy),
@@ -231,6 +233,7 @@ def _initialising(told: Meeting | None = None) -> None:
         return
     _armed.crash = crash = CrashWatch(recorder, _at_exit)
     _guarded("heartbeat", lambda: opening.open_heartbeat(recorder))
+    _guarded("heartbeat", lambda: wrap.attach(recorder))
     state = recorder.state
     memory = little_memory()
     state.limited = few_descriptors() or memory

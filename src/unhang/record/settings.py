@@ -26,6 +26,7 @@ class Settings:
         buffer_size: Entries that the ring of our own recorder keeps.
         stacks: Whether our own entries carry the Python stack of the call.
         full: "auto", "always" or "never": which backends get the full recorder.
+        compiled: Whether calls from known places may be noted by compiled code.
         keep: Incidents kept per process.
         signal: Number of the signal that triggers a dump, or 0.
         directory: Where incident directories are made, or "" for ./unhang-cases.
@@ -36,6 +37,7 @@ class Settings:
     buffer_size: int = DEFAULT_BUFFER_SIZE
     stacks: bool = True
     full: str = "auto"
+    compiled: bool = True
     keep: int = 16
     signal: int = 0
     directory: str = ""
@@ -53,6 +55,7 @@ def read_settings(env: Mapping[str, str] | None = None) -> Settings:
         ),
         stacks=env.get("UNHANG_STACKS", "1") != "0",
         full=_choice(env, "UNHANG_FULL", FULL_MODES, problems),
+        compiled=env.get("UNHANG_COMPILED", "1") != "0",
         keep=_number(env, "UNHANG_KEEP", 16, 10_000, problems),
         signal=_signal(env, problems),
         directory=env.get("UNHANG_DIR", ""),

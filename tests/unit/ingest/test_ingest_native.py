@@ -17,12 +17,13 @@ from makedumps import dump, entry
 from strategies import dumps, encoders
 
 from lab.recorder.torchfile import encode_pickle
+from unhang import built
 from unhang.analysis import diagnose
 from unhang.case import Case
 from unhang.ingest import reading
 from unhang.ingest.columns.dictionaries import Dictionaries
 from unhang.ingest.discover.sources import Source
-from unhang.ingest.native import fingerprint, library, loading
+from unhang.ingest.native import library, loading
 from unhang.model import Note
 
 ROOT = Path(__file__).parents[3]
@@ -170,7 +171,7 @@ def test_memory_grows_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_library_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """It could write other columns than those that it is given."""
     compiled()
-    monkeypatch.setattr(library, "fingerprint", lambda: "0-0")
+    monkeypatch.setattr(library, "fingerprint", lambda _: "0-0")
     assert library.found.__wrapped__() == "the compiled decoder was built from other sources"
 
 
@@ -186,8 +187,12 @@ def test_a_library_that_is_none_is_not_used(
 
 def test_what_it_is_built_from_is_told_apart() -> None:
     """The Python that calls it and the Rust sources, of which a wheel has the first alone."""
-    calls, _, rust = fingerprint.fingerprint().partition("-")
-    assert len(calls) == len(rust) == 16
+    told = [built.fingerprint(name).split("-") for name in built.LIBRARIES]
+    assert {len(part) for each in told for part in each} == {16}
+    assert len({part for each in told for part in each}) == 2 * len(built.LIBRARIES)
+    assert built.fits("1-2", "1-2")
+    assert built.fits("1-2", "1")
+    assert not built.fits("1-2", "1-3")
 
 
 def test_a_large_case_says_why_it_is_read_slowly(monkeypatch: pytest.MonkeyPatch) -> None:

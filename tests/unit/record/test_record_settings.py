@@ -18,11 +18,12 @@ def test_everything_set() -> None:
     """Each variable has its effect."""
     env = {
         "UNHANG_BUFFER_SIZE": "50", "UNHANG_STACKS": "0", "UNHANG_FULL": "never",
-        "UNHANG_KEEP": "3", "UNHANG_SIGNAL": "USR2", "UNHANG_DIR": "/cases", "UNHANG_REPLICA": "2",
+        "UNHANG_COMPILED": "0", "UNHANG_KEEP": "3", "UNHANG_SIGNAL": "USR2", "UNHANG_DIR": "/cases",
+        "UNHANG_REPLICA": "2",
     }  # fmt: skip
     assert read_settings(env) == Settings(
-        buffer_size=50, stacks=False, full="never", keep=3, signal=int(signal.SIGUSR2),
-        directory="/cases", replica="2",
+        buffer_size=50, stacks=False, full="never", compiled=False, keep=3,
+        signal=int(signal.SIGUSR2), directory="/cases", replica="2",
     )  # fmt: skip
 
 

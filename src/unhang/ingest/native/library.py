@@ -1,7 +1,6 @@
 """Find and load the decoder's library, and say in ctypes what its functions take.
 
-The library is built with the package or not at all. One that was built from other sources than
-those beside it could read other structures than we write, so it is not used.
+The library is built with the package or not at all.
 """
 
 from __future__ import annotations
@@ -15,9 +14,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from unhang.ingest.native.fingerprint import LIBRARY, fingerprint
+from unhang.built import fingerprint, fits
 
 __all__ = ["CUT", "OUTCOME_WIDTH", "UNUSUAL", "WHOLE", "Library", "found"]
+
+_NAME: Final = "ingest/native/decoder.so"
+LIBRARY: Final = Path(__file__).parents[2] / _NAME
 
 WHOLE, CUT, UNUSUAL = 0, 1, 2
 """What became of a file."""
@@ -147,6 +149,6 @@ def found() -> Library | str:
         built_from = library.fingerprint()
     except (AttributeError, OSError, UnicodeError):
         return "the compiled decoder cannot be loaded on this system"
-    own = fingerprint()
-    fits = built_from == own if "-" in own else built_from.partition("-")[0] == own
-    return library if fits else "the compiled decoder was built from other sources"
+    if not fits(built_from, fingerprint(_NAME)):
+        return "the compiled decoder was built from other sources"
+    return library

@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections import deque
+from collections.abc import Callable
 from time import time_ns
 from typing import Any, Final
 
 from unhang.record.calls.ring import Foreign, RingEntry
 
-__all__ = ["Followed", "WorkRef", "ended"]
+__all__ = ["Followed", "ended"]
 
 MOST_HELD: Final = 256
 ASKED_AT_ONCE: Final = 4
@@ -33,15 +34,16 @@ class Followed:
 
     Attributes:
         by_id: Them by the identity of their Work; empty most of the time where torch records.
+        beside: Asks the Works that are followed elsewhere.
     """
 
-    __slots__ = ("_futures", "_held", "by_id", "gone")
+    __slots__ = ("_futures", "_held", "beside", "by_id")
 
     def __init__(self) -> None:
         self.by_id: dict[int, RingEntry] = {}
         self._held: deque[RingEntry] = deque()
         self._futures: deque[RingEntry] = deque(maxlen=MOST_HELD)
-        self.gone = self.let_go
+        self.beside: Callable[[], object] = bool
 
     def add(self, entry: RingEntry, work: Foreign, *, hold: bool) -> None:
         """Follow a Work.
@@ -61,7 +63,7 @@ class Followed:
         key = id(work)
         self.by_id[key] = entry
         if not hold:
-            entry.work = WorkRef(work, self.gone)
+            entry.work = WorkRef(work, self._let_go)
             entry.work.key = key
             return
         entry.work = work
@@ -89,6 +91,7 @@ class Followed:
 
     def ask_all(self) -> None:
         """Ask every Work, and every future, that is still there."""
+        self.beside()
         for entry in list(self.by_id.values()):
             reference = entry.work
             work = reference() if isinstance(reference, weakref.ref) else reference
@@ -122,7 +125,7 @@ class Followed:
         self.by_id.pop(key, None)
         entry.completed(time_ns())
 
-    def let_go(self, reference: WorkRef) -> None:
+    def _let_go(self, reference: WorkRef) -> None:
         """What a reference was to has gone."""
         self._gone(reference.key)
 

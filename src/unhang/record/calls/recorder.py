@@ -158,10 +158,21 @@ class Recorder:
     # -------------------------------------------------------------- a call ends
 
     def wait_failed(
-        self, work: Foreign, error: BaseException, last: tuple[str, Channel | None] | None
+        self,
+        work: Foreign,
+        error: BaseException,
+        last: tuple[str, Channel | None] | None,
+        entry: RingEntry | None = None,
     ) -> None:
-        """A wait raised: the call failed. `last` is the newest call, if the Work is its own."""
-        entry = self.followed.drop(work)
+        """A wait raised: the call failed.
+
+        Args:
+            work: Torch's Work object.
+            error: What was raised.
+            last: Name and channel of the newest call, if the Work is its own.
+            entry: The call, where somebody has it already.
+        """
+        entry = entry or self.followed.drop(work)
         if entry is not None:
             self.call_failed(entry.name, entry.channel, error, entry)
         elif last is not None:

@@ -7,9 +7,11 @@ them into torch's layout waits until somebody wants a dump.
 from __future__ import annotations
 
 import weakref
+from array import array
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 from unhang.record.calls.sites import RawStack, frames_of
@@ -62,7 +64,8 @@ class Channel:
         bare: No recorder of torch's sees any of its calls.
         on_host: Whether the last call's tensors were on the host: there the end of a wait is the
             end of the call.
-        seq, p2p_seq, op_id: The last number given out; the first call gets 1.
+        counters: `seq` and `p2p_seq`, where the compiled methods (`quick`) count as well.
+        op_id: As these, the last number given out; the first call gets 1.
         last_enqueued, last_completed: Sequence numbers of collectives, as NCCL's `pg_status`.
         coalescing: Which number spaces the open coalesced group has used; None outside of one.
     """
@@ -77,12 +80,29 @@ class Channel:
     pg_id: int
     bare: bool = False
     on_host: bool = True
-    seq: int = 0
-    p2p_seq: int = 0
+    counters: array[int] = field(default_factory=lambda: array("q", (0, 0)))
     op_id: int = 0
     last_enqueued: int = -1
     last_completed: int = -1
     coalescing: set[str] | None = None
+
+    @property
+    def seq(self) -> int:
+        """Number of the last collective."""
+        return self.counters[0]
+
+    @seq.setter
+    def seq(self, value: int) -> None:
+        self.counters[0] = value
+
+    @property
+    def p2p_seq(self) -> int:
+        """Number of the last send or receive."""
+        return self.counters[1]
+
+    @p2p_seq.setter
+    def p2p_seq(self, value: int) -> None:
+        self.counters[1] = value
 
     def begins(self, space: str) -> bool:
         """Whether a call takes a new number of its space: once only inside a coalesced group."""
@@ -224,29 +244,48 @@ def _dtype_name(dtype: object) -> str:
 
 
 class Ring:
-    """The last `size` entries, oldest first; appending is atomic under the GIL."""
+    """The last `size` entries, oldest first; appending is atomic under the GIL.
 
-    __slots__ = ("_entries", "total")
+    Attributes:
+        size: How many it keeps.
+        count: One number, which the compiled methods (`quick`) count in as well.
+        beside: Entries that are kept elsewhere, in any order.
+    """
+
+    __slots__ = ("_entries", "beside", "count", "size")
 
     def __init__(self, size: int) -> None:
         self._entries: deque[RingEntry] = deque(maxlen=size)
-        self.total = 0
+        self.size = size
+        self.count = array("q", [0])
+        self.beside: Callable[[], list[RingEntry]] = list
+
+    @property
+    def total(self) -> int:
+        """How many entries there were so far."""
+        return self.count[0]
 
     def append(self, entry: RingEntry) -> None:
         """Number the entry and keep it; the oldest makes room."""
-        entry.number = self.total
-        self.total += 1
+        entry.number = self.count[0]
+        self.count[0] += 1
+        self._entries.append(entry)
+
+    def keep(self, entry: RingEntry) -> None:
+        """Keep an entry that has its number."""
         self._entries.append(entry)
 
     @property
     def dropped(self) -> int:
         """How many entries have made room for younger ones."""
-        return max(0, self.total - len(self._entries))
+        return max(0, self.total - self.size)
 
     def entries(self) -> list[RingEntry]:
         """A copy of what the ring holds now, oldest first."""
         while True:
             try:
-                return list(self._entries)
-            except RuntimeError:  # noqa: PERF203 - another thread appended meanwhile: look again
+                found = [*self._entries, *self.beside()]
+            except RuntimeError:  # another thread appended meanwhile: look again
                 continue
+            found.sort(key=attrgetter("number"))
+            return found[-self.size :]

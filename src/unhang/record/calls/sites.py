@@ -77,16 +77,23 @@ def site_frame(frame: FrameType | None) -> FrameType | None:
     return None
 
 
-def capture(frame: FrameType | None) -> RawStack:
-    """The stack from `frame` outwards, unresolved; at most `MAX_FRAMES` frames."""
+def capture(frame: FrameType | None, *, to_site: bool = False) -> RawStack:
+    """The stack from `frame` outwards, unresolved; at most `MAX_FRAMES` frames.
+
+    Args:
+        frame: The innermost.
+        to_site: No further than to the program's own frame; () where there is none.
+    """
     raw: list[object] = []
     room = MAX_FRAMES
     while frame is not None and room:
         raw.append(frame.f_code)
         raw.append(frame.f_lasti)
+        if to_site and not MACHINERY[frame.f_code.co_filename]:
+            return tuple(raw)
         frame = frame.f_back
         room -= 1
-    return tuple(raw)
+    return () if to_site else tuple(raw)
 
 
 class SiteStacks:

@@ -6,26 +6,32 @@ every call that Python issues, however it was imported, and leaves the functions
 here and cost nothing; torch's own recorder has them. Nothing is registered with c10d's dispatcher:
 Python under a dispatcher key deadlocks Gloo.
 
-Words of the heartbeat (`Word`) are plain numbers here: beside a job, a name of this module that is
-looked up costs a cache line, which is more than the store.
+This is the long way, which every call can go. Where there is a compiled library (`quick`), it
+stands in front, and passes on what is not usual.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from sys import _getframe
-from threading import get_ident
 from time import time_ns
 from types import FrameType
 from typing import Any, Final
 
-from unhang.record.calls.follow import WorkRef
 from unhang.record.calls.groups import channel_of
-from unhang.record.calls.quick import KnownPlaces, QuickEntry
+from unhang.record.calls.quick import (
+    COLLECTIVE,
+    NO_PEER,
+    ROOTED_COLLECTIVE,
+    SEND_OR_RECEIVE,
+    WAIT,
+    Quick,
+    entry_of,
+    found,
+)
 from unhang.record.calls.recorder import Recorder, sequence_of
-from unhang.record.calls.ring import COMPLETED, STARTED, Channel, Foreign, RingEntry
-from unhang.record.calls.sites import MACHINERY
+from unhang.record.calls.ring import Channel, Foreign, RingEntry
+from unhang.record.calls.sites import capture
 from unhang.record.contact.beat import Beat
 
 __all__ = [
@@ -79,20 +85,25 @@ ORIGINALS: Final[dict[str, Callable[..., Any]]] = {}
 """The methods as torch has them; `Work.wait` is under "wait"."""
 
 _tensor: Foreign = None
+_quick: Quick | None = None
 _recorder: Recorder | None = None
 _last: tuple[int, str, Channel | None] | None = None
 
 
 def attach(recorder: Recorder) -> None:
-    """Let the wrapped methods report to `recorder`."""
+    """Let the wrapped methods report to `recorder`; again where it has got another heartbeat."""
     global _recorder  # noqa: PLW0603 - the methods of a class have one state
     _recorder = recorder
+    if _quick is not None:
+        _quick.attach(recorder, _tensor)
 
 
 def detach() -> None:
     """Let the wrapped methods pass calls through (after fork)."""
     global _recorder, _last  # noqa: PLW0603 - same
     _recorder = _last = None
+    if _quick is not None:
+        _quick.detach()
 
 
 def current() -> Recorder | None:
@@ -105,28 +116,51 @@ def installed() -> bool:
     return bool(ORIGINALS)
 
 
-def install(group_class: type, work_class: type) -> None:
+def install(
+    group_class: type, work_class: type, tensor: Foreign = None, *, compiled: bool = True
+) -> None:
     """Wrap the methods of torch's `ProcessGroup` and `Work`; a second time does nothing.
 
     A method that this torch lacks is left out.
+
+    Args:
+        group_class: Torch's, as the next.
+        work_class: Torch's.
+        tensor: The class of tensors, where calls are to take the quick way.
+        compiled: Whether they may.
     """
-    global _tensor  # noqa: PLW0603 - torch is there only now
+    global _quick, _tensor
     if installed():
         return
-    _tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+    _tensor, _quick = tensor, found() if compiled and tensor is not None else None
+    if _quick is not None:
+        _quick.open(_quick_raised, _quick_wait_raised, _quick_follow)
     for method, op in COLLECTIVES.items():
-        _wrap(group_class, method, lambda original, m=method, op=op: _collective(original, m, op))
+        kind = ROOTED_COLLECTIVE if method in ROOTED else COLLECTIVE
+        _wrap(group_class, method, lambda f, m=method, op=op: _recording(f, m, op), (kind, op))
     for method in P2P:
-        _wrap(group_class, method, lambda original, method=method: _p2p(original, method))
+        _wrap(
+            group_class, method, lambda f, m=method: _recording(f, m, m), (SEND_OR_RECEIVE, method)
+        )
     _wrap(group_class, "monitored_barrier", _monitored_barrier)
-    _wrap(work_class, "wait", waiting)
+    _wrap(work_class, "wait", waiting, (WAIT, ""))
 
 
-def _wrap(owner: type, method: str, wrapper: Callable[..., Callable[..., Any]]) -> None:
+def _wrap(
+    owner: type,
+    method: str,
+    wrapper: Callable[..., Callable[..., Any]],
+    quick: tuple[int, str] | None = None,
+) -> None:
     original = owner.__dict__.get(method)
-    if original is not None:
-        ORIGINALS[method] = original
-        setattr(owner, method, named(wrapper(original), method, original))
+    if original is None:
+        return
+    ORIGINALS[method] = original
+    long = named(wrapper(original), method, original)
+    if _quick is None or quick is None:
+        setattr(owner, method, long)
+    else:
+        setattr(owner, method, _quick.wrap(owner, method, *quick, (original, long)))
 
 
 def named(
@@ -181,177 +215,73 @@ def _note_root(beat: Beat, args: tuple[Foreign, ...]) -> None:
         return
 
 
-class _Usual:
-    """The last place from which a method was called: mostly the next one, too.
+def _recording(original: Callable[..., Any], method: str, op: str) -> Callable[..., Any]:
+    """The wrapper of a collective, a send or a receive: heartbeat, and a note if it raises.
 
-    A frame is found again by its depth, which spares looking at those between.
+    An entry as well where torch makes none: for a send or receive on Gloo, and for any call of a
+    group that was there before we were and that torch does not record.
     """
-
-    __slots__ = ("beat", "channel", "code", "depth", "made", "offset", "ref", "slot")
-
-    def __init__(self) -> None:
-        self.depth, self.offset, self.slot, self.made = 1, -1, 0, -1
-        self.code: Foreign = None
-        self.beat: Beat | None = None
-        self.channel: Channel | None = None
-        self.ref: Callable[[], Foreign] = lambda: None
-
-    def remember(self, frame: FrameType, slot: int, channel: Channel, beat: Beat) -> None:
-        """Keep a place.
-
-        Args:
-            frame: Of the caller of the method.
-            slot: The place's number in the heartbeat.
-            channel: Of the group.
-            beat: The heartbeat; when it takes another place, that may get the number of this one.
-        """
-        site: FrameType | None = frame
-        depth = 1
-        while site is not None and MACHINERY[site.f_code.co_filename]:
-            site, depth = site.f_back, depth + 1
-        if site is not None:
-            self.depth, self.code, self.offset = depth, site.f_code, site.f_lasti
-            self.slot, self.channel, self.ref, self.made = slot, channel, channel.ref, beat.made
-            self.beat = beat
-
-
-def _collective(  # noqa: C901 - one long function is quicker than several (see `quick`)
-    original: Callable[..., Any], method: str, op: str
-) -> Callable[..., Any]:
-    """The wrapper of a collective: heartbeat, and a note if it raises.
-
-    An entry as well for a group that was there before we were, and that torch does not record.
-    A call from the place of the last one, on its group, takes no further function (see `quick`).
-    """
-    usual = _Usual()
-    has_root = method in ROOTED
+    has_root, is_p2p = method in ROOTED, method in P2P
 
     def wrapper(self: Foreign, *args: Foreign, **kwargs: Foreign) -> Foreign:
         global _last  # noqa: PLW0603 - which call the next wait belongs to
         recorder = _recorder
         if recorder is None:
             return original(self, *args, **kwargs)
-        beat, entry = recorder.beat, None
-        try:
-            frame = _getframe(usual.depth)
-            first: Foreign = args[0]
-            if type(first) is list:
-                first = first[0]
-            is_usual = (
-                frame.f_code is usual.code
-                and frame.f_lasti == usual.offset
-                and usual.ref() is self
-                and usual.beat is beat
-                and usual.made == beat.made
-                and type(first) is _tensor
-            )
-        except (ValueError, IndexError):
-            is_usual = False
-        if is_usual:
-            channel, words = usual.channel, beat.words
-            words[23] = first.numel()  # Word.NUMEL
-            words[18] = usual.slot  # Word.SITE
-            beat.calls = words[12] = beat.calls + 1  # Word.CALLS
-            words[14] = time_ns()  # Word.CALL_NS
-        else:
-            frame = _getframe(1)
-            channel, slot = _enter(recorder, self, op, frame, args)
-            if channel is not None and channel.bare:
-                entry = _begin(recorder, channel, method, (*args, *kwargs.values()), frame, slot)
-            elif channel is not None and slot:
-                usual.remember(frame, slot, channel, beat)
+        frame, entry = _getframe(1), None
+        channel, site = _enter(recorder, self, op, frame, args)
+        if channel is not None and (is_p2p or channel.bare):
+            given = (*args, *kwargs.values())
+            entry = _begin(recorder, channel, method, given, frame, site)
         if has_root:
-            _note_root(beat, args)
+            _note_root(recorder.beat, args)
+        if _quick is not None and channel is not None and site and not channel.bare:
+            _keep(_quick, recorder, method, (self, channel, site), args, frame, entry)
         try:
             work = original(self, *args, **kwargs)
         except BaseException as error:
-            beat.failed()
-            beat.enqueued()
-            recorder.call_failed(op, channel, error, entry)
+            _raised(op, channel, error, entry)
             raise
-        beat.enqueues = beat.words[13] = beat.enqueues + 1  # Word.ENQUEUED
+        recorder.beat.enqueued()
         _last = (id(work), op, channel)
         if entry is not None:
-            _follow(recorder, entry, work)
+            _follow(entry, work)
         return work
 
     return wrapper
 
 
-def _p2p(original: Callable[..., Any], method: str) -> Callable[..., Any]:  # noqa: C901, PLR0915
-    """The wrapper of a send or receive: an entry as well, where torch makes none (Gloo).
+def _keep(
+    quick: Quick,
+    recorder: Recorder,
+    method: str,
+    place: tuple[Foreign, Channel, int],
+    args: tuple[Foreign, ...],
+    frame: FrameType,
+    entry: RingEntry | None,
+) -> None:
+    """Have the next call from this place, on this group, take the quick way."""
+    try:
+        group, channel, site = place
+        numbers = NO_PEER, site, recorder.beat.places[0]
+        if method not in P2P:
+            quick.keep(method, group, channel, capture(frame, to_site=True), numbers)
+        elif entry is not None and entry.stack and channel.backend and method != "recv_anysource":
+            numbers = args[1], *numbers[1:]
+            quick.keep(method, group, channel, entry.stack, numbers, entry.name)
+    except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
+        recorder.state.failures.add(f"keeping a place of {method}", error)
 
-    A call from the place of the last one, on its group, is written down here and in no function
-    further (see `quick`, which also says why this one is long); `waiting` does so at its end.
-    """
-    places = KnownPlaces("" if method == "recv_anysource" else method)
-    usual = places.nowhere
 
-    def wrapper(self: Foreign, *args: Foreign, **kwargs: Foreign) -> Foreign:  # noqa: C901, PLR0915
-        global _last  # noqa: PLW0603 - which call the next wait belongs to
-        nonlocal usual
-        recorder = _recorder
-        if recorder is None:
-            return original(self, *args, **kwargs)
-        beat, frame, place, quick = recorder.beat, _getframe(1), usual, None
-        entry: RingEntry | None
-        channel: Channel | None
-        words = beat.words
-        try:
-            (tensor,), peer, tag = args
-            walker: Foreign = frame
-            for code, offset in place.frames:
-                if walker.f_lasti != offset or walker.f_code is not code:
-                    break
-                walker = walker.f_back
-            is_usual = walker is None and place.ref() is self
-            if not is_usual or place.beat is not beat or place.made != beat.made:
-                usual = place = places.of(recorder, self, frame)
-            channel = place.channel
-            is_plain = type(tag) is int and not kwargs
-            if channel is not None and channel.coalescing is None and is_plain:
-                facts = recorder.tensors[tensor.shape, tensor.dtype]
-                numel = tensor.numel()
-                op_id = self._get_sequence_number_for_group() + 1
-                quick = QuickEntry()
-                quick.on_host = channel.on_host = tensor.is_cpu
-        except Exception:  # noqa: BLE001 - the long way says what is wrong
-            quick = None
-        if quick is None or channel is None:
-            channel, site = _enter(recorder, self, method, frame, args)
-            entry = _begin(recorder, channel, method, (*args, *kwargs.values()), frame, site)
-        else:
-            words[23] = numel  # Word.NUMEL
-            words[18] = place.slot  # Word.SITE
-            beat.calls = words[12] = beat.calls + 1  # Word.CALLS
-            words[14] = quick.created_ns = time_ns()  # Word.CALL_NS
-            quick.channel, quick.name = channel, f"{place.name}{peer}"
-            quick.inputs = quick.outputs = facts
-            quick.stack, quick.thread, quick.tag = place.stack, get_ident(), tag
-            channel.op_id += 1
-            quick.op_id, quick.seq = op_id, channel.seq
-            channel.p2p_seq = quick.p2p_seq = channel.p2p_seq + 1
-            recorder.ring.append(quick)
-            entry = quick
-        try:
-            work = original(self, *args, **kwargs)
-        except BaseException as error:
-            beat.failed()
-            beat.enqueued()
-            recorder.call_failed(method, channel, error, entry)
-            raise
-        beat.enqueues = words[13] = beat.enqueues + 1  # Word.ENQUEUED
-        _last = (id(work), method, channel)
-        if quick is not None and work is not None:
-            quick.state, quick.started_ns = STARTED, time_ns()
-            quick.work = reference = WorkRef(work, recorder.followed.gone)
-            reference.key = key = id(work)
-            recorder.followed.by_id[key] = quick
-        elif entry is not None:
-            _follow(recorder, entry, work)
-        return work
-
-    return wrapper
+def _raised(
+    op: str, channel: Channel | None, error: BaseException, entry: RingEntry | None
+) -> None:
+    """A call is about to end by raising."""
+    recorder = _recorder
+    if recorder is not None:
+        recorder.beat.failed()
+        recorder.beat.enqueued()
+        recorder.call_failed(op, channel, error, entry)
 
 
 def _begin(
@@ -382,7 +312,10 @@ def _begin(
     return entry
 
 
-def _follow(recorder: Recorder, entry: RingEntry, work: Foreign) -> None:
+def _follow(entry: RingEntry, work: Foreign) -> None:
+    recorder = _recorder
+    if recorder is None:
+        return
     try:
         # On a bare group C++ may be the caller, who takes the Work from our hands.
         recorder.followed.add(entry, work, hold=entry.channel.bare)
@@ -403,9 +336,7 @@ def _monitored_barrier(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
-            recorder.beat.failed()
-            recorder.beat.enqueued()
-            recorder.call_failed("monitored_barrier", channel, error, entry)
+            _raised("monitored_barrier", channel, error, entry)
             raise
         recorder.beat.enqueued()
         if entry is not None:
@@ -436,29 +367,76 @@ def waiting(original: Callable[..., Any]) -> Callable[..., Any]:
         recorder = _recorder
         if recorder is None:
             return original(self, *args, **kwargs)
-        beat, followed = recorder.beat, recorder.followed
-        words = beat.words
-        beat.waits = words[15] = beat.waits + 1  # Word.WAITS
-        entry = followed.by_id.get(id(self)) if followed.by_id else None
+        recorder.beat.waiting()
+        entry = recorder.followed.by_id.get(id(self))
         if entry is not None and not entry.wait_ns:
             entry.wait_ns = time_ns()
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
-            beat.failed()
-            beat.waited()
             last = _last
             mine = last is not None and last[0] == id(self)
-            recorder.wait_failed(self, error, last[1:] if last and mine else None)
+            _wait_raised(self, error, last[1:] if last and mine else None)
             raise
-        beat.waiteds = words[16] = beat.waiteds + 1  # Word.WAITED
-        words[17] = now_ns = time_ns()  # Word.WAITED_NS
+        now_ns = recorder.beat.waited()
         if entry is not None:
-            if entry.is_p2p and entry.on_host and entry.state is STARTED and not entry.abandoned:
-                followed.by_id.pop(id(self), None)
-                entry.state, entry.completed_ns, entry.work = COMPLETED, now_ns, None
-            else:
-                followed.waited(entry, self, now_ns)
+            recorder.followed.waited(entry, self, now_ns)
         return result
 
     return wrapper
+
+
+def _wait_raised(
+    work: Foreign,
+    error: BaseException,
+    last: tuple[str, Channel | None] | None,
+    entry: RingEntry | None = None,
+) -> None:
+    """A wait is about to end by raising; `last` is the newest call, if the Work is its own."""
+    recorder = _recorder
+    if recorder is not None:
+        recorder.beat.failed()
+        recorder.beat.waited()
+        recorder.wait_failed(work, error, last, entry)
+
+
+# ------------------------------------------------------------------ asked by the quick way
+
+
+def _taken(row: tuple[Any, ...] | None) -> RingEntry | None:
+    """An entry that the quick way hands over, for good."""
+    recorder = _recorder
+    if row is None or recorder is None:
+        return None
+    entry = entry_of(row)
+    recorder.ring.keep(entry)
+    return entry
+
+
+def _quick_raised(
+    op: str, channel: Channel, error: BaseException, row: tuple[Any, ...] | None
+) -> None:
+    """A call is about to end by raising."""
+    _raised(op, channel, error, _taken(row))
+
+
+def _quick_wait_raised(
+    work: Foreign,
+    error: BaseException,
+    last: tuple[str, Channel | None] | tuple[()] | None,
+    row: tuple[Any, ...] | None,
+) -> None:
+    """A wait is about to end by raising."""
+    entry = _taken(row)
+    if entry is not None:
+        last = entry.name, entry.channel
+    elif last is None and _last is not None and _last[0] == id(work):
+        last = _last[1:]
+    _wait_raised(work, error, last or None, entry)
+
+
+def _quick_follow(row: tuple[Any, ...], work: Foreign) -> None:
+    """A call gave no usual Work."""
+    entry = _taken(row)
+    if entry is not None:
+        _follow(entry, work)

@@ -10,6 +10,7 @@ import ctypes
 import mmap
 import os
 import struct
+from array import array
 from pathlib import Path
 from time import time_ns
 from types import CodeType, FrameType
@@ -50,7 +51,13 @@ _SITE, _NUMEL = int(Word.SITE), int(Word.NUMEL)
 
 
 class Beat:
-    """The writing side: one a process. Without a path it writes into plain memory."""
+    """The writing side: one a process. Without a path it writes into plain memory.
+
+    Attributes:
+        words: The numbers; the compiled methods (`quick`) write into them as well.
+        slots: Numbers of the places in the source that were called from last.
+        places: One number, how many places there were so far: the oldest make room.
+    """
 
     def __init__(self, path: Path | None, *, pid: int, start_ticks: int) -> None:
         """Create the file with mode 0600.
@@ -63,12 +70,7 @@ class Beat:
         self._bytes = self.words.cast("B")
         self.slots: dict[tuple[int, int, str, str], int] = {}
         self._keep: dict[int, tuple[tuple[int, int, str, str], CodeType]] = {}
-        self.made = 0
-        self.calls = 0
-        self.enqueues = 0
-        self.waits = 0
-        self.waiteds = 0
-        self.failures = 0
+        self.places = array("q", [0])
         for word in (Word.RANK, Word.WORLD_SIZE, Word.LOCAL_RANK, Word.STEP, Word.NUMEL):
             self.words[word] = -1
         self.set(Word.PID, pid)
@@ -102,37 +104,32 @@ class Beat:
             key = (id(site.f_code), site.f_lasti, op, group)
             slot = self.slots.get(key) or self.new_slot(key, site.f_code)
             words[_SITE] = slot
-        self.calls = calls = self.calls + 1
-        words[_CALLS] = calls
+        words[_CALLS] += 1
         words[_CALL_NS] = time_ns()
         return slot
 
     def rooted(self, root: int) -> None:
         """The call that was entered last has a root."""
-        self.words[Word.ROOT] = root_word(self.calls, root, self.words[Word.ROOT])
+        self.words[Word.ROOT] = root_word(self.words[_CALLS], root, self.words[Word.ROOT])
 
     def enqueued(self) -> None:
         """The backend took the call, or refused it: it came back."""
-        self.enqueues = number = self.enqueues + 1
-        self.words[_ENQUEUED] = number
+        self.words[_ENQUEUED] += 1
 
     def waiting(self) -> None:
         """A wait begins."""
-        self.waits = number = self.waits + 1
-        self.words[_WAITS] = number
+        self.words[_WAITS] += 1
 
     def waited(self) -> int:
         """A wait ended; returns when."""
-        self.waiteds = number = self.waiteds + 1
         words = self.words
-        words[_WAITED] = number
+        words[_WAITED] += 1
         words[_WAITED_NS] = now = time_ns()
         return now
 
     def failed(self) -> None:
         """A call or a wait is about to end by raising: that is no progress."""
-        self.failures = number = self.failures + 1
-        self.words[Word.FAILED] = number
+        self.words[Word.FAILED] += 1
 
     def seen(self, frame: FrameType, innermost: FrameType | None = None) -> None:
         """Keep where the program is; the text before stays whole until the new one is.
@@ -177,8 +174,8 @@ class Beat:
 
         The code object is kept as long as its id is a key, so that the id stays its own.
         """
-        slot = self.made % CALL_SLOTS
-        self.made += 1
+        slot = self.places[0] % CALL_SLOTS
+        self.places[0] += 1
         if slot in self._keep:
             self.slots.pop(self._keep[slot][0], None)
             self.words[Word.SITE] = 0

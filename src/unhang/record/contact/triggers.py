@@ -272,7 +272,7 @@ class TriggerThread:
             "phase": state.phase.name.lower(),
             "job_id": state.job_id,
             "step": state.step,
-            "calls": state.beat.calls,
+            "calls": state.beat.words[Word.CALLS],
             "pending": [entry.name for entry in self.recorder.pending()][:100],
             "dropped": state.ring.dropped,
             "failures": list(state.failures.texts()),

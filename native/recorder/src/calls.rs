@@ -1,0 +1,493 @@
+//! The methods that stand in for torch's: what a call from a known place takes, and nothing else.
+//!
+//! All that is unusual goes the long way, in Python (`record/calls/wrap.py`), which is also the
+//! reference: a test holds both equal. Wherever something of Python's is called or made, other
+//! threads may run and code may come back here: nothing of `State` is borrowed meanwhile, and what
+//! is let go is let go last.
+
+use std::rc::Rc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::places::{Frames, Known, Places, NO_PEER};
+use crate::python::{
+    attribute, call, call_0, call_as_came, first_of, found_in, identity, interned, is_empty,
+    is_exactly, is_int, method_0, none, nothing, number_of, only_one, pair, product_of,
+    this_thread, truth, weak, whole, Owned, Raised, Ref,
+};
+use crate::ring::{Entry, Ring};
+
+/// Words of the heartbeat (`record/contact/heartbeat.py`).
+mod word {
+    pub const CALLS: usize = 12;
+    pub const ENQUEUED: usize = 13;
+    pub const CALL_NS: usize = 14;
+    pub const WAITS: usize = 15;
+    pub const WAITED: usize = 16;
+    pub const WAITED_NS: usize = 17;
+    pub const SITE: usize = 18;
+    pub const NUMEL: usize = 23;
+    pub const ROOT: usize = 31;
+}
+
+const MOST_CALL: i64 = 0x7FFF_FFFF;
+const NO_ROOT: i64 = 0xFFFF;
+
+/// Of a channel's counters.
+const SEQ: usize = 0;
+const P2P_SEQ: usize = 1;
+
+macro_rules! names {
+    ($($name:ident),* $(,)?) => {
+        /// Names of attributes, as Python keeps them.
+        #[allow(non_snake_case)]
+        pub struct Names { $($name: Owned),* }
+
+        impl Names {
+            pub unsafe fn new() -> Option<Self> {
+                unsafe {
+                    Some(Names { $($name: interned(concat!(stringify!($name), "\0").as_bytes())?),* })
+                }
+            }
+        }
+    };
+}
+
+names!(_get_sequence_number_for_group, dtype, is_completed, is_cpu, numel, rootRank, shape);
+
+/// What a method is.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Kind {
+    Collective,
+    Rooted,
+    PointToPoint,
+    Wait,
+}
+
+pub struct Wrapped {
+    pub kind: Kind,
+    /// What calls are called where they fail.
+    pub op: Owned,
+    pub original: Owned,
+    pub long: Owned,
+}
+
+/// Objects of Python's that a call needs while a recorder is attached, and memory of theirs.
+pub struct Recording {
+    pub words: *mut i64,
+    /// How many places the heartbeat had so far.
+    pub made: *mut i64,
+    /// How many entries the recorder's ring had so far, ours among them.
+    pub total: *mut i64,
+    pub tensor: Owned,
+    /// Long-way entries by the identity of their Work.
+    pub by_id: Owned,
+    /// Shapes and dtypes that the recorder has seen.
+    pub facts: Owned,
+    /// Whatever keeps the memory where it is.
+    pub _kept: Owned,
+}
+
+/// Objects of Python's that never change.
+pub struct Fixed {
+    pub names: Names,
+    pub raised: Owned,
+    pub wait_raised: Owned,
+    pub follow: Owned,
+    pub gone: Owned,
+}
+
+/// The newest call, for a wait that fails.
+pub struct Last {
+    work: Ref,
+    op: Owned,
+    channel: Owned,
+}
+
+pub const METHODS: usize = 32;
+
+pub struct State {
+    pub fixed: &'static Fixed,
+    pub wrapped: Vec<Option<Rc<Wrapped>>>,
+    pub places: Vec<Places>,
+    pub recording: Option<Rc<Recording>>,
+    pub ring: Ring,
+    /// None where the newest call has gone the long way.
+    last: Option<Last>,
+}
+
+impl State {
+    fn new(fixed: Fixed) -> Self {
+        State {
+            fixed: Box::leak(Box::new(fixed)),
+            wrapped: vec![None; METHODS],
+            places: (0..METHODS).map(|_| Places::default()).collect(),
+            recording: None,
+            ring: Ring::new(1),
+            last: None,
+        }
+    }
+
+    /// Start afresh; what there was is given back to be dropped.
+    pub fn detached(&mut self) -> (Option<Rc<Recording>>, Vec<Places>, Ring, Option<Last>) {
+        (
+            self.recording.take(),
+            self.places.iter_mut().map(std::mem::take).collect(),
+            std::mem::replace(&mut self.ring, Ring::new(1)),
+            self.last.take(),
+        )
+    }
+}
+
+static mut STATE: *mut State = std::ptr::null_mut();
+
+/// The one state. Whoever has the GIL may look into it until something of Python's is called.
+pub unsafe fn state() -> Option<&'static mut State> {
+    unsafe { STATE.as_mut() }
+}
+
+pub unsafe fn open(fixed: Fixed) {
+    unsafe { STATE = Box::into_raw(Box::new(State::new(fixed))) }
+}
+
+pub fn now_ns() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |time| i64::try_from(time.as_nanos()).unwrap_or(0))
+}
+
+impl Recording {
+    unsafe fn word(&self, place: usize) -> i64 {
+        unsafe { self.words.add(place).read_volatile() }
+    }
+
+    unsafe fn store(&self, place: usize, value: i64) {
+        unsafe { self.words.add(place).write_volatile(value) }
+    }
+
+    unsafe fn count(&self, place: usize) {
+        unsafe { self.store(place, self.word(place) + 1) }
+    }
+
+    /// A call is about to be made.
+    unsafe fn enter(&self, slot: i64, numel: i64, now: i64) {
+        unsafe {
+            self.store(word::NUMEL, numel);
+            self.store(word::SITE, slot);
+            self.count(word::CALLS);
+            self.store(word::CALL_NS, now);
+        }
+    }
+
+    /// As `root_word` of heartbeat.py.
+    unsafe fn note_root(&self, root: i64) {
+        unsafe {
+            let (number, before) = (self.word(word::CALLS), self.word(word::ROOT));
+            let is_next = before >> 32 == number - 1;
+            let last = if is_next { before >> 16 & NO_ROOT } else { NO_ROOT };
+            self.store(word::ROOT, (number & MOST_CALL) << 32 | root.min(NO_ROOT) << 16 | last);
+        }
+    }
+}
+
+/// One call as it came from Python.
+#[derive(Clone, Copy)]
+pub struct Call {
+    pub method: usize,
+    pub object: Ref,
+    pub args: *const Ref,
+    pub count: usize,
+    pub names: Ref,
+}
+
+impl Call {
+    /// # Safety
+    /// The GIL is held and the arguments are those of a call.
+    pub unsafe fn made(self) -> Ref {
+        unsafe {
+            let (wrapped, recording, fixed) = match state() {
+                Some(state) => match &state.wrapped[self.method] {
+                    Some(wrapped) => (wrapped.clone(), state.recording.clone(), state.fixed),
+                    None => return std::ptr::null_mut(),
+                },
+                None => return std::ptr::null_mut(),
+            };
+            let recording = match recording {
+                Some(recording) => recording,
+                None => return self.through(&wrapped.original),
+            };
+            let quick = Quick { call: self, wrapped: &wrapped, recording: &recording, fixed };
+            let result = match wrapped.kind {
+                Kind::Wait => quick.wait(),
+                Kind::PointToPoint => quick.point_to_point(),
+                Kind::Collective | Kind::Rooted => quick.collective(),
+            };
+            result.unwrap_or_else(|| quick.the_long_way())
+        }
+    }
+
+    unsafe fn through(self, callable: &Owned) -> Ref {
+        unsafe { call_as_came(callable.get(), self.object, self.args, self.count, self.names) }
+    }
+
+    unsafe fn argument(self, place: usize) -> Ref {
+        unsafe { *self.args.add(place) }
+    }
+}
+
+/// A call while a recorder is attached. Its ways say None where they have done nothing.
+struct Quick<'a> {
+    call: Call,
+    wrapped: &'a Wrapped,
+    recording: &'a Recording,
+    fixed: &'static Fixed,
+}
+
+impl Quick<'_> {
+    unsafe fn the_long_way(&self) -> Ref {
+        unsafe {
+            let result = self.call.through(&self.wrapped.long);
+            if self.wrapped.kind != Kind::Wait {
+                drop(state().and_then(|state| state.last.take()));
+            }
+            result
+        }
+    }
+
+    /// The place that calls, if it is known and its group is still the one that it was.
+    unsafe fn known(&self, peer: i64) -> Option<Rc<Known>> {
+        unsafe {
+            let (group, made) = (self.call.object, *self.recording.made);
+            let depth = state()?.places[self.call.method].depth(group, peer, made);
+            if depth == 0 {
+                return None;
+            }
+            let frames = Frames::here(depth);
+            let places = &mut state()?.places[self.call.method];
+            let (known, weak) = places.find(group, peer, made, &frames)?;
+            if call_0(weak.get())?.get() == group {
+                Some(known)
+            } else {
+                None
+            }
+        }
+    }
+
+    unsafe fn collective(&self) -> Option<Ref> {
+        unsafe {
+            let call = self.call;
+            if call.count == 0 {
+                return None;
+            }
+            let first = first_of(call.argument(0));
+            if first.is_null() || !is_exactly(first, self.recording.tensor.get()) {
+                return None;
+            }
+            let first = Owned::of(first);
+            let known = self.known(NO_PEER)?;
+            let numel = whole(method_0(first.get(), self.fixed.names.numel.get())?.get())?;
+            let mut root = None;
+            if self.wrapped.kind == Kind::Rooted {
+                let options = call.argument(call.count - 1);
+                root = number_of(options, self.fixed.names.rootRank.get());
+            }
+            self.recording.enter(known.slot, numel, now_ns());
+            if let Some(root) = root {
+                self.recording.note_root(root);
+            }
+            let work = call.through(&self.wrapped.original);
+            if work.is_null() {
+                self.raised(&known.channel, None);
+            } else {
+                self.recording.count(word::ENQUEUED);
+                self.is_last(work, &known.channel);
+            }
+            Some(work)
+        }
+    }
+
+    unsafe fn is_last(&self, work: Ref, channel: &Owned) {
+        unsafe {
+            let (op, channel) = (self.wrapped.op.clone(), channel.clone());
+            let last = Last { work, op, channel };
+            drop(state().and_then(|state| state.last.replace(last)));
+        }
+    }
+
+    /// Say that a call has raised; the exception goes on its way.
+    unsafe fn raised(&self, channel: &Owned, row: Option<Owned>) {
+        unsafe {
+            let held = Raised::held();
+            let row = row.as_ref().map_or(none(), Owned::get);
+            let told = [self.wrapped.op.get(), channel.get(), held.value(), row];
+            drop(call(self.fixed.raised.get(), &told));
+            held.go_on();
+        }
+    }
+
+    unsafe fn point_to_point(&self) -> Option<Ref> {
+        unsafe {
+            let call = self.call;
+            if call.count != 3 || !call.names.is_null() {
+                return None;
+            }
+            let (tensor, peer, tag) =
+                (only_one(call.argument(0)), call.argument(1), call.argument(2));
+            if tensor.is_null() || !is_int(peer) || !is_int(tag) {
+                return None;
+            }
+            let tensor = Owned::of(tensor);
+            let known = self.known(whole(peer)?)?;
+            let (entry, numel) = self.entry_of(&known, &tensor, whole(tag)?)?;
+            let now = entry.created_ns;
+            let (serial, before) = state()?.ring.push(entry);
+            drop(before);
+            self.recording.enter(known.slot, numel, now);
+            let work = call.through(&self.wrapped.original);
+            if work.is_null() {
+                let held = Raised::held();
+                let row = taken_out(serial);
+                held.go_on();
+                self.raised(&known.channel, row);
+                return Some(work);
+            }
+            self.recording.count(word::ENQUEUED);
+            self.is_last(work, &known.channel);
+            self.follow(serial, work);
+            Some(work)
+        }
+    }
+
+    /// The entry of a send or receive, and the elements of its tensor; None where it is not usual.
+    unsafe fn entry_of(&self, known: &Rc<Known>, tensor: &Owned, tag: i64) -> Option<(Entry, i64)> {
+        unsafe {
+            let names = &self.fixed.names;
+            known.entry.as_ref()?;
+            let shape = attribute(tensor.get(), names.shape.get())?;
+            let dtype = attribute(tensor.get(), names.dtype.get())?;
+            let numel = product_of(shape.get())?;
+            let facts = found_in(self.recording.facts.get(), pair(shape, dtype)?.get())?;
+            let on_host = attribute(tensor.get(), names.is_cpu.get())?.get() == truth();
+            let sequence = names._get_sequence_number_for_group.get();
+            let before = whole(method_0(self.call.object, sequence)?.get())?;
+            let mut entry = Entry::new(known.clone(), facts);
+            entry.op_id = before + 1;
+            entry.on_host = on_host;
+            entry.tag = tag;
+            entry.thread = this_thread();
+            // From here on it is counted, and nothing can fail.
+            entry.number = *self.recording.total;
+            *self.recording.total += 1;
+            let counters = known.counters;
+            entry.seq = *counters.add(SEQ);
+            *counters.add(P2P_SEQ) += 1;
+            entry.p2p_seq = *counters.add(P2P_SEQ);
+            entry.created_ns = now_ns();
+            Some((entry, numel))
+        }
+    }
+
+    /// The backend has taken the call: see it end.
+    unsafe fn follow(&self, serial: usize, work: Ref) {
+        unsafe {
+            if work != none() {
+                if let Some(weak) = weak(work, self.fixed.gone.get()) {
+                    if let Some(state) = state() {
+                        state.ring.follow(serial, work, weak, now_ns());
+                    }
+                    return;
+                }
+            }
+            if let Some(row) = taken_out(serial) {
+                drop(call(self.fixed.follow.get(), &[row.get(), work]));
+            }
+        }
+    }
+
+    unsafe fn wait(&self) -> Option<Ref> {
+        unsafe {
+            let work = self.call.object;
+            let ours = state()?.ring.of(work);
+            let mut entry = None;
+            if ours.is_none() && !is_empty(self.recording.by_id.get()) {
+                entry = found_in(self.recording.by_id.get(), identity(work)?.get());
+            }
+            if entry.is_some() {
+                return None; // it has gone the long way
+            }
+            self.recording.count(word::WAITS);
+            if let Some(entry) = ours.and_then(|serial| state()?.ring.at(serial)) {
+                if entry.wait_ns == 0 {
+                    entry.wait_ns = now_ns();
+                }
+            }
+            let result = self.call.through(&self.wrapped.original);
+            if result.is_null() {
+                self.wait_raised(ours);
+                return Some(result);
+            }
+            self.recording.count(word::WAITED);
+            let now = now_ns();
+            self.recording.store(word::WAITED_NS, now);
+            if ours.is_some() && state()?.ring.of(work) == ours {
+                self.waited(ours?, now);
+            }
+            Some(result)
+        }
+    }
+
+    /// A wait came back: on the host that is the end, on a device torch must be asked.
+    unsafe fn waited(&self, serial: usize, now: i64) -> Option<()> {
+        unsafe {
+            if !state()?.ring.at(serial)?.on_host {
+                let says = method_0(self.call.object, self.fixed.names.is_completed.get())?;
+                if says.get() != truth() {
+                    return None;
+                }
+            }
+            drop(state()?.ring.end(serial, now));
+            None
+        }
+    }
+
+    unsafe fn wait_raised(&self, ours: Option<usize>) {
+        unsafe {
+            let held = Raised::held();
+            let work = self.call.object;
+            let row = ours.and_then(|serial| taken_out(serial));
+            let newest = state().and_then(|state| {
+                let last = state.last.as_ref()?;
+                let mine = (last.op.clone(), last.channel.clone());
+                Some(if last.work == work { Some(mine) } else { None })
+            });
+            let told = match newest {
+                Some(Some((op, channel))) => pair(op, channel),
+                Some(None) => nothing(),
+                None => Some(Owned::of(none())),
+            };
+            if let Some(told) = told {
+                let row = row.as_ref().map_or(none(), Owned::get);
+                let args = [work, held.value(), told.get(), row];
+                drop(call(self.fixed.wait_raised.get(), &args));
+            }
+            held.go_on();
+        }
+    }
+}
+
+/// Take an entry out of the ring, as a row for Python.
+unsafe fn taken_out(serial: usize) -> Option<Owned> {
+    unsafe {
+        let entry = state()?.ring.take(serial)?;
+        entry.row()
+    }
+}
+
+/// Somebody has seen that the call of a Work is over.
+pub unsafe fn ended(work: Ref) {
+    unsafe {
+        let before = state().and_then(|state| {
+            let serial = state.ring.of(work)?;
+            state.ring.end(serial, now_ns())
+        });
+        drop(before);
+    }
+}
