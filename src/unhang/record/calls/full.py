@@ -116,7 +116,11 @@ def _replace_in_world(c10d: Foreign, old: Foreign, new: Foreign) -> None:
 
 
 def _wrap_python_class(kind: type, plain: type) -> None:
-    """Wrap, once, the methods that a Python group's class has of its own."""
+    """Wrap, once, the methods of a Python group's class.
+
+    Those that it inherits get a wrapper in Python as well: C++ calls what a class of Python's
+    overrides, and takes compiled methods for its own.
+    """
     if kind in _own_classes:
         return
     _own_classes.add(kind)
@@ -124,6 +128,8 @@ def _wrap_python_class(kind: type, plain: type) -> None:
         owner = next((base for base in kind.__mro__ if method in base.__dict__), plain)
         if owner is not plain and issubclass(owner, plain):
             setattr(kind, method, _method(method, owner.__dict__[method], inner=False))
+        elif owner is plain and method in wrap.LONG_WAY:
+            setattr(kind, method, wrap.LONG_WAY[method])
 
 
 def _wrap_python_work(work: Foreign) -> None:

@@ -36,6 +36,7 @@ from unhang.record.contact.beat import Beat
 
 __all__ = [
     "COLLECTIVES",
+    "LONG_WAY",
     "ORIGINALS",
     "P2P",
     "attach",
@@ -83,6 +84,9 @@ P2P: Final = ("send", "recv", "recv_anysource")
 
 ORIGINALS: Final[dict[str, Callable[..., Any]]] = {}
 """The methods as torch has them; `Work.wait` is under "wait"."""
+
+LONG_WAY: Final[dict[str, Callable[..., Any]]] = {}
+"""The wrappers in Python, whatever stands in front of them."""
 
 _tensor: Foreign = None
 _quick: Quick | None = None
@@ -156,7 +160,7 @@ def _wrap(
     if original is None:
         return
     ORIGINALS[method] = original
-    long = named(wrapper(original), method, original)
+    LONG_WAY[method] = long = named(wrapper(original), method, original)
     if _quick is None or quick is None:
         setattr(owner, method, long)
     else:
