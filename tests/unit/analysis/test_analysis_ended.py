@@ -359,6 +359,19 @@ def test_who_gave_up_waiting_did_not_end_first() -> None:
     assert (first.code, first.culprits) == ("UH101", (1,))
 
 
+def test_a_call_of_cpp_that_timed_out_is_known_by_the_exception() -> None:
+    """Of DDP's calls no failure is noted, and Gloo says of them that they have ended."""
+    builder = FakeJob(3, backend="gloo")
+    builder.call(range(3))
+    builder.call([0, 2])
+    error = "RuntimeError: [unbound_buffer.cc:78] Timed out waiting 12000ms for recv operation"
+    case = builder.case()
+    dumps = tuple(replace(d, exception=error) if d.rank != 1 else d for d in case.dumps)
+    samples = (ended(0, 1), ended(2, 1), ended(1, 143))
+    report = diagnose(replace(case, dumps=dumps, samples=samples))
+    assert [(each.code, each.culprits) for each in report.causes] == [("UH101", (1,))]
+
+
 @pytest.mark.parametrize(
     ("statuses", "said"),
     [

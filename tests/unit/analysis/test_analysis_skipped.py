@@ -543,3 +543,31 @@ def test_a_usual_call_that_few_have_made() -> None:
     job.call([0], site="train.py:1 step", finished=False)
     cause = only_cause(diagnose(job.case()))
     assert (cause.code, cause.culprits, cause.confidence) == ("UH101", (1, 2, 3), "low")
+
+
+@pytest.mark.parametrize("wrong", [1, 3])
+def test_a_call_on_the_wrong_group_of_a_mesh(wrong: int) -> None:
+    """It disturbs one group and is missing in the other: of the two who disagree it is that one."""
+    job = FakeJob(4)
+    columns = [job.group(ranks, "dp") for ranks in ((0, 2), (1, 3))]
+    rows = [job.group(ranks, "tp") for ranks in ((0, 1), (2, 3))]
+    for _ in range(20):
+        for group in rows:
+            job.call(group.members, "all_gather", group=group, site="train.py:26 share")
+        for group in columns:
+            job.call(group.members, group=group, site="train.py:29 share")
+    row = next(group for group in rows if wrong in group.members)
+    (left,) = (rank for rank in row.members if rank != wrong)
+    for group in rows:
+        if group is not row:
+            job.call(group.members, "all_gather", group=group, site="train.py:26 share")
+    site = "train.py:26 share"
+    job.call([left], "all_gather", group=row, site=site, finished=False)
+    job.call([wrong], "all_gather", group=columns[1], site=site, finished=False)
+    others = [rank for rank in range(4) if rank not in (left, wrong)]
+    for group in columns:
+        inside = [rank for rank in group.members if rank in others]
+        job.call(inside, group=group, site="train.py:29 share", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits) == ("UH102", (wrong,))
+    assert cause.summary.startswith(f"Rank {wrong} did not make all_gather of tp")

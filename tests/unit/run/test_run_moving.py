@@ -114,6 +114,7 @@ def test_who_sleeps_all_the_time_does_not_poll(monkeypatch: pytest.MonkeyPatch) 
         (17, 0.0039, False),  # of an HTTP server
         (1000, 0.03, False),  # a thousand polls a second
         (1, 0.001, False),  # next to nothing
+        (1, 0.003, True),  # a batch of an evaluation once a second
         (0, 1.0, False),  # it spins
     ],
 )
@@ -132,6 +133,23 @@ def test_who_works_between_short_sleeps_is_told_from_polls(
         looks.look(line=7)
         told.append(looks.movement.turns(PID))
     assert told == [False, False, works, works]
+
+
+@pytest.mark.parametrize(("ran_s", "works"), [(0.003, True), (0.0012, False)])
+def test_who_works_between_long_sleeps_is_told_from_polls(
+    monkeypatch: pytest.MonkeyPatch,
+    ran_s: float,
+    works: bool,  # noqa: FBT001 - a table of expectations
+) -> None:
+    """An evaluation with a pause of four seconds in each batch, and a poll of many files."""
+    looks = Looks()
+    told = []
+    for at in range(12):
+        done = WorkDone(float(at), 0.0, 0, woken=at // 4, ran_s=at // 4 * ran_s)
+        monkeypatch.setattr(moving, "work_of", lambda *_, done=done: done)
+        looks.look(line=7)
+        told.append(looks.movement.turns(PID))
+    assert told == [False] * 8 + [works] * 4
 
 
 def test_who_waits_for_a_disk_is_busy() -> None:

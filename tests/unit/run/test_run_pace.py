@@ -9,14 +9,14 @@ import pytest
 
 from unhang.model import SlowRank
 from unhang.run.watching.pace import Arrival, Pace
-from unhang.run.watching.pacing import arrivals_of
+from unhang.run.watching.pacing import EVERY_S, SUSPECTED_S, arrivals_of
 
 START_NS = 1_800_000_000 * 10**9
 OwnTime = Callable[[random.Random, int, float], float]
 
 
 def followed(ranks: int, seconds: float, own_s: OwnTime) -> list[SlowRank]:
-    """What is noticed of a job by looks every 8 s; `own_s` takes dice, rank and time."""
+    """What is noticed of a job by looks every 8 s, or sooner; `own_s` takes dice, rank and time."""
     pace, found = Pace(), []
     dice = random.Random(ranks)  # noqa: S311 - a simulation
     calls: dict[int, list[Arrival]] = {rank: [] for rank in range(ranks)}
@@ -27,8 +27,8 @@ def followed(ranks: int, seconds: float, own_s: OwnTime) -> list[SlowRank]:
         for rank, moment in enumerate(arrived):
             calls[rank].append(Arrival(0, seq, START_NS + int(moment * 1e9)))
         if now_s >= next_s:
-            next_s += 8.0
             slow = pace.see({rank: kept[-500:] for rank, kept in calls.items()})
+            next_s = now_s + (SUSPECTED_S if pace.suspects else EVERY_S)
             found += [slow] if slow else []
         if now_s > seconds:
             break
@@ -53,7 +53,7 @@ def test_a_rank_ten_percent_slower_is_named_once(ranks: int) -> None:
     assert slow.rank == culprit
     assert slow.excess == pytest.approx(0.1, abs=0.04)
     assert (slow.since_ns - START_NS) / 1e9 == pytest.approx(40, abs=6)
-    assert slow.for_s < 40
+    assert slow.for_s < 30
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 16])
@@ -81,6 +81,28 @@ def test_warm_up_and_evaluation_are_no_habit() -> None:
         return steady(dice, rank, now_s) + extra
 
     assert followed(4, 600, own_s) == []
+
+
+@pytest.mark.parametrize(("factor", "suspects"), [(1.1, True), (1.0, False)])
+def test_a_few_blocks_are_enough_to_look_again_soon(
+    factor: float,
+    suspects: bool,  # noqa: FBT001 - a table of expectations
+) -> None:
+    """They name nobody; of a rank that was told there is no suspicion any more."""
+    pace, dice = Pace(), random.Random(3)  # noqa: S311 - a simulation
+    calls: dict[int, list[Arrival]] = {rank: [] for rank in range(4)}
+    now_s = 0.0
+    for seq in range(60):
+        arrived = [now_s + steady(dice, rank, now_s) * (factor if rank == 2 else 1.0)
+                   for rank in calls]  # fmt: skip
+        now_s = max(arrived)
+        for rank, moment in enumerate(arrived):
+            calls[rank].append(Arrival(0, seq, START_NS + int(moment * 1e9)))
+    assert pace.see(calls) is None
+    assert pace.suspects is suspects
+    pace.told.add(2)
+    pace.see({rank: [] for rank in calls})
+    assert not pace.suspects
 
 
 def test_one_rank_alone_is_not_compared() -> None:

@@ -166,10 +166,14 @@ def _of_tie(
         break_of(programs, rank) for rank in situation.evidence.ranks.index_of(ranks).tolist()
     ]
     left = [each for each in breaks if each is not None]
-    call = found.waiting_call
-    if len(ranks) != _TWO or len(left) != 1 or not is_asked_for(situation, left[0].usual, call):
+    if len(ranks) != _TWO or len(left) != 1:
         return symptom
     if left[0].instead != situation.heads.row[left[0].rank] or _is_same_call(situation, left[0]):
+        return symptom
+    call = found.waiting_call
+    if not is_asked_for(situation, left[0].usual, call):
+        call = _other_that_asks(situation, left[0])
+    if call < 0:
         return symptom
     claim = explain_left_order(situation, left[0], call, symptom, queued=False)
     return claim.doubted([Doubt.MADE_ALONE] if left[0].is_new else [])
@@ -179,9 +183,21 @@ def _is_same_call(situation: Situation, left: Break) -> bool:
     """Whether it made the usual call with other sizes: so it left out none and made none more."""
     calls = situation.evidence.case.calls
     usual, instead = left.usual, left.instead
-    return bool(
-        calls.name[usual] == calls.name[instead] and calls.stack[usual] == calls.stack[instead]
-    )
+    columns = calls.name, calls.stack, calls.group
+    return all(bool(column[usual] == column[instead]) for column in columns)
+
+
+def _other_that_asks(situation: Situation, left: Break) -> int:
+    """The call of another group in which others wait for the one that a rank used to make; or -1.
+
+    Who calls on the wrong group disturbs the one, and is missing in the other.
+    """
+    for call in range(situation.heads.n_collective):
+        missing = left.rank in situation.members(call).tolist()
+        missing = missing and left.rank not in situation.heads.inside(call).tolist()
+        if missing and is_asked_for(situation, left.usual, call):
+            return call
+    return -1
 
 
 def _of_absent(situation: Situation, programs: RankPrograms, root: Root) -> Iterator[Claim]:

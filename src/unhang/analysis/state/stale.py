@@ -134,8 +134,10 @@ def failed_ranks(evidence: Evidence, *, ended: bool = False) -> Bools:
     failed = np.zeros(max(len(evidence.ranks), 1), np.bool_)
     lost = {each.rank for each in evidence.case.samples if each.lost_ns and each.exit_status}
     for owner, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True):
-        by_it = not ended or dump.rank in lost or _ended_by_it(dump)
-        failed[owner] |= bool(dump.failures) and by_it
+        by_it = _ended_by_it(dump)  # and by a call from C++, of which no failure is noted
+        if dump.failures:
+            by_it = by_it or not ended or dump.rank in lost
+        failed[owner] |= by_it
     if ended:
         return failed
     loud = [event.rank for event in evidence.case.log_events if event.role == "consequence"]

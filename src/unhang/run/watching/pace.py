@@ -33,6 +33,8 @@ LEAST_OF_TWO: Final = 0.12
 """With one other rank alone nothing tells how far healthy ones differ."""
 SPREADS, ERRORS = 5.0, 5.5
 """And by so many times what the other ranks differ by among each other, and what chance makes."""
+SUSPECT_ERRORS: Final = 2.0
+"""So many of what chance makes are enough to look again soon."""
 LEAST_MS: Final = 0.2
 """Per call: less is the order in which a host wakes its processes."""
 
@@ -54,8 +56,13 @@ class _Block:
 
 @dataclass(slots=True)
 class Pace:
-    """Follows one job, look by look; says once of a rank that it is slow."""
+    """Follows one job, look by look; says once of a rank that it is slow.
 
+    Attributes:
+        suspects: Whether a rank looks slow by the newest blocks, though they prove nothing.
+    """
+
+    suspects: bool = False
     blocks: list[_Block] = field(default_factory=list)
     told: set[int] = field(default_factory=set)
     _seen: dict[int, int] = field(default_factory=dict)
@@ -70,6 +77,7 @@ class Pace:
         fresh = list(self._blocks_of(calls))
         skipped, self._skip = fresh[: self._skip], max(0, self._skip - len(fresh))
         self.blocks = [*self.blocks, *fresh[len(skipped) :]][-MOST_BLOCKS:]
+        self.suspects = _looks_slow(self.blocks[-BLOCKS // 3 :], self.told)
         found = _slow_rank(self.blocks)
         if found is None or found.rank in self.told:
             return None
@@ -133,6 +141,17 @@ def _slow_rank(blocks: Sequence[_Block]) -> SlowRank | None:
             end_ns = recent[-1].begin_ns + BLOCK_NS
             return SlowRank(rank, excess, late_ms, since, (end_ns - since) / 1e9)
     return None
+
+
+def _looks_slow(newest: Sequence[_Block], told: set[int]) -> bool:
+    """Whether a rank of which nothing was told yet was slow in these few blocks."""
+    if not newest or len({frozenset(block.own_ns) for block in newest}) > 1:
+        return False
+    excess = {rank: _excess(newest, rank) for rank in newest[0].own_ns if rank not in told}
+    worst = max(excess, key=lambda rank: excess[rank], default=None)
+    if worst is None or excess[worst] < LEAST_EXCESS:
+        return False
+    return excess[worst] > SUSPECT_ERRORS * _error(newest, worst)
 
 
 def _slowest(recent: Sequence[_Block]) -> tuple[int, float, float]:

@@ -26,6 +26,8 @@ from unhang.run.watching.pace import Arrival, Pace
 __all__ = ["Pacing", "arrivals_of"]
 
 EVERY_S: Final = 8.0
+SUSPECTED_S: Final = 3.0
+"""The next look at ranks of which one seems to be slow."""
 PER_RANK_S: Final = 0.5
 """With many ranks on a node the looks come less often: 1 % of a core for each of them at most."""
 PATIENCE_S: Final = 4.0
@@ -44,7 +46,8 @@ class Pacing:
         """Begin a look if it is time for one; returns what an earlier one has found."""
         busy = self._thread is not None and self._thread.is_alive()
         if not busy and now_s >= self._next_s and _comparable(marks):
-            self._next_s = now_s + max(EVERY_S, PER_RANK_S * len(marks))
+            every_s = SUSPECTED_S if self.pace.suspects else EVERY_S
+            self._next_s = now_s + max(every_s, PER_RANK_S * len(marks))
             with suppress(RuntimeError):  # no room for a thread: the watch over hangs goes on
                 self._thread = threading.Thread(target=self._ask, args=(list(marks),), daemon=True)
                 self._thread.start()
