@@ -103,8 +103,8 @@ def main(*, quick: bool = False) -> Section:
         )  # fmt: skip
     return Section(
         title="A slow rank of a job that moves",
-        text=f"Simulated jobs, a look every {EVERY_S:.0f} s, after {SUSPECTED_S:.0f} s where a rank seems "
-        "to be slow; from the moment a rank becomes slow to its name.",
+        text=f"Simulated jobs, a look every {EVERY_S:.0f} s, after {SUSPECTED_S:.0f} s where a "
+        "rank may be slow; from the moment a rank becomes slow to its name.",
         columns=("ranks", "how many", "innocent named", "right named", "median", "p95"),
         rows=tuple(rows),
     )
