@@ -188,7 +188,7 @@ def _wrap_torch(module: Foreign) -> None:
         if original is None:
             process.process().failures.add(f"this torch has no {name}")
             continue
-        replacement = wrapper(original)
+        replacement = wrap.not_compiled(wrapper(original))
         for owner in (module, sys.modules.get("torch.distributed")):
             if owner is not None and getattr(owner, name, None) is original:
                 setattr(owner, name, replacement)

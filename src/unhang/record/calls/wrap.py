@@ -12,7 +12,9 @@ stands in front, and passes on what is not usual.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from sys import _getframe
 from time import time_ns
 from types import FrameType
@@ -45,6 +47,7 @@ __all__ = [
     "install",
     "installed",
     "named",
+    "not_compiled",
     "tensors_of",
     "waiting",
 ]
@@ -138,7 +141,10 @@ def install(
         return
     _tensor, _quick = tensor, found() if compiled and tensor is not None else None
     if _quick is not None:
-        _quick.open(_quick_raised, _quick_wait_raised, _quick_follow)
+        asked = _quick_raised, _quick_wait_raised, _quick_follow
+        for each in asked:
+            not_compiled(each)
+        _quick.open(*asked)
     for method, op in COLLECTIVES.items():
         kind = ROOTED_COLLECTIVE if method in ROOTED else COLLECTIVE
         _wrap(group_class, method, lambda f, m=method, op=op: _recording(f, m, op), (kind, op))
@@ -178,7 +184,22 @@ def named(
     wrapper.__code__ = wrapper.__code__.replace(co_name=method)
     wrapper.__name__ = wrapper.__qualname__ = method
     wrapper.__doc__ = original.__doc__
-    return wrapper
+    return not_compiled(wrapper)
+
+
+def not_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep torch.compile from tracing one of our functions, and from compiling what it calls.
+
+    It follows every Python function below a compiled one, and ends the job at some things that ours
+    do. Torch before 2.7 cannot be told of the functions below.
+    """
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    compilers = getattr(sys.modules.get("torch._C"), "_dynamo", None)
+    frames: Foreign = getattr(compilers, "eval_frame", None)
+    with suppress(AttributeError, TypeError):
+        skip = frames._FrameAction.SKIP
+        frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
+    return function
 
 
 def tensors_of(method: str, args: tuple[Foreign, ...]) -> tuple[Foreign, Foreign]:
