@@ -12,14 +12,13 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PATIENCE_S = 600.0
-"""Nobody waits for so long but on a machine that does a lot besides."""
+from patience import PATIENCE_S, wait_for
+
 NODES = ("n1", "n2")
 _UNSHARE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts", "--", "sh", "-c")
 
@@ -32,14 +31,6 @@ def why_not() -> str:
         return "not installed: unshare"
     tried = subprocess.run([*_UNSHARE, "hostname n1"], capture_output=True, text=True, check=False)
     return f"no namespaces for nodes here: {tried.stderr.strip()}" if tried.returncode else ""
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Wait until something is so; the test fails where it never is."""
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end, f"never seen: {what}"
-        time.sleep(0.2)
 
 
 def free_ports(number: int) -> list[int]:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import PATIENCE_S, Cluster, cluster, free_ports, wait_for, why_not
+from clusters import Cluster, cluster, free_ports, why_not
+from patience import PATIENCE_S, wait_for
 
 SOURCE = Path(__file__).parents[2] / "src"
 DOCTOR = (sys.executable, "-m", "unhang", "doctor")

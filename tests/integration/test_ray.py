@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import PATIENCE_S, free_ports, wait_for
+from clusters import free_ports
 from command_line import unhang
+from patience import PATIENCE_S, wait_for
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parent / "programs" / "ray_verdicts.py"

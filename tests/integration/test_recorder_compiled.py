@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from armed_jobs import ArmedJob
+from patience import wait_for
 
 from unhang.record.contact.heartbeat import read_heartbeat
 
 CALLS = 2 * 3 * 2
 """Sends and receives: two functions, three times each."""
+
+
+def counted(heartbeat: Path) -> bool:
+    """Whether the recorder's thread, which counts once a second, has seen all of them."""
+    beat = read_heartbeat(heartbeat)
+    return beat is not None and beat.recorded == CALLS
 
 
 def said(place: Path, *, hook: bool, **env: str) -> list[list[str]]:
@@ -20,8 +28,8 @@ def said(place: Path, *, hook: bool, **env: str) -> list[list[str]]:
             job.wait_for(rank, "ended True")
         marks = job.marks()
         assert [mark.failures for mark in marks] == [()] * 2 * hook
-        beats = [read_heartbeat(mark.heartbeat) for mark in marks]
-        assert all(beat is not None and beat.recorded == CALLS for beat in beats)
+        for mark in marks:
+            wait_for(partial(counted, mark.heartbeat), f"{CALLS} sends and receives of {mark.rank}")
         return [list(lines) for lines in job.said]
 
 

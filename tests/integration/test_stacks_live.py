@@ -8,9 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,13 +24,12 @@ from eight_stuck import (
     causes,
     expected_tree,
 )
+from patience import PATIENCE_S, wait_for
 
 from unhang.collect.processes import read_processes
 from unhang.collect.ranks import Target
 from unhang.collect.samplers import find_program
 from unhang.collect.sampling import sample_processes
-
-PATIENCE_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -59,14 +57,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Wait until something is so; the test fails where it never is."""
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end, f"never seen: {what}"
-        time.sleep(0.2)
 
 
 @pytest.fixture(scope="module")
