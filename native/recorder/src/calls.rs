@@ -8,11 +8,12 @@
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::facts::{Facts, Shape};
 use crate::places::{Frames, Known, Places, NO_PEER};
 use crate::python::{
-    attribute, call, call_0, call_as_came, first_of, found_in, identity, interned, is_empty,
-    is_exactly, is_int, method_0, none, nothing, number_of, only_one, pair, product_of,
-    this_thread, truth, weak, whole, Owned, Raised, Ref,
+    attribute, call, call_as_came, first_of, found_in, identity, interned, is_empty, is_exactly,
+    is_int, is_to, method_0, none, nothing, number_of, only_one, pair, this_thread, weak, whole,
+    Owned, Raised, Ref,
 };
 use crate::ring::{Entry, Ring};
 
@@ -29,6 +30,7 @@ mod word {
     pub const ROOT: usize = 31;
 }
 
+const NO_NUMEL: i64 = -1;
 const MOST_CALL: i64 = 0x7FFF_FFFF;
 const NO_ROOT: i64 = 0xFFFF;
 
@@ -52,7 +54,7 @@ macro_rules! names {
     };
 }
 
-names!(_get_sequence_number_for_group, dtype, is_completed, is_cpu, numel, rootRank, shape);
+names!(dtype, numel, rootRank, shape);
 
 /// What a method is.
 #[derive(Clone, Copy, PartialEq)]
@@ -81,8 +83,8 @@ pub struct Recording {
     pub tensor: Owned,
     /// Long-way entries by the identity of their Work.
     pub by_id: Owned,
-    /// Shapes and dtypes that the recorder has seen.
-    pub facts: Owned,
+    /// What the recorder keeps of tensors: of shape and dtype, or to be asked for it.
+    pub describe: Owned,
     /// Whatever keeps the memory where it is.
     pub _kept: Owned,
 }
@@ -99,8 +101,8 @@ pub struct Fixed {
 /// The newest call, for a wait that fails.
 pub struct Last {
     work: Ref,
-    op: Owned,
-    channel: Owned,
+    method: usize,
+    known: Rc<Known>,
 }
 
 pub const METHODS: usize = 32;
@@ -111,6 +113,7 @@ pub struct State {
     pub places: Vec<Places>,
     pub recording: Option<Rc<Recording>>,
     pub ring: Ring,
+    pub facts: Facts,
     /// None where the newest call has gone the long way.
     last: Option<Last>,
 }
@@ -123,19 +126,30 @@ impl State {
             places: (0..METHODS).map(|_| Places::default()).collect(),
             recording: None,
             ring: Ring::new(1),
+            facts: Facts::default(),
             last: None,
         }
     }
 
     /// Start afresh; what there was is given back to be dropped.
-    pub fn detached(&mut self) -> (Option<Rc<Recording>>, Vec<Places>, Ring, Option<Last>) {
-        (
-            self.recording.take(),
-            self.places.iter_mut().map(std::mem::take).collect(),
-            std::mem::replace(&mut self.ring, Ring::new(1)),
-            self.last.take(),
-        )
+    pub fn detached(&mut self) -> Detached {
+        Detached {
+            recording: self.recording.take(),
+            ring: std::mem::replace(&mut self.ring, Ring::new(1)),
+            _places: self.places.iter_mut().map(std::mem::take).collect(),
+            _facts: std::mem::take(&mut self.facts),
+            _last: self.last.take(),
+        }
     }
+}
+
+/// What a state had of a recorder.
+pub struct Detached {
+    pub recording: Option<Rc<Recording>>,
+    pub ring: Ring,
+    _places: Vec<Places>,
+    _facts: Facts,
+    _last: Option<Last>,
 }
 
 static mut STATE: *mut State = std::ptr::null_mut();
@@ -263,7 +277,7 @@ impl Quick<'_> {
             let frames = Frames::here(depth);
             let places = &mut state()?.places[self.call.method];
             let (known, weak) = places.find(group, peer, made, &frames)?;
-            if call_0(weak.get())?.get() == group {
+            if is_to(weak.get(), group) {
                 Some(known)
             } else {
                 None
@@ -298,16 +312,15 @@ impl Quick<'_> {
                 self.raised(&known.channel, None);
             } else {
                 self.recording.count(word::ENQUEUED);
-                self.is_last(work, &known.channel);
+                self.is_last(work, known);
             }
             Some(work)
         }
     }
 
-    unsafe fn is_last(&self, work: Ref, channel: &Owned) {
+    unsafe fn is_last(&self, work: Ref, known: Rc<Known>) {
         unsafe {
-            let (op, channel) = (self.wrapped.op.clone(), channel.clone());
-            let last = Last { work, op, channel };
+            let last = Last { work, method: self.call.method, known };
             drop(state().and_then(|state| state.last.replace(last)));
         }
     }
@@ -334,54 +347,70 @@ impl Quick<'_> {
             if tensor.is_null() || !is_int(peer) || !is_int(tag) {
                 return None;
             }
-            let tensor = Owned::of(tensor);
+            let (tensor, tag) = (Owned::of(tensor), whole(tag)?);
             let known = self.known(whole(peer)?)?;
-            let (entry, numel) = self.entry_of(&known, &tensor, whole(tag)?)?;
+            known.entry.as_ref()?;
+            // From here on it is counted, and nothing can fail.
+            let entry = self.entry_of(known.clone(), tag);
             let now = entry.created_ns;
             let (serial, before) = state()?.ring.push(entry);
             drop(before);
-            self.recording.enter(known.slot, numel, now);
+            self.recording.enter(known.slot, NO_NUMEL, now);
             let work = call.through(&self.wrapped.original);
             if work.is_null() {
                 let held = Raised::held();
+                self.describe(serial, &tensor);
                 let row = taken_out(serial);
                 held.go_on();
                 self.raised(&known.channel, row);
                 return Some(work);
             }
             self.recording.count(word::ENQUEUED);
-            self.is_last(work, &known.channel);
+            self.is_last(work, known);
             self.follow(serial, work);
+            self.describe(serial, &tensor);
             Some(work)
         }
     }
 
-    /// The entry of a send or receive, and the elements of its tensor; None where it is not usual.
-    unsafe fn entry_of(&self, known: &Rc<Known>, tensor: &Owned, tag: i64) -> Option<(Entry, i64)> {
+    unsafe fn entry_of(&self, known: Rc<Known>, tag: i64) -> Entry {
         unsafe {
-            let names = &self.fixed.names;
-            known.entry.as_ref()?;
-            let shape = attribute(tensor.get(), names.shape.get())?;
-            let dtype = attribute(tensor.get(), names.dtype.get())?;
-            let numel = product_of(shape.get())?;
-            let facts = found_in(self.recording.facts.get(), pair(shape, dtype)?.get())?;
-            let on_host = attribute(tensor.get(), names.is_cpu.get())?.get() == truth();
-            let sequence = names._get_sequence_number_for_group.get();
-            let before = whole(method_0(self.call.object, sequence)?.get())?;
-            let mut entry = Entry::new(known.clone(), facts);
-            entry.op_id = before + 1;
-            entry.on_host = on_host;
+            let counters = known.counters;
+            let mut entry = Entry::new(known);
             entry.tag = tag;
             entry.thread = this_thread();
-            // From here on it is counted, and nothing can fail.
             entry.number = *self.recording.total;
             *self.recording.total += 1;
-            let counters = known.counters;
             entry.seq = *counters.add(SEQ);
             *counters.add(P2P_SEQ) += 1;
             entry.p2p_seq = *counters.add(P2P_SEQ);
             entry.created_ns = now_ns();
-            Some((entry, numel))
+            entry
+        }
+    }
+
+    /// Say what a call moves. Done when the backend has it, because torch's own code has looked at
+    /// the tensor by then, and what it has touched costs less.
+    unsafe fn describe(&self, serial: usize, tensor: &Owned) {
+        unsafe {
+            let names = &self.fixed.names;
+            let shape = attribute(tensor.get(), names.shape.get()).and_then(|it| Shape::of(&it));
+            let dtype = attribute(tensor.get(), names.dtype.get());
+            let key = shape.zip(dtype.as_ref().map(Owned::get));
+            self.recording.store(word::NUMEL, shape.map_or(NO_NUMEL, |shape| shape.numel()));
+            let mut facts = key.and_then(|key| state()?.facts.of(key));
+            let mut before = None;
+            if facts.is_none() {
+                facts = call(self.recording.describe.get(), &[tensor.get()]);
+                before = key
+                    .zip(facts.clone())
+                    .and_then(|(key, facts)| Some(state()?.facts.keep(key, facts)));
+            }
+            let none = state().and_then(|state| {
+                let entry = state.ring.at(serial)?;
+                std::mem::replace(&mut entry.facts, facts)
+            });
+            drop((before, none));
         }
     }
 
@@ -427,24 +456,12 @@ impl Quick<'_> {
             self.recording.count(word::WAITED);
             let now = now_ns();
             self.recording.store(word::WAITED_NS, now);
-            if ours.is_some() && state()?.ring.of(work) == ours {
-                self.waited(ours?, now);
-            }
+            let weak = state().and_then(|state| match ours {
+                Some(serial) if state.ring.of(work) == ours => state.ring.end(serial, now),
+                _ => None,
+            });
+            drop(weak);
             Some(result)
-        }
-    }
-
-    /// A wait came back: on the host that is the end, on a device torch must be asked.
-    unsafe fn waited(&self, serial: usize, now: i64) -> Option<()> {
-        unsafe {
-            if !state()?.ring.at(serial)?.on_host {
-                let says = method_0(self.call.object, self.fixed.names.is_completed.get())?;
-                if says.get() != truth() {
-                    return None;
-                }
-            }
-            drop(state()?.ring.end(serial, now));
-            None
         }
     }
 
@@ -455,7 +472,8 @@ impl Quick<'_> {
             let row = ours.and_then(|serial| taken_out(serial));
             let newest = state().and_then(|state| {
                 let last = state.last.as_ref()?;
-                let mine = (last.op.clone(), last.channel.clone());
+                let op = &state.wrapped[last.method].as_ref()?.op;
+                let mine = (op.clone(), last.known.channel.clone());
                 Some(if last.work == work { Some(mine) } else { None })
             });
             let told = match newest {

@@ -8,6 +8,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 mod calls;
+mod facts;
 mod places;
 mod python;
 mod ring;
@@ -121,8 +122,8 @@ pub unsafe extern "C" fn unhang_recorder_wrap(
 /// Report to a recorder from now on; entries of the same one are kept.
 ///
 /// # Safety
-/// The GIL is held; `objects` is a tuple of the class of tensors, the recorder's two tables and
-/// whatever keeps the memory of the three pointers where it is.
+/// The GIL is held; `objects` is a tuple of the class of tensors, the recorder's table of Works, what
+/// describes a tensor, and whatever keeps the memory of the three pointers where it is.
 #[no_mangle]
 pub unsafe extern "C" fn unhang_recorder_attach(
     words: *mut i64,
@@ -139,21 +140,19 @@ pub unsafe extern "C" fn unhang_recorder_attach(
             total,
             tensor: take(0),
             by_id: take(1),
-            facts: take(2),
+            describe: take(2),
             _kept: take(3),
         };
         if let Some(state) = state() {
-            let (recorder, places, ring, last) = state.detached();
-            let is_same = recorder.as_ref().map_or(false, |before| before.total == total);
-            let ring = if is_same {
-                state.ring = ring;
-                None
+            let mut before = state.detached();
+            let recorder = before.recording.as_ref();
+            if recorder.map_or(false, |recorder| recorder.total == total) {
+                state.ring = std::mem::replace(&mut before.ring, Ring::new(1));
             } else {
                 state.ring = Ring::new(size);
-                Some(ring)
-            };
+            }
             state.recording = Some(Rc::new(recording));
-            drop((recorder, places, ring, last));
+            drop(before);
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::python::{
     item, length_of, whole, Owned, PyEval_GetFrame, PyFrame_GetBack, PyFrame_GetCode,
     PyFrame_GetLasti, Ref,
 };
-use std::ptr::null_mut;
+use std::mem::MaybeUninit;
 use std::rc::Rc;
 
 const MOST_PLACES: usize = 32;
@@ -18,7 +18,8 @@ type Step = (Ref, i32);
 
 /// The innermost frames of this thread.
 pub struct Frames {
-    steps: [Step; MOST_FRAMES],
+    /// The first `count` are set; to clear the others would touch memory for nothing.
+    steps: [MaybeUninit<Step>; MOST_FRAMES],
     count: usize,
     is_whole: bool,
 }
@@ -26,7 +27,8 @@ pub struct Frames {
 impl Frames {
     /// Look at so many frames. Python may run anything meanwhile: no place is borrowed.
     pub unsafe fn here(most: usize) -> Self {
-        let mut found = Frames { steps: [(null_mut(), 0); MOST_FRAMES], count: 0, is_whole: false };
+        let steps = [MaybeUninit::uninit(); MOST_FRAMES];
+        let mut found = Frames { steps, count: 0, is_whole: false };
         unsafe {
             let first = PyEval_GetFrame();
             let mut frame = if first.is_null() { None } else { Some(Owned::of(first)) };
@@ -35,7 +37,7 @@ impl Frames {
                     Some(frame) => {
                         let code = PyFrame_GetCode(frame.get());
                         drop(Owned::taken(code)); // its frame keeps it
-                        found.steps[found.count] = (code, PyFrame_GetLasti(frame.get()));
+                        found.steps[found.count].write((code, PyFrame_GetLasti(frame.get())));
                         found.count += 1;
                         let back = PyFrame_GetBack(frame.get());
                         if back.is_null() {
@@ -51,6 +53,11 @@ impl Frames {
             found.is_whole = frame.is_none();
         }
         found
+    }
+
+    fn step(&self, place: usize) -> Step {
+        debug_assert!(place < self.count);
+        unsafe { self.steps[place].assume_init() }
     }
 }
 
@@ -72,8 +79,7 @@ pub struct Place {
     peer: i64,
     /// Of the heartbeat when the place was kept: it may have given the number away since.
     made: i64,
-    codes: Vec<Owned>,
-    offsets: Vec<i32>,
+    steps: Vec<(Owned, i32)>,
     /// Whether the frames are all there are, down to the outermost.
     is_whole: bool,
     known: Rc<Known>,
@@ -85,15 +91,15 @@ impl Place {
     }
 
     fn fits(&self, frames: &Frames) -> bool {
-        let length = self.codes.len();
+        let length = self.steps.len();
         if length > frames.count || (self.is_whole && !(frames.is_whole && length == frames.count))
         {
             return false;
         }
         // From the outer end: the innermost frames are torch's own, and always the same.
         (0..length).rev().all(|place| {
-            let (code, offset) = frames.steps[place];
-            code == self.codes[place].get() && offset == self.offsets[place]
+            let ((code, offset), own) = (frames.step(place), &self.steps[place]);
+            code == own.0.get() && offset == own.1
         })
     }
 }
@@ -110,7 +116,7 @@ impl Places {
     /// How many frames tell the places of this group apart; 0 where there are none.
     pub fn depth(&self, group: Ref, peer: i64, made: i64) -> usize {
         let own = self.places.iter().filter(|place| place.is_of(group, peer, made));
-        own.map(|place| place.codes.len()).max().unwrap_or(0)
+        own.map(|place| place.steps.len()).max().unwrap_or(0)
     }
 
     /// The place that has these frames, and a weak reference to its group.
@@ -147,7 +153,7 @@ impl Places {
     ) -> Option<Place> {
         let is_whole = known.entry.is_some();
         let known = Rc::new(known);
-        let (mut codes, mut offsets) = (Vec::new(), Vec::new());
+        let mut steps = Vec::new();
         let length = unsafe { length_of(stack) } / 2;
         if length == 0 || length >= MOST_FRAMES {
             return None;
@@ -157,21 +163,21 @@ impl Places {
                 let code = item(stack, 2 * step);
                 let offset = whole(item(stack, 2 * step + 1));
                 match (code.is_null(), offset.and_then(|value| i32::try_from(value).ok())) {
-                    (false, Some(offset)) => {
-                        codes.push(Owned::of(code));
-                        offsets.push(offset);
-                    }
+                    (false, Some(offset)) => steps.push((Owned::of(code), offset)),
                     _ => return None,
                 }
             }
         }
-        let place = Place { group, weak, peer, made, codes, offsets, is_whole, known };
+        let place = Place { group, weak, peer, made, steps, is_whole, known };
         let same = self.places.iter().position(|other| {
             other.group == group
                 && other.peer == peer
-                && other.offsets == place.offsets
-                && other.codes.len() == place.codes.len()
-                && other.codes.iter().zip(&place.codes).all(|(a, b)| a.get() == b.get())
+                && other.steps.len() == place.steps.len()
+                && other
+                    .steps
+                    .iter()
+                    .zip(&place.steps)
+                    .all(|(a, b)| a.0.get() == b.0.get() && a.1 == b.1)
         });
         let number = match same {
             Some(number) => number,

@@ -44,7 +44,6 @@ extern "C" {
     fn Py_DecRef(object: Ref);
     fn PyObject_Type(object: Ref) -> Ref;
     fn PyObject_GetAttr(object: Ref, name: Ref) -> Ref;
-    fn PyObject_CallNoArgs(callable: Ref) -> Ref;
     fn PyObject_Vectorcall(callable: Ref, args: *const Ref, count: usize, names: Ref) -> Ref;
     fn PyObject_VectorcallMethod(name: Ref, args: *const Ref, count: usize, names: Ref) -> Ref;
     fn PyErr_Clear();
@@ -67,6 +66,7 @@ extern "C" {
     fn PyDict_Size(dict: Ref) -> isize;
     fn PyDict_GetItemWithError(dict: Ref, key: Ref) -> Ref;
     fn PyWeakref_NewRef(object: Ref, callback: Ref) -> Ref;
+    fn PyWeakref_GetObject(weak: Ref) -> Ref;
     fn PyThread_get_thread_ident() -> c_ulong;
     pub fn PyDescr_NewMethod(owner: Ref, method: *mut MethodDef) -> Ref;
     pub fn PyEval_GetFrame() -> Ref;
@@ -260,6 +260,11 @@ pub unsafe fn weak(object: Ref, callback: Ref) -> Option<Owned> {
     unsafe { Owned::taken(PyWeakref_NewRef(object, callback)) }
 }
 
+/// Whether a weak reference is to this object, which is alive.
+pub unsafe fn is_to(weak: Ref, object: Ref) -> bool {
+    unsafe { PyWeakref_GetObject(weak) == object }
+}
+
 /// What `id()` says of an object.
 pub unsafe fn identity(object: Ref) -> Option<Owned> {
     unsafe { Owned::taken(PyLong_FromVoidPtr(object as *const c_void)) }
@@ -278,20 +283,6 @@ pub unsafe fn item(tuple: Ref, place: usize) -> Ref {
     unsafe { PyTuple_GetItem(tuple, place as isize) }
 }
 
-/// The product of a tuple's numbers; None where one of them is something else.
-pub unsafe fn product_of(tuple: Ref) -> Option<i64> {
-    unsafe {
-        (0..length_of(tuple)).try_fold(1i64, |product, place| {
-            let number = item(tuple, place);
-            if number.is_null() || !is_int(number) {
-                forget_error();
-                return None;
-            }
-            product.checked_mul(whole(number)?)
-        })
-    }
-}
-
 pub unsafe fn found_in(dict: Ref, key: Ref) -> Option<Owned> {
     let found = unsafe { PyDict_GetItemWithError(dict, key) };
     if found.is_null() {
@@ -308,10 +299,6 @@ pub unsafe fn is_empty(dict: Ref) -> bool {
 /// A string that Python keeps; `name` ends with a zero byte.
 pub unsafe fn interned(name: &'static [u8]) -> Option<Owned> {
     unsafe { Owned::taken(PyUnicode_InternFromString(name.as_ptr().cast())) }
-}
-
-pub unsafe fn call_0(callable: Ref) -> Option<Owned> {
-    unsafe { Owned::taken(PyObject_CallNoArgs(callable)) }
 }
 
 pub unsafe fn method_0(object: Ref, name: Ref) -> Option<Owned> {

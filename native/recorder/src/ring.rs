@@ -6,8 +6,9 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use crate::facts::Mixing;
 use crate::places::Known;
-use crate::python::{integer, truth, tuple_of, untruth, Owned, Ref};
+use crate::python::{integer, nothing, truth, tuple_of, untruth, Owned, Ref};
 
 #[derive(Clone, Copy, PartialEq)]
 pub enum State {
@@ -19,10 +20,10 @@ pub enum State {
 #[derive(Clone)]
 pub struct Entry {
     pub known: Rc<Known>,
-    /// Shape and dtype of the tensor, as Python's recorder keeps them.
-    pub facts: Owned,
+    /// Shape and dtype of the tensor, as Python's recorder keeps them; none until the backend has
+    /// taken the call.
+    pub facts: Option<Owned>,
     pub number: i64,
-    pub op_id: i64,
     pub seq: i64,
     pub p2p_seq: i64,
     pub tag: i64,
@@ -32,7 +33,6 @@ pub struct Entry {
     pub completed_ns: i64,
     pub wait_ns: i64,
     pub state: State,
-    pub on_host: bool,
     pub is_abandoned: bool,
     /// Tells when the Work goes; none while nothing is followed.
     pub weak: Option<Owned>,
@@ -41,12 +41,11 @@ pub struct Entry {
 }
 
 impl Entry {
-    pub fn new(known: Rc<Known>, facts: Owned) -> Self {
+    pub fn new(known: Rc<Known>) -> Self {
         Entry {
             known,
-            facts,
+            facts: None,
             number: 0,
-            op_id: 0,
             seq: 0,
             p2p_seq: 0,
             tag: 0,
@@ -56,7 +55,6 @@ impl Entry {
             completed_ns: 0,
             wait_ns: 0,
             state: State::Scheduled,
-            on_host: true,
             is_abandoned: false,
             weak: None,
             work: 0,
@@ -67,15 +65,18 @@ impl Entry {
     pub unsafe fn row(&self) -> Option<Owned> {
         unsafe {
             let (name, stack) = self.known.entry.as_ref()?;
-            let flag = |value: bool| Owned::of(if value { truth() } else { untruth() });
+            let facts = match &self.facts {
+                Some(facts) => facts.clone(),
+                None => nothing()?,
+            };
+            let is_abandoned = if self.is_abandoned { truth() } else { untruth() };
             tuple_of(vec![
                 self.known.channel.clone(),
                 name.clone(),
-                self.facts.clone(),
+                facts,
                 stack.clone(),
                 integer(self.thread)?,
                 integer(self.number)?,
-                integer(self.op_id)?,
                 integer(self.seq)?,
                 integer(self.p2p_seq)?,
                 integer(self.tag)?,
@@ -84,8 +85,7 @@ impl Entry {
                 integer(self.completed_ns)?,
                 integer(self.wait_ns)?,
                 integer(self.state as i64)?,
-                flag(self.on_host),
-                flag(self.is_abandoned),
+                Owned::of(is_abandoned),
             ])
         }
     }
@@ -97,12 +97,12 @@ pub struct Ring {
     size: usize,
     made: usize,
     /// Serial numbers by the address of the Work that is followed.
-    open: HashMap<usize, usize>,
+    open: HashMap<usize, usize, Mixing>,
 }
 
 impl Ring {
     pub fn new(size: usize) -> Self {
-        Ring { entries: Vec::new(), size: size.max(1), made: 0, open: HashMap::new() }
+        Ring { entries: Vec::new(), size: size.max(1), made: 0, open: HashMap::default() }
     }
 
     /// Keep an entry; the oldest makes room, and is given back to be dropped.

@@ -88,7 +88,7 @@ def read(path: Path) -> dict[str, Any]:
 
 def test_what_torch_lacks_is_added(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     """True groups, identity, our entries in their places; torch's entries stay as they are."""
-    entries = [torch_entry(7, 1, 100), torch_entry(8, 4, 300)]
+    entries = [torch_entry(7, 1, 100, op_id=2), torch_entry(8, 4, 300, op_id=8)]
     torch_has(monkeypatch, {"version": "2.10", "pg_config": {"": {}}, "entries": entries})
     own_entry(recorder, "gloo:send 3->0", 50, p2p=True)
     own_entry(recorder, "gloo:recv 3<-0", 200, p2p=True)
@@ -104,6 +104,7 @@ def test_what_torch_lacks_is_added(recorder: Recorder, monkeypatch: pytest.Monke
     assert [
         (row["after_record_id"], row["collective_seq_id"], row["pg_id"]) for row in extra["entries"]
     ] == [(-1, 0, 5), (7, 1, 5), (7, 2, 5), (8, 4, 5)]
+    assert [row["op_id"] for row in extra["entries"]] == [-1, 3, 4, 9], "7: others came before"
     assert (extra["rank"], extra["world_size"], extra["job_id"], extra["schema"]) == (
         3, 4, "job", "unhang.dump/1",
     )  # fmt: skip

@@ -136,7 +136,7 @@ class Quick:
         beat, ring = recorder.beat, recorder.ring
         memory = [_whole(of) for of in (beat.words, beat.places, ring.count)]
         addresses = [ctypes.addressof(each) for each in memory]
-        objects = tensor, recorder.followed.by_id, recorder.tensors, memory
+        objects = tensor, recorder.followed.by_id, recorder.described, memory
         self._library.unhang_recorder_attach(*addresses, ring.size, objects)
         ring.beside, recorder.followed.beside = self.entries, self.ask_all
 
@@ -181,11 +181,11 @@ class Quick:
 def entry_of(row: tuple[Any, ...]) -> RingEntry:
     """A send or receive that went the quick way."""
     channel, name, facts, stack, thread = row[:5]
-    entry = RingEntry(channel, name, (facts, facts), stack, thread, created_ns=row[10])
-    entry.number, entry.op_id, entry.seq, entry.p2p_seq, entry.tag = row[5:10]
-    entry.started_ns, entry.completed_ns, entry.wait_ns = row[11:14]
-    entry.state = (SCHEDULED, STARTED, COMPLETED)[row[14]]
-    entry.on_host, entry.abandoned = row[15:]
+    entry = RingEntry(channel, name, (facts, facts), stack, thread, created_ns=row[9])
+    entry.number, entry.seq, entry.p2p_seq, entry.tag = row[5:9]
+    entry.started_ns, entry.completed_ns, entry.wait_ns = row[10:13]
+    entry.state = (SCHEDULED, STARTED, COMPLETED)[row[13]]
+    entry.abandoned = row[14]
     entry.is_p2p = True
     return entry
 

@@ -31,7 +31,7 @@ from unhang.record.calls.quick import (
     entry_of,
     found,
 )
-from unhang.record.calls.recorder import Recorder, sequence_of
+from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.ring import Channel, Foreign, RingEntry
 from unhang.record.calls.sites import capture
 from unhang.record.contact.beat import Beat
@@ -328,9 +328,10 @@ def _begin(
             return recorder.begin_p2p(channel, method, args, frame, site)
         if (channel.backend or channel.by_device.get(args[0][0].device.type)) != "gloo":
             return None
+        # Gloo moves memory of the host alone, and numbers these like all operations of the group,
+        # collectives from C++ included: `dumps.dumpfile` finds the number beside torch's entries.
         entry = recorder.begin_p2p(channel, method, args, frame, site)
-        # Gloo numbers sends and receives like all operations of the group, collectives included.
-        entry.op_id = sequence_of(channel) + 1
+        entry.on_host, entry.op_id = True, -1
     except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
         recorder.state.failures.add(f"recording {method}", error)
         return None
@@ -378,7 +379,7 @@ def _begin_barrier(
         return None
     try:
         entry = recorder.begin_collective(channel, "monitored_barrier", ((), ()), frame, site)
-        entry.op_id = sequence_of(channel) + 1
+        entry.op_id = -1
     except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
         recorder.state.failures.add("recording monitored_barrier", error)
         return None

@@ -169,13 +169,18 @@ def _beside(
 ) -> list[dict[str, object]]:
     """Our entries beside torch's, placed by their times: both clocks are this host's wall clock.
 
-    Each gets `after_record_id`, the group's id in this dump, and the sequence number of
-    collectives as of then. monitored_barrier takes two such numbers (seen on torch 2.13), though
-    torch records none of them.
+    Each gets `after_record_id`, the group's id in this dump, the sequence number of collectives as
+    of then, and its own among all operations of the group, which Gloo counts together; -1 where an
+    older one may be missing. To ask Gloo at each call would cost as much as all else that is noted.
+    monitored_barrier takes two such numbers (seen on torch 2.13), though torch records none of
+    them.
     """
     rows = []
     position, last_id = 0, -1
-    current: dict[tuple[str, str], int] = {}
+    firsts = [row["record_id"] for row in torch_entries[:1]] + [entry.number for entry in ours[:1]]
+    unseen = -1 if any(firsts) else 0
+    collectives: dict[tuple[str, str], int] = {}
+    operations: dict[tuple[str, str], int] = {}
     ids = {tuple(entry["process_group"]): entry["pg_id"] for entry in torch_entries}
     for entry in ours:
         while (
@@ -184,13 +189,18 @@ def _beside(
         ):
             row = torch_entries[position]
             last_id = row["record_id"]
-            current[tuple(row["process_group"])] = row["collective_seq_id"]
+            collectives[tuple(row["process_group"])] = row["collective_seq_id"]
+            operations[tuple(row["process_group"])] = row.get("op_id", -1)
             position += 1
         key = (entry.channel.name, entry.channel.description)
         own = entry.as_torch(stacks=stacks)
+        before, taken = operations.get(key, unseen), 1 if entry.is_p2p else 2
+        if before >= 0:
+            own["op_id"] = before + 1
+            operations[key] = before + taken
         if not entry.is_p2p:
-            current[key] = current.get(key, 0) + 2
-        sequence = current.get(key, 0)
+            collectives[key] = collectives.get(key, 0) + taken
+        sequence = collectives.get(key, 0)
         own["collective_seq_id"] = sequence if entry.is_p2p else sequence - 1
         own["pg_id"] = ids.get(key, -1)
         own["after_record_id"] = last_id
