@@ -18,6 +18,7 @@ __all__ = [
     "DEFAULT_GROUP",
     "FLOWING_BYTES_PER_S",
     "SLOW_BYTES_PER_S",
+    "STORED_BYTES_PER_S",
     "UNKNOWN_RANK",
     "Call",
     "DumpStatus",
@@ -241,6 +242,10 @@ SLOW_BYTES_PER_S = 1 << 16
 Ranks that were stuck had 1 KB/s at most, those that started 47, slow checkpoints 120 and more.
 """
 
+STORED_BYTES_PER_S = 1 << 13
+"""The same of files alone: a checkpoint onto storage that was slow wrote 23 KB/s. A log that is
+flushed each second dirties a page a second, which is half of this."""
+
 FLOWING_BYTES_PER_S = 1 << 12
 """The same where the program waits on a socket: what comes, however slowly, is what it waits for.
 That services in the background send less is an assumption that nothing has shown yet."""
@@ -328,9 +333,10 @@ class ProcessSample:
         error: Why there is no stack, or "".
         exit_status: Exit code, 128 + n for a signal as shells say it; None while it runs.
         parent_rank: For helpers and data-loader workers: the rank that started them.
-        worked_s, worked_cpu_s, worked_bytes: While it was looked at, for so many seconds, the
-            process and all that it started used so much CPU time and read and wrote so many
-            bytes; -1 where nobody measured it.
+        worked_s, worked_cpu_s, worked_bytes, worked_stored: While it was looked at, for so many
+            seconds, the process and all that it started used so much CPU time and read and wrote
+            so many bytes, so many of them from and to files on devices; -1 where nobody measured
+            it.
         wakes_s: Seconds until the sleep of its main thread ends; -1 where it does not sleep, or
             nothing tells.
         sleeps: It was watched for some seconds and has not gone on for a moment, as who polls does.
@@ -354,6 +360,8 @@ class ProcessSample:
             group that the data come from or go to.
         lost_ns: When a call of it raised because a peer was gone or late; 0 where none did.
         activity: What the program says that it does ("evaluation"), or "".
+        awaits, has_set: The key of a store that it waits for, and the one that it set last; ""
+            where there is none, or nothing tells.
         short_of: What it was short of before this look; None where nobody measured it.
         memory_kill: What the kernel killed as it ended, or beside it; None where nothing tells.
     """
@@ -376,6 +384,7 @@ class ProcessSample:
     worked_s: float = -1.0
     worked_cpu_s: float = -1.0
     worked_bytes: int = -1
+    worked_stored: int = -1
     says: bool = False
     turns: bool = False
     wakes_s: float = -1.0
@@ -395,6 +404,8 @@ class ProcessSample:
     roots: tuple[tuple[int, int], ...] = ()
     lost_ns: int = 0
     activity: str = ""
+    awaits: str = ""
+    has_set: str = ""
     short_of: Shortage | None = None
     memory_kill: MemoryKill | None = None
 

@@ -60,6 +60,22 @@ def test_a_hang_after_an_end_that_was_not_the_ranks_is_told(tmp_path: Path) -> N
     assert reports[-1]["findings"][0]["culprits"] == [1], outcome.said
 
 
+def test_what_a_rank_prints_into_a_file_of_its_own_is_read(tmp_path: Path) -> None:
+    """As with launchers written in a shell: nobody else keeps the traceback of who never came."""
+    script = 'for r in 0 1 2; do RANK=$r LOCAL_RANK=$r "$0" "$@" >"$r.txt" 2>&1 & done; wait'
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "3"}
+    variables = [f"{name}={value}" for name, value in place.items()]
+    command = ["env", *variables, "sh", "-c", script, sys.executable, str(PROGRAM), "unready"]
+    outcome = run_job(tmp_path, kill(), command)
+    assert outcome.cases, outcome.said
+    for case in outcome.cases:
+        report = json.loads((case / "report.json").read_text())
+        (cause,) = (found for found in report["findings"] if found["role"] == "cause")
+        assert (cause["code"], cause["culprits"]) == ("UH106", [1]), outcome.said
+        assert {site["line"] for site in cause["sites"]} == lines_of("unready"), outcome.said
+        assert "KeyError: 'unready'" in " ".join(cause["evidence"]), outcome.said
+
+
 def test_ranks_that_nobody_ends_after_one_has_failed_are_ended(tmp_path: Path) -> None:
     """Their launcher waits for the first; whose traceback it was, the one failed rank tells."""
     outcome = launch(tmp_path, "unready", *kill())

@@ -55,7 +55,7 @@ def launch_and_tell(folder: Path, fault: str, word: str) -> Outcome:
     return Outcome(code, log.read_text(), sorted((folder / "unhang-cases").glob("*")))
 
 
-@pytest.mark.parametrize("fault", ["evaluates", "saves", "receives", "retries"])
+@pytest.mark.parametrize("fault", ["evaluates", "saves", "trickles", "receives", "retries"])
 def test_a_rank_that_works_is_not_stuck(tmp_path: Path, fault: str) -> None:
     """Others wait for it, which is told with low confidence; the job is left to end by itself."""
     outcome = launch_and_tell(tmp_path, fault, "go-on")
@@ -86,6 +86,20 @@ def test_a_rank_that_will_wake_is_not_stuck(tmp_path: Path) -> None:
     assert {site["line"] for site in cause["sites"] if site["role"] == "culprit"} == lines_of(
         "rests"
     )
+
+
+def test_who_waits_at_a_store_is_told_with_the_keys(tmp_path: Path) -> None:
+    """Not for sure: the rank that has to set the key may be the one that is wrong."""
+    outcome = launch(tmp_path, "asks", *kill())
+    cause = outcome.cause
+    assert (cause["code"], cause["culprits"], cause["confidence"]) == ("UH101", [1], "medium")
+    assert {site["line"] for site in cause["sites"] if site["role"] == "culprit"} == lines_of(
+        "asks"
+    )
+    told = " ".join(cause["evidence"])
+    assert "for '5/0, 5/1, 5/2' in a store" in told, told
+    assert "rank 0: '5/0'; rank 1: '5/1'; rank 2: '4/2'" in told, told
+    assert outcome.code == 143
 
 
 def test_the_alarm_comes_again_when_the_work_ends(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ class Doubt(Enum):
     LINES_ONLY = 1, "only the lines of the last calls differ: what does not fit is not recorded"
     CLOCKS_UNSET = 1, "clocks of hosts could not be compared"
     ONE_MOMENT = 1, "the evidence is of one moment"
+    AT_STORE = 1, "it waits for a key of a store, which somebody else may have to set"
     BY_HABIT = 1, "it rests on what the rank did before, or on what peers have gone on to"
     BY_ORDER = 1, "only the order of calls tells: the others agree on another one"
     STACKS_ONLY = 1, "stacks show no sequence number: a loop that goes round slowly looks the same"
@@ -70,6 +71,8 @@ class Doubt(Enum):
     NO_CALL_NAMED = 2, "no watchdog names the call in which it timed out"
     LOOKS_UNCLEAR = 2, "one look, movement, or ranks that were not seen leave it open"
     MOVES = 2, "its culprits move: they are busy or slow rather than stuck"
+    AT_LOCK = 2, "it waits for a lock that processes share, and who holds it is not seen"
+    MORE_DATA = 2, "the others have no data left and go along: it need not be slow"
     OTHER_CAUSE = 2, "something else is known to be wrong, and it may be no more than silent"
 
     @property

@@ -21,7 +21,7 @@ from unhang.analysis.findings.late import late_claims, told_slow
 from unhang.analysis.judgement import Backdrop, judge, settle, status_of
 from unhang.analysis.lives.before_groups import before_groups
 from unhang.analysis.lives.by_ras import with_ras
-from unhang.analysis.lives.elsewhere import elsewhere, with_looks
+from unhang.analysis.lives.elsewhere import elsewhere, with_looks, with_more_data
 from unhang.analysis.lives.ended import ended_first
 from unhang.analysis.lives.failed import failed_first
 from unhang.analysis.lives.fallen_silent import fallen_silent, stacks_heard
@@ -132,6 +132,7 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Liv
         claims += [] if untimed else late_claims(situation, eager=slow)
     if moving and not claims:
         claims = told_slow(situation)
+    claims = [with_more_data(claim, lives) for claim in claims]
     if not claims:
         claims = [idle_claim(situation)]
     numbers = situation.evidence.ranks.numbers

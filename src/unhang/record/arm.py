@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any, Final
 
 from unhang.record import process
-from unhang.record.calls import full, groups, wrap
+from unhang.record.calls import full, groups, stores, wrap
 from unhang.record.calls.making import Making
 from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.ring import Foreign
@@ -178,6 +178,8 @@ def _wrap_torch(module: Foreign) -> None:
     settings = process.process().settings
     tensor = getattr(sys.modules.get("torch"), "Tensor", None)
     wrap.install(module.ProcessGroup, module.Work, tensor, compiled=settings.compiled)
+    if (store := getattr(module, "Store", None)) is not None:
+        stores.install(store)
     for name, wrapper in (
         ("init_process_group", _around_init),
         ("destroy_process_group", _around_destroy),

@@ -123,7 +123,7 @@ class CrashWatch:
             return
         site = program_site(frame)
         if site is not None:
-            self.recorder.beat.seen(site)
+            self.recorder.beat.seen(site, leaves=True)
         error = sys.exc_info()[1]
         is_main = threading.current_thread() is threading.main_thread()
         if status and is_main and not at_once and isinstance(error, Exception):

@@ -7,7 +7,7 @@ fault that is. Judging is the analysis's work.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from unhang.model import Frame, ProcessSample, ThreadStack
@@ -32,7 +32,8 @@ __all__ = [
 ]
 
 _OUTER = ("checkpoint", "data-loader")  # user code below these is still theirs
-_JOINS = {"join": "threading.py", "_shutdown": "threading.py"}
+_LEAVES = {"_shutdown": "threading.py"}
+_JOINS = {"join": "threading.py", **_LEAVES}
 _RESULT = {"result": "concurrent/futures/_base.py"}
 _TABLES = {"rules": RULES, "fallbacks": FALLBACKS, "idle": IDLE}
 _THROWN = (
@@ -135,6 +136,8 @@ def meaning_of(sample: ProcessSample, thread: ThreadStack | None = None) -> Mean
     if chosen is None:
         return Meaning("unknown", sample.error or "without a stack")
     meaning = _ending(sample) or meaning_of_frames(chosen.frames)
+    if not chosen.is_main and any(t.is_main and _is_inside(t, _LEAVES) for t in sample.threads):
+        meaning = replace(meaning, says=f"{meaning.says} in a thread that outlives its program")
     if meaning.kind not in ("collective", "init", "abort") and (held := _gil(sample, chosen)):
         return Meaning("gil", held, site=site, within=meaning.within)
     channel = sample.wait_channel if chosen.is_main else ""

@@ -283,6 +283,20 @@ def saves(rank: int) -> None:
     dist.barrier()
 
 
+def trickles(rank: int) -> None:
+    """Rank 0 writes to storage that takes 23 KB/s, until it is told to go on."""
+    for _ in range(10):
+        dist.all_reduce(torch.ones(4))
+    if rank == 0:
+        with Path("weights").open("wb") as file:
+            while not Path("go-on").exists():  # trickles: here
+                file.write(bytes(1 << 14))  # trickles: here
+                file.flush()  # trickles: here
+                os.fsync(file.fileno())  # trickles: here
+                time.sleep(0.7)  # trickles: here
+    dist.barrier()
+
+
 def receives(rank: int) -> None:
     """Rank 0 receives data while the others wait, until it is told to go on."""
     for _ in range(10):
@@ -396,6 +410,17 @@ def lingers(rank: int) -> None:
 def _flush(sent: threading.Event) -> None:
     """Wait until everything is sent."""
     sent.wait()  # lingers: here
+
+
+def asks(rank: int) -> None:
+    """Ranks hand on words by a store, and one forgets its own."""
+    store = dist.distributed_c10d._get_default_store()
+    for step in range(10):
+        if not (step == 5 and rank == 2):
+            store.set(f"{step}/{rank}", "done")
+        if rank == ODD:
+            store.wait([f"{step}/{each}" for each in range(dist.get_world_size())])  # asks: here
+        dist.all_reduce(torch.ones(4))
 
 
 def run(fault: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from unhang.analysis import diagnose
 from unhang.case import Case
-from unhang.model import Frame, ProcessSample, ThreadStack
+from unhang.model import Frame, ProcessSample, SlowRank, ThreadStack
 from unhang.report import Finding, Report
 from unhang.testing import FakeJob
 
@@ -102,15 +102,19 @@ def test_whoever_moves_while_others_wait_may_be_slow() -> None:
     assert "slow" in report.findings[0].alternatives[0]
 
 
-@pytest.mark.parametrize(("cpu_s", "confidence", "moving"), [(0.9, "low", (1,)), (0.0, "high", ())])
+@pytest.mark.parametrize(
+    ("cpu_s", "stored", "confidence", "moving"),
+    [(0.9, 0, "low", (1,)), (0.0, 23_000, "low", (1,)), (0.0, 4096, "high", ())],
+)
 def test_whoever_works_while_dumps_lack_its_call_is_busy(
-    cpu_s: float, confidence: str, moving: tuple[int, ...]
+    cpu_s: float, stored: int, confidence: str, moving: tuple[int, ...]
 ) -> None:
     """Nobody can say that it is stuck, though it stands at one line; without work it is."""
     job = FakeJob(3)
     job.call(range(3), "all_reduce")
     job.call((0, 2), "barrier", finished=False)
-    worked = {"worked_s": 1.0, "worked_cpu_s": cpu_s, "worked_bytes": 0}
+    worked = {"worked_s": 1.0, "worked_cpu_s": cpu_s, "worked_bytes": stored}
+    worked["worked_stored"] = stored
     samples = [look(r, WAITING, n) for n in range(2) for r in (0, 2)]
     samples += [look(1, COMPUTING, n, **worked) for n in range(2)]
     finding = diagnose(job.case(samples=samples)).findings[0]
@@ -333,3 +337,92 @@ def test_a_handler_that_is_entered_again_and_again_does_not_move() -> None:
     samples += [look(rank, WAITING, number) for rank in (0, 2) for number in (0, 1)]
     report = diagnose(Case(samples=tuple(samples)))
     assert essence(report) == ("problem", "UH101", "medium", (1,), (0, 2))
+
+
+def test_who_waits_for_a_key_of_a_store_may_not_be_the_one_at_fault() -> None:
+    """The dumps lack its call, and it waits for what somebody else may have to set."""
+    job = FakeJob(3)
+    job.call(range(3))
+    job.call((1, 2), finished=False)
+    keys: dict[int, dict[str, object]] = {
+        0: {"awaits": "3/2", "has_set": "2/0"}, 1: {"has_set": "3/1"}, 2: {"has_set": "2/2"},
+    }  # fmt: skip
+    stand = {0: COMPUTING, 1: WAITING, 2: WAITING}
+    samples = [look(r, stand[r], number, **keys[r]) for number in (0, 1) for r in range(3)]
+    found = diagnose(job.case(samples=samples)).findings[0]
+    assert (found.code, found.culprits, found.confidence) == ("UH101", (0,), "medium")
+    assert "for '3/2' in a store" in found.evidence[0]
+    assert found.evidence[1] == (
+        "The key that each rank set last: rank 0: '2/0'; rank 1: '3/1'; rank 2: '2/2'."
+    )
+    assert found.alternatives[-1].startswith("Whoever has to set that key")
+
+
+def test_who_waits_for_a_lock_that_processes_share_may_not_be_the_one_at_fault() -> None:
+    """One of those in the call may hold it: a deadlock of both."""
+    lock = Frame("SemLock.__enter__", "/usr/lib/python3.11/multiprocessing/synchronize.py", 95)
+    job = FakeJob(3)
+    job.call(range(3))
+    job.call((1, 2), finished=False)
+    stand = {0: (lock, *COMPUTING), 1: WAITING, 2: WAITING}
+    samples = [look(r, stand[r], number) for number in (0, 1) for r in range(3)]
+    found = diagnose(job.case(samples=samples)).findings[0]
+    assert (found.code, found.culprits, found.confidence) == ("UH101", (0,), "low")
+    assert found.alternatives[-1].startswith("Processes share the lock")
+
+
+def test_who_waits_for_another_key_than_most_at_one_line_is_named() -> None:
+    """As with other calls, most are right; of keys of their own for each rank nothing is said."""
+    same = {f"r{rank}": {"awaits": "epoch/7"} for rank in (0, 1, 3)}
+    found = verdict(*[COMPUTING] * 4, **same, r2={"awaits": "epoch/8"})
+    assert essence(found) == ("problem", "UH602", "medium", (2,), (0, 1, 3))
+    own = {f"r{rank}": {"awaits": f"go/{rank}"} for rank in range(4)}
+    assert essence(verdict(*[COMPUTING] * 4, **own))[3] == ()
+
+
+@pytest.mark.parametrize(("goes_along", "confidence"), [(True, "low"), (False, "medium")])
+def test_who_has_more_data_than_the_others_is_not_slow_for_certain(
+    goes_along: bool,  # noqa: FBT001 - a table of expectations
+    confidence: str,
+) -> None:
+    """Those who go along in `Join` have run out of it."""
+    join = Frame("Join.__exit__", "torch/distributed/algorithms/join.py", 274)
+    waits = (WAITING[0], join, *WAITING[1:]) if goes_along else WAITING
+    job = FakeJob(3)
+    for _ in range(30):
+        job.call(range(3), site="train.py:1 step")
+    samples = [look(rank, LOADING if rank == 1 else waits) for rank in range(3)]
+    case = replace(job.case(samples=samples), slow=SlowRank(1, 0.5, 20.0, 10**18, 30.0))
+    moving = [replace(dump, reason="slow") for dump in case.dumps]
+    found = diagnose(replace(case, dumps=tuple(moving))).findings[0]
+    assert (found.code, found.culprits, found.confidence) == ("UH501", (1,), confidence)
+    assert ("no data left and go along" in found.summary) == goes_along
+
+
+def test_who_goes_on_while_the_others_make_a_group_is_told_as_that() -> None:
+    """The dumps alone show a call that it made and the others did not."""
+    job = FakeJob(4)
+    for _ in range(3):
+        job.call(range(4), site="train.py:1 step")
+    job.call((0,), site="train.py:90 log", finished=False)
+    samples = [
+        look(r, BACKWARD if r == 0 else MAKING, number) for number in (0, 1) for r in range(4)
+    ]
+    without = diagnose(job.case()).findings[0]
+    assert (without.code, without.culprits, without.confidence) == ("UH102", (0,), "low")
+    found = diagnose(job.case(samples=samples)).findings[0]
+    assert (found.code, found.culprits, found.confidence) == ("UH101", (0,), "medium")
+    assert found.summary.startswith("3 of 4 ranks are setting up process groups")
+
+
+def test_who_is_alone_in_a_new_call_while_the_others_work_may_be_early() -> None:
+    """As after a preprocessing that takes some longer: nobody says that it is one too many."""
+    job = FakeJob(3)
+    for _ in range(3):
+        job.call(range(3), site="train.py:1 step")
+    job.call((1,), site="train.py:90 log", finished=False)
+    works = {"worked_s": 1.0, "worked_cpu_s": 0.9, "worked_bytes": 0}
+    samples = [look(1, WAITING, number) for number in (0, 1)]
+    samples += [look(r, COMPUTING, number, **works) for number in (0, 1) for r in (0, 2)]
+    found = diagnose(job.case(samples=samples)).findings[0]
+    assert (found.code, found.culprits, found.confidence) == ("UH101", (0, 2), "low")

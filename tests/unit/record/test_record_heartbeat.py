@@ -84,6 +84,28 @@ def test_where_the_program_was_seen_last(path: Path) -> None:
     assert (read.seen_line, read.seen_file) == (line, __file__)
 
 
+def test_where_the_program_asks_to_end_is_kept_for_a_while(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leaves its callers one by one, and may be seen in one of them; it may also go on."""
+    beat, now_ns = Beat(path, pid=7, start_ticks=8), 10**18
+    monkeypatch.setattr("unhang.record.contact.beat.monotonic_ns", lambda: now_ns)
+
+    def ends() -> None:
+        beat.seen(here(), leaves=True)
+
+    ends()
+    for later_s, function in (
+        (1, "ends"),
+        (4, "test_where_the_program_asks_to_end_is_kept_for_a_while"),
+    ):
+        now_ns = 10**18 + later_s * 10**9
+        beat.seen(here())
+        read = read_heartbeat(path)
+        assert read is not None
+        assert read.seen_function == function
+
+
 def test_what_the_program_says_that_it_does_is_kept(path: Path) -> None:
     """In words of its own, until it says that it is over."""
     beat = Beat(path, pid=7, start_ticks=8)

@@ -106,6 +106,22 @@ def test_who_sleeps_all_the_time_does_not_poll(monkeypatch: pytest.MonkeyPatch) 
     assert [(looks.look(), looks.movement.sleeps(PID))[1] for _ in range(3)] == [False, False, True]
 
 
+@pytest.mark.parametrize("speaks", [True, False])
+def test_who_says_that_it_tries_again_is_asleep_sooner(
+    monkeypatch: pytest.MonkeyPatch,
+    speaks: bool,  # noqa: FBT001 - a table of expectations
+) -> None:
+    """Three looks after it has printed and gone to sleep; one that says nothing, after eight."""
+    looks, slept = Looks(), []
+    for at in range(14):
+        done = WorkDone(float(at), 0.0, 0, woken=at >= 4, said=60 * (speaks and at >= 4))
+        monkeypatch.setattr(moving, "work_of", lambda *_, done=done: done)
+        looks.look(line=7)
+        slept.append(looks.movement.sleeps(PID))
+    first = 6 if speaks else 11
+    assert slept == [False, False, True, True] + [False] * (first - 4) + [True] * (14 - first)
+
+
 @pytest.mark.parametrize(
     ("woken", "ran_s", "works"),
     [
@@ -116,6 +132,8 @@ def test_who_sleeps_all_the_time_does_not_poll(monkeypatch: pytest.MonkeyPatch) 
         (1, 0.001, False),  # next to nothing
         (1, 0.003, True),  # a batch of an evaluation once a second
         (0, 1.0, False),  # it spins
+        (0, 0.03, True),  # it computes, beside so many others that it gets 3 % of a core
+        (0, 0.001, False),  # it stands still
     ],
 )
 def test_who_works_between_short_sleeps_is_told_from_polls(

@@ -241,3 +241,15 @@ def test_who_still_comes_when_a_peer_has_joined_has_not_gone(
     assert [(m.rank, m.certain) for m in roster.members] == [(0, True), (1, False)]
     child.communicate(b"\n")
     assert [end.member.rank for end in roster.refresh()] == [1]
+
+
+def test_who_keeps_the_gil_stays_at_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its recorder cannot look meanwhile; one without a thread of its own tells nothing."""
+    wall_ns = 100 * 10**9
+    for tick_ns, looks in ((wall_ns, 3), (0, 1)):
+        roster, held = Roster("job", "run"), replace(beat(at=5, seen_ns=wall_ns), tick_ns=tick_ns)
+        for later_s in range(6):
+            now_ns = wall_ns + later_s * 10**9
+            monkeypatch.setattr("time.time_ns", lambda now_ns=now_ns: now_ns)
+            roster._doings({1: held}, 0.0, look=False)
+        assert roster.lines(1) == (looks, 1)

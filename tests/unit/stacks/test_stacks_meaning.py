@@ -189,6 +189,23 @@ def test_the_thread_whose_result_is_waited_for_is_found() -> None:
     assert awaited_thread(ProcessSample(0, "", 1, (replace(main, frames=(TRAIN,)), writes))) is None
 
 
+def test_a_thread_that_the_end_of_the_program_waits_for_is_told_as_that() -> None:
+    """As an uploader that is no daemon, when the rank's `main` has returned."""
+    gets = (
+        Frame("Condition.wait", f"{STDLIB}/threading.py", 327),
+        Frame("Queue.get", f"{STDLIB}/queue.py", 171),
+        TRAIN,
+    )
+    left = ThreadStack("uploader", 2, gets)
+    ends = ThreadStack("MainThread", 1, (Frame("_shutdown", f"{STDLIB}/threading.py", 1590),))
+    ends = replace(ends, is_main=True)
+    says = "waiting for a lock or an event"
+    told = meaning_of(ProcessSample(0, "", 1, (ends, left)))
+    assert (told.says, told.site) == (f"{says} in a thread that outlives its program", TRAIN)
+    joins = replace(ends, frames=(Frame("Thread.join", f"{STDLIB}/threading.py", 1112), TRAIN))
+    assert meaning_of(ProcessSample(0, "", 1, (joins, left))).says == says
+
+
 def test_every_rule_is_of_a_kind_that_is_documented() -> None:
     """The table is open, its kinds are not; a rule says by what it knows a frame."""
     for rule in (*RULES, *FALLBACKS, *IDLE):

@@ -25,8 +25,10 @@ from unhang.kinds import (
     IDLE,
     INSUFFICIENT_EVIDENCE,
     JOINED_NOT_PROGRESSING,
+    LATE_RANK,
     NEVER_JOINED,
     RANK_ENDED,
+    SKIPPED_CALL,
     Kind,
     Trait,
 )
@@ -36,6 +38,7 @@ from unhang.stacks.ownership import under
 
 __all__ = [
     "MOST",
+    "GoingAlong",
     "Seen",
     "Shape",
     "Sides",
@@ -46,6 +49,7 @@ __all__ = [
     "sites_of",
     "subjects_of",
     "with_looks",
+    "with_more_data",
 ]
 
 MOST: Final = 8
@@ -53,6 +57,10 @@ MOST: Final = 8
 
 _UNRECORDED: Final = "ray/train/"
 """Where ranks wait for all others in no call of torch's."""
+
+_JOIN: Final = "torch/distributed/algorithms/join.py"
+
+_SHARED_LOCK: Final = "multiprocessing/synchronize.py"
 
 _AMID: Final = "ready"
 """The phase between `init_process_group` and the end of Python, or `destroy_process_group`."""
@@ -123,10 +131,18 @@ class Seen(Observation, frozen=True, kw_only=True):
 
     Attributes:
         stopped: That they are stopped is why they left nothing.
+        keys: Where they wait for a key of a store, what ranks set last: the key, and which ranks.
+        locked: Those that wait for a lock of `multiprocessing`.
     """
 
     looks: tuple[RankLook, ...]
     stopped: bool = False
+    keys: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    locked: tuple[int, ...] = ()
+
+
+class GoingAlong(Observation, frozen=True, kw_only=True):
+    """Those who wait for a late rank have no data left, and answer its calls."""
 
 
 # ------------------------------------------------------------------ beside claims from dumps
@@ -145,7 +161,7 @@ def with_looks(claim: Claim, lives: Lives, book: StackBook) -> Claim:
     own = [look for look in lives.looks_at(claim.culprits) if look.frames or not look.unseen]
     if not own:
         return claim
-    if claim.kind is NEVER_JOINED and (other := _other_meeting(claim, lives, own)) is not None:
+    if (other := _other_meeting(claim, lives)) is not None:
         return _claim(other, book)
     moving = ranks_in(look for look in own if look.moves)
     placed = sites_of(own, "culprit", book)
@@ -156,6 +172,11 @@ def with_looks(claim: Claim, lives: Lives, book: StackBook) -> Claim:
     doubts = () if stopped else claim.doubts
     if moving and claim.kind.has(Trait.MAY_COME):
         doubts = (*doubts, Doubt.MOVES)
+    if any(look.awaits for look in own):
+        doubts = (*doubts, Doubt.AT_STORE)
+    locked = ranks_in(look for look in own if _wants_shared_lock(look))
+    if locked:
+        doubts = (*doubts, Doubt.AT_LOCK)
     joined = replace(
         claim,
         doubts=doubts,
@@ -163,24 +184,65 @@ def with_looks(claim: Claim, lives: Lives, book: StackBook) -> Claim:
         sites=(*placed, *rest),
         subjects=claim.subjects or subjects_of(own),
     )
-    seen = Seen(source="stacks", ranks=ranks_in(own), looks=tuple(own), stopped=stopped)
+    seen = Seen(
+        source="stacks",
+        ranks=ranks_in(own),
+        looks=tuple(own),
+        stopped=stopped,
+        keys=_keys(lives) if any(look.awaits for look in own) else (),
+        locked=locked,
+    )
     if claim.kind is NEVER_JOINED and all(look.waits for look in own):
         return joined.seen(seen, Stance.CONTRADICTS, 2)
     return joined.seen(seen, Stance.BESIDE)
 
 
-def _other_meeting(claim: Claim, lives: Lives, own: Sequence[RankLook]) -> Sides | None:
+def with_more_data(claim: Claim, lives: Lives) -> Claim:
+    """Whoever is late beside ranks that have run out of data, and go along, has more of it."""
+    along = [look for look in lives.looks_at(claim.victims) if _goes_along(look)]
+    if claim.kind is not LATE_RANK or not along:
+        return claim
+    seen = GoingAlong(source="stacks", ranks=ranks_in(along))
+    return replace(claim, doubts=(*claim.doubts, Doubt.MORE_DATA)).seen(seen, Stance.BESIDE)
+
+
+def _goes_along(look: RankLook) -> bool:
+    """Whether it is in torch's `Join`, which answers the calls of ranks that still have data."""
+    inside = (f for f in look.frames if under(f.file, _JOIN))
+    return any(frame.function.endswith("__exit__") for frame in inside)
+
+
+def _wants_shared_lock(look: RankLook) -> bool:
+    return any(
+        frame.function.endswith("SemLock.__enter__") and under(frame.file, _SHARED_LOCK)
+        for frame in look.frames[:2]
+    )
+
+
+def _keys(lives: Lives) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    by_key: defaultdict[str, list[RankLook]] = defaultdict(list)
+    for look in lives.sampled.values():
+        if look.has_set:
+            by_key[look.has_set].append(look)
+    return tuple((key, ranks_in(same)) for key, same in [*by_key.items()][:MOST])
+
+
+def _other_meeting(claim: Claim, lives: Lives) -> Sides | None:
     """Most wait at a meeting that dumps do not hold, and few in a call of torch's.
 
     Such meetings are those of Ray Train, and the making of groups. Each side waits for the other;
-    as with unlike calls, most are right.
+    as with unlike calls, most are right. To the dumps the few are ahead, by a call that the others
+    never made, or made too many. Where the others work, they may only be late for that call.
     """
+    ahead = {NEVER_JOINED: claim.victims, SKIPPED_CALL: claim.culprits}.get(claim.kind, ())
+    few = tuple(look for look in lives.looks_at(ahead) if look.waits or look.may_wait)
+    own = tuple(lives.looks_at(sorted({*claim.culprits, *claim.victims} - {*ahead})))
     meet = all(look.meaning.kind == "init" or _is_unrecorded(look.meaning.frame) for look in own)
-    few = tuple(lives.looks_at(claim.victims))
-    if not meet or len(own) <= len(few) or len(few) < len(claim.victims):
+    if not few or len(few) < len(ahead):
         return None
-    rest = tuple(look for look in few if look.waits or look.may_wait)
-    return Sides(Shape.ABSENT, rest, tuple(own), rest, (), 0) if len(rest) == len(few) else None
+    if claim.kind is SKIPPED_CALL and own and all(look.moves for look in own):
+        return Sides(Shape.ABSENT, own, few, own, (), 0)  # they may yet come
+    return Sides(Shape.ABSENT, few, own, few, (), 0) if meet and len(own) > len(few) else None
 
 
 def _is_unrecorded(frame: Frame | None) -> bool:
@@ -411,7 +473,7 @@ def grouped(looks: Iterable[RankLook], *, by_op: bool = False) -> list[list[Rank
     """Ranks that do the same at the same place, largest groups first; by_op: in the same call."""
     groups: defaultdict[object, list[RankLook]] = defaultdict(list)
     for look in looks:
-        key = (look.meaning.op or look.meaning.says, look.meaning.site)
+        key = (look.meaning.op or look.meaning.says, look.meaning.site, look.awaits)
         groups[key if by_op else (look.says, look.gone)].append(look)
     return sorted(groups.values(), key=lambda same: (-len(same), same[0].rank))
 

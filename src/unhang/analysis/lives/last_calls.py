@@ -9,7 +9,7 @@ which torch records nowhere.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,7 +30,7 @@ from unhang.kinds import (
     RANK_ENDED,
     SHAPE_MISMATCH,
 )
-from unhang.report import CallSide
+from unhang.report import CallSide, Site
 from unhang.wording import ranges_of
 
 __all__ = [
@@ -165,12 +165,25 @@ def roots_apart(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[
         subjects=subjects_of(lives.looks_at(odd)),
         calls=(),
         sites=(
-            *sites_of(lives.looks_at(odd), "culprit", book),
+            *_made_at(lives.looks_at(odd), book),
             *sites_of(lives.looks_at(sorted(voices.keys() - set(odd))), "victim", book),
         ),
         doubts=() if clear else (Doubt.NO_MAJORITY,),
     )
     return [found if each is claim else each for each in claims]
+
+
+def _made_at(looks: Iterable[RankLook], book: StackBook) -> Iterator[Site]:
+    """Where ranks have made their last call: where they stand, if it is not over."""
+    still = []
+    for look in looks:
+        file, _, line = look.last_site.rpartition(":")
+        here = {f"{frame.file}:{frame.line}" for frame in look.frames}
+        if line.isdigit() and look.last_site not in here:
+            yield Site((look.rank,), "culprit", file, int(line), "", after=look.last_op)
+        else:
+            still.append(look)
+    yield from sites_of(still, "culprit", book)
 
 
 def _roots_of(claim: Claim, lives: Lives) -> dict[int, int]:
@@ -186,13 +199,17 @@ def _roots_of(claim: Claim, lives: Lives) -> dict[int, int]:
         and look.last_site in {f"{frame.file}:{frame.line}" for frame in look.frames}
     ]
     found = {look.rank: look.roots[0][1] for look in inside}
-    if len(set(found.values())) < _SIDES:
-        return {}
-    calls = {look.last_call for look in inside}
-    if len(calls) > 1:
-        return found if seen else {}
+    calls, sites = {look.last_call for look in inside}, {look.last_site for look in inside}
+    apart = len(set(found.values())) >= _SIDES
+    if len(calls) != 1:
+        return found if seen and apart else {}
     out = lives.looks_at(seen.out if seen else ())
-    return found | {o.rank: root for o in out for number, root in o.roots if number in calls}
+    # Numbers are those of calls from Python, which ranks may have made unlike numbers of: where
+    # only those who are out differ, it must be the same line as well.
+    same = [o for o in out if o.last_op == claim.op and o.last_site in sites]
+    passed = out if apart else [o for o in same if o.last_call in calls]
+    found |= {o.rank: root for o in passed for number, root in o.roots if number in calls}
+    return found if len(set(found.values())) >= _SIDES else {}
 
 
 def sizes_apart(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[Claim]:

@@ -19,6 +19,7 @@ from unhang.model import (
     FEW_LINES,
     FLOWING_BYTES_PER_S,
     SLOW_BYTES_PER_S,
+    STORED_BYTES_PER_S,
     TASK_CORES,
     Frame,
     MemoryKill,
@@ -78,8 +79,8 @@ class RankLook(Struct, frozen=True):
             nobody measured it.
         in_loop: It was seen on a few lines again and again, and reads and writes next to nothing.
         ended_ns: As in `unhang.model.ProcessSample`.
-        phase, told_size, rendezvous, last_op, last_call, last_numel, last_site, makes,
-            roots, lost_ns, activity, memory_kill: As in `unhang.model.ProcessSample`.
+        phase, told_size, rendezvous, last_op, last_call, last_numel, last_site, makes, roots,
+            lost_ns, activity, awaits, has_set, memory_kill: As in `unhang.model.ProcessSample`.
         worker: Where a data-loader worker, or a thread, stands in the program, for which it waits;
             innermost first, empty for none.
         wakes_s: Seconds until it stops sleeping; -1 where it does not sleep, or nothing tells.
@@ -112,6 +113,8 @@ class RankLook(Struct, frozen=True):
     roots: tuple[tuple[int, int], ...] = ()
     lost_ns: int = 0
     activity: str = ""
+    awaits: str = ""
+    has_set: str = ""
     memory_kill: MemoryKill | None = None
     worker: tuple[Frame, ...] = ()
     wakes_s: float = -1.0
@@ -148,7 +151,7 @@ class RankLook(Struct, frozen=True):
     @property
     def may_wait(self) -> bool:
         """It may wait for peers, below what its stack shows."""
-        return self.meaning.kind in _MAY_WAIT
+        return self.meaning.kind in _MAY_WAIT or bool(self.awaits)
 
     @property
     def unseen(self) -> bool:
@@ -176,6 +179,7 @@ class RankLook(Struct, frozen=True):
         within = f", while {self.meaning.within}" if self.meaning.within else ""
         within += f", in its {printable(self.activity, 40)}" if self.activity else ""
         within += f", for another {self.wakes_s:,.0f} s" if self.wakes_s >= 1.0 else ""
+        within += f", for {printable(self.awaits, 60)!r} in a store" if self.awaits else ""
         worker = at_site(user_frame(self.worker))
         worker = f"; its worker stands{worker}" if worker else ""
         return f"{self.meaning.says}{within}{at_site(self.meaning.site)}{worker}"
@@ -299,6 +303,8 @@ def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:
         last_site=last.last_site,
         lost_ns=last.lost_ns,
         activity=last.activity,
+        awaits=last.awaits,
+        has_set=last.has_set,
         memory_kill=last.memory_kill,
         worker=awaited.frames if (awaited := awaited_thread(last)) is not None else (),
         sleeps=last.sleeps,
@@ -313,6 +319,7 @@ def _works(last: ProcessSample, meaning: Meaning) -> bool | None:
     return (
         last.worked_cpu_s > BUSY_CORES * last.worked_s
         or last.worked_bytes > flowing * last.worked_s
+        or last.worked_stored > STORED_BYTES_PER_S * last.worked_s
         or last.says
         or last.turns
         or (meaning.kind == "process" and last.tasks_cpu_s > TASK_CORES * last.worked_s)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePath
 
 from msgspec.structs import replace
 
@@ -13,6 +14,7 @@ from unhang.analysis.sources.exits import CRASHES, SIGNAL_BASE, End, Manner
 from unhang.analysis.words.starved import MORE_MEMORY
 from unhang.analysis.words.telling import Words, adding, subject, words_of
 from unhang.model import MemoryKill, Note, ProcessSample
+from unhang.report import Site
 from unhang.stacks.ownership import shown_frame
 from unhang.wording import count_of, printable, rank_phrase
 
@@ -24,15 +26,16 @@ _ABORT = SIGNAL_BASE + 6
 
 
 @words_of.register
-def _(about: Ended, claim: Claim) -> Words:  # noqa: ARG001 - all words have the same parameters
+def _(about: Ended, claim: Claim) -> Words:
     first = about.first
     same = len({_how(end) for end in first}) == 1
     how = _how(first[0]) if same else "ended in different ways"
     how = how if len(first) == 1 else how.replace("its peers", "their peers")
-    where = _where(first[0]) if len(first) == 1 else ""
+    told = tuple(site for site in claim.sites if site.role == "culprit")
+    where = _where(first[0], told) if len(first) == 1 else ""
     return Words(
         f"{subject([end.rank for end in first])} {how}{where}.",
-        tuple(_evidence(about)),
+        tuple(_evidence(about, told)),
         (*_earlier(about), *_alternatives(about)),
         _actions(first[0]),
     )
@@ -72,8 +75,12 @@ def _within(kill: MemoryKill) -> str:
     return "; its cgroup has no limit that is seen, so the node had no more, or a group above it"
 
 
-def _where(end: End) -> str:
+def _where(end: End, told: Sequence[Site]) -> str:
+    """Where it stood; by what others tell of it, as its log, where it left no line itself."""
     frame = shown_frame(end.frames)
+    site = next((site for site in told if end.rank in site.ranks), None)
+    if frame is None and site is not None:
+        return f" at {printable(site.function)} ({printable(PurePath(site.file).name)}:{site.line})"
     if frame is None:
         return "" if end.error else "; its last line is unknown"
     place = f"{frame.function} ({frame.file.rpartition('/')[2]}:{frame.line})"
@@ -82,10 +89,10 @@ def _where(end: End) -> str:
     return f"; its last known line, {end.age_s:.1f} s old, is {place}"
 
 
-def _evidence(about: Ended) -> Iterator[str]:
+def _evidence(about: Ended, told: Sequence[Site]) -> Iterator[str]:
     for end in about.first[:MOST_ENDS]:
         status = f" (exit status {end.status})" if end.error and end.status is not None else ""
-        yield f"{subject([end.rank])} {_how(end)}{status}{_where(end)}."
+        yield f"{subject([end.rank])} {_how(end)}{status}{_where(end, told)}."
     yield from _counted(about.first)
     if about.followed:
         error = next((end.error for end in about.followed if end.error), "")

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from unhang.analysis.claims import Claim, Stance, Weighed
 from unhang.analysis.lives.elsewhere import (
     MOST,
+    GoingAlong,
     Seen,
     Shape,
     Sides,
@@ -21,7 +22,7 @@ from unhang.analysis.lives.outside import Outside
 from unhang.analysis.sources.stacks import RankLook, at_site
 from unhang.analysis.words.telling import Words, adding, merged, subject, words_of
 from unhang.kinds import Trait
-from unhang.wording import count_of, rank_phrase
+from unhang.wording import count_of, printable, rank_phrase
 
 __all__: list[str] = []
 
@@ -47,6 +48,10 @@ _ENDS_SLOWLY = (
 )
 _MOVES = (
     "It may only be slow, and come: then give the others no call to wait in while one rank works."
+)
+_AT_STORE = "Whoever has to set that key may be the one that is wrong, and not who waits for it."
+_AT_LOCK = (
+    "Processes share the lock that it waits for: one of those that wait for it may hold that lock."
 )
 _MADE_AHEAD = (
     "It may have made the call ahead, and do something else while its device is in the call with "
@@ -164,7 +169,13 @@ def _waiters(sides: Sides) -> str:
     where = at_site(next(iter(sites))) if len(sites) == 1 else ""
     verb = "waits" if len(sides.waiting) == 1 else "wait"
     what = f"in {ops}" if ops else "for their peers" if verb == "wait" else "for its peers"
-    return f"{len(sides.waiting):,} of {count_of(total, 'rank')} {verb} {what}{where}"
+    does = f"{verb} {what}"
+    setting_up = common(
+        [look.meaning.says for look in sides.waiting if look.meaning.kind == "init"]
+    )
+    if setting_up and all(look.meaning.kind == "init" for look in sides.waiting):
+        does = f"{'is' if len(sides.waiting) == 1 else 'are'} {setting_up}"
+    return f"{len(sides.waiting):,} of {count_of(total, 'rank')} {does}{where}"
 
 
 def _incomplete(sides: Sides) -> list[str]:
@@ -194,6 +205,12 @@ def _alternatives(sides: Sides) -> tuple[str, ...]:
 @adding.register
 def _(seen: Seen, words: Words, claim: Claim, weighed: Weighed) -> Words:
     said = tuple(f"Stacks: {sentence}" for sentence in _sentences(seen.looks))
+    if seen.keys:
+        keys = "; ".join(f"{rank_phrase(who)}: {printable(key, 60)!r}" for key, who in seen.keys)
+        said = (*said, f"The key that each rank set last: {keys}.")
+        words = replace(words, alternatives=(*(words.alternatives or ()), _AT_STORE))
+    if seen.locked:
+        words = replace(words, alternatives=(*(words.alternatives or ()), _AT_LOCK))
     if weighed.stance is Stance.CONTRADICTS:
         against = "Sources disagree: the dumps lack the call, the stack is inside one."
         return replace(words, evidence=(*said, against, *words.evidence))
@@ -210,6 +227,14 @@ def _(seen: Seen, words: Words, claim: Claim, weighed: Weighed) -> Words:
         evidence=(*said, *words.evidence),
         actions=merged(_actions(seen.looks), words.actions),
     )
+
+
+@adding.register
+def _(seen: GoingAlong, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001 - as below
+    goes = "has no data left and goes" if len(seen.ranks) == 1 else "have no data left and go"
+    said = f"{subject(seen.ranks)} {goes} along (Join), as long as others have some."
+    summary = f"{words.summary.removesuffix('.')}; {said[:1].lower()}{said[1:]}"
+    return replace(words, summary=summary, evidence=(f"Stacks: {said}", *words.evidence))
 
 
 @adding.register

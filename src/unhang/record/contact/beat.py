@@ -12,12 +12,13 @@ import os
 import struct
 from array import array
 from pathlib import Path
-from time import time_ns
+from time import monotonic_ns, time_ns
 from types import CodeType, FrameType
 from typing import Final
 
 from unhang.record.calls.sites import MACHINERY, line_of
 from unhang.record.contact.heartbeat import (
+    AWAITED_SLOT,
     CALL_SLOTS,
     FILE_BYTES,
     GROUP_START,
@@ -28,6 +29,7 @@ from unhang.record.contact.heartbeat import (
     NAME_START,
     RECORDERS,
     SEEN_SLOT,
+    SET_SLOT,
     SLOT_BYTES,
     SLOT_START,
     TOLD_SLOT,
@@ -41,6 +43,7 @@ __all__ = ["Beat"]
 
 _MOST_NAME = 8
 MASK: Final = (1 << 63) - 1
+LEAVES_NS: Final = 3_000_000_000
 _WRITABLE: Final = 0x200
 """PyBUF_WRITE."""
 
@@ -71,6 +74,7 @@ class Beat:
         self.slots: dict[tuple[int, int, str, str], int] = {}
         self._keep: dict[int, tuple[tuple[int, int, str, str], CodeType]] = {}
         self.places = array("q", [0])
+        self._leaves_until_ns = 0
         for word in (Word.RANK, Word.WORLD_SIZE, Word.LOCAL_RANK, Word.STEP, Word.NUMEL):
             self.words[word] = -1
         self.set(Word.PID, pid)
@@ -131,13 +135,23 @@ class Beat:
         """A call or a wait is about to end by raising: that is no progress."""
         self.words[Word.FAILED] += 1
 
-    def seen(self, frame: FrameType, innermost: FrameType | None = None) -> None:
+    def seen(
+        self, frame: FrameType, innermost: FrameType | None = None, *, leaves: bool = False
+    ) -> None:
         """Keep where the program is; the text before stays whole until the new one is.
+
+        Where it asks to end is kept for a while: what comes after it are its callers, which it
+        leaves one by one.
 
         Args:
             frame: Of the user's own code.
             innermost: Of whatever that calls, where it is known.
+            leaves: It asks to end there.
         """
+        now_ns = monotonic_ns()
+        if not leaves and now_ns < self._leaves_until_ns:
+            return
+        self._leaves_until_ns = now_ns + LEAVES_NS if leaves else 0
         code = frame.f_code
         text = _place("", "", code.co_filename, line_of(code, frame.f_lasti), code.co_name)
         self._take_turns(Word.SEEN_SITE, SEEN_SLOT, text)
@@ -148,6 +162,14 @@ class Beat:
     def tell(self, activity: str) -> None:
         """Keep what the program says that it does; "" for its steps."""
         self._take_turns(Word.TOLD_SITE, TOLD_SLOT, _place(activity, "", "", 0, ""))
+
+    def awaits(self, key: str) -> None:
+        """Keep the key of a store that the process waits for; "" for none."""
+        self._write_slot(AWAITED_SLOT, _place("", "", key, 0, "") if key else b"")
+
+    def has_set(self, key: str) -> None:
+        """Keep the key of a store that the process has set."""
+        self._write_slot(SET_SLOT, _place("", "", key, 0, ""))
 
     def _take_turns(self, word: int, first: int, text: bytes) -> None:
         slot = first + (self.words[word] == first + 1)

@@ -7,8 +7,9 @@ Layout, native byte order: 64-bit words 0 to 31 are `Word`; from word 32 on, `MA
 `GROUP_WORDS` words (recorder, pg_id, last_enqueued, last_started, last_completed); behind them as
 many names of `NAME_BYTES`, a group's name and description with 0x1F between; from byte 4096 on,
 `SLOTS` slots of `SLOT_BYTES`: a 16-bit length and UTF-8 text, five fields with 0x1F between.
-Of the last four, two take turns in holding what the program says that it does, and two in holding
-where it was seen last.
+Of the last six, two hold keys of stores, the one that the process waits for and the one that it set
+last (of no length where there is none); two take turns in holding what the program says that it
+does, and two in holding where it was seen last.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from typing import Any, Final
 __all__ = ["GroupBeat", "Heartbeat", "Phase", "Word", "read_heartbeat", "root_word"]
 
 MAGIC: Final = int.from_bytes(b"UNHANGHB", "little")
-VERSION: Final = 1
+VERSION: Final = 2
 FILE_BYTES: Final = 65536
 SLOT_START, SLOT_BYTES, SLOTS = 4096, 256, 240
-CALL_SLOTS: Final = SLOTS - 4
-SEEN_SLOT, TOLD_SLOT = SLOTS - 2, SLOTS - 4
+CALL_SLOTS: Final = SLOTS - 6
+SEEN_SLOT, TOLD_SLOT, SET_SLOT, AWAITED_SLOT = SLOTS - 2, SLOTS - 4, SLOTS - 5, SLOTS - 6
 GROUP_START, GROUP_WORDS, MAX_GROUPS = 32, 5, 64
 _MOST_CALL, _MOST_ROOT = 0x7FFF_FFFF, 0xFFFF
 NAME_START, NAME_BYTES = (GROUP_START + GROUP_WORDS * MAX_GROUPS) * 8, 20
@@ -117,6 +118,8 @@ class Heartbeat:
         at: A number that stands for the line in which the program's thread was then, be it a
             library's; 0 where it is not known.
         activity: What the program says that it does between steps ("evaluation"), or "".
+        awaits, has_set: The key of a store that it waits for, and the one that it set last through
+            Python, or ""; of long ones the end.
         thread: The kernel's number of the recorder's own thread, whose work is not the program's;
             0 where there is none.
         numel: Elements of its first tensor; None where it has none, or nobody noted it.
@@ -160,6 +163,8 @@ class Heartbeat:
     seen_ns: int = 0
     at: int = 0
     activity: str = ""
+    awaits: str = ""
+    has_set: str = ""
     thread: int = 0
 
     @property
@@ -242,6 +247,8 @@ def _heartbeat(words: memoryview[int], data: bytes, *, has_site: bool) -> Heartb
         seen_ns=words[Word.SEEN_NS],
         at=max(words[Word.AT], 0),
         activity=_read_slot(data, words[Word.TOLD_SITE] - 1).get("op", ""),
+        awaits=_read_slot(data, AWAITED_SLOT).get("file", ""),
+        has_set=_read_slot(data, SET_SLOT).get("file", ""),
         thread=max(words[Word.THREAD], 0),
         **site,
     )

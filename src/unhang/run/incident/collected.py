@@ -12,6 +12,7 @@ from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.record.calls.making import MAKES
 from unhang.record.contact.heartbeat import Heartbeat
 from unhang.run.watching.roster import Gone, WatchedRank
+from unhang.telltale import without_secrets
 
 __all__ = ["Collected", "last_words", "part_of", "told_by"]
 
@@ -38,8 +39,10 @@ def told_by(rank: Collected) -> dict[str, Any]:
         "told_size": mark.told_size or mark.world_size or 0,
         "rendezvous": mark.rendezvous,
     }
-    if beat is not None and beat.activity:
+    if beat is not None:
         told["activity"] = beat.activity
+        told["awaits"] = without_secrets(beat.awaits)
+        told["has_set"] = without_secrets(beat.has_set)
     if beat is not None and beat.op:
         told |= {"last_op": beat.op, "last_call": beat.calls, "lost_ns": beat.lost_ns}
         told["last_numel"] = -1 if beat.numel is None else beat.numel

@@ -340,6 +340,7 @@ def _since(before: WorkDone, after: WorkDone) -> dict[str, Any]:
         "worked_s": round(after.time_s - before.time_s, 3),
         "worked_cpu_s": round(max(after.cpu_s - before.cpu_s, 0.0), 3),
         "worked_bytes": max(after.io - before.io, 0),
+        "worked_stored": max(after.stored - before.stored, 0),
         "tasks_cpu_s": round(max(after.tasks_s - before.tasks_s, 0.0), 3)
         if before.tasks_s >= 0
         else -1.0,

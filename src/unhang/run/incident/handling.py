@@ -34,6 +34,7 @@ from unhang.run.child.streams import Stream, end_of, tail_of
 from unhang.run.incident.evidence import Collector
 from unhang.run.incident.judging import Verdict, judge
 from unhang.run.speak import without_own_words
+from unhang.run.watching.outputs import OwnFiles
 from unhang.run.watching.roster import Roster
 from unhang.surroundings import describe_node
 from unhang.telltale import harmless_command, harmless_log
@@ -104,6 +105,7 @@ class NodeIncident:
     _began_ns: int = field(default_factory=time.time_ns)
     _began_s: float = field(default_factory=time.monotonic)
     _shared: Path | None = None
+    _outputs: OwnFiles = field(default_factory=OwnFiles)
 
     def collect(self, roster: Roster, attempt: int) -> bool:
         """Make the case and fill it; False where there is no place to write to."""
@@ -124,6 +126,7 @@ class NodeIncident:
         for text in collector.refused:
             context.say(text)
         collector.notes += self._adopt_staged(collector, attempt)
+        self._outputs = roster.outputs
         streams = self._save_logs(collector.notes)
         self._save_surroundings(collector.notes)
         collector.timings_s["collected"] = self._seconds()
@@ -270,11 +273,16 @@ class NodeIncident:
         return [*rows, *self._save_rank_logs(notes)]
 
     def _save_rank_logs(self, notes: list[str]) -> Iterator[dict[str, object]]:
-        """The last of each rank's log that torchrun keeps, under the names that it gives them."""
-        for path, name in rank_logs(self.context.env):
+        """The last of each rank's log: those of torchrun, and those that ranks print into."""
+        logs = [(path, name, 0) for path, name in rank_logs(self.context.env)]
+        known = {os.path.realpath(path) for path, _, _ in logs}
+        for number, own in enumerate(self._outputs.own()):
+            if own.path not in known:
+                logs.append((own.path, f"own/{number}/rank_{own.rank}.log", own.start))
+        for path, name, start in logs:
             kept = f"logs/{self.context.run}/{name}"
             try:
-                data = end_of(path, LOG_BYTES)
+                data = end_of(path, LOG_BYTES, start)
                 if data and self.case is not None:
                     private_dir((self.case / kept).parent)
                     save_file(self.case / kept, harmless_log(data))

@@ -42,6 +42,9 @@ RARE_TURN_S, RARE_TURNS, RARE_LOOKS = 0.001_5, 2, 20
 Caches are cold then: polls took 0.2 to 0.5 ms, with 2,000 files to list or lines of JSON to read
 1.2 ms; a batch of an evaluation took 2.6 ms and more."""
 
+STARVED_TURNS: Final = 1
+"""Whoever sleeps no more often in these looks, and runs, is kept from running more."""
+
 STARTS: Final = 10
 """A compilation starts processes in that many of these looks; a monitor starts one now and then."""
 
@@ -101,19 +104,33 @@ class Movement:
         return sum(a.said < b.said for a, b in pairwise(done)) >= PRINTS
 
     def sleeps(self, pid: int) -> bool:
-        """Whether a process has not gone on for a moment in the newest looks, as polls do."""
-        newest = list(self._seen.get(pid, _Seen()).done)[-SLEEPS:]
-        return len(newest) >= LEAST_LOOKS and len({done.woken for done in newest}) == 1
+        """Whether a process has not gone on for a moment in the newest looks, as polls do.
+
+        In fewer of them if it said something when it last did: so does one that tries again, and
+        waits for longer each time.
+        """
+        done = list(self._seen.get(pid, _Seen()).done)
+        wakes = [at for at in range(1, len(done)) if done[at].woken != done[at - 1].woken]
+        last = wakes[-1] if wakes else 0
+        since = len(done) - last
+        spoke = bool(wakes) and done[last].said > done[last - 1].said
+        return since >= LEAST_LOOKS and (spoke or not wakes or since >= SLEEPS)
 
     def turns(self, pid: int) -> bool:
-        """Whether a process works between its sleeps: more than to see that nothing has come."""
+        """Whether a process works between its sleeps: more than to see that nothing has come.
+
+        Or without any sleep: on a machine that has too much to do, one that computes may get less
+        of a core than counts as work by itself.
+        """
         done = list(self._seen.get(pid, _Seen()).done)
         newest, rarer = done[-SLEEPS:], done[-RARE_LOOKS:]
         if len(newest) < LEAST_LOOKS:
             return False
         ran_s, woken = newest[-1].ran_s - newest[0].ran_s, newest[-1].woken - newest[0].woken
-        enough = max(TURN_S * woken, TURN_CORES * (newest[-1].time_s - newest[0].time_s))
-        if woken >= len(newest) - 1 and ran_s > enough:
+        for_s = newest[-1].time_s - newest[0].time_s
+        starved = woken <= STARVED_TURNS and ran_s < BUSY_CORES * for_s
+        enough = max(TURN_S * woken, TURN_CORES * for_s)
+        if ran_s > enough and (woken >= len(newest) - 1 or starved):
             return True
         ran_s, woken = rarer[-1].ran_s - rarer[0].ran_s, rarer[-1].woken - rarer[0].woken
         return woken >= RARE_TURNS and ran_s > RARE_TURN_S * woken

@@ -63,6 +63,7 @@ def reaped_status(descriptor: int) -> int | None:
 
 _OF_RAY = "ray::"
 _MOVED = ("rchar:", "wchar:", "read_bytes:", "write_bytes:")
+_STORED = ("read_bytes:", "write_bytes:")
 
 
 class WorkDone(NamedTuple):
@@ -74,6 +75,8 @@ class WorkDone(NamedTuple):
             What goes to sockets by `send` is none of these.
         woken: How often its main thread has waited for something and gone on.
         ran_s: How long its main thread has been on a core.
+        stored: Bytes that went to files on devices, or came from there: no sockets, pipes or
+            terminals, and nothing that was in memory already.
     """
 
     time_s: float
@@ -83,6 +86,7 @@ class WorkDone(NamedTuple):
     said: int = 0
     woken: int = 0
     ran_s: float = 0.0
+    stored: int = 0
 
 
 def work_of(
@@ -104,14 +108,18 @@ def work_of(
     tree = list(table.below(pid))
     cpu_s, io = sum(max(p.cpu_s, 0.0) for p in tree), _io_bytes(str(p.pid) for p in tree)
     io += bytes_of((p.pid for p in tree), sockets)
+    stored = _io_bytes((str(p.pid) for p in tree), _STORED)
     thread = read_process(ours, Path(f"/proc/{pid}/task")) if ours else None
     if thread is not None:
         cpu_s, io = cpu_s - thread.cpu_s, io - _io_bytes([f"{pid}/task/{ours}"])
+        stored -= _io_bytes([f"{pid}/task/{ours}"], _STORED)
     own = table.by_pid.get(pid)
     # The main thread of Ray's workers wakes others by writing to descriptors of its own.
     prints = own is not None and not own.command.startswith(_OF_RAY)
     said = _io_bytes([f"{pid}/task/{pid}"], ("wchar:",)) if prints else 0
-    return WorkDone(now_s, cpu_s, io, said=said, woken=_woken(pid), ran_s=_ran_s(pid))
+    return WorkDone(
+        now_s, cpu_s, io, said=said, woken=_woken(pid), ran_s=_ran_s(pid), stored=stored
+    )
 
 
 def ray_tasks_s(pid: int, table: ProcessTable, ranks: Container[int]) -> float:

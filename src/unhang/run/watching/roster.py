@@ -19,6 +19,7 @@ from unhang.record.contact.marks import Mark, alive, read_marks
 from unhang.run.watching.memory import MemoryCounts
 from unhang.run.watching.moving import Doing, Movement
 from unhang.run.watching.newborn import BEFORE, STARTING, TRACKERS, Newborns
+from unhang.run.watching.outputs import OwnFiles
 from unhang.run.watching.outside import UNARMED, Outsiders
 from unhang.run.watching.procs import exit_status, reaped_status
 from unhang.run.watching.watch import ProgressLook, RankProgress
@@ -35,6 +36,7 @@ __all__ = [
 
 _IN_JOB = ("initialising", "ready", UNARMED)
 _LEFT = ("destroyed", "exited")
+_KEPT_NS = 3_000_000_000
 _KILLED = 128 + signal.SIGKILL
 
 
@@ -91,6 +93,7 @@ class Roster:
         world_size: What the ranks say; 0 as long as nobody said anything.
         statuses: Exit statuses by pid, read the moment that the processes ended.
         descriptors: pidfds of members by pid, as far as somebody has opened them.
+        outputs: The files that ranks print into by themselves.
         weigh: Look for work also while calls wait, which costs a look at all processes.
     """
 
@@ -103,6 +106,7 @@ class Roster:
     world_size: int = 0
     statuses: dict[int, int] = field(default_factory=dict)
     descriptors: dict[int, int] = field(default_factory=dict)
+    outputs: OwnFiles = field(default_factory=OwnFiles)
     _counted: set[tuple[int, int]] = field(default_factory=set)
     _movement: Movement = field(default_factory=Movement)
     _finished: dict[int, int] = field(default_factory=dict)
@@ -142,6 +146,7 @@ class Roster:
         self.members = sorted(
             (m for m in living if m.mark.attempt == self.attempt), key=lambda m: m.rank
         )
+        self.outputs.note((member.rank, member.pid) for member in living)
         self._memory.follow({member.pid for member in living}, time.monotonic())
         self.gone += gone
         self._renewed = bool(gone)
@@ -206,9 +211,12 @@ class Roster:
     def _doings(
         self, beats: Mapping[int, Heartbeat | None], now: float, *, look: bool
     ) -> dict[int, Doing]:
+        wall_ns = time.time_ns()
         for pid, beat in beats.items():
             if beat is not None:
-                self._movement.passes(pid, beat.at, beat.seen_ns)
+                # Whoever keeps the GIL lets no line pass, and the recorder note none.
+                kept = beat.tick_ns > 0 and wall_ns - beat.tick_ns > _KEPT_NS
+                self._movement.passes(pid, beat.at, wall_ns if kept else beat.seen_ns)
         if not (look or self.weigh):
             return dict.fromkeys(beats, Doing())
         table = read_processes()
