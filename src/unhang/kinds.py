@@ -82,6 +82,8 @@ class Trait(Flag):
     """Peers wait in a call to which its culprits have not come."""
     MAY_COME = auto()
     """Its culprits may come yet: one that is seen to move is slow rather than stuck."""
+    OF_NOW = auto()
+    """It is about ranks that stand still: over, where calls end again."""
 
 
 class Remedy(Enum):
@@ -138,7 +140,7 @@ class Kind:
         return trait in self.traits
 
 
-_ABSENT: Final = Trait.ABSENCE | Trait.AWAITED | Trait.MAY_COME | Trait.FROM_FAILURE
+_ABSENT: Final = Trait.ABSENCE | Trait.AWAITED | Trait.MAY_COME | Trait.FROM_FAILURE | Trait.OF_NOW
 
 NEVER_JOINED: Final = Kind(
     "UH101",
@@ -162,7 +164,7 @@ SKIPPED_CALL: Final = Kind(
     "absent",
     "A rank's calls lack, or have too many of, a call that its peers made, some time "
     "before the hang.",
-    traits=Trait.FROM_FAILURE | Trait.ONE_MISTAKE,
+    traits=Trait.FROM_FAILURE | Trait.ONE_MISTAKE | Trait.OF_NOW,
     remedy=Remedy.CODE,
     alternatives=(
         "A branch taken by one rank only, or loops of different lengths over uneven data.",
@@ -200,7 +202,7 @@ INSIDE_ENQUEUE: Final = Kind(
     "inside-enqueue",
     "absent",
     "The call is recorded but was never launched: stuck inside the library's enqueue.",
-    traits=Trait.FROM_FAILURE | Trait.FROM_BAD_NODE | Trait.MAY_COME,
+    traits=Trait.FROM_FAILURE | Trait.FROM_BAD_NODE | Trait.MAY_COME | Trait.OF_NOW,
     alternatives=(
         "The library may be creating a communicator or waiting for a full launch queue.",
         "The counters may have been read a moment before the launch returned.",
@@ -215,7 +217,7 @@ DEVICE_BEHIND: Final = Kind(
     "device-behind",
     "device",
     "The host went on enqueueing while its device finishes nothing.",
-    traits=Trait.FROM_FAILURE | Trait.FROM_BAD_NODE,
+    traits=Trait.FROM_FAILURE | Trait.FROM_BAD_NODE | Trait.OF_NOW,
     alternatives=(
         ("The watchdog of that process may be stuck, so that finished calls are not seen as such."),
     ),
@@ -236,6 +238,7 @@ OP_MISMATCH: Final = Kind(
     "op-mismatch",
     "disagreement",
     "Members made different calls under one sequence number.",
+    traits=Trait.OF_NOW,
     alternatives=(
         "A call that one side skipped or repeated earlier makes unlike calls meet here.",
     ),
@@ -249,6 +252,7 @@ SHAPE_MISMATCH: Final = Kind(
     "shape-mismatch",
     "disagreement",
     "Members disagree about the shapes of one call.",
+    traits=Trait.OF_NOW,
     alternatives=(
         "A call that one side skipped or repeated earlier makes unlike calls meet here.",
         "Batches of uneven size, or a last batch that was not dropped on one rank only.",
@@ -263,6 +267,7 @@ DTYPE_MISMATCH: Final = Kind(
     "dtype-mismatch",
     "disagreement",
     "Members disagree about the dtypes of one call.",
+    traits=Trait.OF_NOW,
     alternatives=("Autocast or a parameter left in another precision on some ranks.",),
     actions=("Print the tensors' dtypes just before this line on all ranks.",),
 )
@@ -271,6 +276,7 @@ SPLIT_MISMATCH: Final = Kind(
     "split-mismatch",
     "disagreement",
     "Send and receive sizes of an all-to-all do not add up.",
+    traits=Trait.OF_NOW,
     alternatives=(
         "Split sizes computed from data that differ from rank to rank, without exchange.",
     ),
@@ -283,6 +289,7 @@ MEMBERSHIP_MISMATCH: Final = Kind(
     "membership-mismatch",
     "disagreement",
     "Ranks disagree about who is in a group.",
+    traits=Trait.OF_NOW,
     alternatives=("new_group called with other ranks, or in another order, on some ranks.",),
     actions=("Make every rank call new_group with the same ranks in the same order.",),
 )
@@ -291,6 +298,7 @@ WAIT_CYCLE: Final = Kind(
     "wait-cycle",
     "deadlock",
     "Groups entered in crossed order: a deadlock among ranks.",
+    traits=Trait.OF_NOW,
     alternatives=(
         "One side may have skipped the call in which the other waits, rather than swapped it.",
     ),
@@ -304,7 +312,7 @@ P2P_UNMATCHED: Final = Kind(
     "p2p-unmatched",
     "absent",
     "A send or a receive has no counterpart.",
-    traits=Trait.FROM_FAILURE | Trait.ONE_MISTAKE | Trait.AWAITED | Trait.MAY_COME,
+    traits=Trait.FROM_FAILURE | Trait.ONE_MISTAKE | Trait.AWAITED | Trait.MAY_COME | Trait.OF_NOW,
     alternatives=("The other side may reach its call later: it may be slow rather than wrong.",),
     actions=("Check that each send has one receive on the other side, also on the last step.",),
 )
@@ -313,6 +321,7 @@ P2P_CYCLE: Final = Kind(
     "p2p-cycle",
     "deadlock",
     "Sends and receives wait for each other in a circle.",
+    traits=Trait.OF_NOW,
     actions=(
         "Let one side of each pair send first, or use batch_isend_irecv for both directions.",
     ),
@@ -322,6 +331,7 @@ P2P_MISMATCH: Final = Kind(
     "p2p-mismatch",
     "disagreement",
     "A send and its receive disagree about size, dtype, tag or peer.",
+    traits=Trait.OF_NOW,
     actions=("Print shape, dtype, tag and peer just before both lines.",),
 )
 JOINED_NOT_PROGRESSING: Final = Kind(
@@ -329,7 +339,7 @@ JOINED_NOT_PROGRESSING: Final = Kind(
     "joined-not-progressing",
     "transport",
     "All members are in the call and it does not move.",
-    traits=Trait.FROM_FAILURE | Trait.OPEN | Trait.MAY_COME,
+    traits=Trait.FROM_FAILURE | Trait.OPEN | Trait.MAY_COME | Trait.OF_NOW,
     alternatives=(
         "Network or link down between some hosts; a GPU that hangs in its kernel; NCCL itself.",
         "The call was simply in flight when the dumps were taken.",
@@ -348,7 +358,7 @@ PARTLY_FINISHED: Final = Kind(
     "partly-finished",
     "transport",
     "Only some members came out of the call.",
-    traits=Trait.FROM_FAILURE | Trait.FROM_BAD_NODE | Trait.OPEN,
+    traits=Trait.FROM_FAILURE | Trait.FROM_BAD_NODE | Trait.OPEN | Trait.OF_NOW,
     alternatives=(
         "The dumps were taken while the call was just finishing.",
         "A link or a GPU of a rank that did not come out of the call.",
@@ -389,7 +399,7 @@ HOST_PROGRAM_STUCK: Final = Kind(
     "host-program-stuck",
     "program",
     "No call is in flight, and stacks or logs show that the program does not move.",
-    traits=Trait.FROM_FAILURE,
+    traits=Trait.FROM_FAILURE | Trait.OF_NOW,
     actions=("Take two stack samples a few seconds apart: unhang stacks --samples 2.",),
 )
 LAST_TRACED_CALL: Final = Kind(

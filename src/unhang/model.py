@@ -362,6 +362,8 @@ class ProcessSample:
         activity: What the program says that it does ("evaluation"), or "".
         awaits, has_set: The key of a store that it waits for, and the one that it set last; ""
             where there is none, or nothing tells.
+        went_on: In a hang: between the alarm and this look a call of it has ended well, and it has
+            begun another.
         short_of: What it was short of before this look; None where nobody measured it.
         memory_kill: What the kernel killed as it ended, or beside it; None where nothing tells.
     """
@@ -406,6 +408,7 @@ class ProcessSample:
     activity: str = ""
     awaits: str = ""
     has_set: str = ""
+    went_on: bool = False
     short_of: Shortage | None = None
     memory_kill: MemoryKill | None = None
 

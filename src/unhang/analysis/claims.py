@@ -71,6 +71,7 @@ class Doubt(Enum):
     NO_CALL_NAMED = 2, "no watchdog names the call in which it timed out"
     LOOKS_UNCLEAR = 2, "one look, movement, or ranks that were not seen leave it open"
     MOVES = 2, "its culprits move: they are busy or slow rather than stuck"
+    WENT_ON = 2, "calls have ended, and others begun, since the dumps were made"
     AT_LOCK = 2, "it waits for a lock that processes share, and who holds it is not seen"
     MORE_DATA = 2, "the others have no data left and go along: it need not be slow"
     OTHER_CAUSE = 2, "something else is known to be wrong, and it may be no more than silent"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from unhang.analysis.claims import Claim, Stance, confidence_of
+from unhang.analysis.claims import Claim, Doubt, Stance, confidence_of
 from unhang.analysis.lives.ended import Ended
 from unhang.analysis.lives.failed import FailedFirst
 from unhang.analysis.lives.life import Lives
@@ -74,9 +74,10 @@ def _made(
 
 def _of_cause(cause: Claim, lives: Lives) -> tuple[Action, Reason]:
     """The action against a cause, and why, before its confidence is asked for."""
-    if _moves(cause):
+    goes_on = Doubt.WENT_ON in cause.doubts
+    if goes_on or _moves(cause):
         spins = {look.spins for look in lives.looks_at(cause.culprits)} == {True}
-        return ("look-first", "spins") if spins else ("wait", "moves")
+        return ("look-first", "spins") if spins and not goes_on else ("wait", "moves")
     if _bad_hosts(cause, lives):
         return "restart-without", "bad-node"
     if isinstance(cause.about, Ended):

@@ -21,7 +21,12 @@ from unhang.analysis.findings.late import late_claims, told_slow
 from unhang.analysis.judgement import Backdrop, judge, settle, status_of
 from unhang.analysis.lives.before_groups import before_groups
 from unhang.analysis.lives.by_ras import with_ras
-from unhang.analysis.lives.elsewhere import elsewhere, with_looks, with_more_data
+from unhang.analysis.lives.elsewhere import (
+    elsewhere,
+    with_looks,
+    with_more_data,
+    with_progress,
+)
 from unhang.analysis.lives.ended import ended_first
 from unhang.analysis.lives.failed import failed_first
 from unhang.analysis.lives.fallen_silent import fallen_silent, stacks_heard
@@ -86,7 +91,7 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     claims = fallen_silent(claims, lives)
     says = ras_of(case.ras, case.world_size)
     claims = with_ras(claims, says, alone=without_dumps)
-    claims = starved_first(claims, case.samples)
+    claims = [with_progress(claim, lives) for claim in starved_first(claims, case.samples)]
     status, summary = status_of(claims), ""
     if without_dumps and not lives.sampled and not says:
         status, summary = nothing_found(case, lives, claims)

@@ -426,3 +426,23 @@ def test_who_is_alone_in_a_new_call_while_the_others_work_may_be_early() -> None
     samples += [look(r, COMPUTING, number, **works) for number in (0, 1) for r in (0, 2)]
     found = diagnose(job.case(samples=samples)).findings[0]
     assert (found.code, found.culprits, found.confidence) == ("UH101", (0, 2), "low")
+
+
+@pytest.mark.parametrize("ahead", [(0,), ()])
+def test_where_calls_end_again_after_the_alarm_nobody_is_blamed_for_certain(
+    ahead: tuple[int, ...],
+) -> None:
+    """An evaluation that has just ended; or a call that all had made, and that has ended since."""
+    job = FakeJob(3)
+    job.call(range(3))
+    job.call([rank for rank in range(3) if rank not in ahead], finished=False)
+    ended = {"state": "R", "tool": "py-spy"}
+    for went_on in (False, True):
+        samples = [look(rank, (), number, **ended) for number in (0, 1) for rank in range(3)]
+        samples[-1] = replace(samples[-1], went_on=went_on)
+        report = diagnose(job.case(samples=samples))
+        found, decision = report.findings[0], report.decision
+        assert decision is not None
+        assert (found.confidence == "low") >= went_on
+        assert ((decision.action, decision.reason) == ("wait", "moves")) == went_on
+        assert ("rank 2 has gone on since" in found.summary) == went_on

@@ -39,6 +39,7 @@ from unhang.stacks.ownership import under
 __all__ = [
     "MOST",
     "GoingAlong",
+    "GoneOn",
     "Seen",
     "Shape",
     "Sides",
@@ -50,6 +51,7 @@ __all__ = [
     "subjects_of",
     "with_looks",
     "with_more_data",
+    "with_progress",
 ]
 
 MOST: Final = 8
@@ -145,6 +147,10 @@ class GoingAlong(Observation, frozen=True, kw_only=True):
     """Those who wait for a late rank have no data left, and answer its calls."""
 
 
+class GoneOn(Observation, frozen=True, kw_only=True):
+    """Calls of these have ended since the alarm, and they have begun others."""
+
+
 # ------------------------------------------------------------------ beside claims from dumps
 
 
@@ -204,6 +210,15 @@ def with_more_data(claim: Claim, lives: Lives) -> Claim:
         return claim
     seen = GoingAlong(source="stacks", ranks=ranks_in(along))
     return replace(claim, doubts=(*claim.doubts, Doubt.MORE_DATA)).seen(seen, Stance.BESIDE)
+
+
+def with_progress(claim: Claim, lives: Lives) -> Claim:
+    """Where calls end again after the alarm, what stood still then was late rather than stuck."""
+    on = ranks_in(look for look in lives.sampled.values() if look.went_on)
+    if not on or not (claim.is_cause and claim.kind.has(Trait.OF_NOW)):
+        return claim
+    seen = GoneOn(source="stacks", ranks=on)
+    return replace(claim, doubts=(*claim.doubts, Doubt.WENT_ON)).seen(seen, Stance.BESIDE)
 
 
 def _goes_along(look: RankLook) -> bool:

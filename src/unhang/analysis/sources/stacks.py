@@ -80,7 +80,7 @@ class RankLook(Struct, frozen=True):
         in_loop: It was seen on a few lines again and again, and reads and writes next to nothing.
         ended_ns: As in `unhang.model.ProcessSample`.
         phase, told_size, rendezvous, last_op, last_call, last_numel, last_site, makes, roots,
-            lost_ns, activity, awaits, has_set, memory_kill: As in `unhang.model.ProcessSample`.
+            lost_ns, activity, awaits, has_set, went_on, memory_kill: As there, too.
         worker: Where a data-loader worker, or a thread, stands in the program, for which it waits;
             innermost first, empty for none.
         wakes_s: Seconds until it stops sleeping; -1 where it does not sleep, or nothing tells.
@@ -115,6 +115,7 @@ class RankLook(Struct, frozen=True):
     activity: str = ""
     awaits: str = ""
     has_set: str = ""
+    went_on: bool = False
     memory_kill: MemoryKill | None = None
     worker: tuple[Frame, ...] = ()
     wakes_s: float = -1.0
@@ -305,6 +306,7 @@ def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:
         activity=last.activity,
         awaits=last.awaits,
         has_set=last.has_set,
+        went_on=last.went_on,
         memory_kill=last.memory_kill,
         worker=awaited.frames if (awaited := awaited_thread(last)) is not None else (),
         sleeps=last.sleeps,

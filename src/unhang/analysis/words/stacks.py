@@ -11,6 +11,7 @@ from unhang.analysis.claims import Claim, Stance, Weighed
 from unhang.analysis.lives.elsewhere import (
     MOST,
     GoingAlong,
+    GoneOn,
     Seen,
     Shape,
     Sides,
@@ -235,6 +236,14 @@ def _(seen: GoingAlong, words: Words, claim: Claim, weighed: Weighed) -> Words: 
     said = f"{subject(seen.ranks)} {goes} along (Join), as long as others have some."
     summary = f"{words.summary.removesuffix('.')}; {said[:1].lower()}{said[1:]}"
     return replace(words, summary=summary, evidence=(f"Stacks: {said}", *words.evidence))
+
+
+@adding.register
+def _(seen: GoneOn, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001 - as below
+    have = "has" if len(seen.ranks) == 1 else "have"
+    said = f"{subject(seen.ranks)} {have} gone on since: a call has ended, and another begun."
+    summary = f"{words.summary.removesuffix('.')}; {said[:1].lower()}{said[1:]}"
+    return replace(words, summary=summary, evidence=(said, *words.evidence))
 
 
 @adding.register

@@ -11,7 +11,7 @@ from unhang.casedir.manifest import RankPart
 from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.record.calls.making import MAKES
 from unhang.record.contact.heartbeat import Heartbeat
-from unhang.run.watching.roster import Gone, WatchedRank
+from unhang.run.watching.roster import Gone, WatchedRank, begun_calls, finished_calls
 from unhang.telltale import without_secrets
 
 __all__ = ["Collected", "last_words", "part_of", "told_by"]
@@ -21,7 +21,11 @@ _AFTER_LOOKS = 2
 
 @dataclass(slots=True)
 class Collected:
-    """What came of one rank, in the making."""
+    """What came of one rank, in the making.
+
+    Attributes:
+        went_on: Calls of it have ended since the evidence was begun to be taken, and others begun.
+    """
 
     member: WatchedRank
     gone: Gone | None = None
@@ -29,6 +33,15 @@ class Collected:
     state: str = ""
     came: dict[str, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+    went_on: bool = False
+
+    def compare(self, now: Heartbeat | None) -> None:
+        """Note whether it has gone on since its heartbeat was read, as the watch does."""
+        before = self.beat
+        if before is None or now is None or now.lost_ns != before.lost_ns:
+            return
+        ended = finished_calls(now) != finished_calls(before)
+        self.went_on = ended and begun_calls(now) != begun_calls(before)
 
 
 def told_by(rank: Collected) -> dict[str, Any]:
@@ -38,6 +51,7 @@ def told_by(rank: Collected) -> dict[str, Any]:
         "phase": mark.phase,
         "told_size": mark.told_size or mark.world_size or 0,
         "rendezvous": mark.rendezvous,
+        "went_on": rank.went_on,
     }
     if beat is not None:
         told["activity"] = beat.activity

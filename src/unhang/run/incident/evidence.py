@@ -176,6 +176,7 @@ class Collector:
         name = f"stacks/{self.run}.json"
         self.refused = [f"no stacks of {note.source}: {note.text}" for note in looks.notes]
         self.notes += self.refused
+        self._note_progress()
         self._note_ended(looks.samples)
         ended = {rank.member.pid for rank in self.ranks if rank.gone is not None}
         told = {rank.member.pid: told_by(rank) for rank in self.ranks}
@@ -217,6 +218,12 @@ class Collector:
         answer = ask_about({rank.member.pid for rank in self.ranks})
         if answer:
             self._save(f"ras/answer-{self.run}.txt", answer.encode())
+
+    def _note_progress(self) -> None:
+        """Ranks that have gone on meanwhile: then the job was late, and what was seen is over."""
+        if self._roster is not None and self.reason == "hang":
+            for rank in self._alive():
+                rank.compare(self._roster.heartbeat(rank.member))
 
     def _note_ended(self, samples: Iterable[ProcessSample]) -> None:
         """Ranks that ended meanwhile: a launcher that is held leaves them as zombies."""
