@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from unhang.logs.lines.anchors import wanted_by
 from unhang.model import Frame
-from unhang.stacks.ownership import under
+from unhang.stacks.ownership import is_recorders, under
 
 __all__ = ["follows"]
 
@@ -34,6 +34,6 @@ def follows(error: str, frames: Sequence[Frame]) -> bool:
     rule = next((rule for rule in wanted_by(error) if rule.search(error)), None)
     if (rule is not None and rule.role == "consequence") or _LOST_PEER.search(error):
         return True
-    own = (frame.file for frame in frames if not under(frame.file, "unhang/record/"))
+    own = (frame.file for frame in frames if not is_recorders(frame))
     inside = under(next(own, ""), "torch/distributed/")
     return inside and _OF_COMMUNICATION.match(error) is not None

@@ -18,6 +18,7 @@ __all__ = [
     "installed_at",
     "is_library",
     "is_native",
+    "is_recorders",
     "same_file",
     "shown_frame",
     "under",
@@ -95,9 +96,14 @@ def is_library(frame: Frame) -> bool:
     return name in sys.stdlib_module_names or (name in _PACKAGES and top != path)
 
 
+def is_recorders(frame: Frame) -> bool:
+    """Whether a frame is of our own recorder, through which calls go."""
+    return under(frame.file, _RECORDER)
+
+
 def without_recorder(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
     """A stack without the frames of our own recorder, through which it was seen."""
-    return tuple(frame for frame in frames if not under(frame.file, _RECORDER))
+    return tuple(frame for frame in frames if not is_recorders(frame))
 
 
 def user_frame(frames: Iterable[Frame]) -> Frame | None:

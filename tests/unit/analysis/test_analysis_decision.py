@@ -76,6 +76,7 @@ def mismatched() -> Case:
         (at_work(cpu_s=0.9), "wait", "moves", [2]),
         (at_work(cpu_s=0.9, worked_bytes=0, **IN_LOOP), "look-first", "spins", [2]),
         (at_work(cpu_s=0.9, worked_bytes=1 << 30, **IN_LOOP), "wait", "moves", [2]),
+        (at_work(worked_bytes=1 << 17, worked_stored=1 << 16, **IN_LOOP), "wait", "moves", [2]),
         (at_work(cpu_s=0.9, worked_bytes=0, activity="saving", **IN_LOOP), "wait", "moves", [2]),
         (at_work(cpu_s=0.9, worked_bytes=0, line_looks=9, lines=4), "wait", "moves", [2]),
         (at_work(cpu_s=0.9, worked_bytes=0, line_looks=5, lines=1), "wait", "moves", [2]),

@@ -13,7 +13,7 @@ import pytest
 from decoders import compiled, load_with, read_compiled
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from makedumps import dump, entry
+from makedumps import FRAME, dump, entry
 from strategies import dumps, encoders
 
 from lab.recorder.torchfile import encode_pickle
@@ -307,3 +307,21 @@ def test_real_captures_are_judged_the_same(capture: Path, monkeypatch: pytest.Mo
     cases = [load_with(capture, monkeypatch, native=native) for native in (True, False)]
     found = [(repr(diagnose(case)), case.notes) if case else None for case in cases]
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_calls_of_one_line_have_one_stack_whether_they_passed_our_recorder_or_not(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    native: bool,  # noqa: FBT001 - which decoder
+) -> None:
+    """Unusual calls pass a wrapper in Python, which torch records; usual ones the compiled way."""
+    line = [FRAME, {"name": "step", "filename": "train.py", "line": 10}]
+    wrapper = {"name": "allreduce", "filename": "/venv/unhang/record/calls/wrap.py", "line": 266}
+    rows = [entry(n, frames=[wrapper, *line] if n % 2 else line) for n in range(4)]
+    rows.append(entry(4, frames=[wrapper]))
+    (tmp_path / "rank_0").write_bytes(encode_pickle(dump(rows, ranks=1)))
+    case = load_with(tmp_path, monkeypatch, native=native)
+    assert case is not None
+    assert case.calls.stack.tolist() == [0] * 4 + [-1]
+    assert [frame.function for frame in case.call(1).frames] == ["all_reduce", "step"]

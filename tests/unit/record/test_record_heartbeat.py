@@ -74,13 +74,13 @@ def test_where_the_program_was_seen_last(path: Path) -> None:
         line = here().f_lineno - 1
         read = read_heartbeat(path)
         assert read is not None
-        assert (read.op, read.last_place[:3]) == (
+        assert (read.op, read.last_places[0][:3]) == (
             "send", ("test_where_the_program_was_seen_last", __file__, line),
         )  # fmt: skip
     beat.entered(here(), "recv", "0")
     read = read_heartbeat(path)
     assert read is not None
-    assert read.last_place[2] == read.line == here().f_lineno - 3
+    assert read.last_places[0][2] == read.line == here().f_lineno - 3
     assert (read.seen_line, read.seen_file) == (line, __file__)
 
 
@@ -113,7 +113,7 @@ def test_what_the_program_says_that_it_does_is_kept(path: Path) -> None:
         beat.tell(activity)
         read = read_heartbeat(path)
         assert read is not None
-        assert (read.activity, read.file, read.last_place[1]) == (activity, "", "")
+        assert (read.activity, read.file, read.last_places) == (activity, "", [])
 
 
 def test_the_roots_of_the_last_calls_are_told_with_their_numbers(path: Path) -> None:
@@ -146,7 +146,7 @@ def test_what_never_happened_is_not_invented(path: Path) -> None:
     assert (read.rank, read.world_size, read.step, read.file, read.last_ns) == (
         None, None, None, "", 0,
     )  # fmt: skip
-    assert read.last_place == ("", "", 0, 0)
+    assert read.last_places == []
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 65536, b"\0" * 65536, b"x" * 70000])

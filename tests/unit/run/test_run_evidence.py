@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from unhang.model import Note
 from unhang.record.contact.heartbeat import GroupBeat, Heartbeat
 from unhang.record.contact.marks import Mark
 from unhang.run.incident import evidence
-from unhang.run.incident.collected import Collected, told_by
+from unhang.run.incident.collected import Collected, last_words, told_by
 from unhang.run.incident.evidence import Collector
 from unhang.run.watching.roster import WatchedRank
 
@@ -62,3 +63,18 @@ def test_who_goes_on_while_the_evidence_is_taken_is_told(
     rank = Collected(WatchedRank(mark, 0, certain=True), beat=beat())
     rank.compare(now)
     assert told_by(rank)["went_on"] is went_on
+
+
+@pytest.mark.parametrize(
+    ("seen_s", "shown"), [(9.5, "train.py"), (7.5, "loop.py"), (10.5, "train.py")]
+)
+def test_the_last_line_is_the_programs_own_where_it_is_as_good(seen_s: float, shown: str) -> None:
+    """A framework calls at its own line; the program was seen a moment before, or long ago."""
+    now = replace(
+        beat(), call_ns=10 * 10**9, file="/venv/lib/python3.11/site-packages/lightning/loop.py",
+        line=3, function="advance", seen_file="/home/me/train.py", seen_line=7,
+        seen_function="step", seen_ns=int(seen_s * 1e9),
+    )  # fmt: skip
+    mark = Mark(pid=1, start_ticks=1, host="node01", role="rank", phase="ready", rank=0)
+    (sample,) = last_words(Collected(WatchedRank(mark, 0, certain=True), beat=now))
+    assert sample.threads[0].frames[0].file.rpartition("/")[2] == shown

@@ -330,6 +330,7 @@ def _works(last: ProcessSample, meaning: Meaning) -> bool | None:
 
 def _is_in_loop(last: ProcessSample) -> bool:
     quiet = 0 <= last.worked_bytes <= BUSY_BYTES_PER_S * last.worked_s
+    quiet = quiet and last.worked_stored <= STORED_BYTES_PER_S * last.worked_s
     return quiet and last.line_looks >= _LOOKS_OF_LOOP and 0 < last.lines <= FEW_LINES
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from unhang.case import Stacks
 from unhang.ingest.columns.memberships import Memberships
 from unhang.model import Frame, OpName, Shape, Signature
+from unhang.stacks.ownership import is_recorders
 
 __all__ = ["MAX_FRAMES", "MAX_TENSORS", "Dictionaries", "Numbering", "clean_text", "parse_op"]
 
@@ -43,6 +44,26 @@ class Numbering(dict[K, int]):
         return index
 
 
+class Frames(Numbering[Frame]):
+    """Numbers frames, and keeps which are of our own recorder.
+
+    Attributes:
+        own: Their numbers.
+    """
+
+    __slots__ = ("own",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own: set[int] = set()
+
+    def __missing__(self, key: Frame) -> int:
+        number = super().__missing__(key)
+        if is_recorders(key):
+            self.own.add(number)
+        return number
+
+
 @dataclass(slots=True)
 class Dictionaries:
     """One instance reads one case."""
@@ -51,7 +72,7 @@ class Dictionaries:
     threads: Numbering[str] = field(default_factory=Numbering)
     groups: Numbering[tuple[str, str]] = field(default_factory=Numbering)
     signatures: Numbering[Signature] = field(default_factory=Numbering)
-    frames: Numbering[Frame] = field(default_factory=Numbering)
+    frames: Frames = field(default_factory=Frames)
     stacks: Numbering[tuple[int, ...]] = field(default_factory=Numbering)
     memberships: Memberships = field(default_factory=Memberships)
 
@@ -60,8 +81,14 @@ class Dictionaries:
         return self.numbered_stack(self.frames[frame] for frame in frames)
 
     def numbered_stack(self, frames: Iterable[int]) -> int:
-        """Number of a stack, given the numbers of its frames; -1 for none."""
-        ids = tuple(frames)
+        """Number of a stack, given the numbers of its frames; -1 for none.
+
+        Frames of our own recorder are left out: of the calls of one line some pass through it, and
+        some do not.
+        """
+        ids, own = tuple(frames), self.frames.own
+        if own and not own.isdisjoint(ids):
+            ids = tuple(number for number in ids if number not in own)
         return self.stacks[ids] if ids else -1
 
     def thread(self, name: str, time: int) -> int:

@@ -168,12 +168,12 @@ class Heartbeat:
     thread: int = 0
 
     @property
-    def last_place(self) -> tuple[str, str, int, int]:
-        """The newest known place: function, file and line, and when; ("", "", 0, 0) for none."""
+    def last_places(self) -> list[tuple[str, str, int, int]]:
+        """The known places, newest first: function, file and line, and when."""
         call = (self.function, self.file, self.line, self.last_ns)
         seen = (self.seen_function, self.seen_file, self.seen_line, self.seen_ns)
         known = [place for place in (call, seen) if place[1]]
-        return max(known, key=lambda place: place[3], default=("", "", 0, 0))
+        return sorted(known, key=lambda place: place[3], reverse=True)
 
     @property
     def last_ns(self) -> int:

@@ -12,11 +12,13 @@ from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.record.calls.making import MAKES
 from unhang.record.contact.heartbeat import Heartbeat
 from unhang.run.watching.roster import Gone, WatchedRank, begun_calls, finished_calls
+from unhang.stacks.ownership import is_library
 from unhang.telltale import without_secrets
 
 __all__ = ["Collected", "last_words", "part_of", "told_by"]
 
 _AFTER_LOOKS = 2
+_AS_GOOD_NS = 2_000_000_000
 
 
 @dataclass(slots=True)
@@ -69,21 +71,20 @@ def told_by(rank: Collected) -> dict[str, Any]:
 def last_words(rank: Collected) -> list[ProcessSample]:
     """What a rank without stacks left behind: its last line by its heartbeat, and its end."""
     beat = rank.beat
-    function, file, line, seen_ns = beat.last_place if beat is not None else ("", "", 0, 0)
-    frames = (Frame(function, file, line),) if file else ()
+    frame, seen_ns = _last_place(beat)
     sample = ProcessSample(
         rank=rank.member.rank,
         host=rank.member.mark.host or socket.gethostname(),
         pid=rank.member.pid,
-        threads=(ThreadStack("MainThread", rank.member.pid, frames, is_main=True),)
-        if frames
+        threads=(ThreadStack("MainThread", rank.member.pid, (frame,), is_main=True),)
+        if frame is not None
         else (),
         state=rank.state if rank.gone is None else "X",
         command=rank.member.mark.command,
         time_ns=seen_ns,
         sample=_AFTER_LOOKS,
         tool="heartbeat",
-        error="" if frames else "the rank left no heartbeat with a line",
+        error="" if frame is not None else "the rank left no heartbeat with a line",
         exit_status=None if rank.gone is None else rank.gone.status,
         ended_ns=0 if rank.gone is None else rank.gone.time_ns,
         memory_kill=None if rank.gone is None else rank.gone.memory_kill,
@@ -91,16 +92,26 @@ def last_words(rank: Collected) -> list[ProcessSample]:
     return [replace(sample, **told_by(rank))]
 
 
+def _last_place(beat: Heartbeat | None) -> tuple[Frame | None, int]:
+    """Where a rank was last, and when: rather in its own code a while ago than in a library now."""
+    places = beat.last_places if beat is not None else []
+    known = [(Frame(function, file, line), at_ns) for function, file, line, at_ns in places]
+    own = (
+        each for each in known if known[0][1] - each[1] < _AS_GOOD_NS and not is_library(each[0])
+    )
+    return next(iter((*own, *known)), (None, 0))
+
+
 def part_of(rank: Collected) -> RankPart:
     """A rank as the manifest has it."""
     beat = rank.beat
     last: dict[str, object] = {}
-    if beat is not None and beat.last_place[1]:
-        function, file, line, seen_ns = beat.last_place
+    frame, seen_ns = _last_place(beat)
+    if beat is not None and frame is not None:
         last = {
-            "file": file,
-            "line": line,
-            "function": function,
+            "file": frame.file,
+            "line": frame.line,
+            "function": frame.function,
             "op": beat.op,
             "age_s": round(max(0.0, (time.time_ns() - seen_ns) / 1e9), 3),
         }
