@@ -66,14 +66,23 @@ def test_who_goes_on_while_the_evidence_is_taken_is_told(
 
 
 @pytest.mark.parametrize(
-    ("seen_s", "shown"), [(9.5, "train.py"), (7.5, "loop.py"), (10.5, "train.py")]
+    ("seen_s", "waited", "shown"),
+    [
+        (9.5, 4, "train.py"),
+        (7.5, 4, "loop.py"),
+        (10.5, 4, "train.py"),
+        (9.5, 3, "loop.py"),  # it is in that call
+    ],
 )
-def test_the_last_line_is_the_programs_own_where_it_is_as_good(seen_s: float, shown: str) -> None:
+def test_the_last_line_is_the_programs_own_where_it_is_as_good(
+    seen_s: float, waited: int, shown: str
+) -> None:
     """A framework calls at its own line; the program was seen a moment before, or long ago."""
     now = replace(
-        beat(), call_ns=10 * 10**9, file="/venv/lib/python3.11/site-packages/lightning/loop.py",
-        line=3, function="advance", seen_file="/home/me/train.py", seen_line=7,
-        seen_function="step", seen_ns=int(seen_s * 1e9),
+        beat(waited=waited), call_ns=10 * 10**9, line=3, function="advance",
+        file="/venv/lib/python3.11/site-packages/lightning/loop.py",
+        seen_file="/home/me/train.py", seen_line=7, seen_function="step",
+        seen_ns=int(seen_s * 1e9),
     )  # fmt: skip
     mark = Mark(pid=1, start_ticks=1, host="node01", role="rank", phase="ready", rank=0)
     (sample,) = last_words(Collected(WatchedRank(mark, 0, certain=True), beat=now))

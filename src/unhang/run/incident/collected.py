@@ -11,7 +11,13 @@ from unhang.casedir.manifest import RankPart
 from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.record.calls.making import MAKES
 from unhang.record.contact.heartbeat import Heartbeat
-from unhang.run.watching.roster import Gone, WatchedRank, begun_calls, finished_calls
+from unhang.run.watching.roster import (
+    Gone,
+    WatchedRank,
+    begun_calls,
+    finished_calls,
+    is_inside,
+)
 from unhang.stacks.ownership import is_library
 from unhang.telltale import without_secrets
 
@@ -93,12 +99,16 @@ def last_words(rank: Collected) -> list[ProcessSample]:
 
 
 def _last_place(beat: Heartbeat | None) -> tuple[Frame | None, int]:
-    """Where a rank was last, and when: rather in its own code a while ago than in a library now."""
+    """Where a rank was last, and when: rather in its own code a while ago than in a library now.
+
+    Inside a call it is nowhere else.
+    """
     places = beat.last_places if beat is not None else []
     known = [(Frame(function, file, line), at_ns) for function, file, line, at_ns in places]
-    own = (
-        each for each in known if known[0][1] - each[1] < _AS_GOOD_NS and not is_library(each[0])
-    )
+    as_good = [
+        each for each in known if known[0][1] - each[1] < _AS_GOOD_NS and not is_inside(beat)
+    ]
+    own = (each for each in as_good if not is_library(each[0]))
     return next(iter((*own, *known)), (None, 0))
 
 

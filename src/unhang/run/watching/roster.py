@@ -30,6 +30,7 @@ __all__ = [
     "WatchedRank",
     "begun_calls",
     "finished_calls",
+    "is_inside",
     "is_waiting",
     "member_of",
 ]
