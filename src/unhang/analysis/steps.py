@@ -122,7 +122,7 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Liv
     claims = [with_looks(claim, lives, situation.book) for claim in claims]
     claims = [with_outside(claim, lives, situation.book) for claim in claims]
     claims = ended_first(claims, lives, situation.book)
-    claims = sizes_apart(claims, lives, situation.book)
+    claims = sizes_apart(claims, lives, situation.book, situation)
     claims = roots_apart(claims, lives, situation.book)
     early = before_groups(lives, situation.book)
     claims = [*early, *(c for c in claims if c.kind not in {each.kind for each in early})]

@@ -243,6 +243,44 @@ def test_dtypes_that_did_not_fit_are_why_gloo_ended_a_process() -> None:
     assert [f.code for f in found if f.role == "cause"] == ["UH202", "UH203"]
 
 
+@pytest.mark.parametrize(
+    ("odd", "told", "said"),
+    [
+        (
+            19336,
+            ("12892", "4"),
+            ("UH202", (2,), "medium"),
+        ),  # a sixth of 77,344 bytes, and one number
+        (19336, ("77344", "4"), ("UH202", (2,), "medium")),
+        (19336, ("25784", "12892"), ("UH106", (2,), "medium")),  # both are parts of one call
+        (19336, ("4096", "4"), ("UH106", (2,), "medium")),
+        (40_000, ("26668", "12892"), ("UH202", (0,), "medium")),
+    ],
+)
+def test_what_gloo_told_of_bytes_names_who_made_another_call(
+    odd: int,
+    told: tuple[str, str],
+    said: tuple[str, tuple[int, ...], str],
+) -> None:
+    """Calls from C++ leave no size in a heartbeat, and who was ended left no dump."""
+    builder = FakeJob(3, backend="gloo")
+    builder.call(range(3), "all_reduce")
+    for rank, elements in enumerate((odd, 19336)):
+        builder.call([rank], "all_reduce", sizes=((elements,),), finished=False)
+    builder.missing |= {2}
+    builder.dump_fields = {rank: {"exception": LOST, "time_ns": NOW} for rank in (0, 1)}
+    text = f"[enforce fail] op.preamble.length <= op.nbytes. {told[0]} vs {told[1]}. Received"
+    fields = dict(zip(("sent", "room"), told, strict=True))
+    event = LogEvent("UH762", "cause", -1, text, "job.log:1", fields=fields)
+    samples = [ended(0, 1), ended(1, 1), ended(2, 134)]
+    report = diagnose(builder.case(samples=samples, log_events=[event]))
+    first = report.findings[0]
+    assert (first.code, first.culprits, first.confidence) == said
+    named = first.code == "UH202"
+    assert ("as Gloo told when it ended rank 2" in first.evidence[0]) == named
+    assert any("first failure is another one" in text for text in first.alternatives) != named
+
+
 def test_who_gloo_ended_is_not_blamed_where_all_made_the_same_call() -> None:
     """What does not fit may be the splits of an all_to_all, which nothing records."""
     told = "[enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 24 vs 16. Received data"

@@ -259,8 +259,12 @@ def _place(site: Site) -> tuple[object, ...]:
 def _doubted(claim: Claim, failure: Failure) -> Claim:
     """A cause beside which the logs name another one.
 
-    A wrong call is wrong whatever else failed, and a line of nobody contradicts nobody.
+    A wrong call is wrong whatever else failed, and a line of nobody contradicts nobody; nor does
+    one that the claim rests on.
     """
+    known = (each.observation for each in claim.weighed)
+    if any(isinstance(each, Message) and each.group is failure.group for each in known):
+        return claim
     against = claim.kind.has(Trait.FROM_FAILURE) and failure.culprits
     return claim.seen(failure, Stance.CONTRADICTS if against else Stance.BESIDE)
 

@@ -11,16 +11,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Doubt, Stance
 from unhang.analysis.findings.stalled import NotMoving
 from unhang.analysis.lives.elsewhere import Sides, sites_of, subjects_of
+from unhang.analysis.lives.ended import Ended
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.sites import StackBook
+from unhang.analysis.situation import Situation
+from unhang.analysis.sources.exits import SIGNAL_BASE
 from unhang.analysis.sources.logs import Message
 from unhang.analysis.sources.stacks import RankLook
+from unhang.analysis.state.ops import bytes_of
 from unhang.errors import UsageError
 from unhang.kinds import (
     JOINED_NOT_PROGRESSING,
@@ -45,13 +50,20 @@ __all__ = [
 
 
 _SIDES = 2
+_ABORTED = SIGNAL_BASE + 6
+_WORD = 4
 
 
 class SizesApart(Struct, frozen=True):
-    """Sizes of the first tensor of one call, and who gave them, most ranks first."""
+    """Sizes of the first tensor of one call, and who gave them, most ranks first.
+
+    Attributes:
+        ended: Whoever Gloo ended, where the sizes are bytes of a part of the call as it told them.
+    """
 
     op: str
     sides: tuple[tuple[int, tuple[int, ...]], ...]
+    ended: int | None = None
 
 
 class LinesApart(Struct, frozen=True):
@@ -212,10 +224,18 @@ def _roots_of(claim: Claim, lives: Lives) -> dict[int, int]:
     return found if len(set(found.values())) >= _SIDES else {}
 
 
-def sizes_apart(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[Claim]:
+def sizes_apart(
+    claims: Sequence[Claim], lives: Lives, book: StackBook, situation: Situation | None = None
+) -> list[Claim]:
     """Put a disagreement before the ends of the ranks that it has ended.
 
     By the ranks' last calls, or else by their dumps: what differs may be no number of elements.
+
+    Args:
+        claims: All of them so far.
+        lives: For the last calls, and what the log says.
+        book: For stacks.
+        situation: For the calls in which ranks wait, where there are dumps.
     """
     ended = any(claim.is_cause and claim.kind is RANK_ENDED for claim in claims)
     message = _told_of(lives) if ended else None
@@ -223,11 +243,16 @@ def sizes_apart(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[
         return list(claims)
     found = next(_claims(lives, book), None)
     if found is not None:
+        found = found.seen(message, Stance.SUPPORTS, 0)
         rest = [claim for claim in claims if claim.kind is not SHAPE_MISMATCH]
         return [found, *(_follows(claim, found) for claim in rest)]
     shown = next((c for c in claims if c.is_cause and c.kind.family == "disagreement"), None)
-    lead = shown.seen(message, Stance.SUPPORTS) if shown else next(_of_lines(lives, book), None)
+    lead = shown or next(_of_lines(lives, book), None)
+    if situation is not None and not (lead and lead.culprits):
+        told = next(_of_parts(message, claims, lives, situation), None)
+        lead = told if told and (told.culprits or lead is None) else lead
     if lead is not None:
+        lead = lead.seen(message, Stance.SUPPORTS, int(lead is shown))
         return [lead, *(_follows(claim, lead) for claim in claims if claim is not shown)]
     return [_follows(claim) for claim in claims] if _are_alike(lives) else list(claims)
 
@@ -314,6 +339,58 @@ def _of_lines(lives: Lives, book: StackBook) -> Iterator[Claim]:
         sites=(*sites_of(odd, "culprit", book), *sites_of(most, "victim", book)),
         doubts=(Doubt.LINES_ONLY,),
     )
+
+
+def _of_parts(
+    message: Message, claims: Sequence[Claim], lives: Lives, situation: Situation
+) -> Iterator[Claim]:
+    """Who waits in a call of another size, by what Gloo told as it ended the one rank that it did.
+
+    It tells the bytes that came and those that were expected, of a part of the call as its
+    algorithms send them: all of it, or one of as many as there are ranks, or of twice as many.
+    """
+    fields = message.group.first.fields
+    ends = [c.about for c in claims if c.is_cause and isinstance(c.about, Ended)]
+    ended = [end.rank for about in ends for end in about.first if end.status == _ABORTED]
+    if len(ended) != 1 or not {"sent", "room"} <= fields.keys():
+        return
+    came, expected = int(fields["sent"]), int(fields["room"])
+    heads = situation.heads.row
+    numbers = situation.evidence.ranks.numbers
+    parts = {
+        int(numbers[at]): _parts_of(situation, int(heads[at]), lives.world_size)
+        for at in np.flatnonzero(heads >= 0).tolist()
+    }
+    sent = tuple(sorted(rank for rank, sizes in parts.items() if came in sizes))
+    room = sorted({ended[0], *(r for r, sizes in parts.items() if expected in sizes - {came})})
+    if not sent or set(sent) & set(room):
+        return
+    sides = sorted([(came, sent), (expected, tuple(room))], key=lambda side: -len(side[1]))
+    clear = 2 * len(sides[0][1]) > lives.world_size
+    odd = sides[1][1] if clear else ()
+    rest = sorted({*sent, *room} - {*odd})
+    call = situation.evidence.case.call(int(heads[numbers.tolist().index(sent[0])]))
+    book = situation.book
+    yield Claim(
+        kind=SHAPE_MISMATCH,
+        about=SizesApart(call.name.op, tuple(sides), ended[0]),
+        culprits=odd,
+        victims=tuple(rest),
+        subjects=subjects_of(lives.looks_at(odd)),
+        op=call.name.op,
+        sites=(
+            *sites_of(lives.looks_at(odd), "culprit", book),
+            *sites_of(lives.looks_at(rest), "victim", book),
+        ),
+        doubts=(Doubt.MEMBER_UNSEEN, *(() if clear else (Doubt.NO_MAJORITY,))),
+    )
+
+
+def _parts_of(situation: Situation, row: int, world_size: int) -> frozenset[int]:
+    """Into which sizes Gloo may cut a call, in bytes, rounded up to whole words."""
+    whole = bytes_of(situation.evidence.case.call(row).signature)
+    pieces = (1, world_size, 2 * world_size)
+    return frozenset(-(-whole // (n * _WORD)) * _WORD for n in pieces if whole and n)
 
 
 def _are_alike(lives: Lives) -> bool:

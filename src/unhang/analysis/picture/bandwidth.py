@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from math import prod
 from typing import Final, TypeAlias
 
 import numpy as np
 
+from unhang.analysis.state.ops import bytes_of
 from unhang.case import Case
-from unhang.model import Signature
 from unhang.picture import Rate
 from unhang.wording import rank_phrase
 
@@ -28,11 +27,6 @@ _SLOW: Final = 0.8
 
 _LEAST_BYTES: Final = 1 << 16
 """Of less data the time is that of the start."""
-
-_ITEM_BYTES: Final = {
-    "Byte": 1, "Char": 1, "Bool": 1, "Float8_e4m3fn": 1, "Float8_e5m2": 1, "Half": 2,
-    "BFloat16": 2, "Short": 2, "Int": 4, "Float": 4, "Long": 8, "Double": 8, "ComplexFloat": 8,
-}  # fmt: skip
 
 Share: TypeAlias = Callable[[int], float]
 _SHARES: Final[tuple[tuple[str, Share], ...]] = (
@@ -54,7 +48,7 @@ def rates(case: Case) -> tuple[Rate, ...]:
     """The operations that moved most data, by name of group, operation and about equal size."""
     found: dict[tuple[str, str, str], list[Timed]] = defaultdict(list)
     for group, name, signature, ms in _timed(case):
-        op, size = case.names[name].op.lstrip("_"), _bytes_of(case.signatures[signature])
+        op, size = case.names[name].op.lstrip("_"), bytes_of(case.signatures[signature])
         share = next((share for start, share in _SHARES if op.startswith(start)), None)
         if share is not None and size >= _LEAST_BYTES and not op.endswith("barrier"):
             own = case.groups[group]
@@ -82,22 +76,6 @@ def _timed(case: Case) -> Iterator[tuple[int, int, int, float]]:
     for at in np.flatnonzero(counts == sizes[distinct[0]]).tolist():
         row = first[at]
         yield int(calls.group[row]), int(calls.name[row]), int(calls.signature[row]), shortest[at]
-
-
-def _bytes_of(signature: Signature) -> int:
-    """The data of a call as nccl-tests counts them: the larger of its inputs and outputs."""
-    sides = (
-        (signature.input_sizes, signature.input_dtypes),
-        (signature.output_sizes, signature.output_dtypes),
-    )
-    totals = [
-        sum(
-            prod(shape) * _ITEM_BYTES.get(dtype, 0)
-            for shape, dtype in zip(shapes, dtypes, strict=False)
-        )
-        for shapes, dtypes in sides
-    ]
-    return max(totals)
 
 
 def _rate(case: Case, what: str, op: str, timed: Sequence[Timed]) -> Rate:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import prod
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 from msgspec import Struct
@@ -21,7 +21,7 @@ from unhang.batches import is_closing
 from unhang.case import Case
 from unhang.model import OpName, Shape, Signature
 
-__all__ = ["Demand", "Names", "OpRule", "demand_of", "elements", "names_of", "rule_of"]
+__all__ = ["Demand", "Names", "OpRule", "bytes_of", "demand_of", "elements", "names_of", "rule_of"]
 
 Compared = Literal["input", "output", "totals", "nothing"]
 
@@ -84,6 +84,11 @@ _RULES = {
 }
 _POINT_TO_POINT = frozenset({"send", "recv"})
 
+_ITEM_BYTES: Final = {
+    "Byte": 1, "Char": 1, "Bool": 1, "Float8_e4m3fn": 1, "Float8_e5m2": 1, "Half": 2,
+    "BFloat16": 2, "Short": 2, "Int": 4, "Float": 4, "Long": 8, "Double": 8, "ComplexFloat": 8,
+}  # fmt: skip
+
 
 def rule_of(op: str) -> OpRule:
     """The rule of an operation, by the name that the recorder gives it."""
@@ -125,6 +130,22 @@ def elements(sizes: tuple[Shape, ...]) -> int | None:
     10
     """
     return sum(prod(shape) for shape in sizes) if sizes else None
+
+
+def bytes_of(signature: Signature) -> int:
+    """The data of a call as nccl-tests counts them: the larger of its inputs and outputs."""
+    sides = (
+        (signature.input_sizes, signature.input_dtypes),
+        (signature.output_sizes, signature.output_dtypes),
+    )
+    totals = [
+        sum(
+            prod(shape) * _ITEM_BYTES.get(dtype, 0)
+            for shape, dtype in zip(shapes, dtypes, strict=False)
+        )
+        for shapes, dtypes in sides
+    ]
+    return max(totals)
 
 
 class Names(Struct, frozen=True, eq=False):

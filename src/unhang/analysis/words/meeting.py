@@ -131,14 +131,21 @@ def _(about: LinesApart, claim: Claim) -> Words:
 
 @words_of.register
 def _(about: SizesApart, claim: Claim) -> Words:
-    sides = "; ".join(f"{rank_phrase(who)}: {count_of(n, 'element')}" for n, who in about.sides)
+    unit = "element" if about.ended is None else "byte"
+    sides = "; ".join(f"{rank_phrase(who)}: {count_of(n, unit)}" for n, who in about.sides)
     who = subject(claim.culprits) if claim.culprits else "The ranks"
     verb = "disagrees" if len(claim.culprits) == 1 else "disagree"
     whom = " with the others" if claim.culprits else ""
+    told = f"The last call of each rank, by its heartbeat: {sides}."
+    if about.ended is not None:
+        told = (
+            f"What came and what was expected, as Gloo told when it ended rank {about.ended}, "
+            f"fits parts of the calls in which the others wait: {sides}."
+        )
     return Words(
         f"{who} {verb}{whom} about the size of {about.op}: {sides}.",
         (
-            f"The last call of each rank, by its heartbeat: {sides}.",
+            told,
             (
                 "Gloo ended a process that got more or less than it asked for, which need not be "
                 "the one that is wrong."
