@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -26,6 +25,7 @@ from unhang.analysis.sources.exits import SIGNAL_BASE
 from unhang.analysis.sources.logs import Message
 from unhang.analysis.sources.stacks import RankLook
 from unhang.analysis.state.ops import bytes_of
+from unhang.case import Case
 from unhang.errors import UsageError
 from unhang.kinds import (
     JOINED_NOT_PROGRESSING,
@@ -346,8 +346,7 @@ def _of_parts(
 ) -> Iterator[Claim]:
     """Who waits in a call of another size, by what Gloo told as it ended the one rank that it did.
 
-    It tells the bytes that came and those that were expected, of a part of the call as its
-    algorithms send them: all of it, or one of as many as there are ranks, or of twice as many.
+    It tells the bytes that came and those that were expected, of a part of the call.
     """
     fields = message.group.first.fields
     ends = [c.about for c in claims if c.is_cause and isinstance(c.about, Ended)]
@@ -355,22 +354,18 @@ def _of_parts(
     if len(ended) != 1 or not {"sent", "room"} <= fields.keys():
         return
     came, expected = int(fields["sent"]), int(fields["room"])
-    heads = situation.heads.row
-    numbers = situation.evidence.ranks.numbers
-    parts = {
-        int(numbers[at]): _parts_of(situation, int(heads[at]), lives.world_size)
-        for at in np.flatnonzero(heads >= 0).tolist()
-    }
-    sent = tuple(sorted(rank for rank, sizes in parts.items() if came in sizes))
-    room = sorted({ended[0], *(r for r, sizes in parts.items() if expected in sizes - {came})})
-    if not sent or set(sent) & set(room):
+    case, numbers = situation.evidence.case, situation.evidence.ranks.numbers
+    rows = {int(numbers[at]): int(row) for at, row in enumerate(situation.heads.row) if row >= 0}
+    parts = {rank: _part_of(case, row) for rank, row in rows.items()}
+    sent = tuple(sorted(rank for rank, part in parts.items() if part == came))
+    room = tuple(sorted({ended[0], *(r for r, part in parts.items() if part == expected)}))
+    if not sent or came == expected or ended[0] in sent:
         return
-    sides = sorted([(came, sent), (expected, tuple(room))], key=lambda side: -len(side[1]))
-    clear = 2 * len(sides[0][1]) > lives.world_size
+    call = case.call(rows[sent[0]])
+    sides = sorted(((came, sent), (expected, room)), key=lambda side: -len(side[1]))
+    clear = 2 * len(sides[0][1]) > call.group.size
     odd = sides[1][1] if clear else ()
     rest = sorted({*sent, *room} - {*odd})
-    call = situation.evidence.case.call(int(heads[numbers.tolist().index(sent[0])]))
-    book = situation.book
     yield Claim(
         kind=SHAPE_MISMATCH,
         about=SizesApart(call.name.op, tuple(sides), ended[0]),
@@ -379,18 +374,20 @@ def _of_parts(
         subjects=subjects_of(lives.looks_at(odd)),
         op=call.name.op,
         sites=(
-            *sites_of(lives.looks_at(odd), "culprit", book),
-            *sites_of(lives.looks_at(rest), "victim", book),
+            *sites_of(lives.looks_at(odd), "culprit", situation.book),
+            *sites_of(lives.looks_at(rest), "victim", situation.book),
         ),
         doubts=(Doubt.MEMBER_UNSEEN, *(() if clear else (Doubt.NO_MAJORITY,))),
     )
 
 
-def _parts_of(situation: Situation, row: int, world_size: int) -> frozenset[int]:
-    """Into which sizes Gloo may cut a call, in bytes, rounded up to whole words."""
-    whole = bytes_of(situation.evidence.case.call(row).signature)
-    pieces = (1, world_size, 2 * world_size)
-    return frozenset(-(-whole // (n * _WORD)) * _WORD for n in pieces if whole and n)
+def _part_of(case: Case, row: int) -> int:
+    """The bytes that Gloo sends of a call at once: of twice as many parts as there are ranks.
+
+    In whole words. Seen in jobs of two, three and four ranks: all_reduce, reduce and all_gather.
+    """
+    parts = 2 * max(case.groups[int(case.calls.group[row])].size, 1)
+    return -(-bytes_of(case.signatures[int(case.calls.signature[row])]) // (parts * _WORD)) * _WORD
 
 
 def _are_alike(lives: Lives) -> bool:
