@@ -88,6 +88,19 @@ def test_a_rank_that_will_wake_is_not_stuck(tmp_path: Path) -> None:
     )
 
 
+def test_a_job_that_goes_on_while_it_is_looked_at_is_blamed_on_nobody_for_certain(
+    tmp_path: Path,
+) -> None:
+    """Its dumps are of the pause, and the looks after them of what came then."""
+    outcome = launch(tmp_path, "late", *kill())
+    assert outcome.code == 0, outcome.said
+    assert "the job moves on" in outcome.said
+    cause, decision = outcome.cause, outcome.report["decision"]
+    assert (cause["code"], cause["culprits"], cause["confidence"]) == ("UH101", [0], "low")
+    assert "gone on since" in cause["summary"], outcome.said
+    assert (decision["action"], decision["reason"]) == ("wait", "moves")
+
+
 def test_who_waits_at_a_store_is_told_with_the_keys(tmp_path: Path) -> None:
     """Not for sure: the rank that has to set the key may be the one that is wrong."""
     outcome = launch(tmp_path, "asks", *kill())
