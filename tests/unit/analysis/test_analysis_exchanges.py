@@ -514,3 +514,24 @@ def test_a_dump_that_has_lost_calls_settles_nothing() -> None:
     job.dump_fields[2] = {"dropped": 3}
     situation, _ = situation_of(job.case())
     assert len(situation.evidence.open_rows) == 1
+
+
+@pytest.mark.parametrize("turns", [1, 4])
+def test_a_call_that_a_rank_passed_over_turns_ago_is_seen_where_another_waits_for_it(
+    turns: int,
+) -> None:
+    """A server drops a worker, serves the others for some rounds, and comes to the barrier."""
+    job = FakeJob(3, backend="gloo")
+    for served in ([1, 2],) * 3 + ([1],) * turns:
+        for worker in served:
+            job.send(worker, 0)
+            job.recv(0, worker)
+        for worker in served:
+            job.send(0, worker)
+            job.recv(worker, 0)
+    job.send(2, 0)
+    job.recv(0, 2)
+    job.recv(2, 0, finished=False)
+    job.call([0, 1], "barrier", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH302", (0,), "medium")

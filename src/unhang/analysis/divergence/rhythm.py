@@ -11,7 +11,7 @@ its mind.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -19,13 +19,14 @@ from msgspec import Struct
 from unhang.analysis.divergence.programs import RankPrograms
 from unhang.analysis.state.columns import Ints
 
-__all__ = ["Break", "break_of", "keeps_its_order", "turn_break_of"]
+__all__ = ["Break", "break_of", "break_without", "keeps_its_order", "turn_break_of"]
 
 _LEAST_TIMES = 2
 _LEAST_TURN = 2
 """The same call again and again may be the beginning of anything."""
 _MOST_ROWS = 4096
 _DEEPEST = 1024
+_MOST_TURN = 256
 
 
 class Break(Struct, frozen=True):
@@ -65,15 +66,43 @@ def break_of(programs: RankPrograms, rank: int) -> Break | None:
     keys = _keys(programs, rows)
     at_head = int(np.searchsorted(rows, head))
     turns = np.flatnonzero(keys[:at_head] == keys[at_head])
-    for at in range(int(turns[-1]) + 1 if len(turns) else at_head, len(rows)):
+    places = range(int(turns[-1]) + 1 if len(turns) else at_head, len(rows))
+    return next(_broken(rank, rows, keys, places), None)
+
+
+def break_without(
+    programs: RankPrograms, rank: int, is_asked_for: Callable[[int], bool]
+) -> Break | None:
+    """Where a rank left its order by passing over a call that others wait for; or None.
+
+    That may be many turns ago, but no more than one after it made such a call for the last time.
+
+    Args:
+        programs: Of the case.
+        rank: Index of the rank.
+        is_asked_for: Whether a row is such a call.
+    """
+    head = int(programs.situation.heads.row[rank])
+    rows = _own_rows(programs, head)
+    if rows is None:
+        return None
+    keys = _keys(programs, rows)
+    newest = {int(key): int(at) for at, key in enumerate(keys)}  # each kind of call once
+    made = [at for at in newest.values() if is_asked_for(int(rows[at]))]
+    places = range(max(made) + 1, len(rows))[:_MOST_TURN] if made else range(0)
+    breaks = _broken(rank, rows, keys, places)
+    return next((left for left in breaks if is_asked_for(left.usual)), None)
+
+
+def _broken(rank: int, rows: Ints, keys: Ints, places: Iterable[int]) -> Iterator[Break]:
+    for at in places:
         before, depth = _habit(keys, at)
         if depth and keys[at] != keys[before[-1]]:
             left_out = _is_left_out(keys, at, int(before[-1]))
             usual, times = int(rows[before[-1]]), len(before)
             instead, after = int(rows[at]), int(rows[at - 1])
             new = not (keys[:at] == keys[at]).any()
-            return Break(rank, usual, instead, after, times, depth, left_out, is_new=bool(new))
-    return None
+            yield Break(rank, usual, instead, after, times, depth, left_out, is_new=bool(new))
 
 
 def keeps_its_order(calls: Ints, at: int) -> bool | None:

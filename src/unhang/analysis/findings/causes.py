@@ -17,7 +17,7 @@ from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.divergence.across_groups import divergence_from_role
 from unhang.analysis.divergence.in_group import Divergence, divergence_of, made_alone
 from unhang.analysis.divergence.programs import RankPrograms
-from unhang.analysis.divergence.rhythm import Break, break_of, turn_break_of
+from unhang.analysis.divergence.rhythm import Break, break_of, break_without, turn_break_of
 from unhang.analysis.findings.deadlock import Circle, explain_cycle
 from unhang.analysis.findings.disagreement import (
     Membership,
@@ -31,6 +31,7 @@ from unhang.analysis.findings.exchanges import (
     explain_wrong_peer,
     is_asked_for,
     pair_mismatches,
+    would_meet,
     wrong_peers,
 )
 from unhang.analysis.findings.missing import explain_absent
@@ -268,7 +269,20 @@ def _of_order(situation: Situation, programs: RankPrograms, root: Root, symptom:
             if is_asked_for(situation, left.usual, call):
                 queued = bool(blame.kind[at] == Edge.QUEUED)
                 return explain_left_order(situation, left, call, symptom, queued=queued)
-    return symptom
+    inside &= blame.kind == Edge.UNPAIRED
+    calls = [(int(blame.rank[at]), int(blame.waiting_call[at])) for at in np.flatnonzero(inside)]
+    passed = [(_passed_over(situation, programs, rank, call), call) for rank, call in calls]
+    found = [(each, call) for each, call in passed if each is not None]
+    if len({each.rank for each, _ in found}) != 1:
+        return symptom
+    return explain_left_order(situation, *found[0], symptom, queued=False)
+
+
+def _passed_over(
+    situation: Situation, programs: RankPrograms, rank: int, call: int
+) -> Break | None:
+    """Where a rank has not made the send or receive for which another waits, as it always had."""
+    return break_without(programs, rank, lambda row: would_meet(situation, row, call))
 
 
 def _breaks(programs: RankPrograms, root: Root, ranks: Sequence[int]) -> Iterator[Break]:

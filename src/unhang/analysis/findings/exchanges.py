@@ -34,6 +34,7 @@ __all__ = [
     "explain_wrong_peer",
     "is_asked_for",
     "pair_mismatches",
+    "would_meet",
     "wrong_peers",
 ]
 
@@ -297,6 +298,17 @@ def is_asked_for(situation: Situation, row: int, waiting_call: int) -> bool:
         if 0 <= peer < len(members) and members[peer] == waiting:
             return True
     return False
+
+
+def would_meet(situation: Situation, row: int, waiting_call: int) -> bool:
+    """Whether a send or receive of the kind of this row is one that a waiting call lacks."""
+    pairs, case = situation.pairs, situation.evidence.case
+    calls = pairs.of_waiting_call(waiting_call)
+    lacks = {
+        "recv" if sends else "send" for sends in pairs.sending[calls[pairs.counterpart[calls] < 0]]
+    }
+    kind = rule_of(case.names[int(case.calls.name[row])].op).family
+    return kind in lacks and is_asked_for(situation, row, waiting_call)
 
 
 def _went_on(situation: Situation, rank: int, row: int) -> bool:
