@@ -86,10 +86,34 @@ def test_one_line_is_said_and_two_are_a_loop(monkeypatch: pytest.MonkeyPatch) ->
     looks = Looks()
     doing = []
     for said, loops in ((0, False), (20, False), (20, False), (45, True), (45, True)):
-        monkeypatch.setattr(moving, "work_of", lambda *_, n=said: WorkDone(0.0, 0.0, 0, said=n))
+        done = WorkDone(0.0, 0.0, 0, said=said, heard=50 - said)
+        monkeypatch.setattr(moving, "work_of", lambda *_, done=done: done)
         doing.append(looks.look(line=7))
         assert looks.movement.says(PID) is loops
+        assert looks.movement.hears(PID) is False
     assert doing == [NOTHING, BUSY, NOTHING, BUSY, NOTHING]
+
+
+def test_who_reads_again_and_again_is_fed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a pipe, for one, that brings a line now and then."""
+    looks, fed = Looks(), []
+    for heard in (7, 7, 9, 9, 9, 11, 11):
+        done = WorkDone(0.0, 0.0, 0, heard=heard)
+        monkeypatch.setattr(moving, "work_of", lambda *_, done=done: done)
+        looks.look(line=7)
+        fed.append(looks.movement.hears(PID))
+    assert fed == [False] * 5 + [True] * 2
+
+
+def test_who_has_started_what_works_is_helped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four hundredths of a core are enough on a crowded machine; a monitor needs less."""
+    for cores, is_helped in ((0.04, True), (0.01, False)):
+        looks = Looks()
+        for at in range(9):
+            done = WorkDone(float(at), 0.0, 0, helped_s=1.0 + cores * at)
+            monkeypatch.setattr(moving, "work_of", lambda *_, done=done: done)
+            looks.look(line=7)
+        assert looks.movement.helped(PID) is is_helped
 
 
 def test_who_sleeps_all_the_time_does_not_poll(monkeypatch: pytest.MonkeyPatch) -> None:

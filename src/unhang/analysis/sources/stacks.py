@@ -49,6 +49,8 @@ __all__ = [
 _WAITS = frozenset({"collective", "init"})
 _MAY_WAIT = frozenset({"backward", "device-sync", "native"})
 _UNSEEN = frozenset({"unknown"})
+_HELPED = frozenset({"process", "sleep"})
+_PIPES = ("pipe_read", "anon_pipe_read")
 _CERTAIN = frozenset({"stopped", "dead"})
 _HELD = frozenset({"stopped", "dead", "uninterruptible", "gil"})
 
@@ -324,6 +326,8 @@ def _works(last: ProcessSample, meaning: Meaning) -> bool | None:
         or last.worked_stored > STORED_BYTES_PER_S * last.worked_s
         or last.says
         or last.turns
+        or (last.hears and last.wait_channel.startswith(_PIPES))
+        or (last.helped and meaning.kind in _HELPED)
         or (meaning.kind == "process" and last.tasks_cpu_s > TASK_CORES * last.worked_s)
     )
 

@@ -170,7 +170,8 @@ class Collector:
             if self._roster is not None:
                 fields["line_looks"], fields["lines"] = self._roster.lines(pid)
                 fields |= {"says": self._roster.says(pid), "sleeps": self._roster.sleeps(pid)}
-                fields["turns"] = self._roster.turns(pid)
+                fields |= {"turns": self._roster.turns(pid), "hears": self._roster.hears(pid)}
+                fields["helped"] = self._roster.helped(pid)
         if self._roster is not None:
             self._roster.disturbed(worked)
         name = f"stacks/{self.run}.json"

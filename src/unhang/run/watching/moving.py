@@ -27,8 +27,8 @@ so long one that stops seems to work."""
 LEAST_APART_NS: Final = 500_000_000
 """The recorder notes a line once a second, and more often where it is asked for something."""
 
-PRINTS: Final = 2
-"""Who prints in that many of these looks does so again and again."""
+AGAIN: Final = 2
+"""Who prints, or reads, in that many of these looks does so again and again."""
 
 SLEEPS, LEAST_LOOKS = 8, 3
 """Of so many of the newest looks, and no fewer than the latter, none may see a sleeper gone on."""
@@ -41,6 +41,10 @@ RARE_TURN_S, RARE_TURNS, RARE_LOOKS = 0.001_5, 2, 20
 """The same where it waits for seconds each time, by so many turns in so many of the newest looks.
 Caches are cold then: polls took 0.2 to 0.5 ms, with 2,000 files to list or lines of JSON to read
 1.2 ms; a batch of an evaluation took 2.6 ms and more."""
+
+HELPED_CORES: Final = 0.02
+"""Processes that were waited for while others used all cores, and slept in between, had 4 % of one;
+monitors of a job are assumed to need less than this."""
 
 STARVED_TURNS: Final = 1
 """Whoever sleeps no more often in these looks, and runs, is kept from running more."""
@@ -101,7 +105,20 @@ class Movement:
         Not in one alone: many say what they do and are stuck in it.
         """
         done = self._seen.get(pid, _Seen()).done
-        return sum(a.said < b.said for a, b in pairwise(done)) >= PRINTS
+        return sum(a.said < b.said for a, b in pairwise(done)) >= AGAIN
+
+    def hears(self, pid: int) -> bool:
+        """Whether a process has read in several of the newest looks."""
+        done = self._seen.get(pid, _Seen()).done
+        return sum(a.heard < b.heard for a, b in pairwise(done)) >= AGAIN
+
+    def helped(self, pid: int) -> bool:
+        """Whether what a process has started works, though perhaps less than counts as busy."""
+        newest = list(self._seen.get(pid, _Seen()).done)[-SLEEPS:]
+        if len(newest) < LEAST_LOOKS:
+            return False
+        first, last = newest[0], newest[-1]
+        return last.helped_s - first.helped_s > HELPED_CORES * (last.time_s - first.time_s)
 
     def sleeps(self, pid: int) -> bool:
         """Whether a process has not gone on for a moment in the newest looks, as polls do.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -55,6 +56,9 @@ INTERRUPTED_S = 120.0
 LAUNCHER_ENDS_S = 40.0
 """Launchers end the other ranks of one that failed; torchrun gives them 30 s."""
 
+STACKS_S = 10.0
+"""So long a job that is to be ended may take to add the stacks of its calls to its dumps."""
+
 GOES_ON = 20
 """So many looks that saw progress after a rank's end make the job one that runs on without it."""
 
@@ -82,6 +86,7 @@ class Patrol:
         self._ended: int | None = None
         self._seen_then, self._began_incident_s = 0, 0.0
         self._kept_back: Alarm | None = None
+        self._refining: threading.Thread | None = None
         self._newcomers_s = self._began_s = time.monotonic()
         self._told_of_launchers = self._waits_for_ranks = False
         self._launching, self._launcher_looks = Movement(), 0
@@ -369,7 +374,7 @@ class Patrol:
         if tell:
             self.notifier.tell("verdict", incident.case, incident.what.detail)
         if self.roster.members:
-            incident.refine(lambda verdict: self._refined(incident, verdict))
+            self._refining = incident.refine(lambda verdict: self._refined(incident, verdict))
 
     def _show(self, incident: NodeIncident, verdict: Verdict) -> None:
         self.guard.verdict = verdict
@@ -394,8 +399,10 @@ class Patrol:
 
         Only where a cause was found, and where those that are waited for stand still.
         """
+        if self.orders.on_hang != "report":
+            self._await_stacks()
         verdict = incident.verdict if incident else None
-        if verdict is None:
+        if incident is None or verdict is None:
             return
         if verdict.moving:
             self.watch.put_off(verdict.moving)
@@ -410,9 +417,17 @@ class Patrol:
             return
         say(f"ending the job (--on-hang {self.orders.on_hang})")
         self.guard.told_to_end()
-        if incident is not None:
-            incident.tell_of_end()
+        incident.tell_of_end()
         self.tree.end(lambda: self.guard.is_over)
+
+    def _await_stacks(self) -> None:
+        """Let ranks add the stacks of their calls to the dumps, while they can, and judge again."""
+        deadline = time.monotonic() + STACKS_S
+        refining = self._refining
+        while refining is not None and refining.is_alive() and time.monotonic() < deadline:
+            if not self.context.in_time():
+                return
+            refining.join(0.1)
 
     def _thaw_if_asked(self) -> None:
         if self.guard.continued or self.guard.interrupted_s:

@@ -243,6 +243,14 @@ class Roster:
         """Whether a member has printed again and again since its job last got on."""
         return self._movement.says(pid)
 
+    def hears(self, pid: int) -> bool:
+        """Whether a member has read again and again since its job last got on."""
+        return self._movement.hears(pid)
+
+    def helped(self, pid: int) -> bool:
+        """Whether what a member has started works."""
+        return self._movement.helped(pid)
+
     def sleeps(self, pid: int) -> bool:
         """Whether a member has not gone on for a moment in the newest looks."""
         return self._movement.sleeps(pid)
