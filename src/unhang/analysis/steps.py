@@ -27,7 +27,7 @@ from unhang.analysis.lives.elsewhere import (
     with_more_data,
     with_progress,
 )
-from unhang.analysis.lives.ended import ended_first
+from unhang.analysis.lives.ended import ended_first, failed_alike
 from unhang.analysis.lives.failed import failed_first
 from unhang.analysis.lives.fallen_silent import fallen_silent, stacks_heard
 from unhang.analysis.lives.last_calls import groups_apart, roots_apart, sizes_apart
@@ -88,7 +88,7 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
         claims = groups_apart(roots_apart(claims, lives, book), lives, book)
         backdrop = backdrop_without_dumps(case, lives, book)
     claims = failed_first([with_counters(claim, lives) for claim in claims], lives)
-    claims = fallen_silent(claims, lives)
+    claims = fallen_silent(failed_alike(claims, lives), lives)
     says = ras_of(case.ras, case.world_size)
     claims = with_ras(claims, says, alone=without_dumps)
     claims = [with_progress(claim, lives) for claim in starved_first(claims, case.samples)]

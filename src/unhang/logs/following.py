@@ -19,6 +19,9 @@ _OF_COMMUNICATION = re.compile(
     r"^(RuntimeError|DistBackendError|DistNetworkError|DistStoreError|DistError"
     r"|ConnectionError|ConnectionResetError|BrokenPipeError|TimeoutError|SystemError)\b"
 )
+_REFUSED = "[enforce fail at"
+"""Gloo itself found something wrong with the call."""
+_OF_PYTHON = re.compile(r"^(BrokenPipeError|Connection\w*Error|OSError|TimeoutError|socket\.)\b")
 _LOST_PEER = re.compile(
     r"Connection (closed|reset) by peer|Broken pipe|Timed out waiting \d+ ?ms|Socket [Tt]imeout"
 )
@@ -31,9 +34,11 @@ def follows(error: str, frames: Sequence[Frame]) -> bool:
         error: "RuntimeError: what it says".
         frames: Where it was raised, innermost first; may be empty.
     """
+    own = [frame.file for frame in frames if not is_recorders(frame)]
+    if own and _OF_PYTHON.match(error) and not under(own[0], "torch/"):
+        return False  # another connection, or a pipe, of the program
     rule = next((rule for rule in wanted_by(error) if rule.search(error)), None)
     if (rule is not None and rule.role == "consequence") or _LOST_PEER.search(error):
         return True
-    own = (frame.file for frame in frames if not is_recorders(frame))
-    inside = under(next(own, ""), "torch/distributed/")
-    return inside and _OF_COMMUNICATION.match(error) is not None
+    inside = bool(own) and under(own[0], "torch/distributed/")
+    return inside and _OF_COMMUNICATION.match(error) is not None and _REFUSED not in error

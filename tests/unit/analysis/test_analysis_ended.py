@@ -428,3 +428,34 @@ def test_a_traceback_of_nobody_is_that_of_the_one_rank_that_ended_so(
     first = diagnose(Case(samples=samples, log_events=(event,))).findings[0]
     assert (first.code, first.culprits, first.confidence) == said[:3]
     assert first.summary.startswith(said[3])
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        (LOST, ("insufficient", "UH901", ())),
+        (
+            "RuntimeError: [enforce fail at gloo/alltoallv.cc:138] in[myRank] == out[myRank].",
+            ("problem", "UH106", (2,)),
+        ),
+    ],
+)
+def test_ranks_that_all_failed_are_never_healthy(first: str, said: tuple[object, ...]) -> None:
+    """Though each could have failed for another one, and all calls count as finished."""
+    builder = FakeJob(3, backend="gloo")
+    builder.call(range(3), "all_to_all")
+    inside = (
+        Frame("wrapper", "torch/distributed/c10d_logger.py", 83),
+        Frame("main", "train.py", 9),
+    )
+    builder.dump_fields = {
+        rank: {
+            "exception": first if rank == 2 else LOST,
+            "exception_stack": inside,
+            "time_ns": NOW + rank,
+        }
+        for rank in range(3)
+    }
+    report = diagnose(builder.case(samples=[ended(rank, 1) for rank in range(3)]))
+    found = report.findings[0]
+    assert (report.status, found.code, found.culprits) == said

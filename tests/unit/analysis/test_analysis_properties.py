@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from unhang.analysis import diagnose
@@ -119,6 +119,9 @@ def test_the_order_of_dumps_changes_nothing(
 
 @EXAMPLES
 @given(plans(), st.sets(st.integers(0, 3), max_size=2), st.sampled_from(("nccl", "gloo")))
+@example(  # rank 1 keeps rank 0 waiting, whoever is wrong about the call of rank 3
+    [("all_reduce", 1, 4, -1), ("all_reduce", 1, 4, 1), ("all_reduce", 2, 4, 2)], {3}, "nccl"
+)
 def test_lost_dumps_never_make_an_innocent_a_sure_culprit(
     plan: list[tuple[str, int, int, int]], lost: set[int], backend: str
 ) -> None:

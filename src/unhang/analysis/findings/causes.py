@@ -221,7 +221,22 @@ def _of_absent(situation: Situation, programs: RankPrograms, root: Root) -> Iter
             parted = root.ranks if waiting_parted else divergence.suspects
             left = replace(root, ranks=tuple(r for r in root.ranks if r not in parted))
     if left.ranks:
-        yield explain_absent(situation, left)
+        told = explain_absent(situation, left)
+        if not told.culprits:
+            yield from _in_other_calls(situation, left)
+        yield told
+
+
+def _in_other_calls(situation: Situation, root: Root) -> Iterator[Claim]:
+    """Who of the ranks that one call does not blame is missing in another one."""
+    blame = situation.graph.blame
+    here = np.isin(blame.rank, root.ranks) & (blame.kind == Edge.NOT_CALLED)
+    here &= ~np.isin(blame.waiting_call, root.waiting_calls)
+    for call in distinct(blame.waiting_call[here]).tolist()[:_MAX_COMPARED]:
+        ranks = tuple(distinct(blame.rank[here & (blame.waiting_call == call)]).tolist())
+        claim = explain_absent(situation, replace(root, ranks=ranks, waiting_calls=(call,)))
+        if claim.culprits:
+            yield claim
 
 
 def _of_cycle(situation: Situation, programs: RankPrograms, root: Root) -> Claim:

@@ -19,10 +19,10 @@ from unhang.analysis.claims import Claim, Doubt, Observation, Stance
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.sites import StackBook
 from unhang.analysis.sources.exits import End, Manner
-from unhang.kinds import RANK_ENDED, Trait
+from unhang.kinds import INSUFFICIENT_EVIDENCE, RANK_ENDED, Trait
 from unhang.report import Site, Subject
 
-__all__ = ["MOST_ENDS", "CameBack", "Ended", "ended_first"]
+__all__ = ["MOST_ENDS", "CameBack", "Ended", "FailedAlike", "ended_first", "failed_alike"]
 
 SAME_TIME_NS: Final = 2 * 10**9
 """Exceptions closer together than this, with one text, are one and the same failure."""
@@ -42,6 +42,12 @@ class Ended(Struct, frozen=True):
     followed: tuple[End, ...]
     blamed: bool
     before: tuple[int, ...]
+
+
+class FailedAlike(Struct, frozen=True):
+    """Ranks of which each ended as one does whose peer has gone."""
+
+    ranks: tuple[int, ...]
 
 
 class CameBack(Observation, frozen=True, kw_only=True):
@@ -104,6 +110,20 @@ def ended_first(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[
             if c.is_cause or not c.kind.has(Trait.NOTHING_FOUND)
         ),
     ]
+
+
+def failed_alike(claims: Sequence[Claim], lives: Lives) -> list[Claim]:
+    """Say that nobody knows who was first, where ranks failed and nothing else is wrong.
+
+    Somebody was: that each could have failed for another one is no health.
+    """
+    ends = [life.end for life in lives.ranks.values() if life.end is not None]
+    failed = tuple(end.rank for end in ends if end.manner is Manner.FOLLOWED and end.error)
+    if not failed or any(claim.is_cause for claim in claims):
+        return list(claims)
+    about = FailedAlike(failed)
+    told = Claim(kind=INSUFFICIENT_EVIDENCE, about=about, doubts=(Doubt.NOBODY_NAMED,))
+    return [told, *(claim for claim in claims if not claim.kind.has(Trait.NOTHING_FOUND))]
 
 
 def _have_most_left(first: Sequence[End], lives: Lives) -> bool:

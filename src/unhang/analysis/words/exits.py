@@ -9,7 +9,7 @@ from pathlib import PurePath
 from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Weighed
-from unhang.analysis.lives.ended import MOST_ENDS, CameBack, Ended
+from unhang.analysis.lives.ended import MOST_ENDS, CameBack, Ended, FailedAlike
 from unhang.analysis.sources.exits import CRASHES, SIGNAL_BASE, End, Manner
 from unhang.analysis.words.starved import MORE_MEMORY
 from unhang.analysis.words.telling import Words, adding, subject, words_of
@@ -66,6 +66,15 @@ def _how(end: End) -> str:
     if end.manner is Manner.LEFT:
         return "ended with exit code 0 while its peers were in calls"
     return f"ended with exit code {end.status}"
+
+
+@words_of.register
+def _(about: FailedAlike, claim: Claim) -> Words:  # noqa: ARG001 - all words have the same parameters
+    return Words(
+        f"Not enough evidence: {rank_phrase(about.ranks)} failed as those do whose peer has gone, "
+        "and nothing shows who was first.",
+        actions=("Look at the first error in the output of each rank: unhang logs.",),
+    )
 
 
 def _within(kill: MemoryKill) -> str:
