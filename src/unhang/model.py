@@ -343,7 +343,8 @@ class ProcessSample:
         turns: Between short sleeps its main thread worked, longer than who only looks around.
         says: It has printed, or written elsewhere, again and again since its job last got on.
         helped: What it has started worked before this look, though less than counts as busy.
-        hears: It has read again and again since its job last got on.
+        fed: Its main thread has gone on again and again since its job last got on: where it waits
+            to read, because something came.
         tasks_cpu_s: The same of the other tasks and actors that its node's Ray runs; -1 where it
             is none of Ray's processes.
         line_looks, lines: How often its innermost line was seen before, a second apart, since its
@@ -391,7 +392,7 @@ class ProcessSample:
     worked_stored: int = -1
     says: bool = False
     turns: bool = False
-    hears: bool = False
+    fed: bool = False
     helped: bool = False
     wakes_s: float = -1.0
     sleeps: bool = False

@@ -55,7 +55,9 @@ def launch_and_tell(folder: Path, fault: str, word: str) -> Outcome:
     return Outcome(code, log.read_text(), sorted((folder / "unhang-cases").glob("*")))
 
 
-@pytest.mark.parametrize("fault", ["evaluates", "saves", "trickles", "receives", "retries"])
+@pytest.mark.parametrize(
+    "fault", ["evaluates", "saves", "trickles", "receives", "retries", "lists"]
+)
 def test_a_rank_that_works_is_not_stuck(tmp_path: Path, fault: str) -> None:
     """Others wait for it, which is told with low confidence; the job is left to end by itself."""
     outcome = launch_and_tell(tmp_path, fault, "go-on")

@@ -11,6 +11,7 @@ import importlib
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -318,6 +319,25 @@ def retries(rank: int) -> None:
     while rank == 0 and not Path("go-on").exists():
         print("503, trying again", flush=True)
         time.sleep(0.5)  # retries: here
+    dist.barrier()
+
+
+LISTS = """
+import pathlib, time
+while not pathlib.Path("go-on").exists():
+    time.sleep(0.4)
+    print("shard", flush=True)
+"""
+
+
+def lists(rank: int) -> None:
+    """Rank 0 reads what another program lists, line by line, until that is told to end."""
+    for _ in range(10):
+        dist.all_reduce(torch.ones(4))
+    if rank == 0:
+        with subprocess.Popen([sys.executable, "-c", LISTS], stdout=subprocess.PIPE) as listing:
+            for _ in listing.stdout:  # lists: here
+                pass
     dist.barrier()
 
 

@@ -86,22 +86,21 @@ def test_one_line_is_said_and_two_are_a_loop(monkeypatch: pytest.MonkeyPatch) ->
     looks = Looks()
     doing = []
     for said, loops in ((0, False), (20, False), (20, False), (45, True), (45, True)):
-        done = WorkDone(0.0, 0.0, 0, said=said, heard=50 - said)
+        done = WorkDone(0.0, 0.0, 0, said=said)
         monkeypatch.setattr(moving, "work_of", lambda *_, done=done: done)
         doing.append(looks.look(line=7))
         assert looks.movement.says(PID) is loops
-        assert looks.movement.hears(PID) is False
     assert doing == [NOTHING, BUSY, NOTHING, BUSY, NOTHING]
 
 
-def test_who_reads_again_and_again_is_fed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a pipe, for one, that brings a line now and then."""
+def test_who_goes_on_again_and_again_is_fed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a pipe that it reads from, for one, which brings a line now and then."""
     looks, fed = Looks(), []
-    for heard in (7, 7, 9, 9, 9, 11, 11):
-        done = WorkDone(0.0, 0.0, 0, heard=heard)
+    for woken in (7, 7, 9, 9, 9, 11, 11):
+        done = WorkDone(0.0, 0.0, 0, woken=woken)
         monkeypatch.setattr(moving, "work_of", lambda *_, done=done: done)
         looks.look(line=7)
-        fed.append(looks.movement.hears(PID))
+        fed.append(looks.movement.fed(PID))
     assert fed == [False] * 5 + [True] * 2
 
 

@@ -50,7 +50,7 @@ _WAITS = frozenset({"collective", "init"})
 _MAY_WAIT = frozenset({"backward", "device-sync", "native"})
 _UNSEEN = frozenset({"unknown"})
 _HELPED = frozenset({"process", "sleep"})
-_PIPES = ("pipe_read", "anon_pipe_read")
+_READS = ("pipe_read", "anon_pipe_read", "unix_stream_read", "wait_woken", "sk_wait", "__skb_wait")
 _CERTAIN = frozenset({"stopped", "dead"})
 _HELD = frozenset({"stopped", "dead", "uninterruptible", "gil"})
 
@@ -326,7 +326,7 @@ def _works(last: ProcessSample, meaning: Meaning) -> bool | None:
         or last.worked_stored > STORED_BYTES_PER_S * last.worked_s
         or last.says
         or last.turns
-        or (last.hears and last.wait_channel.startswith(_PIPES))
+        or (last.fed and last.wait_channel.startswith(_READS))
         or (last.helped and meaning.kind in _HELPED)
         or (meaning.kind == "process" and last.tasks_cpu_s > TASK_CORES * last.worked_s)
     )

@@ -170,7 +170,7 @@ class Collector:
             if self._roster is not None:
                 fields["line_looks"], fields["lines"] = self._roster.lines(pid)
                 fields |= {"says": self._roster.says(pid), "sleeps": self._roster.sleeps(pid)}
-                fields |= {"turns": self._roster.turns(pid), "hears": self._roster.hears(pid)}
+                fields |= {"turns": self._roster.turns(pid), "fed": self._roster.fed(pid)}
                 fields["helped"] = self._roster.helped(pid)
         if self._roster is not None:
             self._roster.disturbed(worked)

@@ -28,7 +28,7 @@ LEAST_APART_NS: Final = 500_000_000
 """The recorder notes a line once a second, and more often where it is asked for something."""
 
 AGAIN: Final = 2
-"""Who prints, or reads, in that many of these looks does so again and again."""
+"""Who prints, or goes on, in that many of these looks does so again and again."""
 
 SLEEPS, LEAST_LOOKS = 8, 3
 """Of so many of the newest looks, and no fewer than the latter, none may see a sleeper gone on."""
@@ -107,10 +107,13 @@ class Movement:
         done = self._seen.get(pid, _Seen()).done
         return sum(a.said < b.said for a, b in pairwise(done)) >= AGAIN
 
-    def hears(self, pid: int) -> bool:
-        """Whether a process has read in several of the newest looks."""
+    def fed(self, pid: int) -> bool:
+        """Whether a process has gone on in several of the newest looks.
+
+        One that waits to read goes on when something comes, and never of itself.
+        """
         done = self._seen.get(pid, _Seen()).done
-        return sum(a.heard < b.heard for a, b in pairwise(done)) >= AGAIN
+        return sum(a.woken < b.woken for a, b in pairwise(done)) >= AGAIN
 
     def helped(self, pid: int) -> bool:
         """Whether what a process has started works, though perhaps less than counts as busy."""

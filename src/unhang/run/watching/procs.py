@@ -74,7 +74,6 @@ class WorkDone(NamedTuple):
         said: Bytes that its main thread wrote to files, pipes and terminals, as who prints does.
             What goes to sockets by `send` is none of these.
         helped_s: CPU time of the processes below it.
-        heard: Bytes that its main thread read, but for those that `recv` took from sockets.
         woken: How often its main thread has waited for something and gone on.
         ran_s: How long its main thread has been on a core.
         stored: Bytes that went to files on devices, or came from there: no sockets, pipes or
@@ -89,7 +88,6 @@ class WorkDone(NamedTuple):
     woken: int = 0
     ran_s: float = 0.0
     stored: int = 0
-    heard: int = 0
     helped_s: float = 0.0
 
 
@@ -120,16 +118,14 @@ def work_of(
     own = table.by_pid.get(pid)
     # The main thread of Ray's workers wakes others by writing to descriptors of its own.
     prints = own is not None and not own.command.startswith(_OF_RAY)
-    main = f"{pid}/task/{pid}"
     return WorkDone(
         now_s,
         cpu_s,
         io,
-        said=_io_bytes([main], ("wchar:",)) if prints else 0,
+        said=_io_bytes([f"{pid}/task/{pid}"], ("wchar:",)) if prints else 0,
         woken=_woken(pid),
         ran_s=_ran_s(pid),
         stored=stored,
-        heard=_io_bytes([main], ("rchar:",)),
         helped_s=sum(max(p.cpu_s, 0.0) for p in tree if p.pid != pid),
     )
 

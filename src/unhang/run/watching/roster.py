@@ -243,9 +243,9 @@ class Roster:
         """Whether a member has printed again and again since its job last got on."""
         return self._movement.says(pid)
 
-    def hears(self, pid: int) -> bool:
-        """Whether a member has read again and again since its job last got on."""
-        return self._movement.hears(pid)
+    def fed(self, pid: int) -> bool:
+        """Whether what a member waits for has come again and again."""
+        return self._movement.fed(pid)
 
     def helped(self, pid: int) -> bool:
         """Whether what a member has started works."""
