@@ -15,7 +15,7 @@ def steps(count=30, *, compute=False):
     for _ in range(count):
         if compute:
             a.mul_(2)
-        dist.all_reduce(a)
+        dist.all_reduce(a)  # steps: calls
         time.sleep(0.02)
     sync()  # steps: here
 
