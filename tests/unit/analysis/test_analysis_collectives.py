@@ -133,6 +133,20 @@ def test_ranks_that_name_different_roots(
         assert "rank 1: root" in cause.summary or "ranks 1-2: root 1; rank 0" in cause.summary
 
 
+@pytest.mark.parametrize("line", ["\u00b2", "9" * 5000, ""])
+def test_a_place_whose_line_is_no_number_is_left_out(line: str) -> None:
+    """A heartbeat is another process's word."""
+    job = started(5)
+    job.call(range(5), "broadcast", finished=[2, 3, 4])
+    job.call([2, 3, 4], "broadcast", finished=False)
+    told = [((6, 0),), ((6, 1),), *(((7, 0), (6, root)) for root in (0, 0, 1))]
+    samples = [in_broadcast(rank, roots) for rank, roots in enumerate(told)]
+    samples[4] = replace(samples[4], last_site=f"/home/user/train.py:{line}")
+    cause = only_cause(diagnose(job.case(samples=samples)))
+    assert (cause.code, cause.culprits) == ("UH201", (1, 4))
+    assert {site.line for site in cause.sites if 4 in site.ranks} == {9}
+
+
 def test_roots_of_another_call_are_not_compared() -> None:
     """What C++ calls, such as DDP's broadcast of buffers, is in no heartbeat."""
     job = started(2)

@@ -459,3 +459,11 @@ def test_ranks_that_all_failed_are_never_healthy(first: str, said: tuple[object,
     report = diagnose(builder.case(samples=[ended(rank, 1) for rank in range(3)]))
     found = report.findings[0]
     assert (report.status, found.code, found.culprits) == said
+
+
+def test_exit_codes_alone_tell_that_ranks_failed() -> None:
+    """Without a word of why, as where no dump holds the exception."""
+    job = FakeJob(3)
+    job.call(range(3), "all_reduce")
+    samples = [replace(ended(rank, 1), lost_ns=NOW) for rank in range(3)]
+    assert diagnose(job.case(samples=samples)).status == "insufficient"

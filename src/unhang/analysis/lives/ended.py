@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from unhang.analysis.claims import Claim, Doubt, Observation, Stance
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.sites import StackBook
-from unhang.analysis.sources.exits import End, Manner
+from unhang.analysis.sources.exits import SIGNAL_BASE, End, Manner
 from unhang.kinds import INSUFFICIENT_EVIDENCE, RANK_ENDED, Trait
 from unhang.report import Site, Subject
 
@@ -118,12 +118,17 @@ def failed_alike(claims: Sequence[Claim], lives: Lives) -> list[Claim]:
     Somebody was: that each could have failed for another one is no health.
     """
     ends = [life.end for life in lives.ranks.values() if life.end is not None]
-    failed = tuple(end.rank for end in ends if end.manner is Manner.FOLLOWED and end.error)
+    failed = tuple(end.rank for end in ends if end.manner is Manner.FOLLOWED and _has_failed(end))
     if not failed or any(claim.is_cause for claim in claims):
         return list(claims)
     about = FailedAlike(failed)
     told = Claim(kind=INSUFFICIENT_EVIDENCE, about=about, doubts=(Doubt.NOBODY_NAMED,))
     return [told, *(claim for claim in claims if not claim.kind.has(Trait.NOTHING_FOUND))]
+
+
+def _has_failed(end: End) -> bool:
+    """Whether it was not merely told to end."""
+    return bool(end.error) or 0 < (end.status or 0) < SIGNAL_BASE
 
 
 def _have_most_left(first: Sequence[End], lives: Lives) -> bool:

@@ -8,6 +8,7 @@ which torch records nowhere.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -52,6 +53,7 @@ __all__ = [
 _SIDES = 2
 _ABORTED = SIGNAL_BASE + 6
 _WORD = 4
+_LINE = re.compile(r"[0-9]{1,9}")
 
 
 class SizesApart(Struct, frozen=True):
@@ -191,7 +193,7 @@ def _made_at(looks: Iterable[RankLook], book: StackBook) -> Iterator[Site]:
     for look in looks:
         file, _, line = look.last_site.rpartition(":")
         here = {f"{frame.file}:{frame.line}" for frame in look.frames}
-        if line.isdigit() and look.last_site not in here:
+        if _LINE.fullmatch(line) and look.last_site not in here:
             yield Site((look.rank,), "culprit", file, int(line), "", after=look.last_op)
         else:
             still.append(look)

@@ -145,7 +145,7 @@ RULES: tuple[LogRule, ...] = (
             r"message truncated : receiving \d+ bytes instead of \d+|"
             r"Message truncated : received (?P<got>\d+) bytes instead of (?P<wanted>\d+)"
             r"|gloo/transport/tcp/pair\.cc:\d+\] op\.preamble\.length <= op\.nbytes\. "
-            r"(?P<sent>\d+) vs (?P<room>\d+)"
+            r"(?P<sent>\d{1,18}) vs (?P<room>\d{1,18})"
         ),
         meaning="Ranks disagree about a collective's size, or run different library versions.",
         action="Use one version and one environment on all ranks; then compare the sizes.",
