@@ -68,6 +68,14 @@ def job(
     return kind, seen, dump
 
 
+def test_a_python_group_does_not_lock_itself(tmp_path: Path) -> None:
+    """Torch calls what such a group inherits with the GIL held, which a backend's thread wants."""
+    with ArmedJob("recorder_python_group.py", 2, tmp_path) as job:
+        job.wait_for(0, "turned")
+        assert [job.wait_end(rank) for rank in range(2)] == [0, 0]
+        assert [mark.failures for mark in job.marks()] == [()] * 2
+
+
 def test_every_call_is_seen(job: tuple[str, dict[str, Any], dict[str, Any]]) -> None:
     """Python's and C++'s, in the order in which they were made."""
     kind, seen, _ = job

@@ -4,7 +4,11 @@ A group of C++ backends (fake, mpi, ucc, custom) is replaced, as soon as torch h
 `RecordedGroup`: a Python `ProcessGroup` with the same backends, name and store, whose methods
 record and delegate. C++ finds these methods too (DDP's reducer, functional collectives), because
 torch's trampolines look for them; the calls below release the GIL. A group whose class is Python
-itself keeps its identity: the methods of its class are wrapped in place.
+itself keeps its identity: the methods of its class are wrapped in place. Those that it inherits go
+to a plain group with its backends, because torch's trampoline keeps the GIL while it makes the
+call: a backend's thread that frees tensors of Python waits for that, with a lock that the call
+needs (seen on Gloo, torch 2.13, in programs of more than one Python thread, of which our recorder
+is one).
 
 It refuses to touch groups that torch records itself: there the wrapped entry points are enough.
 """
@@ -78,23 +82,32 @@ def _recorded_type(plain: type) -> type:
 def _around(cls: type, inner: Foreign) -> Foreign:
     """A wrapper around `inner`, with the same backends: C++ that goes past us works as before."""
     c10d = sys.modules["torch.distributed.distributed_c10d"]
-    torch = sys.modules["torch"]
     outer: Foreign = cls(inner.rank(), inner.size())  # the only constructor for Python classes
     outer._unhang_inner = inner
-    known: dict[str, Foreign] = c10d.Backend.backend_type_map
-    custom: Foreign = c10d.ProcessGroup.BackendType.CUSTOM
-    names = backends_of(inner)
-    kinds = {device: known.get(name, custom) for device, name in names.items()}
-    for kind in kinds.values():
-        outer._set_default_backend(kind)
-    for device in inner._device_types:
-        backend = inner._get_backend(device)
-        outer._register_backend(torch.device(device), kinds.get(str(device), custom), backend)
+    _give_backends(c10d, outer, inner, _backends(inner))
     if inner.bound_device_id is not None:
         outer.bound_device_id = inner.bound_device_id
     outer._set_group_name(inner.group_name)
     outer._set_group_desc(inner.group_desc)
     return outer
+
+
+def _backends(group: Foreign) -> dict[str, Foreign]:
+    """The backends of a group, by device."""
+    return {str(device): group._get_backend(device) for device in group._device_types}
+
+
+def _give_backends(
+    c10d: Foreign, outer: Foreign, inner: Foreign, backends: dict[str, Foreign]
+) -> None:
+    known: dict[str, Foreign] = c10d.Backend.backend_type_map
+    custom: Foreign = c10d.ProcessGroup.BackendType.CUSTOM
+    kinds = {device: known.get(name, custom) for device, name in backends_of(inner).items()}
+    for kind in kinds.values():
+        outer._set_default_backend(kind)
+    for device, backend in backends.items():
+        place = sys.modules["torch"].device(device)
+        outer._register_backend(place, kinds.get(device, custom), backend)
 
 
 def _replace_in_world(c10d: Foreign, old: Foreign, new: Foreign) -> None:
@@ -128,8 +141,33 @@ def _wrap_python_class(kind: type, plain: type) -> None:
         owner = next((base for base in kind.__mro__ if method in base.__dict__), plain)
         if owner is not plain and issubclass(owner, plain):
             setattr(kind, method, _method(method, owner.__dict__[method], inner=False))
-        elif owner is plain and method in wrap.LONG_WAY:
-            setattr(kind, method, wrap.LONG_WAY[method])
+        elif owner is plain and method in wrap.ORIGINALS:
+            original = _without_gil(wrap.ORIGINALS[method], method, plain)
+            setattr(kind, method, wrap.long_way(original, method))
+
+
+def _without_gil(original: Callable[..., Any], method: str, plain: type) -> Callable[..., Any]:
+    """An inherited method that is called on a plain group with the same backends."""
+
+    def call(self: Foreign, *args: Foreign, **kwargs: Foreign) -> Foreign:
+        return original(_plain_twin(self, plain), *args, **kwargs)
+
+    return wrap.named(call, method, original)
+
+
+def _plain_twin(group: Foreign, plain: type) -> Foreign:
+    """A plain group with the backends that a Python group has now; itself where it has none."""
+    try:
+        backends = _backends(group)
+        known, twin = getattr(group, "_unhang_twin", (None, group))
+        if known != backends and backends:
+            twin = plain(group.rank(), group.size())
+            c10d = sys.modules["torch.distributed.distributed_c10d"]
+            _give_backends(c10d, twin, group, backends)
+            group._unhang_twin = backends, twin
+    except Exception:  # noqa: BLE001 - torch says what is wrong with the group
+        return group
+    return twin if backends else group
 
 
 def _wrap_python_work(work: Foreign) -> None:

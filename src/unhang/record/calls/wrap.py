@@ -38,7 +38,6 @@ from unhang.record.contact.beat import Beat
 
 __all__ = [
     "COLLECTIVES",
-    "LONG_WAY",
     "ORIGINALS",
     "P2P",
     "attach",
@@ -46,6 +45,7 @@ __all__ = [
     "detach",
     "install",
     "installed",
+    "long_way",
     "named",
     "not_compiled",
     "tensors_of",
@@ -85,11 +85,10 @@ ROOTED: Final = frozenset({"broadcast", "reduce", "gather", "scatter"})
 
 P2P: Final = ("send", "recv", "recv_anysource")
 
+_BARRIER: Final = "monitored_barrier"
+
 ORIGINALS: Final[dict[str, Callable[..., Any]]] = {}
 """The methods as torch has them; `Work.wait` is under "wait"."""
-
-LONG_WAY: Final[dict[str, Callable[..., Any]]] = {}
-"""The wrappers in Python, whatever stands in front of them."""
 
 _tensor: Foreign = None
 _quick: Quick | None = None
@@ -147,26 +146,30 @@ def install(
         _quick.open(*asked)
     for method, op in COLLECTIVES.items():
         kind = ROOTED_COLLECTIVE if method in ROOTED else COLLECTIVE
-        _wrap(group_class, method, lambda f, m=method, op=op: _recording(f, m, op), (kind, op))
+        _wrap(group_class, method, (kind, op))
     for method in P2P:
-        _wrap(
-            group_class, method, lambda f, m=method: _recording(f, m, m), (SEND_OR_RECEIVE, method)
-        )
-    _wrap(group_class, "monitored_barrier", _monitored_barrier)
-    _wrap(work_class, "wait", waiting, (WAIT, ""))
+        _wrap(group_class, method, (SEND_OR_RECEIVE, method))
+    _wrap(group_class, _BARRIER)
+    _wrap(work_class, "wait", (WAIT, ""))
 
 
-def _wrap(
-    owner: type,
-    method: str,
-    wrapper: Callable[..., Callable[..., Any]],
-    quick: tuple[int, str] | None = None,
-) -> None:
+def long_way(original: Callable[..., Any], method: str) -> Callable[..., Any]:
+    """The wrapper in Python of a method."""
+    if method == "wait":
+        wrapper = waiting(original)
+    elif method == _BARRIER:
+        wrapper = _monitored_barrier(original)
+    else:
+        wrapper = _recording(original, method, COLLECTIVES.get(method, method))
+    return named(wrapper, method, original)
+
+
+def _wrap(owner: type, method: str, quick: tuple[int, str] | None = None) -> None:
     original = owner.__dict__.get(method)
     if original is None:
         return
     ORIGINALS[method] = original
-    LONG_WAY[method] = long = named(wrapper(original), method, original)
+    long = long_way(original, method)
     if _quick is None or quick is None:
         setattr(owner, method, long)
     else:
