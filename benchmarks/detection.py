@@ -50,8 +50,8 @@ def one_hang(seed: int) -> dict[str, object]:
         env = {**os.environ, "OMP_NUM_THREADS": "1", "UNHANG_RUNTIME_DIR": f"{folder}/runtime"}
         worker = [str(ROOT / "benchmarks" / "short_steps.py"), str(ranks), str(step_ms),
                   str(steps), str(culprit), fault, str(moment)]  # fmt: skip
-        command = program("run", "--on-hang", "kill", "--case", str(case), "--quiet",
-                          "--", sys.executable, *worker)  # fmt: skip
+        command = program("run", "--grace", "0", "--on-hang", "kill", "--case", str(case),
+                          "--quiet", "--", sys.executable, *worker)  # fmt: skip
         done = subprocess.run(
             command, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )

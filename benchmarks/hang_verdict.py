@@ -65,8 +65,8 @@ def _hang(ranks: int, hang_after_s: int) -> Mapping[str, Any]:
         env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1",
                "UNHANG_RUNTIME_DIR": str(Path(folder, "runtime"))}  # fmt: skip
         command = program(
-            "run", "--hang-after", str(hang_after_s), "--on-hang", "kill", "--case", str(case),
-            "--", sys.executable, str(JOB), str(ranks), str(_free_port()),
+            "run", "--hang-after", str(hang_after_s), "--grace", "0", "--on-hang", "kill",
+            "--case", str(case), "--", sys.executable, str(JOB), str(ranks), str(_free_port()),
             str(CULPRIT),
         )  # fmt: skip
         done = subprocess.run(

@@ -365,8 +365,10 @@ class ProcessSample:
         activity: What the program says that it does ("evaluation"), or "".
         awaits, has_set: The key of a store that it waits for, and the one that it set last; ""
             where there is none, or nothing tells.
-        went_on: In a hang: between the alarm and this look a call of it has ended well, and it has
-            begun another.
+        went_on: In a hang: since the alarm a call of it has ended well, and it has begun another;
+            or its job has ended well.
+        paused_s: In a hang: for how long nobody had moved who may be waited for, where that is no
+            longer than a rank may pause in its own code; -1 where it is, or nobody watches.
         short_of: What it was short of before this look; None where nobody measured it.
         memory_kill: What the kernel killed as it ended, or beside it; None where nothing tells.
     """
@@ -414,6 +416,7 @@ class ProcessSample:
     awaits: str = ""
     has_set: str = ""
     went_on: bool = False
+    paused_s: float = -1.0
     short_of: Shortage | None = None
     memory_kill: MemoryKill | None = None
 

@@ -64,6 +64,7 @@ Reason: TypeAlias = Literal[
     "nothing-wrong",
     "slow",
     "moves",
+    "pauses",
     "spins",
     "wrong-calls",
     "deadlock",
@@ -174,6 +175,7 @@ class Finding:
     Attributes:
         slug, family, url: Of its kind, filled from the code; "" for a code that is not known here.
         moving: Culprits that were seen to move or to work: busy or slow rather than stuck.
+        pausing: Culprits that stand still for no longer than a pause of their own may take.
     """
 
     id: str
@@ -197,6 +199,7 @@ class Finding:
     slug: str = ""
     family: Family | Literal[""] = ""
     moving: tuple[int, ...] = ()
+    pausing: tuple[int, ...] = ()
     url: str = ""
 
     def __post_init__(self) -> None:

@@ -53,7 +53,7 @@ def launch(folder: Path, which: str, fault: str, monkeypatch: pytest.MonkeyPatch
         ("TOKENIZERS_PARALLELISM", "false"),
     ):
         monkeypatch.setenv(name, value)
-    options = ("--hang-after", "8", "--on-hang", "kill")
+    options = ("--hang-after", "8", "--grace", "0", "--on-hang", "kill")
     return run_job(folder, options, command_of(which, fault))
 
 

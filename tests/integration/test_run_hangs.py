@@ -192,8 +192,9 @@ def test_nodes_that_share_a_case_collect_together(tmp_path: Path) -> None:
         folder.mkdir()
         env = environment(folder)
         command = [
-            *UNHANG, "--hang-after", hang_after, "--on-hang", "kill", "--case", str(case),
-            "--job", "two-nodes", "--", str(TORCHRUN), "--nnodes", "2", "--node-rank", str(node),
+            *UNHANG, "--hang-after", hang_after, "--grace", "0", "--on-hang", "kill",
+            "--case", str(case), "--job", "two-nodes", "--", str(TORCHRUN),
+            "--nnodes", "2", "--node-rank", str(node),
             "--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", str(port),
             str(PROGRAM), "skip",
         ]  # fmt: skip
@@ -241,7 +242,17 @@ def test_a_kept_job_is_frozen_until_told_to_go_on(tmp_path: Path) -> None:
     """--on-hang keep stops the ranks after the verdict; the end comes soon, and with its code."""
     command = [sys.executable, str(PROGRAM), "skip", "2", str(free_port())]
     env = environment(tmp_path)
-    options = ("--hang-after", "4", "--on-hang", "keep", "--exit-verdict", "--case", "mine")
+    options = (
+        "--hang-after",
+        "4",
+        "--grace",
+        "0",
+        "--on-hang",
+        "keep",
+        "--exit-verdict",
+        "--case",
+        "mine",
+    )
     log, pids = tmp_path / "log", list[int]()
     with log.open("wb") as output:
         process = subprocess.Popen(

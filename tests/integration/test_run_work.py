@@ -22,14 +22,18 @@ from unhang.record.contact.marks import read_marks
 pytest.importorskip("torch.distributed", reason="needs torch")
 
 SPARED = "rank 0 moves: the job is left alone"
+MAY_PAUSE = "rank 0 may only pause: the job is left alone"
 
 
-def launch_and_tell(folder: Path, fault: str, word: str) -> Outcome:
+def launch_and_tell(
+    folder: Path, fault: str, word: str, *options: str, spared: str = SPARED
+) -> Outcome:
     """Run a job with --on-hang kill; once it was spared, tell it `word`."""
     notify = ("--notify", "tee -a notices")
     command = [
         *UNHANG,
         *kill(),
+        *options,
         *notify,
         "--",
         sys.executable,
@@ -45,7 +49,7 @@ def launch_and_tell(folder: Path, fault: str, word: str) -> Outcome:
         )
     try:
         deadline = time.monotonic() + PATIENCE_S
-        while process.poll() is None and SPARED not in log.read_text():
+        while process.poll() is None and spared not in log.read_text():
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)
         (folder / word).touch()
@@ -88,6 +92,35 @@ def test_a_rank_that_will_wake_is_not_stuck(tmp_path: Path) -> None:
     assert {site["line"] for site in cause["sites"] if site["role"] == "culprit"} == lines_of(
         "rests"
     )
+
+
+def test_a_pause_ends_no_job(tmp_path: Path) -> None:
+    """Who polls, or waits for another process, may go on; when it has, the report says so."""
+    outcome = launch_and_tell(tmp_path, "polls", "go-on", "--grace", "600", spared=MAY_PAUSE)
+    assert outcome.code == 0, outcome.said
+    assert "the job moves on" in outcome.said
+    told = (tmp_path / "notices").read_text().replace("}{", "}\n{").splitlines()
+    first = next(notice for notice in map(json.loads, told) if notice["event"] == "verdict")
+    assert (first["culprits"], first["confidence"], first["action"]) == ([0], "low", "look-first")
+    assert "only pause" in first["decision"]
+    cause, decision = outcome.cause, outcome.report["decision"]
+    assert (cause["code"], cause["culprits"], cause["confidence"]) == ("UH101", [0], "low")
+    assert cause["pausing"] == [0]
+    assert "gone on since" in cause["summary"], outcome.report
+    assert decision["action"] == "wait"
+
+
+def test_a_pause_that_lasts_is_a_hang(tmp_path: Path) -> None:
+    """After the time of grace the ranks are looked at again, and the job is ended."""
+    outcome = launch(tmp_path, "polls", *kill(), "--grace", "25")
+    assert outcome.code == 143, outcome.said
+    first, last = [Outcome(0, outcome.said, [case]).cause for case in outcome.cases]
+    assert (first["code"], first["culprits"], first["confidence"]) == ("UH101", [0], "low")
+    assert (last["code"], last["culprits"], last["confidence"]) == ("UH101", [0], "high")
+    assert (first["pausing"], last["pausing"]) == ([0], [])
+    for cause in (first, last):
+        stands = {site["line"] for site in cause["sites"] if site["role"] == "culprit"}
+        assert stands == lines_of("polls")
 
 
 def test_a_job_that_goes_on_while_it_is_looked_at_is_blamed_on_nobody_for_certain(

@@ -102,7 +102,7 @@ def run_job(folder: Path, options: Sequence[str], command: Sequence[str]) -> Out
 def kill() -> tuple[str, ...]:
     """Options that end a job which hangs; on a busy machine healthy ranks are slow, too."""
     patience = 4 if os.getloadavg()[0] < 3 * (os.cpu_count() or 1) else 12
-    return ("--hang-after", str(patience), "--on-hang", "kill")
+    return ("--hang-after", str(patience), "--grace", "0", "--on-hang", "kill")
 
 
 def who(path: Path) -> dict[str, Any]:

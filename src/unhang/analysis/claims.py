@@ -71,6 +71,7 @@ class Doubt(Enum):
     NO_CALL_NAMED = 2, "no watchdog names the call in which it timed out"
     LOOKS_UNCLEAR = 2, "one look, movement, or ranks that were not seen leave it open"
     MOVES = 2, "its culprits move: they are busy or slow rather than stuck"
+    PAUSES = 2, "it stands still for no longer than a pause of its own may take"
     WENT_ON = 2, "calls have ended, and others begun, since the dumps were made"
     AT_LOCK = 2, "it waits for a lock that processes share, and who holds it is not seen"
     MORE_DATA = 2, "the others have no data left and go along: it need not be slow"
@@ -129,6 +130,7 @@ class Claim(Struct, frozen=True, kw_only=True):
         weighed: What *other* sources saw, in the order in which it is told.
         caused_by: Claims that it follows from, by identity: set last.
         moving: Culprits that were seen to move.
+        pausing: Culprits that wait for what may still come, and for no longer than a pause takes.
         mistake: What is told once, however often it shows (`Trait.ONE_MISTAKE`); None: by itself.
     """
 
@@ -148,6 +150,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     weighed: tuple[Weighed, ...] = ()
     caused_by: tuple[Claim, ...] = ()
     moving: tuple[int, ...] = ()
+    pausing: tuple[int, ...] = ()
     mistake: object = None
 
     def __post_init__(self) -> None:

@@ -47,6 +47,8 @@ def decide(claims: Sequence[Claim], status: Status, lives: Lives) -> Decision:
     sure = confidence_of(cause)
     if reason == "moves":
         sure = "medium"  # Movement was seen; that it ends well was not.
+    elif sure == "low" and cause.pausing:
+        action, reason = "look-first", "pauses"
     elif sure == "low" and action != "look-first":
         action, reason = "look-first", "unsure"
     return _made(action, reason, sure, tuple(_subjects(cause, action, lives)))

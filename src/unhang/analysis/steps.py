@@ -25,6 +25,7 @@ from unhang.analysis.lives.elsewhere import (
     elsewhere,
     with_looks,
     with_more_data,
+    with_pauses,
     with_progress,
 )
 from unhang.analysis.lives.ended import ended_first, failed_alike
@@ -91,7 +92,8 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     claims = fallen_silent(failed_alike(claims, lives), lives)
     says = ras_of(case.ras, case.world_size)
     claims = with_ras(claims, says, alone=without_dumps)
-    claims = [with_progress(claim, lives) for claim in starved_first(claims, case.samples)]
+    claims = [with_pauses(claim, lives) for claim in starved_first(claims, case.samples)]
+    claims = [with_progress(claim, lives) for claim in claims]
     status, summary = status_of(claims), ""
     if without_dumps and not lives.sampled and not says:
         status, summary = nothing_found(case, lives, claims)

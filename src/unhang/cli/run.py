@@ -22,6 +22,7 @@ unhang run --serve -- torchrun --nproc-per-node 8 train.py
 unhang run --dry-run -- python train.py"""
 
 DEFAULT_HANG_AFTER_S = 300.0
+DEFAULT_GRACE_S = 60.0
 AUTO = 0.0
 """What stands for `--hang-after auto`."""
 
@@ -51,6 +52,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="stuck is a job in which no call has finished for so long; more where it has lived "
         "through longer pauses. auto (default): by the job's own rhythm once that is known, if "
         "nothing moves at all, and 300 at most",
+    )
+    watch.add_argument(
+        "--grace",
+        type=float,
+        default=DEFAULT_GRACE_S,
+        metavar="SECONDS",
+        help="for so long a rank that others wait for may pause in its own code (data, storage, a "
+        "service): it is named with low confidence, and --on-hang leaves the job alone; then it is "
+        "looked at again (60)",
     )
     watch.add_argument(
         "--on-hang",
@@ -155,6 +165,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("there is no command to run", "unhang run -- torchrun … train.py")
     if not args.hang_after >= 0:
         raise UsageError("--hang-after takes a time", "give seconds above 0, or auto")
+    if not 0 <= args.grace < float("inf"):
+        raise UsageError("--grace takes a time", "give seconds, or 0 for none")
     if args.buffer_size < 0:
         raise UsageError(f"--buffer-size {args.buffer_size} is no size", "give 1 or more")
     if args.notify:
@@ -194,6 +206,7 @@ def _session(command: Sequence[str], args: argparse.Namespace) -> int:
         Wishes(
             hang_after_s=args.hang_after or DEFAULT_HANG_AFTER_S,
             auto=args.hang_after == AUTO,
+            grace_s=args.grace,
             on_hang=args.on_hang,
             exit_verdict=args.exit_verdict,
             case=args.case or "",

@@ -33,6 +33,7 @@ class Wishes(NamedTuple):
 
     hang_after_s: float = 300.0
     auto: bool = False
+    grace_s: float = 60.0
     on_hang: str = "report"
     exit_verdict: bool = False
     case: str = ""
@@ -122,6 +123,7 @@ def _supervised(command: Sequence[str], wishes: Wishes, names: tuple[str, str], 
         named=wishes.case,
         hang_after_s=wishes.hang_after_s,
         auto=wishes.auto,
+        grace_s=wishes.grace_s,
         on_hang=wishes.on_hang,
         verbose=wishes.verbose,
         quiet=wishes.quiet,

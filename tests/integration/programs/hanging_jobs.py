@@ -258,6 +258,15 @@ def evaluates(rank: int) -> None:
     dist.barrier()
 
 
+def polls(rank: int) -> None:
+    """Rank 0 looks for a file now and then while the others wait."""
+    for _ in range(10):
+        dist.all_reduce(torch.ones(4))
+    while rank == 0 and not Path("go-on").exists():
+        time.sleep(0.2)  # polls: here
+    dist.barrier()
+
+
 def rarely(rank: int) -> None:
     """Each tenth step ends in a barrier, which one of two ranks leaves out at last."""
     for step in range(60):

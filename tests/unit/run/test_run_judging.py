@@ -11,31 +11,35 @@ from unhang.run.incident.judging import Verdict, _verdict
 from unhang.run.watching.words import why_spared
 
 
-def verdict_of(folder: Path, *causes: tuple[list[int], str, list[int]]) -> Verdict:
-    """A verdict as it is read: of each cause its culprits, its confidence and who moves."""
-    findings = [
-        {"role": "cause", "culprits": culprits, "confidence": confidence, "moving": moving}
-        for culprits, confidence, moving in causes
-    ]
-    report = {"status": "problem", "summary": "", "findings": findings, "decision": None}
+def verdict_of(folder: Path, *causes: dict[str, object], action: str = "") -> Verdict:
+    """A verdict as it is read: of each cause its confidence, its culprits and who moves."""
+    nobody: dict[str, object] = {"culprits": [], "moving": [], "pausing": []}
+    findings = [{"role": "cause", **nobody, **cause} for cause in causes]
+    decision = {"action": action, "confidence": "medium"} if action else None
+    report = {"status": "problem", "summary": "", "findings": findings, "decision": decision}
     (folder / "report.json").write_text(json.dumps(report))
     return _verdict(folder, "", "")
 
 
+LOW, HIGH = {"confidence": "low"}, {"confidence": "high"}
+
+
 @pytest.mark.parametrize(
-    ("causes", "why"),
+    ("causes", "action", "why"),
     [
-        ([([], "low", [])], "a guess"),
-        ([([1], "low", [])], ""),
-        ([([], "high", [])], ""),
-        ([([], "low", []), ([], "medium", [])], ""),
-        ([([1], "low", [1])], "rank 1 moves"),
+        ([LOW], "", "a guess"),
+        ([{**LOW, "culprits": [1]}], "", ""),
+        ([{**LOW, "culprits": [1]}], "wait", "the decision is not to end"),
+        ([HIGH], "look-first", ""),
+        ([LOW, HIGH], "", ""),
+        ([{**LOW, "culprits": [1], "moving": [1]}], "", "rank 1 moves"),
+        ([{**LOW, "culprits": [2], "pausing": [2]}], "", "rank 2 may only pause: the job is left"),
     ],
 )
 def test_a_job_is_not_ended_on_a_guess(
-    tmp_path: Path, causes: list[tuple[list[int], str, list[int]]], why: str
+    tmp_path: Path, causes: list[dict[str, object]], action: str, why: str
 ) -> None:
-    """All ranks may sleep until a time that was set: then nobody is named, and nobody is sure."""
-    spared = why_spared(verdict_of(tmp_path, *causes), "kill")
+    """All may sleep until a time that was set, or somebody may go on by itself."""
+    spared = why_spared(verdict_of(tmp_path, *causes, action=action), "kill", 60.0)
     assert why in spared
     assert bool(spared) is bool(why)

@@ -260,6 +260,31 @@ def test_an_alarm_that_is_put_off_again_waits_twice_as_long() -> None:
         assert len(job.play(1)) == 1
 
 
+def test_an_alarm_beside_a_pause_comes_again_after_the_time_of_grace() -> None:
+    """Whether or not it has stood still: only once, and not before so long a quiet."""
+    job = Job(300.0, auto=True)
+    job.play(30, moves=True)
+    assert len(job.play(12)) == 1
+    job.watch.wait_until(60.0, [0])
+    assert job.play(47) == []
+    (alarm,) = job.play(30)
+    assert isinstance(alarm, Alarm)
+    assert alarm.again
+    assert (alarm.quiet_s, alarm.still_s) == (60.0, 60.0)
+    assert job.play(200) == []
+
+
+def test_a_pause_in_which_work_begins_is_waited_for() -> None:
+    """Who computes when the time of grace is over is looked at once it stands still."""
+    job = Job(10.0)
+    job.play(5, moves=True)
+    assert len(job.play(12)) == 1
+    job.watch.wait_until(30.0, [0])
+    assert job.play(40, busy=True) == []
+    (alarm,) = job.play(40)
+    assert (alarm.quiet_s, alarm.still_s) == (82.0, 30.0)
+
+
 def test_a_job_that_moves_on_forgets_what_was_put_off() -> None:
     """The next quiet begins anew."""
     job = Job()

@@ -40,6 +40,7 @@ __all__ = [
     "MOST",
     "GoingAlong",
     "GoneOn",
+    "Pausing",
     "Seen",
     "Shape",
     "Sides",
@@ -51,6 +52,7 @@ __all__ = [
     "subjects_of",
     "with_looks",
     "with_more_data",
+    "with_pauses",
     "with_progress",
 ]
 
@@ -147,6 +149,16 @@ class GoingAlong(Observation, frozen=True, kw_only=True):
     """Those who wait for a late rank have no data left, and answer its calls."""
 
 
+class Pausing(Observation, frozen=True, kw_only=True):
+    """These wait for what may still come, and for no longer than a pause takes.
+
+    Attributes:
+        for_s: For how long nobody had moved.
+    """
+
+    for_s: float
+
+
 class GoneOn(Observation, frozen=True, kw_only=True):
     """Calls of these have ended since the alarm, and they have begun others."""
 
@@ -210,6 +222,18 @@ def with_more_data(claim: Claim, lives: Lives) -> Claim:
         return claim
     seen = GoingAlong(source="stacks", ranks=ranks_in(along))
     return replace(claim, doubts=(*claim.doubts, Doubt.MORE_DATA)).seen(seen, Stance.BESIDE)
+
+
+def with_pauses(claim: Claim, lives: Lives) -> Claim:
+    """Who waits in its own code may go on by itself: after so short a while nobody can tell."""
+    may_come = claim.kind.has(Trait.MAY_COME) or claim.kind is HOST_PROGRAM_STUCK
+    looks = [look for look in lives.looks_at(claim.culprits) if look.paused_s >= 0]
+    if claim.moving or not (looks and claim.is_cause and may_come):
+        return claim
+    ranks = ranks_in(looks)
+    seen = Pausing(source="stacks", ranks=ranks, for_s=max(look.paused_s for look in looks))
+    doubts = (*claim.doubts, Doubt.PAUSES)
+    return replace(claim, doubts=doubts, pausing=ranks).seen(seen, Stance.BESIDE)
 
 
 def with_progress(claim: Claim, lives: Lives) -> Claim:

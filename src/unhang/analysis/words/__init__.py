@@ -63,4 +63,5 @@ def finding_of(claim: Claim, identifier: str = "", caused_by: Sequence[str] = ()
         caused_by=tuple(caused_by),
         slug=claim.kind.slug,
         moving=claim.moving,
+        pausing=claim.pausing,
     )

@@ -12,6 +12,7 @@ from unhang.analysis.lives.elsewhere import (
     MOST,
     GoingAlong,
     GoneOn,
+    Pausing,
     Seen,
     Shape,
     Sides,
@@ -236,6 +237,15 @@ def _(seen: GoingAlong, words: Words, claim: Claim, weighed: Weighed) -> Words: 
     said = f"{subject(seen.ranks)} {goes} along (Join), as long as others have some."
     summary = f"{words.summary.removesuffix('.')}; {said[:1].lower()}{said[1:]}"
     return replace(words, summary=summary, evidence=(f"Stacks: {said}", *words.evidence))
+
+
+@adding.register
+def _(seen: Pausing, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001 - as below
+    may = (
+        f"Nothing had moved for {seen.for_s:.0f} s: a pause of {rank_phrase(seen.ranks)} (data, "
+        "storage, a service that answers late) may take as long. Look again later."
+    )
+    return replace(words, alternatives=(may, *(words.alternatives or ())))
 
 
 @adding.register

@@ -56,6 +56,7 @@ class Collector:
         in_time: False once somebody is impatient: what is left is skipped.
         stacks: Look at the ranks from outside too.
         refused: Of whom there are no stacks, why, and what would help.
+        paused_s: As in `unhang.model.ProcessSample`.
         timings_s: Seconds from the beginning to the end of each step.
     """
 
@@ -65,12 +66,14 @@ class Collector:
     reason: str
     in_time: Callable[[], bool]
     stacks: bool = True
+    paused_s: float = -1.0
     notes: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     timings_s: dict[str, float] = field(default_factory=dict)
     ranks: list[Collected] = field(default_factory=list)
     world: dict[str, Any] = field(default_factory=dict)
     _roster: Roster | None = None
+    _samples: list[ProcessSample] = field(default_factory=list)
     _began_s: float = field(default_factory=time.monotonic)
 
     def collect(self, roster: Roster, attempt: int) -> None:
@@ -81,6 +84,7 @@ class Collector:
         self.ranks += [Collected(gone.member, gone) for gone in ended]
         self.ranks.sort(key=lambda rank: rank.member.rank)
         for rank in self.ranks:
+            rank.paused_s = self.paused_s
             rank.beat = roster.heartbeat(rank.member)
             if rank.gone is not None:
                 rank.missing["stacks"] = "the process has ended"
@@ -181,12 +185,12 @@ class Collector:
         self._note_ended(looks.samples)
         ended = {rank.member.pid for rank in self.ranks if rank.gone is not None}
         told = {rank.member.pid: told_by(rank) for rank in self.ranks}
-        samples = [
+        self._samples = [
             replace(sample, **worked.get(sample.pid, {}), **told.get(sample.pid, {}))
             for sample in looks.samples
             if sample.pid not in ended
         ]
-        seen = {sample.rank: sample for sample in samples if sample.rank >= 0}
+        seen = {sample.rank: sample for sample in self._samples if sample.rank >= 0}
         for rank in self._alive():
             sample = seen.get(rank.member.rank)
             if sample is None:
@@ -197,11 +201,29 @@ class Collector:
                 rank.came["stacks"] = name
             else:
                 rank.missing["stacks"] = sample.error or "no thread of it runs any code"
-        last = [s for rank in self.ranks if "stacks" not in rank.came for s in last_words(rank)]
+        for rank in self.ranks:
+            self._samples += [] if "stacks" in rank.came else last_words(rank)
+        self._save_samples()
+
+    def _save_samples(self) -> None:
         try:
-            save_file(self.case / name, dump_samples([*samples, *last]).encode())
+            save_file(
+                self.case / "stacks" / f"{self.run}.json", dump_samples(self._samples).encode()
+            )
         except OSError as error:
             self.notes.append(f"stacks were not written: {error.strerror}")
+
+    def tell_of_progress(self, *, ended_well: bool) -> bool:
+        """Add to what was seen of ranks that they have gone on since; False where none has."""
+        if not ended_well:
+            self._note_progress()
+        on = {rank.member.pid for rank in self.ranks if rank.went_on or ended_well}
+        self._samples = [
+            replace(sample, went_on=sample.went_on or sample.pid in on) for sample in self._samples
+        ]
+        if on:
+            self._save_samples()
+        return bool(on)
 
     def _work(self, table: ProcessTable, now_s: float) -> dict[int, WorkDone]:
         """What each rank that lives has done so far, without what our recorder in it did."""

@@ -60,6 +60,7 @@ class Context:
         named: The directory that the user wants for the case, or None.
         say: How to tell people something.
         in_time: False once somebody is impatient.
+        grace_s: For so long a rank may pause in its own code.
     """
 
     command: Sequence[str]
@@ -73,6 +74,7 @@ class Context:
     look: Sequence[str]
     say: Callable[[str], None]
     in_time: Callable[[], bool]
+    grace_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +85,14 @@ class What:
         kind: "hang", "rank-ended" or "slow".
         detail: One sentence.
         quiet_s: How long no call had finished.
+        still_s: For how long of that nobody had moved who may be waited for.
         slow: The rank that keeps the others waiting, of a job that moves.
     """
 
     kind: str
     detail: str
     quiet_s: float = 0.0
+    still_s: float = 0.0
     slow: SlowRank | None = None
 
 
@@ -121,6 +125,7 @@ class NodeIncident:
             incident=self.case.name,
             reason=_REASONS[self.what.kind],
             in_time=context.in_time,
+            paused_s=self._paused_s(),
         )
         collector.collect(roster, attempt)
         for text in collector.refused:
@@ -153,6 +158,11 @@ class NodeIncident:
         self._write_part()
         return True
 
+    def _paused_s(self) -> float:
+        """For how long a rank may have paused in its own code, while that may be all; else -1."""
+        still = self.what.still_s
+        return still if self.what.kind == "hang" and still < self.context.grace_s else -1.0
+
     def judge(self) -> Verdict:
         """Have the case judged as it is now."""
         if self.case is None:
@@ -174,6 +184,12 @@ class NodeIncident:
         thread = threading.Thread(target=work, name="unhang-refine", daemon=True)
         thread.start()
         return thread
+
+    def amend(self, *, ended_well: bool) -> bool:
+        """The job goes on, or has ended well: add that to the evidence; False where it is none."""
+        if self._collector is None or self.what.kind != "hang":
+            return False
+        return self._collector.tell_of_progress(ended_well=ended_well)
 
     def close(self, ending: Ending) -> None:
         """Add how it went on: the end of the command, and what it said until then."""

@@ -41,6 +41,7 @@ class Verdict:
         status: As in the report; "" where there is none.
         summary: The verdict's sentence.
         moving: Culprits that were seen to move: busy or slow rather than stuck.
+        pausing: Culprits that stand still for no longer than a pause may take.
         action: What the report's decision says, unless that is of low confidence; "" for none.
         guessed: Its causes name nobody, and all with low confidence.
     """
@@ -49,6 +50,7 @@ class Verdict:
     status: str = ""
     summary: str = ""
     moving: tuple[int, ...] = ()
+    pausing: tuple[int, ...] = ()
     action: str = ""
     guessed: bool = False
 
@@ -90,12 +92,15 @@ def _verdict(case: Path, out: str, err: str) -> Verdict:
     try:
         report = json.loads((case / "report.json").read_text(encoding="utf-8"))
         causes = [found for found in report["findings"] if found["role"] == "cause"]
-        moving = tuple(sorted({int(rank) for found in causes for rank in found["moving"]}))
+        moving, pausing = (
+            tuple(sorted({int(rank) for found in causes for rank in found[how]}))
+            for how in ("moving", "pausing")
+        )
         decision = report["decision"] or {"action": "", "confidence": "low"}
         action = "" if decision["confidence"] == "low" else str(decision["action"])
         named = any(found["culprits"] or found["confidence"] != "low" for found in causes)
         status, summary = str(report["status"]), str(report["summary"])
-        return Verdict(out, status, summary, moving, action, guessed=not named)
+        return Verdict(out, status, summary, moving, pausing, action, not named)
     except (OSError, ValueError, KeyError, TypeError):
         last = err.strip().splitlines()[-1:] or ["no reason given"]
         return Verdict(out or f"no verdict: {last[0]}\n")

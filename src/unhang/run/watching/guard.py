@@ -38,6 +38,7 @@ class Orders(NamedTuple):
     named: str
     hang_after_s: float
     auto: bool
+    grace_s: float
     on_hang: str
     verbose: bool
     quiet: bool

@@ -57,7 +57,8 @@ LAUNCHER_ENDS_S = 40.0
 """Launchers end the other ranks of one that failed; torchrun gives them 30 s."""
 
 STACKS_S = 10.0
-"""So long a job that is to be ended may take to add the stacks of its calls to its dumps."""
+"""So long a verdict that is made beside the job is waited for: before the job is ended, with the
+stacks of its calls; and after its end."""
 
 GOES_ON = 20
 """So many looks that saw progress after a rank's end make the job one that runs on without it."""
@@ -87,6 +88,7 @@ class Patrol:
         self._seen_then, self._began_incident_s = 0, 0.0
         self._kept_back: Alarm | None = None
         self._refining: threading.Thread | None = None
+        self._amending: threading.Thread | None = None
         self._newcomers_s = self._began_s = time.monotonic()
         self._told_of_launchers = self._waits_for_ranks = False
         self._launching, self._launcher_looks = Movement(), 0
@@ -100,6 +102,7 @@ class Patrol:
             job=orders.job,
             named=Path(orders.named).absolute() if orders.named else None,
             look=look_options(),
+            grace_s=orders.grace_s,
             say=say,
             in_time=lambda: not guard.hurried,
         )
@@ -211,8 +214,8 @@ class Patrol:
         if self._runs_on():
             self._goes_on("the job ran on after a rank had ended")
         if isinstance(event, Alarm) and (self.current is None or event.again):
-            self._close_current("the ranks that others wait for had moved, and stand still now")
-            incident = self._begin(What("hang", event.reason, event.quiet_s))
+            self._close_current("the ranks that others wait for stand still, or still do")
+            incident = self._begin(What("hang", event.reason, event.quiet_s, event.still_s))
             self._conclude(incident)
             self._act(incident)
         elif self.current is None and self.watch.moves and not self._obeying():
@@ -276,7 +279,7 @@ class Patrol:
         if not waits:
             return
         text = f"no rank has been started for {alone_s:.0f} s, and the launcher waits"
-        incident = self._begin(What("hang", text, alone_s))
+        incident = self._begin(What("hang", text, alone_s, alone_s))
         self._conclude(incident)
         self._act(incident)
 
@@ -302,7 +305,22 @@ class Patrol:
     def _goes_on(self, text: str) -> None:
         if self.current is not None:
             self.notifier.tell("moves-on", self.current.case, text)
+            self._amend(self.current)
         self._close_current(text)
+
+    def _amend(self, incident: NodeIncident, *, ended_well: bool = False) -> None:
+        """Judge anew, beside the job, what has turned out to be a pause."""
+        if not incident.amend(ended_well=ended_well):
+            return
+        refining = self._refining
+
+        def work() -> None:
+            if refining is not None:
+                refining.join()
+            self.guard.verdict = incident.judge()
+
+        self._amending = threading.Thread(target=work, name="unhang-amend", daemon=True)
+        self._amending.start()
 
     def _listen_to_others(self) -> None:
         """Another node has seen an incident: this node's evidence belongs to it too."""
@@ -313,7 +331,7 @@ class Patrol:
         if news is not None:
             kind = "hang" if news.kind == "hang" else "rank-ended"
             detail = f"{printable(news.detail)} (seen by {printable(news.run)})"
-            incident = self._begin(What(kind, detail))
+            incident = self._begin(What(kind, detail, still_s=self.watch.still_s))
             self._conclude(incident, tell=False)
             if kind == "hang":
                 self.watch.told_of_hang()
@@ -340,8 +358,10 @@ class Patrol:
         if self.current is not None and not code and not self._obeying():
             say("the job moves on: it has ended, and well")
             self.notifier.tell("moves-on", self.current.case, text)
+            self._amend(self.current, ended_well=True)
         self._close_current(text, code)
         self.tree.thaw()
+        self._await(self._amending)
         self.notifier.finish(self.context.in_time)
 
     # -------------------------------------------------------------- incidents
@@ -400,15 +420,17 @@ class Patrol:
         Only where a cause was found, and where those that are waited for stand still.
         """
         if self.orders.on_hang != "report":
-            self._await_stacks()
+            self._await(self._refining)  # ranks add the stacks of their calls while they can
         verdict = incident.verdict if incident else None
         if incident is None or verdict is None:
             return
         if verdict.moving:
             self.watch.put_off(verdict.moving)
+        elif verdict.pausing:
+            self.watch.wait_until(self.orders.grace_s, verdict.pausing)
         if self.orders.on_hang == "report" or isinstance(self._see(), Resumed):
             return
-        if spared := why_spared(verdict, self.orders.on_hang):
+        if spared := why_spared(verdict, self.orders.on_hang, self.orders.grace_s):
             say(f"{spared} (--on-hang {self.orders.on_hang})")
             return
         if self.orders.on_hang == "keep":
@@ -420,14 +442,13 @@ class Patrol:
         incident.tell_of_end()
         self.tree.end(lambda: self.guard.is_over)
 
-    def _await_stacks(self) -> None:
-        """Let ranks add the stacks of their calls to the dumps, while they can, and judge again."""
+    def _await(self, judging: threading.Thread | None) -> None:
+        """Wait for a verdict that comes beside the job, but not for long."""
         deadline = time.monotonic() + STACKS_S
-        refining = self._refining
-        while refining is not None and refining.is_alive() and time.monotonic() < deadline:
+        while judging is not None and judging.is_alive() and time.monotonic() < deadline:
             if not self.context.in_time():
                 return
-            refining.join(0.1)
+            judging.join(0.1)
 
     def _thaw_if_asked(self) -> None:
         if self.guard.continued or self.guard.interrupted_s:

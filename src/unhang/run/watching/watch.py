@@ -14,7 +14,7 @@ once, and no alarm until it stops, or has worked for very long.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from unhang.wording import rank_phrase
 
@@ -92,7 +92,9 @@ class Alarm:
         limit_s: After how long that became an alarm.
         waiting: Ranks with a pending call, ascending; none where all are idle.
         reason: One sentence for people.
-        again: It has been raised before, and put off because ranks that were waited for moved.
+        again: It has been raised before, and put off because ranks that were waited for moved, or
+            may only have paused.
+        still_s: For how long of that nobody has moved who may be waited for, as far as it was seen.
     """
 
     quiet_s: float
@@ -100,6 +102,7 @@ class Alarm:
     waiting: tuple[int, ...]
     reason: str
     again: bool = False
+    still_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +154,7 @@ class HangWatch:
     _alarmed: bool = False
     _movers: frozenset[int] = frozenset()
     _put_off: int = 0
+    _until_s: float = 0.0
 
     @property
     def moves(self) -> bool:
@@ -167,6 +171,16 @@ class HangWatch:
             return False
         return time_s - self._quiet_since_s >= min(AUTO_LEAST_S / 2, self.hang_after_s / 4)
 
+    @property
+    def still_s(self) -> float:
+        """For how long nobody had moved, at the newest look, who may be waited for.
+
+        Without `auto`, and before an alarm, that is as long as no call has finished.
+        """
+        quiet = self._last_look_s - (self._quiet_since_s or self._last_look_s)
+        watched = self.auto or self._movers
+        return min(quiet, self._last_look_s - self._still_since_s) if watched else quiet
+
     def put_off(self, movers: Iterable[int]) -> None:
         """The ranks that are waited for move: the alarm comes again once they have stood still.
 
@@ -175,6 +189,12 @@ class HangWatch:
         self._movers = frozenset(movers)
         self._put_off += 1
         self._still_since_s = self._last_look_s
+        self._until_s = 0.0
+
+    def wait_until(self, still_s: float, pausing: Iterable[int]) -> None:
+        """Ranks that are waited for may only pause: the alarm comes again after so long a pause."""
+        self._movers = frozenset(pausing)
+        self._until_s = still_s
 
     def see(self, look: ProgressLook) -> Alarm | Resumed | Working | None:
         """Take one look into account; says at most once that this quiet is a hang."""
@@ -197,7 +217,7 @@ class HangWatch:
         if limit is None:
             return self._tell_of_work(look, quiet)
         self._alarmed = True
-        return _alarm(look, quiet, limit)
+        return replace(_alarm(look, quiet, limit), still_s=self.still_s)
 
     def _weigh(self, look: ProgressLook) -> None:
         """Note how long nothing has moved, and nobody worked, of those that may be waited for."""
@@ -223,15 +243,15 @@ class HangWatch:
 
     def _again(self, look: ProgressLook, quiet: float) -> Alarm | None:
         """The alarm once more, where those whose work put it off have stood still."""
-        still = look.time_s - self._still_since_s
-        limit = self.hang_after_s * 2 ** (self._put_off - 1)
+        still = self.still_s
+        limit = self._until_s or self.hang_after_s * 2 ** (self._put_off - 1)
         if still < limit:
             return None
         waiting = tuple(sorted(r.rank for r in look.ranks if r.waiting))
         who = rank_phrase(sorted(self._movers))
         self._movers = frozenset()
         text = f"no call has finished for {quiet:.0f} s, and {who} stood still for {still:.0f} s"
-        return Alarm(quiet, limit, waiting, text, again=True)
+        return Alarm(quiet, limit, waiting, text, again=True, still_s=still)
 
     def told_of_hang(self) -> None:
         """Another node has raised the alarm: what finishes from now on means that it moves on."""
@@ -333,7 +353,7 @@ class HangWatch:
     def _restart(self, time_s: float) -> None:
         self._quiet_since_s = self._still_since_s = self._last_look_s = self._worked_s = time_s
         self._had_waiting = self._alarmed = self._told = False
-        self._movers, self._put_off = frozenset(), 0
+        self._movers, self._put_off, self._until_s = frozenset(), 0, 0.0
 
 
 def _alarm(look: ProgressLook, quiet: float, limit: float) -> Alarm:

@@ -57,7 +57,7 @@ def end_words(gone: Gone) -> str:
     return f"ended with exit code {gone.status}"
 
 
-def why_spared(verdict: Verdict, on_hang: str) -> str:
+def why_spared(verdict: Verdict, on_hang: str, grace_s: float) -> str:
     """Why the job is not ended or frozen; "" where it may be."""
     if verdict.status != "problem":
         return "no cause was found: the job is left alone"
@@ -65,11 +65,14 @@ def why_spared(verdict: Verdict, on_hang: str) -> str:
         verb = "moves" if len(verdict.moving) == 1 else "move"
         who = rank_phrase(verdict.moving)
         return f"{who} {verb}: the job is left alone, and watched for the moment that it stops"
+    if verdict.pausing:
+        who = rank_phrase(verdict.pausing)
+        until = f"until nothing has moved for {grace_s:.0f} s (--grace)"
+        return f"{who} may only pause: the job is left alone {until}"
     if verdict.guessed:
         return "nobody is named, and that is a guess: the job is left alone"
-    if on_hang == "decide" and verdict.action not in ENDING:
-        return "the decision is not to end the job: it is left alone"
-    return ""
+    waits = verdict.action == "wait" or (on_hang == "decide" and verdict.action not in ENDING)
+    return "the decision is not to end the job: it is left alone" if waits else ""
 
 
 def short_path(path: Path | None) -> str:
