@@ -219,6 +219,43 @@ def test_nodes_that_share_a_case_collect_together(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("shared-*")), "one incident, one case"
 
 
+def test_the_node_that_has_the_one_who_pauses_looks_again_for_all(tmp_path: Path) -> None:
+    """Its first look is too early for a verdict; the other node waits for its second one."""
+    port, case = free_port(), tmp_path / "shared"
+    nodes = []
+    for node in (0, 1):
+        folder = tmp_path / f"node{node}"
+        folder.mkdir()
+        command = [
+            *UNHANG, "--hang-after", "6", "--grace", "20", "--on-hang", "kill", "--case", str(case),
+            "--job", "two-nodes", "--", str(TORCHRUN), "--nnodes", "2", "--node-rank", str(node),
+            "--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", str(port),
+            str(PROGRAM), "polls",
+        ]  # fmt: skip
+        with (folder / "log").open("wb") as log:
+            nodes.append(
+                subprocess.Popen(
+                    command, cwd=folder, env=environment(folder), stdout=log, stderr=log
+                )
+            )
+    try:
+        codes = [node.wait(PATIENCE_S) for node in nodes]
+    finally:
+        for node in nodes:
+            node.kill()
+    logs = [(tmp_path / f"node{node}" / "log").read_text() for node in (0, 1)]
+    assert all(codes), logs
+    assert all("rank 0 may only pause" in log for log in logs), logs
+    assert "rank 0 stood still for 2" in logs[0], logs
+    assert "(seen by " in logs[1], logs
+    found = [
+        json.loads((place / "report.json").read_text())["findings"][0]
+        for place in (case, tmp_path / "shared-2")
+    ]
+    assert [cause["culprits"] for cause in found] == [[0], [0]]
+    assert [cause["confidence"] for cause in found] == ["low", "high"]
+
+
 @pytest.mark.debian("mpirun")
 def test_ranks_of_mpirun_are_watched_like_others(tmp_path: Path) -> None:
     """It names ranks in its own words; the process that joined a group says which it is."""

@@ -22,7 +22,7 @@ from unhang.record.contact.marks import read_marks
 pytest.importorskip("torch.distributed", reason="needs torch")
 
 SPARED = "rank 0 moves: the job is left alone"
-MAY_PAUSE = "rank 0 may only pause: the job is left alone"
+MAY_PAUSE = "rank 0 may only pause"
 
 
 def launch_and_tell(

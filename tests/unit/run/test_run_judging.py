@@ -33,7 +33,7 @@ LOW, HIGH = {"confidence": "low"}, {"confidence": "high"}
         ([HIGH], "look-first", ""),
         ([LOW, HIGH], "", ""),
         ([{**LOW, "culprits": [1], "moving": [1]}], "", "rank 1 moves"),
-        ([{**LOW, "culprits": [2], "pausing": [2]}], "", "rank 2 may only pause: the job is left"),
+        ([{**LOW, "culprits": [2], "pausing": [2]}], "", "rank 2 may only pause"),
     ],
 )
 def test_a_job_is_not_ended_on_a_guess(

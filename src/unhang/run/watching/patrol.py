@@ -32,6 +32,7 @@ from unhang.run.watching.watch import Alarm, HangWatch, Resumed, Working
 from unhang.run.watching.words import (
     end_words,
     look_options,
+    pause_words,
     short_path,
     slow_words,
     why_spared,
@@ -87,6 +88,7 @@ class Patrol:
         self._ended: int | None = None
         self._seen_then, self._began_incident_s = 0, 0.0
         self._kept_back: Alarm | None = None
+        self._leaves_it = False
         self._refining: threading.Thread | None = None
         self._amending: threading.Thread | None = None
         self._newcomers_s = self._began_s = time.monotonic()
@@ -325,10 +327,13 @@ class Patrol:
     def _listen_to_others(self) -> None:
         """Another node has seen an incident: this node's evidence belongs to it too."""
         named = self.context.named
-        if named is None or self.current is not None or not self.roster.members or self._obeying():
+        if named is None or not self.roster.members or self._obeying():
+            return
+        if self.current is not None and not self._leaves_it:
             return
         news = heard_of(named, self.context.job, self.context.run)
         if news is not None:
+            self._close_current("another node has looked at its ranks again")
             kind = "hang" if news.kind == "hang" else "rank-ended"
             detail = f"{printable(news.detail)} (seen by {printable(news.run)})"
             incident = self._begin(What(kind, detail, still_s=self.watch.still_s))
@@ -383,6 +388,7 @@ class Patrol:
             return None
         self.current = self.last = incident
         self._ended, self._seen_then = None, self.watch.seen
+        self._leaves_it = False
         self._began_incident_s = time.monotonic()
         return incident
 
@@ -424,23 +430,33 @@ class Patrol:
         verdict = incident.verdict if incident else None
         if incident is None or verdict is None:
             return
-        if verdict.moving:
-            self.watch.put_off(verdict.moving)
-        elif verdict.pausing:
-            self.watch.wait_until(self.orders.grace_s, verdict.pausing)
-        if self.orders.on_hang == "report" or isinstance(self._see(), Resumed):
+        self._put_off(verdict)
+        how, grace_s = self.orders.on_hang, self.orders.grace_s
+        if how == "report" and verdict.pausing and not self.orders.quiet:
+            say(f"{pause_words(verdict, grace_s)}: looked at again then")
+        if how == "report" or isinstance(self._see(), Resumed):
             return
-        if spared := why_spared(verdict, self.orders.on_hang, self.orders.grace_s):
-            say(f"{spared} (--on-hang {self.orders.on_hang})")
+        if spared := why_spared(verdict, how, grace_s):
+            say(f"{spared} (--on-hang {how})")
             return
-        if self.orders.on_hang == "keep":
+        if how == "keep":
             self.tree.freeze()
             say(f"the job is frozen for a debugger; to go on: kill -CONT {os.getpid()}")
             return
-        say(f"ending the job (--on-hang {self.orders.on_hang})")
+        say(f"ending the job (--on-hang {how})")
         self.guard.told_to_end()
         incident.tell_of_end()
         self.tree.end(lambda: self.guard.is_over)
+
+    def _put_off(self, verdict: Verdict) -> None:
+        """Look again later at ranks that may yet come; the node that has them does, for all."""
+        here = {member.rank for member in self.roster.members}
+        late = verdict.moving or verdict.pausing
+        self._leaves_it = bool(late) and here.isdisjoint(late)
+        if verdict.moving and not self._leaves_it:
+            self.watch.put_off(verdict.moving)
+        elif verdict.pausing and not self._leaves_it:
+            self.watch.wait_until(self.orders.grace_s, verdict.pausing)
 
     def _await(self, judging: threading.Thread | None) -> None:
         """Wait for a verdict that comes beside the job, but not for long."""

@@ -15,7 +15,15 @@ from unhang.run.incident.judging import Verdict
 from unhang.run.watching.roster import Gone
 from unhang.wording import printable, rank_phrase
 
-__all__ = ["end_words", "look_options", "short_path", "slow_words", "why_spared", "work_words"]
+__all__ = [
+    "end_words",
+    "look_options",
+    "pause_words",
+    "short_path",
+    "slow_words",
+    "why_spared",
+    "work_words",
+]
 
 ENDING = ("fix-code", "restart", "restart-without")
 """Decisions after which the job as it stands is of no more use."""
@@ -66,13 +74,17 @@ def why_spared(verdict: Verdict, on_hang: str, grace_s: float) -> str:
         who = rank_phrase(verdict.moving)
         return f"{who} {verb}: the job is left alone, and watched for the moment that it stops"
     if verdict.pausing:
-        who = rank_phrase(verdict.pausing)
-        until = f"until nothing has moved for {grace_s:.0f} s (--grace)"
-        return f"{who} may only pause: the job is left alone {until}"
+        return f"{pause_words(verdict, grace_s)}: the job is left alone until then"
     if verdict.guessed:
         return "nobody is named, and that is a guess: the job is left alone"
     waits = verdict.action == "wait" or (on_hang == "decide" and verdict.action not in ENDING)
     return "the decision is not to end the job: it is left alone" if waits else ""
+
+
+def pause_words(verdict: Verdict, grace_s: float) -> str:
+    """Who may only pause, and until when."""
+    who = rank_phrase(verdict.pausing)
+    return f"{who} may only pause, until nothing has moved for {grace_s:.0f} s (--grace)"
 
 
 def short_path(path: Path | None) -> str:
