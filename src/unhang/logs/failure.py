@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 from unhang.kinds import Trait
 from unhang.logs.addresses import joined
-from unhang.logs.keeping import ANY_EXCEPTION, WENT_ON, normalise
+from unhang.logs.keeping import ANY_EXCEPTION, IN_THREAD, WENT_ON, normalise
 from unhang.logs.rules import rule_of
 from unhang.logs.rules.endings import CHILD_FAILED, KILLED
 from unhang.model import LogEvent
 
-__all__ = ["CLOCK_SLACK_NS", "FailureGroup", "fold", "ordered_failures", "settled"]
+__all__ = ["CLOCK_SLACK_NS", "FailureGroup", "fold", "is_a_helpers", "ordered_failures", "settled"]
 
 CLOCK_SLACK_NS = 2 * 10**9
 """Stamps of different hosts closer than this are not put in order."""
@@ -122,7 +122,8 @@ def ordered_failures(events: Sequence[LogEvent]) -> tuple[list[FailureGroup], bo
     """Causes, earliest first.
 
     Stamps with a zone and stamps without one are never compared: hosts keep local time. That a
-    process ended comes after all else that it said, whichever file tells it.
+    process ended comes after all else that it said, whichever file tells it; an exception of a
+    thread of nobody knows which process, after those of ranks: a helper's ends no job.
 
     Returns:
         The folded causes (role "cause" of a rule that claims something), and whether their order
@@ -132,8 +133,17 @@ def ordered_failures(events: Sequence[LogEvent]) -> tuple[list[FailureGroup], bo
     said = {event.rank for event in causes if event.rank >= 0 and not _is_an_end(event)}
     ends = [event for event in causes if event.rank in said and _is_an_end(event)]
     first = [event for event in causes if event.rank not in said or not _is_an_end(event)]
-    groups, ordered = _by_clock(first)
-    return groups + fold(ends), ordered
+    aside = [event for event in first if is_a_helpers(event)]
+    told = [event for event in first if not is_a_helpers(event)]
+    if not any(event.rank >= 0 for event in told):
+        aside, told = [], first
+    groups, ordered = _by_clock(told)
+    return groups + fold(aside) + fold(ends), ordered
+
+
+def is_a_helpers(event: LogEvent) -> bool:
+    """Whether it ended a thread of nobody knows which process."""
+    return event.rank < 0 and IN_THREAD in event.fields
 
 
 def _is_an_end(event: LogEvent) -> bool:

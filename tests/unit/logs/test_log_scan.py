@@ -422,3 +422,39 @@ def test_a_number_in_a_communicator_is_a_rank_in_the_largest_alone(
 ) -> None:
     """NCCL numbers each communicator from 0: in a smaller one rank 5 is number 1."""
     assert diagnose(case_of(scan(tmp_path / "job.log", text))).findings[0].culprits == culprits
+
+
+RAY = """\
+(PlacementGroupCleaner pid=1608) Exception in thread PlacementGroupCleanerMonitor:
+(PlacementGroupCleaner pid=1608) Traceback (most recent call last):
+(PlacementGroupCleaner pid=1608)   File "/opt/venv/lib/python3.11/site-packages/ray/_private/\
+services.py", line 759, in canonicalize_bootstrap_address_or_die
+(PlacementGroupCleaner pid=1608)     raise ConnectionError(
+(PlacementGroupCleaner pid=1608) ConnectionError: Found multiple active Ray instances.
+(TrainController pid=1553) Started training worker group of size 3:
+(RayTrainWorker pid=1645) step 20 loss 5.0681
+(RayTrainWorker pid=1696) Error in training function:
+(RayTrainWorker pid=1696) Traceback (most recent call last):
+(RayTrainWorker pid=1696)   File "/home/user/train.py", line 31, in encode
+(RayTrainWorker pid=1696)     return torch.tensor([VOCABULARY[word] for word in words])
+(RayTrainWorker pid=1696) KeyError: 'word'
+ray.train.WorkerGroupError: Training failed due to worker errors:
+[Rank 2 Error Snippet]:
+Traceback (most recent call last):
+  File "/home/user/train.py", line 31, in encode
+    return torch.tensor([VOCABULARY[word] for word in words])
+KeyError: 'word'
+"""
+"""As Ray 2.60 wrote it beside a second instance of Ray, whose threads no job needs."""
+
+
+def test_a_thread_of_a_helper_that_fails_is_not_the_first_failure(tmp_path: Path) -> None:
+    """Where a rank has failed, too."""
+    (tmp_path / "job.log").write_text(RAY)
+    found = scan_logs(find_logs(tmp_path))
+    first = findings_of(found, 3)[0]
+    assert (first.code, first.culprits, first.confidence) == ("UH793", (2,), "high")
+    assert [(site.function, site.line) for site in first.sites] == [("encode", 31)]
+    alone = RAY.partition("(TrainController")[0]
+    (tmp_path / "job.log").write_text(alone)
+    assert findings_of(scan_logs(find_logs(tmp_path)), 3)[0].culprits == ()

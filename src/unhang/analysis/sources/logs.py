@@ -249,8 +249,10 @@ def _tasks_are_ranks(events: Iterable[LogEvent]) -> bool:
 
 
 def _as_early(first: FailureGroup, other: FailureGroup) -> bool:
-    from unhang.logs.failure import CLOCK_SLACK_NS
+    from unhang.logs.failure import CLOCK_SLACK_NS, is_a_helpers
 
+    if first.ranks and is_a_helpers(other.first):
+        return False
     if not first.time_ns or not other.time_ns:
         same = bool(first.ranks) and other.ranks == first.ranks  # it printed them in that order
         return not first.time_ns and not same
