@@ -53,7 +53,8 @@ def test_a_hang_after_an_end_that_was_not_the_ranks_is_told(tmp_path: Path) -> N
     )
     script = f'[ "$RANK" != 1 ] || "$0" -c "{probe}"; exec "$0" "$@"'
     python = ("sh", "-c", script, sys.executable)
-    outcome = launch(tmp_path, "skip", *kill(), torchrun=True, python=python)
+    patience = ("--hang-after", "12")  # the probe ends before anybody is waited for as long
+    outcome = launch(tmp_path, "skip", *kill(), *patience, torchrun=True, python=python)
     assert len(outcome.cases) == 2, outcome.said
     reports = [json.loads((case / "report.json").read_text()) for case in outcome.cases]
     assert "UH106" not in [f["code"] for f in reports[-1]["findings"]], outcome.said
