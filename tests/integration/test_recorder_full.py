@@ -71,6 +71,7 @@ def job(
 def test_a_python_group_does_not_lock_itself(tmp_path: Path) -> None:
     """Torch calls what such a group inherits with the GIL held, which a backend's thread wants."""
     with ArmedJob("recorder_python_group.py", 2, tmp_path) as job:
+        assert job.wait_for(0, "exchanged") == "3", "by its own method, whatever torch calls it"
         job.wait_for(0, "turned")
         assert [job.wait_end(rank) for rank in range(2)] == [0, 0]
         assert [mark.failures for mark in job.marks()] == [()] * 2

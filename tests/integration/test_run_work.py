@@ -110,6 +110,15 @@ def test_a_pause_ends_no_job(tmp_path: Path) -> None:
     assert decision["action"] == "wait"
 
 
+def test_a_wait_for_a_lock_may_have_a_time_out(tmp_path: Path) -> None:
+    """No other thread lets go of it, and still it ends."""
+    outcome = launch(tmp_path, "backs_off", *kill(), "--grace", "60")
+    assert outcome.code == 0, outcome.said
+    cause = outcome.cause
+    assert (cause["culprits"], cause["confidence"], cause["pausing"]) == ([0], "low", [0])
+    assert {s["line"] for s in cause["sites"] if s["role"] == "culprit"} == lines_of("backs_off")
+
+
 def test_a_pause_that_lasts_is_a_hang(tmp_path: Path) -> None:
     """After the time of grace the ranks are looked at again, and the job is ended."""
     outcome = launch(tmp_path, "polls", *kill(), "--grace", "25")

@@ -267,6 +267,15 @@ def polls(rank: int) -> None:
     dist.barrier()
 
 
+def backs_off(rank: int) -> None:
+    """Rank 0 pauses as programs do that can be told to stop meanwhile."""
+    for _ in range(10):
+        dist.all_reduce(torch.ones(4))
+    if rank == 0:
+        threading.Event().wait(25)  # backs_off: here
+    dist.barrier()
+
+
 def rarely(rank: int) -> None:
     """Each tenth step ends in a barrier, which one of two ranks leaves out at last."""
     for step in range(60):

@@ -12,6 +12,7 @@ import warnings
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
+from python_groups import OnGloo
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.distributed_c10d import _coalescing_manager
@@ -23,18 +24,8 @@ warnings.simplefilter("ignore")
 KIND = sys.argv[1]
 
 
-class PythonGroup(dist.ProcessGroup):
+class PythonGroup(OnGloo):
     """A group as torchft's: a Python class around a backend, with Python Works."""
-
-    def __init__(self, store, rank, size, timeout):
-        super().__init__(rank, size)
-        self.inside = dist.ProcessGroupGloo(store, rank, size, timeout)
-        self._register_backend(
-            torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM, self.inside
-        )
-
-    def getBackendName(self):
-        return "python"
 
     def allreduce(self, tensors, opts=None):
         return PythonWork(self.inside.allreduce(tensors, opts or dist.AllreduceOptions()))

@@ -33,7 +33,7 @@ from unhang.stacks.meaning import (
     meaning_of,
     meaning_of_frames,
 )
-from unhang.stacks.ownership import is_recorders, same_file, user_frame
+from unhang.stacks.ownership import same_file, user_frame
 from unhang.stacks.tree.gathering import has_moved, latest
 from unhang.wording import printable
 
@@ -53,7 +53,7 @@ _HELPED = frozenset({"process", "sleep"})
 _READS = ("pipe_read", "anon_pipe_read", "unix_stream_read", "wait_woken", "sk_wait", "__skb_wait")
 _CERTAIN = frozenset({"stopped", "dead"})
 _HELD = frozenset({"stopped", "dead", "uninterruptible", "gil"})
-_STAYS = frozenset({"stopped", "dead", "gil", "abort", "prompt"})
+_STAYS = _CERTAIN | {"abort"}
 
 
 _WAKES_S = 10.0, 300.0
@@ -207,10 +207,9 @@ def looks_of(samples: Iterable[ProcessSample]) -> dict[int, RankLook]:
     found: dict[int, RankLook] = {}
     samples = list(samples)
     ranks = [s for s in samples if s.rank >= 0 and s.role == "rank"]
-    helped = {sample.parent_rank for sample in samples}
     newest_ns = _newest_ns(ranks)
     for looks in latest(ranks):
-        look = _look(looks, newest_ns, alone=looks[-1].rank not in helped)
+        look = _look(looks, newest_ns)
         known = found.get(look.rank)
         if known is None or (known.unseen or known.gone):
             found[look.rank] = look
@@ -281,7 +280,7 @@ def _newest_ns(samples: Iterable[ProcessSample]) -> int:
     return max((max(sample.time_ns, sample.ended_ns) for sample in samples), default=0)
 
 
-def _look(looks: list[ProcessSample], newest_ns: int, *, alone: bool = False) -> RankLook:
+def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:
     last = looks[-1]
     known = last.tool == LAST_KNOWN and last.time_ns > 0
     meaning, thread = meaning_of(last), main_thread(last)
@@ -314,7 +313,7 @@ def _look(looks: list[ProcessSample], newest_ns: int, *, alone: bool = False) ->
         awaits=last.awaits,
         has_set=last.has_set,
         went_on=last.went_on,
-        paused_s=last.paused_s if _may_go_on(last, meaning, alone=alone) else -1.0,
+        paused_s=last.paused_s if _may_go_on(last, meaning) else -1.0,
         memory_kill=last.memory_kill,
         worker=awaited.frames if (awaited := awaited_thread(last)) is not None else (),
         sleeps=last.sleeps,
@@ -322,21 +321,14 @@ def _look(looks: list[ProcessSample], newest_ns: int, *, alone: bool = False) ->
     )
 
 
-def _may_go_on(last: ProcessSample, meaning: Meaning, *, alone: bool) -> bool:
-    """Whether what it waits for may come, as far as nothing shows that it cannot.
+def _may_go_on(last: ProcessSample, meaning: Meaning) -> bool:
+    """Whether what it waits for may come by itself: neither a peer nor a late moment.
 
-    No peer is waited for, no person and no late moment; a lock of its own can be let go of by its
-    other threads and processes alone.
+    A lock may come without another thread of Python's: waits for it have time-outs, and native code
+    lets go of locks, too.
     """
-    if _is_gone(last) or meaning.kind in _WAITS | _STAYS or last.wakes_s > _WAKES_S[1]:
-        return False
-    threads = [thread for thread in last.threads if not _is_ours(thread)]
-    return not (alone and meaning.kind == "lock" and len(threads) == 1)
-
-
-def _is_ours(thread: ThreadStack) -> bool:
-    """Whether it is a thread of our recorder, and of no program that calls through it."""
-    return any(map(is_recorders, thread.frames)) and user_frame(thread.frames) is None
+    stays = _is_gone(last) or meaning.kind in _WAITS | _STAYS
+    return not stays and last.wakes_s <= _WAKES_S[1]
 
 
 def _works(last: ProcessSample, meaning: Meaning) -> bool | None:

@@ -132,17 +132,25 @@ def _wrap_python_class(kind: type, plain: type) -> None:
     """Wrap, once, the methods of a Python group's class.
 
     Those that it inherits get a wrapper in Python as well: C++ calls what a class of Python's
-    overrides, and takes compiled methods for its own.
+    overrides, and takes compiled methods for its own. Where the class has the same call under
+    another name (torch's `all_to_all_single` tries `alltoall_base`), torch has to find that one.
     """
     if kind in _own_classes:
         return
     _own_classes.add(kind)
-    for method in METHODS:
-        owner = next((base for base in kind.__mro__ if method in base.__dict__), plain)
-        if owner is not plain and issubclass(owner, plain):
+    owners = {
+        method: next((base for base in kind.__mro__ if method in base.__dict__), plain)
+        for method in METHODS
+    }
+    own = {m for m, owner in owners.items() if owner is not plain and issubclass(owner, plain)}
+    ops = {wrap.COLLECTIVES.get(method, method) for method in own}
+    for method, owner in owners.items():
+        if method in own:
             setattr(kind, method, _method(method, owner.__dict__[method], inner=False))
         elif owner is plain and method in wrap.ORIGINALS:
-            original = _without_gil(wrap.ORIGINALS[method], method, plain)
+            original = wrap.ORIGINALS[method]
+            if wrap.COLLECTIVES.get(method, method) not in ops:
+                original = _without_gil(original, method, plain)
             setattr(kind, method, wrap.long_way(original, method))
 
 

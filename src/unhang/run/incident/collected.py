@@ -33,7 +33,6 @@ class Collected:
 
     Attributes:
         went_on: Calls of it have ended since the evidence was begun to be taken, and others begun.
-        paused_s: As in `unhang.model.ProcessSample`.
     """
 
     member: WatchedRank
@@ -43,7 +42,6 @@ class Collected:
     came: dict[str, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     went_on: bool = False
-    paused_s: float = -1.0
 
     def compare(self, now: Heartbeat | None) -> None:
         """Note whether it has gone on since its heartbeat was read, as the watch does."""
@@ -62,7 +60,6 @@ def told_by(rank: Collected) -> dict[str, Any]:
         "told_size": mark.told_size or mark.world_size or 0,
         "rendezvous": mark.rendezvous,
         "went_on": rank.went_on,
-        "paused_s": rank.paused_s,
     }
     if beat is not None:
         told["activity"] = beat.activity

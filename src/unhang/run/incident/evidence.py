@@ -84,7 +84,6 @@ class Collector:
         self.ranks += [Collected(gone.member, gone) for gone in ended]
         self.ranks.sort(key=lambda rank: rank.member.rank)
         for rank in self.ranks:
-            rank.paused_s = self.paused_s
             rank.beat = roster.heartbeat(rank.member)
             if rank.gone is not None:
                 rank.missing["stacks"] = "the process has ended"
@@ -203,6 +202,7 @@ class Collector:
                 rank.missing["stacks"] = sample.error or "no thread of it runs any code"
         for rank in self.ranks:
             self._samples += [] if "stacks" in rank.came else last_words(rank)
+        self._samples = [replace(sample, paused_s=self.paused_s) for sample in self._samples]
         self._save_samples()
 
     def _save_samples(self) -> None:

@@ -216,7 +216,7 @@ class Patrol:
         if self._runs_on():
             self._goes_on("the job ran on after a rank had ended")
         if isinstance(event, Alarm) and (self.current is None or event.again):
-            self._close_current("the ranks that others wait for stand still, or still do")
+            self._close_current("looked at again: the ranks that others wait for stand still")
             incident = self._begin(What("hang", event.reason, event.quiet_s, event.still_s))
             self._conclude(incident)
             self._act(incident)
@@ -262,8 +262,8 @@ class Patrol:
             return event
         self._close_current("nobody ended the other ranks, and they stand still")
         text = f"{ended_s:.0f} s after a rank's end the others are still there, and stand still"
-        alarm, self._kept_back = replace(self._kept_back, reason=text, quiet_s=ended_s), None
-        return alarm
+        alarm, self._kept_back = self._kept_back, None
+        return replace(alarm, reason=text, quiet_s=ended_s, still_s=self.watch.still_s)
 
     def _look_at_launchers(self) -> None:
         """Nobody is there yet: after a while, launchers that wait for others are an incident."""
@@ -319,7 +319,9 @@ class Patrol:
         def work() -> None:
             if refining is not None:
                 refining.join()
-            self.guard.verdict = incident.judge()
+            verdict = incident.judge()
+            if self.last is incident:
+                self.guard.verdict = verdict
 
         self._amending = threading.Thread(target=work, name="unhang-amend", daemon=True)
         self._amending.start()
@@ -433,7 +435,7 @@ class Patrol:
         self._put_off(verdict)
         how, grace_s = self.orders.on_hang, self.orders.grace_s
         if how == "report" and verdict.pausing and not self.orders.quiet:
-            say(f"{pause_words(verdict, grace_s)}: looked at again then")
+            say(pause_words(verdict, "looked at again when", grace_s))
         if how == "report" or isinstance(self._see(), Resumed):
             return
         if spared := why_spared(verdict, how, grace_s):

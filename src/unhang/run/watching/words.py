@@ -74,17 +74,17 @@ def why_spared(verdict: Verdict, on_hang: str, grace_s: float) -> str:
         who = rank_phrase(verdict.moving)
         return f"{who} {verb}: the job is left alone, and watched for the moment that it stops"
     if verdict.pausing:
-        return f"{pause_words(verdict, grace_s)}: the job is left alone until then"
+        return pause_words(verdict, "the job is left alone until", grace_s)
     if verdict.guessed:
         return "nobody is named, and that is a guess: the job is left alone"
     waits = verdict.action == "wait" or (on_hang == "decide" and verdict.action not in ENDING)
     return "the decision is not to end the job: it is left alone" if waits else ""
 
 
-def pause_words(verdict: Verdict, grace_s: float) -> str:
-    """Who may only pause, and until when."""
+def pause_words(verdict: Verdict, until: str, grace_s: float) -> str:
+    """Who may only pause, and what is done until that has lasted for so long."""
     who = rank_phrase(verdict.pausing)
-    return f"{who} may only pause, until nothing has moved for {grace_s:.0f} s (--grace)"
+    return f"{who} may only pause: {until} nothing has moved for {grace_s:.0f} s (--grace)"
 
 
 def short_path(path: Path | None) -> str:
