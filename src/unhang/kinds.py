@@ -275,7 +275,7 @@ SPLIT_MISMATCH: Final = Kind(
     "UH204",
     "split-mismatch",
     "disagreement",
-    "Send and receive sizes of an all-to-all do not add up.",
+    "What members of an all-to-all, gather or scatter send and receive does not add up.",
     traits=Trait.OF_NOW,
     alternatives=(
         "Split sizes computed from data that differ from rank to rank, without exchange.",

@@ -58,6 +58,7 @@ class MembersDisagree(Struct, frozen=True):
         sides: Largest first.
         majority: The right side; empty where no side has more than half of the members.
         totals: Elements sent and received in all, where these do not agree.
+        roots: Ranks that took the call as its root, where these are not just one.
     """
 
     call: str
@@ -65,6 +66,7 @@ class MembersDisagree(Struct, frozen=True):
     sides: tuple[CallSaid, ...]
     majority: tuple[int, ...]
     totals: tuple[int, int] | None
+    roots: tuple[int, ...] | None = None
 
 
 def explain_disagreement(situation: Situation, found: Disagreement) -> Claim:
@@ -95,6 +97,7 @@ def explain_disagreement(situation: Situation, found: Disagreement) -> Claim:
             *situation.doubts_of_members(call),
             *(() if found.majority else (Doubt.NO_MAJORITY,)),
             *(() if found.of_all or not found.majority else (Doubt.MAJORITY_OF_SEEN,)),
+            *(() if found.roots is None or not found.majority else (Doubt.BY_HABIT,)),
         ),
     )
 
@@ -106,6 +109,7 @@ def _disagree(situation: Situation, found: Disagreement) -> MembersDisagree:
         sides=tuple(CallSaid(side.ranks, _op_of(situation, side)) for side in found.sides),
         majority=found.majority.ranks if found.majority else (),
         totals=found.totals,
+        roots=found.roots,
     )
 
 

@@ -1,4 +1,4 @@
-"""Do the members of a waiting call agree about it? Op, sizes, dtypes and splits, by the op's rules.
+"""Do the members of a waiting call agree about it? Op, sizes, dtypes, splits, by the op's rules.
 
 The majority is right until evidence says otherwise; without a majority nobody is. Only the calls in
 which ranks wait are compared, with whatever finished or queued calls carry the same number.
@@ -13,6 +13,7 @@ from functools import cache
 import numpy as np
 from msgspec import Struct
 
+from unhang.analysis.matching.rooted import RootsOfCall, roots_apart
 from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Evidence
@@ -55,6 +56,8 @@ class Disagreement(Struct, frozen=True):
             to have made the call.
         of_all: It has more than half with those members, too, of whom there is no dump.
         totals: Elements sent and received in all, for a split mismatch.
+        roots: Ranks that took the call as its root, where these are not just one; None elsewhere.
+            The majority is then told by who has been its root before.
     """
 
     waiting_call: int
@@ -63,6 +66,7 @@ class Disagreement(Struct, frozen=True):
     majority: Side | None
     of_all: bool
     totals: tuple[int, int] | None = None
+    roots: tuple[int, ...] | None = None
 
     @property
     def odd_ranks(self) -> tuple[int, ...]:
@@ -130,12 +134,17 @@ def disagreements(evidence: Evidence, heads: Heads, matched: Matched) -> list[Di
     for begin, end in zip(starts, np.r_[starts[1:], len(pair)], strict=True):
         same = pair[begin:end].min() == pair[begin:end].max()
         waiting_call = int(matched.waiting_call[begin])
-        if same and not _is_exchange(evidence.case, int(matched.row[begin])):
+        if same and not _is_lopsided(evidence.case, int(matched.row[begin])):
             continue
         disagreement = _judge(evidence, heads, waiting_call, matched.row[begin:end])
         if disagreement is not None:
             found.append(disagreement)
     return found
+
+
+def _is_lopsided(case: Case, row: int) -> bool:
+    """Whether members may make the same call and disagree all the same."""
+    return rule_of(case.names[int(case.calls.name[row])].op).compared in ("totals", "part")
 
 
 def _is_exchange(case: Case, row: int) -> bool:
@@ -158,7 +167,25 @@ def _judge(evidence: Evidence, heads: Heads, waiting_call: int, rows: Ints) -> D
         kind = _aspect(list(sides))
         ordered = sorted(sides.values(), key=lambda ranks: (-len(ranks), min(ranks)))
         return _disagreement(waiting_call, kind, ordered, by_rank, unseen, None) if kind else None
+    apart = roots_apart(evidence, int(heads.channel[waiting_call]), by_rank)
+    if apart is not None:
+        return _about_roots(waiting_call, apart, by_rank)
     return _exchange(evidence, heads, waiting_call, by_rank)
+
+
+def _about_roots(
+    waiting_call: int, apart: RootsOfCall, by_rank: dict[int, list[int]]
+) -> Disagreement:
+    """Several roots or none: a side for whoever has another role than ever before, and the rest."""
+    groups = [[rank for rank in by_rank if rank not in apart.changed], list(apart.changed)]
+    if not apart.changed:
+        alike = [rank for rank in by_rank if rank not in apart.roots]
+        groups = [*([rank] for rank in apart.roots), *([alike] if alike else [])]
+    sides = tuple(Side(tuple(sorted(ranks)), by_rank[min(ranks)][-1]) for ranks in groups)
+    majority = sides[0] if apart.changed else None
+    return Disagreement(
+        waiting_call, SPLIT_MISMATCH, sides, majority, of_all=True, roots=apart.roots
+    )
 
 
 def _unseen(evidence: Evidence, channel: int) -> int:

@@ -4,7 +4,8 @@ One table of families and the rules that follow from it. An operation that is no
 opaque: only its name is compared. Nothing here knows about ranks, windows or waiting.
 
 Sizes are compared by number of elements, because that is what goes over the wire: a (4, 4) and a
-(16,) all-reduce meet without harm.
+(16,) all-reduce meet without harm. Of a gather and a scatter, which have one side at their root
+alone, it is what each member gives or gets; which side that is differs from recorder to recorder.
 """
 
 from __future__ import annotations
@@ -21,9 +22,19 @@ from unhang.batches import is_closing
 from unhang.case import Case
 from unhang.model import OpName, Shape, Signature
 
-__all__ = ["Demand", "Names", "OpRule", "bytes_of", "demand_of", "elements", "names_of", "rule_of"]
+__all__ = [
+    "Demand",
+    "Names",
+    "OpRule",
+    "bytes_of",
+    "demand_of",
+    "elements",
+    "is_root",
+    "names_of",
+    "rule_of",
+]
 
-Compared = Literal["input", "output", "totals", "nothing"]
+Compared = Literal["input", "output", "part", "totals", "nothing"]
 
 
 class OpRule(Struct, frozen=True):
@@ -32,7 +43,7 @@ class OpRule(Struct, frozen=True):
     Attributes:
         family: Operations of one family meet each other on the wire.
         compared: Which sizes all members must agree in; "totals": inputs and outputs agree in sum
-            over all members only.
+            over all members only; "part": one side is the root's alone, and all agree in the other.
         synchronising: It cannot finish anywhere before every member has called it. Not so for a
             broadcast (its source may run ahead) nor for exchanges with empty parts.
         known: False for an operation that is not in the table.
@@ -67,8 +78,8 @@ _FAMILIES: dict[str, tuple[Compared, bool, tuple[str, ...]]] = {
     ),
     "broadcast": ("output", False, ("broadcast", "_broadcast_oop")),
     "reduce": ("input", False, ("reduce", "_reduce_oop")),
-    "gather": ("input", False, ("gather", "gather_single")),
-    "scatter": ("output", False, ("scatter",)),
+    "gather": ("part", False, ("gather", "gather_single")),
+    "scatter": ("part", False, ("scatter",)),
     "coalesced": ("nothing", False, ("coalesced",)),
     "allgather_coalesced": ("nothing", True, ("allgather_coalesced",)),
     # NCCL marks an uneven one as finished at once: its parts run on another stream than its event.
@@ -83,6 +94,8 @@ _RULES = {
     for op in ops
 }
 _POINT_TO_POINT = frozenset({"send", "recv"})
+_UNDEFINED = "UNKNOWN_SCALAR"
+"""The dtype that NCCL's recorder writes for a tensor that is not there; its sizes are `[0]`."""
 
 _ITEM_BYTES: Final = {
     "Byte": 1, "Char": 1, "Bool": 1, "Float8_e4m3fn": 1, "Float8_e5m2": 1, "Half": 2,
@@ -115,12 +128,31 @@ def demand_of(name: OpName, signature: Signature) -> Demand:
     rule = rule_of(name.op)
     if rule.family in ("barrier", "coalesced") or not rule.known:
         return Demand(rule.family, None, ())
-    dtypes = tuple(sorted({*signature.input_dtypes, *signature.output_dtypes}))
+    dtypes = tuple(sorted({*signature.input_dtypes, *signature.output_dtypes} - {_UNDEFINED}))
+    if rule.compared == "part":
+        return Demand(rule.family, min(_parts(signature), default=None), dtypes)
     if rule.compared == "input":
         return Demand(rule.family, elements(signature.input_sizes), dtypes)
     if rule.compared == "output":
         return Demand(rule.family, elements(signature.output_sizes), dtypes)
     return Demand(rule.family, None, dtypes)
+
+
+def is_root(name: OpName, signature: Signature) -> bool | None:
+    """Whether a member of a gather or scatter is its root: it alone has all parts, beside its own.
+
+    None for other operations, and where what was recorded does not tell.
+    """
+    parts = _parts(signature)
+    if rule_of(name.op).compared != "part" or not parts:
+        return None
+    return len(parts) > 1 and max(parts) > min(parts)
+
+
+def _parts(signature: Signature) -> list[int]:
+    """Elements of the sides of a call that are there."""
+    sides = elements(signature.input_sizes), elements(signature.output_sizes)
+    return [side for side in sides if side]
 
 
 def elements(sizes: tuple[Shape, ...]) -> int | None:

@@ -24,7 +24,24 @@ _MOST_SIDES = 3
 
 @words_of.register
 def _(about: MembersDisagree, claim: Claim) -> Words:
+    if about.roots is not None:
+        return _roots(about, about.roots, claim)
     return Words(_mismatch(about, claim), tuple(_agreement(about)))
+
+
+def _roots(about: MembersDisagree, roots: tuple[int, ...], claim: Claim) -> Words:
+    who = f"{rank_phrase(roots)} all are" if roots else "none of its members is"
+    before = (
+        f"In earlier calls of this line {rank_phrase(claim.culprits)} always had the other role."
+        if about.majority
+        else "No earlier calls of this line tell who is wrong, so nobody is blamed."
+    )
+    return Words(
+        f"Members disagree about the root of {about.call}: {who} its root.",
+        ("The root alone has a tensor for each member; the dumps show who has.", before),
+        alternatives=("A call that one side skipped or repeated earlier makes unlike calls meet.",),
+        actions=("Print the rank and the root (src or dst) just before this line on all ranks.",),
+    )
 
 
 def _mismatch(about: MembersDisagree, claim: Claim) -> str:
