@@ -38,7 +38,7 @@ def test_verdicts_on_real_dumps(path: Path, truth: Truth) -> None:
 _LOST_WITH_FINISHED_CALLS = (
     "enqueue_hangs",  # the call that looks finished
     "far_ahead", "slow_device",  # how long such calls usually take
-    "skipped_recv",  # the rhythm of the program
+    "skipped_recv", "skipped_send",  # the rhythm of the program
     "healthy_all", "uneven_stall",  # what kind of call a counter counts
 )  # fmt: skip
 

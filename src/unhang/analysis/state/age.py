@@ -71,11 +71,13 @@ def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
     turns[ranks] = paces[:, 1]
     usual = np.clip((_TURNS * turns).astype(np.int64), _JUST_BEGUN_NS, _MOST_NS)
     young = (waited >= 0) & (waited < usual)
-    told = (waited < 0) & (at_most >= 0) & (turns > 0)
-    by_file = told & (at_most < np.minimum(_TURNS * turns, _most_ns(evidence, heads)))
+    told = (waited < 0) & (at_most >= 0)
+    usual = np.maximum(_TURNS * turns, _JUST_BEGUN_NS)
+    by_file = told & (at_most < np.minimum(usual, _most_ns(evidence, heads)))
     moving = (waited < 0) & _just_after(evidence, heads, turns, outdated)
     young |= by_file | moving
-    return Ages(waited, young, (waited >= 0) & ~young, told & ~young & by_file.any())
+    unproven = told & (turns > 0) & ~young & by_file.any()
+    return Ages(waited, young, (waited >= 0) & ~young, unproven)
 
 
 def _most_ns(evidence: Evidence, heads: Heads) -> Ints:

@@ -23,7 +23,7 @@ from unhang.batches import Batches
 from unhang.case import JOINED_BY_ENTRIES, ORIGIN_UNHANG, Calls, Case, Dump
 from unhang.model import DumpStatus, Note, State
 
-__all__ = ["TRUTHFUL", "finished_rows"]
+__all__ = ["TRUTHFUL", "finished_rows", "mixing"]
 
 TRUTHFUL = frozenset(
     {"nccl", "ncclx", "nccl2", "nccl-lazy", "xccl", "rccl", "rcclx", "mccl", "hccl", "bccl"}
@@ -76,7 +76,7 @@ def _not_launched(
 
     Nobody has retired them, and their numbers are above what their group has enqueued. Each is the
     last of its lane, behind a call that was retired: so somebody did look. Where calls of a lane
-    are P2P, the counters mix two kinds of numbers and tell nothing.
+    are P2P, the counters mix two kinds of numbers and tell nothing (`mixing`).
     """
     calls, status = case.calls, case.group_status
     truthful = np.asarray([name in TRUTHFUL for name in backends])[names.backend][calls.name]
@@ -85,7 +85,7 @@ def _not_launched(
         return np.zeros(0, np.int64)
     lane, at, known = _counters_of(case, rows)
     above = known & (calls.seq[rows] > status.last_enqueued[at])
-    rows = rows[above & ~np.isin(lane[rows], lane[batches.p2p])][:_MOST_INSIDE]
+    rows = rows[above & ~np.isin(lane[rows], lane[mixing(calls, batches.p2p)])][:_MOST_INSIDE]
     found = [row for row in rows.tolist() if _is_last_and_watched(calls, lane, row)]
     return np.asarray(found, np.int64)
 
@@ -113,7 +113,8 @@ def _counted_as_over(
     """Collectives that a dump of unfinished calls still has though their group's counter passed.
 
     The members of a coalesced call stay "scheduled" for ever, and its closing entry, which would
-    tell, is finished and left out. Where calls of a lane are P2P, the counters tell nothing.
+    tell, is finished and left out. Where calls of a lane are P2P, the counters tell nothing
+    (`mixing`).
     """
     calls, status = case.calls, case.group_status
     active = np.zeros(max(len(case.dumps), 1), np.bool_)
@@ -126,7 +127,18 @@ def _counted_as_over(
     lane, at, known = _counters_of(case, rows)
     passed = known & (status.joined_by[at] == JOINED_BY_ENTRIES)
     passed &= calls.seq[rows] <= status.last_completed[at]
-    found: Ints = rows[passed & ~np.isin(lane[rows], lane[batches.p2p])]
+    found: Ints = rows[passed & ~np.isin(lane[rows], lane[mixing(calls, batches.p2p)])]
+    return found
+
+
+def mixing(calls: Calls, p2p: Bools) -> Bools:
+    """Calls that show that their group's counters mix numbers of collectives and of exchanges.
+
+    NCCL writes the number of whichever kind came last. A collective call says by its own P2P number
+    how many sends and receives its rank had made before: a dump of unfinished calls, or a ring
+    that is full, has left them out.
+    """
+    found: Bools = p2p | (calls.p2p_seq > 0)
     return found
 
 

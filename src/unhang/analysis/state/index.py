@@ -7,7 +7,8 @@ has finished. It draws no conclusions.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -156,7 +157,24 @@ def _dumps_that_count(case: Case) -> tuple[tuple[Dump, ...], list[Note]]:
             text = f"Several dumps claim rank {rank}: {best.source} is used, not {others}."
             notes.append(Note("warning", f"rank {rank}", text))
         chosen.append(best)
+    chosen = _with_backends(chosen)
     return tuple(sorted(chosen, key=lambda dump: (dump.start, dump.stop, dump.rank))), notes
+
+
+def _with_backends(dumps: list[Dump]) -> list[Dump]:
+    """Dumps that name no backend, since no call is in them, as of that of most of their peers.
+
+    Of several recorders it is one of which the rank has no other dump.
+    """
+    peers = Counter(dump.backend for dump in dumps if dump.backend)
+    named = {(dump.rank, dump.backend) for dump in dumps}
+    ordered = [backend for backend, _ in peers.most_common()]
+    return [
+        dump
+        if dump.backend
+        else replace(dump, backend=next((b for b in ordered if (dump.rank, b) not in named), ""))
+        for dump in dumps
+    ]
 
 
 def _newest(case: Case, dump: Dump) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from unhang.analysis.state.columns import Bools, Ints, chunks, distinct, first_and_last
-from unhang.analysis.state.completion import TRUTHFUL
+from unhang.analysis.state.completion import TRUTHFUL, mixing
 from unhang.analysis.state.index import Evidence
 from unhang.case import JOINED_BY_ENTRIES
 from unhang.model import DumpStatus
@@ -214,7 +214,7 @@ def _counters(evidence: Evidence) -> tuple[Ints, Ints, Ints, Bools]:
     """Last enqueued and last completed collective per key, where the counters count collectives.
 
     Gloo counts every operation, P2P included, and NCCL writes the number of whichever kind came
-    last: so only channels of device recorders in which nobody recorded P2P are used.
+    last: so only channels of device recorders in which no rank has made P2P calls are used.
     """
     status, n_backends = evidence.case.group_status, len(evidence.backends)
     owner = np.full(len(evidence.case.dumps), -1, np.int64)
@@ -235,8 +235,8 @@ def _counters(evidence: Evidence) -> tuple[Ints, Ints, Ints, Bools]:
 
 
 def _mixed_channels(evidence: Evidence) -> Ints:
-    """Channels in which somebody recorded P2P calls."""
-    rows = np.flatnonzero(~evidence.collective)
+    """Channels in which some rank has made P2P calls."""
+    rows = np.flatnonzero(mixing(evidence.case.calls, ~evidence.collective))
     return distinct(evidence.channel(rows))
 
 
