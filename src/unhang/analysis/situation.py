@@ -23,6 +23,7 @@ from unhang.analysis.state.age import Ages, ages_of
 from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Evidence
+from unhang.analysis.state.motion import just_ended
 from unhang.analysis.state.progress import NEVER, Stage, Standing
 from unhang.model import DEFAULT_GROUP, DumpStatus, Frame, Group, State
 from unhang.report import CallSide, GroupRef, Site, Wait
@@ -304,6 +305,11 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
     def ages(self) -> Ages:
         """How old the heads of ranks are."""
         return ages_of(self.evidence, self.heads, self.outdated)
+
+    @cached_property
+    def just_ended(self) -> Ints:
+        """Where calls had just ended as dumps were made, as keys of `standing`."""
+        return just_ended(self.evidence)
 
     @cached_property
     def finished_up_to(self) -> Ints:

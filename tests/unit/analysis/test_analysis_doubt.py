@@ -256,6 +256,48 @@ def test_files_as_old_as_their_calls_show_that_the_job_moved(
     assert diagnose(written(job, after_s, **others)).status == status
 
 
+@pytest.mark.parametrize(("after_s", "status"), [(0.6, "healthy"), (1.4, "problem")])
+@pytest.mark.parametrize("turn_s", [0, 0.02])
+def test_a_call_of_less_than_a_second_is_young_whatever_its_rhythm(
+    turn_s: float, after_s: float, status: str
+) -> None:
+    """A file is never younger than its dump: below a second the call is in flight."""
+    job = in_steps(turn_s) if turn_s else FakeJob(4)
+    job.call(range(3), finished=False)
+    assert diagnose(written(job, after_s)).status == status
+
+
+def test_a_host_that_has_gone_on_for_long_shows_a_call_that_does_not_end() -> None:
+    """The files are young, and 15 calls were made behind the one that used to take 20 ms."""
+    job = in_steps(0.02)
+    for _ in range(15):
+        job.call(range(3), finished=False)
+        job.tick(20)
+    report = diagnose(written(job, 0.3))
+    assert [(cause.code, cause.culprits) for cause in report.causes] == [("UH101", (3,))]
+
+
+@pytest.mark.parametrize(
+    ("ago_ms", "what", "status"),
+    [
+        # Its host made the call, and it ended, just before the dump.
+        (80, "just ended", "insufficient"),
+        (80, "retired", "problem"),
+        (4000, "just ended", "problem"),  # made long ago: its watchdog stands still
+    ],
+)
+def test_whoever_was_seen_to_move_is_not_told_to_be_stuck(
+    ago_ms: int, what: str, status: str
+) -> None:
+    """A call that has ended and that the watchdog has not retired ended within its last round."""
+    job = in_steps(0.02)
+    job.call(range(3), finished=False)
+    last = job.entries[3][-1]
+    ended = last.row.created_ns + ago_ms * 10**6
+    last.row = replace(last.row, retired=what == "retired", completed_ns=ended)
+    assert diagnose(job.case()).status == status
+
+
 @pytest.mark.parametrize("told", ["time_ns", "written_ns"])
 @pytest.mark.parametrize(("after_ms", "status"), [(100, "healthy"), (5000, "problem")])
 def test_calls_made_ahead_are_as_old_as_the_end_of_the_one_before(

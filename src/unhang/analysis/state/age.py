@@ -3,7 +3,9 @@
 A healthy job that is dumped in mid-flight has open calls too. How long one has been open is told by
 when its dump was made; where the dump does not say so, by its file, which is never younger than the
 dump: a file almost as old as the newest call in it shows that the job was moving, and one that was
-copied proves nothing. That is weighed against how far apart such calls usually are. Of calls that a
+copied proves nothing. That is weighed against how far apart such calls usually are; below a second
+a call is young whatever its rhythm, unless its host has gone on for longer than such calls usually
+take, and it still was the next to finish. Of calls that a
 host made ahead, each is as old as the end of the one before it (`unhang.turns`). Files that are
 older than calls in them were written by another clock than the calls: then no file shows anything.
 """
@@ -26,6 +28,9 @@ __all__ = ["Ages", "ages_of"]
 _JUST_BEGUN_NS = 10**9
 """A call younger than this when its dump was made is in flight rather than stuck."""
 
+_ROUND_NS = 10**8
+"""NCCL's watchdog looks ten times a second: ends of calls are known no better."""
+
 _MOST_NS = 60 * 10**9
 _LONGEST_NS = 240 * 10**9
 _TURNS = 1.5
@@ -41,12 +46,15 @@ class Ages(Struct, frozen=True):
         young: Per rank: its head is no older than such calls usually are.
         old: Per rank: its head is known to be older.
         unproven: Per rank: its head is older by its file, while files of peers show young ones.
+        stood: Per rank: while its head was the next to finish, its host has made calls for longer
+            than such calls usually take.
     """
 
     waited_ns: Ints
     young: Bools
     old: Bools
     unproven: Bools
+    stood: Bools
 
 
 def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
@@ -72,12 +80,15 @@ def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
     usual = np.clip((_TURNS * turns).astype(np.int64), _JUST_BEGUN_NS, _MOST_NS)
     young = (waited >= 0) & (waited < usual)
     told = (waited < 0) & (at_most >= 0)
-    usual = np.maximum(_TURNS * turns, _JUST_BEGUN_NS)
+    at_least = np.full(len(heads.row), -1, np.int64)
+    at_least[ranks] = np.where(begun > 0, _newest_ns(evidence)[dump] - begun, -1)
+    stood = at_least > _TURNS * np.maximum(turns, _ROUND_NS)
+    usual = np.maximum(np.where(stood, 0, _JUST_BEGUN_NS), _TURNS * turns)
     by_file = told & (at_most < np.minimum(usual, _most_ns(evidence, heads)))
     moving = (waited < 0) & _just_after(evidence, heads, turns, outdated)
     young |= by_file | moving
     unproven = told & (turns > 0) & ~young & by_file.any()
-    return Ages(waited, young, (waited >= 0) & ~young, unproven)
+    return Ages(waited, young, (waited >= 0) & ~young, unproven, stood & ~young)
 
 
 def _most_ns(evidence: Evidence, heads: Heads) -> Ints:
@@ -88,15 +99,23 @@ def _most_ns(evidence: Evidence, heads: Heads) -> Ints:
     return np.where(known, np.minimum(timeout_ms * 10**6 // 2, _LONGEST_NS), _LONGEST_NS)
 
 
+def _newest_ns(evidence: Evidence) -> Ints:
+    """When the newest call of each dump was made; it was written no earlier."""
+    newest = np.zeros(max(len(evidence.case.dumps), 1), np.int64)
+    starts, stops = [d.start for d in evidence.dumps], [d.stop for d in evidence.dumps]
+    places = [dump.index for dump in evidence.dumps]
+    newest[places] = highest(evidence.case.calls.created_ns, starts, stops)
+    return newest
+
+
 def _written_ns(evidence: Evidence) -> Ints:
     """When the file of each dump was written; 0 where nobody knows, or clocks do not agree."""
     written = np.zeros(max(len(evidence.case.dumps), 1), np.int64)
-    starts, stops = [d.start for d in evidence.dumps], [d.stop for d in evidence.dumps]
-    created = highest(evidence.case.calls.created_ns, starts, stops).tolist()
-    for dump, newest in zip(evidence.dumps, created, strict=True):
-        if 0 < dump.written_ns < newest:
+    newest = _newest_ns(evidence).tolist()
+    for dump in evidence.dumps:
+        if 0 < dump.written_ns < newest[dump.index]:
             return np.zeros_like(written)
-        written[dump.index] = dump.written_ns if newest > 0 else 0
+        written[dump.index] = dump.written_ns if newest[dump.index] > 0 else 0
     return written
 
 
