@@ -113,15 +113,16 @@ def _counted_as_over(
     """Collectives that a dump of unfinished calls still has though their group's counter passed.
 
     The members of a coalesced call stay "scheduled" for ever, and its closing entry, which would
-    tell, is finished and left out. Where calls of a lane are P2P, the counters tell nothing
-    (`mixing`).
+    tell, is finished and left out: at the end of a dump no gap in its numbers shows that, so one
+    without any finished call is taken as such. Where calls of a lane are P2P, the counters tell
+    nothing (`mixing`); and a call that failed is counted, too, and retired.
     """
     calls, status = case.calls, case.group_status
     active = np.zeros(max(len(case.dumps), 1), np.bool_)
-    active[[dump.index for dump in dumps if dump.active_only]] = True
+    active[[d.index for d in dumps if d.active_only or not done[d.start : d.stop].any()]] = True
     truthful = np.asarray([name in TRUTHFUL for name in backends])[names.backend][calls.name]
     rows = np.flatnonzero(~done & active[calls.dump] & truthful & (calls.group >= 0))
-    rows = rows[~batches.p2p[rows] & (calls.seq[rows] >= 0)]
+    rows = rows[~batches.p2p[rows] & (calls.seq[rows] >= 0) & ~calls.retired[rows]]
     if not len(rows) or not len(status):
         return np.zeros(0, np.int64)
     lane, at, known = _counters_of(case, rows)
