@@ -57,6 +57,7 @@ class Doubt(Enum):
     IN_A_THREAD = 1, "an exception ended a thread of the rank, and the rank went on"
     A_LINE_ALONE = 1, "it is one message, beside the verdict"
     HALF_SURE = 1, "whoever found it was not sure"
+    HAS_ENDED = 2, "the call has ended and nothing waits: only what it computed may be wrong"
     FEW_CALLED = 2, "fewer made the call than did not: it may be one too many"
     MAJORITY_OF_SEEN = 2, "those without a dump may be on the other side"
     SEVERAL_SILENT = 2, "several left nothing, and any one of them may be the reason"

@@ -180,10 +180,10 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
         own = rows[np.isin(self.evidence.case.calls.rank[rows], site.ranks)].tolist()
         if not all(self.evidence.finished[row] for row in own):
             return site
-        names = {self._name_of(row) for row in own}
+        names = {self.name_of(row) for row in own}
         return replace(site, after=names.pop() if len(names) == 1 else "its last call")
 
-    def _name_of(self, row: int) -> str:
+    def name_of(self, row: int) -> str:
         """Name of the call of a row: "all_reduce #4 of default_pg (0)"."""
         call = self.evidence.case.call(row)
         p2p = not self.evidence.collective[row]

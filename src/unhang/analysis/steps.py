@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from unhang.analysis.claims import Claim
 from unhang.analysis.decision import decide
 from unhang.analysis.findings.causes import claims_of
+from unhang.analysis.findings.finished import ended_unlike
 from unhang.analysis.findings.idle import idle_claim
 from unhang.analysis.findings.late import late_claims, told_slow
 from unhang.analysis.judgement import Backdrop, judge, settle, status_of
@@ -140,6 +141,8 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Liv
     if moving and not claims:
         claims = told_slow(situation)
     claims = [with_more_data(claim, lives) for claim in claims]
+    if not any(claim.is_cause for claim in claims):
+        claims = [*ended_unlike(situation), *claims]
     if not claims:
         claims = [idle_claim(situation)]
     numbers = situation.evidence.ranks.numbers

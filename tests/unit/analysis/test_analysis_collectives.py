@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from unhang.analysis import diagnose
-from unhang.model import DumpStatus, Frame, ProcessSample, ThreadStack
+from unhang.model import DumpStatus, Frame, ProcessSample, Shape, ThreadStack
 from unhang.report import Finding, Report
 from unhang.testing import FakeJob, frames_of
 
@@ -374,3 +375,58 @@ def test_communicators_in_flight_at_once_are_an_explanation(*, overlapping: bool
     assert cause.code == "UH401"
     assert any("NCCL_LAUNCH_ORDER_IMPLICIT" in action for action in cause.actions) is overlapping
     assert any("ep (1)" in text for text in cause.alternatives) is overlapping
+
+
+@pytest.mark.parametrize(
+    ("how", "code"),
+    [({"dtype": "Half"}, "UH203"), ({"sizes": ((5,),)}, "UH202"), ({"op": "broadcast"}, "UH201")],
+)
+def test_members_that_disagreed_about_a_call_that_ended(how: dict[str, Any], code: str) -> None:
+    """Nothing waits: it is told all the same, and never as sure."""
+    job = started()
+    job.call([0, 1, 3], site="train.py:30 step")
+    job.call([2], site="train.py:30 step", **how)
+    job.call(range(4), site="train.py:31 step")
+    report = diagnose(job.case())
+    cause = only_cause(report)
+    assert (cause.code, cause.culprits, cause.confidence, cause.seq) == (code, (2,), "low", 6)
+    assert report.decision is not None
+    assert report.decision.action == "look-first"
+    job.call([0, 1, 3], finished=False)
+    assert only_cause(diagnose(job.case())).code == "UH101"  # what is stuck goes first
+
+
+@pytest.mark.parametrize(
+    ("op", "sizes", "outs"),
+    [
+        ("all_to_all_single", [((4,),), ((6,),)], [((4,),), ((6,),)]),  # uneven splits
+        ("gather", [((4,),), ((4,),)], [((4,), (4,)), ()]),  # the root has what others have not
+        ("my_own_op", [((4,),), ((6,),)], [((4,),), ((6,),)]),
+        ("all_reduce", [((4, 4),), ((16,),)], [((4, 4),), ((16,),)]),  # as many elements
+    ],
+)
+def test_calls_that_ended_and_may_look_unlike(
+    op: str, sizes: list[tuple[Shape, ...]], outs: list[tuple[Shape, ...]]
+) -> None:
+    """By the operation's own rules they fit."""
+    job = started(2)
+    for rank in (0, 1):
+        job.call([rank], op, sizes=sizes[rank], out=outs[rank])
+    assert diagnose(job.case()).status == "healthy"
+
+
+def test_a_dump_that_agrees_in_nothing_is_of_another_job() -> None:
+    """A file that was left behind has other calls under the same numbers."""
+    job = FakeJob(4)
+    for _ in range(3):
+        job.call([0, 1, 2])
+        job.call([3], sizes=((9,),))
+    assert diagnose(job.case()).causes == ()
+
+
+def test_two_that_disagreed_blame_nobody() -> None:
+    """Without a majority both sides are told."""
+    job = started(2)
+    job.call([0])
+    job.call([1], sizes=((5,),))
+    assert (only_cause(diagnose(job.case())).culprits) == ()

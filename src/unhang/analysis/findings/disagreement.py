@@ -59,6 +59,7 @@ class MembersDisagree(Struct, frozen=True):
         majority: The right side; empty where no side has more than half of the members.
         totals: Elements sent and received in all, where these do not agree.
         roots: Ranks that took the call as its root, where these are not just one.
+        ended: How many such calls of the group have ended all the same; 0 for one that has not.
     """
 
     call: str
@@ -67,6 +68,7 @@ class MembersDisagree(Struct, frozen=True):
     majority: tuple[int, ...]
     totals: tuple[int, int] | None
     roots: tuple[int, ...] | None = None
+    ended: int = 0
 
 
 def explain_disagreement(situation: Situation, found: Disagreement) -> Claim:

@@ -21,7 +21,14 @@ from unhang.analysis.state.ops import Demand, demand_of, elements, rule_of
 from unhang.case import Case
 from unhang.kinds import DTYPE_MISMATCH, OP_MISMATCH, SHAPE_MISMATCH, SPLIT_MISMATCH, Kind
 
-__all__ = ["Disagreement", "Matched", "Side", "disagreements", "rows_at_waiting_calls"]
+__all__ = [
+    "Disagreement",
+    "Matched",
+    "Side",
+    "aspect_of",
+    "disagreements",
+    "rows_at_waiting_calls",
+]
 
 _CHUNK = 1 << 22
 
@@ -164,7 +171,7 @@ def _judge(evidence: Evidence, heads: Heads, waiting_call: int, rows: Ints) -> D
     if len({len(key) for key in sides}) > 1:
         sides = _last_only(sides)
     if len(sides) > 1:
-        kind = _aspect(list(sides))
+        kind = aspect_of(list(sides))
         ordered = sorted(sides.values(), key=lambda ranks: (-len(ranks), min(ranks)))
         return _disagreement(waiting_call, kind, ordered, by_rank, unseen, None) if kind else None
     apart = roots_apart(evidence, int(heads.channel[waiting_call]), by_rank)
@@ -215,7 +222,7 @@ def _last_only(sides: dict[tuple[Demand, ...], list[int]]) -> dict[tuple[Demand,
     return merged
 
 
-def _aspect(keys: list[tuple[Demand, ...]]) -> Kind | None:
+def aspect_of(keys: list[tuple[Demand, ...]]) -> Kind | None:
     """The first thing in which the sides differ; None if only by what is unknown."""
     columns = list(zip(*keys, strict=True))
     if any(len({demand.family for demand in column}) > 1 for column in columns):

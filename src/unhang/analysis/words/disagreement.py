@@ -60,6 +60,9 @@ def _agreement(about: MembersDisagree) -> list[str]:
     if about.totals:
         sent, received = about.totals
         found.append(f"All members together send {sent:,} and receive {received:,} elements.")
+    if about.ended:
+        more = f", and {about.ended - 1} more of its group," if about.ended > 1 else ""
+        found.append(f"The call{more} has ended all the same; what it computed may be wrong.")
     known = sum(len(side.ranks) for side in about.sides)
     found.append(
         f"{len(about.majority)} of {known} members agree."
