@@ -40,7 +40,7 @@ class Break(Struct, frozen=True):
         times: How often the usual call has followed.
         depth: How many calls, of which `after` is the last, it has followed so.
         left_out: The usual call does not come later, or only in a place that it has had before,
-            as that of the next turn does; else it was put off.
+            as that of the next turn does; else it was put off, if only to another line.
         turn: Of how many calls a turn consists, where all calls before are turns of one loop; 0
             where that was not looked at.
         is_new: The call that it made instead is one that it has never made before.
@@ -67,7 +67,7 @@ def break_of(programs: RankPrograms, rank: int) -> Break | None:
     at_head = int(np.searchsorted(rows, head))
     turns = np.flatnonzero(keys[:at_head] == keys[at_head])
     places = range(int(turns[-1]) + 1 if len(turns) else at_head, len(rows))
-    return next(_broken(rank, rows, keys, places), None)
+    return next(_broken(programs, rank, rows, keys, places), None)
 
 
 def break_without(
@@ -90,15 +90,18 @@ def break_without(
     newest = {int(key): int(at) for at, key in enumerate(keys)}  # each kind of call once
     made = [at for at in newest.values() if is_asked_for(int(rows[at]))]
     places = range(max(made) + 1, len(rows))[:_MOST_TURN] if made else range(0)
-    breaks = _broken(rank, rows, keys, places)
+    breaks = _broken(programs, rank, rows, keys, places)
     return next((left for left in breaks if is_asked_for(left.usual)), None)
 
 
-def _broken(rank: int, rows: Ints, keys: Ints, places: Iterable[int]) -> Iterator[Break]:
+def _broken(
+    programs: RankPrograms, rank: int, rows: Ints, keys: Ints, places: Iterable[int]
+) -> Iterator[Break]:
     for at in places:
         before, depth = _habit(keys, at)
         if depth and keys[at] != keys[before[-1]]:
             left_out = _is_left_out(keys, at, int(before[-1]))
+            left_out &= not _is_at_another_line(programs, rows, keys, at, int(before[-1]))
             usual, times = int(rows[before[-1]]), len(before)
             instead, after = int(rows[at]), int(rows[at - 1])
             new = not (keys[:at] == keys[at]).any()
@@ -137,7 +140,7 @@ def turn_break_of(programs: RankPrograms, ranks: Sequence[int]) -> Break | None:
         if turn == len(keys) or (len(left) and left[0] + turn <= np.searchsorted(rows, head)):
             return None  # its calls are no loop
         if len(left):
-            breaks.append(_left_at(rank, rows, keys, turn, int(left[0])))
+            breaks.append(_left_at(programs, rank, rows, keys, turn, int(left[0])))
     return breaks[0] if len(breaks) == 1 else None
 
 
@@ -148,8 +151,11 @@ def _turn(keys: Ints) -> int:
     return int(seen.argmax()) if seen.any() else len(keys)
 
 
-def _left_at(rank: int, rows: Ints, keys: Ints, turn: int, at: int) -> Break:
+def _left_at(
+    programs: RankPrograms, rank: int, rows: Ints, keys: Ints, turn: int, at: int
+) -> Break:
     left_out = _is_left_out(keys, at, at - turn)
+    left_out &= not _is_at_another_line(programs, rows, keys, at, at - turn)
     usual, instead, after = int(rows[at - turn]), int(rows[at]), int(rows[at - 1])
     return Break(rank, usual, instead, after, at // turn, 1, left_out, turn)
 
@@ -172,6 +178,21 @@ def _is_left_out(keys: Ints, at: int, usual: int) -> bool:
     later = at + np.flatnonzero(keys[at:] == keys[usual])
     followed = keys[: at - 1][keys[1:at] == keys[usual]]
     return not len(later) or bool((followed == keys[later[0] - 1]).any())
+
+
+def _is_at_another_line(
+    programs: RankPrograms, rows: Ints, keys: Ints, at: int, usual: int
+) -> bool:
+    """Whether the usual call comes right behind, from a line that has never made it before.
+
+    Its host made it while the one in front waited: so it did not leave the call out, as one would
+    have who makes it from its usual line, in the next turn.
+    """
+    if at + 1 >= len(rows) or (keys[:at] == keys[at + 1]).any():
+        return False
+    calls, pair = programs.situation.evidence.case.calls, rows[[at + 1, usual]]
+    columns = calls.group[pair], calls.name[pair], calls.signature[pair]
+    return all(bool(column[0] == column[1]) for column in columns)
 
 
 def _own_rows(programs: RankPrograms, head: int) -> Ints | None:

@@ -282,7 +282,7 @@ def _group_peer(situation: Situation, name: int, *, sending: bool) -> int:
 
 
 def is_asked_for(situation: Situation, row: int, waiting_call: int) -> bool:
-    """Whether a call of the kind of this row would meet a waiting call."""
+    """Whether a call of the kind of this row would meet a waiting call: no send meets a send."""
     evidence, heads = situation.evidence, situation.heads
     calls = evidence.case.calls
     if int(evidence.channel(np.asarray([row]))[0]) != int(heads.channel[waiting_call]):
@@ -293,7 +293,8 @@ def is_asked_for(situation: Situation, row: int, waiting_call: int) -> bool:
         return False
     members = evidence.case.groups[int(calls.group[row])].members
     waiting = int(evidence.ranks.numbers[int(heads.owner[waiting_call])])
-    for sending in (True, False):
+    sending_there = situation.pairs.sending[situation.pairs.of_waiting_call(waiting_call)]
+    for sending in {not each for each in sending_there.tolist()}:
         peer = _group_peer(situation, int(calls.name[row]), sending=sending)
         if 0 <= peer < len(members) and members[peer] == waiting:
             return True
