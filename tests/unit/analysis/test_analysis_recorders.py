@@ -227,3 +227,22 @@ def test_an_end_that_is_noticed_late_is_no_hang(tmp_path: Path) -> None:
     }
     situation, _ = situation_of(load(write(tmp_path, files)))
     assert situation.ages.young.all()
+
+
+@pytest.mark.parametrize(("counted", "refused"), [(5, False), (1_000_000, True)])
+def test_counters_far_above_a_complete_window_are_refused(
+    counted: int, *, refused: bool, tmp_path: Path
+) -> None:
+    """Rank 3 shows all of its three calls; its counters would let it have made a million."""
+    own = {"last_started_collective": -1, "last_completed_collective": 3}
+    files = {
+        f"rank_{rank}": dump(
+            [*(entry(i) for i in range(3)), entry(3, state="scheduled", retired=False,
+                                                 time_discovered_completed_ns=None)]
+        )
+        for rank in RANKS[:3]
+    }  # fmt: skip
+    files["rank_3"] = dump(3, pg_status={"0": {**own, "last_enqueued_collective": counted}})
+    case = load(write(tmp_path, files))
+    assert any("are refused" in note.text for note in case.notes) == refused
+    assert (told(diagnose(case)) == [("UH101", (3,))]) == refused

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from unhang.bounds import MOST_OPEN_TAGS
 from unhang.case import ORIGIN_UNHANG
+from unhang.ingest.columns.counted import refuse_impossible
 from unhang.ingest.columns.decoded import (
     BadDump,
     Column,
@@ -86,6 +87,7 @@ def finish(decoded: Decoded, ours: list[Any], shared: Dictionaries, size: int) -
         repair(decoded, shared)
     else:
         decoded.recorder = mark_of(decoded, shared)
+        refuse_impossible(decoded, shared)
 
 
 def own_entries(top: PlainDict) -> list[Any]:
