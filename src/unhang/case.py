@@ -80,6 +80,9 @@ STATUS_DTYPES: dict[str, type[np.generic]] = {
 }
 
 ORIGIN_TORCH, ORIGIN_UNHANG = 0, 1
+BY_HOOK, AT_ISSUE, BY_TORCHCOMMS = "hook", "at issue", "torchcomms"
+"""What `Dump.recorder` may say."""
+
 JOINED_BY_ENTRIES, JOINED_BY_ORDER, NOT_JOINED = 0, 1, -1
 
 
@@ -242,6 +245,8 @@ class Dump:
         first_record_id: Of its first entry; above 0 means that the ring has wrapped, or that
             only active entries were dumped; -1 where unknown.
         reported_by: "torch", "unhang", "torchcomms" or a fork's name.
+        recorder: What its calls show of the recorder that wrote them, where its states mean
+            something of their own: `BY_HOOK`, `AT_ISSUE`, `BY_TORCHCOMMS`; "" where nothing does.
         host, pid, job_id, attempt, incident, reason, time_ns, step, dropped, world_size: As the
             file says it (our own recorder's) or as its path tells; empty, -1 or 0 where unknown.
         written_ns: When its file was last written, by the file system; 0 where nothing tells. A
@@ -270,6 +275,7 @@ class Dump:
     window: Window = field(default_factory=Window)
     first_record_id: int = -1
     reported_by: str = "torch"
+    recorder: str = ""
     host: str = ""
     pid: int = -1
     job_id: str = ""

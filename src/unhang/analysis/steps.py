@@ -41,6 +41,7 @@ from unhang.analysis.lives.unranked import unranked
 from unhang.analysis.lives.watchdogs import with_counters
 from unhang.analysis.matching.collectives import disagreements, rows_at_waiting_calls
 from unhang.analysis.matching.pairs import pair_edges, pair_links, pair_up
+from unhang.analysis.matching.unproven_ends import with_unproven_ends
 from unhang.analysis.matching.unseen_ends import with_unseen_ends
 from unhang.analysis.matching.wait_graph import collective_edges, make_graph
 from unhang.analysis.rank_table import rank_table
@@ -198,7 +199,8 @@ def situation_of(case: Case) -> tuple[Situation, tuple[Note, ...]]:
     if split is not None:
         evidence = gather(split[0])
         standing = stand(evidence)
-    moment = same_moment(with_unseen_ends(evidence), standing)
+    evidence = with_unproven_ends(with_unseen_ends(evidence), standing)
+    moment = same_moment(evidence, standing)
     evidence, standing = moment.evidence, moment.standing
     heads = find_heads(evidence, moment.outdated)
     unlaunched = unlaunched_ranks(evidence, standing, heads)

@@ -215,6 +215,7 @@ def _dump(
         window=window,
         first_record_id=first_record_id,
         reported_by=decoded.reported_by,
+        recorder=decoded.recorder,
         host=host,
         pid=origin.pid,
         job_id=origin.job_id,

@@ -72,7 +72,7 @@ def characterise(files: list[DumpFile], shared: Dictionaries) -> None:
     may leave two dumps that both are right. The calls' names tell them apart; where there are none,
     our recorder's word, the path, and what kind of library reported its version (Gloo has none).
     """
-    backends = np.array([name.partition(":")[0] if ":" in name else "" for name in shared.names])
+    backends = np.array([name.rpartition(":")[0] for name in shared.names])
     kinds, kind_of_name = np.unique(backends, return_inverse=True)
     created = highest([item.decoded for item in files], "created_ns")
     for item, created_ns in zip(files, created, strict=True):

@@ -242,6 +242,20 @@ def test_uneven_exchange(received: int) -> None:
     assert cause.culprits == ()
 
 
+@pytest.mark.parametrize(("before", "culprits"), [((4, 4, 4, 4), (2,)), ((3, 5, 4, 4), ())])
+def test_who_is_odd_in_an_exchange(before: tuple[int, ...], culprits: tuple[int, ...]) -> None:
+    """A majority is right only where all have always sent as much: else sizes differ, rightly."""
+    job = started()
+    for rank, sent in enumerate(before):
+        job.call([rank], "all_to_all", sizes=[(sent,)], out=[(4,)], site="moe.py:9 dispatch")
+    for rank in range(4):
+        got = 5 if rank == 2 else 4
+        job.call([rank], "all_to_all", sizes=[(4,)], out=[(got,)], site="moe.py:9 dispatch",
+                 finished=False)  # fmt: skip
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits) == ("UH204", culprits)
+
+
 def test_sizes_that_may_differ() -> None:
     """Gather's root has outputs and the others have none; a list and a stacked gather can meet."""
     job = started()

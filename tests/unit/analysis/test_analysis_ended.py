@@ -467,3 +467,20 @@ def test_exit_codes_alone_tell_that_ranks_failed() -> None:
     job.call(range(3), "all_reduce")
     samples = [replace(ended(rank, 1), lost_ns=NOW) for rank in range(3)]
     assert diagnose(job.case(samples=samples)).status == "insufficient"
+
+
+@pytest.mark.parametrize("numels", [(384, 384, 576), (384, 384, 384)])
+def test_splits_that_do_not_fit_blame_no_rank_for_its_size(numels: tuple[int, ...]) -> None:
+    """Of a MoE layer: rank 2 gets more tokens, rightly; what rank 0 expects of rank 1 is wrong."""
+    text = "[enforce fail] op.preamble.length <= op.nbytes. 768 vs 512. Received data size"
+    fields = {"sent": "768", "room": "512"}
+    event = LogEvent("UH762", "cause", -1, text, "job.log:1", fields=fields)
+    samples = tuple(
+        replace(ended(rank, 1 if rank else 134), last_op="all_to_all", last_call=91, last_numel=n)
+        for rank, n in enumerate(numels)
+    )
+    first, *rest = diagnose(Case(samples=samples, log_events=(event,))).findings
+    assert (first.code, first.role, first.culprits) == ("UH204", "cause", ())
+    assert first.victims == (0, 1, 2)
+    assert "one of ranks 1-2 sent rank 0 768 bytes, and that expected 512" in first.summary
+    assert [finding.culprits for finding in rest if finding.role == "cause"] == []

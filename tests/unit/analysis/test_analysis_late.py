@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from unhang.analysis import diagnose
 from unhang.case import Case
@@ -51,6 +52,36 @@ def test_small_jitter_is_healthy() -> None:
     job = FakeJob(4)
     for step in range(24):
         steps(job, 1, {step % 4: 3.0})
+    assert diagnose(job.case()).status == "healthy"
+
+
+def test_last_in_eight_of_twelve_calls_of_a_pair_is_chance() -> None:
+    """One of two comes last to each call: in two pairs of five, one does so eight times."""
+    job = FakeJob(2)
+    for late in 2 * (1, 0, 1, 1, 0, 1):
+        steps(job, 1, {late: 150.0})
+    assert diagnose(job.case()).status == "healthy"
+
+
+@pytest.mark.parametrize(("n_pairs", "status"), [(1, "slow"), (16, "healthy")])
+def test_ranks_are_held_against_all_groups_that_were_looked_at(n_pairs: int, status: str) -> None:
+    """Last of two to each of seven calls: in one pair of sixteen that is chance."""
+    job = FakeJob(2 * n_pairs)
+    pairs = [job.group((2 * at, 2 * at + 1), f"pair{at}") for at in range(n_pairs)]
+    for _ in range(7):
+        job.tick(10)
+        for pair in pairs:
+            late = {1: 200.0} if pair is pairs[0] else None
+            job.call(pair.members, group=pair, site="train.py:17 step", late_ms=late)
+    assert diagnose(job.case()).status == status
+
+
+def test_what_has_cost_nearly_nothing_is_not_slow() -> None:
+    """Last of four to each of six calls, by the order in which ranks began: 0.23 s in all."""
+    job = FakeJob(4)
+    for _ in range(6):
+        job.tick(20)
+        job.call(range(4), site="train.py:17 step", late_ms={3: 38.0})
     assert diagnose(job.case()).status == "healthy"
 
 

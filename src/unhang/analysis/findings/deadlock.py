@@ -20,7 +20,6 @@ from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge, Edges
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Ints
-from unhang.analysis.state.completion import TRUTHFUL
 from unhang.analysis.state.progress import Known
 from unhang.kinds import P2P_CYCLE, WAIT_CYCLE
 from unhang.report import Wait
@@ -91,7 +90,7 @@ def _at_once(situation: Situation, root: Root) -> tuple[str, ...]:
     edges, heads, evidence = _inside(situation, root), situation.heads, situation.evidence
     queued = edges.chosen(edges.kind == Edge.QUEUED)
     rows: Ints = heads.row[queued.rank]
-    launched = np.asarray([name.backend in TRUTHFUL for name in evidence.case.names])
+    launched = evidence.truthful[evidence.names.backend]
     own, other = evidence.channel(rows), heads.channel[queued.waiting_call]
     both = launched[evidence.case.calls.name[rows]] & (own != other)
     groups = {evidence.group_of(int(each)) for each in np.r_[own[both], other[both]]}

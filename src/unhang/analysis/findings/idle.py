@@ -15,8 +15,11 @@ from msgspec import Struct
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Bools, Ints, distinct
+from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import Known
+from unhang.case import ORIGIN_TORCH
 from unhang.kinds import IDLE, INSUFFICIENT_EVIDENCE
+from unhang.model import State
 
 __all__ = ["AllFinished", "InFlight", "Undecided", "Why", "idle_claim"]
 
@@ -38,6 +41,8 @@ class Why(Enum):
     """Nobody is stuck, and whether somebody is slow cannot be told."""
     EXCHANGES_UNSEEN = auto()
     """Torch on Gloo: collectives are finished, and sends and receives are not recorded."""
+    ENDS_UNSEEN = auto()
+    """All have made what some rank called last, and its recorder shows no end of it."""
 
 
 class Undecided(Struct, frozen=True):
@@ -137,7 +142,22 @@ def _unseen(situation: Situation) -> Undecided | None:
         return Undecided(Why.CUT_SHORT, cut=situation.named(np.flatnonzero(situation.cut)))
     if _sees_no_exchanges(situation):
         return Undecided(Why.EXCHANGES_UNSEEN, finished=_finished(situation))
+    if ends_unseen := _ends_unseen(situation.evidence):
+        return Undecided(Why.ENDS_UNSEEN, waiting=situation.named(ends_unseen))
     return Undecided(Why.TIMES_LEFT_OUT) if situation.untimed else None
+
+
+def _ends_unseen(evidence: Evidence) -> list[int]:
+    """Ranks (indices) of whose last call nothing tells whether it has ended."""
+    calls, unproven = evidence.case.calls, set(evidence.unproven.tolist())
+    found = []
+    for owner, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True):
+        last = dump.stop - 1
+        if dump.stop > dump.start and calls.origin[last] == ORIGIN_TORCH:
+            shown = calls.state[last] == State.COMPLETED or calls.completed_ns[last] > 0
+            blind = not shown and not evidence.recorder_of(dump).knows_ends
+            found += [owner] if blind or last in unproven else []
+    return found
 
 
 def _nothing_recorded(situation: Situation) -> Why | None:

@@ -9,22 +9,26 @@ is one moment for all members, seen by each when its watchdog next looked.
 Hosts run ahead of their devices: whoever has made the next sixty calls already waits for a rank
 that comes late to the first of them, once. So nobody counts as there before the call before is
 over, and calls that followed at once, when the late rank came, are the same lateness.
+
+Somebody comes last to every call. So ranks are late only where they came last more often than that
+would have let anyone: tested for each call in which it can be told, and held against all groups,
+choices of ranks and beginnings among which they were found.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from math import isfinite
+from collections.abc import Sequence
+from math import comb, exp, isfinite, log
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.findings.meetings import LEAST_CALLS, Meetings, hosts_of, meetings_of
 from unhang.analysis.situation import Situation
-from unhang.analysis.state.clocks import Clocks, set_clocks
-from unhang.analysis.state.columns import Floats, Ints, distinct
+from unhang.analysis.state.columns import Floats, Ints
 from unhang.analysis.state.index import Evidence
 from unhang.kinds import LATE_RANK
 from unhang.model import SlowRank
@@ -33,44 +37,25 @@ from unhang.report import GroupRef
 __all__ = [
     "Late",
     "LateRanks",
-    "Meetings",
     "SlowSteps",
     "late_claims",
     "late_ranks",
-    "meetings_of",
     "told_slow",
 ]
 
-_MOST_CALLS = 1000
-_LEAST_CALLS = 5
 _SHARE = {False: 0.14, True: 0.03}
 _OFTEN = 0.6
 _LEAST_MS = {False: 5.0, True: 1.0}
 _ERRORS = 3.0
 _APART = 0.5
+_BY_CHANCE = 0.05
+"""How probable chance may be as the reason: for one diagnosis, over all that it looked at. Healthy
+jobs that satisfied all other conditions had 0.09 or more; ranks that were really late at most 0.016
+(eight of eight calls of a pair, beside another pair)."""
 
-
-class Meetings(Struct, frozen=True):
-    """Collectives of one channel: who arrived when.
-
-    Attributes:
-        ranks: Indices of ranks, the columns.
-        seqs: Sequence numbers, the rows.
-        rows: Rows of the calls.
-        arrived: (calls, ranks) in ms, clocks set where they could be; not before the last one
-            came to the call before.
-        ahead: For each, how many calls after it are left out: most had made them already, and
-            the rest did at once.
-        clocks: How they were set.
-    """
-
-    channel: int
-    ranks: Ints
-    seqs: Ints
-    rows: Ints
-    arrived: Floats
-    ahead: Ints
-    clocks: Clocks
+_LEAST_COST_MS = {False: 250.0, True: 0.0}
+"""How long the others must have waited in all. A healthy job's first six calls cost 140 ms by the
+order in which its ranks began; a rank that is 40 ms late to a dozen calls, 480."""
 
 
 class Late(Struct, frozen=True):
@@ -87,6 +72,7 @@ class Late(Struct, frozen=True):
         since: Sequence number of the first call to which they were late; -1 if from the beginning.
         rows: Their rows of the call to which they came latest.
         clocks_set: Whether clocks of hosts could be compared.
+        chance: How probable it is that some ranks of a group come last so often by chance; at most.
     """
 
     channel: int
@@ -100,6 +86,7 @@ class Late(Struct, frozen=True):
     since: int
     rows: tuple[int, ...]
     clocks_set: bool
+    chance: float
 
 
 class LateRanks(Struct, frozen=True):
@@ -170,7 +157,7 @@ def late_ranks(evidence: Evidence, *, eager: bool) -> list[Late]:
     A rank that is itself kept waiting by others for about as long is late because of them.
     """
     found = [_late_in(evidence, meetings, eager=eager) for meetings in meetings_of(evidence)]
-    late = [each for each in found if each is not None]
+    late = [each for each in found if each is not None and each.chance * len(found) < _BY_CHANCE]
     kept_waiting: dict[int, float] = defaultdict(float)
     for each in late:
         for rank in each.others:
@@ -203,7 +190,9 @@ def _late_in(evidence: Evidence, meetings: Meetings, *, eager: bool) -> Late | N
     surely = median - _ERRORS * meetings.clocks.error_ms[few]
     often = float(np.mean(since[:, few].mean(axis=1) > _APART * float(median.mean())))
     share = _waited(arrived[start:], few)
-    if len(since) < _LEAST_CALLS or often < _OFTEN or share < _SHARE[eager]:
+    if len(since) < LEAST_CALLS or often < _OFTEN or share < _SHARE[eager]:
+        return None
+    if share * float(np.ptp(arrived[start:])) < _LEAST_COST_MS[eager]:
         return None
     if surely.min() < _LEAST_MS[eager] or not (start or _comparable(evidence, meetings)):
         return None
@@ -221,7 +210,30 @@ def _late_in(evidence: Evidence, meetings: Meetings, *, eager: bool) -> Late | N
         since=int(meetings.seqs[start]) if start else -1,
         rows=tuple(meetings.rows[latest, few].tolist()),
         clocks_set=meetings.clocks.set,
+        chance=_chance(arrived[start:], few) * (len(arrived) if start else 1),
     )
+
+
+def _chance(arrived: Floats, few: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:
+    """How probable it is that any so many ranks come last so often, if it is as likely for all.
+
+    Two sign tests: how often one of them came last of all, and how often all of them came after
+    all others. Calls to which several came last at once tell nothing.
+    """
+    others, own = arrived[:, ~few].max(axis=1), arrived[:, few]
+    told = own.max(axis=1) != others
+    choices = comb(len(few), int(few.sum()))
+    one = _tail((own.max(axis=1) > others)[told], few.sum() / len(few))
+    every = _tail((own.min(axis=1) > others)[told], 1 / choices)
+    least, tests = min(one, every), 2 if few.sum() > 1 else 1
+    return exp(min(0.0, log(least) + log(tests * choices))) if least > 0 else 0.0
+
+
+def _tail(happened: np.ndarray[tuple[int], np.dtype[np.bool_]], share: float) -> float:
+    """The probability that what has this share happens at least so often."""
+    calls = len(happened)
+    times = range(int(happened.sum()), calls + 1)
+    return float(sum(comb(calls, n) * share**n * (1 - share) ** (calls - n) for n in times))
 
 
 def _apart(lateness: Floats) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -249,12 +261,12 @@ def _waited(arrived: Floats, few: np.ndarray[tuple[int], np.dtype[np.bool_]]) ->
 
 def _change_point(values: Floats) -> int:
     """Where a series rises for good: the lowest point of its cumulated deviation; 0 for nowhere."""
-    if len(values) < 2 * _LEAST_CALLS:
+    if len(values) < 2 * LEAST_CALLS:
         return 0
     summed = np.cumsum(values - values.mean())
     at = int(np.argmin(summed)) + 1
     before, after = values[:at], values[at:]
-    if len(after) < _LEAST_CALLS or np.median(before) > np.median(after) / 2:
+    if len(after) < LEAST_CALLS or np.median(before) > np.median(after) / 2:
         return 0
     return at
 
@@ -266,102 +278,8 @@ def _comparable(evidence: Evidence, meetings: Meetings) -> bool:
 
 def _one_clock(evidence: Evidence, ranks: Ints) -> bool:
     """Whether all of these ranks are known to be on one host."""
-    hosts = set(_hosts(evidence, ranks))
+    hosts = set(hosts_of(evidence, ranks))
     return len(hosts) == 1 and "" not in hosts
-
-
-def _hosts(evidence: Evidence, ranks: Ints) -> list[str]:
-    known = {dump.rank: dump.host for dump in evidence.dumps}
-    return [known.get(int(evidence.ranks.numbers[rank]), "") for rank in ranks.tolist()]
-
-
-def meetings_of(evidence: Evidence) -> Iterator[Meetings]:
-    """Complete collectives of every channel in which ranks of one role meet."""
-    rows = _usable_rows(evidence)
-    if not len(rows):
-        return
-    calls = evidence.case.calls
-    channel, owner, seq = evidence.channel(rows), evidence.owner_of(rows), calls.seq[rows]
-    order = np.lexsort((rows, owner, seq, channel))
-    rows, channel, owner, seq = rows[order], channel[order], owner[order], seq[order]
-    again = np.zeros(len(rows), np.bool_)
-    again[1:] = (channel[1:] == channel[:-1]) & (seq[1:] == seq[:-1]) & (owner[1:] == owner[:-1])
-    rows, channel, owner, seq = rows[~again], channel[~again], owner[~again], seq[~again]
-    roles = _roles(evidence)
-    edges = np.flatnonzero(np.r_[True, channel[1:] != channel[:-1], True])
-    for begin, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        ranks = distinct(owner[begin:end])
-        if len(ranks) < 2 or len(distinct(roles[ranks])) > 1:  # noqa: PLR2004 - it takes two
-            continue
-        found = _complete(evidence, int(channel[begin]), ranks, rows[begin:end], seq[begin:end])
-        if found is not None:
-            yield found
-
-
-def _usable_rows(evidence: Evidence) -> Ints:
-    """Finished collectives with a time, the last ones of each channel, of dumps that count."""
-    calls = evidence.case.calls
-    usable = evidence.finished & evidence.collective & (calls.created_ns > 0) & (calls.seq >= 0)
-    rows = np.flatnonzero(usable)
-    rows = rows[evidence.counts[calls.dump[rows]]]
-    newest = np.full(evidence.n_channels, -1, np.int64)
-    channel = evidence.channel(rows)
-    np.maximum.at(newest, channel, calls.seq[rows])
-    recent: Ints = rows[calls.seq[rows] > newest[channel] - _MOST_CALLS]
-    return recent
-
-
-def _roles(evidence: Evidence) -> Ints:
-    """A number per rank: ranks with the same sends and receives, by name, have the same."""
-    rows = np.flatnonzero(~evidence.collective)
-    names: dict[int, set[int]] = defaultdict(set)
-    if len(rows):
-        pairs = np.stack([evidence.owner_of(rows), evidence.case.calls.name[rows]])
-        for owner, name in np.unique(pairs, axis=1).T.tolist():
-            names[owner].add(name)
-    numbers: dict[frozenset[int], int] = {}
-    roles = [
-        numbers.setdefault(frozenset(names.get(rank, ())), len(numbers))
-        for rank in range(len(evidence.ranks))
-    ]
-    return np.asarray(roles, np.int64)
-
-
-def _complete(
-    evidence: Evidence, channel: int, ranks: Ints, rows: Ints, seq: Ints
-) -> Meetings | None:
-    """The calls of a channel that all of its ranks with dumps made."""
-    numbers, counts = np.unique(seq, return_counts=True)
-    whole = numbers[counts == len(ranks)]
-    if len(whole) < _LEAST_CALLS:
-        return None
-    calls = evidence.case.calls
-    table = rows[np.isin(seq, whole)].reshape(len(whole), len(ranks))
-    timed = (calls.completed_ns[table] > 0).all(axis=1)
-    timed &= evidence.names.synchronising[calls.name[table[:, 0]]]
-    origin = int(calls.created_ns[table].min())
-    hosts = _hosts(evidence, ranks)
-    clocks = set_clocks((calls.completed_ns[table[timed]] - origin) / 1e6, hosts)
-    made = (calls.created_ns[table] - origin) / 1e6 - clocks.offset_ms
-    arrived, kept, ahead = _each_once(made)
-    return Meetings(channel, ranks, whole[kept], table[kept], arrived, ahead, clocks)
-
-
-def _each_once(made: Floats) -> tuple[Floats, Ints, Ints]:
-    """When ranks came to calls that are a meeting of their own; which these are; what follows them.
-
-    Args:
-        made: (calls, ranks) in ms.
-    """
-    over = np.r_[-np.inf, np.maximum.accumulate(made.max(axis=1))[:-1]]
-    arrived = np.maximum(made, over[:, None])
-    kept, late = [0], np.ptp(arrived, axis=1)
-    for call in range(1, len(made)):
-        ahead = np.sort(made[call])[(made.shape[1] - 1) // 2] <= over[call]
-        if not (ahead and late[call] < _APART * late[kept[-1]]):
-            kept.append(call)
-    begins = np.asarray(kept, np.int64)
-    return arrived[begins], begins, np.diff(np.r_[begins, len(made)]) - 1
 
 
 def _explain(situation: Situation, found: Sequence[Late]) -> Claim:

@@ -18,11 +18,10 @@ from msgspec.structs import replace
 from unhang.analysis.claims import Claim, Doubt, Stance
 from unhang.analysis.findings.stalled import NotMoving
 from unhang.analysis.lives.elsewhere import Sides, sites_of, subjects_of
-from unhang.analysis.lives.ended import Ended
 from unhang.analysis.lives.life import Lives
+from unhang.analysis.lives.splits import aborted, bytes_told, may_differ, splits_apart
 from unhang.analysis.sites import StackBook
 from unhang.analysis.situation import Situation
-from unhang.analysis.sources.exits import SIGNAL_BASE
 from unhang.analysis.sources.logs import Message
 from unhang.analysis.sources.stacks import RankLook
 from unhang.analysis.state.ops import bytes_of
@@ -51,7 +50,6 @@ __all__ = [
 
 
 _SIDES = 2
-_ABORTED = SIGNAL_BASE + 6
 _WORD = 4
 _LINE = re.compile(r"[0-9]{1,9}")
 
@@ -253,10 +251,11 @@ def sizes_apart(
     if situation is not None and not (lead and lead.culprits):
         told = next(_of_parts(message, claims, lives, situation), None)
         lead = told if told and (told.culprits or lead is None) else lead
+    lead = lead or next(splits_apart(message, claims, lives, book), None)
     if lead is not None:
         lead = lead.seen(message, Stance.SUPPORTS, int(lead is shown))
         return [lead, *(_follows(claim, lead) for claim in claims if claim is not shown)]
-    return [_follows(claim) for claim in claims] if _are_alike(lives) else list(claims)
+    return [_follows(claim) for claim in claims] if _proves_nothing(lives) else list(claims)
 
 
 def _follows(claim: Claim, *reason: Claim) -> Claim:
@@ -281,7 +280,7 @@ def _claims(lives: Lives, book: StackBook) -> Iterator[Claim]:
     if len({look.last_site for look in known}) == 1 and known[0].last_site:
         alike = len(abreast) == len(known)
         abreast = known  # stages of a pipeline make different numbers of calls
-    if not _differ(abreast):
+    if not _differ(abreast) or may_differ(abreast[0].last_op):
         return
     sides: defaultdict[int, list[RankLook]] = defaultdict(list)
     for look in abreast:
@@ -350,15 +349,14 @@ def _of_parts(
 
     It tells the bytes that came and those that were expected, of a part of the call.
     """
-    fields = message.group.first.fields
-    ends = [c.about for c in claims if c.is_cause and isinstance(c.about, Ended)]
-    ended = [end.rank for about in ends for end in about.first if end.status == _ABORTED]
-    if len(ended) != 1 or not {"sent", "room"} <= fields.keys():
+    ended, told = aborted(claims), bytes_told(message)
+    if len(ended) != 1 or told is None:
         return
-    came, expected = int(fields["sent"]), int(fields["room"])
+    came, expected = told
     case, numbers = situation.evidence.case, situation.evidence.ranks.numbers
     rows = {int(numbers[at]): int(row) for at, row in enumerate(situation.heads.row) if row >= 0}
-    parts = {rank: _part_of(case, row) for rank, row in rows.items()}
+    alike = {rank: row for rank, row in rows.items() if not may_differ(case.call(row).name.op)}
+    parts = {rank: _part_of(case, row) for rank, row in alike.items()}
     sent = tuple(sorted(rank for rank, part in parts.items() if part == came))
     room = tuple(sorted({ended[0], *(r for r, part in parts.items() if part == expected)}))
     if not sent or came == expected or ended[0] in sent:
@@ -392,11 +390,12 @@ def _part_of(case: Case, row: int) -> int:
     return -(-bytes_of(case.signatures[int(case.calls.signature[row])]) // (parts * _WORD)) * _WORD
 
 
-def _are_alike(lives: Lives) -> bool:
+def _proves_nothing(lives: Lives) -> bool:
     """Whether nothing that was seen of the last calls sets any rank apart, as with splits."""
     looks = [life.look for life in lives.ranks.values() if life.look is not None]
-    last = {(look.last_op, look.last_call, look.last_numel) for look in looks}
-    return len(looks) > 1 and len(last) == 1 and looks[0].last_numel >= 0
+    last = {(look.last_op, look.last_call) for look in looks}
+    alike = len({look.last_numel for look in looks}) == 1 and looks[0].last_numel >= 0
+    return len(looks) > 1 and len(last) == 1 and (alike or may_differ(looks[0].last_op))
 
 
 def _differ(looks: Sequence[RankLook]) -> bool:

@@ -12,9 +12,10 @@ from functools import cache
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from unhang.analysis.matching.rooted import RootsOfCall, roots_apart
-from unhang.analysis.state.columns import Ints
+from unhang.analysis.state.columns import Ints, distinct
 from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.ops import Demand, demand_of, elements, rule_of
@@ -272,4 +273,17 @@ def _exchange(
     for rank in rows:
         sides[sent[rank], received[rank]].append(rank)
     ordered = sorted(sides.values(), key=lambda ranks: (-len(ranks), min(ranks)))
-    return _disagreement(waiting_call, SPLIT_MISMATCH, ordered, by_rank, 0, totals)
+    found = _disagreement(waiting_call, SPLIT_MISMATCH, ordered, by_rank, 0, totals)
+    usual = {side for rank in rows for side in _earlier_exchanges(case, rows[rank])}
+    return found if len(usual) <= 1 else replace(found, majority=None)
+
+
+def _earlier_exchanges(case: Case, row: int) -> set[tuple[int | None, int | None]]:
+    """What the rank of a call sent and received in earlier calls like it: varied, if uneven."""
+    calls, dump = case.calls, case.dumps[int(case.calls.dump[row])]
+    before = slice(dump.start, row)
+    alike = (calls.group[before] == calls.group[row]) & (calls.name[before] == calls.name[row])
+    alike &= calls.stack[before] == calls.stack[row]
+    numbers = distinct(calls.signature[before][alike]).tolist()
+    each = (case.signatures[number] for number in numbers)
+    return {(elements(one.input_sizes), elements(one.output_sizes)) for one in each}

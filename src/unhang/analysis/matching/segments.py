@@ -18,6 +18,7 @@ __all__ = [
     "Segments",
     "ends_of",
     "is_whole",
+    "met_by_anyone",
     "open_exchanges",
     "segments_of",
     "tags_of",
@@ -150,6 +151,19 @@ def is_whole(dump: Dump) -> bool:
     """Whether a dump shows everything from the first call on."""
     whole = dump.status is DumpStatus.OK and not dump.active_only
     return whole and dump.first_record_id <= 0 and dump.dropped == 0
+
+
+def met_by_anyone(evidence: Evidence, table: Segments, at: Ints) -> Bools:
+    """Whether the receiving rank of calls has received from any source in the same channel."""
+    case = evidence.case
+    anyone = [name.op.lower().startswith("recv") and name.src < 0 for name in case.names]
+    if not any(anyone):
+        return np.zeros(len(at), np.bool_)
+    rows = np.flatnonzero(np.asarray(anyone)[case.calls.name])
+    size = len(evidence.ranks)
+    receiver = np.where(table.sending[at], table.peer[at], table.owner[at])
+    keys = evidence.channel(table.row[at]) * size + receiver
+    return np.isin(keys, evidence.channel(rows) * size + evidence.owner_of(rows))
 
 
 def taken(evidence: Evidence, rows: Ints) -> Bools:

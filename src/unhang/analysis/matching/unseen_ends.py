@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from unhang.analysis.matching.segments import (
     Segments,
     is_whole,
+    met_by_anyone,
     open_exchanges,
     segments_of,
     taken,
@@ -55,7 +56,7 @@ def _ended_there(evidence: Evidence, opened: Ints) -> Ints:
     whole = _whole_segments(evidence, table)
     at = np.flatnonzero(np.isin(table.row, opened) & (other >= 0))
     at = at[whole[table.segment[at]] & whole[other[at]]]
-    at = at[~_met_by_anyone(evidence, table, at)]
+    at = at[~met_by_anyone(evidence, table, at)]
     segment, other = table.segment[at], other[at]
     wanted = at - table.first[segment]
     there = wanted < table.length[other]
@@ -74,19 +75,6 @@ def _whole_segments(evidence: Evidence, table: Segments) -> Bools:
     whole[[dump.index for dump in evidence.dumps if is_whole(dump)]] = True
     found: Bools = whole[case.calls.dump[table.row[table.first]]]
     return found
-
-
-def _met_by_anyone(evidence: Evidence, table: Segments, at: Ints) -> Bools:
-    """Whether the receiving rank of calls has received from any source in the same channel."""
-    case = evidence.case
-    anyone = [name.op.lower().startswith("recv") and name.src < 0 for name in case.names]
-    if not any(anyone):
-        return np.zeros(len(at), np.bool_)
-    rows = np.flatnonzero(np.asarray(anyone)[case.calls.name])
-    size = len(evidence.ranks)
-    receiver = np.where(table.sending[at], table.peer[at], table.owner[at])
-    keys = evidence.channel(table.row[at]) * size + receiver
-    return np.isin(keys, evidence.channel(rows) * size + evidence.owner_of(rows))
 
 
 def _let_go(evidence: Evidence, opened: Ints) -> Ints:

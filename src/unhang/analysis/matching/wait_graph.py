@@ -21,7 +21,6 @@ import numpy as np
 from msgspec import Struct
 
 from unhang.analysis.state.columns import Bools, Ints, distinct
-from unhang.analysis.state.completion import TRUTHFUL
 from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import Known, Standing
@@ -176,8 +175,7 @@ def _made_by_all(evidence: Evidence, standing: Standing, heads: Heads) -> Bools:
     first[heads.waiting_call[ranks]] = heads.row[ranks]
     rows = first[: heads.n_collective]
     takes_all = evidence.names.synchronising[evidence.case.calls.name[rows]]
-    truthful = np.asarray([backend in TRUTHFUL for backend in evidence.backends])
-    takes_all &= truthful[heads.channel[: heads.n_collective] % len(evidence.backends)]
+    takes_all &= evidence.truthful[heads.channel[: heads.n_collective] % len(evidence.backends)]
     finished = standing.done[heads.channel[: heads.n_collective]] >= heads.seq[: heads.n_collective]
     found: Bools = takes_all & finished
     return found

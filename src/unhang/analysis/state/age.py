@@ -16,7 +16,6 @@ import numpy as np
 from msgspec import Struct
 
 from unhang.analysis.state.columns import Bools, Ints
-from unhang.analysis.state.completion import TRUTHFUL
 from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.stale import made_ns
@@ -78,6 +77,7 @@ def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
     turns = np.full(len(heads.row), -1, np.int64)
     turns[ranks] = paces[:, 1]
     usual = np.clip((_TURNS * turns).astype(np.int64), _JUST_BEGUN_NS, _MOST_NS)
+    usual[ranks] += _noticed_late_ns(evidence, rows)
     young = (waited >= 0) & (waited < usual)
     told = (waited < 0) & (at_most >= 0)
     at_least = np.full(len(heads.row), -1, np.int64)
@@ -89,6 +89,13 @@ def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
     young |= by_file | moving
     unproven = told & (turns > 0) & ~young & by_file.any()
     return Ages(waited, young, (waited >= 0) & ~young, unproven, stood & ~young)
+
+
+def _noticed_late_ns(evidence: Evidence, rows: Ints) -> Ints:
+    """How much older than they are calls may look, by the recorder that looks for their ends."""
+    late = np.asarray([kind.notices_ns for kind in evidence.recorders.values()], np.int64)
+    found: Ints = late[evidence.names.backend[evidence.case.calls.name[rows]]]
+    return found
 
 
 def _most_ns(evidence: Evidence, heads: Heads) -> Ints:
@@ -145,7 +152,7 @@ def _just_after(evidence: Evidence, heads: Heads, turns: Ints, outdated: Ints) -
     found = np.zeros(len(heads.row), np.bool_)
     dumps = zip(evidence.owner.tolist(), evidence.dumps, strict=True)
     older = [dump for owner, dump in dumps if owner in outdated]
-    if not older or any((dump.backend or evidence.backends[0]) not in TRUTHFUL for dump in older):
+    if not older or not all(evidence.recorder_of(dump).marks_ends for dump in older):
         return found
     created = evidence.case.calls.created_ns
     left = [int(created[dump.start : dump.stop].max(initial=0)) for dump in older]

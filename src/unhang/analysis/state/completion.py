@@ -7,8 +7,12 @@
 - Gloo: "retired" (its states never change). It is also set after a failure, so a failed call is
   told from elsewhere (see `unhang.analysis.state.progress`).
 - Our own recorder's entries: "retired" or completed.
-- Recorders that never mark completion: nothing is known, and only the last call of each rank is
-  taken as possibly open, with a note.
+- torch's hook (from 2.14): the state, noticed about a second late; but members of a batch look
+  completed as soon as they are made (`unproven_rows`).
+- Recorders that never mark completion: nothing is known, and what all members have made is taken as
+  finished, with a note.
+
+What is true of which kind of recorder is in `unhang.analysis.state.recorders`.
 """
 
 from __future__ import annotations
@@ -19,18 +23,13 @@ import numpy as np
 
 from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.ops import Names
+from unhang.analysis.state.recorders import Recorders, flags_of, recorder_of
 from unhang.batches import Batches
 from unhang.case import JOINED_BY_ENTRIES, ORIGIN_UNHANG, Calls, Case, Dump
 from unhang.model import DumpStatus, Note, State
 
-__all__ = ["TRUTHFUL", "finished_rows", "mixing"]
+__all__ = ["finished_rows", "mixing", "unproven_rows"]
 
-TRUTHFUL = frozenset(
-    {"nccl", "ncclx", "nccl2", "nccl-lazy", "xccl", "rccl", "rcclx", "mccl", "hccl", "bccl"}
-)
-"""Backends whose recorder marks completion from device events."""
-
-_BY_RETIREMENT = frozenset({"gloo"})
 _UNEVEN = frozenset({"ALLGATHER_coalesced", "REDUCE_SCATTER_coalesced"})
 _COALESCED = frozenset({
     "coalesced", "allreduce_coalesced", "allgather_into_tensor_coalesced",
@@ -46,31 +45,31 @@ def finished_rows(
     case: Case,
     dumps: Sequence[Dump],
     names: Names,
-    backends: Sequence[str],
+    recorders: Recorders,
     batches: Batches,
 ) -> tuple[Bools, list[Note]]:
     """Tell for every row whether its call has finished."""
     calls = case.calls
     done = np.asarray(calls.state == State.COMPLETED)
     done |= calls.completed_ns > 0
-    if _BY_RETIREMENT & set(backends):
-        retires = np.asarray([backend in _BY_RETIREMENT for backend in backends])
+    retires = flags_of(recorders, lambda recorder: recorder.ends_by_retiring)
+    if retires.any():
         done |= calls.retired & retires[names.backend][calls.name]
     own = calls.origin == ORIGIN_UNHANG
     if own.any():
         done |= own & calls.retired
     done &= calls.state != State.FAILED
-    done[_not_launched(case, names, backends, batches, done)] = False
-    done[_ended_too_early(case, dumps, batches, done)] = False
+    done[_not_launched(case, names, recorders, batches, done)] = False
+    done[_ended_too_early(case, dumps, recorders, batches, done)] = False
     done |= batches.closed & done[batches.last]
     done[_left_by_slow_parts(case, dumps, done)] = True
-    done[_counted_as_over(case, dumps, names, backends, batches, done)] = True
-    notes = _left_open(case, dumps, names, batches, done)
-    return done, [*notes, *_blind(case, dumps, backends, done)]
+    done[_counted_as_over(case, dumps, names, recorders, batches, done)] = True
+    notes = _left_open(case, dumps, names, recorders, batches, done)
+    return done, [*notes, *_blind(case, dumps, names, recorders, batches, done)]
 
 
 def _not_launched(
-    case: Case, names: Names, backends: Sequence[str], batches: Batches, done: Bools
+    case: Case, names: Names, recorders: Recorders, batches: Batches, done: Bools
 ) -> Ints:
     """Calls that look completed though their host is still inside the library's enqueue.
 
@@ -79,8 +78,8 @@ def _not_launched(
     are P2P, the counters mix two kinds of numbers and tell nothing (`mixing`).
     """
     calls, status = case.calls, case.group_status
-    truthful = np.asarray([name in TRUTHFUL for name in backends])[names.backend][calls.name]
-    rows = np.flatnonzero(done & ~calls.retired & truthful & (calls.group >= 0))
+    counted = flags_of(recorders, lambda recorder: recorder.counts_calls)[names.backend][calls.name]
+    rows = np.flatnonzero(done & ~calls.retired & counted & (calls.group >= 0))
     if not len(rows) or not len(status):
         return np.zeros(0, np.int64)
     lane, at, known = _counters_of(case, rows)
@@ -106,7 +105,7 @@ def _counted_as_over(
     case: Case,
     dumps: Sequence[Dump],
     names: Names,
-    backends: Sequence[str],
+    recorders: Recorders,
     batches: Batches,
     done: Bools,
 ) -> Ints:
@@ -120,8 +119,8 @@ def _counted_as_over(
     calls, status = case.calls, case.group_status
     active = np.zeros(max(len(case.dumps), 1), np.bool_)
     active[[d.index for d in dumps if d.active_only or not done[d.start : d.stop].any()]] = True
-    truthful = np.asarray([name in TRUTHFUL for name in backends])[names.backend][calls.name]
-    rows = np.flatnonzero(~done & active[calls.dump] & truthful & (calls.group >= 0))
+    counted = flags_of(recorders, lambda recorder: recorder.counts_calls)[names.backend][calls.name]
+    rows = np.flatnonzero(~done & active[calls.dump] & counted & (calls.group >= 0))
     rows = rows[~batches.p2p[rows] & (calls.seq[rows] >= 0) & ~calls.retired[rows]]
     if not len(rows) or not len(status):
         return np.zeros(0, np.int64)
@@ -168,7 +167,9 @@ def _is_last_and_watched(calls: Calls, lane: Ints, row: int) -> bool:
     return bool(same[-1] == row and (len(same) == 1 or calls.retired[same[-2]]))
 
 
-def _ended_too_early(case: Case, dumps: Sequence[Dump], batches: Batches, done: Bools) -> Ints:
+def _ended_too_early(
+    case: Case, dumps: Sequence[Dump], recorders: Recorders, batches: Batches, done: Bools
+) -> Ints:
     """Calls on several tensors at once that cannot have finished, since a member has not come.
 
     They say "completed" at once (seen on torch 2.8 to 2.13, where nothing is asynchronous): the
@@ -181,21 +182,33 @@ def _ended_too_early(case: Case, dumps: Sequence[Dump], batches: Batches, done: 
     rows = np.flatnonzero(done & uneven & (calls.seq >= 0) & (calls.group >= 0))
     if not len(rows):
         return rows
-    groups = len(case.groups) + 1
+    marking = [dump for dump in dumps if recorder_of(recorders, dump).marks_ends]
+    least = _made_by_all(case, marking)
+    found: Ints = rows[calls.seq[rows] > least[calls.group[rows]]]
+    return found
+
+
+def _made_by_all(case: Case, dumps: Sequence[Dump]) -> Ints:
+    """Per group: the last collective that nobody's whole dump lacks."""
+    calls, groups = case.calls, len(case.groups) + 1
     reached = np.full(len(case.dumps) * groups, -1, np.int64)
     lane = np.asarray(calls.dump, np.int64) * groups + calls.group
     np.maximum.at(reached, lane, calls.seq)
     least = np.full(groups, np.iinfo(np.int64).max)
     for dump in dumps:
-        if dump.status is DumpStatus.OK and not dump.active_only and dump.backend in TRUTHFUL:
+        if dump.status is DumpStatus.OK and not dump.active_only:
             for group in dump.group_ids:
                 least[group] = min(least[group], reached[dump.index * groups + group])
-    found: Ints = rows[calls.seq[rows] > least[calls.group[rows]]]
-    return found
+    return least
 
 
 def _left_open(
-    case: Case, dumps: Sequence[Dump], names: Names, batches: Batches, done: Bools
+    case: Case,
+    dumps: Sequence[Dump],
+    names: Names,
+    recorders: Recorders,
+    batches: Batches,
+    done: Bools,
 ) -> list[Note]:
     """Close sends and receives of batches that nothing closes and that prove nothing, in place.
 
@@ -208,7 +221,9 @@ def _left_open(
     calls = case.calls
     partial = np.zeros(max(len(case.dumps), 1), np.bool_)
     partial[[d.index for d in dumps if d.active_only or d.status is not DumpStatus.OK]] = True
-    rows = np.flatnonzero(~done & batches.p2p & ~batches.closed)
+    sees = flags_of(recorders, lambda recorder: recorder.sees_exchanges_end)
+    closing = sees[names.backend][calls.name]  # others have no batches: what is open there is open
+    rows = np.flatnonzero(~done & batches.p2p & ~batches.closed & closing)
     idle, newest = _counted(case, rows)
     newest &= np.bincount(batches.last[rows], minlength=1)[batches.last[rows]] == 1
     batching = _batching(names, batches, calls, rows) or bool(idle.any())
@@ -278,24 +293,57 @@ def _gone_on(calls: Calls, batches: Batches, rows: Ints) -> Bools:
     return found
 
 
-def _blind(case: Case, dumps: Sequence[Dump], backends: Sequence[str], done: Bools) -> list[Note]:
-    """Take all but the last call of a dump as finished where its recorder marks no completion."""
+def unproven_rows(
+    case: Case, names: Names, recorders: Recorders, batches: Batches, done: Bools
+) -> Ints:
+    """Sends and receives that count as finished though only their being made is shown.
+
+    Whoever issues a batch gets its members back as completed, on the same thread: so they have all
+    "ended" before the next call of their rank was made. A wait that was seen to end later is one.
+    """
+    sees = flags_of(recorders, lambda recorder: recorder.sees_exchanges_end)
+    if sees.all():
+        return np.zeros(0, np.int64)
+    calls = case.calls
+    rows = np.flatnonzero(done & batches.p2p & ~sees[names.backend][calls.name])
+    after = np.minimum(rows + 1, max(len(calls) - 1, 0))
+    last = (after == rows) | (calls.dump[after] != calls.dump[rows])
+    found: Ints = rows[last | (calls.completed_ns[rows] <= calls.created_ns[after])]
+    return found
+
+
+def _blind(
+    case: Case,
+    dumps: Sequence[Dump],
+    names: Names,
+    recorders: Recorders,
+    batches: Batches,
+    done: Bools,
+) -> list[Note]:
+    """Take as finished what all members have made where the recorder marks no end.
+
+    One that takes all members and that only some have made cannot have ended; of all others
+    nothing is known.
+    """
+    calls = case.calls
     suspects = [
         dump
         for dump in dumps
         if not dump.active_only
-        and dump.stop - dump.start >= _BLIND_ROWS
-        and (dump.backend or backends[0]) not in TRUTHFUL | _BY_RETIREMENT
+        and not recorder_of(recorders, dump).knows_ends
+        and (dump.stop - dump.start >= _BLIND_ROWS or dump.recorder)
         and not done[dump.start : dump.stop].any()
     ]
-    for dump in suspects:
-        done[dump.start : dump.stop - 1] = case.calls.state[dump.start : dump.stop - 1] != int(
-            State.FAILED
-        )
     if not suspects:
         return []
+    least = _made_by_all(case, suspects)
+    for dump in suspects:
+        rows = slice(dump.start, dump.stop)
+        made = (calls.seq[rows] <= least[calls.group[rows]]) | batches.p2p[rows]
+        made |= ~names.synchronising[calls.name[rows]]
+        done[rows] = made & (calls.state[rows] != int(State.FAILED))
     text = (
-        f"The recorder of {len(suspects)} dumps never marks a call as finished: all but the last "
-        "call of each rank are taken as finished."
+        f"The recorder of {len(suspects)} dumps never marks a call as finished: the calls that all "
+        "members have made are taken as finished."
     )
     return [Note("warning", "completion", text)]

@@ -15,8 +15,15 @@ import numpy.typing as npt
 from msgspec import Struct, field
 
 from unhang.analysis.state.columns import Bools, Ints, distinct
-from unhang.analysis.state.completion import finished_rows
+from unhang.analysis.state.completion import finished_rows, unproven_rows
 from unhang.analysis.state.ops import Names, names_of
+from unhang.analysis.state.recorders import (
+    RecorderKind,
+    Recorders,
+    flags_of,
+    recorder_of,
+    recorders_of,
+)
 from unhang.batches import Batches, find_batches
 from unhang.case import Case, Dump
 from unhang.model import Note
@@ -54,6 +61,7 @@ class Evidence(Struct, frozen=True, eq=False):
             rank and backend.
         owner: Index of the rank of each of `dumps`.
         backends: Names of the recorders' backends; a call's channel is group and backend.
+        recorders: What kind of recorder each of them has.
         batches: Which calls were launched together.
         collective: Per row: not a send or receive, nor the closing entry of a batch of them.
         finished: Per row, see `unhang.analysis.state.completion`.
@@ -61,6 +69,8 @@ class Evidence(Struct, frozen=True, eq=False):
         open_rows: Rows that have not finished, ascending, of `dumps` only.
         unseen_ends: Rows of sends and receives that count as finished though they look open, and of
             which it may be another one, see `unhang.analysis.matching.unseen_ends`.
+        unproven: Rows that count as finished though nothing shows their end, only that they were
+            made, ascending; see `unhang.analysis.matching.unproven_ends`.
     """
 
     case: Case
@@ -68,6 +78,7 @@ class Evidence(Struct, frozen=True, eq=False):
     dumps: tuple[Dump, ...]
     owner: Ints
     backends: tuple[str, ...]
+    recorders: Recorders
     names: Names
     batches: Batches
     collective: Bools
@@ -76,6 +87,12 @@ class Evidence(Struct, frozen=True, eq=False):
     open_rows: Ints
     notes: tuple[Note, ...] = field(default=())
     unseen_ends: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    unproven: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @property
+    def truthful(self) -> Bools:
+        """Per backend: its recorder marks a call as completed once its device has finished it."""
+        return flags_of(self.recorders, lambda recorder: recorder.marks_ends)
 
     @property
     def n_channels(self) -> int:
@@ -93,6 +110,10 @@ class Evidence(Struct, frozen=True, eq=False):
     def group_of(self, channel: int) -> int:
         """Index in `Case.groups` of a channel."""
         return channel // len(self.backends)
+
+    def recorder_of(self, dump: Dump) -> RecorderKind:
+        """The kind of recorder that a dump is of."""
+        return recorder_of(self.recorders, dump)
 
     def members(self, channel: int) -> Ints:
         """Indices of the members of a channel's group, in group order; -1 for strangers."""
@@ -116,19 +137,22 @@ def gather(case: Case) -> Evidence:
     batches = find_batches(calls, case.names)
     counts = np.zeros(max(len(case.dumps), 1), np.bool_)
     counts[[dump.index for dump in dumps]] = True
-    finished, more = finished_rows(case, dumps, names, backends, batches)
+    recorders = recorders_of(case, backends)
+    finished, more = finished_rows(case, dumps, names, recorders, batches)
     return Evidence(
         case=case,
         ranks=ranks,
         dumps=dumps,
         owner=ranks.index_of([dump.rank for dump in dumps]),
         backends=backends,
+        recorders=recorders,
         names=names,
         batches=batches,
         collective=~batches.p2p,
         finished=finished,
         counts=counts,
         open_rows=_open_rows(case, finished, counts),
+        unproven=unproven_rows(case, names, recorders, batches, finished),
         notes=(*notes, *more),
     )
 

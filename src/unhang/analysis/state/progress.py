@@ -13,8 +13,9 @@ import numpy as np
 from msgspec import Struct
 
 from unhang.analysis.state.columns import Bools, Ints, chunks, distinct, first_and_last
-from unhang.analysis.state.completion import TRUTHFUL, mixing
+from unhang.analysis.state.completion import mixing
 from unhang.analysis.state.index import Evidence
+from unhang.analysis.state.recorders import flags_of
 from unhang.case import JOINED_BY_ENTRIES
 from unhang.model import DumpStatus
 
@@ -214,18 +215,19 @@ def _counters(evidence: Evidence) -> tuple[Ints, Ints, Ints, Bools]:
     """Last enqueued and last completed collective per key, where the counters count collectives.
 
     Gloo counts every operation, P2P included, and NCCL writes the number of whichever kind came
-    last: so only channels of device recorders in which no rank has made P2P calls are used.
+    last: so only channels of device recorders in which no rank has made P2P calls are used. torch's
+    hook counts what the backend was asked for, calls that it did not record included.
     """
     status, n_backends = evidence.case.group_status, len(evidence.backends)
     owner = np.full(len(evidence.case.dumps), -1, np.int64)
     backend = np.zeros(len(evidence.case.dumps), np.int64)
-    truthful = np.asarray([name in TRUTHFUL for name in evidence.backends])
+    counts = flags_of(evidence.recorders, lambda recorder: recorder.counts_calls)
     for index, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True):
         owner[dump.index] = index
         backend[dump.index] = evidence.backends.index(dump.backend) if dump.backend else 0
     backend_of = backend[status.dump]
     channel = np.asarray(status.group, np.int64) * n_backends + backend_of
-    usable = (status.group >= 0) & (owner[status.dump] >= 0) & truthful[backend_of]
+    usable = (status.group >= 0) & (owner[status.dump] >= 0) & counts[backend_of]
     usable &= ~np.isin(channel, _mixed_channels(evidence))
     keys = owner[status.dump][usable] * evidence.n_channels + channel[usable]
     keys, at = np.unique(keys, return_index=True)

@@ -19,7 +19,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from unhang.analysis.state.columns import Bools, Ints
-from unhang.analysis.state.completion import TRUTHFUL
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import NEVER, Known, Standing
 from unhang.case import Dump
@@ -57,7 +56,7 @@ def same_moment(evidence: Evidence, standing: Standing) -> Moment:
         return Moment(evidence, standing, behind, notes)
     failed = failed_ranks(evidence)
     channel = standing.keys[behind] % standing.n_channels
-    truthful = np.asarray([name in TRUTHFUL for name in evidence.backends])
+    truthful = evidence.truthful
     owner = standing.keys // standing.n_channels
     by_failure = ~truthful[channel % len(evidence.backends)] & np.isin(
         channel, standing.keys[failed[owner]] % standing.n_channels
@@ -163,7 +162,7 @@ def _ended_in(evidence: Evidence, standing: Standing) -> tuple[Ints, Bools]:
     gave_up_there = gave_up[owner] & (standing.last_row == last_row[owner])
     least = np.full(evidence.n_channels, NEVER)
     for each in np.unique(channel[gave_up_there & (standing.reach == furthest[channel])]).tolist():
-        gloo = evidence.backends[each % len(evidence.backends)] not in TRUTHFUL
+        gloo = not evidence.truthful[each % len(evidence.backends)]
         if gloo and not np.isin(evidence.members(each), evidence.owner).all():
             least[each] = furthest[each] - 1
     return least, gave_up

@@ -13,6 +13,7 @@ from unhang.analysis.lives.before_groups import (
     ToldApart,
 )
 from unhang.analysis.lives.last_calls import GroupsApart, LinesApart, RootsApart, SizesApart
+from unhang.analysis.lives.splits import PartUnfit
 from unhang.analysis.words.telling import Words, subject, words_of
 from unhang.wording import count_of, printable, rank_phrase
 
@@ -125,6 +126,23 @@ def _(about: LinesApart, claim: Claim) -> Words:
         (
             f"The last call of each rank, by its heartbeat: {sides}.",
             "Gloo ended a process that got more or less than it asked for.",
+        ),
+    )
+
+
+@words_of.register
+def _(about: PartUnfit, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+    senders = rank_phrase(about.senders)
+    one_of = senders if len(about.senders) == 1 else f"one of {senders}"
+    return Words(
+        f"Splits of {about.op} do not fit: {one_of} sent rank {about.receiver} "
+        f"{count_of(about.sent, 'byte')}, and that expected {about.room:,}.",
+        (
+            f"Gloo told so when it ended rank {about.receiver}, which received.",
+            "Its sizes may rightly differ by rank, so none is odd; either side may be wrong.",
+        ),
+        actions=(
+            "Print both splits before this line: what i sends to j must be what j expects from i.",
         ),
     )
 

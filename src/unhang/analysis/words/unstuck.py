@@ -47,6 +47,10 @@ _UNDECIDED: Final = {
         "no collective is in flight, and on Gloo torch records no send, receive or "
         "monitored_barrier: one of them may hang."
     ),
+    Why.ENDS_UNSEEN: (
+        "all members have made what was called last, and the recorder of {old} shows no end of "
+        "it: it may be over, or hang."
+    ),
 }
 
 

@@ -114,6 +114,7 @@ class Decoded:
     Attributes:
         used: Group and local id of its calls, each pair once, in order of first use; None where
             its rows have to be looked at for that.
+        recorder: As in `Dump`.
         few_times: The times of some of its calls were left out on the way here.
         window: What is known of rows that were left out as well.
     """
@@ -121,6 +122,7 @@ class Decoded:
     version: str = ""
     comm_lib_version: str = ""
     reported_by: str = "torch"
+    recorder: str = ""
     origin: Origin | None = None
     declared: tuple[Declared, ...] = ()
     statuses: tuple[Status, ...] = ()

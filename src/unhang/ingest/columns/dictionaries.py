@@ -120,11 +120,10 @@ def parse_op(raw: str) -> OpName:
     """Take a profiling name apart.
 
     Sends and receives carry group ranks, the caller's own first: "nccl:send 0->1",
-    "nccl:recv 1<-0"; a receive from any source is "recv r<-?" (torch after 2.13).
+    "nccl:recv 1<-0"; a receive from any source is "recv r<-?" or "recv 1<-?" (torch after 2.13).
+    A plugin's backend may have colons in its name; an operation has none.
     """
-    backend, colon, op = raw.partition(":")
-    if not colon:
-        backend, op = "", raw
+    backend, _, op = raw.rpartition(":")
     match = _PEERS.match(op)
     if match is None:
         return OpName(raw, backend, op)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from unhang.bounds import MOST_OPEN_TAGS
 from unhang.case import ORIGIN_UNHANG
+from unhang.ingest.columns.counted import refuse_impossible
 from unhang.ingest.columns.decoded import (
     BadDump,
     Column,
@@ -25,6 +26,7 @@ from unhang.ingest.columns.decoded import (
     Status,
 )
 from unhang.ingest.columns.dictionaries import MAX_FRAMES, Dictionaries, clean_frame, clean_text
+from unhang.ingest.columns.hooks import mark_of
 from unhang.ingest.columns.localgroups import name_by_members
 from unhang.ingest.columns.memberships import Memberships
 from unhang.ingest.columns.rows import columns_of
@@ -83,6 +85,9 @@ def finish(decoded: Decoded, ours: list[Any], shared: Dictionaries, size: int) -
         decoded.take_rows(_interleaved(decoded, rows.columns, after))
     if is_torchcomms(decoded, shared):
         repair(decoded, shared)
+    else:
+        decoded.recorder = mark_of(decoded, shared)
+        refuse_impossible(decoded, shared)
 
 
 def own_entries(top: PlainDict) -> list[Any]:

@@ -2,13 +2,15 @@
 
 Its FlightRecorderHook calls itself version 2.10, but counts `collective_seq_id` once per process
 over all communicators and P2P, leaves `p2p_seq_id` at 0 and `is_p2p` false, names no peers, writes
-no counters and always the same time-out (torchcomms at 59426ba, hooks/FlightRecorderHook).
+no counters and always the same time-out (torchcomms at 59426ba, hooks/FlightRecorderHook). It
+counts calls from 0, as records are; torch counts them from 1.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from unhang.case import BY_TORCHCOMMS
 from unhang.ingest.columns.decoded import ROW_DTYPES, Decoded
 from unhang.ingest.columns.dictionaries import Dictionaries
 
@@ -28,7 +30,9 @@ def is_torchcomms(decoded: Decoded, shared: Dictionaries) -> bool:
         return False
     counts_everything = bool((np.diff(decoded.column("seq")) > 0).all())
     several_groups = len(np.unique(decoded.column("pg"))) > 1
-    return counts_everything and (several_groups or bool(_p2p_rows(decoded, shared).any()))
+    as_recorded = bool((decoded.column("seq") == decoded.column("record_id")).all())
+    shown = several_groups or as_recorded or bool(_p2p_rows(decoded, shared).any())
+    return counts_everything and shown
 
 
 def repair(decoded: Decoded, shared: Dictionaries) -> None:
@@ -50,7 +54,7 @@ def repair(decoded: Decoded, shared: Dictionaries) -> None:
     columns["p2p_seq"] = np.full(decoded.count, -1, np.int64)
     columns["timeout_ms"] = np.full(decoded.count, -1, np.int64)
     decoded.take_rows(columns)
-    decoded.reported_by = "torchcomms"
+    decoded.reported_by, decoded.recorder = "torchcomms", BY_TORCHCOMMS
 
 
 def _p2p_rows(decoded: Decoded, shared: Dictionaries) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -82,6 +82,7 @@ class PartDump(Struct, array_like=True, frozen=True):
         timed: How many of its calls have times here; -1 for all.
         few_times: The times of some of its calls were left out.
         turns: Calls that may be the open one, and how far apart their like usually are, in ns.
+        recorder: See `Decoded`.
     """
 
     source: str
@@ -104,6 +105,7 @@ class PartDump(Struct, array_like=True, frozen=True):
     timed: int
     few_times: bool
     turns: list[tuple[_Index, _Int]]
+    recorder: str = ""
 
 
 class Part(Struct, array_like=True, frozen=True):

@@ -330,6 +330,7 @@ def _decoded(dump: PartDump, programs: Sequence[Column], same: _Same) -> Decoded
         version=clean_text(dump.version),
         comm_lib_version=clean_text(dump.comm_lib_version),
         reported_by=clean_text(dump.reported_by),
+        recorder=clean_text(dump.recorder),
         origin=origin,
         declared=same.declared(dump.declared),
         statuses=same.statuses(dump.statuses),

@@ -318,6 +318,7 @@ def _dump(  # one line of the part, as wide as it is
         version=_plain(decoded.version),
         comm_lib_version=_plain(decoded.comm_lib_version),
         reported_by=_plain(decoded.reported_by),
+        recorder=_plain(decoded.recorder),
         origin=_origin(decoded.origin),
         declared=[(_plain(g.name), _plain(g.description), g.members) for g in decoded.declared],
         statuses=[(s.pg_id, s.enqueued, s.started, s.completed) for s in decoded.statuses],

@@ -1,0 +1,37 @@
+"""Tell which recorder of torch's wrote a dump, by what it shows: the format's version does not say.
+
+From 2.14 on torch records most backends through a hook. It learns of an end when that has been
+noticed, so that a call's start and end are one moment, and a call is never seen "started". Of a
+backend that tells it of no end it retires each call as soon as it is issued.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unhang.case import AT_ISSUE, BY_HOOK, ORIGIN_UNHANG
+from unhang.ingest.columns.decoded import Decoded
+from unhang.ingest.columns.dictionaries import Dictionaries
+from unhang.model import State
+
+__all__ = ["mark_of"]
+
+_RECORDS_ITSELF = frozenset({"nccl", "gloo"})
+"""Backends that torch records from inside, whose retired calls may be ones that timed out."""
+
+
+def mark_of(decoded: Decoded, shared: Dictionaries) -> str:
+    """The mark for `Dump.recorder`; "" where the rows show none of either kind."""
+    own = decoded.column("origin") != ORIGIN_UNHANG
+    state, completed_ns = decoded.column("state")[own], decoded.column("completed_ns")[own]
+    ended = completed_ns > 0
+    if ended.any():
+        at_once = decoded.column("started_ns")[own][ended] == completed_ns[ended]
+        return BY_HOOK if at_once.all() and not (state == State.STARTED).any() else ""
+    retired, named = decoded.column("retired")[own], decoded.column("name")[own]
+    if not len(retired) or not retired.all() or not (state == State.SCHEDULED).all():
+        return ""
+    names = list(shared.names)
+    backends = {names[number].rpartition(":")[0] for number in np.unique(named).tolist()}
+    counted = any(status.enqueued >= 0 and status.completed < 0 for status in decoded.statuses)
+    return AT_ISSUE if counted and "" not in backends and not backends & _RECORDS_ITSELF else ""
