@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from unhang.analysis import diagnose
+from unhang.analysis.findings.exchanges import is_asked_for
 from unhang.analysis.steps import situation_of
 from unhang.bounds import MOST_OPEN_TAGS
 from unhang.model import State
@@ -535,3 +537,17 @@ def test_a_call_that_a_rank_passed_over_turns_ago_is_seen_where_another_waits_fo
     job.call([0, 1], "barrier", finished=False)
     cause = only_cause(diagnose(job.case()))
     assert (cause.code, cause.culprits, cause.confidence) == ("UH302", (0,), "medium")
+
+
+def test_no_send_meets_a_send() -> None:
+    """What rank 0 waits for, in a send to rank 1, is a receive of that rank."""
+    job = FakeJob(2)
+    job.send(1, 0)
+    job.recv(1, 0)
+    job.send(0, 1, finished=False)
+    situation, _ = situation_of(job.case())
+    waiting = int(situation.heads.waiting_call[0])
+    calls, names = situation.evidence.case.calls, situation.evidence.case.names
+    rows = {names[calls.name[row]].op: row for row in np.flatnonzero(calls.rank == 1).tolist()}
+    assert is_asked_for(situation, rows["recv"], waiting)
+    assert not is_asked_for(situation, rows["send"], waiting)
