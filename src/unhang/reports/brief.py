@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from unhang.report import Finding, Report, Step
 from unhang.reports.folding import cause_lines, fold_notes
-from unhang.reports.phrases import Who, reasons_of, finding_sections, site_words
+from unhang.reports.phrases import Who, finding_sections, reasons_of, site_words
 from unhang.reports.steps import main_finding
 from unhang.wording import count_of, printable, rank_phrase
 

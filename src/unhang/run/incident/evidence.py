@@ -203,8 +203,10 @@ class Collector:
                 rank.missing["stacks"] = sample.error or "no thread of it runs any code"
         for rank in self.ranks:
             self._samples += [] if "stacks" in rank.came else last_words(rank)
-        pause = {"paused_s": self.paused_s, "grace_s": self.grace_s}
-        self._samples = [replace(sample, **pause) for sample in self._samples]
+        self._samples = [
+            replace(sample, paused_s=self.paused_s, grace_s=self.grace_s)
+            for sample in self._samples
+        ]
         self._save_samples()
 
     def _save_samples(self) -> None:
