@@ -114,7 +114,7 @@ def _verdict(case: Path, out: str, err: str) -> Verdict:
 
 def _place(cause: dict[str, Any]) -> str:
     """Where culprits stand, or were last seen: "rank 2 at src/data.py:31"."""
-    sites = (site for site in cause["sites"] if site["role"] == "culprit" and site["ranks"])
+    sites = (site for site in cause.get("sites", ()) if site["role"] == "culprit" and site["ranks"])
     site = next(sites, None)
     if site is None:
         return ""
