@@ -48,8 +48,8 @@ def _short_page(brief: Brief, width: int) -> RenderableType:
     table = _labelled()
     for label, items in brief.rows:
         _add(table, label, [Text(item) for item in items])
-    if sure := _sure(brief):
-        _add(table, "confidence", [Text(item) for item in sure])
+    label = "confidence" if brief.confidence else "seen"
+    _add(table, label, [Text(item) for item in _sure(brief)])
     parts: list[RenderableType] = [_verdict(brief.status, brief.verdict)]
     if table.row_count:
         parts += [Text(""), table]
