@@ -7,6 +7,8 @@ from typing import Final
 
 from unhang.analysis.claims import Claim, Doubt, Source, Stance, doubts_left
 from unhang.analysis.lives.elsewhere import Pausing
+from unhang.model import short_name
+from unhang.report import GroupRef
 from unhang.wording import rank_phrase
 
 __all__ = ["reasons_of"]
@@ -43,12 +45,18 @@ def _contradictions(claim: Claim) -> Iterator[str]:
 def _names(claim: Claim) -> dict[str, str]:
     """What the names in a doubt's meaning stand for, in this claim."""
     call = claim.op or "the call"
-    group = claim.group.description or claim.group.name if claim.group else ""
     return {
         "culprits": rank_phrase(claim.culprits) if claim.culprits else "the ranks in question",
         "call": call if claim.seq is None or not claim.op else f"{call} #{claim.seq}",
-        "group": f"group {group}" if group else "the group",
+        "group": _label(claim.group) if claim.group else "the group",
     }
+
+
+def _label(group: GroupRef) -> str:
+    """As calls name it: "tp (1)"."""
+    if group.description in ("", "undefined"):
+        return f"group {short_name(group.name)}"
+    return f"{group.description} ({short_name(group.name)})"
 
 
 def _pause(claim: Claim) -> str:
