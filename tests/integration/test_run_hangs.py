@@ -28,6 +28,8 @@ from run_jobs import (
     who,
 )
 
+from lab.advice.trying import try_folder
+
 pytest.importorskip("torch.distributed", reason="needs torch")
 
 
@@ -68,6 +70,9 @@ def test_a_hang_is_found_and_explained(
     assert outcome.code == 143, "the command was ended by SIGTERM, as --on-hang kill asks"
     assert cause["summary"].split(":")[0][:40] in " ".join(outcome.said.split())
     check_closing(outcome)
+    tried = list(try_folder(fault, outcome.only_case))
+    assert [(each.command, each.failure) for each in tried if each.failure] == []
+    assert any("--no-verdict" in each.command for each in tried), "stacks lie in the case"
     check_complete(outcome, ranks, without_dump=[1] if fault == "stopped" else [])
 
 
