@@ -1,8 +1,9 @@
 """Does what is advised run? Every command that any report of the corpus advises, as it is printed.
 
 A case is made, judged, and each command of its `next` is run on it, in this process: exit code 0
-and something shown, or it has failed. Commands that look at what runs now (`stacks --pid`,
-`doctor`) find nothing of a job that is over: of these the parser must take the words.
+and something shown, but no second verdict, or it has failed. Commands that look at what runs now
+(`stacks --pid`, `doctor`) find nothing of a job that is over: of these the parser must take the
+words.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 from lab.simulate.corpus import CaseSpec
 from lab.simulate.writing import simulate
 from unhang.cli.main import build_parser, main
+from unhang.report import Status
 
 __all__ = ["Tried", "advised", "shape_of", "try_archive", "try_folder", "try_spec"]
 
@@ -84,6 +86,8 @@ def _failure(command: str) -> str:
     code, said, complaint = _run(words)
     if code or not said.strip():
         return f"exit code {code}: {complaint.strip() or 'nothing was shown'}"
+    if said.split(maxsplit=1)[0].lower() in get_args(Status):
+        return "it gives a verdict of its own"
     return ""
 
 

@@ -369,6 +369,7 @@ class ProcessSample:
             or its job has ended well.
         paused_s: In a hang: for how long nobody had moved who may be waited for, where that is no
             longer than a rank may pause in its own code; -1 where it is, or nobody watches.
+        grace_s: In a hang: how long such a pause may take; 0 where nobody watches.
         short_of: What it was short of before this look; None where nobody measured it.
         memory_kill: What the kernel killed as it ended, or beside it; None where nothing tells.
     """
@@ -417,6 +418,7 @@ class ProcessSample:
     has_set: str = ""
     went_on: bool = False
     paused_s: float = -1.0
+    grace_s: float = 0.0
     short_of: Shortage | None = None
     memory_kill: MemoryKill | None = None
 

@@ -176,6 +176,8 @@ class Finding:
         slug, family, url: Of its kind, filled from the code; "" for a code that is not known here.
         moving: Culprits that were seen to move or to work: busy or slow rather than stuck.
         pausing: Culprits that stand still for no longer than a pause of their own may take.
+        confidence_reasons: What lowered the confidence, the gravest first; empty where it is high,
+            or where nothing tells.
     """
 
     id: str
@@ -201,6 +203,7 @@ class Finding:
     moving: tuple[int, ...] = ()
     pausing: tuple[int, ...] = ()
     url: str = ""
+    confidence_reasons: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if (kind := kind_of(self.code)) is not None:

@@ -18,7 +18,7 @@ CASE = str(ROOT / "examples" / "never-joined")
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("diagnose", CASE), 1, "culprit rank 2"),
+        (("diagnose", CASE), 1, "culprit    rank 2"),
         (("diagnose", CASE, "--format", "html"), 1, "<html"),
         (("diagnose", CASE, "--format", "json"), 1, '"unhang.report/1"'),
         (("entries", CASE), 0, "all_reduce"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -106,6 +107,26 @@ def test_verdict_and_culprit_are_seen_at_once(
     assert bool(page.locator("header dd.culprit").count()) == bool(report.findings[0].culprits)
     assert complaints == []
     assert pages[name].path.stat().st_size <= LIMITS.get(name, OWN)
+
+
+@pytest.mark.parametrize("name", ["two-faults", "wrong-dtype", "never-joined"])
+def test_every_cause_and_every_doubt_is_seen(browser: Browser, tmp_path: Path, name: str) -> None:
+    """What the page shows, against the report in it: nothing hides, and low confidence has why."""
+    case = load([Path("examples") / name])
+    (tmp_path / "page.html").write_text(render("html", diagnose(case), case))
+    page = opened(browser, tmp_path / "page.html", [], viewport=WIDE)
+    held = json.loads(page.locator("#facts").text_content() or "")["report"]
+    first, *others = [each for each in held["findings"] if each["role"] == "cause"]
+    shown = page.locator("header dd.confidence").inner_text()
+    why = "; ".join(first["confidence_reasons"])
+    assert shown == (f"{first['confidence']}: {why}" if why else first["confidence"])
+    also = page.locator("header dd.also")
+    assert also.count() == bool(others)
+    for each in others:
+        assert each["summary"] in also.inner_text()
+    for each in (first, *others):
+        told = page.locator(f"section#{each['id']}").inner_text()
+        assert all(reason in told for reason in each["confidence_reasons"])
 
 
 def test_the_page_of_its_own_is_small() -> None:

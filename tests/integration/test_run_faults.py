@@ -80,3 +80,7 @@ def test_ctrl_c_during_the_collection_ends_the_job_and_keeps_the_case(tmp_path: 
     manifest = json.loads((case / "manifest.json").read_text())
     assert manifest["nodes"][0]["ending"]["exit_code"] == 128 + signal.SIGINT
     assert "watching failed" not in log.read_text()
+    status = json.loads((case / "report.json").read_text())["status"]
+    last = log.read_text().strip().splitlines()[-1]
+    assert last.startswith(f"unhang: {status.upper()}  ")
+    assert last.endswith(f"case: {case.relative_to(tmp_path)})")

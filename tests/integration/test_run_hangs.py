@@ -28,6 +28,8 @@ from run_jobs import (
     who,
 )
 
+from lab.advice.trying import try_folder
+
 pytest.importorskip("torch.distributed", reason="needs torch")
 
 
@@ -67,6 +69,10 @@ def test_a_hang_is_found_and_explained(
     assert lines_of(fault) <= shown, outcome.said
     assert outcome.code == 143, "the command was ended by SIGTERM, as --on-hang kill asks"
     assert cause["summary"].split(":")[0][:40] in " ".join(outcome.said.split())
+    check_closing(outcome)
+    tried = list(try_folder(fault, outcome.only_case))
+    assert [(each.command, each.failure) for each in tried if each.failure] == []
+    assert any("--no-verdict" in each.command for each in tried), "stacks lie in the case"
     check_complete(outcome, ranks, without_dump=[1] if fault == "stopped" else [])
 
 
@@ -145,6 +151,16 @@ def test_a_killed_rank_is_named_with_its_last_known_line(tmp_path: Path, *, torc
         ended = {rank: outcome.manifest["ranks"][rank]["exit_status"] for rank in ("0", "2")}
         assert {rank for rank, status in ended.items() if status == 1} <= logs, ended
     assert ("[default0]:" in outcome.said) == ("0" in logs)
+    check_closing(outcome)
+
+
+def check_closing(outcome: Outcome) -> None:
+    """The last line that is printed repeats the verdict of the report, its place and its case."""
+    last = outcome.said.strip().splitlines()[-1]
+    assert last.startswith(f"unhang: PROBLEM  {outcome.report['summary'][:100]}"), outcome.said
+    assert last.endswith(f"case: unhang-cases/{outcome.only_case.name})")
+    sites = [site for site in outcome.cause["sites"] if site["role"] == "culprit"]
+    assert not sites or f"{Path(sites[0]['file']).name}:{sites[0]['line']}" in last
 
 
 def check_complete(outcome: Outcome, ranks: int, without_dump: list[int]) -> None:

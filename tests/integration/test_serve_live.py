@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from armed_jobs import free_port
@@ -18,6 +20,9 @@ from prometheus_client.samples import Sample
 from run_jobs import PROGRAM, environment
 
 from unhang.record.contact.marks import read_marks
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 pytestmark = pytest.mark.debian("chromium")
 
@@ -40,6 +45,14 @@ def told_of(path: Path) -> dict[str, list[Sample]]:
     found = samples(path)
     ended = [each for each in found.get("unhang_rank_alive", []) if each.value == 0.0]
     return found if found["unhang_verdict"] and ended else {}
+
+
+def reloaded(page: Page, folder: Path) -> str:
+    """The verdict of the only report, on a page that is opened when the alarm has come."""
+    page.reload()
+    page.wait_for_selector("#verdicts a", timeout=60_000)
+    (report,) = (folder / "unhang-cases").glob("*/report.json")
+    return str(json.loads(report.read_text())["summary"])
 
 
 def test_a_browser_sees_the_job_and_its_verdict(
@@ -80,6 +93,8 @@ def test_a_browser_sees_the_job_and_its_verdict(
                 page.wait_for_selector("#jobs td.failed", timeout=60_000)
                 page.wait_for_selector("#verdicts a", timeout=120_000)
                 assert "PROBLEM" in page.inner_text("#verdicts")
+                assert not page.is_visible("#promise")
+                assert reloaded(page, tmp_path) in page.inner_text("#verdicts")
                 while not (measured := told_of(tmp_path / "job.prom")):
                     page.wait_for_timeout(200)
                 assert complaints == []

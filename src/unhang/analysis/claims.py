@@ -16,7 +16,16 @@ from msgspec.structs import force_setattr, replace
 from unhang.kinds import Kind, Role
 from unhang.report import CallSide, Confidence, GroupRef, Site, Subject, Wait
 
-__all__ = ["Claim", "Doubt", "Observation", "Source", "Stance", "Weighed", "confidence_of"]
+__all__ = [
+    "Claim",
+    "Doubt",
+    "Observation",
+    "Source",
+    "Stance",
+    "Weighed",
+    "confidence_of",
+    "doubts_left",
+]
 
 Source: TypeAlias = Literal["dumps", "stacks", "exits", "logs", "traces", "cores", "reports", "ras"]
 
@@ -26,24 +35,25 @@ _LEVELS: Final[tuple[Confidence, ...]] = ("high", "medium", "low")
 class Doubt(Enum):
     """Why a claim is less than sure, as far as its own rule knows.
 
-    The value is what it costs (1: medium at best, 2: low) and what it means.
+    The value is what it costs (1: medium at best, 2: low) and what it means; {culprits}, {call} and
+    {group} stand for those of the claim (`unhang.analysis.words.doubts`).
     """
 
-    MEMBERS_INFERRED = 1, "the members of the group were inferred, not recorded"
-    MEMBER_UNSEEN = 1, "of some member of the call nothing says where it is"
+    MEMBERS_INFERRED = 1, "the members of {group} were inferred, not recorded"
+    MEMBER_UNSEEN = 1, "nothing tells where some member of {call} is"
     COUNT_UNSURE = 1, "the dumps do not cover the moment, or counters were joined by inference"
-    NO_MAJORITY = 1, "no side has a majority, so nobody can say which is wrong"
+    NO_MAJORITY = 1, "no side has a majority, so either may be wrong"
     LINE_UNKNOWN = 1, "no stack says where the call was made"
     BEFORE_WINDOW = 1, "the windows begin there: the first difference may lie before them"
-    NOTHING_SEEN = 1, "nothing was seen of the culprit; that it left nothing is all there is"
-    NOBODY_ABSENT = 1, "everybody is in the call: what holds it lies below what was recorded"
+    NOTHING_SEEN = 1, "nothing was seen of {culprits}: only the absence tells"
+    NOBODY_ABSENT = 1, "all members are in {call}: what holds it lies below what was recorded"
     START_ONLY = 1, "only the times at which devices started tell"
     NOT_IN_CALLS = 1, "the calls in the dumps do not show it: it is late to few of them"
     LINES_ONLY = 1, "only the lines of the last calls differ: what does not fit is not recorded"
     CLOCKS_UNSET = 1, "clocks of hosts could not be compared"
     ONE_MOMENT = 1, "the evidence is of one moment"
-    AT_STORE = 1, "it waits for a key of a store, which somebody else may have to set"
-    BY_HABIT = 1, "it rests on what the rank did before, or on what peers have gone on to"
+    AT_STORE = 1, "a key of a store is waited for, which another process may have to set"
+    BY_HABIT = 1, "it rests on what {culprits} did before, or on what peers have gone on to"
     BY_ORDER = 1, "only the order of calls tells: the others agree on another one"
     STACKS_ONLY = 1, "stacks show no sequence number: a loop that goes round slowly looks the same"
     ENDED_ALIKE = 1, "all ranks ended alike, so none of them is the reason"
@@ -51,30 +61,30 @@ class Doubt(Enum):
     MAY_HAVE_FINISHED = 1, "it may have ended as it should"
     END_UNCLEAR = 1, "how it ended does not tell whether something else made it end"
     COUNTERS_ONLY = 1, "only the counters of watchdogs tell, which lag behind"
-    BLAMES_NOBODY = 1, "the line names nobody, or every rank prints it"
+    BLAMES_NOBODY = 1, "the line names no rank, or every rank prints it"
     EARLIER_FAILURE = 1, "something else failed before it"
-    LOG_ALONE = 1, "only the log names a rank: the dumps show everybody in the call"
+    LOG_ALONE = 1, "only the log names a rank: the dumps show all members in {call}"
     IN_A_THREAD = 1, "an exception ended a thread of the rank, and the rank went on"
     A_LINE_ALONE = 1, "it is one message, beside the verdict"
-    HALF_SURE = 1, "whoever found it was not sure"
-    HAS_ENDED = 2, "the call has ended and nothing waits: only what it computed may be wrong"
-    FEW_CALLED = 2, "fewer made the call than did not: it may be one too many"
+    HALF_SURE = 1, "the report that tells of it has medium confidence"
+    HAS_ENDED = 2, "{call} has ended and nothing waits: only what it computed may be wrong"
+    FEW_CALLED = 2, "fewer ranks made {call} than did not: it may be one too many"
     MAJORITY_OF_SEEN = 2, "those without a dump may be on the other side"
-    SEVERAL_SILENT = 2, "several left nothing, and any one of them may be the reason"
-    MADE_ALONE = 2, "all the others may as well be late for the call"
-    ONE_TURN = 2, "the rank has made one turn of its loop before, if it is one"
-    ONCE_ONLY = 2, "the rank has not yet addressed the peer that waits more than once"
+    SEVERAL_SILENT = 2, "{culprits} left nothing, and any one of them may be the reason"
+    MADE_ALONE = 2, "all other ranks may as well be late for {call}"
+    ONE_TURN = 2, "the loop of {culprits} was seen to go round once, if it is one"
+    ONCE_ONLY = 2, "{culprits} addressed the peer that waits once at most before"
     NOTHING_RECORDED = 2, "no call was recorded at all"
-    NOBODY_NAMED = 2, "the evidence names nobody"
-    NOT_SURE = 2, "whoever found it was far from sure"
+    NOBODY_NAMED = 2, "the evidence names no rank"
+    NOT_SURE = 2, "the report that tells of it has low confidence"
     ENDS_UNCLEAR = 2, "several ended, and how they did does not tell which was first"
     UNORDERED = 2, "what was first is not known"
     NO_CALL_NAMED = 2, "no watchdog names the call in which it timed out"
     LOOKS_UNCLEAR = 2, "one look, movement, or ranks that were not seen leave it open"
-    MOVES = 2, "its culprits move: they are busy or slow rather than stuck"
-    PAUSES = 2, "it stands still for no longer than a pause of its own may take"
+    MOVES = 2, "movement was seen of {culprits}: busy or slow rather than stuck"
+    PAUSES = 2, "blocked for no longer than a pause may take"
     WENT_ON = 2, "calls have ended, and others begun, since the dumps were made"
-    AT_LOCK = 2, "it waits for a lock that processes share, and who holds it is not seen"
+    AT_LOCK = 2, "a lock that processes share is waited for, and its holder was not seen"
     MORE_DATA = 2, "the others have no data left and go along: it need not be slow"
     OTHER_CAUSE = 2, "something else is known to be wrong, and it may be no more than silent"
 
@@ -82,6 +92,11 @@ class Doubt(Enum):
     def cost(self) -> int:
         """By how many steps confidence falls at least."""
         return self.value[0]
+
+    @property
+    def meaning(self) -> str:
+        """The reason, with names of what the claim puts in their places."""
+        return self.value[1]
 
 
 class Observation(Struct, frozen=True, kw_only=True):
@@ -181,14 +196,22 @@ class Claim(Struct, frozen=True, kw_only=True):
         return list(heaviest.values())
 
 
-def confidence_of(claim: Claim) -> Confidence:
-    """High, down by its worst doubt and by everything that contradicts it.
+def doubts_left(claim: Claim) -> tuple[Doubt, ...]:
+    """The doubts that count, the gravest first.
 
     Doubts of one rule do not add up: they are about the same evidence. A support that outweighs
     them makes a claim sure that names somebody and that nothing contradicts.
     """
-    steps = max((doubt.cost for doubt in claim.doubts), default=0)
+    doubts = sorted(dict.fromkeys(claim.doubts), key=lambda doubt: -doubt.cost)
+    worst = doubts[0].cost if doubts else 0
     against, support = claim.weights(Stance.CONTRADICTS), claim.weights(Stance.SUPPORTS)
-    if steps and not against and claim.culprits and steps <= max(support, default=0):
-        steps = 0
-    return _LEVELS[min(steps + sum(against), len(_LEVELS) - 1)]
+    if not against and claim.culprits and worst <= max(support, default=0):
+        return ()
+    return tuple(doubts)
+
+
+def confidence_of(claim: Claim) -> Confidence:
+    """High, down by its worst doubt that is left and by everything that contradicts it."""
+    steps = max((doubt.cost for doubt in doubts_left(claim)), default=0)
+    steps += sum(claim.weights(Stance.CONTRADICTS))
+    return _LEVELS[min(steps, len(_LEVELS) - 1)]

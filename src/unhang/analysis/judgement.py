@@ -1,9 +1,10 @@
 """The one judgement: what stands for itself, what follows from what, how sure, in which order.
 
 `settle` brings claims of rules into shape: one mistake is told once, the last resort is taken back
-where something else is known to be wrong, most victims first. `judge` numbers them, puts them into
-words and makes the report: for dumps, stacks, logs, traces and reports alike. No other module
-numbers, ranks or says what the status of a report is.
+where something else is known to be wrong, most victims first. Once all sources are weighed,
+`most_telling_first` orders them, and `judge` numbers them, puts them into words and makes the
+report: for dumps, stacks, logs, traces and reports alike. No other module numbers, ranks or says
+what the status of a report is.
 """
 
 from __future__ import annotations
@@ -15,21 +16,24 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from unhang._version import __version__
-from unhang.analysis.claims import Claim, Doubt, Stance
+from unhang.analysis.claims import Claim, Doubt, Stance, confidence_of
 from unhang.analysis.words import finding_of
 from unhang.kinds import Trait
 from unhang.model import Frame, Note
-from unhang.report import Finding, Incident, Job, RankStatus, Report, Status
+from unhang.report import Confidence, Finding, Incident, Job, RankStatus, Report, Status
 
 __all__ = [
     "Backdrop",
     "judge",
+    "most_telling_first",
     "settle",
     "status_of",
     "summary_of",
 ]
 
 MAX_CLAIMS: Final = 64
+
+_LEVELS: Final[tuple[Confidence, ...]] = ("high", "medium", "low")
 
 
 class Backdrop(Struct, frozen=True, kw_only=True):
@@ -68,12 +72,11 @@ def judge(claims: Sequence[Claim], backdrop: Backdrop) -> Report:
     """Make the report of claims that have been settled and weighed.
 
     Args:
-        claims: In the order in which they are told; what follows from something follows from the
-            first one.
+        claims: In the order in which they are told.
         backdrop: What stands beside them.
     """
     findings = [
-        finding_of(claim, f"f{number + 1}", ["f1"] if claim.caused_by else [])
+        finding_of(claim, f"f{number + 1}", _reasons(claim, claims))
         for number, claim in enumerate(claims)
     ]
     table = tuple(backdrop.table(findings))
@@ -88,6 +91,32 @@ def judge(claims: Sequence[Claim], backdrop: Backdrop) -> Report:
         notes=tuple(backdrop.notes),
         tool_version=__version__,
     )
+
+
+def most_telling_first(claims: Iterable[Claim]) -> list[Claim]:
+    """Put causes first, and of these the ones that say most; equals keep their order.
+
+    A cause that names ranks and is no mere guess comes before one that names none, however many
+    wait in that: it is what a reader can act on. A circle counts as a name, because it is proven
+    without one. Guesses come last: a name that may be wrong leads nobody.
+    """
+    return sorted(claims, key=_telling)
+
+
+def _telling(claim: Claim) -> tuple[bool, bool, int, bool]:
+    if not claim.is_cause:
+        return True, False, 0, False
+    level = _LEVELS.index(confidence_of(claim))
+    names = bool(claim.culprits) or claim.kind.family == "deadlock"
+    is_guess = level == len(_LEVELS) - 1
+    return False, is_guess or not names, level, not claim.culprits
+
+
+def _reasons(claim: Claim, claims: Sequence[Claim]) -> list[str]:
+    """Numbers of the findings that a claim follows from: those may have been weighed since."""
+    kinds = {reason.kind for reason in claim.caused_by}
+    found = (f"f{n + 1}" for n, each in enumerate(claims) if each.is_cause and each.kind in kinds)
+    return [next(found, "f1")] if kinds else []
 
 
 def _importance(claim: Claim) -> tuple[object, ...]:

@@ -19,7 +19,13 @@ from unhang.analysis.findings.causes import claims_of
 from unhang.analysis.findings.finished import ended_unlike
 from unhang.analysis.findings.idle import idle_claim
 from unhang.analysis.findings.late import late_claims, told_slow
-from unhang.analysis.judgement import Backdrop, judge, settle, status_of
+from unhang.analysis.judgement import (
+    Backdrop,
+    judge,
+    most_telling_first,
+    settle,
+    status_of,
+)
 from unhang.analysis.lives.before_groups import before_groups
 from unhang.analysis.lives.by_ras import with_ras
 from unhang.analysis.lives.elsewhere import (
@@ -100,6 +106,7 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     if without_dumps and not lives.sampled and not says:
         status, summary = nothing_found(case, lives, claims)
     told, left_out = with_told(claims, lives)
+    told = most_telling_first(told)
     beside = (*notes_on(lives.reports, left_out), *notes_on_kills(case.samples))
     notes = (*backdrop.notes, *beside)
     if says is not None and without_dumps:

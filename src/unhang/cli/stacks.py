@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -35,6 +36,7 @@ from unhang.cli.shared.output import (
     look_of,
 )
 from unhang.errors import InputError, NoEvidenceError, OutputError, UsageError
+from unhang.wording import fold_ranks, parse_ranks, printable
 
 if TYPE_CHECKING:
     from unhang.case import Case
@@ -48,6 +50,7 @@ unhang stacks --native --samples 3 --interval 5
 unhang stacks --pid 4711
 unhang stacks --tree 4711 --full
 unhang stacks saved-stacks/ --format json
+unhang stacks saved-stacks/ --no-verdict --ranks 0-3,7
 py-spy dump --pid 4711 | unhang stacks -
 unhang stacks --slurm 4711
 unhang stacks --hosts node[01-16] --job train
@@ -96,7 +99,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_launcher_arguments(parser)
     parser.add_argument("--save", metavar="FILE", help="also save the stacks, for PATH")
-    parser.add_argument("--full", action="store_true", help="all threads, helpers, library frames")
+    show = parser.add_argument_group("what to show")
+    show.add_argument("--full", action="store_true", help="all threads, helpers, library frames")
+    show.add_argument("--ranks", metavar="LIST", help="like 0-3,7; default: all")
+    show.add_argument(
+        "--no-verdict", action="store_true", help="only where they stand: nothing is judged"
+    )
     add_report_arguments(parser, _TREE_FORMATS)
 
 
@@ -104,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
     """Look or read, judge, show."""
     _check(args)
     trees: list[StackTree] = []
-    case = _evidence(args, trees)
+    case = _of_ranks(_evidence(args, trees), trees, args.ranks)
     if args.save:
         _save(case, args.save)
     return _show(case, trees, args)
@@ -130,6 +138,22 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError(f"--timeout {args.timeout:g} is out of bounds", "Seconds, above 0.")
     if any(pid <= 0 for pid in pids):
         raise UsageError("a process id is above 0", "See them with: ps -ef")
+
+
+def _of_ranks(case: Case, trees: Sequence[StackTree], wanted: str | None) -> Case:
+    """The case with the samples of some ranks alone."""
+    if wanted is None:
+        return case
+    if trees:
+        raise UsageError("--ranks picks from stacks of ranks, not from merged trees")
+    ranks, there = parse_ranks(wanted), {sample.rank for sample in case.samples}
+    if strangers := ranks - there:
+        known = fold_ranks(rank for rank in there if rank >= 0)
+        raise UsageError(
+            f"there is no stack of rank {fold_ranks(strangers)}",
+            f"Ranks with stacks: {known or 'none'}",
+        )
+    return replace(case, samples=tuple(s for s in case.samples if s.rank in ranks))
 
 
 def _evidence(args: argparse.Namespace, trees: list[StackTree]) -> Case:
@@ -303,7 +327,8 @@ def _show(case: Case, trees: list[StackTree], args: argparse.Namespace) -> int:
     tree = merge([from_stacks(rows_of(case.samples, full=args.full)), *trees])
     if args.format in _TREE_FORMATS:
         _export(tree, args)
-    if not case.samples:
+    if args.no_verdict or not case.samples:
+        _tell_losses(case)
         return _show_tree(tree, args)
     from unhang.analysis import diagnose
 
@@ -317,19 +342,27 @@ def _show(case: Case, trees: list[StackTree], args: argparse.Namespace) -> int:
 
 
 def _show_tree(tree: StackTree, args: argparse.Namespace) -> int:
-    """Partial trees alone: they are for looking at, a verdict needs the samples."""
+    """What is only to be looked at: partial trees, or whatever --no-verdict is given for."""
+    what, instead = "a merged tree holds", "Give the saved stacks themselves"
+    if args.no_verdict:
+        what, instead = "with --no-verdict there is", "Leave --no-verdict out"
     if args.case is not None:
-        raise UsageError(
-            "a merged tree holds no verdict to save", "Give the saved stacks themselves."
-        )
+        raise UsageError(f"{what} no verdict to save", f"{instead}.")
     if args.format not in _TREE_FORMATS:
         if format_of(args) not in ("text", "markdown"):
             raise UsageError(
-                f"a merged tree holds no verdict to write as {format_of(args)}",
-                "Give the saved stacks themselves, or use --format text.",
+                f"{what} no verdict to write as {format_of(args)}",
+                f"{instead}, or use --format text.",
             )
         deliver(_drawn(tree, args), args.output)
     return EXIT_HEALTHY
+
+
+def _tell_losses(case: Case) -> None:
+    """What could not be read stands in no verdict here."""
+    for note in case.notes:
+        if note.level != "info":
+            print(f"unhang: {printable(note.source)}: {printable(note.text)}", file=sys.stderr)
 
 
 def _drawn(tree: StackTree, args: argparse.Namespace) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from unhang.report import Finding, Report, Step
-from unhang.reports.folding import fold_notes
-from unhang.reports.phrases import Who, finding_sections, site_words
+from unhang.reports.folding import cause_lines, fold_notes
+from unhang.reports.phrases import Who, finding_sections, reasons_of, site_words
 from unhang.reports.steps import main_finding
 from unhang.wording import count_of, printable, rank_phrase
 
@@ -19,7 +19,7 @@ __all__ = ["Brief", "brief_of"]
 
 _MOST_STEPS = 3
 _MOST_LINES = {"culprit": 2, "peers": 1, "about": 2}
-_MOST_LOST, _MOST_PLACES = 2, 2
+_MOST_LOST, _MOST_PLACES, _MOST_REASONS = 2, 2, 1
 _TOLD_ADVICE = frozenset({"disagreement", "deadlock", "program", "environment"})
 """Families of which the remedy is known without looking further."""
 
@@ -31,9 +31,11 @@ class Brief:
     Attributes:
         status: As in the report.
         verdict: One sentence.
-        rows: (label, items): who is at fault and where, who waits, why.
+        rows: (label, items): who is at fault and where, who waits, why, further causes.
         next: Commands that run as they stand.
-        sure: How sure that is, and what it rests on.
+        confidence: How sure that is; "" where nothing was found.
+        doubt: What lowered it most, or "".
+        basis: What kind of finding it is, and how many ranks were seen.
         more: What is left out here, in one sentence, or "".
     """
 
@@ -41,7 +43,9 @@ class Brief:
     verdict: str
     rows: tuple[tuple[str, tuple[str, ...]], ...]
     next: tuple[Step, ...]
-    sure: str
+    confidence: str
+    doubt: str
+    basis: str
     more: str
 
 
@@ -52,9 +56,16 @@ def brief_of(report: Report) -> Brief:
     return Brief(
         status=report.status,
         verdict=printable(report.summary),
-        rows=(*(_rows(told, report) if told else ()), *_decided(report), *_lost(report)),
+        rows=(
+            *(_rows(told, report) if told else ()),
+            *_other_causes(told, report),
+            *_decided(report),
+            *_lost(report),
+        ),
         next=report.next[:_MOST_STEPS],
-        sure=", ".join(_sure(told, report)),
+        confidence=told.confidence if told else "",
+        doubt="; ".join(reasons_of(told, _MOST_REASONS)) if told else "",
+        basis=", ".join(_basis(told, report)),
         more=_more(told, report),
     )
 
@@ -72,6 +83,13 @@ def _rows(finding: Finding, report: Report) -> Iterator[tuple[str, tuple[str, ..
         yield "why", (printable(finding.evidence[0]),)
     if finding.actions and (finding.family in _TOLD_ADVICE or not report.next):
         yield "do", (printable(finding.actions[0]),)
+
+
+def _other_causes(told: Finding | None, report: Report) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield a line for each cause but the one that is told."""
+    lines = cause_lines([cause for cause in report.causes if cause is not told])
+    if lines:
+        yield "also", lines
 
 
 def _decided(report: Report) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -99,9 +117,8 @@ def _waiting(finding: Finding) -> Iterator[str]:
         yield f"{'and ' if sites else ''}{rank_phrase(sorted(left))}"
 
 
-def _sure(finding: Finding | None, report: Report) -> Iterator[str]:
+def _basis(finding: Finding | None, report: Report) -> Iterator[str]:
     if finding is not None:
-        yield f"{finding.confidence} confidence"
         yield f"{finding.code} {finding.slug}".strip()
     job = report.job
     if job.world_size:
@@ -112,7 +129,8 @@ def _sure(finding: Finding | None, report: Report) -> Iterator[str]:
 
 def _more(finding: Finding | None, report: Report) -> str:
     """Count what the brief leaves out, apart from what it tells."""
-    others = len(report.findings) - (finding is not None)
+    told = sum(each is finding or each.role == "cause" for each in report.findings)
+    others = len(report.findings) - told
     parts = [
         count_of(others, "more finding") if others and finding is not None else "",
         count_of(len(report.notes), "note") if report.notes else "",

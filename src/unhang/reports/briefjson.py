@@ -22,8 +22,8 @@ SCHEMA: Final = "unhang.brief/1"
 LIMIT: Final = 2048
 """Bytes of the document at most, its line end included."""
 
-_MOST_TEXT, _MOST_NAME, _MOST_RANGES, _MOST_ITEMS = 400, 80, 20, 4
-_GIVEN_UP = ("next", "hosts", "why", "summary")
+_MOST_TEXT, _MOST_REASON, _MOST_NAME, _MOST_RANGES, _MOST_ITEMS = 400, 160, 80, 20, 4
+_GIVEN_UP = ("confidence_reasons", "next", "hosts", "why", "summary")
 """What is left out, in this order, where the rest does not fit."""
 
 
@@ -58,6 +58,7 @@ def _value(report: Report) -> dict[str, Any]:
         "next": [step.command[:_MOST_TEXT] for step in report.next[:_MOST_ITEMS]],
         "hosts": [],
         "why": "",
+        "confidence_reasons": [],
     }
     return value | _of_finding(finding, report) if finding is not None else value
 
@@ -94,6 +95,7 @@ def _of_finding(finding: Finding, report: Report) -> dict[str, Any]:
         "seq": finding.seq,
         "group": finding.group.name[:_MOST_NAME] if finding.group else "",
         "why": finding.evidence[0][:_MOST_TEXT] if finding.evidence else "",
+        "confidence_reasons": [each[:_MOST_REASON] for each in finding.confidence_reasons[:2]],
     }
 
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from unhang.case import Case
 from unhang.model import Call, Group, Signature, State
 from unhang.reports.phrases import short_path
+from unhang.reports.rooted import roots_apart
 from unhang.wording import printable
 
 __all__ = ["Block", "Pick", "SeqRow", "call_records", "collect_blocks", "pick_rows", "stack_lines"]
@@ -151,17 +152,21 @@ def _fold_columns(
 
 
 def _cells(case: Case, rows: Rows, pick: Pick) -> Cells:
-    """Write the cell of each call; calls of a rank under one number share a cell."""
+    """Write the cell of each call; calls of a rank under one number share a cell.
+
+    What all ranks agree about is left out: shapes and dtypes, and the root.
+    """
     calls, cells = case.calls, defaultdict[int, dict[int, str]](dict)
     numbers = _numbers(case, rows).tolist()
     unlike = _unlike_numbers(case, rows)
-    words: dict[tuple[int, ...], str] = {}
+    words, roots = dict[tuple[int, ...], str](), roots_apart(case)
     for row, seq in zip(rows.tolist(), numbers, strict=True):
         key = (
             int(calls.name[row]),
             int(calls.signature[row]) if seq in unlike else -1,
             int(calls.retired[row] or calls.state[row] == State.COMPLETED),
             int(calls.stack[row]) if pick.stacks else -1,
+            roots.get(row, -1),
         )
         if key not in words:
             words[key] = _cell(case, *key)
@@ -178,11 +183,13 @@ def _unlike_numbers(case: Case, rows: Rows) -> frozenset[int]:
     return frozenset(kinds[counts > 1, 0].tolist())
 
 
-def _cell(case: Case, name: int, signature: int, finished: int, stack: int) -> str:
+def _cell(case: Case, name: int, signature: int, finished: int, stack: int, root: int) -> str:
     op = case.names[name]
     words = printable(op.op or op.raw, 60)
     if op.src >= 0 or op.dst >= 0:
         words += f" {op.src}->{op.dst}"
+    if root >= 0:
+        words += f" root {root}"
     if signature >= 0:
         words += f" {_signature_words(case.signatures[signature])}"
     if stack >= 0:

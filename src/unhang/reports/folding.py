@@ -14,10 +14,11 @@ from unhang.model import Note
 from unhang.report import Finding, RankStatus
 from unhang.wording import count_of, fold_ranks, printable, rank_phrase
 
-__all__ = ["RankRow", "fold_notes", "fold_rank_table", "fold_rest"]
+__all__ = ["RankRow", "cause_lines", "fold_notes", "fold_rank_table", "fold_rest"]
 
 MAX_ROWS_OF_A_STATUS = 4
 MAX_REST = 8
+MAX_CAUSE_LINES = 8
 MAX_NOTES = 6
 MAX_SOURCES = 3
 
@@ -82,6 +83,19 @@ def _by_pattern(texts: dict[str, list[int]]) -> dict[str, list[int]]:
         ]
         for pattern, same in joined.items()
     }
+
+
+def cause_lines(causes: Sequence[Finding]) -> tuple[str, ...]:
+    """A line for each cause, so that none hides behind another one; the last may name the rest."""
+    shown = causes if len(causes) <= MAX_CAUSE_LINES + 1 else causes[:MAX_CAUSE_LINES]
+    lines = [
+        f"{printable(f.summary)} ({f.code} {f.slug}, {f.confidence} confidence)" for f in shown
+    ]
+    if rest := causes[len(shown) :]:
+        ranks = sorted({rank for f in rest for rank in f.culprits})
+        names = f", of {rank_phrase(ranks)}" if ranks else ""
+        lines.append(f"and {count_of(len(rest), 'more cause')}{names}")
+    return tuple(lines)
 
 
 def fold_rest(findings: Sequence[Finding]) -> tuple[str, ...]:

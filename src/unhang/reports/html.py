@@ -134,6 +134,9 @@ def _head(brief: Brief, report: Report) -> Iterator[str]:
         for label, items in brief.rows:
             words = "<br>".join(map(_short, items))
             yield f'<dt>{text_of(label)}</dt><dd class="{text_of(label)}">{words}</dd>'
+        if brief.confidence:
+            sure = ": ".join(filter(None, (brief.confidence, brief.doubt)))
+            yield f'<dt>confidence</dt><dd class="confidence">{_short(sure)}</dd>'
         yield "</dl>"
     if report.next:
         yield '<ul class="steps" aria-label="What to run next">'
@@ -141,7 +144,7 @@ def _head(brief: Brief, report: Report) -> Iterator[str]:
         yield "</ul>"
     yield '<div class="bar noprint"><button type="button" data-copy="ticket">Copy as ticket'
     yield "</button>"
-    yield f'<span class="soft">{text_of(brief.sure)}</span></div></header>'
+    yield f'<span class="soft">{text_of(brief.basis)}</span></div></header>'
 
 
 def _step(step: Step) -> str:

@@ -14,11 +14,20 @@ from unhang.model import Frame, short_name
 from unhang.report import CallSide, Finding, GroupRef, RankStatus, Report, Site, Wait
 from unhang.wording import count_of, printable, rank_phrase
 
-__all__ = ["Who", "call_words", "finding_sections", "group_words", "short_path", "site_words"]
+__all__ = [
+    "Who",
+    "call_words",
+    "finding_sections",
+    "group_words",
+    "reasons_of",
+    "short_path",
+    "site_words",
+]
 
 MAX_SIDES = 3
 _LAST_SEEN = "last seen leaving"
 _PLACE_STARTS = ("in ", "at ", _LAST_SEEN)
+MAX_REASONS = 6
 MAX_WAITS = 6
 MAX_WHY = 2
 MAX_FRAMES = 6
@@ -69,12 +78,19 @@ def finding_sections(
     )
     evidence = _sentences(finding.evidence)
     yield "why", evidence[:MAX_WHY]
+    if reasons := reasons_of(finding, MAX_REASONS):
+        yield "confidence", (f"{finding.confidence}: {'; '.join(reasons)}",)
     yield "next", _sentences(finding.actions)
     yield ("loop" if is_loop(finding.waits) else "chain"), wait_lines(finding.waits)
     yield "also", evidence[MAX_WHY:]
     yield "or else", _sentences(finding.alternatives)
     yield "stack", _culprit_stack(finding, report)
     yield "page", (printable(finding.url),) if finding.url else ()
+
+
+def reasons_of(finding: Finding, most: int) -> tuple[str, ...]:
+    """What lowered a finding's confidence, the gravest first."""
+    return _cut(_sentences(finding.confidence_reasons), most, "reason")
 
 
 def _sentences(texts: Iterable[str]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from unhang.case import Case
@@ -23,6 +23,7 @@ __all__ = ["main_finding", "next_steps", "with_steps"]
 _MOST_CULPRITS, _MOST_VICTIMS = 4, 2
 _ALIGNED = frozenset({"absent", "disagreement", "deadlock", "transport", "slow"})
 """Families of which the calls of both sides, side by side, show something."""
+_SHOW = ("--no-verdict",)
 _PLAIN = re.compile(r"\w[\w.:@/-]{0,99}", re.ASCII)
 _BELOW = frozenset({"transport", "device"})
 """Families of which the reason lies below the program: nodes, links, GPUs."""
@@ -101,11 +102,7 @@ def _calls(finding: Finding, case: Case | None, place: Place) -> Iterator[Step]:
     sayable = bool(place.case) and all(word.isprintable() for word in place.case)
     if case is None or not sayable or finding.family not in _ALIGNED:
         return
-    dumped = set(case.ranks_with_dump)
-    culprits = [rank for rank in finding.culprits if rank in dumped][:_MOST_CULPRITS]
-    waiting = dumped.difference(culprits)
-    others = [rank for rank in finding.victims if rank in waiting]
-    shown = culprits + others[: _MOST_VICTIMS if culprits else _MOST_CULPRITS]
+    shown = _of_both_sides(finding, case.ranks_with_dump)
     if not shown:
         return
     words = ["unhang", "entries", *place.case, "--ranks", fold_ranks(shown), "--last", "5"]
@@ -116,10 +113,29 @@ def _calls(finding: Finding, case: Case | None, place: Place) -> Iterator[Step]:
     yield Step(_line(words), "their last calls, side by side")
 
 
+def _of_both_sides(finding: Finding, there: Iterable[int]) -> list[int]:
+    """Some culprits, and some who wait for them in the call itself: others wait behind those."""
+    known = set(there)
+    culprits = [rank for rank in finding.culprits if rank in known][:_MOST_CULPRITS]
+    called = {rank for side in finding.calls if side.op and side.state for rank in side.ranks}
+    others = sorted(
+        known.intersection(finding.victims).difference(culprits),
+        key=lambda rank: (rank not in called, rank),
+    )
+    return culprits + others[: _MOST_VICTIMS if culprits else _MOST_CULPRITS]
+
+
 def _stacks(finding: Finding, report: Report, case: Case | None, place: Place) -> Iterator[Step]:
-    """Stacks of the culprits: those that were saved, else those of the living process."""
+    """Stacks of the culprits: those that were saved, else those of the living process.
+
+    They are shown and not judged: stacks alone could contradict the report, which knows more. Where
+    it knows nothing, their verdict is the only one.
+    """
     if case is not None and case.samples and place.stacks:
-        yield Step(_line(["unhang", "stacks", place.stacks]), "where all ranks stand")
+        shown = _of_both_sides(finding, (sample.rank for sample in case.samples))
+        whose = ["--ranks", fold_ranks(shown)] if shown else []
+        words = ["unhang", "stacks", place.stacks, *_SHOW, *whose]
+        yield Step(_line(words), "where they stand" if shown else "where all ranks stand")
         return
     if finding.family == "evidence" and case is not None and not case.samples:
         words = ["unhang", "stacks", *_whose(None, report.incident.job_id)]
@@ -132,7 +148,7 @@ def _stacks(finding: Finding, report: Report, case: Case | None, place: Place) -
     status = next((each for each in report.ranks if each.rank == lost[0]), RankStatus(-1, "ok"))
     where = f"on {printable(status.host, 60)}" if status.host else "on its node"
     yield Step(
-        _line(["unhang", "stacks", *_whose(status, report.incident.job_id)]),
+        _line(["unhang", "stacks", *_whose(status, report.incident.job_id), *_SHOW]),
         f"{where}, while it lives: where {rank_phrase(lost[:1])} stands",
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from unhang.report import Finding, Job, Report, Role
-from unhang.reports.folding import RankRow, fold_notes, fold_rank_table, fold_rest
+from unhang.reports.folding import RankRow, cause_lines, fold_notes, fold_rank_table, fold_rest
 from unhang.reports.phrases import Who, finding_sections
 from unhang.wording import count_of, printable
 
@@ -56,7 +56,7 @@ class Story:
         status: As in the report.
         verdict: One sentence.
         chapters: The findings that matter, in full.
-        others: One line for each further kind of finding.
+        others: One line for each further cause, and for each further kind of finding.
         rank_head: "8 expected, 7 left a dump".
         ranks: The table of ranks by status, folded.
         notes: Folded notes as (level, text).
@@ -81,7 +81,7 @@ def tell(report: Report) -> Story:
         status=report.status,
         verdict=printable(report.summary),
         chapters=tuple(_chapter(f, report, who) for f in main),
-        others=fold_rest(rest),
+        others=_others(rest),
         rank_head=_rank_head(report),
         ranks=fold_rank_table(report.ranks),
         notes=fold_notes(report.notes),
@@ -95,6 +95,14 @@ def _sorted_out(report: Report) -> tuple[tuple[Finding, ...], tuple[Finding, ...
     main = main[:MAX_CAUSES]
     chosen = {f.id for f in main}
     return main, tuple(f for f in report.findings if f.id not in chosen)
+
+
+def _others(rest: tuple[Finding, ...]) -> tuple[str, ...]:
+    causes = cause_lines([f for f in rest if f.role == "cause"])
+    return (
+        *(f"cause: {line}" for line in causes),
+        *fold_rest([f for f in rest if f.role != "cause"]),
+    )
 
 
 def _chapter(finding: Finding, report: Report, who: Who) -> Chapter:

@@ -29,7 +29,7 @@ _STATUS_STYLES = {
 }
 _LABEL_STYLES = {"culprit": "bold red", "next": "bold green"}
 _RANK_STYLES = {"culprit": "red", "silent": "red", "unreadable": "red", "waiting": "yellow"}
-_LABEL_WIDTH = 9
+_LABEL_WIDTH = len("  confidence")
 _INDENT = _LABEL_WIDTH + 1
 
 
@@ -48,13 +48,21 @@ def _short_page(brief: Brief, width: int) -> RenderableType:
     table = _labelled()
     for label, items in brief.rows:
         _add(table, label, [Text(item) for item in items])
-    if brief.sure:
-        _add(table, "sure", [Text(brief.sure)])
+    label = "confidence" if brief.confidence else "seen"
+    _add(table, label, [Text(item) for item in _sure(brief)])
     parts: list[RenderableType] = [_verdict(brief.status, brief.verdict)]
     if table.row_count:
         parts += [Text(""), table]
     parts += _commands(brief.next, width)
     return Group(*parts, Text(f"\n{brief.more}", style="dim"))
+
+
+def _sure(brief: Brief) -> list[str]:
+    """How sure it is, why no surer, and what it rests on; a line where there is no doubt."""
+    if brief.doubt:
+        return [f"{brief.confidence}: {brief.doubt}", brief.basis]
+    parts = [part for part in (brief.confidence, brief.basis) if part]
+    return [", ".join(parts)] if parts else []
 
 
 def _commands(steps: Sequence[Step], width: int) -> Iterator[Text]:

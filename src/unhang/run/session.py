@@ -136,6 +136,10 @@ def _supervised(command: Sequence[str], wishes: Wishes, names: tuple[str, str], 
     if not wishes.rank_log_place:
         failed = code != 0 and guard.verdict is None and not guard.interrupted_s
         settle_logs(plan.log_place, run, failed=failed)
+    if guard.verdict is not None:
+        from unhang.run.incident.closing import closing_line
+
+        say(closing_line(guard.verdict, code))
     if wishes.exit_verdict:
         return guard.verdict.exit_code if guard.verdict else int(code != 0)
     return code

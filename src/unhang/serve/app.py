@@ -11,9 +11,11 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -36,7 +38,7 @@ from unhang.errors import NoEvidenceError, UnhangError
 from unhang.incoming import value_of
 from unhang.report import Report, to_json
 from unhang.reports.json import sayable_json
-from unhang.run.watching.now import Looker
+from unhang.run.watching.now import JobNow, Looker
 from unhang.serve.door import COOKIE, Door
 from unhang.serve.history import history_of
 from unhang.serve.pages import (
@@ -55,6 +57,7 @@ from unhang.serve.past import Past, cases_in, tried
 
 __all__ = ["make_app"]
 
+_NS = 1_000_000_000
 _SQL_S = 10.0
 _MOST_ROWS = 1000
 _MOST_BODY = 100_000
@@ -141,6 +144,7 @@ class _Desk:
         self._paths = paths
         self._job = job
         self._asking = asyncio.Lock()
+        self._before = _judged_at(self._keys())
 
     def _keys(self) -> dict[str, Path]:
         """Cases by a short name that tells no path; those of now."""
@@ -193,20 +197,30 @@ class _Desk:
         return StreamingResponse(self._told(request), media_type="text/event-stream")
 
     async def _told(self, request: Request) -> AsyncIterator[str]:
-        looks, known = Looker(self._job), set(await run_in_threadpool(self._judged_keys))
+        looks, told = Looker(self._job), dict[str, int]()
         while not await request.is_disconnected():
-            yield _event("look", to_json(await run_in_threadpool(looks.look)))
-            for key in set(await run_in_threadpool(self._judged_keys)) - known:
-                known.add(key)
-                path = self._keys()[key]
-                past = await run_in_threadpool(_past, path, _changed_ns(path))
-                if isinstance(past, Past):
-                    told = {"key": key, "status": past.status, "summary": past.summary}
-                    yield _event("verdict", told)
+            jobs = await run_in_threadpool(looks.look)
+            yield _event("look", to_json(jobs))
+            for verdict in await run_in_threadpool(self._verdicts, jobs, told):
+                yield _event("verdict", verdict)
             await asyncio.sleep(_LOOK_S)
 
-    def _judged_keys(self) -> list[str]:
-        return [key for key, path in self._keys().items() if (path / "report.json").is_file()]
+    def _verdicts(self, jobs: Sequence[JobNow], told: dict[str, int]) -> list[dict[str, str]]:
+        """What is new since `told`, which grows by it: whoever opens the page late sees all.
+
+        Of cases that were there before this server, those of jobs that run now.
+        """
+        found: list[tuple[float, dict[str, str]]] = []
+        paths = self._keys()
+        for key, changed_ns in _judged_at(paths).items():
+            if told.get(key) == changed_ns:
+                continue
+            past, told[key] = _past(paths[key], changed_ns), changed_ns
+            is_new = self._before.get(key) != changed_ns
+            if isinstance(past, Past) and (is_new or _is_of(past, jobs)):
+                line = {"key": key, "status": past.status, "summary": past.summary}
+                found.append((past.time_s, line))
+        return [line for _, line in sorted(found, key=itemgetter(0))]
 
     async def dump(self, request: Request) -> Response:
         """Have the armed ranks of this node write dumps, as `unhang dump` does."""
@@ -299,6 +313,21 @@ class _Desk:
             return (), (), f"refused: {error}"
         cut = f"Only the first {_MOST_ROWS:,} rows are shown." if len(rows) > _MOST_ROWS else ""
         return found.names, rows[:_MOST_ROWS], cut
+
+
+def _judged_at(paths: Mapping[str, Path]) -> dict[str, int]:
+    """Cases that have a verdict, and when they changed; one that has just gone is none."""
+    found: dict[str, int] = {}
+    for key, path in paths.items():
+        with suppress(OSError):
+            if (path / "report.json").is_file():
+                found[key] = _changed_ns(path)
+    return found
+
+
+def _is_of(past: Past, jobs: Sequence[JobNow]) -> bool:
+    """Whether it is an incident of a job that runs now, and not of an earlier one of its name."""
+    return any(job.job == past.job_id and past.time_s * _NS >= job.began_ns > 0 for job in jobs)
 
 
 def _event(name: str, value: object) -> str:

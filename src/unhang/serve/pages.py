@@ -67,8 +67,8 @@ def live_page() -> str:
         '<pre id="stacks-said" role="status" tabindex="0" aria-label="Stacks" hidden></pre>',
         '<p id="none">No armed rank runs here: start the job with <code>unhang run</code>.</p>',
         '<div id="jobs" class="wide" tabindex="0" role="region" aria-label="Jobs"></div>',
-        '<p class="soft">Who has finished fewest calls need not be at fault: the verdict comes by ',
-        "itself when the job hangs.</p>",
+        '<p class="soft">Who has finished fewest calls need not be at fault<span id="promise">: ',
+        "the verdict comes by itself when the job hangs</span>.</p>",
         f"<script>{asset('live.js')}</script>",
     )
     return _page("live", body)

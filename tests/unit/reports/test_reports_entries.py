@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from case_samples import ALL_REDUCE, STACK, WORLD, stuck_case
 
-from unhang.case import Dump
+from unhang.case import Case, Dump
 from unhang.casebuilder import CallRow, CaseBuilder
 from unhang.model import OpName, Signature
 from unhang.reports.entries import (
@@ -15,6 +15,7 @@ from unhang.reports.entries import (
     pick_rows,
     stack_lines,
 )
+from unhang.testing import FakeJob, sample_of
 
 
 def blocks(pick: Pick | None = None) -> list[Block]:
@@ -48,6 +49,33 @@ def test_picking_by_rank_group_and_number() -> None:
     assert len(pick_rows(case, Pick(frozenset({0}), "", 2))) == 2
     assert len(pick_rows(case, Pick(group="pp"))) == 2
     assert len(pick_rows(case, Pick(group="nobody", last=3))) == 0
+
+
+def rooted(*roots: tuple[tuple[int, int], ...]) -> Case:
+    """Ranks in a broadcast, their 6th call, whose heartbeats have these roots; rank 2 is out."""
+    job = FakeJob(3)
+    job.call(range(3), "broadcast", finished=[2])
+    job.call([2], finished=False)
+    samples = [
+        sample_of(
+            rank, "train.py:9 load", sample=n, last_call=6 + (rank == 2), roots=told,
+            last_op="all_reduce" if rank == 2 else "broadcast", last_site="train.py:9",
+        )
+        for rank, told in enumerate(roots) for n in (0, 1)
+    ]  # fmt: skip
+    return job.case(samples=samples)
+
+
+def test_roots_are_shown_where_they_differ() -> None:
+    """Recorders keep none; of who has left the call, too, and only of that call."""
+    apart = rooted(((6, 0),), ((6, 1),), ((6, 0),))
+    cells = next(collect_blocks(apart, Pick())).rows[0].cells
+    assert cells == ("broadcast root 0 *", "broadcast root 1 *", "broadcast root 0")
+    for agreed in (
+        rooted(((6, 0),), ((6, 0),), ((6, 0),)),
+        rooted(((6, 0),), ((5, 1),), ((4, 2),)),  # of other calls
+    ):
+        assert "root" not in str(list(collect_blocks(agreed, Pick())))
 
 
 def test_shapes_are_shown_where_they_differ() -> None:

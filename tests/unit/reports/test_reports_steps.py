@@ -1,15 +1,19 @@
-"""The commands that help after an error of a kernel: the job's own, where its run has ended."""
+"""The commands that help next: whose calls and stacks they show, and the job's own command."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from unhang.analysis import diagnose
+from unhang.case import Case
 from unhang.casedir.place import Place
 from unhang.report import Finding, Report
 from unhang.reports.steps import next_steps
 from unhang.run.incident.judging import _command_of
+from unhang.testing import FakeJob, sample_of
 
 
 def report_of(code: str) -> Report:
@@ -49,3 +53,35 @@ def test_a_command_that_held_a_secret_is_not_advised(tmp_path: Path) -> None:
     assert _command_of(tmp_path) == ("python", "train.py")
     manifest.write_text('{"job": {"command": ["python", "--api-key", "<removed>"]}}')
     assert _command_of(tmp_path) == ()
+
+
+def of_one_stage() -> tuple[Case, Report]:
+    """Two stages behind one another: rank 7 keeps ranks 4-6, and these keep ranks 0-3."""
+    job = FakeJob(8)
+    last = job.group(range(4, 8), "tp")
+    pairs = [job.group([rank, rank + 4], "pp") for rank in range(4)]
+    job.call(range(8))
+    job.call([4, 5, 6], group=last, finished=False)
+    for pair in pairs:
+        job.call([pair.members[0]], group=pair, finished=False)
+    samples = [sample_of(rank, "train.py:9 main", sample=n) for rank in range(8) for n in (0, 1)]
+    case = job.case(samples=samples)
+    return case, diagnose(case)
+
+
+def test_the_ranks_of_the_call_are_shown() -> None:
+    """Others wait for the culprit as well, but behind those, in calls of their own."""
+    case, report = of_one_stage()
+    assert set(report.findings[0].victims) >= {0, 1, 4, 5}
+    first, stacks, *_ = next_steps(report, case, Place(("job",), stacks="job/stacks"))
+    assert first.command == "unhang entries job --ranks 4-5,7 --last 5 --group 1"
+    assert stacks.command == "unhang stacks job/stacks --no-verdict --ranks 4-5,7"
+
+
+def test_a_look_at_the_living_is_no_second_verdict() -> None:
+    """Stacks alone could say something else."""
+    case, report = of_one_stage()
+    without = replace(report.findings[0], sites=())
+    steps = next_steps(replace(report, findings=(without,)), replace(case, samples=()), Place())
+    commands = [step.command for step in steps if step.command.startswith("unhang stacks")]
+    assert commands == ["unhang stacks --pid 1007 --no-verdict"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from unhang.run.incident.closing import closing_line
 from unhang.run.incident.judging import Verdict, _verdict
 from unhang.run.watching.words import why_spared
 
@@ -43,3 +45,29 @@ def test_a_job_is_not_ended_on_a_guess(
     spared = why_spared(verdict_of(tmp_path, *causes, action=action), "kill", 60.0)
     assert why in spared
     assert bool(spared) is bool(why)
+
+
+@pytest.mark.parametrize(
+    ("site", "place"),
+    [
+        ({"after": ""}, "rank 2 at src/data.py:31; "),
+        ({"after": "all_reduce #3"}, "rank 2 last seen at src/data.py:31; "),
+        ({"role": "victim"}, ""),
+    ],
+)
+def test_a_run_ends_with_its_verdict(tmp_path: Path, site: dict[str, object], place: str) -> None:
+    """One line: what, where, and which case; how the command ended, where it ended well."""
+    where = {"ranks": [2], "role": "culprit", "file": "/home/u/src/data.py", "line": 31, **site}
+    verdict = verdict_of(tmp_path, {**HIGH, "sites": [where]})
+    verdict = replace(verdict, summary="Rank 2 never came.\x1b[2J")
+    line = f"PROBLEM  Rank 2 never came.\\x1b[2J ({place}case: {tmp_path})"
+    assert closing_line(verdict, 143) == line
+    assert closing_line(verdict, 0) == f"the command ended well, after: {line}"
+
+
+def test_without_a_verdict_the_case_is_named_at_the_end(tmp_path: Path) -> None:
+    """Judging failed, or was not waited for; without a case there is nothing to say."""
+    assert closing_line(_verdict(tmp_path, "", "broken"), 1) == (
+        f"there is no verdict (case: {tmp_path})"
+    )
+    assert closing_line(Verdict(""), 1) == ""

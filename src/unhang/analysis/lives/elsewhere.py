@@ -154,9 +154,11 @@ class Pausing(Observation, frozen=True, kw_only=True):
 
     Attributes:
         for_s: For how long nobody had moved.
+        grace_s: For how long a pause may take; 0 where nothing tells.
     """
 
     for_s: float
+    grace_s: float = 0.0
 
 
 class GoneOn(Observation, frozen=True, kw_only=True):
@@ -231,7 +233,8 @@ def with_pauses(claim: Claim, lives: Lives) -> Claim:
     if claim.moving or not (looks and claim.is_cause and may_come):
         return claim
     ranks = ranks_in(looks)
-    seen = Pausing(source="stacks", ranks=ranks, for_s=max(look.paused_s for look in looks))
+    longest = max(looks, key=lambda look: look.paused_s)
+    seen = Pausing(source="stacks", ranks=ranks, for_s=longest.paused_s, grace_s=longest.grace_s)
     doubts = (*claim.doubts, Doubt.PAUSES)
     return replace(claim, doubts=doubts, pausing=ranks).seen(seen, Stance.BESIDE)
 

@@ -86,6 +86,7 @@ class RankLook(Struct, frozen=True):
             lost_ns, activity, awaits, has_set, went_on, memory_kill: As there, too.
         paused_s: For so long, and no longer than a pause takes, it has waited for what may still
             come; -1 where it has waited for longer, or nothing that it waits for can come.
+        grace_s: As in `unhang.model.ProcessSample`.
         worker: Where a data-loader worker, or a thread, stands in the program, for which it waits;
             innermost first, empty for none.
         wakes_s: Seconds until it stops sleeping; -1 where it does not sleep, or nothing tells.
@@ -122,6 +123,7 @@ class RankLook(Struct, frozen=True):
     has_set: str = ""
     went_on: bool = False
     paused_s: float = -1.0
+    grace_s: float = 0.0
     memory_kill: MemoryKill | None = None
     worker: tuple[Frame, ...] = ()
     wakes_s: float = -1.0
@@ -314,6 +316,7 @@ def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:
         has_set=last.has_set,
         went_on=last.went_on,
         paused_s=last.paused_s if _may_go_on(last, meaning) else -1.0,
+        grace_s=last.grace_s,
         memory_kill=last.memory_kill,
         worker=awaited.frames if (awaited := awaited_thread(last)) is not None else (),
         sleeps=last.sleeps,

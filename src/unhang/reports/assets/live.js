@@ -51,7 +51,10 @@ events.addEventListener("verdict", (event) => {
   status.className = `status ${told.status}`;
   status.textContent = told.status;
   line.append(status, " ", link);
+  line.id = `verdict-${told.key}`;
+  byId(line.id)?.remove();
   byId("verdicts").prepend(line);
+  byId("promise").hidden = true;
 });
 events.onopen = () => { byId("line").textContent = "connected: a look every second"; };
 events.onerror = () => { byId("line").textContent = "no connection"; };

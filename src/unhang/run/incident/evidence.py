@@ -56,7 +56,7 @@ class Collector:
         in_time: False once somebody is impatient: what is left is skipped.
         stacks: Look at the ranks from outside too.
         refused: Of whom there are no stacks, why, and what would help.
-        paused_s: As in `unhang.model.ProcessSample`.
+        paused_s, grace_s: As in `unhang.model.ProcessSample`.
         timings_s: Seconds from the beginning to the end of each step.
     """
 
@@ -67,6 +67,7 @@ class Collector:
     in_time: Callable[[], bool]
     stacks: bool = True
     paused_s: float = -1.0
+    grace_s: float = 0.0
     notes: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     timings_s: dict[str, float] = field(default_factory=dict)
@@ -202,7 +203,10 @@ class Collector:
                 rank.missing["stacks"] = sample.error or "no thread of it runs any code"
         for rank in self.ranks:
             self._samples += [] if "stacks" in rank.came else last_words(rank)
-        self._samples = [replace(sample, paused_s=self.paused_s) for sample in self._samples]
+        self._samples = [
+            replace(sample, paused_s=self.paused_s, grace_s=self.grace_s)
+            for sample in self._samples
+        ]
         self._save_samples()
 
     def _save_samples(self) -> None:

@@ -126,6 +126,7 @@ class NodeIncident:
             reason=_REASONS[self.what.kind],
             in_time=context.in_time,
             paused_s=self._paused_s(),
+            grace_s=context.grace_s,
         )
         collector.collect(roster, attempt)
         for text in collector.refused:

@@ -15,13 +15,14 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from unhang._version import __version__
 from unhang.casedir.manifest import save_file
 from unhang.casedir.place import place_in
 from unhang.errors import UnhangError
 from unhang.telltale import REMOVED
+from unhang.wording import rank_phrase
 
 if TYPE_CHECKING:
     from unhang.case import Case
@@ -44,6 +45,8 @@ class Verdict:
         pausing: Culprits that stand still for no longer than a pause may take.
         action: What the report's decision says, unless that is of low confidence; "" for none.
         guessed: Its causes name nobody, and all with low confidence.
+        place: Where the culprits of the first cause are in their code, or "".
+        case: The directory that was judged; None where there is none.
     """
 
     text: str
@@ -53,6 +56,8 @@ class Verdict:
     pausing: tuple[int, ...] = ()
     action: str = ""
     guessed: bool = False
+    place: str = ""
+    case: Path | None = None
 
     @property
     def exit_code(self) -> int:
@@ -85,7 +90,7 @@ def judge(case: Path, look: Sequence[str], in_time: Callable[[], bool]) -> Verdi
                 continue
             return _verdict(case, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
         process.kill()
-    return Verdict(f"the verdict was not waited for: unhang diagnose {case}")
+    return Verdict(f"the verdict was not waited for: unhang diagnose {case}", case=case)
 
 
 def _verdict(case: Path, out: str, err: str) -> Verdict:
@@ -100,10 +105,21 @@ def _verdict(case: Path, out: str, err: str) -> Verdict:
         action = "" if decision["confidence"] == "low" else str(decision["action"])
         named = any(found["culprits"] or found["confidence"] != "low" for found in causes)
         status, summary = str(report["status"]), str(report["summary"])
-        return Verdict(out, status, summary, moving, pausing, action, not named)
+        place = _place(causes[0]) if causes else ""
+        return Verdict(out, status, summary, moving, pausing, action, not named, place, case)
     except (OSError, ValueError, KeyError, TypeError):
         last = err.strip().splitlines()[-1:] or ["no reason given"]
-        return Verdict(out or f"no verdict: {last[0]}\n")
+        return Verdict(out or f"no verdict: {last[0]}\n", case=case)
+
+
+def _place(cause: dict[str, Any]) -> str:
+    """Where culprits stand, or were last seen: "rank 2 at src/data.py:31"."""
+    sites = (site for site in cause.get("sites", ()) if site["role"] == "culprit" and site["ranks"])
+    site = next(sites, None)
+    if site is None:
+        return ""
+    file, seen = "/".join(site["file"].split("/")[-2:]), "last seen " if site["after"] else ""
+    return f"{rank_phrase(site['ranks'])} {seen}at {file}:{site['line']}"
 
 
 # ------------------------------------------------------------------ the process

@@ -76,13 +76,18 @@ class GroupNow:
 
 @dataclass(frozen=True, slots=True)
 class JobNow:
-    """The ranks of one job on this node."""
+    """The ranks of one job on this node.
+
+    Attributes:
+        began_ns: When the first of them was armed, wall clock; 0 where nothing tells.
+    """
 
     job: str
     host: str
     world_size: int
     ranks: tuple[RankNow, ...]
     groups: tuple[GroupNow, ...] = ()
+    began_ns: int = 0
 
 
 @dataclass(slots=True)
@@ -137,7 +142,8 @@ class Looker:
         ]
         size = max((mark.world_size or 0 for mark, _ in own), default=0)
         ranks.sort(key=lambda each: each.rank)
-        return JobNow(name, own[0][0].host, size, tuple(ranks), groups)
+        began_ns = min(mark.armed_ns for mark, _ in own)
+        return JobNow(name, own[0][0].host, size, tuple(ranks), groups, began_ns)
 
     def _groups(
         self, job: str, own: list[tuple[Mark, Heartbeat | None]], now: float

@@ -410,6 +410,8 @@ class Patrol:
         say(f"the evidence is in {short_path(incident.case)}")
 
     def _refined(self, incident: NodeIncident, verdict: Verdict) -> None:
+        if self.last is not incident:
+            return  # A later incident has a verdict of its own, which stands last.
         before, self.guard.verdict = self.guard.verdict, verdict
         if before is not None and before.summary != verdict.summary:
             say("with the stacks of all calls, the verdict is:")

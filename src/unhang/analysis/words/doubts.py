@@ -1,0 +1,68 @@
+"""Why a finding is less than sure, in words of its case: what stands beside its confidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from unhang.analysis.claims import Claim, Doubt, Source, Stance, doubts_left
+from unhang.analysis.lives.elsewhere import Pausing
+from unhang.model import short_name
+from unhang.report import GroupRef
+from unhang.wording import rank_phrase
+
+__all__ = ["reasons_of"]
+
+_OTHERWISE: Final[dict[Source, str]] = {
+    "dumps": "the dumps say otherwise",
+    "stacks": "the stacks say otherwise",
+    "exits": "how the processes ended says otherwise",
+    "logs": "the log says otherwise",
+    "traces": "the traced calls say otherwise",
+    "cores": "the core files say otherwise",
+    "reports": "another report says otherwise",
+    "ras": "NCCL's RAS says otherwise",
+}
+
+
+def reasons_of(claim: Claim) -> tuple[str, ...]:
+    """What lowered the confidence of a claim, the gravest first; empty where it is high."""
+    return tuple(dict.fromkeys((*_doubts(claim), *_contradictions(claim))))
+
+
+def _doubts(claim: Claim) -> Iterator[str]:
+    for doubt in doubts_left(claim):
+        pause = _pause(claim) if doubt is Doubt.PAUSES else ""
+        yield pause or doubt.meaning.format_map(_names(claim))
+
+
+def _contradictions(claim: Claim) -> Iterator[str]:
+    for each in claim.weighed:
+        if each.stance is Stance.CONTRADICTS:
+            yield _OTHERWISE[each.observation.source]
+
+
+def _names(claim: Claim) -> dict[str, str]:
+    """What the names in a doubt's meaning stand for, in this claim."""
+    call = claim.op or "the call"
+    return {
+        "culprits": rank_phrase(claim.culprits) if claim.culprits else "the ranks in question",
+        "call": call if claim.seq is None or not claim.op else f"{call} #{claim.seq}",
+        "group": _label(claim.group) if claim.group else "the group",
+    }
+
+
+def _label(group: GroupRef) -> str:
+    """As calls name it: "tp (1)"."""
+    if group.description in ("", "undefined"):
+        return f"group {short_name(group.name)}"
+    return f"{group.description} ({short_name(group.name)})"
+
+
+def _pause(claim: Claim) -> str:
+    """For how long the ranks have stood still, beside the time that a pause may take."""
+    seen = (each.observation for each in claim.weighed)
+    pause = next((each for each in seen if isinstance(each, Pausing)), None)
+    if pause is None or pause.grace_s <= 0:
+        return ""
+    return f"blocked for {pause.for_s:.0f} s, less than --grace {pause.grace_s:g} s"

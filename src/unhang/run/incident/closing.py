@@ -1,0 +1,31 @@
+"""The last line of a run that had an incident: tracebacks have pushed the verdict far up."""
+
+from __future__ import annotations
+
+from unhang.run.incident.judging import Verdict
+from unhang.run.watching.words import short_path
+from unhang.wording import printable
+
+__all__ = ["closing_line"]
+
+_MOST = 240
+
+
+def closing_line(verdict: Verdict, code: int) -> str:
+    """The verdict in one line, its place and its case.
+
+    Args:
+        verdict: Of the last incident.
+        code: Exit code of the command.
+
+    Returns:
+        "" where there is no case to point to.
+    """
+    if verdict.case is None:
+        return ""
+    what = f"{verdict.status.upper()}  {printable(verdict.summary, _MOST)}"
+    if not verdict.status:
+        what = "there is no verdict"
+    before = "the command ended well, after: " if code == 0 else ""
+    place = f"{printable(verdict.place, _MOST)}; " if verdict.place else ""
+    return f"{before}{what} ({place}case: {short_path(verdict.case)})"
