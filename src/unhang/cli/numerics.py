@@ -11,6 +11,7 @@ import argparse
 import importlib.util
 import math
 import os
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
