@@ -292,8 +292,10 @@ class _Desk:
 
         try:
             case, report = self._of(request)
-            with tables.lock(tables.connect(case, report)) as connection:
-                found = tables.ask(connection, sql, _SQL_S)
+            with (
+                tables.written(case, report) as path,
+                tables.asking(path, sql, _SQL_S) as found,
+            ):
                 rows = list(islice(found.rows, _MOST_ROWS + 1))
         except (LookupError, UnhangError) as error:
             return (), (), f"refused: {error}"
