@@ -5,15 +5,16 @@
     >>> report.summary, report.culprits                    # doctest: +SKIP
 
 Names are imported when first used, so that `import unhang` stays light inside somebody's job.
+Nothing but ours is imported here, not even of the standard library: `python -m unhang` comes this
+way before it can leave the working directory out (`unhang.isolated`).
 """
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
 
 from unhang._version import __version__
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from unhang.analysis import diagnose
     from unhang.case import Case
     from unhang.errors import UnhangError
@@ -57,7 +58,7 @@ _HOME = {
 _OTHER_NAMES = {"breakpoint": "breakpoint_on_rank", "print": "print_atomic"}
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the attribute is
+def __getattr__(name: str) -> "Any":  # noqa: ANN401 - whatever the attribute is
     """Import a public name when it is first asked for (PEP 562)."""
     if name not in _HOME:
         raise AttributeError(f"module 'unhang' has no attribute {name!r}")

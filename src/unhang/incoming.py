@@ -9,6 +9,8 @@ UTF-8) into JSON, and for one of those msgspec's own parser refuses a whole file
 from __future__ import annotations
 
 import json
+import math
+import re
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
@@ -21,21 +23,35 @@ if TYPE_CHECKING:
 __all__ = ["fit", "fitting", "overlaid", "value_of"]
 
 T = TypeVar("T")
+_LONG, _LONG_BYTES = re.compile(r"\d{19}"), re.compile(rb"\d{19}")
+"""Only where there is one of these does each integer cost a call of ours."""
+_MOST_DIGITS = 20
+_MOST = 1 << 63
 _MISFITS = (msgspec.ValidationError, UnicodeEncodeError)
 """The latter of a key that is no text; another ValueError would be of a shape that is wrong."""
 Known = TypeVar("Known", bound="DataclassInstance")
 
 
 def value_of(data: bytes | str) -> Any:  # noqa: ANN401 - whatever is in it
-    """Parse JSON.
+    """Parse JSON; an integer of more than 64 bits, which is none of ours, is read as infinite.
+
+    So it fits no field that takes an integer, and costs that field or what needs it, as told by
+    those who compare. Nothing of ours reckons with it: it is no time, no rank and no count.
 
     Raises:
         ValueError: It is none, or is nested too deeply.
     """
+    digits = _LONG if isinstance(data, str) else _LONG_BYTES
     try:
-        return json.loads(data)
+        return json.loads(data, parse_int=_bounded if digits.search(data) else None)  # type: ignore[arg-type]  # by its type
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+
+
+def _bounded(text: str) -> int | float:
+    if len(text) <= _MOST_DIGITS and -_MOST <= (number := int(text)) < _MOST:
+        return number
+    return -math.inf if text.startswith("-") else math.inf
 
 
 def fit(value: object, shape: type[T]) -> T:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
@@ -62,3 +63,11 @@ def test_sql_of_an_agent_cannot_write_or_read_files() -> None:
         ("query", {"path": "--help", "sql": ""}),
     )
     assert all("error" in json.loads(text) for text in refused)
+
+
+@pytest.mark.parametrize("path", ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"])
+def test_a_tool_does_not_read_the_protocol(path: str) -> None:
+    """Standard input by any of its names holds no stacks; the next call is answered."""
+    _, (stacks, page) = answers(("stacks", {"path": path}), ("explain", {"code": "UH101"}))
+    assert "stacks" in json.loads(stacks)["error"]
+    assert "UH101" in page

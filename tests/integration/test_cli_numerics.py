@@ -212,3 +212,14 @@ def test_bad_input(check: Path, words: list[str], code: int) -> None:
     assert got == code
     assert "Traceback" not in err
     assert "hint: " in err
+
+
+def test_the_users_file_finds_its_own_modules(tmp_path: Path) -> None:
+    """Beside it, though our own process imports nothing of the working directory."""
+    (tmp_path / "parts.py").write_text("import torch\nmade = torch.nn.Linear(2, 2)\n")
+    (tmp_path / "check.py").write_text(
+        "import torch\nfrom parts import made\n\n"
+        "def build():\n    return made, (torch.ones(1, 2),)\n"
+    )
+    code, _, err = numerics(f"{tmp_path}/check.py:build", "--on", "cpu", "--on", "cpu")
+    assert (code, err) == (0, "")

@@ -57,7 +57,7 @@ def test_what_fits_of_an_object_is_taken() -> None:
         fit(value, Row)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, b"\xff\xfe", "1" * 5_000])
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, b"\xff\xfe"])
 def test_what_is_no_json(text: str | bytes) -> None:
     """One kind of error for all of it."""
     with pytest.raises(ValueError):  # noqa: PT011 - its words are Python's

@@ -30,6 +30,7 @@ from unhang.casedir.sharing import (
 from unhang.errors import OutputError
 from unhang.incoming import fitting, overlaid, value_of
 from unhang.record.contact.runtime_dir import private_dir, private_opener, safe_name
+from unhang.regular import open_regular
 
 __all__ = [
     "CASES",
@@ -231,7 +232,7 @@ def merge_manifest(case: Path) -> None:
 def _read_part(path: Path) -> object:
     """What a part holds; None where it cannot be read, or is larger than any."""
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             data = stream.read(_MAX_PART + 1)
         return value_of(data) if len(data) <= _MAX_PART else None
     except (OSError, ValueError):

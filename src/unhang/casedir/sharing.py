@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from unhang.errors import OutputError, UsageError
 from unhang.record.contact.runtime_dir import private_dir, private_opener, safe_name
+from unhang.regular import open_regular
 from unhang.wording import printable
 
 __all__ = [
@@ -46,6 +47,8 @@ _ANNOUNCED = ".incident.json"
 _ENDING = ".ending.json"
 _MOST_BYTES = 1 << 16
 _TRIES, _TRY_S = 20, 0.05
+_MOST_S = 1e11
+"""No clock shows the year 5138: a number that is larger is no time."""
 _OLD_S = 600.0
 """Nodes of one incident come within minutes; after that, one is another incident."""
 
@@ -158,7 +161,7 @@ def _owner_soon(path: Path) -> str:
 def _read_object(path: Path) -> dict[str, Any]:
     """A small JSON object that somebody else wrote; empty where it is none."""
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             value = json.loads(stream.read(_MOST_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
@@ -247,6 +250,8 @@ def _announcement(case: Path) -> Announcement | None:
     words = [found.get(key) for key in ("run", "kind", "detail")]
     time_s = found.get("time_s")
     if not all(isinstance(word, str) for word in words) or not isinstance(time_s, (int, float)):
+        return None
+    if not 0 <= time_s < _MOST_S:
         return None
     run, kind, detail = (str(word)[:500] for word in words)
     return Announcement(run, kind, detail, float(time_s))

@@ -46,8 +46,9 @@ def _attach(pid: int) -> int:
             f"{sys.version_info[0]}.{sys.version_info[1]}",
             "Put unhang.breakpoint(rank=N) into the program, or look at it with unhang stacks.",
         )
-    command = [sys.executable, "-m", "pdb", "-p", str(pid)]  # -p is new in 3.14
-    return subprocess.run(command, check=False).returncode  # noqa: S603 - our own interpreter
+    command = [sys.executable, "-I", "-m", "pdb", "-p", str(pid)]  # -p is new in 3.14
+    away = "/"  # pdb runs what a .pdbrc of the working directory says
+    return subprocess.run(command, cwd=away, check=False).returncode  # noqa: S603 - our own interpreter
 
 
 def _talk(host: str, port: int, token: str) -> int:

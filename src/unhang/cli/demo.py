@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from unhang.errors import InputError, OutputError, ToolError, UsageError
+from unhang.isolated import python_command
 
 EXAMPLES = """unhang demo
 unhang demo --replay
@@ -120,7 +121,7 @@ def _command(args: argparse.Namespace, scratch: Path) -> list[str]:
         case = ["--case", str(scratch / "case"), "--quiet"]
     watch = ["--hang-after", str(_HANG_AFTER_S), "--on-hang", "kill", "--exit-verdict", *case]
     job = [sys.executable, str(_JOB), str(_RANKS), str(scratch / "meeting")]
-    return [sys.executable, "-m", "unhang", "run", *watch, "--", *job]
+    return [*python_command("unhang", "run", *watch), "--", *job]
 
 
 def _say(text: str) -> None:

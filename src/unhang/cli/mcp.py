@@ -9,9 +9,10 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 import sys
-from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -45,8 +46,19 @@ def run(args: argparse.Namespace) -> int:
     """Serve until stdin is closed; where nobody can ask or hear, there is nothing to serve."""
     del args
     if sys.stdin is not None and sys.stdout is not None:
-        server().run("stdio")
+        made = server()
+        _keep_for_the_protocol()
+        made.run("stdio")
     return 0
+
+
+def _keep_for_the_protocol() -> None:
+    """Move standard input to another descriptor: a tool may be asked to read /dev/stdin."""
+    kept = os.dup(sys.stdin.fileno())
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, sys.stdin.fileno())
+    os.close(null)
+    sys.stdin = os.fdopen(kept, encoding="utf-8")
 
 
 def server() -> MCPServer:
@@ -128,12 +140,22 @@ def _read(page: io.TextIOWrapper) -> str:
     return page.read()
 
 
+@contextmanager
+def _without_input() -> Iterator[None]:
+    """Standard input is the protocol's own: a tool that is asked to read "-" finds it empty."""
+    before, sys.stdin = sys.stdin, _page()
+    try:
+        yield
+    finally:
+        sys.stdin = before
+
+
 def _said(words: list[str]) -> str:
     """What the command prints; of an error its sentence and its hint."""
     from unhang.cli.main import main
 
     out, err = _page(), _page()
-    with _ONE_AT_A_TIME, redirect_stdout(out), redirect_stderr(err):
+    with _ONE_AT_A_TIME, _without_input(), redirect_stdout(out), redirect_stderr(err):
         try:
             code = main(words)
         except SystemExit as refused:  # the parser of the command line

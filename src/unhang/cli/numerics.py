@@ -11,6 +11,7 @@ import argparse
 import importlib.util
 import math
 import os
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -152,6 +153,8 @@ def _load(target: str) -> Any:  # noqa: ANN401 - the user's function
     if spec is None or spec.loader is None:
         raise InputError(f"{name} is no Python file", "Give FILE.py:FUNCTION.")
     module = importlib.util.module_from_spec(spec)
+    # It is the user's program: it finds its own modules as if it had been started by itself.
+    sys.path[:0] = dict.fromkeys([str(path.resolve().parent), str(Path.cwd())])
     spec.loader.exec_module(module)
     found = getattr(module, function, None)
     if not callable(found):

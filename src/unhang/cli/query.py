@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,7 @@ from unhang.cli.shared.output import add_look_arguments, look_of
 from unhang.errors import UsageError
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
+    from unhang.tables import QueryResult
 
 EXAMPLES = """unhang query dumps/ "FROM stuck_calls"
 unhang query out.duckdb "SELECT op, count(*) AS calls FROM calls GROUP BY op ORDER BY calls DESC"
@@ -60,11 +62,13 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--time-limit {args.time_limit:g} is no time", "Seconds, above 0.")
     if args.sql is not None and not args.sql.strip():
         raise UsageError("the SQL is empty", "Leave it out to list the tables.")
-    with _open(args) as connection:
-        if args.sql is None:
-            _print(connection, _LISTING, args)
-        else:
-            _print(connection, args.sql, args)
+    from unhang.tables import asking
+
+    with (
+        _tables(args) as path,
+        asking(path, _LISTING if args.sql is None else args.sql, args.time_limit) as answer,
+    ):
+        _print(answer, args)
     return 0
 
 
@@ -80,19 +84,21 @@ ORDER BY t.kind, t.name
 """
 
 
-def _open(args: argparse.Namespace) -> DuckDBPyConnection:
+@contextmanager
+def _tables(args: argparse.Namespace) -> Iterator[Path]:
+    """Where the tables are; those of dumps are written for as long as they are asked."""
     from unhang import tables
 
     path = Path(args.path)
-    if path.is_dir() and tables.is_parquet_dir(path):
-        return tables.open_parquet(path)
-    if path.is_file() and _is_database(path):
-        return tables.open_database(path)
-    from unhang.analysis import diagnose
+    if (path.is_dir() and tables.is_parquet_dir(path)) or (path.is_file() and _is_database(path)):
+        yield path
+    else:
+        from unhang.analysis import diagnose
 
-    args.paths = [args.path]
-    case = load_case(args)
-    return tables.lock(tables.connect(case, diagnose(case)))
+        args.paths = [args.path]
+        case = load_case(args)
+        with tables.written(case, diagnose(case)) as made:
+            yield made
 
 
 def _is_database(path: Path) -> bool:
@@ -106,13 +112,11 @@ def _is_database(path: Path) -> bool:
         return False
 
 
-def _print(connection: DuckDBPyConnection, sql: str, args: argparse.Namespace) -> None:
+def _print(answer: QueryResult, args: argparse.Namespace) -> None:
     from itertools import islice
 
     from unhang.cli.shared.rows import csv_lines, draw_table, json_lines
-    from unhang.tables import ask
 
-    answer = ask(connection, sql, args.time_limit)
     if args.format == "table":
         limit = TABLE_LIMIT if args.limit is None else args.limit
         look = look_of(args, sys.stdout, os.environ)

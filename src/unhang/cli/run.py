@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from unhang.errors import UsageError
+from unhang.isolated import python_command
 
 EXAMPLES = """unhang run -- torchrun --nproc-per-node 8 train.py
 unhang run --hang-after 120 --on-hang kill -- torchrun --nproc-per-node 8 train.py
@@ -187,7 +188,7 @@ def _served(args: argparse.Namespace) -> Iterator[None]:
 
     words = ["serve", "--live", "--port", "0", *(["--job", args.job] if args.job else [])]
     words += ["--", CASES, *([args.case] if args.case else [])]
-    command = [sys.executable, "-m", "unhang", *words]
+    command = python_command("unhang", *words)
     server = subprocess.Popen(  # noqa: S603 - our own command
         command, stdin=subprocess.DEVNULL, stdout=sys.stderr, start_new_session=True
     )

@@ -22,11 +22,12 @@ from pathlib import Path
 import unhang
 from unhang.collect.launchers import Program
 from unhang.collect.samplers import find_program
+from unhang.isolated import STANDARD_FIRST
 
 __all__ = ["COLLECTOR", "MODULES", "Shipment", "collector_zip", "make_program"]
 
 MODULES = (
-    "__init__.py", "_version.py", "bounds.py", "model.py", "errors.py", "wording.py",
+    "__init__.py", "_version.py", "bounds.py", "isolated.py", "model.py", "errors.py", "wording.py",
     "room.py", "surroundings.py",
     "collect/__init__.py", "collect/asking.py", "collect/node", "collect/parcel.py",
     "collect/permission.py", "collect/processes.py", "collect/ranks.py", "collect/samplers.py",
@@ -41,7 +42,7 @@ _PY_SPY = "bin/py-spy-{machine}"
 _LARGEST_PROGRAM = 16 << 20
 
 _START = """\
-import gzip, os, shutil, sys, tempfile
+import gzip, shutil, tempfile
 folder = tempfile.mkdtemp(prefix="unhang-")
 try:
     path = os.path.join(folder, "collector.zip")
@@ -57,7 +58,7 @@ finally:
     shutil.rmtree(folder, ignore_errors=True)
 sys.exit(code)
 """
-_INSTALLED = "import sys; from {main} import main; sys.exit(main(sys.argv[1]))"
+_INSTALLED = "from {main} import main; sys.exit(main(sys.argv[1]))"
 _NEW_ENOUGH = "import sys; sys.exit(sys.version_info < (3, 10))"
 _NONE_FOUND = "no Python 3.10 or newer was found on this node; name one with --python"
 
@@ -91,7 +92,7 @@ def make_program(
         ship: Send the modules along; else unhang must be installed on the nodes.
         shipment: Which modules, and where they begin.
     """
-    start = (_START if ship else _INSTALLED).replace("{main}", shipment.main)
+    start = STANDARD_FIRST + (_START if ship else _INSTALLED).replace("{main}", shipment.main)
     words = [start, json.dumps(orders, separators=(",", ":"))]
     usual = ["python3", *(f"python3.{minor}" for minor in range(14, 9, -1)), "python"]
     tries = " ".join(shlex.quote(name) for name in ([python] if python else usual))

@@ -15,6 +15,7 @@ from typing import Any
 
 from unhang.errors import InputError, MissingExtraError
 from unhang.rankenv import VARIABLES, rank_env
+from unhang.regular import open_regular
 from unhang.telltale import without_secrets
 
 __all__ = ["CoreFacts", "is_core", "read_facts"]
@@ -59,7 +60,7 @@ class CoreFacts:
 def is_core(path: Path) -> bool:
     """Whether a file is an ELF core, by its first bytes."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             head = file.read(18)
     except OSError:
         return False
@@ -81,7 +82,7 @@ def read_facts(path: Path) -> CoreFacts:
     except ImportError as error:
         raise MissingExtraError("Reading core files", "stacks") from error
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             elf = ELFFile(file)
             if elf.header.e_type != "ET_CORE":
                 raise InputError(f"{path} is no core file", "Give the core, not the program.")

@@ -35,9 +35,10 @@ __all__ = [
 
 SHIPMENT = Shipment(
     "unhang.doctor.agents.node",
-    ("__init__.py", "_version.py", "model.py", "room.py", "surroundings.py", "telltale.py",
-     "record/__init__.py", "record/contact/__init__.py", "record/contact/runtime_dir.py",
-     "collect/__init__.py", "collect/parcel.py", "doctor/__init__.py", "doctor/agents"),
+    ("__init__.py", "_version.py", "isolated.py", "model.py", "room.py", "surroundings.py",
+     "telltale.py", "record/__init__.py", "record/contact/__init__.py",
+     "record/contact/runtime_dir.py", "collect/__init__.py", "collect/parcel.py",
+     "doctor/__init__.py", "doctor/agents"),
 )  # fmt: skip
 """What a node imports to answer the doctor; the standard library does the rest (a test checks)."""
 

@@ -6,25 +6,26 @@ what the dumps cannot say: how many ranks were expected, and how slow one was se
 
 from __future__ import annotations
 
-import json
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from unhang.errors import InputError
+from unhang.errors import InputError, UnhangError
+from unhang.incoming import value_of
 from unhang.ingest.columns.values import as_int
 from unhang.ingest.discover.sources import Inputs, show_path
 from unhang.model import Fact, LastCall, LogEvent, Note, ProcessSample, SlowRank
 from unhang.ras import MOST_BYTES, RasStatus, parse
+from unhang.regular import open_regular, reason
 from unhang.report import SavedReport
 from unhang.wording import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from unhang.ingest.dumpfiles import DumpFile
     from unhang.logs.files import LogSource
@@ -106,13 +107,19 @@ def read_beside(inputs: Inputs, beside: Beside) -> Extras:
         reading = read_stacks(folder)
         extras.samples += reading.samples
         extras.notes += reading.notes
-    sources = _log_sources(inputs, beside, extras.notes)
+    sources = _log_sources(inputs, beside, extras)
     if sources:
         of_one_case = inputs.logs if beside.baseline and len(inputs.logs) == 1 else ()
         _read_logs(sources, extras, *(folder.parent for folder in of_one_case))
-    _read_traces([*inputs.traces, *map(Path, beside.traces)], extras)
-    _read_ras([*inputs.ras, *map(Path, beside.ras)], extras)
-    _read_cores([*inputs.cores, *map(Path, beside.cores)], extras)
+    for read, folders, named in (
+        (_read_traces, inputs.traces, beside.traces),
+        (_read_ras, inputs.ras, beside.ras),
+        (_read_cores, inputs.cores, beside.cores),
+    ):
+        for folder in folders:
+            with _noted(extras, folder):
+                read([folder], extras)
+        read([*map(Path, named)], extras)
     if inputs.reports or beside.reports:
         from unhang.ingest.savedreports import read_reports
 
@@ -121,16 +128,36 @@ def read_beside(inputs: Inputs, beside: Beside) -> Extras:
     return extras
 
 
-def _log_sources(inputs: Inputs, beside: Beside, notes: list[Note]) -> list[LogSource]:
+@contextmanager
+def _noted(extras: Extras, path: Path, *, only: bool = True) -> Iterator[None]:
+    """What cannot be read in a case is a note, and all else is judged.
+
+    Args:
+        extras: Whose notes it goes to.
+        path: What is read.
+        only: False where the user named it, and means it.
+    """
+    try:
+        yield
+    except (UnhangError, OSError, ValueError) as error:
+        if not only:
+            raise
+        extras.notes.append(Note("warning", show_path(str(path)), f"not read: {reason(error)}"))
+
+
+def _log_sources(inputs: Inputs, beside: Beside, extras: Extras) -> list[LogSource]:
     if not inputs.logs and not beside.logs:
         return []
     from unhang.logs.files import find_logs, named_logs
 
     found = named_logs(beside.logs) if beside.logs else []
-    of_cases = [replace(s, kept=True) for folder in inputs.logs for s in find_logs(folder)]
+    of_cases: list[LogSource] = []
+    for folder in inputs.logs:
+        with _noted(extras, folder):
+            of_cases += (replace(source, kept=True) for source in find_logs(folder))
     if of_cases and not beside.case_logs:
         text = f"{count_of(len(of_cases), 'log')} of the case left out, as asked (--no-logs)"
-        notes.append(Note("info", "logs", text))
+        extras.notes.append(Note("info", "logs", text))
         return found
     known = {source.path for source in found}
     return [*found, *(source for source in of_cases if source.path not in known)]
@@ -164,35 +191,35 @@ def _read_traces(folders: list[Path], extras: Extras) -> None:
 
 
 def _read_ras(paths: list[Path], extras: Extras) -> None:
-    """Read what RAS printed; of a case directory, every file of its folder."""
+    """Read what RAS printed: a file, every file of a folder, or "-" for standard input."""
     for named in paths:
-        inside = sorted(named.iterdir()) if named.is_dir() else [named]
-        for path in inside:
-            _add_ras(path, extras, asked=not named.is_dir())
+        for path in sorted(named.iterdir()) if named.is_dir() else [named]:
+            with _noted(extras, path, only=named.is_dir()):
+                extras.ras = (*extras.ras, _ras_of(path, waits=not named.is_dir()))
 
 
-def _add_ras(path: Path, extras: Extras, *, asked: bool) -> None:
+def _ras_of(path: Path, *, waits: bool) -> RasStatus:
+    """What RAS told.
+
+    Args:
+        path: A file, or "-".
+        waits: Whether a FIFO is read, too: the user names one, as in --ras <(ncclras).
+
+    Raises:
+        InputError: It cannot be read, or is something else.
+    """
     try:
-        extras.ras = (*extras.ras, parse(_text_of(path)))
-    except ValueError as error:
-        if asked:
-            hint = "Give what `ncclras` printed, as text or JSON."
-            raise InputError(f"{path} is not of NCCL's RAS: {error}", hint) from error
-        extras.notes.append(Note("warning", show_path(str(path)), f"not read: {error}"))
-
-
-def _text_of(path: Path) -> str:
-    """What a file of RAS holds, or standard input."""
-    try:
-        data = sys.stdin.buffer.read(MOST_BYTES) if str(path) == "-" else _head_of(path)
+        if str(path) == "-":
+            data = sys.stdin.buffer.read(MOST_BYTES)
+        else:
+            with path.open("rb") if waits else open_regular(path) as file:
+                data = file.read(MOST_BYTES)
+        return parse(data.decode("utf-8", "replace"))
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
-    return data.decode("utf-8", "replace")
-
-
-def _head_of(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(MOST_BYTES)
+        raise InputError(f"cannot read {path}: {reason(error)}") from error
+    except ValueError as error:
+        hint = "Give what `ncclras` printed, as text or JSON."
+        raise InputError(f"{path} is not of NCCL's RAS: {error}", hint) from error
 
 
 def _read_cores(paths: list[Path], extras: Extras) -> None:
@@ -200,14 +227,15 @@ def _read_cores(paths: list[Path], extras: Extras) -> None:
         return
     from unhang.cores import find_cores, read_core, sample_of
 
-    for path in (core for named in paths for core in find_cores(named)):
-        reading = read_core(path)
-        extras.notes += reading.notes
-        sample, why_not = sample_of(reading)
-        if sample is None:
-            extras.notes.append(Note("info", str(path), why_not))
-        else:
-            extras.samples += (sample,)
+    for path, inside in ((core, named.is_dir()) for named in paths for core in find_cores(named)):
+        with _noted(extras, path, only=inside):
+            reading = read_core(path)
+            extras.notes += reading.notes
+            sample, why_not = sample_of(reading)
+            if sample is None:
+                extras.notes.append(Note("info", str(path), why_not))
+            else:
+                extras.samples += (sample,)
 
 
 def attempt_of(files: Iterable[DumpFile]) -> str:
@@ -299,10 +327,10 @@ def _manifest(path: Path) -> object:
     """What a manifest says first, which is the number of ranks; of another's, all of it."""
     from unhang.ingest.jsonfile import first_pairs
 
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         data = file.read(_MANIFEST_HEAD)
         head = first_pairs(data.decode("utf-8", "replace").lstrip())
         if "world_size" in head:
             return head
         data += file.read(_MAX_MANIFEST_BYTES)
-    return json.loads(data) if len(data) <= _MAX_MANIFEST_BYTES else head
+    return value_of(data) if len(data) <= _MAX_MANIFEST_BYTES else head

@@ -23,6 +23,7 @@ from unhang.ingest.dumpfiles import DumpFile
 from unhang.ingest.handed import NamedBytes
 from unhang.ingest.native.loading import NativeReader, native_reader
 from unhang.model import DumpStatus, Note
+from unhang.regular import open_regular, reason
 from unhang.wording import count_of
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Reader:
         """Read one file, or all members of an archive."""
         shown = show_path(source.path)
         try:
-            with Path(source.path).open("rb") as file:
+            with open_regular(source.path) as file:
                 kind = kind_of(file.read(HEAD_BYTES))
                 if kind.is_packed:
                     yield from self.unpack(source, kind)
@@ -84,7 +85,7 @@ class Reader:
                 file.seek(0)
                 data = file.read(source.size)
         except OSError as error:
-            problem = f"it cannot be read: {error.strerror}"
+            problem = f"it cannot be read: {reason(error)}"
             yield from self.lost(shown, source.relative, source.mtime_ns, problem)
             return
         yield from self.decode(shown, source.relative, source.mtime_ns, data, is_new=False)
@@ -124,7 +125,7 @@ class Reader:
 
         shown = show_path(source.path)
         try:
-            with Path(source.path).open("rb") as file:
+            with open_regular(source.path) as file:
                 data, cut = inflate(file.read(min(source.size, MAX_FILE_BYTES)), kind)
         except (BadArchive, OSError) as error:
             if not self.is_dump_name(source.relative):

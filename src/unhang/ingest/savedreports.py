@@ -22,6 +22,7 @@ from unhang.ingest.columns.values import MAX_GROUP_RANK
 from unhang.ingest.discover.sources import show_path
 from unhang.kinds import FAMILIES
 from unhang.model import Note
+from unhang.regular import open_regular, reason
 from unhang.report import SCHEMA, Confidence, Finding, Role, SavedReport, Status, Subject
 from unhang.wording import count_of, printable
 
@@ -175,10 +176,10 @@ def _json(path: Path) -> Any:  # noqa: ANN401 - whatever is in it
     try:
         if not path.is_file():
             raise _MisfitError("is no file" if path.exists() else "does not exist")
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             data = stream.read(MAX_BYTES + 1)
     except OSError as error:
-        raise _MisfitError(f"cannot be read: {error.strerror}") from error
+        raise _MisfitError(f"cannot be read: {reason(error)}") from error
     if len(data) > MAX_BYTES:
         raise _MisfitError(f"is larger than {MAX_BYTES >> 20} MB")
     try:

@@ -6,21 +6,20 @@ The rank comes from the path where launchers put it there. Only regular files ar
 from __future__ import annotations
 
 import codecs
-import gzip
 import io
-import os
 import re
-import stat
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
-from unhang.errors import InputError, MissingExtraError
+from unhang.errors import InputError
 from unhang.globs import expanded
 from unhang.logs.elastic import MAX_ERROR_FILE, error_text
 from unhang.model import UNKNOWN_RANK
+from unhang.packed import Packed, open_gzip, open_zstd
+from unhang.regular import open_regular
 
 __all__ = ["LogSource", "chunks", "find_logs", "named_logs", "open_log"]
 
@@ -128,28 +127,41 @@ def _as_utf8(stream: IO[bytes]) -> IO[bytes]:
 def _opened(path: str) -> IO[bytes]:
     if path == "-":
         return sys.stdin.buffer
-    # A FIFO would block for ever, unless the shell has it open already: <(kubectl logs …).
-    regular = stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116 - as below
-    if not regular and not path.startswith(("/dev/fd/", "/dev/stdin")):
-        raise InputError("it is no regular file")
     if path.endswith(".json"):
-        with open(path, "rb") as stream:  # noqa: PTH123 - as below
+        with _plain(path) as stream:
             return io.BytesIO(error_text(stream.read(MAX_ERROR_FILE)))
     if path.endswith(".gz"):
-        return io.BufferedReader(gzip.open(path, "rb"))
+        return open_gzip(_plain(path))
     if path.endswith(".zst"):
-        try:
-            import zstandard
-        except ImportError as error:
-            raise MissingExtraError("Reading .zst logs", "zstd") from error
-        return io.BufferedReader(zstandard.open(path, "rb"))
-    return open(path, "rb")  # noqa: PTH123 - the caller closes it
+        return open_zstd(_plain(path), "Reading .zst logs")
+    return _plain(path)
+
+
+def _plain(path: str) -> IO[bytes]:
+    """A FIFO would block for ever, unless the shell has it open already: <(kubectl logs …)."""
+    if path.startswith(("/dev/fd/", "/dev/stdin")):
+        return open(path, "rb")  # noqa: PTH123 - the caller closes it
+    return open_regular(path)
 
 
 def chunks(stream: IO[bytes], size: int = CHUNK) -> Iterator[bytes]:
-    """Yield blocks of whole lines; a line longer than a block is passed on in pieces."""
+    """Yield blocks of whole lines; a line longer than a block is passed on in pieces.
+
+    Raises:
+        OSError: The stream cannot be read any further; what is whole was yielded before.
+        EOFError: The same, of a packed file that is cut.
+    """
     rest = b""
-    while block := stream.read(size):
+    read = stream.read1 if isinstance(stream, Packed) else stream.read
+    while True:
+        try:
+            block = read(size)
+        except (OSError, EOFError):
+            if rest:
+                yield rest
+            raise
+        if not block:
+            break
         data = rest + block
         cut = data.rfind(b"\n") + 1
         if not cut and len(data) < size * 2:

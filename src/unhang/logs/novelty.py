@@ -21,6 +21,7 @@ from unhang.logs.lines.ending import speaks_of_trouble
 from unhang.logs.lines.prefixes import Line, parse_line
 from unhang.logs.streams import rank_of
 from unhang.model import LogEvent, Note
+from unhang.regular import reason
 from unhang.telltale import without_secrets
 
 __all__ = ["GoodRun", "add_new", "new_lines", "read_good_run", "shape"]
@@ -92,7 +93,7 @@ def _parts(source: LogSource, notes: list[Note]) -> Iterator[bytes]:
                     notes.append(Note("warning", source.path, "its middle was not compared"))
             yield from last.splitlines()
     except (OSError, EOFError, UnhangError) as error:
-        notes.append(Note("error", source.path, f"could not be read: {error}"))
+        notes.append(Note("error", source.path, f"could not be read: {reason(error)}"))
 
 
 @dataclass(slots=True)
@@ -145,7 +146,7 @@ def _end(source: LogSource, notes: list[Note]) -> Iterator[tuple[int, bytes]]:
                 lines += (data + block)[:-END].count(b"\n") if len(data + block) > END else 0
                 data = keep
     except (OSError, EOFError, UnhangError) as error:
-        notes.append(Note("error", source.path, f"could not be read: {error}"))
+        notes.append(Note("error", source.path, f"could not be read: {reason(error)}"))
         return
     yield from enumerate(data.splitlines(), lines + 1)
 

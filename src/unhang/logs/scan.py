@@ -30,6 +30,7 @@ from unhang.logs.rules import LogRule
 from unhang.logs.rules.endings import ELASTIC_BLAMES
 from unhang.logs.telling import LOOK_BACK, Teller, first_of
 from unhang.model import Note, NoteLevel
+from unhang.regular import reason
 
 __all__ = ["FileScanner", "scan_logs"]
 
@@ -65,16 +66,18 @@ def scan_logs(sources: Iterable[LogSource], progress: Progress | None = None) ->
         try:
             with open_log(source.path) as stream:
                 scanner = FileScanner(source, found, _year_of(source.path))
-                for number, block in enumerate(chunks(stream)):
-                    if not number and not _is_text(block):
-                        raise InputError("it is no text")
-                    scanner.feed(block)
-                    if progress:
-                        progress(len(block))
-                scanner.close()
+                try:
+                    for number, block in enumerate(chunks(stream)):
+                        if not number and not _is_text(block):
+                            raise InputError("it is no text")
+                        scanner.feed(block)
+                        if progress:
+                            progress(len(block))
+                finally:
+                    scanner.close()
         except (OSError, EOFError, UnhangError) as error:  # noqa: PERF203 - one bad log is a note
-            reason = error.message if isinstance(error, UnhangError) else str(error)
-            found.notes.append(Note("error", source.path, f"could not be read: {reason}"))
+            why = f"could not be read: {reason(error)}"
+            found.notes.append(Note("error", source.path, why))
     found.events[:] = found.communicators.settled(found.events)
     found.notes += interfaces_taken(found.facts)
     return found

@@ -17,6 +17,7 @@ from unhang.logs.files import LogSource, chunks, open_log
 from unhang.logs.keeping import normalise
 from unhang.logs.lines.prefixes import Line, parse_line
 from unhang.model import UNKNOWN_RANK, Note
+from unhang.regular import reason
 
 __all__ = ["FoldedLine", "fold_lines", "lines_of", "rank_of", "split_by_rank"]
 
@@ -34,7 +35,7 @@ def lines_of(sources: Iterable[LogSource], notes: list[Note]) -> Iterator[tuple[
                     for raw in block.splitlines():
                         yield source, parse_line(raw)
         except (OSError, EOFError, UnhangError) as error:  # noqa: PERF203 - one bad log is a note
-            notes.append(Note("error", source.path, f"could not be read: {error}"))
+            notes.append(Note("error", source.path, f"could not be read: {reason(error)}"))
 
 
 def rank_of(source: LogSource, line: Line) -> int:

@@ -10,7 +10,6 @@ import asyncio
 import hashlib
 import json
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -36,6 +35,7 @@ from unhang.case import Case
 from unhang.casedir.place import place_in
 from unhang.errors import NoEvidenceError, UnhangError
 from unhang.incoming import value_of
+from unhang.isolated import python_command
 from unhang.report import Report, to_json
 from unhang.reports.json import sayable_json
 from unhang.run.watching.now import JobNow, Looker
@@ -233,7 +233,7 @@ class _Desk:
         return PlainTextResponse(await self._run(["stacks", "--width", "120", "--no-color"]))
 
     async def _run(self, words: Sequence[str]) -> str:
-        command = [sys.executable, "-m", "unhang", *words]
+        command = python_command("unhang", *words)
         command += ["--job", self._job] if self._job else []
         async with self._asking:
             return await run_in_threadpool(_ran, command)
@@ -306,8 +306,10 @@ class _Desk:
 
         try:
             case, report = self._of(request)
-            with tables.lock(tables.connect(case, report)) as connection:
-                found = tables.ask(connection, sql, _SQL_S)
+            with (
+                tables.written(case, report) as path,
+                tables.asking(path, sql, _SQL_S) as found,
+            ):
                 rows = list(islice(found.rows, _MOST_ROWS + 1))
         except (LookupError, UnhangError) as error:
             return (), (), f"refused: {error}"

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import codecs
 import os
-import stat
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unhang.model import UNKNOWN_RANK, Frame, Note, ProcessSample, ThreadStack
+from unhang.regular import open_regular, reason
 from unhang.stacks.formats import OURS, format_of
 from unhang.stacks.naming import host_in_name, numbered_ranks, rank_in_name
 from unhang.stacks.pieces import Piece, split
@@ -76,7 +76,11 @@ def parse_stacks(data: bytes, source: str) -> Reading:
 def _files_below(root: Path) -> tuple[list[Path], list[Note]]:
     found: list[Path] = []
     notes: list[Note] = []
-    for folder, below, names in os.walk(root):
+
+    def closed(error: OSError) -> None:
+        notes.append(Note("warning", str(error.filename), f"cannot be read: {error.strerror}"))
+
+    for folder, below, names in os.walk(root, onerror=closed):
         depth = len(Path(folder).relative_to(root).parts)
         below[:] = sorted(name for name in below if depth < MAX_DEPTH and name[:1] != ".")
         found.extend(Path(folder, name) for name in sorted(names) if name[:1] != ".")
@@ -92,7 +96,7 @@ def _read_file(
     try:
         data, cut = _bytes_of(path)
     except OSError as error:
-        return Reading(notes=(Note("error", str(path), f"cannot be read: {error.strerror}"),))
+        return Reading(notes=(Note("error", str(path), f"cannot be read: {reason(error)}"),))
     rank = rank_in_name(name)
     if rank == UNKNOWN_RANK:
         rank = numbered.get(name, UNKNOWN_RANK)
@@ -105,10 +109,7 @@ def _read_file(
 
 def _bytes_of(path: Path) -> tuple[bytes, bool]:
     """Content of a regular file, and whether it was cut; a FIFO must not hold us up."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(0, "not a regular file")
+    with open_regular(path) as file:
         data = file.read(MAX_FILE_BYTES + 1)
     return data[:MAX_FILE_BYTES], len(data) > MAX_FILE_BYTES
 

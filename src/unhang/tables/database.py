@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -39,7 +40,15 @@ from unhang.wording import printable
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-__all__ = ["connect", "create_views", "engine", "engine_soon", "write_database", "write_parquet"]
+__all__ = [
+    "connect",
+    "create_views",
+    "engine",
+    "engine_soon",
+    "write_database",
+    "write_parquet",
+    "written",
+]
 
 Judged: TypeAlias = Report | Callable[[], Report] | None
 """A verdict, what waits for one, or none."""
@@ -205,6 +214,19 @@ def write_database(case: Case, report: Judged, path: str, *, force: bool = False
         finally:
             part.unlink(missing_ok=True)
             part.with_name(part.name + ".wal").unlink(missing_ok=True)
+
+
+@contextmanager
+def written(case: Case, report: Judged) -> Iterator[Path]:
+    """The tables of a case as a file that nobody else reads, and that is gone afterwards.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    with tempfile.TemporaryDirectory(prefix="unhang-tables-") as folder:
+        path = Path(folder) / "case.duckdb"
+        write_database(case, report, str(path))
+        yield path
 
 
 def write_parquet(case: Case, report: Judged, path: str, *, force: bool = False) -> None:

@@ -25,20 +25,24 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 __all__ = [
+    "OPEN_S",
     "QUERY_S",
     "QueryResult",
     "ask",
     "is_parquet_dir",
     "lock",
+    "memory_limit",
     "open_database",
     "open_parquet",
+    "too_long",
+    "too_much",
 ]
 
 QUERY_S: Final = 60.0
 """How long a query may work, unless the user says otherwise."""
 
 _MOST_MEMORY: Final = 4 << 30
-_OPEN_S: Final = 60.0
+OPEN_S: Final = 60.0
 _HINT = "unhang query PATH lists the tables; docs/tables.md explains every column."
 
 
@@ -61,25 +65,32 @@ def lock(connection: DuckDBPyConnection) -> DuckDBPyConnection:
 
     try:
         connection.execute("SET temp_directory = ''")
-        connection.execute(f"SET memory_limit = '{_memory_limit()}B'")
+        connection.execute(f"SET memory_limit = '{memory_limit()}B'")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
     except duckdb.OutOfMemoryException as error:
         raise InputError(
-            f"the tables need more than {_memory_limit() >> 20:,} MiB of memory",
+            f"the tables need more than {memory_limit() >> 20:,} MiB of memory",
             "Write them to a file and ask that: unhang diagnose PATH --db out.duckdb",
         ) from error
     return connection
 
 
-def _memory_limit() -> int:
-    """At most 4 GiB, and half of what the machine has; 1 GiB where none can tell."""
+def memory_limit() -> int:
+    """Bytes for a query: 4 GiB, or half of what the machine has; 1 GiB where none can tell."""
     if not hasattr(os, "sysconf"):  # not on Windows
         return _MOST_MEMORY // 4
     return min(_MOST_MEMORY, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
 
 
-_CONFIG: Final = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+_MOST_THREADS: Final = 8
+"""Each takes address space for its stack, which is bounded where a query runs apart: on a node of
+192 cores the stacks alone would take 1.5 GiB of it."""
+_CONFIG: Final = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "threads": str(min(os.cpu_count() or 1, _MOST_THREADS)),
+}
 
 
 def open_database(path: Path) -> DuckDBPyConnection:
@@ -91,7 +102,7 @@ def open_database(path: Path) -> DuckDBPyConnection:
     duckdb = engine()
     try:
         connection = duckdb.connect(
-            str(path), read_only=True, config={**_CONFIG, "memory_limit": f"{_memory_limit()}B"}
+            str(path), read_only=True, config={**_CONFIG, "memory_limit": f"{memory_limit()}B"}
         )
     except duckdb.Error as error:
         raise InputError(
@@ -113,10 +124,10 @@ def open_parquet(path: Path) -> DuckDBPyConnection:
         InputError: If a file is missing or cannot be read.
     """
     duckdb = engine()
-    limits = {"memory_limit": f"{_memory_limit()}B", "temp_directory": ""}
+    limits = {"memory_limit": f"{memory_limit()}B", "temp_directory": ""}
     connection = duckdb.connect(":memory:", config={**_CONFIG, **limits})
     try:
-        with _Clock(connection, _OPEN_S).running():
+        with _Clock(connection, OPEN_S).running():
             for table in TABLES:
                 file = str(path / f"{table.name}.parquet")
                 connection.read_parquet(file).create(table.name)
@@ -133,9 +144,9 @@ def _checked(connection: DuckDBPyConnection, path: Path) -> DuckDBPyConnection:
     import duckdb
 
     try:
-        with _Clock(connection, _OPEN_S).running():
+        with _Clock(connection, OPEN_S).running():
             row = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
-    except duckdb.Error:
+    except (duckdb.Error, MemoryError):
         row = None
     if row is None or str(row[0]).split("/")[0] != SCHEMA.split("/")[0]:
         raise InputError(
@@ -197,7 +208,7 @@ def ask(connection: DuckDBPyConnection, sql: str, time_limit_s: float = QUERY_S)
         with clock.running():
             cursor = connection.execute(statements[0])
         described = cursor.description or []
-    except duckdb.Error as error:
+    except (duckdb.Error, MemoryError) as error:
         _refuse("the SQL is wrong", error, clock)
     return QueryResult(
         tuple(str(column[0]) for column in described),
@@ -216,7 +227,7 @@ def _rows(cursor: DuckDBPyConnection, clock: _Clock) -> Iterator[tuple[Any, ...]
             if not rows:
                 return
             yield from rows
-    except duckdb.Error as error:
+    except (duckdb.Error, MemoryError) as error:
         _refuse("the query failed", error, clock)
 
 
@@ -225,16 +236,26 @@ def _refuse(what: str, error: Exception, clock: _Clock) -> NoReturn:
     import duckdb
 
     if clock.struck:
-        raise UsageError(
-            f"the query took longer than {clock.seconds:g} s",
-            "Ask for less, or allow more: --time-limit SECONDS",
-        ) from error
-    if isinstance(error, duckdb.OutOfMemoryException):
-        raise UsageError(
-            f"the query needs more than {_memory_limit() >> 20:,} MiB of memory",
-            "Ask for less: fewer columns, fewer rows, a LIMIT.",
-        ) from error
+        raise too_long(clock.seconds) from error
+    if isinstance(error, (duckdb.OutOfMemoryException, MemoryError)):
+        raise too_much() from error
     raise UsageError(f"{what}: {_first_line(error)}", _HINT) from error
+
+
+def too_long(seconds: float) -> UsageError:
+    """What is said of a query that did not end in time."""
+    return UsageError(
+        f"the query took longer than {seconds:g} s",
+        "Ask for less, or allow more: --time-limit SECONDS",
+    )
+
+
+def too_much() -> UsageError:
+    """What is said of a query that needs more memory than it may have."""
+    return UsageError(
+        f"the query needs more than {memory_limit() >> 20:,} MiB of memory",
+        "Ask for less: fewer columns, fewer rows, a LIMIT.",
+    )
 
 
 def _first_line(error: Exception) -> str:

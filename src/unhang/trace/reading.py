@@ -12,6 +12,7 @@ from pathlib import Path
 
 from unhang.errors import InputError
 from unhang.model import Frame, LastCall, Note
+from unhang.regular import open_regular, reason
 
 __all__ = ["CallEvent", "ProcessTrace", "last_calls", "read_traces"]
 
@@ -94,10 +95,10 @@ def _joined(turns: dict[int, tuple[ProcessTrace, list[CallEvent]]]) -> ProcessTr
 
 def _read_file(path: Path, notes: list[Note]) -> tuple[int, ProcessTrace, list[CallEvent]] | None:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             data = file.read(MAX_BYTES)
     except OSError as error:
-        notes.append(Note("error", str(path), f"could not be read: {error.strerror}"))
+        notes.append(Note("error", str(path), f"could not be read: {reason(error)}"))
         return None
     lines = data.split(b"\0", 1)[0].decode("utf-8", "replace").splitlines()
     header = _HEADER.match(lines[0]) if lines else None

@@ -9,7 +9,7 @@ import pickle
 import shutil
 import tracemalloc
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from decoders import read_compiled
@@ -30,6 +30,7 @@ from unhang.ingest.discover.sources import Source
 from unhang.ingest.pickles.unpickle import BadPickle, readable, unpickle
 from unhang.ingest.reading import Reader
 from unhang.model import DumpStatus
+from unhang.regular import open_regular
 
 NEST = 300_000
 ROOT = Path(__file__).parents[3]
@@ -225,14 +226,13 @@ def test_a_file_without_permission_is_a_status(
 ) -> None:
     """Said as the system says it; root can read everything, so the refusal is made up."""
     write(tmp_path, {"rank_0": dump(), "rank_1": dump()})
-    real = Path.open
 
-    def refuse(self: Path, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - Path.open's
-        if self.name == "rank_1":
+    def refuse(path: str) -> BinaryIO:
+        if path.endswith("rank_1"):
             raise PermissionError(13, "Permission denied")
-        return real(self, *args, **kwargs)
+        return open_regular(path)
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(reading, "open_regular", refuse)
     monkeypatch.setattr(reading, "native_reader", lambda *_: None)
     case = load(tmp_path)
     assert case.dumps[1].status is DumpStatus.UNREADABLE

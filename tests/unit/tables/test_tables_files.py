@@ -192,7 +192,7 @@ def test_a_strangers_table_without_end_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A view in the place of a table is only asked for so long."""
-    monkeypatch.setattr("unhang.tables.query._OPEN_S", 0.2)
+    monkeypatch.setattr("unhang.tables.query.OPEN_S", 0.2)
     with duckdb.connect(str(tmp_path / "a.duckdb")) as connection:
         endless = ENDLESS.replace("count(*)", "'schema' AS key, max(n) AS value")
         connection.execute(f"CREATE VIEW meta AS {endless}")

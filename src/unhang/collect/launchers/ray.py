@@ -1,7 +1,7 @@
 """The nodes of a Ray cluster, by tasks that are pinned to them and take none of its resources.
 
-Ray's client is heavy and noisy, so it lives in a process of its own (`python -m
-unhang.collect.launchers.ray ADDRESS`), which passes on what the tasks print.
+Ray's client is heavy and noisy, so this module also runs as a process of its own (`unhang.isolated`
+starts it, with the address), which passes on what the tasks print.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 from unhang.collect.launchers import Choice, Launch, Option, Program
 from unhang.collect.launchers.tools import ask_tool
 from unhang.errors import MissingExtraError, ToolError
+from unhang.isolated import python_command
 
 __all__ = ["CHOICE", "Ray"]
 
@@ -40,7 +41,7 @@ class Ray:
         """The addresses of the nodes that are alive."""
         if find_spec("ray") is None:
             raise MissingExtraError("--ray", "ray")
-        told = ask_tool([sys.executable, "-m", __name__, self.address], _HINT)
+        told = ask_tool(python_command(__name__, self.address), _HINT)
         try:
             nodes = json.loads(told.strip().splitlines()[-1])
         except (ValueError, IndexError) as error:
@@ -51,7 +52,7 @@ class Ray:
 
     def launch(self, nodes: Sequence[str], program: Program) -> Launch:
         """One process that starts a task on each of the nodes."""
-        command = (sys.executable, "-m", __name__, self.address, *nodes)
+        command = tuple(python_command(__name__, self.address, *nodes))
         order = json.dumps({"script": program.script}).encode() + b"\n" + program.stdin
         return Launch(tuple(nodes), command, order)
 

@@ -12,6 +12,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from unhang.isolated import STANDARD_FIRST
+
 __all__ = ["reduced"]
 
 SMALL = 1 << 20
@@ -62,7 +64,8 @@ def _size(path: Path) -> int:
 def _run(whole: Path, part: Path) -> str:
     """Reduce a directory; returns why that did not work, or ""."""
     program = shutil.which("unhang")
-    commands = [[sys.executable, "-m", "unhang"], *([[program]] if program else [])]
+    start = STANDARD_FIRST + "from unhang.__main__ import main; sys.exit(main())"
+    commands = [[sys.executable, "-c", start], *([[program]] if program else [])]
     why = "unhang is not installed on this node"
     for command in commands:
         try:

@@ -20,12 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from unhang.doctor.agents import source_of
+from unhang.isolated import STANDARD_FIRST
 
 __all__ = ["Trace", "examine", "free_port"]
 
 GRACE_S = 8.0
 """For a rank's own watch to speak on a busy machine, before it counts as silent."""
 LONGEST_LINE = 1 << 16
+_START = STANDARD_FIRST + "exec(sys.argv.pop(1))"
+"""What `python -c` runs for a rank: the program of the test is its first argument."""
 
 
 @dataclass(slots=True)
@@ -115,7 +118,7 @@ def examine(order: Mapping[str, Any]) -> dict[str, Any]:
 
 def _start(environment: Mapping[str, str], test: Mapping[str, Any]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(  # noqa: S603 - our own interpreter and agent
-        [sys.executable, "-c", source_of("comm"), json.dumps(test)],
+        [sys.executable, "-c", _START, source_of("comm"), json.dumps(test)],
         env=dict(environment),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -7,18 +7,19 @@ opened, compressed files inside archives are.
 
 from __future__ import annotations
 
-import gzip
 import io
 import lzma
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import IO, NamedTuple
 
-from unhang.errors import MissingExtraError
 from unhang.ingest.discover.sniff import HEAD_BYTES, MAX_FILE_BYTES, MAX_RATIO, FileKind, kind_of
+from unhang.packed import Packed, open_gzip, open_zstd
+from unhang.regular import open_regular
 
 __all__ = ["BadArchive", "Member", "inflate", "is_tar_inside", "members_of"]
 
@@ -52,7 +53,7 @@ class _Bounded:
     """A stream that gives out no more than an honest file of its size could hold."""
 
     def __init__(self, stream: IO[bytes], size: int) -> None:
-        # GzipFile.read1 returns what it has, where read would lose it when the file is cut short.
+        # read1 returns what it has, where read would lose it when the file is cut short.
         self._read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
         self._left = max(_SMALL, MAX_RATIO * size)
 
@@ -103,7 +104,7 @@ def members_of(path: Path, kind: FileKind, wanted: Callable[[str], bool]) -> Ite
     """
     try:
         size = path.stat().st_size
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             found = _zip(file) if kind is FileKind.ZIP else _tar(file, kind, size)
             for count, member in enumerate(found):
                 if count >= MAX_MEMBERS:
@@ -117,26 +118,26 @@ def members_of(path: Path, kind: FileKind, wanted: Callable[[str], bool]) -> Ite
 def is_tar_inside(path: Path, kind: FileKind) -> bool:
     """Whether a compressed file holds a tar rather than one dump."""
     try:
-        with path.open("rb") as file:
-            head = _decompressed(file, kind).read(HEAD_BYTES)
-    except _BROKEN:
+        with open_regular(path) as file:
+            head = _head(_decompressed(file, kind))
+    except OSError:
         return False
     return kind_of(head) is FileKind.TAR
 
 
-def _decompressed(file: IO[bytes], kind: FileKind) -> IO[bytes]:
+def _head(stream: Packed) -> bytes:
+    """The beginning of what is packed, as far as it is whole."""
+    head = b""
+    with suppress(*_BROKEN):
+        while len(head) < HEAD_BYTES and (piece := stream.read1(HEAD_BYTES - len(head))):
+            head += piece
+    return head
+
+
+def _decompressed(file: IO[bytes], kind: FileKind) -> Packed:
     if kind is FileKind.GZIP:
-        return cast("IO[bytes]", gzip.GzipFile(fileobj=file))
-    if kind is FileKind.ZSTD:
-        try:
-            import zstandard
-        except ImportError as error:
-            raise MissingExtraError("Reading zstd files", "zstd") from error
-        stream: IO[bytes] = zstandard.ZstdDecompressor().stream_reader(
-            file, read_across_frames=True
-        )
-        return stream
-    return file
+        return open_gzip(file)
+    return open_zstd(file, "Reading zstd files")
 
 
 class _Unread(NamedTuple):
@@ -149,7 +150,8 @@ class _Unread(NamedTuple):
 
 
 def _tar(file: IO[bytes], kind: FileKind, size: int) -> Iterator[_Unread]:
-    stream = _Bounded(_decompressed(file, kind), size)
+    plain = kind is FileKind.TAR
+    stream = _Bounded(file if plain else _decompressed(file, kind), size)
     with tarfile.open(fileobj=stream, mode="r|") as archive:  # type: ignore[call-overload]  # needs read() alone
         for info in archive:
             content = archive.extractfile(info) if info.isreg() else None

@@ -131,12 +131,20 @@ def _add_case(root: Path, inputs: Inputs) -> None:
         ("cores", inputs.cores),
         (FOLDER, inputs.reports),
     ):
-        if (root / name).is_dir() and any((root / name).iterdir()):
+        if _holds_something(root / name, inputs):
             folders.append(root / name)
     dumps = root / "dumps"
-    if dumps.is_dir():
+    if os.path.isdir(dumps):  # noqa: PTH112 - as above
         found = _walk(str(dumps), "dumps/", inputs)
         inputs.files += sorted(found, key=lambda s: natural_key(s.relative))
+
+
+def _holds_something(folder: Path, inputs: Inputs) -> bool:
+    try:
+        return folder.is_dir() and any(folder.iterdir())
+    except OSError as error:
+        inputs.warn(show_path(str(folder)), f"the folder cannot be read: {error.strerror}")
+        return False
 
 
 def _walk(folder: str, prefix: str, inputs: Inputs) -> Iterator[Source]:

@@ -1,4 +1,4 @@
-"""Judges a case in a process of its own: `python -m unhang.run.incident.judging CASE`.
+"""Judges a case in a process of its own, isolated from the working directory (`unhang.isolated`).
 
 Reading dumps and reasoning need numpy and memory, neither of which the supervisor of somebody's
 job should hold; and if judging fails, the job must not notice. It writes report.json, report.txt
@@ -21,6 +21,7 @@ from unhang._version import __version__
 from unhang.casedir.manifest import save_file
 from unhang.casedir.place import place_in
 from unhang.errors import UnhangError
+from unhang.isolated import python_command
 from unhang.telltale import REMOVED
 from unhang.wording import rank_phrase
 
@@ -73,7 +74,7 @@ def judge(case: Path, look: Sequence[str], in_time: Callable[[], bool]) -> Verdi
         look: Options for the text: `--width N`, `--color`, `--ascii`.
         in_time: False once somebody is impatient: then it is given up.
     """
-    command = [sys.executable, "-m", "unhang.run.incident.judging", str(case), *look]
+    command = python_command("unhang.run.incident.judging", str(case), *look)
     with subprocess.Popen(  # noqa: S603 - our own module
         command,
         stdin=subprocess.DEVNULL,

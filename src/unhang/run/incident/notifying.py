@@ -1,6 +1,6 @@
 """Tells people elsewhere of a verdict, and that a job goes on: `unhang run --notify`.
 
-A process of its own (`python -m unhang.run.incident.notifying`) takes each message where it is to
+A process of its own (this module, by `unhang.isolated`) takes each message where it is to
 go, so that a network that hangs keeps neither the job nor its watching. What is sent is short, and
 without secrets, hosts, users and directories (`unhang.redact`). Targets may hold keys: they travel
 by stdin, and only a target's host or program is ever printed.
@@ -23,6 +23,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from unhang.errors import UsageError
+from unhang.isolated import python_command
 from unhang.wording import printable
 
 __all__ = ["SCHEMA", "Notifier", "Receiver", "payload_of", "receiver_of"]
@@ -151,8 +152,8 @@ class Notifier:
         }
         try:
             with self.log.open("ab") as log:
-                process = subprocess.Popen(
-                    [sys.executable, "-m", "unhang.run.incident.notifying"],
+                process = subprocess.Popen(  # noqa: S603 - our own module
+                    python_command("unhang.run.incident.notifying"),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
                     stderr=log,
