@@ -53,6 +53,7 @@ class Doubt(Enum):
     COUNTERS_ONLY = 1, "only the counters of watchdogs tell, which lag behind"
     BLAMES_NOBODY = 1, "the line names nobody, or every rank prints it"
     EARLIER_FAILURE = 1, "something else failed before it"
+    MOST_AWAY = 1, "most stand in their own code: the call of the few may still be one too many"
     LOG_ALONE = 1, "only the log names a rank: the dumps show everybody in the call"
     IN_A_THREAD = 1, "an exception ended a thread of the rank, and the rank went on"
     A_LINE_ALONE = 1, "it is one message, beside the verdict"

@@ -479,11 +479,24 @@ def test_two_that_both_left_their_order() -> None:
 
 
 def test_a_new_call_that_one_rank_makes_alone() -> None:
-    """Three absent at once from a call that is new to all: rather, that call is one too many."""
+    """Three have made no call since: late, or without a call that is one too many. None is named."""
     job = FakeJob(4)
     for _ in range(3):
         job.call(range(4), site="train.py:1 step")
     job.call([0], site="train.py:90 log", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH101", (), "low")
+
+
+@pytest.mark.parametrize("steps", [1, 3, 40])
+def test_a_new_call_that_one_rank_makes_alone_and_others_are_past(steps: int) -> None:
+    """One of the three waits for that rank elsewhere: it has gone on without the call."""
+    job = FakeJob(4)
+    pair = job.group((0, 2), "tp")
+    for _ in range(steps):
+        job.call(range(4), site="train.py:1 step")
+    job.call([0], site="train.py:90 log", finished=False)
+    job.call([2], group=pair, site="train.py:2 step", finished=False)
     cause = only_cause(diagnose(job.case()))
     assert (cause.code, cause.culprits, cause.confidence) == ("UH102", (0,), "low")
 

@@ -432,7 +432,7 @@ def test_who_has_more_data_than_the_others_is_not_slow_for_certain(
 
 
 def test_who_goes_on_while_the_others_make_a_group_is_told_as_that() -> None:
-    """The dumps alone show a call that it made and the others did not."""
+    """The dumps alone show a call that it made and the others did not, and name no rank for it."""
     job = FakeJob(4)
     for _ in range(3):
         job.call(range(4), site="train.py:1 step")
@@ -441,7 +441,7 @@ def test_who_goes_on_while_the_others_make_a_group_is_told_as_that() -> None:
         look(r, BACKWARD if r == 0 else MAKING, number) for number in (0, 1) for r in range(4)
     ]
     without = diagnose(job.case()).findings[0]
-    assert (without.code, without.culprits, without.confidence) == ("UH102", (0,), "low")
+    assert (without.code, without.culprits, without.confidence) == ("UH101", (), "low")
     found = diagnose(job.case(samples=samples)).findings[0]
     assert (found.code, found.culprits, found.confidence) == ("UH101", (0,), "medium")
     assert found.summary.startswith("3 of 4 ranks are setting up process groups")
@@ -458,6 +458,41 @@ def test_who_is_alone_in_a_new_call_while_the_others_work_may_be_early() -> None
     samples += [look(r, COMPUTING, number, **works) for number in (0, 1) for r in (0, 2)]
     found = diagnose(job.case(samples=samples)).findings[0]
     assert (found.code, found.culprits, found.confidence) == ("UH101", (0, 2), "low")
+
+
+FILE_LOCK = (Frame("BaseFileLock.acquire", "/usr/lib/filelock/_api.py", 340), COMPUTING[0], MODULE)
+AT_STORE = (Frame("main", "/home/user/train.py", 14), MODULE)
+
+
+@pytest.mark.parametrize(
+    ("frames", "more", "paused_s", "confidence"),
+    [
+        (FILE_LOCK, {}, 12.0, "low"),
+        (FILE_LOCK, {}, -1.0, "medium"),
+        (AT_STORE, {"awaits": "data/ready"}, 13.0, "low"),
+        (AT_STORE, {"awaits": "data/ready"}, -1.0, "medium"),
+    ],
+)
+@pytest.mark.parametrize("ranks", [3, 5])
+def test_all_but_one_that_stand_in_their_own_code_are_late(
+    frames: tuple[Frame, ...], more: dict[str, object], paused_s: float, confidence: str, ranks: int
+) -> None:
+    """A lock or a key keeps many as well as one: the punctual rank made no call too many.
+
+    Captured of programs whose ranks share a cache on a file system, and a key of a store.
+    """
+    job = FakeJob(ranks)
+    for _ in range(41):
+        job.call(range(ranks), site="train.py:1 step")
+    job.call((0,), "barrier", site="train.py:23 main", finished=False)
+    away = range(1, ranks)
+    samples = [look(0, WAITING, number, paused_s=paused_s) for number in (0, 1)]
+    samples += [look(r, frames, n, paused_s=paused_s, **more) for n in (0, 1) for r in away]
+    found = diagnose(job.case(samples=samples)).findings[0]
+    assert (found.code, found.culprits, found.victims) == ("UH101", tuple(away), (0,))
+    assert found.confidence == confidence
+    assert found.pausing == (tuple(away) if paused_s >= 0 else ())
+    assert {site.ranks for site in found.sites if site.role == "culprit"} == {tuple(away)}
 
 
 @pytest.mark.parametrize("ahead", [(0,), ()])
