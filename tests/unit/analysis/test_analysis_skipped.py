@@ -479,7 +479,7 @@ def test_two_that_both_left_their_order() -> None:
 
 
 def test_a_new_call_that_one_rank_makes_alone() -> None:
-    """Three have made no call since: late, or without a call that is one too many. None is named."""
+    """Three have made no call since: late, or right without that call. No rank is named."""
     job = FakeJob(4)
     for _ in range(3):
         job.call(range(4), site="train.py:1 step")
