@@ -33,6 +33,7 @@ from unhang.analysis.lives.failed import failed_first
 from unhang.analysis.lives.fallen_silent import fallen_silent, stacks_heard
 from unhang.analysis.lives.last_calls import groups_apart, roots_apart, sizes_apart
 from unhang.analysis.lives.life import Lives, lives_of
+from unhang.analysis.lives.out_of_calls import with_left_calls
 from unhang.analysis.lives.outside import with_outside
 from unhang.analysis.lives.starved import starved_first
 from unhang.analysis.lives.told import with_told
@@ -93,7 +94,7 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     says = ras_of(case.ras, case.world_size)
     claims = with_ras(claims, says, alone=without_dumps)
     claims = [with_pauses(claim, lives) for claim in starved_first(claims, case.samples)]
-    claims = [with_progress(claim, lives) for claim in claims]
+    claims = [with_left_calls(with_progress(claim, lives), lives) for claim in claims]
     status, summary = status_of(claims), ""
     if without_dumps and not lives.sampled and not says:
         status, summary = nothing_found(case, lives, claims)

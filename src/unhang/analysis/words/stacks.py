@@ -20,6 +20,7 @@ from unhang.analysis.lives.elsewhere import (
     grouped,
     ranks_in,
 )
+from unhang.analysis.lives.out_of_calls import LeftCall
 from unhang.analysis.lives.outside import Outside
 from unhang.analysis.sources.stacks import RankLook, at_site
 from unhang.analysis.words.telling import Words, adding, merged, subject, words_of
@@ -254,6 +255,14 @@ def _(seen: GoneOn, words: Words, claim: Claim, weighed: Weighed) -> Words:  # n
     said = f"{subject(seen.ranks)} {have} gone on since: a call has ended, and another begun."
     summary = f"{words.summary.removesuffix('.')}; {said[:1].lower()}{said[1:]}"
     return replace(words, summary=summary, evidence=(said, *words.evidence))
+
+
+@adding.register
+def _(seen: LeftCall, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001 - as below
+    have = "has" if len(seen.ranks) == 1 else "have"
+    said = f"{subject(seen.ranks)} {have} left that call, which failed, and went on without it."
+    summary = f"{words.summary.removesuffix('.')}; {said[:1].lower()}{said[1:]}"
+    return replace(words, summary=summary, evidence=(f"Stacks: {said}", *words.evidence))
 
 
 @adding.register
