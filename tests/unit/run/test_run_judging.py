@@ -11,11 +11,14 @@ from unhang.run.incident.judging import Verdict, _verdict
 from unhang.run.watching.words import why_spared
 
 
-def verdict_of(folder: Path, *causes: dict[str, object], action: str = "") -> Verdict:
+def verdict_of(
+    folder: Path, *causes: dict[str, object], action: str = "", **decided: object
+) -> Verdict:
     """A verdict as it is read: of each cause its confidence, its culprits and who moves."""
     nobody: dict[str, object] = {"culprits": [], "moving": [], "pausing": []}
     findings = [{"role": "cause", **nobody, **cause} for cause in causes]
-    decision = {"action": action, "confidence": "medium"} if action else None
+    told = {"action": action, "confidence": "medium", **decided}
+    decision = told if action or decided else None
     report = {"status": "problem", "summary": "", "findings": findings, "decision": decision}
     (folder / "report.json").write_text(json.dumps(report))
     return _verdict(folder, "", "")
@@ -41,5 +44,28 @@ def test_a_job_is_not_ended_on_a_guess(
 ) -> None:
     """All may sleep until a time that was set, or somebody may go on by itself."""
     spared = why_spared(verdict_of(tmp_path, *causes, action=action), "kill", 60.0)
+    assert why in spared
+    assert bool(spared) is bool(why)
+
+
+@pytest.mark.parametrize(
+    ("decided", "left", "why"),
+    [
+        ({"moving": [3]}, (), "rank 3 moves"),
+        ({"pausing": [0, 3]}, (), "ranks 0,3 may only pause"),
+        ({}, (0, 2), "ranks 0,2 have left the call"),
+        ({"reason": "unsure", "confidence": "low"}, (), "not enough to act on"),
+        ({"reason": "not-enough-evidence", "confidence": "low"}, (), "not enough to act on"),
+        ({"reason": "away"}, (), ""),
+    ],
+)
+@pytest.mark.parametrize("on_hang", ["kill", "keep"])
+def test_ranks_that_no_cause_blames_keep_a_job_alive(
+    tmp_path: Path, decided: dict[str, object], left: tuple[int, ...], why: str, on_hang: str
+) -> None:
+    """Any rank outside of a call may make it go on, and a call that has failed holds no rank."""
+    cause = {**HIGH, "culprits": [1]}
+    verdict = verdict_of(tmp_path, cause, action="look-first", **decided)
+    spared = why_spared(verdict, on_hang, 60.0, left)
     assert why in spared
     assert bool(spared) is bool(why)
