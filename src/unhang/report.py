@@ -65,6 +65,7 @@ Reason: TypeAlias = Literal[
     "slow",
     "moves",
     "pauses",
+    "idle",
     "spins",
     "wrong-calls",
     "deadlock",

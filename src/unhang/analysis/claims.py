@@ -75,6 +75,7 @@ class Doubt(Enum):
     PAUSES = 2, "it stands still for no longer than a pause of its own may take"
     WENT_ON = 2, "calls have ended, and others begun, since the dumps were made"
     LEFT_CALL = 2, "those who waited have left the call, which failed: nothing waits in it now"
+    LEADS = 2, "the others have always waited for it in this call: it may have nothing to do"
     AT_LOCK = 2, "it waits for a lock that processes share, and who holds it is not seen"
     MORE_DATA = 2, "the others have no data left and go along: it need not be slow"
     OTHER_CAUSE = 2, "something else is known to be wrong, and it may be no more than silent"

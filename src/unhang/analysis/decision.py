@@ -57,6 +57,8 @@ def _about(cause: Claim, lives: Lives) -> Decision:
         sure = "medium"  # Movement was seen; that it ends well was not.
     elif sure == "low" and cause.pausing:
         action, reason = "look-first", "pauses"
+    elif sure == "low" and Doubt.LEADS in cause.doubts:
+        action, reason = "look-first", "idle"
     elif sure == "low" and action != "look-first":
         action, reason = "look-first", "unsure"
     return _made(action, reason, sure, tuple(_subjects(cause, action, lives)))

@@ -56,6 +56,7 @@ def test_a_job_is_not_ended_on_a_guess(
         ({}, (0, 2), "ranks 0,2 have left the call"),
         ({"reason": "unsure", "confidence": "low"}, (), "not enough to act on"),
         ({"reason": "not-enough-evidence", "confidence": "low"}, (), "not enough to act on"),
+        ({"reason": "idle", "confidence": "low"}, (), "may have nothing to do"),
         ({"reason": "away"}, (), ""),
     ],
 )

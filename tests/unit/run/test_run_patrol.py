@@ -120,7 +120,7 @@ def test_a_verdict_that_is_not_enough_to_act_on_ends_nothing(
     said: list[str] = []
     monkeypatch.setattr(patrol, "say", said.append)
     job = FakeJob(tmp_path, 12.0, 15.0, 3.0)
-    job.verdicts = [Verdict("", "problem", unsure=True)]
+    job.verdicts = [Verdict("", "problem", reason="unsure")]
     job.pass_by(100.0)
     assert not job.ended_at
     assert "the evidence is not enough to act on" in said[-1]

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["Verdict", "judge"]
 
 PATIENCE_S = 300.0
-_UNSURE = ("unsure", "not-enough-evidence")
-"""Reasons of decisions that nothing may rest on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +45,8 @@ class Verdict:
         pausing: Those that stand still for no longer than a pause may take.
         action: What the report's decision says, unless that is of low confidence; "" for none.
         guessed: Its causes name nobody, and all with low confidence.
-        unsure: Its decision says that the evidence is not enough to act on.
-        decision: That in one sentence.
+        reason: Why the decision is as it is, in the report's word.
+        decision: All of that in one sentence.
     """
 
     text: str
@@ -58,7 +56,7 @@ class Verdict:
     pausing: tuple[int, ...] = ()
     action: str = ""
     guessed: bool = False
-    unsure: bool = False
+    reason: str = ""
     decision: str = ""
 
     @property
@@ -113,7 +111,7 @@ def _verdict(case: Path, out: str, err: str) -> Verdict:
             pausing=pausing,
             action="" if decision["confidence"] == "low" else str(decision["action"]),
             guessed=not named,
-            unsure=decision.get("reason") in _UNSURE,
+            reason=str(decision.get("reason", "")),
             decision=str(decision.get("text", "")),
         )
     except (OSError, ValueError, KeyError, TypeError):

@@ -415,6 +415,8 @@ class Patrol:
         say(f"the evidence is in {short_path(incident.case)}")
 
     def _refined(self, incident: NodeIncident, verdict: Verdict) -> None:
+        if incident is not self.last:
+            return  # Something has happened since, of which the verdict is told already.
         before, self.guard.verdict = self.guard.verdict, verdict
         told = (verdict.summary, verdict.decision)
         if before is not None and (before.summary, before.decision) != told:

@@ -29,6 +29,13 @@ __all__ = [
 ENDING = ("fix-code", "restart", "restart-without")
 """Decisions after which the job as it stands is of no more use."""
 
+LETS_BE = {
+    "unsure": "the evidence is not enough to act on",
+    "not-enough-evidence": "the evidence is not enough to act on",
+    "idle": "who is waited for may have nothing to do",
+}
+"""Reasons of decisions that no order to end or to freeze a job overrules."""
+
 
 def slow_words(slow: SlowRank) -> str:
     """A slow rank in words."""
@@ -83,8 +90,8 @@ def why_spared(verdict: Verdict, on_hang: str, grace_s: float, left: Sequence[in
         return "no cause was found: the job is left alone"
     if unsettled := _may_go_on(verdict, grace_s, left):
         return unsettled
-    if verdict.unsure:
-        return "the evidence is not enough to act on: the job is left alone"
+    if verdict.reason in LETS_BE:
+        return f"{LETS_BE[verdict.reason]}: the job is left alone"
     if verdict.guessed:
         return "nobody is named, and that is a guess: the job is left alone"
     waits = verdict.action == "wait" or (on_hang == "decide" and verdict.action not in ENDING)
