@@ -12,22 +12,18 @@ from typing import Final
 import numpy as np
 
 from unhang.analysis.claims import Claim, Doubt, Observation, Stance
-from unhang.analysis.findings.late import Meetings, is_comparable, meetings_of
+from unhang.analysis.findings.late import is_comparable, meetings_of
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.situation import Situation
 from unhang.analysis.sources.stacks import RankLook
-from unhang.analysis.state.columns import Ints
 from unhang.kinds import NEVER_JOINED
 
 __all__ = ["Leads", "with_leaders"]
 
-_LEAST_TURNS: Final = 5
-_ALWAYS: Final = 0.9
-"""Share of the turns in which it came last; the first ones and stragglers may differ."""
-
+_LEAST_WAITS: Final = 5
 _MOST: Final = 0.5
 """Share of the time that the others have waited for it there. A server with a request each 0.3 s
-has 0.99; of ranks that are merely slow, one that needs half as long again has 0.33."""
+has 0.97; of ranks that are merely slow, one that needs half as long again has 0.33."""
 
 _UNSET_MS: Final = 100.0
 """By so much clocks of hosts may differ that nothing in the dumps sets."""
@@ -38,15 +34,15 @@ loader or a process of its own hand in none: who hangs there hangs, however late
 
 
 class Leads(Observation, frozen=True, kw_only=True):
-    """The others have waited for it in this call before, nearly always, and most of the time.
+    """The others have waited for it in such calls before, again and again, and most of the time.
 
     Attributes:
-        last, turns: In how many of the turns that all show it came last.
-        share: Part of the time that they waited for it there.
+        waits: In how many calls like the one in question.
+        share: Part of the time that they waited for it there, but for the longest wait: any rank
+            pauses once.
     """
 
-    last: int
-    turns: int
+    waits: int
     share: float
 
 
@@ -81,23 +77,18 @@ def _leads(situation: Situation, call: int, claim: Claim) -> Leads | None:
     index = int(evidence.ranks.index_of([rank])[0])
     if meetings is None or index not in meetings.ranks.tolist():
         return None
-    turns = _turns(situation, meetings, row)
     mine = meetings.ranks == index
-    late = meetings.arrived[turns][:, mine][:, 0] - meetings.arrived[turns][:, ~mine].max(axis=1)
+    late = meetings.arrived[:, mine][:, 0] - meetings.arrived[:, ~mine].max(axis=1)
     late = late - (0.0 if is_comparable(evidence, meetings) else _UNSET_MS)
-    span = float(np.ptp(meetings.arrived))
-    last, share = int((late > 0).sum()), float(late[late > 0].sum()) / span if span > 0 else 0.0
-    if len(turns) < _LEAST_TURNS or last < _ALWAYS * len(turns) or share < _MOST:
+    # Lines are not used: the first dumps of a hang come without stacks.
+    names = evidence.case.calls.name
+    waits = late[(names[meetings.rows[:, 0]] == names[row]) & (late > 0)]
+    if len(waits) < _LEAST_WAITS:
         return None
-    return Leads(source="dumps", ranks=(rank,), last=last, turns=len(turns), share=share)
-
-
-def _turns(situation: Situation, meetings: Meetings, row: int) -> Ints:
-    """Which of the meetings are earlier turns of a call: of its name, from its line."""
-    calls = situation.evidence.case.calls
-    waiting = np.flatnonzero(meetings.ranks == situation.evidence.owner_of(np.asarray([row]))[0])
-    if not len(waiting):
-        return np.empty(0, np.int64)
-    rows = meetings.rows[:, waiting[0]]
-    alike = (calls.name[rows] == calls.name[row]) & (calls.stack[rows] == calls.stack[row])
-    return np.flatnonzero(alike)
+    longest = float(waits.max())
+    share = (float(waits.sum()) - longest) / (float(np.ptp(meetings.arrived)) - longest)
+    return (
+        Leads(source="dumps", ranks=(rank,), waits=len(waits), share=share)
+        if share >= _MOST
+        else None
+    )

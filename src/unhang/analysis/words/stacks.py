@@ -262,8 +262,8 @@ def _(seen: GoneOn, words: Words, claim: Claim, weighed: Weighed) -> Words:  # n
 def _(seen: Leads, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001 - as below
     who = rank_phrase(seen.ranks)
     said = (
-        f"In {seen.last} of {count_of(seen.turns, 'earlier turn')} of this call the others waited "
-        f"for {who}, {seen.share:.0%} of the time."
+        f"In {seen.waits:,} calls like this one the others waited for {who} before, "
+        f"{seen.share:.0%} of the time."
     )
     may = f"{who[:1].upper()}{who[1:]} may lead them, and have nothing to do: no request, no work."
     alternatives = (may, *(words.alternatives or ()))
