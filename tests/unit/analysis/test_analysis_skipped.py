@@ -479,13 +479,13 @@ def test_two_that_both_left_their_order() -> None:
 
 
 def test_a_new_call_that_one_rank_makes_alone() -> None:
-    """Three have made no call since: late, or right without that call. No rank is named."""
+    """Three absent at once from a call that is new to all: rather, that call is one too many."""
     job = FakeJob(4)
     for _ in range(3):
         job.call(range(4), site="train.py:1 step")
     job.call([0], site="train.py:90 log", finished=False)
     cause = only_cause(diagnose(job.case()))
-    assert (cause.code, cause.culprits, cause.confidence) == ("UH101", (), "low")
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH102", (0,), "low")
 
 
 @pytest.mark.parametrize("steps", [1, 3, 40])

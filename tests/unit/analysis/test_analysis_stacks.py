@@ -432,7 +432,7 @@ def test_who_has_more_data_than_the_others_is_not_slow_for_certain(
 
 
 def test_who_goes_on_while_the_others_make_a_group_is_told_as_that() -> None:
-    """The dumps alone show a call that it made and the others did not, and name no rank for it."""
+    """The dumps alone show a call that it made and the others did not."""
     job = FakeJob(4)
     for _ in range(3):
         job.call(range(4), site="train.py:1 step")
@@ -441,7 +441,7 @@ def test_who_goes_on_while_the_others_make_a_group_is_told_as_that() -> None:
         look(r, BACKWARD if r == 0 else MAKING, number) for number in (0, 1) for r in range(4)
     ]
     without = diagnose(job.case()).findings[0]
-    assert (without.code, without.culprits, without.confidence) == ("UH101", (), "low")
+    assert (without.code, without.culprits, without.confidence) == ("UH102", (0,), "low")
     found = diagnose(job.case(samples=samples)).findings[0]
     assert (found.code, found.culprits, found.confidence) == ("UH101", (0,), "medium")
     assert found.summary.startswith("3 of 4 ranks are setting up process groups")
