@@ -124,3 +124,31 @@ def test_a_verdict_that_is_not_enough_to_act_on_ends_nothing(
     job.pass_by(100.0)
     assert not job.ended_at
     assert "the evidence is not enough to act on" in said[-1]
+
+
+@pytest.mark.parametrize(
+    ("newest", "decision", "shown"),
+    [(True, "Look first.", False), (True, "Fix the code.", True), (False, "Fix the code.", False)],
+)
+def test_a_verdict_with_stacks_is_shown_where_it_says_something_else(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    newest: bool,  # noqa: FBT001 - a case of the table
+    decision: str,
+    shown: bool,  # noqa: FBT001 - the same
+) -> None:
+    """What is decided counts like what is found; an incident that is over takes no place."""
+    job = FakeJob(tmp_path, 12.0, 15.0, 3.0)
+    told: list[Verdict] = []
+    monkeypatch.setattr(job, "_show", lambda _, verdict: told.append(verdict))
+    monkeypatch.setattr(patrol, "say", lambda _: None)
+    first = Verdict("", "problem", "Rank 1 never called.", decision="Look first.")
+    job.guard.verdict = first
+    job.verdicts = [first, first]
+    incident = job._begin(What("hang", ""))
+    if not newest:
+        job._begin(What("hang", ""))
+    refined = Verdict("", "problem", "Rank 1 never called.", decision=decision)
+    job._refined(incident, refined)
+    assert bool(told) == shown
+    assert (job.guard.verdict is refined) == newest
