@@ -65,6 +65,7 @@ Reason: TypeAlias = Literal[
     "slow",
     "moves",
     "pauses",
+    "idle",
     "spins",
     "wrong-calls",
     "deadlock",
@@ -278,6 +279,9 @@ class Decision:
         reason: Why, as a word that never changes.
         subjects: Ranks, hosts, GPUs… that the action is about; may be empty.
         text: All of it in one sentence for people.
+        moving: Ranks outside of any call, blamed or not, that were seen to move or to work.
+        pausing: Those that stand still for no longer than a pause of their own may take. While
+            there are any of these two, the job may go on by itself: nothing should be ended.
     """
 
     action: Action
@@ -285,6 +289,8 @@ class Decision:
     confidence: Confidence
     subjects: tuple[Subject, ...] = ()
     text: str = ""
+    moving: tuple[int, ...] = ()
+    pausing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

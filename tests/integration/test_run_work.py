@@ -110,6 +110,33 @@ def test_a_pause_ends_no_job(tmp_path: Path) -> None:
     assert decision["action"] == "wait"
 
 
+def test_all_but_one_that_pause_are_late_and_end_no_job(tmp_path: Path) -> None:
+    """The punctual rank made no call too many: those that wait for a lock of a file may come."""
+    spared = "ranks 1-2 may only pause"
+    outcome = launch_and_tell(tmp_path, "shares_a_cache", "go-on", "--grace", "600", spared=spared)
+    assert outcome.code == 0, outcome.said
+    assert "ending the job" not in outcome.said
+    assert "the job moves on" in outcome.said
+    cause = outcome.cause
+    assert (cause["code"], cause["culprits"], cause["confidence"]) == ("UH101", [1, 2], "low")
+    stands = {site["line"] for site in cause["sites"] if site["role"] == "culprit"}
+    assert stands == lines_of("shares_a_cache"), outcome.said
+
+
+def test_a_server_without_requests_is_idle(tmp_path: Path) -> None:
+    """Its peers have always waited for rank 0 there: it is told low, and the job is not ended."""
+    spared = "who is waited for may have nothing to do"
+    outcome = launch_and_tell(tmp_path, "serves", "go-on", spared=spared)
+    assert outcome.code == 0, outcome.said
+    assert "ending the job" not in outcome.said
+    assert "the job moves on" in outcome.said
+    cause = outcome.cause
+    assert (cause["code"], cause["culprits"], cause["confidence"]) == ("UH101", [0], "low")
+    stands = {site["line"] for site in cause["sites"] if site["role"] == "culprit"}
+    assert stands == lines_of("serves"), outcome.said
+    assert "the others waited for rank 0 before" in " ".join(cause["evidence"])
+
+
 def test_a_wait_for_a_lock_may_have_a_time_out(tmp_path: Path) -> None:
     """No other thread lets go of it, and still it ends."""
     outcome = launch(tmp_path, "backs_off", *kill(), "--grace", "60")

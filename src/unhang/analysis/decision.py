@@ -8,12 +8,14 @@ out only where something that looked at the node itself says that it is bad.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from unhang.analysis.claims import Claim, Doubt, Stance, confidence_of
 from unhang.analysis.lives.ended import Ended
 from unhang.analysis.lives.failed import FailedFirst
 from unhang.analysis.lives.life import Lives
+from unhang.analysis.lives.out_of_calls import unsettled
 from unhang.analysis.lives.told import OfCulprits
 from unhang.analysis.sources.exits import Manner
 from unhang.analysis.sources.logs import Failure
@@ -43,12 +45,20 @@ def decide(claims: Sequence[Claim], status: Status, lives: Lives) -> Decision:
     cause = next((claim for claim in claims if claim.is_cause), None)
     if cause is None:
         return _without_cause(claims, status)
+    away = unsettled(lives)
+    decision = _about(cause, lives)
+    return replace(decision, moving=away.moving, pausing=away.pausing)
+
+
+def _about(cause: Claim, lives: Lives) -> Decision:
     action, reason = _of_cause(cause, lives)
     sure = confidence_of(cause)
     if reason == "moves":
         sure = "medium"  # Movement was seen; that it ends well was not.
     elif sure == "low" and cause.pausing:
         action, reason = "look-first", "pauses"
+    elif sure == "low" and Doubt.LEADS in cause.doubts:
+        action, reason = "look-first", "idle"
     elif sure == "low" and action != "look-first":
         action, reason = "look-first", "unsure"
     return _made(action, reason, sure, tuple(_subjects(cause, action, lives)))

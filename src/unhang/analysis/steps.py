@@ -39,7 +39,9 @@ from unhang.analysis.lives.ended import ended_first, failed_alike
 from unhang.analysis.lives.failed import failed_first
 from unhang.analysis.lives.fallen_silent import fallen_silent, stacks_heard
 from unhang.analysis.lives.last_calls import groups_apart, roots_apart, sizes_apart
+from unhang.analysis.lives.leading import with_leaders
 from unhang.analysis.lives.life import Lives, lives_of
+from unhang.analysis.lives.out_of_calls import with_left_calls
 from unhang.analysis.lives.outside import with_outside
 from unhang.analysis.lives.starved import starved_first
 from unhang.analysis.lives.told import with_told
@@ -101,7 +103,7 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     says = ras_of(case.ras, case.world_size)
     claims = with_ras(claims, says, alone=without_dumps)
     claims = [with_pauses(claim, lives) for claim in starved_first(claims, case.samples)]
-    claims = [with_progress(claim, lives) for claim in claims]
+    claims = [with_left_calls(with_progress(claim, lives), lives) for claim in claims]
     status, summary = status_of(claims), ""
     if without_dumps and not lives.sampled and not says:
         status, summary = nothing_found(case, lives, claims)
@@ -131,6 +133,7 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Liv
     slow = slow or moving
     claims, cut = settle([] if moving else found)
     claims = [with_looks(claim, lives, situation.book) for claim in claims]
+    claims = [with_leaders(claim, situation, lives) for claim in claims]
     claims = [with_outside(claim, lives, situation.book) for claim in claims]
     claims = ended_first(claims, lives, situation.book)
     claims = sizes_apart(claims, lives, situation.book, situation)

@@ -7,8 +7,10 @@ where the culprit of the fault above it stands.
 import atexit
 import ctypes
 import datetime as dt
+import fcntl
 import importlib
 import os
+import queue
 import signal
 import socket
 import subprocess
@@ -274,6 +276,52 @@ def backs_off(rank: int) -> None:
     if rank == 0:
         threading.Event().wait(25)  # backs_off: here
     dist.barrier()
+
+
+def shares_a_cache(rank: int) -> None:
+    """All but one rank wait for the lock of a file, which another process holds; then all go on."""
+    for _ in range(40):
+        dist.all_reduce(torch.ones(4))
+    if rank == 0:
+        _hold_lock()
+    dist.all_reduce(torch.ones(4))
+    if rank:
+        with Path("cache.lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # shares_a_cache: here
+    dist.barrier()
+
+
+def _hold_lock() -> None:
+    """Let a process of its own hold it until it is told to let go."""
+    file = Path("cache.lock").open("w")  # noqa: SIM115 - the other process closes it
+    fcntl.flock(file, fcntl.LOCK_EX)
+    if os.fork() == 0:
+        while not Path("go-on").exists():
+            time.sleep(0.2)
+        os._exit(0)
+    file.close()
+
+
+def serves(rank: int) -> None:
+    """Rank 0 hands on what comes in, and then nothing does for a while; nothing is wrong."""
+    requests: queue.Queue[int] = queue.Queue()
+    if rank == 0:
+        threading.Thread(target=_ask, args=(requests,), daemon=True).start()
+    box = [0]
+    while box[0] >= 0:
+        box = [requests.get() if rank == 0 else None]  # serves: here
+        dist.broadcast_object_list(box, src=0)
+        dist.all_reduce(torch.ones(4))
+
+
+def _ask(requests: queue.Queue[int]) -> None:
+    """Twelve requests, a long pause, and an end."""
+    for number in range(12):
+        time.sleep(0.3)
+        requests.put(number)
+    while not Path("go-on").exists():
+        time.sleep(1.0)
+    requests.put(-1)
 
 
 def rarely(rank: int) -> None:

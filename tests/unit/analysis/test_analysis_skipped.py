@@ -488,6 +488,19 @@ def test_a_new_call_that_one_rank_makes_alone() -> None:
     assert (cause.code, cause.culprits, cause.confidence) == ("UH102", (0,), "low")
 
 
+@pytest.mark.parametrize("steps", [1, 3, 40])
+def test_a_new_call_that_one_rank_makes_alone_and_others_are_past(steps: int) -> None:
+    """One of the three waits for that rank elsewhere: it has gone on without the call."""
+    job = FakeJob(4)
+    pair = job.group((0, 2), "tp")
+    for _ in range(steps):
+        job.call(range(4), site="train.py:1 step")
+    job.call([0], site="train.py:90 log", finished=False)
+    job.call([2], group=pair, site="train.py:2 step", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH102", (0,), "low")
+
+
 @pytest.mark.parametrize("done", [False, True])
 def test_a_call_at_the_start_that_others_are_past(done: bool) -> None:  # noqa: FBT001
     """Whoever waits for that rank elsewhere, or has met it later, is not late for the call."""

@@ -460,6 +460,41 @@ def test_who_is_alone_in_a_new_call_while_the_others_work_may_be_early() -> None
     assert (found.code, found.culprits, found.confidence) == ("UH101", (0, 2), "low")
 
 
+FILE_LOCK = (Frame("BaseFileLock.acquire", "/usr/lib/filelock/_api.py", 340), COMPUTING[0], MODULE)
+AT_STORE = (Frame("main", "/home/user/train.py", 14), MODULE)
+
+
+@pytest.mark.parametrize(
+    ("frames", "more", "paused_s", "confidence"),
+    [
+        (FILE_LOCK, {}, 12.0, "low"),
+        (FILE_LOCK, {}, -1.0, "medium"),
+        (AT_STORE, {"awaits": "data/ready"}, 13.0, "low"),
+        (AT_STORE, {"awaits": "data/ready"}, -1.0, "medium"),
+    ],
+)
+@pytest.mark.parametrize("ranks", [3, 5])
+def test_all_but_one_that_stand_in_their_own_code_are_late(
+    frames: tuple[Frame, ...], more: dict[str, object], paused_s: float, confidence: str, ranks: int
+) -> None:
+    """A lock or a key keeps many as well as one: the punctual rank made no call too many.
+
+    Captured of programs whose ranks share a cache on a file system, and a key of a store.
+    """
+    job = FakeJob(ranks)
+    for _ in range(41):
+        job.call(range(ranks), site="train.py:1 step")
+    job.call((0,), "barrier", site="train.py:23 main", finished=False)
+    away = range(1, ranks)
+    samples = [look(0, WAITING, number, paused_s=paused_s) for number in (0, 1)]
+    samples += [look(r, frames, n, paused_s=paused_s, **more) for n in (0, 1) for r in away]
+    found = diagnose(job.case(samples=samples)).findings[0]
+    assert (found.code, found.culprits, found.victims) == ("UH101", tuple(away), (0,))
+    assert found.confidence == confidence
+    assert found.pausing == (tuple(away) if paused_s >= 0 else ())
+    assert {site.ranks for site in found.sites if site.role == "culprit"} == {tuple(away)}
+
+
 @pytest.mark.parametrize("ahead", [(0,), ()])
 def test_where_calls_end_again_after_the_alarm_nobody_is_blamed_for_certain(
     ahead: tuple[int, ...],

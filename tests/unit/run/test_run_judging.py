@@ -13,11 +13,14 @@ from unhang.run.incident.judging import Verdict, _verdict
 from unhang.run.watching.words import why_spared
 
 
-def verdict_of(folder: Path, *causes: dict[str, object], action: str = "") -> Verdict:
+def verdict_of(
+    folder: Path, *causes: dict[str, object], action: str = "", **decided: object
+) -> Verdict:
     """A verdict as it is read: of each cause its confidence, its culprits and who moves."""
     nobody: dict[str, object] = {"culprits": [], "moving": [], "pausing": []}
     findings = [{"role": "cause", **nobody, **cause} for cause in causes]
-    decision = {"action": action, "confidence": "medium"} if action else None
+    told = {"action": action, "confidence": "medium", **decided}
+    decision = told if action or decided else None
     report = {"status": "problem", "summary": "", "findings": findings, "decision": decision}
     (folder / "report.json").write_text(json.dumps(report))
     return _verdict(folder, "", "")
@@ -71,3 +74,27 @@ def test_without_a_verdict_the_case_is_named_at_the_end(tmp_path: Path) -> None:
         f"there is no verdict (case: {tmp_path})"
     )
     assert closing_line(Verdict(""), 1) == ""
+
+
+@pytest.mark.parametrize(
+    ("decided", "left", "why"),
+    [
+        ({"moving": [3]}, (), "rank 3 moves"),
+        ({"pausing": [0, 3]}, (), "ranks 0,3 may only pause"),
+        ({}, (0, 2), "ranks 0,2 have left the call"),
+        ({"reason": "unsure", "confidence": "low"}, (), "not enough to act on"),
+        ({"reason": "not-enough-evidence", "confidence": "low"}, (), "not enough to act on"),
+        ({"reason": "idle", "confidence": "low"}, (), "may have nothing to do"),
+        ({"reason": "away"}, (), ""),
+    ],
+)
+@pytest.mark.parametrize("on_hang", ["kill", "keep"])
+def test_ranks_that_no_cause_blames_keep_a_job_alive(
+    tmp_path: Path, decided: dict[str, object], left: tuple[int, ...], why: str, on_hang: str
+) -> None:
+    """Any rank outside of a call may make it go on, and a call that has failed holds no rank."""
+    cause = {**HIGH, "culprits": [1]}
+    verdict = verdict_of(tmp_path, cause, action="look-first", **decided)
+    spared = why_spared(verdict, on_hang, 60.0, left)
+    assert why in spared
+    assert bool(spared) is bool(why)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from unhang.run.watching.watch import Alarm, HangWatch, ProgressLook, RankProgress, Resumed, Working
@@ -403,3 +403,74 @@ def test_ranks_of_other_nodes_may_work_unseen() -> None:
     (alarm,) = [event for event in said if event is not None]
     assert isinstance(alarm, Alarm)
     assert alarm.quiet_s == 300.0
+
+
+@given(
+    hang_after_s=st.integers(8, 80),
+    grace_s=st.integers(1, 80),
+    acting_s=st.integers(0, 40),
+    interval_s=st.sampled_from([0.25, 1.0, 1.2, 5.0]),
+)
+@example(hang_after_s=12, grace_s=15, acting_s=3, interval_s=1.2)
+@example(hang_after_s=52, grace_s=60, acting_s=9, interval_s=5.0)
+@example(hang_after_s=55, grace_s=60, acting_s=6, interval_s=5.0)
+@settings(max_examples=150, deadline=None)
+def test_the_second_look_comes_whenever_a_pause_has_lasted(
+    hang_after_s: int, grace_s: int, acting_s: int, interval_s: float
+) -> None:
+    """An alarm that falls due while the first one is worked up is kept for the next look."""
+    watch, now = HangWatch(float(hang_after_s), interval_s=interval_s), 100.0
+
+    def look(at_s: float) -> ProgressLook:
+        ranks = (
+            RankProgress(0, 50, 7, 7, waiting=True, busy=False),
+            RankProgress(1, 51, 6, 6, waiting=False, busy=False),
+        )
+        return ProgressLook(at_s, ranks)
+
+    watch.see(look(now))
+    alarms: list[Alarm] = []
+    while not alarms:
+        now += interval_s
+        alarms = [e for e in [watch.see(look(now))] if isinstance(e, Alarm)]
+    now += acting_s  # dumps, stacks and the verdict: no look is taken
+    assert watch.glance(look(now)) is None
+    watch.wait_until(float(grace_s), [1])
+    again: list[Alarm] = []
+    until_s = now + grace_s + 2 * interval_s
+    while now <= until_s:
+        now += interval_s
+        again += [e for e in [watch.see(look(now))] if isinstance(e, Alarm)]
+    assert [event.again for event in again] == [True]
+    assert again[0].still_s >= grace_s
+
+
+def test_who_has_left_the_call_since_the_alarm() -> None:
+    """Its time-out was handled: no call finished, and none of the two waits in it any more."""
+
+    def look(at_s: float, *ended: int) -> ProgressLook:
+        ranks = [
+            RankProgress(n, 50 + n, 7, 7, waiting=n != 1, busy=False, ended=each)
+            for n, each in enumerate(ended)
+        ]
+        return ProgressLook(at_s, ranks)
+
+    watch = HangWatch(10.0, interval_s=10.0)
+    watch.see(look(100.0, 7, 6, 7))
+    assert isinstance(watch.see(look(110.0, 7, 6, 7)), Alarm)
+    assert (watch.glance(look(112.0, 7, 6, 7)), watch.left) == (None, ())
+    assert (watch.glance(look(114.0, 8, 7, 8)), watch.left) == (None, (0, 2))
+    watch.wait_until(30.0, watch.left)
+    assert watch.see(look(140.0, 8, 7, 8)) is None, "their pause is one of 26 s"
+    assert isinstance(watch.see(look(144.0, 8, 7, 8)), Alarm)
+    assert (watch.glance(look(146.0, 8, 7, 8)), watch.left) == (None, ())
+
+
+def test_another_node_s_alarm_notes_the_calls_that_ranks_here_wait_in() -> None:
+    """Of its ranks, too, nothing is ended in a call that has failed meanwhile."""
+    watch = HangWatch(10.0)
+    watch.see(ProgressLook(0.0, (RankProgress(0, 50, 7, 7, waiting=True, busy=False, ended=3),)))
+    watch.told_of_hang()
+    failed = RankProgress(0, 50, 7, 7, waiting=True, busy=False, ended=4)
+    assert watch.glance(ProgressLook(4.0, (failed,))) is None
+    assert watch.left == (0,)

@@ -90,10 +90,12 @@ def divergence_of(
 
 
 def made_alone(programs: RankPrograms, waiting_call: int) -> Divergence | None:
-    """A call that one rank alone has made, and whose like nobody has made before, as one too many.
+    """A call that one rank alone has made, and whose like no rank made before, as one too many.
 
-    That all the others are absent at once, from a call that is new to everybody, is the less likely
-    of the two explanations. At the start of a job it takes more: others who are past it.
+    Only where one of the others has gone on without it, or where nothing at all was seen of them.
+    Those that are seen stand in their own code, before that call as far as anything tells: a lock,
+    a key, a long evaluation keeps all but one rank as well as it keeps one. They are late, however
+    many they are.
     """
     situation = programs.situation
     inside = situation.heads.inside(waiting_call)
@@ -108,7 +110,8 @@ def made_alone(programs: RankPrograms, waiting_call: int) -> Divergence | None:
     others = [programs.calls(programs.of(other, channel)).strict for other in absent[:_MAX_PEERS]]
     if at == 0 or any(calls[at] in known for known in (calls[:at], *others)):
         return None
-    if at < _A_HABIT and not _is_passed(situation, rank, absent):
+    unseen = not (situation.evidence.case.samples or situation.placed_now(absent)[0])
+    if not (unseen and at >= _A_HABIT) and not _is_passed(situation, rank, absent):
         return None
     row, peers = int(mine.rows[at]), tuple(absent.tolist())
     return Divergence("extra", (rank,), peers, row, -1, -1, before_window=False, suspects=(rank,))

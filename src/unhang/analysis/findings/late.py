@@ -38,6 +38,7 @@ __all__ = [
     "Late",
     "LateRanks",
     "SlowSteps",
+    "is_comparable",
     "late_claims",
     "late_ranks",
     "told_slow",
@@ -194,7 +195,7 @@ def _late_in(evidence: Evidence, meetings: Meetings, *, eager: bool) -> Late | N
         return None
     if share * float(np.ptp(arrived[start:])) < _LEAST_COST_MS[eager]:
         return None
-    if surely.min() < _LEAST_MS[eager] or not (start or _comparable(evidence, meetings)):
+    if surely.min() < _LEAST_MS[eager] or not (start or is_comparable(evidence, meetings)):
         return None
     latest = start + int(np.argmax(since[:, few].mean(axis=1)))
     last = few[np.argmax(arrived[start:], axis=1)]
@@ -271,7 +272,7 @@ def _change_point(values: Floats) -> int:
     return at
 
 
-def _comparable(evidence: Evidence, meetings: Meetings) -> bool:
+def is_comparable(evidence: Evidence, meetings: Meetings) -> bool:
     """Whether a lag that was there from the beginning can be told from a clock that is off."""
     return meetings.clocks.set or _one_clock(evidence, meetings.ranks)
 

@@ -192,6 +192,8 @@ def with_looks(claim: Claim, lives: Lives, book: StackBook) -> Claim:
     doubts = () if stopped else claim.doubts
     if moving and claim.kind.has(Trait.MAY_COME):
         doubts = (*doubts, Doubt.MOVES)
+    if claim.kind is NEVER_JOINED and _all_away(claim, own):
+        doubts = tuple(Doubt.MOST_AWAY if d is Doubt.FEW_CALLED else d for d in doubts)
     if any(look.awaits for look in own):
         doubts = (*doubts, Doubt.AT_STORE)
     locked = ranks_in(look for look in own if _wants_shared_lock(look))
@@ -298,6 +300,12 @@ def _victims_placed(claim: Claim, lives: Lives, book: StackBook) -> Claim:
     bare = [look for look in bare if look.waits or look.may_wait]
     sites = sites_of(bare, "victim", book)
     return replace(claim, sites=(*claim.sites, *sites)) if bare else claim
+
+
+def _all_away(claim: Claim, looks: Sequence[RankLook]) -> bool:
+    """Whether all culprits were seen in their own code: they have not gone on without the call."""
+    away = [look for look in looks if look.moved is False and not (look.waits or look.unseen)]
+    return ranks_in(away) == claim.culprits
 
 
 def _all_stopped(claim: Claim, looks: Sequence[RankLook]) -> bool:

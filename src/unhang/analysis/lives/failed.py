@@ -235,6 +235,10 @@ def _led(
         waits=main.waits,
         sites=_sites(told, explained),
     )
+    if told.kind.has(Trait.MAY_COME):  # whom its peers missed may have worked all the while
+        moving = {rank for claim in explained for rank in claim.moving} & set(told.culprits)
+        lead = replace(lead, moving=tuple(sorted(moving)))
+        lead = lead.doubted([Doubt.MOVES] if moving else [])
     # Where everybody is in the call, only the log names a rank.
     lead = lead if main.culprits else lead.doubted([Doubt.LOG_ALONE])
     ids = {id(claim) for claim in explained}

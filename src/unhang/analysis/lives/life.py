@@ -63,6 +63,7 @@ class Lives(Struct, frozen=True):
         nodes: Which host and process each rank is on.
         reports: What other commands found.
         in_calls: Ranks that are in a call, by their dumps.
+        failed: Ranks of which a call has raised, by what their recorder wrote.
         launchers: Launchers that were looked at: they had started no rank yet.
         doubles: Ranks that several living processes say they are, with a look at each.
     """
@@ -75,6 +76,7 @@ class Lives(Struct, frozen=True):
     nodes: Nodes
     reports: tuple[Reported, ...]
     in_calls: frozenset[int] = frozenset()
+    failed: frozenset[int] = frozenset()
     doubles: Mapping[int, tuple[RankLook, ...]] = field(default_factory=dict)
     launchers: tuple[LauncherLook, ...] = ()
 
@@ -133,6 +135,8 @@ def lives_of(case: Case) -> Lives:
         heard=heard,
         nodes=nodes_of(processes),
         reports=reports_of(case),
+        failed=frozenset(dump.rank for dump in case.dumps if dump.failures)
+        | {rank for rank, look in sampled.items() if look.lost_ns},
         doubles=doubles_of(case.samples),
         launchers=launchers_of(case.samples),
     )

@@ -15,6 +15,7 @@ WHY: Final[dict[Reason, str]] = {
     "slow": "it moves, and slower than it could",
     "moves": "who is waited for is not stuck, and may come yet",
     "pauses": "it stands still for so short a while that it may only pause",
+    "idle": "it may have nothing to do, as the others have always waited for it there",
     "spins": "it goes round on a few lines, which may never end",
     "wrong-calls": "the same calls would not fit together the next time either",
     "deadlock": "the same order of calls would lock again",

@@ -20,6 +20,8 @@ from unhang.analysis.lives.elsewhere import (
     grouped,
     ranks_in,
 )
+from unhang.analysis.lives.leading import Leads
+from unhang.analysis.lives.out_of_calls import LeftCall
 from unhang.analysis.lives.outside import Outside
 from unhang.analysis.sources.stacks import RankLook, at_site
 from unhang.analysis.words.telling import Words, adding, merged, subject, words_of
@@ -254,6 +256,26 @@ def _(seen: GoneOn, words: Words, claim: Claim, weighed: Weighed) -> Words:  # n
     said = f"{subject(seen.ranks)} {have} gone on since: a call has ended, and another begun."
     summary = f"{words.summary.removesuffix('.')}; {said[:1].lower()}{said[1:]}"
     return replace(words, summary=summary, evidence=(said, *words.evidence))
+
+
+@adding.register
+def _(seen: Leads, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001 - as below
+    who = rank_phrase(seen.ranks)
+    said = (
+        f"In {seen.waits:,} calls like this one the others waited for {who} before, "
+        f"{seen.share:.0%} of the time."
+    )
+    may = f"{who[:1].upper()}{who[1:]} may lead them, and have nothing to do: no request, no work."
+    alternatives = (may, *(words.alternatives or ()))
+    return replace(words, evidence=(said, *words.evidence), alternatives=alternatives)
+
+
+@adding.register
+def _(seen: LeftCall, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001 - as below
+    have = "has" if len(seen.ranks) == 1 else "have"
+    said = f"{subject(seen.ranks)} {have} left that call, which failed, and went on without it."
+    summary = f"{words.summary.removesuffix('.')}; {said[:1].lower()}{said[1:]}"
+    return replace(words, summary=summary, evidence=(f"Stacks: {said}", *words.evidence))
 
 
 @adding.register

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from unhang.kinds import Family, Kind, Remedy, Trait
 from unhang.model import LogRole
 
-__all__ = ["LogRule"]
+__all__ = ["OF_THE_ABSENT", "LogRule"]
+
+OF_THE_ABSENT: Final = Trait.MAY_COME | Trait.OF_NOW
+"""Of a message by which some ranks say that others did not come: these may be late, and come yet."""
 
 Blame: TypeAlias = Literal["writer", "ranks", "nobody"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unhang.logs.rules.base import LogRule
+from unhang.logs.rules.base import OF_THE_ABSENT, LogRule
 
 __all__ = ["RULES"]
 
@@ -121,6 +121,7 @@ RULES: tuple[LogRule, ...] = (
         spares="received the Notify record from remote rank: [24]",
         trust="B",
         blames="ranks",
+        traits=OF_THE_ABSENT,
     ),
     LogRule(
         code="UH7036",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from unhang.kinds import Trait
-from unhang.logs.rules.base import LogRule
+from unhang.logs.rules.base import OF_THE_ABSENT, LogRule
 from unhang.logs.rules.program import AGAIN
 
 __all__ = ["CHILD_FAILED", "ELASTIC_BLAMES", "KILLED", "RULES"]
@@ -223,6 +223,7 @@ RULES: tuple[LogRule, ...] = (
         fires="[Rank 0]: Ranks 2 failed to pass monitoredBarrier in 4000 ms",
         spares="Rank 1 successfully reached monitoredBarrier, but received errors",
         blames="ranks",
+        traits=OF_THE_ABSENT,
     ),
     LogRule(
         code="UH719",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unhang.kinds import Trait
-from unhang.logs.rules.base import LogRule
+from unhang.logs.rules.base import OF_THE_ABSENT, LogRule
 
 __all__ = ["RULES"]
 
@@ -246,6 +246,7 @@ RULES: tuple[LogRule, ...] = (
         spares="ranks [3, 7] passed the barrier",
         trust="B",
         blames="ranks",
+        traits=OF_THE_ABSENT,
     ),
     LogRule(
         code="UH711",
@@ -278,6 +279,7 @@ RULES: tuple[LogRule, ...] = (
         spares="  - [3] finished collective #43",
         trust="B",
         blames="ranks",
+        traits=OF_THE_ABSENT,
     ),
     LogRule(
         code="UH7067",
@@ -381,5 +383,6 @@ RULES: tuple[LogRule, ...] = (
         spares="INFO: no missing ranks: all 4 are here",
         trust="B",
         blames="ranks",
+        traits=OF_THE_ABSENT,
     ),
 )

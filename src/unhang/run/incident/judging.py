@@ -42,10 +42,13 @@ class Verdict:
         text: The report for people, or why there is none.
         status: As in the report; "" where there is none.
         summary: The verdict's sentence.
-        moving: Culprits that were seen to move: busy or slow rather than stuck.
-        pausing: Culprits that stand still for no longer than a pause may take.
+        moving: Ranks outside of any call that were seen to move, and culprits that were: busy or
+            slow rather than stuck.
+        pausing: Those that stand still for no longer than a pause may take.
         action: What the report's decision says, unless that is of low confidence; "" for none.
         guessed: Its causes name nobody, and all with low confidence.
+        reason: Why the decision is as it is, in the report's word.
+        decision: All of that in one sentence.
         place: Where the culprits of the first cause are in their code, or "".
         case: The directory that was judged; None where there is none.
     """
@@ -57,6 +60,8 @@ class Verdict:
     pausing: tuple[int, ...] = ()
     action: str = ""
     guessed: bool = False
+    reason: str = ""
+    decision: str = ""
     place: str = ""
     case: Path | None = None
 
@@ -98,16 +103,25 @@ def _verdict(case: Path, out: str, err: str) -> Verdict:
     try:
         report = json.loads((case / "report.json").read_text(encoding="utf-8"))
         causes = [found for found in report["findings"] if found["role"] == "cause"]
+        decision = report["decision"] or {"action": "", "confidence": "low"}
         moving, pausing = (
-            tuple(sorted({int(rank) for found in causes for rank in found[how]}))
+            tuple(sorted({int(rank) for told in (*causes, decision) for rank in told.get(how, ())}))
             for how in ("moving", "pausing")
         )
-        decision = report["decision"] or {"action": "", "confidence": "low"}
-        action = "" if decision["confidence"] == "low" else str(decision["action"])
         named = any(found["culprits"] or found["confidence"] != "low" for found in causes)
-        status, summary = str(report["status"]), str(report["summary"])
-        place = _place(causes[0]) if causes else ""
-        return Verdict(out, status, summary, moving, pausing, action, not named, place, case)
+        return Verdict(
+            text=out,
+            status=str(report["status"]),
+            summary=str(report["summary"]),
+            moving=moving,
+            pausing=pausing,
+            action="" if decision["confidence"] == "low" else str(decision["action"]),
+            guessed=not named,
+            reason=str(decision.get("reason", "")),
+            decision=str(decision.get("text", "")),
+            place=_place(causes[0]) if causes else "",
+            case=case,
+        )
     except (OSError, ValueError, KeyError, TypeError):
         last = err.strip().splitlines()[-1:] or ["no reason given"]
         return Verdict(out or f"no verdict: {last[0]}\n", case=case)

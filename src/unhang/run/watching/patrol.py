@@ -285,10 +285,15 @@ class Patrol:
         self._conclude(incident)
         self._act(incident)
 
-    def _see(self) -> Alarm | Resumed | None:
-        """Look once; that the job moves on is said, and ends the incident, as work is said."""
+    def _see(self, *, acting: bool = False) -> Alarm | Resumed | None:
+        """Look once; that the job moves on is said, and ends the incident, as work is said.
+
+        Args:
+            acting: An alarm is being worked up: one that falls due comes with the next look.
+        """
         self.roster.weigh = self.watch.asks_for_work
-        event = self.watch.see(self.roster.look())
+        look = self.roster.look()
+        event = self.watch.glance(look) if acting else self.watch.see(look)
         if isinstance(event, Working):
             self._tell_of_work(event)
             return None
@@ -410,10 +415,11 @@ class Patrol:
         say(f"the evidence is in {short_path(incident.case)}")
 
     def _refined(self, incident: NodeIncident, verdict: Verdict) -> None:
-        if self.last is not incident:
+        if incident is not self.last:
             return  # A later incident has a verdict of its own, which stands last.
         before, self.guard.verdict = self.guard.verdict, verdict
-        if before is not None and before.summary != verdict.summary:
+        told = (verdict.summary, verdict.decision)
+        if before is not None and (before.summary, before.decision) != told:
             say("with the stacks of all calls, the verdict is:")
             self._show(incident, verdict)
 
@@ -434,13 +440,15 @@ class Patrol:
         verdict = incident.verdict if incident else None
         if incident is None or verdict is None:
             return
-        self._put_off(verdict)
         how, grace_s = self.orders.on_hang, self.orders.grace_s
+        if isinstance(self._see(acting=True), Resumed):
+            return
+        self._put_off(verdict)
         if how == "report" and verdict.pausing and not self.orders.quiet:
             say(pause_words(verdict, "looked at again when", grace_s))
-        if how == "report" or isinstance(self._see(), Resumed):
+        if how == "report":
             return
-        if spared := why_spared(verdict, how, grace_s):
+        if spared := why_spared(verdict, how, grace_s, self.watch.left):
             say(f"{spared} (--on-hang {how})")
             return
         if how == "keep":
@@ -455,12 +463,13 @@ class Patrol:
     def _put_off(self, verdict: Verdict) -> None:
         """Look again later at ranks that may yet come; the node that has them does, for all."""
         here = {member.rank for member in self.roster.members}
-        late = verdict.moving or verdict.pausing
+        late = verdict.moving or verdict.pausing or self.watch.left
         self._leaves_it = bool(late) and here.isdisjoint(late)
         if verdict.moving and not self._leaves_it:
             self.watch.put_off(verdict.moving)
-        elif verdict.pausing and not self._leaves_it:
-            self.watch.wait_until(self.orders.grace_s, verdict.pausing)
+        elif late and not self._leaves_it:
+            pausing = {*verdict.pausing, *self.watch.left}
+            self.watch.wait_until(self.orders.grace_s, pausing)
 
     def _await(self, judging: threading.Thread | None) -> None:
         """Wait for a verdict that comes beside the job, but not for long."""

@@ -199,6 +199,7 @@ class Roster:
                 coming=m.pid in coming,
                 works=doing[m.pid].works and not is_inside(beats[m.pid]),
                 counted=counted_calls(beats[m.pid]),
+                ended=ended_calls(beats[m.pid]),
             )
             for m in inside
         ]
@@ -359,6 +360,11 @@ def finished_calls(beat: Heartbeat | None) -> int:
     joined = beat.phase in ("ready", "destroyed")
     ended = beat.waited + beat.enqueued - beat.failed
     return int(joined) + counted_calls(beat) + ended + (beat.step or 0)
+
+
+def ended_calls(beat: Heartbeat | None) -> int:
+    """A number that changes with every call and wait through Python that ends, well or not."""
+    return 0 if beat is None else beat.waited + beat.enqueued
 
 
 def counted_calls(beat: Heartbeat | None) -> int:

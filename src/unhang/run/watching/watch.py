@@ -56,6 +56,7 @@ class RankProgress:
         works: What it did was more than computing: it read, wrote, or came past many lines. A call
             may be pending then, but the program does not wait in it.
         counted: That part of `finished` that the counters of its groups tell.
+        ended: A number that changes whenever one of its calls has ended, well or by an error.
     """
 
     rank: int
@@ -67,6 +68,7 @@ class RankProgress:
     coming: bool = False
     works: bool = False
     counted: int = 0
+    ended: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,8 @@ class HangWatch:
         interval_s: The usual time between two looks. A much longer one means that we slept
             ourselves (Ctrl-Z, a busy machine): that time is not held against the job.
         seen: How many looks saw progress.
+        left: Ranks that waited in a call at the newest alarm, and have left it since, for what the
+            newest look tells: it has raised, say for its time-out, and the program goes on.
     """
 
     hang_after_s: float
@@ -141,6 +145,9 @@ class HangWatch:
     longest_still_s: float = 0.0
     longest_workless_s: float = 0.0
     seen: int = 0
+    left: tuple[int, ...] = ()
+    _in_call: dict[int, int] = field(default_factory=dict)
+    _newest: Sequence[RankProgress] = ()
     _finished: dict[int, int] = field(default_factory=dict)
     _counted: dict[int, int] = field(default_factory=dict)
     _begun: dict[int, int] = field(default_factory=dict)
@@ -198,16 +205,9 @@ class HangWatch:
 
     def see(self, look: ProgressLook) -> Alarm | Resumed | Working | None:
         """Take one look into account; says at most once that this quiet is a hang."""
-        if self._quiet_since_s is None:
-            self._restart(look.time_s)
-        self._excuse_own_sleep(look.time_s)
-        unseen_s = min(look.time_s - self._last_look_s, 2 * self.interval_s)
-        unseen_s += COUNTERS_S * self._is_told_late(look)
-        self._last_look_s = look.time_s
-        if self._moved(look):
-            return self._progress(look.time_s, unseen_s)
-        self._had_waiting |= any(rank.waiting is not False for rank in look.ranks)
-        self._weigh(look)
+        resumed = self.glance(look)
+        if resumed is not None or self.moves:
+            return resumed
         quiet = look.time_s - (self._quiet_since_s or 0.0)
         if self._movers and look.ranks:
             return self._again(look, quiet)
@@ -217,7 +217,38 @@ class HangWatch:
         if limit is None:
             return self._tell_of_work(look, quiet)
         self._alarmed = True
+        self._note_calls()
         return replace(_alarm(look, quiet, limit), still_s=self.still_s)
+
+    def glance(self, look: ProgressLook) -> Resumed | None:
+        """Take one look into account that raises no alarm: what falls due is left to `see`.
+
+        For looks while an alarm is worked up, when nobody could take another one.
+        """
+        if self._quiet_since_s is None:
+            self._restart(look.time_s)
+        self._excuse_own_sleep(look.time_s)
+        unseen_s = min(look.time_s - self._last_look_s, 2 * self.interval_s)
+        unseen_s += COUNTERS_S * self._is_told_late(look)
+        self._last_look_s, self._newest = look.time_s, look.ranks
+        if self._moved(look):
+            return self._progress(look.time_s, unseen_s)
+        self._had_waiting |= any(rank.waiting is not False for rank in look.ranks)
+        self._weigh(look)
+        self._look_for_left(look)
+        return None
+
+    def _look_for_left(self, look: ProgressLook) -> None:
+        """Note who has left its call since the alarm; what it does from then on may be a pause."""
+        gone_on = (r.rank for r in look.ranks if self._in_call.get(r.pid, r.ended) != r.ended)
+        left = tuple(sorted(gone_on))
+        if left != self.left:
+            self.left, self._still_since_s = left, look.time_s
+
+    def _note_calls(self) -> None:
+        """At an alarm: who waits in a call, and in which, as far as numbers tell."""
+        self._in_call = {rank.pid: rank.ended for rank in self._newest if rank.waiting}
+        self.left = ()
 
     def _weigh(self, look: ProgressLook) -> None:
         """Note how long nothing has moved, and nobody worked, of those that may be waited for."""
@@ -250,12 +281,14 @@ class HangWatch:
         waiting = tuple(sorted(r.rank for r in look.ranks if r.waiting))
         who = rank_phrase(sorted(self._movers))
         self._movers = frozenset()
+        self._note_calls()
         text = f"no call has finished for {quiet:.0f} s, and {who} stood still for {still:.0f} s"
         return Alarm(quiet, limit, waiting, text, again=True, still_s=still)
 
     def told_of_hang(self) -> None:
         """Another node has raised the alarm: what finishes from now on means that it moves on."""
         self._alarmed = True
+        self._note_calls()
 
     def _limit_reached(self, look: ProgressLook, quiet: float) -> float | None:
         """The limit that this quiet has passed, or None."""
@@ -354,6 +387,7 @@ class HangWatch:
         self._quiet_since_s = self._still_since_s = self._last_look_s = self._worked_s = time_s
         self._had_waiting = self._alarmed = self._told = False
         self._movers, self._put_off, self._until_s = frozenset(), 0, 0.0
+        self._in_call, self.left = {}, ()
 
 
 def _alarm(look: ProgressLook, quiet: float, limit: float) -> Alarm:

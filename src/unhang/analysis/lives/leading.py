@@ -1,0 +1,95 @@
+"""A rank whose peers have always waited for it in this call: it may lead them, and have no work.
+
+In a server, a rollout loop or a work queue one rank waits for the next request in its own code, and
+the others for that rank, in a broadcast. Such a loop is idle by design: to the dumps and the stacks
+of one moment it looks like a rank that never came. What it did before tells them apart.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from unhang.analysis.claims import Claim, Doubt, Observation, Stance
+from unhang.analysis.findings.late import is_comparable
+from unhang.analysis.findings.meetings import meetings_of
+from unhang.analysis.lives.life import Lives
+from unhang.analysis.situation import Situation
+from unhang.analysis.sources.stacks import RankLook
+from unhang.kinds import NEVER_JOINED
+
+__all__ = ["Leads", "with_leaders"]
+
+_LEAST_WAITS: Final = 5
+_MOST: Final = 0.5
+"""Share of the time that the others have waited for it there. A server with a request each 0.3 s
+has 0.97; of ranks that are merely slow, one that needs half as long again has 0.33."""
+
+_UNSET_MS: Final = 100.0
+"""By so much clocks of hosts may differ that nothing in the dumps sets."""
+
+_FOR_WORK: Final = frozenset({"lock", "network", "sleep", "prompt", "native", "user-code"})
+"""Where a rank may wait for work that others hand in: a queue, a socket, a prompt. Storage, a data
+loader or a process of its own hand in none: who hangs there hangs, however late it always was."""
+
+
+class Leads(Observation, frozen=True, kw_only=True):
+    """The others have waited for it in such calls before, again and again, and most of the time.
+
+    Attributes:
+        waits: In how many calls like the one in question.
+        share: Part of the time that they waited for it there, but for the longest wait: any rank
+            pauses once.
+    """
+
+    waits: int
+    share: float
+
+
+def with_leaders(claim: Claim, situation: Situation, lives: Lives) -> Claim:
+    """An absence of one rank, doubted where its peers have always waited for it so."""
+    looks = lives.looks_at(claim.culprits)
+    if claim.kind is not NEVER_JOINED or len(looks) != 1 or not _may_wait_for_work(looks[0]):
+        return claim
+    seen = next(
+        filter(None, (_leads(situation, each, claim) for each in _calls(situation, claim))), None
+    )
+    return claim if seen is None else claim.doubted([Doubt.LEADS]).seen(seen, Stance.BESIDE)
+
+
+def _may_wait_for_work(look: RankLook) -> bool:
+    return look.meaning.kind in _FOR_WORK and not (look.held or look.awaits)
+
+
+def _calls(situation: Situation, claim: Claim) -> list[int]:
+    """The waiting calls that a claim is about: one, where group and number name it."""
+    return [
+        call
+        for call in range(situation.heads.n_collective)
+        if situation.seq(call) == claim.seq and situation.group_ref(call) == claim.group
+    ]
+
+
+def _leads(situation: Situation, call: int, claim: Claim) -> Leads | None:
+    evidence, row = situation.evidence, int(situation.row(call))
+    channel, (rank,) = int(situation.heads.channel[call]), claim.culprits
+    meetings = next((each for each in meetings_of(evidence) if each.channel == channel), None)
+    index = int(evidence.ranks.index_of([rank])[0])
+    if meetings is None or index not in meetings.ranks.tolist():
+        return None
+    mine = meetings.ranks == index
+    late = meetings.arrived[:, mine][:, 0] - meetings.arrived[:, ~mine].max(axis=1)
+    late = late - (0.0 if is_comparable(evidence, meetings) else _UNSET_MS)
+    # Lines are not used: the first dumps of a hang come without stacks.
+    names = evidence.case.calls.name
+    waits = late[(names[meetings.rows[:, 0]] == names[row]) & (late > 0)]
+    if len(waits) < _LEAST_WAITS:
+        return None
+    longest = float(waits.max())
+    share = (float(waits.sum()) - longest) / (float(np.ptp(meetings.arrived)) - longest)
+    return (
+        Leads(source="dumps", ranks=(rank,), waits=len(waits), share=share)
+        if share >= _MOST
+        else None
+    )

@@ -1,0 +1,154 @@
+"""What the patrol does about alarms, under a clock of our own and without processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from unhang.run.incident.handling import What
+from unhang.run.incident.judging import Verdict
+from unhang.run.watching import patrol
+from unhang.run.watching.guard import Guard
+from unhang.run.watching.patrol import Patrol
+from unhang.run.watching.watch import ProgressLook, RankProgress
+
+PAUSES = Verdict("", "problem", pausing=(1,), action="")
+STUCK = Verdict("", "problem", action="look-first")
+
+
+class FakeJob(Patrol):
+    """A job of which rank 0 waits in a call and rank 1 stands elsewhere; verdicts are given.
+
+    Attributes:
+        now: The clock, which alarms and looks move.
+        leaves_at: When rank 0 leaves its call by an error.
+    """
+
+    def __init__(self, folder: Path, hang_after_s: float, grace_s: float, acting_s: float) -> None:
+        orders = SimpleNamespace(
+            job="job", run="run", hang_after_s=hang_after_s, auto=False, grace_s=grace_s, notify=(),
+            on_hang="kill", quiet=True, command=(), streams=(), folder=str(folder), named="",
+            plan=SimpleNamespace(apply=dict, torch=""),
+        )  # fmt: skip
+        self.now, self.acting_s, self.leaves_at = 100.0, acting_s, float("inf")
+        self.verdicts: list[Verdict] = []
+        self.alarms: list[float] = []
+        self.ended_at = 0.0
+        super().__init__(Guard(lambda _, __: None), orders, 0)  # type: ignore[arg-type]
+        members = [SimpleNamespace(rank=rank, pid=50 + rank) for rank in (0, 1)]
+        self.roster = SimpleNamespace(  # type: ignore[assignment]
+            members=members, attempt=0, look=self.look, weigh=False, gone=[]
+        )
+        self.tree = SimpleNamespace(end=self._end)  # type: ignore[assignment]
+
+    def look(self) -> ProgressLook:
+        """The two ranks as they are now."""
+        left = self.now >= self.leaves_at
+        return ProgressLook(
+            self.now,
+            (
+                RankProgress(0, 50, 7, 7, waiting=not left, busy=False, ended=int(left)),
+                RankProgress(1, 51, 6, 6, waiting=False, busy=False),
+            ),
+        )
+
+    def pass_by(self, seconds: float) -> None:
+        """Let time pass, with a look each interval, as `walk` does."""
+        until = self.now + seconds
+        while self.now < until and not self.ended_at:
+            self.now += self.interval_s
+            self._look_at_progress()
+
+    def _begin(self, what: What, attempt: int | None = None) -> Any:  # noqa: ANN401, ARG002 - as its base
+        self.alarms.append(self.now)
+        self.now += self.acting_s
+        self.current = self.last = SimpleNamespace(  # type: ignore[assignment]
+            what=what, verdict=self.verdicts.pop(0), case=None, being_ended=False,
+            close=lambda _: None, tell_of_end=lambda: None, amend=lambda **_: False,
+        )  # fmt: skip
+        return self.current
+
+    def _conclude(self, incident: object, *, tell: bool = True) -> None:
+        pass
+
+    def _look_at_pace(self) -> None:
+        pass
+
+    def _end(self, _: object) -> None:
+        self.ended_at = self.now
+
+
+@pytest.mark.parametrize(
+    ("hang_after_s", "grace_s", "acting_s"),
+    [(12, 15, 3), (52, 60, 9), (55, 60, 6), (12, 60, 4), (12, 15, 0), (20, 15, 3), (12, 13, 30)],
+)
+def test_what_only_paused_at_first_is_looked_at_again_and_ended(
+    tmp_path: Path, hang_after_s: float, grace_s: float, acting_s: float
+) -> None:
+    """Whatever falls due while the first verdict is worked up."""
+    job = FakeJob(tmp_path, hang_after_s, grace_s, acting_s)
+    job.verdicts = [PAUSES, STUCK]
+    job.pass_by(hang_after_s + grace_s + 2 * acting_s + 4 * job.interval_s)
+    assert len(job.alarms) == 2
+    assert job.ended_at
+
+
+def test_a_call_that_fails_while_the_verdict_is_made_is_nothing_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time-out is handled in the middle of it; then that rank's own code may pause."""
+    said: list[str] = []
+    monkeypatch.setattr(patrol, "say", said.append)
+    job = FakeJob(tmp_path, 12.0, 60.0, 3.0)
+    job.leaves_at = 115.0
+    job.verdicts = [STUCK, STUCK]
+    job.pass_by(50.0)
+    assert not job.ended_at
+    assert "rank 0 has left the call" in said[-1]
+    job.pass_by(60.0)
+    assert len(job.alarms) == 2
+    assert job.ended_at, "it has stood still ever since"
+
+
+def test_a_verdict_that_is_not_enough_to_act_on_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That sentence and the end of the job never stand under each other."""
+    said: list[str] = []
+    monkeypatch.setattr(patrol, "say", said.append)
+    job = FakeJob(tmp_path, 12.0, 15.0, 3.0)
+    job.verdicts = [Verdict("", "problem", reason="unsure")]
+    job.pass_by(100.0)
+    assert not job.ended_at
+    assert "the evidence is not enough to act on" in said[-1]
+
+
+@pytest.mark.parametrize(
+    ("newest", "decision", "shown"),
+    [(True, "Look first.", False), (True, "Fix the code.", True), (False, "Fix the code.", False)],
+)
+def test_a_verdict_with_stacks_is_shown_where_it_says_something_else(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    newest: bool,  # noqa: FBT001 - a case of the table
+    decision: str,
+    shown: bool,  # noqa: FBT001 - the same
+) -> None:
+    """What is decided counts like what is found; an incident that is over takes no place."""
+    job = FakeJob(tmp_path, 12.0, 15.0, 3.0)
+    told: list[Verdict] = []
+    monkeypatch.setattr(job, "_show", lambda _, verdict: told.append(verdict))
+    monkeypatch.setattr(patrol, "say", lambda _: None)
+    first = Verdict("", "problem", "Rank 1 never called.", decision="Look first.")
+    job.guard.verdict = first
+    job.verdicts = [first, first]
+    incident = job._begin(What("hang", ""))
+    if not newest:
+        job._begin(What("hang", ""))
+    refined = Verdict("", "problem", "Rank 1 never called.", decision=decision)
+    job._refined(incident, refined)
+    assert bool(told) == shown
+    assert (job.guard.verdict is refined) == newest
