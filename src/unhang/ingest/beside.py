@@ -173,7 +173,11 @@ def _read_ras(paths: list[Path], extras: Extras) -> None:
 
 def _add_ras(path: Path, extras: Extras, *, asked: bool) -> None:
     try:
-        extras.ras = (*extras.ras, parse(_text_of(path)))
+        told = parse(_text_of(path))
+        extras.ras = (*extras.ras, told)
+        if told.repaired:
+            text = "commas that NCCL 2.28.9 leaves out before missing ranks were put in"
+            extras.notes.append(Note("info", show_path(str(path)), text))
     except ValueError as error:
         if asked:
             hint = "Give what `ncclras` printed, as text or JSON."
