@@ -99,7 +99,9 @@ def _that_says_most(sample: ProcessSample) -> ThreadStack | None:
 
     Where all of them are helpers, the first: `meaning_of` says that these are all that is there.
     """
-    threads = [thread for thread in sample.threads if thread.frames] or list(sample.threads[:1])
+    if len(sample.threads) == 1:
+        return sample.threads[0]
+    threads = [thread for thread in sample.threads if thread.frames]
     working = [thread for thread in threads if not _is_helper(thread)]
     kinds = [(meaning_of_frames(thread.frames).kind, thread) for thread in working]
     for wanted in _SAYS_MOST:

@@ -82,7 +82,7 @@ def test_gdb_of_several_processes() -> None:
 
 
 def test_headings_that_share_a_stack() -> None:
-    """ "4 in:" with the headings of all of them, above one stack."""
+    """All of them stand above one stack, below "4 in:"."""
     text = f"""\
 3 in:
 
