@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 __all__ = [
     "MOST_BYTES",
@@ -71,12 +71,16 @@ class RasStatus:
         n_ranks: Ranks (GPUs) of the whole job, as it says; 0 where it does not.
         communicators: Those of which it tells more than that all is well, and all of JSON.
         timeouts: How many answers it waited for in vain.
+        dead: Processes that NCCL has given up, also where nothing tells of which rank.
+        repaired: Its JSON lacked a comma: NCCL 2.28.9 writes none where it tells of missing ranks.
     """
 
     version: str = ""
     n_ranks: int = 0
     communicators: tuple[Communicator, ...] = ()
     timeouts: int = 0
+    dead: tuple[GpuProcess, ...] = ()
+    repaired: bool = False
 
 
 def parse(text: str) -> RasStatus:
@@ -87,17 +91,26 @@ def parse(text: str) -> RasStatus:
     """
     start = text.find("{")
     if start >= 0 and '"communicators"' in text:
-        try:
-            document, _ = json.JSONDecoder().raw_decode(text[start:])
-        except RecursionError as error:
-            raise ValueError("JSON that is nested too deep") from error
-        return _of_json(document)
-    if "NCCL version" not in text and "Job summary" not in text and "ommunicator" not in text:
+        document, repaired = _document(text[start:])
+        return replace(_of_json(document), repaired=repaired)
+    if not any(sign in text for sign in _SIGNS):
         raise ValueError("neither the text nor the JSON of NCCL's RAS")
     return _of_text(text)
 
 
+_SIGNS = ("NCCL version", "Job summary", "ommunicator", "considered dead", "RAS Monitor Mode")
+
+
 # ------------------------------------------------------------------ JSON
+
+
+def _document(text: str) -> tuple[object, bool]:
+    """The first value of a text, and whether it had to be repaired."""
+    mended = re.sub(r'("nvml_dev": *-?\d+)(\s+"status")', r"\1,\2", text)
+    try:
+        return json.JSONDecoder().raw_decode(mended)[0], mended != text
+    except RecursionError as error:
+        raise ValueError("JSON that is nested too deep") from error
 
 
 def _of_json(document: object) -> RasStatus:
@@ -108,7 +121,7 @@ def _of_json(document: object) -> RasStatus:
     ras = document.get("ras")
     return RasStatus(
         version=str(document.get("nccl_version", "")),
-        n_ranks=len(places),
+        n_ranks=max([len(places), *(each.size for each in found)]),
         communicators=found,
         timeouts=_number(ras.get("timeouts_count")) if isinstance(ras, dict) else 0,
     )
@@ -224,7 +237,13 @@ def _of_text(text: str) -> RasStatus:
             op, value = _line(part, bare, section, op, value)
     known = tuple(_finished(part, dead) for part in parts.values())
     named = version[1] if version else ""
-    return RasStatus(named.removeprefix("NCCL"), total, known, text.count("communication timeout"))
+    return RasStatus(
+        version=named.removeprefix("NCCL"),
+        n_ranks=total,
+        communicators=known,
+        timeouts=text.count("communication timeout"),
+        dead=tuple(sorted(dead, key=lambda each: (each.host, each.pid))),
+    )
 
 
 def _line(part: _Part, bare: str, section: str, op: str, value: int) -> tuple[str, int]:
@@ -255,6 +274,11 @@ def _numbers(text: str) -> Iterator[int]:
             yield from range(int(first), min(end, int(first) + _MOST_RANKS) + 1)
 
 
+def _process(place: GpuProcess | None) -> tuple[str, int] | None:
+    """The process of a place: DEAD lists all its GPUs, a rank has one of them."""
+    return (place.host, place.pid) if place else None
+
+
 def _finished(part: _Part, dead: set[GpuProcess]) -> Communicator:
     """What a part amounts to: the one group whose ranks are not listed is all the others."""
     for op, groups in part.rest.items():
@@ -263,11 +287,12 @@ def _finished(part: _Part, dead: set[GpuProcess]) -> Communicator:
         if len(unlisted) == 1:
             others = set(range(part.size)) - set(told) - set(part.missing)
             told.update(dict.fromkeys(others, unlisted[0]))
+    given_up = {_process(place) for place in dead}
     return Communicator(
         name=part.name,
         size=part.size,
         launched=part.launched,
         missing=tuple(sorted(set(part.missing))),
-        dead=tuple(r for r in part.missing if part.places.get(r) in dead),
+        dead=tuple(r for r in part.missing if _process(part.places.get(r)) in given_up),
         places=part.places,
     )

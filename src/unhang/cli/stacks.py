@@ -187,7 +187,7 @@ def _saved(args: argparse.Namespace, trees: list[StackTree]) -> Case:
         why = f": {notes[0].source} {notes[0].text}" if notes else ""
         raise NoEvidenceError(
             f"no stacks were found{why}",
-            "Known are py-spy, faulthandler, pystack, gdb, torch's debug server and our own.",
+            "Known are py-spy, faulthandler, pystack, gdb, lldb, torch's debug server and our own.",
         )
     return Case(samples=tuple(samples), notes=tuple(notes))
 

@@ -195,7 +195,11 @@ def _read_ras(paths: list[Path], extras: Extras) -> None:
     for named in paths:
         for path in sorted(named.iterdir()) if named.is_dir() else [named]:
             with _noted(extras, path, only=named.is_dir()):
-                extras.ras = (*extras.ras, _ras_of(path, waits=not named.is_dir()))
+                told = _ras_of(path, waits=not named.is_dir())
+                extras.ras = (*extras.ras, told)
+                if told.repaired:
+                    text = "commas that NCCL 2.28.9 leaves out before missing ranks were put in"
+                    extras.notes.append(Note("info", show_path(str(path)), text))
 
 
 def _ras_of(path: Path, *, waits: bool) -> RasStatus:

@@ -6,14 +6,18 @@ nothing more of it.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from unhang.logs.keeping import REPORTS
 from unhang.logs.lines.anchors import wanted_by
 from unhang.logs.lines.ending import TAIL, troubled
 from unhang.logs.lines.prefixes import parse_line
+from unhang.logs.lines.serving import standing_still
 from unhang.logs.lines.signs import ENOUGH, StepLine, goes_on, step_lines
+from unhang.logs.rules.cluster import SERVING_STALLED
 from unhang.logs.telling import Teller, first_of
 
 __all__ = ["LogEnd"]
@@ -22,6 +26,8 @@ WINDOW = 1 << 20
 """Bytes at the end of a log in which steps are looked for that take a failure back."""
 MANY_STEPS = 10
 """Different steps that must follow a failure of no known rank before it is taken back."""
+
+_WHOLE = re.compile(".*")
 
 
 @dataclass(slots=True)
@@ -79,6 +85,19 @@ class LogEnd:
             if len(after) >= (ENOUGH if rank >= 0 else MANY_STEPS):
                 return True
         return False
+
+    def stand(self, teller: Teller) -> None:
+        """Keep that a serving engine stands still at the end of the log, if it does."""
+        stand = standing_still(self.data)
+        if stand is None:
+            return
+        line = parse_line(self.data[stand.start : stand.end], teller.year)
+        whole = _WHOLE.match(line.text)
+        if whole:
+            number = teller.spot.number - self.data.count(b"\n", stand.start)
+            told = {REPORTS: str(stand.reports), "waiting": str(stand.waiting)}
+            told |= {"running": str(stand.running)} if stand.running >= 0 else {}
+            teller.event(SERVING_STALLED, whole, line, None, number, told)
 
     def speak(self, teller: Teller) -> None:
         """Keep what the last lines say of trouble, where nothing else told of any."""

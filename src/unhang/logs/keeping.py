@@ -20,6 +20,8 @@ __all__ = [
     "ANY_EXCEPTION",
     "IN_THREAD",
     "MAX_RANKS",
+    "REPORTS",
+    "WAITED_FOR",
     "WENT_ON",
     "EventBook",
     "LogScan",
@@ -43,6 +45,12 @@ ANY_ERROR = UNEXPLAINED_ERROR.code
 
 IN_THREAD = "thread"
 """Field of an exception that ended a thread, not its process: the thread's name, or "?"."""
+
+REPORTS = "reports"
+"""Field of an engine that stands still: how many reports in a row say so."""
+
+WAITED_FOR = "waited_for"
+"""Field of an event whose writer only waited: for what."""
 
 WENT_ON = "went_on"
 """Field of an event after which the job counted further steps."""

@@ -135,6 +135,7 @@ class FileScanner:
             self._close(key, self.open.pop(key).feed("<end of the log>"), Line(""), ())
         kept.counted()
         self.end.take_back(self.teller)
+        self.end.stand(self.teller)
         self.end.speak(self.teller)
         self.got_on = self.got_on or gets_on(self.end.data[-WINDOW:])
         self.found.got_on = self.found.got_on or self.got_on

@@ -20,6 +20,7 @@ from unhang.logs.keeping import (
     ANY_EXCEPTION,
     IN_THREAD,
     MAX_RANKS,
+    WAITED_FOR,
     EventBook,
     LogScan,
     Seen,
@@ -27,10 +28,12 @@ from unhang.logs.keeping import (
 )
 from unhang.logs.lines.anchors import lines_above, wanted_by
 from unhang.logs.lines.prefixes import Line, parse_line
+from unhang.logs.lines.signs import gets_on
 from unhang.logs.lines.tracebacks import HEADER, Traceback, is_chain
 from unhang.logs.lines.wrappers import LAST_ERROR, wrapped_in
 from unhang.logs.nccl_facts import fact_of
 from unhang.logs.rules import LogRule
+from unhang.logs.rules.endings import ENDED_BY_SIGNAL
 from unhang.logs.rules.unexplained import UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
 from unhang.logs.rules.xids import role_of_xid
 from unhang.model import UNKNOWN_RANK, Frame, LogEvent, LogRole
@@ -46,6 +49,10 @@ LOOK_BACK = 12
 """Lines above a line without a stamp in which one is looked for."""
 BELOW, BELOW_LINES = 4_096, 64
 """How far below a message its continuation is looked for."""
+
+ABOVE = "above"
+"""Field of an abort: the line above it that no rule knows."""
+ABOVE_LINES = 4
 
 _WHOLE_LINE = re.compile(".*")
 
@@ -161,6 +168,7 @@ class Teller:
         line: Line,
         traceback: Traceback | None,
         number: int = 0,
+        told: Mapping[str, str] | None = None,
     ) -> None:
         """Keep what a rule knows of a line.
 
@@ -170,6 +178,7 @@ class Teller:
             line: The line, or the text that it wraps.
             traceback: That the line ends, if any.
             number: Of the line, where that is not where the scan is.
+            told: What else is known of it, as fields.
         """
         line = self._told(rule, match, line)
         rank, local = self.rank_of(line)
@@ -186,11 +195,14 @@ class Teller:
             spawned = match.groupdict().get("spawned")
             frames = traceback.frames if traceback and not spawned else ()
             time_ns, zoned = self.last_stamp if line.time_ns else self._stamp_before()
-            fields = {**self._fields(match, frames, local=local), **self._below(rule, line)}
+            fields = {**self._fields(rule, match, frames, local=local), **self._below(rule, line)}
+            fields |= told or {}
             if traceback and traceback.thread and rule is UNHANDLED_EXCEPTION:
                 fields[IN_THREAD] = traceback.thread
             if rank >= 0 and not local and self._numbered(line) == rank:
                 fields[AMONG] = str(self.found.communicators.size)
+            if rule is ENDED_BY_SIGNAL and (above := self._above(line)):
+                fields[ABOVE] = above
             if zoned:
                 fields["clock"] = "utc"
             return LogEvent(
@@ -251,6 +263,17 @@ class Teller:
         found = re.search(rule.below, "\n".join(same))
         return {k: v for k, v in found.groupdict().items() if v is not None} if found else {}
 
+    def _above(self, line: Line) -> str:
+        """The last line of its process above an abort that no rule knows: it may say why."""
+        for raw in lines_above(self.spot.data, self.spot.start, ABOVE_LINES):
+            above = parse_line(raw, self.year)
+            whose = (above.rank, above.local_rank, above.host)
+            if whose != (line.rank, line.local_rank, line.host) or not above.text.strip():
+                continue
+            known = wanted_by(above.text) or above.level in ("I", "W", "D") or gets_on(raw)
+            return "" if known else above.text[:MAX_TEXT]
+        return ""
+
     def _told(self, rule: LogRule, match: re.Match[str], line: Line) -> Line:
         """The line with the rank that its own words tell of who writes it."""
         if not match.re.groupindex:
@@ -279,10 +302,14 @@ class Teller:
         return self.last_stamp
 
     def _fields(
-        self, match: re.Match[str], frames: Sequence[Frame], *, local: bool
+        self, rule: LogRule, match: re.Match[str], frames: Sequence[Frame], *, local: bool
     ) -> dict[str, str]:
         """What the rule read out of the line, where it was raised, and what the path tells."""
-        fields = {key: value for key, value in match.groupdict().items() if value is not None}
+        rows = {group for group, _ in rule.waits}
+        told = match.groupdict().items()
+        fields = {key: value for key, value in told if value is not None and key not in rows}
+        if waited := _waited_for(rule, match):
+            fields[WAITED_FOR] = waited
         site = shown_frame(tuple(frames))
         if site:
             fields |= {"file": site.file, "line": str(site.line), "function": site.function}
@@ -291,6 +318,11 @@ class Teller:
         if self.source.attempt:
             fields["attempt"] = self.source.attempt
         return fields
+
+
+def _waited_for(rule: LogRule, match: re.Match[str]) -> str:
+    """What the writer waited for, where the rule says that it did: of what its pattern found."""
+    return rule.waited_for(match) if rule.waits and match.re.pattern == rule.pattern else ""
 
 
 def _role(rule: LogRule, fields: Mapping[str, str], text: str, frames: Sequence[Frame]) -> LogRole:

@@ -87,8 +87,32 @@ def main_thread(sample: ProcessSample) -> ThreadStack | None:
     """
     main = next((thread for thread in sample.threads if thread.is_main), None)
     if main is None:
-        return sample.threads[0] if len(sample.threads) == 1 else None
+        return _that_says_most(sample)
     return (_other_thread(sample) or main) if _hands_over(main) else main
+
+
+_SAYS_MOST = ("abort", "collective", "init", "teardown", "checkpoint", "data-loader")
+
+
+def _that_says_most(sample: ProcessSample) -> ThreadStack | None:
+    """Of a paste without the main thread, the one that tells what the process does; no helper.
+
+    Where all of them are helpers, the first: `meaning_of` says that these are all that is there.
+    """
+    if len(sample.threads) == 1:
+        return sample.threads[0]
+    threads = [thread for thread in sample.threads if thread.frames]
+    working = [thread for thread in threads if not _is_helper(thread)]
+    kinds = [(meaning_of_frames(thread.frames).kind, thread) for thread in working]
+    for wanted in _SAYS_MOST:
+        if found := next((thread for kind, thread in kinds if kind == wanted), None):
+            return found
+    programs = (thread for thread in working if user_frame(thread.frames) is not None)
+    return next(programs, None) or next(iter((*working, *threads)), None)
+
+
+def _is_helper(thread: ThreadStack) -> bool:
+    return _innermost(thread.frames[::-1], "idle") is not None
 
 
 def awaited_thread(sample: ProcessSample) -> ThreadStack | None:
@@ -135,6 +159,8 @@ def meaning_of(sample: ProcessSample, thread: ThreadStack | None = None) -> Mean
         return Meaning("uninterruptible", _uninterruptible(sample.wait_channel), site=site)
     if chosen is None:
         return Meaning("unknown", sample.error or "without a stack")
+    if _says_nothing(sample, chosen):
+        return Meaning("unknown", f"seen in helper threads only ({_name(frames, 0)})")
     meaning = _ending(sample) or meaning_of_frames(chosen.frames)
     if not chosen.is_main and any(t.is_main and _is_inside(t, _LEAVES) for t in sample.threads):
         meaning = replace(meaning, says=f"{meaning.says} in a thread that outlives its program")
@@ -142,6 +168,14 @@ def meaning_of(sample: ProcessSample, thread: ThreadStack | None = None) -> Mean
         return Meaning("gil", held, site=site, within=meaning.within)
     channel = sample.wait_channel if chosen.is_main else ""
     return _refined(meaning, channel, running=sample.state == "R")
+
+
+def _says_nothing(sample: ProcessSample, chosen: ThreadStack) -> bool:
+    """Whether only helpers were pasted: no main thread, no user's, none that a rule knows."""
+    if any(thread.is_main for thread in sample.threads) or not chosen.frames:
+        return False
+    known = user_frame(chosen.frames) or _innermost(chosen.frames, "rules")
+    return _is_helper(chosen) or (chosen.native and len(sample.threads) > 1 and not known)
 
 
 def _ending(sample: ProcessSample) -> Meaning | None:

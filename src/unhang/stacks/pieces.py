@@ -1,7 +1,8 @@
 """One file, many ranks: takes apart what launchers and servers put into one text.
 
 Launchers, kubectl, container runtimes, Ray and pdsh say in front of every line whose it is, one
-behind the other; torch's debug server writes one page with a heading a rank. What is left is the
+behind the other; torch's debug server writes one page with a heading a rank, and people write
+headings by hand. What is left is the
 text of one process each, for the formats to read. It refuses to guess: a label counts only if all
 lines have it, and a number of a process on its node is no rank.
 """
@@ -49,6 +50,13 @@ _LABELS = tuple(
         r"(?P<host>[A-Za-z][\w.-]*):",  # pdsh, clush
     )
 )
+_HEADING = re.compile(
+    r"^[\s=#*<>~_\-\[(`:|]*(?:[A-Za-z' ]{1,40} )?rank[ _#:=-]{0,3}(?P<rank>\d{1,6})\b"
+    r"[A-Za-z ]{0,12}[\s=#*<>~_\-\])`:|.]*$",
+    re.IGNORECASE,
+)
+"""What people write above a stack: "====rank0====", "rank 1", "The stack for rank0:"."""
+_FENCE = re.compile(r"^\s*(?:```|~~~)\w*\s*$")
 _DEEPEST = 4
 _ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _PROBE_LINES = 200
@@ -59,7 +67,27 @@ def split(text: str) -> list[Piece]:
     if pieces := list(_server_page(text)) or list(_server_text(text)):
         return pieces
     text = _ESCAPE.sub("", text) if "\x1b" in text else text
-    return _below([Piece(text)], _DEEPEST)
+    if "```" in text or "~~~" in text:
+        text = "\n".join(line for line in text.splitlines() if not _FENCE.match(line))
+    found = _below([Piece(text)], _DEEPEST)
+    return [part for piece in found for part in _by_headings(piece)]
+
+
+def _by_headings(piece: Piece) -> Iterator[Piece]:
+    """The parts below headings that people wrote by hand, and what stands above the first one."""
+    if piece.rank != UNKNOWN_RANK or "rank" not in piece.text.lower():
+        yield piece
+        return
+    rank, lines = UNKNOWN_RANK, list[str]()
+    for line in piece.text.splitlines():
+        heading = _HEADING.match(line)
+        if heading is None:
+            lines.append(line)
+            continue
+        if rank != UNKNOWN_RANK or any(map(str.strip, lines)):
+            yield Piece("\n".join(lines), rank, piece.host)
+        rank, lines = int(heading["rank"]), []
+    yield piece if rank == UNKNOWN_RANK else Piece("\n".join(lines), rank, piece.host)
 
 
 def _below(pieces: list[Piece], deepest: int) -> list[Piece]:

@@ -18,7 +18,7 @@ from unhang.regular import open_regular, reason
 from unhang.stacks.formats import OURS, format_of
 from unhang.stacks.naming import host_in_name, numbered_ranks, rank_in_name
 from unhang.stacks.pieces import Piece, split
-from unhang.stacks.roles import role_of_stack
+from unhang.stacks.roles import ranks_of_titles, role_of_stack
 from unhang.telltale import without_secrets
 
 __all__ = ["Reading", "is_stacks", "parse_stacks", "read_stacks"]
@@ -122,10 +122,11 @@ def _parse(data: bytes, source: str, rank: int, *, quiet: bool) -> Reading:
         return Reading(notes=notes)
     samples: list[ProcessSample] = []
     notes_found: list[Note] = []
-    for piece in split(data.decode("utf-8", "replace")):
-        known = format_of(piece.text)
+    pieces = [(each, format_of(each.text)) for each in split(data.decode("utf-8", "replace"))]
+    strange = not any(known for _, known in pieces)
+    for piece, known in pieces:
         if known is None:
-            if not quiet or piece.rank != UNKNOWN_RANK:
+            if (strange and not quiet) or piece.rank != UNKNOWN_RANK:
                 notes_found.append(Note("error", source, f"{_whose(piece)}holds no stacks we know"))
             continue
         try:
@@ -154,14 +155,18 @@ def _placed(
 
     Where one file holds a process and its children, the first that is no helper is the rank.
     """
-    told = piece.rank if piece.rank != UNKNOWN_RANK else file_rank
+    named = piece.rank if piece.rank != UNKNOWN_RANK else file_rank
+    titled = ranks_of_titles(samples)
     owner = -1
     for sample in samples:
-        role = role_of_stack(sample)
+        own = sample.rank if sample.rank != UNKNOWN_RANK else titled.get(sample.pid, UNKNOWN_RANK)
+        told = named if own == UNKNOWN_RANK else own
+        role = "rank" if own != UNKNOWN_RANK else role_of_stack(sample)
         if role == "unknown" and (told == UNKNOWN_RANK or owner not in (-1, sample.pid)):
             role = "helper" if told != UNKNOWN_RANK else "unknown"
         elif role == "unknown":
             role, owner = "rank", sample.pid
+        told = told if role != "engine" else UNKNOWN_RANK
         yield replace(
             sample,
             rank=told if role == "rank" else UNKNOWN_RANK,

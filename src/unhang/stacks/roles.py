@@ -6,10 +6,13 @@ the ranks. Their outermost Python frames give them away.
 
 from __future__ import annotations
 
-from unhang.model import ProcessSample
+import re
+from collections.abc import Sequence
+
+from unhang.model import UNKNOWN_RANK, ProcessSample
 from unhang.stacks.ownership import same_file
 
-__all__ = ["role_of_stack"]
+__all__ = ["ranks_of_titles", "role_of_stack"]
 
 _SIGNS: tuple[tuple[str, str, str], ...] = (
     # function, end of the file's path, role
@@ -25,8 +28,36 @@ _SIGNS: tuple[tuple[str, str, str], ...] = (
 )
 
 
+_ENGINE = re.compile(
+    r"\b(?:VLLM::(?:EngineCore|APIServer)|sglang::(?:detokenizer|tokenizer)|sglang::http)"
+)
+"""Processes that give workers their orders, by the titles that they give themselves."""
+_WORKER = re.compile(r"\b(?:VLLM::Worker|sglang::scheduler)(?P<where>(?:_[A-Z]{2,3}\d{1,5})+)\b")
+_PLACE = re.compile(r"_([A-Z]{2,3})(\d{1,5})")
+
+
+def ranks_of_titles(samples: Sequence[ProcessSample]) -> dict[int, int]:
+    """Ranks by process, where the titles of all workers tell them, each another one.
+
+    A worker of one tensor-parallel group ("VLLM::Worker_TP2") has its number as its rank. With a
+    second coordinate beside it nothing tells how they are counted.
+    """
+    found = {s.pid: _rank_in(s.command) for s in samples if _WORKER.search(s.command)}
+    whole = UNKNOWN_RANK not in found.values() and len(set(found.values())) == len(found)
+    return found if whole else {}
+
+
+def _rank_in(title: str) -> int:
+    found = _WORKER.search(title)
+    places = dict(_PLACE.findall(found["where"])) if found else {}
+    numbers = {key: int(value) for key, value in places.items() if key != "EP"}
+    return next(iter(numbers.values())) if len(numbers) == 1 else UNKNOWN_RANK
+
+
 def role_of_stack(sample: ProcessSample) -> str:
-    """Return "launcher", "data-loader" or "helper"; "unknown" where the stack shows none."""
+    """Return "launcher", "engine", "data-loader" or "helper"; "unknown" where nothing shows one."""
+    if _ENGINE.search(sample.command):
+        return "engine"
     for thread in sample.threads:
         if not thread.is_main:
             continue

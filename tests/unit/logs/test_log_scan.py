@@ -266,7 +266,7 @@ def test_unordered_causes_are_said_to_be_unordered(tmp_path: Path) -> None:
 
 
 def test_the_end_of_a_process_comes_after_what_it_said(tmp_path: Path) -> None:
-    """As torchrun leaves it: the exception with its time in one file, the abort in another."""
+    """As torchrun leaves it: the exception with its time in one file, the crash in another."""
     told = (
         '{"message": {"message": "OSError: [Errno 28] No space left on device", "extraInfo": '
         '{"py_callstack": "OSError: [Errno 28] No space left on device", '
@@ -275,7 +275,7 @@ def test_the_end_of_a_process_comes_after_what_it_said(tmp_path: Path) -> None:
     here = tmp_path / "ranks" / "none_x" / "attempt_0" / "2"
     here.mkdir(parents=True)
     (here / "error.json").write_text(told)
-    end = "terminate called without an active exception\nFatal Python error: Aborted\n"
+    end = "Fatal Python error: Segmentation fault\n"
     (here / "stderr.log").write_text(end)
     found = scan_logs(find_logs(tmp_path))
     groups, ordered = ordered_failures(found.events)

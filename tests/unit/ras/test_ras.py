@@ -44,7 +44,7 @@ Warnings
 #0-0 (00000000000000aa) MISMATCH
   Communicator ranks have different collective operation counts
   7 ranks have launched up to operation 120
-  Rank 5 has launched up to operation 119 -- GPU 1 managed by process 4105 on node 192.0.2.2
+  Rank 5 has launched up to operation 117 -- GPU 1 managed by process 4105 on node 192.0.2.2
 
 """
 TEXT_2_27 = TEXT_2_24.replace("2.24.3", "2.27.7").replace(
@@ -106,7 +106,7 @@ def test_text(text: str) -> None:
     """The one group whose ranks are not listed is all the others."""
     (found,) = parse(text).communicators
     (counts,) = found.launched.values()
-    assert (found.size, counts[5], {counts[r] for r in range(8) if r != 5}) == (8, 119, {120})
+    assert (found.size, counts[5], {counts[r] for r in range(8) if r != 5}) == (8, 117, {120})
     assert found.places == {5: GpuProcess("192.0.2.2", 4105, "1")}
     report = diagnose(Case(ras=(parse(text),)))
     (cause,) = report.causes
@@ -125,7 +125,7 @@ def test_a_process_that_nccl_has_given_up() -> None:
 def test_json_of_a_rank_that_is_behind() -> None:
     """Pasted text may stand around it."""
     text = "$ ncclras -f json\n" + document(
-        communicator("0xa", [rank(n, 8 if n == 1 else 9) for n in range(4)])
+        communicator("0xa", [rank(n, 5 if n == 1 else 9) for n in range(4)])
     )
     (cause,) = diagnose(Case(ras=(parse(text),))).causes
     assert (cause.code, cause.culprits, cause.op) == ("UH101", (1,), "AllReduce")
@@ -134,10 +134,87 @@ def test_json_of_a_rank_that_is_behind() -> None:
 
 def test_who_is_behind_and_waits_elsewhere_is_a_victim() -> None:
     """Rank 0 has not come to the world's call, since it waits for rank 1 in that of their pair."""
-    world = communicator("0xa", [rank(n, 9 if n > 1 else 8) for n in range(4)])
-    pair = communicator("0xb", [rank(0, 5, gpu=0), rank(1, 4, gpu=1)])
+    world = communicator("0xa", [rank(n, 9 if n > 1 else 7) for n in range(4)])
+    pair = communicator("0xb", [rank(0, 5, gpu=0), rank(1, 2, gpu=1)])
     (cause,) = diagnose(Case(ras=(parse(document(world, pair)),))).causes
     assert cause.culprits == (1,)
+
+
+def one_behind(first: int) -> str:
+    """Rank 1 of four is one call behind the others, who have made so many."""
+    ranks = [rank(n, first - 1 if n == 1 else first) for n in range(4)]
+    return document(communicator("0xa", ranks))
+
+
+def test_one_call_apart_is_what_a_job_that_moves_shows() -> None:
+    """By NVIDIA's page on RAS; a second answer tells whether it stands, or moved."""
+    once = parse(one_behind(9))
+    report = diagnose(Case(ras=(once,)))
+    assert (report.status, report.culprits) == ("insufficient", ())
+    assert "rank 1 is behind by no more" in report.summary
+    assert diagnose(Case(ras=(once, once))).culprits == (1,)
+    assert diagnose(Case(ras=(once, parse(one_behind(12))))).culprits == ()
+
+
+def test_the_page_of_nvidia_names_nobody() -> None:
+    """26 ranks at 6650 and 6 at 6649: no cause for concern."""
+    text = TEXT_2_24.replace("7 ranks", "6 ranks").replace("operation 117", "operation 119")
+    listed = "  Rank 6 has launched up to operation 119 -- GPU 2 managed by process 1 on node n\n"
+    report = diagnose(Case(ras=(parse(text.rstrip() + "\n" + listed),)))
+    assert (report.status, report.culprits) == ("insufficient", ())
+
+
+NO_COMMA = """{
+  "nccl_version": "2.28.9",
+  "communicators": [{
+    "hash": "0x1a2b", "size": 4, "ranks_count": 3, "missing_ranks_count": 1,
+    "ranks": [{"rank": 0, "host": "n1", "pid": 1, "cuda_dev": 0, "nvml_dev": 0}],
+    "missing_ranks": [
+      {
+        "rank": 2,
+        "host": "n2",
+        "pid": 3,
+        "cuda_dev": 0,
+        "nvml_dev": 0
+        "status": {
+          "unresponsive": true,
+          "considered_dead": true
+        }
+      }
+    ]
+  }],
+  "ras": {"timeouts_count": 0}
+}
+"""
+
+
+def test_json_that_lacks_a_comma(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """NCCL 2.28.9 leaves it out exactly where ranks are missing; that it was put in is noted."""
+    (tmp_path / "ras.json").write_text(NO_COMMA)
+    assert main(["diagnose", "--ras", str(tmp_path / "ras.json"), "--format", "json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["findings"][0]["culprits"] == [2]
+    assert "NCCL 2.28.9 leaves out" in report["notes"][0]["text"]
+
+
+def test_a_dead_process_of_which_nothing_tells_the_rank() -> None:
+    """The end of an answer, as people paste it: the process is told, and no rank."""
+    text = TEXT_DEAD[TEXT_DEAD.index("DEAD") :]
+    (cause,) = diagnose(Case(ras=(parse(text[: text.index("#0-0")]),))).causes
+    assert (cause.code, cause.culprits) == ("UH768", ())
+    assert [(subject.host, subject.pid) for subject in cause.subjects] == [("192.0.2.1", 4102)]
+
+
+def test_a_process_of_several_gpus_is_dead_for_all_its_ranks() -> None:
+    """DEAD lists all its GPUs, each rank has one of them."""
+    text = TEXT_DEAD.replace("managing GPU 2", "managing GPUs 2,3")
+    assert parse(text).communicators[0].dead == (2,)
+
+
+def test_an_answer_without_a_communicator() -> None:
+    """It is said, not that none of them differs."""
+    says = parse("RAS Monitor Mode - watching for peer changes (Ctrl+C to exit)...")
+    assert "nothing is told of any communicator" in diagnose(Case(ras=(says,))).summary
 
 
 def test_ranks_that_differ_in_order_name_nobody() -> None:
@@ -212,7 +289,7 @@ def test_every_version_is_asked_and_understood(version: str) -> None:
     by_operation, knows_json = VERSIONS[version]
     text = (TEXT_2_27 if by_operation else TEXT_2_24).replace("2.27.7", version)
     if knows_json:
-        text = document(communicator("0xaa", [rank(n, 119 if n == 5 else 120) for n in range(8)]))
+        text = document(communicator("0xaa", [rank(n, 117 if n == 5 else 120) for n in range(8)]))
     with emulator(text, knows_json=knows_json) as (address, _):
         says = parse(ask(address))
     (cause,) = diagnose(Case(ras=(says,))).causes

@@ -165,7 +165,7 @@ def test_helper_threads_that_wait_do_not_matter() -> None:
 
 
 def test_the_main_thread_is_found() -> None:
-    """The marked one, or a single one; of several unmarked ones none."""
+    """The marked one, or a single one; of several unmarked ones without a frame none."""
     one, two = ThreadStack("a", 1, ()), ThreadStack("b", 2, ())
     main = ThreadStack("m", 3, (), is_main=True)
     assert main_thread(ProcessSample(0, "", 1, (one, main))) == main

@@ -13,9 +13,10 @@ from msgspec import Struct
 from unhang.analysis.claims import Claim, Doubt, Stance
 from unhang.analysis.sources.ras import Lagging, RasSays
 from unhang.kinds import INSUFFICIENT_EVIDENCE, NEVER_JOINED, SILENT_RANK, Trait
+from unhang.ras import GpuProcess
 from unhang.report import GroupRef, Subject
 
-__all__ = ["RasLagging", "RasLevel", "RasUnheard", "ras_claims", "with_ras"]
+__all__ = ["RasGone", "RasLagging", "RasLevel", "RasUnheard", "ras_claims", "with_ras"]
 
 _MOST_SIDES = 8
 
@@ -41,11 +42,19 @@ class RasLevel(Struct, frozen=True):
         n_ranks: How many ranks it knows of.
         circle: Ranks that are behind on one communicator and ahead on another.
         unnamed: Processes that do not answer and whose rank nothing tells.
+        late: Ranks that are behind, as ranks of a job that moves are for a moment.
     """
 
     n_ranks: int
     circle: tuple[int, ...]
     unnamed: int
+    late: tuple[int, ...] = ()
+
+
+class RasGone(Struct, frozen=True):
+    """Processes that NCCL has given up; nothing tells their ranks."""
+
+    processes: tuple[GpuProcess, ...]
 
 
 def with_ras(claims: Sequence[Claim], says: RasSays | None, *, alone: bool) -> list[Claim]:
@@ -64,7 +73,7 @@ def with_ras(claims: Sequence[Claim], says: RasSays | None, *, alone: bool) -> l
     if any(claim.is_cause for claim in claims):
         return [_weighed(claim, says) for claim in claims]
     open_question = alone or any(claim.kind.has(Trait.UNDECIDED) for claim in claims)
-    if not open_question and not says.dead:
+    if not open_question and not (says.dead or says.gone):
         return list(claims)
     own = ras_claims(says)
     found = any(claim.is_cause for claim in own)
@@ -85,11 +94,13 @@ def ras_claims(says: RasSays) -> list[Claim]:
     """What RAS alone amounts to."""
     if says.unheard:
         return [_unheard(says)]
-    if says.ranks:
+    if says.gone:
+        return [_gone(says)]
+    if says.ranks and not says.moves:
         return [_lagging(says)]
     behind = {rank for each in says.lagging for rank, _ in each.counts}
     circle = tuple(sorted(behind & set(says.waiting)))
-    about = RasLevel(says.n_ranks, circle, says.unnamed)
+    about = RasLevel(says.n_ranks, circle, says.unnamed, says.ranks)
     return [Claim(kind=INSUFFICIENT_EVIDENCE, about=about, doubts=(Doubt.NOBODY_NAMED,))]
 
 
@@ -100,6 +111,21 @@ def _unheard(says: RasSays) -> Claim:
         culprits=says.unheard,
         victims=tuple(rank for rank in says.waiting if rank not in says.unheard),
         subjects=_subjects(says, says.unheard),
+        doubts=(Doubt.NOTHING_SEEN,),
+    )
+
+
+def _gone(says: RasSays) -> Claim:
+    from unhang.logs.rules.fabric import RAS_DEAD
+
+    return Claim(
+        kind=RAS_DEAD.kind,
+        about=RasGone(says.gone),
+        role="cause",
+        subjects=tuple(
+            Subject("process", f"{p.host}:{p.pid}", role="culprit", host=p.host, pid=p.pid)
+            for p in says.gone[:_MOST_SIDES]
+        ),
         doubts=(Doubt.NOTHING_SEEN,),
     )
 

@@ -342,6 +342,9 @@ def _shapes(looks: Mapping[int, RankLook], world_size: int) -> Iterator[Sides]:
     waiting where somebody else clearly does something of its own, and else as elsewhere.
     """
     seen = [look for look in looks.values() if not look.unseen]
+    if any(look.idle for look in seen):
+        yield _of_engine(seen, looks, world_size)
+        return
     own = [look for look in seen if not (look.waits or look.may_wait)]
     waiting = tuple(look for look in seen if look.waits or (own and look.may_wait))
     away = tuple(look for look in seen if not (look.waits or (own and look.may_wait)))
@@ -361,6 +364,22 @@ def _shapes(looks: Mapping[int, RankLook], world_size: int) -> Iterator[Sides]:
         return
     shape, who = _shape(waiting, away, complete=not (unseen or unlooked))
     yield Sides(shape, tuple(who), waiting, away, unseen, unlooked)
+
+
+def _of_engine(seen: Sequence[RankLook], looks: Mapping[int, RankLook], world_size: int) -> Sides:
+    """Workers of an engine of which some wait for its next message: these are in no step.
+
+    The few that are still in one keep the engine waiting. Where they wait for peers themselves, or
+    are the most, or where none is, nothing tells who of all these, and the engine, is to come.
+    """
+    idle = tuple(look for look in seen if look.idle)
+    busy = tuple(look for look in seen if not look.idle)
+    unseen = tuple(look for look in looks.values() if look.unseen)
+    clear = len(busy) < len(idle) and not any(look.waits for look in busy)
+    still = not any(look.moved or look.moves for look in busy)
+    odd = bool(busy) and clear and still
+    shape, who = (Shape.ABSENT, busy) if odd else (Shape.UNDECIDED, tuple(seen))
+    return Sides(shape, who, idle, busy, unseen, max(world_size - len(looks), 0))
 
 
 def _shape(

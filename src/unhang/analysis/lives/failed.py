@@ -62,12 +62,16 @@ class Unexplained(Struct, frozen=True):
         effect: What followed from a failure that is not in the logs.
         last: The last line that tells of trouble.
         new: Lines that a good run never wrote.
+        standing: A serving engine that makes no token.
+        waiters: Messages of who waited until a time-out, each with its ranks.
     """
 
     errors: tuple[LogEvent, ...]
     effect: LogEvent | None
     last: LogEvent
     new: tuple[LogEvent, ...] = ()
+    standing: LogEvent | None = None
+    waiters: tuple[Message, ...] = ()
 
 
 class Differing(Struct, frozen=True):
@@ -326,7 +330,14 @@ def _beside(message: Message, reason: tuple[Claim, ...]) -> Claim:
 def _unexplained(said: Said) -> Claim:
     effect = next((event for event in said.trouble if event.role == "consequence"), None)
     new = tuple(event for event in said.events if event.code == NEW_LINE.code)
-    about = Unexplained(said.errors, effect, said.trouble[-1], new)
+    about = Unexplained(
+        errors=said.errors,
+        effect=effect,
+        last=said.trouble[-1],
+        new=new,
+        standing=said.standing,
+        waiters=tuple(said.waiters),
+    )
     return Claim(kind=INSUFFICIENT_EVIDENCE, about=about, doubts=(Doubt.NOBODY_NAMED,))
 
 

@@ -115,6 +115,20 @@ class Said(Struct, frozen=True):
         known = _messages(event for event in self.trouble if event.code != ANY_ERROR)
         return [message for message in known if not _only_follows(message.group.first)]
 
+    @property
+    def standing(self) -> LogEvent | None:
+        """A serving engine that makes no token: its first report of zero, with its requests."""
+        from unhang.logs.keeping import REPORTS
+
+        return next((event for event in self.trouble if REPORTS in event.fields), None)
+
+    @property
+    def waiters(self) -> Iterator[Message]:
+        """Messages of those who waited for others until a time-out."""
+        from unhang.logs.keeping import WAITED_FOR
+
+        return _messages(event for event in self.trouble if WAITED_FOR in event.fields)
+
 
 def said_in(events: Sequence[LogEvent], ranks: Iterable[int], facts: Iterable[Fact]) -> Said:
     """Collect what log events amount to.

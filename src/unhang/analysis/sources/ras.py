@@ -7,7 +7,7 @@ communicator are those of the job where it holds all of them; elsewhere the proc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -48,6 +48,9 @@ class RasSays(Observation, frozen=True, kw_only=True):
         waiting: Ranks that have launched more than others somewhere.
         unnamed: Processes that are behind or silent, and whose rank nothing tells.
         n_ranks: How many ranks it knows of.
+        gone: Processes that NCCL has given up, and whose rank nothing tells.
+        moves: The ranks that are behind may be late for a moment only: by one call, or by counts
+            that grew since the answer before.
     """
 
     lagging: tuple[Lagging, ...] = ()
@@ -57,6 +60,8 @@ class RasSays(Observation, frozen=True, kw_only=True):
     places: Mapping[int, GpuProcess]
     unnamed: int = 0
     n_ranks: int = 0
+    gone: tuple[GpuProcess, ...] = ()
+    moves: bool = False
 
 
 def ras_of(statuses: Iterable[RasStatus], world_size: int) -> RasSays | None:
@@ -77,6 +82,7 @@ def ras_of(statuses: Iterable[RasStatus], world_size: int) -> RasSays | None:
         dead |= {numbers[rank] for rank in each.dead if rank in numbers}
         unnamed += sum(rank not in numbers for rank in each.missing)
         lagging += _lagging(each, numbers)
+    named = {(p.host, p.pid) for each in status.communicators for p in each.places.values()}
     behind = {rank for each in lagging for rank, _ in each.counts}
     waiting = {rank for each in lagging for rank in each.ahead}
     return RasSays(
@@ -89,7 +95,27 @@ def ras_of(statuses: Iterable[RasStatus], world_size: int) -> RasSays | None:
         places={rank: place for place, rank in job.items()},
         unnamed=unnamed,
         n_ranks=size,
+        gone=tuple(place for place in status.dead if (place.host, place.pid) not in named),
+        moves=_may_move(lagging, told),
     )
+
+
+def _may_move(lagging: Iterable[Lagging], told: Sequence[RasStatus]) -> bool:
+    """Whether a job that moves may have answered so.
+
+    RAS asks ranks one after the other, and ranks that are one call apart are what it sees of a job
+    that is well (NVIDIA's page on RAS). A second answer tells: counts that are the same then as
+    before are those of a job that stands.
+    """
+    before = {each.name: each for each in told[-2].communicators} if len(told) > 1 else {}
+    now = {each.name: each for each in told[-1].communicators}
+    return all(_moves(each, before.get(each.communicator), now) for each in lagging)
+
+
+def _moves(each: Lagging, before: Communicator | None, now: Mapping[str, Communicator]) -> bool:
+    if before is not None and each.op in before.launched:
+        return before.launched[each.op] != now[each.communicator].launched[each.op]
+    return each.most - min(count for _, count in each.counts) <= 1
 
 
 def _ranks_by_place(status: RasStatus, size: int) -> dict[GpuProcess, int]:

@@ -163,6 +163,11 @@ class RankLook(Struct, frozen=True):
         return self.meaning.kind in _MAY_WAIT or bool(self.awaits)
 
     @property
+    def idle(self) -> bool:
+        """It is a worker that waits for its engine's next message, in no step."""
+        return self.meaning.kind == "idle"
+
+    @property
     def unseen(self) -> bool:
         """Its stack could not be taken; at best its last known line is there."""
         return (self.meaning.kind in _UNSEEN or self.age_s is not None) and not self.held

@@ -24,6 +24,7 @@ from unhang.analysis.words import (  # noqa: F401 - they register
     standstill,
     starved,
     traces,
+    unexplained,
     unranked,
     unstuck,
 )

@@ -15,7 +15,6 @@ from unhang.analysis.lives.failed import (
     FailedFirst,
     Finished,
     SaidBeside,
-    Unexplained,
 )
 from unhang.analysis.lives.watchdogs import (
     MOST_BEHIND,
@@ -26,7 +25,6 @@ from unhang.analysis.lives.watchdogs import (
 )
 from unhang.analysis.sources.logs import Failure
 from unhang.analysis.words.telling import Words, adding, all_words_of, merged, words_of
-from unhang.catalogue import kind_of
 from unhang.kinds import RANK_ENDED, Trait
 from unhang.model import LogEvent
 from unhang.wording import printable, rank_phrase
@@ -35,15 +33,13 @@ if TYPE_CHECKING:
     from unhang.logs.failure import FailureGroup
     from unhang.logs.rules import LogRule
 
-__all__: list[str] = []
+__all__ = ["SHOWN", "quoted", "ranks_not_heard", "silent_among"]
 
 _LOCAL = re.compile(r"lo$|docker|veth|br-|virbr|cni|lxcbr")
 _IS_NAME = re.compile(r"[\w.-]{1,15}", re.ASCII)
 
 SHOWN = 160
 SHOWN_WHOLE = 2_400
-MAX_LINES = 8
-"""Unexplained lines that are shown: the most unusual ones."""
 _MOST = 4
 
 
@@ -66,7 +62,7 @@ def _reported_later() -> LogRule | None:
     return next((rule for rule in RULES if Trait.REPORTED_LATER in rule.traits), None)
 
 
-def _quoted(event: LogEvent) -> str:
+def quoted(event: LogEvent) -> str:
     """Where a line stands and what it says; one that tells two sides is not cut."""
     rule = _rule_of(event)
     whole = rule is not None and rule.blames == "nobody"
@@ -100,7 +96,7 @@ def _(failure: Failure, claim: Claim) -> Words:
     of = "that of" if named or rule is None or rule.blames == "writer" else "told by"
     return Words(
         f"The first failure in the logs is {of} {who}: {group.first.text[:SHOWN]}",
-        (_quoted(group.first), claim.kind.meaning, *_more(failure)),
+        (quoted(group.first), claim.kind.meaning, *_more(failure)),
         tuple(_others(failure)),
     )
 
@@ -133,7 +129,7 @@ def _more(failure: Failure) -> Iterator[str]:
 
 def _others(failure: Failure) -> Iterator[str]:
     if failure.earlier:
-        yield f"An earlier failure in the logs: {_quoted(failure.earlier.first)}"
+        yield f"An earlier failure in the logs: {quoted(failure.earlier.first)}"
     for group in failure.rivals[:_MOST]:
         yield f"{_who(group)} printed at about the same time: {group.first.text[:SHOWN]}"
 
@@ -184,7 +180,7 @@ def _waiting(claim: Claim, main: str) -> str:
 
 @adding.register
 def _(failure: Failure, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
-    line = _quoted(failure.group.first)
+    line = quoted(failure.group.first)
     if weighed.stance is Stance.SUPPORTS:
         return replace(
             words,
@@ -212,36 +208,6 @@ def _(about: SaidBeside, claim: Claim) -> Words:
         f"{_who(group)}: {group.first.text[:SHOWN]}",
         (f"{group.first.source} ({group.count} times)", claim.kind.meaning),
         (),
-    )
-
-
-def _most_unusual(errors: Sequence[LogEvent]) -> list[LogEvent]:
-    """The errors that came least often, the last of them first; in the order of the logs."""
-    ranked = sorted(range(len(errors)), key=lambda place: (errors[place].count, -place))
-    return [errors[place] for place in sorted(ranked[:MAX_LINES])]
-
-
-@words_of.register
-def _(about: Unexplained, claim: Claim) -> Words:  # noqa: ARG001
-    errors = about.errors
-    if about.effect is not None:
-        what = "the logs show what followed from a failure, and not the failure itself"
-    elif errors:
-        what = "the logs hold errors that no rule explains, this the last of them"
-    else:
-        what = "the logs show that something went wrong, and not why"
-    told = about.effect or (errors[-1] if errors else about.last)
-    by = rank_phrase([told.rank]) if told.rank >= 0 else told.host or told.source
-    new = tuple(f"New since the good run: {_quoted(event)}" for event in about.new)
-    first = f"; new since the good run: {about.new[0].text[:SHOWN]}" if about.new else ""
-    return Words(
-        f"Not enough evidence: {what}: {by}: {told.text[:SHOWN]}{first}",
-        (*(_quoted(event) for event in _most_unusual(errors) or [told]), *new),
-        (),
-        (
-            "Read these lines and those around them; give the logs of all ranks and nodes.",
-            *(kind.actions if about.effect and (kind := kind_of(about.effect.code)) else ()),
-        ),
     )
 
 
@@ -309,16 +275,22 @@ def _(about: AllTimedOut, claim: Claim) -> Words:
         f"All {len(claim.victims)} ranks that timed out were in the same call #{claim.seq} "
         f"({claim.op or ''}) of {about.group or 'the group'}: no rank is at fault by these lines.",
         ("Sequence number, operation and sizes agree on all of them.",),
-        (_quiet(claim.victims),),
+        (ranks_not_heard(claim.victims),),
         ("Check the ranks that print nothing; then links and GPUs with unhang doctor.",),
     )
 
 
-def _quiet(spoke: Sequence[int]) -> str:
-    """Who may be absent from a call in which these ranks timed out: the ranks that say nothing."""
+def silent_among(spoke: Sequence[int]) -> list[int]:
+    """The ranks below the highest one that speaks, who do not; none where most are silent."""
     quiet = sorted(set(range(max(spoke, default=-1) + 1)) - set(spoke))
-    who = f"{rank_phrase(quiet)[:1].upper()}{rank_phrase(quiet)[1:]}" if quiet else ""
-    if 0 < len(quiet) < len(spoke):
+    return quiet if len(quiet) < len(spoke) else []
+
+
+def ranks_not_heard(spoke: Sequence[int]) -> str:
+    """Who may be absent from a call in which these ranks timed out: the ranks that say nothing."""
+    quiet = silent_among(spoke)
+    if quiet:
+        who = f"{rank_phrase(quiet)[:1].upper()}{rank_phrase(quiet)[1:]}"
         return f"{who} printed no such line, and may be absent from the call."
     return "Ranks that print no such line may be absent from the call."
 

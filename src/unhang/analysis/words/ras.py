@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Stance, Weighed
-from unhang.analysis.lives.by_ras import RasLagging, RasLevel, RasUnheard
+from unhang.analysis.lives.by_ras import RasGone, RasLagging, RasLevel, RasUnheard
 from unhang.analysis.sources.ras import Lagging, RasSays
 from unhang.analysis.words.telling import Words, adding, subject, words_of
 from unhang.wording import count_of, printable, rank_phrase
@@ -54,11 +54,32 @@ def _(about: RasUnheard, claim: Claim) -> Words:  # noqa: ARG001 - the facts say
 
 
 @words_of.register
+def _(about: RasGone, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+    shown = [
+        f"process {p.pid} on {printable(p.host)} (GPU {p.gpu})" for p in about.processes[:_MOST]
+    ]
+    verb = "has" if len(about.processes) == 1 else "have"
+    return Words(
+        f"NCCL's RAS holds {', '.join(shown)} for dead: it {verb} not answered for long.",
+        ("Nothing here tells of which rank it is.",),
+        alternatives=("Only the network that RAS uses may be down.",),
+        actions=("Look at these processes: are they there, stopped, or exiting?", _AGAIN),
+    )
+
+
+@words_of.register
 def _(about: RasLevel, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
     if about.circle:
         said = f"{rank_phrase(about.circle)} are behind on one communicator and ahead on another."
+    elif about.late:
+        verb = "is" if len(about.late) == 1 else "are"
+        who = rank_phrase(about.late)
+        said = f"{who} {verb} behind by no more than ranks of a job that moves may be."
     elif about.unnamed:
-        said = f"{count_of(about.unnamed, 'process')} do not answer, and nothing tells their ranks."
+        processes = count_of(about.unnamed, "process", "processes")
+        said = f"{processes} did not answer, and nothing tells their ranks."
+    elif not about.n_ranks:
+        said = "nothing is told of any communicator."
     else:
         said = f"{count_of(about.n_ranks, 'rank')} have launched the same calls everywhere."
     return Words(

@@ -149,6 +149,10 @@ def _of_all(sides: Sides, unseen: tuple[str, ...]) -> Words:
 
 def _why(sides: Sides) -> str:
     if sides.shape is Shape.NOTHING_SEEN:
+        helpers = [look for look in sides.unseen if look.frames]
+        if helpers:
+            who = rank_phrase(sorted(look.rank for look in helpers))
+            return f"of {who} only helper threads are here, not the thread of the program."
         return "no stack of any rank could be taken."
     if sides.shape is Shape.UNDECIDED:
         return f"no rank that was seen waits for its peers: {_doing(sides.who)}."

@@ -189,7 +189,8 @@ _STEPS: tuple[tuple[str, str, _Step], ...] = (
         r"\((?:raylet|autoscaler|scheduler)(?:, ip=(?P<host>[\w.:-]+))?\) ?",
         _set_host,
     ),
-    (" " + _DIGITS, r" {0,6}(?P<rank>\d{1,6}): ", _set_rank),
+    # Not the ranks that Horovod lists, with the names of the tensors that they lack.
+    (" " + _DIGITS, r" {0,6}(?P<rank>\d{1,6}): (?!\[[A-Za-z_][\w./]*(?:, |\.\d+\]))", _set_rank),
     (_DIGITS, r"(?P<host>\d{1,3}(?:\.\d{1,3}){3}): ", _set_host),
     (
         _LETTERS,

@@ -45,22 +45,29 @@ _ROW = re.compile(
 _NUMBERS = re.compile(rb"\d+")
 _ALIKE = 80
 """Bytes before the number of a step that tell lines apart."""
+_SOME = rb"(?<![\d.,])(?!0+(?:\.0*)?(?:e[+-]?\d+)?[.,]*(?:[^\d.,]|$))\d[\d.,]*"
+"""A number that is not zero: a rate of zero tells of no work."""
 _WORK = re.compile(
     rb"""(?mix)
-    \d\ ?(?:it|iters?|steps?|samples?|tokens?|tok|imgs?|images?|sequences?|examples?|words?)
+    SOME\ ?(?:it|iters?|steps?|samples?|tokens?|tok|imgs?|images?|sequences?|examples?|words?)
         \ ?/\ ?s(?:ec(?:ond)?)?\b
-    | \b(?:samples|tokens|steps|images|examples)\ per\ second\b.{0,9}\d
-    | \d\ ?s(?:ec)?/(?:it|iter|step|batch)\b
+    | \b(?:samples|tokens|steps|images|examples)\ per\ second\b[^\d\n]{0,9}SOME
+    | SOME\ ?s(?:ec)?/(?:it|iter|step|batch)\b
     | loss\b['"]?\ ?[=:(]{0,2}\ {0,6}-?\d
-    | (?:throughput|tok(?:ens)?/s|bus\ ?bandwidth|algbw|busbw)\b.{0,40}\d
+    | (?:throughput|bus\ ?bandwidth|algbw|busbw)\b[^\d\n]{0,40}SOME
+    | tok(?:ens)?/s\b[^\d\n,;|]{0,40}SOME
     | \btrain(?:ing|er)?\b.{0,20}\b(?:complete[d]?|finished|done)\b
     | \bmax_(?:epochs|steps)=\d+`?\ reached | \bfinished\ training\b
     | \bjob\b.{0,40}\bsucceeded\b | \bexit(?:ed)?\ (?:with\ )?(?:code|status)\ 0\b
     | \bsaved\ (?:the\ )?(?:model|checkpoint|state)
-    | "\ (?:200|204)\b
-    """
+    | "(?!(?:GET|HEAD|OPTIONS)\ /(?:v1/models|metrics|ping|\w*(?:health|live|ready)\w*)\b)
+        [A-Z]+\ /[^"\n]{0,400}"\ (?:200|204)\b
+    """.replace(b"SOME", _SOME)
 )
-"""Rates, losses, results, a good end, an answer: what nobody prints who has just begun."""
+"""Rates, losses, results, a good end, an answer: what nobody prints who has just begun.
+
+A server whose engine is dead goes on to answer whether it is healthy, and which models it has.
+"""
 
 
 def gets_on(block: bytes) -> bool:

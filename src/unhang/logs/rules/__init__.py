@@ -22,12 +22,13 @@ from unhang.logs.rules.program import RULES as PROGRAM
 from unhang.logs.rules.stores import RULES as STORES
 from unhang.logs.rules.sxids import RULES as SXIDS
 from unhang.logs.rules.unexplained import UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
+from unhang.logs.rules.waiters import RULES as WAITERS
 from unhang.logs.rules.watchdog import RULES as WATCHDOG
 
 __all__ = ["RULES", "LogRule", "rule_of"]
 
 RULES: tuple[LogRule, ...] = (
-    *(*WATCHDOG, *STORES, *INTERFACES, *ENDINGS, *BOOTSTRAP, *MEMORY, *FABRIC, *NCCL),
+    *(*WATCHDOG, *STORES, *INTERFACES, *ENDINGS, *BOOTSTRAP, *WAITERS, *MEMORY, *FABRIC, *NCCL),
     *(*SXIDS, *DEVICES, *CLUSTER, *PROGRAM, *NCCL_PARTS, UNHANDLED_EXCEPTION, UNEXPLAINED_ERROR),
 )
 

@@ -48,6 +48,8 @@ class LogRule:
         more: Two named groups: only a line where the first number is the greater one matches.
         traits: What other rules may conclude from it.
         remedy: What helps; None for what helps against its family.
+        waits: Whose writer is a waiter: groups of the pattern (or "" for every match), each with
+            what was waited for, to be read after "waited for".
     """
 
     code: str
@@ -71,6 +73,7 @@ class LogRule:
     more: tuple[str, str] | None = None
     traits: Trait = Trait.NONE
     remedy: Remedy | None = None
+    waits: tuple[tuple[str, str], ...] = ()
 
     @property
     def kind(self) -> Kind:
@@ -85,6 +88,11 @@ class LogRule:
             actions=(self.action,),
             remedy=self.remedy,
         )
+
+    def waited_for(self, match: re.Match[str]) -> str:
+        """What the writer of a line waited for; "" where the line does not say that it did."""
+        told = match.groupdict()
+        return next((what for group, what in self.waits if not group or told.get(group)), "")
 
     def search(self, line: str) -> re.Match[str] | None:
         """Match one line, already without prefix and escapes."""

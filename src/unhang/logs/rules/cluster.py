@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from unhang.kinds import Trait
 from unhang.logs.rules.base import LogRule
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "SERVING_STALLED"]
+
+SERVING_STALLED: Final = LogRule(
+    code="UH7026",
+    slug="serving-stalled",
+    family="evidence",
+    role="observation",
+    anchors=(
+        *("Watchdog timeout (self.", "watchdog timeout (self.", "RPC call to"),
+        *("Scheduler debug info:", "Pyspy dump for PID "),
+    ),
+    pattern=(
+        r"[Ww]atchdog timeout \(self\.\w+=(?P<seconds>\d+)|RPC call to (?P<call>\w+) timed out"
+        r"|^Scheduler debug info:|^Pyspy dump for PID \d+"
+    ),
+    meaning="The serving engine, or one of its workers, makes no step: no token, no answer.",
+    action="Take the stacks of all ranks before the time is over: unhang stacks --native.",
+    source="SGLang scheduler, vLLM multiproc_executor; sglang#3752",
+    fires="[2025-03-09 00:57:15 TP4] Watchdog timeout (self.watchdog_timeout=300)",
+    spares="watchdog_timeout=300",
+    waits=(("call", "its workers to answer a call"), ("seconds", "its own step to end")),
+    trust="B",
+)
 
 RULES: tuple[LogRule, ...] = (
     LogRule(
@@ -182,22 +206,7 @@ RULES: tuple[LogRule, ...] = (
         spares="EngineCore started",
         trust="B",
     ),
-    LogRule(
-        code="UH7026",
-        slug="serving-stalled",
-        family="evidence",
-        role="observation",
-        anchors=("Watchdog timeout (self.", "watchdog timeout (self.", "RPC call to"),
-        pattern=(
-            r"[Ww]atchdog timeout \(self\.\w+=(?P<seconds>\d+)|RPC call to (?P<call>\w+) timed out"
-        ),
-        meaning="A worker of the serving engine made no step for so long that it was ended.",
-        action="Take the stacks of all ranks before the time is over: unhang stacks --native.",
-        source="SGLang scheduler, vLLM multiproc_executor; sglang#3752",
-        fires="[2025-03-09 00:57:15 TP4] Watchdog timeout (self.watchdog_timeout=300)",
-        spares="watchdog_timeout=300",
-        trust="B",
-    ),
+    SERVING_STALLED,
     LogRule(
         code="UH7027",
         slug="workers-slow-to-answer",

@@ -128,8 +128,10 @@ RULES: tuple[LogRule, ...] = (
         slug="ascend-setup-failed",
         family="environment",
         role="cause",
-        anchors=("EJ0001", "EI0004", "EI0005", "EI0007", "EI0008", "EI0013", "EI0014"),
-        pattern=(r"(?P<code>EJ0001|EI00(?:0[4578]|1[34])): (?P<what>.{1,200}?)(?:$|  |Solution)"),
+        anchors=("EJ0001", "EJ0003", "EI0004", "EI0005", "EI0007", "EI0008", "EI0013", "EI0014"),
+        pattern=(
+            r"(?P<code>EJ000[13]|EI00(?:0[4578]|1[34])): (?:\[PID: \d+\] )?(?:[\d.:-]+ )?(?P<what>.{1,200}?)(?:$|  |Solution)"
+        ),
         meaning="On Ascend: HCCL could not be set up with this device, these settings or this memory.",
         action="Read its reason and solution; end what is left of the last job on that device.",
         source="HCCL error codes; LlamaFactory#3839",

@@ -8,7 +8,7 @@ from unhang.kinds import Trait
 from unhang.logs.rules.base import OF_THE_ABSENT, LogRule
 from unhang.logs.rules.program import AGAIN
 
-__all__ = ["CHILD_FAILED", "ELASTIC_BLAMES", "KILLED", "RULES"]
+__all__ = ["CHILD_FAILED", "ELASTIC_BLAMES", "ENDED_BY_SIGNAL", "KILLED", "RULES"]
 
 ELASTIC_BLAMES: Final = LogRule(
     code="UH723",
@@ -68,6 +68,7 @@ KILLED: Final = LogRule(
         ),
         *("exitcode: -9 ", "died with <Signals.SIGKILL", "Killed (signal 9)", "BY SIGNAL: 9 "),
         "terminated with signal SIGKILL",
+        "unexpectedly exits with a connection error code",
     ),
     pattern=(
         r"died with <Signals\.SIGKILL|EXIT STRING: Killed \(signal 9\)|KILLED BY SIGNAL: 9 \(|"
@@ -78,6 +79,8 @@ KILLED: Final = LogRule(
         r"|exitcode: -9\) local_rank: (?P<local_rank>\d+) \(pid: (?P<pid2>\d+)\)"
         r"|exitcode  : -9 \(pid: (?P<pid3>\d+)\)"
         r"|process (?P<spawned>\d{1,6}) terminated with signal SIGKILL"
+        # Of one that crashes, Ray's own handler of signals prints "*** SIGSEGV received" as well.
+        r"|Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection"
     ),
     meaning="The process was killed from outside: mostly the host's out-of-memory killer.",
     action="Look in dmesg of that host for 'Out of memory' and the PID.",
@@ -87,6 +90,40 @@ KILLED: Final = LogRule(
     traits=Trait.ENDING,
     echoed=True,
     rank_writes=True,
+)
+
+ENDED_BY_SIGNAL: Final = LogRule(
+    code="UH722",
+    slug="ended-by-signal",
+    family="failure",
+    role="consequence",
+    anchors=(
+        *("(SIGABRT) received by PID", "(SIGTERM) received by PID", "closing signal SIG"),
+        *("forcefully exiting via S", "death signal, shutting down workers"),
+        *("Killing subprocess ", "terminated with signal SIG"),
+        *("Fatal Python error: Aborted", "terminate called", "Signal: Aborted (6)"),
+        *(
+            "*** SIGABRT",
+            "exited on signal 6 ",
+            "Caught signal 6 (Aborted",
+            "exits with return code = -6",
+        ),
+    ),
+    pattern=(
+        r"Unable to shutdown process (?P<pid3>\d+) via \S+, forcefully exiting via (?:Signals\.)?"
+        r"SIGKILL|Received \S+ death signal, shutting down workers|"
+        r"Signal \d+ \((?P<signal>SIGABRT|SIGTERM)\) received by PID (?P<pid>\d+)"
+        r"|Sending process (?P<pid2>\d+) closing signal (?P<signal2>SIG\w*)"
+        r"|(?:^|sigkill_handler\] )Killing subprocess (?P<pid4>\d+)$"
+        r"|process (?P<spawned>\d{1,6}) terminated with signal SIG(?:ABRT|TERM)\b"
+        r"|Fatal Python error: Aborted|^terminate called|Signal: Aborted \(6\)"
+        r"|\*\*\* SIGABRT |Caught signal 6 \(Aborted|exits with return code = -6\b"
+    ),
+    meaning="Ended by a watchdog's abort or by the launcher cleaning up.",
+    action="Look for the first failure before it: an abort says why in the lines above it.",
+    source="torchelastic, DeepSpeed launch.py, torch.multiprocessing.spawn",
+    fires="W1120 05:15:01.1 Sending process 4712 closing signal SIGTERM",
+    spares="Signal 9 (SIGKILL) received by PID 4711",
 )
 
 RULES: tuple[LogRule, ...] = (
@@ -207,6 +244,7 @@ RULES: tuple[LogRule, ...] = (
             "waiting 1800000ms for recv operation to complete"
         ),
         spares="[gloo/transport/tcp/unbound_buffer.cc:78] recv complete",
+        waits=(("", "data of a peer"),),
     ),
     LogRule(
         code="UH718",
@@ -305,30 +343,7 @@ RULES: tuple[LogRule, ...] = (
         spares="  traceback : Signal 6 (SIGABRT) received by PID 4711",
         traits=Trait.ENDING,
     ),
-    LogRule(
-        code="UH722",
-        slug="ended-by-signal",
-        family="failure",
-        role="consequence",
-        anchors=(
-            *("(SIGABRT) received by PID", "(SIGTERM) received by PID", "closing signal SIG"),
-            *("forcefully exiting via S", "death signal, shutting down workers"),
-            *("Killing subprocess ", "terminated with signal SIG"),
-        ),
-        pattern=(
-            r"Unable to shutdown process (?P<pid3>\d+) via \S+, forcefully exiting via (?:Signals\.)?"
-            r"SIGKILL|Received \S+ death signal, shutting down workers|"
-            r"Signal \d+ \((?P<signal>SIGABRT|SIGTERM)\) received by PID (?P<pid>\d+)"
-            r"|Sending process (?P<pid2>\d+) closing signal (?P<signal2>SIG\w*)"
-            r"|(?:^|sigkill_handler\] )Killing subprocess (?P<pid4>\d+)$"
-            r"|process (?P<spawned>\d{1,6}) terminated with signal SIG(?:ABRT|TERM)\b"
-        ),
-        meaning="Ended by a watchdog's abort or by the launcher cleaning up.",
-        action="Look for the first failure before it.",
-        source="torchelastic, DeepSpeed launch.py, torch.multiprocessing.spawn",
-        fires="W1120 05:15:01.1 Sending process 4712 closing signal SIGTERM",
-        spares="Signal 9 (SIGKILL) received by PID 4711",
-    ),
+    ENDED_BY_SIGNAL,
     ELASTIC_BLAMES,
     CHILD_FAILED,
     LogRule(

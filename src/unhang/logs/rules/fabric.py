@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from unhang.kinds import Remedy
 from unhang.logs.rules.base import LogRule
 
-__all__ = ["RULES"]
+__all__ = ["RAS_DEAD", "RULES"]
+
+RAS_DEAD: Final = LogRule(
+    code="UH768",
+    slug="ras-dead",
+    family="absent",
+    role="cause",
+    anchors=(
+        *("is considered DEAD", "are considered DEAD", "considered dead"),
+        "Client mesh is unhealthy",
+    ),
+    pattern=(
+        r"(?:process|peer|rank)s? .*?(?:is|are)? ?considered (?:DEAD|dead)"
+        r"|Client mesh is unhealthy"
+    ),
+    meaning="Who watches over the processes (NCCL's RAS, XLA's mesh) does not reach one any more.",
+    action="Look first at the host and the process that it names, else at who printed last.",
+    source="NVIDIA NCCL RAS guide; torch_xla, xla#1690",
+    blames="nobody",
+    fires="  1 process on node 10.0.0.7 (PID 4711) is considered DEAD",
+    spares="  all processes are alive",
+)
 
 RULES: tuple[LogRule, ...] = (
     LogRule(
@@ -229,26 +252,7 @@ RULES: tuple[LogRule, ...] = (
         fires="  Rank 6 has launched up to operation 1842",
         spares="  operations launched on 8 ranks",
     ),
-    LogRule(
-        code="UH768",
-        slug="ras-dead",
-        family="absent",
-        role="cause",
-        anchors=(
-            *("is considered DEAD", "are considered DEAD", "considered dead"),
-            "Client mesh is unhealthy",
-        ),
-        pattern=(
-            r"(?:process|peer|rank)s? .*?(?:is|are)? ?considered (?:DEAD|dead)"
-            r"|Client mesh is unhealthy"
-        ),
-        meaning="Who watches over the processes (NCCL's RAS, XLA's mesh) does not reach one any more.",
-        action="Look first at the host and the process that it names, else at who printed last.",
-        source="NVIDIA NCCL RAS guide; torch_xla, xla#1690",
-        blames="nobody",
-        fires="  1 process on node 10.0.0.7 (PID 4711) is considered DEAD",
-        spares="  all processes are alive",
-    ),
+    RAS_DEAD,
     LogRule(
         code="UH769",
         slug="xid",

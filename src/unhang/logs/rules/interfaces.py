@@ -49,8 +49,12 @@ RULES: tuple[LogRule, ...] = (
         slug="gloo-refused",
         family="transport",
         role="cause",
-        anchors=("Gloo connectFullMesh failed",),
-        pattern=r"Gloo connectFullMesh failed with .*remote=\[(?P<address>[0-9a-fA-F:.]+)\]",
+        anchors=("Gloo connectFullMesh failed", "gloo/transport/tcp/pair.cc"),
+        pattern=(
+            r"Gloo connectFullMesh failed with .*remote=\[(?P<address>[0-9a-fA-F:.]+)\]"
+            r"|gloo/transport/tcp/pair\.cc:\d+\] connect \[(?P<address2>[0-9a-fA-F:.]+)\]\S*: (?:Connection "
+            r"refused|No route to host|Network is unreachable|Connection timed out)"
+        ),
         meaning="A peer cannot be reached at the address that it gave.",
         action=(
             "See whether that peer lives; then its ports: unhang doctor net --hosts A,B. Gloo takes "

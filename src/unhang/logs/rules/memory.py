@@ -109,12 +109,18 @@ RULES: tuple[LogRule, ...] = (
         slug="nvls-broken",
         family="device",
         role="cause",
-        anchors=("nvls.cc", "NVLink SHARP (NVLS) Multicast"),
+        anchors=(
+            "nvls.cc",
+            "NVLink SHARP (NVLS) Multicast",
+            "FABRIC_STATE_OUT_OF_SYNC",
+            "fabric state cached",
+        ),
         pattern=(
-            r"nvls\.cc:\d+ NCCL WARN Cuda failure"
+            r"nvls\.cc:\d+ NCCL WARN Cuda failure|NV_ERR_FABRIC_STATE_OUT_OF_SYNC"
+            r"|NVLink fabric state cached by the driver is out of sync"
             r"|Failed to bind NVLink SHARP \(NVLS\) Multicast memory"
         ),
-        meaning="NVLink SHARP is in a bad state (fabric manager restarted, or NVSwitch fault).",
+        meaning="NVLink multicast is in a bad state (fabric manager restarted, or NVSwitch fault).",
         action="NCCL_NVLS_ENABLE=0 gets the job going; then reset the GPUs or the node.",
         source="nccl#1488, nccl#976, pytorch#177472",
         fires="transport/nvls.cc:254 NCCL WARN Cuda failure 1 'invalid argument'",

@@ -114,17 +114,19 @@ RULES: tuple[LogRule, ...] = (
             "async fatal event",
             *("marked as failed", "failed devices", "Could not find a functional device"),
             *("number of probing attempts", "The error is fatal", "Got CQE with error"),
+            "non-fatal async event",
         ),
         pattern=(
             r"NET/IB ?: (?:(?:(?P<device>[\w:]+) )?(?:async fatal event|Got async event : "
-            r"(?P<what>port error|device fatal|\w+ fatal|local catastrophic|.*error.*))"
+            r"(?P<what>port error|device fatal|\w+ fatal|local catastrophic|.*error.*)"
+            r"|Got non-fatal async event: (?P<told>[^(]*(?:error|fatal|catastrophic)\b))"
             r"|(?:\w+: )?(?:Device \d+ marked as failed|(?:Fatal error\. )?Detected \d+ failed devices"
             r"|Could not find a functional device|Maximum number of probing attempts"
             r"|The error is fatal|Got CQE with error))"
         ),
         meaning="A network card reported a port that went down, or a fatal error of its own.",
         action="ibstat and dmesg on that host; the link counters of the card and of its switch port.",
-        source="NVIDIA/nccl src/transport/net_ib",
+        source="NVIDIA/nccl src/transport/net_ib; 2.26 and later call a port that goes down non-fatal",
         fires="transport/net_ib.cc:93 NCCL WARN NET/IB : mlx5_2:1 Got async event : port error",
         spares="NCCL WARN NET/IB : mlx5_2:1 Got non-fatal async event: client reregistration(17)",
         trust="B",
@@ -371,7 +373,7 @@ RULES: tuple[LogRule, ...] = (
         ),
         pattern=(
             r"NCCL WARN .*?(?:falling back to simple order|Cannot initialize CollNet"
-            r"|greater than the maximum allowed, setting|non-fatal async event|is being ignored because"
+            r"|greater than the maximum allowed, setting|non-fatal async event: (?![^(]*(?:error|fatal))|is being ignored because"
             r"|Ignoring SHM locality|(?:unlink|munmap of) shared memory|GID table changed|Missing \""
             r"|cap it to|imiting value to|set both to|, limiting to|setting? it to [01]|disabling CollNet"
             r"|Continue without profiler|Unsetting POLICY|not dumping|Skipping nvlink|ignoring NCCL_ALGO"

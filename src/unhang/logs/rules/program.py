@@ -115,15 +115,17 @@ RULES: tuple[LogRule, ...] = (
         anchors=(
             *("CUDA error: ", "CUDA driver error: ", "HIP failure: ", "HIP error: "),
             *("HW Exception by GPU node", "HSA_STATUS_ERROR_", "cuda runtime error ("),
+            *("ur_die: ", "UR_RESULT_ERROR_", "ZE_RESULT_ERROR_"),
         ),
         pattern=(
             r"(?:CUDA|HIP) (?:driver )?error: (?P<what>(?!initialization)[a-z][^.\n]{3,80})"
             r"|HIP failure: '(?P<hip>[^']{3,80})'|HW Exception by GPU node-\d+"
             r"|(?P<hsa>HSA_STATUS_ERROR_[A-Z_]+)|cuda runtime error \(\d+\) : (?P<old>[^.\n]{3,80})"
+            r"|^ur_die: (?P<ur>.{3,80})|\b(?P<level_zero>(?:UR|ZE)_RESULT_ERROR_(?!OUT_OF)[A-Z_]+)"
         ),
-        meaning="A CUDA or HIP call of this rank failed.",
+        meaning="A call of CUDA, HIP or Level Zero of this rank failed.",
         action="Look at the first rank with it; dmesg of its host for Xid lines.",
-        source="CUDA runtime",
+        source="CUDA runtime; Intel Unified Runtime",
         fires="torch.AcceleratorError: CUDA error: unspecified launch failure",
         spares="CUDA errors: 0",
         trust="B",
@@ -138,11 +140,15 @@ RULES: tuple[LogRule, ...] = (
             *("Segmentation fault", "Fatal Python error", "Caught signal 7 (Bus error"),
             *("Signal: Bus error", "Signal: Illegal", "Signal: Floating", "exited on signal "),
             *("EXIT STRING: ", "KILLED BY SIGNAL: "),
+            *("free(): ", "double free or corruption", "malloc", "corrupted size vs. "),
+            *("munmap_chunk(): ", "*** stack smashing", "*** buffer overflow"),
         ),
         echoed=True,
         pattern=(
             r"(?:EXIT STRING: |KILLED BY SIGNAL: \d+ \()(?:Segmentation fault|Bus error|Illegal instr"
-            r"|Floating point)|Fatal Python error: (?P<what>[\w ]+)|Segmentation fault \(core dumped\)"
+            r"|Floating point)|Fatal Python error: (?!Aborted)(?P<what>[\w ]+)|Segmentation fault \(core dumped\)"
+            r"|^(?:\S+: )?(?:free\(\): |double free or corruption|malloc\w*\(\): |corrupted size vs\. "
+            r"|munmap_chunk\(\): |\*\*\* (?:stack smashing|buffer overflow) detected)"
             r"|Signal: (?:Segmentation fault|Bus error|Illegal instruction|Floating point \w+) \(\d+\)"
             r"|process rank (?P<ranks>\d+) with PID (?P<pid>\d+) on node (?P<node>\S+) exited on signal "
             r"(?:4|7|8|11)\b"
@@ -151,7 +157,7 @@ RULES: tuple[LogRule, ...] = (
         ),
         meaning="The process crashed in native code.",
         action="Open its core file with unhang core.",
-        source="CPython faulthandler; UCX",
+        source="CPython faulthandler; UCX; glibc",
         fires="Fatal Python error: Segmentation fault",
         spares="no Segmentation fault was seen",
         traits=Trait.ENDING,
@@ -367,15 +373,19 @@ RULES: tuple[LogRule, ...] = (
             "DistStoreError: ",
             "ChildFailedError",
             *("RuntimeError: NCCL error", "NCCL error in: "),
+            *("ActorDiedError", "RayActorError", "ActorUnavailableError", "WorkerCrashedError"),
+            *("root cause above", "(above) for the root cause", "above for the root cause"),
         ),
         pattern=(
+            r"\b(?:Actor(?:Died|Unavailable)|RayActor|WorkerCrashed)Error\b: |^(?:\w+\.)*\w*(?:Error|Exception): "
+            r".*(?:root cause above|above\)? for (?:the|more) (?:root cause|detail))|"
             r"(?P<type>DistBackendError|DistNetworkError|DistStoreError|ChildFailedError"
             r"|RuntimeError(?=: NCCL error(?: in)?: )): ?(?P<what>.*)"
             r"|^(?P<bare>NCCL error in: \S+:\d+, .*)"
         ),
-        meaning="torch.distributed passes on a failure that began somewhere else.",
+        meaning="torch.distributed, Ray or an engine passes on a failure that began somewhere else.",
         action="Read the lines around it and the oldest error of any rank.",
-        source="torch.distributed",
+        source="torch.distributed, Ray, vLLM",
         fires="torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3690",
         spares="class DistBackendError(RuntimeError):",
     ),

@@ -82,6 +82,7 @@ RULES: tuple[LogRule, ...] = (
         source="pytorch TCPStore.cpp",
         fires="torch.distributed.DistStoreError: wait timeout after 300000ms, keys: /default_pg/0//cpu//0/1",
         spares="keys: /default_pg/0",
+        waits=(("", "a key of the store that another rank sets"),),
         trust="B",
     ),
     LogRule(

@@ -22,9 +22,11 @@ RULES: tuple[LogRule, ...] = (
         anchors=(
             *("aught collective operation timeout", "Stream synchronize timeout"),
             *(") timed out in call to wait", ") timed out in blocking wait"),
+            "] Operation timed out after ",
         ),
         pattern=(
             r"EE\d{4}\b.*Stream synchronize timeout|"
+            r"\[TC\]\[rank=\d{1,6}\]\[name=(?P<pg>[^\]]*)\] Operation timed out after (?P<ms>\d+) ms|"
             r"(?:(?:Watchdog c|C)aught collective operation timeout:|Work(?=.*\) timed out in ))"
             r" WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?OpType=(?P<op>\w+)"
             r"(?:, TensorShape=\[[^\]]*\])?"
@@ -33,7 +35,7 @@ RULES: tuple[LogRule, ...] = (
         ),
         meaning="This rank waited in a collective until its time-out.",
         action="Compare sequence number, op and sizes over all ranks; diagnose the dumps if any.",
-        source="pytorch ProcessGroupNCCL; ezpz#239, pytorch#77562, accelerate#3250",
+        source="pytorch ProcessGroupNCCL, WorkNCCL 2.15; ezpz#239, pytorch#77562, accelerate#3250",
         fires=(
             "[rank3]:[E1120 05:06:30.11 ProcessGroupNCCL.cpp:616] [Rank 3] Watchdog caught "
             "collective operation timeout: WorkNCCL(SeqNum=122, OpType=_REDUCE_SCATTER_BASE, "
@@ -42,6 +44,7 @@ RULES: tuple[LogRule, ...] = (
         ),
         spares="Watchdog started with a collective operation timeout of 600000 ms",
         traits=Trait.COUNTERS,
+        waits=(("", "the other ranks of a collective"),),
     ),
     LogRule(
         code="UH702",
@@ -160,16 +163,19 @@ RULES: tuple[LogRule, ...] = (
                 "ProcessGroupNCCL's watchdog detected ",
                 "Monitor Thread is disabled, but would have",
             ),
+            *("Aborting process on rank ", "for health check and flight recorder dump before"),
         ),
         pattern=(
             r"(?:Terminating the process ?|would have terminated the process ?)after attempting to "
             r"dump debug info, due to (?:ProcessGroupNCCL watchdog hang|collective timeout)"
             r"|ProcessGroupNCCL's watchdog detected (?:a (?:collective timeout|dump signal)"
             r"|an exception)|Monitor Thread is disabled, but would have killed this job"
+            r"|Aborting process on rank \d+ due to (?:timeout|error) - |Waiting \d+ms for health check and "
+            r"flight recorder dump before aborting"
         ),
-        meaning="The heartbeat monitor ended the process: an effect of an earlier stop.",
+        meaning="The watchdog or its monitor ended the process: an effect of an earlier stop.",
         action="Look for what stopped before.",
-        source="pytorch ProcessGroupNCCL heartbeat monitor",
+        source="pytorch ProcessGroupNCCL heartbeat monitor, ProcessGroupNCCL2 2.15",
         fires=(
             "[Rank 2] Terminating the process after attempting to dump debug info, due to "
             "ProcessGroupNCCL watchdog hang."
@@ -289,9 +295,10 @@ RULES: tuple[LogRule, ...] = (
         anchors=(
             *("preparing to dump debug info", "First PG on this rank", "to set the dump signal"),
             *("Broadcasting flight-recorder dump signal", "Stack trace of the failed collective: "),
+            "FlightRecorderHook: dumping trace on collective failure",
         ),
         pattern=(
-            r"ProcessGroupNCCL preparing to dump debug info|First PG on this rank (?:to signal dumping"
+            r"FlightRecorderHook: dumping trace on |ProcessGroupNCCL preparing to dump debug info|First PG on this rank (?:to signal dumping"
             r"|detecting the dump signal)|First watchdog to set the dump signal"
             r"|Broadcasting flight-recorder dump signal|Stack trace of the failed collective: "
         ),
@@ -315,6 +322,7 @@ RULES: tuple[LogRule, ...] = (
         source="pytorch NCCLUtils.hpp, nccl.cpp 2.0 to 2.7",
         fires="RuntimeError: NCCL timeout when waiting for nonblocking call to become successful.",
         spares="NCCL timeout is 600 s",
+        waits=(("", "the other ranks of a communicator"),),
         trust="B",
     ),
     LogRule(
@@ -372,6 +380,11 @@ RULES: tuple[LogRule, ...] = (
         family="absent",
         role="cause",
         anchors=("[missing ranks: ", "by subset of ranks and are waiting for remainder of ranks"),
+        below=(
+            r"Stalled ranks:\n(?P<ranks2>\d{1,6}): \[[^\n]*(?:\n(?P<ranks3>\d{1,6}): \[[^\n]*)?"
+            r"(?:\n(?P<ranks4>\d{1,6}): \[[^\n]*)?(?:\n(?P<ranks5>\d{1,6}): \[)?"
+        ),
+        below_mark="Stalled ranks:",
         pattern=(
             r"\[missing ranks: (?P<ranks>\d+(?:, ?\d+)*)\]"
             r"|by subset of ranks and are waiting for remainder of ranks for more than \d+ seconds"

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from unhang.model import ProcessSample
 from unhang.stacks import saved
-from unhang.stacks.formats import faulthandlers, gdb, pyspy, pystacks, refusals
+from unhang.stacks.formats import faulthandlers, gdb, listed, lldb, pyspy, pystacks, refusals
 
 __all__ = ["FORMATS", "OURS", "Format", "format_of"]
 
@@ -40,6 +40,9 @@ FORMATS: tuple[Format, ...] = (
     Format("pystack", pystacks.matches, pystacks.parse),
     Format("faulthandler", faulthandlers.matches, faulthandlers.parse),
     Format("gdb", gdb.matches, gdb.parse),
+    Format("lldb", lldb.matches, lldb.parse),
+    Format("a list by hand", listed.matches, listed.parse),
+    Format("frames by hand", listed.matches_frames, listed.parse_frames),
     Format("a sampler's error", refusals.matches, refusals.parse),
 )
 

@@ -18,16 +18,27 @@ __all__ = ["matches_json", "matches_text", "parse_json", "parse_text"]
 TOOL = "py-spy"
 
 _PROCESS = re.compile(r"^Process (\d+): ?(.*)$")
-_THREAD = re.compile(r'^Thread (\d+|0x[0-9A-Fa-f]+) \(([a-z+]+)\)(?:: "(.*)")?\s*$', re.MULTILINE)
+_THREAD = re.compile(
+    r'^ {0,3}Thread (?:(\d+|0x[0-9A-Fa-f]+) )?\(([a-z+]+)\):?(?: "(.*)")?:?\s*$', re.MULTILINE
+)
+_RETYPED = re.compile(r"^(.{0,80}?)\bpid[ =:]+(\d+),? \((\w+),? ([a-z+]+)\):?\s*$", re.MULTILINE)
+"""A heading of a process and its thread in one, as people write it by hand."""
 _MAIN = "MainThread"
 _PARENT = re.compile(r"^Parent Process (\d+):")
 _FRAME = re.compile(r"^ {4}(\S.*) \((.*?)(?::(\d+))?\)\s*$")
+_INDENTED = re.compile(r"^[ \t]{1,12}([^\s()][^()]*) \(([^()\s]+):(\d+)\)\s*$")
+"""A frame with other spaces than py-spy's, as what is copied from a page has them."""
 _JSON_HEAD = re.compile(r'^\s*\[\s*(\{\s*"pid"\s*:|\])')
 
 
 def matches_text(text: str) -> bool:
     """Whether this is the plain output of `py-spy dump`."""
-    return _THREAD.search(text) is not None
+    return _THREAD.search(_unfolded(text)) is not None
+
+
+def _unfolded(text: str) -> str:
+    """A text in which headings that were written by hand are those of py-spy."""
+    return _RETYPED.sub(r'Process \2: \1\nThread \2 (\4): "\3"', text) if "pid" in text else text
 
 
 def parse_text(text: str) -> list[ProcessSample]:
@@ -36,7 +47,7 @@ def parse_text(text: str) -> list[ProcessSample]:
     A filter (`grep -A5 MainThread`) takes the headings away: each main thread begins a process.
     """
     blocks: list[tuple[int, str, list[str]]] = []
-    for line in text.splitlines():
+    for line in _unfolded(text).splitlines():
         heading, thread = _PROCESS.match(line), _THREAD.match(line)
         if heading:
             blocks.append((int(heading[1]), heading[2], []))
@@ -44,7 +55,15 @@ def parse_text(text: str) -> list[ProcessSample]:
             blocks.append((_process_of(thread), "", [line]))
         elif blocks:
             blocks[-1][2].append(line)
+    _share(blocks)
     return [_sample(pid, command, _text_threads(lines, pid)) for pid, command, lines in blocks]
+
+
+def _share(blocks: list[tuple[int, str, list[str]]]) -> None:
+    """Give processes whose headings stand right above another one's the stack below that."""
+    for (pid, _, lines), (_, _, below) in zip(blocks[-2::-1], blocks[:0:-1], strict=True):
+        if pid >= 0 and len(lines) == 1 and below and _THREAD.match(below[0]):
+            lines.extend(below[1:])
 
 
 def _is_next(thread: re.Match[str], block: tuple[int, str, list[str]]) -> bool:
@@ -55,7 +74,8 @@ def _is_next(thread: re.Match[str], block: tuple[int, str, list[str]]) -> bool:
 
 def _process_of(thread: re.Match[str]) -> int:
     """The process whose main thread this is: Linux gives both one number; -1 where it is none."""
-    return int(thread[1]) if thread[3] == _MAIN and thread[1].isdigit() else -1
+    number = thread[1] or ""
+    return int(number) if thread[3] == _MAIN and number.isdigit() else -1
 
 
 def _text_threads(lines: Iterable[str], pid: int) -> Iterator[ThreadStack]:
@@ -66,19 +86,24 @@ def _text_threads(lines: Iterable[str], pid: int) -> Iterator[ThreadStack]:
             if heading:
                 yield _text_thread(heading, frames, pid)
             heading, frames = found, []
-        elif heading and (frame := _FRAME.match(line)):
+        elif heading and (frame := _frame(line, frames)):
             frames.append(Frame(frame[1], frame[2], int(frame[3] or 0)))
     if heading:
         yield _text_thread(heading, frames, pid)
 
 
+def _frame(line: str, above: list[Frame]) -> re.Match[str] | None:
+    """A frame; of another depth of spaces only where no frame of this thread has py-spy's own."""
+    return _FRAME.match(line) or (_INDENTED.match(line) if not above or above[-1].line else None)
+
+
 def _text_thread(heading: re.Match[str], frames: list[Frame], pid: int) -> ThreadStack:
-    tid, status, name = int(heading[1], 0), heading[2], heading[3] or ""
+    tid, status, name = int(heading[1] or "-1", 0), heading[2], heading[3] or ""
     return ThreadStack(
         name=name,
         tid=tid,
         frames=tuple(frames),
-        is_main=name == _MAIN or tid == pid,
+        is_main=name == _MAIN or (tid == pid and tid >= 0),
         holds_gil=True if "gil" in status else False if "active" in status else None,
         active="active" in status,
         native=any(_is_native(frame) for frame in frames),
