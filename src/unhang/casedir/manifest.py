@@ -30,6 +30,7 @@ from unhang.casedir.sharing import (
 from unhang.errors import OutputError
 from unhang.incoming import fitting, overlaid, value_of
 from unhang.record.contact.runtime_dir import private_dir, private_opener, safe_name
+from unhang.wording import intervals
 
 __all__ = [
     "CASES",
@@ -39,6 +40,7 @@ __all__ = [
     "agreed_world",
     "create_case",
     "merge_manifest",
+    "not_found",
     "save_file",
     "write_ending",
     "write_part",
@@ -73,6 +75,11 @@ class RankPart:
     missing: Mapping[str, str] = field(default_factory=dict)
     exit_status: int | None = None
     last_seen: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def is_found(self) -> bool:
+        """Whether there was a process of it; the launcher has started one, else it has no part."""
+        return "all" not in self.missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +157,12 @@ def create_case(
 
 
 # ------------------------------------------------------------------ writing
+
+
+def not_found(ranks: Iterable[int]) -> list[RankPart]:
+    """What a node says of ranks that it should have, and of which there is no process."""
+    why = {"all": "no process of it was found on its node"}
+    return [RankPart(rank, missing=why) for rank in ranks]
 
 
 def save_file(path: Path, data: bytes, *, at_once: bool = True) -> None:
@@ -262,7 +275,9 @@ def _manifest(parts: Sequence[NodePart], endings: Mapping[str, Ending]) -> dict[
     begun = [part for part in parts if _time_of(part)]
     first = min(begun, key=_time_of, default=None)
     world = agreed_world(part.world_size for part in parts)
-    ranks: dict[int, object] = {rank.rank: rank for part in parts for rank in part.ranks}
+    told = sorted((rank for part in parts for rank in part.ranks), key=lambda rank: rank.is_found)
+    ranks: dict[int, object] = {rank.rank: rank for rank in told}
+    looked_at = [*intervals(ranks)]
     missing = {"came": {}, "missing": {"all": "no node reported this rank"}}
     listed = min(world, max(_LISTED, 2 * len(ranks)))
     for number in range(listed):
@@ -271,6 +286,7 @@ def _manifest(parts: Sequence[NodePart], endings: Mapping[str, Ending]) -> dict[
     return {
         "schema": SCHEMA,
         "world_size": world,
+        "looked_at": looked_at,
         "job": {key: getattr(first, key, None) for key in ("job", "attempt", "command")},
         "incident": first.incident if first else {},
         "nodes": [_node(part, endings.get(part.run)) for part in parts],

@@ -17,8 +17,15 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from unhang.bounds import is_rank, largest_world
-from unhang.casedir.manifest import NodePart, RankPart, agreed_world, merge_manifest, write_part
+from unhang.bounds import MAX_RANKS, is_rank, largest_world
+from unhang.casedir.manifest import (
+    NodePart,
+    RankPart,
+    agreed_world,
+    merge_manifest,
+    not_found,
+    write_part,
+)
 from unhang.collect.launchers import Launcher
 from unhang.collect.launches import Delivery, run_launch
 from unhang.collect.parcel import ParcelError, safe_node, unpack
@@ -37,6 +44,7 @@ _MAX_NODE = 40
 
 _LARGEST = (1 << 63) - 1
 _Number = Annotated[int, Meta(ge=0, le=_LARGEST)]
+_Rank = Annotated[int, Meta(ge=0, lt=MAX_RANKS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,7 @@ class _Told:
     time_ns: _Number = 0
     timings_s: dict[str, Annotated[float, Meta(ge=0, le=_LARGEST)]] = field(default_factory=dict)
     ranks: list[Any] = field(default_factory=list)
+    not_found: list[Any] = field(default_factory=list)
     notes: list[Any] = field(default_factory=list)
 
 
@@ -248,7 +257,7 @@ def _add_part(  # what a node sent becomes its part of the manifest
                 "detail": f"{len(files)} files from node {node}",
                 "time_ns": told.time_ns,
             },
-            ranks=ranks,
+            ranks=[*ranks, *not_found(fitting(told.not_found[:_MAX_RANKS], _Rank))],
             timings_s=dict(list(told.timings_s.items())[:_MAX_WORDS]),
             notes=notes,
         ),

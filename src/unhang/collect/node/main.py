@@ -37,7 +37,7 @@ from unhang.collect.parcel import safe_node, write_parcel
 from unhang.collect.processes import ProcessTable, read_processes
 from unhang.collect.ranks import Target, find_ranks, marks_of
 from unhang.collect.sampling import sample_processes
-from unhang.rankenv import node_of
+from unhang.rankenv import neighbours_of, node_of
 from unhang.record.contact.marks import Mark
 from unhang.stacks.saved import dump_samples
 from unhang.telltale import harmless_log, without_secrets
@@ -251,4 +251,11 @@ def _part(node: _Node, ranks: Sequence[Target]) -> dict[str, Any]:
             }
             for target in ranks
         ],
+        "not_found": _not_found(ranks),
     }
+
+
+def _not_found(ranks: Sequence[Target]) -> list[int]:
+    """Ranks that the launcher has started here, and of which there is no process."""
+    started = {rank for t in ranks for rank in neighbours_of(t.process.environ or {})}
+    return sorted(started - {target.rank for target in ranks})

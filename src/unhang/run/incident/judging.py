@@ -44,6 +44,8 @@ class Verdict:
         pausing: Culprits that stand still for no longer than a pause may take.
         action: What the report's decision says, unless that is of low confidence; "" for none.
         guessed: Its causes name nobody, and all with low confidence.
+        unseen: All whom its causes name are ranks that no node has reported; or they name nobody,
+            and no rank was reported.
     """
 
     text: str
@@ -53,6 +55,7 @@ class Verdict:
     pausing: tuple[int, ...] = ()
     action: str = ""
     guessed: bool = False
+    unseen: bool = False
 
     @property
     def exit_code(self) -> int:
@@ -100,10 +103,36 @@ def _verdict(case: Path, out: str, err: str) -> Verdict:
         action = "" if decision["confidence"] == "low" else str(decision["action"])
         named = any(found["culprits"] or found["confidence"] != "low" for found in causes)
         status, summary = str(report["status"]), str(report["summary"])
-        return Verdict(out, status, summary, moving, pausing, action, not named)
+        unseen = _is_unseen([found["culprits"] for found in causes], _looked_at(case))
+        return Verdict(out, status, summary, moving, pausing, action, not named, unseen)
     except (OSError, ValueError, KeyError, TypeError):
         last = err.strip().splitlines()[-1:] or ["no reason given"]
         return Verdict(out or f"no verdict: {last[0]}\n")
+
+
+def _looked_at(case: Path) -> list[tuple[int, int]] | None:
+    """First and last of the ranks that nodes have reported; None where nothing tells."""
+    try:
+        manifest = json.loads((case / "manifest.json").read_text(encoding="utf-8"))
+        return [(int(first), int(last)) for first, last in manifest["looked_at"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _is_unseen(
+    culprits: Sequence[Sequence[int]], looked_at: Sequence[tuple[int, int]] | None
+) -> bool:
+    """Whether nobody has looked at those whom the causes name, nor at anybody if they name nobody.
+
+    One cause is enough that rests on what was seen.
+    """
+    if looked_at is None or not culprits:
+        return False
+
+    def is_seen(rank: int) -> bool:
+        return any(first <= rank <= last for first, last in looked_at)
+
+    return not any(any(map(is_seen, named)) if named else looked_at for named in culprits)
 
 
 # ------------------------------------------------------------------ the process

@@ -75,6 +75,8 @@ def why_spared(verdict: Verdict, on_hang: str, grace_s: float) -> str:
         return f"{who} {verb}: the job is left alone, and watched for the moment that it stops"
     if verdict.pausing:
         return pause_words(verdict, "the job is left alone until", grace_s)
+    if verdict.unseen:
+        return "nobody has looked at the nodes that are waited for: the job is left alone"
     if verdict.guessed:
         return "nobody is named, and that is a guess: the job is left alone"
     waits = verdict.action == "wait" or (on_hang == "decide" and verdict.action not in ENDING)
