@@ -115,6 +115,23 @@ def test_only_an_incident_of_now_is_joined(tmp_path: Path) -> None:
     assert (case / "manifest.json").exists()
 
 
+@pytest.mark.parametrize(("exit_code", "joined"), [(None, False), (1, True)])
+def test_an_incident_after_which_the_job_went_on_is_not_joined(
+    tmp_path: Path,
+    exit_code: int | None,
+    joined: bool,  # noqa: FBT001 - a table of expectations
+) -> None:
+    """A late node would add what it sees now; after the end of a command it tells of the same."""
+    path = tmp_path / "shared"
+    for run in ("one", "two"):
+        claim(path, "job", run)
+    case = create_case(tmp_path, "job", 0.0, named=path, run="one")
+    announce(case, seen_by("one", time.time()))
+    write_part(case, part("one", 0))
+    write_ending(case, "one", Ending("how it went on", exit_code))
+    assert (heard_of(path, "job", "two") is not None) is joined
+
+
 def test_a_shared_directory_stays_until_the_last_has_gone(tmp_path: Path) -> None:
     """A node that ends early takes nothing from the others."""
     one, two = (claim(tmp_path / "shared", "job", run) for run in ("one", "two"))

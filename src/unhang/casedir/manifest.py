@@ -22,6 +22,7 @@ from unhang.casedir.sharing import (
     MOST_CASES,
     can_join,
     cannot_write,
+    ending_path,
     is_reserved,
     numbered,
     part_path,
@@ -210,7 +211,7 @@ def write_ending(case: Path, run: str, ending: Ending) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    save_file(case / "parts" / f"{safe_name(run)}.end.json", _json(ending))
+    save_file(ending_path(case, run), _json(ending))
     merge_manifest(case)
 
 
