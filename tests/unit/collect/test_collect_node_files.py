@@ -180,7 +180,7 @@ def test_a_log_of_several_ranks_comes_once(writer: subprocess.Popen[bytes], tmp_
 def test_a_rank_that_two_processes_claim_costs_nobody_a_dump(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each is asked in a place of its own; of two dumps of one rank one is kept, and that is said."""
+    """Each is asked in a place of its own; of two dumps of one rank one is kept, and it is said."""
 
     def answer(mark: Mark, request: DumpRequest) -> RankDumps:
         place = request.directory / "gloo"
