@@ -317,6 +317,7 @@ class Case:
         names, signatures, threads, stacks: Dictionaries that the columns of `calls` point into.
         world_size: Number of expected ranks (0..world_size-1); 0 where nothing tells.
         world_size_inferred: True where it was inferred rather than told.
+        unvisited: Expected ranks on whose node nobody has looked for them, by the manifest.
         samples: Stacks of live or dead processes, in order of time.
         log_events: What the log rules recognised.
         log_facts: What libraries said of themselves in the logs, to compare between ranks.
@@ -344,6 +345,7 @@ class Case:
     stacks: Stacks = field(default_factory=Stacks)
     world_size: int = 0
     world_size_inferred: bool = False
+    unvisited: tuple[int, ...] = ()
     samples: tuple[ProcessSample, ...] = ()
     log_events: tuple[LogEvent, ...] = ()
     log_facts: tuple[Fact, ...] = ()

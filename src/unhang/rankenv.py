@@ -21,6 +21,7 @@ __all__ = [
     "RankEnv",
     "attempt_of",
     "job_of",
+    "neighbours_of",
     "node_of",
     "number_of",
     "precedence_of",
@@ -113,6 +114,13 @@ _SCHEDULERS: Final = (
 _NO_JOB: Final = ("", "none", "ffffffff")
 """torchrun's run id by default, and RAY_JOB_ID of a worker that was started ahead of any job."""
 
+_LOCAL_SIZES: Final = (
+    "LOCAL_WORLD_SIZE", "HOROVOD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MV2_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+)  # fmt: skip
+"""How many ranks a node has; SLURM has a list over nodes, and says where there is one alone."""
+_STEP_NODES: Final = "SLURM_STEP_NUM_NODES"
+
 _NODE: Final = "SLURMD_NODENAME"
 _ATTEMPT: Final = "TORCHELASTIC_RESTART_COUNT"
 
@@ -123,8 +131,9 @@ VARIABLES: Final = frozenset(
         *(name for row in _ROWS for name in row.local_ranks),
         *(row.job for row in _ROWS if row.job),
         *_SCHEDULERS,
+        *_LOCAL_SIZES,
         *("UNHANG_JOB", "MASTER_ADDR", "MASTER_PORT", _NODE, _ATTEMPT),
-        *("SLURM_STEP_ID", "SLURM_TASKS_PER_NODE"),
+        *("SLURM_STEP_ID", "SLURM_TASKS_PER_NODE", _STEP_NODES, "GROUP_RANK"),
     }
 )  # fmt: skip
 """All that is read here: what a collector has to keep of an environment."""
@@ -187,6 +196,25 @@ def _read(row: _Row, environ: Environ) -> RankEnv | None:
         job=job_of(environ, row.job),
         in_step=in_step,
     )
+
+
+def neighbours_of(environ: Environ) -> range:
+    """The ranks that the launcher has started on the node of a rank; empty where nothing tells.
+
+    Known are those that are all of a job, and those of torchrun, which numbers them node by node.
+    """
+    told = rank_env(environ)
+    if told is None or told.local_rank < 0:
+        return range(0)
+    if told.in_step and environ.get(_STEP_NODES) == "1":
+        return range(told.world_size)
+    sizes = (number_of(environ.get(name)) for name in _LOCAL_SIZES)
+    here = next((size for size in sizes if size > 0), 0)
+    if here and here == told.world_size:
+        return range(here)
+    first = told.rank - told.local_rank
+    numbered = told.variable == "RANK" and "GROUP_RANK" in environ and told.local_rank < here
+    return range(first, first + here) if numbered and 0 <= first <= MAX_RANK - here else range(0)
 
 
 def _tasks(environ: Environ) -> tuple[str | None, str | None]:

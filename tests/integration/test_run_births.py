@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from armed_jobs import free_port
-from run_jobs import PROGRAM, TORCHRUN, kill, launch, lines_of, run_job
+from run_jobs import PROGRAM, kill, launch, lines_of, run_job
 
 pytest.importorskip("torch.distributed", reason="needs torch")
 
@@ -21,17 +21,6 @@ def test_a_rank_that_does_not_come_is_named_at_its_line(tmp_path: Path) -> None:
     stands = {site["line"] for site in cause["sites"] if site["role"] == "culprit"}
     assert stands == lines_of("comes_late"), outcome.said
     assert outcome.code == 143
-
-
-def test_a_node_that_never_starts_is_told(tmp_path: Path) -> None:
-    """The launcher of the other node waits, and no rank has been started."""
-    command = [str(TORCHRUN), "--nnodes", "2", "--node-rank", "0", "--nproc-per-node", "2",
-               "--master-addr", "127.0.0.1", "--master-port", str(free_port()),
-               str(PROGRAM), "skip"]  # fmt: skip
-    outcome = run_job(tmp_path, kill(), command)
-    cause = outcome.cause
-    assert (cause["code"], cause["culprits"]) == ("UH101", [2, 3]), outcome.said
-    assert outcome.report["decision"]["action"] == "look-first"
 
 
 def test_sizes_that_do_not_fit_are_a_mismatch(tmp_path: Path) -> None:

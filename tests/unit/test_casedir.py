@@ -13,6 +13,7 @@ from unhang.casedir.manifest import (
     NodePart,
     RankPart,
     create_case,
+    not_found,
     save_file,
     write_ending,
     write_part,
@@ -114,6 +115,23 @@ def test_only_an_incident_of_now_is_joined(tmp_path: Path) -> None:
     assert (case / "manifest.json").exists()
 
 
+@pytest.mark.parametrize(("exit_code", "joined"), [(None, False), (1, True)])
+def test_an_incident_after_which_the_job_went_on_is_not_joined(
+    tmp_path: Path,
+    exit_code: int | None,
+    joined: bool,  # noqa: FBT001 - a table of expectations
+) -> None:
+    """A late node would add what it sees now; after the end of a command it tells of the same."""
+    path = tmp_path / "shared"
+    for run in ("one", "two"):
+        claim(path, "job", run)
+    case = create_case(tmp_path, "job", 0.0, named=path, run="one")
+    announce(case, seen_by("one", time.time()))
+    write_part(case, part("one", 0))
+    write_ending(case, "one", Ending("how it went on", exit_code))
+    assert (heard_of(path, "job", "two") is not None) is joined
+
+
 def test_a_shared_directory_stays_until_the_last_has_gone(tmp_path: Path) -> None:
     """A node that ends early takes nothing from the others."""
     one, two = (claim(tmp_path / "shared", "job", run) for run in ("one", "two"))
@@ -121,6 +139,20 @@ def test_a_shared_directory_stays_until_the_last_has_gone(tmp_path: Path) -> Non
     assert one.path.is_dir()
     release(two)
     assert not one.path.exists()
+
+
+def test_a_rank_that_its_node_did_not_find_was_looked_at(tmp_path: Path) -> None:
+    """Its launcher has started it there; a node that has a process of it knows better."""
+    case = create_case(tmp_path, "job", 0.0)
+    one = part("one", 0)
+    write_part(case, replace(one, ranks=[*one.ranks, *not_found([1, 2])]))
+    write_part(case, part("two", 2))
+    manifest = json.loads((case / "manifest.json").read_text())
+    assert manifest["looked_at"] == [[0, 2]]
+    why = {"all": "no process of it was found on its node"}
+    assert manifest["ranks"]["1"]["missing"] == why
+    assert manifest["ranks"]["2"]["came"] == {"dump": "dumps/x"}
+    assert manifest["ranks"]["3"]["missing"] == {"all": "no node reported this rank"}
 
 
 def test_the_manifest_holds_all_nodes_and_misses_ranks(tmp_path: Path) -> None:
@@ -133,6 +165,7 @@ def test_the_manifest_holds_all_nodes_and_misses_ranks(tmp_path: Path) -> None:
     assert manifest["schema"] == "unhang.case/1"
     assert manifest["world_size"] == 4
     assert list(manifest["ranks"]) == ["0", "1", "2", "3"]
+    assert manifest["looked_at"] == [[0, 1], [3, 3]]
     assert manifest["ranks"]["2"]["missing"] == {"all": "no node reported this rank"}
     assert manifest["ranks"]["3"]["came"] == {"dump": "dumps/x"}
     nodes = {node["run"]: node for node in manifest["nodes"]}

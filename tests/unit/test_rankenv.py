@@ -16,7 +16,15 @@ from unhang.collect.ranks import find_ranks
 from unhang.cores.elfcore import CoreFacts
 from unhang.doctor.joined import seat_of
 from unhang.errors import UsageError
-from unhang.rankenv import VARIABLES, attempt_of, job_of, node_of, precedence_of, rank_env
+from unhang.rankenv import (
+    VARIABLES,
+    attempt_of,
+    job_of,
+    neighbours_of,
+    node_of,
+    precedence_of,
+    rank_env,
+)
 
 TORCHRUN = {
     "GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2",
@@ -184,6 +192,26 @@ def test_an_outer_launchers_variable_is_worth_less() -> None:
 def test_what_the_job_is_called(environ: Mapping[str, str], job: str) -> None:
     """As the user says, the launcher, the scheduler; or by where its ranks meet."""
     assert job_of(environ) == job
+
+
+@pytest.mark.parametrize(
+    ("environ", "ranks"),
+    [
+        (TORCHRUN, range(2, 4)),
+        ({**TORCHRUN, "LOCAL_WORLD_SIZE": "4"}, range(4)),
+        ({**TORCHRUN, "LOCAL_WORLD_SIZE": "1000000000"}, range(0)),
+        ({**TORCHRUN, "LOCAL_RANK": "5", "LOCAL_WORLD_SIZE": "3"}, range(0)),
+        ({"RANK": "3", "WORLD_SIZE": "4"}, range(0)),
+        (STEP, range(0)),
+        ({**STEP, "SLURM_STEP_NUM_NODES": "1"}, range(2)),
+        ({}, range(0)),
+    ],
+)
+def test_the_ranks_that_a_launcher_has_started_on_a_node(
+    environ: Mapping[str, str], ranks: range
+) -> None:
+    """SLURM may deal ranks out in turns: then only the whole job is known."""
+    assert neighbours_of(environ) == ranks
 
 
 def test_attempt_and_node() -> None:

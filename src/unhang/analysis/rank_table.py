@@ -17,6 +17,7 @@ _WITHOUT_CALL: dict[bool, tuple[RankState, str]] = {
     True: ("idle", _NO_CALL),
     False: ("ok", _NO_CALL),
 }
+_NOT_LOOKED_AT: tuple[RankState, str] = ("unknown", "not looked at")
 _WITHOUT_DUMP: dict[bool, tuple[RankState, str]] = {
     True: ("unreadable", "its dump cannot be read"),
     False: ("silent", "no dump"),
@@ -34,7 +35,7 @@ def rank_table(situation: Situation, findings: Sequence[Finding]) -> tuple[RankS
     hosts, ended = _hosts(situation), _ended(situation)
     labels = [situation.label(waiting_call) for waiting_call in range(len(situation.heads))]
     outdated, silent = set(situation.outdated.tolist()), situation.silent.tolist()
-    cut = situation.cut.tolist()
+    cut, unvisited = situation.cut.tolist(), set(situation.evidence.case.unvisited)
     table = []
     for index, (rank, waiting_call) in enumerate(
         zip(
@@ -46,6 +47,8 @@ def rank_table(situation: Situation, findings: Sequence[Finding]) -> tuple[RankS
         status, detail = _WITHOUT_CALL[stuck]
         if silent[index]:
             status, detail = _WITHOUT_DUMP[rank in broken]
+            if rank in unvisited and rank not in broken:
+                status, detail = _NOT_LOOKED_AT
             detail += f", ended with exit code {ended[rank]}" if rank in ended else ""
         elif index in outdated:
             status, detail = "unknown", "its dump is older than its peers'"

@@ -22,6 +22,7 @@ from unhang.casedir.sharing import (
     MOST_CASES,
     can_join,
     cannot_write,
+    ending_path,
     is_reserved,
     numbered,
     part_path,
@@ -31,6 +32,7 @@ from unhang.errors import OutputError
 from unhang.incoming import fitting, overlaid, value_of
 from unhang.record.contact.runtime_dir import private_dir, private_opener, safe_name
 from unhang.regular import open_regular
+from unhang.wording import intervals
 
 __all__ = [
     "CASES",
@@ -40,6 +42,7 @@ __all__ = [
     "agreed_world",
     "create_case",
     "merge_manifest",
+    "not_found",
     "save_file",
     "write_ending",
     "write_part",
@@ -74,6 +77,11 @@ class RankPart:
     missing: Mapping[str, str] = field(default_factory=dict)
     exit_status: int | None = None
     last_seen: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def is_found(self) -> bool:
+        """Whether there was a process of it; the launcher has started one, else it has no part."""
+        return "all" not in self.missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +161,12 @@ def create_case(
 # ------------------------------------------------------------------ writing
 
 
+def not_found(ranks: Iterable[int]) -> list[RankPart]:
+    """What a node says of ranks that it should have, and of which there is no process."""
+    why = {"all": "no process of it was found on its node"}
+    return [RankPart(rank, missing=why) for rank in ranks]
+
+
 def save_file(path: Path, data: bytes, *, at_once: bool = True) -> None:
     """Write a private file that appears whole or not at all.
 
@@ -198,7 +212,7 @@ def write_ending(case: Path, run: str, ending: Ending) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    save_file(case / "parts" / f"{safe_name(run)}.end.json", _json(ending))
+    save_file(ending_path(case, run), _json(ending))
     merge_manifest(case)
 
 
@@ -263,7 +277,9 @@ def _manifest(parts: Sequence[NodePart], endings: Mapping[str, Ending]) -> dict[
     begun = [part for part in parts if _time_of(part)]
     first = min(begun, key=_time_of, default=None)
     world = agreed_world(part.world_size for part in parts)
-    ranks: dict[int, object] = {rank.rank: rank for part in parts for rank in part.ranks}
+    told = sorted((rank for part in parts for rank in part.ranks), key=lambda rank: rank.is_found)
+    ranks: dict[int, object] = {rank.rank: rank for rank in told}
+    looked_at = [*intervals(ranks)]
     missing = {"came": {}, "missing": {"all": "no node reported this rank"}}
     listed = min(world, max(_LISTED, 2 * len(ranks)))
     for number in range(listed):
@@ -272,6 +288,7 @@ def _manifest(parts: Sequence[NodePart], endings: Mapping[str, Ending]) -> dict[
     return {
         "schema": SCHEMA,
         "world_size": world,
+        "looked_at": looked_at,
         "job": {key: getattr(first, key, None) for key in ("job", "attempt", "command")},
         "incident": first.incident if first else {},
         "nodes": [_node(part, endings.get(part.run)) for part in parts],

@@ -30,6 +30,7 @@ __all__ = [
     "can_join",
     "cannot_write",
     "claim",
+    "ending_path",
     "heard_of",
     "is_being_ended",
     "is_reserved",
@@ -61,6 +62,11 @@ def numbered(first: Path, number: int) -> Path:
 def part_path(case: Path, run: str) -> Path:
     """Where a run's part of a case is."""
     return case / "parts" / f"{safe_name(run)}.json"
+
+
+def ending_path(case: Path, run: str) -> Path:
+    """Where it is said how it went on for a run after its part of a case."""
+    return part_path(case, run).with_suffix(".end.json")
 
 
 def is_reserved(path: Path) -> bool:
@@ -203,6 +209,8 @@ def announce(case: Path, announcement: Announcement) -> None:
 def can_join(path: Path, named: Path, job: str, run: str) -> bool:
     """Whether another run of this job has made this case just now, and `run` has no part in it.
 
+    Not where it has written since that the job goes on: what is seen now is of another moment.
+
     Args:
         path: The case.
         named: The directory that the runs share; the case itself, or it with a number.
@@ -214,7 +222,15 @@ def can_join(path: Path, named: Path, job: str, run: str) -> bool:
     found = _announcement(path)
     if found is None:  # Reserved, or somebody is about to say what it is for.
         return not (path / "manifest.json").exists()
+    if _goes_on(path, found.run):
+        return False
     return _claim_of(named, found.run).exists() and abs(time.time() - found.time_s) < _OLD_S
+
+
+def _goes_on(path: Path, run: str) -> bool:
+    """Whether a run has closed its incident, and not because its command has ended."""
+    ending = _read_object(ending_path(path, run))
+    return bool(ending) and ending.get("exit_code") is None
 
 
 def heard_of(named: Path, job: str, run: str) -> Announcement | None:

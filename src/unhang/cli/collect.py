@@ -25,6 +25,7 @@ from unhang.cli.shared.launching import (
     gather_with_progress,
     is_chosen,
     plan_of,
+    refuse_mixture,
     tell_failures,
 )
 from unhang.cli.shared.output import EXIT_HEALTHY, EXIT_INSUFFICIENT, EXIT_PROBLEM
@@ -101,6 +102,7 @@ def run(args: argparse.Namespace) -> int:
         state["nodes"] = nodes
     plan = plan_of(args, _orders(args, case), state["run"])
     gathered = gather_with_progress(launcher, nodes, plan, case)
+    refuse_mixture(gathered, None if args.resume else case)
     state |= {"run": plan.run, "whole": sorted({*state["whole"], *gathered.whole})}
     _write_state(case, state)
     return _tell(case, nodes, gathered, wants_ranks=set(_wanted(args)) != {"env"})
@@ -152,7 +154,7 @@ def _orders(args: argparse.Namespace, case: Path) -> dict[str, object]:
         "logs": args.logs,
         "log_bytes": args.log_kib << 10,
     }
-    return orders | ({"job": args.job} if args.job else {})
+    return orders | ({} if args.job is None else {"job": args.job})
 
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:

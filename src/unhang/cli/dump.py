@@ -22,6 +22,7 @@ from unhang.cli.shared.launching import (
     gather_with_progress,
     is_chosen,
     plan_of,
+    refuse_mixture,
     tell_failures,
 )
 from unhang.cli.shared.output import EXIT_HEALTHY, EXIT_PROBLEM
@@ -246,9 +247,10 @@ def _elsewhere(args: argparse.Namespace) -> int:
         "whole_dumps": True,
         "frames": not args.no_stacks,
     }
-    if args.job:
+    if args.job is not None:
         orders["job"] = args.job
     gathered = gather_with_progress(launcher, nodes, plan_of(args, orders), case)
+    refuse_mixture(gathered, case)
     for note in dict.fromkeys(gathered.notes):
         print(f"note: {printable(note)}", file=sys.stderr)
     tell_failures(gathered, nodes)

@@ -23,6 +23,7 @@ from unhang.cli.shared.launching import (
     gather_with_progress,
     is_chosen,
     plan_of,
+    refuse_mixture,
     tell_failures,
 )
 from unhang.cli.shared.output import (
@@ -237,7 +238,7 @@ def _elsewhere(args: argparse.Namespace) -> Case:
         "native": args.native,
         "look_s": args.timeout,
     }
-    if args.job:
+    if args.job is not None:
         orders["job"] = args.job
     plan = plan_of(args, orders)
     nodes = launcher.nodes()
@@ -245,6 +246,7 @@ def _elsewhere(args: argparse.Namespace) -> Case:
         case = create_case(Path(scratch), "stacks", time.time())
         gathered = gather_with_progress(launcher, nodes, plan, case)
         reading = read_stacks(case / "stacks")
+    refuse_mixture(gathered)
     tell_failures(gathered, nodes)
     if not reading.samples:
         why = f": {gathered.notes[0]}" if gathered.notes else ""

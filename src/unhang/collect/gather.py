@@ -8,24 +8,32 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 from msgspec import Meta
 
-from unhang.bounds import is_rank, largest_world
-from unhang.casedir.manifest import NodePart, RankPart, agreed_world, merge_manifest, write_part
+from unhang.bounds import MAX_RANKS, is_rank, largest_world
+from unhang.casedir.manifest import (
+    NodePart,
+    RankPart,
+    agreed_world,
+    merge_manifest,
+    not_found,
+    write_part,
+)
 from unhang.collect.launchers import Launcher
 from unhang.collect.launches import Delivery, run_launch
 from unhang.collect.parcel import ParcelError, safe_node, unpack
 from unhang.collect.ship import make_program
 from unhang.incoming import fitting, overlaid, value_of
 
-__all__ = ["GatherPlan", "Gathered", "gather", "in_batches", "match_senders"]
+__all__ = ["GatherPlan", "Gathered", "NodeJob", "gather", "in_batches", "match_senders"]
 
 _MAX_TEXT = 500
 _MAX_RANKS = 4_096
@@ -37,6 +45,7 @@ _MAX_NODE = 40
 
 _LARGEST = (1 << 63) - 1
 _Number = Annotated[int, Meta(ge=0, le=_LARGEST)]
+_Rank = Annotated[int, Meta(ge=0, lt=MAX_RANKS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +58,27 @@ class _Told:
     world_size: _Number = 0
     time_ns: _Number = 0
     timings_s: dict[str, Annotated[float, Meta(ge=0, le=_LARGEST)]] = field(default_factory=dict)
+    jobs: list[Any] = field(default_factory=list)
     ranks: list[Any] = field(default_factory=list)
+    not_found: list[Any] = field(default_factory=list)
     notes: list[Any] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeJob:
+    """A job of which ranks run on a node.
+
+    Attributes:
+        node: As the launcher knows it.
+        ranks: Those that run there, ascending.
+        command: Of one of them.
+    """
+
+    job: str
+    node: str = ""
+    ranks: tuple[_Rank, ...] = ()
+    world_size: _Number = 0
+    command: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +111,7 @@ class Gathered:
         failed: Why nothing (whole) came from a node.
         parts: What the nodes say of each rank that they found.
         worlds: The world size that each node says that says one.
+        jobs: The jobs of each node; a node of several has sent nothing else.
         notes: What the nodes say of what they could not do, and what was not taken of them.
     """
 
@@ -90,7 +119,24 @@ class Gathered:
     failed: dict[str, str] = field(default_factory=dict)
     parts: dict[int, RankPart] = field(default_factory=dict)
     worlds: list[int] = field(default_factory=list)
+    jobs: list[NodeJob] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def are_mixed(self) -> bool:
+        """Whether ranks of several jobs run there, of which none was chosen.
+
+        Nodes may call one job by different names: then they share its size and no rank.
+        """
+        nodes = Counter(job.node for job in self.jobs)
+        names: dict[int, set[str]] = defaultdict(set)
+        for each in self.jobs:
+            for rank in each.ranks:
+                names[rank].add(each.job)
+        apart = len({each.job for each in self.jobs}) > 1
+        sizes = len({each.world_size for each in self.jobs if each.world_size})
+        shared = any(len(told) > 1 for told in names.values())
+        return max(nodes.values(), default=0) > 1 or (apart and (shared or sizes > 1))
 
     @property
     def world_size(self) -> int:
@@ -248,7 +294,7 @@ def _add_part(  # what a node sent becomes its part of the manifest
                 "detail": f"{len(files)} files from node {node}",
                 "time_ns": told.time_ns,
             },
-            ranks=ranks,
+            ranks=[*ranks, *not_found(fitting(told.not_found[:_MAX_RANKS], _Rank))],
             timings_s=dict(list(told.timings_s.items())[:_MAX_WORDS]),
             notes=notes,
         ),
@@ -256,6 +302,8 @@ def _add_part(  # what a node sent becomes its part of the manifest
     )
     gathered.parts |= {rank.rank: rank for rank in ranks}
     gathered.worlds += [world_size] if world_size else []
+    jobs = fitting(told.jobs[:_MAX_RANKS], NodeJob)
+    gathered.jobs += [replace(job, job=job.job[:_MAX_TEXT], node=node) for job in jobs]
     gathered.notes += [f"{node}: {note}" for note in notes]
 
 

@@ -76,6 +76,7 @@ def assemble(
         stacks=shared.packed_stacks(),
         world_size=world.size,
         world_size_inferred=world.inferred,
+        unvisited=_unvisited(extras, world),
         samples=extras.samples,
         log_events=extras.log_events,
         log_facts=extras.log_facts,
@@ -87,6 +88,12 @@ def assemble(
         incident=extras.incident,
         notes=tuple(extras.notes),
     )
+
+
+def _unvisited(extras: Extras, world: World) -> tuple[int, ...]:
+    if extras.looked_at is None:
+        return ()
+    return tuple(rank for rank in range(world.size) if rank not in extras.looked_at)
 
 
 def _calls(files: Sequence[DumpFile], grouping: Grouping) -> Calls:

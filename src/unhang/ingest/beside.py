@@ -10,10 +10,11 @@ import sys
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
+from unhang.bounds import MAX_RANKS
 from unhang.errors import InputError, UnhangError
 from unhang.incoming import value_of
 from unhang.ingest.columns.values import as_int
@@ -36,12 +37,15 @@ __all__ = [
     "attempt_of",
     "expected_ranks",
     "of_attempt",
+    "ranks_looked_at",
     "read_beside",
     "watched",
 ]
 
 _MAX_MANIFEST_BYTES = 4 << 20
 _MANIFEST_HEAD = 64 << 10
+
+_Rank = Annotated[int, msgspec.Meta(ge=0, lt=MAX_RANKS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,7 @@ class Extras:
     ras: tuple[RasStatus, ...] = ()
     slow: SlowRank | None = None
     incident: str = ""
+    looked_at: frozenset[int] | None = None
     notes: list[Note] = field(default_factory=list)
 
     @property
@@ -325,6 +330,22 @@ def watched(manifests: list[Path]) -> Watched:
         with suppress(OSError, ValueError, RecursionError):
             return msgspec.convert(_manifest(path), Watched)
     return Watched()
+
+
+class _Looked(msgspec.Struct):
+    looked_at: list[tuple[_Rank, _Rank]]
+
+
+def ranks_looked_at(manifests: list[Path]) -> frozenset[int] | None:
+    """The ranks that nodes reported, found or not; None where a manifest does not tell."""
+    found: set[int] = set()
+    for path in manifests:
+        try:
+            told = msgspec.convert(_manifest(path), _Looked).looked_at
+        except (OSError, ValueError, RecursionError):
+            return None
+        found.update(rank for first, last in told for rank in range(first, last + 1))
+    return frozenset(found) if manifests else None
 
 
 def _manifest(path: Path) -> object:

@@ -23,6 +23,7 @@ from unhang.ingest.beside import (
     attempt_of,
     expected_ranks,
     of_attempt,
+    ranks_looked_at,
     read_beside,
     watched,
 )
@@ -109,6 +110,7 @@ def load(
         files = _of_one_incident(files, incident, extras, shared, whole=inputs.is_one_case)
     seen = watched(inputs.manifests)
     extras.slow = seen.incident.slow
+    extras.looked_at = ranks_looked_at(inputs.manifests)
     extras.log_events = of_attempt(extras, attempt_of(files) or seen.attempt)
     if not any(item.decoded for item in files) and not extras.tell_something:
         raise _no_evidence(inputs, files, reader, beside, 0 if callable(paths) else len(handed))

@@ -33,6 +33,7 @@ from unhang.record.dumps import dumpfile
 from unhang.record.dumps.staging import stage_torch_dumps, take_back_older_names
 from unhang.record.dumps.taking import take
 from unhang.record.headroom import few_descriptors, little_memory
+from unhang.record.passing import pass_lines_on
 
 __all__ = ["arm", "armed", "dump", "dump_bytes", "on_import", "phase", "step"]
 
@@ -205,6 +206,7 @@ def _begin() -> None:
     recorder = Recorder(state, on_timeout=_on_timeout)
     _armed.recorder = recorder
     wrap.attach(recorder)
+    _guarded("output", lambda: pass_lines_on(state.role))
     _guarded("torch's dumps", stage_torch_dumps)
     _guarded("torch's settings", _tidy_settings)
     try:

@@ -24,6 +24,9 @@ from unhang.run.watching.guard import Guard, Orders
 __all__ = ["NoFolderError", "Wishes", "run_session"]
 
 
+_KILLED = 128 + signal.SIGKILL
+
+
 class NoFolderError(OSError):
     """Nothing takes the files that a run keeps for itself."""
 
@@ -84,12 +87,14 @@ def _plan(
 ) -> EnvironmentPlan:
     run, job = names
     wanted = wishes.rank_logs or wishes.rank_log_place
+    # Without us in it, torchrun holds back what it reads from the logs.
+    placed = wanted and (wishes.arm or wishes.rank_log_place)
     options = Options(
         wishes.arm,
         wishes.buffer_size,
         wishes.timing,
         bool(wanted),
-        place_for_logs(wishes.rank_log_place, folder, run) if wanted else "",
+        place_for_logs(wishes.rank_log_place, folder, run) if placed else "",
         wishes.blocking,
         wishes.symbolize,
         wishes.gpus,
@@ -135,6 +140,8 @@ def _supervised(command: Sequence[str], wishes: Wishes, names: tuple[str, str], 
             code = supervise(command, env, streams, f"{folder}/logs", guard)
     if not wishes.rank_log_place:
         failed = code != 0 and guard.verdict is None and not guard.interrupted_s
+        # Of a launcher that was killed the ranks may print on, and nobody passes that on.
+        failed = failed or code == _KILLED
         settle_logs(plan.log_place, run, failed=failed)
     if guard.verdict is not None:
         from unhang.run.incident.closing import closing_line

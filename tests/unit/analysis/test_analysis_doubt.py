@@ -41,6 +41,37 @@ def test_most_dumps_missing_is_no_evidence() -> None:
     assert (report.status, report.culprits) == ("insufficient", ())
 
 
+def test_the_dumps_of_one_node_of_two_are_no_evidence_against_the_other() -> None:
+    """Perhaps nobody has fetched them: one of every pair across the nodes is missing, too."""
+    job = FakeJob(8)
+    job.call(range(4), finished=False)
+    job.missing = {4, 5, 6, 7}
+    assert diagnose(job.case()).status == "insufficient"
+    pairs = FakeJob(6)
+    for members in ([0, 3], [1, 4], [2, 5]):
+        pairs.call(members[:1], group=pairs.group(members, "dp"), finished=False)
+    pairs.missing = {3, 4, 5}
+    assert diagnose(pairs.case()).status == "insufficient"
+
+
+@pytest.mark.parametrize("silent", [{5}, {3, 5}])
+def test_ranks_that_no_node_reported_were_not_looked_at(silent: set[int]) -> None:
+    """That they left no dump tells nothing of them, however few they are."""
+    job = FakeJob(6)
+    job.call(range(6))
+    job.call({0, 1, 2, 4} | ({3} - silent), finished=False)
+    job.missing = silent
+    case = job.case()
+    assert diagnose(case).causes[0].culprits == tuple(sorted(silent))
+    report = diagnose(replace(case, unvisited=(5,)))
+    assert (report.status, report.culprits) == ("insufficient", ())
+    assert "rank 5 of other nodes was not looked at" in report.summary
+    table = {rank.rank: (rank.status, rank.detail) for rank in report.ranks}
+    assert table[5] == ("unknown", "not looked at")
+    if 3 in silent:
+        assert table[3] == ("silent", "no dump")
+
+
 def test_a_dump_that_was_cut_short_shows_nobody_healthy() -> None:
     """The newest calls come last in a dump: finished ones before the cut are no sign of health."""
     job = FakeJob(4)

@@ -153,13 +153,13 @@ def test_a_silent_stage() -> None:
 
 
 def test_several_silent_ranks_are_one_finding() -> None:
-    """A host that vanished is one cause, whatever its ranks were waited for in."""
-    job = FakeJob(6)
-    for members in ([0, 3], [1, 4], [2, 5]):
+    """A host of several that vanished is one cause, whatever its ranks were waited for in."""
+    job = FakeJob(9)
+    for members in ([0, 6], [1, 7], [2, 8]):
         job.call(members[:1], group=job.group(members, "dp"), finished=False)
-    job.missing = {3, 4, 5}
+    job.missing = {6, 7, 8}
     cause = only_cause(diagnose(job.case()))
-    assert (cause.code, cause.culprits, cause.victims) == ("UH103", (3, 4, 5), (0, 1, 2))
+    assert (cause.code, cause.culprits, cause.victims) == ("UH103", (6, 7, 8), (0, 1, 2))
 
 
 def test_stuck_communicators_are_one_finding() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from unhang.casedir.manifest import create_case
-from unhang.collect.gather import Gathered, GatherPlan, gather
+from unhang.collect.gather import Gathered, GatherPlan, NodeJob, gather
 from unhang.collect.launchers import Launch, Program
 from unhang.collect.parcel import write_parcel
 from unhang.collect.ship import collector_zip, make_program
@@ -21,9 +21,10 @@ from unhang.collect.ship import collector_zip, make_program
 PLAN = GatherPlan(orders={"incident": "i1"}, run="run1", timeout_s=20.0, ship=False)
 
 
-def lines(node: str, ranks: Sequence[int], world_size: int = 4) -> str:
+def lines(node: str, ranks: Sequence[int], world_size: int = 4, **more: object) -> str:
     """What a node prints that has these ranks."""
     part = {
+        **more,
         "host": node,
         "job": "train",
         "world_size": world_size,
@@ -230,6 +231,43 @@ def test_the_collector_needs_only_the_standard_library(
     )
     assert done.returncode == 0, done.stderr
     assert zipfile.ZipFile(path).testzip() is None
+
+
+HERE = {"job": "one", "ranks": [0, 1], "world_size": 4, "command": "train.py"}
+
+
+@pytest.mark.parametrize(
+    ("on_a", "on_b", "mixed"),
+    [
+        ([HERE], [{**HERE, "ranks": [2, 3]}], False),
+        ([HERE, {**HERE, "job": "two"}], [], True),  # two jobs on one node
+        ([HERE], [{**HERE, "job": "two"}], True),  # each node has another job
+        ([HERE], [{**HERE, "job": "two", "ranks": [2], "world_size": 3}], True),
+        # One job: nothing but the session of each node's shell tells what it is called.
+        ([{**HERE, "job": "session-7"}], [{**HERE, "job": "session-8", "ranks": [2, 3]}], False),
+        ([HERE], [{"job": 7}, {"ranks": "all"}, 7], False),
+    ],
+)
+def test_jobs_of_all_nodes_are_told_apart(
+    tmp_path: Path,
+    on_a: list[object],
+    on_b: list[object],
+    mixed: bool,  # noqa: FBT001 - a table of expectations
+) -> None:
+    """By their names where they cannot be one: a rank twice, or another number of ranks."""
+    launcher = Scripted(
+        {"a": says(lines("a", [0, 1], jobs=on_a)), "b": says(lines("b", [2], jobs=on_b))}
+    )
+    gathered, _ = collected(launcher, tmp_path)
+    assert gathered.are_mixed is mixed
+    assert NodeJob("one", "a", (0, 1), 4, "train.py") in gathered.jobs or HERE not in on_a
+
+
+def test_a_rank_that_a_node_has_lost_is_in_the_manifest(tmp_path: Path) -> None:
+    """The launcher has started it there: its node was looked at."""
+    text = lines("a", [0, 1], not_found=[3, -1, "x"])
+    gathered, case = collected(Scripted({"a": says(text)}), tmp_path)
+    assert (gathered.ranks, manifest(case)["looked_at"]) == ({0, 1}, [[0, 1], [3, 3]])
 
 
 def test_the_collector_fits_into_an_argument() -> None:

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from unhang.collect.asking import DumpRequest, RankDumps
+from unhang.collect.node import dumps as node_dumps
 from unhang.collect.node.dumps import AskingTerms, Dumps, ask_for_dumps, find_dumps
 from unhang.collect.node.logs import take_logs
 from unhang.collect.processes import Process, read_process
 from unhang.collect.ranks import Target
+from unhang.record.contact.marks import Mark
 
 RANK = 4_321
 
@@ -172,3 +175,24 @@ def test_a_log_of_several_ranks_comes_once(writer: subprocess.Popen[bytes], tmp_
     (tmp_path / "train.log").unlink()
     logs, notes = take_logs(ranks, [], 1 << 20)
     assert logs["train.log"].endswith(b"the end\n")
+
+
+def test_a_rank_that_two_processes_claim_costs_nobody_a_dump(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is asked in a place of its own; of two dumps of one rank one is kept, and it is said."""
+
+    def answer(mark: Mark, request: DumpRequest) -> RankDumps:
+        place = request.directory / "gloo"
+        place.mkdir()
+        (place / f"rank_{mark.rank}").write_bytes(b"dump of %d" % mark.pid)
+        return RankDumps()
+
+    monkeypatch.setattr(node_dumps, "ask_recorder", answer)
+    pids = {7: 0, 8: 0, 9: 1}
+    ranks = [Target(Process(pid), rank=rank, role="rank") for pid, rank in pids.items()]
+    marks = [Mark(pid, 1, rank=rank) for pid, rank in pids.items()]
+    came = ask_for_dumps(ranks, marks, AskingTerms(tmp_path, "incident"))
+    assert sorted(came.files) == ["dumps/gloo/rank_0", "dumps/gloo/rank_1"]
+    assert came.notes == ["a further dump of rank 0 (gloo) is left out"]
+    assert came.missing == {}

@@ -55,6 +55,21 @@ def test_a_slow_rank_that_the_watch_saw(
     assert load(tmp_path).slow == slow
 
 
+@pytest.mark.parametrize(
+    ("looked_at", "unvisited"),
+    [([[0, 1], [3, 3]], (2,)), ([[0, 3]], ()), ([], (0, 1, 2, 3)), (None, ()), ([[0, "x"]], ())],
+)
+def test_ranks_that_no_node_reported_are_told(
+    tmp_path: Path, looked_at: object, unvisited: tuple[int, ...]
+) -> None:
+    """The manifest has it; one that does not tell, of an older unhang, is no word against any."""
+    told = {} if looked_at is None else {"looked_at": looked_at}
+    (tmp_path / "manifest.json").write_text(json.dumps({"world_size": 4, **told}))
+    (tmp_path / "dumps").mkdir()
+    write(tmp_path / "dumps", {"rank_0": dump([entry(0)], ranks=4)})
+    assert load(tmp_path).unvisited == unvisited
+
+
 def test_what_an_earlier_attempt_said_explains_no_later_one() -> None:
     """The job's whole output has the lines of both attempts, and names none of them."""
 

@@ -12,6 +12,8 @@ from unhang.run.incident.closing import closing_line
 from unhang.run.incident.judging import Verdict, _verdict
 from unhang.run.watching.words import why_spared
 
+LOW, HIGH = {"confidence": "low"}, {"confidence": "high"}
+
 
 def verdict_of(
     folder: Path, *causes: dict[str, object], action: str = "", **decided: object
@@ -26,7 +28,30 @@ def verdict_of(
     return _verdict(folder, "", "")
 
 
-LOW, HIGH = {"confidence": "low"}, {"confidence": "high"}
+@pytest.mark.parametrize(
+    ("looked_at", "culprits", "spared"),
+    [
+        ([[0, 3]], [[4, 5]], True),  # of a node that was not looked at
+        ([[0, 3]], [[3, 4]], False),
+        ([[0, 3]], [[4], [2]], False),
+        ([[0, 3]], [[4], []], False),
+        ([], [[2, 3]], True),  # a launcher waits for another node
+        ([], [[]], True),
+        (None, [[4]], False),
+    ],
+)
+def test_a_job_is_not_ended_for_ranks_that_nobody_has_looked_at(
+    tmp_path: Path,
+    looked_at: object,
+    culprits: list[list[int]],
+    spared: bool,  # noqa: FBT001 - a table of expectations
+) -> None:
+    """However sure a cause is: they may be healthy, and their supervisor late."""
+    manifest = {} if looked_at is None else {"looked_at": looked_at}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    causes = [{**HIGH, "culprits": named} for named in culprits]
+    told = why_spared(verdict_of(tmp_path, *causes), "kill", 60.0)
+    assert ("nobody has looked at the nodes" in told) is bool(told) is spared
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ __all__ = [
     "LostDump",
     "MostlySilent",
     "NeverJoined",
+    "NotLookedAt",
     "SilentRanks",
     "explain_absent",
 ]
@@ -83,6 +84,18 @@ class MostlySilent(Struct, frozen=True):
     call: str
     silent: tuple[int, ...]
     dumps: tuple[LostDump, ...]
+
+
+class NotLookedAt(Struct, frozen=True):
+    """Ranks of nodes at which nobody has looked: that they left nothing tells nothing of them.
+
+    Attributes:
+        silent: Others that may be missing, whose nodes were looked at.
+    """
+
+    call: str
+    ranks: tuple[int, ...]
+    silent: tuple[int, ...]
 
 
 class DumpsOutdated(Struct, frozen=True):
@@ -210,9 +223,12 @@ def _silent(situation: Situation, root: Root) -> Claim:
     label, size = situation.label(call), situation.group(call).size
     if np.isin(ranks, situation.outdated).all():
         return _nobody_named(situation, call, victims, DumpsOutdated(label, culprits))
+    unvisited = tuple(sorted({*culprits}.intersection(situation.evidence.case.unvisited)))
+    if unvisited:
+        silent = tuple(rank for rank in culprits if rank not in unvisited)
+        return _nobody_named(situation, call, victims, NotLookedAt(label, unvisited, silent))
     dumps = _lost_dumps(situation, culprits)
-    silent = int(np.isin(situation.members(call), ranks).sum())
-    if 2 * silent > size or _is_lone(situation.evidence.case.dumps):
+    if _mostly_silent(situation, call, ranks) or _is_lone(situation.evidence.case.dumps):
         return _nobody_named(situation, call, victims, MostlySilent(label, culprits, dumps))
     return Claim(
         kind=SILENT_RANK,
@@ -227,6 +243,15 @@ def _silent(situation: Situation, root: Root) -> Claim:
         sites=_sites(situation, (), call),
         doubts=(Doubt.NOTHING_SEEN, *((Doubt.SEVERAL_SILENT,) if len(culprits) > 1 else ())),
     )
+
+
+def _mostly_silent(situation: Situation, call: int, ranks: Ints) -> bool:
+    """Whether as many are silent as not, of the call's members or of the job: perhaps a node's.
+
+    One alone is named, though it is half of a pair.
+    """
+    of_call = np.isin(situation.members(call), ranks)
+    return any(2 * who.sum() >= len(who) and who.sum() > 1 for who in (of_call, situation.silent))
 
 
 def _is_lone(dumps: Sequence[Dump]) -> bool:
@@ -247,7 +272,10 @@ def _lost_dumps(situation: Situation, ranks: tuple[int, ...]) -> tuple[LostDump,
 
 
 def _nobody_named(
-    situation: Situation, call: int, victims: tuple[int, ...], about: MostlySilent | DumpsOutdated
+    situation: Situation,
+    call: int,
+    victims: tuple[int, ...],
+    about: MostlySilent | NotLookedAt | DumpsOutdated,
 ) -> Claim:
     """That ranks wait in a call, and that nobody can be named for it."""
     return Claim(

@@ -15,6 +15,7 @@ from unhang.analysis.findings.missing import (
     LostDump,
     MostlySilent,
     NeverJoined,
+    NotLookedAt,
     SilentRanks,
 )
 from unhang.analysis.findings.skipped import CallAt, LeftOrder, Parting, SkippedCall
@@ -29,6 +30,11 @@ __all__: list[str] = []
 _MOST_OF_MANY = 2
 _OF_THE_NEXT_TURN = (
     "One like it is queued in the place of the next turn: this turn's was left out, not put off."
+)
+
+_LOOK_THERE = (
+    "Look at all nodes at once: unhang collect --hosts, --slurm, --kubectl or --hostfile.",
+    "Let the nodes of a job share a case: unhang run --case on a disk that all of them see.",
 )
 
 _NEW = "It has never made that call before: the others may have left it out, each for its reason."
@@ -121,12 +127,26 @@ def _lost(dump: LostDump) -> str:
 @words_of.register
 def _(about: MostlySilent, claim: Claim) -> Words:
     summary = (
-        f"Not enough evidence: {_wait(claim.victims)}, and most of those who may be missing from "
-        f"{about.call} left no usable dump."
+        f"Not enough evidence: {_wait(claim.victims)}, and too few of those who may be missing "
+        f"from {about.call} left a usable dump."
     )
     lost = map(_lost, about.dumps[:_MOST_OF_MANY])
     evidence = (f"No usable dump of {rank_phrase(about.silent)}.", *lost)
     return Words(summary, evidence, actions=SILENT_RANK.actions)
+
+
+@words_of.register
+def _(about: NotLookedAt, claim: Claim) -> Words:
+    missing, were = rank_phrase(about.ranks), "was" if len(about.ranks) == 1 else "were"
+    summary = (
+        f"Not enough evidence: {_wait(claim.victims)} in {about.call}, and {missing} of other "
+        f"nodes {were} not looked at."
+    )
+    evidence = (
+        f"No node has reported {missing}: at work, waiting or dead, nothing tells.",
+        *((f"No usable dump of {rank_phrase(about.silent)} either.",) if about.silent else ()),
+    )
+    return Words(summary, evidence, actions=_LOOK_THERE)
 
 
 @words_of.register

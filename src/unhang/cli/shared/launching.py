@@ -28,10 +28,12 @@ __all__ = [
     "gather_with_progress",
     "is_chosen",
     "plan_of",
+    "refuse_mixture",
     "tell_failures",
 ]
 
 _MOST_AT_ONCE = 1_024
+_MOST_SHOWN = 60
 
 
 def add_launcher_arguments(parser: argparse.ArgumentParser) -> None:
@@ -111,6 +113,37 @@ def gather_with_progress(
                 f"the case {case} cannot be written: {error.strerror}",
                 "Make room, or name another place with --case.",
             ) from error
+
+
+def refuse_mixture(gathered: Gathered, case: Path | None = None) -> None:
+    """Show the jobs where several run on the nodes: what came of them is no evidence of one.
+
+    Args:
+        gathered: What came.
+        case: Where it lies, if it was made for that: it is removed then.
+
+    Raises:
+        UsageError: They do.
+    """
+    if not gathered.are_mixed:
+        return
+    import shutil
+
+    from unhang.wording import fold_ranks
+
+    if case is not None:
+        shutil.rmtree(case, ignore_errors=True)
+
+    rows = [("job", "ranks", "node", "command")]
+    for each in sorted(gathered.jobs, key=lambda job: (job.job, job.node)):
+        of = f" of {each.world_size}" if each.world_size else ""
+        ranks = f"{fold_ranks(each.ranks)}{of}"
+        rows.append((each.job or "''", ranks, each.node, each.command[:_MOST_SHOWN]))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        line = "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True))
+        print(printable(line.rstrip()), file=sys.stderr)
+    raise UsageError("several jobs run there: none was collected", "Choose one with --job ID.")
 
 
 def tell_failures(gathered: Gathered, nodes: Sequence[str]) -> None:

@@ -52,9 +52,11 @@ class Dumps:
     def add(self, rank: int, backend: str, source: Path | bytes) -> None:
         """Take one dump in."""
         name = f"dumps/{backend}/rank_{rank}"
-        if name not in self.files:
-            self.files[name] = source
-            self.came.setdefault(rank, []).append(name)
+        if name in self.files:
+            self.notes.append(f"a further dump of rank {rank} ({backend}) is left out")
+            return
+        self.files[name] = source
+        self.came.setdefault(rank, []).append(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,8 @@ def _asked(target: Target, mark: Mark | None, asking: AskingTerms) -> RankDumps:
     if mark is None:
         process = target.process
         return ask_torch(process.pid, target.rank, process.environ or {}, _ASK_S)
-    place = asking.folder / f"rank_{target.rank}"
+    # A process each: several may say that they are the same rank.
+    place = asking.folder / f"rank_{target.rank}-{target.process.pid}"
     place.mkdir()
     request = DumpRequest(
         "asked", asking.incident, place, stacks=asking.frames, recorder_s=_ASK_S, worker_s=_ASK_S

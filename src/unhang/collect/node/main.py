@@ -4,7 +4,8 @@ Orders (every key may be missing):
 
     run, node, incident   names of the collecting run, of this node, and of the incident
     what                  of "dumps", "stacks", "logs", "env"; all by default
-    job, slurm_jobs       which job, where several run on this node; ids that SLURM gives it
+    job, slurm_jobs       which job: where several run on this node and none is named, they are
+                          told and nothing is collected; ids that SLURM gives it
     looks, interval_s, native, look_s    how to look at stacks
     asked_only            no dumps but those that recorders write when they are asked, now
     whole_dumps           send dumps as they are; else large ones are reduced, see `node.parts`
@@ -37,7 +38,7 @@ from unhang.collect.parcel import safe_node, write_parcel
 from unhang.collect.processes import ProcessTable, read_processes
 from unhang.collect.ranks import Target, find_ranks, marks_of
 from unhang.collect.sampling import sample_processes
-from unhang.rankenv import node_of
+from unhang.rankenv import neighbours_of, node_of
 from unhang.record.contact.marks import Mark
 from unhang.stacks.saved import dump_samples
 from unhang.telltale import harmless_log, without_secrets
@@ -107,6 +108,8 @@ def _collect(node: _Node) -> dict[str, Any]:
     marks = marks_of(table)
     targets = _targets(node, table, marks)
     ranks = [target for target in targets if target.role == "rank"]
+    if len({target.job for target in ranks}) > 1:
+        return _part(node, ranks, chosen=())
     steps: tuple[tuple[str, Callable[[], None]], ...] = (
         ("dumps", lambda: _dumps(node, targets, marks)),
         ("stacks", lambda: _stacks(node, targets)),
@@ -117,7 +120,7 @@ def _collect(node: _Node) -> dict[str, Any]:
         if node.wants(what):
             with _timed(node, what):
                 step()
-    return _part(node, ranks)
+    return _part(node, ranks, chosen=ranks)
 
 
 @contextmanager
@@ -134,10 +137,7 @@ def _timed(node: _Node, what: str) -> Iterator[None]:
 def _targets(node: _Node, table: ProcessTable, marks: Sequence[Mark]) -> list[Target]:
     skip = [os.getpid(), *(process.pid for process in table.above(os.getpid()))]
     found = [t for t in find_ranks(table, marks, skip) if _is_wanted(t, node.orders)]
-    if jobs := sorted({target.job for target in found}):
-        if len(jobs) > 1:
-            node.notes.append(f"several jobs run here: {', '.join(jobs)}; all were looked at")
-    else:
+    if not found:
         hidden = sum(p.python and p.environ is None for p in table.by_pid.values())
         node.notes.append(
             "no rank of the job runs here"
@@ -148,7 +148,7 @@ def _targets(node: _Node, table: ProcessTable, marks: Sequence[Mark]) -> list[Ta
 
 def _is_wanted(target: Target, orders: Mapping[str, Any]) -> bool:
     environ = target.process.environ or {}
-    if orders.get("job") and target.job != orders["job"]:
+    if "job" in orders and target.job != orders["job"]:
         return False
     if not orders.get("slurm_jobs"):
         return True
@@ -231,13 +231,14 @@ def _env(node: _Node, ranks: Sequence[Target]) -> None:
             node.came.setdefault(target.rank, {})["env"] = path
 
 
-def _part(node: _Node, ranks: Sequence[Target]) -> dict[str, Any]:
+def _part(node: _Node, ranks: Sequence[Target], chosen: Sequence[Target]) -> dict[str, Any]:
     """What this node says of itself; the receiver makes a part of the manifest of it."""
     return {
         "host": socket.gethostname(),
-        "job": next((target.job for target in ranks), ""),
-        "world_size": max((target.world_size for target in ranks), default=0),
-        "command": next((target.process.command for target in ranks), "")[:2_000],
+        "jobs": [_job(job, ranks) for job in sorted({target.job for target in ranks})],
+        "job": next((target.job for target in chosen), ""),
+        "world_size": max((target.world_size for target in chosen), default=0),
+        "command": next((target.process.command for target in chosen), "")[:2_000],
         "time_ns": time.time_ns(),
         "timings_s": node.timings_s,
         "notes": [without_secrets(note) for note in node.notes],
@@ -249,6 +250,24 @@ def _part(node: _Node, ranks: Sequence[Target]) -> dict[str, Any]:
                 "came": node.came.get(target.rank, {}),
                 "missing": node.missing.get(target.rank, {}),
             }
-            for target in ranks
+            for target in chosen
         ],
+        "not_found": _not_found(chosen),
     }
+
+
+def _job(job: str, ranks: Sequence[Target]) -> dict[str, Any]:
+    """One job of this node, for those who must choose one."""
+    own = [target for target in ranks if target.job == job]
+    return {
+        "job": job,
+        "ranks": sorted({target.rank for target in own}),
+        "world_size": max(target.world_size for target in own),
+        "command": own[0].process.command[:200],
+    }
+
+
+def _not_found(ranks: Sequence[Target]) -> list[int]:
+    """Ranks that the launcher has started here, and of which there is no process."""
+    started = {rank for t in ranks for rank in neighbours_of(t.process.environ or {})}
+    return sorted(started - {target.rank for target in ranks})

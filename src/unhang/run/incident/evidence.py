@@ -16,12 +16,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from unhang.casedir.manifest import RankPart, save_file
+from unhang.casedir.manifest import RankPart, not_found, save_file
 from unhang.collect.asking import DumpRequest, RankDumps, ask_recorder, ask_torch
 from unhang.collect.processes import ProcessTable, read_process, read_processes
 from unhang.collect.ranks import Target
 from unhang.collect.sampling import sample_processes
 from unhang.model import ProcessSample
+from unhang.rankenv import neighbours_of
 from unhang.rasclient import ask_about
 from unhang.record.contact.client import AskError, ask
 from unhang.record.contact.marks import alive
@@ -103,6 +104,14 @@ class Collector:
     def parts(self) -> list[RankPart]:
         """Every rank as the manifest has it."""
         return [part_of(rank) for rank in self.ranks]
+
+    def not_found(self) -> list[RankPart]:
+        """The same of ranks that the launcher has started here, and of which nothing is seen."""
+        here = {rank.member.rank for rank in self.ranks}
+        found = (read_process(rank.member.pid) for rank in self._alive())
+        told = (process.environ for process in found if process and process.environ)
+        started = {rank for environ in told for rank in neighbours_of(environ)}
+        return not_found(sorted(started - here))
 
     # -------------------------------------------------------------- steps
 

@@ -151,7 +151,7 @@ class NodeIncident:
                 "quiet_s": round(self.what.quiet_s, 3),
                 **({"slow": asdict(self.what.slow)} if self.what.slow else {}),
             },
-            ranks=collector.parts(),
+            ranks=[*collector.parts(), *collector.not_found()],
             timings_s=collector.timings_s,
             streams=streams,
             notes=collector.notes,

@@ -51,6 +51,8 @@ class Verdict:
         decision: All of that in one sentence.
         place: Where the culprits of the first cause are in their code, or "".
         case: The directory that was judged; None where there is none.
+        unseen: All ranks that its causes name are ranks that no node has reported; or they name no
+            rank, and none was reported.
     """
 
     text: str
@@ -64,6 +66,7 @@ class Verdict:
     decision: str = ""
     place: str = ""
     case: Path | None = None
+    unseen: bool = False
 
     @property
     def exit_code(self) -> int:
@@ -121,6 +124,7 @@ def _verdict(case: Path, out: str, err: str) -> Verdict:
             decision=str(decision.get("text", "")),
             place=_place(causes[0]) if causes else "",
             case=case,
+            unseen=_is_unseen([found["culprits"] for found in causes], _looked_at(case)),
         )
     except (OSError, ValueError, KeyError, TypeError):
         last = err.strip().splitlines()[-1:] or ["no reason given"]
@@ -135,6 +139,31 @@ def _place(cause: dict[str, Any]) -> str:
         return ""
     file, seen = "/".join(site["file"].split("/")[-2:]), "last seen " if site["after"] else ""
     return f"{rank_phrase(site['ranks'])} {seen}at {file}:{site['line']}"
+
+
+def _looked_at(case: Path) -> list[tuple[int, int]] | None:
+    """First and last of the ranks that nodes have reported; None where nothing tells."""
+    try:
+        manifest = json.loads((case / "manifest.json").read_text(encoding="utf-8"))
+        return [(int(first), int(last)) for first, last in manifest["looked_at"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _is_unseen(
+    culprits: Sequence[Sequence[int]], looked_at: Sequence[tuple[int, int]] | None
+) -> bool:
+    """Whether nobody has looked at those whom the causes name, nor at anybody if they name nobody.
+
+    One cause is enough that rests on what was seen.
+    """
+    if looked_at is None or not culprits:
+        return False
+
+    def is_seen(rank: int) -> bool:
+        return any(first <= rank <= last for first, last in looked_at)
+
+    return not any(any(map(is_seen, named)) if named else looked_at for named in culprits)
 
 
 # ------------------------------------------------------------------ the process

@@ -90,6 +90,8 @@ def why_spared(verdict: Verdict, on_hang: str, grace_s: float, left: Sequence[in
         return "no cause was found: the job is left alone"
     if unsettled := _may_go_on(verdict, grace_s, left):
         return unsettled
+    if verdict.unseen:
+        return "the nodes that are waited for were not looked at: the job is left alone"
     if verdict.reason in LETS_BE:
         return f"{LETS_BE[verdict.reason]}: the job is left alone"
     if verdict.guessed:

@@ -1,0 +1,95 @@
+"""Real jobs on two nodes: what a supervisor does about ranks that it cannot look at."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from armed_jobs import free_port
+from patience import wait_for
+from run_jobs import PATIENCE_S, PROGRAM, TORCHRUN, UNHANG, environment
+
+pytest.importorskip("torch.distributed", reason="needs torch")
+
+KILL = ("--hang-after", "6", "--grace", "0", "--on-hang", "kill")
+NEVER = ("--hang-after", "10000")
+
+
+class Node:
+    """One node's `unhang run` of a job of two nodes with two ranks each."""
+
+    def __init__(self, folder: Path, number: int, options: Sequence[str], port: int) -> None:
+        self.log = folder / f"log-{number}"
+        command = [
+            *UNHANG, *options, "--job", "two-nodes", "--", str(TORCHRUN), "--nnodes", "2",
+            "--node-rank", str(number), "--nproc-per-node", "2", "--master-addr", "127.0.0.1",
+            "--master-port", str(port), str(PROGRAM), "polls",
+        ]  # fmt: skip
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command, cwd=folder, env=environment(folder), stdout=log, stderr=log
+            )
+
+    def said(self, text: str) -> bool:
+        """Whether it has said something."""
+        return text in self.log.read_text()
+
+
+@contextmanager
+def nodes(folder: Path, *options: Sequence[str]) -> Iterator[list[Node]]:
+    """Start nodes with their options; what still runs in the end is ended."""
+    port = free_port()
+    with ExitStack() as stack:
+        started = []
+        for number, own in enumerate(options):
+            started.append(Node(folder, number, own, port))
+            stack.callback(started[-1].process.wait, PATIENCE_S)
+            stack.callback(started[-1].process.send_signal, signal.SIGCONT)
+            stack.callback(started[-1].process.terminate)
+        yield started
+
+
+def test_a_node_without_the_one_who_pauses_leaves_the_job_alone(tmp_path: Path) -> None:
+    """Rank 0 is busy on the other node, at which this one cannot look: that is no reason."""
+    with nodes(tmp_path, NEVER, KILL) as (_, waiting):
+        wait_for(lambda: waiting.said("the job is left alone"), "that it is spared")
+        (case,) = (tmp_path / "unhang-cases").iterdir()
+        manifest = json.loads((case / "manifest.json").read_text())
+        assert (manifest["world_size"], manifest["looked_at"]) == (4, [[2, 3]])
+        report = json.loads((case / "report.json").read_text())
+        assert report["status"] == "insufficient", report["summary"]
+        assert "ranks 0-1 of other nodes were not looked at" in report["summary"]
+        (tmp_path / "go-on").touch()
+        assert waiting.process.wait(PATIENCE_S) == 0, waiting.log.read_text()
+
+
+def test_a_supervisor_that_is_late_is_no_reason_to_end_the_job(tmp_path: Path) -> None:
+    """Two nodes share a case; the one with the rank that pauses does not answer in time."""
+    shared = ("--case", str(tmp_path / "shared"))
+    with nodes(tmp_path, (*NEVER, *shared), (*KILL, *shared)) as (late, waiting):
+        wait_for(lambda: any((tmp_path / "runtime").glob("*/marks/*")), "ranks")
+        late.process.send_signal(signal.SIGSTOP)
+        wait_for(lambda: waiting.said("judging without it"), "that the other was not waited for")
+        wait_for(lambda: waiting.said("the job is left alone"), "that it is spared")
+        (tmp_path / "go-on").touch()
+        wait_for(lambda: waiting.said("the job moves on"), "that it moves on")
+        late.process.send_signal(signal.SIGCONT)
+        assert [node.process.wait(PATIENCE_S) for node in (late, waiting)] == [0, 0]
+        assert not late.said("ending the job")
+        assert not late.said("collecting evidence"), "it is over, and there is nothing to add"
+
+
+def test_a_node_that_never_starts_is_told(tmp_path: Path) -> None:
+    """The launcher of the other node waits, and no rank has been started: it may yet come."""
+    with nodes(tmp_path, KILL) as (waiting,):
+        wait_for(lambda: waiting.said("the job is left alone"), "that it is spared")
+        (case,) = (tmp_path / "unhang-cases").iterdir()
+        report = json.loads((case / "report.json").read_text())
+        cause = report["findings"][0]
+        assert (cause["code"], cause["culprits"]) == ("UH101", [2, 3]), waiting.log.read_text()
+        assert report["decision"]["action"] == "look-first"
