@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from unhang.record.contact.client import AskError, ask_worker, request_dump
+from unhang.collect.recorders import backends_in, handlers, holds_calls, is_hooked
+from unhang.record.contact.client import AskError, RefusedError, ask_worker, request_dump
 from unhang.record.contact.marks import Mark
 
 __all__ = [
@@ -30,8 +31,6 @@ __all__ = [
 
 MAX_DUMP_BYTES = 1 << 30
 _PIPE_S = 6.0
-_WORKER = (("gloo", "fr_trace_json"), ("nccl", "dump_nccl_trace_json"))
-"""Handlers of torch's worker server, and the recorder that each one reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +98,19 @@ def _from_worker(path: str, patience_s: float, backends: str = "", pid: int = 0)
         return RankDumps(why="torch's worker server does not run in it")
     found: list[tuple[str, bytes]] = []
     why = "torch's worker server has no recorder of this backend"
-    for backend, handler in _WORKER:
-        if backends and backend not in backends:
-            continue  # "gloo,nccl", or torch's own "cpu:gloo,cuda:nccl"
+    for backend, handler in handlers(backends_in(backends)):
         try:
-            found.append((backend, ask_worker(path, handler, patience_s, pid)))
+            data = ask_worker(path, handler, patience_s, pid)
+        except RefusedError as error:  # noqa: PERF203 - a few questions
+            why = f"torch's worker server: {_words(error)}"
         except AskError as error:
             why = f"torch's worker server: {_words(error)}"
-    return RankDumps(tuple(found), why)
+            break  # the next question would wait as long
+        else:
+            if not is_hooked(backend) or holds_calls(data, backend):
+                found.append((backend, data))
+    used = [each for each in found if backends or holds_calls(each[1], each[0])]
+    return RankDumps(tuple(used or found), why)
 
 
 def ask_torch(pid: int, rank: int, environ: Mapping[str, str], worker_s: float) -> RankDumps:
