@@ -66,7 +66,9 @@ def ask_recorder(mark: Mark, request: DumpRequest) -> RankDumps:
     answer = _from_socket(mark, request)
     if answer.found:
         return answer
-    second = _from_worker(mark.worker_socket, request.worker_s, backends=mark.backend)
+    second = _from_worker(
+        mark.worker_socket, request.worker_s, backends=mark.backend, hooked=mark.hooked
+    )
     return second if second.found else RankDumps(why=f"{answer.why}; {second.why}")
 
 
@@ -92,7 +94,9 @@ def _from_socket(mark: Mark, request: DumpRequest) -> RankDumps:
     return RankDumps(tuple((path.parent.name, path) for path in files), why)
 
 
-def _from_worker(path: str, patience_s: float, backends: str = "", pid: int = 0) -> RankDumps:
+def _from_worker(
+    path: str, patience_s: float, backends: str = "", hooked: str = "", pid: int = 0
+) -> RankDumps:
     """Ask a worker server: for the recorders of these backends, or for all of them."""
     if not path:
         return RankDumps(why="torch's worker server does not run in it")
@@ -107,7 +111,8 @@ def _from_worker(path: str, patience_s: float, backends: str = "", pid: int = 0)
             why = f"torch's worker server: {_words(error)}"
             break  # the next question would wait as long
         else:
-            if not is_hooked(backend) or holds_calls(data, backend):
+            known = not is_hooked(backend) or backend in hooked.split(",")
+            if known or holds_calls(data, backend):
                 found.append((backend, data))
     used = [each for each in found if backends or holds_calls(each[1], each[0])]
     return RankDumps(tuple(used or found), why)

@@ -2,7 +2,8 @@
 
 Those that record themselves have a handler each. From torch 2.15 on there is a recorder for each
 name of another backend; the handler for these takes the name, which an older torch passes over: it
-answers with Gloo's calls then. So such an answer counts only if the calls in it say whose they are.
+answers with Gloo's calls then. So where no recorder of ours has said that torch knows the name, an
+answer counts only if the calls in it say whose they are. The handler gives unfinished calls alone.
 """
 
 from __future__ import annotations

@@ -85,6 +85,13 @@ def test_a_worker_server_is_asked_by_backend(server: str, told: str, found: list
     assert [backend for backend, _ in answer.found] == found
 
 
+@pytest.mark.parametrize("server", ["2.13-quiet"], indirect=True)
+def test_an_empty_recorder_is_taken_where_ours_knows_it(server: str) -> None:
+    """The handler gives unfinished calls alone: without any, the counters are what there is."""
+    (answer,) = asking._from_worker(server, 5.0, backends="nccl2", hooked="nccl2").found
+    assert answer == ("nccl2", dump())
+
+
 def test_names_of_backends() -> None:
     """Ours and torch's way to write them; what is no name is left out of an address."""
     assert backends_in("cpu:gloo,cuda:nccl") == backends_in("gloo,nccl") == ["gloo", "nccl"]
