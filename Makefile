@@ -7,15 +7,18 @@ TEST_DEPS := $(VENV)/.test-installed
 LIBRARIES := src/unhang/ingest/native/decoder.so src/unhang/record/calls/compiled.so
 NCCL := .venv-nccl
 NCCL_DEPS := $(NCCL)/.installed
+NEWEST := .venv-nccl-newest
+NEWEST_DEPS := $(NEWEST)/.installed
 FRAMEWORKS := .venv-frameworks
 FRAMEWORKS_DEPS := $(FRAMEWORKS)/.installed
 
-.PHONY: help demo demo-live setup test lint bench fuzz parts prove wheel wheel-aarch64 clean debian native setup-nccl test-nccl test-frameworks
+.PHONY: help demo demo-live setup test lint bench fuzz parts prove wheel wheel-aarch64 clean debian native setup-nccl test-nccl setup-nccl-newest test-nccl-newest test-frameworks
 
 help:
 	@echo "make demo       install into .venv and diagnose a captured hang (no torch needed)"
 	@echo "make test       install everything for the tests, then run the whole suite"
 	@echo "make test-nccl  the real ProcessGroupNCCL on a fake device (a CUDA build of torch: 0.5 GB)"
+	@echo "make test-nccl-newest  the same on torch 2.15, where nccl is ProcessGroupNCCL2 (0.5 GB)"
 	@echo "make test-frameworks  real jobs of accelerate, Trainer, Lightning, Ray Train and others (0.9 GB)"
 	@echo "make lint       ruff, mypy --strict"
 	@echo "make demo-live  hang a real job on this machine and see the verdict (installs torch first)"
@@ -74,6 +77,17 @@ setup-nccl: $(NCCL_DEPS)
 test-nccl: $(TEST_DEPS) $(NCCL_DEPS)
 	$(BIN)/python -m pytest -n 2 --dist worksteal tests/nccl $(ARGS)
 
+$(NEWEST_DEPS): requirements/nccl-newest.txt
+	$(PYTHON) -m venv $(NEWEST)
+	$(NEWEST)/bin/python -m pip install -q --no-deps -r requirements/nccl-newest.txt
+	@touch $@
+
+setup-nccl-newest: $(NEWEST_DEPS)
+
+test-nccl-newest: $(TEST_DEPS) $(NEWEST_DEPS)
+	UNHANG_LAB_NCCL=$(abspath $(NEWEST))/bin/python $(BIN)/python -m pytest -n 2 --dist worksteal \
+		tests/nccl -k "stall or crossed" $(ARGS)
+
 $(FRAMEWORKS_DEPS): requirements/frameworks.txt
 	$(PYTHON) -m venv $(FRAMEWORKS)
 	$(FRAMEWORKS)/bin/python -m pip install -q -r requirements/frameworks.txt -e '.[stacks]'
@@ -103,4 +117,4 @@ wheel-aarch64: $(TEST_DEPS) native
 	$(BIN)/python native/aarch64.py dist
 
 clean:
-	rm -rf $(VENV) $(NCCL) $(FRAMEWORKS) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(NCCL) $(NEWEST) $(FRAMEWORKS) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -531,6 +531,23 @@ INSUFFICIENT_EVIDENCE: Final = Kind(
     ),
 )
 
+RECORDER_BLIND: Final = Kind(
+    "UH902",
+    "recorder-blind",
+    "evidence",
+    "A recorder was asked and holds nothing, though its rank has made calls.",
+    role="observation",
+    traits=Trait.UNDECIDED,
+    actions=(
+        "Check that it is on: TORCH_FR_BUFFER_SIZE must not be 0.",
+        (
+            "From torch 2.15 on, ask by the backend's name: unhang dump does, and"
+            " torch._C._distributed_c10d._dump_fr_trace(backend='nccl2')."
+        ),
+        "Where torch does not record a backend, let unhang record: UNHANG_FULL=always.",
+    ),
+)
+
 _ALL: Final = (
     NEVER_JOINED,
     SKIPPED_CALL,
@@ -568,6 +585,7 @@ _ALL: Final = (
     NOT_FINITE,
     RANKS_NUMBERS_DIFFER,
     INSUFFICIENT_EVIDENCE,
+    RECORDER_BLIND,
 )
 
 KINDS: Final[dict[str, Kind]] = {kind.code: kind for kind in _ALL}

@@ -24,8 +24,10 @@ _WITHOUT_DUMP: dict[bool, tuple[RankState, str]] = {
 }
 
 
-def rank_table(situation: Situation, findings: Sequence[Finding]) -> tuple[RankStatus, ...]:
-    """Give every expected rank a status."""
+def rank_table(
+    situation: Situation, findings: Sequence[Finding], blind: frozenset[int] = frozenset()
+) -> tuple[RankStatus, ...]:
+    """Give every expected rank a status; of those in `blind` the dumps show nothing."""
     culprits = {rank for f in findings if f.role == "cause" for rank in f.culprits}
     late = {rank for f in findings if f.family == "slow" for rank in f.culprits}
     stuck = any(finding.role == "cause" for finding in findings)
@@ -50,6 +52,8 @@ def rank_table(situation: Situation, findings: Sequence[Finding]) -> tuple[RankS
             if rank in unvisited and rank not in broken:
                 status, detail = _NOT_LOOKED_AT
             detail += f", ended with exit code {ended[rank]}" if rank in ended else ""
+        elif rank in blind:
+            status, detail = "unknown", "its recorder holds nothing of its calls"
         elif index in outdated:
             status, detail = "unknown", "its dump is older than its peers'"
         elif waiting_call >= 0:

@@ -27,6 +27,7 @@ from unhang.analysis.judgement import (
     status_of,
 )
 from unhang.analysis.lives.before_groups import before_groups
+from unhang.analysis.lives.blind import blind_claims, blind_ranks
 from unhang.analysis.lives.by_ras import with_ras
 from unhang.analysis.lives.elsewhere import (
     elsewhere,
@@ -138,11 +139,11 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Liv
     claims = ended_first(claims, lives, situation.book)
     claims = sizes_apart(claims, lives, situation.book, situation)
     claims = roots_apart(claims, lives, situation.book)
-    early = before_groups(lives, situation.book)
+    early, blind = before_groups(lives, situation.book), blind_claims(case, lives)
     claims = [*early, *(c for c in claims if c.kind not in {each.kind for each in early})]
     if not moving and not any(claim.is_cause for claim in claims):
-        seen = elsewhere(lives, situation.book, beside_dumps=True) if lives.sampled else ()
-        claims = [*seen, *claims]
+        told = elsewhere(lives, situation.book, beside_dumps=True, blind=bool(blind))
+        claims = [*(told if lives.sampled else ()), *claims]
     claims = groups_apart(claims, lives, situation.book)
     unseen = situation.silent.any() or situation.cut.any()
     untimed: tuple[int, ...] = ()
@@ -154,14 +155,13 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Liv
     claims = [with_more_data(claim, lives) for claim in claims]
     if not any(claim.is_cause for claim in claims):
         claims = [*ended_unlike(situation), *claims]
-    if not claims:
-        claims = [idle_claim(situation)]
+    claims = [*(claims or [idle_claim(situation)]), *blind]
     numbers = situation.evidence.ranks.numbers
     in_calls = frozenset(numbers[situation.heads.waiting_call >= 0].tolist())
     backdrop = Backdrop(
         job=_job(situation.evidence),
         incident=_incident(case),
-        table=partial(rank_table, situation),
+        table=partial(rank_table, situation, blind=blind_ranks(blind)),
         stacks=situation.book.used,
         notes=(*case.notes, *notes, *cut, *_untimed_notes(untimed)),
     )

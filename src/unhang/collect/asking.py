@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from unhang.record.contact.client import AskError, ask_worker, request_dump
+from unhang.collect.recorders import backends_in, handlers, holds_calls, is_hooked
+from unhang.record.contact.client import AskError, RefusedError, ask_worker, request_dump
 from unhang.record.contact.marks import Mark
 
 __all__ = [
@@ -30,8 +31,6 @@ __all__ = [
 
 MAX_DUMP_BYTES = 1 << 30
 _PIPE_S = 6.0
-_WORKER = (("gloo", "fr_trace_json"), ("nccl", "dump_nccl_trace_json"))
-"""Handlers of torch's worker server, and the recorder that each one reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,9 @@ def ask_recorder(mark: Mark, request: DumpRequest) -> RankDumps:
     answer = _from_socket(mark, request)
     if answer.found:
         return answer
-    second = _from_worker(mark.worker_socket, request.worker_s, backends=mark.backend)
+    second = _from_worker(
+        mark.worker_socket, request.worker_s, backends=mark.backend, hooked=mark.hooked
+    )
     return second if second.found else RankDumps(why=f"{answer.why}; {second.why}")
 
 
@@ -93,20 +94,28 @@ def _from_socket(mark: Mark, request: DumpRequest) -> RankDumps:
     return RankDumps(tuple((path.parent.name, path) for path in files), why)
 
 
-def _from_worker(path: str, patience_s: float, backends: str = "", pid: int = 0) -> RankDumps:
+def _from_worker(
+    path: str, patience_s: float, backends: str = "", hooked: str = "", pid: int = 0
+) -> RankDumps:
     """Ask a worker server: for the recorders of these backends, or for all of them."""
     if not path:
         return RankDumps(why="torch's worker server does not run in it")
     found: list[tuple[str, bytes]] = []
     why = "torch's worker server has no recorder of this backend"
-    for backend, handler in _WORKER:
-        if backends and backend not in backends:
-            continue  # "gloo,nccl", or torch's own "cpu:gloo,cuda:nccl"
+    for backend, handler in handlers(backends_in(backends)):
         try:
-            found.append((backend, ask_worker(path, handler, patience_s, pid)))
+            data = ask_worker(path, handler, patience_s, pid)
+        except RefusedError as error:  # noqa: PERF203 - a few questions
+            why = f"torch's worker server: {_words(error)}"
         except AskError as error:
             why = f"torch's worker server: {_words(error)}"
-    return RankDumps(tuple(found), why)
+            break  # the next question would wait as long
+        else:
+            known = not is_hooked(backend) or backend in hooked.split(",")
+            if known or holds_calls(data, backend):
+                found.append((backend, data))
+    used = [each for each in found if backends or holds_calls(each[1], each[0])]
+    return RankDumps(tuple(used or found), why)
 
 
 def ask_torch(pid: int, rank: int, environ: Mapping[str, str], worker_s: float) -> RankDumps:

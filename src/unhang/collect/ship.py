@@ -31,9 +31,10 @@ MODULES = (
     "room.py", "surroundings.py",
     "collect/__init__.py", "collect/asking.py", "collect/node", "collect/parcel.py",
     "collect/permission.py", "collect/processes.py", "collect/ranks.py", "collect/samplers.py",
-    "collect/sampling.py", "rankenv.py", "rasclient.py", "record/__init__.py",
-    "record/contact/__init__.py", "record/contact/client.py", "record/contact/marks.py",
-    "record/contact/runtime_dir.py", "record/contact/sockets.py", "stacks", "telltale.py",
+    "collect/recorders.py", "collect/sampling.py", "rankenv.py", "rasclient.py",
+    "record/__init__.py", "record/contact/__init__.py", "record/contact/client.py",
+    "record/contact/marks.py", "record/contact/runtime_dir.py", "record/contact/sockets.py",
+    "stacks", "telltale.py",
 )  # fmt: skip
 """Everything that the node's side imports: the standard library does the rest (a test checks)."""
 

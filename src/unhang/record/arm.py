@@ -30,10 +30,11 @@ from unhang.record.contact.meeting import Meeting, told_by
 from unhang.record.contact.triggers import TriggerThread
 from unhang.record.crash import CrashWatch
 from unhang.record.dumps import dumpfile
-from unhang.record.dumps.staging import stage_torch_dumps, take_back_older_names
+from unhang.record.dumps.staging import stage_torch_dumps
 from unhang.record.dumps.taking import take
 from unhang.record.headroom import few_descriptors, little_memory
 from unhang.record.passing import pass_lines_on
+from unhang.torchenv import settle
 
 __all__ = ["arm", "armed", "dump", "dump_bytes", "on_import", "phase", "step"]
 
@@ -217,9 +218,8 @@ def _begin() -> None:
 
 
 def _tidy_settings() -> None:
-    told: Foreign = getattr(sys.modules.get("torch"), "version", None)
-    has_nccl = bool(getattr(told, "cuda", None) or getattr(told, "hip", None))
-    take_back_older_names(str(getattr(told, "__version__", "")), has_nccl=has_nccl)
+    """Take back the names that this torch would call deprecated, before it reads them."""
+    settle(os.environ, str(getattr(sys.modules.get("torch"), "__version__", "")))
 
 
 # ------------------------------------------------------------------ step 2: init is entered

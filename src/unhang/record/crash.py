@@ -169,7 +169,8 @@ class CrashWatch:
             return False
         if self.recorder.pending():
             return True
-        found = torchfr.recorders(self.recorder.state.worker_socket)
+        state = self.recorder.state
+        found = torchfr.recorders(state.worker_socket, state.hooked)
         return any(_unfinished(source) for source in found)
 
 

@@ -61,7 +61,9 @@ class GroupFact:
 
     Attributes:
         ranks: Global ranks in group order.
+        backend: Names that its backends give themselves, with commas.
         timeout_ms: -1 where the backend does not say.
+        hooked: Those of them for which a hook of torch's records.
     """
 
     name: str
@@ -69,6 +71,7 @@ class GroupFact:
     ranks: tuple[int, ...]
     backend: str
     timeout_ms: int
+    hooked: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -112,6 +115,11 @@ class ArmedProcess:
     limited: str = ""
     told: Meeting = field(default_factory=Meeting)
 
+    @property
+    def hooked(self) -> list[str]:
+        """The backends of all groups for which a hook of torch's records."""
+        return sorted({name for fact in list(self.groups.values()) for name in fact.hooked})
+
     def enter(self, phase: Phase) -> None:
         """Go on to the next phase, and say so in the heartbeat and the mark."""
         self.phase = phase
@@ -147,6 +155,7 @@ class ArmedProcess:
             told_size=self.told.size if self.told.size > 0 else env.world_size if env else 0,
             rendezvous=self.told.place,
             backend=",".join(sorted({group.backend for group in list(self.groups.values())})),
+            hooked=",".join(self.hooked),
             groups=len(self.groups),
             socket=self.socket,
             worker_socket=self.worker_socket,

@@ -50,6 +50,13 @@ def test_a_good_node_passes() -> None:
         ({"settings": {"NCCL_IB_DISABLE": "1", "NCCL_IB_HCA": "mlx5_0"}}, "UH801"),
         ({"settings": {"NCCL_SOKET_IFNAME": "eth0"}}, "UH802"),
         ({"settings": {"NCCL_BLOCKING_WAIT": "1"}}, "UH803"),
+        (
+            {
+                "settings": {"TORCH_NCCL_TRACE_BUFFER_SIZE": "2000"},
+                "versions": {"torch": "2.15.0+cu132"},
+            },
+            "UH803",
+        ),
         ({"settings": {"TORCH_FR_BUFFER_SIZE": "0"}}, "UH804"),
         ({"limits": {"open_files": 1024, "shm": 16 << 30}}, "UH805"),
         (

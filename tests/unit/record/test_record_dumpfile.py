@@ -57,8 +57,7 @@ def torch_has(monkeypatch: pytest.MonkeyPatch, *dumps: dict[str, Any]) -> None:
         return left.pop(0) if len(left) > 1 else left[0]
 
     source = TorchRecorder("gloo", answer, None)
-    monkeypatch.setattr(dumpfile, "recorders", lambda _socket: [source])
-    monkeypatch.setattr(dumpfile, "recorded_by_torch", lambda: frozenset({"gloo"}))
+    monkeypatch.setattr(dumpfile, "recorders", lambda *_: [source])
 
 
 def torch_entry(number: int, seq: int, created_ns: int, **more: object) -> dict[str, Any]:
@@ -119,7 +118,7 @@ def test_tags_of_open_sends_and_receives(
     if by_torch:
         torch_has(monkeypatch, {"version": "2.10", "pg_config": {}, "entries": []})
     else:
-        monkeypatch.setattr(dumpfile, "recorders", lambda _socket: [])
+        monkeypatch.setattr(dumpfile, "recorders", lambda *_: [])
     assert dumpfile.MOST_OPEN_TAGS == bounds.MOST_OPEN_TAGS
     monkeypatch.setattr(dumpfile, "MOST_OPEN_TAGS", 2)
     for tag, name in enumerate(("send 3->0", "send 3->0", "recv 3<-0", "recv 3<-0", "recv 3<-1")):
@@ -152,9 +151,7 @@ def test_a_recorder_of_torch_s_that_fails_is_a_problem(
     def broken(*_: bool) -> bytes:
         raise RuntimeError("out of order")
 
-    monkeypatch.setattr(
-        dumpfile, "recorders", lambda _socket: [TorchRecorder("gloo", broken, None)]
-    )
+    monkeypatch.setattr(dumpfile, "recorders", lambda *_: [TorchRecorder("gloo", broken, None)])
     (dump,) = dumpfile.collect(recorder)
     assert dump.content["unhang"]["problems"] == [
         "torch's gloo recorder: RuntimeError: out of order"

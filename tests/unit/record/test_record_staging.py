@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unhang.record.dumps.staging import NAMES, stage_torch_dumps, take_back_older_names
+from unhang.record.dumps.staging import NAMES, stage_torch_dumps
 
 
 def test_each_attempt_has_its_own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,25 +34,3 @@ def test_outside_of_a_run_nothing_is_changed(
     stage_torch_dumps()
     assert os.environ[NAMES[0]] == f"{tmp_path}/nccl/rank_"
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("version", "has_nccl", "left"),
-    [
-        ("2.13.0+cpu", False, False),
-        ("2.13.0+cu130", True, True),
-        ("2.9.1+cpu", False, True),
-        ("unknown", False, True),
-    ],
-)
-def test_older_names_are_taken_back_where_nobody_reads_them(
-    monkeypatch: pytest.MonkeyPatch, version: str, *, has_nccl: bool, left: bool
-) -> None:
-    """Torch would call them deprecated on the user's terminal."""
-    monkeypatch.setenv("UNHANG_RUN", "r")
-    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "2000")
-    monkeypatch.setenv("TORCH_NCCL_TRACE_BUFFER_SIZE", "2000")
-    monkeypatch.setenv("TORCH_NCCL_TRACE_CPP_STACK", "1")
-    take_back_older_names(version, has_nccl=has_nccl)
-    assert ("TORCH_NCCL_TRACE_BUFFER_SIZE" in os.environ) is left
-    assert os.environ["TORCH_NCCL_TRACE_CPP_STACK"] == "1"  # of one name only: the user's

@@ -105,6 +105,11 @@ class Group:
             raise RuntimeError("Ranks 2 failed to pass monitoredBarrier in 4000 ms")
 
 
+def _those_of_old(group: Group) -> frozenset[str]:
+    """The backends that record themselves in every torch."""
+    return frozenset({"gloo", "nccl"}.intersection(groups.backends_of(group).values()))
+
+
 def needs_library() -> None:
     """Skip where there is no compiled library: Python 3.10, or no cargo."""
     if quick.found() is None:
@@ -118,7 +123,7 @@ def recorder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     if compiled:
         needs_library()
     monkeypatch.setattr(wrap, "ORIGINALS", {})
-    monkeypatch.setattr(groups, "recorded_by_torch", lambda: frozenset({"gloo", "nccl"}))
+    monkeypatch.setattr(groups, "recorded_by_torch", _those_of_old)
     kept = [{**vars(owner)} for owner in (Group, Work)]
     state = ArmedProcess(Settings(), os.getpid(), Beat(None, pid=1, start_ticks=1), Ring(10))
     made = Recorder(state)

@@ -13,6 +13,7 @@ from unhang.run.child.environment import (
     site_directories,
     torch_version,
 )
+from unhang.torchenv import OLDER_NAMES
 
 
 def plan(env: dict[str, str], command: list[str], **options: object) -> EnvironmentPlan:
@@ -91,6 +92,25 @@ def test_without_arming_only_torch_is_configured() -> None:
     found = plan({}, ["python"], arm=False, rank_logs=False)
     names = {setting.name for setting in found.settings}
     assert all(name.startswith("TORCH_") for name in names)
+
+
+def test_unarmed_the_older_names_go_by_the_torch_beside_the_command(tmp_path: Path) -> None:
+    """No process of ours can take back there what its torch would call deprecated."""
+    for version, kept in (("2.9.1", 3), ("2.13.0+cu130", 1), ("2.15.0", 0), ("", 3)):
+        python = str(environment(tmp_path / version, version)) if version else "not-there"
+        added = plan({}, [python], arm=False).apply({})
+        assert sum(older in added for _, older in NAMES) == kept, version
+        assert all(newer in added for newer, _ in NAMES[:3])
+
+
+def test_armed_processes_are_told_which_older_names_are_ours() -> None:
+    """What the user has set is never taken back; what a run around this one has set is."""
+    env = {"TORCH_NCCL_TRACE_BUFFER_SIZE": "77"}
+    told = plan(env, ["python"]).apply(env)[OLDER_NAMES]
+    assert told == "TORCH_NCCL_DEBUG_INFO_TEMP_FILE,TORCH_NCCL_DUMP_ON_TIMEOUT"
+    outer = plan({}, ["python"]).apply({})
+    again = plan(outer, ["python"]).apply(outer)
+    assert again[OLDER_NAMES] == outer[OLDER_NAMES]
 
 
 def test_options_become_variables() -> None:

@@ -110,6 +110,8 @@ class Sides(Struct, frozen=True):
         who: The ranks of which that is said.
         unseen: Could not be looked at.
         unlooked: Number of those that nobody looked at.
+        blind: Recorders hold nothing of calls that ranks have made: not to be seen in one is no
+            sign of being in none.
     """
 
     shape: Shape
@@ -118,6 +120,7 @@ class Sides(Struct, frozen=True):
     elsewhere: tuple[RankLook, ...]
     unseen: tuple[RankLook, ...]
     unlooked: int
+    blind: bool = False
 
     @property
     def seen(self) -> int:
@@ -317,7 +320,9 @@ def _all_stopped(claim: Claim, looks: Sequence[RankLook]) -> bool:
 # ------------------------------------------------------------------ stacks by themselves
 
 
-def elsewhere(lives: Lives, book: StackBook, *, beside_dumps: bool = False) -> Iterator[Claim]:
+def elsewhere(
+    lives: Lives, book: StackBook, *, beside_dumps: bool = False, blind: bool = False
+) -> Iterator[Claim]:
     """Claims from stacks alone; two at most are causes.
 
     Args:
@@ -326,8 +331,12 @@ def elsewhere(lives: Lives, book: StackBook, *, beside_dumps: bool = False) -> I
         beside_dumps: Only what may stand where dumps show no cause. That everybody waits in one
             call is for the dumps to say, if they hold calls at all; the making of a group is no
             call that they hold.
+        blind: As in `Sides`.
     """
-    for sides in _shapes(lives.sampled, lives.world_size):
+    for seen in _shapes(lives.sampled, lives.world_size):
+        sides = replace(seen, blind=blind)
+        if blind and sides.shape is Shape.NOBODY_WAITS:
+            continue
         claim = _claim(sides, book)
         recorded = claim.kind is JOINED_NOT_PROGRESSING and not claim.culprits
         unmade = sides.shape is Shape.ALL_WAIT and all(e.meaning.kind == "init" for e in sides.who)
@@ -478,7 +487,7 @@ def _waited_for(claim: Claim, sides: Sides, book: StackBook) -> Claim:
     inside = sides.shape is Shape.HELD_INSIDE
     op = common([look.inside for look in who] if inside else [look.meaning.op for look in waiting])
     making = all(look.meaning.kind == "init" for look in waiting)
-    own = [] if making else [CallSide(ranks=claim.culprits, role="culprit", op=op)]
+    own = [] if making or not op else [CallSide(ranks=claim.culprits, role="culprit", op=op)]
     own = _in_the_call(who, "culprit") if inside else own
     return replace(
         claim,
@@ -498,10 +507,11 @@ def _in_the_call(looks: Sequence[RankLook], role: str) -> list[CallSide]:
         CallSide(
             ranks=ranks_in(same),
             role=role,
-            op=same[0].inside if role == "culprit" else same[0].meaning.op,
+            op=op,
             state="started",
         )
         for same in grouped(looks, by_op=True)
+        if (op := same[0].inside if role == "culprit" else same[0].meaning.op)
     ]
 
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from unhang.analysis.claims import Claim, confidence_of
 from unhang.analysis.words import (  # noqa: F401 - they register
     absent,
+    blind,
     disagreement,
     exits,
     logs,

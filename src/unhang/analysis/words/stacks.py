@@ -112,7 +112,7 @@ def _of_few(sides: Sides) -> Words:
     others = [look for look in sides.elsewhere if look not in who]
     summary = (
         f"{_begun(_doing(who))}, and {rank_phrase(ranks_in(others))} {_where_most(others)}; "
-        "nothing moves, and no rank is in communication."
+        f"nothing moves{'' if sides.blind else ', and no rank is in communication'}."
     )
     return Words(summary, tuple(_sentences(who)), (_WAITS_ITSELF, _LOOP), _actions(who))
 

@@ -7,7 +7,6 @@ the job listens with, is asked: a question to any other port might disturb what 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from http import HTTPStatus
@@ -15,13 +14,18 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 from unhang.collect.ranks import Target
+from unhang.collect.recorders import HOOKED, holds_calls, is_dump, is_hooked
 from unhang.stacks.pieces import split
 
 __all__ = ["PORT", "dumps_of_debug_server"]
 
 PORT = 25_999
 MAX_PAGE_BYTES = 1 << 30
-_PAGES = (("gloo", "/fr_trace_json"), ("nccl", "/fr_trace_nccl_json"))
+_PAGES = (
+    ("gloo", "/fr_trace_json"),
+    ("nccl", "/fr_trace_nccl_json"),
+    *((backend, f"/fr_trace_json?backend={backend}") for backend in HOOKED),
+)
 _LISTENS = "0A"
 _ASK_S = 75.0  # it waits up to 60 s for ranks that do not answer
 
@@ -44,7 +48,8 @@ def dumps_of_debug_server(
         (piece.rank, backend, piece.text.encode())
         for backend, page in _PAGES
         for piece in split(_page(port, page))
-        if piece.rank >= 0 and _is_dump(piece.text)
+        if piece.rank >= 0
+        and (holds_calls(piece.text, backend) if is_hooked(backend) else is_dump(piece.text))
     ]
 
 
@@ -85,10 +90,3 @@ def _page(port: int, page: str) -> str:
     finally:
         connection.close()
     return body.decode("utf-8", "replace") if answer.status == HTTPStatus.OK else ""
-
-
-def _is_dump(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text).get("entries"), list)
-    except (ValueError, AttributeError, RecursionError):
-        return False

@@ -31,6 +31,7 @@ from unhang.doctor.checks.variables import CONTRADICTIONS, DEPRECATED, misspelt
 from unhang.incoming import overlaid
 from unhang.report import Subject
 from unhang.room import Room
+from unhang.torchenv import warned_of
 from unhang.wording import printable
 
 __all__ = ["check_env"]
@@ -95,7 +96,8 @@ def _setting(name: str, host: str) -> tuple[Subject, ...]:
 
 def _settings(host: str, facts: Facts) -> list[CheckResult]:
     settings: Mapping[str, str] = facts.get("settings", {})
-    results = []
+    torch = str(facts.get("versions", {}).get("torch", ""))
+    old, results = warned_of(settings, torch), []
     for (a, a_value), (b, b_value), what in CONTRADICTIONS:
         if _has(settings, a, a_value) and _has(settings, b, b_value):
             seen = f"{host}: {a}={_show(settings, a)} and {b}={_show(settings, b)}: {what}."
@@ -109,6 +111,11 @@ def _settings(host: str, facts: Facts) -> list[CheckResult]:
         if meant:
             seen = f"{host}: {name} is no known variable; {meant} is."
             results.append(CheckResult(SETTING_UNKNOWN, "warn", seen, _setting(name, host)))
+        if name in old:
+            seen = (
+                f"{host}: {name} is an old name for {old[name]} in torch {torch}, which prints so."
+            )
+            results.append(CheckResult(SETTING_DEPRECATED, "warn", seen, _setting(name, host)))
         if name in DEPRECATED:
             seen = f"{host}: {name} is an old name for {DEPRECATED[name]}."
             results.append(CheckResult(SETTING_DEPRECATED, "warn", seen, _setting(name, host)))

@@ -43,7 +43,7 @@ def wanted(group: Foreign, mode: str) -> bool:
     """
     if mode == "never" or type(group) in _own_classes:
         return False
-    return mode == "always" or not set(backends_of(group).values()) & recorded_by_torch()
+    return mode == "always" or not recorded_by_torch(group)
 
 
 def adopt(group: Foreign) -> Foreign:
@@ -115,7 +115,7 @@ def _replace_in_world(c10d: Foreign, old: Foreign, new: Foreign) -> None:
     world = c10d._world
     for mapping in (
         world.pg_map, world.pg_names, world.pg_group_ranks, world.pg_backend_config,
-        world.pg_to_tag, world.pg_coalesce_state,
+        world.pg_to_tag, world.pg_coalesce_state, getattr(world, "pg_flight_recorder_hooks", {}),
     ):  # fmt: skip
         if old in mapping:
             mapping[new] = mapping.pop(old)

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from unhang.record.calls.ring import Channel, Foreign
 from unhang.record.contact.heartbeat import GroupBeat
+from unhang.record.dumps.torchfr import FUNCTIONS
 from unhang.record.process import ArmedProcess, GroupFact
 
 __all__ = [
@@ -21,30 +22,47 @@ __all__ = [
     "channel_of",
     "channels",
     "forget_channels",
+    "hooked_by_torch",
     "named",
     "note_groups",
     "pg_config",
     "recorded_by_torch",
+    "torch_records",
 ]
+
+_OWN: Final = frozenset(name for name, _, _ in FUNCTIONS)
+"""Backends that record themselves."""
+_HOOKS: Final = "pg_flight_recorder_hooks"
+"""Where torch keeps its recording hooks, by group."""
 
 CHANNELS: Final[dict[int, Channel]] = {}
 """By the identity of the group; `channel_of` reads it."""
 
 
-def recorded_by_torch() -> frozenset[str]:
-    """Names of the backends whose calls this torch records, P2P on Gloo excepted."""
+def torch_records() -> bool:
+    """Whether torch's recorders are on in this process."""
     size = os.environ.get("TORCH_FR_BUFFER_SIZE", os.environ.get("TORCH_NCCL_TRACE_BUFFER_SIZE"))
-    if size == "0":
+    return size != "0"
+
+
+def recorded_by_torch(group: Foreign) -> frozenset[str]:
+    """Those of a group's backends whose calls this torch records, P2P on Gloo excepted.
+
+    Gloo, NCCL's older class and XCCL record themselves. From torch 2.14 on a hook can record for
+    any other backend, and it is torch that decides, group by group, whether there is one.
+    """
+    if not torch_records():
         return frozenset()
     c10d = sys.modules.get("torch._C._distributed_c10d")
-    names = set()
-    if hasattr(c10d, "_dump_fr_trace"):
-        names.add("gloo")
-    if hasattr(c10d, "_dump_nccl_trace"):
-        names.add("nccl")
-    if hasattr(c10d, "_dump_xccl_trace"):
-        names.add("xccl")
-    return frozenset(names)
+    own = {name for name, function, _ in FUNCTIONS if hasattr(c10d, function)}
+    return frozenset(own.intersection(backends_of(group).values())) | hooked_by_torch(group)
+
+
+def hooked_by_torch(group: Foreign) -> frozenset[str]:
+    """Those of a group's backends for which a hook of torch's records, each in its own recorder."""
+    if group not in _world(_HOOKS):
+        return frozenset()
+    return frozenset(backends_of(group).values()) - _OWN
 
 
 def channel_of(group: Foreign) -> Channel:
@@ -86,7 +104,7 @@ def _new_channel(group: Foreign) -> Channel:
         rank=int(group.rank()),
         timeout_ms=timeout_of(group),
         pg_id=_next_id,
-        bare=not set(by_device.values()) & recorded_by_torch(),
+        bare=not recorded_by_torch(group),
     )
     _next_id += 1
     return channel
@@ -106,7 +124,10 @@ def _text(group: Foreign, attribute: str) -> str:
 
 
 def backends_of(group: Foreign) -> dict[str, str]:
-    """Backend name by device type: what torch was told, or else what the group itself says."""
+    """Backend name by device type: what torch was told, or else what the group itself says.
+
+    From torch 2.14 on "nccl" may be another class than the one that records itself.
+    """
     config = _world("pg_backend_config").get(group, "")
     found = {}
     for part in str(config).split(","):
@@ -114,11 +135,24 @@ def backends_of(group: Foreign) -> dict[str, str]:
         if colon and device and backend:
             found[device] = backend
     if found:
-        return found
+        return {device: _serving(group, device, told) for device, told in found.items()}
     try:
         return {"cpu": str(group.name()).lower()}
     except (RuntimeError, AttributeError):
         return {}
+
+
+def _serving(group: Foreign, device: str, told: str) -> str:
+    """The name that the backend gives itself, where that decides who records; else the one told.
+
+    It is the key of a hook's recorder, and tells the class that records itself from others.
+    """
+    try:
+        own = str(group._get_backend(sys.modules["torch"].device(device)).name())
+    except (KeyError, RuntimeError, AttributeError, NotImplementedError):
+        return told
+    decides = not _OWN.isdisjoint((told, own)) or group in _world(_HOOKS)
+    return own if own and decides else told
 
 
 def timeout_of(group: Foreign) -> int:
@@ -152,6 +186,7 @@ def note_groups(state: ArmedProcess) -> None:
             ranks=tuple(int(rank) for rank, _ in order),
             backend=_backend_name(group, backend),
             timeout_ms=timeout_of(group),
+            hooked=hooked_by_torch(group),
         )
         if fact.ranks:
             state.groups[fact.name, fact.description, fact.ranks] = fact

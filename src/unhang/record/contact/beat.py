@@ -27,6 +27,7 @@ from unhang.record.contact.heartbeat import (
     MAX_GROUPS,
     NAME_BYTES,
     NAME_START,
+    OTHER,
     RECORDERS,
     SEEN_SLOT,
     SET_SLOT,
@@ -180,7 +181,8 @@ class Beat:
         """The recorder's thread ran, and these are the groups' counters."""
         for row, group in enumerate(groups[:MAX_GROUPS]):
             start = GROUP_START + row * GROUP_WORDS
-            values = (RECORDERS.index(group.recorder), group.pg_id, group.last_enqueued,
+            known = group.recorder if group.recorder in RECORDERS else OTHER
+            values = (RECORDERS.index(known), group.pg_id, group.last_enqueued,
                       group.last_started, group.last_completed)  # fmt: skip
             for offset, value in enumerate(values):
                 self.words[start + offset] = value

@@ -23,6 +23,9 @@ from typing import Any, Final
 
 __all__ = ["GroupBeat", "Heartbeat", "Phase", "Word", "read_heartbeat", "root_word"]
 
+OTHER: Final = "other"
+"""The recorder of a backend that has no number of its own in this table."""
+
 MAGIC: Final = int.from_bytes(b"UNHANGHB", "little")
 VERSION: Final = 2
 FILE_BYTES: Final = 65536
@@ -83,7 +86,9 @@ class Phase(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupBeat:
-    """Counters of one group in one recorder ("gloo", "nccl", "unhang"); -1 for none yet.
+    """Counters of one group in one recorder ("gloo", "nccl", "nccl2", "unhang"); -1 for none yet.
+
+    A hook of torch's counts operations from 0, sends and receives included, and not collectives.
 
     Attributes:
         pg_id: Of this process: other ranks may know the same group by another number.
@@ -181,7 +186,7 @@ class Heartbeat:
         return max(self.call_ns, self.waited_ns, self.step_ns)
 
 
-RECORDERS: Final = ("gloo", "nccl", "xccl", "unhang")
+RECORDERS: Final = ("gloo", "nccl", "xccl", "unhang", "nccl2", "nccl-lazy", OTHER)
 
 
 def read_heartbeat(path: str | os.PathLike[str]) -> Heartbeat | None:

@@ -67,6 +67,9 @@ class Mark:
             inherit it.
         told_size: The number of ranks by the same word; 0 where nothing says.
         rendezvous: Where it meets its peers ("node01:29500", a file), or "" before it does.
+        backend: What the backends of its groups call themselves, with commas.
+        hooked: Those of them for which a hook of torch's records (torch 2.15): its worker server
+            knows their recorders by name.
         groups: Number of process groups made so far.
         socket: Path of the trigger socket, or "" where there is none.
         worker_socket: Path of torch's worker server (HTTP over a unix socket), or "".
@@ -96,6 +99,7 @@ class Mark:
     local_rank: int | None = None
     env_rank: int | None = None
     backend: str = ""
+    hooked: str = ""
     groups: int = 0
     socket: str = ""
     worker_socket: str = ""

@@ -166,7 +166,7 @@ class TriggerThread:
     def tick(self) -> None:
         """Beat: counters of all groups, from torch's recorders and from ours."""
         beats: list[GroupBeat] = []
-        for source in torchfr.recorders():
+        for source in torchfr.recorders(hooked=self.recorder.state.hooked):
             beats += named(torchfr.counters(source), self.recorder.state)
         beats += [
             GroupBeat(
@@ -295,7 +295,7 @@ class TriggerThread:
                     ]
                     for group in torchfr.counters(source)
                 }
-                for source in torchfr.recorders()
+                for source in torchfr.recorders(hooked=state.hooked)
             },
         }  # fmt: skip
 

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from unhang._version import __version__
 from unhang.rankenv import attempt_of
-from unhang.record.calls.groups import channels, note_groups, pg_config, recorded_by_torch
+from unhang.record.calls.groups import channels, note_groups, pg_config, torch_records
 from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.ring import FAILED, RingEntry
 from unhang.record.calls.sites import current_stacks
@@ -100,7 +100,7 @@ def collect(
     dumps = []
     if "nccl" in in_use and crashes():
         state.failures.add("torch 2.2's NCCL recorder is not asked: that can crash the process")
-    for source in recorders(state.worker_socket):
+    for source in recorders(state.worker_socket, state.hooked):
         content = _ask(state, source, (collectives, stacks, only_active))
         if content is not None and (content.get("entries") or source.backend in in_use):
             dumps.append(DumpDraft(source.backend, content, source))
@@ -144,8 +144,7 @@ def _complete(state: ArmedProcess, dump: DumpDraft, own: list[RingEntry], *, sta
         content["pg_config"] = pg_config(state) or content.get("pg_config", {})
     ours = [entry for entry in own if entry.name.partition(":")[0] == dump.backend]
     beside: list[dict[str, object]] = []
-    by_torch = dump.backend in recorded_by_torch() and state.settings.full != "always"
-    if dump.source is not None and by_torch:
+    if dump.source is not None and torch_records() and state.settings.full != "always":
         beside = [] if unnamed else _beside(content.get("entries", []), ours, stacks=stacks)
     else:
         content["entries"] = [entry.as_torch(stacks=stacks) for entry in ours]

@@ -1,14 +1,17 @@
 """Torch's own recorders: which there are in this build, and what they hold.
 
-Each backend family has a recorder of its own with record ids of its own (Gloo's and NCCL's do not
-mix), so each gives a dump of its own. The bytes come from torch itself and hold no globals; they
-are still read with an unpickler that refuses them.
+Each backend has a recorder of its own with record ids of its own (Gloo's and NCCL's do not mix), so
+each gives a dump of its own. Some record themselves and are asked by a function of their own. From
+torch 2.15 on a hook of torch's records for all others (ProcessGroupNCCL2, which "nccl" is there,
+MPI, UCC, any plugin), in a recorder for each name of a backend: it is asked by that name. The bytes
+come from torch itself and hold no globals; they are still read with an unpickler that refuses them.
 
-NCCL's recorder asks the device about every open call, which can block while another thread waits
-for that device, and its Python function keeps the GIL meanwhile: then the whole process stands, by
-our doing. So torch's worker server is asked, whose threads have no GIL, and Python's function only
-where there is no such server or handler. That of torch 2.2 is never called: it crashes the process
-once anything was sent, received or coalesced (seen on 2.2.2).
+The recorder of NCCL's older class asks the device about every open call, which can block while
+another thread waits for that device, and its Python function keeps the GIL meanwhile: then the
+whole process stands, by our doing. So torch's worker server is asked, whose threads have no GIL,
+and Python's function only where there is no such server or handler. That of torch 2.2 is never
+called: it crashes the process once anything was sent, received or coalesced (seen on 2.2.2). A hook
+has no events of a device to ask about.
 """
 
 from __future__ import annotations
@@ -19,14 +22,14 @@ import json
 import pickle
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from unhang.record.contact.client import RefusedError, ask_worker
 from unhang.record.contact.heartbeat import GroupBeat
 
-__all__ = ["TorchRecorder", "counters", "crashes", "load_plain", "recorders"]
+__all__ = ["FUNCTIONS", "TorchRecorder", "counters", "crashes", "load_plain", "recorders"]
 
 COUNTERS: Final = (
     "last_enqueued_collective",
@@ -39,7 +42,9 @@ FUNCTIONS: Final = (
     ("nccl", "_dump_nccl_trace", "_dump_nccl_trace_json"),
     ("xccl", "_dump_xccl_trace", "_dump_xccl_trace_json"),
 )
-
+"""Backends that record themselves, and how each one is asked."""
+_HOOKED: Final = FUNCTIONS[0]
+"""The functions that also take the name of a backend for which a hook records."""
 
 _PARAMETERS: Final = ("includecollectives", "includestacktraces", "onlyactive")
 _SAFE_SINCE: Final = (2, 3)
@@ -52,7 +57,7 @@ class TorchRecorder:
     """One of torch's recorders.
 
     Attributes:
-        backend: "gloo", "nccl" or "xccl".
+        backend: "gloo", "nccl" or "xccl"; or "nccl2" and any other that torch's hook records.
         as_pickle: `(include_collectives, include_stacks, only_active) -> bytes`.
         as_json: `(include_collectives, only_active) -> bytes`, or None; it never has stacks.
     """
@@ -94,11 +99,12 @@ def load_plain(data: bytes) -> dict[str, Any]:
     return dump
 
 
-def recorders(worker_socket: str = "") -> list[TorchRecorder]:
+def recorders(worker_socket: str = "", hooked: Iterable[str] = ()) -> list[TorchRecorder]:
     """The recorders that this build of torch has; none before torch is imported.
 
     Args:
         worker_socket: Where this process's worker server listens; "" for nowhere.
+        hooked: The backends for which torch's hook records.
     """
     c10d = sys.modules.get("torch._C._distributed_c10d")
     found = []
@@ -109,6 +115,12 @@ def recorders(worker_socket: str = "") -> list[TorchRecorder]:
         if backend == "nccl":
             function = functools.partial(_dump_of_nccl, worker_socket, function)
         found.append(TorchRecorder(backend, function, getattr(c10d, as_json, None)))
+    _, as_pickle, as_json = _HOOKED
+    for backend in hooked:
+        asked = (
+            functools.partial(getattr(c10d, name), backend=backend) for name in (as_pickle, as_json)
+        )
+        found.append(TorchRecorder(backend, *asked))
     return found
 
 

@@ -1,9 +1,10 @@
-"""The environment of the child: the recorder's settings under every name that a torch reads.
+"""The environment of the child: the recorder's settings under every name that its torch reads.
 
 torch's version comes from the metadata of the installed package in the interpreter that the
 command will use; torch is never imported and no process is started for it. What the user has
 set, under any name that torch knows for it, stays as it is, and is set under the other name too:
-parts of one torch read different names (the dump pipe of 2.9 to 2.11 only the older one).
+parts of one torch read different names (the dump pipe of 2.9 to 2.11 only the older one). Where the
+newer name does, the older one that we have set is taken back (`unhang.torchenv`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,17 @@ from typing import NamedTuple
 
 from unhang.errors import UsageError
 from unhang.run.child.ranklogs import rank_log_settings
+from unhang.torchenv import (
+    BUFFER_SIZE,
+    CPP_STACK,
+    OLDER_NAMES,
+    ON_TIMEOUT,
+    SETTINGS,
+    TEMP_FILE,
+    WAIT_TIMEOUT,
+    can_go,
+    release_of,
+)
 
 __all__ = [
     "EnvironmentPlan",
@@ -179,21 +191,11 @@ def _version_file(path: str) -> str:
     return match.group(1) if match else ""
 
 
-def _numbers(version: str) -> tuple[int, int] | None:
-    match = re.match(r"(\d+)\.(\d+)", version)
-    return (int(match.group(1)), int(match.group(2))) if match else None
-
-
 # ------------------------------------------------------------------ what to set
 
 
-_CPP_STACK = ("TORCH_FR_CPP_STACK", "TORCH_NCCL_TRACE_CPP_STACK")
-
-_ALSO_MIRRORED = (
-    _CPP_STACK,
-    ("TORCH_FR_WAIT_TIMEOUT_DUMP_MILSEC", "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC"),
-)
-"""Both names of what is set only where the user has set one of them."""
+_ONLY_MIRRORED = (CPP_STACK, WAIT_TIMEOUT)
+"""What is set only where the user has set it, under one of its names."""
 
 
 def _torch_settings(
@@ -202,15 +204,15 @@ def _torch_settings(
     """Each variable of torch's recorder: all its names, and its value."""
     size = str(options.buffer_size or DEFAULT_BUFFER_SIZE)
     named: list[tuple[tuple[str, ...], str]] = [
-        (("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"), size),
-        (("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"), f"{staging}/nccl/rank_"),
-        (("TORCH_FR_DUMP_ON_TIMEOUT", "TORCH_NCCL_DUMP_ON_TIMEOUT"), "1"),
+        (BUFFER_SIZE[:2], size),
+        (TEMP_FILE[:2], f"{staging}/nccl/rank_"),
+        (ON_TIMEOUT[:2], "1"),
         (("TORCH_INCLUDE_STACK_TRACE",), "1"),
         (("TORCH_NCCL_DEBUG_INFO_PIPE_FILE",), f"{staging}/pipe_"),
     ]
     if options.symbolize:
-        named += [(_CPP_STACK, "1"), (("TORCH_SYMBOLIZE_MODE",), options.symbolize)]
-    given = [names for names in _ALSO_MIRRORED if any(name in env for name in names)]
+        named += [(CPP_STACK[:2], "1"), (("TORCH_SYMBOLIZE_MODE",), options.symbolize)]
+    given = [each[:2] for each in _ONLY_MIRRORED if any(name in env for name in each[:2])]
     named += [(names, "") for names in given if (names, "1") not in named]
     if options.blocking:
         named += [((name,), value) for name, value in BLOCKING]
@@ -256,7 +258,7 @@ def plan_environment(
         UsageError: Blocking launches are asked for of a torch whose NCCL cannot stand them.
     """
     version = torch_version(site_directories(interpreter_of(command, env), env))
-    numbers = _numbers(version)
+    numbers = release_of(version)
     many = options.blocking and not options.gpus  # of one rank NCCL waits for nobody
     if many and numbers and BLOCKING_HANGS[0] <= numbers < BLOCKING_HANGS[1]:
         raise UsageError(
@@ -270,6 +272,7 @@ def plan_environment(
         logs = rank_log_settings(command, options.log_place)
         named += [((name,), value) for name, value in logs]
     settings = [setting for names, value in named for setting in _settings(env, names, value)]
+    settings = _older_names(settings, env, version, armed=options.arm)
     settings += _visible(env, options.gpus)
     if options.arm:
         settings.append(_python_path(env))
@@ -284,6 +287,23 @@ def _settings(
     value = next((env[name] for name in names if name in env), value)
     for name in names:
         yield PlannedVariable(name, value, kept_as=f"{name}={env[name]}" if name in env else "")
+
+
+def _older_names(
+    settings: list[PlannedVariable], env: Mapping[str, str], version: str, *, armed: bool
+) -> list[PlannedVariable]:
+    """Keep the older names that we set from where they would only make torch complain.
+
+    An armed process takes them back itself, which knows for sure what torch it has; so it is told
+    which of them are ours. Of others nothing tells but the torch beside the command.
+    """
+    older = {each.older for each in SETTINGS}
+    ours = [each.name for each in settings if each.name in older and not each.kept_as]
+    if armed:
+        ours += env.get(OLDER_NAMES, "").split(",")  # of a run around this one
+        return [*settings, PlannedVariable(OLDER_NAMES, ",".join(filter(None, ours)))]
+    without = can_go(version)
+    return [each for each in settings if not (each.name in ours and each.name in without)]
 
 
 def _python_path(env: Mapping[str, str]) -> PlannedVariable:

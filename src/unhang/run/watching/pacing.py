@@ -2,9 +2,10 @@
 
 Torch's worker server answers in a thread of C++ that needs no GIL, about 50 ms of CPU time for a
 full ring; the job's own threads do nothing for it. A thread of ours asks, so that the watch over
-hangs never waits. Only Gloo is asked: NCCL's recorder asks the device about its calls, and we have
-not seen what that costs a job that trains. Ranks that send and receive have roles, whose own times
-differ by the program: they are not compared.
+hangs never waits. Only Gloo is asked: its calls wait, so who comes last to them is late. To NCCL a
+host comes ahead of its device; the recorder of its older class asks that device, and of what a hook
+records (NCCL2) the server gives unfinished calls alone. Ranks that send and receive have roles,
+whose own times differ by the program: they are not compared.
 """
 
 from __future__ import annotations
