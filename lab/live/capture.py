@@ -29,6 +29,8 @@ MAX_RANKS = 8
 DUMPS = Path("dumps") / "gloo"
 
 _POLL_S = 0.05
+_IN_FLIGHT_S = 1.5
+"""A call younger than a second is in flight as far as a dump tells: a hang is captured later."""
 _ATTEMPTS = 3
 _PORT_TAKEN = "EADDRINUSE"
 
@@ -162,7 +164,8 @@ def _await_hang(request: Request, markers: Sequence[Marker], job: Job) -> tuple[
         states = job.states()
         _refuse_surprises(request, job, states)
         if _is_stuck(request, markers, states):
-            return states
+            time.sleep(_IN_FLIGHT_S)
+            return job.states()
         if time.monotonic() > job.deadline:
             where = "; ".join(f"rank {rank}: {state}" for rank, state in enumerate(states))
             raise ToolError(
