@@ -164,6 +164,15 @@ def _table(table: Table) -> Iterator[str]:
     yield ""
 
 
+def launchers() -> str:
+    """Every way to the nodes of a job."""
+    from unhang.collect.launchers.choosing import CHOICES
+
+    ways = ["none | a shell | this one", *(way for choice in CHOICES for way in choice.ways)]
+    rows = [f"| {way} |" for way in ways]
+    return "\n".join(["| option | tool | nodes |", "|---|---|---|", *rows]) + "\n"
+
+
 def remedies() -> str:
     """What helps against each kind that can be a cause, as far as its row tells."""
     from unhang.catalogue import all_kinds
@@ -267,6 +276,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "tables": tables,
     "views": views,
     "commands": commands,
+    "launchers": launchers,
     "remedies": remedies,
     "kinds": kinds,
     "verdict": verdict,

@@ -7,13 +7,10 @@ Each node that answers adds its part to the manifest as it comes, and each that 
 from __future__ import annotations
 
 import hashlib
-import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -27,8 +24,8 @@ from unhang.casedir.manifest import (
     not_found,
     write_part,
 )
-from unhang.collect.launchers import Launcher
-from unhang.collect.launches import Delivery, run_launch
+from unhang.collect.launchers import Launcher, Program
+from unhang.collect.launches import Delivery, run_launches
 from unhang.collect.parcel import ParcelError, safe_node, unpack
 from unhang.collect.ship import make_program
 from unhang.incoming import fitting, overlaid, value_of
@@ -169,21 +166,28 @@ def gather(
         OSError: The case cannot be written.
     """
     gathered = Gathered()
+
+    def program_of(batch: tuple[str, ...]) -> Program:
+        orders = {**plan.orders, "run": plan.run, **launcher.orders(batch[0])}
+        return make_program(orders, plan.python, ship=plan.ship)
+
     batches = in_batches(nodes, launcher.at_once)
-    with TemporaryDirectory(dir=case, prefix=".incoming-") as scratch:
-        for single in (False, True):
-            missed: list[tuple[str, str]] = []
-            for batch, delivery in _run_all(launcher, batches, plan, Path(scratch)):
-                missed += _take(batch, delivery, plan, case, gathered, progress)
-                gathered.notes += _strange(batch, delivery)
-            retry = [node for node, _ in missed] if launcher.at_once > 1 and not single else []
-            for node, why in missed:
-                if node not in retry:
-                    _give_up(node, why, plan, case, gathered)
-                    progress(node, why)
-            if not retry:
-                break
-            batches = in_batches(retry, 1)
+    for single in (False, True):
+        missed: list[tuple[str, str]] = []
+        for batch, delivery in run_launches(
+            launcher, batches, plan.run, program_of, plan.timeout_s, at_once=plan.at_once,
+            within=case,
+        ):  # fmt: skip
+            missed += _take(batch, delivery, plan, case, gathered, progress)
+            gathered.notes += _strange(batch, delivery)
+        retry = [node for node, _ in missed] if launcher.at_once > 1 and not single else []
+        for node, why in missed:
+            if node not in retry:
+                _give_up(node, why, plan, case, gathered)
+                progress(node, why)
+        if not retry:
+            break
+        batches = in_batches(retry, 1)
     merge_manifest(case)
     return gathered
 
@@ -191,22 +195,6 @@ def gather(
 def in_batches(nodes: Sequence[str], size: int) -> list[tuple[str, ...]]:
     """The nodes as a launcher takes them, so many at a time."""
     return [tuple(nodes[i : i + size]) for i in range(0, len(nodes), max(size, 1))]
-
-
-def _run_all(
-    launcher: Launcher, batches: Sequence[tuple[str, ...]], plan: GatherPlan, scratch: Path
-) -> Iterable[tuple[tuple[str, ...], Delivery]]:
-    def one(number: int, batch: tuple[str, ...]) -> Delivery:
-        orders = {**plan.orders, "run": plan.run, **launcher.orders(batch[0])}
-        program = make_program(orders, plan.python, ship=plan.ship)
-        folder = scratch / f"{time.monotonic_ns()}-{number}"
-        folder.mkdir()
-        return run_launch(launcher.launch(batch, program), plan.run, folder, plan.timeout_s)
-
-    with ThreadPoolExecutor(max(1, min(plan.at_once, len(batches)))) as pool:
-        jobs = {pool.submit(one, number, batch): batch for number, batch in enumerate(batches)}
-        for job in as_completed(jobs):
-            yield jobs[job], job.result()
 
 
 def _take(  # one step of the loop above

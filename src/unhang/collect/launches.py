@@ -10,16 +10,18 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO
 
-from unhang.collect.launchers import Launch
+from unhang.collect.launchers import Launch, Launcher, Program
 from unhang.collect.parcel import Incoming, ParcelError, Spool, read_line, safe_node
 
-__all__ = ["Delivery", "run_launch"]
+__all__ = ["Delivery", "run_launch", "run_launches"]
 
 _LONGEST_LINE = 16 << 10
 _KEPT_ERRORS = 8 << 10
@@ -43,6 +45,43 @@ class Delivery:
     broken: dict[str, str] = field(default_factory=dict)
     error: str = ""
     passed_over: int = 0
+
+
+def run_launches(
+    launcher: Launcher,
+    batches: Sequence[tuple[str, ...]],
+    run: str,
+    program_of: Callable[[tuple[str, ...]], Program],
+    timeout_s: float,
+    *,
+    at_once: int,
+    within: Path | None = None,
+) -> Iterator[tuple[tuple[str, ...], Delivery]]:
+    """Run a program on nodes, in batches; yields each with what it brought as soon as it ends.
+
+    What came lies in folders, one a batch, that are gone when all have been taken.
+
+    Args:
+        launcher: How to reach them.
+        batches: Nodes that share a command.
+        run: Name of the run, which every line carries.
+        program_of: Makes what a batch runs.
+        timeout_s: For each command.
+        at_once: How many of them run at the same time.
+        within: Where the folders are, else where temporary ones are.
+    """
+    with TemporaryDirectory(dir=within, prefix=".incoming-") as scratch:
+
+        def one(number: int) -> Delivery:
+            folder = Path(scratch, str(number))
+            folder.mkdir()
+            launch = launcher.launch(batches[number], program_of(batches[number]))
+            return run_launch(launch, run, folder, timeout_s)
+
+        with ThreadPoolExecutor(max(1, min(at_once, len(batches)))) as pool:
+            jobs = {pool.submit(one, number): number for number in range(len(batches))}
+            for job in as_completed(jobs):
+                yield batches[jobs[job]], job.result()
 
 
 def run_launch(

@@ -40,7 +40,7 @@ __all__ = [
 
 _CHUNK = 600  # 800 characters: `srun --label` cuts lines at 1,024 bytes
 _LINE = re.compile(r"@unhang ([\w-]{1,64}) (\S{1,255}) (\d{1,9}|end) (\S{1,8000})(?: (\S{1,64}))?")
-_PATH = re.compile(r"(?:dumps|stacks|logs|env)(?:/[\w@%+=:,.-]{1,200}){1,4}|part\.json")
+_PATH = re.compile(r"(?:dumps|stacks|logs|env|ras)(?:/[\w@%+=:,.-]{1,200}){1,4}|part\.json")
 _PART = "part.json"
 MAX_PACKED = 2 << 30
 MAX_UNPACKED = 8 << 30
@@ -66,7 +66,7 @@ def write_parcel(files: Mapping[str, bytes | Path], run: str, node: str, out: IO
     """Send files as lines.
 
     Args:
-        files: Content, or where it is, by path: "part.json", or below dumps, stacks, logs or env.
+        files: Content, or where it is, by path: "part.json", or below the folders of a case.
         run: Names the collecting run.
         node: Names the node; without spaces.
         out: Where the lines go.

@@ -8,15 +8,12 @@ from __future__ import annotations
 import ipaddress
 import secrets
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 from unhang.collect.gather import in_batches, match_senders
-from unhang.collect.launchers import Launcher
-from unhang.collect.launches import Delivery, run_launch
+from unhang.collect.launchers import Launcher, Program
+from unhang.collect.launches import Delivery, run_launches
 from unhang.collect.parcel import ParcelError, safe_node, unpack
 from unhang.collect.ship import Shipment, make_program
 from unhang.errors import UsageError
@@ -151,45 +148,37 @@ class Launched:
             raise UsageError(
                 f"{len(batches):,} nodes cannot be asked at once", f"At most {MAX_AT_ONCE:,}."
             )
-        with TemporaryDirectory(prefix="unhang-doctor-") as scratch:
-
-            def one(number: int) -> list[NodeAnswer]:
-                folder = Path(scratch, str(number))
-                folder.mkdir()
-                batch = [known[name] for name in batches[number]]
-                return self._ask_batch(batch, folder, question)
-
-            with ThreadPoolExecutor(max(1, len(batches))) as pool:
-                answers = [a for part in pool.map(one, range(len(batches))) for a in part]
-        return {answer.node.name: answer for answer in answers}
-
-    def _ask_batch(
-        self, batch: Sequence[Node], folder: Path, question: _Question
-    ) -> list[NodeAnswer]:
         run = f"doctor-{secrets.token_hex(4)}"
-        names = [node.name for node in batch]
-        per = {self._own(name): question.orders[name] for name in names if name in question.orders}
-        told = {"agent": question.agent, "run": run, "common": question.common, "per": per,
-                **self.launcher.orders(names[0])}  # fmt: skip
-        program = make_program(told, self.python, ship=self.ship, shipment=SHIPMENT)
-        delivery = run_launch(self.launcher.launch(names, program), run, folder, question.timeout_s)
-        senders = match_senders(names, [*delivery.parcels, *delivery.broken])
-        self.own |= senders
-        return [_answer(node, senders.get(node.name, ""), delivery, folder) for node in batch]
+
+        def program_of(names: tuple[str, ...]) -> Program:
+            orders = question.orders
+            per = {self._own(name): orders[name] for name in names if name in orders}
+            told = {"agent": question.agent, "run": run, "common": question.common, "per": per,
+                    **self.launcher.orders(names[0])}  # fmt: skip
+            return make_program(told, self.python, ship=self.ship, shipment=SHIPMENT)
+
+        found: dict[str, NodeAnswer] = {}
+        for names, delivery in run_launches(
+            self.launcher, batches, run, program_of, question.timeout_s, at_once=len(batches)
+        ):
+            senders = match_senders(names, [*delivery.parcels, *delivery.broken])
+            self.own |= senders
+            found |= {n: _answer(known[n], senders.get(n, ""), delivery) for n in names}
+        return found
 
     def _own(self, name: str) -> str:
         told = self.launcher.orders(name).get("node")
         return safe_node(str(told)) if told else self.own.get(name, safe_node(name))
 
 
-def _answer(node: Node, own: str, delivery: Delivery, folder: Path) -> NodeAnswer:
+def _answer(node: Node, own: str, delivery: Delivery) -> NodeAnswer:
     parcel = delivery.parcels.get(own)
     if parcel is None:
         why = delivery.broken.get(own) or delivery.error or "nothing came of it"
         return NodeAnswer(node, {}, why)
     try:
         with parcel.open("rb") as file:
-            _, part = unpack(file, folder)
+            _, part = unpack(file, parcel.parent)
     except (ParcelError, OSError) as error:
         return NodeAnswer(node, {}, f"what it sent is unusable: {error}")
     return answer_of(node, part)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from unhang.case import Case
 from unhang.tables.columns import number_column, text_column
-from unhang.tables.schema import Column
+from unhang.tables.schema import BY_NAME, Column
 
 __all__ = [
     "CHUNK_ROWS",
@@ -42,28 +42,18 @@ CHUNK_ROWS = 1_000_000
 
 _STATES = ("scheduled", "started", "completed", "failed")
 _ORIGINS = ("torch", "unhang")
-_OF_CALLS = {
+_IN_CASE = {
     "dump_id": "dump",
-    "rank": "rank",
     "group_id": "group",
-    "name": "name",
-    "state": "state",
-    "origin": "origin",
     "signature_id": "signature",
     "stack_id": "stack",
-    "thread": "thread",
-    **{
-        key: key
-        for key in (
-            *("seq", "p2p_seq", "op_id", "record_id", "is_p2p", "retired", "created_ns"),
-            *("started_ns", "completed_ns", "duration_ms", "timeout_ms"),
-        )
-    },
 }
-"""Columns that the case has, and their names there."""
+"""Columns that the case has under another name."""
 
 _OF_NAMES = {"op": "op", "backend": "backend", "src_group_rank": "src", "dst_group_rank": "dst"}
 """Columns that follow from the name of a call, and their names there."""
+
+_MADE = frozenset(("call_id", "collective_id", *_OF_NAMES))
 
 _FEW = 1024
 """Calls among which those that differ mostly differ already."""
@@ -124,7 +114,9 @@ def _are_same(one: Numbers, other: Numbers) -> bool:
 
 
 def _own(case: Case, ids: npt.NDArray[np.int64]) -> dict[str, Numbers]:
-    columns = {key: getattr(case.calls, field) for key, field in _OF_CALLS.items()}
+    """The columns that the case has; where it is, `collective_id`."""
+    stored = (c.name for c in BY_NAME["calls"].columns if c.name not in _MADE)
+    columns = {key: getattr(case.calls, _IN_CASE.get(key, key)) for key in stored}
     return columns | {"collective_id": ids}
 
 

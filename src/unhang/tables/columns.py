@@ -1,14 +1,16 @@
 """A case and its verdict as numpy columns, a dictionary a table: what the database is filled from.
 
-All tables but the largest, which has its own file. It knows nothing of SQL but that lists travel as
-JSON text.
+All tables but the largest, which has its own file. Which columns a table has and what makes them
+comes from the schema; here stands only what is not the attribute of that name. It knows nothing of
+SQL but that lists travel as JSON text.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,9 +18,9 @@ import numpy.typing as npt
 
 from unhang.case import Case
 from unhang.model import Frame, ProcessSample
-from unhang.report import Report
+from unhang.report import RankStatus, Report
 from unhang.stacks.ownership import is_library
-from unhang.tables.schema import SCHEMA
+from unhang.tables.schema import BY_NAME, SCHEMA
 
 __all__ = ["Columns", "StackTable", "number_column", "small_tables", "text_column"]
 
@@ -28,9 +30,9 @@ _INT64 = np.iinfo(np.int64)
 _JOINED_BY = ("entries", "order", "")
 
 
-def text_column(values: Iterable[str]) -> npt.NDArray[Any]:
+def text_column(values: Iterable[str | None]) -> npt.NDArray[Any]:
     """Make a column of strings that are valid UTF-8 (halves of characters are escaped)."""
-    clean = [value.encode("utf-8", "backslashreplace").decode("utf-8") for value in values]
+    clean = [(each or "").encode("utf-8", "backslashreplace").decode("utf-8") for each in values]
     column = np.empty(len(clean), object)
     column[:] = clean
     return column
@@ -43,13 +45,37 @@ def number_column(values: Iterable[int | None]) -> npt.NDArray[np.int64]:
     )
 
 
-def _bools(values: Iterable[bool | None]) -> npt.NDArray[Any]:
-    return np.array(list(values), object)
-
-
 def _lists(values: Iterable[Sequence[Any]]) -> npt.NDArray[Any]:
     """Make a column of lists, as the JSON text that the database casts."""
     return text_column(json.dumps(value, ensure_ascii=False) for value in values)
+
+
+_Maker: TypeAlias = Callable[[Iterable[Any]], npt.NDArray[Any]]
+_MAKERS: Mapping[str, _Maker] = {
+    "VARCHAR": text_column,
+    "INTEGER": number_column,
+    "BIGINT": number_column,
+    "DOUBLE": lambda values: np.array(list(values), np.float64),
+    "BOOLEAN": lambda values: np.array(list(values), object),
+}
+"""What makes a column of a type of the schema; of any other type they are lists."""
+
+
+def filled(table: str, rows: Sequence[object], **own: Iterable[Any]) -> Columns:
+    """The columns of a table, as the schema has them.
+
+    Args:
+        table: Its name.
+        rows: Objects that have the columns as attributes, one for each row.
+        own: Values of columns that they have not, or have under another name; an array stays as
+            it is.
+    """
+    columns: dict[str, npt.NDArray[Any]] = {}
+    for name, kind, *_ in BY_NAME[table].columns:
+        values: Iterable[Any] = own[name] if name in own else map(attrgetter(name), rows)
+        maker: _Maker = _MAKERS.get(kind, _lists)
+        columns[name] = values if isinstance(values, np.ndarray) else maker(values)
+    return columns
 
 
 @dataclass(slots=True)
@@ -80,12 +106,7 @@ class StackTable:
         places = np.arange(len(frame_ids)) - starts[owners]
         frames = list(self.frames)
         return {
-            "frames": {
-                "frame_id": np.arange(len(frames)),
-                "function": text_column(f.function for f in frames),
-                "file": text_column(f.file for f in frames),
-                "line": number_column(f.line for f in frames),
-            },
+            "frames": filled("frames", frames, frame_id=np.arange(len(frames))),
             "stack_frames": {"stack_id": owners, "depth": places, "frame_id": frame_ids},
             "stacks": {
                 "stack_id": np.arange(len(depths)),
@@ -117,13 +138,15 @@ def small_tables(case: Case, report: Report | None, tool_version: str) -> dict[s
         "meta": _meta(case, report, tool_version),
         "ranks": _ranks(case, report),
         "dumps": _dumps(case, stacks),
-        "groups": _groups(case),
+        "groups": filled("groups", case.groups, group_id=range(len(case.groups))),
         "members": _members(case),
         "signatures": _signatures(case),
         "processes": _processes(case.samples),
         "threads": _threads(case.samples, stacks),
         "group_status": _group_status(case),
-        "log_events": _log_events(case),
+        "log_events": filled(
+            "log_events", case.log_events, position=(e.order for e in case.log_events)
+        ),
         "findings": _findings(report),
         "notes": _notes(case, report),
     }
@@ -154,47 +177,26 @@ def _ranks(case: Case, report: Report | None) -> Columns:
     told = {status.rank: status for status in report.ranks} if report is not None else {}
     ranks = sorted(set(case.expected_ranks) | set(told))
 
-    def of(key: str) -> list[str]:
-        return [getattr(told[r], key) if r in told else "" for r in ranks]
-
-    return {
-        "rank": number_column(ranks),
-        "status": text_column(of("status")),
-        "detail": text_column(of("detail")),
-        "head": text_column(of("head")),
-        "host": text_column(h or hosts.get(r, "") for r, h in zip(ranks, of("host"), strict=True)),
-        "pid": number_column(pids.get(r, -1) for r in ranks),
-        "replica": text_column(of("replica")),
-        "dumps": number_column(dumps.get(r, 0) for r in ranks),
-    }
+    rows = [told.get(rank) or RankStatus(rank, "unknown") for rank in ranks]
+    return filled(
+        "ranks",
+        rows,
+        status=(row.status if row.rank in told else "" for row in rows),
+        host=(row.host or hosts.get(row.rank, "") for row in rows),
+        pid=(pids.get(row.rank) for row in rows),
+        dumps=(dumps.get(row.rank, 0) for row in rows),
+    )
 
 
 def _dumps(case: Case, stacks: StackTable) -> Columns:
     dumps = case.dumps
-    texts = ("source", "backend", "version", "comm_lib_version", "reported_by", "host", "job_id",
-             "attempt", "reason")  # fmt: skip
-    numbers = ("rank", "pid", "time_ns", "step", "dropped")
-    return {
-        "dump_id": np.arange(len(dumps)),
-        **{key: text_column(getattr(d, key) for d in dumps) for key in texts},
-        **{key: number_column(getattr(d, key) for d in dumps) for key in numbers},
-        "status": text_column(d.status.value for d in dumps),
-        "active_only": _bools(d.active_only for d in dumps),
-        "calls": number_column(d.stop - d.start for d in dumps),
-        "main_stack_id": number_column(stacks.number(d.main_stack) for d in dumps),
-    }
-
-
-def _groups(case: Case) -> Columns:
-    groups = case.groups
-    return {
-        "group_id": np.arange(len(groups)),
-        "name": text_column(g.name for g in groups),
-        "description": text_column(g.description for g in groups),
-        "size": number_column(g.size for g in groups),
-        "backend": text_column(g.backend for g in groups),
-        "inferred": _bools(g.inferred for g in groups),
-    }
+    return filled(
+        "dumps",
+        dumps,
+        dump_id=range(len(dumps)),
+        calls=(d.stop - d.start for d in dumps),
+        main_stack_id=(stacks.number(d.main_stack) for d in dumps),
+    )
 
 
 def _members(case: Case) -> Columns:
@@ -220,41 +222,29 @@ def _numel(shapes: Iterable[tuple[int, ...]]) -> int:
 
 def _signatures(case: Case) -> Columns:
     rows = case.signatures
-    return {
-        "signature_id": np.arange(len(rows)),
-        "input_sizes": _lists(s.input_sizes for s in rows),
-        "output_sizes": _lists(s.output_sizes for s in rows),
-        "input_dtypes": _lists(s.input_dtypes for s in rows),
-        "output_dtypes": _lists(s.output_dtypes for s in rows),
-        "input_numel": number_column(_numel(s.input_sizes) for s in rows),
-        "output_numel": number_column(_numel(s.output_sizes) for s in rows),
-    }
+    return filled(
+        "signatures",
+        rows,
+        signature_id=range(len(rows)),
+        input_numel=(_numel(s.input_sizes) for s in rows),
+        output_numel=(_numel(s.output_sizes) for s in rows),
+    )
 
 
 def _processes(samples: Sequence[ProcessSample]) -> Columns:
-    texts = ("host", "role", "state", "wait_channel", "command", "tool", "error")
-    return {
-        "process_id": np.arange(len(samples)),
-        **{key: text_column(getattr(s, key) for s in samples) for key in texts},
-        **{
-            k: number_column(getattr(s, k) for s in samples)
-            for k in ("rank", "pid", "sample", "time_ns")
-        },
-        "cpu_s": np.array([s.cpu_s for s in samples], np.float64),
-        "exit_status": np.array([s.exit_status for s in samples], object),
-    }
+    codes = np.array([s.exit_status for s in samples], object)  # any number is one: None is none
+    return filled("processes", samples, process_id=range(len(samples)), exit_status=codes)
 
 
 def _threads(samples: Sequence[ProcessSample], stacks: StackTable) -> Columns:
     rows = [(index, thread) for index, s in enumerate(samples) for thread in s.threads]
-    flags = ("is_main", "holds_gil", "active", "native")
-    return {
-        "process_id": number_column(index for index, _ in rows),
-        "tid": number_column(t.tid for _, t in rows),
-        "name": text_column(t.name for _, t in rows),
-        **{key: _bools(getattr(t, key) for _, t in rows) for key in flags},
-        "stack_id": number_column(stacks.number(t.frames) for _, t in rows),
-    }
+    threads = [thread for _, thread in rows]
+    return filled(
+        "threads",
+        threads,
+        process_id=(index for index, _ in rows),
+        stack_id=(stacks.number(thread.frames) for thread in threads),
+    )
 
 
 def _group_status(case: Case) -> Columns:
@@ -272,33 +262,12 @@ def _group_status(case: Case) -> Columns:
     }
 
 
-def _log_events(case: Case) -> Columns:
-    events = case.log_events
-    texts = ("code", "role", "host", "text", "source")
-    return {
-        **{key: text_column(getattr(e, key) for e in events) for key in texts},
-        **{
-            key: number_column(getattr(e, key) for e in events)
-            for key in ("rank", "time_ns", "count")
-        },
-        "position": number_column(e.order for e in events),
-    }
-
-
 def _findings(report: Report | None) -> Columns:
     rows = report.findings if report is not None else ()
-    texts = ("code", "slug", "family", "role", "confidence", "summary")
-    lists = ("culprits", "victims", "caused_by", "evidence", "alternatives", "actions")
-    return {
-        "finding_id": text_column(f.id for f in rows),
-        **{key: text_column(getattr(f, key) for f in rows) for key in texts},
-        **{key: _lists(getattr(f, key) for f in rows) for key in lists},
-        "group_name": text_column(f.group.name if f.group else "" for f in rows),
-        "seq": number_column(f.seq for f in rows),
-        "op": text_column(f.op or "" for f in rows),
-    }
+    names = (f.group.name if f.group else "" for f in rows)
+    return filled("findings", rows, finding_id=(f.id for f in rows), group_name=names)
 
 
 def _notes(case: Case, report: Report | None) -> Columns:
-    notes = list(dict.fromkeys((*case.notes, *(report.notes if report is not None else ()))))
-    return {key: text_column(getattr(n, key) for n in notes) for key in ("level", "source", "text")}
+    told = report.notes if report is not None else ()
+    return filled("notes", list(dict.fromkeys((*case.notes, *told))))

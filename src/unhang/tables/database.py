@@ -34,7 +34,7 @@ from unhang.tables.calls import (
 )
 from unhang.tables.collectives import collective_columns, collective_ids
 from unhang.tables.columns import small_tables
-from unhang.tables.schema import TABLES, VIEWS, Column, Table
+from unhang.tables.schema import BY_NAME, TABLES, VIEWS, Column, Table
 from unhang.wording import printable
 
 if TYPE_CHECKING:
@@ -95,14 +95,10 @@ def connect(case: Case, report: Judged = None, path: Path | None = None) -> Duck
         _insert_calls(connection, case, ids)
         told = report() if callable(report) else report
         for name, columns in small_tables(case, told, __version__).items():
-            _insert(connection, _table(name), columns)
-        _insert(connection, _table("collectives"), collectives.result())
+            _insert(connection, BY_NAME[name], columns)
+        _insert(connection, BY_NAME["collectives"], collectives.result())
     create_views(connection)
     return connection
-
-
-def _table(name: str) -> Table:
-    return next(table for table in TABLES if table.name == name)
 
 
 def _insert_calls(connection: DuckDBPyConnection, case: Case, ids: npt.NDArray[np.int64]) -> None:
@@ -115,7 +111,7 @@ def _insert_calls(connection: DuckDBPyConnection, case: Case, ids: npt.NDArray[n
     texts, alike = call_texts(case), alike_columns(case, ids)
     for name, values in texts.items():
         _create_enum(connection, f"calls_{name}", values)
-    columns = _table("calls").columns
+    columns = BY_NAME["calls"].columns
     stored = [c._replace(type=f"calls_{c.name}") if c.name in texts else c for c in columns]
     differ = [c for c in stored if c.name not in alike]
     same = same_columns(case, ids, differ)

@@ -1,14 +1,14 @@
 """The tables of a case: every column with its type and its meaning, in one place.
 
-The DDL, docs/tables.md and the tests all come from here. Units stand in the names (`_ns`, `_ms`,
-`_s`); NULL always means "not known". It refuses to hold data.
+The DDL, the columns that are filled, docs/tables.md and the tests all come from here. Units stand
+in the names (`_ns`, `_ms`, `_s`); NULL always means "not known". It refuses to hold data.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["SCHEMA", "TABLES", "VIEWS", "Column", "Table"]
+__all__ = ["BY_NAME", "SCHEMA", "TABLES", "VIEWS", "Column", "Table"]
 
 SCHEMA = "unhang.tables/1"
 
@@ -312,6 +312,8 @@ TABLES: tuple[Table, ...] = (
         ),
     ),
 )
+
+BY_NAME = {table.name: table for table in TABLES}
 
 _GROUP_NAME = Column("group_name", "VARCHAR", "torch's group name.")
 _GROUP_DESCRIPTION = Column("group_description", "VARCHAR", "torch's group description.")

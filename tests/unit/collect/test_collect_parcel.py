@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unhang.collect import parcel
+from unhang.collect.node import main as node
 from unhang.collect.parcel import Incoming, ParcelError, read_line, safe_node, unpack, write_parcel
+from unhang.collect.processes import ProcessTable
 
 
 def sent(files: dict[str, bytes | Path], node: str = "node01") -> list[str]:
@@ -51,6 +53,20 @@ def test_what_is_sent_arrives(
     written, part = unpack(received(noise), case)
     assert {name: (case / name).read_bytes() for name in written} == files
     assert part == b""
+
+
+def test_all_that_a_node_sends_is_let_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One file of a folder that is not let in would cost all of the node's evidence."""
+    monkeypatch.setattr(node, "read_processes", lambda: ProcessTable.of(()))
+    monkeypatch.setattr(node, "take_ras", lambda _: [b"an answer\n"])
+    monkeypatch.setattr(node, "take_system", lambda _: {"node.json": b"{}\n"})
+    monkeypatch.setattr(node, "take_logs", lambda *_: ({"rank_0.log": b"a line\n"}, []))
+    node.main('{"run": "run1", "node": "n1", "what": ["env", "logs"]}')
+    written, part = unpack(received(capsys.readouterr().out.splitlines()), tmp_path)
+    assert set(written) == {"env/n1/node.json", "logs/n1/rank_0.log", "ras/answer-n1-0.txt"}
+    assert b'"notes"' in part
 
 
 def test_lines_are_short_enough_not_to_mix() -> None:

@@ -25,6 +25,7 @@ from unhang.ingest import load
 from unhang.ingest.parts import filling, layout, writing
 from unhang.ingest.parts.layout import BadPart, Part, pack, unpack
 from unhang.ingest.reducing import reduce
+from unhang.model import Frame
 from unhang.redact import Redactor
 
 ROOT = Path(__file__).parents[3]
@@ -236,13 +237,17 @@ def test_what_came_without_times_is_not_called_healthy(
 
 
 def test_odd_texts_and_numbers_survive(tmp_path: Path) -> None:
-    """Half a surrogate in a path, and a size beyond 64 bits."""
+    """Half a surrogate in a path and in what our recorder wrote, and numbers beyond 64 bits."""
     frames = [{"name": "f", "filename": "/a/\ud800.py", "line": 10**25}]
     odd = entry(1, frames=frames, input_sizes=[[10**30, 2]])
-    (tmp_path / "nccl_trace_rank_0").write_bytes(pickle.dumps(dump([odd]), 2))
+    ours = {"rank": 0, "host": "h\ud804", "stacks": {"main": [{**frames[0], "line": 2**63}]}}
+    content = {**dump([odd]), "unhang": ours}
+    (tmp_path / "nccl_trace_rank_0").write_bytes(pickle.dumps(content, 2))
     part = parts_of([tmp_path / "nccl_trace_rank_0"], 1, tmp_path, all_times=False)
     case = load(part)
     assert case.stacks[0][0].file == "/a/\\ud800.py"
+    assert case.dumps[0].host == "h\\ud804"
+    assert case.dumps[0].main_stack == (Frame("f", "/a/\\ud800.py", 2**63 - 1),)
     assert case.signatures[0].input_sizes[0][1] == 2
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 __all__ = ["Choice", "Launch", "Launcher", "Option", "Program"]
 
@@ -45,16 +44,19 @@ class Launch:
     stdin: bytes = b""
 
 
-class Launcher(Protocol):
-    """One way to reach nodes."""
+class Launcher:
+    """One way to reach nodes; a launcher says what differs from this.
 
-    @property
-    def job(self) -> str:
-        """The scheduler's id of the job; "" where the launcher knows nodes alone."""
+    Attributes:
+        job: The scheduler's id of the job; "" where the launcher knows nodes alone.
+        at_once: How many nodes one command may serve.
+        passes_input: Whether the program gets what goes into the command.
+    """
 
-    @property
-    def at_once(self) -> int:
-        """How many nodes one command may serve."""
+    __slots__ = ()
+    job: str = ""
+    at_once: int = 1
+    passes_input: bool = True
 
     def nodes(self) -> Sequence[str]:
         """The nodes of the job; asked before anything is launched, for launchers look it up here.
@@ -63,12 +65,24 @@ class Launcher(Protocol):
             UsageError: What the user named makes no sense.
             ToolError: The cluster's tool is absent, or does not know the job.
         """
+        raise NotImplementedError
+
+    def command(self, nodes: Sequence[str], script: str) -> tuple[str, ...]:
+        """The command line that runs a script for `sh -c` on some of the nodes."""
+        raise NotImplementedError
 
     def launch(self, nodes: Sequence[str], program: Program) -> Launch:
         """The command that runs a program on some of the nodes."""
+        if self.passes_input:
+            return Launch(tuple(nodes), self.command(nodes, program.script), program.stdin)
+        return Launch(tuple(nodes), self.command(nodes, program.inline))
 
     def orders(self, node: str) -> dict[str, object]:
-        """What the program must be told on one node beyond what all are told: names, job ids."""
+        """What the program must be told on one node beyond what all are told: names, job ids.
+
+        Of several that one command serves, each knows its own name.
+        """
+        return {"node": node} if self.at_once == 1 else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +118,14 @@ class Choice:
         make: Makes it from the arguments and the words of --launcher-options; raises `UsageError`.
         further: What else it may be told; an error without one of `by`.
         passes_to: The program that gets the words of --launcher-options, or "": there are none.
+        ways: Rows of docs/collect.md: what is written, by which tool, which nodes that are.
     """
 
     by: tuple[Option, ...]
     make: Callable[[argparse.Namespace, tuple[str, ...]], Launcher]
     further: tuple[Option, ...] = ()
     passes_to: str = ""
+    ways: tuple[str, ...] = ()
 
     def is_named(self, args: argparse.Namespace) -> bool:
         """Whether the arguments choose it."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from unhang.collect.launchers import Choice, Launch, Option, Program
+from unhang.collect.launchers import Choice, Launcher, Option
 from unhang.collect.launchers.tools import ask_tool, hosts_of
 from unhang.errors import ToolError, UsageError
 
@@ -17,7 +17,7 @@ _HINT = "Run it inside the Flux instance that has the job; or name hosts with --
 
 
 @dataclass(slots=True)
-class Flux:
+class Flux(Launcher):
     """A job of Flux.
 
     Attributes:
@@ -46,22 +46,22 @@ class Flux:
         self.places = {host: place for place, host in enumerate(hosts)}
         return hosts
 
-    def launch(self, nodes: Sequence[str], program: Program) -> Launch:
+    def command(self, nodes: Sequence[str], script: str) -> tuple[str, ...]:
         """One shell on each of the nodes; all get the input, and labels tell their lines apart."""
         nowhere = len(self.places)  # of a node that has left the job, Flux says so
         ranks = ",".join(str(self.places.get(node, nowhere)) for node in nodes)
-        command = ("flux", "exec", f"--jobid={self.job}", f"--rank={ranks}", "--label-io",
-                   *self.options, "sh", "-c", program.script)  # fmt: skip
-        return Launch(tuple(nodes), command, program.stdin)
-
-    def orders(self, node: str) -> dict[str, object]:
-        """Nothing: each node knows its name."""
-        del node
-        return {}
+        return ("flux", "exec", f"--jobid={self.job}", f"--rank={ranks}", "--label-io",
+                *self.options, "sh", "-c", script)  # fmt: skip
 
 
 CHOICE = Choice(
     by=(Option("--flux", "JOBID", "all nodes of a Flux job"),),
     passes_to="flux exec",
+    ways=(
+        (
+            "`--flux JOBID` | `flux exec --jobid` (Flux 0.60 or newer; of a system instance 0.84) "
+            "| of the job"
+        ),
+    ),
     make=lambda args, words: Flux(args.flux, words),
 )

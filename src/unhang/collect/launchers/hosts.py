@@ -22,7 +22,7 @@ __all__ = ["CHOICE", "Pdsh", "Ssh", "Template"]
 
 
 @dataclass(frozen=True, slots=True)
-class Ssh:
+class Ssh(Launcher):
     """One ssh a host.
 
     Attributes:
@@ -32,22 +32,19 @@ class Ssh:
 
     hosts: tuple[str, ...]
     options: tuple[str, ...] = ()
-    job: str = ""
-    at_once: int = 1
 
     def nodes(self) -> Sequence[str]:
         """The hosts that were named."""
         require("ssh", "Install OpenSSH's client (openssh-client).")
         return self.hosts
 
-    def launch(self, nodes: Sequence[str], program: Program) -> Launch:
+    def command(self, nodes: Sequence[str], script: str) -> tuple[str, ...]:
         """No question is ever asked: a host that wants a password fails at once."""
         (host,) = nodes
         # the user's login shell may be any: it gets one word for sh
-        remote = f"exec sh -c {shlex.quote(program.script)}"
+        remote = f"exec sh -c {shlex.quote(script)}"
         settled = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-T")
-        command = ("ssh", *self.options, *settled, "--", host, remote)
-        return Launch((host,), command, program.stdin)
+        return "ssh", *self.options, *settled, "--", host, remote
 
     def orders(self, node: str) -> dict[str, object]:
         """The host's name as it was given, without the user."""
@@ -55,65 +52,58 @@ class Ssh:
 
 
 @dataclass(frozen=True, slots=True)
-class Pdsh:
+class Pdsh(Launcher):
     """pdsh: many hosts by one command. It passes no input on, so the collector is an argument."""
 
     hosts: tuple[str, ...]
-    job: str = ""
     at_once: int = 64
+    passes_input: bool = False
 
     def nodes(self) -> Sequence[str]:
         """The hosts that were named."""
         require("pdsh", "Install pdsh, or use ssh by leaving --via out.")
         return self.hosts
 
-    def launch(self, nodes: Sequence[str], program: Program) -> Launch:
+    def command(self, nodes: Sequence[str], script: str) -> tuple[str, ...]:
         """One pdsh for all of them."""
-        remote = f"exec sh -c {shlex.quote(program.inline)}"
-        return Launch(tuple(nodes), ("pdsh", "-R", "ssh", "-w", ",".join(nodes), remote))
-
-    def orders(self, node: str) -> dict[str, object]:
-        """Nothing: each node knows its name."""
-        del node
-        return {}
+        return "pdsh", "-R", "ssh", "-w", ",".join(nodes), f"exec sh -c {shlex.quote(script)}"
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class Template(Launcher):
     """A command line that ends in a shell on a host.
 
     Attributes:
         hosts: What stands for {host}.
-        command: As the user wrote it.
+        line: As the user wrote it.
     """
 
     hosts: tuple[str, ...]
-    command: str
-    job: str = ""
-    at_once: int = 1
+    line: str
 
     def nodes(self) -> Sequence[str]:
         """The hosts that were named."""
         require(self._words("host")[0], "Correct --via, or leave it out to use ssh.")
         return self.hosts
 
-    def launch(self, nodes: Sequence[str], program: Program) -> Launch:
-        """The command with the host's name, and a shell that reads the program."""
+    def command(self, nodes: Sequence[str], script: str) -> tuple[str, ...]:
+        """The command with the host's name, and a shell that reads the script."""
+        del script
         (host,) = nodes
-        return Launch((host,), (*self._words(host), "sh"), program.inline.encode())
+        return *self._words(host), "sh"
 
-    def orders(self, node: str) -> dict[str, object]:
-        """The host's name."""
-        return {"node": node}
+    def launch(self, nodes: Sequence[str], program: Program) -> Launch:
+        """The shell's input is the program, with its own inside."""
+        return Launch(tuple(nodes), self.command(nodes, ""), program.inline.encode())
 
     def _words(self, host: str) -> list[str]:
         hint = "For example: --via 'ssh -J jump {host}', or --via pdsh"
         try:
-            words = shlex.split(self.command)
+            words = shlex.split(self.line)
         except ValueError as error:
-            raise UsageError(f"--via {self.command!r}: {str(error).lower()}", hint) from error
+            raise UsageError(f"--via {self.line!r}: {str(error).lower()}", hint) from error
         if not any("{host}" in word for word in words):
-            raise UsageError(f"--via {self.command!r} has no {{host}} in it", hint)
+            raise UsageError(f"--via {self.line!r} has no {{host}} in it", hint)
         return [word.replace("{host}", host) for word in words]
 
 
@@ -141,5 +131,16 @@ CHOICE = Choice(
         ),
     ),
     passes_to="ssh",
+    ways=(
+        (
+            "`--hosts LIST`, `--hostfile FILE` | `ssh`, with your own configuration | "
+            "as named: `node[01-16],user@login`"
+        ),
+        "the same with `--via pdsh` | `pdsh` | as named",
+        (
+            "the same with `--via 'COMMAND {host}'` | any command that starts a shell there "
+            "(`ip netns exec {host}`); py-spy does not travel | as named"
+        ),
+    ),
     make=_from_arguments,
 )

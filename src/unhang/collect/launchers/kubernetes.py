@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from unhang.collect.launchers import Choice, Launch, Option, Program
+from unhang.collect.launchers import Choice, Launcher, Option
 from unhang.collect.launchers.tools import ask_tool
 from unhang.errors import ToolError, UsageError
 
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
-class Kubernetes:
+class Kubernetes(Launcher):
     """The running pods that a label selector names.
 
     Attributes:
@@ -29,8 +29,6 @@ class Kubernetes:
     selector: str
     namespace: str = ""
     container: str = ""
-    job: str = ""
-    at_once: int = 1
 
     def nodes(self) -> Sequence[str]:
         """The names of the pods."""
@@ -48,17 +46,12 @@ class Kubernetes:
             raise ToolError(f"no pod with {self.selector} is running", "See: kubectl get pods -A")
         return pods
 
-    def launch(self, nodes: Sequence[str], program: Program) -> Launch:
+    def command(self, nodes: Sequence[str], script: str) -> tuple[str, ...]:
         """One exec a pod."""
         (pod,) = nodes
         chosen = ("-c", self.container) if self.container else ()
-        command = ("kubectl", *self._where(), "exec", "-i", pod, *chosen, "--", "sh", "-c",
-                   program.script)  # fmt: skip
-        return Launch((pod,), command, program.stdin)
-
-    def orders(self, node: str) -> dict[str, object]:
-        """The pod's name."""
-        return {"node": node}
+        where = self._where()
+        return "kubectl", *where, "exec", "-i", pod, *chosen, "--", "sh", "-c", script
 
     def _where(self) -> tuple[str, ...]:
         return ("-n", self.namespace) if self.namespace else ()
@@ -70,5 +63,6 @@ CHOICE = Choice(
         Option("--namespace", "NAME", "for --kubectl", default="", short="-n"),
         Option("--container", "NAME", "for --kubectl", default=""),
     ),
+    ways=("`--kubectl SELECTOR` | `kubectl exec` | running pods with these labels",),
     make=lambda args, _: Kubernetes(args.kubectl, args.namespace, args.container),
 )

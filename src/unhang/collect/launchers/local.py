@@ -6,26 +6,20 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from unhang.collect.launchers import Launch, Program
+from unhang.collect.launchers import Launcher
 
 __all__ = ["Local"]
 
 
 @dataclass(frozen=True, slots=True)
-class Local:
+class Local(Launcher):
     """This machine, through its shell."""
-
-    job: str = ""
-    at_once: int = 1
 
     def nodes(self) -> Sequence[str]:
         """This host's name."""
         return (socket.gethostname(),)
 
-    def launch(self, nodes: Sequence[str], program: Program) -> Launch:
+    def command(self, nodes: Sequence[str], script: str) -> tuple[str, ...]:
         """A shell."""
-        return Launch(tuple(nodes), ("sh", "-c", program.script), program.stdin)
-
-    def orders(self, node: str) -> dict[str, object]:
-        """Its name."""
-        return {"node": node}
+        del nodes
+        return "sh", "-c", script

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from unhang.collect.launchers import Choice, Launch, Option, Program
+from unhang.collect.launchers import Choice, Launch, Launcher, Option, Program
 from unhang.collect.launchers.tools import ask_tool
 from unhang.errors import MissingExtraError, ToolError
 from unhang.isolated import python_command
@@ -26,7 +26,7 @@ _HINT = "Name the cluster: --ray ADDRESS (as in RAY_ADDRESS), or --ray auto on o
 
 
 @dataclass(frozen=True, slots=True)
-class Ray:
+class Ray(Launcher):
     """A Ray cluster.
 
     Attributes:
@@ -34,7 +34,6 @@ class Ray:
     """
 
     address: str
-    job: str = ""
     at_once: int = 10_000
 
     def nodes(self) -> Sequence[str]:
@@ -50,20 +49,20 @@ class Ray:
             raise ToolError("the Ray cluster has no node that is alive", _HINT)
         return [str(node) for node in nodes]
 
-    def launch(self, nodes: Sequence[str], program: Program) -> Launch:
+    def command(self, nodes: Sequence[str], script: str) -> tuple[str, ...]:
         """One process that starts a task on each of the nodes."""
-        command = tuple(python_command(__name__, self.address, *nodes))
-        order = json.dumps({"script": program.script}).encode() + b"\n" + program.stdin
-        return Launch(tuple(nodes), command, order)
+        del script
+        return tuple(python_command(__name__, self.address, *nodes))
 
-    def orders(self, node: str) -> dict[str, object]:
-        """Nothing: each node knows its name."""
-        del node
-        return {}
+    def launch(self, nodes: Sequence[str], program: Program) -> Launch:
+        """That process gets the script with the input."""
+        order = json.dumps({"script": program.script}).encode() + b"\n" + program.stdin
+        return Launch(tuple(nodes), self.command(nodes, ""), order)
 
 
 CHOICE = Choice(
     by=(Option("--ray", "ADDRESS", "all nodes of a Ray cluster"),),
+    ways=("`--ray ADDRESS` | tasks pinned to nodes | of the cluster; needs `unhang[ray]` here",),
     make=lambda args, _: Ray(args.ray),
 )
 

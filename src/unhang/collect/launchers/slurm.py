@@ -16,7 +16,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from unhang.collect.launchers import Choice, Launch, Option, Program
+from unhang.collect.launchers import Choice, Launcher, Option
 from unhang.collect.launchers.tools import ask_tool
 from unhang.errors import ToolError, UsageError
 
@@ -31,7 +31,7 @@ _ENDED = frozenset(
 
 
 @dataclass(slots=True)
-class Slurm:
+class Slurm(Launcher):
     """A job of SLURM.
 
     Attributes:
@@ -100,17 +100,16 @@ class Slurm:
         shown = ", ".join(sorted(states)) or "unknown state"
         return ToolError(f"job {self.job} does not run ({shown})", _HINT)
 
-    def launch(self, nodes: Sequence[str], program: Program) -> Launch:
+    def command(self, nodes: Sequence[str], script: str) -> tuple[str, ...]:
         """One step with one task on each of the nodes; labels keep lines whole."""
         number = str(len(nodes))
         step = self.steps.get(nodes[0], (f"--jobid={self.job}",))
-        command = (
+        return (
             "srun", *step, "--overlap", "--gres=none", "--mem=0", "--mpi=none",
             "--cpu-bind=none", "--input=all", "--label", "--quiet", "--kill-on-bad-exit=0",
             "--wait=0", "--nodes", number, "--ntasks", number, "--ntasks-per-node=1",
-            f"--nodelist={','.join(nodes)}", *self.options, "sh", "-c", program.script,
+            f"--nodelist={','.join(nodes)}", *self.options, "sh", "-c", script,
         )  # fmt: skip
-        return Launch(tuple(nodes), command, program.stdin)
 
     def orders(self, node: str) -> dict[str, object]:
         """Which job's processes are meant (a node may be shared), and where its output is."""
@@ -134,5 +133,6 @@ def _field(text: str, name: str) -> str:
 CHOICE = Choice(
     by=(Option("--slurm", "JOBID", "all nodes of a SLURM job"),),
     passes_to="srun",
+    ways=("`--slurm JOBID` | `srun --overlap --gres=none --mem=0` | of the job's allocation",),
     make=lambda args, words: Slurm(args.slurm, words),
 )

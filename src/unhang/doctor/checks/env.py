@@ -26,7 +26,7 @@ from unhang.checks import (
     Check,
 )
 from unhang.doctor.checks.machine import check_machine, unset_clocks
-from unhang.doctor.checks.results import CheckResult, Level, host_subject
+from unhang.doctor.checks.results import CheckResult, Level, host_subject, judged, of_host
 from unhang.doctor.checks.variables import CONTRADICTIONS, DEPRECATED, misspelt
 from unhang.incoming import overlaid
 from unhang.report import Subject
@@ -90,8 +90,9 @@ def check_env(nodes: Mapping[str, Facts], asked_ns: int = 0) -> list[CheckResult
     return results
 
 
-def _setting(name: str, host: str) -> tuple[Subject, ...]:
-    return (Subject("setting", name, host=host),)
+def _of_settings(check: Check, host: str, seen: str, *names: str) -> CheckResult:
+    subjects = tuple(Subject("setting", name, host=host) for name in names)
+    return CheckResult(check, "warn", f"{host}: {seen}.", subjects)
 
 
 def _settings(host: str, facts: Facts) -> list[CheckResult]:
@@ -100,30 +101,22 @@ def _settings(host: str, facts: Facts) -> list[CheckResult]:
     old, results = warned_of(settings, torch), []
     for (a, a_value), (b, b_value), what in CONTRADICTIONS:
         if _has(settings, a, a_value) and _has(settings, b, b_value):
-            seen = f"{host}: {a}={_show(settings, a)} and {b}={_show(settings, b)}: {what}."
-            results.append(
-                CheckResult(
-                    SETTINGS_CONTRADICT, "warn", seen, _setting(a, host) + _setting(b, host)
-                )
-            )
+            seen = f"{a}={_show(settings, a)} and {b}={_show(settings, b)}: {what}"
+            results.append(_of_settings(SETTINGS_CONTRADICT, host, seen, a, b))
     for name in settings:
         meant = misspelt(name)
         if meant:
-            seen = f"{host}: {name} is no known variable; {meant} is."
-            results.append(CheckResult(SETTING_UNKNOWN, "warn", seen, _setting(name, host)))
+            seen = f"{name} is no known variable; {meant} is"
+            results.append(_of_settings(SETTING_UNKNOWN, host, seen, name))
         if name in old:
-            seen = (
-                f"{host}: {name} is an old name for {old[name]} in torch {torch}, which prints so."
-            )
-            results.append(CheckResult(SETTING_DEPRECATED, "warn", seen, _setting(name, host)))
+            seen = f"{name} is an old name for {old[name]} in torch {torch}, which prints so"
+            results.append(_of_settings(SETTING_DEPRECATED, host, seen, name))
         if name in DEPRECATED:
-            seen = f"{host}: {name} is an old name for {DEPRECATED[name]}."
-            results.append(CheckResult(SETTING_DEPRECATED, "warn", seen, _setting(name, host)))
+            seen = f"{name} is an old name for {DEPRECATED[name]}"
+            results.append(_of_settings(SETTING_DEPRECATED, host, seen, name))
     off = [name for name in _OFF if settings.get(name) == "0"]
-    seen = f"{host}: {off[0]}=0 switches the Flight Recorder off." if off else f"{host}: it is on."
-    results.append(
-        CheckResult(RECORDER_SWITCHED_OFF, "warn" if off else "ok", seen, host_subject(host))
-    )
+    seen = f"{off[0]}=0 switches the Flight Recorder off" if off else "it is on"
+    results.append(judged(RECORDER_SWITCHED_OFF, host, seen, bad=bool(off)))
     return results
 
 
@@ -142,14 +135,14 @@ def _limits(host: str, facts: Facts) -> list[CheckResult]:
     core = limits.get("core", -1)
     scope = str(facts.get("ptrace_scope", ""))
     return [
-        _judge(OPEN_FILES_LOW, host, 0 <= files < MIN_OPEN_FILES,
-               f"open files are limited to {files}"),
-        _judge(LOCKED_MEMORY_LOW, host, fabric and locked >= 0,
-               f"locked memory is limited to {locked} bytes"),
+        judged(OPEN_FILES_LOW, host, f"open files are limited to {files}",
+               bad=0 <= files < MIN_OPEN_FILES),
+        judged(LOCKED_MEMORY_LOW, host, f"locked memory is limited to {locked} bytes",
+               bad=fabric and locked >= 0),
         _shared_memory(host, limits),
-        _cores(host, core == 0, str(facts.get("core_pattern", ""))),
-        _judge(PTRACE_RESTRICTED, host, scope in ("2", "3"),
-               f"kernel.yama.ptrace_scope is {scope or 0}", "warn"),
+        _cores(host, str(facts.get("core_pattern", "")), off=core == 0),
+        judged(PTRACE_RESTRICTED, host, f"kernel.yama.ptrace_scope is {scope or 0}",
+               bad=scope in ("2", "3")),
     ]  # fmt: skip
 
 
@@ -158,7 +151,7 @@ def _shared_memory(host: str, limits: Mapping[str, int]) -> CheckResult:
     size, free = limits.get("shm", 0), limits.get("shm_free", MIN_SHM_FREE)
     seen = f"/dev/shm has {size >> 20:,} MB, {free >> 20:,} MB of them free"  # noqa: S108 - its name
     bad = 0 < size < MIN_SHM or (size > 0 and free < MIN_SHM_FREE)
-    result = _judge(SHM_SMALL, host, bad, seen)
+    result = judged(SHM_SMALL, host, seen, bad=bad)
     if size < MIN_SHM:
         return result
     left = "du -ah /dev/shm | sort -h | tail names what fills it; fuser FILE, who uses that."
@@ -172,7 +165,7 @@ def _group(host: str, facts: Facts) -> CheckResult:
     cores = f"{room.cores:g} cores" if room.cores else "all cores"
     memory = f"{room.memory_limit >> 20:,} MB" if room.memory_limit else "all memory"
     seen = "; ".join(kept) or f"its cgroup may use {cores} and {memory}"
-    return _judge(GROUP_STARVED, host, bool(kept), seen)
+    return judged(GROUP_STARVED, host, seen, bad=bool(kept))
 
 
 def _kept_from(room: Room) -> Iterator[str]:
@@ -198,14 +191,10 @@ def _iommu(host: str, facts: Facts) -> CheckResult:
         else "the IOMMU passes devices through"
     )  # fmt: skip
     seen = f"{how} (the kernel's command line says {printable(options, 80)} of it)"
-    return _judge(IOMMU_TRANSLATES, host, translates and has_gpus, seen)
+    return judged(IOMMU_TRANSLATES, host, seen, bad=translates and has_gpus)
 
 
-def _judge(check: Check, host: str, bad: bool, seen: str, level: Level = "warn") -> CheckResult:  # noqa: FBT001 - the condition itself
-    return CheckResult(check, level if bad else "ok", f"{host}: {seen}.", host_subject(host))
-
-
-def _cores(host: str, off: bool, pattern: str) -> CheckResult:  # noqa: FBT001 - the condition itself
+def _cores(host: str, pattern: str, *, off: bool) -> CheckResult:
     """Whether a crash leaves a core file, and where; unhang core reads it."""
     said = printable(pattern, 80)
     action = "ulimit -c unlimited in the shell that launches; "
@@ -214,8 +203,7 @@ def _cores(host: str, off: bool, pattern: str) -> CheckResult:  # noqa: FBT001 -
     else:
         action += f"they are written to {said or 'core'}, then: unhang core FILE."
     seen = f"core files are {'switched off (ulimit -c is 0)' if off else f'on, as {said}'}"
-    level: Level = "warn" if off else "ok"
-    return CheckResult(CORES_OFF, level, f"{host}: {seen}.", host_subject(host), action=action)
+    return of_host(CORES_OFF, "warn" if off else "ok", host, seen, action)
 
 
 def _versions(host: str, facts: Facts) -> list[CheckResult]:
@@ -225,8 +213,8 @@ def _versions(host: str, facts: Facts) -> list[CheckResult]:
         version = versions.get(fault.package, "")
         here = not fault.machine or fault.machine == versions.get("machine")
         if version and here and fault.since <= _numbers(version) < fault.before:
-            seen = f"{host}: {fault.package} {printable(version, 40)}: {fault.what}."
-            results.append(CheckResult(VERSION_KNOWN_BAD, "warn", seen, host_subject(host)))
+            seen = f"{fault.package} {printable(version, 40)}: {fault.what}"
+            results.append(of_host(VERSION_KNOWN_BAD, "warn", host, seen))
     return results
 
 
@@ -272,10 +260,8 @@ def _compare(
             )
             most = max(values.values(), key=len)
             odd = [h for hosts in values.values() if hosts is not most for h in hosts]
-            subjects = tuple(Subject("host", host, host=host) for host in odd)
-            results.append(
-                CheckResult(check, level, f"{name} differs between nodes: {said}.", subjects)
-            )
+            seen = f"{name} differs between nodes: {said}."
+            results.append(CheckResult(check, level, seen, host_subject(*odd)))
     return results or [CheckResult(check, "ok", f"the {len(table)} compared values agree.")]
 
 
@@ -288,6 +274,6 @@ def _clocks(nodes: Mapping[str, Facts]) -> CheckResult:
     seen = f"the nodes' clocks are up to {(last - first) / 1e9:.1f} s apart, asking time included"
     if unset:
         seen += f"; nobody sets those of {', '.join(unset[:6])} (the kernel says unsynchronised)"
-    subjects = tuple(Subject("host", host, host=host) for host in dict.fromkeys((*hosts, *unset)))
+    subjects = host_subject(*dict.fromkeys((*hosts, *unset)))
     level: Level = "warn" if apart or unset else "ok"
     return CheckResult(CLOCKS_APART, level, f"{seen}.", subjects, confidence="medium")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from unhang.checks import (
     ACS_ON,
@@ -20,8 +20,9 @@ from unhang.checks import (
     NVLINK_DOWN,
     P2P_MISSING,
     PCIE_NARROW,
+    Check,
 )
-from unhang.doctor.checks.results import CheckResult
+from unhang.doctor.checks.results import CheckResult, Level, host_subject, of_host
 from unhang.doctor.nodes import NodeAnswer
 from unhang.report import Subject
 from unhang.wording import count_of, printable
@@ -34,6 +35,8 @@ MAX_NOTES = 20
 HARD_THROTTLE = 0x8 | 0x40 | 0x80
 FABRIC_NOT_READY = (1, 2)  # not started, in progress (NVML_GPU_FABRIC_STATE_*)
 _MAY_BE_UNTOLD = ("ecc", "temperature", "pcie_width", "persistence")
+Seen: TypeAlias = tuple[Check, Level, str]
+"""What one check saw of one GPU, whose name goes before it."""
 _XID = re.compile(r"Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+)")
 
 
@@ -49,34 +52,32 @@ def check_gpus(answers: Sequence[NodeAnswer]) -> list[CheckResult]:
     for host, count in counts.items():
         if count < most:
             seen = f"{host} has {count} GPUs, where other nodes have {most}."
-            results.append(
-                CheckResult(GPU_MISSING, "fail", seen, (Subject("host", host, host=host),))
-            )
+            results.append(CheckResult(GPU_MISSING, "fail", seen, host_subject(host)))
     return results
 
 
 def _node(host: str, facts: Mapping[str, Any]) -> Iterator[CheckResult]:
     """The GPUs of one node, or why none could be looked at."""
     for lost in facts["lost"][:MAX_NOTES]:
-        subject = (Subject("gpu", f"{host} gpu {lost['index']}", host=host),)
-        said = printable(lost["error"], 200)
-        yield CheckResult(
-            GPU_MISSING, "fail", f"{host} gpu {lost['index']}: does not answer: {said}.", subject
-        )
+        said = f"does not answer: {printable(lost['error'], 200)}"
+        yield _of_gpu(host, lost["index"], (GPU_MISSING, "fail", said))
     if not facts["gpus"]:
         reason = printable(str(facts["error"] or "it has none"), 200)
         if not facts["lost"]:
-            about = (Subject("host", host, host=host),)
-            yield CheckResult(GPU_MISSING, "skip", f"{host}: no GPU to check: {reason}.", about)
+            yield of_host(GPU_MISSING, "skip", host, f"no GPU to check: {reason}")
         return
     notes = [printable(note, 200) for note in facts["notes"][:MAX_NOTES]]
     yield from (CheckResult(GPU_MISSING, "skip", f"{host}: {note}.") for note in notes)
-    yield CheckResult(
-        GPU_MISSING, "ok", f"{host}: {_told(facts['gpus'])}.", (Subject("host", host, host=host),)
-    )
+    yield of_host(GPU_MISSING, "ok", host, _told(facts["gpus"]))
     for gpu in facts["gpus"]:
-        yield from _gpu(host, gpu, facts)
+        yield from (_of_gpu(host, gpu["index"], seen) for seen in _gpu(gpu, facts))
     yield from _between(host, facts)
+
+
+def _of_gpu(host: str, index: int, seen: Seen) -> CheckResult:
+    check, level, what = seen
+    name = f"{host} gpu {index}"
+    return CheckResult(check, level, f"{name}: {what}.", (Subject("gpu", name, host=host),))
 
 
 def _told(gpus: Sequence[Mapping[str, Any]]) -> str:
@@ -86,84 +87,64 @@ def _told(gpus: Sequence[Mapping[str, Any]]) -> str:
     return f"{said}; not told: {', '.join(untold)}" if untold else said
 
 
-def _gpu(host: str, gpu: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[CheckResult]:
-    name = f"{host} gpu {gpu['index']}"
-    subject = (Subject("gpu", name, host=host),)
-    yield from _memory(name, subject, gpu, all_pids=facts["all_pids"])
+def _gpu(gpu: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[Seen]:
+    """What is wrong with one GPU."""
+    yield from _memory(gpu, all_pids=facts["all_pids"])
     if gpu["ecc"]:
-        yield CheckResult(
-            GPU_ECC, "fail", f"{name}: {gpu['ecc']} uncorrectable memory errors.", subject
-        )
+        yield GPU_ECC, "fail", f"{gpu['ecc']} uncorrectable memory errors"
     if gpu["remapped"] and len(gpu["remapped"]) > 3 and gpu["remapped"][3]:  # noqa: PLR2004 - correctable, uncorrectable, pending, failed
-        yield CheckResult(GPU_ECC, "fail", f"{name}: a memory row could not be remapped.", subject)
-    yield from _brakes(name, subject, gpu)
-    yield from _links(name, subject, gpu, "XGMI links" if facts["vendor"] == "AMD" else "NVLinks")
+        yield GPU_ECC, "fail", "a memory row could not be remapped"
+    yield from _brakes(gpu)
+    yield from _links(gpu, "XGMI links" if facts["vendor"] == "AMD" else "NVLinks")
     if gpu["mig"]:
-        yield CheckResult(GPU_MIG, "warn", f"{name}: MIG is on.", subject)
+        yield GPU_MIG, "warn", "MIG is on"
     if gpu["persistence"] == 0:
-        yield CheckResult(GPU_PERSISTENCE, "warn", f"{name}: persistence mode is off.", subject)
+        yield GPU_PERSISTENCE, "warn", "persistence mode is off"
 
 
-def _memory(
-    name: str, subject: tuple[Subject, ...], gpu: Mapping[str, Any], *, all_pids: bool
-) -> Iterator[CheckResult]:
+def _memory(gpu: Mapping[str, Any], *, all_pids: bool) -> Iterator[Seen]:
     """Who holds its memory."""
     if gpu["memory_used"] > MIN_LEFT_BYTES and not gpu["pids"]:
-        seen = f"{name}: {gpu['memory_used'] >> 20} MB are in use and no process"
+        seen = f"{gpu['memory_used'] >> 20} MB are in use and no process"
         if all_pids:
-            yield CheckResult(GPU_MEMORY_LEFT, "fail", f"{seen} owns them.", subject)
+            yield GPU_MEMORY_LEFT, "fail", f"{seen} owns them"
         else:  # in a container, or not as root, their owner may be out of sight
-            yield CheckResult(
-                GPU_MEMORY_LEFT, "warn", f"{seen} that is seen from there owns them.", subject
-            )
+            yield GPU_MEMORY_LEFT, "warn", f"{seen} that is seen from there owns them"
     elif gpu["pids"]:
-        pids = ", ".join(map(str, gpu["pids"][:8]))
-        yield CheckResult(GPU_MEMORY_LEFT, "warn", f"{name}: in use by pid {pids}.", subject)
+        yield GPU_MEMORY_LEFT, "warn", f"in use by pid {', '.join(map(str, gpu['pids'][:8]))}"
 
 
-def _brakes(
-    name: str, subject: tuple[Subject, ...], gpu: Mapping[str, Any]
-) -> Iterator[CheckResult]:
+def _brakes(gpu: Mapping[str, Any]) -> Iterator[Seen]:
     """What slows it down besides the limit of its power, which is usual."""
+    heat = f"at {gpu['temperature']} degrees C"
     if gpu["throttle"] and gpu["throttle"] & HARD_THROTTLE:
-        seen = f"{name}: slowed down by the hardware at {gpu['temperature']} degrees C."
-        yield CheckResult(GPU_THROTTLED, "fail", seen, subject)
+        yield GPU_THROTTLED, "fail", f"slowed down by the hardware {heat}"
     if gpu["slowed"] == ["unknown"]:  # it may be no more than its limit of power
-        yield CheckResult(
-            GPU_THROTTLED, "warn", f"{name}: slowed down, it does not say why.", subject
-        )
+        yield GPU_THROTTLED, "warn", "slowed down, it does not say why"
     elif gpu["slowed"]:
         brakes = printable(", ".join(gpu["slowed"][:4]), 100)
-        seen = f"{name}: slowed down by the hardware ({brakes}) at {gpu['temperature']} degrees C."
-        yield CheckResult(GPU_THROTTLED, "fail", seen, subject)
+        yield GPU_THROTTLED, "fail", f"slowed down by the hardware ({brakes}) {heat}"
 
 
-def _links(
-    name: str, subject: tuple[Subject, ...], gpu: Mapping[str, Any], kind: str
-) -> Iterator[CheckResult]:
+def _links(gpu: Mapping[str, Any], kind: str) -> Iterator[Seen]:
     """What connects a GPU: NVLink or XGMI, NVSwitch, PCIe."""
     if gpu["nvlinks"] and not all(gpu["nvlinks"]):
         down = gpu["nvlinks"].count(False)
-        seen = f"{name}: {down} of {len(gpu['nvlinks'])} {kind} are down."
-        yield CheckResult(NVLINK_DOWN, "fail", seen, subject)
+        yield NVLINK_DOWN, "fail", f"{down} of {len(gpu['nvlinks'])} {kind} are down"
     if gpu["fabric"] in FABRIC_NOT_READY:
-        seen = f"{name}: it has not joined its NVSwitch fabric."
-        yield CheckResult(FABRIC_MANAGER, "fail", seen, subject)
+        yield FABRIC_MANAGER, "fail", "it has not joined its NVSwitch fabric"
     width, widest = gpu["pcie_width"], gpu["pcie_width_max"]
     if width and widest and width < widest:
-        yield CheckResult(PCIE_NARROW, "warn", f"{name}: PCIe x{width} of x{widest}.", subject)
+        yield PCIE_NARROW, "warn", f"PCIe x{width} of x{widest}"
 
 
 def _between(host: str, facts: Mapping[str, Any]) -> Iterator[CheckResult]:
-    missing = facts["without_p2p"]
-    subject = (Subject("host", host, host=host),)
-    if missing:
+    if missing := facts["without_p2p"]:
         pairs = ", ".join(f"{a}-{b}" for a, b in missing[:8])
-        seen = f"{host}: GPUs {pairs} cannot reach each other directly."
-        yield CheckResult(P2P_MISSING, "warn", seen, subject)
-    if facts["acs"]:
-        seen = f"{host}: access control is on at {len(facts['acs'])} PCI bridges."
-        yield CheckResult(ACS_ON, "warn", seen, subject, evidence=tuple(facts["acs"][:8]))
+        yield of_host(P2P_MISSING, "warn", host, f"GPUs {pairs} cannot reach each other directly")
+    if acs := facts["acs"]:
+        seen = f"access control is on at {len(acs)} PCI bridges"
+        yield of_host(ACS_ON, "warn", host, seen, "", *acs[:8])
 
 
 def check_kernel_log(nodes: Mapping[str, Mapping[str, Any]]) -> list[CheckResult]:

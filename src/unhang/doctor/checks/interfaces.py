@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from unhang.checks import INTERFACE_MISSING, INTERFACE_UNWISE, MTU_DIFFERS, NAME_UNRESOLVED
-from unhang.doctor.checks.results import CheckResult, host_subject
-from unhang.report import Subject
+from unhang.doctor.checks.results import CheckResult, host_subject, of_host
 from unhang.wording import printable
 
 __all__ = ["Lead", "check_interfaces", "leads_of", "nccl_interface", "use"]
@@ -119,12 +118,8 @@ def check_interfaces(
         master = facts.get("master", {})
         if master.get("error"):
             name = facts.get("settings", {}).get("MASTER_ADDR", "")
-            seen = f"{host}: MASTER_ADDR={printable(name, 60)} cannot be resolved there."
-            results.append(
-                CheckResult(
-                    NAME_UNRESOLVED, "fail", seen, host_subject(host), evidence=(master["error"],)
-                )
-            )
+            seen = f"MASTER_ADDR={printable(name, 60)} cannot be resolved there"
+            results.append(of_host(NAME_UNRESOLVED, "fail", host, seen, "", master["error"]))
     return [*results, *_masters(nodes), *_mtu(nodes)]
 
 
@@ -141,8 +136,8 @@ def _masters(nodes: Mapping[str, Facts]) -> list[CheckResult]:
     for host, found in real.items():
         own = {interface["address"] for interface in nodes[host]["interfaces"]}
         if not found and not own & master:
-            seen = f"{host}: MASTER_ADDR is the loopback there, so it looks for rank 0 in itself."
-            results.append(CheckResult(NAME_UNRESOLVED, "fail", seen, host_subject(host)))
+            seen = "MASTER_ADDR is the loopback there, so it looks for rank 0 in itself"
+            results.append(of_host(NAME_UNRESOLVED, "fail", host, seen))
     if len(known := {frozenset(found) for found in real.values() if found}) > 1:
         said = "; ".join(sorted(", ".join(sorted(addresses)) for addresses in known))
         seen = f"MASTER_ADDR is not the same address on all nodes: {said}."
@@ -156,29 +151,19 @@ def _own_interfaces(
     chosen, how = nccl_interface(facts)
     if chosen is None:
         wanted = facts.get("settings", {}).get("NCCL_SOCKET_IFNAME", "")
-        seen = f"{host}: NCCL finds no interface" + (
-            f" for NCCL_SOCKET_IFNAME={printable(wanted, 60)}." if wanted else "."
-        )
-        return [_missing(host, seen, facts)]
-    seen = f"{host}: NCCL takes {chosen['name']} ({chosen['address']}, {chosen['kind']}) {how}"
+        named = f" for NCCL_SOCKET_IFNAME={printable(wanted, 60)}" if wanted else ""
+        return [_missing(host, f"NCCL finds no interface{named}", facts)]
+    seen = f"NCCL takes {chosen['name']} ({chosen['address']}, {chosen['kind']}) {how}"
     bad = "" if alone else _unusable(chosen)
     if not bad:
-        return [CheckResult(INTERFACE_UNWISE, "ok", f"{seen}{_leading(chosen, lead)}.")]
-    return [
-        CheckResult(
-            INTERFACE_UNWISE,
-            "fail",
-            f"{seen}: {bad}.",
-            host_subject(host),
-            action=use(lead, _better(facts)),
-        )
-    ]
+        return [CheckResult(INTERFACE_UNWISE, "ok", f"{host}: {seen}{_leading(chosen, lead)}.")]
+    action = use(lead, _better(facts))
+    return [of_host(INTERFACE_UNWISE, "fail", host, f"{seen}: {bad}", action)]
 
 
 def _missing(host: str, seen: str, facts: Facts) -> CheckResult:
     have = ", ".join(f"{i['name']} {i['address']}" for i in facts.get("interfaces", []))
-    evidence = (f"it has: {have}",)
-    return CheckResult(INTERFACE_MISSING, "fail", seen, host_subject(host), evidence=evidence)
+    return of_host(INTERFACE_MISSING, "fail", host, seen, "", f"it has: {have}")
 
 
 def _for_gloo(host: str, facts: Facts, lead: Lead | None, *, alone: bool) -> Iterator[CheckResult]:
@@ -186,7 +171,7 @@ def _for_gloo(host: str, facts: Facts, lead: Lead | None, *, alone: bool) -> Ite
     taken, how = _gloo_interface(facts)
     wanted = facts.get("settings", {}).get("GLOO_SOCKET_IFNAME", "")
     if wanted and taken is None:
-        seen = f"{host}: Gloo finds no interface for GLOO_SOCKET_IFNAME={printable(wanted, 60)}."
+        seen = f"Gloo finds no interface for GLOO_SOCKET_IFNAME={printable(wanted, 60)}"
         yield _missing(host, seen, facts)
     elif not alone and (what := _own_name_is_useless(facts)):
         chosen, _ = nccl_interface(facts)
@@ -194,13 +179,9 @@ def _for_gloo(host: str, facts: Facts, lead: Lead | None, *, alone: bool) -> Ite
         name = lead.name if lead else own or "the interface"
         address = next((i["address"] for i in _usable(facts) if i["name"] == name), "its address")
         why = f": {_by_lead(lead)}" if lead else ""
-        yield CheckResult(
-            INTERFACE_UNWISE,
-            "warn",
-            f"{host}: its own name {what}, so Gloo would bind the loopback.",
-            host_subject(host),
-            action=f"export GLOO_SOCKET_IFNAME={name}, or let /etc/hosts name {address}{why}.",
-        )
+        seen = f"its own name {what}, so Gloo would bind the loopback"
+        action = f"export GLOO_SOCKET_IFNAME={name}, or let /etc/hosts name {address}{why}."
+        yield of_host(INTERFACE_UNWISE, "warn", host, seen, action)
     elif taken is not None:
         seen = f"{host}: Gloo takes {taken['name']} ({taken['address']}) {how}"
         yield CheckResult(INTERFACE_UNWISE, "ok", f"{seen}{_leading(taken, lead)}.")
@@ -287,7 +268,7 @@ def _mtu(nodes: Mapping[str, Facts]) -> list[CheckResult]:
     if not odd:
         return [CheckResult(MTU_DIFFERS, "ok", f"all nodes have MTU {common}.")]
     said = ", ".join(f"{host} has {mtu}" for host, mtu in odd.items())
-    subjects = tuple(Subject("host", host, host=host) for host in odd)
+    subjects = host_subject(*odd)
     seen = f"MTU differs: {said}, the others {common}."
     first = next(iter(odd))
     command = f"ip link set dev {names[first]} mtu {common}"

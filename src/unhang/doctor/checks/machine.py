@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from unhang.checks import HUGE_PAGES_IDLE, NODE_SHORT, PROCESSES_LOW, THREADS_MANY, Check
+from unhang.checks import HUGE_PAGES_IDLE, NODE_SHORT, PROCESSES_LOW, THREADS_MANY
 from unhang.doctor.agents.machine import Machine
-from unhang.doctor.checks.results import CheckResult, host_subject
+from unhang.doctor.checks.results import CheckResult, judged
 from unhang.incoming import overlaid
 
 __all__ = ["check_machine", "unset_clocks"]
@@ -46,22 +46,15 @@ def unset_clocks(nodes: Mapping[str, Facts]) -> list[str]:
     return [host for host, facts in nodes.items() if _machine(facts).synchronised is False]
 
 
-def _result(check: Check, host: str, seen: str, *, bad: bool, action: str = "") -> CheckResult:
-    level, subjects = "warn" if bad else "ok", host_subject(host)
-    if level == "warn":
-        return CheckResult(check, "warn", f"{host}: {seen}.", subjects, action=action)
-    return CheckResult(check, "ok", f"{host}: {seen}.", subjects)
-
-
 def _processes(host: str, node: Machine, facts: Facts) -> CheckResult:
     limit = int(facts.get("limits", {}).get("processes", -1))
     if 0 <= limit < MIN_PROCESSES:
         seen = f"a user may have {limit:,} processes and threads there (ulimit -u)"
-        return _result(PROCESSES_LOW, host, seen, bad=True)
+        return judged(PROCESSES_LOW, host, seen, bad=True)
     if node.tasks_limit and node.tasks_limit - node.tasks < MIN_TASKS_LEFT:
         seen = f"its cgroup has {node.tasks:,} of {node.tasks_limit:,} threads (pids.max)"
-        return _result(PROCESSES_LOW, host, seen, bad=True)
-    return _result(PROCESSES_LOW, host, "processes and threads are not limited tightly", bad=False)
+        return judged(PROCESSES_LOW, host, seen, bad=True)
+    return judged(PROCESSES_LOW, host, "processes and threads are not limited tightly", bad=False)
 
 
 def _huge_pages(host: str, node: Machine) -> CheckResult:
@@ -71,7 +64,7 @@ def _huge_pages(host: str, node: Machine) -> CheckResult:
     bad = idle > IDLE_SHARE * node.memory_total > 0
     if bad:
         seen += f" ({idle >> 20:,} of {node.memory_total >> 20:,} MB of its memory)"
-    return _result(
+    return judged(
         HUGE_PAGES_IDLE, host, seen, bad=bad, action=f"On {host}: sysctl vm.nr_hugepages={used}."
     )
 
@@ -81,7 +74,7 @@ def _short(host: str, node: Machine) -> CheckResult:
     left = f"{node.memory_available >> 20:,} of {node.memory_total >> 20:,} MB of memory are left"
     cache = f"{node.page_cache >> 20:,} MB hold files"
     seen = "; ".join(found) or f"{left}, {cache}, {node.swap_used >> 20:,} MB are swapped out"
-    return _result(NODE_SHORT, host, seen, bad=bool(found))
+    return judged(NODE_SHORT, host, seen, bad=bool(found))
 
 
 def _shortages(node: Machine) -> Iterator[str]:
@@ -108,4 +101,4 @@ def _threads(host: str, node: Machine, facts: Facts) -> CheckResult | None:
         f"{ranks} ranks with OMP_NUM_THREADS={wanted} are {total:,} threads on {node.usable} cores"
     )
     bad = total > node.usable
-    return _result(THREADS_MANY, host, seen, bad=bad, action=f"export OMP_NUM_THREADS={right}.")
+    return judged(THREADS_MANY, host, seen, bad=bad, action=f"export OMP_NUM_THREADS={right}.")

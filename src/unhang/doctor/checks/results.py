@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from unhang.checks import Check
 from unhang.report import Subject
 
-__all__ = ["CheckResult", "Level", "host_subject"]
+__all__ = ["CheckResult", "Level", "host_subject", "judged", "of_host"]
 
 Level: TypeAlias = Literal["ok", "info", "warn", "fail", "skip"]
 
@@ -40,6 +40,19 @@ class CheckResult:
         return self.check.code
 
 
-def host_subject(name: str) -> tuple[Subject, ...]:
-    """A host as what a result is about."""
-    return (Subject("host", name, host=name),)
+def host_subject(*names: str) -> tuple[Subject, ...]:
+    """Hosts as what a result is about."""
+    return tuple(Subject("host", name, host=name) for name in names)
+
+
+def of_host(
+    check: Check, level: Level, host: str, seen: str, action: str = "", *evidence: str
+) -> CheckResult:
+    """What was seen of one host: "node01: the words."."""
+    subjects = host_subject(host)
+    return CheckResult(check, level, f"{host}: {seen}.", subjects, evidence=evidence, action=action)
+
+
+def judged(check: Check, host: str, seen: str, *, bad: bool, action: str = "") -> CheckResult:
+    """A figure of one host, which is told where all is well, too; what to do where it is not."""
+    return of_host(check, "warn" if bad else "ok", host, seen, action if bad else "")

@@ -25,7 +25,7 @@ from unhang.model import DumpStatus
 
 __all__ = [
     "DELTAS", "LEAPS", "PLAIN", "TIMES", "BadPart", "Dictionary", "Part", "PartDump",
-    "pack", "packed", "unpack", "unpacked",
+    "encoded", "pack", "packed", "unpack", "unpacked",
 ]  # fmt: skip
 
 PLAIN = ("name", "signature", "stack", "thread", "state", "origin", "retired", "is_p2p",
@@ -95,16 +95,16 @@ class PartDump(Struct, array_like=True, frozen=True):
     comm_lib_version: str
     reported_by: str
     origin: Origin | None
-    declared: list[tuple[str, str, _Index]]
-    statuses: list[tuple[_Int, _Int, _Int, _Int]]
+    declared: tuple[tuple[str, str, _Index], ...]
+    statuses: tuple[tuple[_Int, _Int, _Int, _Int], ...]
     remarks: list[str]
     program: int
-    lanes: list[tuple[_Index, _Int]]
+    lanes: tuple[tuple[_Index, _Int], ...]
     starts: list[_Int]
-    used: list[tuple[_Index, _Int]] | None
+    used: tuple[tuple[_Index, _Int], ...] | None
     timed: int
     few_times: bool
-    turns: list[tuple[_Index, _Int]]
+    turns: tuple[tuple[_Index, _Int], ...]
     recorder: str = ""
 
 
@@ -124,7 +124,7 @@ class Part(Struct, array_like=True, frozen=True):
     tool: str
     dictionary: bytes
     groups: list[tuple[str, str]]
-    members: list[list[tuple[_Int, _Int, _Int]]]
+    members: list[tuple[tuple[_Int, _Int, _Int], ...]]
     programs: list[bytes]
     wide: bool
     dumps: list[PartDump]
@@ -136,7 +136,27 @@ class Part(Struct, array_like=True, frozen=True):
 
 def pack(part: Part) -> bytes:
     """A part as the bytes of its file."""
-    return PART_MAGIC + zlib.compress(msgspec.msgpack.encode(part), 9)
+    return PART_MAGIC + zlib.compress(encoded(part), 9)
+
+
+def encoded(value: Struct) -> bytes:
+    """The bytes of a part, or of its dictionary."""
+    try:
+        return msgspec.msgpack.encode(value)
+    except UnicodeEncodeError:
+        builtins = msgspec.to_builtins(value, builtin_types=(bytes,))
+        return msgspec.msgpack.encode(_spelt_out(builtins))
+
+
+def _spelt_out(value: Any) -> Any:  # noqa: ANN401 - whatever msgpack holds
+    """The same with halves of pairs of surrogates, which no text has, spelt out in its texts."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, (list, tuple)):
+        return [_spelt_out(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _spelt_out(each) for key, each in value.items()}
+    return value
 
 
 def unpack(data: bytes) -> Part:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import chain
 
 import numpy as np
@@ -71,7 +72,7 @@ class PartReader:
         programs = _programs(part, kinds)
         groups = [self.shared.groups[clean_text(n), clean_text(d)] for n, d in part.groups]
         self._budget.left += _MEMBERS_EACH * len(part.dumps)
-        members = [self._numbered(tuple(runs)) for runs in part.members]
+        members = [self._numbered(runs) for runs in part.members]
         times = _times(part, programs)
         files = []
         same = _Same(groups, members)
@@ -245,54 +246,38 @@ def _check_timed(timed: Column, own: Column, counts: Column) -> None:
         raise BadPart("it has times of calls that are not there")
 
 
-@dataclass(slots=True)
+_Pairs = tuple[tuple[int, int], ...]
+
+
 class _Same:
-    """What ranks of one part in step with each other say alike, checked and made once.
+    """What ranks of one part in step with each other say alike, checked and made once."""
 
-    Attributes:
-        groups, members: Of the part's numbers, those of the case.
-    """
+    def __init__(self, groups: Sequence[int], members: Sequence[int]) -> None:
+        """Takes, of the part's numbers of groups and of lists of members, those of the case."""
 
-    groups: Sequence[int]
-    members: Sequence[int]
-    _lanes: dict[tuple[tuple[int, int], ...], tuple[tuple[int, ...], tuple[int, ...]]] = field(
-        default_factory=dict
-    )
-    _declared: dict[tuple[tuple[str, str, int], ...], tuple[Declared, ...]] = field(
-        default_factory=dict
-    )
-    _statuses: dict[tuple[tuple[int, int, int, int], ...], tuple[Status, ...]] = field(
-        default_factory=dict
-    )
-
-    def lanes(self, told: Sequence[tuple[int, int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Groups and local ids of pairs."""
-        key = tuple(told)
-        if key not in self._lanes:
-            if any(number >= len(self.groups) for number, _ in key):
+        @cache
+        def lanes(told: _Pairs) -> tuple[tuple[int, ...], tuple[int, ...]]:
+            """Groups and local ids of pairs."""
+            if any(number >= len(groups) for number, _ in told):
                 raise BadPart("a dump of it has a group that is not there")
-            groups = tuple(self.groups[number] for number, _ in key)
-            self._lanes[key] = groups, tuple(local for _, local in key)
-        return self._lanes[key]
+            return tuple(groups[number] for number, _ in told), tuple(local for _, local in told)
 
-    def declared(self, told: Sequence[tuple[str, str, int]]) -> tuple[Declared, ...]:
-        """Groups with their members."""
-        key = tuple(told)
-        if key not in self._declared:
-            if any(number >= len(self.members) for *_, number in key):
+        @cache
+        def declared(told: tuple[tuple[str, str, int], ...]) -> tuple[Declared, ...]:
+            """Groups with their members."""
+            if any(number >= len(members) for *_, number in told):
                 raise BadPart("a group of it has members that are not there")
-            self._declared[key] = tuple(
-                Declared(clean_text(name), clean_text(description), self.members[number])
-                for name, description, number in key
+            return tuple(
+                Declared(clean_text(name), clean_text(description), members[number])
+                for name, description, number in told
             )
-        return self._declared[key]
 
-    def statuses(self, told: Sequence[tuple[int, int, int, int]]) -> tuple[Status, ...]:
-        """Counters."""
-        key = tuple(told)
-        if key not in self._statuses:
-            self._statuses[key] = tuple(Status(*each) for each in key)
-        return self._statuses[key]
+        @cache
+        def statuses(told: tuple[tuple[int, int, int, int], ...]) -> tuple[Status, ...]:
+            """Counters."""
+            return tuple(Status(*each) for each in told)
+
+        self.lanes, self.declared, self.statuses = lanes, declared, statuses
 
 
 def _waiting(dump: PartDump, made: Decoded, sequel: Sequel, same: _Same, times: _Times) -> Waiting:
@@ -308,7 +293,7 @@ def _waiting(dump: PartDump, made: Decoded, sequel: Sequel, same: _Same, times: 
         starts=starts,
         timed=times[0],
         times=times[1],
-        turns=tuple(dump.turns),
+        turns=dump.turns,
     )
 
 

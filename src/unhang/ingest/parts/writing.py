@@ -22,6 +22,7 @@ from unhang.ingest.parts.layout import (
     Dictionary,
     Part,
     PartDump,
+    encoded,
     pack,
     packed,
 )
@@ -97,16 +98,16 @@ def make_part(
     chosen = [rows_ for rows_ in timed if rows_ is not None]
     part = Part(
         tool=__version__,
-        dictionary=msgspec.msgpack.encode(_dictionary(shared, table)),
-        groups=[(_plain(name), _plain(description)) for name, description in shared.groups],
+        dictionary=encoded(_dictionary(shared, table)),
+        groups=list(shared.groups),
         members=[_runs(members) for members in shared.memberships.lists],
         programs=list(numbers),
         wide=wide,
         dumps=dumps,
         timed=packed(np.concatenate(chosen) if chosen else np.zeros(0, np.int64)),
         times=times,
-        notes=[(note.level, _plain(note.source), _plain(note.text)) for note in notes],
-        passed_over=[_plain(name) for name in passed_over],
+        notes=[(note.level, note.source, note.text) for note in notes],
+        passed_over=list(passed_over),
     )
     return pack(part), any(dump.few_times for dump in dumps)
 
@@ -124,7 +125,7 @@ def _rows_of(files: Sequence[DumpFile]) -> _Rows:
 
 def _lanes(
     files: Sequence[DumpFile], rows: _Rows
-) -> tuple[list[list[tuple[int, int]]], Column, list[Column]]:
+) -> tuple[list[tuple[tuple[int, int], ...]], Column, list[Column]]:
     """Lanes of each dump (group and local id), the lane of each row, first row of each lane."""
     lane = np.zeros(rows.starts[-1], np.int64)
     lanes, firsts = [], []
@@ -139,7 +140,7 @@ def _lanes(
         lane[span] = place[inverse.reshape(-1)]
         begins = np.sort(first) + span.start
         pg, pg_id = rows.columns["pg"][begins], rows.columns["pg_id"][begins]
-        lanes.append(list(zip(pg.tolist(), pg_id.tolist(), strict=True)))
+        lanes.append(tuple(zip(pg.tolist(), pg_id.tolist(), strict=True)))
         firsts.append(begins)
     return lanes, lane, firsts
 
@@ -236,7 +237,7 @@ def _opened(files: Sequence[DumpFile], rows: _Rows, shared: Dictionaries) -> Col
     return found
 
 
-def _turns(rows: _Rows, dump: int, opened: Column) -> list[tuple[int, int]]:
+def _turns(rows: _Rows, dump: int, opened: Column) -> tuple[tuple[int, int], ...]:
     """The first open calls of a dump, and how far apart their like usually begin."""
     found = []
     for row in _first_open(rows, dump, opened):
@@ -246,7 +247,7 @@ def _turns(rows: _Rows, dump: int, opened: Column) -> list[tuple[int, int]]:
         for key in ("name", "stack"):
             alike &= columns[key][lane] == columns[key][row]
         found.append((row - int(rows.starts[dump]), turn_ns(begun[alike])))
-    return found
+    return tuple(found)
 
 
 def _first_open(rows: _Rows, dump: int, opened: Column) -> list[int]:
@@ -302,34 +303,34 @@ def _calls(files: Sequence[DumpFile], rows: _Rows) -> Calls:
 def _dump(  # one line of the part, as wide as it is
     item: DumpFile,
     program: int,
-    lanes: list[tuple[int, int]],
+    lanes: tuple[tuple[int, int], ...],
     starts: list[int],
     timed: Column | None,
-    turns: list[tuple[int, int]],
+    turns: tuple[tuple[int, int], ...],
 ) -> PartDump:
     decoded = item.decoded or Decoded()
     return PartDump(
-        source=_plain(item.source),
-        relative=_plain(item.relative),
+        source=item.source,
+        relative=item.relative,
         mtime_ns=item.mtime_ns,
         status=item.status,
-        problem=_plain(item.problem),
+        problem=item.problem,
         truncated=decoded.truncated,
-        version=_plain(decoded.version),
-        comm_lib_version=_plain(decoded.comm_lib_version),
-        reported_by=_plain(decoded.reported_by),
-        recorder=_plain(decoded.recorder),
+        version=decoded.version,
+        comm_lib_version=decoded.comm_lib_version,
+        reported_by=decoded.reported_by,
+        recorder=decoded.recorder,
         origin=_origin(decoded.origin),
-        declared=[(_plain(g.name), _plain(g.description), g.members) for g in decoded.declared],
-        statuses=[(s.pg_id, s.enqueued, s.started, s.completed) for s in decoded.statuses],
-        remarks=[_plain(remark) for remark in decoded.remarks],
+        declared=tuple((g.name, g.description, g.members) for g in decoded.declared),
+        statuses=tuple((s.pg_id, s.enqueued, s.started, s.completed) for s in decoded.statuses),
+        remarks=decoded.remarks,
         program=program if item.decoded else -2,
         lanes=lanes,
         starts=starts,
-        used=None if decoded.used is None else list(decoded.used),
+        used=decoded.used,
         timed=-1 if timed is None else len(timed),
         few_times=decoded.few_times or (timed is not None and len(timed) < decoded.count),
-        turns=list(decoded.window.turns) if decoded.few_times and decoded.window else turns,
+        turns=decoded.window.turns if decoded.few_times and decoded.window else turns,
     )
 
 
@@ -338,27 +339,17 @@ def _origin(origin: Origin | None) -> Origin | None:
         return None
     return replace(
         origin,
-        replica=_plain(origin.replica),
-        host=_plain(origin.host),
-        job_id=_plain(origin.job_id),
-        attempt=_plain(origin.attempt),
-        incident=_plain(origin.incident),
-        backend=_plain(origin.backend),
-        reason=_plain(origin.reason),
-        failed_calls=tuple(map(_plain, origin.failed_calls)),
-        exception=_plain(origin.exception),
         exception_stack=tuple(map(_frame, origin.exception_stack)),
         main_stack=tuple(map(_frame, origin.main_stack)),
     )
 
 
 def _dictionary(shared: Dictionaries, table: Column) -> Dictionary:
-    frames = [_frame(frame) for frame in shared.frames]
     return Dictionary(
-        names=[_plain(name) for name in shared.names],
-        threads=[_plain(name) for name in shared.threads],
+        names=list(shared.names),
+        threads=list(shared.threads),
         signatures=[_signature(each) for each in shared.signatures],
-        frames=[(frame.function, frame.file, frame.line) for frame in frames],
+        frames=[(frame.function, frame.file, _int(frame.line)) for frame in shared.frames],
         stacks=[list(ids) for ids in shared.stacks],
         kinds=packed(table.T.reshape(-1)),
     )
@@ -367,31 +358,26 @@ def _dictionary(shared: Dictionaries, table: Column) -> Dictionary:
 def _signature(
     signature: Signature,
 ) -> tuple[list[list[int]], list[list[int]], list[str], list[str]]:
-    sizes = [
+    inputs, outputs = (
         [[_int(size) for size in shape] for shape in side]
         for side in (signature.input_sizes, signature.output_sizes)
-    ]
-    kinds = [[_plain(k) for k in s] for s in (signature.input_dtypes, signature.output_dtypes)]
-    return sizes[0], sizes[1], kinds[0], kinds[1]
+    )
+    return inputs, outputs, list(signature.input_dtypes), list(signature.output_dtypes)
 
 
 def _frame(frame: Frame) -> Frame:
-    return Frame(_plain(frame.function), _plain(frame.file), _int(frame.line))
+    return replace(frame, line=_int(frame.line))
 
 
 def _int(value: int) -> int:
+    """A number of a program's own, which may be any, as one of 64 bits."""
     return max(-_INT64, min(value, _INT64))
 
 
-def _plain(text: str) -> str:
-    """A text that can be encoded: half a pair of surrogates, which no text has, is spelt out."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _runs(members: tuple[int, ...]) -> list[tuple[int, int, int]]:
+def _runs(members: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:
     """A list of ranks as runs of (first, step, count)."""
     if not members:
-        return []
+        return ()
     steps = np.diff(np.asarray(members, np.int64))
     found: list[tuple[int, int, int]] = []
     at = 0
@@ -401,4 +387,4 @@ def _runs(members: tuple[int, ...]) -> list[tuple[int, int, int]]:
             step = int(steps[at]) if at < len(steps) else 1
             found.append((members[at], step, end - at + 1))
             at = end + 1
-    return [*found, *((each, 1, 1) for each in members[at:])]
+    return (*found, *((each, 1, 1) for each in members[at:]))

@@ -43,6 +43,7 @@ __all__ = [
     "roots",
     "runtime_root",
     "start_ticks",
+    "stat_words",
     "write_mark",
 ]
 
@@ -136,11 +137,16 @@ def job_from_env() -> str:
 
 def start_ticks(pid: int | str = "self") -> int:
     """Start time of a process in clock ticks since boot; 0 where it cannot be read."""
+    return int(next(iter(stat_words(pid)[19:]), 0))
+
+
+def stat_words(pid: int | str = "self") -> list[str]:
+    """What /proc/PID/stat says behind the command, from the state on; empty for no process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        return int(text.rpartition(")")[2].split()[19])
-    except (OSError, IndexError, ValueError):
-        return 0
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()
 
 
 def pid_namespace(pid: int | str = "self") -> str:
@@ -157,15 +163,9 @@ def alive(mark: Mark) -> bool:
         return False
     if mark.pid_ns and mark.pid_ns != pid_namespace():
         return False
-    return start_ticks(mark.pid) == mark.start_ticks != 0 and not _is_zombie(mark.pid)
-
-
-def _is_zombie(pid: int) -> bool:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return True
-    return text.rpartition(")")[2].split()[:1] in (["Z"], ["X"])
+    words = stat_words(mark.pid)
+    is_there = bool(words) and words[0] not in ("Z", "X")
+    return is_there and start_ticks(mark.pid) == mark.start_ticks != 0
 
 
 # ------------------------------------------------------------------ reading and writing

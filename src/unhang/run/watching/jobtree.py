@@ -10,10 +10,9 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from pathlib import Path
 
 from unhang.collect.processes import read_processes
-from unhang.record.contact.marks import start_ticks
+from unhang.record.contact.marks import start_ticks, stat_words
 
 __all__ = ["JobTree"]
 
@@ -96,10 +95,7 @@ class JobTree:
 
 
 def _parent(pid: int) -> int:
-    with suppress(OSError, IndexError, ValueError):
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        return int(text.rpartition(")")[2].split()[1])
-    return 0
+    return int(next(iter(stat_words(pid)[1:]), 0))
 
 
 def _send(pid: int, number: int) -> None:

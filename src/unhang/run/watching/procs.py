@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from unhang.collect.processes import ProcessTable, read_process
+from unhang.record.contact.marks import stat_words
 from unhang.run.watching.traffic import bytes_of
 
 __all__ = ["WorkDone", "exit_status", "ray_tasks_s", "reaped_status", "work_of"]
@@ -24,14 +25,10 @@ _STATUS_WORD = 49
 
 def exit_status(pid: int) -> int | None:
     """How a process ended, as shells say it, while nobody has waited for it yet; else None."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        words = text.rpartition(")")[2].split()
-        if words[0] not in ("Z", "X"):
-            return None
-        code = os.waitstatus_to_exitcode(int(words[_STATUS_WORD]))
-    except (OSError, IndexError, ValueError):
+    words = stat_words(pid)
+    if len(words) <= _STATUS_WORD or words[0] not in ("Z", "X"):
         return None
+    code = os.waitstatus_to_exitcode(int(words[_STATUS_WORD]))
     return 128 - code if code < 0 else code
 
 
