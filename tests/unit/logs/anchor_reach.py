@@ -55,9 +55,13 @@ class _Walk:
         if name in ("MAX_REPEAT", "MIN_REPEAT"):
             return self.repeated(*value, before)
         if name in ("AT", "ASSERT", "ASSERT_NOT"):
-            ahead = name == "ASSERT" and value[0] > 0  # what it looks for stands in the line
-            return before if not ahead or self.through(value[1], {"": ""}) else {}
+            return self.ahead(value[1], before) if name == "ASSERT" and value[0] > 0 else before
         return self.added(before, {""})
+
+    def ahead(self, nodes: Iterable[Any], before: Texts) -> Texts:
+        """The texts that have no anchor with what must follow them."""
+        found = ((tail, self.through(nodes, {tail: text})) for tail, text in before.items())
+        return {tail: before[tail] for tail, lacks in found if lacks}
 
     def repeated(self, least: int, most: int, nodes: Iterable[Any], before: Texts) -> Texts:
         """Not at all, once, or with anything between the first and the last time."""
