@@ -1,9 +1,9 @@
-"""Make what the docs show: tables from the schema, examples by running the real thing.
+"""Make what is made: log rules from their rows, tables from the schema, examples by running them.
 
     python docs/refresh.py            writes what has changed
     python docs/refresh.py --check    exits 1 and names the files that are out of date
 
-Only text between the marks is touched; the prose around it is written by people.
+Of a page only text between the marks is touched; the prose around it is written by people.
 """
 
 from __future__ import annotations
@@ -300,15 +300,31 @@ def refreshed(text: str) -> str:
     return BLOCK.sub(lambda found: f"{found[1]}{made(found[2])}{found[3]}", text)
 
 
+def log_rules(_: str) -> str:
+    """The table of log rules that the product reads, from the rows that people write."""
+    from lab.rules.rows import as_json
+
+    return as_json()
+
+
+def made_files() -> Iterator[tuple[Path, Callable[[str], str]]]:
+    """Each file, and what makes its content of the old one; the rules first: pages show them."""
+    from lab.rules.rows import ROWS
+
+    yield ROWS, log_rules
+    for path in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]:
+        yield path, refreshed
+
+
 def main(words: list[str]) -> int:
-    """Refresh or check the documents; all of them, or those that are named."""
+    """Refresh or check the files; all of them, or those that are named."""
     names = [word for word in words if not word.startswith("-")]
     stale = []
-    for path in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]:
+    for path, make in made_files():
         if names and path.name not in names:
             continue
-        old = path.read_text(encoding="utf-8")
-        new = refreshed(old)
+        old = path.read_text(encoding="utf-8") if path.exists() else ""
+        new = make(old)
         if new != old:
             stale.append(path)
             if "--check" not in words:

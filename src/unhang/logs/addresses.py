@@ -8,20 +8,32 @@ hosts are not told or are the same, where the address works or its process may h
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from unhang.logs.keeping import WENT_ON
-from unhang.logs.rules.bootstrap import REFUSED, TAKES_VIRTUAL, UNANSWERED, virtual_addresses
-from unhang.logs.rules.interfaces import LOOPBACK_REFUSED, PEER_REFUSED, TAKES_LOOPBACK
+from unhang.logs.rules.known import (
+    LOOPBACK_REFUSED,
+    PEER_REFUSED,
+    REFUSED,
+    TAKES_LOOPBACK,
+    TAKES_VIRTUAL,
+    UNANSWERED,
+)
 from unhang.model import LogEvent
 
-__all__ = ["UNREACHED_BY", "joined"]
+__all__ = ["UNREACHED_BY", "VIRTUAL", "joined", "virtual_addresses"]
 
 UNREACHED_BY = "unreached_by"
 """Field of who took an address: where the line of another host stands that could not reach it."""
+
+VIRTUAL = (
+    r"\b(?:veth\w+|docker\d+|br-\w+|virbr\d+|cni\d+|lxcbr\d+|lo(?=:127\.)|[\w.-]+(?=:169\.254\.))"
+)
+"""An interface of one host alone; the rule that an event is of has the same words."""
 
 _LOOPBACK = "loopback"
 _ENOUGH = 2
@@ -103,6 +115,12 @@ def _taken(event: LogEvent) -> Iterator[str]:
         yield from virtual_addresses(event.fields.get("interfaces", ""))
     if event.code == TAKES_LOOPBACK.code:
         yield _LOOPBACK
+
+
+def virtual_addresses(interfaces: str) -> Iterator[str]:
+    """Of the interfaces that NCCL took, the addresses of those that are of one host alone."""
+    for found in re.finditer(VIRTUAL + r":([0-9a-fA-F.:]+)", interfaces[:4_000]):
+        yield found[1]
 
 
 def _cause(event: LogEvent, line: LogEvent) -> LogEvent:

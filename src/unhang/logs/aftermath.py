@@ -17,7 +17,7 @@ from unhang.logs.lines.ending import TAIL, troubled
 from unhang.logs.lines.prefixes import parse_line
 from unhang.logs.lines.serving import standing_still
 from unhang.logs.lines.signs import ENOUGH, StepLine, goes_on, step_lines
-from unhang.logs.rules.cluster import SERVING_STALLED
+from unhang.logs.rules.known import SERVING_STALLED
 from unhang.logs.telling import Teller, first_of
 
 __all__ = ["LogEnd"]

@@ -13,7 +13,7 @@ from unhang.kinds import Trait
 from unhang.logs.addresses import joined
 from unhang.logs.keeping import ANY_EXCEPTION, IN_THREAD, WENT_ON, normalise
 from unhang.logs.rules import rule_of
-from unhang.logs.rules.endings import CHILD_FAILED, KILLED
+from unhang.logs.rules.known import CHILD_FAILED, KILLED
 from unhang.model import LogEvent
 
 __all__ = ["CLOCK_SLACK_NS", "FailureGroup", "fold", "is_a_helpers", "ordered_failures", "settled"]

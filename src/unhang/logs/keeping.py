@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from unhang.logs.communicators import Communicators
 from unhang.logs.rules import LogRule, rule_of
-from unhang.logs.rules.unexplained import UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
+from unhang.logs.rules.known import UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
 from unhang.model import Fact, LogEvent, Note
 
 __all__ = [

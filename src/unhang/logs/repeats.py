@@ -142,7 +142,7 @@ def _sure(rules: Iterable[LogRule], text: str) -> bool:
     for rule in rules:
         if rule.code == ANY_ERROR:
             return True  # Beside a rule that knows the line it is not asked.
-        if rule.more or _looks_for_digits(rule.pattern):
+        if rule.only or _looks_for_digits(rule.pattern):
             return False
         if rule.search(text):
             return True

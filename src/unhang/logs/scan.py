@@ -27,7 +27,7 @@ from unhang.logs.lines.tracebacks import HEADER, RECORDED, Traceback, TracebackR
 from unhang.logs.nccl_facts import interfaces_taken
 from unhang.logs.repeats import Repeats
 from unhang.logs.rules import LogRule
-from unhang.logs.rules.endings import ELASTIC_BLAMES
+from unhang.logs.rules.known import ELASTIC_BLAMES
 from unhang.logs.telling import LOOK_BACK, Teller, first_of
 from unhang.model import Note, NoteLevel
 from unhang.regular import reason

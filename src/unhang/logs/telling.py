@@ -33,8 +33,7 @@ from unhang.logs.lines.tracebacks import HEADER, Traceback, is_chain
 from unhang.logs.lines.wrappers import LAST_ERROR, wrapped_in
 from unhang.logs.nccl_facts import fact_of
 from unhang.logs.rules import LogRule
-from unhang.logs.rules.endings import ENDED_BY_SIGNAL
-from unhang.logs.rules.unexplained import UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
+from unhang.logs.rules.known import ENDED_BY_SIGNAL, UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
 from unhang.logs.rules.xids import role_of_xid
 from unhang.model import UNKNOWN_RANK, Frame, LogEvent, LogRole
 from unhang.stacks.ownership import shown_frame, under
@@ -254,13 +253,13 @@ class Teller:
             return {}
         data = self.spot.data
         begin = data.find(b"\n", self.spot.start) + 1
-        if data.find(rule.below_mark.encode(), begin, begin + BELOW) < 0:
+        if data.find(rule.below.mark.encode(), begin, begin + BELOW) < 0:
             return {}
         below = data[begin : begin + BELOW].split(b"\n", BELOW_LINES)[:BELOW_LINES]
         lines = (parse_line(raw) for raw in below)
         whose = (line.rank, line.local_rank)
         same = (each.text for each in lines if (each.rank, each.local_rank) == whose)
-        found = re.search(rule.below, "\n".join(same))
+        found = re.search(rule.below.pattern, "\n".join(same))
         return {k: v for k, v in found.groupdict().items() if v is not None} if found else {}
 
     def _above(self, line: Line) -> str:

@@ -68,3 +68,26 @@ def test_unknown_tools_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """By name."""
     assert main(["score", "--tools", "nothing"]) == 2
     assert "nothing" in capsys.readouterr().err
+
+
+def test_new_rule_takes_the_next_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At the end of its file, after which the next one has a code of its own."""
+    from lab.rules import rows
+
+    for name in rows.FILES:
+        text = (rows.PLACE / f"{name}.toml").read_text(encoding="utf-8")
+        (tmp_path / f"{name}.toml").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(rows, "PLACE", tmp_path)
+    before = {row["code"] for row in rows.rows()}
+    for slug in ("nccl-ring-broken", "nccl-tree-broken"):
+        assert main(["new-rule", "nccl", slug, "--role", "cause"]) == 0
+    added = [row for row in rows.rows() if row["code"] not in before]
+    assert [row["slug"] for row in added] == ["nccl-ring-broken", "nccl-tree-broken"]
+    first, second = (int(row["code"][2:]) for row in added)
+    assert second == first + 1
+    assert {row["role"] for row in added} == {"cause"}
+    place, line = capsys.readouterr().out.split("\n")[0].rsplit(":", 1)
+    assert Path(place).read_text().split("\n")[int(line) - 1] == "[[rule]]"
+    assert main(["new-rule", "nccl", "nccl-ring-broken"]) == 2

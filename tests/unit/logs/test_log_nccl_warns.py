@@ -12,7 +12,7 @@ import pytest
 
 from unhang.logs.lines.anchors import wanted_by
 from unhang.logs.rules import rule_of
-from unhang.logs.rules.unexplained import UNEXPLAINED_ERROR
+from unhang.logs.rules.known import UNEXPLAINED_ERROR
 
 TABLE = Path(__file__).parents[2] / "data" / "logs" / "public" / "nccl_warns.tsv"
 

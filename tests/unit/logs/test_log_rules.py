@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from anchor_reach import unannounced
 from log_fuzz import judged
 
+from lab.rules.rows import FILES, PLACE, ROWS, as_json, rows_of
+from unhang.logs.addresses import VIRTUAL
 from unhang.logs.files import find_logs
 from unhang.logs.rules import RULES, rule_of
 from unhang.logs.rules.base import LogRule
+from unhang.logs.rules.known import TAKES_VIRTUAL
+from unhang.logs.rules.only import ONLY
 from unhang.logs.rules.sxids import SXIDS
 from unhang.logs.rules.xids import XIDS, role_of_xid
 from unhang.logs.scan import scan_logs
+
+GAPS = {"UH720", "UH793"}
+"""Rules of which a line may match that no anchor announces, and why that is well.
+
+UH720: an exit code of 137 can be written in more ways than launchers do, and an anchor for all of
+them would be "137". UH793: the last line of a traceback is told by its header, whatever it says.
+"""
 
 
 def first_rule(line: str) -> LogRule | None:
@@ -50,8 +63,88 @@ def test_the_scan_finds_the_example(
 @pytest.mark.parametrize("rule", [r for r in RULES if r.below], ids=lambda r: r.code)
 def test_what_is_read_below_has_a_mark(rule: LogRule) -> None:
     """Without one, the lines below each of thousands of messages would be read again."""
-    assert rule.below_mark
-    assert rule.below_mark in rule.below.replace("\\", "")
+    assert rule.below
+    assert rule.below.mark
+    assert rule.below.mark in rule.below.pattern.replace("\\", "")
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.code)
+def test_every_alternative_has_an_anchor(rule: LogRule) -> None:
+    """A line that matches and has no anchor is never looked at."""
+    assert bool(unannounced(rule.pattern, rule.anchors)) == (rule.code in GAPS)
+
+
+def test_a_lack_of_an_anchor_is_seen() -> None:
+    """In alternatives, in what may be left out, and in what a class allows."""
+    assert unannounced("gone (?:home|away)", ["home"]) == ["gone away"]
+    assert unannounced("gone (?:far )?away", ["far away"]) == ["gone away"]
+    assert unannounced(r"[Gg]one \w+", ["gone"]) == ["Gone ~~~"]
+    assert unannounced("gone (?=.*away)", ["gone away"]) == ["gone "]
+    assert unannounced("gone (?=.*away)", ["away"]) == []
+
+
+def test_what_an_older_vllm_prints_is_known(tmp_path: Path) -> None:
+    """Its line lacks two words of the newer one: the pattern knew that, the anchors did not."""
+    path = tmp_path / "vllm.log"
+    path.write_text(
+        "WARNING 09-06 13:15:04 shm_broadcast.py:404] No available block found in 60 second.\n"
+    )
+    assert scan_logs(find_logs(path)).events[0].code == "UH7027"
+
+
+# ------------------------------------------------------------------ rows
+
+
+def test_rows_json_is_made_of_the_files() -> None:
+    """Run python docs/refresh.py."""
+    assert ROWS.read_text(encoding="utf-8") == as_json()
+    assert sorted(path.stem for path in PLACE.glob("*.toml")) == sorted(FILES)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_blank_of_a_pattern_is_invisible(name: str) -> None:
+    """Editors take blanks at the end of a line away; [ ] they leave alone."""
+    lines = (PLACE / f"{name}.toml").read_text(encoding="utf-8").split("\n")
+    assert [line for line in lines if line != line.rstrip()] == []
+
+
+def test_lines_and_parts_of_a_row() -> None:
+    """Lines are joined without their indentation, and parts are put where they are named."""
+    text = """
+[parts]
+peer = 'rank (?P<rank>\\d{1,6})'
+[[rule]]
+pattern = '''
+  {peer} is
+  [ ]gone
+  |no {peer}
+'''
+waits = "a peer"
+meaning = "It is gone."
+action = "Ask {peer}."
+"""
+    (row,) = rows_of(text)
+    assert row["pattern"] == r"rank (?P<rank>\d{1,6}) is[ ]gone|no rank (?P<rank>\d{1,6})"
+    assert row["action"] == r"Ask rank (?P<rank>\d{1,6})."
+    assert row["waits"] == {"": "a peer"}
+
+
+def test_every_condition_belongs_to_a_rule() -> None:
+    """And every rule that names one finds it."""
+    assert {rule.only for rule in RULES if rule.only} == set(ONLY)
+
+
+def test_one_idea_of_an_interface_of_one_host() -> None:
+    """The rule finds that one was taken; the addresses of all of them are compared elsewhere."""
+    assert VIRTUAL in TAKES_VIRTUAL.pattern
+
+
+def test_patterns_name_each_field_once() -> None:
+    """Every pattern compiles."""
+    assert all(re.compile(rule.pattern) for rule in RULES)
+
+
+# ------------------------------------------------------------------ numbers of devices
 
 
 def test_every_xid_of_nvlink_has_a_meaning() -> None:

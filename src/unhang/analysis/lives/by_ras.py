@@ -116,7 +116,7 @@ def _unheard(says: RasSays) -> Claim:
 
 
 def _gone(says: RasSays) -> Claim:
-    from unhang.logs.rules.fabric import RAS_DEAD
+    from unhang.logs.rules.known import RAS_DEAD
 
     return Claim(
         kind=RAS_DEAD.kind,

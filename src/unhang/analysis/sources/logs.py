@@ -256,7 +256,7 @@ def _numbers(text: str) -> Iterator[int]:
 
 def _tasks_are_ranks(events: Iterable[LogEvent]) -> bool:
     """Whether the scheduler started the ranks itself, and not a launcher on each node."""
-    from unhang.logs.rules.endings import CHILD_FAILED, ELASTIC_BLAMES
+    from unhang.logs.rules.known import CHILD_FAILED, ELASTIC_BLAMES
 
     launched = {CHILD_FAILED.code, ELASTIC_BLAMES.code}
     return not any(e.code in launched or e.fields.get("rank_is") == "local" for e in events)

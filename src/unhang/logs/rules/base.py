@@ -1,21 +1,32 @@
-"""What a log rule is. The tables beside this file hold the rules themselves."""
+"""What a log rule is. The TOML files beside this one hold the rules; rows.json is made of them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from unhang.kinds import Family, Kind, Remedy, Trait
+from unhang.logs.rules.only import ONLY
 from unhang.model import LogRole
 
-__all__ = ["OF_THE_ABSENT", "LogRule"]
-
-OF_THE_ABSENT: Final = Trait.MAY_COME | Trait.OF_NOW
-"""Of a message by which some ranks say that others did not come: these may be late, and come yet."""
+__all__ = ["Below", "LogRule", "rule_from"]
 
 Blame: TypeAlias = Literal["writer", "ranks", "nobody"]
+
+
+class Below(NamedTuple):
+    """What is read from the lines right below a message, for further fields.
+
+    Attributes:
+        mark: Stands in what is found; without it these lines are not looked at.
+        pattern: Regular expression searched in them.
+    """
+
+    mark: str
+    pattern: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +54,8 @@ class LogRule:
             nobody caught, and by what knows the rank.
         rank_writes: Its field "rank" is the rank that writes the line, not one that it speaks of;
             beside a field "nranks" it is a number in a communicator of so many.
-        below: Regular expression searched in the lines right below, for further fields.
-        below_mark: Stands in what `below` finds; without it these lines are not looked at.
-        more: Two named groups: only a line where the first number is the greater one matches.
+        below: What is read from the lines right below it.
+        only: Name of the condition in `only.ONLY` that a match must meet as well.
         traits: What other rules may conclude from it.
         remedy: What helps; None for what helps against its family.
         waits: Whose writer is a waiter: groups of the pattern (or "" for every match), each with
@@ -68,9 +78,8 @@ class LogRule:
     blames: Blame = "writer"
     echoed: bool = False
     rank_writes: bool = False
-    below: str = ""
-    below_mark: str = ""
-    more: tuple[str, str] | None = None
+    below: Below | None = None
+    only: str = ""
     traits: Trait = Trait.NONE
     remedy: Remedy | None = None
     waits: tuple[tuple[str, str], ...] = ()
@@ -97,10 +106,24 @@ class LogRule:
     def search(self, line: str) -> re.Match[str] | None:
         """Match one line, already without prefix and escapes."""
         match = _compiled(self.pattern).search(line)
-        if match and self.more:
-            high, low = match.group(*self.more)
-            return match if int(high) > int(low) else None
-        return match
+        return match if match and (not self.only or ONLY[self.only](match)) else None
+
+
+def rule_from(row: Mapping[str, Any]) -> LogRule:
+    """The rule of a row of rows.json."""
+    traits = Trait.NONE
+    for name in row.get("traits", ()):
+        traits |= Trait[name]
+    return LogRule(
+        **{
+            **row,
+            "anchors": tuple(row["anchors"]),
+            "below": Below(**row["below"]) if "below" in row else None,
+            "traits": traits,
+            "remedy": Remedy[row["remedy"]] if "remedy" in row else None,
+            "waits": tuple(row.get("waits", {}).items()),
+        }
+    )
 
 
 @lru_cache(maxsize=512)

@@ -1,18 +1,17 @@
-"""What the numbers of an NVSwitch's errors (SXid) say, and the rules for the lines that tell them.
+"""What the numbers of an NVSwitch's errors (SXid) say; sxids.toml has the rules of their lines.
 
-After the tables of NVIDIA's Fabric Manager user guide (non-fatal, fatal, always fatal, other); where
-the driver's own word and the table differ the driver is believed, but for two numbers that it calls
-non-fatal and that stall a GPU's traffic. Numbers that are not here are told without a word.
+After the tables of NVIDIA's Fabric Manager user guide (non-fatal, fatal, always fatal, other);
+where the driver's own word and the table differ the driver is believed, but for two numbers that
+it calls non-fatal and that stall a GPU's traffic. Numbers that are not here are told without a
+word.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
 from typing import Final
 
-from unhang.logs.rules.base import LogRule
-
-__all__ = ["RULES", "SXIDS"]
+__all__ = ["SXIDS", "is_corrected", "is_fault"]
 
 _CORRECTED = "one bit flipped in the switch and was corrected: no effect"
 _TWO_BITS = "two bits flipped in the switch and could not be corrected: hardware, its link stops"
@@ -33,10 +32,12 @@ _TRAFFIC_NUMBERS = (11001, 11009, 12001, 12002, 12025, 12026, 12027, 12032, 1500
 _TIMEOUT_NUMBERS = (14017, 24007)
 _ALL_NUMBERS = (10003, 12020, 22003, 22011, *range(23001, 23018))
 _STALLS = (11004, 12028)
-_HARMLESS = (*_CORRECTED_NUMBERS, 20001, 20009, 22013)
-_FATAL = (
-    *(*_TWO_BITS_NUMBERS, *_PARITY_NUMBERS, *_TRAFFIC_NUMBERS, *_TIMEOUT_NUMBERS),
-    *(*_ALL_NUMBERS, 20034, 22012),
+_HARMLESS = frozenset({*_CORRECTED_NUMBERS, 20001, 20009, 22013})
+_FATAL = frozenset(
+    {
+        *(*_TWO_BITS_NUMBERS, *_PARITY_NUMBERS, *_TRAFFIC_NUMBERS, *_TIMEOUT_NUMBERS),
+        *(*_ALL_NUMBERS, 20034, 22012),
+    }
 )
 
 SXIDS: Final[dict[int, str]] = {
@@ -61,67 +62,14 @@ SXIDS: Final[dict[int, str]] = {
     **dict.fromkeys(_ALL_NUMBERS, _ALL),
 }
 
-_LINE = r"SXid \(PCI:(?P<pci>[0-9a-fA-F:.]+)\): "
-_REST = r"(?P<sxid>\d{1,6}), (?P<what>[^\n]{1,80})"
+
+def is_corrected(number: int, what: str) -> bool:
+    """Whether a switch mended this by itself, and the driver does not call it fatal."""
+    return number in _HARMLESS and not what.startswith("Fatal")
 
 
-def _one_of(numbers: Iterable[int]) -> str:
-    return f"(?:{'|'.join(str(number) for number in sorted(numbers))}), "
-
-
-RULES: tuple[LogRule, ...] = (
-    LogRule(
-        code="UH7049",
-        slug="nvswitch-corrected",
-        family="device",
-        role="hint",
-        anchors=("SXid (PCI:",),
-        pattern=_LINE + rf"(?={_one_of(_HARMLESS)})(?!\d+, Fatal)" + _REST,
-        meaning="An NVLink switch corrected an error by itself.",
-        action="Nothing now; count them by switch and link: many tell of wear.",
-        source="NVIDIA Fabric Manager user guide, non-fatal NVSwitch SXid errors",
-        fires=(
-            "nvidia-nvswitch0: SXid (PCI:0000:0a:00.0): 22013, Non-fatal, Link 57 Minion Link DLREQ "
-            "interrupt"
-        ),
-        spares="nvidia-nvswitch0: SXid (PCI:0000:0a:00.0): 22013, Fatal, Link 57 Minion Link",
-        trust="B",
-        harmless=True,
-    ),
-    LogRule(
-        code="UH7030",
-        slug="nvswitch-fault",
-        family="device",
-        role="cause",
-        anchors=("SXid (PCI:",),
-        pattern=_LINE
-        + rf"(?=\d+, Fatal\b|{_one_of(_STALLS)}|{_one_of(_FATAL)}(?!Non-fatal))"
-        + _REST,
-        meaning="The driver reported a fault of an NVLink switch: every GPU behind it may be cut off.",
-        action="nvidia-smi nvlink -s; restart the fabric manager with the GPUs idle, or drain the node.",
-        source="NVIDIA Fabric Manager user guide, fatal NVSwitch SXid errors",
-        fires=("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"),
-        spares=(
-            "nvidia-nvswitch4: SXid (PCI:0000:c6:00.0): 19084, Non-fatal, Link 29 AN1 Heartbeat "
-            "Timeout Error (First)"
-        ),
-        trust="B",
-    ),
-    LogRule(
-        code="UH7048",
-        slug="nvswitch-warning",
-        family="device",
-        role="hint",
-        anchors=("SXid (PCI:",),
-        pattern=_LINE + _REST,
-        meaning="The driver warns of an NVLink switch, without calling it fatal.",
-        action="Look for a fatal SXid or an Xid 74 beside it; nvidia-smi nvlink -e counts errors.",
-        source="NVIDIA Fabric Manager user guide, NVSwitch SXid errors",
-        fires=(
-            "nvidia-nvswitch4: SXid (PCI:0000:c6:00.0): 19084, Non-fatal, Link 29 AN1 Heartbeat "
-            "Timeout Error (First)"
-        ),
-        spares="nvidia-nvswitch4: using MSI",
-        trust="B",
-    ),
-)
+def is_fault(number: int, what: str) -> bool:
+    """Whether GPUs behind the switch may be cut off: by the driver's word, or by the table."""
+    if number in _STALLS or re.match(r"Fatal\b", what):
+        return True
+    return number in _FATAL and not what.startswith("Non-fatal")

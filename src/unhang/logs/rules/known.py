@@ -1,0 +1,41 @@
+"""The rules that code asks for by name: what it does with them, no row says."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from unhang.logs.rules import RULES
+
+__all__ = [
+    "CHILD_FAILED",
+    "ELASTIC_BLAMES",
+    "ENDED_BY_SIGNAL",
+    "KILLED",
+    "LOOPBACK_REFUSED",
+    "PEER_REFUSED",
+    "RAS_DEAD",
+    "REFUSED",
+    "SERVING_STALLED",
+    "TAKES_LOOPBACK",
+    "TAKES_VIRTUAL",
+    "UNANSWERED",
+    "UNEXPLAINED_ERROR",
+    "UNHANDLED_EXCEPTION",
+]
+
+_NAMED = {rule.slug: rule for rule in RULES}
+
+CHILD_FAILED: Final = _NAMED["child-failed"]
+ELASTIC_BLAMES: Final = _NAMED["elastic-blames"]
+ENDED_BY_SIGNAL: Final = _NAMED["ended-by-signal"]
+KILLED: Final = _NAMED["killed-from-outside"]
+LOOPBACK_REFUSED: Final = _NAMED["gloo-loopback"]
+PEER_REFUSED: Final = _NAMED["gloo-refused"]
+RAS_DEAD: Final = _NAMED["ras-dead"]
+REFUSED: Final = _NAMED["connect-refused"]
+SERVING_STALLED: Final = _NAMED["serving-stalled"]
+TAKES_LOOPBACK: Final = _NAMED["gloo-takes-loopback"]
+TAKES_VIRTUAL: Final = _NAMED["virtual-interface-chosen"]
+UNANSWERED: Final = _NAMED["socket-connection-timeout"]
+UNEXPLAINED_ERROR: Final = _NAMED["unexplained-error"]
+UNHANDLED_EXCEPTION: Final = _NAMED["unhandled-exception"]
