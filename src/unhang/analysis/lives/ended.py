@@ -15,7 +15,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Claim, Doubt, Observation, Stance
+from unhang.analysis.claims import Bearing, Claim, Doubt, Observation
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.sites import StackBook
 from unhang.analysis.sources.exits import SIGNAL_BASE, End, Manner
@@ -93,6 +93,7 @@ def ended_first(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[
     everybody = set(lives.expected) <= culprits | victims
     lead = Claim(
         kind=RANK_ENDED,
+        rests_on="exits",
         about=about,
         culprits=tuple(sorted(culprits)) if about.blamed else (),
         victims=tuple(sorted(victims - culprits)),
@@ -122,7 +123,9 @@ def failed_alike(claims: Sequence[Claim], lives: Lives) -> list[Claim]:
     if not failed or any(claim.is_cause for claim in claims):
         return list(claims)
     about = FailedAlike(failed)
-    told = Claim(kind=INSUFFICIENT_EVIDENCE, about=about, doubts=(Doubt.NOBODY_NAMED,))
+    told = Claim(
+        rests_on="exits", kind=INSUFFICIENT_EVIDENCE, about=about, doubts=(Doubt.NOBODY_NAMED,)
+    )
     return [told, *(claim for claim in claims if not claim.kind.has(Trait.NOTHING_FOUND))]
 
 
@@ -148,7 +151,7 @@ def _over(claim: Claim, lives: Lives) -> Claim:
         return claim
     everybody = well.issuperset(lives.ranks)
     seen = CameBack(source="exits", ranks=victims, everybody=everybody)
-    claim = claim.seen(seen, Stance.CONTRADICTS, 2)
+    claim = claim.seen(seen, Bearing.CAME_BACK)
     return replace(claim, role="observation") if everybody else claim
 
 

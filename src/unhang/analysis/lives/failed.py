@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Claim, Doubt, Observation, Stance, confidence_of
+from unhang.analysis.claims import Bearing, Claim, Doubt, Observation, confidence_of
 from unhang.analysis.lives.ended import Ended
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.lives.watchdogs import counters_apart
@@ -121,7 +121,7 @@ def _with_failure(claims: Sequence[Claim], failure: Failure) -> list[Claim]:
     told = _claim(failure)
     if not causes:
         if any(c.kind is IDLE and confidence_of(c) == "high" for c in claims):
-            told = told.seen(Finished(source="dumps"), Stance.CONTRADICTS)
+            told = told.seen(Finished(source="dumps"), Bearing.ALL_FINISHED)
         return _instead(claims, [told])
     same = next((c for c in causes if _is_the_end(failure, c)), None)
     if same is not None:
@@ -166,6 +166,7 @@ def _claim(failure: Failure) -> Claim:
     culprits = failure.culprits
     return Claim(
         kind=failure.kind,
+        rests_on="logs",
         about=failure,
         role="cause",
         culprits=culprits,
@@ -206,7 +207,7 @@ def _own_site(failure: Failure) -> tuple[Site, ...]:
 
 def _confirmed(claim: Claim, failure: Failure, told: Claim) -> Claim:
     """The end of a rank that its log tells as well."""
-    weight = 0 if confidence_of(told) == "low" or not failure.culprits else 2
+    unsure = confidence_of(told) == "low" or not failure.culprits
     own = (dataclasses.replace(site, ranks=claim.culprits) for site in told.sites)
     placed = replace(claim, sites=claim.sites or tuple(own))
     if not failure.culprits and isinstance(claim.about, Ended):
@@ -215,7 +216,7 @@ def _confirmed(claim: Claim, failure: Failure, told: Claim) -> Claim:
         frames = (Frame(site.function, site.file, site.line),) if site else first.frames
         raised = replace(first, error=failure.group.first.text, frames=frames, age_s=None)
         placed = replace(placed, about=replace(claim.about, first=(raised,)))
-    return placed.seen(failure, Stance.SUPPORTS, weight)
+    return placed.seen(failure, Bearing.MAY_TELL_THE_END if unsure else Bearing.TELLS_THE_END)
 
 
 def _led(
@@ -274,7 +275,7 @@ def _doubted(claim: Claim, failure: Failure) -> Claim:
     if any(isinstance(each, Message) and each.group is failure.group for each in known):
         return claim
     against = claim.kind.has(Trait.FROM_FAILURE) and failure.culprits
-    return claim.seen(failure, Stance.CONTRADICTS if against else Stance.BESIDE)
+    return claim.seen(failure, Bearing.OTHER_FAILURE if against else Bearing.FAILURE_BESIDE)
 
 
 def _instead(claims: Sequence[Claim], causes: Sequence[Claim]) -> list[Claim]:
@@ -319,6 +320,7 @@ def _beside(message: Message, reason: tuple[Claim, ...]) -> Claim:
     follows = reason or message.group.first.role == "consequence"
     return Claim(
         kind=message.kind,
+        rests_on="logs",
         about=SaidBeside(message),
         role="consequence" if follows else "observation",
         victims=message.ranks,
@@ -338,13 +340,16 @@ def _unexplained(said: Said) -> Claim:
         standing=said.standing,
         waiters=tuple(said.waiters),
     )
-    return Claim(kind=INSUFFICIENT_EVIDENCE, about=about, doubts=(Doubt.NOBODY_NAMED,))
+    return Claim(
+        rests_on="logs", kind=INSUFFICIENT_EVIDENCE, about=about, doubts=(Doubt.NOBODY_NAMED,)
+    )
 
 
 def _differing(said: Said) -> Iterable[Claim]:
     for name, values in said.differing.items():
         yield Claim(
             kind=RANKS_DIFFER,
+            rests_on="logs",
             about=Differing(name, tuple(values.items())),
             subjects=(Subject("setting", name),),
             doubts=(Doubt.A_LINE_ALONE,),
