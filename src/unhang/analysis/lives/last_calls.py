@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from unhang.analysis.claims import Bearing, Claim, Doubt
+from unhang.analysis.explaining import Because, explained_by, following
 from unhang.analysis.findings.stalled import NotMoving
 from unhang.analysis.lives.elsewhere import Sides, sites_of, subjects_of
 from unhang.analysis.lives.life import Lives
@@ -114,12 +115,8 @@ def groups_apart(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list
         ),
         doubts=() if clear else (Doubt.NO_MAJORITY,),
     )
-    others = (each for each in claims if not isinstance(each.about, Sides))
-    return [claim, *(_after(each, claim) for each in others)]
-
-
-def _after(claim: Claim, first: Claim) -> Claim:
-    return replace(claim, role="consequence", caused_by=(first,)) if claim.is_cause else claim
+    others = [each for each in claims if not isinstance(each.about, Sides)]
+    return [claim, *following(others, explained_by(others, Because.GROUPS_APART), claim)]
 
 
 def _in_vain(rank: int, made: Mapping[int, Mapping[str, str]]) -> bool:
@@ -246,7 +243,7 @@ def sizes_apart(
     if found is not None:
         found = found.seen(message, Bearing.MADE_OF_MESSAGE)
         rest = [claim for claim in claims if claim.kind is not SHAPE_MISMATCH]
-        return [found, *(_follows(claim, found) for claim in rest)]
+        return [found, *_ended_for(rest, found)]
     shown = next((c for c in claims if c.is_cause and c.kind.family == "disagreement"), None)
     lead = shown or next(_of_lines(lives, book), None)
     if situation is not None and not (lead and lead.culprits):
@@ -256,15 +253,13 @@ def sizes_apart(
     if lead is not None:
         fits = Bearing.FITS_MESSAGE if lead is shown else Bearing.MADE_OF_MESSAGE
         lead = lead.seen(message, fits)
-        return [lead, *(_follows(claim, lead) for claim in claims if claim is not shown)]
-    return [_follows(claim) for claim in claims] if _proves_nothing(lives) else list(claims)
+        return [lead, *_ended_for([claim for claim in claims if claim is not shown], lead)]
+    return _ended_for(claims) if _proves_nothing(lives) else list(claims)
 
 
-def _follows(claim: Claim, *reason: Claim) -> Claim:
-    """The end of a rank as a consequence; other claims as they are."""
-    if not (claim.is_cause and claim.kind is RANK_ENDED):
-        return claim
-    return replace(claim, role="consequence", caused_by=reason)
+def _ended_for(claims: Sequence[Claim], *reason: Claim) -> list[Claim]:
+    """The ends of ranks as consequences; other claims as they are."""
+    return following(claims, explained_by(claims, Because.CALLS_APART), *reason)
 
 
 def _told_of(lives: Lives) -> Message | None:

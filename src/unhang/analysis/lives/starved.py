@@ -17,7 +17,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from unhang.analysis.claims import Bearing, Claim, Doubt, Observation, Seeing
-from unhang.kinds import STARVED, Trait
+from unhang.analysis.explaining import Because, explained_by, following
+from unhang.kinds import STARVED
 from unhang.model import UNKNOWN_RANK, ProcessSample, Shortage
 from unhang.report import Subject
 from unhang.stacks.meaning import meaning_of
@@ -113,21 +114,11 @@ def _joined(claims: list[Claim], about: Starved) -> list[Claim]:
     if not held:
         return [*claims, _claim(about, about.who, "observation")]
     ranks = {each.rank for each in held} - {UNKNOWN_RANK}
-    explained = [c for c in claims if _is_explained(c, ranks)]
+    explained = explained_by(claims, Because.SHORT, ranks)
     cause = _claim(
         Starved(about.what, held, about.threads, about.processes, tuple(explained)), held, "cause"
     )
-    rest = (
-        replace(c, role="consequence", caused_by=(cause,)) if c in explained else c for c in claims
-    )
-    return [cause, *rest]
-
-
-def _is_explained(claim: Claim, ranks: set[int]) -> bool:
-    culprits = set(claim.culprits)
-    return (
-        claim.is_cause and claim.kind.has(Trait.MAY_COME) and bool(culprits) and culprits <= ranks
-    )
+    return [cause, *following(claims, explained, cause)]
 
 
 def short_too(claim: Claim, found: Iterable[Starved]) -> Iterator[Seeing]:
