@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import ChainMap
+from collections.abc import Iterable
 from functools import partial
 
 import numpy as np
@@ -86,12 +87,8 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
         claims, situation, backdrop = _of_dumps(case, lives, slow=slow)
         lives = replace(lives, in_calls=situation.in_calls)
     else:
-        situation = None
-        book = StackBook(case)
-        claims = before_groups(lives, book)
-        claims = claims or (list(elsewhere(lives, book)) if lives.sampled else unranked(case, book))
-        claims = sizes_apart(ended_first(claims, lives, book), lives, book)
-        claims = groups_apart(roots_apart(claims, lives, book), lives, book)
+        situation, book = None, StackBook(case)
+        claims = _beside_calls([], case, lives, book)
         backdrop = backdrop_without_dumps(case, lives, book)
     claims = failed_alike(failed_first(claims, lives), lives)
     says = ras_of(case.ras, case.world_size)
@@ -128,15 +125,10 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Sit
     claims, cut = settle([] if moving else found)
     claims = [with_looks(claim, lives, situation.book) for claim in claims]
     claims = [with_outside(claim, lives, situation.book) for claim in claims]
-    claims = ended_first(claims, lives, situation.book)
-    claims = sizes_apart(claims, lives, situation.book, situation)
-    claims = roots_apart(claims, lives, situation.book)
-    early, blind = before_groups(lives, situation.book), blind_claims(case, lives)
-    claims = [*early, *(c for c in claims if c.kind not in {each.kind for each in early})]
-    if not moving and not any(claim.is_cause for claim in claims):
-        told = elsewhere(lives, situation.book, beside_dumps=True, blind=bool(blind))
-        claims = [*(told if lives.sampled else ()), *claims]
-    claims = groups_apart(claims, lives, situation.book)
+    blind = blind_claims(case, lives)
+    claims = _beside_calls(
+        claims, case, lives, situation.book, situation, moving=moving, blind=bool(blind)
+    )
     unseen = situation.silent.any() or situation.cut.any()
     untimed: tuple[int, ...] = ()
     if slow or not (claims or unseen):
@@ -155,6 +147,43 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Sit
         notes=(*case.notes, *notes, *cut, *_untimed_notes(untimed)),
     )
     return claims, situation, backdrop
+
+
+def _beside_calls(
+    claims: list[Claim],
+    case: Case,
+    lives: Lives,
+    book: StackBook,
+    situation: Situation | None = None,
+    *,
+    moving: bool = False,
+    blind: bool = False,
+) -> list[Claim]:
+    """The claims about calls, with what stacks, heartbeats and ends of processes show.
+
+    Args:
+        claims: From dumps; none where there are none.
+        case: For processes without a rank.
+        lives: What was seen of each rank.
+        book: Takes the stacks that claims refer to.
+        situation: What dumps show; None where there are none.
+        moving: Calls went on finishing as the dumps were made: who stands elsewhere is no cause.
+        blind: As in `elsewhere`.
+    """
+    early = before_groups(lives, book)
+    claims = [*early, *(c for c in claims if c.kind not in {each.kind for each in early})]
+    if not moving and not any(claim.is_cause for claim in claims):
+        claims = [*_of_stacks(case, lives, book, situation, blind=blind), *claims]
+    claims = sizes_apart(ended_first(claims, lives, book), lives, book, situation)
+    return groups_apart(roots_apart(claims, lives, book), lives, book)
+
+
+def _of_stacks(
+    case: Case, lives: Lives, book: StackBook, situation: Situation | None, *, blind: bool
+) -> Iterable[Claim]:
+    if lives.sampled:
+        return elsewhere(lives, book, beside_dumps=situation is not None, blind=blind)
+    return unranked(case, book) if situation is None else ()
 
 
 def _claimed(case: Case) -> tuple[Situation, list[Claim], tuple[Note, ...]]:
