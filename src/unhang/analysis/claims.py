@@ -17,9 +17,11 @@ from unhang.kinds import Kind, Role
 from unhang.report import CallSide, Confidence, GroupRef, Site, Subject, Wait
 
 __all__ = [
+    "Bearing",
     "Claim",
     "Doubt",
     "Observation",
+    "Seeing",
     "Source",
     "Stance",
     "Weighed",
@@ -122,20 +124,98 @@ class Stance(Enum):
 
     SUPPORTS = "it says the same, from elsewhere"
     CONTRADICTS = "both cannot be true"
-    BESIDE = "it adds where somebody is, or what somebody did, and decides nothing"
+    BESIDE = "it adds where a rank is, or what it did, and decides nothing"
+
+
+class Bearing(Enum):
+    """What can be seen from elsewhere, and what that is for a claim: the table of all weights.
+
+    The value is the stance, the weight, the doubt that it raises and why it is so. The weight is in
+    steps of confidence: down where it contradicts; the doubts that it outweighs where it supports.
+    Observations are told in the order of this table.
+    """
+
+    STANDS = Stance.BESIDE, 0, None, "where a rank stands is not which calls it has made"
+    WAITS_TOO = (
+        Stance.CONTRADICTS,
+        2,
+        None,
+        ("no culprit of an absence waits in a collective: dumps or stacks are of another moment"),
+    )
+    LED_BEFORE = Stance.BESIDE, 0, Doubt.LEADS, "a server that has no request looks the same"
+    AWAY_INSIDE = (
+        Stance.CONTRADICTS,
+        1,
+        None,
+        ("the call was made, by the dump, and its host does something else: both can be true"),
+    )
+    CAME_BACK = (
+        Stance.CONTRADICTS,
+        2,
+        None,
+        ("a rank that ended with status 0 has left the call: the dump is of before"),
+    )
+    FITS_MESSAGE = Stance.SUPPORTS, 1, None, "dumps and a message of the library say the same"
+    MADE_OF_MESSAGE = Stance.SUPPORTS, 0, None, "the claim rests on it, so it is no second source"
+    GOES_ALONG = Stance.BESIDE, 0, Doubt.MORE_DATA, "torch's Join answers calls without work"
+    COUNTERS_AGREE = Stance.SUPPORTS, 1, None, "watchdogs count apart from the recorder"
+    COUNTERS_DENY = Stance.CONTRADICTS, 1, None, "counters lag behind, so that one step is enough"
+    TELLS_THE_END = Stance.SUPPORTS, 2, None, "a log that names the exception of its rank is sure"
+    MAY_TELL_THE_END = Stance.SUPPORTS, 0, None, "the line is of no known rank, or itself unsure"
+    OTHER_FAILURE = (
+        Stance.CONTRADICTS,
+        1,
+        None,
+        ("another rank failed first, which may be why this one is waited for"),
+    )
+    FAILURE_BESIDE = (
+        Stance.BESIDE,
+        0,
+        None,
+        ("a wrong call is wrong whatever else failed, and a line of no rank contradicts none"),
+    )
+    ALL_FINISHED = Stance.CONTRADICTS, 1, None, "the failure kept no rank waiting in recorded calls"
+    TRACED = Stance.BESIDE, 0, None, "a trace tells where, not why"
+    RAS_AGREES = Stance.SUPPORTS, 1, None, "NCCL counts launches apart from torch"
+    RAS_DENIES = Stance.CONTRADICTS, 1, None, "by NCCL the culprits have launched more than others"
+    RAS_BESIDE = Stance.BESIDE, 0, None, "it is of other ranks"
+    SHORT_TOO = Stance.BESIDE, 0, None, "a crowded machine makes ranks slow and blames none"
+    PAUSES = Stance.BESIDE, 0, Doubt.PAUSES, "what a rank waits for may still come"
+    WENT_ON = Stance.BESIDE, 0, Doubt.WENT_ON, "what stood still was late rather than stuck"
+    LEFT_CALL = Stance.BESIDE, 0, Doubt.LEFT_CALL, "the error was handled: no rank waits any more"
+    ON_THE_WAY = Stance.BESIDE, 0, None, "a bad way may be the reason, and names no rank"
+    CHECK_AGREES = Stance.SUPPORTS, 1, None, "a check found the same rank without the job"
+    ABOUT_CULPRIT = Stance.SUPPORTS, 0, None, "it is about the same rank, and not independent"
+
+    def __init__(self, stance: Stance, weight: int, doubt: Doubt | None, why: str) -> None:
+        self.stance = stance
+        self.weight = weight
+        self.doubt = doubt
+        self.why = why
+
+
+_PLACE: Final = {bearing: place for place, bearing in enumerate(Bearing)}
 
 
 class Weighed(Struct, frozen=True):
-    """An observation as one claim has it.
-
-    Attributes:
-        weight: Steps of confidence: down where it contradicts; the doubts that it outweighs where
-            it supports.
-    """
+    """An observation as one claim has it."""
 
     observation: Observation
-    stance: Stance
-    weight: int = 1
+    bearing: Bearing
+
+    @property
+    def stance(self) -> Stance:
+        """What it is for the claim."""
+        return self.bearing.stance
+
+    @property
+    def weight(self) -> int:
+        """Steps of confidence."""
+        return self.bearing.weight
+
+
+Seeing: TypeAlias = tuple[Observation, Bearing]
+"""What was seen, and what it is for the claim beside which it is told."""
 
 
 class Claim(Struct, frozen=True, kw_only=True):
@@ -145,17 +225,18 @@ class Claim(Struct, frozen=True, kw_only=True):
         about: The facts that the words of this claim are made from: a frozen dataclass of its rule,
             known to `unhang.analysis.words`. It holds no rows, indices or arrays.
         role: "" for that of the kind.
+        rests_on: The source that its rule read; what the same source says more is no second voice.
         doubts: What its own rule is not sure of.
         weighed: What *other* sources saw, in the order in which it is told.
         caused_by: Claims that it follows from, by identity: set last.
         moving: Culprits that were seen to move.
-        pausing: Culprits that wait for what may still come, and for no longer than a pause takes.
         mistake: What is told once, however often it shows (`Trait.ONE_MISTAKE`); None: by itself.
     """
 
     kind: Kind
     about: object
     role: Role | Literal[""] = ""
+    rests_on: Source = "dumps"
     culprits: tuple[int, ...] = ()
     victims: tuple[int, ...] = ()
     subjects: tuple[Subject, ...] = ()
@@ -169,7 +250,6 @@ class Claim(Struct, frozen=True, kw_only=True):
     weighed: tuple[Weighed, ...] = ()
     caused_by: tuple[Claim, ...] = ()
     moving: tuple[int, ...] = ()
-    pausing: tuple[int, ...] = ()
     mistake: object = None
 
     def __post_init__(self) -> None:
@@ -181,9 +261,22 @@ class Claim(Struct, frozen=True, kw_only=True):
         """Whether its role is cause."""
         return self.role == "cause"
 
-    def seen(self, observation: Observation, stance: Stance, weight: int = 1) -> Claim:
-        """This claim with one more observation."""
-        return replace(self, weighed=(*self.weighed, Weighed(observation, stance, weight)))
+    @property
+    def pausing(self) -> tuple[int, ...]:
+        """Culprits that wait for what may still come, and for no longer than a pause takes."""
+        pauses = (w.observation.ranks for w in self.weighed if w.bearing is Bearing.PAUSES)
+        return tuple(sorted({rank for ranks in pauses for rank in ranks}))
+
+    @property
+    def all_doubts(self) -> tuple[Doubt, ...]:
+        """What its rule is not sure of, and what other sources saw that makes it less sure."""
+        raised = (w.bearing.doubt for w in self.weighed if w.bearing.doubt is not None)
+        return tuple(dict.fromkeys((*self.doubts, *raised)))
+
+    def seen(self, observation: Observation, bearing: Bearing) -> Claim:
+        """This claim with one more observation; when it is added makes no difference."""
+        weighed = (*self.weighed, Weighed(observation, bearing))
+        return replace(self, weighed=tuple(sorted(weighed, key=lambda w: _PLACE[w.bearing])))
 
     def doubted(self, doubts: Iterable[Doubt]) -> Claim:
         """This claim with more doubts, each once."""
@@ -205,7 +298,7 @@ def doubts_left(claim: Claim) -> tuple[Doubt, ...]:
     Doubts of one rule do not add up: they are about the same evidence. A support that outweighs
     them makes a claim sure that names somebody and that nothing contradicts.
     """
-    doubts = sorted(dict.fromkeys(claim.doubts), key=lambda doubt: -doubt.cost)
+    doubts = sorted(claim.all_doubts, key=lambda doubt: -doubt.cost)
     worst = doubts[0].cost if doubts else 0
     against, support = claim.weights(Stance.CONTRADICTS), claim.weights(Stance.SUPPORTS)
     if not against and claim.culprits and worst <= max(support, default=0):

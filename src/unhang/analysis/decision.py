@@ -57,7 +57,7 @@ def _about(cause: Claim, lives: Lives) -> Decision:
         sure = "medium"  # Movement was seen; that it ends well was not.
     elif sure == "low" and cause.pausing:
         action, reason = "look-first", "pauses"
-    elif sure == "low" and Doubt.LEADS in cause.doubts:
+    elif sure == "low" and Doubt.LEADS in cause.all_doubts:
         action, reason = "look-first", "idle"
     elif sure == "low" and action != "look-first":
         action, reason = "look-first", "unsure"
@@ -86,7 +86,7 @@ def _made(
 
 def _of_cause(cause: Claim, lives: Lives) -> tuple[Action, Reason]:
     """The action against a cause, and why, before its confidence is asked for."""
-    goes_on = Doubt.WENT_ON in cause.doubts
+    goes_on = Doubt.WENT_ON in cause.all_doubts
     if goes_on or _moves(cause):
         spins = {look.spins for look in lives.looks_at(cause.culprits)} == {True}
         return ("look-first", "spins") if spins and not goes_on else ("wait", "moves")

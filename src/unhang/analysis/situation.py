@@ -139,6 +139,12 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
         return cut
 
     @property
+    def in_calls(self) -> frozenset[int]:
+        """Ranks that are in a call."""
+        inside = self.heads.waiting_call >= 0
+        return frozenset(self.evidence.ranks.numbers[inside].tolist())
+
+    @property
     def untimed(self) -> tuple[int, ...]:
         """Ranks whose dumps came without the times of most of their calls."""
         owners = zip(self.evidence.owner.tolist(), self.evidence.dumps, strict=True)

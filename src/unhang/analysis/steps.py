@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import ChainMap
+from collections.abc import Iterable
 from functools import partial
 
 import numpy as np
@@ -28,26 +29,17 @@ from unhang.analysis.judgement import (
 )
 from unhang.analysis.lives.before_groups import before_groups
 from unhang.analysis.lives.blind import blind_claims, blind_ranks
-from unhang.analysis.lives.by_ras import with_ras
-from unhang.analysis.lives.elsewhere import (
-    elsewhere,
-    with_looks,
-    with_more_data,
-    with_pauses,
-    with_progress,
-)
+from unhang.analysis.lives.by_ras import told_by_ras
+from unhang.analysis.lives.elsewhere import elsewhere, with_looks
 from unhang.analysis.lives.ended import ended_first, failed_alike
 from unhang.analysis.lives.failed import failed_first
 from unhang.analysis.lives.fallen_silent import fallen_silent, stacks_heard
 from unhang.analysis.lives.last_calls import groups_apart, roots_apart, sizes_apart
-from unhang.analysis.lives.leading import with_leaders
 from unhang.analysis.lives.life import Lives, lives_of
-from unhang.analysis.lives.out_of_calls import with_left_calls
 from unhang.analysis.lives.outside import with_outside
-from unhang.analysis.lives.starved import starved_first
+from unhang.analysis.lives.starved import shortages, starved_first
 from unhang.analysis.lives.told import with_told
 from unhang.analysis.lives.unranked import unranked
-from unhang.analysis.lives.watchdogs import with_counters
 from unhang.analysis.matching.collectives import disagreements, rows_at_waiting_calls
 from unhang.analysis.matching.pairs import pair_edges, pair_links, pair_up
 from unhang.analysis.matching.unproven_ends import with_unproven_ends
@@ -63,6 +55,7 @@ from unhang.analysis.state.index import Evidence, gather
 from unhang.analysis.state.progress import stand
 from unhang.analysis.state.split_groups import split_groups
 from unhang.analysis.state.stale import same_moment
+from unhang.analysis.weighing import CaseFacts, weighed
 from unhang.analysis.without_dumps import backdrop_without_dumps, nothing_found
 from unhang.analysis.words.exits import notes_on_kills
 from unhang.analysis.words.reports import notes_on
@@ -91,20 +84,17 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     lives = lives_of(case)
     without_dumps = not case.dumps and _tells_something(case, lives)
     if not without_dumps:
-        claims, lives, backdrop = _of_dumps(case, lives, slow=slow)
+        claims, situation, backdrop = _of_dumps(case, lives, slow=slow)
+        lives = replace(lives, in_calls=situation.in_calls)
     else:
-        book = StackBook(case)
-        claims = before_groups(lives, book)
-        claims = claims or (list(elsewhere(lives, book)) if lives.sampled else unranked(case, book))
-        claims = sizes_apart(ended_first(claims, lives, book), lives, book)
-        claims = groups_apart(roots_apart(claims, lives, book), lives, book)
+        situation, book = None, StackBook(case)
+        claims = _beside_calls([], case, lives, book)
         backdrop = backdrop_without_dumps(case, lives, book)
-    claims = failed_first([with_counters(claim, lives) for claim in claims], lives)
-    claims = fallen_silent(failed_alike(claims, lives), lives)
+    claims = failed_alike(failed_first(claims, lives), lives)
     says = ras_of(case.ras, case.world_size)
-    claims = with_ras(claims, says, alone=without_dumps)
-    claims = [with_pauses(claim, lives) for claim in starved_first(claims, case.samples)]
-    claims = [with_left_calls(with_progress(claim, lives), lives) for claim in claims]
+    claims = told_by_ras(fallen_silent(claims, lives), says, alone=without_dumps)
+    facts = CaseFacts(lives, situation, says, shortages(case.samples))
+    claims = weighed(starved_first(claims, facts.short), facts)
     status, summary = status_of(claims), ""
     if without_dumps and not lives.sampled and not says:
         status, summary = nothing_found(case, lives, claims)
@@ -126,7 +116,7 @@ def _tells_something(case: Case, lives: Lives) -> bool:
     return bool(seen or case.samples or case.ras) or case.logs_recognised is not None
 
 
-def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Lives, Backdrop]:
+def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Situation, Backdrop]:
     """What dumps show, and what stacks and ends of processes add to it."""
     situation, found, notes = _claimed(case)
     # Made because a rank was slow, while calls went on finishing: what is in flight is not stuck.
@@ -134,17 +124,11 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Liv
     slow = slow or moving
     claims, cut = settle([] if moving else found)
     claims = [with_looks(claim, lives, situation.book) for claim in claims]
-    claims = [with_leaders(claim, situation, lives) for claim in claims]
     claims = [with_outside(claim, lives, situation.book) for claim in claims]
-    claims = ended_first(claims, lives, situation.book)
-    claims = sizes_apart(claims, lives, situation.book, situation)
-    claims = roots_apart(claims, lives, situation.book)
-    early, blind = before_groups(lives, situation.book), blind_claims(case, lives)
-    claims = [*early, *(c for c in claims if c.kind not in {each.kind for each in early})]
-    if not moving and not any(claim.is_cause for claim in claims):
-        told = elsewhere(lives, situation.book, beside_dumps=True, blind=bool(blind))
-        claims = [*(told if lives.sampled else ()), *claims]
-    claims = groups_apart(claims, lives, situation.book)
+    blind = blind_claims(case, lives)
+    claims = _beside_calls(
+        claims, case, lives, situation.book, situation, moving=moving, blind=bool(blind)
+    )
     unseen = situation.silent.any() or situation.cut.any()
     untimed: tuple[int, ...] = ()
     if slow or not (claims or unseen):
@@ -152,12 +136,9 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Liv
         claims += [] if untimed else late_claims(situation, eager=slow)
     if moving and not claims:
         claims = told_slow(situation)
-    claims = [with_more_data(claim, lives) for claim in claims]
     if not any(claim.is_cause for claim in claims):
         claims = [*ended_unlike(situation), *claims]
     claims = [*(claims or [idle_claim(situation)]), *blind]
-    numbers = situation.evidence.ranks.numbers
-    in_calls = frozenset(numbers[situation.heads.waiting_call >= 0].tolist())
     backdrop = Backdrop(
         job=_job(situation.evidence),
         incident=_incident(case),
@@ -165,7 +146,44 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Liv
         stacks=situation.book.used,
         notes=(*case.notes, *notes, *cut, *_untimed_notes(untimed)),
     )
-    return claims, replace(lives, in_calls=in_calls), backdrop
+    return claims, situation, backdrop
+
+
+def _beside_calls(
+    claims: list[Claim],
+    case: Case,
+    lives: Lives,
+    book: StackBook,
+    situation: Situation | None = None,
+    *,
+    moving: bool = False,
+    blind: bool = False,
+) -> list[Claim]:
+    """The claims about calls, with what stacks, heartbeats and ends of processes show.
+
+    Args:
+        claims: From dumps; none where there are none.
+        case: For processes without a rank.
+        lives: What was seen of each rank.
+        book: Takes the stacks that claims refer to.
+        situation: What dumps show; None where there are none.
+        moving: Calls went on finishing as the dumps were made: who stands elsewhere is no cause.
+        blind: As in `elsewhere`.
+    """
+    early = before_groups(lives, book)
+    claims = [*early, *(c for c in claims if c.kind not in {each.kind for each in early})]
+    if not moving and not any(claim.is_cause for claim in claims):
+        claims = [*_of_stacks(case, lives, book, situation, blind=blind), *claims]
+    claims = sizes_apart(ended_first(claims, lives, book), lives, book, situation)
+    return groups_apart(roots_apart(claims, lives, book), lives, book)
+
+
+def _of_stacks(
+    case: Case, lives: Lives, book: StackBook, situation: Situation | None, *, blind: bool
+) -> Iterable[Claim]:
+    if lives.sampled:
+        return elsewhere(lives, book, beside_dumps=situation is not None, blind=blind)
+    return unranked(case, book) if situation is None else ()
 
 
 def _claimed(case: Case) -> tuple[Situation, list[Claim], tuple[Note, ...]]:

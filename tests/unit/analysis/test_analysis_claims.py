@@ -10,10 +10,12 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import Struct
 
 import unhang.analysis.findings
-from unhang.analysis.claims import Claim, Doubt, Observation, Stance, confidence_of
+from unhang.analysis.claims import Bearing, Claim, Doubt, Observation, Stance, confidence_of
 from unhang.analysis.judgement import MAX_CLAIMS, settle
 from unhang.analysis.words.telling import words_of
 from unhang.kinds import (
@@ -44,24 +46,28 @@ def test_doubts_of_one_rule_do_not_add_up() -> None:
     assert confidence_of(claim(Doubt.MEMBER_UNSEEN, Doubt.OTHER_CAUSE)) == "low"
 
 
+AGREES, DENIES, ADDS = Bearing.COUNTERS_AGREE, Bearing.COUNTERS_DENY, Bearing.STANDS
+
+
 @pytest.mark.parametrize(
-    ("doubts", "stances", "expected"),
+    ("doubts", "bearings", "expected"),
     [
-        ((Doubt.MEMBER_UNSEEN,), (Stance.SUPPORTS,), "high"),
-        ((Doubt.MEMBER_UNSEEN,), (Stance.BESIDE,), "medium"),
-        ((Doubt.OTHER_CAUSE,), (Stance.SUPPORTS,), "low"),
-        ((), (Stance.CONTRADICTS,), "medium"),
-        ((Doubt.MEMBER_UNSEEN,), (Stance.CONTRADICTS,), "low"),
-        ((Doubt.MEMBER_UNSEEN,), (Stance.CONTRADICTS, Stance.SUPPORTS), "low"),
+        ((Doubt.MEMBER_UNSEEN,), (AGREES,), "high"),
+        ((Doubt.MEMBER_UNSEEN,), (ADDS,), "medium"),
+        ((Doubt.OTHER_CAUSE,), (AGREES,), "low"),
+        ((), (DENIES,), "medium"),
+        ((Doubt.MEMBER_UNSEEN,), (DENIES,), "low"),
+        ((Doubt.MEMBER_UNSEEN,), (DENIES, AGREES), "low"),
+        ((), (Bearing.PAUSES,), "low"),  # it raises a doubt of its own
     ],
 )
 def test_what_other_sources_saw_counts(
-    doubts: tuple[Doubt, ...], stances: tuple[Stance, ...], expected: str
+    doubts: tuple[Doubt, ...], bearings: tuple[Bearing, ...], expected: str
 ) -> None:
     """A support outweighs a doubt, a contradiction takes a step; the two do not cancel."""
     found = claim(*doubts)
-    for source, stance in zip(("logs", "stacks"), stances, strict=False):
-        found = found.seen(Observation(source=source), stance)
+    for source, bearing in zip(("logs", "stacks"), bearings, strict=False):
+        found = found.seen(Observation(source=source), bearing)
     assert confidence_of(found) == expected
 
 
@@ -69,16 +75,35 @@ def test_one_source_counts_once() -> None:
     """Two lines of the same logs are no two contradictions."""
     twice = claim()
     for _ in range(2):
-        twice = twice.seen(Observation(source="logs"), Stance.CONTRADICTS)
+        twice = twice.seen(Observation(source="logs"), DENIES)
     assert confidence_of(twice) == "medium"
-    both = twice.seen(Observation(source="stacks"), Stance.CONTRADICTS)
+    both = twice.seen(Observation(source="stacks"), DENIES)
     assert confidence_of(both) == "low"
 
 
 def test_support_makes_nobody_sure_of_nobody() -> None:
     """A claim that names nobody is not made sure by a source that says the same."""
     found = claim(Doubt.NOBODY_ABSENT, culprits=())
-    assert confidence_of(found.seen(Observation(source="logs"), Stance.SUPPORTS)) == "medium"
+    assert confidence_of(found.seen(Observation(source="logs"), AGREES)) == "medium"
+
+
+@given(st.permutations(list(Bearing)))
+def test_when_something_was_seen_makes_no_difference(order: list[Bearing]) -> None:
+    """What is told beside a claim stands in the order of the table, doubts with it."""
+    found, same = claim(Doubt.ONE_MOMENT), claim(Doubt.ONE_MOMENT)
+    for bearing in Bearing:
+        found = found.seen(Observation(source="logs"), bearing)
+    for bearing in order:
+        same = same.seen(Observation(source="logs"), bearing)
+    assert same == found
+    assert same.all_doubts == found.all_doubts
+
+
+@pytest.mark.parametrize("bearing", list(Bearing))
+def test_every_weight_has_a_reason(bearing: Bearing) -> None:
+    """What decides nothing weighs nothing, and two steps at most are between high and low."""
+    assert bearing.why
+    assert 0 <= bearing.weight <= 2 * (bearing.stance is not Stance.BESIDE)
 
 
 def test_a_mistake_is_told_once() -> None:

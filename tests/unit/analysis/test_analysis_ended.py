@@ -346,13 +346,24 @@ def test_an_unexplained_end_after_one_with_code_0_is_doubted() -> None:
 
 
 def test_the_end_of_a_healthy_job_has_no_cause() -> None:
-    """Ranks end one after another with exit code 0, and nobody waits for those who have gone."""
+    """Ranks end one after another with exit code 0, and no rank waits for those that have gone."""
+    builder = FakeJob(3)
+    builder.call(range(3), "all_reduce")
+    saving = (ThreadStack("MainThread", 102, (LINE,), is_main=True),)
+    busy = replace(alive(2), threads=saving, worked_s=1.0, worked_cpu_s=1.0)
+    samples = [ended(0, 0), ended(1, 0), busy]
+    assert not diagnose(builder.case(samples=samples)).causes
+
+
+def test_dumps_without_a_wait_change_nothing_about_who_has_left() -> None:
+    """Stacks that show a rank in a call say the same beside finished calls as without dumps."""
     builder = FakeJob(3)
     builder.call(range(3), "all_reduce")
     samples = [ended(0, 0), ended(1, 0), alive(2)]
-    assert "UH106" not in {
-        finding.code for finding in diagnose(builder.case(samples=samples)).findings
-    }
+    with_dumps = cause(builder.case(samples=samples))
+    without = cause(Case(samples=tuple(samples), world_size=3))
+    assert (with_dumps.code, with_dumps.culprits) == ("UH106", ())
+    assert replace(with_dumps, id="") == replace(without, id="")
 
 
 def test_when_all_end_alike_nobody_is_blamed() -> None:

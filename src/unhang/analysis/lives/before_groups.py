@@ -124,6 +124,7 @@ def _half_made(
         return
     yield Claim(
         kind=PARTLY_FINISHED,
+        rests_on="stacks",
         about=HalfMade(size, ranks_in(joined), ranks_in(joining)),
         victims=ranks_in((*joining, *joined)),
         sites=(*sites_of(joining, "victim", book), *sites_of(joined, "victim", book)),
@@ -159,6 +160,7 @@ def _nodes_away(launchers: Sequence[LauncherLook], book: StackBook) -> Iterator[
     sites = (book.site((), "victim", launcher.frames) for launcher in launchers)
     yield Claim(
         kind=NEVER_JOINED,
+        rests_on="stacks",
         about=NodesAway(tuple(launchers), first.nodes, away),
         culprits=tuple(rank for node in nodes for rank in range(node * each, (node + 1) * each)),
         sites=tuple(site for site in sites if site is not None),
@@ -172,6 +174,7 @@ def _twice(lives: Lives, joining: Sequence[RankLook], book: StackBook) -> Iterat
         nobody = tuple(sorted(set(range(size)) - set(lives.ranks)))
         yield Claim(
             kind=MEMBERSHIP_MISMATCH,
+            rests_on="stacks",
             about=RankTwice(rank, tuple(look.pid for look in looks), nobody),
             culprits=(rank,),
             victims=tuple(r for r in ranks_in(joining) if r != rank),
@@ -194,6 +197,7 @@ def _told_apart(asked: Asked, looks: Sequence[RankLook], book: StackBook) -> Cla
     rest = [look for look in looks if look not in odd]
     return Claim(
         kind=MEMBERSHIP_MISMATCH,
+        rests_on="stacks",
         about=ToldApart(asked.what, tuple((str(v), ranks_in(who)) for v, who in ordered)),
         culprits=ranks_in(odd),
         victims=ranks_in(rest),
@@ -215,6 +219,7 @@ def _missing(
     moving = ranks_in(look for look in away if look.moves)
     yield Claim(
         kind=NEVER_JOINED,
+        rests_on="stacks",
         about=NotAtMeeting(size, ranks_in(joining), away, unseen),
         culprits=culprits,
         victims=ranks_in(joining),

@@ -6,17 +6,17 @@ is of medium confidence at most.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from unhang.analysis.claims import Claim, Doubt, Stance
+from unhang.analysis.claims import Bearing, Claim, Doubt, Seeing
 from unhang.analysis.sources.ras import Lagging, RasSays
 from unhang.kinds import INSUFFICIENT_EVIDENCE, NEVER_JOINED, SILENT_RANK, Trait
 from unhang.ras import GpuProcess
 from unhang.report import GroupRef, Subject
 
-__all__ = ["RasGone", "RasLagging", "RasLevel", "RasUnheard", "ras_claims", "with_ras"]
+__all__ = ["RasGone", "RasLagging", "RasLevel", "RasUnheard", "ras_says", "told_by_ras"]
 
 _MOST_SIDES = 8
 
@@ -57,21 +57,19 @@ class RasGone(Struct, frozen=True):
     processes: tuple[GpuProcess, ...]
 
 
-def with_ras(claims: Sequence[Claim], says: RasSays | None, *, alone: bool) -> list[Claim]:
-    """Claims with what RAS says of them; its own where nothing else found a cause.
+def told_by_ras(claims: Sequence[Claim], says: RasSays | None, *, alone: bool) -> list[Claim]:
+    """The claims, and those of RAS itself where nothing else found a cause.
 
     Where dumps show calls that all end, ranks that are behind for a moment are no cause: only those
-    whom NCCL has given up are.
+    that NCCL has given up are.
 
     Args:
         claims: Of other sources.
         says: What RAS says, if it was asked.
         alone: There are no dumps.
     """
-    if says is None:
+    if says is None or any(claim.is_cause for claim in claims):
         return list(claims)
-    if any(claim.is_cause for claim in claims):
-        return [_weighed(claim, says) for claim in claims]
     open_question = alone or any(claim.kind.has(Trait.UNDECIDED) for claim in claims)
     if not open_question and not (says.dead or says.gone):
         return list(claims)
@@ -80,14 +78,18 @@ def with_ras(claims: Sequence[Claim], says: RasSays | None, *, alone: bool) -> l
     return [*own, *claims] if found or not claims else list(claims)
 
 
-def _weighed(claim: Claim, says: RasSays) -> Claim:
-    named = set(says.ranks) | set(says.unheard)
-    if not claim.is_cause or not claim.culprits or not named:
-        return claim
+def ras_says(claim: Claim, says: RasSays | None) -> Iterator[Seeing]:
+    """What RAS says of the culprits of a claim."""
+    if says is None or not claim.culprits:
+        return
+    named = {*says.ranks, *says.unheard}
+    if not named:
+        return
     if set(claim.culprits) <= named:
-        return claim.seen(says, Stance.SUPPORTS)
-    ahead = set(claim.culprits) & set(says.waiting)
-    return claim.seen(says, Stance.CONTRADICTS if ahead else Stance.BESIDE)
+        yield says, Bearing.RAS_AGREES
+    else:
+        ahead = set(claim.culprits) & set(says.waiting)
+        yield says, Bearing.RAS_DENIES if ahead else Bearing.RAS_BESIDE
 
 
 def ras_claims(says: RasSays) -> list[Claim]:
@@ -101,12 +103,15 @@ def ras_claims(says: RasSays) -> list[Claim]:
     behind = {rank for each in says.lagging for rank, _ in each.counts}
     circle = tuple(sorted(behind & set(says.waiting)))
     about = RasLevel(says.n_ranks, circle, says.unnamed, says.ranks)
-    return [Claim(kind=INSUFFICIENT_EVIDENCE, about=about, doubts=(Doubt.NOBODY_NAMED,))]
+    return [
+        Claim(rests_on="ras", kind=INSUFFICIENT_EVIDENCE, about=about, doubts=(Doubt.NOBODY_NAMED,))
+    ]
 
 
 def _unheard(says: RasSays) -> Claim:
     return Claim(
         kind=SILENT_RANK,
+        rests_on="ras",
         about=RasUnheard(says.unheard, says.dead),
         culprits=says.unheard,
         victims=tuple(rank for rank in says.waiting if rank not in says.unheard),
@@ -120,6 +125,7 @@ def _gone(says: RasSays) -> Claim:
 
     return Claim(
         kind=RAS_DEAD.kind,
+        rests_on="ras",
         about=RasGone(says.gone),
         role="cause",
         subjects=tuple(
@@ -135,6 +141,7 @@ def _lagging(says: RasSays) -> Claim:
     worst = max(own, key=lambda each: (len(each.ahead), each.size))
     return Claim(
         kind=NEVER_JOINED,
+        rests_on="ras",
         about=RasLagging(worst, len(own) - 1),
         culprits=says.ranks,
         victims=tuple(rank for rank in says.waiting if rank not in says.ranks),

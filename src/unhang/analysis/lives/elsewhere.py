@@ -16,7 +16,7 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Claim, Doubt, Observation, Stance
+from unhang.analysis.claims import Bearing, Claim, Doubt, Observation, Seeing
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.sites import StackBook
 from unhang.analysis.sources.stacks import RankLook
@@ -25,7 +25,6 @@ from unhang.kinds import (
     IDLE,
     INSUFFICIENT_EVIDENCE,
     JOINED_NOT_PROGRESSING,
-    LATE_RANK,
     NEVER_JOINED,
     RANK_ENDED,
     SKIPPED_CALL,
@@ -46,14 +45,14 @@ __all__ = [
     "Sides",
     "common",
     "elsewhere",
+    "going_along",
+    "gone_on",
     "grouped",
+    "pauses",
     "ranks_in",
     "sites_of",
     "subjects_of",
     "with_looks",
-    "with_more_data",
-    "with_pauses",
-    "with_progress",
 ]
 
 MOST: Final = 8
@@ -218,39 +217,39 @@ def with_looks(claim: Claim, lives: Lives, book: StackBook) -> Claim:
         locked=locked,
     )
     if claim.kind is NEVER_JOINED and all(look.waits for look in own):
-        return joined.seen(seen, Stance.CONTRADICTS, 2)
-    return joined.seen(seen, Stance.BESIDE)
+        return joined.seen(seen, Bearing.WAITS_TOO)
+    return joined.seen(seen, Bearing.STANDS)
 
 
-def with_more_data(claim: Claim, lives: Lives) -> Claim:
-    """Whoever is late beside ranks that have run out of data, and go along, has more of it."""
+def going_along(claim: Claim, lives: Lives) -> Iterator[Seeing]:
+    """A rank that is late beside ranks that have run out of data, and go along, has more of it."""
     along = [look for look in lives.looks_at(claim.victims) if _goes_along(look)]
-    if claim.kind is not LATE_RANK or not along:
-        return claim
-    seen = GoingAlong(source="stacks", ranks=ranks_in(along))
-    return replace(claim, doubts=(*claim.doubts, Doubt.MORE_DATA)).seen(seen, Stance.BESIDE)
+    if along:
+        yield GoingAlong(source="stacks", ranks=ranks_in(along)), Bearing.GOES_ALONG
 
 
-def with_pauses(claim: Claim, lives: Lives) -> Claim:
-    """Who waits in its own code may go on by itself: after so short a while nobody can tell."""
-    may_come = claim.kind.has(Trait.MAY_COME) or claim.kind is HOST_PROGRAM_STUCK
+def pauses(claim: Claim, lives: Lives) -> Iterator[Seeing]:
+    """Ranks that wait in their own code may go on: after so short a while nothing tells."""
     looks = [look for look in lives.looks_at(claim.culprits) if look.paused_s >= 0]
-    if claim.moving or not (looks and claim.is_cause and may_come):
-        return claim
-    ranks = ranks_in(looks)
+    if not looks or claim.moving:
+        return
     longest = max(looks, key=lambda look: look.paused_s)
-    seen = Pausing(source="stacks", ranks=ranks, for_s=longest.paused_s, grace_s=longest.grace_s)
-    doubts = (*claim.doubts, Doubt.PAUSES)
-    return replace(claim, doubts=doubts, pausing=ranks).seen(seen, Stance.BESIDE)
+    yield (
+        Pausing(
+            source="stacks",
+            ranks=ranks_in(looks),
+            for_s=longest.paused_s,
+            grace_s=longest.grace_s,
+        ),
+        Bearing.PAUSES,
+    )
 
 
-def with_progress(claim: Claim, lives: Lives) -> Claim:
+def gone_on(claim: Claim, lives: Lives) -> Iterator[Seeing]:  # noqa: ARG001 - of all claims alike
     """Where calls end again after the alarm, what stood still then was late rather than stuck."""
     on = ranks_in(look for look in lives.sampled.values() if look.went_on)
-    if not on or not (claim.is_cause and claim.kind.has(Trait.OF_NOW)):
-        return claim
-    seen = GoneOn(source="stacks", ranks=on)
-    return replace(claim, doubts=(*claim.doubts, Doubt.WENT_ON)).seen(seen, Stance.BESIDE)
+    if on:
+        yield GoneOn(source="stacks", ranks=on), Bearing.WENT_ON
 
 
 def _goes_along(look: RankLook) -> bool:
@@ -461,7 +460,7 @@ def _all_waiting(waiting: Sequence[RankLook], *, complete: bool) -> Shape:
 
 def _claim(sides: Sides, book: StackBook) -> Claim:
     who, shape = sides.who, sides.shape
-    claim = Claim(kind=shape.kind, about=sides, doubts=_doubts(sides))
+    claim = Claim(rests_on="stacks", kind=shape.kind, about=sides, doubts=_doubts(sides))
     if shape in _NAMING:
         sites = sites_of(who, "culprit", book)
         claim = replace(claim, culprits=ranks_in(who), subjects=subjects_of(who), sites=sites)

@@ -15,7 +15,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Claim, Doubt, Observation, Stance
+from unhang.analysis.claims import Bearing, Claim, Doubt, Observation
+from unhang.analysis.explaining import Because, explained_by, following, without_empty
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.sites import StackBook
 from unhang.analysis.sources.exits import SIGNAL_BASE, End, Manner
@@ -77,12 +78,11 @@ def ended_first(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[
         return claims
     culprits = {end.rank for end in first}
     gone = culprits | {end.rank for end in followed}
-    explained = {
-        id(c)
-        for c in claims
-        if c.is_cause and set(c.culprits) <= (gone if c.kind.has(Trait.AWAITED) else culprits)
-    }
-    victims = {rank for c in claims if id(c) in explained for rank in c.victims}
+    explained = [
+        *explained_by(claims, Because.ENDED, culprits),
+        *explained_by(claims, Because.GONE, gone),
+    ]
+    victims = {rank for c in explained for rank in c.victims}
     victims |= {end.rank for end in followed}
     about = Ended(
         first,
@@ -93,6 +93,7 @@ def ended_first(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[
     everybody = set(lives.expected) <= culprits | victims
     lead = Claim(
         kind=RANK_ENDED,
+        rests_on="exits",
         about=about,
         culprits=tuple(sorted(culprits)) if about.blamed else (),
         victims=tuple(sorted(victims - culprits)),
@@ -100,16 +101,8 @@ def ended_first(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[
         sites=tuple(_sites(first, "culprit" if about.blamed else "peer", book)),
         doubts=tuple(_doubts(about, everybody=everybody)),
     )
-    return [
-        lead,
-        *(
-            replace(c, role="consequence", caused_by=(lead,))
-            if id(c) in explained and c.culprits
-            else c
-            for c in claims
-            if c.is_cause or not c.kind.has(Trait.NOTHING_FOUND)
-        ),
-    ]
+    named = (claim for claim in explained if claim.culprits)
+    return [lead, *following(without_empty(claims), named, lead)]
 
 
 def failed_alike(claims: Sequence[Claim], lives: Lives) -> list[Claim]:
@@ -122,8 +115,10 @@ def failed_alike(claims: Sequence[Claim], lives: Lives) -> list[Claim]:
     if not failed or any(claim.is_cause for claim in claims):
         return list(claims)
     about = FailedAlike(failed)
-    told = Claim(kind=INSUFFICIENT_EVIDENCE, about=about, doubts=(Doubt.NOBODY_NAMED,))
-    return [told, *(claim for claim in claims if not claim.kind.has(Trait.NOTHING_FOUND))]
+    told = Claim(
+        rests_on="exits", kind=INSUFFICIENT_EVIDENCE, about=about, doubts=(Doubt.NOBODY_NAMED,)
+    )
+    return [told, *without_empty(claims)]
 
 
 def _has_failed(end: End) -> bool:
@@ -148,7 +143,7 @@ def _over(claim: Claim, lives: Lives) -> Claim:
         return claim
     everybody = well.issuperset(lives.ranks)
     seen = CameBack(source="exits", ranks=victims, everybody=everybody)
-    claim = claim.seen(seen, Stance.CONTRADICTS, 2)
+    claim = claim.seen(seen, Bearing.CAME_BACK)
     return replace(claim, role="observation") if everybody else claim
 
 

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Claim, Doubt, Observation, Stance, confidence_of
+from unhang.analysis.claims import Bearing, Claim, Doubt, Observation, confidence_of
+from unhang.analysis.explaining import Because, explained_by, following, without_empty
 from unhang.analysis.lives.ended import Ended
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.lives.watchdogs import counters_apart
@@ -111,7 +112,7 @@ def failed_first(claims: Sequence[Claim], lives: Lives) -> list[Claim]:
 def _fitting(failures: Sequence[Failure], claims: Sequence[Claim]) -> Failure:
     """The earliest failure of a rank that others wait for; else the earliest one."""
     causes = [claim for claim in claims if claim.is_cause and claim.culprits]
-    fits = (f for f in failures if any(_explains(f, c) or _is_the_end(f, c) for c in causes))
+    fits = (f for f in failures if _explained(f, causes) or any(_is_the_end(f, c) for c in causes))
     chosen = next(fits, failures[0])
     return chosen if chosen is failures[0] else replace(chosen, earlier=failures[0].group)
 
@@ -121,25 +122,24 @@ def _with_failure(claims: Sequence[Claim], failure: Failure) -> list[Claim]:
     told = _claim(failure)
     if not causes:
         if any(c.kind is IDLE and confidence_of(c) == "high" for c in claims):
-            told = told.seen(Finished(source="dumps"), Stance.CONTRADICTS)
+            told = told.seen(Finished(source="dumps"), Bearing.ALL_FINISHED)
         return _instead(claims, [told])
     same = next((c for c in causes if _is_the_end(failure, c)), None)
     if same is not None:
         return [_confirmed(c, failure, told) if c is same else c for c in claims]
-    explained = [c for c in causes if _explains(failure, c)]
+    explained = _explained(failure, causes)
     if explained and (explained[0] is claims[0] or claims[0].kind is not RANK_ENDED):
         return _led(claims, failure, told, explained)
     beside = replace(told, role="observation", victims=()).doubted([Doubt.OTHER_CAUSE])
     return [*(_doubted(c, failure) if c.is_cause else c for c in claims), beside]
 
 
-def _explains(failure: Failure, claim: Claim) -> bool:
-    """Whether it can be why others wait: it is of a rank for which they do."""
-    if not claim.kind.has(Trait.FROM_FAILURE):
-        return False
-    if claim.kind is SILENT_RANK and _of_anybody(failure):
-        return True
-    return not claim.culprits or bool(set(failure.culprits) & set(claim.culprits))
+def _explained(failure: Failure, claims: Sequence[Claim]) -> list[Claim]:
+    """The claims about waiting of which it can be the reason."""
+    found = explained_by(claims, Because.FAILED, failure.culprits)
+    if _of_anybody(failure):
+        found += explained_by(claims, Because.FAILED_SOMEWHERE)
+    return [claim for claim in claims if any(claim is each for each in found)]
 
 
 def _of_anybody(failure: Failure) -> bool:
@@ -166,6 +166,7 @@ def _claim(failure: Failure) -> Claim:
     culprits = failure.culprits
     return Claim(
         kind=failure.kind,
+        rests_on="logs",
         about=failure,
         role="cause",
         culprits=culprits,
@@ -206,7 +207,7 @@ def _own_site(failure: Failure) -> tuple[Site, ...]:
 
 def _confirmed(claim: Claim, failure: Failure, told: Claim) -> Claim:
     """The end of a rank that its log tells as well."""
-    weight = 0 if confidence_of(told) == "low" or not failure.culprits else 2
+    unsure = confidence_of(told) == "low" or not failure.culprits
     own = (dataclasses.replace(site, ranks=claim.culprits) for site in told.sites)
     placed = replace(claim, sites=claim.sites or tuple(own))
     if not failure.culprits and isinstance(claim.about, Ended):
@@ -215,7 +216,7 @@ def _confirmed(claim: Claim, failure: Failure, told: Claim) -> Claim:
         frames = (Frame(site.function, site.file, site.line),) if site else first.frames
         raised = replace(first, error=failure.group.first.text, frames=frames, age_s=None)
         placed = replace(placed, about=replace(claim.about, first=(raised,)))
-    return placed.seen(failure, Stance.SUPPORTS, weight)
+    return placed.seen(failure, Bearing.MAY_TELL_THE_END if unsure else Bearing.TELLS_THE_END)
 
 
 def _led(
@@ -245,10 +246,7 @@ def _led(
         lead = lead.doubted([Doubt.MOVES] if moving else [])
     # Where everybody is in the call, only the log names a rank.
     lead = lead if main.culprits else lead.doubted([Doubt.LOG_ALONE])
-    ids = {id(claim) for claim in explained}
-    rest = [
-        replace(c, role="consequence", caused_by=(lead,)) if id(c) in ids else c for c in claims
-    ]
+    rest = following(claims, explained, lead)
     return [lead, *sorted(rest, key=lambda claim: not claim.is_cause)]
 
 
@@ -274,14 +272,12 @@ def _doubted(claim: Claim, failure: Failure) -> Claim:
     if any(isinstance(each, Message) and each.group is failure.group for each in known):
         return claim
     against = claim.kind.has(Trait.FROM_FAILURE) and failure.culprits
-    return claim.seen(failure, Stance.CONTRADICTS if against else Stance.BESIDE)
+    return claim.seen(failure, Bearing.OTHER_FAILURE if against else Bearing.FAILURE_BESIDE)
 
 
 def _instead(claims: Sequence[Claim], causes: Sequence[Claim]) -> list[Claim]:
     """The causes first, without the observations that nothing was found."""
-    if not causes:
-        return list(claims)
-    return [*causes, *(c for c in claims if not c.kind.has(Trait.NOTHING_FOUND))]
+    return [*causes, *without_empty(claims)] if causes else list(claims)
 
 
 # ------------------------------------------------------------------ everything else
@@ -319,6 +315,7 @@ def _beside(message: Message, reason: tuple[Claim, ...]) -> Claim:
     follows = reason or message.group.first.role == "consequence"
     return Claim(
         kind=message.kind,
+        rests_on="logs",
         about=SaidBeside(message),
         role="consequence" if follows else "observation",
         victims=message.ranks,
@@ -338,13 +335,16 @@ def _unexplained(said: Said) -> Claim:
         standing=said.standing,
         waiters=tuple(said.waiters),
     )
-    return Claim(kind=INSUFFICIENT_EVIDENCE, about=about, doubts=(Doubt.NOBODY_NAMED,))
+    return Claim(
+        rests_on="logs", kind=INSUFFICIENT_EVIDENCE, about=about, doubts=(Doubt.NOBODY_NAMED,)
+    )
 
 
 def _differing(said: Said) -> Iterable[Claim]:
     for name, values in said.differing.items():
         yield Claim(
             kind=RANKS_DIFFER,
+            rests_on="logs",
             about=Differing(name, tuple(values.items())),
             subjects=(Subject("setting", name),),
             doubts=(Doubt.A_LINE_ALONE,),

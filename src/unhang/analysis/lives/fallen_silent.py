@@ -3,46 +3,44 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from msgspec.structs import replace
-
-from unhang.analysis.claims import Claim, Doubt, Stance
+from unhang.analysis.claims import Bearing, Claim, Doubt, Seeing
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.sources.traces import LastHeard
 from unhang.kinds import LAST_TRACED_CALL
 from unhang.model import Frame
 from unhang.report import Site, Subject
 
-__all__ = ["fallen_silent", "stack_id", "stacks_heard"]
+__all__ = ["fallen_silent", "last_heard", "sites_heard", "stack_id", "stacks_heard"]
 
 _MOST = 8
 
 
 def fallen_silent(claims: Sequence[Claim], lives: Lives) -> list[Claim]:
-    """Add to claims what traces show.
-
-    Args:
-        claims: From all that the job left behind, causes first.
-        lives: Where each process was last heard of.
-    """
+    """The claims, and who fell silent first where none is a cause."""
     if any(claim.is_cause for claim in claims):
-        return [_placed(claim, lives) if claim.is_cause else claim for claim in claims]
+        return list(claims)
     return [*(_claim(heard) for heard in lives.heard if heard.is_silent), *claims]
 
 
-def _placed(claim: Claim, lives: Lives) -> Claim:
-    """A cause with what its culprits did last, by their traces."""
-    own = [h for h in lives.heard if h.call.rank in claim.culprits][:_MOST]
+def last_heard(claim: Claim, lives: Lives) -> Iterator[Seeing]:
+    """What the culprits of a claim did last, by their traces; the last is told first."""
+    yield from ((heard, Bearing.TRACED) for heard in reversed(_of_culprits(claim, lives)))
+
+
+def sites_heard(claim: Claim, lives: Lives) -> tuple[Site, ...]:
+    """Where culprits were last heard of, of which nothing else tells the place."""
     known = {rank for site in claim.sites if site.role == "culprit" for rank in site.ranks}
-    sites = [
+    return tuple(
         _site(heard, "culprit")
-        for heard in own
+        for heard in _of_culprits(claim, lives)
         if heard.call.open_calls and heard.call.rank not in known
-    ]
-    for heard in reversed(own):  # each is told before what was told already
-        claim = claim.seen(heard, Stance.BESIDE)
-    return replace(claim, sites=(*sites, *claim.sites))
+    )
+
+
+def _of_culprits(claim: Claim, lives: Lives) -> list[LastHeard]:
+    return [heard for heard in lives.heard if heard.call.rank in claim.culprits][:_MOST]
 
 
 def stack_id(heard: LastHeard) -> str:
@@ -63,6 +61,7 @@ def _site(heard: LastHeard, role: str) -> Site:
 def _claim(heard: LastHeard) -> Claim:
     return Claim(
         kind=LAST_TRACED_CALL,
+        rests_on="traces",
         about=heard,
         victims=heard.ranks,
         subjects=(Subject("process", f"pid {heard.call.pid}", pid=heard.call.pid),),

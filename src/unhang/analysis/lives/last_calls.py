@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Claim, Doubt, Stance
+from unhang.analysis.claims import Bearing, Claim, Doubt
+from unhang.analysis.explaining import Because, explained_by, following
 from unhang.analysis.findings.stalled import NotMoving
 from unhang.analysis.lives.elsewhere import Sides, sites_of, subjects_of
 from unhang.analysis.lives.life import Lives
@@ -103,6 +104,7 @@ def groups_apart(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list
     rest = sorted(set(waiting) - set(odd))
     claim = Claim(
         kind=MEMBERSHIP_MISMATCH,
+        rests_on="stacks",
         about=GroupsApart(name, sides),
         culprits=odd,
         victims=tuple(rest),
@@ -113,12 +115,8 @@ def groups_apart(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list
         ),
         doubts=() if clear else (Doubt.NO_MAJORITY,),
     )
-    others = (each for each in claims if not isinstance(each.about, Sides))
-    return [claim, *(_after(each, claim) for each in others)]
-
-
-def _after(claim: Claim, first: Claim) -> Claim:
-    return replace(claim, role="consequence", caused_by=(first,)) if claim.is_cause else claim
+    others = [each for each in claims if not isinstance(each.about, Sides)]
+    return [claim, *following(others, explained_by(others, Because.GROUPS_APART), claim)]
 
 
 def _in_vain(rank: int, made: Mapping[int, Mapping[str, str]]) -> bool:
@@ -243,9 +241,9 @@ def sizes_apart(
         return list(claims)
     found = next(_claims(lives, book), None)
     if found is not None:
-        found = found.seen(message, Stance.SUPPORTS, 0)
+        found = found.seen(message, Bearing.MADE_OF_MESSAGE)
         rest = [claim for claim in claims if claim.kind is not SHAPE_MISMATCH]
-        return [found, *(_follows(claim, found) for claim in rest)]
+        return [found, *_ended_for(rest, found)]
     shown = next((c for c in claims if c.is_cause and c.kind.family == "disagreement"), None)
     lead = shown or next(_of_lines(lives, book), None)
     if situation is not None and not (lead and lead.culprits):
@@ -253,16 +251,15 @@ def sizes_apart(
         lead = told if told and (told.culprits or lead is None) else lead
     lead = lead or next(splits_apart(message, claims, lives, book), None)
     if lead is not None:
-        lead = lead.seen(message, Stance.SUPPORTS, int(lead is shown))
-        return [lead, *(_follows(claim, lead) for claim in claims if claim is not shown)]
-    return [_follows(claim) for claim in claims] if _proves_nothing(lives) else list(claims)
+        fits = Bearing.FITS_MESSAGE if lead is shown else Bearing.MADE_OF_MESSAGE
+        lead = lead.seen(message, fits)
+        return [lead, *_ended_for([claim for claim in claims if claim is not shown], lead)]
+    return _ended_for(claims) if _proves_nothing(lives) else list(claims)
 
 
-def _follows(claim: Claim, *reason: Claim) -> Claim:
-    """The end of a rank as a consequence; other claims as they are."""
-    if not (claim.is_cause and claim.kind is RANK_ENDED):
-        return claim
-    return replace(claim, role="consequence", caused_by=reason)
+def _ended_for(claims: Sequence[Claim], *reason: Claim) -> list[Claim]:
+    """The ends of ranks as consequences; other claims as they are."""
+    return following(claims, explained_by(claims, Because.CALLS_APART), *reason)
 
 
 def _told_of(lives: Lives) -> Message | None:
@@ -292,6 +289,7 @@ def _claims(lives: Lives, book: StackBook) -> Iterator[Claim]:
     op = abreast[0].last_op
     yield Claim(
         kind=SHAPE_MISMATCH,
+        rests_on="stacks",
         about=SizesApart(op, tuple((n, _ranks(side)) for n, side in ordered)),
         culprits=_ranks(odd),
         victims=_ranks(rest),
@@ -332,6 +330,7 @@ def _of_lines(lives: Lives, book: StackBook) -> Iterator[Claim]:
     lines = ((side[0].last_site, _ranks(side)) for side in (most, *dict(others).values()))
     yield Claim(
         kind=SHAPE_MISMATCH,
+        rests_on="stacks",
         about=LinesApart(op, tuple(lines)),
         culprits=_ranks(odd),
         victims=_ranks(most),
@@ -368,6 +367,7 @@ def _of_parts(
     rest = sorted({*sent, *room} - {*odd})
     yield Claim(
         kind=SHAPE_MISMATCH,
+        rests_on="stacks",
         about=SizesApart(call.name.op, tuple(sides), ended[0]),
         culprits=odd,
         victims=tuple(rest),

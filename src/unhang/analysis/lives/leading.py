@@ -7,19 +7,19 @@ of one moment it looks like a rank that never came. What it did before tells the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 
-from unhang.analysis.claims import Claim, Doubt, Observation, Stance
+from unhang.analysis.claims import Bearing, Claim, Observation, Seeing
 from unhang.analysis.findings.late import is_comparable
 from unhang.analysis.findings.meetings import meetings_of
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.situation import Situation
 from unhang.analysis.sources.stacks import RankLook
-from unhang.kinds import NEVER_JOINED
 
-__all__ = ["Leads", "with_leaders"]
+__all__ = ["Leads", "led_before"]
 
 _LEAST_WAITS: Final = 5
 _MOST: Final = 0.5
@@ -47,15 +47,15 @@ class Leads(Observation, frozen=True, kw_only=True):
     share: float
 
 
-def with_leaders(claim: Claim, situation: Situation, lives: Lives) -> Claim:
-    """An absence of one rank, doubted where its peers have always waited for it so."""
+def led_before(claim: Claim, lives: Lives, situation: Situation | None) -> Iterator[Seeing]:
+    """That the peers of one rank that is absent have always waited for it so."""
     looks = lives.looks_at(claim.culprits)
-    if claim.kind is not NEVER_JOINED or len(looks) != 1 or not _may_wait_for_work(looks[0]):
-        return claim
-    seen = next(
-        filter(None, (_leads(situation, each, claim) for each in _calls(situation, claim))), None
-    )
-    return claim if seen is None else claim.doubted([Doubt.LEADS]).seen(seen, Stance.BESIDE)
+    if situation is None or len(looks) != 1 or not _may_wait_for_work(looks[0]):
+        return
+    found = (_leads(situation, each, claim) for each in _calls(situation, claim))
+    seen = next(filter(None, found), None)
+    if seen is not None:
+        yield seen, Bearing.LED_BEFORE
 
 
 def _may_wait_for_work(look: RankLook) -> bool:

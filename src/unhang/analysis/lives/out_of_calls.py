@@ -12,14 +12,14 @@ from typing import Final
 
 from msgspec import Struct
 
-from unhang.analysis.claims import Claim, Doubt, Observation, Stance
+from unhang.analysis.claims import Bearing, Claim, Observation, Seeing
 from unhang.analysis.lives.failed import FailedFirst
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.sources.logs import Failure
 from unhang.analysis.sources.stacks import RankLook
 from unhang.kinds import Trait
 
-__all__ = ["LeftCall", "Unsettled", "out_of_calls", "unsettled", "with_left_calls"]
+__all__ = ["LeftCall", "Unsettled", "left_call", "out_of_calls", "unsettled"]
 
 
 class Unsettled(Struct, frozen=True):
@@ -63,21 +63,19 @@ def unsettled(lives: Lives) -> Unsettled:
     return Unsettled(moving, pausing)
 
 
-def with_left_calls(claim: Claim, lives: Lives) -> Claim:
-    """A cause about ranks that wait, where none of them does any more: they handled the error.
+def left_call(claim: Claim, lives: Lives) -> Iterator[Seeing]:
+    """That of the ranks that wait by a claim none does any more: they handled the error.
 
     A log tells that a call has failed, and a dump which: of now is only what the ranks do since.
     """
     about = claim.about.failure.about if isinstance(claim.about, FailedFirst) else claim.about
     told = isinstance(about, Failure) and about.names_others
-    if not claim.is_cause or not (told or (claim.calls and claim.kind.has(Trait.OF_NOW))):
-        return claim
+    if not (told or (claim.calls and claim.kind.has(Trait.OF_NOW))):
+        return
     waiting = frozenset(claim.victims or set(lives.sampled) - set(claim.culprits))
     left = frozenset(look.rank for look in out_of_calls(lives) if _goes_on(look))
-    if not waiting or not waiting <= left:
-        return claim
-    seen = LeftCall(source="stacks", ranks=tuple(sorted(waiting)))
-    return claim.doubted([Doubt.LEFT_CALL]).seen(seen, Stance.BESIDE)
+    if waiting and waiting <= left:
+        yield LeftCall(source="stacks", ranks=tuple(sorted(waiting))), Bearing.LEFT_CALL
 
 
 def _goes_on(look: RankLook) -> bool:

@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Claim, Observation, Stance
+from unhang.analysis.claims import Bearing, Claim, Observation
 from unhang.analysis.findings.stalled import NotMoving
 from unhang.analysis.lives.elsewhere import ranks_in, sites_of, subjects_of
 from unhang.analysis.lives.life import Lives
@@ -69,4 +69,4 @@ def _named(
         sites=(*placed, *(site for site in claim.sites if not set(site.ranks) <= set(culprits))),
         subjects=claim.subjects or subjects_of(away),
     )
-    return named.seen(seen, Stance.CONTRADICTS)
+    return named.seen(seen, Bearing.AWAY_INSIDE)

@@ -74,6 +74,7 @@ def splits_apart(
     senders = tuple(rank for rank in ranks if rank != receiver)
     yield Claim(
         kind=SPLIT_MISMATCH,
+        rests_on="stacks",
         about=PartUnfit(op, receiver, senders, *told),
         victims=ranks,
         op=op,

@@ -9,21 +9,22 @@ and a machine that is merely crowded makes ranks slow, so it is told beside and 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Claim, Doubt, Observation, Stance
-from unhang.kinds import STARVED, Trait
+from unhang.analysis.claims import Bearing, Claim, Doubt, Observation, Seeing
+from unhang.analysis.explaining import Because, explained_by, following
+from unhang.kinds import STARVED
 from unhang.model import UNKNOWN_RANK, ProcessSample, Shortage
 from unhang.report import Subject
 from unhang.stacks.meaning import meaning_of
 from unhang.stacks.tree.gathering import latest
 
-__all__ = ["Hungry", "OfWhat", "Starved", "StarvedToo", "starved_first"]
+__all__ = ["Hungry", "OfWhat", "Starved", "StarvedToo", "short_too", "shortages", "starved_first"]
 
 _TOLD: Final = 0.25
 """Share of the time, or of scheduling periods, from which on it is told."""
@@ -91,14 +92,17 @@ class StarvedToo(Observation, frozen=True, kw_only=True):
     starved: Starved
 
 
-def starved_first(claims: Sequence[Claim], samples: Iterable[ProcessSample]) -> list[Claim]:
+def starved_first(claims: Sequence[Claim], found: Iterable[Starved]) -> list[Claim]:
     """Join what is claimed with what ranks were short of while they were looked at.
+
+    Args:
+        claims: From all that the job left behind.
+        found: What `shortages` found.
 
     Returns:
         The claims; before them a limit that holds a rank up for which others wait, and after them
         all else that is short.
     """
-    found = _found([looks[-1] for looks in latest(samples)])
     joined = list(claims)
     for about in found:
         joined = _joined(joined, about)
@@ -108,35 +112,25 @@ def starved_first(claims: Sequence[Claim], samples: Iterable[ProcessSample]) -> 
 def _joined(claims: list[Claim], about: Starved) -> list[Claim]:
     held = _held_up(about)
     if not held:
-        told = _claim(about, about.who, "observation")
-        return [*(_beside(claim, about) for claim in claims), told]
+        return [*claims, _claim(about, about.who, "observation")]
     ranks = {each.rank for each in held} - {UNKNOWN_RANK}
-    explained = [c for c in claims if _is_explained(c, ranks)]
+    explained = explained_by(claims, Because.SHORT, ranks)
     cause = _claim(
         Starved(about.what, held, about.threads, about.processes, tuple(explained)), held, "cause"
     )
-    rest = (
-        replace(c, role="consequence", caused_by=(cause,)) if c in explained else c for c in claims
-    )
-    return [cause, *rest]
+    return [cause, *following(claims, explained, cause)]
 
 
-def _is_explained(claim: Claim, ranks: set[int]) -> bool:
-    culprits = set(claim.culprits)
-    return (
-        claim.is_cause and claim.kind.has(Trait.MAY_COME) and bool(culprits) and culprits <= ranks
-    )
-
-
-def _beside(claim: Claim, about: Starved) -> Claim:
-    """A claim with what its culprits are short of."""
-    if not claim.is_cause:
-        return claim
-    who = tuple(each for each in about.who if each.rank in claim.culprits)
-    if not who:
-        return claim
-    seen = StarvedToo(source="stacks", ranks=claim.culprits, starved=replace(about, who=who))
-    return claim.seen(seen, Stance.BESIDE)
+def short_too(claim: Claim, found: Iterable[Starved]) -> Iterator[Seeing]:
+    """What culprits of a claim are short of that holds none of them up."""
+    for about in found:
+        who = tuple(each for each in about.who if each.rank in claim.culprits)
+        if who and not _held_up(about):
+            lacks = replace(about, who=who)
+            yield (
+                StarvedToo(source="stacks", ranks=claim.culprits, starved=lacks),
+                Bearing.SHORT_TOO,
+            )
 
 
 def _held_up(about: Starved) -> tuple[Hungry, ...]:
@@ -158,6 +152,7 @@ def _claim(about: Starved, who: Sequence[Hungry], role: str) -> Claim:
     victims = sorted({rank for claim in about.explained for rank in claim.victims} - set(ranks))
     return Claim(
         kind=STARVED,
+        rests_on="stacks",
         about=about,
         role="cause" if is_cause else "observation",
         culprits=ranks if is_cause else (),
@@ -184,8 +179,12 @@ def _subject(each: Hungry, *, is_cause: bool) -> Subject:
 # ------------------------------------------------------------------ who lacks what
 
 
-def _found(samples: Sequence[ProcessSample]) -> list[Starved]:
+def shortages(samples: Iterable[ProcessSample]) -> list[Starved]:
     """By what is short: those that lack it, those that lack most first."""
+    return _found([looks[-1] for looks in latest(samples)])
+
+
+def _found(samples: Sequence[ProcessSample]) -> list[Starved]:
     hungry: defaultdict[OfWhat, list[Hungry]] = defaultdict(list)
     threads: defaultdict[str, list[int]] = defaultdict(list)
     for sample in samples:

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from unhang.analysis.claims import Claim, Doubt, Stance, Weighed
+from unhang.analysis.claims import Bearing, Claim, Doubt
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.sources.nodes import Nodes, hosts_named
 from unhang.analysis.sources.reports import Told
@@ -82,12 +81,11 @@ def _is_about(told: Told, claim: Claim, nodes: Nodes) -> bool:
 
 
 def _supported(claim: Claim, told: Sequence[Told], nodes: Nodes) -> Claim:
-    weights = [1 if _confirms(each, claim, nodes) else 0 for each in told]
-    weighed = [
-        Weighed(_of_culprits(each, claim, nodes), Stance.SUPPORTS, max(weights))
-        for each in told[:_MOST_WEIGHED]
-    ]
-    return replace(claim, weighed=(*claim.weighed, *weighed))
+    confirmed = any(_confirms(each, claim, nodes) for each in told)
+    for each in told[:_MOST_WEIGHED]:
+        bearing = Bearing.CHECK_AGREES if confirmed else Bearing.ABOUT_CULPRIT
+        claim = claim.seen(_of_culprits(each, claim, nodes), bearing)
+    return claim
 
 
 def _of_culprits(told: Told, claim: Claim, nodes: Nodes) -> OfCulprits:
@@ -134,7 +132,7 @@ def _explained(claim: Claim, told: Sequence[Told], lives: Lives) -> Claim:
         way = OnTheWay(
             source="reports", finding=each.finding, by=each.by, hosts=tuple(sorted(hosts))
         )
-        claim = claim.seen(way, Stance.BESIDE)
+        claim = claim.seen(way, Bearing.ON_THE_WAY)
     return claim
 
 
@@ -168,6 +166,7 @@ def _beside(told: Told, nodes: Nodes) -> Claim:
     """
     return Claim(
         kind=told.kind,
+        rests_on="reports",
         about=ToldBeside(told),
         role="observation",
         subjects=tuple(dataclasses.replace(s, rank=nodes.names(s)) for s in told.finding.subjects),

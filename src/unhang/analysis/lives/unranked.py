@@ -62,6 +62,7 @@ def unranked(case: Case, book: StackBook) -> list[Claim]:
     return [
         Claim(
             kind=NEVER_JOINED if blamed else INSUFFICIENT_EVIDENCE,
+            rests_on="stacks",
             about=about if about.who else _told_apart(about, program),
             doubts=(Doubt.LOOKS_UNCLEAR,) if blamed else (Doubt.NOBODY_NAMED,),
             subjects=_subjects(about.who),

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from unhang.analysis.claims import Claim, Doubt, Observation, Stance
+from unhang.analysis.claims import Bearing, Claim, Doubt, Observation, Seeing
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.sources.logs import Counters
 from unhang.kinds import (
@@ -25,7 +25,7 @@ from unhang.kinds import (
 )
 from unhang.report import CallSide, GroupRef
 
-__all__ = ["AllTimedOut", "Apart", "Behind", "Counted", "counters_apart", "with_counters"]
+__all__ = ["AllTimedOut", "Apart", "Behind", "Counted", "counted", "counters_apart"]
 
 MOST_BEHIND = 8
 
@@ -67,10 +67,10 @@ class Counted(Observation, frozen=True, kw_only=True):
 # ------------------------------------------------------------------ beside claims
 
 
-def with_counters(claim: Claim, lives: Lives) -> Claim:
-    """A cause that names a call, with what the watchdogs printed about that group."""
-    if not claim.is_cause or claim.group is None or claim.seq is None:
-        return claim
+def counted(claim: Claim, lives: Lives) -> Iterator[Seeing]:
+    """What the watchdogs printed about the group of the call that a claim names."""
+    if claim.group is None or claim.seq is None:
+        return
     names = (claim.group.name, claim.group.description)
     told = {
         rank: counters
@@ -81,8 +81,9 @@ def with_counters(claim: Claim, lives: Lives) -> Claim:
     }
     seen = _counted(claim, claim.seq, told)
     if seen.joined or seen.elsewhere:
-        return claim.seen(seen, Stance.CONTRADICTS)
-    return claim.seen(seen, Stance.SUPPORTS) if seen.ranks or seen.behind else claim
+        yield seen, Bearing.COUNTERS_DENY
+    elif seen.ranks or seen.behind:
+        yield seen, Bearing.COUNTERS_AGREE
 
 
 def _counted(claim: Claim, seq: int, told: Mapping[int, Counters]) -> Counted:
@@ -147,6 +148,7 @@ def _not_enqueued(
     minority = len(behind) * 2 <= len(ranks) and len(ranks) > 1
     return Claim(
         kind=NEVER_JOINED,
+        rests_on="logs",
         about=Behind(tuple((rank, told[rank]) for rank in behind)),
         culprits=behind if minority else (),
         victims=ahead,
@@ -174,6 +176,7 @@ def _mismatch(
     seq = next(iter(calls.values())).seq
     return Claim(
         kind=kind,
+        rests_on="logs",
         about=Apart(tuple((value, tuple(members)) for value, members in sides.items())),
         culprits=tuple(sorted(odd)) if clear else (),
         victims=tuple(sorted(set(values) - set(odd))) if clear else tuple(sorted(values)),
@@ -191,6 +194,7 @@ def _all_joined(name: str, calls: Mapping[int, Counters]) -> Claim:
     counters = next(iter(calls.values()))
     return Claim(
         kind=JOINED_NOT_PROGRESSING,
+        rests_on="logs",
         about=AllTimedOut(name),
         victims=tuple(sorted(calls)),
         seq=counters.seq,

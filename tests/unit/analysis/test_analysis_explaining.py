@@ -1,0 +1,84 @@
+"""The table of what explains what: each edge holds where it should, and nowhere else."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from unhang.analysis.claims import Claim
+from unhang.analysis.explaining import EXPLAINS, Because, explained_by, following, without_empty
+from unhang.analysis.lives.ended import FailedAlike
+from unhang.kinds import (
+    HOST_PROGRAM_STUCK,
+    IDLE,
+    JOINED_NOT_PROGRESSING,
+    NEVER_JOINED,
+    OP_MISMATCH,
+    RANK_ENDED,
+    SHAPE_MISMATCH,
+    SILENT_RANK,
+    Kind,
+)
+
+
+def claim(kind: Kind, *culprits: int) -> Claim:
+    """A claim; what it is about does not matter."""
+    return Claim(kind=kind, about=FailedAlike(()), culprits=culprits)
+
+
+@pytest.mark.parametrize(
+    ("because", "ranks", "explained", "others"),
+    [
+        (
+            Because.ENDED,
+            {1, 2},
+            [claim(NEVER_JOINED, 1), claim(OP_MISMATCH, 1, 2), claim(JOINED_NOT_PROGRESSING)],
+            [claim(NEVER_JOINED, 1, 3), claim(OP_MISMATCH, 3)],
+        ),
+        (
+            Because.GONE,
+            {1, 2},
+            [claim(NEVER_JOINED, 2), claim(SILENT_RANK, 1, 2)],
+            [claim(OP_MISMATCH, 2), claim(HOST_PROGRAM_STUCK, 2)],
+        ),
+        (Because.CALLS_APART, {0}, [claim(RANK_ENDED, 5)], [claim(NEVER_JOINED, 5)]),
+        (Because.GROUPS_APART, {0}, [claim(NEVER_JOINED, 5), claim(RANK_ENDED, 1)], []),
+        (
+            Because.FAILED,
+            {1},
+            [claim(NEVER_JOINED, 1, 3), claim(JOINED_NOT_PROGRESSING)],
+            [claim(NEVER_JOINED, 3), claim(SHAPE_MISMATCH, 1)],
+        ),
+        (Because.FAILED_SOMEWHERE, (), [claim(SILENT_RANK, 4)], [claim(NEVER_JOINED, 4)]),
+        (
+            Because.SHORT,
+            {1, 2},
+            [claim(NEVER_JOINED, 1)],
+            [claim(NEVER_JOINED, 1, 3), claim(JOINED_NOT_PROGRESSING), claim(OP_MISMATCH, 1)],
+        ),
+    ],
+)
+def test_a_reason_explains_what_can_come_of_it(
+    because: Because, ranks: set[int], explained: list[Claim], others: list[Claim]
+) -> None:
+    """Of its ranks, and of the kinds that its edge names; nothing else, and no mere observation."""
+    taken_back = [replace(each, role="observation") for each in explained]
+    found = explained_by([*others, *explained, *taken_back], because, ranks)
+    assert [id(each) for each in found] == [id(each) for each in explained]
+
+
+def test_every_reason_has_an_edge_and_every_edge_a_reason() -> None:
+    """Nothing is explained outside of the table."""
+    assert {edge.because for edge in EXPLAINS} == set(Because)
+    assert all(edge.why for edge in EXPLAINS)
+
+
+def test_what_is_explained_follows() -> None:
+    """It names its cause; what nothing explains stays as it is, in its place."""
+    lead, waits, wrong = claim(RANK_ENDED, 1), claim(NEVER_JOINED, 1), claim(OP_MISMATCH, 3)
+    told = following([waits, wrong], [waits], lead)
+    assert [(each.role, each.caused_by) for each in told] == [
+        ("consequence", (lead,)),
+        ("cause", ()),
+    ]
+    assert without_empty([wrong, claim(IDLE)]) == [wrong]
