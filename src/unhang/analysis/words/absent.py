@@ -28,8 +28,9 @@ from unhang.wording import count_of, rank_phrase
 __all__: list[str] = []
 
 _MOST_OF_MANY = 2
-_OF_THE_NEXT_TURN = (
-    "One like it is queued in the place of the next turn: this turn's was left out, not put off."
+_OF_THE_NEXT_ITERATION = (
+    "One like it is queued in the place of the next iteration: this one's was left out, not put "
+    "off."
 )
 
 _LOOK_THERE = (
@@ -208,7 +209,7 @@ def _verdict_of_left_order(about: LeftOrder, claim: Claim) -> Words:
         f"{who} {what}, and went on with {_at(about.instead)}; {_wait(claim.victims)} for it.",
         (
             _usual_place(about),
-            *((_OF_THE_NEXT_TURN,) if about.next_queued else ()),
+            *((_OF_THE_NEXT_ITERATION,) if about.next_queued else ()),
             f"Seen in the end as: {words_of(about.symptom.about, about.symptom).summary}",
             "The others wait in their usual order.",
         ),
@@ -221,9 +222,9 @@ def _verdict_of_left_order(about: LeftOrder, claim: Claim) -> Words:
 
 def _usual_place(about: LeftOrder) -> str:
     """Why that call was due."""
-    if about.turn:
-        turns, calls = count_of(about.times, "turn"), count_of(about.turn, "call")
-        return f"All that it had called was {turns} of {calls}, in which this one came next."
+    if about.period:
+        rounds, calls = count_of(about.times, "iteration"), count_of(about.period, "call")
+        return f"All that it had called was {rounds} of {calls}, in which this one came next."
     after = f"{_at(about.after)}{_and_before(about.depth)}"
     return f"It has followed {after} each of {count_of(about.times, 'time')} before."
 
