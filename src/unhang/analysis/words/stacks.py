@@ -165,7 +165,7 @@ def _why(sides: Sides) -> str:
 
 
 def _places(looks: Sequence[RankLook]) -> str:
-    groups = grouped(looks, by_op=True)[:_PLACES]
+    groups = grouped(looks)[:_PLACES]
     return "; ".join(f"{rank_phrase(ranks_in(same))} {same[0].says}" for same in groups)
 
 
@@ -316,7 +316,7 @@ def _begun(text: str) -> str:
 
 def _doing(looks: Sequence[RankLook]) -> str:
     """What some ranks do, for a summary: at most three places, the others counted."""
-    groups = grouped(looks)
+    groups = _told_alike(looks)
     parts = [
         f"{rank_phrase(ranks_in(same))} {'is' if len(same) == 1 else 'are'} {same[0].says}"
         for same in groups[:_NAMED]
@@ -325,6 +325,14 @@ def _doing(looks: Sequence[RankLook]) -> str:
         rest = sum(len(same) for same in groups[_NAMED:])
         parts.append(f"{count_of(rest, 'more rank')} elsewhere too")
     return ", ".join(parts)
+
+
+def _told_alike(looks: Sequence[RankLook]) -> list[list[RankLook]]:
+    """Ranks of which the same is told, most first: a sentence is told once."""
+    groups: dict[tuple[str, bool], list[RankLook]] = {}
+    for look in looks:
+        groups.setdefault((look.says, look.gone), []).append(look)
+    return sorted(groups.values(), key=lambda same: (-len(same), same[0].rank))
 
 
 def _unchanged(looks: Sequence[RankLook]) -> str:
@@ -338,7 +346,7 @@ def _unchanged(looks: Sequence[RankLook]) -> str:
 
 def _sentences(looks: Sequence[RankLook]) -> Iterator[str]:
     """One sentence for all ranks that do the same, most ranks first."""
-    for same in grouped(looks)[:MOST]:
+    for same in _told_alike(looks)[:MOST]:
         verb = "is" if len(same) == 1 else "are"
         yield f"{subject(ranks_in(same))} {verb} {same[0].says}{_unchanged(same)}."
 
