@@ -1,6 +1,6 @@
 """One finding in words: who stands where, who waits for whom, why, and what to do next.
 
-The order is that of somebody who was woken up: culprit, victims, reason, next step; then what
+The order is what an engineer at 3 a.m. asks first: culprit, victims, reason, next step; then what
 proves it and what else it could be. It adds no judgement to what the finding holds.
 """
 
@@ -117,7 +117,7 @@ def _sides(finding: Finding, who: Who) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 class _Line(NamedTuple):
-    """What is told of some ranks; a place stands on the line that names them."""
+    """A line about some ranks; a place stands on the line that names them."""
 
     text: str
     is_place: bool = False
@@ -151,7 +151,7 @@ def _side_lines(sides: dict[tuple[_Line, ...], list[int]], who: Who) -> Iterator
 
 
 def site_words(site: Site) -> str:
-    """Write a place in somebody's code: "in load_batch at data.py:31".
+    """Write a place in the user's code: "in load_batch at data.py:31".
 
     Where it is that of a call they have left since, it says so: where they are now is not known.
     """

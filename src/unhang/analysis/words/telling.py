@@ -91,7 +91,7 @@ def adding(observation: Observation, words: Words, claim: Claim, weighed: Weighe
     """Words of a claim with those of an observation that was weighed for it, by its type."""
     add = _ADDITIONS.get(type(observation))
     if add is None:
-        raise TypeError(f"no words for {type(observation).__name__} beside {claim.kind.slug}")
+        raise TypeError(f"no words for {type(observation).__name__} for {claim.kind.slug}")
     return add(observation, words, claim, weighed)
 
 
