@@ -61,12 +61,14 @@ class Link:
 
     Attributes:
         source, target: Positions in `Picture.nodes`.
-        why: "head", "chain", "not called", "queued"…
+        why: "waits in", "after", "not called", "queued"…
+        known: Whether anything tells why; else it waits for all that nothing is known of.
     """
 
     source: int
     target: int
     why: str
+    known: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ class Doubt(Enum):
     MAJORITY_OF_SEEN = 2, "those without a dump may be on the other side"
     SEVERAL_SILENT = 2, "{culprits} left nothing, and any one of them may be the reason"
     MADE_ALONE = 2, "all other ranks may as well be late for {call}"
-    ONE_TURN = 2, "the loop of {culprits} was seen to go round once, if it is one"
+    ONE_ITERATION = 2, "only one iteration of the loop of {culprits} was seen, if it is a loop"
     ONCE_ONLY = 2, "{culprits} addressed the peer that waits once at most before"
     NOTHING_RECORDED = 2, "no call was recorded at all"
     NOBODY_NAMED = 2, "the evidence names no rank"

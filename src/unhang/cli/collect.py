@@ -1,4 +1,4 @@
-"""Bring the evidence of a job home from all its nodes, into one case with a manifest.
+"""Collect the evidence of a job from all its nodes, into one case with a manifest.
 
 Dumps (triggered where a recorder listens, found where files lie), stacks, the ends of logs, process
 state, versions, GPUs, kernel log, network. All nodes at once; one dead node never stops the rest,

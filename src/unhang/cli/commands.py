@@ -56,7 +56,7 @@ class Parser(argparse.ArgumentParser):
             (file or sys.stderr).write(message)
 
     def format_help(self) -> str:
-        """rich-argparse where somebody reads the help on a terminal, plain argparse in a pipe."""
+        """rich-argparse on a terminal, plain argparse in a pipe."""
         self.formatter_class = argparse.RawDescriptionHelpFormatter
         if sys.stdout.isatty():
             from rich_argparse import RawDescriptionRichHelpFormatter

@@ -1,4 +1,4 @@
-"""Hang a small real job on this machine, and let unhang say why: no GPU, no code of your own.
+"""Hang a small real job on this machine and diagnose it: no GPU, no code of your own.
 
 Three processes train together on the CPU under `unhang run`; the data of one of them stop coming.
 It takes half a minute. Where torch is not installed, and with --replay, the dumps of a captured

@@ -1,4 +1,4 @@
-"""Say which rank, which call and which line a stuck job waits for, from what it left behind.
+"""Find which rank, call and line a stuck job waits for, from its dumps, stacks and logs.
 
 PATH is a case directory, a directory of dumps, files, a glob, or a tar or zip of those. Without
 PATH it is the newest case under ./unhang-cases. With --engine ray it may also be s3://bucket/folder

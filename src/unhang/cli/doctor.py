@@ -1,4 +1,4 @@
-"""Check nodes, network, GPUs and collectives before a job, or beside one that is stuck.
+"""Check nodes, network, GPUs and collectives, before a job or while one is stuck.
 
 Without a part all parts that fit are run: env (settings, limits, versions), net (interfaces and a
 full matrix of connections), gpu, comm (real collectives with a time-out that names who is missing).

@@ -1,4 +1,4 @@
-"""Have the armed ranks of a job write down what they are doing; the job goes on.
+"""Make the armed ranks of a job write dumps of what they are doing; the job goes on.
 
 Ranks are armed by `unhang run` or by `unhang.arm()` in the script. Each is asked over its own
 socket, which answers only its user; where a thread keeps the GIL, torch's worker server answers in

@@ -1,4 +1,4 @@
-"""Say what a finding code means, what it rests on, what else it could be and what to do.
+"""Explain a finding code: its meaning, its evidence, what else it could be and what to do.
 
 A code is given with or without "UH", or by its slug. Without one all are listed, by family. The
 last line is the page's address; UNHANG_DOCS=https://… names another place where the pages lie.

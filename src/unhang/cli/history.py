@@ -1,4 +1,4 @@
-"""Say what many incidents have in common: hosts, GPUs, links, lines and kinds, by week.
+"""Find what many incidents have in common: hosts, GPUs, links, lines and kinds, by week.
 
 DIR holds cases, as `unhang run` and `unhang collect` make them. A case without a report is judged.
 """

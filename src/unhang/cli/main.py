@@ -25,24 +25,26 @@ from unhang.wording import printable
 __all__ = ["COMMANDS", "CommandEntry", "build_parser", "main"]
 
 COMMANDS: tuple[CommandEntry, ...] = (
-    CommandEntry("diagnose", "unhang.cli.diagnose", "say why a job is stuck, from what it left"),
-    CommandEntry("entries", "unhang.cli.entries", "show the recorded calls, ranks side by side"),
-    CommandEntry("query", "unhang.cli.query", "ask the tables of a case in SQL"),
-    CommandEntry("explain", "unhang.cli.explain", "what a finding code means and what to do"),
-    CommandEntry("run", "unhang.cli.run", "run a job; when it hangs, the verdict comes by itself"),
-    CommandEntry("dump", "unhang.cli.dump", "have the ranks of a job write dumps, on demand"),
-    CommandEntry("stacks", "unhang.cli.stacks", "stacks of all ranks in one tree, and a verdict"),
-    CommandEntry("collect", "unhang.cli.collect", "bring evidence home from all nodes of a job"),
-    CommandEntry("reduce", "unhang.cli.reduce", "make a node's dumps small enough to travel"),
+    CommandEntry(
+        "diagnose", "unhang.cli.diagnose", "find why a job is stuck, from its dumps and logs"
+    ),
+    CommandEntry("entries", "unhang.cli.entries", "show recorded calls, ranks side by side"),
+    CommandEntry("query", "unhang.cli.query", "query the tables of a case in SQL"),
+    CommandEntry("explain", "unhang.cli.explain", "explain a finding code and what to do"),
+    CommandEntry("run", "unhang.cli.run", "run a job, and diagnose it when it hangs"),
+    CommandEntry("dump", "unhang.cli.dump", "make the ranks of a job write dumps now"),
+    CommandEntry("stacks", "unhang.cli.stacks", "show stacks of all ranks, with a verdict"),
+    CommandEntry("collect", "unhang.cli.collect", "collect evidence from all nodes of a job"),
+    CommandEntry("reduce", "unhang.cli.reduce", "reduce a node's dumps to about 1 KB a rank"),
     CommandEntry("doctor", "unhang.cli.doctor", "check nodes, network, GPUs and collectives"),
-    CommandEntry("logs", "unhang.cli.logs", "what failed first, from the logs of all ranks"),
-    CommandEntry("core", "unhang.cli.core", "core files of ranks: signal, stacks, meaning"),
-    CommandEntry("trace", "unhang.cli.trace", "Python calls before silence, or system calls"),
-    CommandEntry("demo", "unhang.cli.demo", "hang a small job here, and see the verdict"),
-    CommandEntry("numerics", "unhang.cli.numerics", "where numbers first differ"),
-    CommandEntry("attach", "unhang.cli.attach", "talk to a rank that stopped in a breakpoint"),
+    CommandEntry("logs", "unhang.cli.logs", "find what failed first, from logs of all ranks"),
+    CommandEntry("core", "unhang.cli.core", "read core files: signal, stacks, meaning"),
+    CommandEntry("trace", "unhang.cli.trace", "trace Python calls or system calls"),
+    CommandEntry("demo", "unhang.cli.demo", "hang a small job here and diagnose it"),
+    CommandEntry("numerics", "unhang.cli.numerics", "find where numbers first differ"),
+    CommandEntry("attach", "unhang.cli.attach", "debug a rank that stopped in a breakpoint"),
     CommandEntry("serve", "unhang.cli.serve", "show cases in a browser"),
-    CommandEntry("history", "unhang.cli.history", "what many incidents have in common"),
+    CommandEntry("history", "unhang.cli.history", "find what many incidents have in common"),
     CommandEntry("mcp", "unhang.cli.mcp", "serve verdicts to agents (Model Context Protocol)"),
     CommandEntry("completion", "unhang.cli.completion", "print a completion script for a shell"),
 )
@@ -64,7 +66,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """
     parser = Parser(
         prog=PROG,
-        description="Says why a distributed PyTorch job is stuck: which rank, in which call, "
+        description="Finds why a distributed PyTorch job is stuck: which rank, in which call, "
         "at which line, and what to do next.",
         epilog="Run 'unhang COMMAND --help' for a command's options and examples.",
     )

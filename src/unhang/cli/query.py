@@ -1,4 +1,4 @@
-"""Ask the tables of a case in SQL; nothing can be written and no file be read through it.
+"""Query the tables of a case in SQL, read-only and without access to files.
 
 PATH is a file that `unhang diagnose --db` wrote, a directory that `--parquet` wrote, or anything
 that `unhang diagnose` reads. Without SQL the tables are listed; docs/tables.md explains them.

@@ -1,4 +1,4 @@
-"""Reduce the dumps of a node to a part: about 1 KB a rank, and the same verdict from it.
+"""Reduce the dumps of a node to a part: about 1 KB a rank, and the same verdict.
 
 A part holds every call, sequences that repeat written once; of times, where they would take more
 room than the rest, those that a verdict reads. `unhang diagnose` takes parts and dumps alike.

@@ -1,4 +1,4 @@
-"""Run a job with the black box in it: when it hangs or crashes, the verdict comes by itself.
+"""Run a job with the recorder in it; when it hangs or crashes, collect evidence and diagnose.
 
 CMD is any launcher or script: torchrun, python -m torch.distributed.run, accelerate, deepspeed,
 mpirun, srun, or plain python with RANK set. Its output, input, signals and exit code are passed

@@ -1,7 +1,7 @@
 """Show cases in a browser: a list, the page of each, its JSON, SQL, two compared, their history.
 
-The server listens on 127.0.0.1 alone, and answers only whoever has the token in the address that it
-prints. From another machine: ssh -L PORT:127.0.0.1:PORT. It changes nothing. Ctrl-C ends it.
+The server listens on 127.0.0.1 alone, and answers only requests with the token of the address that
+it prints. From another machine: ssh -L PORT:127.0.0.1:PORT. It changes nothing. Ctrl-C ends it.
 """
 
 from __future__ import annotations

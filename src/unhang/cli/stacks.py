@@ -1,4 +1,4 @@
-"""Show where the ranks of a job stand: their stacks in one tree, equal ones folded, odd ones first.
+"""Show where the ranks of a job are: their stacks in one tree, equal ones folded, odd ones first.
 
 Without arguments the ranks on this node are found by themselves and looked at twice, so that what
 moves is told from what is stuck. PATH is a file or a folder of saved stacks: py-spy, faulthandler,

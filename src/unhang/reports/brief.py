@@ -1,7 +1,7 @@
-"""The verdict in about a dozen lines: what somebody needs who was woken up.
+"""The verdict in about a dozen lines: what an engineer needs at 3 a.m.
 
 The terminal shows it by default, the page and the ticket begin with it. It is put together from the
-facts of the first finding; everything else that a report holds is told by `story`.
+facts of the first finding; `story` holds everything else.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_STEPS = 3
 _MOST_LINES = {"culprit": 2, "peers": 1, "about": 2}
 _MOST_LOST, _MOST_PLACES, _MOST_REASONS = 2, 2, 1
 _TOLD_ADVICE = frozenset({"disagreement", "deadlock", "program", "environment"})
-"""Families of which the remedy is known without looking further."""
+"""Families whose remedy is known without further evidence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,11 @@ def _rows(finding: Finding, report: Report) -> Iterator[tuple[str, tuple[str, ..
     if finding.evidence:
         yield "why", (printable(finding.evidence[0]),)
     if finding.actions and (finding.family in _TOLD_ADVICE or not report.next):
-        yield "do", (printable(finding.actions[0]),)
+        yield "remedy", (printable(finding.actions[0]),)
 
 
 def _other_causes(told: Finding | None, report: Report) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield a line for each cause but the one that is told."""
+    """Yield a line for each cause but the main one."""
     lines = cause_lines([cause for cause in report.causes if cause is not told])
     if lines:
         yield "also", lines
@@ -96,7 +96,7 @@ def _decided(report: Report) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield what to do now, unless there is nothing to do."""
     decision = report.decision
     if decision is not None and report.status != "healthy":
-        yield "decide", (f"{printable(decision.text)} ({decision.confidence} confidence)",)
+        yield "action", (f"{printable(decision.text)} ({decision.confidence} confidence)",)
 
 
 def _lost(report: Report) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -34,7 +34,7 @@ def _lines(report: Report, picture: Picture) -> Iterator[str]:
     for number, knot in enumerate(picture.nodes):
         yield f"  n{number} [{_look_of(knot)}];"
     for link in picture.links:
-        dashed = ", style=dashed" if link.why == "not known" else ""
+        dashed = "" if link.known else ", style=dashed"
         yield f"  n{link.source} -> n{link.target} [label={_quoted(link.why)}{dashed}];"
     yield "}"
 

@@ -1,6 +1,6 @@
 """One finding in words: who stands where, who waits for whom, why, and what to do next.
 
-The order is that of somebody who was woken up: culprit, victims, reason, next step; then what
+The order is what an engineer at 3 a.m. asks first: culprit, victims, reason, next step; then what
 proves it and what else it could be. It adds no judgement to what the finding holds.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from unhang.model import Frame, short_name
 from unhang.report import CallSide, Finding, GroupRef, RankStatus, Report, Site, Wait
@@ -25,8 +26,6 @@ __all__ = [
 ]
 
 MAX_SIDES = 3
-_LAST_SEEN = "last seen leaving"
-_PLACE_STARTS = ("in ", "at ", _LAST_SEEN)
 MAX_REASONS = 6
 MAX_WAITS = 6
 MAX_WHY = 2
@@ -102,14 +101,14 @@ def _sides(finding: Finding, who: Who) -> Iterator[tuple[str, tuple[str, ...]]]:
 
     Ranks that stand at the same places in the same calls are one side.
     """
-    words: dict[int, list[str]] = defaultdict(list)
+    words: dict[int, list[_Line]] = defaultdict(list)
     roles: dict[int, set[str]] = defaultdict(set)
     for role, ranks, line in _stands(finding):
         for rank in ranks:
             roles[rank].add(role)
-            if line:
+            if line.text:
                 words[rank].append(line)
-    sides: dict[str, dict[tuple[str, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
+    sides: dict[str, dict[tuple[_Line, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
     for rank in sorted(roles):
         role = min(roles[rank], key=_role_place)
         sides[role][tuple(words[rank])].append(rank)
@@ -117,35 +116,42 @@ def _sides(finding: Finding, who: Who) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield _ROLE_LABELS.get(role, printable(role)), tuple(_side_lines(sides[role], who))
 
 
-def _stands(finding: Finding) -> Iterator[tuple[str, tuple[int, ...], str]]:
+class _Line(NamedTuple):
+    """A line about some ranks; a place stands on the line that names them."""
+
+    text: str
+    is_place: bool = False
+
+
+def _stands(finding: Finding) -> Iterator[tuple[str, tuple[int, ...], _Line]]:
     """Yield (role, ranks, line), places before calls."""
-    yield "culprit", finding.culprits, ""
-    yield "victim", finding.victims, ""
+    yield "culprit", finding.culprits, _Line("")
+    yield "victim", finding.victims, _Line("")
     for site in finding.sites:
-        yield site.role, site.ranks, site_words(site)
+        yield site.role, site.ranks, _Line(site_words(site), is_place=True)
     for call in finding.calls:
-        yield call.role, call.ranks, call_words(call)
+        yield call.role, call.ranks, _Line(call_words(call))
 
 
 def _role_place(role: str) -> int:
     return _ROLE_ORDER.get(role, len(_ROLE_ORDER))
 
 
-def _side_lines(sides: dict[tuple[str, ...], list[int]], who: Who) -> Iterator[str]:
+def _side_lines(sides: dict[tuple[_Line, ...], list[int]], who: Who) -> Iterator[str]:
     """Yield "rank 7 in load at data.py:31" and the lines below it, for the largest sides."""
     ordered = sorted(sides.items(), key=lambda side: (not side[0], -len(side[1]), side[1]))
     shown = ordered if len(ordered) <= MAX_SIDES + 1 else ordered[:MAX_SIDES]
     for lines, ranks in shown:
-        place = lines[:1] if lines and lines[0].startswith(_PLACE_STARTS) else ()
-        yield " ".join([who.phrase(ranks), *place])
-        yield from lines[len(place) :]
+        place = lines[:1] if lines and lines[0].is_place else ()
+        yield " ".join([who.phrase(ranks), *(line.text for line in place)])
+        yield from (line.text for line in lines[len(place) :])
     rest = sorted(rank for _, ranks in ordered[len(shown) :] for rank in ranks)
     if rest:
         yield f"and {rank_phrase(rest)} in {len(ordered) - len(shown):,} other places"
 
 
 def site_words(site: Site) -> str:
-    """Write a place in somebody's code: "in load_batch at data.py:31".
+    """Write a place in the user's code: "in load_batch at data.py:31".
 
     Where it is that of a call they have left since, it says so: where they are now is not known.
     """
@@ -157,7 +163,7 @@ def site_words(site: Site) -> str:
         return where
     left = printable(site.after, _MAX_WORD)
     they = "it is" if len(site.ranks) == 1 else "they are"
-    return f"{_LAST_SEEN} {left} {where}; where {they} now is not in the dumps"
+    return f"last seen leaving {left} {where}; where {they} now is not in the dumps"
 
 
 def short_path(path: str, parts: int = 2) -> str:

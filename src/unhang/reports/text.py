@@ -124,7 +124,7 @@ def _labelled() -> Table:
 
 
 def _add(table: Table, name: str, items: Sequence[RenderableType]) -> None:
-    """Add a row an item, the label beside the first."""
+    """Add a row an item, the label on the line of the first."""
     for number, item in enumerate(items):
         label = Text(f"  {name}" if number == 0 else "", style=_LABEL_STYLES.get(name, "dim"))
         table.add_row(label, item)

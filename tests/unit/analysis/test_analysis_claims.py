@@ -17,7 +17,7 @@ from msgspec import Struct
 import unhang.analysis.findings
 from unhang.analysis.claims import Bearing, Claim, Doubt, Observation, Stance, confidence_of
 from unhang.analysis.judgement import MAX_CLAIMS, settle
-from unhang.analysis.words.telling import words_of
+from unhang.analysis.words.telling import worded, words_of
 from unhang.kinds import (
     IDLE,
     NEVER_JOINED,
@@ -171,13 +171,24 @@ def modules(folder: str) -> list[str]:
 def test_all_words_are_about_facts_that_rules_state() -> None:
     """What words are registered for is a frozen struct, and comes from a rule."""
     import_module("unhang.analysis.words")
-    registered = [about for about in words_of.registry if about is not object]
+    registered = worded()
     assert len(registered) > len(modules("findings"))
     for about in registered:
         assert issubclass(about, Struct), about
         assert about.__struct_config__.frozen, about
         assert about.__module__.startswith("unhang.analysis."), about
         assert not about.__module__.startswith("unhang.analysis.words"), about
+
+
+def test_every_function_has_a_name() -> None:
+    """A traceback, a profile and a search find the words of a finding: none is called `_`."""
+    unnamed = [
+        f"{path.relative_to(ANALYSIS)}:{node.lineno}"
+        for path in ANALYSIS.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef) and node.name == "_"
+    ]
+    assert unnamed == []
 
 
 @pytest.mark.parametrize("name", modules("findings"))

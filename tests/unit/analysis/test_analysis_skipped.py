@@ -336,7 +336,7 @@ def test_a_call_of_the_same_number_is_not_denied() -> None:
 def test_a_call_that_its_peers_made_too_was_not_made_twice() -> None:
     """A rank that left out a call of its pair seems to repeat the world's, which all have made.
 
-    It is the only one that did not begin its second turn as it began the first.
+    It is the only one that did not begin its second iteration as it began the first.
     """
     job = FakeJob(4)
     pairs = [job.group(pair, "tp") for pair in ((0, 1), (2, 3))]
@@ -348,7 +348,7 @@ def test_a_call_that_its_peers_made_too_was_not_made_twice() -> None:
     job.call(range(4), site="train.py:2 step", finished=False)
     cause = only_cause(diagnose(job.case()))
     assert (cause.code, cause.culprits, cause.confidence) == ("UH102", (3,), "low")
-    assert "1 turn of 2 calls, in which this one came next" in " ".join(cause.evidence)
+    assert "1 iteration of 2 calls, in which this one came next" in " ".join(cause.evidence)
 
 
 def test_the_one_rank_in_every_loop() -> None:
@@ -412,7 +412,7 @@ def test_a_send_that_has_always_followed() -> None:
 @pytest.mark.parametrize("left_out", ["send", "recv"])
 @pytest.mark.parametrize("ahead", [0, 1, 3])
 def test_an_exchange_left_out_by_hosts_that_run_ahead(left_out: str, ahead: int) -> None:
-    """What is queued in its place is the next turn's: a side was left out, no order crossed."""
+    """The next iteration's is queued in its place: a side was left out, no order crossed."""
     job = FakeJob(4)
     pair = job.group((0, 1), "pp")
     for step in range(5 + ahead):
@@ -426,7 +426,7 @@ def test_an_exchange_left_out_by_hosts_that_run_ahead(left_out: str, ahead: int)
     culprit = 0 if left_out == "send" else 1
     assert (cause.code, cause.culprits, cause.confidence) == ("UH302", (culprit,), "medium")
     assert f"did not make {left_out} of pp" in cause.summary
-    assert ("the place of the next turn" in " ".join(cause.evidence)) == (ahead > 0)
+    assert ("the place of the next iteration" in " ".join(cause.evidence)) == (ahead > 0)
 
 
 def test_an_exchange_that_was_put_off() -> None:
@@ -525,18 +525,18 @@ def test_a_call_at_the_start_for_which_all_may_be_late() -> None:
 
 
 def test_a_rank_that_left_its_third_turn() -> None:
-    """All calls were turns of one loop; one of the four did not begin the third as the others."""
+    """All calls were iterations of one loop; one of the four began the third in its own way."""
     job = FakeJob(4)
     pairs = _turns(job, with_send=True)
     job.call([1, 2, 3], site="train.py:1 step", finished=False)
     job.call([0], group=pairs[0], site="train.py:2 step", finished=False)
     cause = only_cause(diagnose(job.case()))
     assert (cause.code, cause.culprits, cause.confidence) == ("UH102", (0,), "medium")
-    assert "2 turns of 3 calls" in " ".join(cause.evidence)
+    assert "2 iterations of 3 calls" in " ".join(cause.evidence)
 
 
 def _turns(job: FakeJob, *, with_send: bool = False) -> list[Group]:
-    """Two turns of a loop: a call of all four, one of each pair, perhaps a send in each."""
+    """Two iterations of a loop: a call of all four, one of each pair, perhaps a send in each."""
     pairs = [job.group(pair, "tp") for pair in ((0, 1), (2, 3))]
     for _ in range(2):
         job.call(range(4), site="train.py:1 step")

@@ -5,8 +5,8 @@ order of the steps before tells who left it: a call that followed another one ev
 the rank passed over this time. Where one call is followed now by this and now by that, as many of
 the calls before it are looked at as make it one: all steps since the last barrier, where each
 twenty-fifth ends in one. Where that is too few times, all that the rank has called may still be
-turns of one loop, in which one call is due next. It is a habit and no proof: a program may change
-its mind.
+iterations of one loop, in which one call is due next. It is a habit and no proof: a program may
+change its mind.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from unhang.analysis.state.columns import Ints
 __all__ = ["Break", "break_of", "break_without", "keeps_its_order", "turn_break_of"]
 
 _LEAST_TIMES = 2
-_LEAST_TURN = 2
+_LEAST_PERIOD = 2
 """The same call again and again may be the beginning of anything."""
 _MOST_ROWS = 4096
 _DEEPEST = 1024
-_MOST_TURN = 256
+_MOST_PERIOD = 256
 
 
 class Break(Struct, frozen=True):
@@ -40,9 +40,9 @@ class Break(Struct, frozen=True):
         times: How often the usual call has followed.
         depth: How many calls, of which `after` is the last, it has followed so.
         left_out: The usual call does not come later, or only in a place that it has had before,
-            as that of the next turn does; else it was put off, if only to another line.
-        turn: Of how many calls a turn consists, where all calls before are turns of one loop; 0
-            where that was not looked at.
+            as that of the next iteration does; else it was put off, if only to another line.
+        period: Number of calls in an iteration, where all calls before are iterations of one loop;
+            0 where that was not looked at.
         is_new: The call that it made instead is one that it has never made before.
     """
 
@@ -53,20 +53,20 @@ class Break(Struct, frozen=True):
     times: int
     depth: int
     left_out: bool
-    turn: int = 0
+    period: int = 0
     is_new: bool = False
 
 
 def break_of(programs: RankPrograms, rank: int) -> Break | None:
-    """The first place in its last turn of the loop where a rank left its own order; or None."""
+    """The first place in its last iteration where a rank left its own order; or None."""
     head = int(programs.situation.heads.row[rank])
     rows = _own_rows(programs, head)
     if rows is None:
         return None
     keys = _keys(programs, rows)
     at_head = int(np.searchsorted(rows, head))
-    turns = np.flatnonzero(keys[:at_head] == keys[at_head])
-    places = range(int(turns[-1]) + 1 if len(turns) else at_head, len(rows))
+    rounds = np.flatnonzero(keys[:at_head] == keys[at_head])
+    places = range(int(rounds[-1]) + 1 if len(rounds) else at_head, len(rows))
     return next(_broken(programs, rank, rows, keys, places), None)
 
 
@@ -75,7 +75,7 @@ def break_without(
 ) -> Break | None:
     """Where a rank left its order by passing over a call that others wait for; or None.
 
-    That may be many turns ago, but no more than one after it made such a call for the last time.
+    That may be many iterations ago, but no more than one after it last made such a call.
 
     Args:
         programs: Of the case.
@@ -89,7 +89,7 @@ def break_without(
     keys = _keys(programs, rows)
     newest = {int(key): int(at) for at, key in enumerate(keys)}  # each kind of call once
     made = [at for at in newest.values() if is_asked_for(int(rows[at]))]
-    places = range(max(made) + 1, len(rows))[:_MOST_TURN] if made else range(0)
+    places = range(max(made) + 1, len(rows))[:_MOST_PERIOD] if made else range(0)
     breaks = _broken(programs, rank, rows, keys, places)
     return next((left for left in breaks if is_asked_for(left.usual)), None)
 
@@ -122,7 +122,7 @@ def keeps_its_order(calls: Ints, at: int) -> bool | None:
 
 
 def turn_break_of(programs: RankPrograms, ranks: Sequence[int]) -> Break | None:
-    """Where the only one of some ranks left the loop of which its calls were whole turns so far.
+    """Where the only one of some ranks left its loop, after whole iterations of it.
 
     All others are seen to go round theirs; else there is none.
     """
@@ -133,18 +133,18 @@ def turn_break_of(programs: RankPrograms, ranks: Sequence[int]) -> Break | None:
         if rows is None:
             return None
         keys = _keys(programs, rows)
-        turn = _turn(keys)
-        if turn < _LEAST_TURN:
+        period = _period(keys)
+        if period < _LEAST_PERIOD:
             return None
-        left = turn + np.flatnonzero(keys[turn:] != keys[: len(keys) - turn])
-        if turn == len(keys) or (len(left) and left[0] + turn <= np.searchsorted(rows, head)):
+        left = period + np.flatnonzero(keys[period:] != keys[: len(keys) - period])
+        if period == len(keys) or (len(left) and left[0] + period <= np.searchsorted(rows, head)):
             return None  # its calls are no loop
         if len(left):
-            breaks.append(_left_at(programs, rank, rows, keys, turn, int(left[0])))
+            breaks.append(_left_at(programs, rank, rows, keys, period, int(left[0])))
     return breaks[0] if len(breaks) == 1 else None
 
 
-def _turn(keys: Ints) -> int:
+def _period(keys: Ints) -> int:
     """How many calls there are until one comes for the second time."""
     seen = np.ones(len(keys), np.bool_)
     seen[np.unique(keys, return_index=True)[1]] = False
@@ -152,12 +152,12 @@ def _turn(keys: Ints) -> int:
 
 
 def _left_at(
-    programs: RankPrograms, rank: int, rows: Ints, keys: Ints, turn: int, at: int
+    programs: RankPrograms, rank: int, rows: Ints, keys: Ints, period: int, at: int
 ) -> Break:
-    left_out = _is_left_out(keys, at, at - turn)
-    left_out &= not _is_at_another_line(programs, rows, keys, at, at - turn)
-    usual, instead, after = int(rows[at - turn]), int(rows[at]), int(rows[at - 1])
-    return Break(rank, usual, instead, after, at // turn, 1, left_out, turn)
+    left_out = _is_left_out(keys, at, at - period)
+    left_out &= not _is_at_another_line(programs, rows, keys, at, at - period)
+    usual, instead, after = int(rows[at - period]), int(rows[at]), int(rows[at - 1])
+    return Break(rank, usual, instead, after, at // period, 1, left_out, period)
 
 
 def _habit(keys: Ints, at: int) -> tuple[Ints, int]:
@@ -186,7 +186,7 @@ def _is_at_another_line(
     """Whether the usual call comes right behind, from a line that has never made it before.
 
     Its host made it while the one in front waited: so it did not leave the call out, as one would
-    have who makes it from its usual line, in the next turn.
+    have who makes it from its usual line, in the next iteration.
     """
     if at + 1 >= len(rows) or (keys[:at] == keys[at + 1]).any():
         return False

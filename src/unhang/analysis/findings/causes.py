@@ -315,7 +315,7 @@ def _passed_over(
 
 
 def _breaks(programs: RankPrograms, root: Root, ranks: Sequence[int]) -> Iterator[Break]:
-    """Where the only one of a circle left its order: by its habit, or by turns of its loop."""
+    """Where the only one of a circle left its order: by its habit, or by iterations of its loop."""
     breaks = [each for rank in ranks if (each := break_of(programs, rank)) is not None]
     if len(breaks) == 1:
         yield breaks[0]

@@ -85,8 +85,8 @@ class LeftOrder(Struct, frozen=True):
         depth: How many calls it has followed so, of which `after` is the last.
         instead: What was called this time.
         later: It was called all the same, behind that.
-        next_queued: It was not, but that of the next turn is queued, in its usual place.
-        turn: All calls before were whole turns of so many; 0 where that was not looked at.
+        next_queued: It was not, but that of the next iteration is queued, in its usual place.
+        period: All calls before were whole iterations of so many; 0 where that was not looked at.
         is_new: What it called instead it has never called before.
         symptom: What is seen in the end.
     """
@@ -98,7 +98,7 @@ class LeftOrder(Struct, frozen=True):
     instead: CallAt
     later: bool
     next_queued: bool
-    turn: int
+    period: int
     is_new: bool
     symptom: Claim
 
@@ -129,7 +129,7 @@ def explain_left_order(
             instead=_call_at(situation, left.instead),
             later=later,
             next_queued=queued and not later,
-            turn=left.turn,
+            period=left.period,
             is_new=left.is_new,
             symptom=symptom,
         ),
@@ -147,7 +147,7 @@ def explain_left_order(
             *situation.book.sites_of_rows(rows, "culprit"),
             *situation.book.sites_of_rows(waiting, "victim"),
         ),
-        doubts=(Doubt.ONE_TURN if left.turn and left.times == 1 else Doubt.BY_HABIT,),
+        doubts=(Doubt.ONE_ITERATION if left.period and left.times == 1 else Doubt.BY_HABIT,),
     )
 
 

@@ -431,7 +431,7 @@ def _left_early(looks: Sequence[RankLook]) -> tuple[RankLook, ...]:
     well = all(look.status == 0 for look in left)
     few = 2 * len(rest) > len(looks)
     still = all(look.phase == _AMID and look.moved is False and not look.wakes for look in rest)
-    together = len(rest) > 1 and len(grouped(rest, by_op=True)) == 1
+    together = len(rest) > 1 and len(grouped(rest)) == 1
     return left if left and well and few and still and together else ()
 
 
@@ -445,14 +445,14 @@ def _last_to_end(looks: Sequence[RankLook]) -> Sequence[RankLook]:
 
 def _odd(looks: Sequence[RankLook]) -> Sequence[RankLook]:
     """Those who are not where most are: these may wait for them in a way of their own."""
-    most, *rest = grouped(looks, by_op=True)
+    most, *rest = grouped(looks)
     return [look for group in rest for look in group] if len(most) * 2 > len(looks) else ()
 
 
 def _all_waiting(waiting: Sequence[RankLook], *, complete: bool) -> Shape:
     if not complete:
         return Shape.SOME_UNSEEN
-    if len(grouped(waiting, by_op=True)) > 1:
+    if len(grouped(waiting)) > 1:
         return Shape.MANY_CALLS
     once = any(look.moved is None for look in waiting)
     return Shape.ONE_LOOK if once else Shape.ALL_WAIT
@@ -509,7 +509,7 @@ def _in_the_call(looks: Sequence[RankLook], role: str) -> list[CallSide]:
             op=op,
             state="started",
         )
-        for same in grouped(looks, by_op=True)
+        for same in grouped(looks)
         if (op := same[0].inside if role == "culprit" else same[0].meaning.op)
     ]
 
@@ -547,12 +547,18 @@ def common(values: Sequence[str]) -> str:
     return values[0] if len(set(values)) == 1 else ""
 
 
-def grouped(looks: Iterable[RankLook], *, by_op: bool = False) -> list[list[RankLook]]:
-    """Ranks that do the same at the same place, largest groups first; by_op: in the same call."""
+def grouped(looks: Iterable[RankLook]) -> list[list[RankLook]]:
+    """Ranks that do the same at the same place, largest groups first.
+
+    The same call, or else the same kind of activity; at one line of the program, or in one function
+    of a library where no line of the program is shown. Whether one of them happened to run at that
+    moment is no difference.
+    """
     groups: defaultdict[object, list[RankLook]] = defaultdict(list)
     for look in looks:
-        key = (look.meaning.op or look.meaning.says, look.meaning.site, look.awaits)
-        groups[key if by_op else (look.says, look.gone)].append(look)
+        meaning = look.meaning
+        place = meaning.site or (meaning.frame and meaning.frame.function)
+        groups[meaning.op or meaning.kind, place, look.awaits].append(look)
     return sorted(groups.values(), key=lambda same: (-len(same), same[0].rank))
 
 

@@ -69,7 +69,12 @@ def wait_graph(
     ]
     place = {number: at for at, number in enumerate(members)}
     links = dict.fromkeys(
-        Link(place[classes[source]], place[classes[target]], _WHY[Edge(kind)])
+        Link(
+            place[classes[source]],
+            place[classes[target]],
+            _WHY[Edge(kind)],
+            known=Edge(kind) is not Edge.UNKNOWN,
+        )
         for source, target, kind in arcs
         if classes[source] != classes[target]
     )

@@ -1,8 +1,8 @@
 """The one place where facts become sentences: from a claim to the finding that people read.
 
 Each module beside this one holds the words of one family: for every type of `Claim.about` a
-function that is registered with `words_of`, and for every type of observation one registered with
-`adding` (both in `unhang.analysis.words.telling`). Modules that register are imported here.
+function that is registered with `words_for`, and for every type of observation one registered with
+`adding_for` (both in `unhang.analysis.words.telling`). Modules that register are imported here.
 Standing sentences (what else it could be, what to do next, whatever the case) are the kind's, in
 `unhang.kinds`. Nothing that is decided rests on anything said here.
 """

@@ -20,7 +20,7 @@ from unhang.analysis.findings.missing import (
 )
 from unhang.analysis.findings.skipped import CallAt, LeftOrder, Parting, SkippedCall
 from unhang.analysis.state.progress import Known
-from unhang.analysis.words.telling import Words, subject, words_of
+from unhang.analysis.words.telling import Words, subject, words_for, words_of
 from unhang.kinds import SILENT_RANK, SKIPPED_CALL
 from unhang.stacks.ownership import bare_name
 from unhang.wording import count_of, rank_phrase
@@ -28,8 +28,9 @@ from unhang.wording import count_of, rank_phrase
 __all__: list[str] = []
 
 _MOST_OF_MANY = 2
-_OF_THE_NEXT_TURN = (
-    "One like it is queued in the place of the next turn: this turn's was left out, not put off."
+_OF_THE_NEXT_ITERATION = (
+    "One like it is queued in the place of the next iteration: this one's was left out, not put "
+    "off."
 )
 
 _LOOK_THERE = (
@@ -40,8 +41,8 @@ _LOOK_THERE = (
 _NEW = "It has never made that call before: the others may have left it out, each for its reason."
 
 
-@words_of.register
-def _(about: NeverJoined, claim: Claim) -> Words:
+@words_for(NeverJoined)
+def _verdict_of_never_joined(about: NeverJoined, claim: Claim) -> Words:
     what = f"{about.call}, in which {_wait(about.waiting)}"
     sentence = f"{subject(claim.culprits)} never called {what}."
     if not claim.culprits:
@@ -90,8 +91,8 @@ def _how_known(known: Known) -> str:
     return "Their dumps do not have the call, and could have left it out had it finished."
 
 
-@words_of.register
-def _(about: InsideEnqueue, claim: Claim) -> Words:
+@words_for(InsideEnqueue)
+def _verdict_of_inside_enqueue(about: InsideEnqueue, claim: Claim) -> Words:
     summary = (
         f"{subject(claim.culprits)} entered {about.call} and never came out of the enqueue: the "
         "call is recorded, but was not launched."
@@ -106,8 +107,8 @@ def _(about: InsideEnqueue, claim: Claim) -> Words:
 # ------------------------------------------------------------------ silent
 
 
-@words_of.register
-def _(about: SilentRanks, claim: Claim) -> Words:
+@words_for(SilentRanks)
+def _verdict_of_silent_ranks(about: SilentRanks, claim: Claim) -> Words:
     summary = (
         f"{subject(claim.culprits)} left no usable dump, and nobody else is missing from "
         f"{about.call}: dead, or unable to write."
@@ -124,8 +125,8 @@ def _lost(dump: LostDump) -> str:
     return f"The dump of rank {dump.rank} ({dump.source}) is {state}."
 
 
-@words_of.register
-def _(about: MostlySilent, claim: Claim) -> Words:
+@words_for(MostlySilent)
+def _verdict_of_mostly_silent(about: MostlySilent, claim: Claim) -> Words:
     summary = (
         f"Not enough evidence: {_wait(claim.victims)}, and too few of those who may be missing "
         f"from {about.call} left a usable dump."
@@ -135,8 +136,8 @@ def _(about: MostlySilent, claim: Claim) -> Words:
     return Words(summary, evidence, actions=SILENT_RANK.actions)
 
 
-@words_of.register
-def _(about: NotLookedAt, claim: Claim) -> Words:
+@words_for(NotLookedAt)
+def _verdict_of_not_looked_at(about: NotLookedAt, claim: Claim) -> Words:
     missing, were = rank_phrase(about.ranks), "was" if len(about.ranks) == 1 else "were"
     summary = (
         f"Not enough evidence: {_wait(claim.victims)} in {about.call}, and {missing} of other "
@@ -149,8 +150,8 @@ def _(about: NotLookedAt, claim: Claim) -> Words:
     return Words(summary, evidence, actions=_LOOK_THERE)
 
 
-@words_of.register
-def _(about: DumpsOutdated, claim: Claim) -> Words:
+@words_for(DumpsOutdated)
+def _verdict_of_dumps_outdated(about: DumpsOutdated, claim: Claim) -> Words:
     summary = (
         f"Not enough evidence: {_wait(claim.victims)} in {about.call}, and the only dumps of "
         f"{rank_phrase(about.outdated)} are older than that."
@@ -166,8 +167,8 @@ def _(about: DumpsOutdated, claim: Claim) -> Words:
 # ------------------------------------------------------------------ sends and receives
 
 
-@words_of.register
-def _(about: Unpaired, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+@words_for(Unpaired)
+def _verdict_of_unpaired(about: Unpaired, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
     several = about.asked == "several"
     asked = "the sends and receives" if several else f"the {about.asked}"
     summary = f"{subject(about.ranks)} never made {asked} for which {_wait(about.waiting)}."
@@ -189,8 +190,8 @@ def _unmet(call: UnpairedCall) -> str:
 # ------------------------------------------------------------------ skipped
 
 
-@words_of.register
-def _(about: SkippedCall, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+@words_for(SkippedCall)
+def _verdict_of_skipped_call(about: SkippedCall, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
     undecided = ("One side left the call out, or the other made one too many.",)
     return Words(
         _parted(about.parting),
@@ -200,15 +201,15 @@ def _(about: SkippedCall, claim: Claim) -> Words:  # noqa: ARG001 - the facts sa
     )
 
 
-@words_of.register
-def _(about: LeftOrder, claim: Claim) -> Words:
+@words_for(LeftOrder)
+def _verdict_of_left_order(about: LeftOrder, claim: Claim) -> Words:
     who, usual = subject(claim.culprits), _at(about.usual)
     what = f"made {usual} later than ever" if about.later else f"did not make {usual}"
     return Words(
         f"{who} {what}, and went on with {_at(about.instead)}; {_wait(claim.victims)} for it.",
         (
             _usual_place(about),
-            *((_OF_THE_NEXT_TURN,) if about.next_queued else ()),
+            *((_OF_THE_NEXT_ITERATION,) if about.next_queued else ()),
             f"Seen in the end as: {words_of(about.symptom.about, about.symptom).summary}",
             "The others wait in their usual order.",
         ),
@@ -221,9 +222,9 @@ def _(about: LeftOrder, claim: Claim) -> Words:
 
 def _usual_place(about: LeftOrder) -> str:
     """Why that call was due."""
-    if about.turn:
-        turns, calls = count_of(about.times, "turn"), count_of(about.turn, "call")
-        return f"All that it had called was {turns} of {calls}, in which this one came next."
+    if about.period:
+        rounds, calls = count_of(about.times, "iteration"), count_of(about.period, "call")
+        return f"All that it had called was {rounds} of {calls}, in which this one came next."
     after = f"{_at(about.after)}{_and_before(about.depth)}"
     return f"It has followed {after} each of {count_of(about.times, 'time')} before."
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from unhang.analysis.claims import Claim
 from unhang.analysis.lives.blind import Blind
 from unhang.analysis.sources.stacks import RankLook
-from unhang.analysis.words.telling import Words, words_of
+from unhang.analysis.words.telling import Words, words_for
 from unhang.wording import count_of, printable, rank_phrase
 
 __all__: list[str] = []
@@ -15,8 +15,8 @@ __all__: list[str] = []
 _MOST = 3
 
 
-@words_of.register
-def _(about: Blind, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+@words_for(Blind)
+def _verdict_of_blind(about: Blind, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
     whose = f" ({', '.join(map(printable, about.backends))})" if about.backends else ""
     ranks = tuple(look.rank for look in about.looks)
     has = "has" if len(ranks) == 1 else "have"

@@ -12,41 +12,41 @@ __all__ = ["WHY", "sentence"]
 
 WHY: Final[dict[Reason, str]] = {
     "nothing-wrong": "nothing wrong was found",
-    "slow": "it moves, and slower than it could",
-    "moves": "who is waited for is not stuck, and may come yet",
-    "pauses": "it stands still for so short a while that it may only pause",
-    "idle": "it may have nothing to do, as the others have always waited for it there",
-    "spins": "it goes round on a few lines, which may never end",
-    "wrong-calls": "the same calls would not fit together the next time either",
-    "deadlock": "the same order of calls would lock again",
-    "program-failed": "the program itself failed, and would again",
-    "left-early": "a rank left while its peers still called",
-    "interrupted": "it was ended from outside",
-    "bad-node": "a look at the node itself says that it is bad",
-    "bad-node-unproven": "its device may be bad, which nothing has confirmed yet",
-    "away": "what keeps it tells what helps",
+    "slow": "the job makes progress, but slower than it could",
+    "moves": "what the others wait for is not stuck and may still arrive",
+    "pauses": "it has been blocked for no longer than a pause may take",
+    "idle": "its peers have always waited for it in this call: it may have no work",
+    "spins": "it repeats a few lines, and may do so for ever",
+    "wrong-calls": "the next run would make the same mismatched calls",
+    "deadlock": "the next run would lock in the same order of calls",
+    "program-failed": "the program itself failed, and would fail again",
+    "left-early": "a rank exited while its peers still made calls",
+    "interrupted": "something outside the job ended it",
+    "bad-node": "a check of the node itself found it bad",
+    "bad-node-unproven": "its device may be bad, but nothing has confirmed this yet",
+    "away": "find out what blocks it",
     "stopped": "it is stopped, and may only need to be continued",
-    "ended": "why it ended tells what helps",
-    "transport": "everybody is there: network, GPU or library hold it",
-    "surroundings": "what surrounds the job is wrong, and a restart does not change that",
+    "ended": "find out why it ended",
+    "transport": "all ranks are in the call: network, GPU or library blocks it",
+    "surroundings": "the environment of the job is wrong, and a restart does not change it",
     "unsure": "the evidence is not enough to act on",
-    "not-enough-evidence": "there is not enough to decide on",
+    "not-enough-evidence": "there is not enough evidence for a decision",
 }
-"""Why, after "because"."""
+"""Why, after what to do and a colon."""
 
 _WHAT: Final[dict[Action, str]] = {
     "wait": "Wait",
-    "fix-code": "Fix the code before it runs again",
+    "fix-code": "Fix the code before the next run",
     "restart": "Restart",
     "restart-without": "Restart without {who}",
-    "look-first": "Look first{at}",
+    "look-first": "Inspect {who} first",
 }
 
 
 def sentence(action: Action, reason: Reason, subjects: Sequence[Subject]) -> str:
-    """What to do and why: "Look first at rank 3: what keeps it tells what helps."."""
+    """What to do and why: "Inspect rank 3 first: find out what blocks it."."""
     who = _who(subjects)
-    what = _WHAT[action].format(who=who, at=f" at {who}" if who else "")
+    what = _WHAT[action].format(who=who or "the job")
     return f"{what}: {WHY[reason]}."
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from unhang.analysis.claims import Claim
 from unhang.analysis.findings.disagreement import MembersDiffer, MembersDisagree
 from unhang.analysis.findings.exchanges import PairDisagrees, PeersCrossed
-from unhang.analysis.words.telling import Words, subject, words_of
+from unhang.analysis.words.telling import Words, subject, words_for
 from unhang.kinds import DTYPE_MISMATCH, OP_MISMATCH, SHAPE_MISMATCH, SPLIT_MISMATCH, Kind
 from unhang.wording import rank_phrase
 
@@ -22,8 +22,8 @@ _MOST_OPS = 4
 _MOST_SIDES = 3
 
 
-@words_of.register
-def _(about: MembersDisagree, claim: Claim) -> Words:
+@words_for(MembersDisagree)
+def _verdict_of_members_disagree(about: MembersDisagree, claim: Claim) -> Words:
     if about.roots is not None:
         return _roots(about, about.roots, claim)
     return Words(_mismatch(about, claim), tuple(_agreement(about)))
@@ -72,8 +72,8 @@ def _agreement(about: MembersDisagree) -> list[str]:
     return found
 
 
-@words_of.register
-def _(about: PairDisagrees, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+@words_for(PairDisagrees)
+def _verdict_of_pair_disagrees(about: PairDisagrees, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
     if about.tags is not None:
         return _tags(about, *about.tags)
     return Words(
@@ -99,8 +99,8 @@ def _tags(about: PairDisagrees, sent: int, received: int) -> Words:
     )
 
 
-@words_of.register
-def _(about: PeersCrossed, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+@words_for(PeersCrossed)
+def _verdict_of_peers_crossed(about: PeersCrossed, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
     rank, named, waiting = about.rank, about.named, about.waiting
     verb = "sends to" if about.sends else "receives from"
     met = (
@@ -120,8 +120,8 @@ def _(about: PeersCrossed, claim: Claim) -> Words:  # noqa: ARG001 - the facts s
     )
 
 
-@words_of.register
-def _(about: MembersDiffer, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+@words_for(MembersDiffer)
+def _verdict_of_members_differ(about: MembersDiffer, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
     first = about.versions[0]
     return Words(
         f"{subject(about.accused)} and {rank_phrase(first.knowers)} disagree about who is in "

@@ -1,4 +1,4 @@
-"""Why a finding is less than sure, in words of its case: what stands beside its confidence."""
+"""Why a finding is less than sure, in words of its case."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _label(group: GroupRef) -> str:
 
 
 def _pause(claim: Claim) -> str:
-    """For how long the ranks have stood still, beside the time that a pause may take."""
+    """For how long the ranks have stood still, compared with the time that a pause may take."""
     seen = (each.observation for each in claim.weighed)
     pause = next((each for each in seen if isinstance(each, Pausing)), None)
     if pause is None or pause.grace_s <= 0:

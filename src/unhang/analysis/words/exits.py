@@ -12,7 +12,7 @@ from unhang.analysis.claims import Claim, Weighed
 from unhang.analysis.lives.ended import MOST_ENDS, CameBack, Ended, FailedAlike
 from unhang.analysis.sources.exits import CRASHES, SIGNAL_BASE, End, Manner
 from unhang.analysis.words.starved import MORE_MEMORY
-from unhang.analysis.words.telling import Words, adding, subject, words_of
+from unhang.analysis.words.telling import Words, adding_for, subject, words_for
 from unhang.model import MemoryKill, Note, ProcessSample
 from unhang.report import Site
 from unhang.stacks.ownership import shown_frame
@@ -25,8 +25,8 @@ _KILL = SIGNAL_BASE + 9
 _ABORT = SIGNAL_BASE + 6
 
 
-@words_of.register
-def _(about: Ended, claim: Claim) -> Words:
+@words_for(Ended)
+def _verdict_of_ended(about: Ended, claim: Claim) -> Words:
     first = about.first
     same = len({_how(end) for end in first}) == 1
     how = _how(first[0]) if same else "ended in different ways"
@@ -41,8 +41,8 @@ def _(about: Ended, claim: Claim) -> Words:
     )
 
 
-@adding.register
-def _(seen: CameBack, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
+@adding_for(CameBack)
+def _adding_came_back(seen: CameBack, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
     ended = f"{subject(seen.ranks)} waited there and ended with exit code 0 since"
     said = f"{ended}: by that the call has come back, and the dumps are of before."
     words = replace(words, evidence=(said, *words.evidence))
@@ -68,8 +68,8 @@ def _how(end: End) -> str:
     return f"ended with exit code {end.status}"
 
 
-@words_of.register
-def _(about: FailedAlike, claim: Claim) -> Words:  # noqa: ARG001 - all words have the same parameters
+@words_for(FailedAlike)
+def _verdict_of_failed_alike(about: FailedAlike, claim: Claim) -> Words:  # noqa: ARG001 - all words have the same parameters
     return Words(
         f"Not enough evidence: {rank_phrase(about.ranks)} failed as those do whose peer has gone, "
         "and nothing shows who was first.",

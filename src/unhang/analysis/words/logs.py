@@ -24,7 +24,7 @@ from unhang.analysis.lives.watchdogs import (
     Counted,
 )
 from unhang.analysis.sources.logs import Failure
-from unhang.analysis.words.telling import Words, adding, all_words_of, merged, words_of
+from unhang.analysis.words.telling import Words, adding_for, all_words_of, merged, words_for
 from unhang.kinds import RANK_ENDED, Trait
 from unhang.model import LogEvent
 from unhang.wording import printable, rank_phrase
@@ -86,8 +86,8 @@ _WHOSE: Final = {
 }
 
 
-@words_of.register
-def _(failure: Failure, claim: Claim) -> Words:
+@words_for(Failure)
+def _verdict_of_failure(failure: Failure, claim: Claim) -> Words:
     group, rule = failure.group, _rule_of(failure.group.first)
     named = claim.culprits and not group.ranks
     who = rank_phrase(claim.culprits) if named else _who(group)
@@ -134,8 +134,8 @@ def _others(failure: Failure) -> Iterator[str]:
         yield f"{_who(group)} printed at about the same time: {group.first.text[:SHOWN]}"
 
 
-@words_of.register
-def _(about: FailedFirst, claim: Claim) -> Words:
+@words_for(FailedFirst)
+def _verdict_of_failed_first(about: FailedFirst, claim: Claim) -> Words:
     failure, main = all_words_of(about.failure), all_words_of(about.main)
     reason, waiting = _reason(about.failure, about.text), _waiting(claim, main.summary)
     return Words(
@@ -178,8 +178,8 @@ def _waiting(claim: Claim, main: str) -> str:
     return f"{rank_phrase(claim.victims)} {verb} in {call}."
 
 
-@adding.register
-def _(failure: Failure, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
+@adding_for(Failure)
+def _adding_failure(failure: Failure, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
     line = quoted(failure.group.first)
     if weighed.stance is Stance.SUPPORTS:
         return replace(
@@ -193,16 +193,16 @@ def _(failure: Failure, words: Words, claim: Claim, weighed: Weighed) -> Words: 
     return replace(words, alternatives=(*(words.alternatives or ()), said))
 
 
-@adding.register
-def _(seen: Finished, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
+@adding_for(Finished)
+def _adding_finished(seen: Finished, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
     return words
 
 
 # ------------------------------------------------------------------ other messages
 
 
-@words_of.register
-def _(about: SaidBeside, claim: Claim) -> Words:
+@words_for(SaidBeside)
+def _verdict_of_said_beside(about: SaidBeside, claim: Claim) -> Words:
     group = about.message.group
     return Words(
         f"{_who(group)}: {group.first.text[:SHOWN]}",
@@ -211,8 +211,8 @@ def _(about: SaidBeside, claim: Claim) -> Words:
     )
 
 
-@words_of.register
-def _(about: Differing, claim: Claim) -> Words:  # noqa: ARG001
+@words_for(Differing)
+def _verdict_of_differing(about: Differing, claim: Claim) -> Words:  # noqa: ARG001
     return Words(
         f"Ranks differ in {about.name}.",
         tuple(f"{rank_phrase(ranks)}: {value}" for value, ranks in about.said),
@@ -239,8 +239,8 @@ def _one_interface(about: Differing) -> Iterator[str]:
 # ------------------------------------------------------------------ watchdogs
 
 
-@words_of.register
-def _(about: Behind, claim: Claim) -> Words:
+@words_for(Behind)
+def _verdict_of_behind(about: Behind, claim: Claim) -> Words:
     behind = rank_phrase([rank for rank, _ in about.enqueued])
     return Words(
         f"By the watchdogs' counters {behind} had not enqueued call #{claim.seq} of "
@@ -258,8 +258,8 @@ def _group(claim: Claim) -> str:
     return claim.group.name if claim.group else "the group"
 
 
-@words_of.register
-def _(about: Apart, claim: Claim) -> Words:
+@words_for(Apart)
+def _verdict_of_apart(about: Apart, claim: Claim) -> Words:
     said = "; ".join(f"{rank_phrase(members)}: {value}" for value, members in about.sides)
     return Words(
         f"Ranks disagree about call #{claim.seq} of {_group(claim)}: {said}.",
@@ -269,8 +269,8 @@ def _(about: Apart, claim: Claim) -> Words:
     )
 
 
-@words_of.register
-def _(about: AllTimedOut, claim: Claim) -> Words:
+@words_for(AllTimedOut)
+def _verdict_of_all_timed_out(about: AllTimedOut, claim: Claim) -> Words:
     return Words(
         f"All {len(claim.victims)} ranks that timed out were in the same call #{claim.seq} "
         f"({claim.op or ''}) of {about.group or 'the group'}: no rank is at fault by these lines.",
@@ -295,8 +295,8 @@ def ranks_not_heard(spoke: Sequence[int]) -> str:
     return "Ranks that print no such line may be absent from the call."
 
 
-@adding.register
-def _(seen: Counted, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
+@adding_for(Counted)
+def _adding_counted(seen: Counted, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
     said = (*_against(seen, claim), *_for(seen, claim))
     return replace(words, evidence=(*words.evidence, *said))
 

@@ -14,14 +14,14 @@ from unhang.analysis.lives.before_groups import (
 )
 from unhang.analysis.lives.last_calls import GroupsApart, LinesApart, RootsApart, SizesApart
 from unhang.analysis.lives.splits import PartUnfit
-from unhang.analysis.words.telling import Words, subject, words_of
+from unhang.analysis.words.telling import Words, subject, words_for
 from unhang.wording import count_of, printable, rank_phrase
 
 __all__: list[str] = []
 
 
-@words_of.register
-def _(about: NotAtMeeting, claim: Claim) -> Words:
+@words_for(NotAtMeeting)
+def _verdict_of_not_at_meeting(about: NotAtMeeting, claim: Claim) -> Words:
     verb = "has" if len(claim.culprits) == 1 else "have"
     who, waiting = subject(claim.culprits), rank_phrase(about.waiting)
     where = f", and is {about.away[0].says}" if len(about.away) == 1 else ""
@@ -46,8 +46,8 @@ def _(about: NotAtMeeting, claim: Claim) -> Words:
     )
 
 
-@words_of.register
-def _(about: HalfMade, claim: Claim) -> Words:  # noqa: ARG001 - all words have the same parameters
+@words_for(HalfMade)
+def _verdict_of_half_made(about: HalfMade, claim: Claim) -> Words:  # noqa: ARG001 - all words have the same parameters
     verb = "has" if len(about.out) == 1 else "have"
     still = "does" if len(about.inside) == 1 else "do"
     return Words(
@@ -62,8 +62,8 @@ def _(about: HalfMade, claim: Claim) -> Words:  # noqa: ARG001 - all words have 
     )
 
 
-@words_of.register
-def _(about: ToldApart, claim: Claim) -> Words:
+@words_for(ToldApart)
+def _verdict_of_told_apart(about: ToldApart, claim: Claim) -> Words:
     sides = "; ".join(f"{rank_phrase(who)}: {printable(value)}" for value, who in about.sides)
     who = subject(claim.culprits or claim.victims)
     return Words(
@@ -75,8 +75,8 @@ def _(about: ToldApart, claim: Claim) -> Words:
     )
 
 
-@words_of.register
-def _(about: RankTwice, claim: Claim) -> Words:  # noqa: ARG001 - all words have the same parameters
+@words_for(RankTwice)
+def _verdict_of_rank_twice(about: RankTwice, claim: Claim) -> Words:  # noqa: ARG001 - all words have the same parameters
     nobody = f", and nobody is {rank_phrase(about.nobody)}" if about.nobody else ""
     pids = " and ".join(f"pid {pid}" for pid in about.pids)
     return Words(
@@ -87,8 +87,8 @@ def _(about: RankTwice, claim: Claim) -> Words:  # noqa: ARG001 - all words have
     )
 
 
-@words_of.register
-def _(about: NodesAway, claim: Claim) -> Words:
+@words_for(NodesAway)
+def _verdict_of_nodes_away(about: NodesAway, claim: Claim) -> Words:
     here = count_of(len(about.here), "launcher")
     verb = "waits" if len(about.here) == 1 else "wait"
     meetings = sorted({each.meeting for each in about.here})
@@ -115,8 +115,8 @@ def _(about: NodesAway, claim: Claim) -> Words:
     )
 
 
-@words_of.register
-def _(about: LinesApart, claim: Claim) -> Words:
+@words_for(LinesApart)
+def _verdict_of_lines_apart(about: LinesApart, claim: Claim) -> Words:
     sides = "; ".join(
         f"{rank_phrase(who)}: {printable(Path(line).name)}" for line, who in about.sides
     )
@@ -130,8 +130,8 @@ def _(about: LinesApart, claim: Claim) -> Words:
     )
 
 
-@words_of.register
-def _(about: PartUnfit, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+@words_for(PartUnfit)
+def _verdict_of_part_unfit(about: PartUnfit, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
     senders = rank_phrase(about.senders)
     one_of = senders if len(about.senders) == 1 else f"one of {senders}"
     return Words(
@@ -147,8 +147,8 @@ def _(about: PartUnfit, claim: Claim) -> Words:  # noqa: ARG001 - the facts say 
     )
 
 
-@words_of.register
-def _(about: SizesApart, claim: Claim) -> Words:
+@words_for(SizesApart)
+def _verdict_of_sizes_apart(about: SizesApart, claim: Claim) -> Words:
     unit = "element" if about.ended is None else "byte"
     sides = "; ".join(f"{rank_phrase(who)}: {count_of(n, unit)}" for n, who in about.sides)
     who = subject(claim.culprits) if claim.culprits else "The ranks"
@@ -172,8 +172,8 @@ def _(about: SizesApart, claim: Claim) -> Words:
     )
 
 
-@words_of.register
-def _(about: RootsApart, claim: Claim) -> Words:
+@words_for(RootsApart)
+def _verdict_of_roots_apart(about: RootsApart, claim: Claim) -> Words:
     sides = "; ".join(f"{rank_phrase(who)}: root {root}" for root, who in about.sides)
     who = subject(claim.culprits) if claim.culprits else "The ranks"
     verb = "names" if len(claim.culprits) == 1 else "name"
@@ -193,8 +193,8 @@ def _(about: RootsApart, claim: Claim) -> Words:
     )
 
 
-@words_of.register
-def _(about: GroupsApart, claim: Claim) -> Words:
+@words_for(GroupsApart)
+def _verdict_of_groups_apart(about: GroupsApart, claim: Claim) -> Words:
     name = printable(about.name)
     told = (f"{rank_phrase(who)} of ranks {printable(which)}" for which, who in about.sides)
     sides = "; ".join(told)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from unhang.analysis.claims import Claim, Stance, Weighed
 from unhang.analysis.lives.by_ras import RasGone, RasLagging, RasLevel, RasUnheard
 from unhang.analysis.sources.ras import Lagging, RasSays
-from unhang.analysis.words.telling import Words, adding, subject, words_of
+from unhang.analysis.words.telling import Words, adding_for, subject, words_for
 from unhang.wording import count_of, printable, rank_phrase
 
 __all__: list[str] = []
@@ -27,8 +27,8 @@ def _counts(each: Lagging) -> str:
     )
 
 
-@words_of.register
-def _(about: RasLagging, claim: Claim) -> Words:
+@words_for(RasLagging)
+def _verdict_of_ras_lagging(about: RasLagging, claim: Claim) -> Words:
     verb, are = ("has", "is") if len(claim.culprits) == 1 else ("have", "are")
     op = printable(about.worst.op) if about.worst.op else "collective"
     more = (f"So on {count_of(about.n_others, 'other count')}.",) if about.n_others else ()
@@ -41,8 +41,8 @@ def _(about: RasLagging, claim: Claim) -> Words:
     )
 
 
-@words_of.register
-def _(about: RasUnheard, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+@words_for(RasUnheard)
+def _verdict_of_ras_unheard(about: RasUnheard, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
     answer = "does not answer" if len(about.ranks) == 1 else "do not answer"
     dead = (f"NCCL has given up {rank_phrase(about.dead)}.",) if about.dead else ()
     return Words(
@@ -53,8 +53,8 @@ def _(about: RasUnheard, claim: Claim) -> Words:  # noqa: ARG001 - the facts say
     )
 
 
-@words_of.register
-def _(about: RasGone, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+@words_for(RasGone)
+def _verdict_of_ras_gone(about: RasGone, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
     shown = [
         f"process {p.pid} on {printable(p.host)} (GPU {p.gpu})" for p in about.processes[:_MOST]
     ]
@@ -67,8 +67,8 @@ def _(about: RasGone, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it
     )
 
 
-@words_of.register
-def _(about: RasLevel, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+@words_for(RasLevel)
+def _verdict_of_ras_level(about: RasLevel, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
     if about.circle:
         said = f"{rank_phrase(about.circle)} are behind on one communicator and ahead on another."
     elif about.late:
@@ -89,8 +89,8 @@ def _(about: RasLevel, claim: Claim) -> Words:  # noqa: ARG001 - the facts say i
     )
 
 
-@adding.register
-def _(says: RasSays, words: Words, claim: Claim, weighed: Weighed) -> Words:
+@adding_for(RasSays)
+def _adding_ras_says(says: RasSays, words: Words, claim: Claim, weighed: Weighed) -> Words:
     if weighed.stance is Stance.CONTRADICTS:
         ahead = rank_phrase(sorted(set(claim.culprits) & set(says.waiting)))
         told = f"NCCL RAS: {ahead} launched more calls than others, who are behind."

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from unhang.analysis.claims import Claim, Weighed
 from unhang.analysis.lives.told import OfCulprits, OnTheWay, ToldBeside
 from unhang.analysis.sources.reports import Reported, Told
-from unhang.analysis.words.telling import Words, adding, merged, words_of
+from unhang.analysis.words.telling import Words, adding_for, merged, words_for
 from unhang.model import Note
 from unhang.wording import count_of, printable, rank_phrase
 
@@ -63,8 +63,8 @@ def _sentence(told: Told) -> str:
     return f"{_by(told.by)}: {told.finding.summary}"
 
 
-@adding.register
-def _(told: OfCulprits, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
+@adding_for(OfCulprits)
+def _adding_of_culprits(told: OfCulprits, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
     where = "; ".join(
         f"{rank_phrase(there)} {'is' if len(there) == 1 else 'are'} on {printable(host, 60)}"
         for host, there in told.on
@@ -74,15 +74,15 @@ def _(told: OfCulprits, words: Words, claim: Claim, weighed: Weighed) -> Words: 
     return replace(words, evidence=(*words.evidence, said), actions=actions)
 
 
-@adding.register
-def _(told: OnTheWay, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
+@adding_for(OnTheWay)
+def _adding_on_the_way(told: OnTheWay, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
     names = " and ".join(printable(host, 60) for host in told.hosts)
     said = f"Possible. {_sentence(told)} The ranks in this call are all on {names}."
     return replace(words, alternatives=(said, *(words.alternatives or ())))
 
 
-@words_of.register
-def _(about: ToldBeside, claim: Claim) -> Words:  # noqa: ARG001 - as all words
+@words_for(ToldBeside)
+def _verdict_of_told_beside(about: ToldBeside, claim: Claim) -> Words:  # noqa: ARG001 - as all words
     found = about.told.finding
     source = printable(about.told.by.saved.source)
     return Words(

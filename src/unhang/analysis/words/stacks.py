@@ -24,7 +24,7 @@ from unhang.analysis.lives.leading import Leads
 from unhang.analysis.lives.out_of_calls import LeftCall
 from unhang.analysis.lives.outside import Outside
 from unhang.analysis.sources.stacks import RankLook, at_site
-from unhang.analysis.words.telling import Words, adding, merged, subject, words_of
+from unhang.analysis.words.telling import Words, adding_for, merged, subject, words_for
 from unhang.kinds import Trait
 from unhang.wording import count_of, printable, rank_phrase
 
@@ -74,8 +74,8 @@ _ACTIONS: Final[dict[str, str]] = {
 }
 
 
-@words_of.register
-def _(sides: Sides, claim: Claim) -> Words:  # noqa: ARG001 - all words have the same parameters
+@words_for(Sides)
+def _verdict_of_sides(sides: Sides, claim: Claim) -> Words:  # noqa: ARG001 - all words have the same parameters
     who, shape = sides.who, sides.shape
     unseen = tuple(_incomplete(sides))
     if shape is Shape.ABSENT:
@@ -165,7 +165,7 @@ def _why(sides: Sides) -> str:
 
 
 def _places(looks: Sequence[RankLook]) -> str:
-    groups = grouped(looks, by_op=True)[:_PLACES]
+    groups = grouped(looks)[:_PLACES]
     return "; ".join(f"{rank_phrase(ranks_in(same))} {same[0].says}" for same in groups)
 
 
@@ -210,8 +210,8 @@ def _alternatives(sides: Sides) -> tuple[str, ...]:
 # ------------------------------------------------------------------ beside dumps
 
 
-@adding.register
-def _(seen: Seen, words: Words, claim: Claim, weighed: Weighed) -> Words:
+@adding_for(Seen)
+def _adding_seen(seen: Seen, words: Words, claim: Claim, weighed: Weighed) -> Words:
     said = tuple(f"Stacks: {sentence}" for sentence in _sentences(seen.looks))
     if seen.keys:
         keys = "; ".join(f"{rank_phrase(who)}: {printable(key, 60)!r}" for key, who in seen.keys)
@@ -237,16 +237,16 @@ def _(seen: Seen, words: Words, claim: Claim, weighed: Weighed) -> Words:
     )
 
 
-@adding.register
-def _(seen: GoingAlong, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001 - as below
+@adding_for(GoingAlong)
+def _adding_going_along(seen: GoingAlong, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001 - as below
     goes = "has no data left and goes" if len(seen.ranks) == 1 else "have no data left and go"
     said = f"{subject(seen.ranks)} {goes} along (Join), as long as others have some."
     summary = f"{words.summary.removesuffix('.')}; {said[:1].lower()}{said[1:]}"
     return replace(words, summary=summary, evidence=(f"Stacks: {said}", *words.evidence))
 
 
-@adding.register
-def _(seen: Pausing, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001 - as below
+@adding_for(Pausing)
+def _adding_pausing(seen: Pausing, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001 - as below
     may = (
         f"Nothing had moved for {seen.for_s:.0f} s: a pause of {rank_phrase(seen.ranks)} (data, "
         "storage, a service that answers late) may take as long. Look again later."
@@ -254,16 +254,16 @@ def _(seen: Pausing, words: Words, claim: Claim, weighed: Weighed) -> Words:  # 
     return replace(words, alternatives=(may, *(words.alternatives or ())))
 
 
-@adding.register
-def _(seen: GoneOn, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001 - as below
+@adding_for(GoneOn)
+def _adding_gone_on(seen: GoneOn, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001 - as below
     have = "has" if len(seen.ranks) == 1 else "have"
     said = f"{subject(seen.ranks)} {have} gone on since: a call has ended, and another begun."
     summary = f"{words.summary.removesuffix('.')}; {said[:1].lower()}{said[1:]}"
     return replace(words, summary=summary, evidence=(said, *words.evidence))
 
 
-@adding.register
-def _(seen: Leads, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001 - as below
+@adding_for(Leads)
+def _adding_leads(seen: Leads, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001 - as below
     who = rank_phrase(seen.ranks)
     said = (
         f"In {seen.waits:,} calls like this one the others waited for {who} before, "
@@ -274,16 +274,16 @@ def _(seen: Leads, words: Words, claim: Claim, weighed: Weighed) -> Words:  # no
     return replace(words, evidence=(said, *words.evidence), alternatives=alternatives)
 
 
-@adding.register
-def _(seen: LeftCall, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001 - as below
+@adding_for(LeftCall)
+def _adding_left_call(seen: LeftCall, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001 - as below
     have = "has" if len(seen.ranks) == 1 else "have"
     said = f"{subject(seen.ranks)} {have} left that call, which failed, and went on without it."
     summary = f"{words.summary.removesuffix('.')}; {said[:1].lower()}{said[1:]}"
     return replace(words, summary=summary, evidence=(f"Stacks: {said}", *words.evidence))
 
 
-@adding.register
-def _(seen: Outside, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001 - all have these parameters
+@adding_for(Outside)
+def _adding_outside(seen: Outside, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001 - all have these parameters
     call = claim.op or "that call"
     label = call if claim.seq is None else f"{call} #{claim.seq}"
     waiting = rank_phrase(seen.waiting)
@@ -316,7 +316,7 @@ def _begun(text: str) -> str:
 
 def _doing(looks: Sequence[RankLook]) -> str:
     """What some ranks do, for a summary: at most three places, the others counted."""
-    groups = grouped(looks)
+    groups = _told_alike(looks)
     parts = [
         f"{rank_phrase(ranks_in(same))} {'is' if len(same) == 1 else 'are'} {same[0].says}"
         for same in groups[:_NAMED]
@@ -325,6 +325,14 @@ def _doing(looks: Sequence[RankLook]) -> str:
         rest = sum(len(same) for same in groups[_NAMED:])
         parts.append(f"{count_of(rest, 'more rank')} elsewhere too")
     return ", ".join(parts)
+
+
+def _told_alike(looks: Sequence[RankLook]) -> list[list[RankLook]]:
+    """Ranks of which the same is told, most first: a sentence is told once."""
+    groups: dict[tuple[str, bool], list[RankLook]] = {}
+    for look in looks:
+        groups.setdefault((look.says, look.gone), []).append(look)
+    return sorted(groups.values(), key=lambda same: (-len(same), same[0].rank))
 
 
 def _unchanged(looks: Sequence[RankLook]) -> str:
@@ -338,7 +346,7 @@ def _unchanged(looks: Sequence[RankLook]) -> str:
 
 def _sentences(looks: Sequence[RankLook]) -> Iterator[str]:
     """One sentence for all ranks that do the same, most ranks first."""
-    for same in grouped(looks)[:MOST]:
+    for same in _told_alike(looks)[:MOST]:
         verb = "is" if len(same) == 1 else "are"
         yield f"{subject(ranks_in(same))} {verb} {same[0].says}{_unchanged(same)}."
 

@@ -11,7 +11,7 @@ from unhang.analysis.findings.stalled import (
     RankLags,
     Timeouts,
 )
-from unhang.analysis.words.telling import Words, subject, words_of
+from unhang.analysis.words.telling import Words, subject, words_for
 from unhang.wording import count_of, rank_phrase
 
 __all__: list[str] = []
@@ -36,8 +36,8 @@ _OTHER_TAGS = "The two sides may use different tags: the dumps do not tell those
 _PRINT_TAGS = "Print the tags just before both lines."
 
 
-@words_of.register
-def _(about: Circle, claim: Claim) -> Words:
+@words_for(Circle)
+def _verdict_of_circle(about: Circle, claim: Claim) -> Words:
     loop = "; ".join(
         f"rank {wait.waiter} waits in {wait.call} for rank {wait.target}"
         for wait in claim.waits[:_MOST_WAITS]
@@ -60,8 +60,8 @@ def _(about: Circle, claim: Claim) -> Words:
     )
 
 
-@words_of.register
-def _(about: NotMoving, claim: Claim) -> Words:
+@words_for(NotMoving)
+def _verdict_of_not_moving(about: NotMoving, claim: Claim) -> Words:
     others = count_of(about.n_calls - 1, "other call")
     more = f" So do {others}." if about.n_calls > 1 else ""
     return Words(
@@ -95,8 +95,8 @@ def _order_of_launches(about: NotMoving) -> tuple[str, ...]:
     return (text,)
 
 
-@words_of.register
-def _(about: Timeouts, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+@words_for(Timeouts)
+def _verdict_of_timeouts(about: Timeouts, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
     limits = "; ".join(f"{rank_phrase(ranks)}: {limit:,.0f} s" for limit, ranks in about.ranks)
     first = subject(about.ranks[0][1])
     verb = "gives" if len(about.ranks[0][1]) == 1 else "give"
@@ -130,8 +130,8 @@ def _started(about: NotMoving) -> tuple[str, ...]:
     return (f"Started on all devices but those of {rank_phrase(about.unstarted)}.",)
 
 
-@words_of.register
-def _(about: DeviceBehind, claim: Claim) -> Words:
+@words_for(DeviceBehind)
+def _verdict_of_device_behind(about: DeviceBehind, claim: Claim) -> Words:
     return Words(
         f"The device of {rank_phrase(claim.culprits)} finishes nothing any more: it is stuck at "
         f"{about.call}, which its peers have finished, while its host went on.",
@@ -147,8 +147,8 @@ def _lags(each: RankLags) -> str:
     return f"Rank {each.rank} is behind its peers in {count_of(each.n_groups, 'group')}: {shown}."
 
 
-@words_of.register
-def _(about: DeviceNeverStarted, claim: Claim) -> Words:
+@words_for(DeviceNeverStarted)
+def _verdict_of_device_never_started(about: DeviceNeverStarted, claim: Claim) -> Words:
     started = count_of(about.started, "member")
     return Words(
         f"{subject(claim.culprits)} enqueued {about.call}, and the device never started it; on all "

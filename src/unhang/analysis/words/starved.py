@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Weighed
 from unhang.analysis.lives.starved import Hungry, OfWhat, Starved, StarvedToo
-from unhang.analysis.words.telling import Words, adding, merged, subject, words_of
+from unhang.analysis.words.telling import Words, adding_for, merged, subject, words_for
 from unhang.kinds import STARVED
 from unhang.model import UNKNOWN_RANK, Shortage
 from unhang.wording import count_of, rank_phrase
@@ -26,8 +26,8 @@ MORE_MEMORY: Final = (
 )
 
 
-@words_of.register
-def _(about: Starved, claim: Claim) -> Words:
+@words_for(Starved)
+def _verdict_of_starved(about: Starved, claim: Claim) -> Words:
     who = _who(about)
     verb = "are" if who.startswith("Ranks ") else "is"
     waits = ""
@@ -42,8 +42,8 @@ def _(about: Starved, claim: Claim) -> Words:
     )
 
 
-@adding.register
-def _(seen: StarvedToo, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
+@adding_for(StarvedToo)
+def _adding_starved_too(seen: StarvedToo, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
     about = seen.starved
     who = _who(about)
     verb = "are" if who.startswith("Ranks ") else "is"

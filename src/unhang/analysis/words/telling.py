@@ -5,15 +5,24 @@ Standing sentences are the kind's (`unhang.kinds`); a claim's own words say what
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import singledispatch
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Observation, Weighed
 from unhang.wording import rank_phrase
 
-__all__ = ["Words", "adding", "all_words_of", "merged", "subject", "words_of"]
+__all__ = [
+    "Words",
+    "adding_for",
+    "all_words_of",
+    "merged",
+    "subject",
+    "worded",
+    "words_for",
+    "words_of",
+]
 
 
 class Words(Struct, frozen=True):
@@ -29,28 +38,61 @@ class Words(Struct, frozen=True):
     actions: tuple[str, ...] | None = None
 
 
-@singledispatch
+_Facts = TypeVar("_Facts")
+_Seen = TypeVar("_Seen", bound=Observation)
+
+_VERDICTS: Final[dict[type, Callable[..., Words]]] = {}
+_ADDITIONS: Final[dict[type, Callable[..., Words]]] = {}
+
+
+def words_for(
+    facts: type[_Facts],
+) -> Callable[[Callable[[_Facts, Claim], Words]], Callable[[_Facts, Claim], Words]]:
+    """Register the function that words claims about `facts`: `(about, claim) -> Words`."""
+
+    def register(tell: Callable[[_Facts, Claim], Words]) -> Callable[[_Facts, Claim], Words]:
+        _VERDICTS[facts] = tell
+        return tell
+
+    return register
+
+
+_Adding: TypeAlias = Callable[[_Seen, Words, Claim, Weighed], Words]
+
+
+def adding_for(seen: type[_Seen]) -> Callable[[_Adding[_Seen]], _Adding[_Seen]]:
+    """Register the function that adds an observation to the words of a claim.
+
+    It takes `(seen, words, claim, weighed)`. `words` are complete (never None); what is added
+    stands where the function puts it, before or after.
+    """
+
+    def register(add: _Adding[_Seen]) -> _Adding[_Seen]:
+        _ADDITIONS[seen] = add
+        return add
+
+    return register
+
+
+def worded() -> tuple[type, ...]:
+    """The types of facts that have words."""
+    return tuple(_VERDICTS)
+
+
 def words_of(about: object, claim: Claim) -> Words:
-    """The words of a claim alone, by the type of what it is about.
+    """The words of a claim alone, by the type of what it is about."""
+    tell = _VERDICTS.get(type(about))
+    if tell is None:
+        raise TypeError(f"no words for {type(about).__name__} ({claim.kind.slug})")
+    return tell(about, claim)
 
-    Register with `@words_of.register` a function `(about: MyFacts, claim: Claim) -> Words`.
-    """
-    raise TypeError(f"no words for {type(about).__name__} ({claim.kind.slug})")
 
-
-@singledispatch
-def adding(
-    observation: Observation,
-    words: Words,  # noqa: ARG001 - what is registered takes it
-    claim: Claim,
-    weighed: Weighed,  # noqa: ARG001 - what is registered takes it
-) -> Words:
-    """Words of a claim with those of an observation that was weighed for it, by its type.
-
-    Register with `@adding.register` a function of the same parameters. `words` are complete (never
-    None); what is added stands where the function puts it, before or after.
-    """
-    raise TypeError(f"no words for {type(observation).__name__} beside {claim.kind.slug}")
+def adding(observation: Observation, words: Words, claim: Claim, weighed: Weighed) -> Words:
+    """Words of a claim with those of an observation that was weighed for it, by its type."""
+    add = _ADDITIONS.get(type(observation))
+    if add is None:
+        raise TypeError(f"no words for {type(observation).__name__} for {claim.kind.slug}")
+    return add(observation, words, claim, weighed)
 
 
 def all_words_of(claim: Claim) -> Words:

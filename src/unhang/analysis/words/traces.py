@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Weighed
 from unhang.analysis.sources.traces import LastHeard
-from unhang.analysis.words.telling import Words, adding, words_of
+from unhang.analysis.words.telling import Words, adding_for, words_for
 from unhang.model import LastCall
 from unhang.wording import printable
 
@@ -22,8 +22,8 @@ def last_call(call: LastCall) -> str:
     return f"{word} {printable(frame.function)} at {printable(frame.file)}:{frame.line}"
 
 
-@words_of.register
-def _(heard: LastHeard, claim: Claim) -> Words:  # noqa: ARG001 - as all words
+@words_for(LastHeard)
+def _verdict_of_last_heard(heard: LastHeard, claim: Claim) -> Words:  # noqa: ARG001 - as all words
     call = heard.call
     who = f"Rank {call.rank}" if call.rank >= 0 else f"Process {call.pid}"
     return Words(
@@ -38,8 +38,8 @@ def _(heard: LastHeard, claim: Claim) -> Words:  # noqa: ARG001 - as all words
     )
 
 
-@adding.register
-def _(heard: LastHeard, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
+@adding_for(LastHeard)
+def _adding_last_heard(heard: LastHeard, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
     names = [printable(frame.function) for frame in heard.call.open_calls[:_MOST]]
     within = f"; open calls, innermost first: {', '.join(names)}" if names else ""
     said = (

@@ -12,7 +12,7 @@ from unhang.analysis.claims import Claim
 from unhang.analysis.lives.failed import Unexplained
 from unhang.analysis.sources.logs import Message
 from unhang.analysis.words.logs import SHOWN, quoted, ranks_not_heard, silent_among
-from unhang.analysis.words.telling import Words, words_of
+from unhang.analysis.words.telling import Words, words_for
 from unhang.catalogue import kind_of
 from unhang.model import LogEvent
 from unhang.wording import count_of, rank_phrase
@@ -30,8 +30,8 @@ def _most_unusual(errors: Sequence[LogEvent]) -> list[LogEvent]:
     return [errors[place] for place in sorted(ranked[:MAX_LINES])]
 
 
-@words_of.register
-def _(about: Unexplained, claim: Claim) -> Words:  # noqa: ARG001
+@words_for(Unexplained)
+def _verdict_of_unexplained(about: Unexplained, claim: Claim) -> Words:  # noqa: ARG001
     errors = about.errors
     if about.standing is not None or about.waiters:
         return _stood(about)

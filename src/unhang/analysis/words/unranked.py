@@ -9,7 +9,7 @@ from typing import Final
 from unhang.analysis.claims import Claim
 from unhang.analysis.lives.unranked import Unranked
 from unhang.analysis.sources.stacks import RankLook, at_site
-from unhang.analysis.words.telling import Words, words_of
+from unhang.analysis.words.telling import Words, words_for
 from unhang.stacks.ownership import is_native
 from unhang.wording import count_of
 
@@ -32,8 +32,8 @@ _DUMPED_ALONG: Final = "These may be programs that do not wait for each other."
 _ONE_LOOK: Final = "One look cannot tell a job that passes by from one that is stuck."
 
 
-@words_of.register
-def _(about: Unranked, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+@words_for(Unranked)
+def _verdict_of_unranked(about: Unranked, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
     evidence = (*_stacks(about.who), *_left_out(about))
     if about.aborting:
         doing = _begun(_doing(about.aborting))

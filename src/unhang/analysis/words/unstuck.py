@@ -8,7 +8,7 @@ from typing import Final
 from unhang.analysis.claims import Claim
 from unhang.analysis.findings.idle import AllFinished, InFlight, Undecided, Why
 from unhang.analysis.findings.late import LateRanks, SlowSteps
-from unhang.analysis.words.telling import Words, words_of
+from unhang.analysis.words.telling import Words, words_for
 from unhang.wording import count_of, rank_phrase
 
 __all__: list[str] = []
@@ -59,8 +59,8 @@ def _cut(ranks: tuple[int, ...]) -> str:
     return whose.format(rank_phrase(ranks))
 
 
-@words_of.register
-def _(about: Undecided, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+@words_for(Undecided)
+def _verdict_of_undecided(about: Undecided, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
     silent = rank_phrase(about.silent) if about.silent else ""
     if about.why is Why.WAITS_UNEXPLAINED:
         why = _waits(about)
@@ -87,8 +87,8 @@ def _waits(about: Undecided) -> str:
     )
 
 
-@words_of.register
-def _(about: InFlight, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+@words_for(InFlight)
+def _verdict_of_in_flight(about: InFlight, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
     known = f"had been waiting for {about.oldest_ns / 1e9:.2f} s when its dump was made"
     told, how = ("the oldest " + known, "The dumps say when they were made.")
     if about.oldest_ns < 0:
@@ -102,8 +102,8 @@ def _(about: InFlight, claim: Claim) -> Words:  # noqa: ARG001 - the facts say i
     )
 
 
-@words_of.register
-def _(about: AllFinished, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+@words_for(AllFinished)
+def _verdict_of_all_finished(about: AllFinished, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
     return Words(
         "No call is in flight anywhere: the job is idle in communication, or finished.",
         (_all_finished(about),),
@@ -127,8 +127,8 @@ def _made_ahead(about: LateRanks) -> tuple[str, ...]:
     return (f"The others had made {more} ahead: each counts with the one that held them up.",)
 
 
-@words_of.register
-def _(about: SlowSteps, claim: Claim) -> Words:
+@words_for(SlowSteps)
+def _verdict_of_slow_steps(about: SlowSteps, claim: Claim) -> Words:
     slow = about.seen
     return Words(
         f"Not stuck but slow: {rank_phrase(claim.culprits)} needs {slow.excess:.0%} longer for "
@@ -155,8 +155,8 @@ def _slow_actions(claim: Claim) -> tuple[str, ...]:
     )
 
 
-@words_of.register
-def _(about: LateRanks, claim: Claim) -> Words:
+@words_for(LateRanks)
+def _verdict_of_late_ranks(about: LateRanks, claim: Claim) -> Words:
     began = f" since #{about.since}" if about.since is not None else ""
     comes = "comes" if len(claim.culprits) == 1 else "come"
     elsewhere = (f"So in {count_of(about.n_others, 'other group')}.",) if about.n_others else ()

@@ -1,0 +1,196 @@
+"""Texts follow docs/writing.md: its words are counted, and so are sentences that are too long.
+
+Most texts are older than that page, so each area has a ceiling, which is lowered whenever texts are
+mended; what is listed as clean has none of these words. `python tests/unit/test_words.py` prints
+the counts, or with a path the places.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SRC = ROOT / "src" / "unhang"
+STYLE = ROOT / "docs" / "writing.md"
+MOST_WORDS: Final = 40
+QUOTES_THEM = {STYLE}
+"""Pages that show these words to say what to write instead."""
+
+
+class Ceiling(NamedTuple):
+    """How many words of the list, and how many sentences that are too long, an area may have."""
+
+    words: int
+    long: int
+
+
+CEILINGS: Final = {
+    "docstrings": Ceiling(650, 50),
+    "messages": Ceiling(116, 8),
+    "help": Ceiling(30, 8),
+    "docs": Ceiling(210, 72),
+}
+"""May only fall."""
+
+CLEAN: Final = (
+    "README.md",
+    "docs/glossary.md",
+    "src/unhang/cli/main.py",
+    "src/unhang/cli/commands.py",
+    "src/unhang/analysis/words/decisions.py",
+    "src/unhang/analysis/words/doubts.py",
+    "src/unhang/analysis/words/telling.py",
+    "src/unhang/reports/brief.py",
+    "src/unhang/reports/phrases.py",
+    "src/unhang/reports/text.py",
+)
+
+
+def listed_words() -> tuple[str, ...]:
+    """The left column of the table of words."""
+    table = STYLE.read_text(encoding="utf-8").split("## Words")[1].split("\n## ")[0]
+    cells = re.findall(r"^\| ([^|]+?) \|", table, re.MULTILINE)
+    return tuple(cell for cell in cells if cell != "not this")
+
+
+LISTED: Final = re.compile(rf"\b(?:{'|'.join(listed_words())})\b", re.IGNORECASE)
+_BLOCKS: Final = re.compile(
+    r"```.*?```|<!-- made:.*?<!-- end -->|`[^`\n]*`|(?<=\])\([^)\s]*\)", re.DOTALL
+)
+_ENDS: Final = re.compile(r"(?<=[.!?])[)\"']*\s+|\n\s*\n|\n\s*(?:[-*#|>]|\d+\.)|\|")
+
+
+def words_in(text: str) -> list[str]:
+    """Words of the list in a text, in order."""
+    return [found.lower() for found in LISTED.findall(" ".join(text.split()))]
+
+
+def long_sentences(text: str) -> list[str]:
+    """Sentences of more than `MOST_WORDS` words; an item, a cell or a paragraph ends one too."""
+    sentences = (" ".join(part.split()) for part in _ENDS.split(text) if part)
+    return [each for each in sentences if len(re.findall(r"[^\W_]+", each)) > MOST_WORDS]
+
+
+def of_page(path: Path) -> Iterator[str]:
+    """The prose of a page: no code, nothing that is generated."""
+    if path not in QUOTES_THEM:
+        yield _BLOCKS.sub("x", path.read_text(encoding="utf-8"))
+
+
+def documented(tree: ast.Module) -> Iterator[ast.Constant]:
+    """The nodes of docstrings, those of attributes and constants among them."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        for each in body if isinstance(body, list) else ():
+            if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant):
+                yield each.value
+
+
+def docstrings_of(path: Path) -> Iterator[str]:
+    """The docstrings of a module."""
+    for node in documented(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node.value, str):
+            yield node.value
+
+
+def messages_of(path: Path) -> Iterator[str]:
+    """Other strings of a module; the holes of an f-string count as a word."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    apart = {id(node) for node in documented(tree)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            apart |= {id(value) for value in node.values}
+            yield "".join(str(v.value) if isinstance(v, ast.Constant) else "x" for v in node.values)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in apart:
+            yield node.value
+
+
+def of_file(path: Path) -> Iterator[str]:
+    """All texts of a file."""
+    if path.suffix == ".md":
+        yield from of_page(path)
+    else:
+        yield from docstrings_of(path)
+        yield from messages_of(path)
+
+
+def areas() -> dict[str, list[str]]:
+    """The texts of each area; those of commands are their help."""
+    found: dict[str, list[str]] = {area: [] for area in CEILINGS}
+    for path in sorted(SRC.rglob("*.py")):
+        if path.is_relative_to(SRC / "cli"):
+            found["help"] += of_file(path)
+        else:
+            found["docstrings"] += docstrings_of(path)
+            found["messages"] += messages_of(path)
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        found["docs"] += of_page(path)
+    return found
+
+
+def counted() -> dict[str, Ceiling]:
+    """What each area has now."""
+    return {
+        area: Ceiling(
+            sum(len(words_in(text)) for text in texts),
+            sum(len(long_sentences(text)) for text in texts),
+        )
+        for area, texts in areas().items()
+    }
+
+
+def test_areas_keep_below_their_ceilings() -> None:
+    """A change that adds a word of the list, or a long sentence, has to mend another first."""
+    over = {
+        area: f"{have} instead of at most {CEILINGS[area]}"
+        for area, have in counted().items()
+        if have.words > CEILINGS[area].words or have.long > CEILINGS[area].long
+    }
+    assert over == {}, "see docs/writing.md; python tests/unit/test_words.py PATH shows places"
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_clean_files_stay_clean(name: str) -> None:
+    """No word of the list and no long sentence."""
+    texts = list(of_file(ROOT / name))
+    assert [word for text in texts for word in words_in(text)] == []
+    assert [sentence for text in texts for sentence in long_sentences(text)] == []
+
+
+def test_words_and_lengths_are_found() -> None:
+    """In any case and over the end of a line; a list is no sentence."""
+    assert words_in("Nobody is\ntold; tables OF\n    WHICH") == ["nobody", "is told", "of which"]
+    assert words_in("besides, nobodys, it told") == []
+    assert long_sentences("word " * 41) == [("word " * 41).strip()]
+    assert long_sentences("word " * 40 + ".\n" + "word " * 40) == []
+    assert long_sentences("- " + "word " * 30 + "\n- " + "word " * 30) == []
+
+
+def test_strings_are_told_from_docstrings(tmp_path: Path) -> None:
+    """Those below a constant document it; an f-string is one text."""
+    path = tmp_path / "module.py"
+    path.write_text('"""Top."""\nX = 1\n"""Below."""\nY = f"a {X} b" + "c"\n', encoding="utf-8")
+    assert list(docstrings_of(path)) == ["Top.", "Below."]
+    assert sorted(messages_of(path)) == ["a x b", "c"]
+
+
+def _show(paths: list[str]) -> None:
+    for name in paths:
+        for part in (part for text in of_file(Path(name).resolve()) for part in _ENDS.split(text)):
+            if part and (found := [*words_in(part), *map(len, long_sentences(part))]):
+                print(f"{name}: {found}: {' '.join(part.split())}")
+    if not paths:
+        for area, have in counted().items():
+            print(f"{area:12} {have.words:5} words {have.long:5} long sentences")
+
+
+if __name__ == "__main__":
+    _show(sys.argv[1:])
