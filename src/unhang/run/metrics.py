@@ -19,7 +19,7 @@ from unhang.run.speak import say
 from unhang.wording import printable
 
 if TYPE_CHECKING:
-    from unhang.run.incident.judging import Verdict
+    from unhang.run.incident.verdict import Verdict
     from unhang.run.watching.now import JobNow
 
 __all__ = ["Meter", "family", "live_metrics"]

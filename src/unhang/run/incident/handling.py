@@ -32,7 +32,8 @@ from unhang.record.contact.runtime_dir import create_private_dir, private_dir, s
 from unhang.run.child.ranklogs import rank_logs
 from unhang.run.child.streams import Stream, end_of, tail_of
 from unhang.run.incident.evidence import Collector
-from unhang.run.incident.judging import Verdict, judge
+from unhang.run.incident.judging import judge
+from unhang.run.incident.verdict import Verdict
 from unhang.run.speak import without_own_words
 from unhang.run.watching.outputs import OwnFiles
 from unhang.run.watching.roster import Roster

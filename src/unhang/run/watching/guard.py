@@ -18,7 +18,7 @@ from unhang.run.child.streams import Stream
 from unhang.run.speak import say
 
 if TYPE_CHECKING:
-    from unhang.run.incident.judging import Verdict
+    from unhang.run.incident.verdict import Verdict
 
 __all__ = ["Guard", "Orders"]
 
