@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unhang.errors import OutputError
-from unhang.run.speak import say
+from unhang.run.child.speak import say
 from unhang.wording import printable
 
 if TYPE_CHECKING:
