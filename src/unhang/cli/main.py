@@ -24,25 +24,27 @@ from unhang.wording import printable
 
 __all__ = ["COMMANDS", "CommandEntry", "build_parser", "main"]
 
+_VERDICTS, _EVIDENCE = "unhang.cli.verdicts", "unhang.cli.evidence"
+
 COMMANDS: tuple[CommandEntry, ...] = (
-    CommandEntry("diagnose", "unhang.cli.diagnose", "say why a job is stuck, from what it left"),
-    CommandEntry("entries", "unhang.cli.entries", "show the recorded calls, ranks side by side"),
-    CommandEntry("query", "unhang.cli.query", "ask the tables of a case in SQL"),
+    CommandEntry("diagnose", f"{_VERDICTS}.diagnose", "say why a job is stuck, from what it left"),
+    CommandEntry("entries", f"{_EVIDENCE}.entries", "show the recorded calls, ranks side by side"),
+    CommandEntry("query", f"{_EVIDENCE}.query", "ask the tables of a case in SQL"),
     CommandEntry("explain", "unhang.cli.explain", "what a finding code means and what to do"),
     CommandEntry("run", "unhang.cli.run", "run a job; when it hangs, the verdict comes by itself"),
-    CommandEntry("dump", "unhang.cli.dump", "have the ranks of a job write dumps, on demand"),
-    CommandEntry("stacks", "unhang.cli.stacks", "stacks of all ranks in one tree, and a verdict"),
-    CommandEntry("collect", "unhang.cli.collect", "bring evidence home from all nodes of a job"),
-    CommandEntry("reduce", "unhang.cli.reduce", "make a node's dumps small enough to travel"),
-    CommandEntry("doctor", "unhang.cli.doctor", "check nodes, network, GPUs and collectives"),
-    CommandEntry("logs", "unhang.cli.logs", "what failed first, from the logs of all ranks"),
-    CommandEntry("core", "unhang.cli.core", "core files of ranks: signal, stacks, meaning"),
-    CommandEntry("trace", "unhang.cli.trace", "Python calls before silence, or system calls"),
+    CommandEntry("dump", f"{_EVIDENCE}.dump", "have the ranks of a job write dumps, on demand"),
+    CommandEntry("stacks", f"{_VERDICTS}.stacks", "stacks of all ranks in one tree, and a verdict"),
+    CommandEntry("collect", f"{_EVIDENCE}.collect", "bring evidence home from all nodes of a job"),
+    CommandEntry("reduce", f"{_EVIDENCE}.reduce", "make a node's dumps small enough to travel"),
+    CommandEntry("doctor", f"{_VERDICTS}.doctor", "check nodes, network, GPUs and collectives"),
+    CommandEntry("logs", f"{_VERDICTS}.logs", "what failed first, from the logs of all ranks"),
+    CommandEntry("core", f"{_VERDICTS}.core", "core files of ranks: signal, stacks, meaning"),
+    CommandEntry("trace", f"{_VERDICTS}.trace", "Python calls before silence, or system calls"),
     CommandEntry("demo", "unhang.cli.demo", "hang a small job here, and see the verdict"),
-    CommandEntry("numerics", "unhang.cli.numerics", "where numbers first differ"),
+    CommandEntry("numerics", f"{_VERDICTS}.numerics", "where numbers first differ"),
     CommandEntry("attach", "unhang.cli.attach", "talk to a rank that stopped in a breakpoint"),
     CommandEntry("serve", "unhang.cli.serve", "show cases in a browser"),
-    CommandEntry("history", "unhang.cli.history", "what many incidents have in common"),
+    CommandEntry("history", f"{_EVIDENCE}.history", "what many incidents have in common"),
     CommandEntry("mcp", "unhang.cli.mcp", "serve verdicts to agents (Model Context Protocol)"),
     CommandEntry("completion", "unhang.cli.completion", "print a completion script for a shell"),
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from unhang.reports.html import asset, hash_of, text_of
 from unhang.run.metrics import family, live_metrics
 from unhang.run.watching.now import JobNow
-from unhang.serve.history import CHANCE, History, Tally
+from unhang.serve.tallies import CHANCE, History, Tally
 from unhang.wording import count_of, fold_ranks, printable
 
 if TYPE_CHECKING:

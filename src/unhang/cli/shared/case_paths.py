@@ -89,7 +89,7 @@ def load_case(
             raise UsageError(
                 f"{option} {value} is no number of ranks", f"It is 1 to {MAX_RANKS:,}."
             )
-    from unhang.cli.shared.progress import reading_progress
+    from unhang.cli.shared.reading_progress import reading_progress
     from unhang.ingest import load
 
     args.paths = args.paths or _default(beside)

@@ -20,7 +20,7 @@ from unhang.wording import count_of, printable
 
 if TYPE_CHECKING:
     from unhang.reports import Look
-    from unhang.serve.history import History, Tally
+    from unhang.serve.tallies import History, Tally
 
 EXAMPLES = """unhang history
 unhang history /shared/unhang-cases --format json"""
@@ -46,8 +46,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read all cases, count, print."""
     from unhang.report import to_json
-    from unhang.serve.history import history_of
     from unhang.serve.past import Past, cases_in, tried
+    from unhang.serve.tallies import history_of
 
     pasts, failed = [], 0
     for case in cases_in(args.paths or [CASES]):
@@ -66,8 +66,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _pages(found: History, look: Look) -> Iterator[str]:
-    from unhang.cli.shared.rows import draw_table
-    from unhang.serve.history import CHANCE
+    from unhang.cli.shared.listing import draw_table
+    from unhang.serve.tallies import CHANCE
 
     yield f"{count_of(found.incidents, 'incident')}, {count_of(found.problems, 'problem')}\n"
     for name, title in _TITLES.items():

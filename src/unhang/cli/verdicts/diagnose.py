@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
         engine_soon()  # before the work: without it no tables can be written
     if not args.watch:
         return _judged(args)[1]()
-    from unhang.cli.shared.following import Lookout, follow
+    from unhang.cli.shared.lookout import Lookout, follow
 
     _check_watch(args)
     named = tuple(args.paths)

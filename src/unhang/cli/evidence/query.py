@@ -115,7 +115,7 @@ def _is_database(path: Path) -> bool:
 def _print(answer: QueryResult, args: argparse.Namespace) -> None:
     from itertools import islice
 
-    from unhang.cli.shared.rows import csv_lines, draw_table, json_lines
+    from unhang.cli.shared.listing import csv_lines, draw_table, json_lines
 
     if args.format == "table":
         limit = TABLE_LIMIT if args.limit is None else args.limit

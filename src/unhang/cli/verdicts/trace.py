@@ -178,7 +178,7 @@ def _run(command: list[str], args: argparse.Namespace) -> int:
         raise OutputError(f"{folder} is there already", "Name a new one with --dir.") from error
     except OSError as error:
         raise OutputError(f"{folder} cannot be made: {error.strerror}", "Use --dir.") from error
-    hook = str(Path(__file__).parents[1] / "trace" / "hook")
+    hook = str(Path(__file__).parents[2] / "trace" / "hook")
     before = os.environ.get("PYTHONPATH")
     environment = {
         **os.environ,
