@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 
-from unhang.cli.shared.output import add_look_arguments, look_of
+from unhang.cli.shared.output import add_look_arguments, look_of, look_options
 from unhang.errors import UsageError
 from unhang.wording import printable
 
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from unhang.catalogue import url_of
     from unhang.cli.shared.kind_pages import find, page_of
 
-    look = look_of(args, sys.stdout, os.environ)
+    look = look_of(look_options(args), sys.stdout, os.environ)
     if args.list or not args.code:
         print("\n\n".join(_listed()))
         return 0

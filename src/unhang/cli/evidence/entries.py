@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unhang.cli.shared.case_paths import add_case_arguments, load_case
-from unhang.cli.shared.output import add_look_arguments, look_of
+from unhang.cli.shared.case_paths import add_case_arguments, case_options, load_case
+from unhang.cli.shared.output import add_look_arguments, look_of, look_options
 from unhang.errors import UsageError
 from unhang.wording import fold_ranks, parse_ranks, printable
 
@@ -59,8 +59,8 @@ def run(args: argparse.Namespace) -> int:
     default = TABLE_LAST if args.format == "table" else 0
     last = default if args.last is None else args.last
     pick = Pick(ranks, args.group or "", last, args.stacks)
-    look = look_of(args, sys.stdout, os.environ)
-    case = load_case(args)
+    look = look_of(look_options(args), sys.stdout, os.environ)
+    case = load_case(case_options(args))
     _check(case, pick)
     if args.format == "table":
         sys.stdout.writelines(_table_pages(case, pick, look))

@@ -15,7 +15,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 from unhang.cli.shared.case_paths import CASES
-from unhang.cli.shared.output import add_look_arguments, look_of
+from unhang.cli.shared.output import add_look_arguments, look_of, look_options
 from unhang.wording import count_of, printable
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "json":
         print(json.dumps(to_json(history), indent=1))
     else:
-        sys.stdout.writelines(_pages(history, look_of(args, sys.stdout, os.environ)))
+        sys.stdout.writelines(_pages(history, look_of(look_options(args), sys.stdout, os.environ)))
     return 3 if failed and not pasts else 0
 
 
