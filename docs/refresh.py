@@ -184,7 +184,7 @@ def remedies() -> str:
 
 def kinds() -> str:
     """Every kind by family: those with a page by name, the others with all that is said of them."""
-    from unhang.cli.shared.pages import by_family
+    from unhang.cli.shared.kind_pages import by_family
     from unhang.kinds import FAMILIES
 
     parts = []

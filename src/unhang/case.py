@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +29,10 @@ from unhang.model import (
     SlowRank,
     State,
 )
-from unhang.ras import RasStatus
-from unhang.report import SavedReport
+
+if TYPE_CHECKING:
+    from unhang.ras import RasStatus
+    from unhang.report import SavedReport
 
 __all__ = [
     "CALL_DTYPES",

@@ -18,7 +18,7 @@ import pytest
 from armed_jobs import free_port
 from report_samples import never_joined
 
-from unhang.run.incident.judging import Verdict
+from unhang.run.incident.verdict import Verdict
 from unhang.run.metrics import _verdict_metrics
 from unhang.run.watching.now import GroupNow, JobNow, RankNow
 from unhang.serve.pages import metrics

@@ -244,7 +244,8 @@ def test_a_process_that_ends_between_looks_is_told(tmp_path: Path) -> None:
 
 AS_ANOTHER_USER = """
 import os, resource, sys
-import numpy, rich.console, rich.table, unhang.cli.stacks, unhang.analysis, unhang.reports.text
+import numpy, rich.console, rich.table, unhang.cli.verdicts.stacks
+import unhang.analysis, unhang.reports.text
 import unhang.collect.sampling, unhang.record.contact.marks, unhang.stacks.tree.prefix_tree
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 from unhang.cli.main import main

@@ -17,9 +17,9 @@ from unhang.casedir.sharing import heard_of
 from unhang.incoming import value_of
 from unhang.ingest import load
 from unhang.reports import render
-from unhang.serve.history import history_of
 from unhang.serve.pages import comparison_page, history_page, list_page, saved_page
 from unhang.serve.past import Past, tried
+from unhang.serve.tallies import history_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DUMPS = EXAMPLES / "never-joined-armed" / "dumps"

@@ -10,8 +10,8 @@ from report_samples import hostile, never_joined
 
 from unhang.cli.main import main
 from unhang.reports import render
-from unhang.serve.history import history_of
 from unhang.serve.past import Past, cases_in, facts_of_report, tried
+from unhang.serve.tallies import history_of
 
 WEEK_S = 7 * 24 * 3600.0
 

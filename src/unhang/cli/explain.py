@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 
-from unhang.cli.shared.output import add_look_arguments, look_of
+from unhang.cli.shared.output import add_look_arguments, look_of, look_options
 from unhang.errors import UsageError
 from unhang.wording import printable
 
@@ -30,9 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the page of one code, or the list of all."""
     from unhang.catalogue import url_of
-    from unhang.cli.shared.pages import find, page_of
+    from unhang.cli.shared.kind_pages import find, page_of
 
-    look = look_of(args, sys.stdout, os.environ)
+    look = look_of(look_options(args), sys.stdout, os.environ)
     if args.list or not args.code:
         print("\n\n".join(_listed()))
         return 0
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _listed() -> Iterator[str]:
     """A block for each family: its name and what it is, then a line for each kind."""
-    from unhang.cli.shared.pages import by_family
+    from unhang.cli.shared.kind_pages import by_family
     from unhang.kinds import FAMILIES
 
     for family, kinds in by_family():

@@ -24,27 +24,29 @@ from unhang.wording import printable
 
 __all__ = ["COMMANDS", "CommandEntry", "build_parser", "main"]
 
+_VERDICTS, _EVIDENCE = "unhang.cli.verdicts", "unhang.cli.evidence"
+
 COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry(
-        "diagnose", "unhang.cli.diagnose", "find why a job is stuck, from its dumps and logs"
+        "diagnose", f"{_VERDICTS}.diagnose", "find why a job is stuck, from its dumps and logs"
     ),
-    CommandEntry("entries", "unhang.cli.entries", "show recorded calls, ranks side by side"),
-    CommandEntry("query", "unhang.cli.query", "query the tables of a case in SQL"),
+    CommandEntry("entries", f"{_EVIDENCE}.entries", "show recorded calls, ranks side by side"),
+    CommandEntry("query", f"{_EVIDENCE}.query", "query the tables of a case in SQL"),
     CommandEntry("explain", "unhang.cli.explain", "explain a finding code and what to do"),
     CommandEntry("run", "unhang.cli.run", "run a job, and diagnose it when it hangs"),
-    CommandEntry("dump", "unhang.cli.dump", "make the ranks of a job write dumps now"),
-    CommandEntry("stacks", "unhang.cli.stacks", "show stacks of all ranks, with a verdict"),
-    CommandEntry("collect", "unhang.cli.collect", "collect evidence from all nodes of a job"),
-    CommandEntry("reduce", "unhang.cli.reduce", "reduce a node's dumps to about 1 KB a rank"),
-    CommandEntry("doctor", "unhang.cli.doctor", "check nodes, network, GPUs and collectives"),
-    CommandEntry("logs", "unhang.cli.logs", "find what failed first, from logs of all ranks"),
-    CommandEntry("core", "unhang.cli.core", "read core files: signal, stacks, meaning"),
-    CommandEntry("trace", "unhang.cli.trace", "trace Python calls or system calls"),
+    CommandEntry("dump", f"{_EVIDENCE}.dump", "make the ranks of a job write dumps now"),
+    CommandEntry("stacks", f"{_VERDICTS}.stacks", "show stacks of all ranks, with a verdict"),
+    CommandEntry("collect", f"{_EVIDENCE}.collect", "collect evidence from all nodes of a job"),
+    CommandEntry("reduce", f"{_EVIDENCE}.reduce", "reduce a node's dumps to about 1 KB a rank"),
+    CommandEntry("doctor", f"{_VERDICTS}.doctor", "check nodes, network, GPUs and collectives"),
+    CommandEntry("logs", f"{_VERDICTS}.logs", "find what failed first, from logs of all ranks"),
+    CommandEntry("core", f"{_VERDICTS}.core", "read core files: signal, stacks, meaning"),
+    CommandEntry("trace", f"{_VERDICTS}.trace", "trace Python calls or system calls"),
     CommandEntry("demo", "unhang.cli.demo", "hang a small job here and diagnose it"),
-    CommandEntry("numerics", "unhang.cli.numerics", "find where numbers first differ"),
+    CommandEntry("numerics", f"{_VERDICTS}.numerics", "find where numbers first differ"),
     CommandEntry("attach", "unhang.cli.attach", "debug a rank that stopped in a breakpoint"),
     CommandEntry("serve", "unhang.cli.serve", "show cases in a browser"),
-    CommandEntry("history", "unhang.cli.history", "find what many incidents have in common"),
+    CommandEntry("history", f"{_EVIDENCE}.history", "find what many incidents have in common"),
     CommandEntry("mcp", "unhang.cli.mcp", "serve verdicts to agents (Model Context Protocol)"),
     CommandEntry("completion", "unhang.cli.completion", "print a completion script for a shell"),
 )

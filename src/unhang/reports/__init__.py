@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from unhang.case import Case
 from unhang.report import Report
+from unhang.reports.content.next_steps import with_steps
 from unhang.reports.look import Look
-from unhang.reports.steps import with_steps
 
 if TYPE_CHECKING:
     from unhang.picture import Picture

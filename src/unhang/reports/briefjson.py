@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from unhang.case import Case
 from unhang.report import Decision, Finding, Report, Site
+from unhang.reports.content.next_steps import main_finding
 from unhang.reports.json import sayable_json
 from unhang.reports.look import Look
-from unhang.reports.steps import main_finding
 from unhang.wording import fold_ranks
 
 __all__ = ["LIMIT", "SCHEMA", "brief_value", "render"]

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from unhang.case import Case
 from unhang.picture import Knot, Picture
 from unhang.report import Report
+from unhang.reports.content.phrases import short_path
 from unhang.reports.look import Look
-from unhang.reports.phrases import short_path
 from unhang.wording import printable
 
 __all__ = ["render"]

@@ -19,10 +19,10 @@ from unhang.model import LogEvent
 from unhang.picture import Picture, Rate
 from unhang.report import Report, Step
 from unhang.reports import markdown
-from unhang.reports.brief import Brief, brief_of
-from unhang.reports.facts import embedded, facts_of
+from unhang.reports.content.brief import Brief, brief_of
+from unhang.reports.content.story import Chapter, Story, tell
+from unhang.reports.embedding import embedded, facts_of
 from unhang.reports.look import Look
-from unhang.reports.story import Chapter, Story, tell
 from unhang.wording import printable
 
 __all__ = ["asset", "hash_of", "render", "text_of"]

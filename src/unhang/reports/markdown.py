@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 
 from unhang.case import Case
 from unhang.report import Report
+from unhang.reports.content.story import Chapter, Section, Story, tell
 from unhang.reports.look import Look
-from unhang.reports.story import Chapter, Section, Story, tell
 
 __all__ = ["escape", "render"]
 

@@ -14,10 +14,10 @@ from rich.text import Text
 
 from unhang.case import Case
 from unhang.report import Report, Step
-from unhang.reports.brief import Brief, brief_of
+from unhang.reports.content.brief import Brief, brief_of
+from unhang.reports.content.story import Chapter, Section, Story, tell
 from unhang.reports.look import Look
 from unhang.reports.paint import paint, to_ascii
-from unhang.reports.story import Chapter, Section, Story, tell
 
 __all__ = ["render"]
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unhang.errors import OutputError
-from unhang.run.speak import say
+from unhang.run.child.speak import say
 from unhang.wording import printable
 
 if TYPE_CHECKING:
-    from unhang.run.incident.judging import Verdict
+    from unhang.run.incident.verdict import Verdict
     from unhang.run.watching.now import JobNow
 
 __all__ = ["Meter", "family", "live_metrics"]

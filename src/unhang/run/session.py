@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from unhang.run.child.environment import EnvironmentPlan, Options, plan_environment
 from unhang.run.child.ranklogs import make_place, place_for_logs, settle_logs
+from unhang.run.child.speak import say
 from unhang.run.child.streams import plan_streams
 from unhang.run.child.supervisor import NoRoomError, not_started, supervise
 from unhang.run.identity import job_id, run_id
-from unhang.run.speak import say
 from unhang.run.watching.guard import Guard, Orders
 
 __all__ = ["NoFolderError", "Wishes", "run_session"]

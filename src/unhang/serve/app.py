@@ -40,7 +40,6 @@ from unhang.report import Report, to_json
 from unhang.reports.json import sayable_json
 from unhang.run.watching.now import JobNow, Looker
 from unhang.serve.door import COOKIE, Door
-from unhang.serve.history import history_of
 from unhang.serve.pages import (
     comparison_page,
     console_page,
@@ -54,6 +53,7 @@ from unhang.serve.pages import (
     saved_page,
 )
 from unhang.serve.past import Past, cases_in, tried
+from unhang.serve.tallies import history_of
 
 __all__ = ["make_app"]
 

@@ -6,13 +6,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from unhang.reports.html import asset, hash_of, text_of
 from unhang.run.metrics import family, live_metrics
 from unhang.run.watching.now import JobNow
-from unhang.serve.history import CHANCE, History, Tally
-from unhang.serve.past import Past
+from unhang.serve.tallies import CHANCE, History, Tally
 from unhang.wording import count_of, fold_ranks, printable
+
+if TYPE_CHECKING:
+    from unhang.serve.past import Past
 
 __all__ = [
     "comparison_page",

@@ -15,7 +15,7 @@ from contextlib import contextmanager, redirect_stdout
 import ray
 
 from unhang.cli.main import main
-from unhang.cli.shared import progress
+from unhang.cli.shared import reading_progress as progress
 from unhang.ingest import ray as engine
 from unhang.ingest.tasks import reduced_share
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from unhang.analysis import diagnose
-from unhang.cli.logs import case_of
+from unhang.cli.verdicts.logs import case_of
 from unhang.logs.files import find_logs
 from unhang.logs.scan import LogScan, scan_logs
 from unhang.testing import FakeJob

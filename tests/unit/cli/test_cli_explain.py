@@ -7,7 +7,7 @@ import pytest
 
 from unhang.catalogue import DOCS, all_kinds, url_of
 from unhang.cli.main import main
-from unhang.cli.shared.pages import by_family, find, page_of
+from unhang.cli.shared.kind_pages import by_family, find, page_of
 from unhang.kinds import FAMILIES, KINDS, Kind
 from unhang.report import Finding
 

@@ -3,21 +3,29 @@ from __future__ import annotations
 import argparse
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from report_samples import SAMPLES, healthy, insufficient, never_joined, slow
 
 from unhang._version import __version__
-from unhang.cli.shared.output import add_report_arguments, emit, exit_code, look_of
+from unhang.cli.shared.output import (
+    ReportOptions,
+    add_report_arguments,
+    emit,
+    exit_code,
+    look_of,
+    report_options,
+)
 from unhang.errors import OutputError, UsageError
 
 
-def parsed(*words: str) -> argparse.Namespace:
-    """The output arguments as a command would get them."""
+def parsed(*words: str) -> ReportOptions:
+    """The output options as a command would make them."""
     parser = argparse.ArgumentParser()
     add_report_arguments(parser)
-    return parser.parse_args(words)
+    return report_options(parser.parse_args(words))
 
 
 class Terminal(io.StringIO):
@@ -49,10 +57,9 @@ def test_what_was_read_is_not_replaced(tmp_path: Path) -> None:
     """A report that is written over its own evidence."""
     dump = tmp_path / "rank_0"
     dump.write_text("evidence")
-    args = parsed("-o", str(dump))
-    args.paths = [str(tmp_path / "." / "rank_0")]
+    options = replace(parsed("-o", str(dump)), inputs=(str(tmp_path / "." / "rank_0"),))
     with pytest.raises(OutputError, match="would be read"):
-        emit(never_joined(), args)
+        emit(never_joined(), options)
     assert dump.read_text() == "evidence"
 
 
@@ -93,21 +100,21 @@ def test_absurd_widths_are_refused(width: str) -> None:
 def test_colours_only_for_terminals_that_want_them() -> None:
     """NO_COLOR, --no-color, a dumb terminal, a pipe and a file get none."""
     terminal = Terminal()
-    assert look_of(parsed(), terminal, {}).color
-    assert not look_of(parsed(), terminal, {"NO_COLOR": "1"}).color
-    assert not look_of(parsed(), terminal, {"TERM": "dumb"}).color
-    assert not look_of(parsed("--no-color"), terminal, {}).color
-    assert not look_of(parsed("-o", "x.txt"), terminal, {}).color
-    assert not look_of(parsed(), io.TextIOWrapper(io.BytesIO()), {}).color
+    assert look_of(parsed().look, terminal, {}).color
+    assert not look_of(parsed().look, terminal, {"NO_COLOR": "1"}).color
+    assert not look_of(parsed().look, terminal, {"TERM": "dumb"}).color
+    assert not look_of(parsed("--no-color").look, terminal, {}).color
+    assert not look_of(parsed("-o", "x.txt").look, terminal, {}).color
+    assert not look_of(parsed().look, io.TextIOWrapper(io.BytesIO()), {}).color
 
 
 def test_the_page_fits_what_it_goes_to() -> None:
     """A pipe gets 80 columns and, where its encoding is ASCII, ASCII; a file gets UTF-8."""
     pipe = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    assert look_of(parsed(), pipe, {}).width == 80
-    assert not look_of(parsed(), pipe, {}).unicode
-    assert look_of(parsed("-o", "x.txt"), pipe, {}).unicode
-    assert look_of(parsed("--width", "132"), pipe, {}).width == 132
+    assert look_of(parsed().look, pipe, {}).width == 80
+    assert not look_of(parsed().look, pipe, {}).unicode
+    assert look_of(parsed("-o", "x.txt").look, pipe, {}).unicode
+    assert look_of(parsed("--width", "132").look, pipe, {}).width == 132
 
 
 def test_the_columns_of_the_environment_count_for_pipes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +122,7 @@ def test_the_columns_of_the_environment_count_for_pipes(monkeypatch: pytest.Monk
     pipe = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     for columns, width in (("100", 100), ("9999", 120), ("10", 40)):
         monkeypatch.setenv("COLUMNS", columns)
-        assert look_of(parsed(), pipe, {"COLUMNS": columns}).width == width
+        assert look_of(parsed().look, pipe, {"COLUMNS": columns}).width == width
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import io
 
-from unhang.cli.shared.progress import DELAY_S, reading_progress
+from unhang.cli.shared.reading_progress import DELAY_S, reading_progress
 
 
 class Terminal(io.StringIO):

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from unhang.analysis import diagnose
-from unhang.cli.logs import case_of
+from unhang.cli.verdicts.logs import case_of
 from unhang.logs.files import find_logs
 from unhang.logs.scan import scan_logs
 from unhang.report import Report

@@ -120,7 +120,7 @@ def test_a_summary_behind_a_prefix(tmp_path: Path, prefix: str) -> None:
 def test_equal_failures_of_three_sources_are_one(tmp_path: Path) -> None:
     """stderr, error file and summary tell of one failure: one cause, and nothing is doubtful."""
     from unhang.analysis import diagnose
-    from unhang.cli.logs import case_of
+    from unhang.cli.verdicts.logs import case_of
 
     error_file(tmp_path, 1)
     (tmp_path / "job_x/attempt_0/1/stderr.log").write_text(CALLSTACK)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unhang.analysis import diagnose
-from unhang.cli.logs import case_of
+from unhang.cli.verdicts.logs import case_of
 from unhang.logs.failure import ordered_failures
 from unhang.logs.files import chunks, find_logs, open_log, source_of
 from unhang.logs.keeping import LogScan

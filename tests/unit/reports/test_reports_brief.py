@@ -14,7 +14,7 @@ from unhang.casedir.place import Place
 from unhang.ingest import load
 from unhang.report import GroupRef, RankStatus, Report
 from unhang.reports import Look, render, with_steps
-from unhang.reports.steps import next_steps
+from unhang.reports.content.next_steps import next_steps
 
 SHORT = Look(full=False)
 PLACE = Place(case=("my dumps", "--world-size", "4"), logs=("train.log",))

@@ -7,7 +7,7 @@ from case_samples import ALL_REDUCE, STACK, WORLD, stuck_case
 from unhang.case import Case, Dump
 from unhang.casebuilder import CallRow, CaseBuilder
 from unhang.model import OpName, Signature
-from unhang.reports.entries import (
+from unhang.reports.call_table import (
     Block,
     Pick,
     call_records,

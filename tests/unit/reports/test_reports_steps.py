@@ -11,8 +11,8 @@ from unhang.analysis import diagnose
 from unhang.case import Case
 from unhang.casedir.place import Place
 from unhang.report import Finding, Report
-from unhang.reports.steps import next_steps
-from unhang.run.incident.judging import _command_of
+from unhang.reports.content.next_steps import next_steps
+from unhang.run.incident.judge import _command_of
 from unhang.testing import FakeJob, sample_of
 
 

@@ -2,55 +2,62 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from unhang.casedir.manifest import save_file
+from unhang.report import Decision, Finding, Report, Site
 from unhang.run.incident.closing import closing_line
-from unhang.run.incident.judging import Verdict, _verdict
+from unhang.run.incident.judging import _answer, judge
+from unhang.run.incident.verdict import Verdict, sent, taken, verdict_of
 from unhang.run.watching.words import why_spared
 
+EXAMPLE = Path(__file__).parents[3] / "examples" / "never-joined-armed" / "dumps"
 LOW, HIGH = {"confidence": "low"}, {"confidence": "high"}
 
 
-def verdict_of(
-    folder: Path, *causes: dict[str, object], action: str = "", **decided: object
+def verdict_from(
+    *causes: dict[str, Any],
+    action: str = "",
+    looked_at: Sequence[tuple[int, int]] | None = None,
+    **decided: Any,  # noqa: ANN401 - fields of a decision
 ) -> Verdict:
-    """A verdict as it is read: of each cause its confidence, its culprits and who moves."""
-    nobody: dict[str, object] = {"culprits": [], "moving": [], "pausing": []}
-    findings = [{"role": "cause", **nobody, **cause} for cause in causes]
-    told = {"action": action, "confidence": "medium", **decided}
-    decision = told if action or decided else None
-    report = {"status": "problem", "summary": "", "findings": findings, "decision": decision}
-    (folder / "report.json").write_text(json.dumps(report))
-    return _verdict(folder, "", "")
+    """A verdict as it arrives: of each cause its confidence, its culprits and who moves."""
+    findings = tuple(
+        Finding(id=f"f{i}", code="UH101", role="cause", summary="", **cause)
+        for i, cause in enumerate(causes)
+    )
+    told: dict[str, Any] = {"action": action, "reason": "", "confidence": "medium", **decided}
+    report = Report(
+        "problem", "", findings=findings, decision=Decision(**told) if action or decided else None
+    )
+    return taken(sent(verdict_of(report, "", looked_at)).encode(), Path("case"))
 
 
 @pytest.mark.parametrize(
     ("looked_at", "culprits", "spared"),
     [
-        ([[0, 3]], [[4, 5]], True),  # of a node that was not looked at
-        ([[0, 3]], [[3, 4]], False),
-        ([[0, 3]], [[4], [2]], False),
-        ([[0, 3]], [[4], []], False),
-        ([], [[2, 3]], True),  # a launcher waits for another node
-        ([], [[]], True),
-        (None, [[4]], False),
+        ([(0, 3)], [(4, 5)], True),  # of a node that was not looked at
+        ([(0, 3)], [(3, 4)], False),
+        ([(0, 3)], [(4,), (2,)], False),
+        ([(0, 3)], [(4,), ()], False),
+        ([], [(2, 3)], True),  # a launcher waits for another node
+        ([], [()], True),
+        (None, [(4,)], False),
     ],
 )
 def test_a_job_is_not_ended_for_ranks_that_nobody_has_looked_at(
-    tmp_path: Path,
-    looked_at: object,
-    culprits: list[list[int]],
+    looked_at: list[tuple[int, int]] | None,
+    culprits: list[tuple[int, ...]],
     spared: bool,  # noqa: FBT001 - a table of expectations
 ) -> None:
     """However sure a cause is: they may be healthy, and their supervisor late."""
-    manifest = {} if looked_at is None else {"looked_at": looked_at}
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     causes = [{**HIGH, "culprits": named} for named in culprits]
-    told = why_spared(verdict_of(tmp_path, *causes), "kill", 60.0)
+    told = why_spared(verdict_from(*causes, looked_at=looked_at), "kill", 60.0)
     assert ("the nodes that are waited for were not looked at" in told) is bool(told) is spared
 
 
@@ -58,19 +65,17 @@ def test_a_job_is_not_ended_for_ranks_that_nobody_has_looked_at(
     ("causes", "action", "why"),
     [
         ([LOW], "", "a guess"),
-        ([{**LOW, "culprits": [1]}], "", ""),
-        ([{**LOW, "culprits": [1]}], "wait", "the decision is not to end"),
+        ([{**LOW, "culprits": (1,)}], "", ""),
+        ([{**LOW, "culprits": (1,)}], "wait", "the decision is not to end"),
         ([HIGH], "look-first", ""),
         ([LOW, HIGH], "", ""),
-        ([{**LOW, "culprits": [1], "moving": [1]}], "", "rank 1 moves"),
-        ([{**LOW, "culprits": [2], "pausing": [2]}], "", "rank 2 may only pause"),
+        ([{**LOW, "culprits": (1,), "moving": (1,)}], "", "rank 1 moves"),
+        ([{**LOW, "culprits": (2,), "pausing": (2,)}], "", "rank 2 may only pause"),
     ],
 )
-def test_a_job_is_not_ended_on_a_guess(
-    tmp_path: Path, causes: list[dict[str, object]], action: str, why: str
-) -> None:
+def test_a_job_is_not_ended_on_a_guess(causes: list[dict[str, Any]], action: str, why: str) -> None:
     """All may sleep until a time that was set, or somebody may go on by itself."""
-    spared = why_spared(verdict_of(tmp_path, *causes, action=action), "kill", 60.0)
+    spared = why_spared(verdict_from(*causes, action=action), "kill", 60.0)
     assert why in spared
     assert bool(spared) is bool(why)
 
@@ -83,19 +88,19 @@ def test_a_job_is_not_ended_on_a_guess(
         ({"role": "victim"}, ""),
     ],
 )
-def test_a_run_ends_with_its_verdict(tmp_path: Path, site: dict[str, object], place: str) -> None:
+def test_a_run_ends_with_its_verdict(site: dict[str, Any], place: str) -> None:
     """One line: what, where, and which case; how the command ended, where it ended well."""
-    where = {"ranks": [2], "role": "culprit", "file": "/home/u/src/data.py", "line": 31, **site}
-    verdict = verdict_of(tmp_path, {**HIGH, "sites": [where]})
+    told = {"role": "culprit", "file": "/home/u/src/data.py", "line": 31, **site}
+    verdict = verdict_from({**HIGH, "sites": (Site(ranks=(2,), function="load", **told),)})
     verdict = replace(verdict, summary="Rank 2 never came.\x1b[2J")
-    line = f"PROBLEM  Rank 2 never came.\\x1b[2J ({place}case: {tmp_path})"
+    line = f"PROBLEM  Rank 2 never came.\\x1b[2J ({place}case: case)"
     assert closing_line(verdict, 143) == line
     assert closing_line(verdict, 0) == f"the command ended well, after: {line}"
 
 
 def test_without_a_verdict_the_case_is_named_at_the_end(tmp_path: Path) -> None:
     """Judging failed, or was not waited for; without a case there is nothing to say."""
-    assert closing_line(_verdict(tmp_path, "", "broken"), 1) == (
+    assert closing_line(_answer(tmp_path, b"", b"broken"), 1) == (
         f"there is no verdict (case: {tmp_path})"
     )
     assert closing_line(Verdict(""), 1) == ""
@@ -104,8 +109,8 @@ def test_without_a_verdict_the_case_is_named_at_the_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("decided", "left", "why"),
     [
-        ({"moving": [3]}, (), "rank 3 moves"),
-        ({"pausing": [0, 3]}, (), "ranks 0,3 may only pause"),
+        ({"moving": (3,)}, (), "rank 3 moves"),
+        ({"pausing": (0, 3)}, (), "ranks 0,3 may only pause"),
         ({}, (0, 2), "ranks 0,2 have left the call"),
         ({"reason": "unsure", "confidence": "low"}, (), "not enough to act on"),
         ({"reason": "not-enough-evidence", "confidence": "low"}, (), "not enough to act on"),
@@ -115,11 +120,45 @@ def test_without_a_verdict_the_case_is_named_at_the_end(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("on_hang", ["kill", "keep"])
 def test_ranks_that_no_cause_blames_keep_a_job_alive(
-    tmp_path: Path, decided: dict[str, object], left: tuple[int, ...], why: str, on_hang: str
+    decided: dict[str, Any], left: tuple[int, ...], why: str, on_hang: str
 ) -> None:
     """Any rank outside of a call may make it go on, and a call that has failed holds no rank."""
-    cause = {**HIGH, "culprits": [1]}
-    verdict = verdict_of(tmp_path, cause, action="look-first", **decided)
+    cause = {**HIGH, "culprits": (1,)}
+    verdict = verdict_from(cause, action="look-first", **decided)
     spared = why_spared(verdict, on_hang, 60.0, left)
     assert why in spared
     assert bool(spared) is bool(why)
+
+
+def test_a_verdict_arrives_as_it_was_sent() -> None:
+    """Every field but the case, which the supervisor knows; also what no encoding has."""
+    verdict = Verdict(
+        "all of it: \udcff \u00fc\n", "problem", "Rank 2.", (1, 3), (2,), "restart", guessed=True,
+        reason="ended", decision="Restart.", place="rank 2 at a.py:1", unseen=True,
+    )  # fmt: skip
+    line = sent(replace(verdict, case=Path("elsewhere")))
+    assert taken(line.encode("ascii"), Path("here")) == replace(verdict, case=Path("here"))
+
+
+@pytest.mark.parametrize("out", [b"", b"a warning\n", b"{}", b'{"text": 1}', b'{"text": "cut'])
+def test_what_is_no_answer_is_no_verdict(out: bytes) -> None:
+    """The process has died, or something else has spoken: its last word says why."""
+    verdict = _answer(Path("case"), out, b"Traceback\nMemoryError: too much\n")
+    assert verdict == Verdict("no verdict: MemoryError: too much\n", case=Path("case"))
+
+
+def test_a_report_of_before_is_no_answer(tmp_path: Path) -> None:
+    """What lies in the case is of an earlier look; this one could not be judged."""
+    save_file(tmp_path / "report.json", b'{"status": "problem", "findings": [], "summary": "old"}')
+    verdict = judge(tmp_path, (), lambda: True)
+    assert (verdict.status, verdict.summary) == ("", "")
+    assert verdict.text.startswith("no verdict: ")
+
+
+def test_a_disk_that_takes_no_report_does_not_cost_the_verdict(tmp_path: Path) -> None:
+    """The answer comes by itself, and does not wait for the files."""
+    (tmp_path / "dumps").symlink_to(EXAMPLE)
+    (tmp_path / "report.json").mkdir()
+    verdict = judge(tmp_path, (), lambda: True)
+    assert verdict.status == "problem"
+    assert verdict.summary in " ".join(verdict.text.split())

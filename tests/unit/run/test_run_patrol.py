@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from unhang.run.incident.handling import What
-from unhang.run.incident.judging import Verdict
+from unhang.run.incident.verdict import Verdict
 from unhang.run.watching import patrol
 from unhang.run.watching.guard import Guard
 from unhang.run.watching.patrol import Patrol

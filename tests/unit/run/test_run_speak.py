@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.run.speak import say, without_own_words, write_all
+from unhang.run.child.speak import say, without_own_words, write_all
 
 
 def test_output_is_kept_without_our_own_words(capfd: pytest.CaptureFixture[str]) -> None:

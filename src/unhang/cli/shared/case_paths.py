@@ -6,7 +6,8 @@ The arguments are the same for every command that reads dumps; this module is th
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CASES",
+    "CaseOptions",
     "add_case_arguments",
     "add_reading_arguments",
+    "case_options",
     "load_case",
     "newest_case",
     "place_of",
@@ -32,8 +35,75 @@ CASES = Path("unhang-cases")
 """Where `unhang run` and `unhang collect` put their cases, unless they are told otherwise."""
 
 
+@dataclass(frozen=True, slots=True)
+class CaseOptions:
+    """Which case, and what helps to read it; numbers and names are None where they were not given.
+
+    Attributes:
+        paths: What to read; empty for the newest case.
+        world_size: Ranks of the job.
+        incident: Which incident of several.
+        rank_pattern: Finds the rank in a file name.
+        group_world_size: Ranks of one replica.
+    """
+
+    paths: tuple[str, ...]
+    world_size: int | None
+    incident: str | None
+    rank_pattern: str | None
+    group_world_size: int | None
+
+    def words(self) -> list[str]:
+        """The options as they are typed, without paths."""
+        named = {
+            "--world-size": self.world_size,
+            "--incident": self.incident,
+            "--rank-pattern": self.rank_pattern,
+            "--group-world-size": self.group_world_size,
+        }
+        given = {name: value for name, value in named.items() if value is not None}
+        return [word for name, value in given.items() for word in (name, str(value))]
+
+    def checked(self) -> CaseOptions:
+        """The same.
+
+        Raises:
+            UsageError: A number is no number of ranks.
+        """
+        for option, value in (
+            ("--world-size", self.world_size),
+            ("--group-world-size", self.group_world_size),
+        ):
+            if value is not None and not 1 <= value <= MAX_RANKS:
+                raise UsageError(
+                    f"{option} {value} is no number of ranks", f"It is 1 to {MAX_RANKS:,}."
+                )
+        return self
+
+    def found(self, beside: Beside | None = None) -> CaseOptions:
+        """With the newest case in the place of no path, unless there is enough beside it.
+
+        Raises:
+            UsageError: There is nothing to read by default.
+        """
+        if self.paths or (beside is not None and beside.named and not _cases(CASES)):
+            return self
+        return replace(self, paths=(str(newest_case(CASES)),))
+
+
+def case_options(args: argparse.Namespace, paths: Sequence[str] | None = None) -> CaseOptions:
+    """What `add_reading_arguments` has added, as a value; with other paths than the arguments'."""
+    return CaseOptions(
+        paths=tuple(str(path) for path in (args.paths if paths is None else paths)),
+        world_size=args.world_size,
+        incident=args.incident,
+        rank_pattern=args.rank_pattern,
+        group_world_size=args.group_world_size,
+    )
+
+
 def add_case_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add PATH and the options that help to read it; `load_case` reads them."""
+    """Add PATH and the options that help to read it; `case_options` reads them."""
     parser.add_argument(
         "paths",
         nargs="*",
@@ -69,12 +139,12 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def load_case(
-    args: argparse.Namespace, beside: Beside | None = None, engine: RayEngine | None = None
+    options: CaseOptions, beside: Beside | None = None, engine: RayEngine | None = None
 ) -> Case:
-    """Read the case that the arguments name.
+    """Read the case that the options name.
 
     Args:
-        args: What `add_case_arguments` has added; its paths become those that were read.
+        options: Which, and what helps to read it.
         beside: What else to read; without PATH and without a case it is all that is read.
         engine: What finds and reduces the files, in place of this process.
 
@@ -82,45 +152,28 @@ def load_case(
         UsageError: If a number is no number of ranks, or if there is nothing to read by default.
         InputError: If nothing can be read.
     """
-    for name in ("world_size", "group_world_size"):
-        value = getattr(args, name)
-        if value is not None and not 1 <= value <= MAX_RANKS:
-            option = f"--{name.replace('_', '-')}"
-            raise UsageError(
-                f"{option} {value} is no number of ranks", f"It is 1 to {MAX_RANKS:,}."
-            )
-    from unhang.cli.shared.progress import reading_progress
+    options = options.checked().found(beside)
+    from unhang.cli.shared.reading_progress import reading_progress
     from unhang.ingest import load
 
-    args.paths = args.paths or _default(beside)
     with reading_progress() as progress:
         return load(
-            engine.behind(args.paths) if engine else args.paths,
-            world_size=args.world_size,
-            rank_pattern=args.rank_pattern,
-            incident=args.incident,
-            group_world_size=args.group_world_size,
+            engine.behind(options.paths) if engine else options.paths,
+            world_size=options.world_size,
+            rank_pattern=options.rank_pattern,
+            incident=options.incident,
+            group_world_size=options.group_world_size,
             beside=beside,
             progress=progress,
         )
 
 
-def place_of(args: argparse.Namespace) -> Place:
+def place_of(options: CaseOptions, logs: Sequence[str] = ()) -> Place:
     """Where the evidence lies that `load_case` has read, for commands that read it again."""
-    options: list[str] = []
-    for name in ("world_size", "incident", "rank_pattern", "group_world_size"):
-        if (value := getattr(args, name)) is not None:
-            options += [f"--{name.replace('_', '-')}", str(value)]
-    paths = [str(path) for path in args.paths]
-    found = place_in(Path(paths[0]), options) if len(paths) == 1 else Place((*paths, *options))
-    logs = tuple(log for log in getattr(args, "log", ()) if log != "-")
-    return replace(found, logs=logs or found.logs)
-
-
-def _default(beside: Beside | None) -> list[Path]:
-    """What to read without PATH: the newest case, or nothing where there is something beside it."""
-    alone = beside is not None and beside.named and not _cases(CASES)
-    return [] if alone else [newest_case(CASES)]
+    paths, words = options.paths, options.words()
+    found = place_in(Path(paths[0]), words) if len(paths) == 1 else Place((*paths, *words))
+    named = tuple(log for log in logs if log != "-")
+    return replace(found, logs=named or found.logs)
 
 
 def newest_case(root: Path) -> Path:

@@ -95,7 +95,7 @@ def gather_with_progress(
     Raises:
         OutputError: The case cannot be written.
     """
-    from unhang.cli.shared.progress import reading_progress
+    from unhang.cli.shared.reading_progress import reading_progress
     from unhang.collect.gather import gather
 
     finished: set[str] = set()

@@ -12,7 +12,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -32,15 +32,18 @@ __all__ = [
     "EXIT_HEALTHY",
     "EXIT_INSUFFICIENT",
     "EXIT_PROBLEM",
+    "LookOptions",
+    "ReportOptions",
     "add_look_arguments",
     "add_report_arguments",
     "check_is_no_input",
     "deliver",
     "emit",
     "exit_code",
-    "format_of",
     "keep",
     "look_of",
+    "look_options",
+    "report_options",
 ]
 
 EXIT_HEALTHY, EXIT_PROBLEM, EXIT_INSUFFICIENT = 0, 1, 3
@@ -63,10 +66,79 @@ _WIDTHS = range(40, 401)
 _WIDTH_OF_A_PIPE, _WIDEST_OF_ITSELF = 80, 120
 
 
+@dataclass(frozen=True, slots=True)
+class LookOptions:
+    """What was asked of the page's looks.
+
+    Attributes:
+        width: Columns; None for what the output has.
+        no_color: No colours, whatever the output is.
+        full: The whole report.
+        output: The file that it goes to; None for stdout.
+    """
+
+    width: int | None
+    no_color: bool
+    full: bool = True
+    output: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """Where a verdict goes, and how it looks there.
+
+    Attributes:
+        format: One of `FORMATS` or `DRAWINGS`, or of the command's own.
+        output: The file that -o names.
+        look: Of a page for people.
+        command: The command's name.
+        case: The case that the report is also saved in.
+        inputs: Files that were named to be read.
+        fail_on: "any" or "cause", as for `exit_code`.
+    """
+
+    format: str
+    output: str | None
+    look: LookOptions
+    command: str = ""
+    case: Path | None = None
+    inputs: tuple[str, ...] = ()
+    fail_on: str = "any"
+
+    @property
+    def is_prose(self) -> bool:
+        """Whether a page of the command's own can follow the report."""
+        return self.format in ("text", "markdown")
+
+
+def look_options(args: argparse.Namespace) -> LookOptions:
+    """What `add_look_arguments` has added, as a value."""
+    full, output = getattr(args, "verbose", True), getattr(args, "output", None)
+    return LookOptions(args.width, args.no_color, full, output)
+
+
+def report_options(args: argparse.Namespace) -> ReportOptions:
+    """What `add_report_arguments` has added, as a value: made once, and handed on."""
+    named = [getattr(args, name, None) for name in _INPUTS]
+    return ReportOptions(
+        format=args.format or _format_of_name(args.output),
+        output=args.output,
+        look=look_options(args),
+        command=getattr(args, "command", ""),
+        case=getattr(args, "case", None),
+        inputs=tuple(str(path) for paths in named if isinstance(paths, list) for path in paths),
+        fail_on=getattr(args, "fail_on", "any"),
+    )
+
+
+def _format_of_name(output: str | None) -> str:
+    return _BY_SUFFIX.get(Path(output).suffix.lower(), "text") if output else "text"
+
+
 def add_report_arguments(
     parser: argparse.ArgumentParser, more: tuple[str, ...] = (), *, case: bool = True
 ) -> None:
-    """Add --format, -o, --case, --width and --no-color; `emit` reads them.
+    """Add --format, -o, --case, --width and --no-color; `report_options` reads them.
 
     Args:
         parser: The command's.
@@ -105,23 +177,23 @@ def _case_place(text: str) -> Path:
 
 
 def add_look_arguments(group: argparse._ArgumentGroup) -> None:
-    """Add --no-color and --width; `look_of` reads them."""
+    """Add --no-color and --width; `look_options` reads them."""
     group.add_argument("--no-color", action="store_true", help="also: set NO_COLOR")
     group.add_argument("--width", type=int, metavar="N", help="columns of the page")
 
 
 def emit(
     report: Report,
-    args: argparse.Namespace,
+    options: ReportOptions,
     case: Case | None = None,
     below: str = "",
     place: Place | None = None,
 ) -> int:
-    """Draw the report where the arguments ask for it and return the command's exit code.
+    """Draw the report where the options ask for it and return the command's exit code.
 
     Args:
         report: The verdict.
-        args: What `add_report_arguments` has added.
+        options: Where it goes, and how it looks.
         case: For formats that show more than the verdict.
         below: A page of the command's own, after the report; of the same format.
         place: Where the evidence lies, for the commands that help next.
@@ -136,17 +208,12 @@ def emit(
     if not report.tool_version:
         report = replace(report, tool_version=__version__)
     report = reports.with_steps(report, case, place or Place())
-    keep(report, args)
-    check_is_no_input(args.output, _inputs(args))
-    look = look_of(args, sys.stdout, os.environ)
-    page = reports.render(name := format_of(args), report, case, look, _picture(name, report, case))
-    deliver(f"{page}\n{below}" if below else page, args.output)
-    return exit_code(report, getattr(args, "fail_on", "any"))
-
-
-def _inputs(args: argparse.Namespace) -> list[str]:
-    named = [getattr(args, name, None) for name in _INPUTS]
-    return [str(path) for paths in named if isinstance(paths, list) for path in paths]
+    keep(report, options)
+    check_is_no_input(options.output, options.inputs)
+    look, name = look_of(options.look, sys.stdout, os.environ), options.format
+    page = reports.render(name, report, case, look, _picture(name, report, case))
+    deliver(f"{page}\n{below}" if below else page, options.output)
+    return exit_code(report, options.fail_on)
 
 
 def _picture(name: str, report: Report, case: Case | None) -> Picture | None:
@@ -160,20 +227,19 @@ def _picture(name: str, report: Report, case: Case | None) -> Picture | None:
     return picture_of(case, report, every=name == "perfetto")
 
 
-def keep(report: Report, args: argparse.Namespace) -> None:
+def keep(report: Report, options: ReportOptions) -> None:
     """Save the report in the case that --case names, if it names one.
 
     Raises:
         UsageError: It has become something else than a case meanwhile.
         OutputError: It cannot be written.
     """
-    root: Path | None = getattr(args, "case", None)
-    if root is None:
+    if options.case is None:
         return
     from unhang import reports
     from unhang.casedir.reports import save_report
 
-    path = save_report(root, args.command, reports.render("json", report), time.time())
+    path = save_report(options.case, options.command, reports.render("json", report), time.time())
     print(f"unhang: the report is in {printable(str(path))}", file=sys.stderr)
 
 
@@ -191,27 +257,26 @@ def exit_code(report: Report, fail_on: str = "any") -> int:
     return EXIT_HEALTHY
 
 
-def look_of(args: argparse.Namespace, stream: TextIO, environ: Mapping[str, str]) -> Look:
+def look_of(options: LookOptions, stream: TextIO, environ: Mapping[str, str]) -> Look:
     """Find out what the page may use: a file gets no colours, a pipe 80 columns."""
     from unhang.reports import Look
 
-    if args.width is not None and args.width not in _WIDTHS:
+    if options.width is not None and options.width not in _WIDTHS:
         raise UsageError(
-            f"--width {args.width} is out of bounds",
+            f"--width {options.width} is out of bounds",
             f"Use {_WIDTHS.start} to {_WIDTHS.stop - 1} columns.",
         )
-    output = getattr(args, "output", None)
-    terminal = stream.isatty() and not output
+    terminal = stream.isatty() and not options.output
     width = _WIDTH_OF_A_PIPE
     if terminal or "COLUMNS" in environ:
         width = min(shutil.get_terminal_size().columns, _WIDEST_OF_ITSELF)
-    plain = args.no_color or environ.get("NO_COLOR") or environ.get("TERM") == "dumb"
-    encoding = "utf-8" if output else (stream.encoding)
+    plain = options.no_color or environ.get("NO_COLOR") or environ.get("TERM") == "dumb"
+    encoding = "utf-8" if options.output else stream.encoding
     return Look(
-        width=args.width or max(width, _WIDTHS.start),
+        width=options.width or max(width, _WIDTHS.start),
         color=terminal and not plain,
         unicode="utf" in encoding.lower(),
-        full=getattr(args, "verbose", True),
+        full=options.full,
     )
 
 
@@ -273,10 +338,3 @@ def _replace(target: Path, data: bytes) -> None:
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
-
-
-def format_of(args: argparse.Namespace) -> str:
-    """The format that was asked for, or that the name of the file suggests."""
-    if args.format:
-        return str(args.format)
-    return _BY_SUFFIX.get(Path(args.output).suffix.lower(), "text") if args.output else "text"

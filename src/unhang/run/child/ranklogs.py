@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import PurePath
 
 from unhang.errors import OutputError
-from unhang.run.speak import say
+from unhang.run.child.speak import say
 
 __all__ = [
     "FOLDER",

@@ -17,8 +17,8 @@ from typing import Protocol
 
 from unhang.errors import UnhangError
 from unhang.run.child.shadow import PASSED_ON, Shadow, start_shadow
+from unhang.run.child.speak import say
 from unhang.run.child.streams import Stream
-from unhang.run.speak import say
 
 __all__ = [
     "Companion",

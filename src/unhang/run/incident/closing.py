@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unhang.run.incident.judging import Verdict
+from unhang.run.incident.verdict import Verdict
 from unhang.run.watching.words import short_path
 from unhang.wording import printable
 

@@ -30,10 +30,11 @@ from unhang.errors import OutputError
 from unhang.model import SlowRank
 from unhang.record.contact.runtime_dir import create_private_dir, private_dir, safe_name
 from unhang.run.child.ranklogs import rank_logs
+from unhang.run.child.speak import without_own_words
 from unhang.run.child.streams import Stream, end_of, tail_of
 from unhang.run.incident.evidence import Collector
-from unhang.run.incident.judging import Verdict, judge
-from unhang.run.speak import without_own_words
+from unhang.run.incident.judging import judge
+from unhang.run.incident.verdict import Verdict
 from unhang.run.watching.outputs import OwnFiles
 from unhang.run.watching.roster import Roster
 from unhang.surroundings import describe_node

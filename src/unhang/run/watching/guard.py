@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from unhang.run.child.environment import EnvironmentPlan
+from unhang.run.child.speak import say
 from unhang.run.child.streams import Stream
-from unhang.run.speak import say
 
 if TYPE_CHECKING:
-    from unhang.run.incident.judging import Verdict
+    from unhang.run.incident.verdict import Verdict
 
 __all__ = ["Guard", "Orders"]
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from unhang.casedir.manifest import Ending
 from unhang.casedir.sharing import heard_of
 from unhang.collect.processes import read_processes
+from unhang.run.child.speak import say, write_all
 from unhang.run.incident.handling import Context, NodeIncident, What
-from unhang.run.incident.judging import Verdict
 from unhang.run.incident.notifying import Notifier
-from unhang.run.speak import say, write_all
+from unhang.run.incident.verdict import Verdict
 from unhang.run.watching.guard import Guard, Orders
 from unhang.run.watching.jobtree import JobTree
 from unhang.run.watching.moving import Movement

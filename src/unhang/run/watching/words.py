@@ -12,7 +12,7 @@ from pathlib import Path
 
 from unhang.model import SlowRank
 from unhang.record.contact.heartbeat import Heartbeat
-from unhang.run.incident.judging import Verdict
+from unhang.run.incident.verdict import Verdict
 from unhang.run.watching.roster import Gone
 from unhang.wording import printable, rank_phrase
 

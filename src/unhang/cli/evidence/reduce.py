@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, reduce, write."""
-    from unhang.cli.shared.progress import reading_progress
+    from unhang.cli.shared.reading_progress import reading_progress
     from unhang.ingest.reducing import reduce
 
     _check(args.output, args.paths)

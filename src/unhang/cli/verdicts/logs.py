@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unhang.cli.shared.output import add_report_arguments, emit
+from unhang.cli.shared.output import add_report_arguments, emit, report_options
 from unhang.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _judge(sources: list[LogSource], args: argparse.Namespace) -> int:
         _compare_with_earlier(scan, sources, args.paths)
     case = case_of(scan)
     files = tuple(str(path) for path in args.paths if str(path) != "-")
-    return emit(diagnose(case), args, case, place=Place(logs=files))
+    return emit(diagnose(case), report_options(args), case, place=Place(logs=files))
 
 
 def _compare(scan: LogScan, sources: list[LogSource], baseline: list[str]) -> None:

@@ -28,13 +28,14 @@ from unhang.cli.shared.launching import (
 )
 from unhang.cli.shared.output import (
     EXIT_HEALTHY,
+    ReportOptions,
     add_report_arguments,
     deliver,
     emit,
     exit_code,
-    format_of,
     keep,
     look_of,
+    report_options,
 )
 from unhang.errors import InputError, NoEvidenceError, OutputError, UsageError
 from unhang.wording import fold_ranks, parse_ranks, printable
@@ -116,7 +117,8 @@ def run(args: argparse.Namespace) -> int:
     case = _of_ranks(_evidence(args, trees), trees, args.ranks)
     if args.save:
         _save(case, args.save)
-    return _show(case, trees, args)
+    shown = report_options(args)
+    return _show(case, trees, shown, full=args.full, judges=not args.no_verdict)
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -322,41 +324,43 @@ def _save(case: Case, name: str) -> None:
         raise OutputError(f"{name} cannot be written: {error.strerror}") from error
 
 
-def _show(case: Case, trees: list[StackTree], args: argparse.Namespace) -> int:
+def _show(
+    case: Case, trees: list[StackTree], options: ReportOptions, *, full: bool, judges: bool
+) -> int:
     from unhang.stacks.tree.gathering import rows_of
     from unhang.stacks.tree.prefix_tree import from_stacks, merge
 
-    tree = merge([from_stacks(rows_of(case.samples, full=args.full)), *trees])
-    if args.format in _TREE_FORMATS:
-        _export(tree, args)
-    if args.no_verdict or not case.samples:
+    tree = merge([from_stacks(rows_of(case.samples, full=full)), *trees])
+    exported = options.format in _TREE_FORMATS
+    if exported:
+        _export(tree, options)
+    if not judges or not case.samples:
         _tell_losses(case)
-        return _show_tree(tree, args)
+        return _show_tree(tree, options, full=full, judges=judges)
     from unhang.analysis import diagnose
 
     report = diagnose(case)
-    if args.format in _TREE_FORMATS:
-        keep(report, args)
+    if exported:
+        keep(report, options)
         return exit_code(report)
-    if format_of(args) in ("text", "markdown"):
-        return emit(report, args, case, below=_drawn(tree, args))
-    return emit(report, args, case)
+    below = _drawn(tree, options, full=full) if options.is_prose else ""
+    return emit(report, options, case, below=below)
 
 
-def _show_tree(tree: StackTree, args: argparse.Namespace) -> int:
+def _show_tree(tree: StackTree, options: ReportOptions, *, full: bool, judges: bool) -> int:
     """What is only to be looked at: partial trees, or whatever --no-verdict is given for."""
     what, instead = "a merged tree holds", "Give the saved stacks themselves"
-    if args.no_verdict:
+    if not judges:
         what, instead = "with --no-verdict there is", "Leave --no-verdict out"
-    if args.case is not None:
+    if options.case is not None:
         raise UsageError(f"{what} no verdict to save", f"{instead}.")
-    if args.format not in _TREE_FORMATS:
-        if format_of(args) not in ("text", "markdown"):
+    if options.format not in _TREE_FORMATS:
+        if not options.is_prose:
             raise UsageError(
-                f"{what} no verdict to write as {format_of(args)}",
+                f"{what} no verdict to write as {options.format}",
                 f"{instead}, or use --format text.",
             )
-        deliver(_drawn(tree, args), args.output)
+        deliver(_drawn(tree, options, full=full), options.output)
     return EXIT_HEALTHY
 
 
@@ -367,24 +371,26 @@ def _tell_losses(case: Case) -> None:
             print(f"unhang: {printable(note.source)}: {printable(note.text)}", file=sys.stderr)
 
 
-def _drawn(tree: StackTree, args: argparse.Namespace) -> str:
+def _drawn(tree: StackTree, options: ReportOptions, *, full: bool) -> str:
     from unhang.stacks.tree.drawing import draw
 
-    look = look_of(args, sys.stdout, os.environ)
-    text = draw(tree, unicode=look.unicode, full=args.full)
-    return f"```text\n{text}```\n" if format_of(args) == "markdown" else text
+    look = look_of(options.look, sys.stdout, os.environ)
+    text = draw(tree, unicode=look.unicode, full=full)
+    return f"```text\n{text}```\n" if options.format == "markdown" else text
 
 
-def _export(tree: StackTree, args: argparse.Namespace) -> None:
+def _export(tree: StackTree, options: ReportOptions) -> None:
     from unhang.stacks.tree.exports import collapsed, speedscope
     from unhang.stacks.tree.treefile import to_bytes
     from unhang.wording import count_of
 
-    if args.format == "tree":
-        if not args.output:
+    if options.format == "tree":
+        if not options.output:
             raise UsageError("a tree is no text", "Name a file with -o, for PATH or for a merge.")
-        deliver(to_bytes(tree), args.output)
-    elif args.format == "collapsed":
-        deliver(collapsed(tree), args.output)
+        deliver(to_bytes(tree), options.output)
+    elif options.format == "collapsed":
+        deliver(collapsed(tree), options.output)
     else:
-        deliver(speedscope(tree, f"stacks of {count_of(len(tree.ranks()), 'rank')}"), args.output)
+        deliver(
+            speedscope(tree, f"stacks of {count_of(len(tree.ranks()), 'rank')}"), options.output
+        )

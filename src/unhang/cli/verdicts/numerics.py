@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from unhang.cli.shared.output import add_report_arguments, emit
+from unhang.cli.shared.output import add_report_arguments, emit, report_options
 from unhang.errors import InputError, MissingExtraError, UnhangError, UsageError
 from unhang.wording import printable
 
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
             for setting in settings
         )
     allowed = None if args.rtol is None else Tolerance(args.rtol, args.atol)
-    return emit(compare(first, second, args.scale, allowed), args)
+    return emit(compare(first, second, args.scale, allowed), report_options(args))
 
 
 @contextmanager
@@ -133,7 +133,7 @@ def _across_ranks(args: argparse.Namespace, torch: Any) -> int:  # noqa: ANN401 
     finally:
         if started:
             dist.destroy_process_group()
-    return 0 if report is None else emit(report, args)
+    return 0 if report is None else emit(report, report_options(args))
 
 
 def _built(target: str) -> tuple[Any, tuple[Any, ...]]:

@@ -15,12 +15,12 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 from unhang.cli.shared.case_paths import CASES
-from unhang.cli.shared.output import add_look_arguments, look_of
+from unhang.cli.shared.output import add_look_arguments, look_of, look_options
 from unhang.wording import count_of, printable
 
 if TYPE_CHECKING:
     from unhang.reports import Look
-    from unhang.serve.history import History, Tally
+    from unhang.serve.tallies import History, Tally
 
 EXAMPLES = """unhang history
 unhang history /shared/unhang-cases --format json"""
@@ -46,8 +46,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read all cases, count, print."""
     from unhang.report import to_json
-    from unhang.serve.history import history_of
     from unhang.serve.past import Past, cases_in, tried
+    from unhang.serve.tallies import history_of
 
     pasts, failed = [], 0
     for case in cases_in(args.paths or [CASES]):
@@ -61,13 +61,13 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "json":
         print(json.dumps(to_json(history), indent=1))
     else:
-        sys.stdout.writelines(_pages(history, look_of(args, sys.stdout, os.environ)))
+        sys.stdout.writelines(_pages(history, look_of(look_options(args), sys.stdout, os.environ)))
     return 3 if failed and not pasts else 0
 
 
 def _pages(found: History, look: Look) -> Iterator[str]:
-    from unhang.cli.shared.rows import draw_table
-    from unhang.serve.history import CHANCE
+    from unhang.cli.shared.listing import draw_table
+    from unhang.serve.tallies import CHANCE
 
     yield f"{count_of(found.incidents, 'incident')}, {count_of(found.problems, 'problem')}\n"
     for name, title in _TITLES.items():

@@ -15,7 +15,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from unhang.cli.shared.launching import add_launcher_arguments, checked_launcher, is_chosen, plan_of
-from unhang.cli.shared.output import add_report_arguments, emit
+from unhang.cli.shared.output import add_report_arguments, emit, report_options
 from unhang.errors import UsageError
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _launched(args: argparse.Namespace, parts: Sequence[str], ports: Sequence[in
     results += _machine_parts(args, parts, ports, asking, facts)
     if "comm" in parts:
         results += _comm(args, ports, asking, facts, facts.nodes)
-    return emit(to_report(results, args.parts), args)
+    return emit(to_report(results, args.parts), report_options(args))
 
 
 def _joined(
@@ -132,7 +132,7 @@ def _joined(
             results += _comm(args, free, joined, facts, joined.nodes)
     finally:
         joined.close()
-    return emit(to_report(results, args.parts), args)
+    return emit(to_report(results, args.parts), report_options(args))
 
 
 def _machine_parts(

@@ -10,11 +10,24 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from glob import glob
 from typing import TYPE_CHECKING
 
-from unhang.cli.shared.case_paths import add_case_arguments, load_case, place_of
-from unhang.cli.shared.output import DRAWINGS, add_report_arguments, emit, format_of
+from unhang.cli.shared.case_paths import (
+    CaseOptions,
+    add_case_arguments,
+    case_options,
+    load_case,
+    place_of,
+)
+from unhang.cli.shared.output import (
+    DRAWINGS,
+    ReportOptions,
+    add_report_arguments,
+    emit,
+    report_options,
+)
 from unhang.errors import NoEvidenceError, UsageError
 
 if TYPE_CHECKING:
@@ -96,6 +109,66 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_report_arguments(parser, DRAWINGS, case=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What was asked for, made once.
+
+    Attributes:
+        reading: Which case.
+        beside: What else is read.
+        report: Where the verdict goes.
+        engine: As --engine has it.
+        slow: Say who arrives late even where the job is stuck.
+        redact: Replace names and addresses.
+        db: The DuckDB file to write.
+        parquet: The directory of Parquet files to write.
+        force: Replace tables that are there.
+    """
+
+    reading: CaseOptions
+    beside: Beside
+    report: ReportOptions
+    engine: str | None
+    slow: bool
+    redact: bool
+    db: str | None
+    parquet: str | None
+    force: bool
+
+    @property
+    def writes_tables(self) -> bool:
+        """Whether the case is also written as tables."""
+        return bool(self.db or self.parquet)
+
+    @property
+    def is_pasted(self) -> bool:
+        """Whether something is read from stdin, which can be read once."""
+        return "-" in (*self.beside.logs, *self.beside.ras)
+
+    @property
+    def for_programs(self) -> bool:
+        """Whether a program reads the verdict."""
+        return self.report.format in _FOR_PROGRAMS
+
+
+def _options(args: argparse.Namespace) -> Options:
+    from unhang.ingest import Beside
+
+    beside = Beside(
+        logs=tuple(args.log),
+        traces=tuple(args.trace),
+        cores=tuple(args.core),
+        reports=tuple(args.report),
+        ras=tuple(args.ras),
+        case_logs=not args.no_logs,
+        baseline=not args.no_baseline,
+    )
+    return Options(
+        case_options(args), beside, report_options(args), args.engine, args.slow, args.redact,
+        args.db, args.parquet, args.force,
+    )  # fmt: skip
+
+
 def run(args: argparse.Namespace) -> int:
     """Read, judge, write what is asked for, report; with --watch again and again."""
     if args.force and not (args.db or args.parquet):
@@ -106,89 +179,97 @@ def run(args: argparse.Namespace) -> int:
         from unhang.tables import engine_soon
 
         engine_soon()  # before the work: without it no tables can be written
-    if not args.watch:
-        return _judged(args)[1]()
-    from unhang.cli.shared.following import Lookout, follow
+    options = _options(args)
+    return _watch(options) if args.watch else _judged(options)[1]()
 
-    _check_watch(args)
-    named = tuple(args.paths)
-    beside = (*args.log, *args.trace, *args.core, *args.report, *args.ras)
-    lookout = Lookout(named, beside)
+
+def _watch(options: Options) -> int:
+    """Judge again whenever the files change."""
+    from unhang.cli.shared.lookout import Lookout, follow
+
+    _check_watch(options)
+    beside = options.beside
+    others = (*beside.logs, *beside.traces, *beside.cores, *beside.reports, *beside.ras)
+    lookout = Lookout(options.reading.paths, tuple(map(str, others)))
 
     def judge() -> tuple[Report, Callable[[], int]]:
-        args.paths = lookout.now()
-        return _judged(args)
+        return _judged(
+            replace(options, reading=replace(options.reading, paths=tuple(lookout.now())))
+        )
 
-    return follow(lookout, judge, args.fail_on)
+    return follow(lookout, judge, options.report.fail_on)
 
 
-def _check_watch(args: argparse.Namespace) -> None:
-    if "-" in (*args.log, *args.ras):
+def _check_watch(options: Options) -> None:
+    if options.is_pasted:
         raise UsageError("--watch looks at files", "What is pasted does not change.")
-    if args.db or args.parquet:
+    if options.writes_tables:
         raise UsageError("--watch writes no tables", "Leave out --db and --parquet.")
-    if args.engine:
+    if options.engine:
         raise UsageError("--watch looks at files of this machine", "Leave out --engine.")
 
 
-def _judged(args: argparse.Namespace) -> tuple[Report, Callable[[], int]]:
+def _judged(options: Options) -> tuple[Report, Callable[[], int]]:
     """The report, and what writes and shows it."""
+    reading = options.reading.checked().found(options.beside)
+    options = replace(options, reading=reading)
     try:
-        with _engine(args) as engine:
-            case, report = _verdict(args, engine)
+        with _engine(options) as engine:
+            case, report = _verdict(options, engine)
             if engine is not None and engine.left_out_times(case, report):
                 engine.all_times = True
-                case, report = _verdict(args, engine)
+                case, report = _verdict(options, engine)
     except NoEvidenceError as error:
-        if args.redact or format_of(args) not in _FOR_PROGRAMS:
+        if options.redact or not options.for_programs:
             raise
         nothing = _nothing_read(error)
-        return nothing, lambda: emit(nothing, args)
-    place = _place(args)
+        return nothing, lambda: emit(nothing, options.report)
+    place = _place(options)
+    return report, lambda: emit(report, options.report, case, place=place)
 
-    return report, lambda: emit(report, args, case, place=place)
 
-
-def _verdict(args: argparse.Namespace, engine: RayEngine | None) -> tuple[Case, Report]:
+def _verdict(options: Options, engine: RayEngine | None) -> tuple[Case, Report]:
     """Read and judge, without names where that is asked for."""
     from unhang.analysis import diagnose
 
-    case = load_case(args, _beside(args), engine)
-    redactor = _redactor(args, engine)
+    case = load_case(options.reading, options.beside, engine)
+    redactor = _redactor(options, engine)
     if redactor is not None:
         case = redactor.case(case)
 
     def judged() -> Report:
-        report = diagnose(case, slow=args.slow)
+        report = diagnose(case, slow=options.slow)
         return report if redactor is None else redactor.report(report)
 
-    return case, _with_tables(case, judged, args)
+    return case, _with_tables(case, judged, options)
 
 
-def _engine(args: argparse.Namespace) -> AbstractContextManager[RayEngine | None]:
+def _engine(options: Options) -> AbstractContextManager[RayEngine | None]:
     """What --engine names; None where files are read here."""
-    if args.engine is None:
+    if options.engine is None:
         return nullcontext()
-    name, _, address = args.engine.partition(":")
+    name, _, address = options.engine.partition(":")
     if name != "ray":
-        raise UsageError(f"there is no engine {args.engine!r}", "There is ray, and ray:ADDRESS.")
+        raise UsageError(f"there is no engine {options.engine!r}", "There is ray, and ray:ADDRESS.")
     from unhang.ingest.ray import ray_engine
 
-    drawn = format_of(args) not in (*_FOR_PROGRAMS, "text", "markdown")
-    once = "-" in (*args.log, *args.ras)  # what is pasted can be read once
-    every = bool(args.slow or args.db or args.parquet or drawn or once)
-    return ray_engine(address, rank_pattern=args.rank_pattern, all_times=every)
+    drawn = not (options.for_programs or options.report.is_prose)
+    every = bool(options.slow or options.writes_tables or drawn or options.is_pasted)
+    return ray_engine(address, rank_pattern=options.reading.rank_pattern, all_times=every)
 
 
-def _place(args: argparse.Namespace) -> Place | None:
+def _place(options: Options) -> Place | None:
     """Where commands that help next find the evidence; None where they would not, or may not."""
-    if args.redact:
+    if options.redact:
         return None
-    if args.engine is not None:
-        args.paths = [str(path).removeprefix("file://") for path in args.paths]
-        if not all(glob(str(path)) for path in args.paths):  # noqa: PTH207 - absolute patterns
+    reading = options.reading
+    if options.engine is not None:
+        reading = replace(
+            reading, paths=tuple(path.removeprefix("file://") for path in reading.paths)
+        )
+        if not all(glob(path) for path in reading.paths):  # noqa: PTH207 - absolute patterns
             return None
-    return place_of(args)
+    return place_of(reading, tuple(map(str, options.beside.logs)))
 
 
 def _nothing_read(error: NoEvidenceError) -> Report:
@@ -202,22 +283,8 @@ def _nothing_read(error: NoEvidenceError) -> Report:
     return Report("insufficient", error.message, findings=(finding,), decision=without_evidence())
 
 
-def _beside(args: argparse.Namespace) -> Beside:
-    from unhang.ingest import Beside
-
-    return Beside(
-        logs=tuple(args.log),
-        traces=tuple(args.trace),
-        cores=tuple(args.core),
-        reports=tuple(args.report),
-        ras=tuple(args.ras),
-        case_logs=not args.no_logs,
-        baseline=not args.no_baseline,
-    )
-
-
-def _redactor(args: argparse.Namespace, engine: RayEngine | None) -> Redactor | None:
-    if not args.redact:
+def _redactor(options: Options, engine: RayEngine | None) -> Redactor | None:
+    if not options.redact:
         return None
     from unhang.redact import Redactor
 
@@ -226,9 +293,9 @@ def _redactor(args: argparse.Namespace, engine: RayEngine | None) -> Redactor | 
     return redactor
 
 
-def _with_tables(case: Case, judged: Callable[[], Report], args: argparse.Namespace) -> Report:
+def _with_tables(case: Case, judged: Callable[[], Report], options: Options) -> Report:
     """The verdict; tables that are asked for are written meanwhile, as far as they do without."""
-    if not (args.db or args.parquet):
+    if not options.writes_tables:
         return judged()
     from concurrent.futures import ThreadPoolExecutor
 
@@ -236,8 +303,8 @@ def _with_tables(case: Case, judged: Callable[[], Report], args: argparse.Namesp
 
     with ThreadPoolExecutor(1) as other:
         report = other.submit(judged)
-        if args.db:
-            write_database(case, report.result, args.db, force=args.force)
-        if args.parquet:
-            write_parquet(case, report.result, args.parquet, force=args.force)
+        if options.db:
+            write_database(case, report.result, options.db, force=options.force)
+        if options.parquet:
+            write_parquet(case, report.result, options.parquet, force=options.force)
         return report.result()

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from unhang.report import Finding, Report, Step
-from unhang.reports.folding import cause_lines, fold_notes
-from unhang.reports.phrases import Who, finding_sections, reasons_of, site_words
-from unhang.reports.steps import main_finding
+from unhang.reports.content.folding import cause_lines, fold_notes
+from unhang.reports.content.next_steps import main_finding
+from unhang.reports.content.phrases import Who, finding_sections, reasons_of, site_words
 from unhang.wording import count_of, printable, rank_phrase
 
 __all__ = ["Brief", "brief_of"]

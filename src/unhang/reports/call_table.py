@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from unhang.case import Case
 from unhang.model import Call, Group, Signature, State
-from unhang.reports.phrases import short_path
-from unhang.reports.rooted import roots_apart
+from unhang.reports.content.phrases import short_path
+from unhang.reports.content.root_sides import roots_apart
 from unhang.wording import printable
 
 __all__ = ["Block", "Pick", "SeqRow", "call_records", "collect_blocks", "pick_rows", "stack_lines"]

@@ -18,7 +18,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from unhang.cli.shared.output import add_report_arguments, emit, format_of, keep, look_of
+from unhang.cli.shared.output import (
+    ReportOptions,
+    add_report_arguments,
+    emit,
+    keep,
+    look_of,
+    report_options,
+)
 from unhang.errors import InputError, OutputError, ToolError, UsageError
 
 EXAMPLES = """unhang trace -- torchrun --nproc-per-node 4 train.py
@@ -72,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     if sum((bool(args.show), args.syscalls is not None, bool(command))) != 1:
         raise UsageError("one of --show, --syscalls and a command is needed", "See --help.")
     if args.show:
-        return _show(Path(args.show), args)
+        return _show(Path(args.show), report_options(args))
     if args.syscalls is not None:
         return _syscalls(args)
     if args.case is not None:
@@ -83,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     return _run(command, args)
 
 
-def _show(folder: Path, args: argparse.Namespace) -> int:
+def _show(folder: Path, options: ReportOptions) -> int:
     from unhang.analysis import diagnose
     from unhang.case import Case
     from unhang.trace.reading import last_calls, read_traces
@@ -94,7 +101,7 @@ def _show(folder: Path, args: argparse.Namespace) -> int:
         raise InputError(
             "the traces hold no call", "Was the command traced until it called something?"
         )
-    return emit(diagnose(Case(last_calls=calls, notes=tuple(notes))), args)
+    return emit(diagnose(Case(last_calls=calls, notes=tuple(notes))), options)
 
 
 def _syscalls(args: argparse.Namespace) -> int:
@@ -103,7 +110,7 @@ def _syscalls(args: argparse.Namespace) -> int:
 
     if not args.syscalls.isdecimal():
         if paths := [path for name in args.files for path in strace_files(name)]:
-            return emit(judge_syscalls(read_strace(paths)), args)
+            return emit(judge_syscalls(read_strace(paths)), report_options(args))
         raise UsageError(
             f"{args.syscalls!r} is no process id and no file",
             "To run a command: unhang trace --syscalls -- …",
@@ -113,9 +120,9 @@ def _syscalls(args: argparse.Namespace) -> int:
     if not 0 < args.seconds <= MAX_SECONDS:
         raise UsageError(f"--seconds must be above 0, up to {MAX_SECONDS}", "5 is enough for most.")
     pids, why = _processes(int(args.syscalls))
-    with _raw(args) as raw:
+    with _raw(args) as (raw, options):
         observed = trace_pid(pids, args.seconds, raw, why)
-    return emit(judge_syscalls(observed), args)
+    return emit(judge_syscalls(observed), options)
 
 
 def _processes(pid: int) -> tuple[list[int], tuple[str, str]]:
@@ -133,11 +140,11 @@ def _processes(pid: int) -> tuple[list[int], tuple[str, str]]:
 
 
 @contextmanager
-def _raw(args: argparse.Namespace) -> Iterator[TextIO | None]:
+def _raw(args: argparse.Namespace) -> Iterator[tuple[TextIO | None, ReportOptions]]:
     """The file that keeps what strace prints, its owner's alone; then the report goes elsewhere."""
     name = args.output
     if not name or args.format or Path(name).suffix.lower() in _REPORTS:
-        yield None
+        yield None, report_options(args)
         return
     args.output = None
     try:
@@ -145,7 +152,7 @@ def _raw(args: argparse.Namespace) -> Iterator[TextIO | None]:
     except OSError as error:
         raise OutputError(f"{name} cannot be written: {error.strerror}") from error
     with open(descriptor, "w", encoding="utf-8") as keep:  # noqa: PTH123 - a descriptor
-        yield keep
+        yield keep, report_options(args)
     print(f"unhang: what strace printed is in {name}", file=sys.stderr)
 
 
@@ -155,15 +162,15 @@ def _under_strace(command: list[str], args: argparse.Namespace) -> int:
     from unhang.trace.syscall_judging import judge_syscalls
     from unhang.trace.syscalls import trace_command
 
-    with _raw(args) as raw:
+    with _raw(args) as (raw, options):
         observed = trace_command(command, raw)
     report = judge_syscalls(observed)
-    if args.output:
-        emit(report, args)
+    if options.output:
+        emit(report, options)
     else:
-        keep(report, args)
-        look = look_of(args, sys.stderr, os.environ)
-        print(reports.render(format_of(args), report, None, look), file=sys.stderr, end="")
+        keep(report, options)
+        look = look_of(options.look, sys.stderr, os.environ)
+        print(reports.render(options.format, report, None, look), file=sys.stderr, end="")
     return observed.exit_code or 0
 
 
@@ -178,7 +185,7 @@ def _run(command: list[str], args: argparse.Namespace) -> int:
         raise OutputError(f"{folder} is there already", "Name a new one with --dir.") from error
     except OSError as error:
         raise OutputError(f"{folder} cannot be made: {error.strerror}", "Use --dir.") from error
-    hook = str(Path(__file__).parents[1] / "trace" / "hook")
+    hook = str(Path(__file__).parents[2] / "trace" / "hook")
     before = os.environ.get("PYTHONPATH")
     environment = {
         **os.environ,

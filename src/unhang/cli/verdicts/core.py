@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unhang.cli.shared.output import add_report_arguments, emit
+from unhang.cli.shared.output import add_report_arguments, emit, report_options
 from unhang.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     readings = [read_core(path, args.exe, args.timeout) for path in paths]
     if args.full:
         _print_threads(readings)
-    return emit(judge_cores(readings), args)
+    return emit(judge_cores(readings), report_options(args))
 
 
 def _print_threads(readings: list[CoreReading]) -> None:

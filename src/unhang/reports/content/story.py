@@ -12,8 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from unhang.report import Finding, Job, Report, Role
-from unhang.reports.folding import RankRow, cause_lines, fold_notes, fold_rank_table, fold_rest
-from unhang.reports.phrases import Who, finding_sections
+from unhang.reports.content.folding import (
+    RankRow,
+    cause_lines,
+    fold_notes,
+    fold_rank_table,
+    fold_rest,
+)
+from unhang.reports.content.phrases import Who, finding_sections
 from unhang.wording import count_of, printable
 
 __all__ = ["Chapter", "Section", "Story", "tell"]

@@ -12,9 +12,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from unhang.serve.past import Past
+if TYPE_CHECKING:
+    from unhang.serve.past import Past
 
 __all__ = ["CHANCE", "History", "Tally", "history_of"]
 

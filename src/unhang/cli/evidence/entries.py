@@ -12,15 +12,15 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unhang.cli.shared.case_paths import add_case_arguments, load_case
-from unhang.cli.shared.output import add_look_arguments, look_of
+from unhang.cli.shared.case_paths import add_case_arguments, case_options, load_case
+from unhang.cli.shared.output import add_look_arguments, look_of, look_options
 from unhang.errors import UsageError
 from unhang.wording import fold_ranks, parse_ranks, printable
 
 if TYPE_CHECKING:
     from unhang.case import Case
     from unhang.reports import Look
-    from unhang.reports.entries import Block, Pick
+    from unhang.reports.call_table import Block, Pick
 
 EXAMPLES = """unhang entries dumps/
 unhang entries dumps/ --ranks 0-3,7 --group tp --last 5
@@ -53,14 +53,14 @@ def run(args: argparse.Namespace) -> int:
     """Read, pick, print."""
     if args.last is not None and args.last < 0:
         raise UsageError(f"--last {args.last} is no number of calls", "0 shows all.")
-    from unhang.reports.entries import Pick
+    from unhang.reports.call_table import Pick
 
     ranks = parse_ranks(args.ranks) if args.ranks is not None else frozenset[int]()
     default = TABLE_LAST if args.format == "table" else 0
     last = default if args.last is None else args.last
     pick = Pick(ranks, args.group or "", last, args.stacks)
-    look = look_of(args, sys.stdout, os.environ)
-    case = load_case(args)
+    look = look_of(look_options(args), sys.stdout, os.environ)
+    case = load_case(case_options(args))
     _check(case, pick)
     if args.format == "table":
         sys.stdout.writelines(_table_pages(case, pick, look))
@@ -86,8 +86,8 @@ def _check(case: Case, pick: Pick) -> None:
 
 
 def _records(case: Case, pick: Pick, kind: str) -> Iterator[str]:
-    from unhang.cli.shared.rows import csv_lines, json_lines
-    from unhang.reports.entries import call_records, pick_rows
+    from unhang.cli.shared.listing import csv_lines, json_lines
+    from unhang.reports.call_table import call_records, pick_rows
 
     records = call_records(case, pick_rows(case, pick), stacks=pick.stacks)
     if kind == "json":
@@ -100,7 +100,7 @@ def _records(case: Case, pick: Pick, kind: str) -> Iterator[str]:
 
 def _table_pages(case: Case, pick: Pick, look: Look) -> Iterator[str]:
     """Yield a page for as many columns of a block as fit side by side."""
-    from unhang.reports.entries import collect_blocks, pick_rows, stack_lines
+    from unhang.reports.call_table import collect_blocks, pick_rows, stack_lines
 
     empty = True
     for block in collect_blocks(case, pick):
@@ -126,7 +126,7 @@ def _block_head(block: Block) -> str:
 
 
 def _block_pages(block: Block, look: Look) -> Iterator[str]:
-    from unhang.cli.shared.rows import draw_table
+    from unhang.cli.shared.listing import draw_table
 
     start = 0
     while start < len(block.columns):

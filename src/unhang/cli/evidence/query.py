@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unhang.cli.shared.case_paths import add_reading_arguments, load_case
-from unhang.cli.shared.output import add_look_arguments, look_of
+from unhang.cli.shared.case_paths import add_reading_arguments, case_options, load_case
+from unhang.cli.shared.output import add_look_arguments, look_of, look_options
 from unhang.errors import UsageError
 
 if TYPE_CHECKING:
@@ -95,8 +95,7 @@ def _tables(args: argparse.Namespace) -> Iterator[Path]:
     else:
         from unhang.analysis import diagnose
 
-        args.paths = [args.path]
-        case = load_case(args)
+        case = load_case(case_options(args, [args.path]))
         with tables.written(case, diagnose(case)) as made:
             yield made
 
@@ -115,11 +114,11 @@ def _is_database(path: Path) -> bool:
 def _print(answer: QueryResult, args: argparse.Namespace) -> None:
     from itertools import islice
 
-    from unhang.cli.shared.rows import csv_lines, draw_table, json_lines
+    from unhang.cli.shared.listing import csv_lines, draw_table, json_lines
 
     if args.format == "table":
         limit = TABLE_LIMIT if args.limit is None else args.limit
-        look = look_of(args, sys.stdout, os.environ)
+        look = look_of(look_options(args), sys.stdout, os.environ)
         sys.stdout.write(draw_table(answer.names, answer.rows, look, limit))
         return
     rows = islice(answer.rows, args.limit) if args.limit else answer.rows

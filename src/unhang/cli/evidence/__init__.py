@@ -1,0 +1,1 @@
+"""Commands that gather evidence, or show what is in a case."""

@@ -1,0 +1,1 @@
+"""Commands that judge: each ends in a report."""
