@@ -40,7 +40,7 @@ _LOST_WITH_FINISHED_CALLS = (
     "far_ahead", "slow_device", "interleaved_moving",  # how long such calls usually take
     "gather_roots", "scatter_wrong_op",  # members that have come out
     "dtype_ended", "op_ended", "size_ended",  # calls that ended although they did not fit
-    "skipped_recv", "skipped_send",  # the rhythm of the program
+    "skipped_recv", "skipped_send", "pipeline_skip",  # the rhythm of the program
     "healthy_all", "uneven_stall",  # what kind of call a counter counts
 )  # fmt: skip
 
