@@ -123,14 +123,17 @@ def _in_flight(situation: Situation, root: Root) -> bool:
     """Whether all who wait at a root had only just begun to when their dumps were made.
 
     Those whose dumps do not tell may have waited as briefly: they accuse nobody. A circle never
-    ends, however young it is. Or whoever is waited for was seen to move.
+    ends, however young it is, if its sends and receives are known to be the ones that meet. Or
+    whoever is waited for was seen to move.
     """
     inside = [situation.heads.inside(call) for call in root.waiting_calls]
     ranks, ages = np.concatenate(inside), situation.ages
     waited_long = (ages.old | ages.stood)[ranks].any()
     if root.kind == "ranks" and not waited_long and _moved(situation, root):
         return True
-    doubted = root.kind == "cycle" or (ages.old | ages.unproven)[ranks].any()
+    pairs = situation.pairs
+    sure = pairs.sure[np.isin(pairs.waiting_call, root.waiting_calls)].all()
+    doubted = (root.kind == "cycle" and sure) or (ages.old | ages.unproven)[ranks].any()
     return bool(ages.young[ranks].any() and not doubted)
 
 
