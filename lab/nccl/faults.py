@@ -104,6 +104,12 @@ _ALL = (
     NcclFault(
         "skipped_recv", "Rank 1 leaves one receive out and goes on, ahead.", ("UH302",), (1,)
     ),
+    NcclFault(
+        "pipeline_skip",
+        "Stage 1 leaves a receive of a batch out, in its second step.",
+        ("UH302",),
+        (1,),
+    ),
     NcclFault("ring_stall", "Rank 5 stands still.", ("UH101", "UH302"), (5,), ranks=8),
     NcclFault("circle", "All receive before they send.", ("UH303",)),
     NcclFault("crossed_blocking", "Groups entered in crossed order.", ("UH301",), also=((1, 2),)),

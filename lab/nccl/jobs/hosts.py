@@ -268,8 +268,8 @@ def both(out=None, to=None, into=None, source=None):
         work.wait()
 
 
-def pipeline(stalls=-1, skips=-1, steps=3, micro=4):
-    """1F1B: a stage may stand still in step 1 at micro-batch 2, or leave its send out."""
+def pipeline(stalls=-1, skips=-1, lacks=-1, steps=3, micro=4):
+    """1F1B: a stage may stand still in step 1 at micro-batch 2, or leave a send or receive out."""
     rank, size = join()
     x, y, up, down = (tensor(4, 64) for _ in range(4))
     before = rank - 1 if rank else None
@@ -292,6 +292,8 @@ def pipeline(stalls=-1, skips=-1, steps=3, micro=4):
             compute(number, step)
             if rank == skips and step == 1 and number == warm + 1:
                 both(into=up, source=after)
+            elif rank == lacks and step == 1 and number == warm + 1:
+                both(out=y, to=after)
             else:
                 both(out=y, to=after, into=up, source=after)
             both(out=down, to=before, into=x, source=before if number < micro - 1 else None)
@@ -306,6 +308,12 @@ def pipeline(stalls=-1, skips=-1, steps=3, micro=4):
 def pipeline_stall():
     """Stage 2 of a 1F1B pipeline stands still before it sends micro-batch 2."""
     pipeline(stalls=2)
+
+
+@job
+def pipeline_skip():
+    """Stage 1 of a 1F1B pipeline leaves a receive of a batch out in its second step."""
+    pipeline(lacks=1)
 
 
 @job

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from unhang.analysis import diagnose
+from unhang.case import Case
 from unhang.model import Group
 from unhang.report import Finding, Report
 from unhang.testing import FakeJob
@@ -427,6 +428,44 @@ def test_an_exchange_left_out_by_hosts_that_run_ahead(left_out: str, ahead: int)
     assert (cause.code, cause.culprits, cause.confidence) == ("UH302", (culprit,), "medium")
     assert f"did not make {left_out} of pp" in cause.summary
     assert ("the place of the next iteration" in " ".join(cause.evidence)) == (ahead > 0)
+
+
+def _pipeline(sent: Sequence[int], received: Sequence[int]) -> Case:
+    """So many sends and receives of a pair in each step; the last step is the one that hangs."""
+    job = FakeJob(3)
+    for step, (sends, receives) in enumerate(zip(sent, received, strict=True)):
+        done = step < len(sent) - 1
+        met = min(sends, receives)
+        for nth in range(sends):
+            job.send(0, 1, site="pipe.py:5 step", finished=done or nth < met)
+        for nth in range(receives):
+            job.recv(1, 0, site="pipe.py:6 step", finished=done or nth < met)
+            job.send(1, 2, site="pipe.py:7 step")
+            job.recv(2, 1, site="pipe.py:8 step")
+        waits = 0 if sends > receives else 1
+        goes_on = [rank for rank in range(3) if done or rank != waits]
+        job.call(goes_on, site="pipe.py:9 step", finished=done)
+    return job.case()
+
+
+def test_an_exchange_left_out_in_the_second_step() -> None:
+    """Counted between two collectives: fewer than in the step before, and than its peer's."""
+    cause = only_cause(diagnose(_pipeline((4, 4), (4, 3))))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH302", (1,), "medium")
+    assert "It made 3 calls that meet its peer's in this step" in " ".join(cause.evidence)
+
+
+@pytest.mark.parametrize(
+    ("sent", "received"),
+    [((4, 5), (4, 4)), ((4, 3, 4), (4, 3, 3)), ((4,), (3,))],
+    ids=["one more than ever", "a step may have as many", "nothing to compare with"],
+)
+def test_counts_of_steps_that_tell_nothing(
+    sent: tuple[int, ...], received: tuple[int, ...]
+) -> None:
+    """The peer may have made one too many, the step may be a short one, or there is but one."""
+    for cause in diagnose(_pipeline(sent, received)).causes:
+        assert "such step" not in " ".join(cause.evidence)
 
 
 def test_an_exchange_that_was_put_off() -> None:

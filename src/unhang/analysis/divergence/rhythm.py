@@ -19,7 +19,16 @@ from msgspec import Struct
 from unhang.analysis.divergence.programs import RankPrograms
 from unhang.analysis.state.columns import Ints
 
-__all__ = ["Break", "break_of", "break_without", "keeps_its_order", "turn_break_of"]
+__all__ = [
+    "Break",
+    "break_of",
+    "break_without",
+    "is_left_out",
+    "keeps_its_order",
+    "keys_of",
+    "own_rows",
+    "turn_break_of",
+]
 
 _LEAST_TIMES = 2
 _LEAST_PERIOD = 2
@@ -44,6 +53,8 @@ class Break(Struct, frozen=True):
         period: Number of calls in an iteration, where all calls before are iterations of one loop;
             0 where that was not looked at.
         is_new: The call that it made instead is one that it has never made before.
+        in_step: How many calls of the usual kind the rank made in this step, and in those before,
+            and how many its peer made in this one; None where steps were not counted.
     """
 
     rank: int
@@ -55,15 +66,16 @@ class Break(Struct, frozen=True):
     left_out: bool
     period: int = 0
     is_new: bool = False
+    in_step: tuple[int, int, int] | None = None
 
 
 def break_of(programs: RankPrograms, rank: int) -> Break | None:
     """The first place in its last iteration where a rank left its own order; or None."""
     head = int(programs.situation.heads.row[rank])
-    rows = _own_rows(programs, head)
+    rows = own_rows(programs, head)
     if rows is None:
         return None
-    keys = _keys(programs, rows)
+    keys = keys_of(programs, rows)
     at_head = int(np.searchsorted(rows, head))
     rounds = np.flatnonzero(keys[:at_head] == keys[at_head])
     places = range(int(rounds[-1]) + 1 if len(rounds) else at_head, len(rows))
@@ -83,10 +95,10 @@ def break_without(
         is_asked_for: Whether a row is such a call.
     """
     head = int(programs.situation.heads.row[rank])
-    rows = _own_rows(programs, head)
+    rows = own_rows(programs, head)
     if rows is None:
         return None
-    keys = _keys(programs, rows)
+    keys = keys_of(programs, rows)
     newest = {int(key): int(at) for at, key in enumerate(keys)}  # each kind of call once
     made = [at for at in newest.values() if is_asked_for(int(rows[at]))]
     places = range(max(made) + 1, len(rows))[:_MOST_PERIOD] if made else range(0)
@@ -100,8 +112,7 @@ def _broken(
     for at in places:
         before, depth = _habit(keys, at)
         if depth and keys[at] != keys[before[-1]]:
-            left_out = _is_left_out(keys, at, int(before[-1]))
-            left_out &= not _is_at_another_line(programs, rows, keys, at, int(before[-1]))
+            left_out = is_left_out(programs, rows, keys, at, int(before[-1]))
             usual, times = int(rows[before[-1]]), len(before)
             instead, after = int(rows[at]), int(rows[at - 1])
             new = not (keys[:at] == keys[at]).any()
@@ -129,10 +140,10 @@ def turn_break_of(programs: RankPrograms, ranks: Sequence[int]) -> Break | None:
     breaks = []
     for rank in ranks:
         head = int(programs.situation.heads.row[rank])
-        rows = _own_rows(programs, head)
+        rows = own_rows(programs, head)
         if rows is None:
             return None
-        keys = _keys(programs, rows)
+        keys = keys_of(programs, rows)
         period = _period(keys)
         if period < _LEAST_PERIOD:
             return None
@@ -154,8 +165,7 @@ def _period(keys: Ints) -> int:
 def _left_at(
     programs: RankPrograms, rank: int, rows: Ints, keys: Ints, period: int, at: int
 ) -> Break:
-    left_out = _is_left_out(keys, at, at - period)
-    left_out &= not _is_at_another_line(programs, rows, keys, at, at - period)
+    left_out = is_left_out(programs, rows, keys, at, at - period)
     usual, instead, after = int(rows[at - period]), int(rows[at]), int(rows[at - 1])
     return Break(rank, usual, instead, after, at // period, 1, left_out, period)
 
@@ -173,11 +183,20 @@ def _habit(keys: Ints, at: int) -> tuple[Ints, int]:
     return before[:0], 0
 
 
-def _is_left_out(keys: Ints, at: int, usual: int) -> bool:
-    """Whether the next call of the usual kind, if there is one, follows what it has before."""
+def is_left_out(programs: RankPrograms, rows: Ints, keys: Ints, at: int, usual: int) -> bool:
+    """Whether the call that was due was left out; else it was put off.
+
+    Args:
+        programs: Of the case.
+        rows: Calls of a rank, in order.
+        keys: A number for each kind of them.
+        at: Place of the call that it made instead.
+        usual: Place of the call that was due, when it was last made.
+    """
     later = at + np.flatnonzero(keys[at:] == keys[usual])
     followed = keys[: at - 1][keys[1:at] == keys[usual]]
-    return not len(later) or bool((followed == keys[later[0] - 1]).any())
+    usual_place = not len(later) or bool((followed == keys[later[0] - 1]).any())
+    return usual_place and not _is_at_another_line(programs, rows, keys, at, usual)
 
 
 def _is_at_another_line(
@@ -195,7 +214,7 @@ def _is_at_another_line(
     return all(bool(column[0] == column[1]) for column in columns)
 
 
-def _own_rows(programs: RankPrograms, head: int) -> Ints | None:
+def own_rows(programs: RankPrograms, head: int) -> Ints | None:
     """The calls of a rank, by its head; None where its dump leaves finished ones out."""
     evidence = programs.situation.evidence
     if head < 0:
@@ -210,9 +229,10 @@ def _own_rows(programs: RankPrograms, head: int) -> Ints | None:
     return kept
 
 
-def _keys(programs: RankPrograms, rows: Ints) -> Ints:
+def keys_of(programs: RankPrograms, rows: Ints, *, lines: bool = True) -> Ints:
     """A number for each call: equal where group, operation, peer, sizes and line are."""
     calls = programs.situation.evidence.case.calls
-    columns = [calls.group[rows], calls.name[rows], calls.signature[rows], calls.stack[rows]]
+    columns = [calls.group[rows], calls.name[rows], calls.signature[rows]]
+    columns += [calls.stack[rows]] if lines else []
     _, keys = np.unique(np.stack(columns), axis=1, return_inverse=True)
     return np.asarray(keys, np.int64).reshape(-1)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.divergence.across_groups import divergence_from_role
+from unhang.analysis.divergence.by_step import step_break_of
 from unhang.analysis.divergence.in_group import Divergence, divergence_of, made_alone
 from unhang.analysis.divergence.programs import RankPrograms
 from unhang.analysis.divergence.rhythm import Break, break_of, break_without, turn_break_of
@@ -122,14 +123,17 @@ def _in_flight(situation: Situation, root: Root) -> bool:
     """Whether all who wait at a root had only just begun to when their dumps were made.
 
     Those whose dumps do not tell may have waited as briefly: they accuse nobody. A circle never
-    ends, however young it is. Or whoever is waited for was seen to move.
+    ends, however young it is, if its sends and receives are known to be the ones that meet. Or
+    whoever is waited for was seen to move.
     """
     inside = [situation.heads.inside(call) for call in root.waiting_calls]
     ranks, ages = np.concatenate(inside), situation.ages
     waited_long = (ages.old | ages.stood)[ranks].any()
     if root.kind == "ranks" and not waited_long and _moved(situation, root):
         return True
-    doubted = root.kind == "cycle" or (ages.old | ages.unproven)[ranks].any()
+    pairs = situation.pairs
+    sure = pairs.sure[np.isin(pairs.waiting_call, root.waiting_calls)].all()
+    doubted = (root.kind == "cycle" and sure) or (ages.old | ages.unproven)[ranks].any()
     return bool(ages.young[ranks].any() and not doubted)
 
 
@@ -292,6 +296,12 @@ def _of_order(situation: Situation, programs: RankPrograms, root: Root, symptom:
     inside &= np.isin(blame.kind, (Edge.NOT_CALLED, Edge.UNPAIRED, Edge.QUEUED))
     if len(root.ranks) > _MAX_COMPARED:
         return symptom
+    if (short := _of_counts(situation, programs, np.flatnonzero(inside).tolist())) is not None:
+        left, at = short
+        queued = bool(blame.kind[at] == Edge.QUEUED)
+        return explain_left_order(
+            situation, left, int(blame.waiting_call[at]), symptom, queued=queued
+        )
     for left in _breaks(programs, root, distinct(blame.rank[inside]).tolist()):
         for at in np.flatnonzero(inside & (blame.rank == left.rank)).tolist():
             call = int(blame.waiting_call[at])
@@ -305,6 +315,19 @@ def _of_order(situation: Situation, programs: RankPrograms, root: Root, symptom:
     if len({each.rank for each, _ in found}) != 1:
         return symptom
     return explain_left_order(situation, *found[0], symptom, queued=False)
+
+
+def _of_counts(
+    situation: Situation, programs: RankPrograms, edges: Sequence[int]
+) -> tuple[Break, int] | None:
+    """The only rank that made fewer exchanges in a step than ever, and the edge where it shows."""
+    blame = situation.graph.blame
+    counted = [
+        (step_break_of(programs, int(blame.rank[at]), int(blame.waiting_call[at])), at)
+        for at in edges
+    ]
+    found = [(left, at) for left, at in counted if left is not None]
+    return found[0] if len({left.rank for left, _ in found}) == 1 else None
 
 
 def _passed_over(

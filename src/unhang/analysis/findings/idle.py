@@ -96,7 +96,8 @@ def _undecided(situation: Situation) -> Undecided | None:
     if (why := _nothing_recorded(situation)) is not None:
         return Undecided(why, silent)
     inside = np.flatnonzero(situation.heads.waiting_call >= 0)
-    weighed = situation.ages.young[inside] | situation.ages.old[inside]
+    ages = situation.ages
+    weighed = (ages.young & ~ages.unpaced | ages.old)[inside]
     if len(inside) and not (weighed | _behind_young(situation, inside)).all():
         begun = situation.named(inside[weighed])
         return Undecided(Why.WAITS_UNEXPLAINED, silent, situation.named(inside), begun)
@@ -111,7 +112,8 @@ def _undecided(situation: Situation) -> Undecided | None:
 
 def _behind_young(situation: Situation, ranks: Ints) -> Bools:
     """Of ranks that wait, those whose waiting leads to a call that has just begun."""
-    young = np.flatnonzero(situation.ages.young & (situation.heads.waiting_call >= 0))
+    begun = situation.ages.young & ~situation.ages.unpaced
+    young = np.flatnonzero(begun & (situation.heads.waiting_call >= 0))
     nodes = situation.graph.n_ranks + np.unique(situation.heads.waiting_call[young])
     found: Bools = situation.graph.reaching(nodes)[ranks] >= 0
     return found

@@ -88,6 +88,8 @@ class LeftOrder(Struct, frozen=True):
         next_queued: It was not, but that of the next iteration is queued, in its usual place.
         period: All calls before were whole iterations of so many; 0 where that was not looked at.
         is_new: What it called instead it has never called before.
+        in_step: How many such calls it made in this step, in each of `times` steps before, and how
+            many its peer made in this one; None where steps were not counted.
         symptom: What is seen in the end.
     """
 
@@ -100,6 +102,7 @@ class LeftOrder(Struct, frozen=True):
     next_queued: bool
     period: int
     is_new: bool
+    in_step: tuple[int, int, int] | None
     symptom: Claim
 
 
@@ -131,6 +134,7 @@ def explain_left_order(
             next_queued=queued and not later,
             period=left.period,
             is_new=left.is_new,
+            in_step=left.in_step,
             symptom=symptom,
         ),
         culprits=culprits,

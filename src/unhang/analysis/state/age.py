@@ -47,6 +47,8 @@ class Ages(Struct, frozen=True):
         unproven: Per rank: its head is older by its file, while files of peers show young ones.
         stood: Per rank: while its head was the next to finish, its host has made calls for longer
             than such calls usually take.
+        unpaced: Per rank: it looks so, but nothing shows how long such calls take, and its head is
+            young: a host that runs ahead of its device looks the same.
     """
 
     waited_ns: Ints
@@ -54,6 +56,7 @@ class Ages(Struct, frozen=True):
     old: Bools
     unproven: Bools
     stood: Bools
+    unpaced: Bools
 
 
 def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
@@ -82,19 +85,31 @@ def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
     told = (waited < 0) & (at_most >= 0)
     at_least = np.full(len(heads.row), -1, np.int64)
     at_least[ranks] = np.where(begun > 0, _newest_ns(evidence)[dump] - begun, -1)
-    stood = at_least > _TURNS * np.maximum(turns, _ROUND_NS)
+    passed = at_least > _TURNS * np.maximum(turns, _ROUND_NS)
+    unpaced = passed & (turns < 0) & _hides_finished(evidence, heads)
+    stood = passed & (~unpaced | (at_least > _JUST_BEGUN_NS))
     usual = np.maximum(np.where(stood, 0, _JUST_BEGUN_NS), _TURNS * turns)
     by_file = told & (at_most < np.minimum(usual, _most_ns(evidence, heads)))
     moving = (waited < 0) & _just_after(evidence, heads, turns, outdated)
     young |= by_file | moving
     unproven = told & (turns > 0) & ~young & by_file.any()
-    return Ages(waited, young, (waited >= 0) & ~young, unproven, stood & ~young)
+    old = (waited >= 0) & ~young
+    return Ages(waited, young, old, unproven, stood & ~young, unpaced & young)
 
 
 def _noticed_late_ns(evidence: Evidence, rows: Ints) -> Ints:
     """How much older than they are calls may look, by the recorder that looks for their ends."""
     late = np.asarray([kind.notices_ns for kind in evidence.recorders.values()], np.int64)
     found: Ints = late[evidence.names.backend[evidence.case.calls.name[rows]]]
+    return found
+
+
+def _hides_finished(evidence: Evidence, heads: Heads) -> Bools:
+    """Per rank: its dump leaves finished calls out, so that none shows how far apart calls are."""
+    hides = np.asarray([each.active_only for each in evidence.case.dumps], np.bool_)
+    found = np.zeros(len(heads.row), np.bool_)
+    ranks = np.flatnonzero(heads.row >= 0)
+    found[ranks] = hides[evidence.case.calls.dump[heads.row[ranks]]]
     return found
 
 

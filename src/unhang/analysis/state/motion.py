@@ -4,13 +4,17 @@ NCCL's watchdog looks at all calls of its process ten times a second and retires
 ended. A call that has ended and is not retired did so within the last of its rounds, or the
 watchdog stands still itself, as it does once it has seen an error. So the call must have been made
 a moment before the dump, too: then its host was moving, whatever the watchdog does.
+
+A dump of unfinished calls leaves such a call out. Its counters show it all the same: they name the
+last call that was enqueued and the last one that was retired, and differ though nothing is open. A
+watchdog that stands still shows this for ever; so the file must be of the time of the newest call.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from unhang.analysis.state.columns import Ints, distinct
+from unhang.analysis.state.columns import Bools, Ints, distinct
 from unhang.analysis.state.index import Evidence
 from unhang.model import State
 
@@ -18,6 +22,10 @@ __all__ = ["just_ended"]
 
 _A_MOMENT_NS = 10**9
 """As long as a call is in flight rather than stuck, whatever the rhythm."""
+
+_AT_THE_TIME_NS = 4 * 10**9
+"""A file was written by then: under load up to 2.8 s after the newest call of a job that moved; who
+asks, and a watchdog that has seen an error, comes later (5 s and more, where it was tried)."""
 
 
 def just_ended(evidence: Evidence) -> Ints:
@@ -32,4 +40,24 @@ def just_ended(evidence: Evidence) -> Ints:
     fresh = (calls.state == State.COMPLETED) & ~calls.retired & evidence.finished
     fresh &= (calls.created_ns > 0) & (calls.completed_ns - calls.created_ns < _A_MOMENT_NS)
     rows = np.flatnonzero(fresh & asked[calls.dump] & (calls.group >= 0))
-    return distinct(evidence.owner_of(rows) * evidence.n_channels + evidence.channel(rows))
+    ended = evidence.owner_of(rows) * evidence.n_channels + evidence.channel(rows)
+    return distinct(np.r_[ended, _counted_ends(evidence, asked)])
+
+
+def _counted_ends(evidence: Evidence, asked: Bools) -> Ints:
+    """Keys where nothing is open and the call that was enqueued last has not been retired."""
+    status, opened = evidence.case.group_status, evidence.open_rows
+    newest = int(evidence.case.calls.created_ns.max(initial=0))
+    owners, backends = np.full(len(asked), -1, np.int64), np.zeros(len(asked), np.int64)
+    for owner, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True):
+        hides = dump.active_only or dump.start == dump.stop
+        if hides and 0 < newest <= dump.written_ns < newest + _AT_THE_TIME_NS and asked[dump.index]:
+            owners[dump.index] = owner
+            backends[dump.index] = evidence.backends.index(dump.backend)
+    differ = (status.last_enqueued != status.last_completed) & (status.last_completed >= 0)
+    differ &= (owners[status.dump] >= 0) & (status.group >= 0)
+    dumps, groups = status.dump[differ], np.asarray(status.group[differ], np.int64)
+    keys = owners[dumps] * evidence.n_channels + groups * len(evidence.backends) + backends[dumps]
+    held = evidence.owner_of(opened) * evidence.n_channels + evidence.channel(opened)
+    found: Ints = np.setdiff1d(keys, held)
+    return found

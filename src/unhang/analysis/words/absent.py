@@ -222,6 +222,13 @@ def _verdict_of_left_order(about: LeftOrder, claim: Claim) -> Words:
 
 def _usual_place(about: LeftOrder) -> str:
     """Why that call was due."""
+    if about.in_step is not None:
+        made, usual, asked = about.in_step
+        return (
+            f"It made {count_of(made, 'call')} that {'meets' if made == 1 else 'meet'} its peer's "
+            f"in this step, between two collectives, and {usual} in "
+            f"{count_of(about.times, 'such step')} before; its peer made {asked} in this one."
+        )
     if about.period:
         rounds, calls = count_of(about.times, "iteration"), count_of(about.period, "call")
         return f"All that it had called was {rounds} of {calls}, in which this one came next."
