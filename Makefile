@@ -106,7 +106,7 @@ prove: $(TEST_DEPS)
 	$(BIN)/python -m lab prove --processes 2 --write docs/accuracy.md $(ARGS)
 
 bench: $(TEST_DEPS) native
-	$(BIN)/python -m benchmarks.run_all
+	$(BIN)/python -m benchmarks
 
 wheel: $(TEST_DEPS) native
 	$(BIN)/python -m pip install -q ziglang

@@ -1,6 +1,5 @@
-"""What unhang costs, measured: `python -m benchmarks.run_all` writes docs/benchmarks.md.
+"""What unhang costs, measured: `python -m benchmarks` writes docs/benchmarks.md.
 
-A benchmark is a module with `main(*, quick: bool = False) -> Section`; `run_all.MODULES` lists
-them. Each can be run by itself (`python -m benchmarks.startup`) and then only prints. No test
-asserts a time.
+A benchmark is a function `(*, quick: bool) -> Section` in the `SECTIONS` of its script; `__main__`
+lists the scripts. No test asserts a time.
 """

@@ -1,45 +1,85 @@
-"""A job for `hang_verdict`: forked Gloo ranks, one of which stops in its data loader.
+"""A job for `live_hangs`: forked Gloo ranks with short steps, one of which stops.
 
-python benchmarks/hanging_job.py RANKS PORT CULPRIT
+python benchmarks/hanging_job.py RANKS STEP_MS STEPS CULPRIT FAULT FILE
 """
+
+from __future__ import annotations
 
 import datetime as dt
 import os
 import sys
+import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-STEPS = 20
+CHECKPOINT_EVERY = 25
 
 
-def load_batch() -> None:
+def loader() -> None:
     """Data that never come."""
     time.sleep(100_000)
 
 
-def train(*, stops: bool) -> None:
-    """Steps of one all_reduce each; the culprit does not come back from its data."""
-    for step in range(STEPS + 1):
-        if step == STEPS and stops:
-            load_batch()
-        dist.all_reduce(torch.ones(1024))
+def lock() -> None:
+    """A lock that nobody gives back."""
+    held = threading.Lock()
+    held.acquire()
+    held.acquire()
 
 
-def main(ranks: int, port: str, culprit: int) -> None:
+def file() -> None:
+    """A pipe into which nobody writes."""
+    read, _write = os.pipe()
+    os.read(read, 1)
+
+
+def skips() -> None:
+    """It leaves a call out, and waits in the next one."""
+    dist.barrier()
+
+
+STOPS: dict[str, Callable[[], None]] = {f.__name__: f for f in (loader, lock, file, skips)}
+
+
+def train(step_ms: int, steps: int, stop: Callable[[], None] | None, moment: Path) -> None:
+    """Steps of work and one all_reduce; the culprit stops before the last."""
+    data = torch.ones(1024)
+    for step in range(steps + 1):
+        time.sleep(step_ms / 1000)
+        if step == steps and stop is not None:
+            moment.write_text(str(time.time()))
+            stop()
+        dist.all_reduce(data)
+        if step % CHECKPOINT_EVERY == CHECKPOINT_EVERY - 1:
+            if dist.get_rank() == 0:
+                time.sleep(0.4)
+            dist.barrier()
+
+
+def main(ranks: int, step_ms: int, steps: int, culprit: int, fault: str, moment: Path) -> None:
     """Fork the ranks, which spares importing torch in each, and wait for them."""
     torch.set_num_threads(1)
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(ranks)}
+    store = f"file://{moment.parent / 'store'}"
     for rank in range(ranks):
         if os.fork() == 0:
-            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-            dist.init_process_group("gloo", timeout=dt.timedelta(minutes=30))
-            train(stops=rank == culprit)
+            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)}
+            dist.init_process_group(
+                "gloo",
+                init_method=store,
+                rank=rank,
+                world_size=ranks,
+                timeout=dt.timedelta(minutes=30),
+            )
+            train(step_ms, steps, STOPS[fault] if rank == culprit else None, moment)
             os._exit(0)
     for _ in range(ranks):
         os.wait()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    words = sys.argv[1:]
+    main(int(words[0]), int(words[1]), int(words[2]), int(words[3]), words[4], Path(words[5]))

@@ -12,7 +12,6 @@ import os
 import resource
 import subprocess
 import sys
-import tempfile
 import time
 import tracemalloc
 from array import array
@@ -20,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import ROOT, Section, show
+from benchmarks.harness import ROOT, Section, scratch
 from unhang.record import HOOK_DIR
 
 DEPTH = 15  # and five frames of the benchmark's own: stacks of 20
@@ -234,7 +233,7 @@ def start(
     """Start a worker, with the start-up hook or without."""
     path = [str(HOOK_DIR)] * armed + [str(ROOT / "src"), str(ROOT)]
     return subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-m", module, "--worker", name],
+        [sys.executable, "-W", "ignore", "-m", module, name],
         env={
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path),
@@ -285,11 +284,10 @@ def _children_cpu_s() -> float:
     return spent.ru_utime + spent.ru_stime
 
 
-def main(*, quick: bool = False) -> Section:
+def recorder(*, quick: bool) -> Section:
     """Measure; `quick` takes fewer runs of whole interpreters."""
     runs = 3 if quick else 7
-    with tempfile.TemporaryDirectory(prefix="unhang-bench-") as name:
-        place = Path(name)
+    with scratch() as place:
         own = answer(start("alone", place))
         real = answer(start("gloo", place))
         bare, full = answer(start("fake", place, armed=False)), answer(start("fake", place))
@@ -365,8 +363,7 @@ def _us(value: float) -> str:
     return f"{value:.2f} µs"
 
 
+SECTIONS = {"recorder": recorder}
+
 if __name__ == "__main__":
-    if "--worker" in sys.argv:
-        print(json.dumps(WORKERS[sys.argv[-1]]()))
-    else:
-        print(show(main(quick="--quick" in sys.argv)))
+    print(json.dumps(WORKERS[sys.argv[-1]]()))

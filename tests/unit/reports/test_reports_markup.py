@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from report_samples import SAMPLES, hostile, never_joined
 from syrupy.assertion import SnapshotAssertion
 
-from benchmarks.verdict import case_of
+from benchmarks.columns import case_of
 from unhang.analysis import diagnose
 from unhang.analysis.picture import picture_of
 from unhang.case import Case, Dump

@@ -1,15 +1,11 @@
-"""From a hang to its alarm and its verdict: real Gloo jobs with short steps, `--hang-after auto`.
+"""Real Gloo jobs that hang under `unhang run`: from the hang to the alarm, and to the verdict.
 
-Each job trains in steps of a length of its own (50 to 800 ms), saves a checkpoint now and then, and
-at a random step one rank stops: in its loader, in a lock, in a busy read, or by leaving a call out.
-The job notes when; the case has when the alarm was raised and the verdict was there.
+Measuring detection and showing it are apart, because the former takes an hour of a quiet machine:
 
-Measuring and showing are apart, because the former takes an hour of a quiet machine:
+    python -m benchmarks.live_hangs 500 --at-once 4   # writes benchmarks/measured/detection.json
+    python -m benchmarks detection                    # table and picture, from that file
 
-    python -m benchmarks.detection 500 --at-once 4   # writes benchmarks/measured/detection.json
-    python -m benchmarks.run_all detection           # table and picture, from that file
-
-The former does the latter's work at its end. Each hang is written as it comes.
+Each hang is written as it comes.
 """
 
 from __future__ import annotations
@@ -18,49 +14,139 @@ import argparse
 import json
 import os
 import random
+import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import ROOT, Section, machine, program, show
-from benchmarks.plot import shares
+from benchmarks.drawing import shares
+from benchmarks.harness import ROOT, Section, machine, placed, program, scratch, table
 
-__all__ = ["main", "measure", "one_hang"]
+__all__ = ["SECTIONS", "measure", "one_hang"]
+
+JOB = Path(__file__).with_name("hanging_job.py")
+PATIENCE_S = 900
+
+
+def _let_hang(
+    folder: Path, options: list[str], ranks: int, step_ms: int, steps: int, culprit: int, fault: str
+) -> str:
+    """Run a job that hangs, with its case in the folder; returns what was said on stderr."""
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "src"),
+        "OMP_NUM_THREADS": "1",
+        "UNHANG_RUNTIME_DIR": str(folder / "runtime"),
+    }
+    job = [
+        sys.executable,
+        str(JOB),
+        *map(str, (ranks, step_ms, steps, culprit, fault)),
+        str(folder / "moment"),
+    ]
+    command = program(
+        "run",
+        "--grace",
+        "0",
+        "--on-hang",
+        "kill",
+        "--case",
+        str(folder / "case"),
+        *options,
+        "--",
+        *job,
+    )
+    done = subprocess.run(
+        command, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    return done.stderr
+
+
+# ------------------------------------------------------------------ from the alarm
+
+SIZES = ((8, 5, 5), (64, 40, 3))
+"""Ranks, --hang-after (more than starting so many takes), how often."""
+
+CULPRIT = 1
+STEPS = ("dumps", "stacks", "verdict")
+
+
+def hang_verdict(*, quick: bool) -> Section:
+    """From the alarm to the verdict; `quick` takes eight ranks once.
+
+    The clock starts where the hang watch raises its alarm; the manifest of the case has the rest.
+    All ranks share this machine's cores with what collects from them, as on a node.
+    """
+    sizes = ((8, 5, 1),) if quick else SIZES
+    rows = []
+    for ranks, hang_after_s, runs in sizes:
+        found = [_judged(ranks, hang_after_s) for _ in range(runs)]
+        times = [
+            f"{statistics.median(times):.1f} s ({max(times):.1f})"
+            for step in STEPS
+            if (times := [case["nodes"][0]["timings_s"][step] for case in found])
+        ]
+        came = min(sum("dump" in r["came"] for r in case["ranks"].values()) for case in found)
+        seen = min(sum("stacks" in r["came"] for r in case["ranks"].values()) for case in found)
+        right = sum(case["culprits"] == [CULPRIT] for case in found)
+        target = "≤ 10 s" if ranks == sizes[0][0] else ""
+        rows.append((str(ranks), f"{came}", f"{seen}", *times, target, f"{right} of {runs}"))
+    load = os.getloadavg()[0]
+    return Section(
+        title="From the alarm to the verdict",
+        text="Real jobs on Gloo in which one rank stops, under `unhang run`. Seconds from the "
+        "alarm to the end of each step: median of the runs, in brackets the slowest. "
+        f"Load of the machine at the end: {load:.1f}.",
+        columns=("ranks", "dumps", "stacks", "dumps after", "two looks after", "verdict after",
+                 "target", "right culprit"),
+        rows=tuple(rows),
+    )  # fmt: skip
+
+
+def _judged(ranks: int, hang_after_s: int) -> Mapping[str, Any]:
+    """Let one job hang; returns its manifest with the verdict's culprits."""
+    with scratch() as folder:
+        options = ["--hang-after", str(hang_after_s)]
+        said = _let_hang(folder, options, ranks, 0, 20, CULPRIT, "loader")
+        case = folder / "case"
+        if not (case / "report.json").exists():
+            raise RuntimeError(f"no verdict on {ranks} ranks: {said[-2000:]}")
+        manifest = dict(json.loads((case / "manifest.json").read_text()))
+        report = json.loads((case / "report.json").read_text())
+        return manifest | {"culprits": report["findings"][0]["culprits"]}
+
+
+# ------------------------------------------------------------------ from the hang
 
 MEASURED = Path(__file__).with_name("measured") / "detection.json"
 PICTURE = ROOT / "docs" / "images" / "detection.svg"
 PAGE, BEGIN, END = ROOT / "docs" / "run.md", "<!-- detection -->\n", "<!-- detection ends -->"
-PATIENCE_S = 240
 FAULTS = ("loader", "lock", "file", "skips")
 
 
 def one_hang(seed: int) -> dict[str, object]:
-    """Let one job hang: seconds from the hang to the alarm and the verdict, and who was named."""
+    """Let one job hang: seconds from the hang to the alarm and the verdict, and who was named.
+
+    It trains in steps of a length of its own (50 to 800 ms), saves a checkpoint now and then, and
+    at a random step one rank stops: in its loader, in a lock, in a busy read, or by leaving a call
+    out. The job notes when; the case has when the alarm was raised and the verdict was there.
+    """
     draw = random.Random(seed)  # noqa: S311 - a simulation
     ranks, step_ms = draw.choice((2, 3, 4)), round(50 * 16 ** draw.random())
     culprit, fault = draw.randrange(ranks), draw.choice(FAULTS)
     steps = max(25, 25_000 // step_ms) + draw.randrange(20)
-    with tempfile.TemporaryDirectory() as folder:
-        case, moment = Path(folder, "case"), Path(folder, "moment")
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "UNHANG_RUNTIME_DIR": f"{folder}/runtime"}
-        worker = [str(ROOT / "benchmarks" / "short_steps.py"), str(ranks), str(step_ms),
-                  str(steps), str(culprit), fault, str(moment)]  # fmt: skip
-        command = program("run", "--grace", "0", "--on-hang", "kill", "--case", str(case),
-                          "--quiet", "--", sys.executable, *worker)  # fmt: skip
-        done = subprocess.run(
-            command, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False
-        )
+    with scratch() as folder:
+        said = _let_hang(folder, ["--quiet"], ranks, step_ms, steps, culprit, fault)
         row: dict[str, object] = {"seed": seed, "ranks": ranks, "step_ms": step_ms, "fault": fault}
         try:
-            manifest, report = _of_the_hang(case)
-            hung_s = float(moment.read_text())
+            manifest, report = _of_the_hang(folder / "case")
+            hung_s = float((folder / "moment").read_text())
         except (OSError, ValueError):
-            return row | {"failed": done.stderr[-300:]}
+            return row | {"failed": said[-300:]}
         part = manifest["nodes"][0]
         alarm_s = manifest["incident"]["time_ns"] / 1e9 - hung_s
         found = report["findings"][0] if report["findings"] else {"culprits": []}
@@ -115,7 +201,7 @@ def _guarded(seed: int) -> dict[str, object]:
         return {"seed": seed, "failed": f"{type(error).__name__}"}
 
 
-def main(*, quick: bool = False) -> Section:
+def detection(*, quick: bool) -> Section:
     """Show what was measured, and draw it; where nothing was, a few jobs hang first."""
     del quick
     if not MEASURED.exists():
@@ -128,7 +214,7 @@ def main(*, quick: bool = False) -> Section:
     load = sorted(row["load"] for row in found)[len(found) // 2]
     right = sum(bool(row["right"]) for row in found)
     rows = [
-        (f"the {what}", *(f"{value:.1f} s" for value in _places(values)), target)
+        (f"the {what}", *(f"{value:.1f} s" for value in placed(values)), target)
         for (what, values), target in zip(times.items(), ("≤ 15 s", "≤ 20 s"), strict=True)
     ]
     section = Section(
@@ -145,17 +231,13 @@ def main(*, quick: bool = False) -> Section:
 
 def _into_page(section: Section) -> None:
     """Put text and table where docs/run.md has them."""
-    lines = [section.columns, ("---",) * len(section.columns), *section.rows]
-    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     before, _, rest = PAGE.read_text().partition(BEGIN)
     _, end, after = rest.partition(END)
     if end:
-        PAGE.write_text(f"{before}{BEGIN}{section.text}\n\n{table}\n\n{end}{after}")
+        PAGE.write_text(f"{before}{BEGIN}{section.text}\n\n{table(section)}\n\n{end}{after}")
 
 
-def _places(values: Sequence[float]) -> tuple[float, float, float]:
-    ordered = sorted(values)
-    return ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.95)], ordered[-1]
+SECTIONS = {"hang_verdict": hang_verdict, "detection": detection}
 
 
 if __name__ == "__main__":
@@ -167,4 +249,3 @@ if __name__ == "__main__":
     words = parser.parse_args()
     if words.runs:
         measure(words.runs, words.first, words.at_once, add=words.add)
-    print(show(main()))

@@ -1,13 +1,113 @@
-"""Draws what was measured as SVG: shares of cases over a time, and bars. No library is needed."""
+"""Draws what was measured as SVG: lines over ranks, shares of cases over a time, and bars.
+
+No library is needed. What is drawn is read from the page, so that picture and table agree.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
-from math import log10
+from math import ceil, floor, log10
+from pathlib import Path
 from typing import Final
 
-__all__ = ["bars", "shares"]
+from benchmarks.harness import ROOT
+
+__all__ = ["Point", "bars", "draw_growth", "lines_of", "series_of", "shares"]
+
+PICTURE = ROOT / "docs" / "images" / "diagnose.svg"
+SHOWN = {"torchfrtrace": "#c2410c", "unhang": "#1d4ed8", "bare read": "#64748b"}
+"""Programs by the heading of the column before their CPU time, and their colours."""
+
+_W, _H = 720, 380
+_L, _R, _T, _B = 60, 120, 24, 48
+
+Point = tuple[float, float]
+
+
+def draw_growth(page: Path) -> None:
+    """Draw what a verdict costs by ranks; both axes are logarithmic: a straight line is linear."""
+    text = lines_of(series_of(page.read_text(encoding="utf-8")))
+    PICTURE.write_text(text, encoding="utf-8")
+
+
+def series_of(page: str) -> dict[str, list[Point]]:
+    """Ranks and CPU seconds of each program, from the page's section `diagnose`."""
+    section = page.partition("<!-- diagnose -->")[2].partition("<!-- ")[0]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in section.splitlines()
+        if line.startswith("|") and not line.startswith("| ---")
+    ]
+    head, *body = rows
+    found = {}
+    for name in (name for name in SHOWN if name in head):
+        column = head.index(name) + 1
+        found[name] = [
+            (_number(row[0]), _number(row[column])) for row in body if _number(row[column]) > 0
+        ]
+    return found
+
+
+def _number(cell: str) -> float:
+    match = re.match(r"[\d,]+(?:\.\d+)?", cell)
+    return float(match[0].replace(",", "")) if match else 0.0
+
+
+def lines_of(series: Mapping[str, Sequence[Point]]) -> str:
+    """Draw lines of points, both above 0, as SVG."""
+    ranks = sorted({x for points in series.values() for x, _ in points})
+    seconds = [y for points in series.values() for _, y in points]
+    low, high = floor(log10(min(seconds))), ceil(log10(max(seconds)))
+    across, up = log10(ranks[0]), log10(ranks[-1])
+
+    def place(point: Point) -> Point:
+        right = (log10(point[0]) - across) / max(up - across, 1e-9)
+        above = (log10(point[1]) - low) / max(high - low, 1)
+        return (
+            _L + right * (_W - _L - _R),
+            _H - _B - above * (_H - _T - _B),
+        )
+
+    lines = [line for name, points in series.items() for line in _way(name, map(place, points))]
+    marks = [
+        _level(10.0**power, place((ranks[0], 10.0**power))[1]) for power in range(low, high + 1)
+    ]
+    marks += [_text(place((x, 10.0**low))[0], _H - 26, f"{x:,.0f}", "middle") for x in ranks]
+    middle = (_L + _W - _R) / 2
+    marks += [_text(middle, _H - 8, "ranks, 2,000 calls each", "middle"),
+              _text(8, 14, "CPU seconds of the whole process", "start")]  # fmt: skip
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_W} {_H}" '
+        'font-family="sans-serif" font-size="12" fill="#334155">'
+    )
+    ground = f'<rect width="{_W}" height="{_H}" fill="#ffffff"/>'
+    return "\n".join([head, ground, *marks, *lines, "</svg>", ""])
+
+
+def _level(value: float, y: float) -> str:
+    line = f'<path d="M{_L} {y:.1f}H{_W - _R}" stroke="#e2e8f0"/>'
+    return line + _text(_L - 8, y + 4, f"{value:g} s", "end")
+
+
+def _way(name: str, points: Iterable[Point]) -> Iterator[str]:
+    placed, colour = list(points), SHOWN[name]
+    if not placed:
+        return
+    way = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
+    yield f'<polyline points="{way}" fill="none" stroke="{colour}" stroke-width="2"/>'
+    for x, y in placed:
+        yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>'
+    x, y = placed[-1]
+    yield _text(x + 8, y + 4, name, "start", colour)
+
+
+def _text(x: float, y: float, text: str, anchor: str, colour: str = "#334155") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}">{text}</text>'
+
+
+# ------------------------------------------------------------------ shares and bars
 
 WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 34, 44

@@ -10,17 +10,14 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import Section, show
+from benchmarks.harness import Section, scratch
 from benchmarks.recorder import answer, start
 
-__all__ = ["main"]
+__all__ = ["SECTIONS"]
 
 CALLS, PAIRS, STEPS = 40, 1000, 5
 ROWS, WIDTH, LAYERS = 64, 256, 4
@@ -28,7 +25,7 @@ BUDGETS = {"all_reduce": "≤ 6 µs", "send, receive": "≤ 20 µs", "exchange":
            "pipelined step": "", "DDP step": "≤ 0.5 %"}  # fmt: skip
 
 
-def work() -> dict[str, list[list[float]]]:
+def work(pairs: int) -> dict[str, list[list[float]]]:
     """In a rank: by kind of call, rows of CPU and wall time in µs, plain and armed."""
     import torch
     import torch.distributed as dist
@@ -55,10 +52,10 @@ def work() -> dict[str, list[list[float]]]:
                 each.wait()
 
     calls = {"all_reduce": all_reduce, "send, receive": send_receive, "exchange": exchange}
-    rows = {name: _by_turns(call, dist.barrier, CALLS, PAIRS) for name, call in calls.items()}
+    rows = {name: _by_turns(call, dist.barrier, CALLS, pairs) for name, call in calls.items()}
     steps = {"pipelined step": _pipelined(rank), "DDP step": _data_parallel()}
     return rows | {
-        name: _by_turns(step, dist.barrier, STEPS, PAIRS // 20) for name, step in steps.items()
+        name: _by_turns(step, dist.barrier, STEPS, pairs // 20) for name, step in steps.items()
     }
 
 
@@ -129,16 +126,12 @@ def _by_turns(
     return rows
 
 
-def main(*, quick: bool = False) -> Section:
-    """Measure; `quick` changes nothing, it takes minutes where waking a process is slow."""
-    del quick
-    with tempfile.TemporaryDirectory(prefix="unhang-bench-") as name:
-        place = Path(name)
-        store = f"file://{place / 'store'}"
-        ranks = [
-            start("", place, module=__spec__.name, RANK=str(rank), BENCH_STORE=store)
-            for rank in (0, 1)
-        ]
+def recorder_jobs(*, quick: bool) -> Section:
+    """Measure, which takes minutes where waking a process is slow; `quick` takes a tenth."""
+    pairs = PAIRS // 10 if quick else PAIRS
+    with scratch() as place:
+        told = {"BENCH_STORE": f"file://{place / 'store'}", "BENCH_PAIRS": str(pairs)}
+        ranks = [start("", place, module=__name__, RANK=str(rank), **told) for rank in (0, 1)]
         found = [answer(rank) for rank in ranks]
     rows = []
     for call, budget in BUDGETS.items():
@@ -152,7 +145,7 @@ def main(*, quick: bool = False) -> Section:
         )  # fmt: skip
     return Section(
         title="Recorder in a real Gloo job",
-        text=f"Two ranks, {PAIRS} pairs of blocks of {CALLS} calls, {PAIRS // 20} of {STEPS} "
+        text=f"Two ranks, {pairs} pairs of blocks of {CALLS} calls, {pairs // 20} of {STEPS} "
         "steps, with and without the recorder by turns. CPU time of the calling thread; medians, "
         "the median of the differences and its share of the wall time without. Wall time: the "
         "median of the ratios of neighbours, since the machine's own speed drifts.",
@@ -161,8 +154,7 @@ def main(*, quick: bool = False) -> Section:
     )
 
 
+SECTIONS = {"recorder_jobs": recorder_jobs}
+
 if __name__ == "__main__":
-    if "--worker" in sys.argv:
-        print(json.dumps(work()))
-    else:
-        print(show(main(quick="--quick" in sys.argv)))
+    print(json.dumps(work(int(os.environ["BENCH_PAIRS"]))))
