@@ -179,6 +179,7 @@ class Finding:
         pausing: Culprits that stand still for no longer than a pause of their own may take.
         confidence_reasons: What lowered the confidence, the gravest first; empty where it is high,
             or where nothing tells.
+        confidence_supports: What raised it: other sources that say the same.
     """
 
     id: str
@@ -205,6 +206,7 @@ class Finding:
     pausing: tuple[int, ...] = ()
     url: str = ""
     confidence_reasons: tuple[str, ...] = ()
+    confidence_supports: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if (kind := kind_of(self.code)) is not None:

@@ -186,6 +186,7 @@ def _finding(group: Sequence[_Told]) -> Finding:
         code=first.kind.code,
         role=first.kind.role,
         confidence="high" if first.reading.sample.threads else "medium",
+        confidence_reasons=() if first.reading.sample.threads else ("the core gave no stack",),
         summary=f"{_who(group, ranks)} {first.does}.",
         culprits=ranks if blamed else (),
         victims=() if blamed else ranks,

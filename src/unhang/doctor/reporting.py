@@ -136,6 +136,7 @@ def _finding(index: int, result: CheckResult) -> Finding:
         code=kind.code,
         role=role,
         confidence=result.confidence,
+        confidence_reasons=(result.doubt,) if result.doubt else (),
         summary=result.seen,
         culprits=tuple(sorted(result.ranks)) if role == "cause" else (),
         subjects=result.subjects,

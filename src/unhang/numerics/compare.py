@@ -258,6 +258,7 @@ def _parts(
             code=NUMBERS_DIFFER.code,
             role="cause",
             confidence="medium",
+            confidence_reasons=("the allowed error is an estimate, and errors add up over layers",),
             summary=f"{reference.setting} and {other.setting} first part at {first}.",
             subjects=(Subject("setting", str(other.setting)),),
             evidence=(

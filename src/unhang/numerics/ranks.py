@@ -122,6 +122,7 @@ def _finding(
         code=RANKS_NUMBERS_DIFFER.code,
         role="cause",
         confidence="high" if odd else "medium",
+        confidence_reasons=() if odd else ("no side has a majority, so either may be wrong",),
         summary=f"{who} {verb} in {len(names)} tensors, first {printable(names[0])}.",
         culprits=odd,
         subjects=tuple(Subject("rank", f"rank {rank}", rank=rank) for rank in odd[:MAX_SHOWN]),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from unhang.kinds import BUSY_WITHOUT_SYSCALLS, SPINS_IN_SYSCALLS, WAITS_IN_SYSCALL, Kind
 from unhang.report import Confidence, Finding, Report, Subject
@@ -157,6 +157,20 @@ def _on_host(subjects: Sequence[Subject], host: str) -> tuple[Subject, ...]:
     )
 
 
+_DOUBTS: Final = {
+    WAITS_IN_SYSCALL.code: "it was watched for a short while: a slow peer looks the same",
+    SPINS_IN_SYSCALLS.code: "polling without a pause may be how it waits",
+    BUSY_WITHOUT_SYSCALLS.code: "system calls do not tell work from a loop",
+}
+_NO_TIME = "nothing tells for how long it has been in that call"
+
+
+def _doubts(kind: Kind, sure: Confidence) -> tuple[str, ...]:
+    if sure == "high":
+        return ()
+    return (_NO_TIME,) if sure == "low" else (_DOUBTS[kind.code],)
+
+
 def _told(trace: SyscallTrace, kind: Kind, sure: Confidence, says: str, *evidence: str) -> Finding:
     """A finding about one thread; `says` follows its name."""
     where = trace.target if kind is WAITS_IN_SYSCALL else ""
@@ -165,6 +179,7 @@ def _told(trace: SyscallTrace, kind: Kind, sure: Confidence, says: str, *evidenc
         code=kind.code,
         role="observation",
         confidence=sure,
+        confidence_reasons=_doubts(kind, sure),
         summary=f"{trace.name} {says}",
         subjects=_subjects(trace, where),
         evidence=evidence,

@@ -14,6 +14,7 @@ from unhang.report import Finding, Report
 from unhang.reports import Look, render
 
 REASON = "blocked for 22 s, less than --grace 60 s"
+SAME = "the log says the same (rank 3)"
 SECOND = "the members of group dp were inferred, not recorded"
 
 
@@ -50,6 +51,20 @@ def test_pages_say_why(form: str, words: str, *, full: bool) -> None:
     reasons = (REASON, SECOND, "a third") if not full else (REASON, SECOND)
     assert words in flat(form, doubted(*reasons), full=full)
     assert "low:" not in flat(form, doubted(), full=full)
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("form", ["text", "html", "markdown"])
+def test_pages_say_what_raised_it(form: str, *, full: bool) -> None:
+    """After the doubts where there is room, and alone where there is no doubt."""
+    sure = doubted()
+    first = replace(sure.findings[0], confidence="high", confidence_supports=(SAME,))
+    page = flat(form, replace(sure, findings=(first,)), full=full)
+    assert f"high: {SAME}" in page
+    both = replace(first, confidence="low", confidence_reasons=(REASON,))
+    page = flat(form, replace(sure, findings=(both,)), full=full)
+    assert f"low: {REASON}" in page
+    assert (f"{REASON}; {SAME}" in page) == (full or form != "text")
 
 
 def test_programs_are_told_why() -> None:

@@ -29,7 +29,7 @@ from unhang.analysis.words import (  # noqa: F401 - they register
     unranked,
     unstuck,
 )
-from unhang.analysis.words.doubts import reasons_of
+from unhang.analysis.words.doubts import reasons_of, supports_of
 from unhang.analysis.words.telling import all_words_of
 from unhang.report import Finding
 
@@ -68,4 +68,5 @@ def finding_of(claim: Claim, identifier: str = "", caused_by: Sequence[str] = ()
         moving=claim.moving,
         pausing=claim.pausing,
         confidence_reasons=reasons_of(claim),
+        confidence_supports=supports_of(claim),
     )

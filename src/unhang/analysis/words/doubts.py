@@ -1,17 +1,18 @@
-"""Why a finding is less than sure, in words of its case."""
+"""Why a finding is as sure as it is, in words of its case: what lowered it, what raised it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
-from unhang.analysis.claims import Claim, Doubt, Source, Stance, doubts_left
+from unhang.analysis.claims import Claim, Doubt, Observation, Source, Stance, doubts_left
 from unhang.analysis.lives.elsewhere import Pausing
+from unhang.analysis.sources.reports import Told
 from unhang.model import short_name
 from unhang.report import GroupRef
-from unhang.wording import rank_phrase
+from unhang.wording import printable, rank_phrase
 
-__all__ = ["reasons_of"]
+__all__ = ["reasons_of", "supports_of"]
 
 _OTHERWISE: Final[dict[Source, str]] = {
     "dumps": "the dumps say otherwise",
@@ -24,10 +25,38 @@ _OTHERWISE: Final[dict[Source, str]] = {
     "ras": "NCCL's RAS says otherwise",
 }
 
+_SAME: Final[dict[Source, str]] = {
+    "dumps": "the dumps say the same",
+    "stacks": "the stacks say the same",
+    "exits": "how the processes ended says the same",
+    "logs": "the log says the same",
+    "traces": "the traced calls say the same",
+    "cores": "the core files say the same",
+    "reports": "another report supports it",
+    "ras": "NCCL's RAS says the same",
+}
+
 
 def reasons_of(claim: Claim) -> tuple[str, ...]:
     """What lowered the confidence of a claim, the gravest first; empty where it is high."""
     return tuple(dict.fromkeys((*_doubts(claim), *_contradictions(claim))))
+
+
+def supports_of(claim: Claim) -> tuple[str, ...]:
+    """What raised the confidence of a claim, the heaviest first: other sources that say the same.
+
+    A support of no weight adds evidence and makes nothing surer: it is left out.
+    """
+    found = [each for each in claim.weighed if each.stance is Stance.SUPPORTS and each.weight]
+    heaviest = sorted(found, key=lambda each: -each.weight)
+    return tuple(dict.fromkeys(_same(each.observation) for each in heaviest))
+
+
+def _same(seen: Observation) -> str:
+    whose = f" ({rank_phrase(seen.ranks)})" if seen.ranks else ""
+    if isinstance(seen, Told):
+        return f"{_SAME[seen.source]}: {seen.finding.code} {printable(seen.finding.slug, 60)}"
+    return f"{_SAME[seen.source]}{whose}"
 
 
 def _doubts(claim: Claim) -> Iterator[str]:

@@ -279,7 +279,15 @@ def _nothing_read(error: NoEvidenceError) -> Report:
     from unhang.report import Finding, Report
 
     kind, advice = INSUFFICIENT_EVIDENCE, (error.hint,) if error.hint else ()
-    finding = Finding("f1", kind.code, kind.role, "low", error.message, actions=advice)
+    finding = Finding(
+        "f1",
+        kind.code,
+        kind.role,
+        "low",
+        error.message,
+        actions=advice,
+        confidence_reasons=("no file could be judged",),
+    )
     return Report("insufficient", error.message, findings=(finding,), decision=without_evidence())
 
 

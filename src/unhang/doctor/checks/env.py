@@ -276,4 +276,7 @@ def _clocks(nodes: Mapping[str, Facts]) -> CheckResult:
         seen += f"; nobody sets those of {', '.join(unset[:6])} (the kernel says unsynchronised)"
     subjects = host_subject(*dict.fromkeys((*hosts, *unset)))
     level: Level = "warn" if apart or unset else "ok"
-    return CheckResult(CLOCKS_APART, level, f"{seen}.", subjects, confidence="medium")
+    doubt = (
+        "the nodes were asked one after the other, and the time to ask them is in the difference"
+    )
+    return CheckResult(CLOCKS_APART, level, f"{seen}.", subjects, doubt=doubt)

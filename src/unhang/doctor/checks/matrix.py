@@ -220,6 +220,9 @@ def _usual(rows: Sequence[Row]) -> tuple[float, float]:
     return statistics.median_high(known("mb_per_s")), rtts[(len(rtts) - 1) // 4]
 
 
+_ONCE = "it was measured once, and other traffic slows a link as well"
+
+
 def _slow(tried: Sequence[tuple[str, Row]]) -> list[CheckResult]:
     """Pairs that lose data, or are far from the median of all; a node that is so with everybody."""
     usual = _usual([row for _, row in tried])
@@ -241,13 +244,13 @@ def _slow(tried: Sequence[tuple[str, Row]]) -> list[CheckResult]:
             what, level = next(said for pair, said in found.items() if name in pair)
             seen = f"{name} and every other node: {what}."
             about = host_subject(name)
-            results.append(CheckResult(SLOW_LINK, level, seen, about, confidence="medium"))
+            results.append(CheckResult(SLOW_LINK, level, seen, about, doubt=_ONCE))
             found = {pair: said for pair, said in found.items() if name not in pair}
     for pair, said in found.items():
         what, level = said
         a, b = sorted(pair)
         seen, subject = f"{a} and {b}: {what}.", (Subject("link", f"{a} - {b}"),)
-        results.append(CheckResult(SLOW_LINK, level, seen, subject, confidence="medium"))
+        results.append(CheckResult(SLOW_LINK, level, seen, subject, doubt=_ONCE))
     return results
 
 

@@ -22,6 +22,7 @@ class CheckResult:
         evidence: Details, one sentence each.
         action: Overrides the check's own advice where more is known.
         per_host: What to do on each host, where that differs; instead of `action`.
+        doubt: Why it is not certain, a phrase; "" where it is.
     """
 
     check: Check
@@ -32,7 +33,12 @@ class CheckResult:
     evidence: tuple[str, ...] = ()
     action: str = ""
     per_host: tuple[str, ...] = ()
-    confidence: Literal["high", "medium", "low"] = "high"
+    doubt: str = ""
+
+    @property
+    def confidence(self) -> Literal["high", "medium"]:
+        """What was looked at directly is certain, but for a doubt."""
+        return "medium" if self.doubt else "high"
 
     @property
     def code(self) -> str:

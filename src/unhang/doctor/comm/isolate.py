@@ -251,11 +251,13 @@ def explain(units: Sequence[Unit], bad: set[Pair], tried: set[Pair]) -> Iterator
     known = {unit[0]: unit for unit in units}
     if not bad:
         seen = "every one alone and every pair that was tried passes: it takes more than two."
-        yield CheckResult(COMM_ISOLATED, "warn", seen, confidence="medium")
+        doubt = "no pair fails by itself, so no rank or link can be named"
+        yield CheckResult(COMM_ISOLATED, "warn", seen, doubt=doubt)
         return
     if bad == tried and len(tried) > 1:
         seen = "every pair fails and every one alone passes: what connects them all is left."
-        yield CheckResult(COMM_ISOLATED, "fail", seen, confidence="medium")
+        doubt = "all pairs fail alike, so no rank or link can be named"
+        yield CheckResult(COMM_ISOLATED, "fail", seen, doubt=doubt)
         return
     left = set(bad)
     partners = Counter(name for pair in tried for name in pair)

@@ -299,4 +299,5 @@ def _slow_pair(
     )
     hosts = hosts_of(pair)
     link = " - ".join(hosts if len(hosts) > 1 else [f"rank {place.rank}" for place in pair])
-    return CheckResult(COMM_SLOW_PAIR, "warn", seen, (Subject("link", link),), confidence="medium")
+    doubt = "it was measured once, and other traffic slows a link as well"
+    return CheckResult(COMM_SLOW_PAIR, "warn", seen, (Subject("link", link),), doubt=doubt)

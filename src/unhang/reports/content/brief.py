@@ -34,7 +34,7 @@ class Brief:
         rows: (label, items): who is at fault and where, who waits, why, further causes.
         next: Commands that run as they stand.
         confidence: How sure that is; "" where nothing was found.
-        doubt: What lowered it most, or "".
+        doubt: What lowered it most, else what raised it, or "".
         basis: What kind of finding it is, and how many ranks were seen.
         more: What is left out here, in one sentence, or "".
     """
@@ -64,7 +64,7 @@ def brief_of(report: Report) -> Brief:
         ),
         next=report.next[:_MOST_STEPS],
         confidence=told.confidence if told else "",
-        doubt="; ".join(reasons_of(told, _MOST_REASONS)) if told else "",
+        doubt=reasons_of(told, _MOST_REASONS) if told else "",
         basis=", ".join(_basis(told, report)),
         more=_more(told, report),
     )

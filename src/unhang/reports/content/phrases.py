@@ -78,7 +78,7 @@ def finding_sections(
     evidence = _sentences(finding.evidence)
     yield "why", evidence[:MAX_WHY]
     if reasons := reasons_of(finding, MAX_REASONS):
-        yield "confidence", (f"{finding.confidence}: {'; '.join(reasons)}",)
+        yield "confidence", (f"{finding.confidence}: {reasons}",)
     yield "next", _sentences(finding.actions)
     yield ("loop" if is_loop(finding.waits) else "chain"), wait_lines(finding.waits)
     yield "also", evidence[MAX_WHY:]
@@ -87,9 +87,15 @@ def finding_sections(
     yield "page", (printable(finding.url),) if finding.url else ()
 
 
-def reasons_of(finding: Finding, most: int) -> tuple[str, ...]:
-    """What lowered a finding's confidence, the gravest first."""
-    return _cut(_sentences(finding.confidence_reasons), most, "reason")
+def reasons_of(finding: Finding, most: int) -> str:
+    """What lowered a finding's confidence, the gravest first; then what raised it.
+
+    Where there is room for one, it is a doubt; what supports a finding without a doubt comes first.
+    """
+    lowered = _cut(_sentences(finding.confidence_reasons), most, "reason")
+    room = max(most - len(lowered), 0)
+    raised = _sentences(finding.confidence_supports)[:room]
+    return "; ".join((*lowered, *raised))
 
 
 def _sentences(texts: Iterable[str]) -> tuple[str, ...]:
