@@ -7,7 +7,21 @@ from typing import Final
 from unhang.kinds import Remedy
 from unhang.logs.rules.base import LogRule
 
-__all__ = ["RAS_DEAD", "RULES"]
+__all__ = ["RAS_DEAD", "RAS_MISMATCH", "RULES"]
+
+RAS_MISMATCH: Final = LogRule(
+    code="UH767",
+    slug="ras-mismatch",
+    family="absent",
+    role="observation",
+    anchors=("MISMATCH", "has launched up to operation"),
+    pattern=r"Rank (?P<rank>\d+) has launched up to operation (?P<operation>\d+)",
+    meaning="NCCL RAS: a rank whose count is lower than its peers' is behind them.",
+    action="Ask three times; a difference of one that changes is normal.",
+    source="NVIDIA NCCL RAS guide; nccl#1911",
+    fires="  Rank 6 has launched up to operation 1842",
+    spares="  operations launched on 8 ranks",
+)
 
 RAS_DEAD: Final = LogRule(
     code="UH768",
@@ -239,19 +253,7 @@ RULES: tuple[LogRule, ...] = (
         spares="NCCL INFO NET/OFI Request 0x7f completed",
         trust="C",
     ),
-    LogRule(
-        code="UH767",
-        slug="ras-mismatch",
-        family="absent",
-        role="observation",
-        anchors=("MISMATCH", "has launched up to operation"),
-        pattern=r"Rank (?P<rank>\d+) has launched up to operation (?P<operation>\d+)",
-        meaning="NCCL RAS: a rank whose count is lower than its peers' is behind them.",
-        action="Ask three times; a difference of one that changes is normal.",
-        source="NVIDIA NCCL RAS guide; nccl#1911",
-        fires="  Rank 6 has launched up to operation 1842",
-        spares="  operations launched on 8 ranks",
-    ),
+    RAS_MISMATCH,
     RAS_DEAD,
     LogRule(
         code="UH769",
