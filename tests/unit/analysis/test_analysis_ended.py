@@ -495,3 +495,36 @@ def test_splits_that_do_not_fit_blame_no_rank_for_its_size(numels: tuple[int, ..
     assert first.victims == (0, 1, 2)
     assert "one of ranks 1-2 sent rank 0 768 bytes, and that expected 512" in first.summary
     assert [finding.culprits for finding in rest if finding.role == "cause"] == []
+
+
+def said(rank: int, text: str, role: str = "cause", **fields: str) -> LogEvent:
+    """An exception with its place, as the output of a rank holds it."""
+    place = {"file": "/home/user/train.py", "line": "31", "function": "load"}
+    code = "UH700" if role == "cause" else "UH729"
+    return LogEvent(
+        code, role, rank, text, f"rank{rank}.log:9", order=9, fields={**place, **fields}
+    )
+
+
+def test_exceptions_that_only_the_output_tells_of_are_how_ranks_ended() -> None:
+    """No dump of peers holds the loss of a peer: rank 2, which left as if all were well, did it."""
+    builder = job((0, 1, 2))
+    gone = [ended(0, 1), ended(1, 1), ended(2, 0)]
+    lost = [said(rank, LOST, "consequence") for rank in (0, 1)]
+    first = cause(builder.case(samples=gone, log_events=lost))
+    assert (first.culprits, first.victims) == ((2,), (0, 1))
+    assert LOST in " ".join(first.evidence)
+
+
+def test_the_last_exception_of_a_rank_in_its_output() -> None:
+    """Its error and line are told; not those of an attempt before, nor of a thread."""
+    samples = [alive(0), ended(1, 1), alive(2)]
+    own = said(1, "ValueError: bad batch", attempt="1")
+    first = cause(job().case(samples=samples, log_events=[own]))
+    assert (first.culprits, first.confidence) == ((1,), "high")
+    assert "ValueError: bad batch" in first.summary
+    assert [site.line for site in first.sites] == [31]
+    old = [said(0, "KeyError: 'x'", attempt="1"), said(1, "ValueError: bad batch", attempt="0")]
+    for events in (old, [said(1, "ValueError: bad batch", thread="feeder")]):
+        first = diagnose(job().case(samples=samples, log_events=events)).findings[0]
+        assert "raised ValueError" not in first.summary

@@ -110,7 +110,16 @@ def test_text(text: str) -> None:
     assert found.places == {5: GpuProcess("192.0.2.2", 4105, "1")}
     report = diagnose(Case(ras=(parse(text),)))
     (cause,) = report.causes
-    assert (cause.code, cause.culprits, cause.confidence) == ("UH101", (5,), "medium")
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH767", (5,), "medium")
+
+
+def test_two_answers_with_the_same_counts() -> None:
+    """One tells of launches alone; a second one shows that the others stand, too, and wait."""
+    says = parse(TEXT_2_27)
+    (once,), (twice,) = (diagnose(Case(ras=(says,) * n)).causes for n in (1, 2))
+    assert "than its peers" in once.summary
+    assert "than those who wait for it" in twice.summary
+    assert (once.code, twice.code, twice.culprits) == ("UH767", "UH101", (5,))
 
 
 def test_a_process_that_nccl_has_given_up() -> None:
@@ -128,7 +137,7 @@ def test_json_of_a_rank_that_is_behind() -> None:
         communicator("0xa", [rank(n, 5 if n == 1 else 9) for n in range(4)])
     )
     (cause,) = diagnose(Case(ras=(parse(text),))).causes
-    assert (cause.code, cause.culprits, cause.op) == ("UH101", (1,), "AllReduce")
+    assert (cause.code, cause.culprits, cause.op) == ("UH767", (1,), "AllReduce")
     assert [subject.pid for subject in cause.subjects] == [4101]
 
 
@@ -293,7 +302,7 @@ def test_every_version_is_asked_and_understood(version: str) -> None:
     with emulator(text, knows_json=knows_json) as (address, _):
         says = parse(ask(address))
     (cause,) = diagnose(Case(ras=(says,))).causes
-    assert (cause.code, cause.culprits) == ("UH101", (5,))
+    assert (cause.code, cause.culprits) == ("UH767", (5,))
     assert cause.op == ("AllReduce" if by_operation else None)
 
 

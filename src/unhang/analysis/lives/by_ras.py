@@ -22,10 +22,17 @@ _MOST_SIDES = 8
 
 
 class RasLagging(Struct, frozen=True):
-    """Ranks that have launched fewer calls than their peers, and wait nowhere."""
+    """Ranks that have launched fewer calls than their peers, and wait nowhere.
+
+    Attributes:
+        worst: Where they are behind, and others ahead.
+        n_others: On how many other counts.
+        stands: A second answer shows the same counts.
+    """
 
     worst: Lagging
     n_others: int
+    stands: bool
 
 
 class RasUnheard(Struct, frozen=True):
@@ -137,18 +144,25 @@ def _gone(says: RasSays) -> Claim:
 
 
 def _lagging(says: RasSays) -> Claim:
+    """Ranks that are behind: others wait for them where a second answer shows that all stand.
+
+    One answer tells of launches alone: that anybody waits it does not show.
+    """
+    from unhang.logs.rules.known import RAS_MISMATCH
+
     own = [each for each in says.lagging if {rank for rank, _ in each.counts} & set(says.ranks)]
     worst = max(own, key=lambda each: (len(each.ahead), each.size))
     return Claim(
-        kind=NEVER_JOINED,
+        kind=NEVER_JOINED if says.stands else RAS_MISMATCH.kind,
+        role="cause",
         rests_on="ras",
-        about=RasLagging(worst, len(own) - 1),
+        about=RasLagging(worst, len(own) - 1, says.stands),
         culprits=says.ranks,
         victims=tuple(rank for rank in says.waiting if rank not in says.ranks),
         subjects=_subjects(says, says.ranks),
         group=GroupRef(worst.communicator, "", worst.size),
         op=worst.op or None,
-        doubts=(Doubt.COUNTERS_ONLY, Doubt.ONE_MOMENT),
+        doubts=(Doubt.COUNTERS_ONLY, *(() if says.stands else (Doubt.ONE_MOMENT,))),
     )
 
 

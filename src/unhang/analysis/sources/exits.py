@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from unhang.analysis.claims import Observation
 from unhang.analysis.sources.stacks import RankLook
 from unhang.case import Case
-from unhang.model import Frame, MemoryKill
+from unhang.model import Frame, LogEvent, MemoryKill
 
-__all__ = ["CRASHES", "SIGNAL_BASE", "End", "Manner", "ends_of"]
+__all__ = ["CRASHES", "SIGNAL_BASE", "End", "Manner", "ends_of", "with_last_words"]
 
 SIGNAL_BASE: Final = 128
 CRASHES: Final = {
@@ -103,6 +103,60 @@ def ends_of(case: Case, looks: Mapping[int, RankLook]) -> dict[int, End]:
         if ends[rank].manner is Manner.UNCLEAR:
             ends[rank] = replace(ends[rank], manner=Manner.FOLLOWED)
     return dict(sorted(ends.items()))
+
+
+def with_last_words(ends: Mapping[int, End], events: Sequence[LogEvent]) -> dict[int, End]:
+    """Ends with the last exception that each rank printed, where its dump does not tell of one.
+
+    What a rank printed in an earlier attempt, or survived, has not ended it. Nor has an exception
+    ended a rank that a signal did, or that ended as if all were well.
+
+    Args:
+        ends: How ranks ended.
+        events: Of logs, each with the rank that it belongs to.
+    """
+    newest = max(map(_attempt, events), default=0)
+    told = {
+        event.rank: event
+        for event in sorted(events, key=lambda each: each.order)
+        if _attempt(event) == newest and _ended_by(event)
+    }
+    return {
+        rank: _saying(end, told[rank]) if rank in told and _is_unexplained(end) else end
+        for rank, end in ends.items()
+    }
+
+
+def _attempt(event: LogEvent) -> int:
+    number = event.fields.get("attempt", "")
+    return int(number) if number.isdecimal() else 0
+
+
+def _ended_by(event: LogEvent) -> bool:
+    """Whether it is an exception with its place, that may have ended its process."""
+    from unhang.logs.keeping import IN_THREAD, WENT_ON
+
+    is_exception = "file" in event.fields and event.role in ("cause", "consequence")
+    return is_exception and IN_THREAD not in event.fields and WENT_ON not in event.fields
+
+
+def _is_unexplained(end: End) -> bool:
+    by_program = end.status is not None and 0 < end.status < SIGNAL_BASE
+    return by_program and not end.error and end.manner in (Manner.UNCLEAR, Manner.FOLLOWED)
+
+
+def _saying(end: End, event: LogEvent) -> End:
+    manner = Manner.FOLLOWED if event.role == "consequence" else Manner.RAISED
+    fields, line = event.fields, event.fields.get("line", "")
+    frame = Frame(fields.get("function", "?"), fields["file"], int(line) if line.isdecimal() else 0)
+    return replace(
+        end,
+        manner=max(end.manner, manner) if end.manner is Manner.FOLLOWED else manner,
+        error=event.text,
+        frames=(frame,),
+        age_s=None,
+        time_ns=event.time_ns or end.ended_ns,
+    )
 
 
 def _follows(error: str, frames: Sequence[Frame]) -> bool:

@@ -51,6 +51,7 @@ class RasSays(Observation, frozen=True, kw_only=True):
         gone: Processes that NCCL has given up, and whose rank nothing tells.
         moves: The ranks that are behind may be late for a moment only: by one call, or by counts
             that grew since the answer before.
+        stands: A second answer shows for the ranks that are behind the same counts as the first.
     """
 
     lagging: tuple[Lagging, ...] = ()
@@ -62,6 +63,7 @@ class RasSays(Observation, frozen=True, kw_only=True):
     n_ranks: int = 0
     gone: tuple[GpuProcess, ...] = ()
     moves: bool = False
+    stands: bool = False
 
 
 def ras_of(statuses: Iterable[RasStatus], world_size: int) -> RasSays | None:
@@ -97,6 +99,7 @@ def ras_of(statuses: Iterable[RasStatus], world_size: int) -> RasSays | None:
         n_ranks=size,
         gone=tuple(place for place in status.dead if (place.host, place.pid) not in named),
         moves=_may_move(lagging, told),
+        stands=len(told) > 1 and not _may_move(lagging, told),
     )
 
 

@@ -14,6 +14,7 @@ __all__: list[str] = []
 
 _MOST = 8
 _AGAIN = "Ask RAS again: counts that grow are those of a job that moves."
+_SAME = "A second answer shows the same counts."
 _DUMPS = "Dump the recorders of all ranks, which name calls and lines: unhang dump."
 
 
@@ -32,11 +33,14 @@ def _verdict_of_ras_lagging(about: RasLagging, claim: Claim) -> Words:
     verb, are = ("has", "is") if len(claim.culprits) == 1 else ("have", "are")
     op = printable(about.worst.op) if about.worst.op else "collective"
     more = (f"So on {count_of(about.n_others, 'other count')}.",) if about.n_others else ()
+    its, them = ("its", "it") if len(claim.culprits) == 1 else ("their", "them")
+    others = f"those who wait for {them}" if about.stands else f"{its} peers"
+    moment = "The job may move: RAS counts launches at moments that differ by rank."
     return Words(
-        f"{subject(claim.culprits)} {verb} launched fewer {op} calls than those who wait for "
-        f"them, and {are} ahead nowhere (NCCL RAS).",
-        (_counts(about.worst), *more),
-        alternatives=("The job may move: RAS counts launches at moments that differ by rank.",),
+        f"{subject(claim.culprits)} {verb} launched fewer {op} calls than {others}, "
+        f"and {are} ahead nowhere (NCCL RAS).",
+        (_counts(about.worst), *more, *((_SAME,) if about.stands else ())),
+        alternatives=() if about.stands else (moment,),
         actions=(_AGAIN, _DUMPS),
     )
 

@@ -14,6 +14,7 @@ __all__ = [
     "LOOPBACK_REFUSED",
     "PEER_REFUSED",
     "RAS_DEAD",
+    "RAS_MISMATCH",
     "REFUSED",
     "SERVING_STALLED",
     "TAKES_LOOPBACK",
@@ -32,6 +33,7 @@ KILLED: Final = _NAMED["killed-from-outside"]
 LOOPBACK_REFUSED: Final = _NAMED["gloo-loopback"]
 PEER_REFUSED: Final = _NAMED["gloo-refused"]
 RAS_DEAD: Final = _NAMED["ras-dead"]
+RAS_MISMATCH: Final = _NAMED["ras-mismatch"]
 REFUSED: Final = _NAMED["connect-refused"]
 SERVING_STALLED: Final = _NAMED["serving-stalled"]
 TAKES_LOOPBACK: Final = _NAMED["gloo-takes-loopback"]
