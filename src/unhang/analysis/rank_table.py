@@ -1,12 +1,21 @@
-"""The table of ranks: one status for every expected rank, as far as the evidence goes."""
+"""The table of ranks: one status for every expected rank, as far as the evidence goes.
+
+Where there are dumps, their calls tell; else where ranks stand, or were last heard of.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from unhang.analysis.lives.fallen_silent import stack_id
+from unhang.analysis.lives.life import Lives, RankLife
+from unhang.analysis.sites import StackBook
 from unhang.analysis.situation import Situation
+from unhang.analysis.sources.stacks import RankLook
+from unhang.analysis.words.traces import last_call
 from unhang.model import State
 from unhang.report import Finding, RankState, RankStatus
 
@@ -25,10 +34,34 @@ _WITHOUT_DUMP: dict[bool, tuple[RankState, str]] = {
 
 
 def rank_table(
-    situation: Situation, findings: Sequence[Finding], blind: frozenset[int] = frozenset()
+    lives: Lives,
+    book: StackBook,
+    situation: Situation | None,
+    findings: Sequence[Finding],
+    blind: frozenset[int] = frozenset(),
 ) -> tuple[RankStatus, ...]:
-    """Give every expected rank a status; of those in `blind` the dumps show nothing."""
-    culprits = {rank for f in findings if f.role == "cause" for rank in f.culprits}
+    """Give every expected rank a status.
+
+    Args:
+        lives: Of the ranks, where there are no dumps.
+        book: Takes the stacks that are referred to.
+        situation: What dumps show; None where there are none.
+        findings: In the order in which they are told.
+        blind: Ranks of which the dumps show nothing.
+    """
+    causes = [finding for finding in findings if finding.role == "cause"]
+    culprits = {rank for finding in causes for rank in finding.culprits}
+    if situation is None:
+        rows = _by_looks(lives, book, stuck=bool(causes))
+    else:
+        rows = _by_calls(situation, findings, blind)
+    return tuple(replace(row, status="culprit") if row.rank in culprits else row for row in rows)
+
+
+def _by_calls(
+    situation: Situation, findings: Sequence[Finding], blind: frozenset[int]
+) -> Iterator[RankStatus]:
+    """What dumps show of each rank."""
     late = {rank for f in findings if f.family == "slow" for rank in f.culprits}
     stuck = any(finding.role == "cause" for finding in findings)
     waiting = {rank for finding in findings for rank in finding.victims}
@@ -38,7 +71,6 @@ def rank_table(
     labels = [situation.label(waiting_call) for waiting_call in range(len(situation.heads))]
     outdated, silent = set(situation.outdated.tolist()), situation.silent.tolist()
     cut, unvisited = situation.cut.tolist(), set(situation.evidence.case.unvisited)
-    table = []
     for index, (rank, waiting_call) in enumerate(
         zip(
             situation.evidence.ranks.numbers.tolist(),
@@ -64,18 +96,45 @@ def rank_table(
         elif cut[index]:
             status, detail = "unknown", "its dump was cut short"
         host, pid, replica = hosts.get(rank, ("", None, ""))
-        table.append(
-            RankStatus(
-                rank=rank,
-                status="culprit" if rank in culprits else status,
-                detail=detail,
-                head=labels[waiting_call] if waiting_call >= 0 else "",
-                host=host,
-                pid=pid,
-                replica=replica,
-            )
+        yield RankStatus(
+            rank=rank,
+            status=status,
+            detail=detail,
+            head=labels[waiting_call] if waiting_call >= 0 else "",
+            host=host,
+            pid=pid,
+            replica=replica,
         )
-    return tuple(table)
+
+
+def _by_looks(lives: Lives, book: StackBook, *, stuck: bool) -> Iterator[RankStatus]:
+    """What stacks, ends and traces show of each rank."""
+    looked = any(life.look for life in lives.ranks.values())
+    for rank, life in lives.ranks.items():
+        detail, pid, stack = _detail(life, book, looked=looked)
+        host = life.look.host if life.look else ""
+        status = _state(life.look, stuck=stuck)
+        yield RankStatus(rank, status, detail, host=host, pid=pid, stack_id=stack)
+
+
+def _detail(life: RankLife, book: StackBook, *, looked: bool) -> tuple[str, int | None, str]:
+    """What a rank does in words, its process, and where its stack is."""
+    if life.look is not None:
+        look = life.look
+        ended = f"ended with exit code {look.status}" if look.status is not None else ""
+        pid = look.pid if look.pid > 0 else None
+        return ended or look.meaning.says, pid, book.refer(look.frames)
+    if life.heard is not None:
+        return last_call(life.heard.call), life.heard.call.pid, stack_id(life.heard)
+    return "not looked at" if looked else "", None, ""
+
+
+def _state(look: RankLook | None, *, stuck: bool) -> RankState:
+    if look is None or look.unseen:
+        return "unknown"
+    if look.waits or look.may_wait:
+        return "waiting" if stuck else "ok"
+    return "idle" if stuck else "ok"
 
 
 def _failed(situation: Situation) -> set[int]:

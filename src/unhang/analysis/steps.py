@@ -142,7 +142,7 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Sit
     backdrop = Backdrop(
         job=_job(situation.evidence),
         incident=_incident(case),
-        table=partial(rank_table, situation, blind=blind_ranks(blind)),
+        table=partial(rank_table, lives, situation.book, situation, blind=blind_ranks(blind)),
         stacks=situation.book.used,
         notes=(*case.notes, *notes, *cut, *_untimed_notes(untimed)),
     )

@@ -5,19 +5,17 @@ Without dumps no call and no group is known: ranks are those that stacks, logs a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from unhang.analysis.claims import Claim
 from unhang.analysis.judgement import Backdrop, status_of
-from unhang.analysis.lives.fallen_silent import stack_id
-from unhang.analysis.lives.life import Lives, RankLife
+from unhang.analysis.lives.life import Lives
+from unhang.analysis.rank_table import rank_table
 from unhang.analysis.sites import StackBook
-from unhang.analysis.sources.stacks import RankLook
 from unhang.analysis.words import quiet
-from unhang.analysis.words.traces import last_call
 from unhang.case import Case
-from unhang.report import Finding, Incident, Job, RankState, RankStatus, Status
+from unhang.report import Incident, Job, Status
 
 __all__ = ["backdrop_without_dumps", "nothing_found"]
 
@@ -30,7 +28,7 @@ def backdrop_without_dumps(case: Case, lives: Lives, book: StackBook) -> Backdro
             ranks_seen=sum(life.is_seen for life in lives.ranks.values()),
         ),
         incident=Incident(id=case.incident, newest_ns=case.newest_ns),
-        table=partial(_table, lives, book),
+        table=partial(rank_table, lives, book, None),
         stacks=book.used,
         notes=(*case.notes, *quiet.went_on(lives.said.events)),
     )
@@ -66,34 +64,3 @@ def _quiet_logs(case: Case, lives: Lives) -> tuple[Status, str]:
     if not case.logs_got_on:
         return "insufficient", quiet.A_START
     return "healthy", quiet.quiet_logs(lives.said.events)
-
-
-def _table(lives: Lives, book: StackBook, findings: Sequence[Finding]) -> Iterator[RankStatus]:
-    causes = [finding for finding in findings if finding.role == "cause"]
-    culprits = {rank for finding in causes for rank in finding.culprits}
-    looked = any(life.look for life in lives.ranks.values())
-    for rank, life in lives.ranks.items():
-        detail, pid, stack = _detail(life, book, looked=looked)
-        status: RankState = "culprit" if rank in culprits else _state(life.look, stuck=bool(causes))
-        host = life.look.host if life.look else ""
-        yield RankStatus(rank, status, detail, host=host, pid=pid, stack_id=stack)
-
-
-def _detail(life: RankLife, book: StackBook, *, looked: bool) -> tuple[str, int | None, str]:
-    """What a rank does in words, its process, and where its stack is."""
-    if life.look is not None:
-        look = life.look
-        ended = f"ended with exit code {look.status}" if look.status is not None else ""
-        pid = look.pid if look.pid > 0 else None
-        return ended or look.meaning.says, pid, book.refer(look.frames)
-    if life.heard is not None:
-        return last_call(life.heard.call), life.heard.call.pid, stack_id(life.heard)
-    return "not looked at" if looked else "", None, ""
-
-
-def _state(look: RankLook | None, *, stuck: bool) -> RankState:
-    if look is None or look.unseen:
-        return "unknown"
-    if look.waits or look.may_wait:
-        return "waiting" if stuck else "ok"
-    return "idle" if stuck else "ok"

@@ -1,6 +1,6 @@
 """Some cases of these tests are judged in another order, too: that must change nothing.
 
-Dumps, processes and lines stand in another order then, and observers look in another order.
+Dumps, processes and lines stand in another order then; so do observers, and what explains what.
 
 Which tests: one in eight, by the sum of its name, so that it is the same ones in each run.
 """
@@ -14,7 +14,7 @@ from random import Random
 import pytest
 from shuffled import in_other_order
 
-from unhang.analysis import weighing
+from unhang.analysis import explaining, weighing
 from unhang.case import Case
 from unhang.report import Report
 
@@ -32,10 +32,10 @@ def _checked(diagnose: Callable[..., Report], seed: int) -> Callable[..., Report
     def checked(case: Case, *, slow: bool = False) -> Report:
         report = diagnose(case, slow=slow)
         with pytest.MonkeyPatch.context() as patch:
-            observers = Random(seed).sample(  # noqa: S311
-                weighing.OBSERVERS, len(weighing.OBSERVERS)
-            )
-            patch.setattr(weighing, "OBSERVERS", observers)
+            random = Random(seed)  # noqa: S311
+            for module, name in ((weighing, "OBSERVERS"), (explaining, "EXPLAINS")):
+                rows = getattr(module, name)
+                patch.setattr(module, name, tuple(random.sample(rows, len(rows))))
             assert diagnose(in_other_order(case, seed), slow=slow) == report
         return report
 
