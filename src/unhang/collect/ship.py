@@ -27,8 +27,8 @@ from unhang.isolated import STANDARD_FIRST
 __all__ = ["COLLECTOR", "MODULES", "Shipment", "collector_zip", "make_program"]
 
 MODULES = (
-    "__init__.py", "_version.py", "bounds.py", "isolated.py", "model.py", "errors.py", "wording.py",
-    "room.py", "surroundings.py",
+    "__init__.py", "_version.py", "activity", "bounds.py", "isolated.py", "model.py", "errors.py",
+    "wording.py", "room.py", "surroundings.py",
     "collect/__init__.py", "collect/asking.py", "collect/node", "collect/parcel.py",
     "collect/permission.py", "collect/processes.py", "collect/ranks.py", "collect/samplers.py",
     "collect/recorders.py", "collect/sampling.py", "rankenv.py", "rasclient.py",

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 from unhang.bounds import is_rank
 from unhang.model import UNKNOWN_RANK, Frame, ProcessSample, ThreadStack
+from unhang.stacks.earlier import in_present_form
 
 __all__ = ["SCHEMA", "dump_samples", "matches", "parse", "write_samples"]
 
@@ -133,7 +134,8 @@ def _sample(row: dict[str, Any], stacks: list[tuple[Frame, ...]]) -> ProcessSamp
 
     rows = fit(row.pop("threads", []), list[Any])
     threads = tuple(_thread(told, stacks) for told in rows if isinstance(told, dict))
-    sample = overlaid(ProcessSample(UNKNOWN_RANK, "", -1, threads), _possible(row))[0]
+    row = in_present_form(_possible(row))
+    sample = overlaid(ProcessSample(UNKNOWN_RANK, "", -1, threads), row)[0]
     status = sample.exit_status
     return replace(
         sample,

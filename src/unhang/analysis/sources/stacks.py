@@ -12,20 +12,10 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from unhang.activity import Activity, Doing, Series, Sign, estimate
+from unhang.activity.thresholds import FEW_LINES, LOOP_LOOKS
 from unhang.case import Case, Dump
-from unhang.model import (
-    BUSY_BYTES_PER_S,
-    BUSY_CORES,
-    FEW_LINES,
-    FLOWING_BYTES_PER_S,
-    SLOW_BYTES_PER_S,
-    STORED_BYTES_PER_S,
-    TASK_CORES,
-    Frame,
-    MemoryKill,
-    ProcessSample,
-    ThreadStack,
-)
+from unhang.model import Frame, MemoryKill, ProcessSample, ThreadStack
 from unhang.stacks.meaning import (
     Meaning,
     awaited_thread,
@@ -49,8 +39,6 @@ __all__ = [
 _WAITS = frozenset({"collective", "init"})
 _MAY_WAIT = frozenset({"backward", "device-sync", "native"})
 _UNSEEN = frozenset({"unknown"})
-_HELPED = frozenset({"process", "sleep"})
-_READS = ("pipe_read", "anon_pipe_read", "unix_stream_read", "wait_woken", "sk_wait", "__skb_wait")
 _CERTAIN = frozenset({"stopped", "dead"})
 _HELD = frozenset({"stopped", "dead", "uninterruptible", "gil"})
 _STAYS = _CERTAIN | {"abort"}
@@ -58,9 +46,6 @@ _STAYS = _CERTAIN | {"abort"}
 
 _WAKES_S = 10.0, 300.0
 """Who sleeps for a shorter while may go round in a loop, who sleeps for longer may as well hang."""
-
-_LOOKS_OF_LOOP = 8
-"""So many looks on few lines make a loop."""
 
 _WORKER_LOOP = "torch/utils/data/_utils/worker.py"
 """Where a worker of a data loader calls the program: what is further out is its parent's."""
@@ -291,6 +276,7 @@ def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:
     last = looks[-1]
     known = last.tool == LAST_KNOWN and last.time_ns > 0
     meaning, thread = meaning_of(last), main_thread(last)
+    doing = estimate(Series.of(last.looks), kind=meaning.kind)
     frames = thread.frames if thread else ()
     return RankLook(
         rank=last.rank,
@@ -303,8 +289,8 @@ def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:
         status=last.exit_status,
         age_s=(newest_ns - last.time_ns) / 1e9 if known else None,
         inside=meaning_of_frames(frames).op,
-        works=_works(last, meaning),
-        in_loop=_is_in_loop(last),
+        works=_works(doing, last),
+        in_loop=_is_in_loop(doing, last),
         ended_ns=last.ended_ns,
         phase=last.phase,
         told_size=last.told_size,
@@ -324,7 +310,7 @@ def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:
         grace_s=last.grace_s,
         memory_kill=last.memory_kill,
         worker=awaited.frames if (awaited := awaited_thread(last)) is not None else (),
-        sleeps=last.sleeps,
+        sleeps=doing.for_s > 0,
         wakes_s=last.wakes_s if thread is not None and thread.is_main else -1.0,
     )
 
@@ -339,26 +325,13 @@ def _may_go_on(last: ProcessSample, meaning: Meaning) -> bool:
     return not stays and last.wakes_s <= _WAKES_S[1]
 
 
-def _works(last: ProcessSample, meaning: Meaning) -> bool | None:
-    if last.worked_s <= 0:
-        return None
-    flowing = FLOWING_BYTES_PER_S if meaning.kind == "network" else SLOW_BYTES_PER_S
-    return (
-        last.worked_cpu_s > BUSY_CORES * last.worked_s
-        or last.worked_bytes > flowing * last.worked_s
-        or last.worked_stored > STORED_BYTES_PER_S * last.worked_s
-        or last.says
-        or last.turns
-        or (last.fed and last.wait_channel.startswith(_READS))
-        or (last.helped and meaning.kind in _HELPED)
-        or (meaning.kind == "process" and last.tasks_cpu_s > TASK_CORES * last.worked_s)
-    )
+def _works(doing: Activity, last: ProcessSample) -> bool | None:
+    return doing.doing in (Doing.WORKING, Doing.COMPUTING) if last.looks else None
 
 
-def _is_in_loop(last: ProcessSample) -> bool:
-    quiet = 0 <= last.worked_bytes <= BUSY_BYTES_PER_S * last.worked_s
-    quiet = quiet and last.worked_stored <= STORED_BYTES_PER_S * last.worked_s
-    return quiet and last.line_looks >= _LOOKS_OF_LOOP and 0 < last.lines <= FEW_LINES
+def _is_in_loop(doing: Activity, last: ProcessSample) -> bool:
+    quiet = last.looks and not {Sign.DATA, Sign.STORAGE}.intersection(doing.signs)
+    return bool(quiet) and last.line_looks >= LOOP_LOOKS and 0 < last.lines <= FEW_LINES
 
 
 def _is_gone(last: ProcessSample) -> bool:
@@ -366,4 +339,4 @@ def _is_gone(last: ProcessSample) -> bool:
         return True
     if last.tool == LAST_KNOWN:
         return last.state == "X"
-    return not last.threads and not last.state and last.error.startswith("it ended")
+    return last.gone
