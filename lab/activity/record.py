@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lab.activity.series import Recorded
-from unhang.activity import ProcessLook
+from unhang.activity.looks import ProcessLook
 from unhang.collect.processes import ProcessTable, read_processes
 from unhang.run.watching.moving import Movement
 from unhang.run.watching.procs import work_of

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from lab.activity.series import Recorded
-from unhang.activity import Doing, Series, estimate
+from unhang.activity.estimate import Doing, estimate
+from unhang.activity.series import Series
 from unhang.activity.thresholds import WINDOW_LOOKS
 
 __all__ = ["Judged", "is_held_out", "judged", "table_of", "wrongs_of"]

@@ -12,7 +12,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from unhang.activity import ProcessLook
+from unhang.activity.looks import ProcessLook
 
 __all__ = ["SERIES", "Recorded", "line_of", "read"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Literal, TypeAlias
 
-from unhang.activity.series import ProcessLook
+from unhang.activity.looks import ProcessLook
 
 __all__ = [
     "DEFAULT_GROUP",

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from unhang.activity.series import ProcessLook, steadily
+from unhang.activity.looks import ProcessLook
+from unhang.activity.series import steadily
 from unhang.case import Case
 from unhang.casebuilder import CallRow, CaseBuilder
 from unhang.model import (

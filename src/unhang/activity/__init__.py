@@ -5,8 +5,3 @@ and decision read the estimate, so that no two of them hold a rank for different
 number that it rests on stands in `thresholds`, with its reason and with what was recorded of both
 sides (`python -m lab activity`).
 """
-
-from unhang.activity.estimate import Activity, Doing, Sign, estimate
-from unhang.activity.series import ProcessLook, Rates, Series
-
-__all__ = ["Activity", "Doing", "ProcessLook", "Rates", "Series", "Sign", "estimate"]

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.activity.series import ProcessLook, steadily
+from unhang.activity.looks import ProcessLook
+from unhang.activity.series import steadily
 from unhang.activity.thresholds import HELPED_CORES, RARE_TURN_S, SETTLED_LOOKS, TURN_CORES
 
 __all__ = ["in_present_form"]

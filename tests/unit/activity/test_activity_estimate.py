@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.activity import Activity, Doing, ProcessLook, Series, Sign, estimate
+from unhang.activity.estimate import Activity, Doing, Sign, estimate
+from unhang.activity.looks import ProcessLook
+from unhang.activity.series import Series
 from unhang.testing import worked
 
 

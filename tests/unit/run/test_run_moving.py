@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.activity import ProcessLook
+from unhang.activity.looks import ProcessLook
 from unhang.activity.thresholds import FEW_LINES, STARTING_LOOKS, WINDOW_LOOKS
 from unhang.collect.processes import Process, ProcessTable
 from unhang.run.watching import moving

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from unhang.activity import ProcessLook
+from unhang.activity.looks import ProcessLook
 from unhang.collect.processes import Process, ProcessTable, read_processes
 from unhang.run.watching.procs import (
     exit_status,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unhang.activity import ProcessLook
+from unhang.activity.looks import ProcessLook
 from unhang.cli.main import main
 from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.stacks.naming import numbered_ranks, rank_in_name

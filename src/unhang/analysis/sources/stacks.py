@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.activity import Activity, Doing, Series, Sign, estimate
+from unhang.activity.estimate import Activity, Doing, Sign, estimate
+from unhang.activity.series import Series
 from unhang.activity.thresholds import FEW_LINES, LOOP_LOOKS
 from unhang.case import Case, Dump
 from unhang.model import Frame, MemoryKill, ProcessSample, ThreadStack

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from unhang.activity import ProcessLook, Series
+from unhang.activity.looks import ProcessLook
+from unhang.activity.series import Series
 from unhang.casedir.manifest import RankPart, not_found, save_file
 from unhang.collect.asking import DumpRequest, RankDumps, ask_recorder, ask_torch
 from unhang.collect.processes import ProcessTable, read_process, read_processes

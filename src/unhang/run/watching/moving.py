@@ -10,7 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from unhang.activity import Activity, ProcessLook, Series, estimate
+from unhang.activity.estimate import Activity, estimate
+from unhang.activity.looks import ProcessLook
+from unhang.activity.series import Series
 from unhang.activity.thresholds import WINDOW_LOOKS
 from unhang.collect.processes import ProcessTable
 from unhang.run.watching.procs import work_of

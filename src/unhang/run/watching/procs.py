@@ -11,7 +11,7 @@ import struct
 from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 
-from unhang.activity import ProcessLook
+from unhang.activity.looks import ProcessLook
 from unhang.collect.processes import ProcessTable, read_process
 from unhang.run.watching.traffic import bytes_of
 

@@ -11,7 +11,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from unhang.activity import Activity, ProcessLook
+from unhang.activity.estimate import Activity
+from unhang.activity.looks import ProcessLook
 from unhang.collect.processes import Process, ProcessTable, read_processes
 from unhang.collect.ranks import find_ranks, is_launcher
 from unhang.model import MemoryKill
