@@ -59,7 +59,7 @@ def with_leaders(claim: Claim, situation: Situation, lives: Lives) -> Claim:
 
 
 def _may_wait_for_work(look: RankLook) -> bool:
-    return look.meaning.kind in _FOR_WORK and not (look.held or look.awaits)
+    return look.meaning.kind in _FOR_WORK and not (look.held or look.sample.awaits)
 
 
 def _calls(situation: Situation, claim: Claim) -> list[int]:
