@@ -12,13 +12,10 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Literal, TypeAlias
 
+from unhang.activity.looks import ProcessLook
+
 __all__ = [
-    "BUSY_BYTES_PER_S",
-    "BUSY_CORES",
     "DEFAULT_GROUP",
-    "FLOWING_BYTES_PER_S",
-    "SLOW_BYTES_PER_S",
-    "STORED_BYTES_PER_S",
     "UNKNOWN_RANK",
     "Call",
     "DumpStatus",
@@ -224,36 +221,6 @@ class ThreadStack:
     native: bool = False
 
 
-BUSY_CORES = 0.05
-"""More CPU time than this share of one core is work, less is waking up to look around."""
-
-TASK_CORES = 0.3
-"""The same of Ray's tasks and actors together.
-
-Those that keep house took 0.07 beside three ranks.
-"""
-
-BUSY_BYTES_PER_S = 1 << 18
-"""The same for bytes read and written."""
-
-SLOW_BYTES_PER_S = 1 << 16
-"""The same for a verdict, which says of who works that it may only be slow.
-
-Ranks that were stuck had 1 KB/s at most, those that started 47, slow checkpoints 120 and more.
-"""
-
-STORED_BYTES_PER_S = 1 << 13
-"""The same of files alone: a checkpoint onto storage that was slow wrote 23 KB/s. A log that is
-flushed each second dirties a page a second, which is half of this."""
-
-FLOWING_BYTES_PER_S = 1 << 12
-"""The same where the program waits on a socket: what comes, however slowly, is what it waits for.
-That services in the background send less is an assumption that nothing has shown yet."""
-
-FEW_LINES = 3
-"""A loop that waits for something is seen on as many lines; programs that work, on more."""
-
-
 @dataclass(frozen=True, slots=True)
 class Shortage:
     """What a process was short of between two looks at it; 0 where nothing tells or limits.
@@ -331,22 +298,13 @@ class ProcessSample:
         tool: What made it ("py-spy", "pystack", "faulthandler", "gdb", "unhang"…). "heartbeat" for
             the last known line of a process, as of `time_ns`; its state is X if it has ended.
         error: Why there is no stack, or "".
+        gone: It had ended when it was looked at, or while it was.
         exit_status: Exit code, 128 + n for a signal as shells say it; None while it runs.
         parent_rank: For helpers and data-loader workers: the rank that started them.
-        worked_s, worked_cpu_s, worked_bytes, worked_stored: While it was looked at, for so many
-            seconds, the process and all that it started used so much CPU time and read and wrote
-            so many bytes, so many of them from and to files on devices; -1 where nobody measured
-            it.
+        looks: What the kernel had counted of it and all that it started, about a second apart since
+            its job last got on, oldest first, relative to the oldest; empty where nobody measured.
         wakes_s: Seconds until the sleep of its main thread ends; -1 where it does not sleep, or
             nothing tells.
-        sleeps: It was watched for some seconds and has not gone on for a moment, as who polls does.
-        turns: Between short sleeps its main thread worked, longer than who only looks around.
-        says: It has printed, or written elsewhere, again and again since its job last got on.
-        helped: What it has started worked before this look, though less than counts as busy.
-        fed: Its main thread has gone on again and again since its job last got on: where it waits
-            to read, because something came.
-        tasks_cpu_s: The same of the other tasks and actors that its node's Ray runs; -1 where it
-            is none of Ray's processes.
         line_looks, lines: How often its innermost line was seen before, a second apart, since its
             job last got on, and how many different ones that were; 0 where nobody noted it.
         ended_ns: When it began to end by its own word, or was seen to have ended; 0 where it has
@@ -387,19 +345,11 @@ class ProcessSample:
     cpu_s: float = -1.0
     tool: str = ""
     error: str = ""
+    gone: bool = False
     exit_status: int | None = None
     parent_rank: int = UNKNOWN_RANK
-    worked_s: float = -1.0
-    worked_cpu_s: float = -1.0
-    worked_bytes: int = -1
-    worked_stored: int = -1
-    says: bool = False
-    turns: bool = False
-    fed: bool = False
-    helped: bool = False
+    looks: tuple[ProcessLook, ...] = ()
     wakes_s: float = -1.0
-    sleeps: bool = False
-    tasks_cpu_s: float = -1.0
     line_looks: int = 0
     lines: int = 0
     ended_ns: int = 0

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from unhang.activity.looks import ProcessLook
+from unhang.activity.series import steadily
 from unhang.case import Case
 from unhang.casebuilder import CallRow, CaseBuilder
 from unhang.model import (
@@ -30,7 +32,7 @@ from unhang.model import (
     ThreadStack,
 )
 
-__all__ = ["FakeJob", "frames_of", "sample_of"]
+__all__ = ["FakeJob", "frames_of", "sample_of", "worked"]
 
 _START_NS = 1_700_000_000_000_000_000
 _MS = 1_000_000
@@ -61,6 +63,21 @@ def sample_of(rank: int, site: str, *, sample: int = 0, **more: object) -> Proce
     threads = (ThreadStack("MainThread", 1, frames_of(site), is_main=True),) if site else ()
     base = ProcessSample(rank=rank, host="", pid=1000 + rank, threads=threads, sample=sample)
     return replace(base, **more)  # type: ignore[arg-type]  # fields are the caller's to get right
+
+
+def worked(
+    steps: int = 1, *, state: str = "", wait_channel: str = "", **each: float
+) -> tuple[ProcessLook, ...]:
+    """Looks, a second apart, at a process that did the same each second.
+
+    Args:
+        steps: For how many seconds.
+        state: The kernel's letter in all of them.
+        wait_channel: Where the main thread waits in all of them.
+        each: What it did each second: other fields of `ProcessLook`.
+    """
+    step = ProcessLook(1.0, **each)  # type: ignore[arg-type]  # fields are the caller's to get right
+    return tuple(steadily(step, steps, state=state, wait_channel=wait_channel))
 
 
 @dataclass(slots=True)

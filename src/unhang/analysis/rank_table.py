@@ -121,7 +121,11 @@ def _detail(life: RankLife, book: StackBook, *, looked: bool) -> tuple[str, int 
     """What a rank does in words, its process, and where its stack is."""
     if life.look is not None:
         look = life.look
-        ended = f"ended with exit code {look.status}" if look.status is not None else ""
+        ended = (
+            f"ended with exit code {look.sample.exit_status}"
+            if look.sample.exit_status is not None
+            else ""
+        )
         pid = look.pid if look.pid > 0 else None
         return ended or look.meaning.says, pid, book.refer(look.frames)
     if life.heard is not None:

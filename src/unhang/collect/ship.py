@@ -27,8 +27,8 @@ from unhang.isolated import STANDARD_FIRST
 __all__ = ["COLLECTOR", "MODULES", "Shipment", "collector_zip", "make_program"]
 
 MODULES = (
-    "__init__.py", "_version.py", "bounds.py", "isolated.py", "model.py", "errors.py", "wording.py",
-    "room.py", "surroundings.py",
+    "__init__.py", "_version.py", "activity/__init__.py", "activity/looks.py", "bounds.py",
+    "isolated.py", "model.py", "errors.py", "wording.py", "room.py", "surroundings.py",
     "collect/__init__.py", "collect/asking.py", "collect/node", "collect/parcel.py",
     "collect/permission.py", "collect/processes.py", "collect/ranks.py", "collect/samplers.py",
     "collect/recorders.py", "collect/sampling.py", "rankenv.py", "rasclient.py",
@@ -38,7 +38,8 @@ MODULES = (
 )  # fmt: skip
 """Everything that the node's side imports: the standard library does the rest (a test checks)."""
 
-_NEEDS_NUMPY = "stacks/tree"
+_NOT_THERE = ("stacks/tree", "stacks/earlier.py")
+"""The first needs numpy, the second reads old files."""
 _PY_SPY = "bin/py-spy-{machine}"
 _LARGEST_PROGRAM = 16 << 20
 
@@ -126,7 +127,7 @@ def collector_zip(
             path = root / module
             files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
             for file in files:
-                if root / _NEEDS_NUMPY not in file.parents:
+                if not any((root / name) in (file, *file.parents) for name in _NOT_THERE):
                     archive.write(file, f"unhang/{file.relative_to(root)}")
         program = find_program("py-spy") if with_py_spy else ""
         if program and Path(program).stat().st_size <= _LARGEST_PROGRAM:

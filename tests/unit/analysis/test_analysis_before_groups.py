@@ -10,7 +10,7 @@ from unhang.analysis import diagnose
 from unhang.case import Case
 from unhang.model import Frame, LogEvent, ProcessSample, ThreadStack
 from unhang.report import Finding
-from unhang.testing import FakeJob, sample_of
+from unhang.testing import FakeJob, sample_of, worked
 
 C10D = "/opt/venv/lib/python3.11/site-packages/torch/distributed"
 JOINING = f"{C10D}/rendezvous.py:200 _create_c10d_store < train.py:9 main"
@@ -62,7 +62,7 @@ def test_a_rank_that_reads_before_it_joins_is_named_with_its_line() -> None:
     late = [sample_of(1, LOADING, sample=n, phase="starting", told_size=4) for n in (0, 1)]
     found = cause(joining(0), late, joining(2), joining(3))
     assert essence(found) == ("UH101", "high", (1,), {5})
-    busy = {"worked_s": 1.0, "worked_cpu_s": 0.9}
+    busy = {"looks": worked(cpu_s=0.9)}
     found = cause(joining(0), [replace(s, **busy) for s in late], joining(2), joining(3))  # type: ignore[arg-type]  # its fields
     assert (found.confidence, found.moving) == ("low", (1,))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -14,7 +14,7 @@ from unhang.catalogue import all_kinds
 from unhang.kinds import Remedy
 from unhang.model import LogEvent
 from unhang.report import Decision, Finding, SavedReport, Subject
-from unhang.testing import FakeJob, sample_of
+from unhang.testing import FakeJob, sample_of, worked
 
 SITE = "train.py:30 step"
 XID = "NVRM: Xid (PCI:0000:3b:00): {xid}, pid=4711"
@@ -29,6 +29,13 @@ def decided(case: Case) -> Decision:
 
 
 IN_LOOP = {"line_looks": 9, "lines": 3}
+NOTHING: Mapping[str, float] = {}
+COMPUTES = {"cpu_s": 0.9}
+READS = {"cpu_s": 0.9, "moved": 1 << 30}
+STORES = {"moved": 1 << 17, "stored": 1 << 16}
+PRINTS = {"woken": 1, "said": 60}
+HELPED = {"helped_s": 0.04}
+WAKES = {"woken": 1}
 
 
 def waited_for(culprit: int = 2, samples: Sequence[object] = ()) -> Case:
@@ -39,9 +46,10 @@ def waited_for(culprit: int = 2, samples: Sequence[object] = ()) -> Case:
     return job.case(samples=samples)
 
 
-def at_work(*, cpu_s: float = 0.0, **more: object) -> Case:
-    """The rank that others wait for, looked at twice."""
-    seen = {"worked_s": 1.0, "worked_cpu_s": cpu_s, **more}
+def at_work(step: Mapping[str, float] = NOTHING, *, steps: int = 1, **more: object) -> Case:
+    """The rank that others wait for, whose stack was looked at twice, after so many like steps."""
+    held = {name: str(more.get(name, "")) for name in ("state", "wait_channel")}
+    seen = {"looks": worked(steps, **held, **step), **more}  # type: ignore[arg-type]
     return waited_for(2, [sample_of(2, "train.py:70 load", sample=n, **seen) for n in (0, 1)])
 
 
@@ -73,31 +81,31 @@ def mismatched() -> Case:
     ("case", "action", "reason", "ranks"),
     [
         (healthy(), "wait", "nothing-wrong", []),
-        (at_work(cpu_s=0.9), "wait", "moves", [2]),
-        (at_work(cpu_s=0.9, worked_bytes=0, **IN_LOOP), "look-first", "spins", [2]),
-        (at_work(cpu_s=0.9, worked_bytes=1 << 30, **IN_LOOP), "wait", "moves", [2]),
-        (at_work(worked_bytes=1 << 17, worked_stored=1 << 16, **IN_LOOP), "wait", "moves", [2]),
-        (at_work(cpu_s=0.9, worked_bytes=0, activity="saving", **IN_LOOP), "wait", "moves", [2]),
-        (at_work(cpu_s=0.9, worked_bytes=0, line_looks=9, lines=4), "wait", "moves", [2]),
-        (at_work(cpu_s=0.9, worked_bytes=0, line_looks=5, lines=1), "wait", "moves", [2]),
-        (at_work(worked_bytes=0, **IN_LOOP), "look-first", "away", [2]),
+        (at_work(COMPUTES), "wait", "moves", [2]),
+        (at_work(COMPUTES, **IN_LOOP), "look-first", "spins", [2]),
+        (at_work(READS, **IN_LOOP), "wait", "moves", [2]),
+        (at_work(STORES, **IN_LOOP), "wait", "moves", [2]),
+        (at_work(COMPUTES, activity="saving", **IN_LOOP), "wait", "moves", [2]),
+        (at_work(COMPUTES, line_looks=9, lines=4), "wait", "moves", [2]),
+        (at_work(COMPUTES, line_looks=5, lines=1), "wait", "moves", [2]),
+        (at_work(**IN_LOOP), "look-first", "away", [2]),
         (at_work(), "look-first", "away", [2]),
-        (at_work(says=True, worked_bytes=99, **IN_LOOP), "look-first", "spins", [2]),
-        (at_work(helped=True, wait_channel="hrtimer_nanosleep"), "wait", "moves", [2]),
-        (at_work(helped=True), "look-first", "away", [2]),
-        (at_work(fed=True, wait_channel="anon_pipe_read"), "wait", "moves", [2]),
-        (at_work(fed=True, wait_channel="unix_stream_read_generic"), "wait", "moves", [2]),
-        (at_work(fed=True, wait_channel="futex_wait_queue"), "look-first", "away", [2]),
-        (at_work(fed=True, wait_channel="hrtimer_nanosleep"), "look-first", "away", [2]),
+        (at_work(PRINTS, steps=9, **IN_LOOP), "look-first", "spins", [2]),
+        (at_work(HELPED, steps=9, wait_channel="hrtimer_nanosleep"), "wait", "moves", [2]),
+        (at_work(HELPED, steps=9), "look-first", "away", [2]),
+        (at_work(WAKES, steps=9, wait_channel="anon_pipe_read"), "wait", "moves", [2]),
+        (at_work(WAKES, steps=9, wait_channel="unix_stream_read_generic"), "wait", "moves", [2]),
+        (at_work(WAKES, steps=9, wait_channel="futex_wait_queue"), "look-first", "away", [2]),
+        (at_work(WAKES, steps=9, wait_channel="hrtimer_nanosleep"), "look-first", "away", [2]),
         (at_work(wakes_s=31.0, **IN_LOOP), "wait", "moves", [2]),
         (at_work(wakes_s=100_000.0), "look-first", "away", [2]),
-        (at_work(wakes_s=4.0, sleeps=True), "wait", "moves", [2]),
+        (at_work(steps=9, wakes_s=4.0), "wait", "moves", [2]),
         (at_work(wakes_s=4.0), "look-first", "away", [2]),
         (at_work(state="T"), "look-first", "stopped", [2]),
         (at_work(paused_s=12.0), "look-first", "pauses", [2]),
         (at_work(paused_s=12.0, state="T"), "look-first", "stopped", [2]),
         (at_work(paused_s=12.0, wakes_s=100_000.0), "look-first", "away", [2]),
-        (at_work(paused_s=12.0, cpu_s=0.9), "wait", "moves", [2]),
+        (at_work(COMPUTES, paused_s=12.0), "wait", "moves", [2]),
         (waited_for(), "look-first", "away", [2]),
         (crossed(), "fix-code", "deadlock", []),
         (FakeJob(2).case(), "look-first", "not-enough-evidence", []),

@@ -5,6 +5,7 @@ import pytest
 from unhang.analysis.sources.stacks import looks_of, looks_with_dumps
 from unhang.case import Case, Dump
 from unhang.model import Frame, ProcessSample, ThreadStack
+from unhang.testing import worked
 
 LOADING = (Frame("load", "/home/user/data.py", 31),)
 SAVING = (Frame("save", "/home/user/train.py", 90),)
@@ -50,9 +51,8 @@ def test_work_is_movement_unless_it_is_a_wait_that_spins(
 ) -> None:
     """CPU time and bytes between two looks, for whoever waits neither for peers nor a device."""
     thread = ThreadStack("MainThread", 1, frames, is_main=True)
-    sample = ProcessSample(
-        0, "node01", 100, (thread,), state=state, worked_s=1.2, worked_cpu_s=cpu_s, worked_bytes=io
-    )
+    looks = worked(state=state, cpu_s=cpu_s, moved=io)
+    sample = ProcessSample(0, "node01", 100, (thread,), state=state, looks=looks)
     assert looks_of([sample])[0].moves is moves
 
 
@@ -75,6 +75,6 @@ def test_a_rank_that_waits_for_tasks_of_ray_moves_while_they_compute(
     for frames, expected in ((waits, moves), (LOADING, False)):
         sample = ProcessSample(
             0, "node01", 100, (ThreadStack("MainThread", 1, frames, is_main=True),), state="S",
-            worked_s=1.1, worked_cpu_s=0.0, worked_bytes=0, tasks_cpu_s=tasks_s,
+            looks=worked(tasks_s=tasks_s),
         )  # fmt: skip
         assert looks_of([sample])[0].moves is expected

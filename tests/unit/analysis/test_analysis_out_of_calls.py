@@ -9,7 +9,7 @@ import pytest
 from unhang.analysis import diagnose
 from unhang.case import Case
 from unhang.model import Frame, LogEvent, ProcessSample, ThreadStack
-from unhang.testing import FakeJob
+from unhang.testing import FakeJob, worked
 
 MODULE = Frame("<module>", "/home/user/train.py", 120)
 WAITING = (
@@ -22,7 +22,7 @@ DESTROYING = (
     Frame("destroy_process_group", "/usr/lib/torch/distributed/distributed_c10d.py", 10),
     MODULE,
 )
-WORKS = {"worked_s": 1.0, "worked_cpu_s": 0.9, "worked_bytes": 0}
+WORKS = {"looks": worked(cpu_s=0.9)}
 
 
 def samples(rank: int, frames: tuple[Frame, ...], **more: object) -> list[ProcessSample]:

@@ -8,7 +8,7 @@ from unhang.analysis import diagnose
 from unhang.case import Case
 from unhang.model import Frame, ProcessSample, SlowRank, ThreadStack
 from unhang.report import Finding, Report
-from unhang.testing import FakeJob
+from unhang.testing import FakeJob, worked
 
 C10D = "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
 MODULE = Frame("<module>", "/home/user/train.py", 90)
@@ -113,10 +113,9 @@ def test_whoever_works_while_dumps_lack_its_call_is_busy(
     job = FakeJob(3)
     job.call(range(3), "all_reduce")
     job.call((0, 2), "barrier", finished=False)
-    worked = {"worked_s": 1.0, "worked_cpu_s": cpu_s, "worked_bytes": stored}
-    worked["worked_stored"] = stored
+    looks = worked(cpu_s=cpu_s, moved=stored, stored=stored)
     samples = [look(r, WAITING, n) for n in range(2) for r in (0, 2)]
-    samples += [look(1, COMPUTING, n, **worked) for n in range(2)]
+    samples += [look(1, COMPUTING, n, looks=looks) for n in range(2)]
     finding = diagnose(job.case(samples=samples)).findings[0]
     assert (finding.code, finding.culprits) == ("UH101", (1,))
     assert (finding.confidence, finding.moving) == (confidence, moving)
@@ -169,7 +168,7 @@ def test_a_line_that_dump_and_stacks_name_differently_is_told_once() -> None:
 
 def test_work_alone_keeps_a_program_that_does_not_communicate_from_being_stuck() -> None:
     """All stand at one line and one of them computes there."""
-    busy = {"worked_s": 1.0, "worked_cpu_s": 0.9}
+    busy = {"looks": worked(cpu_s=0.9)}
     report = verdict(COMPUTING, COMPUTING, r1=busy)
     assert (report.status, report.findings[0].code) == ("healthy", "UH601")
     assert verdict(COMPUTING, COMPUTING).status == "problem"
@@ -243,7 +242,7 @@ def test_who_does_not_end_when_all_others_have() -> None:
     assert failed.findings[0].code == "UH106"
     assert verdict(LOADING, LOADING, r0=ended, looks=1).status == "insufficient"
     assert verdict(LOADING, COMPUTING, r0=ended, r1={"wakes_s": 20.0}).culprits == ()
-    working = {"worked_s": 2.0, "worked_cpu_s": 1.8}
+    working = {"looks": worked(cpu_s=0.9)}
     assert verdict(LOADING, COMPUTING, r0=ended, r1=working).culprits == ()
 
 
@@ -453,7 +452,7 @@ def test_who_is_alone_in_a_new_call_while_the_others_work_may_be_early() -> None
     for _ in range(3):
         job.call(range(3), site="train.py:1 step")
     job.call((1,), site="train.py:90 log", finished=False)
-    works = {"worked_s": 1.0, "worked_cpu_s": 0.9, "worked_bytes": 0}
+    works = {"looks": worked(cpu_s=0.9)}
     samples = [look(1, WAITING, number) for number in (0, 1)]
     samples += [look(r, COMPUTING, number, **works) for number in (0, 1) for r in (0, 2)]
     found = diagnose(job.case(samples=samples)).findings[0]

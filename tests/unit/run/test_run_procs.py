@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from unhang.activity.looks import ProcessLook
 from unhang.collect.processes import Process, ProcessTable, read_processes
 from unhang.run.watching.procs import (
-    WorkDone,
     exit_status,
     ray_tasks_s,
     reaped_status,
@@ -65,7 +65,7 @@ def test_what_our_own_thread_does_is_no_work_of_the_program() -> None:
     thread.start()
     pid = os.getpid()
 
-    def seen(ours: int) -> WorkDone:
+    def seen(ours: int) -> ProcessLook:
         return work_of(pid, read_processes(), 0.0, ours)
 
     while not told:
@@ -77,7 +77,7 @@ def test_what_our_own_thread_does_is_no_work_of_the_program() -> None:
     over.set()
     burnt, left = (late.cpu_s - early.cpu_s for early, late in zip(before, after, strict=True))
     assert burnt - left > 0.25
-    read, rest = (late.io - early.io for early, late in zip(before, after, strict=True))
+    read, rest = (late.moved - early.moved for early, late in zip(before, after, strict=True))
     assert read - rest > 0.5 * read
 
 
@@ -104,14 +104,14 @@ def test_what_is_received_from_sockets_is_counted(address: str) -> None:
         near = socket.create_connection(server.getsockname()[:2])
         far, _ = server.accept()
     with near, far:
-        before = work_of(pid, read_processes(), 0.0, sockets=tcp_bytes()).io
+        before = work_of(pid, read_processes(), 0.0, sockets=tcp_bytes()).traffic
         far.sendall(bytes(100_000))
         got = 0
         while got < 100_000:
             got += len(near.recv(1 << 16))
         known = tcp_bytes()
         assert bytes_of([pid], known) >= 100_000
-        assert work_of(pid, read_processes(), 0.0, sockets=known).io - before >= 100_000
+        assert work_of(pid, read_processes(), 0.0, sockets=known).traffic - before >= 100_000
     assert bytes_of([pid], {}) == 0
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from unhang.activity.looks import ProcessLook
 from unhang.cli.main import main
 from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.stacks.naming import numbered_ranks, rank_in_name
@@ -55,6 +56,25 @@ threads = st.builds(
     active=st.sampled_from([None, True, False]),
     native=st.booleans(),
 )
+counts = st.integers(0, 2**62)
+looks = st.builds(
+    ProcessLook,
+    st.floats(0, 1e6),
+    state=st.sampled_from(["", "S", "R"]),
+    wait_channel=st.sampled_from(["", "futex_wait_queue"]),
+    cpu_s=st.floats(0, 1e6),
+    ran_s=st.just(0.5),
+    woken=counts,
+    moved=counts,
+    stored=st.just(0),
+    said=st.just(0),
+    helped_s=st.just(0.0),
+    started=st.just(3),
+    traffic=st.integers(-1, 2**62),
+    tasks_s=st.just(-1.0),
+    disk=st.booleans(),
+    disturbed=st.booleans(),
+)
 processes = st.builds(
     ProcessSample,
     rank=st.integers(-1, 20),
@@ -69,11 +89,8 @@ processes = st.builds(
     error=st.text(max_size=8),
     exit_status=st.none() | st.integers(0, 255),
     parent_rank=st.integers(-1, 20),
-    worked_s=st.floats(-1, 1e6),
-    worked_cpu_s=st.floats(-1, 1e6),
-    worked_bytes=st.integers(-1, 2**62),
-    says=st.booleans(),
-    sleeps=st.booleans(),
+    looks=st.lists(looks, max_size=3).map(tuple),
+    gone=st.booleans(),
     wakes_s=st.floats(-1, 1e6),
     ended_ns=st.integers(0, 2**62),
 )

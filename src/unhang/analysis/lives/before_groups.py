@@ -89,8 +89,8 @@ class Asked(Struct, frozen=True):
 
 
 _ASKED = (
-    Asked("meet at different places", lambda look: look.rendezvous),
-    Asked("were told different numbers of ranks", lambda look: look.told_size),
+    Asked("meet at different places", lambda look: look.sample.rendezvous),
+    Asked("were told different numbers of ranks", lambda look: look.sample.told_size),
 )
 
 
@@ -104,7 +104,7 @@ def before_groups(lives: Lives, book: StackBook) -> list[Claim]:
         return []
     if not joining:
         return _ended_apart(lives, book)
-    joined = [look for look in looks if look.phase == "ready"]
+    joined = [look for look in looks if look.sample.phase == "ready"]
     if twice := list(_twice(lives, joining, book)):
         return twice
     for asked in _ASKED:
@@ -118,7 +118,7 @@ def before_groups(lives: Lives, book: StackBook) -> list[Claim]:
 def _half_made(
     joining: Sequence[RankLook], joined: Sequence[RankLook], book: StackBook
 ) -> Iterator[Claim]:
-    size = max(look.told_size for look in joining)
+    size = max(look.sample.told_size for look in joining)
     still = all(look.moved is False for look in joining)
     if not joined or not still or len({*ranks_in(joining), *ranks_in(joined)}) != size:
         return
@@ -134,13 +134,15 @@ def _half_made(
 
 def _joins(look: RankLook) -> bool:
     """Whether it sets up its first group: by its mark, or by its stack, which is younger."""
-    return look.phase == _JOINING or (look.phase in _BEFORE and look.meaning.kind == "init")
+    return look.sample.phase == _JOINING or (
+        look.sample.phase in _BEFORE and look.meaning.kind == "init"
+    )
 
 
 def _ended_apart(lives: Lives, book: StackBook) -> list[Claim]:
     """Ranks that were told other numbers of ranks than most, where Gloo has ended one for it."""
     looks = [life.look for life in lives.ranks.values() if life.look is not None]
-    if not any(look.gone and look.status == _ABORTED for look in looks):
+    if not any(look.gone and look.sample.exit_status == _ABORTED for look in looks):
         return []
     told = _told_apart(_ASKED[1], looks, book)
     return [] if told is None else [told.doubted([Doubt.END_UNCLEAR])]
@@ -169,7 +171,7 @@ def _nodes_away(launchers: Sequence[LauncherLook], book: StackBook) -> Iterator[
 
 
 def _twice(lives: Lives, joining: Sequence[RankLook], book: StackBook) -> Iterator[Claim]:
-    size = max(look.told_size for look in joining)
+    size = max(look.sample.told_size for look in joining)
     for rank, looks in sorted(lives.doubles.items()):
         nobody = tuple(sorted(set(range(size)) - set(lives.ranks)))
         yield Claim(
@@ -210,8 +212,8 @@ def _told_apart(asked: Asked, looks: Sequence[RankLook], book: StackBook) -> Cla
 def _missing(
     lives: Lives, looks: Sequence[RankLook], joining: Sequence[RankLook], book: StackBook
 ) -> Iterator[Claim]:
-    size = max(look.told_size for look in joining)
-    away = tuple(look for look in looks if look.phase in _BEFORE and not _joins(look))
+    size = max(look.sample.told_size for look in joining)
+    away = tuple(look for look in looks if look.sample.phase in _BEFORE and not _joins(look))
     unseen = tuple(rank for rank in range(size) if rank not in lives.sampled)
     culprits = ranks_in(away) or unseen
     if not culprits or size <= len(joining):

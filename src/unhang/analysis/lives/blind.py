@@ -80,5 +80,5 @@ def _has_called(look: RankLook) -> bool:
 
     The making of a group is no call that a recorder holds.
     """
-    counted = look.last_call > 0 and bool(look.last_op) and not look.makes
+    counted = look.sample.last_call > 0 and bool(look.sample.last_op) and not look.sample.makes
     return bool(look.inside or look.meaning.op) or counted

@@ -196,7 +196,7 @@ def with_looks(claim: Claim, lives: Lives, book: StackBook) -> Claim:
         doubts = (*doubts, Doubt.MOVES)
     if claim.kind is NEVER_JOINED and _all_away(claim, own):
         doubts = tuple(Doubt.MOST_AWAY if d is Doubt.FEW_CALLED else d for d in doubts)
-    if any(look.awaits for look in own):
+    if any(look.sample.awaits for look in own):
         doubts = (*doubts, Doubt.AT_STORE)
     locked = ranks_in(look for look in own if _wants_shared_lock(look))
     if locked:
@@ -213,7 +213,7 @@ def with_looks(claim: Claim, lives: Lives, book: StackBook) -> Claim:
         ranks=ranks_in(own),
         looks=tuple(own),
         stopped=stopped,
-        keys=_keys(lives) if any(look.awaits for look in own) else (),
+        keys=_keys(lives) if any(look.sample.awaits for look in own) else (),
         locked=locked,
     )
     if claim.kind is NEVER_JOINED and all(look.waits for look in own):
@@ -239,7 +239,7 @@ def pauses(claim: Claim, lives: Lives) -> Iterator[Seeing]:
             source="stacks",
             ranks=ranks_in(looks),
             for_s=longest.paused_s,
-            grace_s=longest.grace_s,
+            grace_s=longest.sample.grace_s,
         ),
         Bearing.PAUSES,
     )
@@ -247,7 +247,7 @@ def pauses(claim: Claim, lives: Lives) -> Iterator[Seeing]:
 
 def gone_on(claim: Claim, lives: Lives) -> Iterator[Seeing]:  # noqa: ARG001 - of all claims alike
     """Where calls end again after the alarm, what stood still then was late rather than stuck."""
-    on = ranks_in(look for look in lives.sampled.values() if look.went_on)
+    on = ranks_in(look for look in lives.sampled.values() if look.sample.went_on)
     if on:
         yield GoneOn(source="stacks", ranks=on), Bearing.WENT_ON
 
@@ -268,8 +268,8 @@ def _wants_shared_lock(look: RankLook) -> bool:
 def _keys(lives: Lives) -> tuple[tuple[str, tuple[int, ...]], ...]:
     by_key: defaultdict[str, list[RankLook]] = defaultdict(list)
     for look in lives.sampled.values():
-        if look.has_set:
-            by_key[look.has_set].append(look)
+        if look.sample.has_set:
+            by_key[look.sample.has_set].append(look)
     return tuple((key, ranks_in(same)) for key, same in [*by_key.items()][:MOST])
 
 
@@ -428,9 +428,11 @@ def _left_early(looks: Sequence[RankLook]) -> tuple[RankLook, ...]:
     """
     left = tuple(look for look in looks if look.gone)
     rest = [look for look in looks if not look.gone]
-    well = all(look.status == 0 for look in left)
+    well = all(look.sample.exit_status == 0 for look in left)
     few = 2 * len(rest) > len(looks)
-    still = all(look.phase == _AMID and look.moved is False and not look.wakes for look in rest)
+    still = all(
+        look.sample.phase == _AMID and look.moved is False and not look.wakes for look in rest
+    )
     together = len(rest) > 1 and len(grouped(rest)) == 1
     return left if left and well and few and still and together else ()
 
@@ -438,7 +440,9 @@ def _left_early(looks: Sequence[RankLook]) -> tuple[RankLook, ...]:
 def _last_to_end(looks: Sequence[RankLook]) -> Sequence[RankLook]:
     """Those for whose end alone the job waits: the others came to theirs without an error."""
     last = [look for look in looks if not look.gone]
-    well = all(look.status == 0 and look.phase != _AMID for look in looks if look.gone)
+    well = all(
+        look.sample.exit_status == 0 and look.sample.phase != _AMID for look in looks if look.gone
+    )
     still = all(look.moved is False and not look.wakes for look in last)
     return last if well and still and len(last) < len(looks) else ()
 
@@ -521,7 +525,7 @@ def _doubts(sides: Sides) -> tuple[Doubt, ...]:
         sure = all(look.certain for look in sides.who) and len(sides.who) == len(away)
         sure = sure and sides.complete
         return () if sure else (Doubt.STACKS_ONLY,)
-    amid = all(look.phase == _AMID for look in sides.who)
+    amid = all(look.sample.phase == _AMID for look in sides.who)
     if sides.shape in (Shape.HELD, Shape.LAST, Shape.ODD) or (sides.shape is Shape.LEFT and amid):
         return (Doubt.STACKS_ONLY,)
     if sides.shape is not Shape.ABSENT:
@@ -558,7 +562,7 @@ def grouped(looks: Iterable[RankLook]) -> list[list[RankLook]]:
     for look in looks:
         meaning = look.meaning
         place = meaning.site or (meaning.frame and meaning.frame.function)
-        groups[meaning.op or meaning.kind, place, look.awaits].append(look)
+        groups[meaning.op or meaning.kind, place, look.sample.awaits].append(look)
     return sorted(groups.values(), key=lambda same: (-len(same), same[0].rank))
 
 

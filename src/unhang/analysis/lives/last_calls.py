@@ -91,7 +91,7 @@ class GroupsApart(Struct, frozen=True):
 def groups_apart(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[Claim]:
     """Say that ranks wait in making groups that are not the same, instead of that they wait."""
     looks = {rank: life.look for rank, life in lives.ranks.items() if life.look is not None}
-    made = {rank: _made(look) for rank, look in looks.items() if look.makes}
+    made = {rank: _made(look) for rank, look in looks.items() if look.sample.makes}
     waiting = [rank for rank in sorted(made) if looks[rank].meaning.kind == "init" and made[rank]]
     names = (next(iter(made[rank])) for rank in waiting if _in_vain(rank, made))
     name = next(names, None)
@@ -135,7 +135,7 @@ def _in_vain(rank: int, made: Mapping[int, Mapping[str, str]]) -> bool:
 
 def _made(look: RankLook) -> dict[str, str]:
     """Members by the names of the groups that a rank made last, newest first."""
-    pairs = (each.partition("=") for each in look.makes)
+    pairs = (each.partition("=") for each in look.sample.makes)
     return {name: members for name, _, members in pairs if name and members}
 
 
@@ -187,10 +187,10 @@ def _made_at(looks: Iterable[RankLook], book: StackBook) -> Iterator[Site]:
     """Where ranks have made their last call: where they stand, if it is not over."""
     still = []
     for look in looks:
-        file, _, line = look.last_site.rpartition(":")
+        file, _, line = look.sample.last_site.rpartition(":")
         here = {f"{frame.file}:{frame.line}" for frame in look.frames}
-        if _LINE.fullmatch(line) and look.last_site not in here:
-            yield Site((look.rank,), "culprit", file, int(line), "", after=look.last_op)
+        if _LINE.fullmatch(line) and look.sample.last_site not in here:
+            yield Site((look.rank,), "culprit", file, int(line), "", after=look.sample.last_op)
         else:
             still.append(look)
     yield from sites_of(still, "culprit", book)
@@ -202,23 +202,26 @@ def _roots_of(claim: Claim, lives: Lives) -> dict[int, int]:
     inside = [
         look
         for look in lives.looks_at(seen.inside if seen else (*claim.culprits, *claim.victims))
-        if look.last_op == claim.op
-        and look.roots
-        and look.roots[0][0] == look.last_call
+        if look.sample.last_op == claim.op
+        and look.sample.roots
+        and look.sample.roots[0][0] == look.sample.last_call
         # What C++ called is in no heartbeat: the newest call there must be where the rank stands.
-        and look.last_site in {f"{frame.file}:{frame.line}" for frame in look.frames}
+        and look.sample.last_site in {f"{frame.file}:{frame.line}" for frame in look.frames}
     ]
-    found = {look.rank: look.roots[0][1] for look in inside}
-    calls, sites = {look.last_call for look in inside}, {look.last_site for look in inside}
+    found = {look.rank: look.sample.roots[0][1] for look in inside}
+    calls, sites = (
+        {look.sample.last_call for look in inside},
+        {look.sample.last_site for look in inside},
+    )
     apart = len(set(found.values())) >= _SIDES
     if len(calls) != 1:
         return found if seen and apart else {}
     out = lives.looks_at(seen.out if seen else ())
     # Numbers are those of calls from Python, which ranks may have made unlike numbers of: where
     # only those who are out differ, it must be the same line as well.
-    same = [o for o in out if o.last_op == claim.op and o.last_site in sites]
-    passed = out if apart else [o for o in same if o.last_call in calls]
-    found |= {o.rank: root for o in passed for number, root in o.roots if number in calls}
+    same = [o for o in out if o.sample.last_op == claim.op and o.sample.last_site in sites]
+    passed = out if apart else [o for o in same if o.sample.last_call in calls]
+    found |= {o.rank: root for o in passed for number, root in o.sample.roots if number in calls}
     return found if len(set(found.values())) >= _SIDES else {}
 
 
@@ -270,23 +273,23 @@ def _told_of(lives: Lives) -> Message | None:
 
 def _claims(lives: Lives, book: StackBook) -> Iterator[Claim]:
     looks = [life.look for life in lives.ranks.values() if life.look is not None]
-    known = [look for look in looks if look.last_op and look.last_numel >= 0]
-    newest = max((look.last_call for look in known), default=0)
-    abreast = [look for look in known if look.last_call == newest]
+    known = [look for look in looks if look.sample.last_op and look.sample.last_numel >= 0]
+    newest = max((look.sample.last_call for look in known), default=0)
+    abreast = [look for look in known if look.sample.last_call == newest]
     alike = _differ(abreast)
-    if len({look.last_site for look in known}) == 1 and known[0].last_site:
+    if len({look.sample.last_site for look in known}) == 1 and known[0].sample.last_site:
         alike = len(abreast) == len(known)
         abreast = known  # stages of a pipeline make different numbers of calls
-    if not _differ(abreast) or may_differ(abreast[0].last_op):
+    if not _differ(abreast) or may_differ(abreast[0].sample.last_op):
         return
     sides: defaultdict[int, list[RankLook]] = defaultdict(list)
     for look in abreast:
-        sides[look.last_numel].append(look)
+        sides[look.sample.last_numel].append(look)
     ordered = sorted(sides.items(), key=lambda side: (-len(side[1]), side[0]))
     clear = len(ordered[0][1]) * 2 > len(abreast)
     odd = [look for _, side in ordered[1:] for look in side] if clear else []
     rest = [look for look in abreast if look not in odd]
-    op = abreast[0].last_op
+    op = abreast[0].sample.last_op
     yield Claim(
         kind=SHAPE_MISMATCH,
         rests_on="stacks",
@@ -316,18 +319,18 @@ def _claims(lives: Lives, book: StackBook) -> Iterator[Claim]:
 def _of_lines(lives: Lives, book: StackBook) -> Iterator[Claim]:
     """The few that made the call from another line than most: of sizes, it is the same for all."""
     looks = [life.look for life in lives.ranks.values() if life.look is not None]
-    if len({(look.last_op, look.last_call) for look in looks}) != 1 or not all(
-        look.last_op and look.last_site for look in looks
+    if len({(look.sample.last_op, look.sample.last_call) for look in looks}) != 1 or not all(
+        look.sample.last_op and look.sample.last_site for look in looks
     ):
         return
     sides: defaultdict[str, list[RankLook]] = defaultdict(list)
     for look in looks:
-        sides[look.last_site].append(look)
+        sides[look.sample.last_site].append(look)
     (_, most), *others = sorted(sides.items(), key=lambda side: (-len(side[1]), side[0]))
     if not others or 2 * len(most) <= len(looks):
         return
-    odd, op = [look for _, side in others for look in side], looks[0].last_op
-    lines = ((side[0].last_site, _ranks(side)) for side in (most, *dict(others).values()))
+    odd, op = [look for _, side in others for look in side], looks[0].sample.last_op
+    lines = ((side[0].sample.last_site, _ranks(side)) for side in (most, *dict(others).values()))
     yield Claim(
         kind=SHAPE_MISMATCH,
         rests_on="stacks",
@@ -393,15 +396,15 @@ def _part_of(case: Case, row: int) -> int:
 def _proves_nothing(lives: Lives) -> bool:
     """Whether nothing that was seen of the last calls sets any rank apart, as with splits."""
     looks = [life.look for life in lives.ranks.values() if life.look is not None]
-    last = {(look.last_op, look.last_call) for look in looks}
-    alike = len({look.last_numel for look in looks}) == 1 and looks[0].last_numel >= 0
-    return len(looks) > 1 and len(last) == 1 and (alike or may_differ(looks[0].last_op))
+    last = {(look.sample.last_op, look.sample.last_call) for look in looks}
+    alike = len({look.sample.last_numel for look in looks}) == 1 and looks[0].sample.last_numel >= 0
+    return len(looks) > 1 and len(last) == 1 and (alike or may_differ(looks[0].sample.last_op))
 
 
 def _differ(looks: Sequence[RankLook]) -> bool:
     """Whether the last calls are of one kind, and of several sizes."""
-    ops = {look.last_op for look in looks}
-    return len(ops) == 1 and len({look.last_numel for look in looks}) > 1
+    ops = {look.sample.last_op for look in looks}
+    return len(ops) == 1 and len({look.sample.last_numel for look in looks}) > 1
 
 
 def _ranks(looks: Sequence[RankLook]) -> tuple[int, ...]:

@@ -59,7 +59,7 @@ def led_before(claim: Claim, lives: Lives, situation: Situation | None) -> Itera
 
 
 def _may_wait_for_work(look: RankLook) -> bool:
-    return look.meaning.kind in _FOR_WORK and not (look.held or look.awaits)
+    return look.meaning.kind in _FOR_WORK and not (look.held or look.sample.awaits)
 
 
 def _calls(situation: Situation, claim: Claim) -> list[int]:

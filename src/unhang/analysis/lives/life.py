@@ -136,7 +136,7 @@ def lives_of(case: Case) -> Lives:
         nodes=nodes_of(processes),
         reports=reports_of(case),
         failed=frozenset(dump.rank for dump in case.dumps if dump.failures)
-        | {rank for rank, look in sampled.items() if look.lost_ns},
+        | {rank for rank, look in sampled.items() if look.sample.lost_ns},
         doubles=doubles_of(case.samples),
         launchers=launchers_of(case.samples),
     )

@@ -49,7 +49,7 @@ def out_of_calls(lives: Lives) -> Iterator[RankLook]:
     the rank has left it.
     """
     for rank, look in lives.sampled.items():
-        may_be_inside = look.waits or (look.may_wait and not look.awaits)
+        may_be_inside = look.waits or (look.may_wait and not look.sample.awaits)
         in_call = rank in lives.in_calls and rank not in lives.failed
         if not (look.gone or look.unseen or may_be_inside or in_call):
             yield look
@@ -80,4 +80,4 @@ def left_call(claim: Claim, lives: Lives) -> Iterator[Seeing]:
 
 def _goes_on(look: RankLook) -> bool:
     """Whether it is back in its program, rather than held or on its way out."""
-    return not (look.held or look.meaning.kind in _ENDING) and look.phase in ("", "ready")
+    return not (look.held or look.meaning.kind in _ENDING) and look.sample.phase in ("", "ready")

@@ -64,7 +64,7 @@ def splits_apart(
 ) -> Iterator[Claim]:
     """The exchange in which all ranks were and one was ended; no side of it is blamed."""
     looks = [life.look for life in lives.ranks.values() if life.look is not None]
-    ops, ended, told = {look.last_op for look in looks}, aborted(claims), bytes_told(message)
+    ops, ended, told = {look.sample.last_op for look in looks}, aborted(claims), bytes_told(message)
     if len(ops) != 1 or len(ended) != 1 or told is None or told[0] == told[1]:
         return
     (op,), (receiver,) = ops, ended

@@ -93,10 +93,14 @@ def ends_of(case: Case, looks: Mapping[int, RankLook]) -> dict[int, End]:
             )
     for look in looks.values():
         if look.gone and look.rank in ends:
-            ends[look.rank] = replace(ends[look.rank], status=look.status, ended_ns=look.ended_ns)
+            ends[look.rank] = replace(
+                ends[look.rank], status=look.sample.exit_status, ended_ns=look.sample.ended_ns
+            )
         elif look.gone:
             ends[look.rank] = _from_look(look)
-        elif look.phase == _EXITED and look.rank not in ends:  # its interpreter takes its time
+        elif (
+            look.sample.phase == _EXITED and look.rank not in ends
+        ):  # its interpreter takes its time
             ends[look.rank] = replace(_from_look(look), manner=Manner.LEFT)
     gave_up = {d.rank for d in case.dumps if any(_follows(text, ()) for text in d.failures)}
     for rank in gave_up & ends.keys():
@@ -166,22 +170,22 @@ def _follows(error: str, frames: Sequence[Frame]) -> bool:
 
 
 def _from_look(look: RankLook) -> End:
-    number = (look.status or 0) - SIGNAL_BASE
-    manner = Manner.LEFT if look.status == 0 else Manner.UNCLEAR
-    killed = look.memory_kill is not None and look.memory_kill.is_certain
-    if number in _KILLS or (killed and look.status is None):
+    number = (look.sample.exit_status or 0) - SIGNAL_BASE
+    manner = Manner.LEFT if look.sample.exit_status == 0 else Manner.UNCLEAR
+    killed = look.sample.memory_kill is not None and look.sample.memory_kill.is_certain
+    if number in _KILLS or (killed and look.sample.exit_status is None):
         manner = Manner.KILLED
-    elif number in _ORDERED or (manner is Manner.UNCLEAR and look.lost_ns):
+    elif number in _ORDERED or (manner is Manner.UNCLEAR and look.sample.lost_ns):
         manner = Manner.FOLLOWED
     return End(
         source="exits",
         rank=look.rank,
         manner=manner,
-        status=look.status,
+        status=look.sample.exit_status,
         frames=look.frames,
         age_s=look.age_s,
-        ended_ns=look.ended_ns,
+        ended_ns=look.sample.ended_ns,
         host=look.host,
         pid=look.pid,
-        memory_kill=look.memory_kill,
+        memory_kill=look.sample.memory_kill,
     )

@@ -12,20 +12,11 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from unhang.activity.estimate import Activity, Doing, Sign, estimate
+from unhang.activity.series import Series
+from unhang.activity.thresholds import FEW_LINES, LOOP_LOOKS
 from unhang.case import Case, Dump
-from unhang.model import (
-    BUSY_BYTES_PER_S,
-    BUSY_CORES,
-    FEW_LINES,
-    FLOWING_BYTES_PER_S,
-    SLOW_BYTES_PER_S,
-    STORED_BYTES_PER_S,
-    TASK_CORES,
-    Frame,
-    MemoryKill,
-    ProcessSample,
-    ThreadStack,
-)
+from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.stacks.meaning import (
     Meaning,
     awaited_thread,
@@ -49,8 +40,6 @@ __all__ = [
 _WAITS = frozenset({"collective", "init"})
 _MAY_WAIT = frozenset({"backward", "device-sync", "native"})
 _UNSEEN = frozenset({"unknown"})
-_HELPED = frozenset({"process", "sleep"})
-_READS = ("pipe_read", "anon_pipe_read", "unix_stream_read", "wait_woken", "sk_wait", "__skb_wait")
 _CERTAIN = frozenset({"stopped", "dead"})
 _HELD = frozenset({"stopped", "dead", "uninterruptible", "gil"})
 _STAYS = _CERTAIN | {"abort"}
@@ -58,9 +47,6 @@ _STAYS = _CERTAIN | {"abort"}
 
 _WAKES_S = 10.0, 300.0
 """Who sleeps for a shorter while may go round in a loop, who sleeps for longer may as well hang."""
-
-_LOOKS_OF_LOOP = 8
-"""So many looks on few lines make a loop."""
 
 _WORKER_LOOP = "torch/utils/data/_utils/worker.py"
 """Where a worker of a data loader calls the program: what is further out is its parent's."""
@@ -73,61 +59,76 @@ class RankLook(Struct, frozen=True):
     """One rank as its stacks show it.
 
     Attributes:
+        sample: The newest look at it, with all that it was told and did.
+        meaning: What its main thread's stack means.
         moved: Whether its main thread stood elsewhere before; None where one look was taken.
         frames: Its main thread's stack in the last look, innermost first.
-        gone: It had ended when it was looked at.
+        doing: What it, or what it started, did while it was watched and looked at.
         inside: The collective in which it stands, even if it is stopped there; or "".
-        status: How it ended, as shells say it; None while it lives or where nobody saw it.
-        works: It, or what it started, computed or read or wrote while it was looked at; None where
-            nobody measured it.
-        in_loop: It was seen on a few lines again and again, and reads and writes next to nothing.
-        ended_ns: As in `unhang.model.ProcessSample`.
-        phase, told_size, rendezvous, last_op, last_call, last_numel, last_site, makes, roots,
-            lost_ns, activity, awaits, has_set, went_on, memory_kill: As there, too.
-        paused_s: For so long, and no longer than a pause takes, it has waited for what may still
-            come; -1 where it has waited for longer, or nothing that it waits for can come.
-        grace_s: As in `unhang.model.ProcessSample`.
+        age_s: Where `frames` are only its last known line: how old that was at the newest look, or
+            at the newest end.
         worker: Where a data-loader worker, or a thread, stands in the program, for which it waits;
             innermost first, empty for none.
         wakes_s: Seconds until it stops sleeping; -1 where it does not sleep, or nothing tells.
-        sleeps: It was watched, and has slept all the time.
-        age_s: Where `frames` are only its last known line: how old that was at the newest look, or
-            at the newest end.
     """
 
-    rank: int
-    host: str
-    pid: int
+    sample: ProcessSample
     meaning: Meaning
     moved: bool | None
     frames: tuple[Frame, ...]
-    gone: bool = False
+    doing: Activity = Activity()
     inside: str = ""
-    status: int | None = None
     age_s: float | None = None
-    works: bool | None = None
-    in_loop: bool = False
-    ended_ns: int = 0
-    phase: str = ""
-    told_size: int = 0
-    rendezvous: str = ""
-    last_op: str = ""
-    last_call: int = 0
-    last_numel: int = -1
-    last_site: str = ""
-    makes: tuple[str, ...] = ()
-    roots: tuple[tuple[int, int], ...] = ()
-    lost_ns: int = 0
-    activity: str = ""
-    awaits: str = ""
-    has_set: str = ""
-    went_on: bool = False
-    paused_s: float = -1.0
-    grace_s: float = 0.0
-    memory_kill: MemoryKill | None = None
     worker: tuple[Frame, ...] = ()
     wakes_s: float = -1.0
-    sleeps: bool = False
+
+    @property
+    def rank(self) -> int:
+        """Its global rank."""
+        return self.sample.rank
+
+    @property
+    def host(self) -> str:
+        """Its node."""
+        return self.sample.host
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.sample.pid
+
+    @property
+    def gone(self) -> bool:
+        """It had ended when it was looked at."""
+        if self.sample.exit_status is not None:
+            return True
+        return self.sample.state == "X" if self.sample.tool == LAST_KNOWN else self.sample.gone
+
+    @property
+    def works(self) -> bool | None:
+        """It computed, read or wrote while it was looked at; None where nobody measured it."""
+        if not self.sample.looks:
+            return None
+        return self.doing.doing in (Doing.WORKING, Doing.COMPUTING)
+
+    @property
+    def in_loop(self) -> bool:
+        """It was seen on a few lines again and again, and reads and writes next to nothing."""
+        quiet = self.sample.looks and not {Sign.DATA, Sign.STORAGE}.intersection(self.doing.signs)
+        lines, looks = self.sample.lines, self.sample.line_looks
+        return bool(quiet) and looks >= LOOP_LOOKS and 0 < lines <= FEW_LINES
+
+    @property
+    def paused_s(self) -> float:
+        """For so long, and no longer than a pause takes, it has waited for what may still come.
+
+        -1 where it has waited for longer, or nothing that it waits for can come: neither a peer nor
+        a late moment. A lock may come without another thread of Python's: waits for it have
+        time-outs, and native code lets go of locks, too.
+        """
+        stays = self.gone or self.meaning.kind in _WAITS | _STAYS
+        may_go_on = not stays and self.sample.wakes_s <= _WAKES_S[1]
+        return self.sample.paused_s if may_go_on else -1.0
 
     @property
     def moves(self) -> bool:
@@ -143,13 +144,13 @@ class RankLook(Struct, frozen=True):
     @property
     def wakes(self) -> bool:
         """It sleeps, and will go on by itself soon."""
-        least = 0.0 if self.sleeps else _WAKES_S[0]
+        least = 0.0 if self.doing.for_s > 0 else _WAKES_S[0]
         return least <= self.wakes_s <= _WAKES_S[1]
 
     @property
     def spins(self) -> bool:
         """It goes round in a loop of which nothing tells what it works at: it may never end."""
-        at_work = self.meaning.within or self.activity or self.wakes
+        at_work = self.meaning.within or self.sample.activity or self.wakes
         return self.moves and self.in_loop and not at_work
 
     @property
@@ -160,7 +161,7 @@ class RankLook(Struct, frozen=True):
     @property
     def may_wait(self) -> bool:
         """It may wait for peers, below what its stack shows."""
-        return self.meaning.kind in _MAY_WAIT or bool(self.awaits)
+        return self.meaning.kind in _MAY_WAIT or bool(self.sample.awaits)
 
     @property
     def idle(self) -> bool:
@@ -191,9 +192,11 @@ class RankLook(Struct, frozen=True):
             does = self.meaning.says if self.held else "without a stack"
             return f"{does}; seen last {self.age_s:.1f} s before{at_site(self.meaning.site)}"
         within = f", while {self.meaning.within}" if self.meaning.within else ""
-        within += f", in its {printable(self.activity, 40)}" if self.activity else ""
+        within += f", in its {printable(self.sample.activity, 40)}" if self.sample.activity else ""
         within += f", for another {self.wakes_s:,.0f} s" if self.wakes_s >= 1.0 else ""
-        within += f", for {printable(self.awaits, 60)!r} in a store" if self.awaits else ""
+        within += (
+            f", for {printable(self.sample.awaits, 60)!r} in a store" if self.sample.awaits else ""
+        )
         worker = at_site(user_frame(self.worker))
         worker = f"; its worker stands{worker}" if worker else ""
         return f"{self.meaning.says}{within}{at_site(self.meaning.site)}{worker}"
@@ -293,77 +296,13 @@ def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:
     meaning, thread = meaning_of(last), main_thread(last)
     frames = thread.frames if thread else ()
     return RankLook(
-        rank=last.rank,
-        host=last.host,
-        pid=last.pid,
+        sample=last,
         meaning=meaning,
         moved=has_moved(looks),
         frames=frames,
-        gone=_is_gone(last),
-        status=last.exit_status,
-        age_s=(newest_ns - last.time_ns) / 1e9 if known else None,
+        doing=estimate(Series.of(last.looks), kind=meaning.kind),
         inside=meaning_of_frames(frames).op,
-        works=_works(last, meaning),
-        in_loop=_is_in_loop(last),
-        ended_ns=last.ended_ns,
-        phase=last.phase,
-        told_size=last.told_size,
-        rendezvous=last.rendezvous,
-        last_op=last.last_op,
-        last_call=last.last_call,
-        last_numel=last.last_numel,
-        makes=last.makes,
-        roots=last.roots,
-        last_site=last.last_site,
-        lost_ns=last.lost_ns,
-        activity=last.activity,
-        awaits=last.awaits,
-        has_set=last.has_set,
-        went_on=last.went_on,
-        paused_s=last.paused_s if _may_go_on(last, meaning) else -1.0,
-        grace_s=last.grace_s,
-        memory_kill=last.memory_kill,
+        age_s=(newest_ns - last.time_ns) / 1e9 if known else None,
         worker=awaited.frames if (awaited := awaited_thread(last)) is not None else (),
-        sleeps=last.sleeps,
         wakes_s=last.wakes_s if thread is not None and thread.is_main else -1.0,
     )
-
-
-def _may_go_on(last: ProcessSample, meaning: Meaning) -> bool:
-    """Whether what it waits for may come by itself: neither a peer nor a late moment.
-
-    A lock may come without another thread of Python's: waits for it have time-outs, and native code
-    lets go of locks, too.
-    """
-    stays = _is_gone(last) or meaning.kind in _WAITS | _STAYS
-    return not stays and last.wakes_s <= _WAKES_S[1]
-
-
-def _works(last: ProcessSample, meaning: Meaning) -> bool | None:
-    if last.worked_s <= 0:
-        return None
-    flowing = FLOWING_BYTES_PER_S if meaning.kind == "network" else SLOW_BYTES_PER_S
-    return (
-        last.worked_cpu_s > BUSY_CORES * last.worked_s
-        or last.worked_bytes > flowing * last.worked_s
-        or last.worked_stored > STORED_BYTES_PER_S * last.worked_s
-        or last.says
-        or last.turns
-        or (last.fed and last.wait_channel.startswith(_READS))
-        or (last.helped and meaning.kind in _HELPED)
-        or (meaning.kind == "process" and last.tasks_cpu_s > TASK_CORES * last.worked_s)
-    )
-
-
-def _is_in_loop(last: ProcessSample) -> bool:
-    quiet = 0 <= last.worked_bytes <= BUSY_BYTES_PER_S * last.worked_s
-    quiet = quiet and last.worked_stored <= STORED_BYTES_PER_S * last.worked_s
-    return quiet and last.line_looks >= _LOOKS_OF_LOOP and 0 < last.lines <= FEW_LINES
-
-
-def _is_gone(last: ProcessSample) -> bool:
-    if last.exit_status is not None:
-        return True
-    if last.tool == LAST_KNOWN:
-        return last.state == "X"
-    return not last.threads and not last.state and last.error.startswith("it ended")

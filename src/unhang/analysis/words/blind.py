@@ -45,5 +45,5 @@ def _call_of(look: RankLook) -> str:
     inside = look.inside or look.meaning.op
     if inside:
         return f"Rank {look.rank} is seen in {printable(inside)}."
-    made = count_of(look.last_call, "call")
-    return f"Rank {look.rank} has made {made}; the last is {printable(look.last_op)}."
+    made = count_of(look.sample.last_call, "call")
+    return f"Rank {look.rank} has made {made}; the last is {printable(look.sample.last_op)}."

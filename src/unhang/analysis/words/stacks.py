@@ -355,7 +355,9 @@ def _actions(looks: Sequence[RankLook]) -> tuple[str, ...]:
     """What to do about ranks that are where they are, commonest kind first."""
     pids: dict[str, list[int]] = {}
     for look in looks:
-        if look.status is None:  # else it is known how it ended, and nobody has to look for it
+        if (
+            look.sample.exit_status is None
+        ):  # else it is known how it ended, and nobody has to look for it
             pids.setdefault(look.meaning.kind, []).append(look.pid)
     told = []
     for kind, which in sorted(pids.items(), key=lambda item: -len(item[1])):

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from unhang.activity.looks import ProcessLook
+from unhang.activity.series import Series
 from unhang.casedir.manifest import RankPart, not_found, save_file
 from unhang.collect.asking import DumpRequest, RankDumps, ask_recorder, ask_torch
 from unhang.collect.processes import ProcessTable, read_process, read_processes
@@ -28,7 +30,7 @@ from unhang.record.contact.client import AskError, ask
 from unhang.record.contact.marks import alive
 from unhang.record.contact.runtime_dir import private_dir
 from unhang.run.incident.collected import Collected, last_words, part_of, told_by
-from unhang.run.watching.procs import WorkDone, ray_tasks_s, work_of
+from unhang.run.watching.procs import ray_tasks_s, work_of
 from unhang.run.watching.roster import Roster
 from unhang.run.watching.traffic import tcp_bytes
 from unhang.stacks.saved import dump_samples
@@ -178,15 +180,11 @@ class Collector:
         targets = [*self._targets(table)]
         looks = sample_processes(targets, looks=2, interval_s=LOOKS_APART_S, timeout_s=LOOK_S)
         after = self._work(read_processes(), time.monotonic())
-        worked = {pid: _since(work, after[pid]) for pid, work in before.items() if pid in after}
-        for pid, fields in worked.items():
-            if self._roster is not None:
-                fields["line_looks"], fields["lines"] = self._roster.lines(pid)
-                fields |= {"says": self._roster.says(pid), "sleeps": self._roster.sleeps(pid)}
-                fields |= {"turns": self._roster.turns(pid), "fed": self._roster.fed(pid)}
-                fields["helped"] = self._roster.helped(pid)
+        seen = {
+            pid: self._series(pid, look, after[pid]) for pid, look in before.items() if pid in after
+        }
         if self._roster is not None:
-            self._roster.disturbed(worked)
+            self._roster.disturbed(seen)
         name = f"stacks/{self.run}.json"
         self.refused = [f"no stacks of {note.source}: {note.text}" for note in looks.notes]
         self.notes += self.refused
@@ -195,13 +193,13 @@ class Collector:
         ended = {rank.member.pid for rank in self.ranks if rank.gone is not None}
         told = {rank.member.pid: told_by(rank) for rank in self.ranks}
         self._samples = [
-            replace(sample, **worked.get(sample.pid, {}), **told.get(sample.pid, {}))
+            replace(sample, **seen.get(sample.pid, {}), **told.get(sample.pid, {}))
             for sample in looks.samples
             if sample.pid not in ended
         ]
-        seen = {sample.rank: sample for sample in self._samples if sample.rank >= 0}
+        ranks = {sample.rank: sample for sample in self._samples if sample.rank >= 0}
         for rank in self._alive():
-            sample = seen.get(rank.member.rank)
+            sample = ranks.get(rank.member.rank)
             if sample is None:
                 rank.missing["stacks"] = "the process was not found"
                 continue
@@ -238,7 +236,19 @@ class Collector:
             self._save_samples()
         return bool(on)
 
-    def _work(self, table: ProcessTable, now_s: float) -> dict[int, WorkDone]:
+    def _series(self, pid: int, before: ProcessLook, after: ProcessLook) -> dict[str, Any]:
+        """The fields of a sample that tell what its process has done until now."""
+        roster = self._roster
+        if roster is None:
+            return {"looks": Series.of((before, after._replace(disturbed=True))).relative()}
+        earlier = roster.looks(pid)
+        started = earlier[-1].started if earlier else 0
+        newest = (before._replace(started=started), after._replace(started=started, disturbed=True))
+        line_looks, lines = roster.lines(pid)
+        looks = Series.of((*earlier, *newest)).relative()
+        return {"looks": looks, "line_looks": line_looks, "lines": lines}
+
+    def _work(self, table: ProcessTable, now_s: float) -> dict[int, ProcessLook]:
         """What each rank that lives has done so far, without what our recorder in it did."""
         sockets = tcp_bytes()
         ranks = {rank.member.pid: rank for rank in self._alive()}
@@ -375,16 +385,3 @@ def _status(rank: Collected) -> dict[str, Any] | str:
 def _words(error: OSError) -> str:
     """An error without the path of a socket, which means nothing to anybody."""
     return str(error).rpartition(": ")[2] or type(error).__name__
-
-
-def _since(before: WorkDone, after: WorkDone) -> dict[str, Any]:
-    """The fields of a sample that tell what its process has done meanwhile."""
-    return {
-        "worked_s": round(after.time_s - before.time_s, 3),
-        "worked_cpu_s": round(max(after.cpu_s - before.cpu_s, 0.0), 3),
-        "worked_bytes": max(after.io - before.io, 0),
-        "worked_stored": max(after.stored - before.stored, 0),
-        "tasks_cpu_s": round(max(after.tasks_s - before.tasks_s, 0.0), 3)
-        if before.tasks_s >= 0
-        else -1.0,
-    }

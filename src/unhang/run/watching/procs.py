@@ -10,14 +10,13 @@ import os
 import struct
 from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import NamedTuple
 
+from unhang.activity.looks import ProcessLook
 from unhang.collect.processes import ProcessTable, read_process
 from unhang.record.contact.marks import stat_words
 from unhang.run.watching.traffic import bytes_of
 
-__all__ = ["WorkDone", "exit_status", "ray_tasks_s", "reaped_status", "work_of"]
+__all__ = ["exit_status", "ray_tasks_s", "reaped_status", "work_of"]
 
 _STATUS_WORD = 49
 """Position of `exit_code` behind the command in /proc/PID/stat (see proc(5), field 52)."""
@@ -63,50 +62,24 @@ _MOVED = ("rchar:", "wchar:", "read_bytes:", "write_bytes:")
 _STORED = ("read_bytes:", "write_bytes:")
 
 
-class WorkDone(NamedTuple):
-    """What a process and all below it had done at one moment.
-
-    Attributes:
-        tasks_s: CPU time of the other tasks and actors of its node's Ray; -1 where it is none.
-        said: Bytes that its main thread wrote to files, pipes and terminals, as who prints does.
-            What goes to sockets by `send` is none of these.
-        helped_s: CPU time of the processes below it.
-        woken: How often its main thread has waited for something and gone on.
-        ran_s: How long its main thread has been on a core.
-        stored: Bytes that went to files on devices, or came from there: no sockets, pipes or
-            terminals, and nothing that was in memory already.
-    """
-
-    time_s: float
-    cpu_s: float
-    io: int
-    tasks_s: float = -1.0
-    said: int = 0
-    woken: int = 0
-    ran_s: float = 0.0
-    stored: int = 0
-    helped_s: float = 0.0
-
-
 def work_of(
     pid: int,
     table: ProcessTable,
     now_s: float,
     ours: int = 0,
-    sockets: Mapping[int, int] = MappingProxyType({}),
-) -> WorkDone:
-    """The CPU time and bytes of a process and all below it so far.
+    sockets: Mapping[int, int] | None = None,
+) -> ProcessLook:
+    """What a process and all below it have done so far.
 
     Args:
         pid: The process.
         table: All processes at that moment.
         now_s: The moment.
         ours: Thread of it that is our recorder's, whose work is none of the program's; 0 for none.
-        sockets: Bytes of TCP sockets by inode, where these count too.
+        sockets: Bytes of TCP sockets by inode; None where nothing asked for them.
     """
     tree = list(table.below(pid))
     cpu_s, io = sum(max(p.cpu_s, 0.0) for p in tree), _io_bytes(str(p.pid) for p in tree)
-    io += bytes_of((p.pid for p in tree), sockets)
     stored = _io_bytes((str(p.pid) for p in tree), _STORED)
     thread = read_process(ours, Path(f"/proc/{pid}/task")) if ours else None
     if thread is not None:
@@ -115,15 +88,19 @@ def work_of(
     own = table.by_pid.get(pid)
     # The main thread of Ray's workers wakes others by writing to descriptors of its own.
     prints = own is not None and not own.command.startswith(_OF_RAY)
-    return WorkDone(
+    return ProcessLook(
         now_s,
-        cpu_s,
-        io,
-        said=_io_bytes([f"{pid}/task/{pid}"], ("wchar:",)) if prints else 0,
-        woken=_woken(pid),
+        state=own.state if own is not None else "",
+        wait_channel=own.wait_channel if own is not None else "",
+        cpu_s=cpu_s,
         ran_s=_ran_s(pid),
+        woken=_woken(pid),
+        moved=io,
         stored=stored,
+        said=_io_bytes([f"{pid}/task/{pid}"], ("wchar:",)) if prints else 0,
         helped_s=sum(max(p.cpu_s, 0.0) for p in tree if p.pid != pid),
+        traffic=-1 if sockets is None else bytes_of((p.pid for p in tree), sockets),
+        disk=any(p.state == "D" for p in tree),
     )
 
 

@@ -11,13 +11,15 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from unhang.activity.estimate import Activity
+from unhang.activity.looks import ProcessLook
 from unhang.collect.processes import Process, ProcessTable, read_processes
 from unhang.collect.ranks import find_ranks, is_launcher
 from unhang.model import MemoryKill
 from unhang.record.contact.heartbeat import Heartbeat, read_heartbeat
 from unhang.record.contact.marks import Mark, alive, read_marks
 from unhang.run.watching.memory import MemoryCounts
-from unhang.run.watching.moving import Doing, Movement
+from unhang.run.watching.moving import Movement
 from unhang.run.watching.newborn import BEFORE, STARTING, TRACKERS, Newborns
 from unhang.run.watching.outputs import OwnFiles
 from unhang.run.watching.outside import UNARMED, Outsiders
@@ -197,7 +199,7 @@ class Roster:
                 waiting[m.pid] if m.pid not in coming else False,
                 busy=doing[m.pid].busy,
                 coming=m.pid in coming,
-                works=doing[m.pid].works and not is_inside(beats[m.pid]),
+                works=bool(doing[m.pid].steady) and not is_inside(beats[m.pid]),
                 counted=counted_calls(beats[m.pid]),
                 ended=ended_calls(beats[m.pid]),
             )
@@ -212,7 +214,7 @@ class Roster:
 
     def _doings(
         self, beats: Mapping[int, Heartbeat | None], now: float, *, look: bool
-    ) -> dict[int, Doing]:
+    ) -> dict[int, Activity]:
         wall_ns = time.time_ns()
         for pid, beat in beats.items():
             if beat is not None:
@@ -220,7 +222,7 @@ class Roster:
                 kept = beat.tick_ns > 0 and wall_ns - beat.tick_ns > _KEPT_NS
                 self._movement.passes(pid, beat.at, wall_ns if kept else beat.seen_ns)
         if not (look or self.weigh):
-            return dict.fromkeys(beats, Doing())
+            return dict.fromkeys(beats, Activity())
         table = read_processes()
         return {
             pid: self._movement.weigh(pid, table, now, beat.thread if beat is not None else 0)
@@ -240,25 +242,9 @@ class Roster:
         """How often a member was seen at a line since its job got on, and at how many."""
         return self._movement.lines(pid)
 
-    def says(self, pid: int) -> bool:
-        """Whether a member has printed again and again since its job last got on."""
-        return self._movement.says(pid)
-
-    def fed(self, pid: int) -> bool:
-        """Whether what a member waits for has come again and again."""
-        return self._movement.fed(pid)
-
-    def helped(self, pid: int) -> bool:
-        """Whether what a member has started works."""
-        return self._movement.helped(pid)
-
-    def sleeps(self, pid: int) -> bool:
-        """Whether a member has not gone on for a moment in the newest looks."""
-        return self._movement.sleeps(pid)
-
-    def turns(self, pid: int) -> bool:
-        """Whether a member works between short sleeps."""
-        return self._movement.turns(pid)
+    def looks(self, pid: int) -> tuple[ProcessLook, ...]:
+        """The newest looks at a member, oldest first."""
+        return self._movement.looks(pid)
 
     def disturbed(self, pids: Iterable[int]) -> None:
         """Somebody looked into these members."""
