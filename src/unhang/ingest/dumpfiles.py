@@ -70,7 +70,8 @@ def characterise(files: list[DumpFile], shared: Dictionaries) -> None:
 
     NCCL and Gloo have recorders of their own in one process, with numbers of their own, so one rank
     may leave two dumps that both are right. The calls' names tell them apart; where there are none,
-    our recorder's word, the path, and what kind of library reported its version (Gloo has none).
+    our recorder's word, the path, and what kind of library reported its version (Gloo has none):
+    the one that its peers' calls name, else NCCL.
     """
     backends = np.array([name.rpartition(":")[0] for name in shared.names])
     kinds, kind_of_name = np.unique(backends, return_inverse=True)
@@ -86,12 +87,16 @@ def characterise(files: list[DumpFile], shared: Dictionaries) -> None:
             if len(kinds) > 1:
                 votes = np.bincount(kind_of_name[decoded.column("name")])
                 item.backend = str(kinds[int(votes.argmax())])
-        item.backend = item.backend or _without_calls(decoded, item.source)
+    named = {item.backend for item in files if item.backend} - {"gloo"}
+    library = named.pop() if len(named) == 1 else "nccl"
+    for item in files:
+        if item.decoded is not None and not item.backend:
+            item.backend = _without_calls(item.decoded, item.source, library)
 
 
-def _without_calls(decoded: Decoded, path: str) -> str:
+def _without_calls(decoded: Decoded, path: str, library: str) -> str:
     own_word = decoded.origin.backend if decoded.origin else ""
-    return own_word or _of_path(path) or ("nccl" if decoded.comm_lib_version else "")
+    return own_word or _of_path(path) or (library if decoded.comm_lib_version else "")
 
 
 def _of_path(path: str) -> str:

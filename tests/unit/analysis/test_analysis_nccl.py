@@ -86,6 +86,19 @@ def test_unfinished_calls_alone_of_a_host_that_went_on(name: str, tmp_path: Path
     assert (report.status, report.causes) == ("insufficient", ())
 
 
+def test_an_emptied_dump_is_of_the_recorder_that_its_peers_calls_name(tmp_path: Path) -> None:
+    """The rank that stalls has no unfinished call: its file names no backend, and is its dump."""
+    unfinished_only(DATA / "2.15.0" / "coalesced_late-asked.tar.gz", tmp_path)
+    for file in list(tmp_path.iterdir()):  # named and marked as torch's main branch does
+        dump = {**pickle.loads(file.read_bytes()), "comm_lib_version": "2.30.4"}  # noqa: S301
+        file.with_name(file.name.replace("nccl", "comm_lib")).write_bytes(pickle.dumps(dump, 2))
+        file.unlink()
+    case = load(tmp_path)
+    assert {dump.backend for dump in case.dumps if dump.start == dump.stop} == {"nccl2"}
+    report = diagnose(case)
+    assert [(f.code, f.culprits) for f in report.causes] == [("UH101", (3,))]
+
+
 @pytest.mark.parametrize(
     ("name", "seconds"),
     [("slow_rank-pipe", (0, 1)), ("stall_host-pipe", (5, 9)), ("stall_host-timeout", (15, 18))],
