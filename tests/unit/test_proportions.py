@@ -17,7 +17,7 @@ from test_floors import FILES, MODULES, SRC, imports_of, parsed
 
 FRONT = "unhang"
 """`unhang` itself names what is public, and imports that when asked: it is nobody's next floor."""
-LONGEST_CHAIN = 24
+LONGEST_CHAIN = 25
 DOZEN = 12
 
 PAIRS = {

@@ -33,13 +33,13 @@ EXCEPTIONS = {
     "analysis/lives/ended.py: end.error == first.error": (
         "the program's own exception, not a text of ours: equal ones are one failure of several"
     ),
-    "reports/folding.py: folded[note.level, _NUMBER.sub('*', note.text)]": (
+    "reports/content/folding.py: folded[note.level, _NUMBER.sub('*', note.text)]": (
         "notes that differ in their numbers alone are one line with a count"
     ),
-    "reports/folding.py: len({note.text for note in notes}) > 1": (
+    "reports/content/folding.py: len({note.text for note in notes}) > 1": (
         "whether a note is told once for several sources, or each with its own text"
     ),
-    "reports/story.py: finding.summary == report.summary": (
+    "reports/content/story.py: finding.summary == report.summary": (
         "a sentence that the page has just told is not told again"
     ),
     "run/watching/patrol.py: (before.summary, before.decision) != told": (

@@ -47,8 +47,8 @@ CLEAN: Final = (
     "src/unhang/analysis/words/decisions.py",
     "src/unhang/analysis/words/doubts.py",
     "src/unhang/analysis/words/telling.py",
-    "src/unhang/reports/brief.py",
-    "src/unhang/reports/phrases.py",
+    "src/unhang/reports/content/brief.py",
+    "src/unhang/reports/content/phrases.py",
     "src/unhang/reports/text.py",
 )
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from unhang.activity.looks import ProcessLook
 from unhang.analysis import diagnose
 from unhang.case import Case
 from unhang.model import Frame, LogEvent, MemoryKill, ProcessSample, ThreadStack
@@ -350,7 +351,11 @@ def test_the_end_of_a_healthy_job_has_no_cause() -> None:
     builder = FakeJob(3)
     builder.call(range(3), "all_reduce")
     saving = (ThreadStack("MainThread", 102, (LINE,), is_main=True),)
-    busy = replace(alive(2), threads=saving, worked_s=1.0, worked_cpu_s=1.0)
+    busy = replace(
+        alive(2),
+        threads=saving,
+        looks=tuple(ProcessLook(float(s), cpu_s=float(s)) for s in range(9)),
+    )
     samples = [ended(0, 0), ended(1, 0), busy]
     assert not diagnose(builder.case(samples=samples)).causes
 

@@ -15,7 +15,7 @@ LINE = Frame("solve", "train.py", 40)
 def look(rank: int, says: str, site: Frame | None = LINE, kind: str = "user-code") -> RankLook:
     """A rank at a place, in some words."""
     meaning = Meaning(kind, says, site=site)
-    return RankLook(rank, "", 0, meaning, moved=False, frames=())
+    return RankLook(sample_of(rank, ""), meaning, moved=False, frames=())
 
 
 def test_other_words_are_no_other_place() -> None:

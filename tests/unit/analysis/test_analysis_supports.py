@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from unhang.analysis import diagnose
-from unhang.analysis.claims import Claim, Doubt, Observation, Stance, confidence_of
+from unhang.analysis.claims import Bearing, Claim, Doubt, Observation, confidence_of
 from unhang.analysis.words.doubts import reasons_of, supports_of
 from unhang.kinds import NEVER_JOINED
 from unhang.testing import FakeJob, sample_of
@@ -21,11 +21,11 @@ def test_other_sources_that_say_the_same_are_named() -> None:
     log = Observation(source="logs", ranks=(3,))
     claim = (
         Claim(kind=NEVER_JOINED, about=Facts(), culprits=(3,), doubts=(Doubt.MEMBER_UNSEEN,))
-        .seen(log, Stance.SUPPORTS, 1)
-        .seen(log, Stance.SUPPORTS, 1)
-        .seen(Observation(source="ras", ranks=(3,)), Stance.SUPPORTS, 2)
-        .seen(Observation(source="cores"), Stance.SUPPORTS, 0)
-        .seen(Observation(source="stacks"), Stance.BESIDE)
+        .seen(log, Bearing.FITS_MESSAGE)
+        .seen(log, Bearing.COUNTERS_AGREE)
+        .seen(Observation(source="ras", ranks=(3,)), Bearing.TELLS_THE_END)
+        .seen(Observation(source="cores"), Bearing.ABOUT_CULPRIT)
+        .seen(Observation(source="stacks"), Bearing.STANDS)
     )
     assert confidence_of(claim) == "high"
     assert reasons_of(claim) == ()
@@ -39,8 +39,8 @@ def test_a_contradiction_is_no_support() -> None:
     """Nor does one hide what another source says for the claim."""
     claim = (
         Claim(kind=NEVER_JOINED, about=Facts(), culprits=(3,))
-        .seen(Observation(source="ras"), Stance.CONTRADICTS)
-        .seen(Observation(source="logs"), Stance.SUPPORTS)
+        .seen(Observation(source="ras"), Bearing.RAS_DENIES)
+        .seen(Observation(source="logs"), Bearing.FITS_MESSAGE)
     )
     assert reasons_of(claim) == ("NCCL's RAS says otherwise",)
     assert supports_of(claim) == ("the log says the same",)

@@ -110,7 +110,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class DiagnoseOptions:
     """What was asked for, made once.
 
     Attributes:
@@ -151,7 +151,7 @@ class Options:
         return self.report.format in _FOR_PROGRAMS
 
 
-def _options(args: argparse.Namespace) -> Options:
+def _options(args: argparse.Namespace) -> DiagnoseOptions:
     from unhang.ingest import Beside
 
     beside = Beside(
@@ -163,7 +163,7 @@ def _options(args: argparse.Namespace) -> Options:
         case_logs=not args.no_logs,
         baseline=not args.no_baseline,
     )
-    return Options(
+    return DiagnoseOptions(
         case_options(args), beside, report_options(args), args.engine, args.slow, args.redact,
         args.db, args.parquet, args.force,
     )  # fmt: skip
@@ -183,7 +183,7 @@ def run(args: argparse.Namespace) -> int:
     return _watch(options) if args.watch else _judged(options)[1]()
 
 
-def _watch(options: Options) -> int:
+def _watch(options: DiagnoseOptions) -> int:
     """Judge again whenever the files change."""
     from unhang.cli.shared.lookout import Lookout, follow
 
@@ -200,7 +200,7 @@ def _watch(options: Options) -> int:
     return follow(lookout, judge, options.report.fail_on)
 
 
-def _check_watch(options: Options) -> None:
+def _check_watch(options: DiagnoseOptions) -> None:
     if options.is_pasted:
         raise UsageError("--watch looks at files", "What is pasted does not change.")
     if options.writes_tables:
@@ -209,7 +209,7 @@ def _check_watch(options: Options) -> None:
         raise UsageError("--watch looks at files of this machine", "Leave out --engine.")
 
 
-def _judged(options: Options) -> tuple[Report, Callable[[], int]]:
+def _judged(options: DiagnoseOptions) -> tuple[Report, Callable[[], int]]:
     """The report, and what writes and shows it."""
     reading = options.reading.checked().found(options.beside)
     options = replace(options, reading=reading)
@@ -228,7 +228,7 @@ def _judged(options: Options) -> tuple[Report, Callable[[], int]]:
     return report, lambda: emit(report, options.report, case, place=place)
 
 
-def _verdict(options: Options, engine: RayEngine | None) -> tuple[Case, Report]:
+def _verdict(options: DiagnoseOptions, engine: RayEngine | None) -> tuple[Case, Report]:
     """Read and judge, without names where that is asked for."""
     from unhang.analysis import diagnose
 
@@ -244,7 +244,7 @@ def _verdict(options: Options, engine: RayEngine | None) -> tuple[Case, Report]:
     return case, _with_tables(case, judged, options)
 
 
-def _engine(options: Options) -> AbstractContextManager[RayEngine | None]:
+def _engine(options: DiagnoseOptions) -> AbstractContextManager[RayEngine | None]:
     """What --engine names; None where files are read here."""
     if options.engine is None:
         return nullcontext()
@@ -258,7 +258,7 @@ def _engine(options: Options) -> AbstractContextManager[RayEngine | None]:
     return ray_engine(address, rank_pattern=options.reading.rank_pattern, all_times=every)
 
 
-def _place(options: Options) -> Place | None:
+def _place(options: DiagnoseOptions) -> Place | None:
     """Where commands that help next find the evidence; None where they would not, or may not."""
     if options.redact:
         return None
@@ -291,7 +291,7 @@ def _nothing_read(error: NoEvidenceError) -> Report:
     return Report("insufficient", error.message, findings=(finding,), decision=without_evidence())
 
 
-def _redactor(options: Options, engine: RayEngine | None) -> Redactor | None:
+def _redactor(options: DiagnoseOptions, engine: RayEngine | None) -> Redactor | None:
     if not options.redact:
         return None
     from unhang.redact import Redactor
@@ -301,7 +301,7 @@ def _redactor(options: Options, engine: RayEngine | None) -> Redactor | None:
     return redactor
 
 
-def _with_tables(case: Case, judged: Callable[[], Report], options: Options) -> Report:
+def _with_tables(case: Case, judged: Callable[[], Report], options: DiagnoseOptions) -> Report:
     """The verdict; tables that are asked for are written meanwhile, as far as they do without."""
     if not options.writes_tables:
         return judged()
