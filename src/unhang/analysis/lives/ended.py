@@ -105,20 +105,20 @@ def ended_first(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[
     return [lead, *following(without_empty(claims), named, lead)]
 
 
-def failed_alike(claims: Sequence[Claim], lives: Lives) -> list[Claim]:
-    """Say that nobody knows who was first, where ranks failed and nothing else is wrong.
+def failed_alike(lives: Lives) -> Iterator[Claim]:
+    """Say that nobody knows who was first, where ranks failed.
 
-    Somebody was: that each could have failed for another one is no health.
+    One was: that each could have failed for another one is no health.
     """
     ends = [life.end for life in lives.ranks.values() if life.end is not None]
     failed = tuple(end.rank for end in ends if end.manner is Manner.FOLLOWED and _has_failed(end))
-    if not failed or any(claim.is_cause for claim in claims):
-        return list(claims)
-    about = FailedAlike(failed)
-    told = Claim(
-        rests_on="exits", kind=INSUFFICIENT_EVIDENCE, about=about, doubts=(Doubt.NOBODY_NAMED,)
-    )
-    return [told, *without_empty(claims)]
+    if failed:
+        yield Claim(
+            rests_on="exits",
+            kind=INSUFFICIENT_EVIDENCE,
+            about=FailedAlike(failed),
+            doubts=(Doubt.NOBODY_NAMED,),
+        )
 
 
 def _has_failed(end: End) -> bool:
