@@ -14,30 +14,18 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Claim
+from unhang.analysis.claims import Because, Claim, Reason
 from unhang.kinds import RANK_ENDED, SILENT_RANK, Kind, Trait
 
 __all__ = [
     "EXPLAINS",
     "Among",
-    "Because",
     "Explanation",
     "explained_by",
     "following",
+    "linked",
     "without_empty",
 ]
-
-
-class Because(Enum):
-    """A sort of reason."""
-
-    ENDED = "ranks have ended"
-    GONE = "ranks have ended, or failed since because others ended"
-    CALLS_APART = "the last calls of ranks do not fit"
-    GROUPS_APART = "ranks make groups that are not the same"
-    FAILED = "ranks have failed, by their logs"
-    FAILED_SOMEWHERE = "a rank has failed, and nothing tells which"
-    SHORT = "ranks are held up by a limit"
 
 
 class Among(Enum):
@@ -57,8 +45,9 @@ class Explanation(Struct, frozen=True):
     """A reason explains claims.
 
     Attributes:
-        kind, trait: Of this kind, of kinds with this trait; of all where neither is given.
         why: How the one comes of the other.
+        kind, trait: Of this kind, of kinds with this trait; of all where neither is given.
+        hands_on: The ranks that wait by the claim wait for the reason.
     """
 
     because: Because
@@ -66,6 +55,7 @@ class Explanation(Struct, frozen=True):
     why: str
     kind: Kind | None = None
     trait: Trait = Trait.NONE
+    hands_on: bool = True
 
     def holds(self, claim: Claim, ranks: Collection[int]) -> bool:
         """Whether it explains this cause, being about these ranks."""
@@ -76,9 +66,16 @@ class Explanation(Struct, frozen=True):
 EXPLAINS: Final = (
     Explanation(
         Because.ENDED,
-        Among.WITHIN,
+        Among.NAMED,
         "A process that has ended makes no call, answers nothing and moves nothing: whatever is "
         "said of its rank alone comes of that.",
+    ),
+    Explanation(
+        Because.ENDED,
+        Among.WITHIN,
+        "Where none is blamed for what does not move, the rank that has ended is missing there. A "
+        "wrong call is wrong whichever rank it has ended.",
+        trait=Trait.FROM_FAILURE,
     ),
     Explanation(
         Because.GONE,
@@ -93,12 +90,14 @@ EXPLAINS: Final = (
         "Gloo aborts the process that receives what does not fit, which need not be the one that "
         "was wrong.",
         kind=RANK_ENDED,
+        hands_on=False,
     ),
     Explanation(
         Because.GROUPS_APART,
         Among.ALL,
         "The making of a group waits for its members: ranks that make another one keep all of them "
         "there, and with them the ranks that wait for these.",
+        hands_on=False,
     ),
     Explanation(
         Because.FAILED,
@@ -124,12 +123,52 @@ EXPLAINS: Final = (
 )  # fmt: skip
 
 
-def explained_by(
-    claims: Iterable[Claim], because: Because, ranks: Collection[int] = ()
-) -> list[Claim]:
-    """The causes among the claims that a reason about these ranks explains."""
-    edges = [edge for edge in EXPLAINS if edge.because is because]
-    return [c for c in claims if c.is_cause and any(edge.holds(c, ranks) for edge in edges)]
+def linked(claims: Iterable[Claim], *bare: Reason) -> list[Claim]:
+    """The claims, those that another one explains as its consequences.
+
+    Args:
+        claims: Of rules that have not seen each other's.
+        bare: Reasons that no claim tells of.
+    """
+    told = list(claims)
+    leads = [at for at, claim in enumerate(told) if claim.reasons]
+    for at in sorted(leads, key=lambda at: _turn(told[at])):
+        if told[at].is_cause:
+            told = _linked_to(told, at)
+    told = without_empty(told) if any(claim.is_cause for claim in told) else told
+    for reason in bare:
+        told = following(told, explained_by(told, reason))
+    return told
+
+
+def _turn(lead: Claim) -> int:
+    return list(Because).index(lead.reasons[0].because)
+
+
+def _linked_to(claims: Sequence[Claim], at: int) -> list[Claim]:
+    """The claims, with what the one at a place explains as its consequences."""
+    lead = claims[at]
+    rest = [claim for claim in claims if claim is not lead]
+    explained = explained_by(rest, *lead.reasons)
+    waiting = {rank for claim in explained if _hands_on(lead, claim) for rank in claim.victims}
+    waiting -= {*lead.culprits, *lead.reasons[0].ranks}
+    lead = replace(lead, victims=tuple(sorted({*lead.victims, *waiting})))
+    rest = following(rest, explained, lead)
+    return [*rest[:at], lead, *rest[at:]]
+
+
+def _hands_on(lead: Claim, claim: Claim) -> bool:
+    return any(e.hands_on and e.holds(claim, r.ranks) for r in lead.reasons for e in _edges(r))
+
+
+def _edges(reason: Reason) -> list[Explanation]:
+    return [edge for edge in EXPLAINS if edge.because is reason.because]
+
+
+def explained_by(claims: Iterable[Claim], *reasons: Reason) -> list[Claim]:
+    """The causes among the claims that one of these reasons explains."""
+    edges = [(edge, reason.ranks) for reason in reasons for edge in _edges(reason)]
+    return [c for c in claims if c.is_cause and any(e.holds(c, ranks) for e, ranks in edges)]
 
 
 def following(claims: Iterable[Claim], explained: Iterable[Claim], *lead: Claim) -> list[Claim]:

@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from unhang.analysis.claims import Doubt
 from unhang.analysis.matching.collectives import Disagreement, Matched
 from unhang.analysis.matching.pairs import Pairs
+from unhang.analysis.matching.roots import Root, find_roots
 from unhang.analysis.matching.wait_graph import Graph
 from unhang.analysis.sites import StackBook
 from unhang.analysis.state.age import Ages, ages_of
@@ -306,6 +307,11 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
     def _by_source(self) -> tuple[Ints, Ints]:
         order = np.argsort(self.graph.source, kind="stable")
         return self.graph.source[order], self.graph.target[order]
+
+    @cached_property
+    def roots(self) -> tuple[Root, ...]:
+        """All ends of waiting."""
+        return tuple(find_roots(self.graph, self.heads))
 
     @cached_property
     def ages(self) -> Ages:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from unhang.analysis.case_facts import CaseFacts
 from unhang.analysis.claims import Claim
 from unhang.analysis.decision import decide
+from unhang.analysis.explaining import linked
 from unhang.analysis.findings.causes import claims_of
 from unhang.analysis.findings.late import late_claims
 from unhang.analysis.judgement import (
@@ -28,7 +29,7 @@ from unhang.analysis.judgement import (
 from unhang.analysis.lives.before_groups import before_groups
 from unhang.analysis.lives.blind import blind_claims, blind_ranks
 from unhang.analysis.lives.elsewhere import with_looks
-from unhang.analysis.lives.ended import ended_first
+from unhang.analysis.lives.ended import come_back, ended
 from unhang.analysis.lives.failed import failed_first
 from unhang.analysis.lives.fallen_silent import stacks_heard
 from unhang.analysis.lives.last_calls import groups_apart, roots_apart, sizes_apart
@@ -163,7 +164,9 @@ def _beside_calls(claims: list[Claim], facts: CaseFacts) -> list[Claim]:
     early = before_groups(lives, book)
     claims = [*early, *(c for c in claims if c.kind not in {each.kind for each in early})]
     claims = resorted(claims, facts, BY_STACKS)
-    claims = sizes_apart(ended_first(claims, lives, book), lives, book, facts.situation)
+    claims = [come_back(claim, lives) for claim in claims]
+    claims = linked([*ended(facts.ends, facts.missed, lives, book), *claims])
+    claims = sizes_apart(claims, lives, book, facts.situation)
     return groups_apart(roots_apart(claims, lives, book), lives, book)
 
 

@@ -13,8 +13,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Bearing, Claim, Doubt, Observation, confidence_of
-from unhang.analysis.explaining import Because, explained_by, following, without_empty
+from unhang.analysis.claims import (
+    Bearing,
+    Because,
+    Claim,
+    Doubt,
+    Observation,
+    Reason,
+    confidence_of,
+)
+from unhang.analysis.explaining import explained_by, following, without_empty
 from unhang.analysis.lives.ended import Ended
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.lives.watchdogs import counters_apart
@@ -136,9 +144,9 @@ def _with_failure(claims: Sequence[Claim], failure: Failure) -> list[Claim]:
 
 def _explained(failure: Failure, claims: Sequence[Claim]) -> list[Claim]:
     """The claims about waiting of which it can be the reason."""
-    found = explained_by(claims, Because.FAILED, failure.culprits)
+    found = explained_by(claims, Reason(Because.FAILED, frozenset(failure.culprits)))
     if _of_anybody(failure):
-        found += explained_by(claims, Because.FAILED_SOMEWHERE)
+        found += explained_by(claims, Reason(Because.FAILED_SOMEWHERE))
     return [claim for claim in claims if any(claim is each for each in found)]
 
 

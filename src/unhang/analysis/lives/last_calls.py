@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Bearing, Claim, Doubt
-from unhang.analysis.explaining import Because, explained_by, following
+from unhang.analysis.claims import Bearing, Because, Claim, Doubt, Reason
+from unhang.analysis.explaining import explained_by, following
 from unhang.analysis.findings.stalled import NotMoving
 from unhang.analysis.lives.elsewhere import Sides, sites_of, subjects_of
 from unhang.analysis.lives.life import Lives
@@ -116,7 +116,7 @@ def groups_apart(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list
         doubts=() if clear else (Doubt.NO_MAJORITY,),
     )
     others = [each for each in claims if not isinstance(each.about, Sides)]
-    return [claim, *following(others, explained_by(others, Because.GROUPS_APART), claim)]
+    return [claim, *following(others, explained_by(others, Reason(Because.GROUPS_APART)), claim)]
 
 
 def _in_vain(rank: int, made: Mapping[int, Mapping[str, str]]) -> bool:
@@ -262,7 +262,7 @@ def sizes_apart(
 
 def _ended_for(claims: Sequence[Claim], *reason: Claim) -> list[Claim]:
     """The ends of ranks as consequences; other claims as they are."""
-    return following(claims, explained_by(claims, Because.CALLS_APART), *reason)
+    return following(claims, explained_by(claims, Reason(Because.CALLS_APART)), *reason)
 
 
 def _told_of(lives: Lives) -> Message | None:

@@ -16,8 +16,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Bearing, Claim, Doubt, Observation, Seeing
-from unhang.analysis.explaining import Because, explained_by, following
+from unhang.analysis.claims import Bearing, Because, Claim, Doubt, Observation, Reason, Seeing
+from unhang.analysis.explaining import explained_by, following
 from unhang.kinds import STARVED
 from unhang.model import UNKNOWN_RANK, ProcessSample, Shortage
 from unhang.report import Subject
@@ -113,8 +113,8 @@ def _joined(claims: list[Claim], about: Starved) -> list[Claim]:
     held = _held_up(about)
     if not held:
         return [*claims, _claim(about, about.who, "observation")]
-    ranks = {each.rank for each in held} - {UNKNOWN_RANK}
-    explained = explained_by(claims, Because.SHORT, ranks)
+    ranks = frozenset(each.rank for each in held) - {UNKNOWN_RANK}
+    explained = explained_by(claims, Reason(Because.SHORT, ranks))
     cause = _claim(
         Starved(about.what, held, about.threads, about.processes, tuple(explained)), held, "cause"
     )
