@@ -7,7 +7,7 @@ which claims it explains is decided here, for all of them alike.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import Enum, auto
 from typing import Final
 
@@ -15,12 +15,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from unhang.analysis.claims import Because, Claim, Reason
-from unhang.kinds import RANK_ENDED, SILENT_RANK, Kind, Trait
+from unhang.kinds import RANK_ENDED, SHAPE_MISMATCH, SILENT_RANK, Kind, Trait
 
 __all__ = [
     "EXPLAINS",
+    "INSTEAD",
     "Among",
     "Explanation",
+    "Instead",
     "explained_by",
     "following",
     "linked",
@@ -123,6 +125,42 @@ EXPLAINS: Final = (
 )  # fmt: skip
 
 
+class Instead(Struct, frozen=True):
+    """One claim says of the same trouble more than another, which is not told beside it.
+
+    Attributes:
+        told, left_out: Whether a claim is the one, and the other.
+    """
+
+    told: Callable[[Claim], bool]
+    left_out: Callable[[Claim], bool]
+    why: str
+
+
+INSTEAD: Final = (
+    Instead(
+        lambda claim: _is_reason(claim, Because.GROUPS_APART),
+        lambda claim: claim.rests_on == "stacks" and not claim.reasons,
+        "Stacks show that ranks wait as they make a group, and what they were told shows why.",
+    ),
+    Instead(
+        lambda claim: _is_reason(claim, Because.CALLS_APART) and claim.rests_on != "dumps",
+        lambda claim: claim.kind is SHAPE_MISMATCH and claim.rests_on == "dumps",
+        "Heartbeats outlive the rank that was ended for a size, and know its last call.",
+    ),
+)  # fmt: skip
+"""What is told instead of what: of two claims about one trouble, the one that says more."""
+
+
+def _is_reason(claim: Claim, because: Because) -> bool:
+    return any(reason.because is because for reason in claim.reasons)
+
+
+def _told_instead(claims: Sequence[Claim]) -> list[Claim]:
+    rows = [row for row in INSTEAD if any(map(row.told, claims))]
+    return [c for c in claims if not any(row.left_out(c) for row in rows)]
+
+
 def linked(claims: Iterable[Claim], *bare: Reason) -> list[Claim]:
     """The claims, those that another one explains as its consequences.
 
@@ -130,7 +168,7 @@ def linked(claims: Iterable[Claim], *bare: Reason) -> list[Claim]:
         claims: Of rules that have not seen each other's.
         bare: Reasons that no claim tells of.
     """
-    told = list(claims)
+    told = _told_instead(list(claims))
     leads = [at for at, claim in enumerate(told) if claim.reasons]
     for at in sorted(leads, key=lambda at: _turn(told[at])):
         if told[at].is_cause:
@@ -146,15 +184,25 @@ def _turn(lead: Claim) -> int:
 
 
 def _linked_to(claims: Sequence[Claim], at: int) -> list[Claim]:
-    """The claims, with what the one at a place explains as its consequences."""
+    """The claims, with what the one at a place explains as its consequences.
+
+    What explains it in turn, and comes later, is none: an end says less than what ended the rank.
+    """
     lead = claims[at]
     rest = [claim for claim in claims if claim is not lead]
     explained = explained_by(rest, *lead.reasons)
+    explained = [claim for claim in explained if not _comes_of(lead, claim)]
     waiting = {rank for claim in explained if _hands_on(lead, claim) for rank in claim.victims}
     waiting -= {*lead.culprits, *lead.reasons[0].ranks}
     lead = replace(lead, victims=tuple(sorted({*lead.victims, *waiting})))
     rest = following(rest, explained, lead)
     return [*rest[:at], lead, *rest[at:]]
+
+
+def _comes_of(lead: Claim, claim: Claim) -> bool:
+    """Whether another reason will explain the lead itself."""
+    later = bool(claim.reasons) and _turn(claim) > _turn(lead)
+    return later and bool(explained_by([lead], *claim.reasons))
 
 
 def _hands_on(lead: Claim, claim: Claim) -> bool:

@@ -32,7 +32,13 @@ from unhang.analysis.lives.elsewhere import with_looks
 from unhang.analysis.lives.ended import come_back, ended
 from unhang.analysis.lives.failed import failed_first
 from unhang.analysis.lives.fallen_silent import stacks_heard
-from unhang.analysis.lives.last_calls import groups_apart, roots_apart, sizes_apart
+from unhang.analysis.lives.last_calls import (
+    ended_for_calls,
+    groups_apart,
+    sizes_apart,
+    with_message,
+    with_roots,
+)
 from unhang.analysis.lives.life import Lives, lives_of
 from unhang.analysis.lives.outside import with_outside
 from unhang.analysis.lives.starved import shortages, starved_first
@@ -164,10 +170,16 @@ def _beside_calls(claims: list[Claim], facts: CaseFacts) -> list[Claim]:
     early = before_groups(lives, book)
     claims = [*early, *(c for c in claims if c.kind not in {each.kind for each in early})]
     claims = resorted(claims, facts, BY_STACKS)
+    ends = facts.ends
     claims = [come_back(claim, lives) for claim in claims]
-    claims = linked([*ended(facts.ends, facts.missed, lives, book), *claims])
-    claims = sizes_apart(claims, lives, book, facts.situation)
-    return groups_apart(roots_apart(claims, lives, book), lives, book)
+    claims = [with_roots(claim, lives, book) for claim in claims]
+    claims = [with_message(claim, ends, lives) for claim in claims]
+    found = (
+        *groups_apart(lives, book),
+        *sizes_apart(ends, lives, book, facts.situation),
+        *ended(ends, facts.missed, lives, book),
+    )
+    return linked([*found, *claims], *ended_for_calls(ends, lives))
 
 
 def _claimed(case: Case) -> tuple[Situation, list[Claim], tuple[Note, ...]]:
