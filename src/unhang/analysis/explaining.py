@@ -26,6 +26,7 @@ __all__ = [
     "explained_by",
     "following",
     "linked",
+    "told_instead",
     "without_empty",
 ]
 
@@ -49,7 +50,8 @@ class Explanation(Struct, frozen=True):
     Attributes:
         why: How the one comes of the other.
         kind, trait: Of this kind, of kinds with this trait; of all where neither is given.
-        hands_on: The ranks that wait by the claim wait for the reason.
+        hands_on: What the reason takes from the claim: who waits, and where it tells of no call or
+            place itself, those.
     """
 
     because: Because
@@ -57,7 +59,7 @@ class Explanation(Struct, frozen=True):
     why: str
     kind: Kind | None = None
     trait: Trait = Trait.NONE
-    hands_on: bool = True
+    hands_on: tuple[str, ...] = ("victims",)
 
     def holds(self, claim: Claim, ranks: Collection[int]) -> bool:
         """Whether it explains this cause, being about these ranks."""
@@ -92,14 +94,14 @@ EXPLAINS: Final = (
         "Gloo aborts the process that receives what does not fit, which need not be the one that "
         "was wrong.",
         kind=RANK_ENDED,
-        hands_on=False,
+        hands_on=(),
     ),
     Explanation(
         Because.GROUPS_APART,
         Among.ALL,
         "The making of a group waits for its members: ranks that make another one keep all of them "
         "there, and with them the ranks that wait for these.",
-        hands_on=False,
+        hands_on=(),
     ),
     Explanation(
         Because.FAILED,
@@ -121,6 +123,7 @@ EXPLAINS: Final = (
         "A rank that gets no core, or no memory, comes late to every call. It has to be every rank "
         "that is waited for: one that is not short is late for another reason.",
         trait=Trait.MAY_COME,
+        hands_on=("victims", "moving", "op", "sites"),
     ),
 )  # fmt: skip
 
@@ -156,7 +159,8 @@ def _is_reason(claim: Claim, because: Because) -> bool:
     return any(reason.because is because for reason in claim.reasons)
 
 
-def _told_instead(claims: Sequence[Claim]) -> list[Claim]:
+def told_instead(claims: Sequence[Claim]) -> list[Claim]:
+    """The claims without those of which others say more."""
     rows = [row for row in INSTEAD if any(map(row.told, claims))]
     return [c for c in claims if not any(row.left_out(c) for row in rows)]
 
@@ -168,7 +172,7 @@ def linked(claims: Iterable[Claim], *bare: Reason) -> list[Claim]:
         claims: Of rules that have not seen each other's.
         bare: Reasons that no claim tells of.
     """
-    told = _told_instead(list(claims))
+    told = list(claims)
     leads = [at for at, claim in enumerate(told) if claim.reasons]
     for at in sorted(leads, key=lambda at: _turn(told[at])):
         if told[at].is_cause:
@@ -192,11 +196,22 @@ def _linked_to(claims: Sequence[Claim], at: int) -> list[Claim]:
     rest = [claim for claim in claims if claim is not lead]
     explained = explained_by(rest, *lead.reasons)
     explained = [claim for claim in explained if not _comes_of(lead, claim)]
-    waiting = {rank for claim in explained if _hands_on(lead, claim) for rank in claim.victims}
-    waiting -= {*lead.culprits, *lead.reasons[0].ranks}
-    lead = replace(lead, victims=tuple(sorted({*lead.victims, *waiting})))
+    for claim in explained:
+        lead = _taking(lead, claim, _handed_on(lead, claim))
     rest = following(rest, explained, lead)
     return [*rest[:at], lead, *rest[at:]]
+
+
+def _taking(lead: Claim, claim: Claim, fields: Iterable[str]) -> Claim:
+    """The lead with these fields of a claim that it explains: ranks together, all else once."""
+    taken = {each: getattr(lead, each) or getattr(claim, each) for each in fields}
+    for ranks in taken.keys() & {"victims", "moving"}:
+        both = {*getattr(lead, ranks), *getattr(claim, ranks)}
+        taken[ranks] = tuple(sorted(both))
+    own = {*lead.culprits, *lead.reasons[0].ranks}
+    if "victims" in taken:
+        taken["victims"] = tuple(rank for rank in taken["victims"] if rank not in own)
+    return replace(lead, **taken)
 
 
 def _comes_of(lead: Claim, claim: Claim) -> bool:
@@ -205,8 +220,9 @@ def _comes_of(lead: Claim, claim: Claim) -> bool:
     return later and bool(explained_by([lead], *claim.reasons))
 
 
-def _hands_on(lead: Claim, claim: Claim) -> bool:
-    return any(e.hands_on and e.holds(claim, r.ranks) for r in lead.reasons for e in _edges(r))
+def _handed_on(lead: Claim, claim: Claim) -> dict[str, None]:
+    edges = [e for r in lead.reasons for e in _edges(r) if e.holds(claim, r.ranks)]
+    return dict.fromkeys(field for edge in edges for field in edge.hands_on)
 
 
 def _edges(reason: Reason) -> list[Explanation]:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from unhang.analysis.case_facts import CaseFacts
 from unhang.analysis.claims import Claim
 from unhang.analysis.decision import decide
-from unhang.analysis.explaining import linked
+from unhang.analysis.explaining import linked, told_instead
 from unhang.analysis.findings.causes import claims_of
 from unhang.analysis.findings.late import late_claims
 from unhang.analysis.judgement import (
@@ -41,7 +41,7 @@ from unhang.analysis.lives.last_calls import (
 )
 from unhang.analysis.lives.life import Lives, lives_of
 from unhang.analysis.lives.outside import with_outside
-from unhang.analysis.lives.starved import shortages, starved_first
+from unhang.analysis.lives.starved import shortages, starved
 from unhang.analysis.lives.told import with_told
 from unhang.analysis.matching.collectives import disagreements, rows_at_waiting_calls
 from unhang.analysis.matching.pairs import pair_edges, pair_links, pair_up
@@ -91,7 +91,11 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     claims, facts, backdrop = found
     lives, says = facts.lives, facts.ras
     claims = resorted(failed_first(claims, lives), facts, BY_OTHERS)
-    claims = weighed(starved_first(claims, facts.short), facts)
+    held = list(starved(facts.short))
+    claims = linked(
+        [*(c for c in held if c.is_cause), *claims, *(c for c in held if not c.is_cause)]
+    )
+    claims = weighed(claims, facts)
     status, summary = status_of(claims), ""
     if not with_dumps and not lives.sampled and not says:
         status, summary = nothing_found(case, lives, claims)
@@ -179,7 +183,7 @@ def _beside_calls(claims: list[Claim], facts: CaseFacts) -> list[Claim]:
         *sizes_apart(ends, lives, book, facts.situation),
         *ended(ends, facts.missed, lives, book),
     )
-    return linked([*found, *claims], *ended_for_calls(ends, lives))
+    return linked(told_instead([*found, *claims]), *ended_for_calls(ends, lives))
 
 
 def _claimed(case: Case) -> tuple[Situation, list[Claim], tuple[Note, ...]]:
