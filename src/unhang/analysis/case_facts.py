@@ -14,7 +14,9 @@ from typing import TypeAlias
 import numpy as np
 from msgspec import Struct
 
+from unhang.analysis.claims import Claim
 from unhang.analysis.findings.flight import in_flight
+from unhang.analysis.findings.idle import idle_claim
 from unhang.analysis.lives.elsewhere import absent_by_stacks
 from unhang.analysis.lives.ended import Ends, ends_in
 from unhang.analysis.lives.life import Lives
@@ -58,6 +60,11 @@ class CaseFacts(Struct, frozen=True, eq=False, dict=True):
     def missed(self) -> Missed:
         """Which ranks the calls in flight miss; none where they went on finishing."""
         return {} if self.moving else _missed_in(self.situation, self.lives)
+
+    @cached_property
+    def idle(self) -> Claim | None:
+        """What the calls of dumps amount to if nothing is found in them; None without dumps."""
+        return idle_claim(self.situation) if self.situation is not None else None
 
     @cached_property
     def ends(self) -> Ends:

@@ -250,6 +250,7 @@ class Claim(Struct, frozen=True, kw_only=True):
         doubts: What its own rule is not sure of.
         weighed: What *other* sources saw, in the order in which it is told.
         reasons: What it is to claims that it may explain.
+        explains: Claims that it was found to explain, as their rules made them.
         caused_by: Claims that it follows from: set last.
         moving: Culprits that were seen to move.
         mistake: What is told once, however often it shows (`Trait.ONE_MISTAKE`); None: by itself.
@@ -271,6 +272,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     doubts: tuple[Doubt, ...] = ()
     weighed: tuple[Weighed, ...] = ()
     reasons: tuple[Reason, ...] = ()
+    explains: tuple[Claim, ...] = ()
     caused_by: tuple[Claim, ...] = ()
     moving: tuple[int, ...] = ()
     mistake: object = None
@@ -283,6 +285,15 @@ class Claim(Struct, frozen=True, kw_only=True):
     def is_cause(self) -> bool:
         """Whether its role is cause."""
         return self.role == "cause"
+
+    @property
+    def main(self) -> Claim:
+        """Of what it explains, the claim that tells most of the waiting: one that names a call."""
+        return next((claim for claim in self.explains if claim.op), self.explains[0])
+
+    def knows(self, observation: Observation) -> bool:
+        """Whether it was weighed with this observation."""
+        return any(each.observation is observation for each in self.weighed)
 
     @property
     def pausing(self) -> tuple[int, ...]:

@@ -14,8 +14,10 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Because, Claim, Reason
+from unhang.analysis.claims import Bearing, Because, Claim, Doubt, Observation, Reason
+from unhang.analysis.sources.logs import Message
 from unhang.kinds import RANK_ENDED, SHAPE_MISMATCH, SILENT_RANK, Kind, Trait
+from unhang.report import Site
 
 __all__ = [
     "EXPLAINS",
@@ -27,6 +29,7 @@ __all__ = [
     "following",
     "linked",
     "told_instead",
+    "with_first",
     "without_empty",
 ]
 
@@ -66,6 +69,10 @@ class Explanation(Struct, frozen=True):
         fits = self.kind is None or claim.kind is self.kind
         return fits and claim.kind.has(self.trait) and _lie(self.among, claim.culprits, ranks)
 
+
+_ALL: Final = (
+    "victims", "moving", "subjects", "group", "seq", "op", "calls", "waits", "sites",
+)  # fmt: skip
 
 EXPLAINS: Final = (
     Explanation(
@@ -109,6 +116,7 @@ EXPLAINS: Final = (
         "A rank that has failed does not come, and a call in which all are fails for all. A wrong "
         "call is wrong whatever failed, so its kind lacks the trait.",
         trait=Trait.FROM_FAILURE,
+        hands_on=_ALL,
     ),
     Explanation(
         Because.FAILED_SOMEWHERE,
@@ -116,6 +124,7 @@ EXPLAINS: Final = (
         "A line without a rank may be of the rank that left nothing else behind.",
         kind=SILENT_RANK,
         trait=Trait.FROM_FAILURE,
+        hands_on=_ALL,
     ),
     Explanation(
         Because.SHORT,
@@ -196,22 +205,37 @@ def _linked_to(claims: Sequence[Claim], at: int) -> list[Claim]:
     rest = [claim for claim in claims if claim is not lead]
     explained = explained_by(rest, *lead.reasons)
     explained = [claim for claim in explained if not _comes_of(lead, claim)]
-    for claim in explained:
-        lead = _taking(lead, claim, _handed_on(lead, claim))
+    if explained:
+        lead = _taking(replace(lead, explains=tuple(explained)))
     rest = following(rest, explained, lead)
     return [*rest[:at], lead, *rest[at:]]
 
 
-def _taking(lead: Claim, claim: Claim, fields: Iterable[str]) -> Claim:
-    """The lead with these fields of a claim that it explains: ranks together, all else once."""
-    taken = {each: getattr(lead, each) or getattr(claim, each) for each in fields}
-    for ranks in taken.keys() & {"victims", "moving"}:
-        both = {*getattr(lead, ranks), *getattr(claim, ranks)}
-        taken[ranks] = tuple(sorted(both))
+def _taking(lead: Claim) -> Claim:
+    """The lead with what it takes from the claims that it explains."""
+    told = [(claim, _handed_on(lead, claim)) for claim in lead.explains]
+    main = next(fields for claim, fields in told if claim is lead.main)
+    taken = {each: getattr(lead, each) or getattr(lead.main, each) for each in main}
     own = {*lead.culprits, *lead.reasons[0].ranks}
-    if "victims" in taken:
-        taken["victims"] = tuple(rank for rank in taken["victims"] if rank not in own)
+    for ranks in ("victims", "moving"):
+        also = {rank for claim, fields in told if ranks in fields for rank in getattr(claim, ranks)}
+        taken[ranks] = tuple(sorted({*getattr(lead, ranks), *also}))
+    taken["victims"] = tuple(rank for rank in taken["victims"] if rank not in own)
+    if "sites" in main:
+        taken["sites"] = _sites(lead)
     return replace(lead, **taken)
+
+
+def _sites(lead: Claim) -> tuple[Site, ...]:
+    """Its own places first; of those that the others know too, theirs, with the whole stack."""
+    known = {_place(site): site for claim in lead.explains for site in claim.sites}
+    own = tuple(known.get(_place(site), site) for site in lead.sites)
+    rest = (site for claim in lead.explains for site in claim.sites if site not in own)
+    return (*own, *dict.fromkeys(rest))
+
+
+def _place(site: Site) -> tuple[object, ...]:
+    return (site.ranks, site.role, site.file, site.line)
 
 
 def _comes_of(lead: Claim, claim: Claim) -> bool:
@@ -227,6 +251,79 @@ def _handed_on(lead: Claim, claim: Claim) -> dict[str, None]:
 
 def _edges(reason: Reason) -> list[Explanation]:
     return [edge for edge in EXPLAINS if edge.because is reason.because]
+
+
+def with_first(claims: Sequence[Claim], rivals: Sequence[Claim]) -> list[Claim]:
+    """The claims, and the one that counts of reasons of which only one came first.
+
+    It is the earliest of which others tell already, or which explains whom they blame; or else the
+    earliest of all. It leads what it explains, or where nothing else is a cause; else it is told
+    after the others, and makes them less sure.
+    """
+    causes = [claim for claim in claims if claim.is_cause]
+    if not rivals:
+        return list(claims)
+    named = [claim for claim in causes if claim.culprits]
+    fits = (r for r in rivals if _is_told(r, causes) or explained_by(named, *r.reasons))
+    first = next(fits, rivals[0])
+    if _is_told(first, causes):
+        return list(claims)
+    explained = explained_by(claims, *first.reasons)
+    if not causes or (explained and (explained[0] is claims[0] or not _has_ended(claims[0]))):
+        lead, *rest = _linked_to([_named_by(first, explained), *claims], 0)
+        rest = rest if causes else without_empty(rest)
+        return [_led(lead), *sorted(rest, key=lambda claim: not claim.is_cause)]
+    beside = replace(first, role="observation").doubted([Doubt.OTHER_CAUSE])
+    return [*(_less_sure(c, first) if c.is_cause else c for c in claims), beside]
+
+
+def _is_told(rival: Claim, causes: Iterable[Claim]) -> bool:
+    """Whether the end of a rank is told with it already."""
+    return any(
+        isinstance(rival.about, Observation) and _has_ended(c) and c.knows(rival.about)
+        for c in causes
+    )
+
+
+def _has_ended(claim: Claim) -> bool:
+    return claim.kind is RANK_ENDED
+
+
+def _named_by(first: Claim, explained: Sequence[Claim]) -> Claim:
+    """A failure of no known rank is that of the ranks that left nothing else behind."""
+    silent = explained[0] if explained and _is_reason(first, Because.FAILED_SOMEWHERE) else None
+    if silent is None or silent.kind is not SILENT_RANK:
+        return first
+    return replace(first, culprits=silent.culprits).doubted([Doubt.NOTHING_SEEN])
+
+
+def _led(lead: Claim) -> Claim:
+    """The lead, less sure where who is missed moves, or where all ranks are in the call."""
+    if not lead.explains:
+        return lead
+    may_come = lead.kind.has(Trait.MAY_COME)  # whom its peers missed may have worked all the while
+    moving = tuple(rank for rank in lead.moving if may_come and rank in lead.culprits)
+    doubts = (
+        *([Doubt.MOVES] if moving else []),
+        *([] if lead.main.culprits else [Doubt.LOG_ALONE]),
+    )
+    return replace(lead, moving=moving).doubted(doubts)
+
+
+def _less_sure(claim: Claim, first: Claim) -> Claim:
+    """A cause beside which the logs name another one.
+
+    A wrong call is wrong whatever else failed, and a line of no rank contradicts none; nor does
+    one that the claim rests on.
+    """
+    known = (each.observation for each in claim.weighed)
+    failure = first.about
+    if not isinstance(failure, Message) or any(
+        isinstance(each, Message) and each.group is failure.group for each in known
+    ):
+        return claim
+    against = claim.kind.has(Trait.FROM_FAILURE) and first.culprits
+    return claim.seen(failure, Bearing.OTHER_FAILURE if against else Bearing.FAILURE_BESIDE)
 
 
 def explained_by(claims: Iterable[Claim], *reasons: Reason) -> list[Claim]:

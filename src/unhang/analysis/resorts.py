@@ -16,16 +16,17 @@ from unhang.analysis.case_facts import CaseFacts
 from unhang.analysis.claims import Claim
 from unhang.analysis.explaining import without_empty
 from unhang.analysis.findings.finished import ended_unlike
-from unhang.analysis.findings.idle import idle_claim
 from unhang.analysis.findings.late import told_slow
 from unhang.analysis.lives.by_ras import ras_causes, ras_claims
 from unhang.analysis.lives.elsewhere import elsewhere
 from unhang.analysis.lives.ended import failed_alike
+from unhang.analysis.lives.failed import unexplained
 from unhang.analysis.lives.fallen_silent import fallen_silent
 from unhang.analysis.lives.unranked import unranked
+from unhang.analysis.lives.watchdogs import counters_apart
 from unhang.kinds import Trait
 
-__all__ = ["BY_CALLS", "BY_OTHERS", "BY_STACKS", "Resort", "Unless", "resorted"]
+__all__ = ["BY_CALLS", "BY_LOGS", "BY_OTHERS", "BY_STACKS", "Resort", "Unless", "resorted"]
 
 
 class Unless(Enum):
@@ -98,11 +99,22 @@ BY_CALLS: Final = (
     ),
     Resort(tells=lambda facts: ended_unlike(facts.situation) if facts.situation else ()),
     Resort(
-        tells=lambda facts: [idle_claim(facts.situation)] if facts.situation else (),
+        tells=lambda facts: [facts.idle] if facts.idle is not None else (),
         unless=Unless.CLAIM,
     ),
 )
 """Calls that have ended, or are young, keep no rank waiting."""
+
+BY_LOGS: Final = (
+    Resort(
+        tells=lambda facts: (
+            () if facts.lives.said.failures else counters_apart(facts.lives.said.counters)
+        ),
+        over_empty=True,
+    ),
+    Resort(tells=lambda facts: unexplained(facts.lives.said), unless=Unless.CLAIM),
+)
+"""Counters of watchdogs lag behind, and what marks itself as an error need not be one."""
 
 BY_OTHERS: Final = (
     Resort(tells=lambda facts: failed_alike(facts.lives), over_empty=True),

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from unhang.analysis.case_facts import CaseFacts
 from unhang.analysis.claims import Claim
 from unhang.analysis.decision import decide
-from unhang.analysis.explaining import linked, told_instead
+from unhang.analysis.explaining import linked, told_instead, with_first
 from unhang.analysis.findings.causes import claims_of
 from unhang.analysis.findings.late import late_claims
 from unhang.analysis.judgement import (
@@ -30,7 +30,7 @@ from unhang.analysis.lives.before_groups import before_groups
 from unhang.analysis.lives.blind import blind_claims, blind_ranks
 from unhang.analysis.lives.elsewhere import with_looks
 from unhang.analysis.lives.ended import come_back, ended
-from unhang.analysis.lives.failed import failed_first
+from unhang.analysis.lives.failed import besides, differing, failures, with_last_line
 from unhang.analysis.lives.fallen_silent import stacks_heard
 from unhang.analysis.lives.last_calls import (
     ended_for_calls,
@@ -49,7 +49,7 @@ from unhang.analysis.matching.unproven_ends import with_unproven_ends
 from unhang.analysis.matching.unseen_ends import with_unseen_ends
 from unhang.analysis.matching.wait_graph import collective_edges, make_graph
 from unhang.analysis.rank_table import rank_table
-from unhang.analysis.resorts import BY_CALLS, BY_OTHERS, BY_STACKS, resorted
+from unhang.analysis.resorts import BY_CALLS, BY_LOGS, BY_OTHERS, BY_STACKS, resorted
 from unhang.analysis.sites import StackBook
 from unhang.analysis.situation import Situation
 from unhang.analysis.sources.ras import ras_of
@@ -90,7 +90,11 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     found = _of_dumps(case, lives, slow=slow) if with_dumps else _of_others(case, lives)
     claims, facts, backdrop = found
     lives, says = facts.lives, facts.ras
-    claims = resorted(failed_first(claims, lives), facts, BY_OTHERS)
+    said, told = lives.said, failures(lives.said)
+    claims = [with_last_line(claim, told) for claim in claims]
+    claims = resorted(with_first(claims, told), facts, BY_LOGS)
+    claims = [*claims, *besides(said, claims), *differing(said)]
+    claims = resorted(claims, facts, BY_OTHERS)
     held = list(starved(facts.short))
     claims = linked(
         [*(c for c in held if c.is_cause), *claims, *(c for c in held if not c.is_cause)]
@@ -99,13 +103,13 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     status, summary = status_of(claims), ""
     if not with_dumps and not lives.sampled and not says:
         status, summary = nothing_found(case, lives, claims)
-    told, left_out = with_told(claims, lives)
-    told = most_telling_first(told)
+    joined, left_out = with_told(claims, lives)
+    claims = most_telling_first(joined)
     beside = (*notes_on(lives.reports, left_out), *notes_on_kills(case.samples))
     notes = (*backdrop.notes, *beside)
     stacks = ChainMap(backdrop.stacks, stacks_heard(lives))
     backdrop = replace(backdrop, status=status, summary=summary, notes=notes, stacks=stacks)
-    return dataclasses.replace(judge(told, backdrop), decision=decide(told, status, lives))
+    return dataclasses.replace(judge(claims, backdrop), decision=decide(claims, status, lives))
 
 
 def _tells_something(case: Case, lives: Lives) -> bool:

@@ -16,6 +16,7 @@ from unhang.analysis.case_facts import CaseFacts
 from unhang.analysis.claims import Claim, Seeing
 from unhang.analysis.lives.by_ras import ras_says
 from unhang.analysis.lives.elsewhere import going_along, gone_on, pauses
+from unhang.analysis.lives.failed import all_finished
 from unhang.analysis.lives.fallen_silent import last_heard, sites_heard
 from unhang.analysis.lives.leading import led_before
 from unhang.analysis.lives.out_of_calls import left_call
@@ -82,6 +83,7 @@ OBSERVERS: Final = (
     ),
     Observer(sees=lambda claim, facts: gone_on(claim, facts.lives), traits=Trait.OF_NOW),
     Observer(sees=lambda claim, facts: left_call(claim, facts.lives)),
+    Observer(sees=lambda claim, facts: all_finished(claim, facts.idle), apart="dumps"),
 )  # fmt: skip
 
 
