@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import ChainMap
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -16,7 +17,6 @@ from msgspec.structs import replace
 from unhang.analysis.case_facts import CaseFacts
 from unhang.analysis.claims import Claim
 from unhang.analysis.decision import decide
-from unhang.analysis.explaining import linked, told_instead, with_first
 from unhang.analysis.findings.causes import claims_of
 from unhang.analysis.findings.late import late_claims
 from unhang.analysis.judgement import (
@@ -26,6 +26,7 @@ from unhang.analysis.judgement import (
     settle,
     status_of,
 )
+from unhang.analysis.linking import linked, told_instead, with_first
 from unhang.analysis.lives.before_groups import before_groups
 from unhang.analysis.lives.blind import blind_claims, blind_ranks
 from unhang.analysis.lives.elsewhere import with_looks
@@ -60,12 +61,12 @@ from unhang.analysis.state.progress import stand
 from unhang.analysis.state.split_groups import split_groups
 from unhang.analysis.state.stale import same_moment
 from unhang.analysis.weighing import weighed
-from unhang.analysis.without_dumps import backdrop_without_dumps, nothing_found
+from unhang.analysis.words import quiet
 from unhang.analysis.words.exits import notes_on_kills
 from unhang.analysis.words.reports import notes_on
 from unhang.case import Case
 from unhang.model import Note
-from unhang.report import Incident, Job, Report
+from unhang.report import Incident, Job, Report, Status
 from unhang.wording import rank_phrase
 
 __all__ = ["diagnose"]
@@ -102,7 +103,7 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     claims = weighed(claims, facts)
     status, summary = status_of(claims), ""
     if not with_dumps and not lives.sampled and not says:
-        status, summary = nothing_found(case, lives, claims)
+        status, summary = _nothing_found(case, lives, claims)
     joined, left_out = with_told(claims, lives)
     claims = most_telling_first(joined)
     beside = (*notes_on(lives.reports, left_out), *notes_on_kills(case.samples))
@@ -122,11 +123,57 @@ def _of_others(case: Case, lives: Lives) -> tuple[list[Claim], CaseFacts, Backdr
     """What stacks, heartbeats and ends of processes show by themselves."""
     says, book = ras_of(case.ras, case.world_size), StackBook(case)
     facts = CaseFacts(case, lives, book, ras=says, short=shortages(case.samples))
-    backdrop = backdrop_without_dumps(case, lives, book)
+    backdrop = _backdrop(case, lives, book)
     if says is not None:
         size = max(backdrop.job.world_size, says.n_ranks)
         backdrop = replace(backdrop, job=dataclasses.replace(backdrop.job, world_size=size))
     return _beside_calls([], facts), facts, backdrop
+
+
+def _backdrop(case: Case, lives: Lives, book: StackBook) -> Backdrop:
+    """Job, incident, ranks and stacks as stacks, logs and traces tell of them."""
+    return Backdrop(
+        job=Job(
+            world_size=max(lives.world_size, len(lives.ranks)),
+            ranks_seen=sum(life.is_seen for life in lives.ranks.values()),
+        ),
+        incident=Incident(id=case.incident, newest_ns=case.newest_ns),
+        table=partial(rank_table, lives, book, None),
+        stacks=book.used,
+        notes=(*case.notes, *quiet.went_on(lives.said.events)),
+    )
+
+
+def _nothing_found(case: Case, lives: Lives, claims: Sequence[Claim]) -> tuple[Status, str]:
+    """Status of a case without dumps or stacks, and its one sentence where no claim has it.
+
+    "healthy" means that this is the log of a job that did some work, in which nothing marks itself
+    as an error, or the job went on after it, and that all could be read; or that every traced call
+    has ended.
+    """
+    status = status_of(claims)
+    if status == "insufficient":
+        return status, quiet.silent_traces(claims[0])
+    if status != "healthy":
+        return status, ""
+    if any(heard.call.open_calls for heard in lives.heard):
+        return "insufficient", quiet.quiet_traces(lives)
+    if lives.said.events or case.logs_recognised is not None:
+        return _quiet_logs(case, lives)
+    if lives.heard:
+        return status, quiet.quiet_traces(lives)
+    return "insufficient", quiet.ONLY_TOLD
+
+
+def _quiet_logs(case: Case, lives: Lives) -> tuple[Status, str]:
+    unread = next((note for note in case.notes if note.level == "error"), None)
+    if unread is not None:
+        return "insufficient", quiet.lost(unread)
+    if case.logs_recognised is False:
+        return "insufficient", quiet.STRANGE
+    if not case.logs_got_on:
+        return "insufficient", quiet.A_START
+    return "healthy", quiet.quiet_logs(lives.said.events)
 
 
 def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], CaseFacts, Backdrop]:

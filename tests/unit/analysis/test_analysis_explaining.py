@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from unhang.analysis.claims import Because, Claim, Reason
-from unhang.analysis.explaining import EXPLAINS, explained_by, following, linked, without_empty
+from unhang.analysis.explaining import EXPLAINS, explained_by, following, without_empty
+from unhang.analysis.linking import linked
 from unhang.analysis.lives.ended import FailedAlike
 from unhang.kinds import (
     HOST_PROGRAM_STUCK,
