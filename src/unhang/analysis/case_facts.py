@@ -34,7 +34,7 @@ Missed: TypeAlias = Mapping[int, frozenset[int]]
 
 
 class CaseFacts(Struct, frozen=True, eq=False, dict=True):
-    """What is known of a case beside its claims.
+    """What is known of a case before anything is claimed.
 
     Attributes:
         book: Takes the stacks that claims refer to.

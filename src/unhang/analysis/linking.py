@@ -1,4 +1,4 @@
-"""What becomes of claims beside each other: the only place that sees those of several rules.
+"""How the claims of a case lie to each other: the only place that sees those of several rules.
 
 Rules read facts. Here the table of what explains what is applied to what they claim, in the order
 of the reasons: so it makes no difference which rule told first.
@@ -22,7 +22,7 @@ __all__ = ["INSTEAD", "Instead", "linked", "told_instead", "with_first"]
 
 
 class Instead(Struct, frozen=True):
-    """One claim says of the same trouble more than another, which is not told beside it.
+    """One claim says of the same trouble more than another, which is then left out.
 
     Attributes:
         told, left_out: Whether a claim is the one, and the other.
@@ -45,7 +45,7 @@ INSTEAD: Final = (
         "Heartbeats outlive the rank that was ended for a size, and know its last call.",
     ),
 )  # fmt: skip
-"""What is told instead of what: of two claims about one trouble, the one that says more."""
+"""Of two claims about one trouble, the one that says more."""
 
 
 def _is_reason(claim: Claim, because: Because) -> bool:
@@ -138,7 +138,7 @@ def with_first(claims: Sequence[Claim], rivals: Sequence[Claim]) -> list[Claim]:
 
     It is the earliest of which others tell already, or which explains whom they blame; or else the
     earliest of all. It leads what it explains, or where nothing else is a cause; else, or where
-    another rank is known to have ended, it is told after the others, and makes them less sure.
+    another rank is known to have ended, it comes after the others, and makes them less sure.
     """
     causes = [claim for claim in claims if claim.is_cause]
     if not rivals:
@@ -159,7 +159,7 @@ def with_first(claims: Sequence[Claim], rivals: Sequence[Claim]) -> list[Claim]:
 
 
 def _is_told(rival: Claim, causes: Iterable[Claim]) -> bool:
-    """Whether the end of a rank is told with it already."""
+    """Whether the end of a rank names it already."""
     return any(
         isinstance(rival.about, Observation) and _has_ended(c) and c.knows(rival.about)
         for c in causes
@@ -192,7 +192,7 @@ def _led(lead: Claim) -> Claim:
 
 
 def _less_sure(claim: Claim, first: Claim) -> Claim:
-    """A cause beside which the logs name another one.
+    """A cause, where the logs name another one.
 
     A wrong call is wrong whatever else failed, and a line of no rank contradicts none; nor does
     one that the claim rests on.

@@ -1,4 +1,4 @@
-"""What is told only where nothing else is known: weaker rules, one after the other.
+"""What counts only where nothing else is known: weaker rules, one after the other.
 
 Such a rule reads facts like all others. What makes it weak is that its evidence fits a job that is
 well, or stuck for another reason: so it is asked only while the claims leave its question open.
@@ -38,10 +38,10 @@ class Unless(Enum):
 
 
 class Resort(Struct, frozen=True, kw_only=True):
-    """A rule, and where it is not asked; what it finds is told before the rest.
+    """A rule, and where it is not asked; what it finds comes before the rest.
 
     Attributes:
-        over_empty: Beside what it finds, that nothing was found is not told.
+        over_empty: What it finds replaces that nothing was found.
     """
 
     tells: Callable[[CaseFacts], Iterable[Claim]]

@@ -119,11 +119,6 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
         channel, seq = int(self.heads.channel[waiting_call]), int(self.heads.seq[waiting_call])
         return members, self.standing.stages(members, channel, seq)[0]
 
-    def at_stage(self, waiting_call: int, stage: Stage) -> tuple[int, ...]:
-        """Global ranks of the members at one stage."""
-        members, stages = self.stages(waiting_call)
-        return self.named(members[stages == stage])
-
     @cached_property
     def silent(self) -> Bools:
         """Per rank: it left no dump that counts."""

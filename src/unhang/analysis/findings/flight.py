@@ -13,9 +13,9 @@ __all__ = ["in_flight"]
 def in_flight(situation: Situation, root: Root) -> bool:
     """Whether all who wait at a root had only just begun to when their dumps were made.
 
-    Those whose dumps do not tell may have waited as briefly: they accuse nobody. A circle never
+    Those whose dumps do not tell may have waited as briefly: they accuse no rank. A circle never
     ends, however young it is, if its sends and receives are known to be the ones that meet. Or
-    whoever is waited for was seen to move.
+    the rank that is waited for was seen to move.
     """
     inside = [situation.heads.inside(call) for call in root.waiting_calls]
     ranks, ages = np.concatenate(inside), situation.ages
@@ -31,7 +31,7 @@ def in_flight(situation: Situation, root: Root) -> bool:
 def _moved(situation: Situation, root: Root) -> bool:
     """Whether calls of the ranks that others wait for had just ended when their dumps were made.
 
-    Of all of them; or of one in the group of the call: nobody had waited for the next call there.
+    Of all of them; or of one in the group of the call: no rank had waited for the next call there.
     """
     ranks, channels = np.divmod(situation.just_ended, situation.evidence.n_channels)
     here = np.isin(channels, situation.heads.channel[list(root.waiting_calls)])

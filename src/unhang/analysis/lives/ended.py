@@ -117,7 +117,7 @@ def ended(
 
 
 def failed_alike(lives: Lives) -> Iterator[Claim]:
-    """Say that nobody knows who was first, where ranks failed.
+    """Say that no evidence shows who was first, where ranks failed.
 
     One was: that each could have failed for another one is no health.
     """

@@ -110,7 +110,7 @@ def with_last_line(claim: Claim, told: Iterable[Claim]) -> Claim:
 
 
 def all_finished(claim: Claim, idle: Claim | None) -> Iterator[Seeing]:
-    """That by the dumps no rank waits, beside a failure that explains nothing."""
+    """That by the dumps no rank waits, for a failure that explains nothing."""
     sure = idle is not None and idle.kind is IDLE and confidence_of(idle) == "high"
     if sure and isinstance(claim.about, Failure) and not claim.explains:
         yield Finished(source="dumps"), Bearing.ALL_FINISHED
@@ -210,7 +210,7 @@ def besides(said: Said, joined: Sequence[Claim]) -> list[Claim]:
         joined: What is claimed already, the lead first.
     """
     if any(isinstance(claim.about, Unexplained) for claim in joined):
-        return []  # all that is recognised stands beside it already
+        return []  # all that is recognised is told with it
     lead = tuple(joined[:1]) if any(claim.is_cause for claim in joined) else ()
     told = _told_among(said.failures, joined)
     leads = told is not None and _tells(joined[0], told)
