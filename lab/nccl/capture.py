@@ -72,7 +72,7 @@ def capture(
 
 def _job(fault: NcclFault, request: CaptureRequest, folder: Path) -> dict[str, Any]:
     return {
-        "job": fault.name,
+        "job": "program" if "LAB_PROGRAM" in fault.device else fault.name,
         "folder": str(folder / fault.name),
         "ranks": fault.ranks,
         "answers": fault.dumps,

@@ -71,6 +71,7 @@ class Doubt(Enum):
     A_LINE_ALONE = 1, "it is one message, beside the verdict"
     HALF_SURE = 1, "the report that tells of it has medium confidence"
     HAS_ENDED = 2, "{call} has ended and nothing waits: only what it computed may be wrong"
+    AGE_UNKNOWN = 2, "no time tells how long {call} has been open"
     FEW_CALLED = 2, "fewer ranks made {call} than did not: it may be one too many"
     MAJORITY_OF_SEEN = 2, "those without a dump may be on the other side"
     SEVERAL_SILENT = 2, "{culprits} left nothing, and any one of them may be the reason"

@@ -433,3 +433,17 @@ def test_a_dump_that_was_cut_short_shows_nobody_behind() -> None:
     report = diagnose(job.case())
     assert report.culprits == (3,)
     assert "UH105" not in {cause.code for cause in report.causes}
+
+
+def test_calls_without_times() -> None:
+    """That all are in one call and stay there is told by its age; without times nothing tells."""
+    job = FakeJob(2)
+    job.call(range(2), "all_gather", finished=False)
+    timed = job.case()
+    calls = replace(timed.calls, created_ns=np.zeros_like(timed.calls.created_ns))
+    untimed = replace(timed, calls=calls)
+    found = [diagnose(each).causes[0] for each in (timed, untimed)]
+    assert [(each.code, each.confidence) for each in found] == [
+        ("UH401", "medium"),
+        ("UH401", "low"),
+    ]
