@@ -15,16 +15,26 @@ from lab.nccl.faults import NcclFault
 
 __all__ = ["draw"]
 
-_ALIKE = (
-    "all_reduce broadcast reduce all_gather all_gather_base gather scatter reduce_scatter"
-    " reduce_scatter_base all_to_all all_to_all_list barrier"
-).split()
+_ALIKE = [
+    "all_reduce",
+    "broadcast",
+    "reduce",
+    "all_gather",
+    "all_gather_base",
+    "gather",
+    "scatter",
+    "reduce_scatter",
+    "reduce_scatter_base",
+    "all_to_all",
+    "all_to_all_list",
+    "barrier",
+]
 _UNEVEN = ["all_gather_uneven", "reduce_scatter_uneven", "all_to_all_uneven"]
 _BATCHED = ["coalesced", "coalesced_gather"]
 _P2P = ["ring", "turns", "chain", "there_and_back", "pairs"]
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 _SIZED = frozenset(_ALIKE) - {"barrier"}
-_ON = "world world world copy halves strided upper pairs first".split()
+_ON = ["world", "world", "world", "copy", "halves", "strided", "upper", "pairs", "first"]
 
 ABSENT = ("stall", "killed", "raises", "leaves")
 APART = ("size", "dtype", "root", "op", "extra", "skip", "swap")
@@ -127,7 +137,7 @@ def _or_else(wrong: str, on: str, size: int) -> tuple[tuple[int, ...], ...]:
     """Who else may be named: of two sides nobody, of a stopped device nobody."""
     sides = {"halves": size // 2, "strided": (size + 1) // 2, "upper": size - size // 2}
     two = on in ("pairs", "first") or sides.get(on, size) <= 2  # noqa: PLR2004 - a pair
-    return ((),) if two and wrong in APART or wrong in (*DEVICE, "root", "swap") else ()
+    return ((),) if (two and wrong in APART) or wrong in (*DEVICE, "root", "swap") else ()
 
 
 def _says(spec: dict[str, Any]) -> str:

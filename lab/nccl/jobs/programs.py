@@ -13,7 +13,7 @@ import torch.distributed as dist
 from common import exchange, job, join, load_next_batch, new_group, sync, tensor
 
 OPS = {}
-DEPARTURES = "stall killed raises leaves size dtype root op extra skip".split()
+DEPARTURES = ["stall", "killed", "raises", "leaves", "size", "dtype", "root", "op", "extra", "skip"]
 
 
 def op(function):

@@ -43,6 +43,7 @@ from unhang.analysis.matching.roots import Root, find_roots
 from unhang.analysis.matching.wait_graph import Edge
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import distinct
+from unhang.analysis.state.progress import Known
 
 __all__ = ["claims_of"]
 
@@ -123,16 +124,19 @@ def _in_flight(situation: Situation, root: Root) -> bool:
     """Whether all who wait at a root had only just begun to when their dumps were made.
 
     Those whose dumps do not tell may have waited as briefly: they accuse nobody. A circle never
-    ends, however young it is, if its sends and receives are known to be the ones that meet. Or
-    whoever is waited for was seen to move.
+    ends, however young it is, if it is known who waits for whom: its sends and receives are the
+    ones that meet, and what a rank has not made its dump would show. Or whoever is waited for was
+    seen to move.
     """
     inside = [situation.heads.inside(call) for call in root.waiting_calls]
     ranks, ages = np.concatenate(inside), situation.ages
     waited_long = (ages.old | ages.stood)[ranks].any()
     if root.kind == "ranks" and not waited_long and _moved(situation, root):
         return True
-    pairs = situation.pairs
+    pairs, blame = situation.pairs, situation.graph.blame
     sure = pairs.sure[np.isin(pairs.waiting_call, root.waiting_calls)].all()
+    ways = np.isin(blame.waiting_call, root.waiting_calls) & np.isin(blame.rank, root.ranks)
+    sure &= (blame.known[ways] >= Known.SURE).all()
     doubted = (root.kind == "cycle" and sure) or (ages.old | ages.unproven)[ranks].any()
     return bool(ages.young[ranks].any() and not doubted)
 

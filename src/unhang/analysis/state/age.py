@@ -5,8 +5,9 @@ when its dump was made; where the dump does not say so, by its file, which is ne
 dump: a file almost as old as the newest call in it shows that the job was moving, and one that was
 copied proves nothing. That is weighed against how far apart such calls usually are; below a second
 a call is young whatever its rhythm, unless its host has gone on for longer than such calls usually
-take, and it still was the next to finish. Of calls that a
-host made ahead, each is as old as the end of the one before it (`unhang.turns`). Files that are
+take, and it still was the next to finish. Where no finished call shows how long they take, a host
+that was making calls until its dump was written shows no more than that it runs ahead. Of calls
+that a host made ahead, each is as old as the end of the one before it (`unhang.turns`). Files that are
 older than calls in them were written by another clock than the calls: then no file shows anything.
 """
 
@@ -29,6 +30,10 @@ _JUST_BEGUN_NS = 10**9
 
 _ROUND_NS = 10**8
 """NCCL's watchdog looks ten times a second: ends of calls are known no better."""
+
+_RUNNING_NS = 2 * 10**9
+"""A host made calls when its dump was asked for: those of moving jobs that show no finished call
+were written up to 1.4 s after their newest one, those of jobs that hang from 2.1 s on."""
 
 _MOST_NS = 60 * 10**9
 _LONGEST_NS = 240 * 10**9
@@ -87,11 +92,12 @@ def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
     at_least[ranks] = np.where(begun > 0, _newest_ns(evidence)[dump] - begun, -1)
     passed = at_least > _TURNS * np.maximum(turns, _ROUND_NS)
     unpaced = passed & (turns < 0) & _hides_finished(evidence, heads)
-    stood = passed & (~unpaced | (at_least > _JUST_BEGUN_NS))
+    running = unpaced & told & _until_written(evidence, heads)
+    stood = passed & ~running & (~unpaced | (at_least > _JUST_BEGUN_NS))
     usual = np.maximum(np.where(stood, 0, _JUST_BEGUN_NS), _TURNS * turns)
     by_file = told & (at_most < np.minimum(usual, _most_ns(evidence, heads)))
     moving = (waited < 0) & _just_after(evidence, heads, turns, outdated)
-    young |= by_file | moving
+    young |= by_file | moving | running
     unproven = told & (turns > 0) & ~young & by_file.any()
     old = (waited >= 0) & ~young
     return Ages(waited, young, old, unproven, stood & ~young, unpaced & young)
@@ -105,11 +111,26 @@ def _noticed_late_ns(evidence: Evidence, rows: Ints) -> Ints:
 
 
 def _hides_finished(evidence: Evidence, heads: Heads) -> Bools:
-    """Per rank: its dump leaves finished calls out, so that none shows how far apart calls are."""
-    hides = np.asarray([each.active_only for each in evidence.case.dumps], np.bool_)
+    """Per rank: its dump shows no finished call, so that none shows how far apart calls are.
+
+    It leaves them out, or its ring is full of calls that the host has made ahead.
+    """
+    dumps, done = evidence.case.dumps, evidence.finished
+    hides = [each.active_only or not done[each.start : each.stop].any() for each in dumps]
+    return _by_head(evidence, heads, np.asarray(hides, np.bool_))
+
+
+def _until_written(evidence: Evidence, heads: Heads) -> Bools:
+    """Per rank: its host was making calls when its dump was written, as far as its file tells."""
+    since = _written_ns(evidence) - _newest_ns(evidence)
+    return _by_head(evidence, heads, (since > 0) & (since < _RUNNING_NS))
+
+
+def _by_head(evidence: Evidence, heads: Heads, of_dumps: Bools) -> Bools:
+    """What is true of the dump of each rank's head; False for ranks without one."""
     found = np.zeros(len(heads.row), np.bool_)
     ranks = np.flatnonzero(heads.row >= 0)
-    found[ranks] = hides[evidence.case.calls.dump[heads.row[ranks]]]
+    found[ranks] = of_dumps[evidence.case.calls.dump[heads.row[ranks]]]
     return found
 
 

@@ -23,8 +23,8 @@ from unhang.case import Case
 from unhang.model import OpName, Shape, Signature
 
 __all__ = [
-    "Demand",
     "PARTS",
+    "Demand",
     "Names",
     "OpRule",
     "bytes_of",
