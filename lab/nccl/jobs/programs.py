@@ -247,24 +247,41 @@ def program():
 
 def departs(wrong, name, c):
     """What the rank that goes wrong does in the place of its call."""
-    if wrong == "stall":
-        load_next_batch()
-    elif wrong == "killed":
-        os.kill(os.getpid(), signal.SIGKILL)
-    elif wrong == "raises":
-        raise RuntimeError("the loss is not finite")
-    elif wrong == "leaves":
-        os._exit(0)
-    elif wrong == "size":
-        c.n += 16
-    elif wrong == "dtype":
-        c.dtype = torch.float16
-    elif wrong == "root":
-        c.root = c.peer(0) if not c.is_root else c.peer(1)
-        c.is_root = c.root == c.peer(0)
+    if wrong in ABSENT:
+        ABSENT[wrong]()
+    elif wrong in APART:
+        APART[wrong](c)
     elif wrong == "op":
         name = "broadcast" if name != "broadcast" else "all_reduce"
-    if wrong in ("size", "dtype", "root", "op", "extra"):
+    if wrong not in ABSENT and wrong != "skip":
         OPS[name](c)  # program: departs
     if wrong == "extra":
         OPS[name](c)  # program: once more
+
+
+def raises():
+    raise RuntimeError("the loss is not finite")
+
+
+ABSENT = {
+    "stall": load_next_batch,
+    "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "raises": raises,
+    "leaves": lambda: os._exit(0),
+}
+
+
+def larger(c):
+    c.n += 16
+
+
+def narrower(c):
+    c.dtype = torch.float16
+
+
+def other_root(c):
+    c.root = c.peer(1) if c.is_root else c.peer(0)
+    c.is_root = c.root == c.peer(0)
+
+
+APART = {"size": larger, "dtype": narrower, "root": other_root}

@@ -447,3 +447,38 @@ def test_calls_without_times() -> None:
         ("UH401", "medium"),
         ("UH401", "low"),
     ]
+
+
+def test_one_of_two_is_dead() -> None:
+    """Whoever waits in a call of two waits for the other, of which there is no dump: hardly sure."""
+    job = FakeJob(2)
+    for _ in range(3):
+        job.call(range(2))
+    job.call([0], finished=False)
+    job.missing = {1}
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH103", (1,), "low")
+
+
+def waiting_after_first_calls_of_halves(world: int, missing: set[int]) -> Report:
+    """The upper half has made the first call of its group and waits; of the lower one nothing."""
+    job = FakeJob(world)
+    upper = Group("2", "half", tuple(range(world // 2, world)), backend="nccl")
+    job.groups += [Group("1", "half", tuple(range(world // 2)), backend="nccl"), upper]
+    job.call(range(world))
+    job.call(upper.members, group=upper)
+    job.call(sorted({*upper.members} | missing), finished=False)
+    return diagnose(job.case())
+
+
+def test_ranks_that_may_stand_in_making_a_group() -> None:
+    """They leave no record there, so that which of them stands still nothing tells."""
+    cause = only_cause(waiting_after_first_calls_of_halves(4, set()))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH101", (), "low")
+    assert "Ranks 0-1 never called" in cause.summary
+
+
+def test_who_passed_the_making_of_a_group_by() -> None:
+    """The one that does not come may wait there for one that went on without it."""
+    cause = only_cause(waiting_after_first_calls_of_halves(4, {0}))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH101", (1,), "low")

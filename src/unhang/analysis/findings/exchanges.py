@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.findings.unmade_groups import may_make_a_group
 from unhang.analysis.matching.pairs import met_by_tag
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge
@@ -385,9 +386,18 @@ def explain_unpaired(situation: Situation, root: Root) -> Claim:
             *situation.sites_of_absent(root.ranks),
             *situation.book.sites_of_rows(rows, "victim"),
         ),
-        doubts=() if root.known >= Known.SURE else (Doubt.COUNT_UNSURE,),
+        doubts=(
+            *(() if root.known >= Known.SURE else (Doubt.COUNT_UNSURE,)),
+            *((Doubt.MAKES_A_GROUP,) if _may_make_a_group(situation, root, calls) else ()),
+        ),
         mistake=(about.ranks, about.asked, about.waiting),
     )
+
+
+def _may_make_a_group(situation: Situation, root: Root, calls: list[int]) -> bool:
+    """Whether ranks may wait, in making a group, for one of which there is no dump."""
+    waiting = np.concatenate([situation.heads.inside(call) for call in calls])
+    return bool(situation.silent.any() and may_make_a_group(situation, root.ranks, waiting))
 
 
 def _unpaired(situation: Situation, root: Root, calls: list[int]) -> Unpaired:

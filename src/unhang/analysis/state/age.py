@@ -7,8 +7,9 @@ copied proves nothing. That is weighed against how far apart such calls usually 
 a call is young whatever its rhythm, unless its host has gone on for longer than such calls usually
 take, and it still was the next to finish. Where no finished call shows how long they take, a host
 that was making calls until its dump was written shows no more than that it runs ahead. Of calls
-that a host made ahead, each is as old as the end of the one before it (`unhang.turns`). Files that are
-older than calls in them were written by another clock than the calls: then no file shows anything.
+that a host made ahead, each is as old as the end of the one before it (`unhang.turns`). Files that
+are older than calls in them were written by another clock than the calls: then no file shows
+anything.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
     turns[ranks] = paces[:, 1]
     usual = np.clip((_TURNS * turns).astype(np.int64), _JUST_BEGUN_NS, _MOST_NS)
     usual[ranks] += _noticed_late_ns(evidence, rows)
+    waited[_lost_the_head(evidence, heads)] = -1
     young = (waited >= 0) & (waited < usual)
     told = (waited < 0) & (at_most >= 0)
     at_least = np.full(len(heads.row), -1, np.int64)
@@ -117,7 +119,20 @@ def _hides_finished(evidence: Evidence, heads: Heads) -> Bools:
     """
     dumps, done = evidence.case.dumps, evidence.finished
     hides = [each.active_only or not done[each.start : each.stop].any() for each in dumps]
-    return _by_head(evidence, heads, np.asarray(hides, np.bool_))
+    return _by_head(evidence, heads, np.asarray(hides, np.bool_)) | _lost_the_head(evidence, heads)
+
+
+def _lost_the_head(evidence: Evidence, heads: Heads) -> Bools:
+    """Per rank: calls have been lost from its ring before one that is open: those may be, too.
+
+    What looks like the head then is any of the calls that its host has made ahead.
+    """
+    dumps, done = evidence.case.dumps, evidence.finished
+    lost = [
+        each.first_record_id > 0 and not each.active_only and not done[each.start : each.stop][:1]
+        for each in dumps
+    ]
+    return _by_head(evidence, heads, np.asarray(lost, np.bool_))
 
 
 def _until_written(evidence: Evidence, heads: Heads) -> Bools:
