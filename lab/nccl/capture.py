@@ -27,8 +27,8 @@ from unhang.errors import ToolError
 __all__ = ["HOWS", "CaptureRequest", "capture", "pack"]
 
 HOWS = ("asked", "active", "pipe", "timeout")
-"""How the ranks were dumped: by `_dump_nccl_trace`, by it with unfinished calls only, by the pipe, by
-the watchdog's time-out."""
+"""How the ranks were dumped: by `_dump_nccl_trace`, by it with unfinished calls only, by the pipe,
+by the watchdog's time-out."""
 
 JOBS = Path(__file__).parent / "jobs"
 _PORTS = range(20_000, 30_000, 200)

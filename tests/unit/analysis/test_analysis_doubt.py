@@ -450,7 +450,7 @@ def test_calls_without_times() -> None:
 
 
 def test_one_of_two_is_dead() -> None:
-    """Whoever waits in a call of two waits for the other, of which there is no dump: hardly sure."""
+    """Who waits in a call of two waits for the other, of which there is no dump: hardly sure."""
     job = FakeJob(2)
     for _ in range(3):
         job.call(range(2))
