@@ -86,13 +86,15 @@ def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
     turns = np.full(len(heads.row), -1, np.int64)
     turns[ranks] = paces[:, 1]
     usual = np.clip((_TURNS * turns).astype(np.int64), _JUST_BEGUN_NS, _MOST_NS)
-    usual[ranks] += _noticed_late_ns(evidence, rows)
+    late = np.zeros(len(heads.row), np.int64)
+    late[ranks] = _noticed_late_ns(evidence, rows)
+    usual += late
     waited[_lost_the_head(evidence, heads)] = -1
     young = (waited >= 0) & (waited < usual)
     told = (waited < 0) & (at_most >= 0)
     at_least = np.full(len(heads.row), -1, np.int64)
     at_least[ranks] = np.where(begun > 0, _newest_ns(evidence)[dump] - begun, -1)
-    passed = at_least > _TURNS * np.maximum(turns, _ROUND_NS)
+    passed = at_least > _TURNS * np.maximum(turns, _ROUND_NS) + late
     unpaced = passed & (turns < 0) & _hides_finished(evidence, heads)
     running = unpaced & told & _until_written(evidence, heads)
     stood = passed & ~running & (~unpaced | (at_least > _JUST_BEGUN_NS))
