@@ -32,9 +32,10 @@ _JUST_BEGUN_NS = 10**9
 _ROUND_NS = 10**8
 """NCCL's watchdog looks ten times a second: ends of calls are known no better."""
 
-_RUNNING_NS = 2 * 10**9
-"""A host made calls when its dump was asked for: those of moving jobs that show no finished call
-were written up to 1.4 s after their newest one, those of jobs that hang from 2.1 s on."""
+_WRITING_NS = 10**6
+"""For each call in a dump, how long it may take to write it: those of moving jobs lay up to 2.7 s
+behind their newest call (2,000 calls, on a crowded machine), and up to 0.8 s with few calls; those
+of jobs that hang, with 31 calls, from 2.1 s on."""
 
 _MOST_NS = 60 * 10**9
 _LONGEST_NS = 240 * 10**9
@@ -95,10 +96,13 @@ def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
     at_least = np.full(len(heads.row), -1, np.int64)
     at_least[ranks] = np.where(begun > 0, _newest_ns(evidence)[dump] - begun, -1)
     passed = at_least > _TURNS * np.maximum(turns, _ROUND_NS) + late
-    unpaced = passed & (turns < 0) & _hides_finished(evidence, heads)
-    running = unpaced & told & _until_written(evidence, heads)
+    hides = _hides_finished(evidence, heads)
+    unpaced = passed & hides
+    running = unpaced & _until_written(evidence, heads)
     stood = passed & ~running & (~unpaced | (at_least > _JUST_BEGUN_NS))
-    usual = np.maximum(np.where(stood, 0, _JUST_BEGUN_NS), _TURNS * turns)
+    # Elsewhere calls begin at the ends before them, which have been noticed as late.
+    usual = np.where(stood, 0, _JUST_BEGUN_NS) + np.where(hides, late, 0)
+    usual = np.maximum(usual, _TURNS * turns)
     by_file = told & (at_most < np.minimum(usual, _most_ns(evidence, heads)))
     moving = (waited < 0) & _just_after(evidence, heads, turns, outdated)
     young |= by_file | moving | running
@@ -140,7 +144,11 @@ def _lost_the_head(evidence: Evidence, heads: Heads) -> Bools:
 def _until_written(evidence: Evidence, heads: Heads) -> Bools:
     """Per rank: its host was making calls when its dump was written, as far as its file tells."""
     since = _written_ns(evidence) - _newest_ns(evidence)
-    return _by_head(evidence, heads, (since > 0) & (since < _RUNNING_NS))
+    size = np.zeros(len(since), np.int64)
+    for dump in evidence.dumps:
+        size[dump.index] = dump.stop - dump.start
+    fresh = since < _JUST_BEGUN_NS + _WRITING_NS * size
+    return _by_head(evidence, heads, (since > 0) & fresh)
 
 
 def _by_head(evidence: Evidence, heads: Heads, of_dumps: Bools) -> Bools:
