@@ -482,3 +482,29 @@ def test_who_passed_the_making_of_a_group_by() -> None:
     """The one that does not come may wait there for one that went on without it."""
     cause = only_cause(waiting_after_first_calls_of_halves(4, {0}))
     assert (cause.code, cause.culprits, cause.confidence) == ("UH101", (1,), "low")
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(0.5, "insufficient"), (10, "problem")])
+def test_a_ring_full_of_calls_that_hosts_made_ahead(seconds: float, status: str) -> None:
+    """The call that is first in it may be any; whether devices move a host that runs hides."""
+    job = FakeJob(2, buffer=6)
+    for _ in range(40):
+        job.call(range(2), finished=False)
+        job.now_ns += 10**8
+    written = job.now_ns + int(seconds * 10**9)
+    job.dump_fields = {rank: {"written_ns": written} for rank in range(2)}
+    assert diagnose(job.case()).status == status
+
+
+@pytest.mark.parametrize(("seconds", "causes"), [(0.5, []), (10, ["UH304"])])
+def test_a_mismatch_of_calls_in_flight_is_presumed(seconds: float, causes: list[str]) -> None:
+    """Where rings have lost their start, the first open send need not meet the first receive."""
+    job = FakeJob(2, buffer=6)
+    for size in (64, 128) * 20:
+        job.send(0, 1, finished=False, sizes=((size,),))
+        job.recv(1, 0, finished=False, sizes=((size,),))
+        job.now_ns += 10**8
+    job.send(0, 1, finished=False, sizes=((64,),))
+    written = job.now_ns + int(seconds * 10**9)
+    job.dump_fields = {rank: {"written_ns": written} for rank in range(2)}
+    assert [cause.code for cause in diagnose(job.case()).causes] == causes
