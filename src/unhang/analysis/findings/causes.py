@@ -245,15 +245,19 @@ def _of_cycle(situation: Situation, programs: RankPrograms, root: Root) -> Claim
 def _of_breaking(situation: Situation, programs: RankPrograms, root: Root, told: Claim) -> Claim:
     """The call that a rank passed over which alone is in every loop of a circle, if peers show it.
 
-    Whether it would have made the call later, its host, which waits, does not tell.
+    Where several are in all, as two are who wait for each other, the only one that passed over a
+    call by the order of most ranks of its role. Whether it would have made the call later, its
+    host, which waits, does not tell.
     """
-    if not isinstance(told.about, Circle) or not told.about.breaking:
+    if not isinstance(told.about, Circle):
         return told
-    alone = situation.evidence.ranks.index_of(list(told.about.breaking)).tolist()
-    parted = divergence_from_role(programs, alone, blocked=True)
-    if parted is None:
+    few = told.about.ranks if len(told.about.ranks) <= _MAX_COMPARED else ()
+    ranks = situation.evidence.ranks.index_of(list(told.about.breaking or few)).tolist()
+    parted = [divergence_from_role(programs, [rank], blocked=True) for rank in ranks]
+    found = [each for each in parted if each is not None]
+    if len(found) != 1:
         return told
-    claim = explain_divergence(situation, parted, root.waiting_calls[0], told, root.ranks)
+    claim = explain_divergence(situation, found[0], root.waiting_calls[0], told, root.ranks)
     return claim.doubted([Doubt.BY_ORDER])
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.situation import Situation
+from unhang.analysis.state.progress import Known
 
 __all__ = ["in_flight"]
 
@@ -14,16 +15,19 @@ def in_flight(situation: Situation, root: Root) -> bool:
     """Whether all who wait at a root had only just begun to when their dumps were made.
 
     Those whose dumps do not tell may have waited as briefly: they accuse no rank. A circle never
-    ends, however young it is, if its sends and receives are known to be the ones that meet. Or
-    the rank that is waited for was seen to move.
+    ends, however young it is, if it is known who waits for whom: its sends and receives are the
+    ones that meet, and what a rank has not made its dump would show. Or the rank that is waited
+    for was seen to move.
     """
     inside = [situation.heads.inside(call) for call in root.waiting_calls]
     ranks, ages = np.concatenate(inside), situation.ages
     waited_long = (ages.old | ages.stood)[ranks].any()
     if root.kind == "ranks" and not waited_long and _moved(situation, root):
         return True
-    pairs = situation.pairs
+    pairs, blame = situation.pairs, situation.graph.blame
     sure = pairs.sure[np.isin(pairs.waiting_call, root.waiting_calls)].all()
+    ways = np.isin(blame.waiting_call, root.waiting_calls) & np.isin(blame.rank, root.ranks)
+    sure &= (blame.known[ways] >= Known.SURE).all()
     doubted = (root.kind == "cycle" and sure) or (ages.old | ages.unproven)[ranks].any()
     return bool(ages.young[ranks].any() and not doubted)
 
