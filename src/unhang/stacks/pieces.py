@@ -45,6 +45,8 @@ _LABELS = tuple(
         r"(?P<host>[A-Za-z][\w.-]*) *\|",  # compose
         rf"{_STAMP} std(?:out|err) [FP](?: |$)",  # container runtimes
         rf"\[?{_STAMP}\]?(?: |$)",
+        r"[0-9a-f]{8} (?=\[rank=)",  # Determined: its container, its rank
+        r"\[rank=(?P<rank>\d{1,6})\] \|\| ?",
         r"std(?:out|err):",
         r"(?:> ?)+",
         r"(?P<host>[A-Za-z][\w.-]*):",  # pdsh, clush
