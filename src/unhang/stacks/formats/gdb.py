@@ -142,7 +142,10 @@ def _frame(line: str) -> Frame:
         )
     elif library := _FROM.search(rest):
         file, rest = library[1], rest[: library.start()]
-    return Frame(_without_arguments(rest.strip()), file, number)
+    name = _without_arguments(rest.strip())
+    if name != rest.strip() and not name.endswith("operator()"):
+        name = _without_arguments(name)  # without debug symbols the name has its types, too
+    return Frame(name, file, number)
 
 
 def _without_arguments(call: str) -> str:
