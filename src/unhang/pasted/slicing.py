@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from unhang.stacks.formats.gdb import is_broken
+
 __all__ = ["LOG", "RAS", "STACKS", "TextPart", "cleaned", "parts_of"]
 
 LOG, RAS, STACKS = "log", "RAS", "stacks"
@@ -21,11 +23,13 @@ _TAG = re.compile(
     r"</?(?:details|summary|pre|code|blockquote|p|br|div)(?: [^<>\n]{0,80})?/?>", re.IGNORECASE
 )
 _QUOTE = re.compile(r"^(?:> ?)+")
+_WRAPPED = re.compile(r"^> const&")
+"""No quote: the rest of a C++ name that was too long for a line."""
 _CELL = re.compile(r"^# MAGIC ?")
 """What Databricks puts in front of the lines of a cell."""
 
 _LABEL = (
-    r"(?:\[[\w,.:/= -]{1,60}\](?:<\w+>)?:? ?|\|\| ?|\([\w:. ]{1,40}=[^()]{1,80}\) ?"
+    r"(?:\[[\w,.:/= -]{1,60}\](?:<\w+>)?:? ?|\|\| ?|\(\w[\w:.= \[\]]{0,40}=[^()]{1,80}\) ?"
     r"|[A-Za-z][\w.-]{0,60}: |\d{1,6}: |[\w.-]{1,60} *\| ?|[0-9a-f]{8} (?=\[rank=)"
     r"|\[?\d{4}-\d\d-\d\d[T ][\d:.,]+Z?\]? ){0,4}"
 )
@@ -54,8 +58,7 @@ _FRAMES = rf"""(?x:
 )"""
 _HEAD = re.compile(_LABEL + _HEADS)
 _FRAME = re.compile(_LABEL + _FRAMES)
-_INSIDE = re.compile(_LABEL + r"(?:\s|$)")
-"""What continues a stack: an indented line, or an empty one."""
+_LABELS = re.compile(_LABEL)
 _ABOVE = re.compile(
     r"(?:rank|node|worker|process|host|pid|stack|trace|thread|\b\d+ in\b)", re.IGNORECASE
 )
@@ -93,7 +96,7 @@ def cleaned(text: str) -> str:
 
 
 def _bare(line: str) -> str:
-    line = _CELL.sub("", _QUOTE.sub("", line))
+    line = _CELL.sub("", line if _WRAPPED.match(line) else _QUOTE.sub("", line))
     if _FENCE.match(line):
         return ""
     return _TAG.sub("", line) if "<" in line else line
@@ -130,11 +133,17 @@ def _kinds(lines: Sequence[str]) -> list[str]:
         elif _HEAD.match(line) or _FRAME.match(line):
             kinds[place], inside = STACKS, True
             _take_above(lines, kinds, place)
-        elif inside and line[:1] in (" ", "\t"):
+        elif inside and (_is_indented(line) or is_broken(lines[place - 1])):
             kinds[place] = STACKS
         elif line.strip():
             inside = False
     return kinds
+
+
+def _is_indented(line: str) -> bool:
+    """Whether a line, behind what a launcher put there, is the inside of something above."""
+    label = _LABELS.match(line)
+    return line[label.end() if label else 0 :][:1] in (" ", "\t")
 
 
 def _take_above(lines: Sequence[str], kinds: list[str], place: int) -> None:

@@ -76,6 +76,9 @@ def paste_of(texts: dict[str, bytes]) -> Paste:
     kinds = [kind for kind in (LOG, STACKS, RAS) if any(_of(kind, each) for each in parts.values())]
     alone = {kind: _case({n: _of(kind, each) for n, each in parts.items()}) for kind in kinds}
     alone = _without_prose({kind: case for kind, case in alone.items() if _holds(case)})
+    if not alone:  # what looked like stacks is none that a reader knows
+        parts = {name: [_whole_log(_text(data, name))] for name, data in texts.items()}
+        alone = {LOG: _case(parts)}
     spans = {kind: _spans_of(kind, parts) for kind in alone}
     whole = _together(alone)
     return Paste(replace(whole, notes=(*whole.notes, *_told(alone, spans))), alone, spans)
@@ -86,6 +89,10 @@ def _parts(text: str) -> list[TextPart]:
     if text.lstrip()[:1] in ("{", "[") and is_stacks(text.encode()):
         return [TextPart(STACKS, text, ((1, text.count("\n") + 1),))]
     return parts_of(cleaned(text))
+
+
+def _whole_log(text: str) -> TextPart:
+    return TextPart(LOG, text, ((1, text.count("\n") + 1),))
 
 
 def _text(data: bytes, name: str) -> str:

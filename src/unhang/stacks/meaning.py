@@ -276,7 +276,8 @@ def _unnamed(frames: Sequence[Frame], site: Frame | None) -> Meaning:
     if site is not None:
         within = _evaluation(frames)
         return Meaning("user-code", "in user code", frame=site, site=site, within=within)
-    return Meaning("native", f"in {bare_name(frames[0].function)}", frame=frames[0])
+    known = next((frame for frame in frames if frame.function != "??"), frames[0])
+    return Meaning("native", f"in {bare_name(known.function)}", frame=known)
 
 
 def _context(outer: Sequence[Frame], kind: str) -> str:

@@ -118,3 +118,55 @@ def test_gdb_gives_types_where_it_has_no_symbols() -> None:
         "c10d::NCCLComm::create",
         "std::function<void (int)>::operator()(int) const",
     ]
+
+
+PYTEST_TIMEOUT = """\
++++++++++++++++++++++ Timeout +++++++++++++++++++++
+~~~~~~~~~~~~~~ Stack of IO loop (1401308) ~~~~~~~~~~~~~~
+  File "/usr/lib64/python3.6/threading.py", line 884, in _bootstrap
+    self._bootstrap_inner()
+  File "/home/user/utils.py", line 428, in run_loop
+    loop.start()
+~~~~~~~~~~~~~~ Stack of MainThread (1401307) ~~~~~~~~~~~~~~
+  File "/home/user/test_it.py", line 4, in test_it
+    dist.barrier()
+  File "/x/site-packages/torch/distributed/distributed_c10d.py", line 4159, in barrier
+    work.wait()
+"""
+RECIPE = """\
+# ThreadID: 1401307
+File: "/home/user/train.py", line 4, in main
+  dist.barrier()
+File: "/x/site-packages/torch/distributed/distributed_c10d.py", line 4159, in barrier
+  work.wait()
+"""
+
+
+@pytest.mark.parametrize("text", [PYTEST_TIMEOUT, RECIPE])
+def test_stacks_that_python_printed(text: str) -> None:
+    """The innermost frame stands last, and the main thread is the one that is judged."""
+    assert "waiting in barrier" in verdict(text).summary
+
+
+NO_HEADING = """\
+  File "/x/torch/distributed/distributed_c10d.py", line 2050 in barrier
+  File "/home/user/train.py", line 24 in main
+"""
+NO_FRAME_0 = """\
+#10 0x00007f1a4dfb3609 in ?? () from /usr/lib/libnvinfer.so.10
+#11 0x00007f1a9cf433a4 in tensorrt_llm::Runtime::step(std::vector<int,
+std::allocator<int> > const&) () from
+/home/user/libtensorrt_llm.so
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (NO_HEADING, "waiting in barrier at main (train.py:24)"),
+        (NO_FRAME_0, "in tensorrt_llm::Runtime::step,"),
+    ],
+)
+def test_a_stack_whose_beginning_is_cut_off(text: str, says: str) -> None:
+    """Nobody copies all of it; long names are wrapped."""
+    assert says in verdict(text).summary

@@ -45,4 +45,6 @@ def _of_logs(case: Case) -> str:
     """What lacks beside a log that does not settle it."""
     if case.logs_recognised is False:
         return f"the last 200 lines of the job's log, or stacks ({_STACKS}) of every rank"
+    if any(event.role == "consequence" for event in case.log_events):
+        return "the logs of all ranks, from their first error on"
     return f"the stacks of every rank while it stands ({_STACKS} for each)"
