@@ -57,7 +57,9 @@ def read_pasted(path: str) -> bytes:
     if Path(path).is_dir():
         raise InputError(f"{path} is a directory", f"Judge it with: unhang diagnose {path}")
     try:
-        with open_regular(Path(path)) as file:
+        # A FIFO would block for ever, unless the shell has it open already: <(py-spy dump …).
+        held = path.startswith(("/dev/fd/", "/dev/stdin"))
+        with Path(path).open("rb") if held else open_regular(Path(path)) as file:
             data = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {reason(error)}") from error

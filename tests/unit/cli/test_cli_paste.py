@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -96,6 +97,18 @@ def test_standard_input(
         monkeypatch.setattr(sys, "stdin", stream)
         assert main(words) == 1
         assert "process 302" in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_what_the_shell_hands_over(capsys: pytest.CaptureFixture[str]) -> None:
+    """As `unhang paste <(py-spy dump --pid 7)`."""
+    reads, writes = os.pipe()
+    os.write(writes, STACKS.encode())
+    os.close(writes)
+    try:
+        assert main(["paste", f"/dev/fd/{reads}"]) == 1
+    finally:
+        os.close(reads)
+    assert "process 302" in capsys.readouterr().out.replace("\n", " ")
 
 
 @pytest.mark.parametrize(
