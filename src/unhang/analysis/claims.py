@@ -18,9 +18,11 @@ from unhang.report import CallSide, Confidence, GroupRef, Site, Subject, Wait
 
 __all__ = [
     "Bearing",
+    "Because",
     "Claim",
     "Doubt",
     "Observation",
+    "Reason",
     "Seeing",
     "Source",
     "Stance",
@@ -218,6 +220,25 @@ Seeing: TypeAlias = tuple[Observation, Bearing]
 """What was seen, and what it is for the claim beside which it is told."""
 
 
+class Because(Enum):
+    """A sort of reason, those first whose consequences may be reasons themselves."""
+
+    ENDED = "ranks have ended"
+    GONE = "ranks have ended, or failed since because others ended"
+    CALLS_APART = "the last calls of ranks do not fit"
+    GROUPS_APART = "ranks make groups that are not the same"
+    FAILED = "ranks have failed, by their logs"
+    FAILED_SOMEWHERE = "a rank has failed, and nothing tells which"
+    SHORT = "ranks are held up by a limit"
+
+
+class Reason(Struct, frozen=True):
+    """Of which sort a reason is, and of which ranks (`unhang.analysis.explaining`)."""
+
+    because: Because
+    ranks: frozenset[int] = frozenset()
+
+
 class Claim(Struct, frozen=True, kw_only=True):
     """A finding before words.
 
@@ -228,7 +249,9 @@ class Claim(Struct, frozen=True, kw_only=True):
         rests_on: The source that its rule read; what the same source says more is no second voice.
         doubts: What its own rule is not sure of.
         weighed: What *other* sources saw, in the order in which it is told.
-        caused_by: Claims that it follows from, by identity: set last.
+        reasons: What it is to claims that it may explain.
+        explains: Claims that it was found to explain, as their rules made them.
+        caused_by: Claims that it follows from: set last.
         moving: Culprits that were seen to move.
         mistake: What is told once, however often it shows (`Trait.ONE_MISTAKE`); None: by itself.
     """
@@ -248,6 +271,8 @@ class Claim(Struct, frozen=True, kw_only=True):
     sites: tuple[Site, ...] = ()
     doubts: tuple[Doubt, ...] = ()
     weighed: tuple[Weighed, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+    explains: tuple[Claim, ...] = ()
     caused_by: tuple[Claim, ...] = ()
     moving: tuple[int, ...] = ()
     mistake: object = None
@@ -260,6 +285,15 @@ class Claim(Struct, frozen=True, kw_only=True):
     def is_cause(self) -> bool:
         """Whether its role is cause."""
         return self.role == "cause"
+
+    @property
+    def main(self) -> Claim:
+        """Of what it explains, the claim that tells most of the waiting: one that names a call."""
+        return next((claim for claim in self.explains if claim.op), self.explains[0])
+
+    def knows(self, observation: Observation) -> bool:
+        """Whether it was weighed with this observation."""
+        return any(each.observation is observation for each in self.weighed)
 
     @property
     def pausing(self) -> tuple[int, ...]:

@@ -35,11 +35,12 @@ from unhang.analysis.findings.exchanges import (
     would_meet,
     wrong_peers,
 )
+from unhang.analysis.findings.flight import in_flight
 from unhang.analysis.findings.missing import explain_absent
 from unhang.analysis.findings.skipped import explain_divergence, explain_left_order
 from unhang.analysis.findings.stalled import explain_joined, has_stopped_device
 from unhang.analysis.matching.collectives import Disagreement
-from unhang.analysis.matching.roots import Root, find_roots
+from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import distinct
@@ -57,11 +58,7 @@ def claims_of(situation: Situation) -> list[Claim]:
     programs = RankPrograms(situation)
     versions = _stuck_versions(situation)
     mixed = _calls_of(situation, versions)
-    roots = [
-        root
-        for root in find_roots(situation.graph, situation.heads)
-        if not _in_flight(situation, root)
-    ]
+    roots = [root for root in situation.roots if not in_flight(situation, root)]
     wrong, unlike = wrong_peers(situation), _told(pair_mismatches(situation), roots)
     pairs = situation.pairs.waiting_call
     explained = {call for mismatch in unlike for call in mismatch.waiting_calls} | mixed
@@ -117,35 +114,6 @@ def _calls_of(situation: Situation, versions: Sequence[Membership]) -> set[int]:
     groups = {number for version in versions for number in version.groups}
     channels = enumerate(situation.heads.channel.tolist())
     return {call for call, channel in channels if situation.evidence.group_of(channel) in groups}
-
-
-def _in_flight(situation: Situation, root: Root) -> bool:
-    """Whether all who wait at a root had only just begun to when their dumps were made.
-
-    Those whose dumps do not tell may have waited as briefly: they accuse nobody. A circle never
-    ends, however young it is, if its sends and receives are known to be the ones that meet. Or
-    whoever is waited for was seen to move.
-    """
-    inside = [situation.heads.inside(call) for call in root.waiting_calls]
-    ranks, ages = np.concatenate(inside), situation.ages
-    waited_long = (ages.old | ages.stood)[ranks].any()
-    if root.kind == "ranks" and not waited_long and _moved(situation, root):
-        return True
-    pairs = situation.pairs
-    sure = pairs.sure[np.isin(pairs.waiting_call, root.waiting_calls)].all()
-    doubted = (root.kind == "cycle" and sure) or (ages.old | ages.unproven)[ranks].any()
-    return bool(ages.young[ranks].any() and not doubted)
-
-
-def _moved(situation: Situation, root: Root) -> bool:
-    """Whether calls of the ranks that others wait for had just ended when their dumps were made.
-
-    Of all of them; or of one in the group of the call: nobody had waited for the next call there.
-    """
-    ranks, channels = np.divmod(situation.just_ended, situation.evidence.n_channels)
-    here = np.isin(channels, situation.heads.channel[list(root.waiting_calls)])
-    there = set(ranks[here].tolist())
-    return set(ranks.tolist()).issuperset(root.ranks) or not there.isdisjoint(root.ranks)
 
 
 def _stopped(situation: Situation, roots: Iterable[Root]) -> Iterator[Root]:
