@@ -21,7 +21,7 @@ from unhang.model import UNKNOWN_RANK
 from unhang.packed import Packed, open_gzip, open_zstd
 from unhang.regular import open_regular
 
-__all__ = ["LogSource", "chunks", "find_logs", "named_logs", "open_log"]
+__all__ = ["LogSource", "chunks", "find_logs", "named_logs", "open_log", "source_of"]
 
 CHUNK = 4 << 20
 MAX_LOGS = 100_000

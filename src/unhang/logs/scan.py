@@ -18,7 +18,7 @@ from msgspec.structs import replace as changed
 from unhang.errors import InputError, UnhangError
 from unhang.logs.aftermath import LogEnd
 from unhang.logs.elastic import ENTRY_ANCHOR, SummaryEntry, entry_of
-from unhang.logs.files import LogSource, chunks, open_log
+from unhang.logs.files import LogSource, chunks, open_log, source_of
 from unhang.logs.keeping import LogScan, claims_nothing
 from unhang.logs.lines.anchors import candidates, lines_above, wanted_by
 from unhang.logs.lines.prefixes import Line, parse_line, parse_plain
@@ -32,7 +32,7 @@ from unhang.logs.telling import LOOK_BACK, Teller, first_of
 from unhang.model import Note, NoteLevel
 from unhang.regular import reason
 
-__all__ = ["FileScanner", "scan_logs"]
+__all__ = ["FileScanner", "is_text", "scan_logs", "scan_text"]
 
 LOOKED_AT = 4_096
 """Bytes by which text is told from what is none."""
@@ -68,7 +68,7 @@ def scan_logs(sources: Iterable[LogSource], progress: Progress | None = None) ->
                 scanner = FileScanner(source, found, _year_of(source.path))
                 try:
                     for number, block in enumerate(chunks(stream)):
-                        if not number and not _is_text(block):
+                        if not number and not is_text(block):
                             raise InputError("it is no text")
                         scanner.feed(block)
                         if progress:
@@ -78,12 +78,31 @@ def scan_logs(sources: Iterable[LogSource], progress: Progress | None = None) ->
         except (OSError, EOFError, UnhangError) as error:  # noqa: PERF203 - one bad log is a note
             why = f"could not be read: {reason(error)}"
             found.notes.append(Note("error", source.path, why))
-    found.events[:] = found.communicators.settled(found.events)
-    found.notes += interfaces_taken(found.facts)
+    _settle(found)
     return found
 
 
-def _is_text(block: bytes) -> bool:
+def scan_text(data: bytes, name: str, found: LogScan) -> None:
+    """Scan a log that is in memory; what it holds goes to `found`.
+
+    Args:
+        data: All of it.
+        name: Where it is from; it may name the rank.
+        found: Where events, facts and notes go.
+    """
+    scanner = FileScanner(source_of(name, name, len(data)), found, _year_of(name))
+    scanner.feed(data)
+    scanner.close()
+    _settle(found)
+
+
+def _settle(found: LogScan) -> None:
+    """Say what can be said only when all has been read."""
+    found.events[:] = found.communicators.settled(found.events)
+    found.notes += interfaces_taken(found.facts)
+
+
+def is_text(block: bytes) -> bool:
     """Whether a log begins like text; single bytes of other encodings do not matter."""
     text = block[:LOOKED_AT].decode("utf-8", "replace")
     odd = sum(

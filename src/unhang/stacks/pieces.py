@@ -31,6 +31,7 @@ _SERVER_TEXT = re.compile(r"^=== Rank (\d+): (.*?) ===$", re.MULTILINE)
 _SERVER_PAGE = re.compile(r"<h2>Rank (\d+): (.*?)</h2>(.*?)(?=<h2>Rank |\Z)", re.DOTALL)
 _PRE = re.compile(r"<pre>(.*?)</pre>", re.DOTALL)
 _STAMP = r"\d{4}-\d\d-\d\d[T ][\d:]{8}(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+_NUMBERED = r"(?:\[rank=(?P<rank>\d{1,6})\])?"
 _LABELS = tuple(
     re.compile(rf"^{label}(?P<rest>.*)$")
     for label in (
@@ -40,11 +41,14 @@ _LABELS = tuple(
         r"\[rank(?P<rank>\d+)\]:",  # torch's own log lines
         r"(?P<who>\[(?:default|\d{1,6}:)\d{1,4}\]):",  # torchrun --tee
         r"\[(?P<rank>\d{1,6})\](?: |$)",  # MPICH
-        r"(?P<who>\(\w+ pid=\d+(?:, ip=(?P<host>[\w.:]+))?\)) ?",  # Ray
+        rf"(?P<who>\(\w+{_NUMBERED}(?: \w+)? pid=\d+(?:, ip=(?P<host>[\w.:]+))?\)) ?",  # Ray
+        r"\[ *\d+s\](?: |$)",  # builds of packages
         r"\[pod/(?P<host>[\w.-]+)/[\w.-]+\](?: |$)",  # kubectl logs --prefix
         r"(?P<host>[A-Za-z][\w.-]*) *\|",  # compose
         rf"{_STAMP} std(?:out|err) [FP](?: |$)",  # container runtimes
         rf"\[?{_STAMP}\]?(?: |$)",
+        r"[0-9a-f]{8} (?=\[rank=)",  # Determined: its container, its rank
+        r"\[rank=(?P<rank>\d{1,6})\] \|\| ?",
         r"std(?:out|err):",
         r"(?:> ?)+",
         r"(?P<host>[A-Za-z][\w.-]*):",  # pdsh, clush

@@ -25,6 +25,7 @@ _SHAPE = re.compile(
     | ^\[?[IWEF]\d{3,4}\ \d\d:\d\d:\d\d                   # glog
     | \d{4}-\d\d-\d\d[ T_]\d\d:\d\d:\d\d
     | (?-i:\b(?:INFO|WARNING|DEBUG)\b)\ *[]:|>-]
+    | (?-i:\b(?:INFO|WARNING|DEBUG|ERROR)\b)\ \d\d-\d\d\ \d\d:\d\d:\d\d  # vLLM
     | (?:it/s|s/it)\b
     | :\ *\d[\d.,]*\ ?(?:sec|ms|[GMT]?bps)\b
     | \b(?:iter(?:ation)?|step|epoch)s?[ \]:=#(\[]{1,12}\d+
