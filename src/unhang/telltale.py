@@ -9,161 +9,125 @@ know. For copies that leave the house it also tells the contrary: what is known 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Final
 
+from unhang.tells import (
+    ASSIGNED,
+    BLOCK_HINTS,
+    BLOCKS,
+    FORMS,
+    HINTS,
+    NAME,
+    NUMBER,
+    PROGRAMS,
+    PROVIDERS,
+    STRONG_NAME,
+)
+
 __all__ = [
     "REMOVED",
-    "assigned",
-    "forms",
     "harmless_command",
     "harmless_log",
     "is_known_variable",
+    "is_secret_field",
     "is_secret_name",
-    "is_secret_value",
     "known_words",
+    "replaced",
     "without_secrets",
 ]
 
 REMOVED: Final = "<removed>"
 
-_WORDS: Final = (
-    r"secret|passw(?:or)?d|passphrase|passcode|credential|cookie|\bdsn|connection[_-]?string|"
-    r"(?:api|access|private|auth|signing|session|account|shared|storage|encryption|license|master|"
-    r"wandb|openai|aws|hf|ssh|deploy)[_-]?key"
-)
-"""Words that make what follows a secret even in a sentence."""
+Put = Callable[[str], str]
+"""What stands in a secret's place."""
 
-_SHORT: Final = r"pass|passwd|pw|pwd|psw|creds?|sas|jwt|sig|signature|token|key|auth|pin"
-"""Words that do so as the last word of an option's name only: --db-pass, --wandb-key."""
-
-_STRONG_NAME: Final = (
-    rf"{_WORDS}|(?<!by)(?<!com)pass(?!es|ive|ing|age|ed|[_-]?thr)|private|"
-    r"(?:^|[_.-])(?:dsn|pw|pwd|psw|creds?|sas|jwt|pat|pin)$"
-)
-_NAME: Final = (
-    # Models have tokens and authors, InfiniBand has a partition key (PKEY): harmless.
-    r"token(?!i[sz])|auth(?!or(?!i))|(?<![_-]p)(?<!^p)key$|(?:^|[_.-])sig(?:nature)?$"
-)
-_NUMBER: Final = r"[\d.,+-]{1,7}[KMBkmb]?"
-
-_PEM: Final = (
-    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)"
-)
-_FORMS: Final = (
-    (_PEM, re.DOTALL),
-    (r"(?<=://)[^\s/:@\"'<>]*:[^\s/\"'<>]+(?=@)", 0),  # user:password in a URL
-    (r"(?<=https://)[^\s/:@\"'<>]{8,}(?=@)|(?<=http://)[^\s/:@\"'<>]{8,}(?=@)", 0),
-    # the same without a scheme; image:tag@sha256 is none
-    (
-        (
-            r"(?<![\w/@.:+-])(?:(?<=[\s\"'=])|(?<![^\s]))[A-Za-z_][\w.+-]{0,60}:"
-            r"(?=[^\s/@:]*[A-Za-z])[^\s/@:\"'<>]{3,200}(?=@(?!sha\d)[A-Za-z0-9])"
-        ),
-        0,
-    ),
-    (
-        (
-            r"(?<=[?&])(?P<kept>[\w.%-]{0,60}(?:sig|signature|token|key|secret|passw?|passwd|password|"
-            r"credential|auth|key-?id|code)=)(?P<value>[^\s&#\"'<>\\]+)"
-        ),
-        re.IGNORECASE,
-    ),
-    (r"\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*", 0),  # JSON web tokens
-    (r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b", 0),
-    (r"\bgh[pousr]_\w{16,}|\bgithub_pat_\w{16,}|\bglpat-[\w-]{16,}|\bnpm_[A-Za-z0-9]{30,}", 0),
-    (r"\bhf_[A-Za-z0-9]{16,}\b|\bsk-[\w-]{16,}|\bxox[a-z]-[\w-]{10,}|\bAIza[\w-]{30,}", 0),
-    (r"\b[rs]k_(?:live|test)_\w{10,}|\bnvapi-[\w-]{16,}|\bya29\.[\w-]{16,}|\bpypi-Ag[\w-]{16,}", 0),
-    (r"(?<=\bbearer )[\w.~+/=-]{8,}", re.IGNORECASE),
-    (r"(?<=\bbasic )(?=\S*[\d=])[A-Za-z0-9+/]{8,}={0,2}", re.IGNORECASE),
-)
-
-_SIGN: Final = r"(?:\s{0,8}[=:]\s{0,8}|(?<=key)\s{1,8})\\?[\"']?"
-_VALUE: Final = (
-    r"(?:(?<=\")[^\"\\\n]+(?=\\?\")|(?<=')[^'\\\n]+(?=\\?')|(?:[^\s\"',;&\\]|\\[^\"'\s]){4,})"
-)
-_BEFORE: Final = r"(?<![A-Za-z])(?P<kept>[\w.-]{0,80}"
-_ASSIGNED: Final = (
-    # Authorization: Scheme value
-    rf"{_BEFORE}authorization\\?[\"']?\s*[=:]\s*\\?[\"']?(?:[a-z]{{3,12}}\s+)?)(?P<value>{_VALUE})",
-    # NAME_SECRET=value, "password": "value", --api-key value
-    rf"{_BEFORE}(?:{_WORDS})s?\\?[\"']?{_SIGN})(?P<value>{_VALUE})",
-    # the same for tokens, of which models have harmless ones: a mere number is none
-    rf"{_BEFORE}token\\?[\"']?{_SIGN})(?![\d.,]+(?!\S))(?P<value>{_VALUE})",
-    # pw=value, "pass": "value"; PWD=/a/path is where somebody works
-    (
-        rf"(?<![A-Za-z])(?P<kept>(?:[\w.-]{{0,80}}[_.-])?(?:pass|pw|pwd|psw)"
-        rf"(?:=|\\?[\"']\s*:\s*)\\?[\"']?)(?![\d.,]+(?!\S)|/)(?P<value>{_VALUE})"
-    ),
-    # --db-pass value, --wandb-key value
-    (
-        rf"(?<![\w-])(?P<kept>--?(?:[\w.-]{{0,80}}[_.-])?(?:{_SHORT}|{_WORDS})s?(?:=|\s+)\\?[\"']?)"
-        r"(?!-|[\d.,]{1,6}(?!\S)|\\?[\"']?\s)(?P<value>(?<=\")[^\"\n]+|(?<=')[^'\n]+|[^\s\"']+)"
-    ),
-)
-
-_HINTS: Final = (
-    "@", "private key", "eyj", "akia", "asia", "ghp_", "gho_", "ghu_", "ghs_", "ghr_",
-    "github_pat", "glpat-", "npm_", "hf_", "sk-", "sk_", "rk_", "xox", "aiza", "nvapi", "ya29",
-    "pypi-", "bearer", "basic", "author", "secret", "pass", "credential", "cookie", "dsn",
-    "connection", "key", "token", "auth", "pw", "psw", "cred", "sas", "jwt", "sig", "pin",
-    "code=",
-)  # fmt: skip
-"""Where nothing of this stands in small letters, nothing needs a closer look."""
-
-_FOLLOWED: Final = {
-    "mysql": ("-p",), "mysqldump": ("-p",), "mysqladmin": ("-p",), "mariadb": ("-p",),
-    "sshpass": ("-p",), "docker": ("-p",), "podman": ("-p",), "redis-cli": ("-a",),
-    "curl": ("-u", "-U", "--user", "--proxy-user"), "ldapsearch": ("-w",), "mosquitto_pub": ("-P",),
-    "mosquitto_sub": ("-P",), "wandb": ("login",),
-}  # fmt: skip
-"""Programs whose options are too short to tell: what follows them is a secret, glued or not."""
+_SHORT: Final = re.compile(r"-\w\w?")
+_SHELL_WORD: Final = re.compile(r"(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s\"'])+")
 
 
 def is_secret_name(name: str) -> bool:
     """Whether a variable or an option of this name holds a secret."""
-    return any(re.search(names, name, re.IGNORECASE) for names in (_STRONG_NAME, _NAME))
+    return any(re.search(names, name, re.IGNORECASE) for names in (STRONG_NAME, NAME))
+
+
+def is_secret_field(name: str, value: str) -> bool:
+    """Whether a field of this name in a file is a secret as a whole, whatever it looks like."""
+    if re.search(STRONG_NAME, name, re.IGNORECASE):
+        return True
+    is_token = re.search(r"token$", name, re.IGNORECASE) is not None
+    return is_token and not re.fullmatch(r"[\d.,]*", value)
+
+
+def _hides(name: str, value: str) -> bool:
+    """Whether a value of an option is a secret: the numbers of tokens and keys are none."""
+    if re.search(STRONG_NAME, name, re.IGNORECASE):
+        return True
+    return is_secret_name(name) and not re.fullmatch(NUMBER, value)
 
 
 @cache
-def forms() -> tuple[re.Pattern[str], ...]:
-    """Secrets that are known by their form, wherever they stand; `kept`, if there is one, stays."""
-    return tuple(re.compile(pattern, flags) for pattern, flags in _FORMS)
+def _lines() -> tuple[re.Pattern[str], ...]:
+    """Secrets within a line, by form or by name; `value`, or all of it, is the secret."""
+    rows = (f"(?:{'|'.join(map(re.escape, names.split()))}){body}" for names, body in PROVIDERS)
+    # A sign that is escaped in a URL or in a string may stand before.
+    tokens = rf"(?:(?<![A-Za-z0-9])|(?<=%[0-9A-F]{{2}})|(?<=\\[nrt]))(?:{'|'.join(rows)})"
+    forms = (re.compile(pattern, flags) for pattern, flags in FORMS)
+    return (re.compile(tokens), *forms, *(re.compile(p, re.IGNORECASE) for p in ASSIGNED))
 
 
 @cache
-def assigned() -> tuple[re.Pattern[str], ...]:
-    """Secrets that are known by the name before them: `kept` is that name, `value` the secret."""
-    return tuple(re.compile(pattern, re.IGNORECASE) for pattern in _ASSIGNED)
+def _blocks() -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(pattern, re.DOTALL) for pattern in BLOCKS)
 
 
-def is_secret_value(text: str) -> bool:
-    """Whether a text holds a secret that is known by its form."""
-    return any(form.search(text) for form in forms())
+@cache
+def _hints() -> tuple[str, ...]:
+    prefixes = {name.lower() for names, _ in PROVIDERS for name in names.split()}
+    known = {*HINTS, *(name for name in prefixes if not any(hint in name for hint in HINTS))}
+    return tuple(sorted(known))
 
 
 def without_secrets(text: str, word: str = REMOVED) -> str:
     """A text with a word in place of each secret that its form or the name before it tells."""
+    return replaced(text, lambda _: word)
+
+
+def replaced(text: str, put: Put) -> str:
+    """A text with something else in place of each secret in it.
+
+    Args:
+        text: Of any number of lines; the work grows with its length, whatever it holds.
+        put: Gets a secret, or what was put in its place before; returns what is to stand there.
+    """
+
+    def change(found: re.Match[str]) -> str:
+        groups = found.re.groupindex
+        return (found["kept"] if "kept" in groups else "") + put(
+            found["value" if "value" in groups else 0]
+        )
+
+    for block in _blocks() if any(hint in text for hint in BLOCK_HINTS) else ():
+        text = block.sub(change, text)
     if not _may_hold(text):
         return text
-
-    def put(found: re.Match[str]) -> str:
-        return (found["kept"] if "kept" in found.re.groupindex else "") + word
-
-    if "PRIVATE KEY" in text:  # the one form that has several lines
-        text = forms()[0].sub(put, text)
     lines = text.split("\n")
     for number, line in enumerate(lines):
         if _may_hold(line):
-            for pattern in (*forms(), *assigned()):
-                lines[number] = pattern.sub(put, lines[number])
+            clean = line
+            for pattern in _lines():
+                clean = pattern.sub(change, clean)
+            lines[number] = _after_options(clean, put)
     return "\n".join(lines)
 
 
 def _may_hold(text: str) -> bool:
     low = text.lower()
-    return any(hint in low for hint in _HINTS)
+    for hint in _hints():  # any() with a generator takes three times as long
+        if hint in low:
+            return True
+    return not PROGRAMS.keys().isdisjoint(low.split())
 
 
 def harmless_log(data: bytes) -> bytes:
@@ -178,31 +142,24 @@ def harmless_command(words: Sequence[str]) -> list[str]:
     Args:
         words: As the program got them; a word that is a command of its own is cleaned as a text.
     """
-    if not _may_hold(" ".join(words)) and not any(map(_is_telling_program, words)):
+    if not _may_hold(" ".join(words)):
         return list(words)
     clean: list[str] = []
-    followed: tuple[str, ...] = ()
+    tool = _Tool()
     before = ""
     for word in words:
-        followed += _FOLLOWED.get(word.rpartition("/")[2], ())
-        clean.append(_harmless_word(before, word, followed))
+        clean.append(_harmless_word(before, word, tool.secret_from(word)))
         before = word
     return clean
 
 
-def _is_telling_program(word: str) -> bool:
-    return word.rpartition("/")[2] in _FOLLOWED
-
-
-def _harmless_word(before: str, word: str, followed: Sequence[str]) -> str:
+def _harmless_word(before: str, word: str, start: int) -> str:
     """A word of a command line, by the word before it and by what it says itself."""
-    option = word.startswith("-")
+    if start >= 0:
+        return word[:start] + REMOVED
     named = before.startswith("-") and "=" not in before and _hides(before, word)
-    if word and not option and (named or before in followed):
+    if word and not word.startswith("-") and named:
         return REMOVED
-    glued = next((o for o in followed if len(o) == 2 and word.startswith(o) and word != o), "")  # noqa: PLR2004 - "-p"
-    if glued:
-        return glued + REMOVED
     name, equals, value = word.partition("=")
     while equals and " " not in name:
         if _hides(name, value):
@@ -211,11 +168,52 @@ def _harmless_word(before: str, word: str, followed: Sequence[str]) -> str:
     return without_secrets(word)
 
 
-def _hides(name: str, value: str) -> bool:
-    """Whether a value of an option is a secret: the numbers of tokens and keys are none."""
-    if re.search(_STRONG_NAME, name, re.IGNORECASE):
-        return True
-    return is_secret_name(name) and not re.fullmatch(_NUMBER, value)
+def _after_options(line: str, put: Put) -> str:
+    """A line of a shell's without what follows the short options of known programs."""
+    if not any(word.rpartition("/")[2].strip("\"'") in PROGRAMS for word in line.split()):
+        return line
+    tool, done, parts = _Tool(), 0, []
+    for found in _SHELL_WORD.finditer(line):
+        word = found[0]
+        start = tool.secret_from(word)
+        if start >= 0:
+            quote = word[start : start + 1] if word[start : start + 1] in ("'", '"') else ""
+            secret = word[start:].strip(quote) if quote else word[start:]
+            parts += [line[done : found.start() + start], quote, put(secret), quote]
+            done = found.end()
+    return "".join([*parts, line[done:]])
+
+
+class _Tool:
+    """Goes through the words of a command line, and knows which options of it are followed."""
+
+    def __init__(self) -> None:
+        self._options: tuple[str, ...] = ()
+        self._before = ""
+
+    def secret_from(self, word: str) -> int:
+        """Where in a word a secret begins; -1 where it holds none."""
+        before, self._before = self._before, word
+        self._options += PROGRAMS.get(word.rpartition("/")[2].strip("\"'"), ())
+        if word in ("|", "||", "&&", ";"):
+            self._options = ()
+        if not self._options or word == before == "":
+            return -1
+        if not word.startswith("-") and self._is_followed(before):
+            return 0
+        return next((len(o) for o in self._glued(word)), -1)
+
+    def _is_followed(self, before: str) -> bool:
+        """Whether an option is before, also as the last of several letters: -sSu."""
+        short = before[:1] == "-" and before[1:2] != "-" and f"-{before[-1]}"
+        return before in self._options or short in self._options
+
+    def _glued(self, word: str) -> Iterator[str]:
+        for option in self._options:
+            if word.startswith((f"{option}=", f"{option}:")):
+                yield f"{option}="
+            elif _SHORT.fullmatch(option) and word != option and word.startswith(option):
+                yield option
 
 
 # ------------------------------------------------------------------ what is known to be harmless
