@@ -76,7 +76,8 @@ def _examples(parsed: Any) -> list[str]:
     """Some texts that fit a part: of a set of characters one of each sort."""
     if len(parsed) == 1 and parsed[0][0] in (c.IN, c.NOT_LITERAL, c.ANY):
         op, argument = parsed[0]
-        return [char for char in _PROBES if op is c.ANY or _fits(op, argument, char)][:6] or ["x"]
+        fit = [char for char in _PROBES if op is c.ANY or _fits(op, argument, char)][:6] or ["x"]
+        return [*fit, fit[0] + fit[-1]]
     found = [_example(parsed)]
     for op, argument in parsed:
         if op is c.BRANCH:

@@ -151,7 +151,7 @@ class Launched:
             )
         run = f"doctor-{secrets.token_hex(4)}"
 
-        def program_of(names: tuple[str, ...]) -> Program:
+        def program_of(names: tuple[str, ...], run: str) -> Program:
             orders = question.orders
             per = {self._own(name): orders[name] for name in names if name in orders}
             told = {"agent": question.agent, "run": run, "common": question.common, "per": per,

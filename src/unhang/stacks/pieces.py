@@ -28,7 +28,7 @@ class Piece(NamedTuple):
 
 
 _SERVER_TEXT = re.compile(r"^=== Rank (\d+): (.*?) ===$", re.MULTILINE)
-_SERVER_PAGE = re.compile(r"<h2>Rank (\d+): (.*?)</h2>(.*?)(?=<h2>Rank |\Z)", re.DOTALL)
+_SERVER_PAGE = re.compile(r"<h2>Rank (\d+): (.{0,300}?)</h2>(.*?)(?=<h2>Rank |\Z)", re.DOTALL)
 _STAMP = r"\d{4}-\d\d-\d\d[T ][\d:]{8}(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 _LABELS = tuple(
     re.compile(rf"^{label}(?P<rest>.*)$")
