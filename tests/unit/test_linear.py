@@ -14,7 +14,7 @@ from pattern_inputs import worst_inputs
 
 import unhang.logs
 import unhang.stacks
-from unhang import ras, redact, tells, telltale
+from unhang import ras, redact, telltale
 from unhang.logs.rules import RULES
 from unhang.logs.rules.base import compiled
 from unhang.redact import Redactor
@@ -29,7 +29,7 @@ RATIO = 2.9
 
 def constants() -> Iterator[tuple[str, re.Pattern[Any]]]:
     """The patterns of the modules that read logs and stacks, and of those that clean texts."""
-    modules = [redact, telltale, tells, ras]
+    modules = [redact, telltale, ras]
     for package in (unhang.logs, unhang.stacks):
         found = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
         modules += [importlib.import_module(each.name) for each in found]

@@ -34,7 +34,7 @@ SHIPMENT = Shipment(
     "unhang.doctor.agents.node",
     ("__init__.py", "_version.py", "activity/__init__.py", "activity/looks.py", "isolated.py",
      "model.py", "room.py", "surroundings.py",
-     "telltale.py", "tells.py", "record/__init__.py", "record/contact/__init__.py",
+     "telltale", "record/__init__.py", "record/contact/__init__.py",
      "record/contact/runtime_dir.py", "collect/__init__.py", "collect/parcel.py",
      "doctor/__init__.py", "doctor/agents"),
 )  # fmt: skip

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Final
 
-from unhang.tells import (
+from unhang.telltale.tells import (
     ASSIGNED,
     BLOCK_HINTS,
     BLOCKS,
@@ -83,10 +83,13 @@ def _blocks() -> tuple[re.Pattern[str], ...]:
 
 
 @cache
-def _hints() -> tuple[str, ...]:
+def _hints() -> re.Pattern[str]:
+    """One pattern of all hints, by their first letters: trying them in turn takes four times."""
     prefixes = {name.lower() for names, _ in PROVIDERS for name in names.split()}
-    known = {*HINTS, *(name for name in prefixes if not any(hint in name for hint in HINTS))}
-    return tuple(sorted(known))
+    by_first: dict[str, list[str]] = {}
+    for hint in sorted({*HINTS, *(n for n in prefixes if not any(hint in n for hint in HINTS))}):
+        by_first.setdefault(hint[0], []).append(re.escape(hint[1:]))
+    return re.compile("|".join(f"{re.escape(c)}(?:{'|'.join(r)})" for c, r in by_first.items()))
 
 
 def without_secrets(text: str, word: str = REMOVED) -> str:
@@ -124,10 +127,7 @@ def replaced(text: str, put: Put) -> str:
 
 def _may_hold(text: str) -> bool:
     low = text.lower()
-    for hint in _hints():  # any() with a generator takes three times as long
-        if hint in low:
-            return True
-    return not PROGRAMS.keys().isdisjoint(low.split())
+    return bool(_hints().search(low)) or not PROGRAMS.keys().isdisjoint(low.split())
 
 
 def harmless_log(data: bytes) -> bytes:
