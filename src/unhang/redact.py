@@ -275,6 +275,8 @@ class Redactor:
             is_command = key == "command" and all(isinstance(word, str) for word in value)
             items = self._command(value) if is_command else (self._redacted(key, x) for x in value)
             kind = next(k for k in (list, tuple, set, frozenset) if isinstance(value, k))
+            if hasattr(value, "_make"):  # a named tuple stays one
+                return type(value)._make(items)
             return kind(items)
         if is_dataclass(value) and not isinstance(value, type):
             return _map_fields(value, self._redacted)

@@ -141,7 +141,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (here / "train.py").write_text("import mypackage\nmypackage.step()\n")
     (here / "mypackage.py").write_text("def step():\n    print('trained')\n")
     (here / "saved-stacks").mkdir()
-    for name in ("stacks.txt", "trace-n1.out", "saved-stacks/rank_0.txt"):
+    saved = [f"saved-stacks/rank_{rank}.txt" for rank in (0, 1, 2, 3, 7)]
+    for name in ("stacks.txt", "trace-n1.out", *saved):
         shutil.copy(ROOT / "tests" / "data" / "stacks" / "gdb_all_bt.txt", here / name)
     (here / "strace.txt").write_text(STRACE)
     (here / "doctor.json").write_text(render("json", never_joined()))

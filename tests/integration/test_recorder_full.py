@@ -59,7 +59,8 @@ def job(
     kind = request.param
     world_size = 1 if kind == "fake" else 2
     place = tmp_path_factory.mktemp(kind)
-    with ArmedJob("recorder_full.py", world_size, place, (kind,)) as job:
+    env = {"TORCH_FR_BUFFER_SIZE": "0"} if kind == "custom" else {}
+    with ArmedJob("recorder_full.py", world_size, place, (kind,), env) as job:
         seen = json.loads(job.wait_for(0, "seen"))
         dump = json.loads(job.wait_for(0, "dump"))
         job.wait_for(0, "done")

@@ -102,7 +102,7 @@ def test_a_pause_ends_no_job(tmp_path: Path) -> None:
     told = (tmp_path / "notices").read_text().replace("}{", "}\n{").splitlines()
     first = next(notice for notice in map(json.loads, told) if notice["event"] == "verdict")
     assert (first["culprits"], first["confidence"], first["action"]) == ([0], "low", "look-first")
-    assert "only pause" in first["decision"]
+    assert "a pause" in first["decision"]
     cause, decision = outcome.cause, outcome.report["decision"]
     assert (cause["code"], cause["culprits"], cause["confidence"]) == ("UH101", [0], "low")
     assert cause["pausing"] == [0]

@@ -207,7 +207,8 @@ def test_no_secret_is_in_what_is_made_of_a_case(
 
     for suffix in ("txt", "json", "md", "html"):
         output = tmp_path / f"report.{suffix}"
-        unhang(tmp_path, "diagnose", str(case), *redact, "-o", str(output))
+        done = unhang(tmp_path, "diagnose", str(case), *redact, "-o", str(output))
+        assert output.is_file(), done.stderr
         assert output.stat().st_size > 100
     unhang(tmp_path, "diagnose", str(case), *redact, "--db", "case.duckdb", "--parquet", "tables")
     for path in sorted((tmp_path / "tables").glob("*.parquet")):

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_samples import SAMPLES, never_joined
 
+from unhang.activity.looks import ProcessLook
 from unhang.case import Case
 from unhang.model import DumpStatus, Frame, LogEvent, Note
 from unhang.redact import SECRET, Redactor
@@ -121,6 +122,13 @@ def test_a_case_is_cleaned_everywhere() -> None:
     assert [dump.status for dump in clean.dumps] == [dump.status for dump in case.dumps]
     assert clean.dumps[0].usable
     assert all(isinstance(dump.status, DumpStatus) for dump in clean.dumps)
+
+
+def test_a_named_tuple_stays_one() -> None:
+    """The activity of a process is read from its looks, by name."""
+    look = ProcessLook(time_s=1.0, state="S")
+    (redacted,) = Redactor().value((look,))
+    assert (redacted, redacted.state) == (look, "S")
 
 
 def test_nested_data_is_cleaned_by_key() -> None:

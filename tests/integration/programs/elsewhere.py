@@ -9,7 +9,7 @@ import platform  # noqa: F401
 import shutil  # noqa: F401
 import signal
 import socket
-import subprocess  # noqa: F401
+import subprocess
 import sys
 import tempfile  # noqa: F401
 
@@ -31,6 +31,9 @@ NAMES = {
     signal: "SIGALRM SIGCHLD SIGCONT SIGHUP SIGKILL SIGPIPE SIGQUIT SIGSTOP SIGUSR1 SIGUSR2",
     socket: "AF_UNIX SCM_RIGHTS",
 }
+
+
+subprocess.Popen.kill = subprocess.Popen.terminate  # as on Windows
 
 
 class Nowhere:

@@ -314,6 +314,10 @@ def _of_order(situation: Situation, programs: RankPrograms, root: Root, symptom:
     found = [(each, call) for each, call in passed if each is not None]
     if len({each.rank for each, _ in found}) != 1:
         return symptom
+    # Where its peers have left their order, too, the program has gone on to another part.
+    peers = [rank for rank, _ in calls if rank != found[0][0].rank]
+    if any(break_of(programs, rank) is not None for rank in peers):
+        return symptom
     return explain_left_order(situation, *found[0], symptom, queued=False)
 
 

@@ -145,14 +145,22 @@ def backends_of(group: Foreign) -> dict[str, str]:
 def _serving(group: Foreign, device: str, told: str) -> str:
     """The name that the backend gives itself, where that decides who records; else the one told.
 
-    It is the key of a hook's recorder, and tells the class that records itself from others.
+    It is the key of a hook's recorder, and tells the class that records itself from others. A
+    group whose class is Python makes calls of its own, whatever backend it holds inside: only a
+    hook sees them.
     """
     try:
         own = str(group._get_backend(sys.modules["torch"].device(device)).name())
     except (KeyError, RuntimeError, AttributeError, NotImplementedError):
         return told
-    decides = not _OWN.isdisjoint((told, own)) or group in _world(_HOOKS)
+    decides = group in _world(_HOOKS) or (_is_plain(group) and not _OWN.isdisjoint((told, own)))
     return own if own and decides else told
+
+
+def _is_plain(group: Foreign) -> bool:
+    inner = getattr(group, "_unhang_inner", group)
+    c10d = sys.modules.get("torch._C._distributed_c10d")
+    return type(inner) is getattr(c10d, "ProcessGroup", type(inner))
 
 
 def timeout_of(group: Foreign) -> int:

@@ -163,6 +163,13 @@ class Patrol:
                 self.roster.statuses.pop(pid, None)  # of a process that had this pid before
                 self.tree.add(pid)
 
+    def _any_lives(self) -> bool:
+        """Whether a rank has not ended yet, though its end may not have been noted."""
+        poll = select.poll()
+        for descriptor in self.roster.descriptors.values():
+            poll.register(descriptor, select.POLLIN)
+        return len(poll.poll(0)) < len(self.roster.descriptors) or not self.roster.descriptors
+
     def _note_ends(self, pids: Sequence[int]) -> None:
         """Read how processes ended before anybody waits for them, and hold their launchers."""
         ranks = {member.pid for member in self.roster.members}
@@ -297,7 +304,7 @@ class Patrol:
         if isinstance(event, Working):
             self._tell_of_work(event)
             return None
-        if isinstance(event, Resumed) and self._obeying():
+        if isinstance(event, Resumed) and (self._obeying() or not self._any_lives()):
             return None  # Calls that the end of the job breaks off finish too.
         if isinstance(event, Resumed):
             say(f"the job moves on: a call has finished after {event.quiet_s:.0f} s")
