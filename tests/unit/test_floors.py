@@ -178,7 +178,9 @@ def test_the_recorder_stands_alone(path: Path) -> None:
 @pytest.mark.parametrize("name", sorted(LIGHT))
 def test_the_ground_floor_is_light(name: str) -> None:
     """The ground floor needs the standard library only."""
-    for node in ast.walk(parsed(SRC / f"{name}.py")):
+    folder = SRC / name
+    files = folder.rglob("*.py") if folder.is_dir() else [SRC / f"{name}.py"]
+    for node in (node for path in files for node in ast.walk(parsed(path))):
         if isinstance(node, ast.ImportFrom) and node.module:
             assert node.module.split(".")[0] in {"unhang", "__future__", "collections",
                                                   "dataclasses", "enum",

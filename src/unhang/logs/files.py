@@ -34,7 +34,7 @@ _TORCHRUN = re.compile(
     r"attempt_(?P<attempt>\d+)/(?P<local>\d{1,6})/"
     r"(?:(?:stdout|stderr)\.log(?:\.\w+)?|error\.json)$"
 )
-_RANK_IN_PATH = re.compile(r"(?:^|[/_.-])rank[_-]?(?P<rank>\d{1,6})(?:[_.-][\w.-]*)?$")
+_RANK_IN_PATH = re.compile(r"(?:^|[/_.-])rank[_-]?(?P<rank>\d{1,6})(?:[_.-][\w.-]{0,255})?$")
 
 
 @dataclass(frozen=True, slots=True)

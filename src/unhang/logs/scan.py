@@ -48,7 +48,7 @@ _PASSED_ON = re.compile(
 )
 _RANKS = (b"[rank", b"[default")
 _RANK_MARK = re.compile(
-    rb"((?:\[(?:rank|default)\d{1,6}\]: ?)*\[(?:rank|default)\d{1,6}\]:) ?Traceback"
+    rb"((?:\[(?:rank|default)\d{1,6}\]: ?){0,8}\[(?:rank|default)\d{1,6}\]:) ?Traceback"
 )
 
 Progress = Callable[[int], None]

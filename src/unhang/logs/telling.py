@@ -33,6 +33,7 @@ from unhang.logs.lines.tracebacks import HEADER, Traceback, is_chain
 from unhang.logs.lines.wrappers import LAST_ERROR, wrapped_in
 from unhang.logs.nccl_facts import fact_of
 from unhang.logs.rules import LogRule
+from unhang.logs.rules.base import compiled
 from unhang.logs.rules.known import ENDED_BY_SIGNAL, UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
 from unhang.logs.rules.xids import role_of_xid
 from unhang.model import UNKNOWN_RANK, Frame, LogEvent, LogRole
@@ -321,7 +322,7 @@ class Teller:
 
 def _waited_for(rule: LogRule, match: re.Match[str]) -> str:
     """What the writer waited for, where the rule says that it did: of what its pattern found."""
-    return rule.waited_for(match) if rule.waits and match.re.pattern == rule.pattern else ""
+    return rule.waited_for(match) if rule.waits and match.re == compiled(rule.pattern) else ""
 
 
 def _role(rule: LogRule, fields: Mapping[str, str], text: str, frames: Sequence[Frame]) -> LogRole:

@@ -40,7 +40,8 @@ def looks_like_a_job(block: bytes) -> bool:
 
 
 _ROW = re.compile(
-    rb"(?m)^\W*(?:\S+>:)?[ ]*\d+ +\d+ +(?:u?int\d+|float|half|double|bfloat16) +\w+ +-?\d+"
+    rb"(?m)^[^\w\n]{0,80}(?:\S{1,200}>:)?[ ]{0,40}"
+    rb"\d+ +\d+ +(?:u?int\d+|float|half|double|bfloat16) +\w+ +-?\d+"
     rb"(?: +[\d.]+){3} +(?P<wrong>\S+)"
 )
 _NUMBERS = re.compile(rb"\d+")

@@ -19,8 +19,8 @@ _THREAD = re.compile(
     r"(?: (0x[0-9a-fA-F]+))?(?: \[(.*)\])? \(most recent call first\):\s*$",
     re.MULTILINE,
 )
-_FRAME = re.compile(r'^ {0,4}File "(.*)", line (\d+|\?\?\?) in (.*?)\s*$')
-_AGAIN = re.compile(r"^(Timeout \(\d+:\d\d:\d\d.*\)!|Fatal Python error: .*)\s*$")
+_FRAME = re.compile(r'^ {0,4}File "(.*)", line (\d+|\?\?\?) in ((?:.*\S)?)\s*$')
+_AGAIN = re.compile(r"^(Timeout \(\d+:\d\d:\d\d.*\)!|Fatal Python error: .*)$")
 _HEADLESS = "Thread (most recent call first):"
 _C_STACK = "Current thread's C stack trace"
 
