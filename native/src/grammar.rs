@@ -103,6 +103,12 @@ pub fn width_of(code: u8) -> Option<usize> {
     }
 }
 
+/// Whether the operand is a memo index of four bytes, which can be beyond `MAX_MEMO`.
+#[inline(always)]
+pub fn is_long_index(code: u8) -> bool {
+    code == LONG_BINGET || code == LONG_BINPUT
+}
+
 /// Whether a file asks for more containers than any dump, as `too_many_containers` counts them.
 pub fn too_many_containers(bytes: &[u8]) -> bool {
     let most = SPARE_CONTAINERS + bytes.len() / BYTES_OF_CONTAINER;

@@ -67,6 +67,9 @@ impl Reader<'_> {
             let width = op::width_of(code).ok_or(Unusual)?;
             let start = self.position + 1;
             if self.bytes.len() - start < width {
+                // What is left of an index is its lowest bytes: more of them only make it larger.
+                let left = little_endian(&self.bytes[start..]);
+                ensure(!op::is_long_index(code) || left < op::MAX_MEMO as u64)?;
                 return Ok(End::Cut);
             }
             ensure(self.memory.stack.len() < op::MAX_STACK)?;

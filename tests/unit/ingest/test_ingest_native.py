@@ -283,6 +283,22 @@ def test_entries_that_stand_where_a_key_should_are_lost(
         assert len(case.calls) == calls
 
 
+@pytest.mark.parametrize("code", [b"r", b"j"], ids=["put", "get"])
+@pytest.mark.parametrize(
+    ("index", "is_kept"),
+    [(b"", True), (b"\xff\xff\x0f", True), (b"\x00\x00\x10", False), (b"\xff\xff\xff", False)],
+)
+def test_an_index_that_is_cut_is_refused_once_it_is_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: bytes, index: bytes, *, is_kept: bool
+) -> None:
+    """What is left of it can only grow, so no bytes that were lost would have made it good."""
+    data = encode_pickle(dump(3, ranks=1))[:-1] + code + index
+    case = read_cut(tmp_path, monkeypatch, data)
+    assert len(case.calls if case else ()) == (3 if is_kept else 0)
+    found = read_compiled(tmp_path / "rank_0")
+    assert (found is not None) == is_kept
+
+
 def read_cut(folder: Path, monkeypatch: pytest.MonkeyPatch, data: bytes) -> Case | None:
     """Read one cut file on both paths, which agree."""
     (folder / "rank_0").write_bytes(data)
