@@ -1,16 +1,20 @@
 """Files that may be anything: regular ones are opened, nothing else is waited for.
 
 A folder of evidence comes from outside. A FIFO or a device in it would hold a reader up for ever;
-the descriptor tells what was opened, for it may have been another when it was listed.
+the descriptor tells what was opened, for it may have been another when it was listed. A link in it
+may lead to what is none of it: `leading_out` says which do.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import BinaryIO, Final
 
-__all__ = ["open_regular", "reason"]
+__all__ = ["leading_out", "open_regular", "reason"]
 
 _FLAGS: Final = os.O_RDONLY | sum(
     getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
@@ -29,6 +33,32 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
         os.close(descriptor)
         raise OSError(0, "it is no regular file")
     return os.fdopen(descriptor, "rb")
+
+
+def leading_out(folder: Path, names: Iterable[str]) -> Iterator[Path]:
+    """Links whose end lies outside of a folder.
+
+    Args:
+        folder: Which.
+        names: The files and folders in it that are looked at, with all that is below them.
+    """
+    home = os.path.join(os.path.realpath(folder), "")  # noqa: PTH118 - with "/" at its end
+    for link in _links([os.path.join(folder, name) for name in names]):  # noqa: PTH118 - 100,000 files
+        if not os.path.realpath(link).startswith(home):
+            yield Path(link)
+
+
+def _links(paths: list[str]) -> Iterator[str]:
+    """Links among paths and below those that are folders; what a link leads to is not entered."""
+    yield from filter(os.path.islink, paths)
+    waiting = [path for path in paths if not os.path.islink(path) and os.path.isdir(path)]  # noqa: PTH112, PTH114 - as above
+    while waiting:
+        with suppress(OSError), os.scandir(waiting.pop()) as entries:  # its reader says why not
+            for entry in entries:
+                if entry.is_symlink():
+                    yield entry.path
+                elif entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
 
 
 def reason(error: Exception) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,8 +34,8 @@ class CoreReading:
     notes: tuple[Note, ...] = ()
 
 
-def find_cores(path: Path) -> list[Path]:
-    """The core itself, or all cores below a directory.
+def find_cores(path: Path, without: Collection[Path] = ()) -> list[Path]:
+    """The core itself, or all cores below a directory, but for some files.
 
     Raises:
         InputError: If the path does not exist, is no core, or holds none.
@@ -43,7 +43,8 @@ def find_cores(path: Path) -> list[Path]:
     if not path.exists():
         raise InputError(f"{path} does not exist", "Give core files or a directory of them.")
     if path.is_dir():
-        found = [p for p in sorted(path.rglob("*"))[:MAX_FILES] if p.is_file() and is_core(p)]
+        files = [p for p in sorted(path.rglob("*"))[:MAX_FILES] if p not in without]
+        found = [p for p in files if p.is_file() and is_core(p)]
         if not found:
             raise InputError(
                 f"{path} holds no core file", "unhang doctor env says how to get cores."

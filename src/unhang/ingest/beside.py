@@ -26,7 +26,7 @@ from unhang.report import SavedReport
 from unhang.wording import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from unhang.ingest.dumpfiles import DumpFile
     from unhang.logs.files import LogSource
@@ -109,7 +109,7 @@ def read_beside(inputs: Inputs, beside: Beside) -> Extras:
     for folder in inputs.stacks:
         from unhang.stacks.reading import read_stacks
 
-        reading = read_stacks(folder)
+        reading = read_stacks(folder, inputs.outside)
         extras.samples += reading.samples
         extras.notes += reading.notes
     sources = _log_sources(inputs, beside, extras)
@@ -123,8 +123,8 @@ def read_beside(inputs: Inputs, beside: Beside) -> Extras:
     ):
         for folder in folders:
             with _noted(extras, folder):
-                read([folder], extras)
-        read([*map(Path, named)], extras)
+                read([folder], extras, inputs.outside)
+        read([*map(Path, named)], extras, ())
     if inputs.reports or beside.reports:
         from unhang.ingest.savedreports import read_reports
 
@@ -159,7 +159,7 @@ def _log_sources(inputs: Inputs, beside: Beside, extras: Extras) -> list[LogSour
     of_cases: list[LogSource] = []
     for folder in inputs.logs:
         with _noted(extras, folder):
-            of_cases += (replace(source, kept=True) for source in find_logs(folder))
+            of_cases += (replace(source, kept=True) for source in find_logs(folder, inputs.outside))
     if of_cases and not beside.case_logs:
         text = f"{count_of(len(of_cases), 'log')} of the case left out, as asked (--no-logs)"
         extras.notes.append(Note("info", "logs", text))
@@ -185,20 +185,21 @@ def _read_logs(sources: list[LogSource], extras: Extras, case: Path | None = Non
     extras.notes.append(Note("info", "logs", text))
 
 
-def _read_traces(folders: list[Path], extras: Extras) -> None:
+def _read_traces(folders: list[Path], extras: Extras, outside: Collection[Path]) -> None:
     for folder in folders:
         from unhang.trace.reading import last_calls, read_traces
 
-        traces, notes = read_traces(folder)
+        traces, notes = read_traces(folder, outside)
         extras.last_calls += last_calls(traces)
         extras.notes += notes
     extras.last_calls = tuple(sorted(extras.last_calls, key=lambda call: call.time_ns))
 
 
-def _read_ras(paths: list[Path], extras: Extras) -> None:
+def _read_ras(paths: list[Path], extras: Extras, outside: Collection[Path]) -> None:
     """Read what RAS printed: a file, every file of a folder, or "-" for standard input."""
     for named in paths:
-        for path in sorted(named.iterdir()) if named.is_dir() else [named]:
+        files = sorted(named.iterdir()) if named.is_dir() else [named]
+        for path in (file for file in files if file not in outside):
             with _noted(extras, path, only=named.is_dir()):
                 told = _ras_of(path, waits=not named.is_dir())
                 extras.ras = (*extras.ras, told)
@@ -231,12 +232,13 @@ def _ras_of(path: Path, *, waits: bool) -> RasStatus:
         raise InputError(f"{path} is not of NCCL's RAS: {error}", hint) from error
 
 
-def _read_cores(paths: list[Path], extras: Extras) -> None:
+def _read_cores(paths: list[Path], extras: Extras, outside: Collection[Path]) -> None:
     if not paths:
         return
     from unhang.cores import find_cores, read_core, sample_of
 
-    for path, inside in ((core, named.is_dir()) for named in paths for core in find_cores(named)):
+    found = ((core, named.is_dir()) for named in paths for core in find_cores(named, outside))
+    for path, inside in found:
         with _noted(extras, path, only=inside):
             reading = read_core(path)
             extras.notes += reading.notes

@@ -332,7 +332,8 @@ def _inputs_of(path: str, held: Sequence[_Held], files: Sequence[_Found], base: 
 
 def _add(more: Inputs, inputs: Inputs) -> None:
     for each in fields(Inputs):
-        getattr(inputs, each.name).extend(getattr(more, each.name))
+        mine, theirs = getattr(inputs, each.name), getattr(more, each.name)
+        setattr(inputs, each.name, mine | theirs if isinstance(mine, set) else [*mine, *theirs])
 
 
 def _as_given(path: str, found: str, base: str) -> str:

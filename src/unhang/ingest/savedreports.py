@@ -120,8 +120,9 @@ def _files(folders: Iterable[Path], notes: list[Note]) -> list[Path]:
             text = f"the folder cannot be read: {error.strerror}"
             notes.append(Note("warning", show_path(str(folder)), text))
             continue
-        fit = [path for path in entries if path.suffix == ".json" and not path.is_symlink()]
-        files += (path for path in fit if path.is_file())
+        named = (path for path in entries if path.suffix == ".json" and not path.is_symlink())
+        fit = [path for path in named if path.is_file()]
+        files += fit
         if len(entries) > len(fit):
             text = f"{count_of(len(entries) - len(fit), 'entry', 'entries')} that are no JSON file"
             notes.append(Note("info", show_path(str(folder)), f"left out: {text}"))

@@ -9,7 +9,7 @@ import codecs
 import io
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
@@ -91,8 +91,8 @@ def named_logs(names: Iterable[str]) -> list[LogSource]:
     return list(found.values())[:MAX_LOGS]
 
 
-def find_logs(path: Path) -> list[LogSource]:
-    """The log itself, or all logs below a directory, sorted by path.
+def find_logs(path: Path, without: Collection[Path] = ()) -> list[LogSource]:
+    """The log itself, or all logs below a directory but for some, sorted by path.
 
     Raises:
         InputError: If it cannot be looked at.
@@ -100,10 +100,19 @@ def find_logs(path: Path) -> list[LogSource]:
     try:
         if not path.is_dir():
             return [source_of(str(path), str(path), path.stat().st_size)]
-        found = (p for p in sorted(path.rglob("*")) if _looks_like_log(p) and p.is_file())
-        return [source_of(str(p), str(p.relative_to(path)), p.stat().st_size) for p in found]
+        logs = (p for p in sorted(path.rglob("*")) if _looks_like_log(p) and p not in without)
+        found = (p for p in logs if not p.is_dir())
+        return [source_of(str(p), str(p.relative_to(path)), _size_of(p)) for p in found]
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _size_of(path: Path) -> int:
+    """In bytes; 0 of what is no file: opening it says why it cannot be read."""
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except OSError:
+        return 0
 
 
 def _looks_like_log(path: Path) -> bool:

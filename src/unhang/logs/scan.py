@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from itertools import chain
 from pathlib import Path
 
 from msgspec.structs import replace as changed
@@ -65,11 +66,13 @@ def scan_logs(sources: Iterable[LogSource], progress: Progress | None = None) ->
     for source in sources:
         try:
             with open_log(source.path) as stream:
+                blocks = chunks(stream)
+                first = next(blocks, b"")
+                if not is_text(first):
+                    raise InputError("it is no text")
                 scanner = FileScanner(source, found, _year_of(source.path))
                 try:
-                    for number, block in enumerate(chunks(stream)):
-                        if not number and not is_text(block):
-                            raise InputError("it is no text")
+                    for block in filter(None, chain([first], blocks)):
                         scanner.feed(block)
                         if progress:
                             progress(len(block))
@@ -161,8 +164,7 @@ class FileScanner:
         if self.recognised or self.got_on or kept.seen:
             self.found.recognised = True
         else:
-            read = self.teller.spot.number > 1
-            text = "was not recognised as the log of a job" if read else "is empty"
+            text = "was not recognised as the log of a job" if self.end.data else "is empty"
             level: NoteLevel = "info" if self.source.kept else "warning"
             self.found.notes.append(Note(level, self.source.path, text))
 

@@ -14,6 +14,7 @@ from unhang.logs.keeping import WENT_ON, LogScan
 from unhang.logs.novelty import add_new, read_good_run
 from unhang.logs.rules import rule_of
 from unhang.model import LogEvent, Note
+from unhang.regular import leading_out
 from unhang.wording import printable
 
 __all__ = ["add_new_since"]
@@ -28,7 +29,7 @@ def add_new_since(scan: LogScan, sources: Sequence[LogSource], case: Path) -> No
         case: In which they lie.
     """
     earlier = good_before(case) if any(map(_tells_of_trouble, scan.events)) else None
-    good = read_good_run((), scan.notes, find_logs(earlier / "logs")) if earlier else None
+    good = read_good_run((), scan.notes, _logs_of(earlier)) if earlier else None
     if earlier is None or good is None or not good.shapes:
         return
     add_new(scan, sources, good)
@@ -37,6 +38,10 @@ def add_new_since(scan: LogScan, sources: Sequence[LogSource], case: Path) -> No
         "well (--no-baseline leaves it out)"
     )
     scan.notes.append(Note("info", "baseline", text))
+
+
+def _logs_of(case: Path) -> list[LogSource]:
+    return find_logs(case / "logs", {*leading_out(case, ["logs"])})
 
 
 def _tells_of_trouble(event: LogEvent) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from unhang.stacks.naming import host_in_name, numbered_ranks, rank_in_name
 from unhang.stacks.pieces import Piece, split
 from unhang.stacks.roles import ranks_of_titles, role_of_stack
 from unhang.telltale import without_secrets
+from unhang.wording import count_of
 
 __all__ = ["Reading", "is_stacks", "parse_stacks", "read_stacks"]
 
@@ -48,21 +49,27 @@ def is_stacks(head: bytes) -> bool:
     return any(found for piece in split(text) if (found := format_of(piece.text)))
 
 
-def read_stacks(path: str | os.PathLike[str]) -> Reading:
-    """Read a file of stacks, or all such files in a folder and the folders in it.
+def read_stacks(path: str | os.PathLike[str], without: Collection[Path] = ()) -> Reading:
+    """Read a file of stacks, or all such files in a folder and the folders in it, but for some.
 
-    Files of other kinds in a folder are passed over silently; a file that was named itself, or that
-    looks like stacks and cannot be read, gives a note.
+    Files of other kinds in a folder are passed over silently; a file that was named itself or by
+    its rank, or that looks like stacks and cannot be read, gives a note.
     """
     root = Path(path)
     if not root.is_dir():
         return _finish([_read_file(root, root.name, {})])
-    files, notes = _files_below(root)
+    found, notes = _files_below(root)
+    files = [file for file in found if file not in without]
     names = {file: str(file.relative_to(root)) for file in files}
     numbered = numbered_ranks(list(names.values()))
     readings = [_read_file(file, names[file], numbered, quiet=True) for file in files]
     by_number = [n for n in numbered if rank_in_name(n) == UNKNOWN_RANK]
     read = {names[file] for file, r in zip(files, readings, strict=True) if r.samples}
+    said = {names[file] for file, r in zip(files, readings, strict=True) if r.notes}
+    silent = {*names.values()} - read - said
+    if unread := sorted(name for name in silent if rank_in_name(name) != UNKNOWN_RANK):
+        text = f"{count_of(len(unread), 'file')} of ranks without stacks we know: {unread[0]}"
+        notes.append(Note("info", str(root), f"{text}{' …' if unread[1:] else ''}"))
     if read.intersection(by_number):
         notes.append(Note("info", str(root), "ranks are taken from the numbers of the files"))
     return _finish([*readings, Reading(notes=tuple(notes))])

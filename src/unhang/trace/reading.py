@@ -6,7 +6,7 @@ What that means is for the analysis to say.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,8 +63,10 @@ class ProcessTrace:
         return tuple(stack[depth] for depth in sorted(stack, reverse=True))
 
 
-def read_traces(folder: Path) -> tuple[list[ProcessTrace], list[Note]]:
-    """Read all traces of a directory.
+def read_traces(
+    folder: Path, without: Collection[Path] = ()
+) -> tuple[list[ProcessTrace], list[Note]]:
+    """Read all traces of a directory, but for some files.
 
     Raises:
         InputError: If the directory does not exist or holds no trace.
@@ -75,7 +77,7 @@ def read_traces(folder: Path) -> tuple[list[ProcessTrace], list[Note]]:
     notes: list[Note] = []
     for path in sorted(folder.iterdir()):
         name = _NAME.match(path.name)
-        if not name:
+        if not name or path in without:
             continue
         read = _read_file(path, notes)
         if read is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import os
 import shutil
 import signal
@@ -16,7 +17,9 @@ from typing import Any
 
 import pytest
 import zstandard
+from makedumps import dump
 
+from lab.recorder.torchfile import encode_pickle
 from unhang import analysis
 from unhang.case import Case
 from unhang.ingest import load
@@ -80,6 +83,15 @@ def folder(path: Path) -> None:
     (path / "README.txt").write_text("nothing to see\n")
 
 
+def elsewhere(path: Path, data: bytes) -> Path:
+    """A file by the same name that is none of the case."""
+    case = next(each for each in path.parents if (each / "manifest.json").exists())
+    other = case.parent / "elsewhere" / path.name
+    other.parent.mkdir(exist_ok=True)
+    other.write_bytes(data)
+    return other
+
+
 def unix_socket(path: Path) -> None:
     """A socket; its address has to be short."""
     here = Path.cwd()
@@ -111,6 +123,8 @@ DISTURBANCES: dict[str, Callable[[Path], Any]] = {
     "link to a device": lambda path: path.symlink_to("/dev/zero"),
     "link to a fifo": lambda path: (os.mkfifo(path.parent / "pipe"), path.symlink_to("pipe")),
     "link to a folder": lambda path: path.symlink_to(path.parent, target_is_directory=True),
+    "link that leads out": lambda path: path.symlink_to(elsewhere(path, GOOD)),
+    "link to a folder outside": lambda path: path.symlink_to(elsewhere(path, GOOD).parent),
     "odd names": odd_names,
     "json of another": text(b'{"schema": "other/1", "ranks": [1e999, NaN, {"rank": -1}]}'),
     "large number": text(b'{"schema": "unhang.report/1", "time_ns": 1' + b"0" * 400 + b"}"),
@@ -181,6 +195,108 @@ def test_a_case_is_judged_where_a_folder_is_something_else(
     judged(case)
     past = tried(case)
     assert isinstance(past, str) or past.culprits == (2,)
+
+
+READ = [place for place in PLACES if place not in ("parts", "env", ".")]
+"""Folders that are read for evidence."""
+
+SAID = (
+    "empty", "text", "bytes", "fifo", "socket", "dangling link", "link to itself",
+    "link to a device", "link that leads out", "cut zst", "cut gz", "broken zst", "broken gz",
+)  # fmt: skip
+"""What has the name of evidence and is none, or cannot be read."""
+
+
+@pytest.mark.parametrize("disturbance", SAID)
+@pytest.mark.parametrize("place", READ)
+def test_evidence_that_is_not_read_is_said(case: Path, place: str, disturbance: str) -> None:
+    """Once for each folder at least, and the log that cannot be read is not called empty."""
+    (case / place).mkdir(exist_ok=True)
+    DISTURBANCES[disturbance](case / place / PLACES[place])
+    notes = [note.text for note in judged(case).notes if f"/case/{place}" in note.source]
+    assert notes
+    assert disturbance == "empty" or not any(text == "is empty" for text in notes)
+
+
+def test_a_stray_readme_is_said_nowhere_as_a_loss(case: Path) -> None:
+    """Beside evidence that is read."""
+    before = judged(case).notes
+    (case / "dumps" / "README.txt").write_text("hello\n")
+    (case / "stacks").mkdir()
+    (case / "stacks" / "README.txt").write_text("hello\n")
+    assert judged(case).notes == before
+
+
+PY_SPY = b"""Process 7: python train.py
+Python v3.11.4 (/usr/bin/python3.11)
+
+Thread 7 (idle): "MainThread"
+    step (train.py:12)
+"""
+TRACE = b"# unhang trace 1 rank=9 pid=99 ppid=1 turn=0\n5 1 +1 train.py:3 step\n"
+WELL = {"schema": "unhang.report/1", "status": "healthy", "summary": "well", "findings": []}
+
+EVIDENCE = {
+    "dumps": ("nccl_trace_rank_9", encode_pickle(dump(3, ranks=10))),
+    "stacks": ("rank9.txt", PY_SPY),
+    "logs": ("rank9.log", b"[rank9]: torch.OutOfMemoryError: CUDA out of memory.\n"),
+    "traces": ("calls-9-99.0", TRACE),
+    "reports": ("stacks-20250101T000000Z.json", json.dumps(WELL).encode()),
+}
+"""A file of each folder that its reader takes."""
+
+
+def amounts(case: Path) -> list[int]:
+    """How much of each sort of evidence is read."""
+    read = load([case])
+    return [
+        len(found)
+        for found in (read.dumps, read.samples, read.log_events, read.last_calls, read.reports)
+    ]
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["file", "folder"])
+@pytest.mark.parametrize("place", EVIDENCE)
+def test_a_link_that_leads_out_of_a_case_is_not_followed(
+    case: Path, place: str, *, whole: bool
+) -> None:
+    """A stranger's case names no file of this machine; a copy of the same file is read."""
+    name, data = EVIDENCE[place]
+    before = amounts(case)
+    link = case / place / ("more" if place == "dumps" else "") if whole else case / place / name
+    other = elsewhere(case / place / name, data)
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(other.parent if whole else other)
+    judged(case)
+    assert amounts(case) == before
+    [note] = [note for note in load([case]).notes if note.source == str(link)]
+    assert "leads out of the case" in note.text
+    link.unlink()
+    (case / place).mkdir(exist_ok=True)
+    (case / place / name).write_bytes(data)
+    assert amounts(case) != before
+
+
+def test_a_link_inside_a_case_is_followed(case: Path) -> None:
+    """Also where the case itself is named by a link."""
+    (case / "logs").mkdir()
+    (case / "kept").mkdir()
+    name, data = EVIDENCE["logs"]
+    (case / "kept" / name).write_bytes(data)
+    (case / "logs" / name).symlink_to(Path("..", "kept", name))
+    latest = case.parent / "latest"
+    latest.symlink_to(case)
+    assert judged(latest).log_events
+    assert judged(case).log_events
+
+
+def test_a_manifest_that_is_a_link_is_not_believed(case: Path) -> None:
+    """It would tell what another file of this machine holds."""
+    other = elsewhere(case / "manifest.json", (case / "manifest.json").read_bytes())
+    (case / "manifest.json").unlink()
+    (case / "manifest.json").symlink_to(other)
+    notes = [note for note in load([case]).notes if note.source.endswith("manifest.json")]
+    assert [note.level for note in notes] == ["warning"]
 
 
 @pytest.mark.parametrize("place", ["traces", "ras", "cores", "logs"])

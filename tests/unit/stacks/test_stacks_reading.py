@@ -192,7 +192,10 @@ def test_hostile_files_become_notes(tmp_path: Path) -> None:
     (tmp_path / "gone.txt").symlink_to(tmp_path / "nowhere")
     reading = read_stacks(tmp_path)
     assert sites(reading) == {6: "step"}
-    assert sorted(Path(n.source).name for n in reading.notes) == [
+    *others, binary = reading.notes
+    assert (binary.level, binary.source) == ("info", str(tmp_path))
+    assert "rank_5.txt" in binary.text
+    assert sorted(Path(n.source).name for n in others) == [
         "gone.txt",
         "rank_0.txt",
         "rank_1.json",
@@ -200,7 +203,7 @@ def test_hostile_files_become_notes(tmp_path: Path) -> None:
         "rank_3.json",
         "rank_4.json",
     ]
-    assert {note.level for note in reading.notes} == {"error"}
+    assert {note.level for note in others} == {"error"}
 
 
 def test_what_was_named_itself_is_never_passed_over(tmp_path: Path) -> None:

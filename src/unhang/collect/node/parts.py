@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from unhang.isolated import STANDARD_FIRST
@@ -47,7 +47,7 @@ def reduced(
             place.write_bytes(source)
         else:
             place.symlink_to(source.absolute())
-    why = _run(whole, part)
+    why = _run(whole, {path.partition("/")[0] for path in files}, part)
     if why:
         large = f"{size / _MIB:,.0f} MiB of dumps travel as they are, since {why}"
         return dict(files), f"{large}: install unhang on the nodes to have them reduced there"
@@ -61,7 +61,7 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _run(whole: Path, part: Path) -> str:
+def _run(whole: Path, names: Iterable[str], part: Path) -> str:
     """Reduce a directory; returns why that did not work, or ""."""
     program = shutil.which("unhang")
     start = STANDARD_FIRST + "from unhang.__main__ import main; sys.exit(main())"
@@ -70,7 +70,7 @@ def _run(whole: Path, part: Path) -> str:
     for command in commands:
         try:
             done = subprocess.run(  # noqa: S603 - our own program
-                [*command, "reduce", ".", "-o", str(part)],
+                [*command, "reduce", *sorted(names), "-o", str(part)],
                 cwd=whole,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

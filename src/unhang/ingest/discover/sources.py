@@ -10,17 +10,20 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from stat import S_ISREG
+from stat import S_ISDIR, S_ISREG
 
 from unhang.casedir.reports import FOLDER, MANIFEST, is_case
 from unhang.globs import expanded
-from unhang.ingest.discover.naming import looks_foreign, natural_key
+from unhang.ingest.discover.naming import looks_foreign, looks_like_dump, natural_key
 from unhang.model import Note
+from unhang.regular import leading_out
+from unhang.wording import count_of
 
 __all__ = ["Inputs", "Source", "find_inputs", "may_be_dump", "show_path"]
 
 MAX_FILES = 4_000_000
 _MAX_FOLDER_DEPTH = 16
+_LINKS_SHOWN = 16
 _HINT = "Name a directory of dumps, a case directory, files, a glob in quotes, or an archive."
 _OUR_OWN = frozenset({MANIFEST, "report.json"})
 
@@ -51,6 +54,7 @@ class Inputs:
         stacks, logs, traces, cores, reports, ras: Folders of a case directory, for the readers of
             these.
         manifests: Manifests of case directories.
+        outside: Links in case directories that lead out of them; no reader follows one.
     """
 
     files: list[Source] = field(default_factory=list)
@@ -61,6 +65,7 @@ class Inputs:
     cores: list[Path] = field(default_factory=list)
     reports: list[Path] = field(default_factory=list)
     manifests: list[Path] = field(default_factory=list)
+    outside: set[Path] = field(default_factory=set)
     notes: list[Note] = field(default_factory=list)
 
     @property
@@ -121,22 +126,39 @@ def _add(path: str, inputs: Inputs) -> None:
 
 def _add_case(root: Path, inputs: Inputs) -> None:
     """A case directory: each kind of evidence has its own folder and its own reader."""
-    if (manifest := root / MANIFEST).is_file():
+    read = {
+        "stacks": inputs.stacks,
+        "logs": inputs.logs,
+        "traces": inputs.traces,
+        "ras": inputs.ras,
+        "cores": inputs.cores,
+        FOLDER: inputs.reports,
+    }
+    _leave_outside(root, (MANIFEST, "dumps", *read), inputs)
+    manifest = root / MANIFEST
+    if manifest.is_file() and manifest not in inputs.outside:
         inputs.manifests.append(manifest)
-    for name, folders in (
-        ("stacks", inputs.stacks),
-        ("logs", inputs.logs),
-        ("traces", inputs.traces),
-        ("ras", inputs.ras),
-        ("cores", inputs.cores),
-        (FOLDER, inputs.reports),
-    ):
-        if _holds_something(root / name, inputs):
+    elif os.path.lexists(manifest) and manifest not in inputs.outside:
+        inputs.warn(show_path(str(manifest)), "not read: it is no regular file")
+    for name, folders in read.items():
+        if root / name not in inputs.outside and _holds_something(root / name, inputs):
             folders.append(root / name)
     dumps = root / "dumps"
-    if os.path.isdir(dumps):  # noqa: PTH112 - as above
+    if dumps not in inputs.outside and os.path.isdir(dumps):  # noqa: PTH112 - as above
         found = _walk(str(dumps), "dumps/", inputs)
         inputs.files += sorted(found, key=lambda s: natural_key(s.relative))
+
+
+def _leave_outside(root: Path, names: Iterable[str], inputs: Inputs) -> None:
+    """A stranger's case may hold a link to any file of this machine."""
+    found = sorted(leading_out(root, names))
+    inputs.outside.update(found)
+    for link in found[:_LINKS_SHOWN]:
+        text = "not read: a link that leads out of the case (to have it read, copy it there)"
+        inputs.warn(show_path(str(link)), text)
+    if (more := len(found) - _LINKS_SHOWN) > 0:
+        text = f"not read: {count_of(more, 'more link')} that lead out of the case"
+        inputs.warn(show_path(str(root)), text)
 
 
 def _holds_something(folder: Path, inputs: Inputs) -> bool:
@@ -161,8 +183,12 @@ def _walk(folder: str, prefix: str, inputs: Inputs) -> Iterator[Source]:
         relative = prefix + entry.name
         if entry.is_dir(follow_symlinks=False):
             yield from _walk(entry.path, relative + "/", inputs)
-        elif may_be_dump(entry.name):
+        elif may_be_dump(entry.name) and not _is_outside(entry, inputs):
             yield from _file(entry.path, relative, inputs)
+
+
+def _is_outside(entry: os.DirEntry[str], inputs: Inputs) -> bool:
+    return bool(inputs.outside) and entry.is_symlink() and Path(entry.path) in inputs.outside
 
 
 def _file(path: str, relative: str, inputs: Inputs) -> Iterator[Source]:
@@ -173,3 +199,5 @@ def _file(path: str, relative: str, inputs: Inputs) -> Iterator[Source]:
         return
     if S_ISREG(stat.st_mode):
         yield Source(path, show_path(relative), stat.st_size, stat.st_mtime_ns)
+    elif looks_like_dump(relative) and not S_ISDIR(stat.st_mode):
+        inputs.warn(show_path(path), "not read: it is no regular file")
