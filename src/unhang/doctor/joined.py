@@ -15,7 +15,8 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -24,6 +25,7 @@ from unhang.doctor.agents.node import examine
 from unhang.doctor.agents.ranks import free_port
 from unhang.doctor.nodes import Node, NodeAnswer, answer_of
 from unhang.errors import ToolError, UsageError
+from unhang.incoming import fit, value_of
 from unhang.rankenv import RankEnv, node_of, number_of, rank_env
 
 __all__ = ["Joined", "Seat", "expected_hosts", "one_per_machine", "seat_of", "take_seat"]
@@ -50,6 +52,25 @@ class Seat:
     address: str
     port: int
     serves: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Hello:
+    """What a rank says of itself when it comes."""
+
+    address: str
+    host: str
+    ports: tuple[int, ...]
+    local: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What the first rank asks for: an agent, and what each rank gets for it."""
+
+    over: bool = False
+    agent: str = ""
+    per: dict[str, Any] = field(default_factory=dict)
 
 
 def seat_of(environ: Mapping[str, str]) -> Seat | None:
@@ -249,12 +270,23 @@ def _first(store: Any, seat: Seat, start_s: float) -> Joined:  # noqa: ANN401 - 
     heard = _wait_for(store, {rank: f"hello/{rank}" for rank in range(seat.size)}, start_s)
     nodes = []
     for rank, text in sorted(heard.items()):
-        said = json.loads(text)
-        nodes.append(
-            Node(f"rank {rank}", str(said["address"]), str(said["host"]), tuple(said["ports"]),
-                 rank, int(said["local"]))
-        )  # fmt: skip
-    return Joined(store, seat, nodes, [r for r in range(seat.size) if r not in heard])
+        with suppress(ValueError):  # what is no greeting is of a rank that did not come
+            said = fit(value_of(text), _Hello)
+            nodes.append(
+                Node(f"rank {rank}", said.address, said.host, said.ports[:PORTS_EACH],
+                     rank, said.local)
+            )  # fmt: skip
+    came = {node.rank for node in nodes}
+    return Joined(store, seat, nodes, [r for r in range(seat.size) if r not in came])
+
+
+def _order_of(data: bytes) -> _Order:
+    try:
+        return fit(value_of(data), _Order)
+    except ValueError as error:
+        raise ToolError(
+            "what rank 0 asks for cannot be read", "Use the same version of unhang on all ranks."
+        ) from error
 
 
 def _serve(store: Any, seat: Seat) -> None:  # noqa: ANN401 - torch is imported late
@@ -265,11 +297,11 @@ def _serve(store: Any, seat: Seat) -> None:  # noqa: ANN401 - torch is imported 
         if not store.check([f"{PREFIX}/order/{number}"]):
             time.sleep(POLL_S)
             continue
-        order = json.loads(store.get(f"{PREFIX}/order/{number}"))
-        if order.get("over"):
+        order = _order_of(store.get(f"{PREFIX}/order/{number}"))
+        if order.over:
             store.set(f"{PREFIX}/left/{seat.rank}", "1")
             return
-        answer = _part(str(order["agent"]), order["per"], seat.rank)
+        answer = _part(order.agent, order.per, seat.rank)
         if answer:
             store.set(f"{PREFIX}/answer/{number}/{seat.rank}", answer)
         number += 1

@@ -231,9 +231,11 @@ def test_pods_are_those_that_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     tool(tmp_path, "kubectl", "echo '{\"items\": []}'", monkeypatch)
     with pytest.raises(ToolError, match="no pod with job-name=train is running"):
         kubernetes.nodes()
-    tool(tmp_path, "kubectl", "echo nonsense", monkeypatch)
-    with pytest.raises(ToolError, match="no readable list"):
-        kubernetes.nodes()
+    deep = "head -c 200000 /dev/zero | tr '\\0' '['"
+    for answer in ("echo nonsense", "echo 5", deep):
+        tool(tmp_path, "kubectl", answer, monkeypatch)
+        with pytest.raises(ToolError, match="no readable list"):
+            kubernetes.nodes()
 
 
 @pytest.mark.parametrize(

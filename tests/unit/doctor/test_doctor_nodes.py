@@ -15,10 +15,19 @@ import pytest
 from unhang.collect.launchers.local import Local
 from unhang.collect.ship import collector_zip
 from unhang.doctor.agents.node import examine
+from unhang.doctor.agents.ranks import Trace, _hear_lines
 from unhang.doctor.checks.shapes import misfit, rows_of
-from unhang.doctor.joined import Seat, expected_hosts, one_per_machine, seat_of
+from unhang.doctor.joined import (
+    PREFIX,
+    Seat,
+    _first,
+    _serve,
+    expected_hosts,
+    one_per_machine,
+    seat_of,
+)
 from unhang.doctor.nodes import SHIPMENT, Launched, Node, address_of, split_addresses
-from unhang.errors import UsageError
+from unhang.errors import ToolError, UsageError
 
 
 def test_hosts_with_addresses() -> None:
@@ -178,3 +187,42 @@ def test_rows_that_are_none_are_left_out() -> None:
         good
     ]
     assert rows_of({"rows": None}) == []
+
+
+class Store(dict[str, bytes]):
+    """What ranks have told each other."""
+
+    def check(self, keys: list[str]) -> bool:
+        """Whether all of them are there."""
+        return all(key in self for key in keys)
+
+
+DEEP = b"[" * 200_000
+GOOD = {"host": "a", "local": 0, "address": "192.0.2.1", "ports": [5, 6, 7]}
+BAD = {"host": ["a"], "local": "x", "address": None, "ports": 5}
+
+
+@pytest.mark.parametrize("said", [DEEP, b"5", b"", json.dumps(BAD).encode()])
+def test_a_rank_whose_greeting_is_none_did_not_come(said: bytes) -> None:
+    """The others are examined."""
+    hello = f"{PREFIX}/hello"
+    store = Store({f"{hello}/0": json.dumps(GOOD).encode(), f"{hello}/1": said})
+    joined = _first(store, Seat(0, 2, 0, "192.0.2.1", 1, serves=True), 5.0)
+    assert [(node.rank, node.ports) for node in joined.nodes] == [(0, (5, 6))]
+    assert joined.absent == [1]
+
+
+@pytest.mark.parametrize("said", [DEEP, b"5", b'{"agent": [], "per": 7}'])
+def test_an_order_that_is_none_ends_with_what_to_do(said: bytes) -> None:
+    """The first rank may be of another version."""
+    store = Store({f"{PREFIX}/order/1": said})
+    with pytest.raises(ToolError, match="cannot be read") as caught:
+        _serve(store, Seat(1, 2, 1, "192.0.2.1", 1, serves=False))
+    assert "same version" in caught.value.hint
+
+
+def test_a_line_of_a_rank_that_is_nested_too_deeply_is_its_output() -> None:
+    """The test of the node goes on."""
+    trace = Trace(0)
+    _hear_lines(trace, bytearray(), b"[" * 60_000 + b"\n")
+    assert trace.output.startswith("[")

@@ -30,6 +30,8 @@ from unhang.cli.shared.launching import (
 )
 from unhang.cli.shared.output import EXIT_HEALTHY, EXIT_INSUFFICIENT, EXIT_PROBLEM
 from unhang.errors import InputError, UsageError
+from unhang.incoming import value_of
+from unhang.regular import open_regular
 
 if TYPE_CHECKING:
     from unhang.collect.gather import Gathered
@@ -44,6 +46,8 @@ unhang collect --resume unhang-cases/20260102-030405-4711
 unhang collect --redact unhang-cases/20260102-030405-4711 --case for-the-issue"""
 
 _STATE = "collect.json"
+_MOST_STATE = 64 << 20
+"""Bytes: a name for each of a hundred thousand nodes is some megabytes."""
 _WHAT = ("dumps", "stacks", "logs", "env")
 _MOST_SAMPLES = 100
 
@@ -174,7 +178,8 @@ def _new_case(args: argparse.Namespace, job: str) -> Path:
 
 def _read_state(case: Path) -> dict[str, Any]:
     try:
-        state = json.loads((case / _STATE).read_text(encoding="utf-8"))
+        with open_regular(case / _STATE) as file:
+            state = value_of(file.read(_MOST_STATE))
         known = isinstance(state["options"], dict) and isinstance(state["nodes"], list)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(

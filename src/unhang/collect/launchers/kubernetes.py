@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from unhang.collect.launchers import Choice, Launcher, Option
 from unhang.collect.launchers.tools import ask_tool
 from unhang.errors import ToolError, UsageError
+from unhang.incoming import value_of
 
 __all__ = ["CHOICE", "Kubernetes"]
 
@@ -37,7 +37,7 @@ class Kubernetes(Launcher):
         command = ["kubectl", *self._where(), "get", "pods", "-l", self.selector, "-o", "json"]
         told = ask_tool(command, _HINT)
         try:
-            items = json.loads(told)["items"]
+            items = value_of(told)["items"]
             pods = [pod["metadata"]["name"] for pod in items if pod["status"]["phase"] == "Running"]
         except (ValueError, KeyError, TypeError) as error:
             raise ToolError("kubectl gave no readable list of pods", _HINT) from error

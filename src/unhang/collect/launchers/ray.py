@@ -18,6 +18,7 @@ from typing import Any
 from unhang.collect.launchers import Choice, Launch, Launcher, Option, Program
 from unhang.collect.launchers.tools import ask_tool
 from unhang.errors import MissingExtraError, ToolError
+from unhang.incoming import fit, value_of
 from unhang.isolated import python_command
 
 __all__ = ["CHOICE", "Ray"]
@@ -42,12 +43,12 @@ class Ray(Launcher):
             raise MissingExtraError("--ray", "ray")
         told = ask_tool(python_command(__name__, self.address), _HINT)
         try:
-            nodes = json.loads(told.strip().splitlines()[-1])
+            nodes = fit(value_of(told.strip().splitlines()[-1]), list[str])
         except (ValueError, IndexError) as error:
             raise ToolError("Ray gave no readable list of nodes", _HINT) from error
         if not nodes:
             raise ToolError("the Ray cluster has no node that is alive", _HINT)
-        return [str(node) for node in nodes]
+        return nodes
 
     def command(self, nodes: Sequence[str], script: str) -> tuple[str, ...]:
         """One process that starts a task on each of the nodes."""

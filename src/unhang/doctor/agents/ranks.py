@@ -164,7 +164,7 @@ def _hear_lines(trace: Trace, rest: bytearray, data: bytes) -> None:
     for line in lines:
         try:
             event = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             trace.timed_out = trace.timed_out or line.startswith(b"Timeout (")  # by faulthandler
             trace.output = (trace.output + line.decode("utf-8", "replace") + "\n")[-4000:]
             continue
