@@ -23,7 +23,7 @@ from unhang.logs.nccl_facts import fact_of
 from unhang.logs.rules import RULES, LogRule
 from unhang.model import LogEvent, LogRole
 
-__all__ = ["Kind", "Repeat", "Repeats", "repeat_of"]
+__all__ = ["KnownLine", "Repeat", "Repeats", "repeat_of"]
 
 MOST = 8_192
 LONGEST = 2_048
@@ -55,7 +55,7 @@ class Repeat:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class KnownLine:
     """What a line tells of whichever rank says it.
 
     Attributes:
@@ -74,14 +74,14 @@ class Repeats:
     """The lines of one log that are known again."""
 
     lines: dict[_Key, Repeat | None] = field(default_factory=dict)
-    kinds: dict[_KindKey, Kind | None] = field(default_factory=dict)
+    kinds: dict[_KindKey, KnownLine | None] = field(default_factory=dict)
 
     def known(self, data: bytes, start: int, end: int) -> Repeat | None:
         """What a line told before, or None where it may be news."""
         mark = _MARK.match(data, start, end)
         return self.lines.get(_key(mark, data, end)) if mark else None
 
-    def alike(self, data: bytes, start: int, end: int) -> tuple[Kind, int, str | None] | None:
+    def alike(self, data: bytes, start: int, end: int) -> tuple[KnownLine, int, str | None] | None:
         """What a line tells that another rank said before, or None where it may be news.
 
         Returns:
@@ -141,11 +141,11 @@ class Repeats:
 
 def _kind_of(
     line: Line, made: Sequence[tuple[LogRule, Seen]], event: LogEvent | None
-) -> Kind | None:
+) -> KnownLine | None:
     """What any rank tells by such a line, if its words are all of it."""
     if event is None or len(made) != 1 or event.text != line.text:
         return None
-    return Kind(made[0][0], event.role, line.local_rank)
+    return KnownLine(made[0][0], event.role, line.local_rank)
 
 
 def repeat_of(line: Line, made: Sequence[tuple[LogRule, Seen]]) -> Repeat:

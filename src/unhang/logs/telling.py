@@ -32,7 +32,7 @@ from unhang.logs.lines.signs import gets_on
 from unhang.logs.lines.tracebacks import HEADER, Traceback, is_chain
 from unhang.logs.lines.wrappers import LAST_ERROR, wrapped_in
 from unhang.logs.nccl_facts import fact_of
-from unhang.logs.repeats import Kind
+from unhang.logs.repeats import KnownLine
 from unhang.logs.rules import LogRule
 from unhang.logs.rules.base import compiled
 from unhang.logs.rules.known import ENDED_BY_SIGNAL, UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
@@ -205,7 +205,7 @@ class Teller:
 
         self._keep(rule, changed(line, rank=rank), fields_of, role_of, number)
 
-    def alike(self, kind: Kind, line: Line) -> Seen | None:
+    def alike(self, kind: KnownLine, line: Line) -> Seen | None:
         """Keep what a line tells that another rank said before; None where it says other things."""
         self.made.clear()
         match = kind.rule.search(line.text)
