@@ -26,11 +26,11 @@ from unhang.logs.lines.prefixes import Line, parse_line, parse_plain
 from unhang.logs.lines.signs import WINDOW, gets_on, goes_on, looks_like_a_job
 from unhang.logs.lines.tracebacks import HEADER, RECORDED, Traceback, TracebackReader, is_chain
 from unhang.logs.nccl_facts import interfaces_taken
-from unhang.logs.repeats import Repeats
+from unhang.logs.repeats import Repeats, repeat_of
 from unhang.logs.rules import LogRule
 from unhang.logs.rules.known import ELASTIC_BLAMES
 from unhang.logs.telling import LOOK_BACK, Teller, first_of
-from unhang.model import Note, NoteLevel
+from unhang.model import LogEvent, Note, NoteLevel
 from unhang.regular import reason
 
 __all__ = ["FileScanner", "is_text", "scan_logs", "scan_text"]
@@ -194,14 +194,42 @@ class FileScanner:
         claimed = self._claimed(line)
         self._candidate(claimed, wanted)
         if claimed is line and self.teller.made:
-            self.repeats.learn(data, start, end, line, wanted, self.teller.made)
+            self.repeats.learn(data, start, end, line, wanted, self.teller.made, self._first_made())
+
+    def _first_made(self) -> LogEvent | None:
+        """The only message of this line, if it is the first that says so."""
+        kept, spot = self.teller.kept, self.teller.spot
+        indices = [kept.seen.get(seen, -1) for _, seen in self.teller.made]
+        event = self.found.events[indices[0]] if len(indices) == 1 and indices[0] >= 0 else None
+        source = f"{self.source.path}:{spot.number}"
+        return event if event is not None and event.source == source else None
+
+    def _alike(self, data: bytes, start: int, end: int) -> bool:
+        """Tell what another rank said before, numbers aside; False where it may be news."""
+        found = self.repeats.alike(data, start, end)
+        if found is None:
+            return False
+        kind, rank, text = found
+        line = parse_plain(data[start:end], self.year) if text is None else Line(text, rank)
+        line = changed(line, local_rank=kind.local_rank)
+        if self._key(line) in self.open:
+            return False
+        seen = self.teller.alike(kind, line)
+        if seen is None:
+            return False
+        self.repeats.count(data, start, end, repeat_of(line, [(kind.rule, seen)]))
+        if self.open:
+            self._idle()
+        return True
 
     def _again(self, data: bytes, start: int, end: int) -> bool:
         """Count a line that its rank said before, numbers aside; False where it may be news."""
         if self.entry is not None:
             return False
         known = self.repeats.known(data, start, end)
-        if known is None or known.stream in self.open:
+        if known is None:
+            return self._alike(data, start, end)
+        if known.stream in self.open:
             return False
         kept, spot = self.teller.kept, self.teller.spot
         if any(seen not in kept.seen for _, seen in known.made):
