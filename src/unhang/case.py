@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CALL_DTYPES",
+    "IN_MEMORY",
     "STATUS_DTYPES",
     "Calls",
     "Case",
@@ -226,6 +227,10 @@ class Window:
     active_only: bool = False
     first_ns: int = 0
     turns: tuple[tuple[int, int], ...] = ()
+
+
+IN_MEMORY: Final = "memory"
+"""Begins the source of dumps that were handed over and are no files."""
 
 
 @dataclass(frozen=True, slots=True)

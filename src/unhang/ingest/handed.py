@@ -13,15 +13,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from unhang.bounds import is_rank
+from unhang.case import IN_MEMORY
 from unhang.errors import UsageError
 
-__all__ = ["FOLDER", "Evidence", "HandedDump", "NamedBytes", "split_handed"]
+__all__ = ["Evidence", "HandedDump", "NamedBytes", "split_handed"]
 
 HandedDump: TypeAlias = "bytes | bytearray | memoryview | Mapping[Any, Any]"
 Evidence: TypeAlias = "str | os.PathLike[str] | HandedDump"
-
-FOLDER = "memory"
-"""Begins the names of dumps that are no files."""
 
 _MARKS = ("entries", "pg_config", "pg_status", "version")
 _ENTRY_MARKS = ("record_id", "profiling_name")
@@ -73,7 +71,7 @@ def _parted(
             paths.append(item)
         elif item is not None:  # None: that rank has none
             name = "dump" if lone else f"rank_{place}"
-            dumps.append(NamedBytes(f"{FOLDER}/{name}", _bytes_of(item)))
+            dumps.append(NamedBytes(f"{IN_MEMORY}/{name}", _bytes_of(item)))
     return paths, dumps
 
 
@@ -93,7 +91,7 @@ def _by_rank(given: Mapping[Any, Any]) -> list[NamedBytes]:
                 f"a dictionary with the key {key!r} is neither a dump nor dumps by rank",
                 "Give {rank: dump}, a list in the order of the ranks, or paths.",
             )
-        dumps.append(NamedBytes(f"{FOLDER}/rank_{rank}", _bytes_of(item)))
+        dumps.append(NamedBytes(f"{IN_MEMORY}/rank_{rank}", _bytes_of(item)))
     return dumps
 
 

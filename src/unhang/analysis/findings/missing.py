@@ -19,7 +19,7 @@ from unhang.analysis.matching.wait_graph import Edge
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.progress import Known, Stage
-from unhang.case import Dump
+from unhang.case import IN_MEMORY, Dump
 from unhang.kinds import INSIDE_ENQUEUE, INSUFFICIENT_EVIDENCE, NEVER_JOINED, SILENT_RANK
 from unhang.model import DumpStatus
 from unhang.report import CallSide, Site
@@ -238,7 +238,7 @@ def _silent(situation: Situation, root: Root) -> Claim:
         return _nobody_named(situation, call, victims, NotLookedAt(label, unvisited, silent))
     dumps = _lost_dumps(situation, culprits)
     lone = _is_lone(situation.evidence.case.dumps)
-    if _mostly_silent(situation, call, ranks) or (lone and size > _TWO):
+    if _mostly_silent(situation, call, ranks) or (lone and (size > _TWO or _is_handed(situation))):
         return _nobody_named(situation, call, victims, MostlySilent(label, culprits, dumps))
     return Claim(
         kind=SILENT_RANK,
@@ -271,6 +271,11 @@ def _mostly_silent(situation: Situation, call: int, ranks: Ints) -> bool:
 def _is_lone(dumps: Sequence[Dump]) -> bool:
     """Whether there is one dump alone, and no trace of another: perhaps nobody looked for more."""
     return len(dumps) == 1
+
+
+def _is_handed(situation: Situation) -> bool:
+    """Whether a program handed over what it had: it may never have asked the other rank."""
+    return situation.evidence.case.dumps[0].source.startswith(f"{IN_MEMORY}/")
 
 
 def _lost_dumps(situation: Situation, ranks: tuple[int, ...]) -> tuple[LostDump, ...]:

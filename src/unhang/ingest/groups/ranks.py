@@ -18,11 +18,11 @@ from functools import reduce
 import numpy as np
 
 from unhang.bounds import is_rank, largest_world
+from unhang.case import IN_MEMORY
 from unhang.ingest.columns.decoded import Declared, Decoded
 from unhang.ingest.columns.dictionaries import Dictionaries, parse_op
 from unhang.ingest.columns.memberships import NOBODY, Memberships
 from unhang.ingest.dumpfiles import DumpFile
-from unhang.ingest.handed import FOLDER
 from unhang.model import DEFAULT_GROUP, Note
 from unhang.rankenv import rank_env
 from unhang.wording import count_of
@@ -156,7 +156,7 @@ def _own_ranks(decoded: Decoded, shared: Dictionaries) -> set[int]:
 def place_lone_dump(loaded: Sequence[DumpFile], shared: Dictionaries) -> list[Note]:
     """Give a rank to one dump that was handed over alone, and say how it is known."""
     nameless = [item for item in loaded if item.rank < 0 and item.decoded]
-    if len(loaded) != 1 or not nameless or not loaded[0].source.startswith(f"{FOLDER}/"):
+    if len(loaded) != 1 or not nameless or not loaded[0].source.startswith(f"{IN_MEMORY}/"):
         return []
     item = nameless[0]
     allowed = possible_ranks(item.decoded, shared) if item.decoded else frozenset()
