@@ -148,17 +148,30 @@ def _arm_meshes() -> None:
 
 
 def _arm_wrappers() -> None:
-    """DDP takes no device ids where there are no devices."""
+    """DDP and FSDP take no device ids where there are no devices."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
     from torch.nn.parallel import DistributedDataParallel
 
-    real: Foreign = DistributedDataParallel.__init__
+    ids = ("device_ids", "output_device", "device_id")
+    for cls, places in ((DistributedDataParallel, 2), (FullyShardedDataParallel, 0)):
+        cls.__init__ = _without(cls.__init__, ids, places)
+
+
+def _without(real: Foreign, names: tuple[str, ...], places: int) -> Foreign:
+    """A constructor of a wrapper that forgets some of its arguments.
+
+    Args:
+        real: The constructor: self, the module, and more.
+        names: What it forgets by name.
+        places: How many positions behind the module it forgets.
+    """
 
     @functools.wraps(real)
-    def without_ids(self: Foreign, module: Foreign, *args: Foreign, **kwargs: Foreign) -> None:
-        kwargs |= {name: None for name in ("device_ids", "output_device") if name in kwargs}
-        real(self, module, *(None for _ in args[:2]), *args[2:], **kwargs)
+    def made(self: Foreign, module: Foreign, *args: Foreign, **kwargs: Foreign) -> None:
+        kwargs |= {name: None for name in names if name in kwargs}
+        real(self, module, *(None for _ in args[:places]), *args[places:], **kwargs)
 
-    DistributedDataParallel.__init__ = without_ids
+    return made
 
 
 def _stop_after(most: int) -> None:

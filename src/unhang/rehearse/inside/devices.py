@@ -47,6 +47,8 @@ class NoDevices(TorchFunctionMode):  # type: ignore[misc] # torch is not typed
         """Called by torch in the place of `func`."""
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
+        if func is torch.device and args and isinstance(args[0], int):
+            return torch.device("cuda", args[0])
         if name in ("cuda", "pin_memory") and args:
             return args[0]
         if name == "record_stream":
@@ -173,8 +175,28 @@ def _replace_elsewhere() -> None:
     torch.Tensor.cuda = lambda self, *_, **__: self
     for cls in (torch.autocast, DeviceContext):
         cls.__init__ = _first_on_cpu(cls.__init__)
+    torch.Tensor.pin_memory = lambda self, *_, **__: self
+    torch.Generator = _CpuGenerator
     if hasattr(torch, "accelerator"):
-        torch.accelerator.synchronize = _saying(None)
+        _replace_accelerator(torch.accelerator)
+
+
+class _CpuGenerator(torch.Generator):  # type: ignore[misc] # torch is not typed
+    """Random numbers of a device that is not there."""
+
+    def __new__(cls, device: Foreign = "cpu") -> Self:
+        made: Self = super().__new__(cls, device=_on_cpu(device))
+        return made
+
+
+def _replace_accelerator(module: Foreign) -> None:
+    """torch's newer names for the same; not whether there is one, which its own parts ask."""
+    module.current_accelerator = _saying(torch.device("cuda"))
+    module.device_count = _count
+    for name in ("current_device_index", "current_device_idx"):
+        setattr(module, name, _saying(0))
+    for name in ("set_device_index", "set_device_idx", "synchronize", "empty_cache"):
+        setattr(module, name, _saying(None))
 
 
 def _first_on_cpu(function: Foreign) -> Foreign:

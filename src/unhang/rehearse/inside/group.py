@@ -70,6 +70,11 @@ class RehearsedGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is not ty
         return self.name_of
 
     @property
+    def _device_types(self) -> list[torch.device]:
+        """Both, so that objects travel on the CPU."""
+        return [torch.device("cpu"), torch.device("cuda")]
+
+    @property
     def group_desc(self) -> str:
         """As `group_name`."""
         return self.description_of

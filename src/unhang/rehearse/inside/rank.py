@@ -57,7 +57,11 @@ def ended(client: RankLine, body: Foreign) -> int:
     except BaseException as failure:  # noqa: BLE001 - the script's own, which is told
         code, error = 1, f"{type(failure).__name__}: {failure}"[:2000]
         trace = traceback.extract_tb(failure.__traceback__)
-        frames = [(each.name, each.filename, each.lineno or 0) for each in reversed(trace)]
+        frames = [
+            (each.name, each.filename, each.lineno or 0)
+            for each in reversed(trace)
+            if each.name != "__torch_function__"  # the mode of `devices` stands under every call
+        ]
         traceback.print_exc()
     with contextlib.suppress(GoneError):
         client.tell(
@@ -83,10 +87,11 @@ def _fork_instead_of_spawn(client: RankLine) -> None:
     spawning.start_processes = start
     torch.multiprocessing.start_processes = start
     torch.multiprocessing.spawn = spawning.spawn = start
-    multiprocessing.set_start_method = lambda *_, **__: None
-    context = multiprocessing.get_context("fork")
-    get = multiprocessing.get_context
-    multiprocessing.get_context = lambda method=None: context if method == "spawn" else get(method)  # type: ignore[assignment] # the same call
+    context, get = multiprocessing.get_context("fork"), multiprocessing.get_context
+    modules: tuple[Foreign, ...] = (multiprocessing, torch.multiprocessing)
+    for module in modules:
+        module.get_context = lambda method=None: context if method == "spawn" else get(method)
+        module.set_start_method = lambda *_, **__: None
 
 
 class _Child:
