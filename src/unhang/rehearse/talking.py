@@ -45,11 +45,18 @@ def decoded(buffer: bytearray) -> Message | None:
 
 
 class RankLine:
-    """A rank's side: `tell` sends, `ask` sends and waits for the answer."""
+    """A rank's side: `tell` sends, `ask` sends and waits for the answer.
+
+    Attributes:
+        rank: The rank, as soon as it is known.
+        joined: The process that has joined the job; a fork of it has not.
+        told_end: The process that has told its end.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.rank = int(os.environ.get("RANK", "-1"))
+        self.joined = self.told_end = 0
         self._local = threading.local()
 
     def tell(self, kind: str, /, **fields: object) -> None:

@@ -115,7 +115,7 @@ def _init(
     rank, size = given.get("rank", -1), given.get("world_size", -1)
     rank = int(os.environ["RANK"]) if rank is None or rank < 0 else rank
     size = int(os.environ["WORLD_SIZE"]) if size is None or size < 0 else size
-    desk.client.rank = rank
+    desk.client.rank, desk.client.joined = rank, os.getpid()
     desk.client.tell("init", rank=rank, world=size, parent=os.getppid())
     kept = {k: v for k, v in given.items() if k in ("timeout", "group_name") and v is not None}
     return real(backend, store=RehearsedStore(desk), rank=rank, world_size=size, **kept)
@@ -148,30 +148,26 @@ def _arm_meshes() -> None:
 
 
 def _arm_wrappers() -> None:
-    """DDP and FSDP take no device ids where there are no devices."""
+    """DDP and FSDP take no devices by number where there are none."""
     from torch.distributed.fsdp import FullyShardedDataParallel
     from torch.nn.parallel import DistributedDataParallel
 
-    ids = ("device_ids", "output_device", "device_id")
-    for cls, places in ((DistributedDataParallel, 2), (FullyShardedDataParallel, 0)):
-        cls.__init__ = _without(cls.__init__, ids, places)
-
-
-def _without(real: Foreign, names: tuple[str, ...], places: int) -> Foreign:
-    """A constructor of a wrapper that forgets some of its arguments.
-
-    Args:
-        real: The constructor: self, the module, and more.
-        names: What it forgets by name.
-        places: How many positions behind the module it forgets.
-    """
+    real: Foreign = DistributedDataParallel.__init__
 
     @functools.wraps(real)
-    def made(self: Foreign, module: Foreign, *args: Foreign, **kwargs: Foreign) -> None:
-        kwargs |= {name: None for name in names if name in kwargs}
-        real(self, module, *(None for _ in args[:places]), *args[places:], **kwargs)
+    def replicated(self: Foreign, module: Foreign, *args: Foreign, **kwargs: Foreign) -> None:
+        kwargs |= {name: None for name in ("device_ids", "output_device") if name in kwargs}
+        real(self, module, *(None for _ in args[:2]), *args[2:], **kwargs)
 
-    return made
+    sharded: Foreign = FullyShardedDataParallel.__init__
+
+    @functools.wraps(sharded)
+    def on_cpu(self: Foreign, module: Foreign, *args: Foreign, **kwargs: Foreign) -> None:
+        kwargs["device_id"] = torch.device("cpu")
+        sharded(self, module, *args, **kwargs)
+
+    DistributedDataParallel.__init__ = replicated
+    FullyShardedDataParallel.__init__ = on_cpu
 
 
 def _stop_after(most: int) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -190,13 +191,25 @@ class _CpuGenerator(torch.Generator):  # type: ignore[misc] # torch is not typed
 
 
 def _replace_accelerator(module: Foreign) -> None:
-    """torch's newer names for the same; not whether there is one, which its own parts ask."""
-    module.current_accelerator = _saying(torch.device("cuda"))
-    module.device_count = _count
-    for name in ("current_device_index", "current_device_idx"):
-        setattr(module, name, _saying(0))
-    for name in ("set_device_index", "set_device_idx", "synchronize", "empty_cache"):
-        setattr(module, name, _saying(None))
+    """Newer names for the same. Torch's own parts ask here what is really there."""
+    answers = {
+        "is_available": True, "current_accelerator": torch.device("cuda"),
+        "device_count": _count(), "current_device_index": 0, "current_device_idx": 0,
+        "set_device_index": None, "set_device_idx": None, "synchronize": None,
+        "empty_cache": None,
+    }  # fmt: skip
+    for name, value in answers.items():
+        real = getattr(module, name, None)
+        if real is not None:
+            setattr(module, name, _saying_to_scripts(real, value))
+
+
+def _saying_to_scripts(real: Foreign, value: Foreign) -> Callable[..., Any]:
+    def said(*args: Foreign, **kwargs: Foreign) -> Foreign:
+        asks = sys._getframe(1).f_globals.get("__name__", "")
+        return real(*args, **kwargs) if asks.split(".")[0] == "torch" else value
+
+    return said
 
 
 def _first_on_cpu(function: Foreign) -> Foreign:
