@@ -63,6 +63,7 @@ def ended(client: RankLine, body: Foreign) -> int:
             if each.name != "__torch_function__"  # the mode of `devices` stands under every call
         ]
         traceback.print_exc()
+    client.told_end = os.getpid()
     with contextlib.suppress(GoneError):
         client.tell(
             "end", code=code, error=error, frames=[f for f in frames if "runpy" not in f[1]]
@@ -87,11 +88,30 @@ def _fork_instead_of_spawn(client: RankLine) -> None:
     spawning.start_processes = start
     torch.multiprocessing.start_processes = start
     torch.multiprocessing.spawn = spawning.spawn = start
+    _tell_ends_of_children(client)
     context, get = multiprocessing.get_context("fork"), multiprocessing.get_context
     modules: tuple[Foreign, ...] = (multiprocessing, torch.multiprocessing)
     for module in modules:
         module.get_context = lambda method=None: context if method == "spawn" else get(method)
         module.set_start_method = lambda *_, **__: None
+
+
+def _tell_ends_of_children(client: RankLine) -> None:
+    """A process that the script starts, and that joins the job, is a rank of it."""
+    real: Foreign = multiprocessing.process.BaseProcess.run
+
+    def run_and_tell(self: Foreign) -> None:
+        code = 1
+        try:
+            real(self)
+            code = 0
+        finally:
+            if client.joined == os.getpid() != client.told_end:
+                failure = sys.exc_info()[1]
+                error = f"{type(failure).__name__}: {failure}" if failure else ""
+                client.tell("end", code=code, error=error, frames=[])
+
+    multiprocessing.process.BaseProcess.run = run_and_tell  # type: ignore[method-assign] # the same call
 
 
 class _Child:
