@@ -50,6 +50,9 @@ def write_case(outcome: RehearsalEnd, folder: Path, command: Sequence[str]) -> N
             save_file(path, encode(content), at_once=False)
             came["dumps"] = str(path.relative_to(folder))
         parts.append(RankPart(rank, came=came, exit_status=process.code))
+    for path in (folder / "stacks").glob("rank_*.txt"):
+        if not path.stat().st_size:  # asked for only where a rank waits in no call
+            path.unlink()
     samples = [_sample(process) for process in referee.ranks.values() if _tells(process)]
     save_file(folder / "stacks" / f"{_RUN}.json", dump_samples(samples).encode())
     write_part(

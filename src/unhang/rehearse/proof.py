@@ -18,21 +18,23 @@ from unhang.model import Note
 from unhang.rehearse.referee import Referee
 from unhang.rehearse.server import RehearsalEnd
 from unhang.report import Decision, Finding, Reason, Report, Subject
-from unhang.wording import count_of, rank_phrase
+from unhang.wording import count_of, printable, rank_phrase
 
 __all__ = ["judged"]
 
 _OURS: Final = str(Path(__file__).parent)
 _SOURCE: Final = "rehearsal"
+_LAST: Final = 4096
 
 
-def judged(report: Report, outcome: RehearsalEnd, steps: int) -> Report:
+def judged(report: Report, outcome: RehearsalEnd, steps: int, logs: Path) -> Report:
     """The analysis' report, with what the referee knows for sure.
 
     Args:
         report: The analysis' of the dumps.
         outcome: How the rehearsal ended.
         steps: What --steps said.
+        logs: Where the output of ranks lies.
 
     Raises:
         ToolError: What stands in for devices or groups has failed, so that nothing is known.
@@ -42,7 +44,7 @@ def judged(report: Report, outcome: RehearsalEnd, steps: int) -> Report:
     if outcome.end == "late":
         return _unfinished(report, outcome)
     if report.status == "problem":
-        return _of_program(_with_ends(report, outcome.referee))
+        return _of_program(_with_words(_with_ends(report, outcome.referee), outcome.referee, logs))
     return _proved(report, outcome) if outcome.end == "over" else report
 
 
@@ -137,6 +139,24 @@ def _of_program(report: Report) -> Report:
     text = sentence("fix-code", reason, decision.subjects)
     changed = replace(decision, action="fix-code", reason=reason, text=text)
     return replace(report, decision=changed)
+
+
+def _with_words(report: Report, referee: Referee, logs: Path) -> Report:
+    """The last line of a rank that ended with an exit code and no exception: it says why."""
+    quiet = (r for r, p in referee.ranks.items() if p.code and not p.error)
+    rank = next(quiet, None)
+    if rank is None or not report.findings:
+        return report
+    try:
+        text = (logs / f"rank_{rank}.log").read_text(errors="replace")[-_LAST:]
+    except OSError:
+        return report
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        return report
+    first, *rest = report.findings
+    words = f"Rank {rank} printed last: {printable(lines[-1], 200)}"
+    return replace(report, findings=(replace(first, evidence=(words, *first.evidence)), *rest))
 
 
 # ------------------------------------------------------------------ ranks that came to their end

@@ -16,6 +16,7 @@ from unhang.analysis import diagnose
 from unhang.case import Case
 from unhang.casedir.manifest import create_case
 from unhang.casedir.place import Place, place_in
+from unhang.errors import InputError
 from unhang.ingest import load
 from unhang.rehearse.commandline import RehearsedJob
 from unhang.rehearse.endstate import write_case
@@ -60,9 +61,10 @@ def rehearsed(
         named = wishes.case or Path(scratch) / "case"
         case = create_case(named.parent, "rehearsal", time.time(), named=named)
         outcome = _run(job, case, wishes)
+        _check(outcome)
         write_case(outcome, case, command)
         loaded = load([str(case)], world_size=outcome.referee.world)
-        report = judged(diagnose(loaded), outcome, wishes.steps)
+        report = judged(diagnose(loaded), outcome, wishes.steps, case / "logs")
         yield loaded, report, place_in(case) if wishes.case else Place()
 
 
@@ -74,6 +76,16 @@ def _run(job: RehearsedJob, case: Path, wishes: RehearsalWishes) -> RehearsalEnd
     for log in (case / "logs").iterdir():
         log.unlink()
     return _once(replace(job, ranks=RANKS), case, wishes)
+
+
+def _check(outcome: RehearsalEnd) -> None:
+    """A script that makes no group has nothing to match."""
+    ranks = outcome.referee.ranks.values()
+    if outcome.end == "over" and not any(p.groups or p.code for p in ranks):
+        raise InputError(
+            "no rank made a process group: there are no calls to match",
+            "The script has to call torch.distributed.init_process_group.",
+        )
 
 
 def _once(job: RehearsedJob, case: Path, wishes: RehearsalWishes) -> RehearsalEnd:

@@ -76,7 +76,7 @@ def rehearse(
         "socket": str(path), "values": str(folder), "logs": str(logs.absolute()),
         "script": job.script if job.is_module else str(Path(job.script).absolute()),
         "words": job.words, "module": job.is_module, "ranks": job.ranks or 1, "nodes": job.nodes,
-        "steps": steps, "alone": not job.ranks,
+        "steps": steps, "stacks": str((logs.parent / "stacks").absolute()), "alone": not job.ranks,
     }  # fmt: skip
     (folder / "plan.json").write_text(json.dumps(plan))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
@@ -125,6 +125,7 @@ class _Hall:
                 self._look(limit_s)
                 progress(self.referee, time.monotonic() - self.started)
         self.outcome.seconds = time.monotonic() - self.started
+        self._ask_stacks()
         for line in self.lines.values():
             line.peer.close()
         return self.outcome
@@ -138,6 +139,15 @@ class _Hall:
             self.outcome.end = "stuck"
         elif now - self.started > limit_s:
             self.outcome.end = "late"
+
+    def _ask_stacks(self) -> None:
+        """Let ranks that wait in no call write where they are."""
+        busy = [p for p in self.referee.ranks.values() if p.code is None and not p.waits]
+        for process in busy:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGUSR2)
+        if busy:
+            time.sleep(_LOOK_S)
 
     def _enter(self, _: object) -> None:
         peer, _address = self.door.accept()

@@ -15,6 +15,7 @@ import torch.distributed.distributed_c10d as c10d
 
 from unhang.rehearse.inside.devices import replace_cuda
 from unhang.rehearse.inside.group import RehearsedGroup
+from unhang.rehearse.inside.norms import arm_norms
 from unhang.rehearse.inside.store import RehearsedStore
 from unhang.rehearse.inside.works import Desk
 from unhang.rehearse.talking import Foreign
@@ -65,6 +66,7 @@ def arm(desk: Desk, max_steps: int) -> None:
     replace_cuda()
     _arm_meshes()
     _arm_wrappers()
+    arm_norms()
     if max_steps:
         _stop_after(max_steps)
 

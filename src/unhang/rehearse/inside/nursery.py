@@ -8,6 +8,7 @@ how each rank ended. It refuses to know what ranks do.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
@@ -84,6 +85,8 @@ def _be_rank(plan: dict[str, Any], rank: int) -> int:
     log = os.open(f"{plan['logs']}/rank_{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    stacks = open(f"{plan['stacks']}/rank_{rank}.txt", "w")  # noqa: PTH123, SIM115 - open to the end
+    faulthandler.register(signal.SIGUSR2, file=stacks)
     if not plan["alone"]:
         os.environ.update(_environ(plan, rank))
     from unhang.rehearse.inside.rank import run
