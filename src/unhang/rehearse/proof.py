@@ -25,6 +25,8 @@ __all__ = ["judged"]
 _OURS: Final = str(Path(__file__).parent)
 _SOURCE: Final = "rehearsal"
 _LAST: Final = 4096
+_MAKES_GROUPS: Final = ("_helper", "group")
+"""Functions of ours in which torch makes a group of ours: what fails below is no script's."""
 
 
 def judged(report: Report, outcome: RehearsalEnd, steps: int, logs: Path) -> Report:
@@ -51,7 +53,10 @@ def judged(report: Report, outcome: RehearsalEnd, steps: int, logs: Path) -> Rep
 def _check(referee: Referee) -> None:
     """A failure in our own part says nothing about the script."""
     for process in referee.ranks.values():
-        if process.error_frames and process.error_frames[0][1].startswith(_OURS):
+        ours = [
+            n for n, (_, file, _line) in enumerate(process.error_frames) if file.startswith(_OURS)
+        ]
+        if ours and (not ours[0] or process.error_frames[ours[0]][0] in _MAKES_GROUPS):
             raise ToolError(
                 f"rank {process.rank} asked for something that no rehearsal has: {process.error}",
                 "docs/rehearse.md says what it can show. With --case DIR its log is kept.",

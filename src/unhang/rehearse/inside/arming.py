@@ -59,6 +59,8 @@ def arm(desk: Desk, max_steps: int) -> None:
     _replace("init_process_group", functools.partial(_init, desk))
     for name in ("is_nccl_available", "is_gloo_available", "is_backend_available"):
         _replace(name, lambda _real, *_: True)
+    if hasattr(c10d, "_maybe_attach_flight_recorder"):  # 2.15: the referee is recorder enough
+        _replace("_maybe_attach_flight_recorder", lambda *_, **__: None)
     _replace("_get_default_timeout", lambda _real, *_: timedelta(minutes=10))
     for name in ("TCPStore", "FileStore", "HashStore"):
         _replace(name, functools.partial(_store, desk))

@@ -83,6 +83,13 @@ class RehearsedGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is not ty
         """Members."""
         return self.own_size
 
+    supports_coalescing = supports_splitting = supports_time_estimate = False
+
+    def _get_backend(self, device: Foreign) -> RehearsedGroup:
+        """Itself: torch asks it what it supports."""
+        del device
+        return self
+
     # -- coalescing ------------------------------------------------------------------------------
 
     def _start_coalescing(self, device: Foreign = None) -> None:
