@@ -17,7 +17,7 @@ from unhang.casedir.manifest import NodePart, RankPart, save_file, write_part
 from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.record.calls.ring import DTYPE_NAMES
 from unhang.record.dumps.dumpfile import FORMAT_VERSION, SCHEMA, encode
-from unhang.rehearse.referee import Frames, LivingRank, MadeCall, RankGroup, Referee
+from unhang.rehearse.referee import Frames, LivingRank, MadeCall, RankGroup, Referee, unpaired
 from unhang.rehearse.server import RehearsalEnd
 from unhang.stacks.ownership import is_library
 from unhang.stacks.saved import dump_samples
@@ -77,6 +77,17 @@ def _differences(referee: Referee) -> dict[int, str]:
             if len(ops) == 1 and len({getattr(c.issue, what) for c in circle.apart}) > 1:
                 for call in circle.apart:
                     names[id(call)] = f"{call.issue.op}({what} {getattr(call.issue, what)})"
+        names |= _names_of_pairs(circle.apart) if ops == {"all_to_all"} else {}
+    return names
+
+
+def _names_of_pairs(calls: Sequence[MadeCall]) -> dict[int, str]:
+    """Of an exchange whose totals may agree: the members that give or take what others do not."""
+    names, ranks = {}, [call.process.rank for call in calls]
+    for giver, taker in unpaired(calls)[::-1]:
+        gives, takes = calls[giver].told["gives"][taker], calls[taker].told["takes"][giver]
+        names[id(calls[taker])] = f"all_to_all(takes {takes} of rank {ranks[giver]})"
+        names[id(calls[giver])] = f"all_to_all(gives {gives} to rank {ranks[taker]})"
     return names
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
@@ -21,7 +22,7 @@ from unhang.rehearse.issue import Issue, IssueSite
 from unhang.rehearse.keys import SharedKeys
 from unhang.rehearse.talking import Message
 
-__all__ = ["LivingRank", "MadeCall", "RankGroup", "Referee"]
+__all__ = ["LivingRank", "MadeCall", "RankGroup", "Referee", "unpaired"]
 
 Frames: TypeAlias = tuple[tuple[str, str, int], ...]
 Waiter: TypeAlias = int
@@ -227,15 +228,15 @@ class Referee:
         circle, rank = call.circle, call.process.rank
         meeting = circle.meetings.setdefault(call.seq, MemberMeeting(circle.ranks))
         leaving = meeting.arrive(rank, call.issue, 0.0, call)
+        if len(meeting.arrived) == len(meeting.members):
+            calls = [each for each in self._members(meeting) if each is not None]
+            if not agree([each.issue for each in calls]) or unpaired(calls):
+                circle.apart = circle.apart or calls
+            del circle.meetings[call.seq]
         if circle.apart:
             return  # in its group nothing moves behind a call about which its members disagree
         for other, _ in leaving:
             self._ends(other, self._members(meeting))
-        if len(meeting.arrived) == len(meeting.members):
-            calls = [c for c in self._members(meeting) if c is not None]
-            if not agree([c.issue for c in calls]):
-                circle.apart = calls
-            del circle.meetings[call.seq]
 
     def _members(self, meeting: MemberMeeting) -> list[MadeCall | None]:
         there = meeting.arrived
@@ -371,6 +372,15 @@ class Referee:
     def calls(self) -> int:
         """How many calls were made."""
         return sum(len(p.calls) for p in self.processes.values())
+
+
+def unpaired(calls: Sequence[MadeCall]) -> list[tuple[int, int]]:
+    """Giver and taker, by places in the group, that disagree about how much passes between them."""
+    gives, takes = ([call.told[side] for call in calls] for side in ("gives", "takes"))
+    places = range(len(calls))
+    if any(len(each) != len(calls) for each in (*gives, *takes)):
+        return []
+    return [(i, j) for i in places for j in places if gives[i][j] != takes[j][i]]
 
 
 def _frames(rows: list[Any]) -> Frames:

@@ -90,6 +90,19 @@ def test_roots_that_differ_are_said(tmp_path: Path) -> None:
     assert "broadcast(root 1)" in report.summary
 
 
+def test_an_exchange_whose_pairs_differ_is_its_ranks(tmp_path: Path) -> None:
+    """All members together give what they take, and two of them disagree."""
+    ranks = Ranks(4)
+    for rank in range(4):
+        gives = {1: [4, 4, 6, 2]}.get(rank, [4] * 4)
+        takes = {3: [4, 4, 4, 4]}.get(rank, [4] * 4)
+        how = {"kind": "exchange", "op": "all_to_all", "gives": gives, "takes": takes}
+        ranks.call(rank, 7, inputs=[[16]], outputs=[[16]], reduction="", **how)
+    report = verdict(ranks, tmp_path / "case")
+    assert report.causes[0].slug == "op-mismatch"
+    assert "rank 1: all_to_all(gives 6 to rank 2)" in report.summary
+
+
 def test_a_send_that_is_left_over_is_found(tmp_path: Path) -> None:
     """Though every rank came to its end."""
     ranks = Ranks(2, "gloo")
