@@ -136,14 +136,26 @@ def _unfinished(report: Report, outcome: RehearsalEnd) -> Report:
 
 
 def _of_program(report: Report) -> Report:
-    """Nothing of a rehearsal can be waited for or restarted: its faults are the program's."""
+    """Nothing of a rehearsal can be late or restarted: its faults are the program's."""
     decision = report.decision
-    if decision is None or decision.action == "fix-code" or not report.causes:
+    if decision is None or not report.causes:
         return report
-    reason: Reason = "deadlock" if report.causes[0].family == "deadlock" else "wrong-calls"
-    text = sentence("fix-code", reason, decision.subjects)
-    changed = replace(decision, action="fix-code", reason=reason, text=text)
-    return replace(report, decision=changed)
+    findings = tuple(map(_not_late, report.findings))
+    decision = replace(decision, confidence=findings[0].confidence)
+    if decision.action != "fix-code":
+        reason: Reason = "deadlock" if findings[0].family == "deadlock" else "wrong-calls"
+        text = sentence("fix-code", reason, decision.subjects)
+        decision = replace(decision, action="fix-code", reason=reason, text=text)
+    return replace(report, findings=findings, decision=decision)
+
+
+def _not_late(finding: Finding) -> Finding:
+    """What is in doubt is which side is wrong, not whether the other side comes yet."""
+    doubted = finding.role == "cause" and finding.confidence == "low"
+    if not doubted or finding.family not in ("absent", "disagreement"):
+        return finding
+    reasons = ("the other side may be the wrong one",)
+    return replace(finding, confidence="medium", confidence_reasons=reasons)
 
 
 def _with_words(report: Report, referee: Referee, logs: Path) -> Report:

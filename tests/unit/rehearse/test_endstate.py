@@ -75,6 +75,7 @@ def test_a_call_of_one_rank_alone_is_that_ranks(tmp_path: Path) -> None:
         ranks.end(rank)
     report = verdict(ranks, tmp_path / "case")
     assert (report.status, report.culprits) == ("problem", (0,))
+    assert {finding.confidence for finding in report.causes} == {"medium"}
 
 
 def test_roots_that_differ_are_said(tmp_path: Path) -> None:
