@@ -26,8 +26,9 @@ from unhang.errors import ToolError
 
 __all__ = ["HOWS", "CaptureRequest", "capture", "pack"]
 
-HOWS = ("asked", "pipe", "timeout")
-"""How the ranks were dumped: by `_dump_nccl_trace`, by the pipe, by the watchdog's time-out."""
+HOWS = ("asked", "active", "pipe", "timeout")
+"""How the ranks were dumped: by `_dump_nccl_trace`, by it with unfinished calls only, by the pipe,
+by the watchdog's time-out."""
 
 JOBS = Path(__file__).parent / "jobs"
 _PORTS = range(20_000, 30_000, 200)
@@ -72,7 +73,7 @@ def capture(
 
 def _job(fault: NcclFault, request: CaptureRequest, folder: Path) -> dict[str, Any]:
     return {
-        "job": fault.name,
+        "job": "program" if "LAB_PROGRAM" in fault.device else fault.name,
         "folder": str(folder / fault.name),
         "ranks": fault.ranks,
         "answers": fault.dumps,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 EXAMPLES = """python -m lab nccl build
 python -m lab nccl capture -o captures/2.13.0
 python -m lab nccl capture stall circle --timing -o captures/2.13.0-timing
+python -m lab nccl capture --draw 38 --seed 7 -o captures/drawn
 eval "$(python -m lab nccl build)" && .venv-nccl/bin/torchrun --nproc-per-node 2 job.py"""
 
 DEFAULT_PYTHON = Path(".venv-nccl/bin/python")
@@ -32,6 +33,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--python", type=Path, default=DEFAULT_PYTHON, help=f"default: {DEFAULT_PYTHON}"
     )
+    parser.add_argument("--draw", type=int, metavar="N", help="so many programs made by chance")
+    parser.add_argument("--seed", type=int, default=0, help="which programs (default: 0)")
     parser.add_argument("--timing", action="store_true", help="with TORCH_NCCL_ENABLE_TIMING=1")
     parser.add_argument("--at-once", type=int, default=3, metavar="N", help="default: 3")
     parser.add_argument("--timeout", type=float, default=12.0, metavar="S", help="default: 12")
@@ -54,12 +57,17 @@ def run(args: argparse.Namespace) -> int:
 def _capture(args: argparse.Namespace, device: Device) -> int:
     from lab.nccl.capture import CaptureRequest, capture, pack
     from lab.nccl.faults import FAULTS
+    from lab.nccl.found import FOUND
+    from lab.nccl.programs import draw
 
-    if unknown := sorted(set(args.jobs) - FAULTS.keys()):
-        raise UsageError(f"There is no job {unknown[0]!r}.", f"One of: {', '.join(FAULTS)}")
+    jobs = {**FAULTS, **FOUND}
+    if unknown := sorted(set(args.jobs) - jobs.keys()):
+        raise UsageError(f"There is no job {unknown[0]!r}.", f"One of: {', '.join(jobs)}")
     if args.output is None:
         raise UsageError("Where should the captures go?", "Name a directory: -o DIR")
-    faults = [FAULTS[name] for name in args.jobs] or list(FAULTS.values())
+    faults = [jobs[name] for name in args.jobs] or list(jobs.values())
+    if args.draw:
+        faults = list(draw(args.seed, args.draw))
     request = CaptureRequest(timing=args.timing, timeout_s=args.timeout, at_once=args.at_once)
     with tempfile.TemporaryDirectory(prefix="unhang-lab-") as place:
         raw = args.keep or Path(place)

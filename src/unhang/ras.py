@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 __all__ = [
@@ -93,6 +93,8 @@ def parse(text: str) -> RasStatus:
     if start >= 0 and '"communicators"' in text:
         document, repaired = _document(text[start:])
         return replace(_of_json(document), repaired=repaired)
+    if start >= 0 and '"event"' in text:
+        return _of_events(text[start:])
     if not any(sign in text for sign in _SIGNS):
         raise ValueError("neither the text nor the JSON of NCCL's RAS")
     return _of_text(text)
@@ -125,6 +127,36 @@ def _of_json(document: object) -> RasStatus:
         communicators=found,
         timeouts=_number(ras.get("timeouts_count")) if isinstance(ras, dict) else 0,
     )
+
+
+def _of_events(text: str) -> RasStatus:
+    """What monitor mode prints as JSON (NCCL 2.29 and later): one object an event.
+
+    Raises:
+        ValueError: An object that is no JSON.
+    """
+    dead: set[GpuProcess] = set()
+    decoder, at = json.JSONDecoder(), text.find("{")
+    while at >= 0:
+        try:
+            event, end = decoder.raw_decode(text, at)
+        except RecursionError as error:
+            raise ValueError("JSON that is nested too deep") from error
+        at = text.find("{", end)
+        peer = event.get("peer")
+        if event.get("event") == _GIVEN_UP and isinstance(peer, dict):
+            gpus = peer.get("nvml_devs")
+            gpu = ",".join(map(str, gpus)) if isinstance(gpus, list) else ""
+            dead.add(GpuProcess(str(peer.get("host", "")), _number(peer.get("pid"), -1), gpu))
+    return RasStatus(dead=_in_order(dead))
+
+
+_GIVEN_UP = "PEER_DEAD"
+"""The event of monitor mode that says so; who does not answer for a while may come back."""
+
+
+def _in_order(processes: Iterable[GpuProcess]) -> tuple[GpuProcess, ...]:
+    return tuple(sorted(processes, key=lambda each: (each.host, each.pid)))
 
 
 def _is(value: object) -> bool:
@@ -197,6 +229,7 @@ _LISTED = r"Rank (\d+) -- "
 _MISSING = r"The missing ranks?: ([\d, -]+)"
 _WHERE = r"Rank (\d+) .*?GPUs? (.+?) managed by process (\d+) on node (\S+)"
 _DEAD = r"Process (\d+) on node (\S+) managing GPUs? ([\d,]+)"
+_EVENT = r"^\[[\d :-]+\] (\w+): "
 
 
 @dataclass(slots=True)
@@ -228,6 +261,9 @@ def _of_text(text: str) -> RasStatus:
             size = sizes.get(int(head[1]), 0)
             part = parts.setdefault(f"{head[1]}-{head[2]}", _Part(head[3], size))
             section, value = head[4], -1
+        elif (event := re.match(_EVENT, bare)) and (process := re.search(_DEAD, bare)):
+            if event[1] == _GIVEN_UP:
+                dead.add(GpuProcess(process[2], int(process[1]), process[3]))
         elif bare in ("DEAD", "INCOMPLETE", "TIMEOUT"):
             part, section = None, bare
         elif part is None:
@@ -242,7 +278,7 @@ def _of_text(text: str) -> RasStatus:
         n_ranks=total,
         communicators=known,
         timeouts=text.count("communication timeout"),
-        dead=tuple(sorted(dead, key=lambda each: (each.host, each.pid))),
+        dead=_in_order(dead),
     )
 
 

@@ -21,7 +21,14 @@ from unhang.case import Case, More
 from unhang.model import Note
 from unhang.report import Report
 from unhang.stacks.ownership import installed_at
-from unhang.telltale import REMOVED, assigned, forms, is_known_variable, known_words
+from unhang.telltale import (
+    REMOVED,
+    is_known_variable,
+    is_secret_field,
+    is_secret_name,
+    known_words,
+    replaced,
+)
 from unhang.wording import count_of
 
 __all__ = ["DROPPED", "SECRET", "Redactor", "is_address"]
@@ -40,7 +47,7 @@ _PATH: Final = re.compile(
 _SOURCES: Final = re.compile(r"/(?:third_party/gloo|torch/csrc|aten/src|c10)/")
 """Sources of torch, as its messages name them: public, and what rules know a message by."""
 _HOME: Final = re.compile(r"/(?:home|Users)/([\w.@+-]+)")
-_EMAIL: Final = re.compile(r"\b([\w.+-]+)@([\w-]+(?:\.[\w-]+)+)\b")
+_EMAIL: Final = re.compile(r"(?<![\w.+-])([\w.+-]+)@([\w-]+(?:\.[\w-]+)+)\b")
 _FQDN: Final = re.compile(
     r"(?<![\w./-])(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+"
     r"(?:com|net|org|edu|gov|mil|io|ai|dev|cloud|local|localdomain|internal|intranet|intra|corp|lan|"
@@ -64,7 +71,7 @@ _GPU: Final = re.compile(
     r"\b(GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE
 )
 
-_LINK: Final = re.compile(r"(\S+) (?:->|-) (\S+?)(?::\d+)?")
+_LINK: Final = re.compile(r"(?<!\S)(\S+) (?:->|-) (\S+?)(?::\d+)?")
 """What a finding about a link is about: "node01 -> node02:29500"."""
 
 _WORD: Final = re.compile(r"[\w-]+(?:\.[\w-]+)*")
@@ -155,8 +162,7 @@ class Redactor:
                 self._learn(kind, name)
 
     def _clean(self, text: str) -> str:
-        for pattern in (*forms(), *assigned()):
-            text = pattern.sub(self._secret, text)
+        text = replaced(text, self._secret)
         text = _EMAIL.sub(
             lambda m: f"{self._replace('user', m[1])}@{self._replace('host', m[2])}", text
         )
@@ -168,11 +174,11 @@ class Redactor:
         text = _IPV6.sub(lambda m: self._address(m[0]), text)
         return _WORD.sub(lambda m: self._word(m[0]), text)
 
-    def _secret(self, found: re.Match[str]) -> str:
-        if found["value" if "value" in found.re.groupindex else 0] in (SECRET, REMOVED):
-            return found[0]
+    def _secret(self, secret: str) -> str:
+        if secret in (SECRET, REMOVED):
+            return secret
         self.counts["secret"] += 1
-        return (found["kept"] if "kept" in found.re.groupindex else "") + SECRET
+        return SECRET
 
     def _path(self, path: str) -> str:
         """Keep the file's name, and what is below packages or torch's sources; replace the rest."""
@@ -261,6 +267,9 @@ class Redactor:
         if isinstance(value, (str, bytes, bytearray)):
             return self._redacted_text(key, value)
         if isinstance(value, Mapping):
+            told = value.get("name", value.get("key"))  # {"name": "DB_PASSWORD", "value": "…"}
+            if isinstance(told, str) and "value" in value and is_secret_name(told):
+                value = {**value, "value": self._secret(str(value["value"]))}
             return {self._key(k): self._redacted_item(key, k, v) for k, v in value.items()}
         if isinstance(value, (list, tuple, set, frozenset)):
             is_command = key == "command" and all(isinstance(word, str) for word in value)
@@ -278,7 +287,7 @@ class Redactor:
         if not isinstance(key, str):
             return self._redacted("", key)
         if key.isidentifier() and key not in self.stand_ins.get("host", {}):
-            return key
+            return replaced(key, self._secret)
         return self._clean(key)
 
     def _redacted_item(self, above: str, key: Any, value: Any) -> Any:  # noqa: ANN401 - nested data
@@ -310,9 +319,8 @@ class Redactor:
         if (key, text) not in self._seen:
             if len(self._seen) >= _MAX_REMEMBERED:
                 self._seen.clear()
-            if text != SECRET and any(p.fullmatch(f"{key}={text}") for p in assigned()):
-                self.counts["secret"] += 1
-                self._seen[key, text] = SECRET
+            if text and is_secret_field(key, text):
+                self._seen[key, text] = self._secret(text)
             else:
                 self._seen[key, text] = self._clean(text)
         return self._seen[key, text]

@@ -11,7 +11,7 @@ import platform
 import resource
 from collections.abc import Iterable, Mapping
 
-from unhang.telltale import REMOVED, is_secret_name, is_secret_value, without_secrets
+from unhang.telltale import REMOVED, is_secret_name, without_secrets
 
 __all__ = ["describe_node", "harmless_environment"]
 
@@ -29,7 +29,7 @@ _LIMITS = ("NOFILE", "MEMLOCK", "NPROC", "STACK", "CORE", "AS", "FSIZE")
 def harmless_environment(env: Mapping[str, str]) -> dict[str, str]:
     """The variables that matter to a distributed job, by name, secrets replaced by a word."""
     return {
-        name: REMOVED if is_secret_name(name) or is_secret_value(value) else without_secrets(value)
+        name: REMOVED if is_secret_name(name) or without_secrets(value) != value else value
         for name, value in sorted(env.items())
         if name.startswith(_PREFIXES)
     }

@@ -8,6 +8,7 @@ know about colours, widths or any output format.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
 from unhang.errors import UsageError
@@ -21,6 +22,7 @@ __all__ = [
     "ranges_of",
     "rank_phrase",
     "readable",
+    "shell_word",
 ]
 
 MAX_RANK = 10_000_000
@@ -159,6 +161,18 @@ def printable(text: str, limit: int = 0) -> str:
     if limit and len(text) > limit:
         return text[: max(limit - 1, 0)] + "…"
     return text
+
+
+def shell_word(word: str) -> str:
+    r"""A word as a shell reads it; what a terminal would obey or hide is written out: $'a\x1b'."""
+    if word.isprintable():
+        return shlex.quote(word)
+    raw = (char if char.isprintable() and char not in "'\\" else _octal(char) for char in word)
+    return f"$'{''.join(raw)}'"
+
+
+def _octal(char: str) -> str:
+    return "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogateescape"))
 
 
 def _escaped(char: str) -> str:

@@ -46,13 +46,20 @@ def test_an_agent_gets_verdict_calls_tables_and_pages() -> None:
         ("explain", {"code": "UH101"}),
         ("diagnose", {"path": "no-such-place"}),
     )
-    assert set(tools) == {"diagnose", "entries", "stacks", "query", "explain"}
+    assert set(tools) == {"diagnose", "paste", "entries", "stacks", "query", "explain"}
     assert all(tools.values())
     assert json.loads(brief)["culprits"] == "2"
     assert "all_reduce" in calls
     assert json.loads(rows) == [{"n": 19}]
     assert "never-joined" in page
     assert json.loads(refused)["exit_code"] == 3
+
+
+def test_an_agent_pastes_a_text() -> None:
+    """No file is needed: the text itself is the argument."""
+    stack = 'Thread 7 (idle): "MainThread"\n    load_batch (train.py:12)\n    main (train.py:40)\n'
+    _, (told,) = answers(("paste", {"text": stack}))
+    assert "load_batch (train.py:12)" in told
 
 
 def test_sql_of_an_agent_cannot_write_or_read_files() -> None:

@@ -18,7 +18,7 @@ FLOORS = {
     "ingest": 3, "collect": 3, "analysis": 3, "tables": 3, "reports": 3, "cores": 3,
     "trace": 3, "casedir": 2, "surroundings": 2, "room": 2, "telltale": 1,
     "batches": 2, "case": 2, "casebuilder": 2, "picture": 2, "report": 2, "stacks": 2, "logs": 2,
-    "redact": 2, "ras": 2, "turns": 2, "spans": 2, "rasclient": 2,
+    "pasted": 2, "redact": 2, "ras": 2, "turns": 2, "spans": 2, "rasclient": 2,
     "activity": 1, "model": 1, "kinds": 1, "errors": 1, "wording": 1, "bounds": 1, "_version": 0,
     "checks": 1, "rankenv": 1, "catalogue": 2, "incoming": 1,
     "globs": 1, "built": 1, "isolated": 0, "packed": 1, "regular": 1, "torchenv": 1,
@@ -178,7 +178,9 @@ def test_the_recorder_stands_alone(path: Path) -> None:
 @pytest.mark.parametrize("name", sorted(LIGHT))
 def test_the_ground_floor_is_light(name: str) -> None:
     """The ground floor needs the standard library only."""
-    for node in ast.walk(parsed(SRC / f"{name}.py")):
+    folder = SRC / name
+    files = folder.rglob("*.py") if folder.is_dir() else [SRC / f"{name}.py"]
+    for node in (node for path in files for node in ast.walk(parsed(path))):
         if isinstance(node, ast.ImportFrom) and node.module:
             assert node.module.split(".")[0] in {"unhang", "__future__", "collections",
                                                   "dataclasses", "enum",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from unhang.redact import Redactor
 from unhang.telltale import (
     REMOVED,
     harmless_command,
@@ -12,6 +15,9 @@ from unhang.telltale import (
     known_words,
     without_secrets,
 )
+
+SECRETS = (Path(__file__).parents[1] / "data" / "secrets.txt").read_text().splitlines()
+"""Lines with a secret each, which is or holds the word HIDDEN."""
 
 HARMLESS_COMMANDS = (
     "torchrun --nproc-per-node 8 --rdzv-id 77 train.py --lr 0.1",
@@ -93,11 +99,53 @@ def test_a_secret_of_a_text_goes(text: str) -> None:
         'File "train.py", line 3, in forward_pass',
         "max_tokens: 512, pad_token_id=0, monkey=patch",
         "2 passed, 1 failed: key error",
+        'File "/env/site-packages/mmengine/hooks/checkpoint_hook.py", line 476, in save',
+        "Secrets are removed where they are captured; the password is not set",
+        "FATAL: password authentication failed for user 'svc'",
+        "Access denied for user 'svc'@'host' (using password: YES)",
+        "unknown token 'the' in prompt, max tokens 4096, tokenizer key 7",
+        "disk-0123456789abcdefghij task-sk-learn /services/T/B/x.py hooks.py:12",
+        "tcp://10.0.0.1:29500/a@b",
     ],
 )
 def test_a_line_without_secrets_stays(text: str) -> None:
     """What tells why a job hangs is not to be lost."""
     assert without_secrets(text) == text
+
+
+@pytest.mark.parametrize("line", SECRETS)
+def test_every_known_form_goes_from_a_log(line: str) -> None:
+    """Tokens by prefix, sentences, hooks, cookies, DSNs, options of tools, in code and in JSON."""
+    assert "HIDDEN" not in without_secrets(line)
+    assert "HIDDEN" not in Redactor().text(line)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "password: |\n  HIDDEN\n  HIDDEN\nnext: 1",
+        "private_key: >-\n    HIDDEN\n    HIDDEN\n",
+        '- name: DB_PASSWORD\n  value: "HIDDEN"\n',
+        "-----BEGIN PGP PRIVATE KEY BLOCK-----\nHIDDEN\n-----END PGP PRIVATE KEY BLOCK-----",
+        "tls.key: |\n  -----BEGIN EC PRIVATE KEY-----\n  HIDDEN\n  -----END EC PRIVATE KEY-----\n",
+        f"{'aB3HIDDEN' * 7}x\n-----END RSA PRIVATE KEY-----",
+    ],
+)
+def test_key_material_of_several_lines_goes(text: str) -> None:
+    """As PEM and YAML have it, also where a log begins in the midst of it."""
+    assert "HIDDEN" not in without_secrets(text)
+
+
+def test_fields_that_are_secrets_go_as_a_whole() -> None:
+    """Whatever their values look like; a variable of a pod has its name in another field."""
+    value = {
+        "password": "HIDDEN two",
+        "env": [{"name": "DB_PASSWORD", "value": "HIDDEN"}, {"name": "LR", "value": "0.1"}],
+        "ghp_HIDDENabcdefghijklmnop": 1,
+    }
+    clean = Redactor().value(value)
+    assert "HIDDEN" not in str(clean)
+    assert clean["env"][1] == value["env"][1]
 
 
 def test_a_log_keeps_its_other_bytes() -> None:

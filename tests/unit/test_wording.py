@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +14,7 @@ from unhang.wording import (
     parse_ranks,
     printable,
     rank_phrase,
+    shell_word,
 )
 
 
@@ -68,3 +71,14 @@ def test_nothing_from_outside_reaches_the_terminal() -> None:
     assert printable("a\u202eb") == "a\\u202eb"
     assert printable("plain ü") == "plain ü"
     assert printable("abcdef", limit=4) == "abc…"
+
+
+@pytest.mark.parametrize(
+    "word", ["x\u202eq", "a b\x1b[31m'\\c", "\u200bz", "plain", "a 'b'", "é\n"]
+)
+def test_a_word_to_paste_is_visible_and_the_same(word: str) -> None:
+    """Nothing that changes the direction or hides reaches a terminal raw; a shell gets it whole."""
+    told = shell_word(word)
+    assert told.isprintable()
+    done = subprocess.run(["bash", "-c", f"printf %s {told}"], capture_output=True, check=True)
+    assert done.stdout.decode() == word

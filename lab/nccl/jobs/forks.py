@@ -15,6 +15,7 @@ import traceback
 
 import devices  # noqa: F401 - registers its jobs
 import hosts  # noqa: F401 - the same
+import programs  # noqa: F401 - the same
 import torch
 import torch.distributed as dist
 from common import main
@@ -59,13 +60,24 @@ def settings(folder, request, port):
 
 
 def answer(folder, rank):
-    """In a thread of each rank: dump when the file `ask` appears, as a program of its own would."""
+    """In a thread of each rank: dump when the file `ask` appears, as a program of its own would.
+
+    Twice: whole, and calls only that have not ended.
+    """
     while not os.path.exists(f"{folder}/ask"):
         time.sleep(0.05)
-    data = torch._C._distributed_c10d._dump_nccl_trace()
-    with open(f"{folder}/.{rank}", "wb") as file:
-        file.write(data)
-    os.rename(f"{folder}/.{rank}", f"{folder}/asked/nccl_trace_rank_{rank}")
+    dumps = {"active": recorded(onlyActive=True), "asked": recorded()}
+    for how, data in dumps.items():
+        with open(f"{folder}/.{rank}", "wb") as file:
+            file.write(data)
+        os.rename(f"{folder}/.{rank}", f"{folder}/{how}/nccl_trace_rank_{rank}")
+
+
+def recorded(**which):
+    """What the recorder of the default group's backend holds: torch 2.15's own, by its name."""
+    if torch.__version__ >= "2.15" and os.environ.get("TORCH_DIST_USE_NCCL2") != "0":
+        return torch._C._distributed_c10d._dump_fr_trace(backend="nccl2", **which)
+    return torch._C._distributed_c10d._dump_nccl_trace(**which)
 
 
 def rank_main(name, folder, rank):
@@ -123,7 +135,8 @@ def run(request, port):
     """One job: start it, ask it in the middle, wait for its time-out, end it."""
     folder, ranks = request["folder"], request["ranks"]
     shutil.rmtree(folder, ignore_errors=True)
-    os.makedirs(f"{folder}/asked")
+    for how in ("active", "asked"):
+        os.makedirs(f"{folder}/{how}")
     os.environ.update(settings(folder, request, port))
     pids = []
     for rank in range(ranks):

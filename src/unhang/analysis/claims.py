@@ -18,9 +18,11 @@ from unhang.report import CallSide, Confidence, GroupRef, Site, Subject, Wait
 
 __all__ = [
     "Bearing",
+    "Because",
     "Claim",
     "Doubt",
     "Observation",
+    "Reason",
     "Seeing",
     "Source",
     "Stance",
@@ -71,8 +73,11 @@ class Doubt(Enum):
     A_LINE_ALONE = 1, "it is one message, beside the verdict"
     HALF_SURE = 1, "the report that tells of it has medium confidence"
     HAS_ENDED = 2, "{call} has ended and nothing waits: only what it computed may be wrong"
+    MAKES_A_GROUP = 2, "who makes the first call of a group leaves no record until all have come"
+    AGE_UNKNOWN = 2, "no time tells how long {call} has been open"
     FEW_CALLED = 2, "fewer ranks made {call} than did not: it may be one too many"
     MAJORITY_OF_SEEN = 2, "those without a dump may be on the other side"
+    LONE_DUMP = 2, "there is one dump alone: perhaps no other was gathered"
     SEVERAL_SILENT = 2, "{culprits} left nothing, and any one of them may be the reason"
     MADE_ALONE = 2, "all other ranks may as well be late for {call}"
     ONE_ITERATION = 2, "only one iteration of the loop of {culprits} was seen, if it is a loop"
@@ -218,6 +223,25 @@ Seeing: TypeAlias = tuple[Observation, Bearing]
 """What was seen, and what it is for the claim beside which it is told."""
 
 
+class Because(Enum):
+    """A sort of reason, those first whose consequences may be reasons themselves."""
+
+    ENDED = "ranks have ended"
+    GONE = "ranks have ended, or failed since because others ended"
+    CALLS_APART = "the last calls of ranks do not fit"
+    GROUPS_APART = "ranks make groups that are not the same"
+    FAILED = "ranks have failed, by their logs"
+    FAILED_SOMEWHERE = "a rank has failed, and nothing tells which"
+    SHORT = "ranks are held up by a limit"
+
+
+class Reason(Struct, frozen=True):
+    """Of which sort a reason is, and of which ranks (`unhang.analysis.explaining`)."""
+
+    because: Because
+    ranks: frozenset[int] = frozenset()
+
+
 class Claim(Struct, frozen=True, kw_only=True):
     """A finding before words.
 
@@ -228,7 +252,9 @@ class Claim(Struct, frozen=True, kw_only=True):
         rests_on: The source that its rule read; what the same source says more is no second voice.
         doubts: What its own rule is not sure of.
         weighed: What *other* sources saw, in the order in which it is told.
-        caused_by: Claims that it follows from, by identity: set last.
+        reasons: What it is to claims that it may explain.
+        explains: Claims that it was found to explain, as their rules made them.
+        caused_by: Claims that it follows from: set last.
         moving: Culprits that were seen to move.
         mistake: What is told once, however often it shows (`Trait.ONE_MISTAKE`); None: by itself.
     """
@@ -248,6 +274,8 @@ class Claim(Struct, frozen=True, kw_only=True):
     sites: tuple[Site, ...] = ()
     doubts: tuple[Doubt, ...] = ()
     weighed: tuple[Weighed, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+    explains: tuple[Claim, ...] = ()
     caused_by: tuple[Claim, ...] = ()
     moving: tuple[int, ...] = ()
     mistake: object = None
@@ -260,6 +288,15 @@ class Claim(Struct, frozen=True, kw_only=True):
     def is_cause(self) -> bool:
         """Whether its role is cause."""
         return self.role == "cause"
+
+    @property
+    def main(self) -> Claim:
+        """Of what it explains, the claim that tells most of the waiting: one that names a call."""
+        return next((claim for claim in self.explains if claim.op), self.explains[0])
+
+    def knows(self, observation: Observation) -> bool:
+        """Whether it was weighed with this observation."""
+        return any(each.observation is observation for each in self.weighed)
 
     @property
     def pausing(self) -> tuple[int, ...]:

@@ -13,7 +13,6 @@ from typing import Final
 
 from unhang.analysis.claims import Claim, Doubt, Stance, confidence_of
 from unhang.analysis.lives.ended import Ended
-from unhang.analysis.lives.failed import FailedFirst
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.lives.out_of_calls import unsettled
 from unhang.analysis.lives.told import OfCulprits
@@ -137,9 +136,8 @@ def _where_to_look(cause: Claim, lives: Lives) -> Reason:
 
 def _bad_hosts(cause: Claim, lives: Lives) -> tuple[str, ...]:
     """Hosts of which something that looked at them says that they are bad, and no rank else."""
-    failure = cause.about.failure.about if isinstance(cause.about, FailedFirst) else cause.about
-    if isinstance(failure, Failure):
-        return tuple(sorted(_hosts_of_failure(failure, lives)))
+    if isinstance(cause.about, Failure):
+        return tuple(sorted(_hosts_of_failure(cause.about, lives)))
     checks = [
         each.observation
         for each in cause.weighed

@@ -14,30 +14,18 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Claim
+from unhang.analysis.claims import Because, Claim, Reason
 from unhang.kinds import RANK_ENDED, SILENT_RANK, Kind, Trait
 
 __all__ = [
     "EXPLAINS",
     "Among",
-    "Because",
     "Explanation",
+    "edges_of",
     "explained_by",
     "following",
     "without_empty",
 ]
-
-
-class Because(Enum):
-    """A sort of reason."""
-
-    ENDED = "ranks have ended"
-    GONE = "ranks have ended, or failed since because others ended"
-    CALLS_APART = "the last calls of ranks do not fit"
-    GROUPS_APART = "ranks make groups that are not the same"
-    FAILED = "ranks have failed, by their logs"
-    FAILED_SOMEWHERE = "a rank has failed, and nothing tells which"
-    SHORT = "ranks are held up by a limit"
 
 
 class Among(Enum):
@@ -57,8 +45,10 @@ class Explanation(Struct, frozen=True):
     """A reason explains claims.
 
     Attributes:
-        kind, trait: Of this kind, of kinds with this trait; of all where neither is given.
         why: How the one comes of the other.
+        kind, trait: Of this kind, of kinds with this trait; of all where neither is given.
+        hands_on: What the reason takes from the claim: who waits, and where it tells of no call or
+            place itself, those.
     """
 
     because: Because
@@ -66,6 +56,7 @@ class Explanation(Struct, frozen=True):
     why: str
     kind: Kind | None = None
     trait: Trait = Trait.NONE
+    hands_on: tuple[str, ...] = ("victims",)
 
     def holds(self, claim: Claim, ranks: Collection[int]) -> bool:
         """Whether it explains this cause, being about these ranks."""
@@ -73,12 +64,23 @@ class Explanation(Struct, frozen=True):
         return fits and claim.kind.has(self.trait) and _lie(self.among, claim.culprits, ranks)
 
 
+_ALL: Final = (
+    "victims", "moving", "subjects", "group", "seq", "op", "calls", "waits", "sites",
+)  # fmt: skip
+
 EXPLAINS: Final = (
     Explanation(
         Because.ENDED,
-        Among.WITHIN,
+        Among.NAMED,
         "A process that has ended makes no call, answers nothing and moves nothing: whatever is "
         "said of its rank alone comes of that.",
+    ),
+    Explanation(
+        Because.ENDED,
+        Among.WITHIN,
+        "Where none is blamed for what does not move, the rank that has ended is missing there. A "
+        "wrong call is wrong whichever rank it has ended.",
+        trait=Trait.FROM_FAILURE,
     ),
     Explanation(
         Because.GONE,
@@ -93,12 +95,14 @@ EXPLAINS: Final = (
         "Gloo aborts the process that receives what does not fit, which need not be the one that "
         "was wrong.",
         kind=RANK_ENDED,
+        hands_on=(),
     ),
     Explanation(
         Because.GROUPS_APART,
         Among.ALL,
         "The making of a group waits for its members: ranks that make another one keep all of them "
         "there, and with them the ranks that wait for these.",
+        hands_on=(),
     ),
     Explanation(
         Because.FAILED,
@@ -106,6 +110,7 @@ EXPLAINS: Final = (
         "A rank that has failed does not come, and a call in which all are fails for all. A wrong "
         "call is wrong whatever failed, so its kind lacks the trait.",
         trait=Trait.FROM_FAILURE,
+        hands_on=_ALL,
     ),
     Explanation(
         Because.FAILED_SOMEWHERE,
@@ -113,6 +118,7 @@ EXPLAINS: Final = (
         "A line without a rank may be of the rank that left nothing else behind.",
         kind=SILENT_RANK,
         trait=Trait.FROM_FAILURE,
+        hands_on=_ALL,
     ),
     Explanation(
         Because.SHORT,
@@ -120,16 +126,20 @@ EXPLAINS: Final = (
         "A rank that gets no core, or no memory, comes late to every call. It has to be every rank "
         "that is waited for: one that is not short is late for another reason.",
         trait=Trait.MAY_COME,
+        hands_on=("victims", "moving", "op", "sites"),
     ),
 )  # fmt: skip
 
 
-def explained_by(
-    claims: Iterable[Claim], because: Because, ranks: Collection[int] = ()
-) -> list[Claim]:
-    """The causes among the claims that a reason about these ranks explains."""
-    edges = [edge for edge in EXPLAINS if edge.because is because]
-    return [c for c in claims if c.is_cause and any(edge.holds(c, ranks) for edge in edges)]
+def edges_of(reason: Reason) -> list[Explanation]:
+    """What it may explain."""
+    return [edge for edge in EXPLAINS if edge.because is reason.because]
+
+
+def explained_by(claims: Iterable[Claim], *reasons: Reason) -> list[Claim]:
+    """The causes among the claims that one of these reasons explains."""
+    edges = [(edge, reason.ranks) for reason in reasons for edge in edges_of(reason)]
+    return [c for c in claims if c.is_cause and any(e.holds(c, ranks) for e, ranks in edges)]
 
 
 def following(claims: Iterable[Claim], explained: Iterable[Claim], *lead: Claim) -> list[Claim]:

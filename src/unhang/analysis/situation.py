@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from unhang.analysis.claims import Doubt
 from unhang.analysis.matching.collectives import Disagreement, Matched
 from unhang.analysis.matching.pairs import Pairs
+from unhang.analysis.matching.roots import Root, find_roots
 from unhang.analysis.matching.wait_graph import Graph
 from unhang.analysis.sites import StackBook
 from unhang.analysis.state.age import Ages, ages_of
@@ -117,11 +118,6 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
         members = self.members(waiting_call)
         channel, seq = int(self.heads.channel[waiting_call]), int(self.heads.seq[waiting_call])
         return members, self.standing.stages(members, channel, seq)[0]
-
-    def at_stage(self, waiting_call: int, stage: Stage) -> tuple[int, ...]:
-        """Global ranks of the members at one stage."""
-        members, stages = self.stages(waiting_call)
-        return self.named(members[stages == stage])
 
     @cached_property
     def silent(self) -> Bools:
@@ -306,6 +302,11 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
     def _by_source(self) -> tuple[Ints, Ints]:
         order = np.argsort(self.graph.source, kind="stable")
         return self.graph.source[order], self.graph.target[order]
+
+    @cached_property
+    def roots(self) -> tuple[Root, ...]:
+        """All ends of waiting."""
+        return tuple(find_roots(self.graph, self.heads))
 
     @cached_property
     def ages(self) -> Ages:

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections import ChainMap
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 from msgspec.structs import replace
 
+from unhang.analysis.case_facts import CaseFacts
 from unhang.analysis.claims import Claim
 from unhang.analysis.decision import decide
 from unhang.analysis.findings.causes import claims_of
-from unhang.analysis.findings.finished import ended_unlike
-from unhang.analysis.findings.idle import idle_claim
-from unhang.analysis.findings.late import late_claims, told_slow
+from unhang.analysis.findings.late import late_claims
 from unhang.analysis.judgement import (
     Backdrop,
     judge,
@@ -27,25 +26,31 @@ from unhang.analysis.judgement import (
     settle,
     status_of,
 )
+from unhang.analysis.linking import linked, told_instead, with_first
 from unhang.analysis.lives.before_groups import before_groups
 from unhang.analysis.lives.blind import blind_claims, blind_ranks
-from unhang.analysis.lives.by_ras import told_by_ras
-from unhang.analysis.lives.elsewhere import elsewhere, with_looks
-from unhang.analysis.lives.ended import ended_first, failed_alike
-from unhang.analysis.lives.failed import failed_first
-from unhang.analysis.lives.fallen_silent import fallen_silent, stacks_heard
-from unhang.analysis.lives.last_calls import groups_apart, roots_apart, sizes_apart
+from unhang.analysis.lives.elsewhere import with_looks
+from unhang.analysis.lives.ended import come_back, ended
+from unhang.analysis.lives.failed import besides, differing, failures, with_last_line
+from unhang.analysis.lives.fallen_silent import stacks_heard
+from unhang.analysis.lives.last_calls import (
+    ended_for_calls,
+    groups_apart,
+    sizes_apart,
+    with_message,
+    with_roots,
+)
 from unhang.analysis.lives.life import Lives, lives_of
 from unhang.analysis.lives.outside import with_outside
-from unhang.analysis.lives.starved import shortages, starved_first
+from unhang.analysis.lives.starved import shortages, starved
 from unhang.analysis.lives.told import with_told
-from unhang.analysis.lives.unranked import unranked
 from unhang.analysis.matching.collectives import disagreements, rows_at_waiting_calls
 from unhang.analysis.matching.pairs import pair_edges, pair_links, pair_up
 from unhang.analysis.matching.unproven_ends import with_unproven_ends
 from unhang.analysis.matching.unseen_ends import with_unseen_ends
 from unhang.analysis.matching.wait_graph import collective_edges, make_graph
 from unhang.analysis.rank_table import rank_table
+from unhang.analysis.resorts import BY_CALLS, BY_LOGS, BY_OTHERS, BY_STACKS, resorted
 from unhang.analysis.sites import StackBook
 from unhang.analysis.situation import Situation
 from unhang.analysis.sources.ras import ras_of
@@ -55,13 +60,13 @@ from unhang.analysis.state.index import Evidence, gather
 from unhang.analysis.state.progress import stand
 from unhang.analysis.state.split_groups import split_groups
 from unhang.analysis.state.stale import same_moment
-from unhang.analysis.weighing import CaseFacts, weighed
-from unhang.analysis.without_dumps import backdrop_without_dumps, nothing_found
+from unhang.analysis.weighing import weighed
+from unhang.analysis.words import quiet
 from unhang.analysis.words.exits import notes_on_kills
 from unhang.analysis.words.reports import notes_on
 from unhang.case import Case
 from unhang.model import Note
-from unhang.report import Incident, Job, Report
+from unhang.report import Incident, Job, Report, Status
 from unhang.wording import rank_phrase
 
 __all__ = ["diagnose"]
@@ -82,32 +87,30 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
         The verdict. The same case gives the same report, in whatever order its dumps stand.
     """
     lives = lives_of(case)
-    without_dumps = not case.dumps and _tells_something(case, lives)
-    if not without_dumps:
-        claims, situation, backdrop = _of_dumps(case, lives, slow=slow)
-        lives = replace(lives, in_calls=situation.in_calls)
-    else:
-        situation, book = None, StackBook(case)
-        claims = _beside_calls([], case, lives, book)
-        backdrop = backdrop_without_dumps(case, lives, book)
-    claims = failed_alike(failed_first(claims, lives), lives)
-    says = ras_of(case.ras, case.world_size)
-    claims = told_by_ras(fallen_silent(claims, lives), says, alone=without_dumps)
-    facts = CaseFacts(lives, situation, says, shortages(case.samples))
-    claims = weighed(starved_first(claims, facts.short), facts)
+    with_dumps = bool(case.dumps) or not _tells_something(case, lives)
+    found = _of_dumps(case, lives, slow=slow) if with_dumps else _of_others(case, lives)
+    claims, facts, backdrop = found
+    lives, says = facts.lives, facts.ras
+    said, told = lives.said, failures(lives.said)
+    claims = [with_last_line(claim, told) for claim in claims]
+    claims = resorted(with_first(claims, told), facts, BY_LOGS)
+    claims = [*claims, *besides(said, claims), *differing(said)]
+    claims = resorted(claims, facts, BY_OTHERS)
+    held = list(starved(facts.short))
+    claims = linked(
+        [*(c for c in held if c.is_cause), *claims, *(c for c in held if not c.is_cause)]
+    )
+    claims = weighed(claims, facts)
     status, summary = status_of(claims), ""
-    if without_dumps and not lives.sampled and not says:
-        status, summary = nothing_found(case, lives, claims)
-    told, left_out = with_told(claims, lives)
-    told = most_telling_first(told)
+    if not with_dumps and not lives.sampled and not says:
+        status, summary = _nothing_found(case, lives, claims)
+    joined, left_out = with_told(claims, lives)
+    claims = most_telling_first(joined)
     beside = (*notes_on(lives.reports, left_out), *notes_on_kills(case.samples))
     notes = (*backdrop.notes, *beside)
-    if says is not None and without_dumps:
-        size = max(backdrop.job.world_size, says.n_ranks)
-        backdrop = replace(backdrop, job=dataclasses.replace(backdrop.job, world_size=size))
     stacks = ChainMap(backdrop.stacks, stacks_heard(lives))
     backdrop = replace(backdrop, status=status, summary=summary, notes=notes, stacks=stacks)
-    return dataclasses.replace(judge(told, backdrop), decision=decide(told, status, lives))
+    return dataclasses.replace(judge(claims, backdrop), decision=decide(claims, status, lives))
 
 
 def _tells_something(case: Case, lives: Lives) -> bool:
@@ -116,74 +119,122 @@ def _tells_something(case: Case, lives: Lives) -> bool:
     return bool(seen or case.samples or case.ras) or case.logs_recognised is not None
 
 
-def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Situation, Backdrop]:
+def _of_others(case: Case, lives: Lives) -> tuple[list[Claim], CaseFacts, Backdrop]:
+    """What stacks, heartbeats and ends of processes show by themselves."""
+    says, book = ras_of(case.ras, case.world_size), StackBook(case)
+    facts = CaseFacts(case, lives, book, ras=says, short=shortages(case.samples))
+    backdrop = _backdrop(case, lives, book)
+    if says is not None:
+        size = max(backdrop.job.world_size, says.n_ranks)
+        backdrop = replace(backdrop, job=dataclasses.replace(backdrop.job, world_size=size))
+    return _beside_calls([], facts), facts, backdrop
+
+
+def _backdrop(case: Case, lives: Lives, book: StackBook) -> Backdrop:
+    """Job, incident, ranks and stacks as stacks, logs and traces tell of them."""
+    return Backdrop(
+        job=Job(
+            world_size=max(lives.world_size, len(lives.ranks)),
+            ranks_seen=sum(life.is_seen for life in lives.ranks.values()),
+        ),
+        incident=Incident(id=case.incident, newest_ns=case.newest_ns),
+        table=partial(rank_table, lives, book, None),
+        stacks=book.used,
+        notes=(*case.notes, *quiet.went_on(lives.said.events)),
+    )
+
+
+def _nothing_found(case: Case, lives: Lives, claims: Sequence[Claim]) -> tuple[Status, str]:
+    """Status of a case without dumps or stacks, and its one sentence where no claim has it.
+
+    "healthy" means that this is the log of a job that did some work, in which nothing marks itself
+    as an error, or the job went on after it, and that all could be read; or that every traced call
+    has ended.
+    """
+    status = status_of(claims)
+    if status == "insufficient":
+        return status, quiet.silent_traces(claims[0])
+    if status != "healthy":
+        return status, ""
+    if any(heard.call.open_calls for heard in lives.heard):
+        return "insufficient", quiet.quiet_traces(lives)
+    if lives.said.events or case.logs_recognised is not None:
+        return _quiet_logs(case, lives)
+    if lives.heard:
+        return status, quiet.quiet_traces(lives)
+    return "insufficient", quiet.ONLY_TOLD
+
+
+def _quiet_logs(case: Case, lives: Lives) -> tuple[Status, str]:
+    unread = next((note for note in case.notes if note.level == "error"), None)
+    if unread is not None:
+        return "insufficient", quiet.lost(unread)
+    if case.logs_recognised is False:
+        return "insufficient", quiet.STRANGE
+    if not case.logs_got_on:
+        return "insufficient", quiet.A_START
+    return "healthy", quiet.quiet_logs(lives.said.events)
+
+
+def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], CaseFacts, Backdrop]:
     """What dumps show, and what stacks and ends of processes add to it."""
     situation, found, notes = _claimed(case)
     # Made because a rank was slow, while calls went on finishing: what is in flight is not stuck.
     moving = bool(case.dumps) and all(dump.reason == "slow" for dump in case.dumps)
-    slow = slow or moving
+    lives = replace(lives, in_calls=situation.in_calls)
+    blind = blind_claims(case, lives)
+    facts = CaseFacts(
+        case,
+        lives,
+        situation.book,
+        situation,
+        ras_of(case.ras, case.world_size),
+        shortages(case.samples),
+        moving=moving,
+        eager=slow or moving,
+        blind=blind_ranks(blind),
+    )
     claims, cut = settle([] if moving else found)
     claims = [with_looks(claim, lives, situation.book) for claim in claims]
     claims = [with_outside(claim, lives, situation.book) for claim in claims]
-    blind = blind_claims(case, lives)
-    claims = _beside_calls(
-        claims, case, lives, situation.book, situation, moving=moving, blind=bool(blind)
-    )
+    claims = _beside_calls(claims, facts)
     unseen = situation.silent.any() or situation.cut.any()
     untimed: tuple[int, ...] = ()
-    if slow or not (claims or unseen):
+    if facts.eager or not (claims or unseen):
         untimed = situation.untimed
-        claims += [] if untimed else late_claims(situation, eager=slow)
-    if moving and not claims:
-        claims = told_slow(situation)
-    if not any(claim.is_cause for claim in claims):
-        claims = [*ended_unlike(situation), *claims]
-    claims = [*(claims or [idle_claim(situation)]), *blind]
+        claims += [] if untimed else late_claims(situation, eager=facts.eager)
+    claims = [*resorted(claims, facts, BY_CALLS), *blind]
     backdrop = Backdrop(
         job=_job(situation.evidence),
         incident=_incident(case),
-        table=partial(rank_table, lives, situation.book, situation, blind=blind_ranks(blind)),
+        table=partial(rank_table, lives, situation.book, situation, blind=facts.blind),
         stacks=situation.book.used,
         notes=(*case.notes, *notes, *cut, *_untimed_notes(untimed)),
     )
-    return claims, situation, backdrop
+    return claims, facts, backdrop
 
 
-def _beside_calls(
-    claims: list[Claim],
-    case: Case,
-    lives: Lives,
-    book: StackBook,
-    situation: Situation | None = None,
-    *,
-    moving: bool = False,
-    blind: bool = False,
-) -> list[Claim]:
+def _beside_calls(claims: list[Claim], facts: CaseFacts) -> list[Claim]:
     """The claims about calls, with what stacks, heartbeats and ends of processes show.
 
     Args:
         claims: From dumps; none where there are none.
-        case: For processes without a rank.
-        lives: What was seen of each rank.
-        book: Takes the stacks that claims refer to.
-        situation: What dumps show; None where there are none.
-        moving: Calls went on finishing as the dumps were made: who stands elsewhere is no cause.
-        blind: As in `elsewhere`.
+        facts: What was seen beside.
     """
+    lives, book = facts.lives, facts.book
     early = before_groups(lives, book)
     claims = [*early, *(c for c in claims if c.kind not in {each.kind for each in early})]
-    if not moving and not any(claim.is_cause for claim in claims):
-        claims = [*_of_stacks(case, lives, book, situation, blind=blind), *claims]
-    claims = sizes_apart(ended_first(claims, lives, book), lives, book, situation)
-    return groups_apart(roots_apart(claims, lives, book), lives, book)
-
-
-def _of_stacks(
-    case: Case, lives: Lives, book: StackBook, situation: Situation | None, *, blind: bool
-) -> Iterable[Claim]:
-    if lives.sampled:
-        return elsewhere(lives, book, beside_dumps=situation is not None, blind=blind)
-    return unranked(case, book) if situation is None else ()
+    claims = resorted(claims, facts, BY_STACKS)
+    ends = facts.ends
+    claims = [come_back(claim, lives) for claim in claims]
+    claims = [with_roots(claim, lives, book) for claim in claims]
+    claims = [with_message(claim, ends, lives) for claim in claims]
+    found = (
+        *groups_apart(lives, book),
+        *sizes_apart(ends, lives, book, facts.situation),
+        *ended(ends, facts.missed, lives, book),
+    )
+    return linked(told_instead([*found, *claims]), *ended_for_calls(ends, lives))
 
 
 def _claimed(case: Case) -> tuple[Situation, list[Claim], tuple[Note, ...]]:

@@ -6,41 +6,25 @@ order makes no difference. What an observation then counts is one table, `claims
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from unhang.analysis.case_facts import CaseFacts
 from unhang.analysis.claims import Claim, Seeing
 from unhang.analysis.lives.by_ras import ras_says
 from unhang.analysis.lives.elsewhere import going_along, gone_on, pauses
+from unhang.analysis.lives.failed import all_finished
 from unhang.analysis.lives.fallen_silent import last_heard, sites_heard
 from unhang.analysis.lives.leading import led_before
-from unhang.analysis.lives.life import Lives
 from unhang.analysis.lives.out_of_calls import left_call
-from unhang.analysis.lives.starved import Starved, short_too
+from unhang.analysis.lives.starved import short_too
 from unhang.analysis.lives.watchdogs import counted
-from unhang.analysis.situation import Situation
-from unhang.analysis.sources.ras import RasSays
 from unhang.kinds import HOST_PROGRAM_STUCK, LATE_RANK, NEVER_JOINED, STARVED, Kind, Role, Trait
 
-__all__ = ["OBSERVERS", "CaseFacts", "Observer", "weighed"]
-
-
-class CaseFacts(Struct, frozen=True):
-    """What is known of a case beside its claims.
-
-    Attributes:
-        situation: What calls show; None without dumps.
-        ras: What NCCL's RAS says; None where it was not asked.
-        short: What processes were short of.
-    """
-
-    lives: Lives
-    situation: Situation | None = None
-    ras: RasSays | None = None
-    short: Sequence[Starved] = ()
+__all__ = ["OBSERVERS", "Observer", "weighed"]
 
 
 class Observer(Struct, frozen=True, kw_only=True):
@@ -99,6 +83,7 @@ OBSERVERS: Final = (
     ),
     Observer(sees=lambda claim, facts: gone_on(claim, facts.lives), traits=Trait.OF_NOW),
     Observer(sees=lambda claim, facts: left_call(claim, facts.lives)),
+    Observer(sees=lambda claim, facts: all_finished(claim, facts.idle), apart="dumps"),
 )  # fmt: skip
 
 

@@ -40,6 +40,7 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("reduce", f"{_EVIDENCE}.reduce", "reduce a node's dumps to about 1 KB a rank"),
     CommandEntry("doctor", f"{_VERDICTS}.doctor", "check nodes, network, GPUs and collectives"),
     CommandEntry("logs", f"{_VERDICTS}.logs", "find what failed first, from logs of all ranks"),
+    CommandEntry("paste", f"{_VERDICTS}.paste", "judge any text: logs, stacks, RAS, an issue"),
     CommandEntry("core", f"{_VERDICTS}.core", "read core files: signal, stacks, meaning"),
     CommandEntry("trace", f"{_VERDICTS}.trace", "trace Python calls or system calls"),
     CommandEntry("rehearse", f"{_VERDICTS}.rehearse", "run a job without GPUs: do all calls meet?"),
@@ -54,7 +55,7 @@ COMMANDS: tuple[CommandEntry, ...] = (
 
 PROG = "unhang"
 
-_READERS = frozenset({"diagnose", "entries", "explain", "logs", "query"})
+_READERS = frozenset({"diagnose", "entries", "explain", "logs", "paste", "query"})
 """Commands that only read and print: nothing of theirs needs Python to be taken apart."""
 
 _MANY_RANKS = _READERS | {"collect", "reduce"}
@@ -127,8 +128,13 @@ def _run(words: Sequence[str]) -> int:
     if list(words) in (["--version"], ["-V"]):
         print(f"{PROG} {__version__}")
         return 0
-    chosen = next((word for word in words if not word.startswith("-")), None)
+    chosen = next((word for word in words if word == "-" or not word.startswith("-")), None)
     known = {entry.name for entry in COMMANDS}
+    if chosen is not None and chosen not in known:
+        from unhang.cli.shared.anything import command_for
+
+        chosen = command_for(chosen, known)
+        words = [chosen, *words]
     parser = build_parser(only=chosen if chosen in known else "")
     if not words:
         parser.print_help()

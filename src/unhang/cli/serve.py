@@ -7,6 +7,7 @@ it prints. From another machine: ssh -L PORT:127.0.0.1:PORT. It changes nothing.
 from __future__ import annotations
 
 import argparse
+import html
 import os
 import re
 import secrets
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from unhang.cli.shared.case_paths import CASES
 from unhang.errors import InputError, MissingExtraError, UsageError
+from unhang.record.contact.runtime_dir import private_opener, runtime_root
 
 EXAMPLES = """unhang serve
 unhang serve unhang-cases/ --port 8770
@@ -72,13 +74,22 @@ def run(args: argparse.Namespace) -> int:
         print(address, flush=True)
         print("unhang: Ctrl-C ends it", file=sys.stderr, flush=True)
         if args.open:
-            import webbrowser
-
-            webbrowser.open(address)
+            _open_page(address)
         app = make_app(paths, token, args.job)
         config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
         uvicorn.Server(config).run(sockets=[place])
     return 0
+
+
+def _open_page(address: str) -> None:
+    """Open a browser by a file that only its owner can read: each user sees arguments."""
+    import webbrowser
+
+    page = runtime_root() / "open.html"
+    text = f'<meta http-equiv="refresh" content="0;url={html.escape(address)}">'
+    with open(page, "w", opener=private_opener) as file:
+        file.write(text)
+    webbrowser.open(page.as_uri())
 
 
 def _token(file: Path | None) -> str:

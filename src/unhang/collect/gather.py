@@ -110,6 +110,7 @@ class Gathered:
         worlds: The world size that each node says that says one.
         jobs: The jobs of each node; a node of several has sent nothing else.
         notes: What the nodes say of what they could not do, and what was not taken of them.
+        asked: Names of all nodes that were asked: none of them may answer as another.
     """
 
     whole: list[str] = field(default_factory=list)
@@ -118,6 +119,7 @@ class Gathered:
     worlds: list[int] = field(default_factory=list)
     jobs: list[NodeJob] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    asked: frozenset[str] = frozenset()
 
     @property
     def are_mixed(self) -> bool:
@@ -165,10 +167,10 @@ def gather(
     Raises:
         OSError: The case cannot be written.
     """
-    gathered = Gathered()
+    gathered = Gathered(asked=frozenset(form for node in nodes for form in _forms(node)))
 
-    def program_of(batch: tuple[str, ...]) -> Program:
-        orders = {**plan.orders, "run": plan.run, **launcher.orders(batch[0])}
+    def program_of(batch: tuple[str, ...], run: str) -> Program:
+        orders = {**plan.orders, "run": run, **launcher.orders(batch[0])}
         return make_program(orders, plan.python, ship=plan.ship)
 
     batches = in_batches(nodes, launcher.at_once)
@@ -212,10 +214,13 @@ def _take(  # one step of the loop above
         own = names.get(node, safe_node(node))
         parcel = delivery.parcels.get(own)
         why = delivery.broken.get(own) or delivery.error or "nothing came of it"
-        if parcel is not None:
+        others = gathered.asked.difference(*map(_forms, batch))
+        if own in others:
+            why = f"it answered as {own}, which is another node"
+        elif parcel is not None:
             try:
                 with parcel.open("rb") as file:
-                    files, part = unpack(file, case)
+                    files, part = unpack(file, case, others)
                 _add_part(node, files, part, plan, case, gathered)
             except ParcelError as error:
                 why = f"what it sent is unusable: {error}"
@@ -230,10 +235,16 @@ def _take(  # one step of the loop above
 
 
 def _strange(batch: Sequence[str], delivery: Delivery) -> list[str]:
-    if not delivery.passed_over:
-        return []
-    text = "lines under further names were passed over: more names came than there are nodes"
-    return [f"{', '.join(batch[:3])}: {delivery.passed_over:,} {text}"]
+    notes = [f"{node}: more than one answer came, the first was taken" for node in delivery.again]
+    if delivery.passed_over:
+        text = "lines under further names were passed over: more names came than there are nodes"
+        notes.append(f"{', '.join(batch[:3])}: {delivery.passed_over:,} {text}")
+    return sorted(notes)
+
+
+def _forms(node: str) -> tuple[str, str]:
+    """A node's name as it calls itself, with its domain and without."""
+    return safe_node(node), safe_node(node).partition(".")[0]
 
 
 def match_senders(batch: Sequence[str], senders: Sequence[str]) -> dict[str, str]:
@@ -262,6 +273,9 @@ def _add_part(  # what a node sent becomes its part of the manifest
 ) -> None:
     told = _told(raw)
     host = told.host[:_MAX_TEXT] or node
+    if safe_node(host) in gathered.asked.difference(_forms(node)):
+        gathered.notes.append(f"{node}: it says that it is {host}, which is another node")
+        host = node
     ranks, notes = _ranks(told, host)
     world_size = told.world_size
     if world_size > largest_world(len(ranks)):

@@ -7,10 +7,13 @@ kept, whatever becomes of the command that brought it.
 from __future__ import annotations
 
 import os
+import secrets
+import select
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -39,19 +42,21 @@ class Delivery:
         broken: Why a node's parcel is not whole.
         error: What went wrong with the command itself, in its own words; "" if nothing.
         passed_over: Lines under further names, of which no more were taken.
+        again: Names under which more came than one answer.
     """
 
     parcels: dict[str, Path] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
     error: str = ""
     passed_over: int = 0
+    again: set[str] = field(default_factory=set)
 
 
 def run_launches(
     launcher: Launcher,
     batches: Sequence[tuple[str, ...]],
     run: str,
-    program_of: Callable[[tuple[str, ...]], Program],
+    program_of: Callable[[tuple[str, ...], str], Program],
     timeout_s: float,
     *,
     at_once: int,
@@ -64,8 +69,9 @@ def run_launches(
     Args:
         launcher: How to reach them.
         batches: Nodes that share a command.
-        run: Name of the run, which every line carries.
-        program_of: Makes what a batch runs.
+        run: Name of the run. Lines carry it with a number that only their own launch knows, so that
+            no node can answer in another launch.
+        program_of: Makes what a batch runs, under such a name.
         timeout_s: For each command.
         at_once: How many of them run at the same time.
         within: Where the folders are, else where temporary ones are.
@@ -75,8 +81,9 @@ def run_launches(
         def one(number: int) -> Delivery:
             folder = Path(scratch, str(number))
             folder.mkdir()
-            launch = launcher.launch(batches[number], program_of(batches[number]))
-            return run_launch(launch, run, folder, timeout_s)
+            name = f"{run[:40]}-{secrets.token_hex(8)}"
+            launch = launcher.launch(batches[number], program_of(batches[number], name))
+            return run_launch(launch, name, folder, timeout_s)
 
         with ThreadPoolExecutor(max(1, min(at_once, len(batches)))) as pool:
             jobs = {pool.submit(one, number): number for number in range(len(batches))}
@@ -112,25 +119,16 @@ def run_launch(
     except OSError as error:
         delivery.error = f"{launch.command[0]} cannot be started: {error.strerror}"
         return delivery
-    late = threading.Event()
-
-    def give_up() -> None:
-        late.set()
-        _end(child)
-
-    watch = threading.Timer(timeout_s, give_up)
+    stream = _Lines(child, timeout_s)
     feeder = threading.Thread(target=_feed, args=(child, launch.stdin), daemon=True)
     errors = _Tail(child.stderr)
-    watch.start()
     feeder.start()
     try:
-        _Intake(launch.nodes, folder, delivery, on_node).take(child.stdout, run)
-        child.wait()
+        _Intake(launch.nodes, folder, delivery, on_node).take(stream, run)
     finally:
-        watch.cancel()
-        _end(child)
+        _end(child, polite=stream.late)
     words = errors.last_line()
-    if late.is_set():
+    if stream.late:
         delivery.error = f"no answer within {timeout_s:g} s" + (f" ({words})" if words else "")
     elif child.returncode:
         delivery.error = words or f"{launch.command[0]} ended with exit code {child.returncode}"
@@ -156,10 +154,10 @@ class _Intake:
         self.incoming: dict[str, Incoming] = {}
         self.paths: dict[str, Path] = {}
 
-    def take(self, stream: IO[bytes] | None, run: str) -> None:
-        """Take in all that comes, to the end of the stream."""
+    def take(self, lines: Iterable[bytes], run: str) -> None:
+        """Take in all lines that come."""
         try:
-            while stream is not None and (raw := stream.readline(_LONGEST_LINE)):
+            for raw in lines:
                 words = read_line(raw.decode("utf-8", "replace"), run)
                 if words is not None and self._wants(words[0]):
                     self._add(*words)
@@ -171,8 +169,9 @@ class _Intake:
         """Whether a line of this node is taken: only so many names are."""
         if node in self.incoming:
             return True
-        if node in self.paths:
-            return False  # it is whole, or broken
+        if node in self.paths:  # it is whole, or broken
+            self.delivery.again.add(node)
+            return False
         if not self._is_expected(node):
             if self.strangers <= 0:
                 self.delivery.passed_over += 1
@@ -219,15 +218,69 @@ def _feed(child: subprocess.Popen[bytes], data: bytes) -> None:
             child.stdin.close()
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """End a command and all that it started: politely first, so that srun cancels its step."""
-    for how, wait_s in ((signal.SIGTERM, _GRACE_S), (signal.SIGKILL, None)):
-        if child.poll() is not None:
-            return
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, how)
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(wait_s)
+class _Lines:
+    """The lines of a command until it, or its time, is over.
+
+    Its end is not that of its output: what it started may hold that for ever, or send a byte now
+    and then. So a clock decides, and a command that has ended has a moment for what is under way.
+
+    Attributes:
+        late: The time was over first.
+    """
+
+    def __init__(self, child: subprocess.Popen[bytes], timeout_s: float) -> None:
+        self.late = False
+        self._child, self._until = child, time.monotonic() + timeout_s
+
+    def __iter__(self) -> Iterator[bytes]:
+        kept, ended = b"", 0.0
+        while not self.late:
+            piece = self._piece()
+            if piece == b"":
+                break
+            now = time.monotonic()
+            ended = ended or (now if _has_ended(self._child) else 0.0)
+            if ended and now - ended > _GRACE_S:
+                break
+            *whole, kept = (kept + (piece or b"")).split(b"\n")
+            yield from whole
+            if len(kept) > _LONGEST_LINE:
+                yield kept
+                kept = b""
+            self.late = now > self._until
+        yield kept
+
+    def _piece(self) -> bytes | None:
+        """What comes next, b"" at the end; None where nothing comes for a moment."""
+        if self._child.stdout is None:
+            return b""
+        ready = select.poll()
+        ready.register(self._child.stdout, select.POLLIN)
+        return os.read(self._child.stdout.fileno(), 1 << 16) if ready.poll(200) else None
+
+
+def _has_ended(child: subprocess.Popen[bytes]) -> bool:
+    """Whether a command has ended; not waited for, so that its group keeps its number."""
+    how = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    return os.waitid(os.P_PID, child.pid, how) is not None
+
+
+def _end(child: subprocess.Popen[bytes], *, polite: bool) -> None:
+    """End a command and all that is left of it; srun, asked first, cancels its step."""
+    if polite:
+        _signal_group(child, signal.SIGTERM)
+        until = time.monotonic() + _GRACE_S
+        while not _has_ended(child) and time.monotonic() < until:
+            time.sleep(0.05)
+    _signal_group(child, signal.SIGKILL)
+    child.wait()
+    if child.stdout is not None:
+        child.stdout.close()
+
+
+def _signal_group(child: subprocess.Popen[bytes], number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, number)
 
 
 class _Tail:

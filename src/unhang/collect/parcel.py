@@ -21,7 +21,7 @@ import os
 import re
 import tarfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -227,8 +227,13 @@ class _Unzipped(io.RawIOBase):
             raise ParcelError("what it says of a file is longer than any node says")
 
 
-def unpack(file: IO[bytes], case: Path) -> tuple[list[str], bytes]:
+def unpack(file: IO[bytes], case: Path, others: Collection[str] = ()) -> tuple[list[str], bytes]:
     """Unpack a parcel into a case; nothing that is there is overwritten.
+
+    Args:
+        file: The parcel.
+        case: The case directory.
+        others: Names of other nodes, under which nothing may come.
 
     Returns:
         The paths written, and the content of part.json.
@@ -240,6 +245,7 @@ def unpack(file: IO[bytes], case: Path) -> tuple[list[str], bytes]:
     written: dict[str, str] = {}
     part = b""
     stream = _Unzipped(file)
+    places = _Places(case)
     try:
         with tarfile.open(fileobj=io.BufferedReader(stream), mode="r|") as archive:
             while (member := archive.next()) is not None:
@@ -247,8 +253,12 @@ def unpack(file: IO[bytes], case: Path) -> tuple[list[str], bytes]:
                 content = archive.extractfile(member) if _is_allowed(member, written) else None
                 if content is None:
                     raise ParcelError(f"it holds {member.name[:200]!r}, which no node sends")
+                if _names_one_of(member.name, others):
+                    raise ParcelError(f"it holds {member.name[:200]!r}, in another node's name")
                 stream.allow(member.size)
-                written[member.name] = "" if member.name == _PART else _save(content, member, case)
+                written[member.name] = (
+                    "" if member.name == _PART else _save(content, member, places)
+                )
                 part = content.read() if member.name == _PART else part
                 stream.allow(0)
     except (tarfile.TarError, zlib.error, EOFError, ValueError) as error:
@@ -270,23 +280,38 @@ def _bytes(name: str) -> int:
     return len(name.encode("utf-8", "surrogateescape"))
 
 
-def _save(content: IO[bytes], member: tarfile.TarInfo, case: Path) -> str:
+def _names_one_of(path: str, nodes: Collection[str]) -> bool:
+    """Whether a path is of a node: its folder, its file, or "answer-NODE-1.txt" of its RAS."""
+    _, *parts = path.split("/")
+    names = (part for part in parts[:2] for part in (part, part.rpartition(".")[0]))
+    return any(name in nodes or name[7:].rpartition("-")[0] in nodes for name in names)
+
+
+def _save(content: IO[bytes], member: tarfile.TarInfo, places: _Places) -> str:
     """Write a file; where something else has its place, or a folder's, it gets a number."""
     *folders, name = member.name.split("/")
-    place = case
+    place = places.case
     for folder in folders:
-        place = _first(place, folder, lambda path: path.is_dir() or not os.path.lexists(path))
+        place = places.first(place, folder, lambda p: p.is_dir() or not os.path.lexists(p))
         private_dir(place)
-    target = _first(place, name, lambda path: not os.path.lexists(path))
+    target = places.first(place, name, lambda path: not os.path.lexists(path))
     with open(target, "xb", opener=private_opener) as out:
         while piece := content.read(1 << 20):
             out.write(piece)
-    return str(target.relative_to(case))
+    return str(target.relative_to(places.case))
 
 
-def _first(folder: Path, name: str, fits: Callable[[Path], bool]) -> Path:
-    """The first of name, name.2, name.3… that fits."""
-    number = 1
-    while not fits(path := folder / (name if number == 1 else f"{name}.{number}")):
-        number += 1
-    return path
+class _Places:
+    """Where files of a parcel go; what was taken once is not tried again."""
+
+    def __init__(self, case: Path) -> None:
+        self.case = case
+        self._next: dict[Path, int] = {}
+
+    def first(self, folder: Path, name: str, fits: Callable[[Path], bool]) -> Path:
+        """The first of name, name.2, name.3… that fits."""
+        number = self._next.get(folder / name, 1)
+        while not fits(path := folder / (name if number == 1 else f"{name}.{number}")):
+            number += 1
+        self._next[folder / name] = number
+        return path

@@ -142,7 +142,10 @@ def _cleaned_text(data: bytes, name: Path, kind: FileKind, redactor: Redactor) -
             _cleaned_json(line, redactor) or redactor.text(line.decode("utf-8", "replace")).encode()
             for line in lines
         )
-    texts = name.parts[0] in ("env", "stacks") or str(name) in ("report.txt", "redaction.txt")
+    texts = name.parts[0] in ("env", "stacks", "ras") or str(name) in (
+        "report.txt",
+        "redaction.txt",
+    )
     if kind is FileKind.JSON or not texts:
         return "it is damaged, or of no kind that is known: what is in it cannot be cleaned"
     try:

@@ -7,6 +7,7 @@ py-spy, which is a program of its own, travels in it where it is found here; the
 
 from __future__ import annotations
 
+import ast
 import base64
 import gzip
 import io
@@ -34,7 +35,7 @@ MODULES = (
     "collect/recorders.py", "collect/sampling.py", "rankenv.py", "rasclient.py",
     "record/__init__.py", "record/contact/__init__.py", "record/contact/client.py",
     "record/contact/marks.py", "record/contact/runtime_dir.py", "record/contact/sockets.py",
-    "stacks", "telltale.py",
+    "stacks", "telltale",
 )  # fmt: skip
 """Everything that the node's side imports: the standard library does the rest (a test checks)."""
 
@@ -128,8 +129,26 @@ def collector_zip(
             files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
             for file in files:
                 if not any((root / name) in (file, *file.parents) for name in _NOT_THERE):
-                    archive.write(file, f"unhang/{file.relative_to(root)}")
+                    bare = _bare(file.read_text(encoding="utf-8"))
+                    archive.writestr(f"unhang/{file.relative_to(root)}", bare, compresslevel=9)
         program = find_program("py-spy") if with_py_spy else ""
         if program and Path(program).stat().st_size <= _LARGEST_PROGRAM:
             archive.write(program, _PY_SPY.format(machine=platform.machine()), compresslevel=1)
     return buffer.getvalue()
+
+
+def _bare(source: str) -> str:
+    """A module without what is for readers, every line where it was."""
+    lines = source.split("\n")
+    for node in ast.walk(ast.parse(source)):
+        body = getattr(node, "body", ())
+        texts = [each for each in body if _is_text(each)] if isinstance(body, list) else []
+        for text in texts if texts and len(texts) < len(body) else ():
+            last = text.end_lineno or text.lineno
+            lines[text.lineno - 1 : last] = [""] * (last - text.lineno + 1)
+    return "\n".join("" if line.lstrip().startswith("#") else line for line in lines)
+
+
+def _is_text(node: ast.stmt) -> bool:
+    constant = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(constant, ast.Constant) and isinstance(constant.value, str)

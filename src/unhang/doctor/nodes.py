@@ -34,7 +34,7 @@ SHIPMENT = Shipment(
     "unhang.doctor.agents.node",
     ("__init__.py", "_version.py", "activity/__init__.py", "activity/looks.py", "isolated.py",
      "model.py", "room.py", "surroundings.py",
-     "telltale.py", "record/__init__.py", "record/contact/__init__.py",
+     "telltale", "record/__init__.py", "record/contact/__init__.py",
      "record/contact/runtime_dir.py", "collect/__init__.py", "collect/parcel.py",
      "doctor/__init__.py", "doctor/agents"),
 )  # fmt: skip
@@ -151,7 +151,7 @@ class Launched:
             )
         run = f"doctor-{secrets.token_hex(4)}"
 
-        def program_of(names: tuple[str, ...]) -> Program:
+        def program_of(names: tuple[str, ...], run: str) -> Program:
             orders = question.orders
             per = {self._own(name): orders[name] for name in names if name in orders}
             told = {"agent": question.agent, "run": run, "common": question.common, "per": per,

@@ -96,7 +96,10 @@ def characterise(files: list[DumpFile], shared: Dictionaries) -> None:
 
 def _without_calls(decoded: Decoded, path: str, library: str) -> str:
     own_word = decoded.origin.backend if decoded.origin else ""
-    return own_word or _of_path(path) or (library if decoded.comm_lib_version else "")
+    of_path = _of_path(path)
+    if of_path and library.startswith(of_path):
+        of_path = library  # files of NCCL's second backend are called after the library, too
+    return own_word or of_path or (library if decoded.comm_lib_version else "")
 
 
 def _of_path(path: str) -> str:

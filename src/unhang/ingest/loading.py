@@ -182,6 +182,8 @@ def _no_evidence(
         return NoEvidenceError("the logs hold no message that a rule knows", "Add the dumps.")
     if not inputs.files:
         return NoEvidenceError("there are no files to read", hint)
+    others = "Logs go to unhang logs, saved stacks to unhang stacks, any text to unhang paste."
     return NoEvidenceError(
-        f"none of {count_of(len(inputs.files), 'file')} is a dump or an archive of dumps", hint
+        f"none of {count_of(len(inputs.files), 'file')} is a dump or an archive of dumps",
+        f"{hint} {others}",
     )

@@ -13,7 +13,7 @@ from unhang.kinds import Trait
 from unhang.logs.addresses import joined
 from unhang.logs.keeping import ANY_EXCEPTION, IN_THREAD, WENT_ON, normalise
 from unhang.logs.rules import rule_of
-from unhang.logs.rules.known import CHILD_FAILED, KILLED
+from unhang.logs.rules.known import CHILD_FAILED, KILLED, TIMED_OUT, WORKER_DIED
 from unhang.model import LogEvent
 
 __all__ = ["CLOCK_SLACK_NS", "FailureGroup", "fold", "is_a_helpers", "ordered_failures", "settled"]
@@ -24,6 +24,9 @@ CLOCK_SLACK_NS = 2 * 10**9
 
 INCIDENT_NS = 12 * 3600 * 10**9
 """Faults in a kernel's log that are further apart are different incidents: the newest counts."""
+
+_RAYLETS = "A worker died or was killed while executing"
+"""Ray's words where it does not know why; what it adds are guesses."""
 
 LAUNCHER_WAITS_NS = 10 * 10**9
 """Who is killed so long after another rank failed may be killed by its launcher, after 30 s."""
@@ -56,9 +59,12 @@ def settled(events: Sequence[LogEvent]) -> tuple[LogEvent, ...]:
         e.fields["pid3"] for e in events if "forcefully exiting" in e.text and "pid3" in e.fields
     }
     newest = max((event.time_ns for event in events if "xid" in event.fields), default=0)
+    timed_out = min((e.order for e in events if e.code == TIMED_OUT.code), default=2**63 - 1)
     return tuple(
         replace(event, role="hint")
         if _long_before(event, newest)
+        else replace(event, role="consequence")
+        if _of_a_watchdog(event, timed_out)
         else _settled(event, failed, killed)
         for event in events
     )
@@ -75,6 +81,12 @@ def _settled(
 def _long_before(event: LogEvent, newest: int) -> bool:
     """Whether the kernel wrote it so long before its newest fault that it is another story."""
     return "xid" in event.fields and 0 < event.time_ns < newest - INCIDENT_NS
+
+
+def _of_a_watchdog(event: LogEvent, timed_out: int) -> bool:
+    """Whether a process ended, nobody knows why, after a watchdog's time-out: that aborts it."""
+    died = event.code == WORKER_DIED.code or _RAYLETS in event.text
+    return died and event.order > timed_out and "exitcode" not in event.fields
 
 
 def _by_launcher(

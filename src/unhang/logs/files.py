@@ -21,7 +21,7 @@ from unhang.model import UNKNOWN_RANK
 from unhang.packed import Packed, open_gzip, open_zstd
 from unhang.regular import open_regular
 
-__all__ = ["LogSource", "chunks", "find_logs", "named_logs", "open_log"]
+__all__ = ["LogSource", "chunks", "find_logs", "named_logs", "open_log", "source_of"]
 
 CHUNK = 4 << 20
 MAX_LOGS = 100_000
@@ -34,7 +34,7 @@ _TORCHRUN = re.compile(
     r"attempt_(?P<attempt>\d+)/(?P<local>\d{1,6})/"
     r"(?:(?:stdout|stderr)\.log(?:\.\w+)?|error\.json)$"
 )
-_RANK_IN_PATH = re.compile(r"(?:^|[/_.-])rank[_-]?(?P<rank>\d{1,6})(?:[_.-][\w.-]*)?$")
+_RANK_IN_PATH = re.compile(r"(?:^|[/_.-])rank[_-]?(?P<rank>\d{1,6})(?:[_.-][\w.-]{0,255})?$")
 
 
 @dataclass(frozen=True, slots=True)

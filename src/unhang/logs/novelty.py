@@ -37,7 +37,7 @@ MAX_TEXT = 600
 _VARYING = re.compile(
     r"'[^']*'|\"[^\"]*\"|(?:/[\w.@+-]+){2,}/?|\b0x[0-9a-fA-F]+|\b[0-9a-f]{8,}\b|[-+]?\d[\d.,:eE+-]*"
 )
-_BAR = re.compile(r"\d+%\||\bit/s\b|\bs/it\b")
+_BAR = re.compile(r"\d%\||\bit/s\b|\bs/it\b")
 
 
 def shape(text: str) -> str:

@@ -1,8 +1,10 @@
-"""What a rank says again, numbers aside: known by its bytes, so that it is counted and not read.
+"""What was said before, numbers aside: known by its bytes, so that it is not read once more.
 
-Of a job in which all ranks shout, most lines say what was said before. A line is known again only
-where no digit of it could change what it means: no rule that its words announce looks for a number,
-and nothing but the mark of its rank, a stamp of glog and `[Rank N]` stands before its words.
+Of a job in which all ranks shout, most lines say what was said before: by the same rank, then they
+are counted, or by another, then the message is made as the first one was. A line is known again
+only where no digit of it could change what it means: no rule that its words announce looks for a
+number, and nothing but the mark of its rank, a stamp of glog and `[Rank N]` stands before its
+words.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from unhang.logs.lines.tracebacks import HEADER
 from unhang.logs.lines.wrappers import LAST_ERROR, wrapped_in
 from unhang.logs.nccl_facts import fact_of
 from unhang.logs.rules import RULES, LogRule
+from unhang.model import LogEvent, LogRole
 
-__all__ = ["Repeat", "Repeats"]
+__all__ = ["KnownLine", "Repeat", "Repeats", "repeat_of"]
 
 MOST = 8_192
 LONGEST = 2_048
@@ -31,6 +34,7 @@ _MARK = re.compile(
 )
 _DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _Key = tuple[bytes, bytes, bytes, bytes]
+_KindKey = tuple[bytes, bool, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +54,56 @@ class Repeat:
     stamped: bool
 
 
+@dataclass(frozen=True, slots=True)
+class KnownLine:
+    """What a line tells of whichever rank says it.
+
+    Attributes:
+        rule: The only rule that knows it.
+        role: Of its message.
+        local_rank: As the line of any rank has it.
+    """
+
+    rule: LogRule
+    role: LogRole
+    local_rank: int
+
+
 @dataclass(slots=True)
 class Repeats:
     """The lines of one log that are known again."""
 
     lines: dict[_Key, Repeat | None] = field(default_factory=dict)
+    kinds: dict[_KindKey, KnownLine | None] = field(default_factory=dict)
 
     def known(self, data: bytes, start: int, end: int) -> Repeat | None:
         """What a line told before, or None where it may be news."""
         mark = _MARK.match(data, start, end)
         return self.lines.get(_key(mark, data, end)) if mark else None
+
+    def alike(self, data: bytes, start: int, end: int) -> tuple[KnownLine, int, str | None] | None:
+        """What a line tells that another rank said before, or None where it may be news.
+
+        Returns:
+            The kind, the rank, and its words; None for these where a stamp is to be read, too.
+        """
+        mark = _MARK.match(data, start, end)
+        kind = self.kinds.get(_kind_key(mark, data, end)) if mark else None
+        if mark is None or kind is None:
+            return None
+        text = None if mark[2] else data[mark.end() : end].decode("ascii").rstrip("\r\n")
+        return kind, int(mark[3] or mark[1]), text
+
+    def count(self, data: bytes, start: int, end: int, known: Repeat) -> None:
+        """Know a line again that was made as that of another rank."""
+        mark = _MARK.match(data, start, end)
+        if mark:
+            self._put(_key(mark, data, end), known)
+
+    def _put(self, key: _Key, known: Repeat | None) -> None:
+        if len(self.lines) >= MOST:
+            self.lines.clear()
+        self.lines[key] = known
 
     def learn(
         self,
@@ -69,6 +113,7 @@ class Repeats:
         line: Line,
         wanted: tuple[LogRule, ...],
         made: Sequence[tuple[LogRule, Seen]],
+        event: LogEvent | None,
     ) -> None:
         """Know a line again, if no digit of it matters.
 
@@ -79,6 +124,7 @@ class Repeats:
             line: As it was read.
             wanted: The rules that its words announce.
             made: The rules that knew it, and what makes their messages the same.
+            event: The only message that it made, if this is the first of its rank.
         """
         mark = _MARK.match(data, start, end)
         if not mark or end - start > LONGEST:
@@ -86,13 +132,24 @@ class Repeats:
         key = _key(mark, data, end)
         if key in self.lines:
             return
-        if len(self.lines) >= MOST:
-            self.lines.clear()
         sure = _is_plain(mark, data, end, line) and _says_the_same(line, wanted, made)
-        self.lines[key] = _repeat(line, made) if sure else None
+        self._put(key, repeat_of(line, made) if sure else None)
+        if len(self.kinds) < MOST:
+            kind = _kind_of(line, made, event) if sure else None
+            self.kinds.setdefault(_kind_key(mark, data, end), kind)
 
 
-def _repeat(line: Line, made: Sequence[tuple[LogRule, Seen]]) -> Repeat:
+def _kind_of(
+    line: Line, made: Sequence[tuple[LogRule, Seen]], event: LogEvent | None
+) -> KnownLine | None:
+    """What any rank tells by such a line, if its words are all of it."""
+    if event is None or len(made) != 1 or event.text != line.text:
+        return None
+    return KnownLine(made[0][0], event.role, line.local_rank)
+
+
+def repeat_of(line: Line, made: Sequence[tuple[LogRule, Seen]]) -> Repeat:
+    """What a line told when it came first, for lines of that rank."""
     nothing = any(claims_nothing(rule) for rule, _ in made)
     stream = (line.rank, line.local_rank, line.host)
     return Repeat(tuple(made), stream, nothing, line.time_ns > 0)
@@ -111,6 +168,11 @@ def _says_the_same(
 def _key(mark: re.Match[bytes], data: bytes, end: int) -> _Key:
     rest = data[mark.end() : end].translate(_DIGITS)
     return (mark[1], mark[2] or b"", mark[3] or b"", rest)
+
+
+def _kind_key(mark: re.Match[bytes], data: bytes, end: int) -> _KindKey:
+    rest = data[mark.end() : end].translate(_DIGITS)
+    return ((mark[2] or b"")[:2], mark[3] is None, rest)
 
 
 def _is_plain(mark: re.Match[bytes], data: bytes, end: int, line: Line) -> bool:

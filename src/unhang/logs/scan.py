@@ -18,21 +18,21 @@ from msgspec.structs import replace as changed
 from unhang.errors import InputError, UnhangError
 from unhang.logs.aftermath import LogEnd
 from unhang.logs.elastic import ENTRY_ANCHOR, SummaryEntry, entry_of
-from unhang.logs.files import LogSource, chunks, open_log
+from unhang.logs.files import LogSource, chunks, open_log, source_of
 from unhang.logs.keeping import LogScan, claims_nothing
 from unhang.logs.lines.anchors import candidates, lines_above, wanted_by
 from unhang.logs.lines.prefixes import Line, parse_line, parse_plain
 from unhang.logs.lines.signs import WINDOW, gets_on, goes_on, looks_like_a_job
 from unhang.logs.lines.tracebacks import HEADER, RECORDED, Traceback, TracebackReader, is_chain
 from unhang.logs.nccl_facts import interfaces_taken
-from unhang.logs.repeats import Repeats
+from unhang.logs.repeats import Repeats, repeat_of
 from unhang.logs.rules import LogRule
 from unhang.logs.rules.known import ELASTIC_BLAMES
 from unhang.logs.telling import LOOK_BACK, Teller, first_of
-from unhang.model import Note, NoteLevel
+from unhang.model import LogEvent, Note, NoteLevel
 from unhang.regular import reason
 
-__all__ = ["FileScanner", "scan_logs"]
+__all__ = ["FileScanner", "is_text", "scan_logs", "scan_text"]
 
 LOOKED_AT = 4_096
 """Bytes by which text is told from what is none."""
@@ -48,7 +48,7 @@ _PASSED_ON = re.compile(
 )
 _RANKS = (b"[rank", b"[default")
 _RANK_MARK = re.compile(
-    rb"((?:\[(?:rank|default)\d{1,6}\]: ?)*\[(?:rank|default)\d{1,6}\]:) ?Traceback"
+    rb"((?:\[(?:rank|default)\d{1,6}\]: ?){0,8}\[(?:rank|default)\d{1,6}\]:) ?Traceback"
 )
 
 Progress = Callable[[int], None]
@@ -68,7 +68,7 @@ def scan_logs(sources: Iterable[LogSource], progress: Progress | None = None) ->
                 scanner = FileScanner(source, found, _year_of(source.path))
                 try:
                     for number, block in enumerate(chunks(stream)):
-                        if not number and not _is_text(block):
+                        if not number and not is_text(block):
                             raise InputError("it is no text")
                         scanner.feed(block)
                         if progress:
@@ -78,12 +78,31 @@ def scan_logs(sources: Iterable[LogSource], progress: Progress | None = None) ->
         except (OSError, EOFError, UnhangError) as error:  # noqa: PERF203 - one bad log is a note
             why = f"could not be read: {reason(error)}"
             found.notes.append(Note("error", source.path, why))
-    found.events[:] = found.communicators.settled(found.events)
-    found.notes += interfaces_taken(found.facts)
+    _settle(found)
     return found
 
 
-def _is_text(block: bytes) -> bool:
+def scan_text(data: bytes, name: str, found: LogScan) -> None:
+    """Scan a log that is in memory; what it holds goes to `found`.
+
+    Args:
+        data: All of it.
+        name: Where it is from; it may name the rank.
+        found: Where events, facts and notes go.
+    """
+    scanner = FileScanner(source_of(name, name, len(data)), found, _year_of(name))
+    scanner.feed(data)
+    scanner.close()
+    _settle(found)
+
+
+def _settle(found: LogScan) -> None:
+    """Say what can be said only when all has been read."""
+    found.events[:] = found.communicators.settled(found.events)
+    found.notes += interfaces_taken(found.facts)
+
+
+def is_text(block: bytes) -> bool:
     """Whether a log begins like text; single bytes of other encodings do not matter."""
     text = block[:LOOKED_AT].decode("utf-8", "replace")
     odd = sum(
@@ -173,14 +192,42 @@ class FileScanner:
         claimed = self._claimed(line)
         self._candidate(claimed, wanted)
         if claimed is line and self.teller.made:
-            self.repeats.learn(data, start, end, line, wanted, self.teller.made)
+            self.repeats.learn(data, start, end, line, wanted, self.teller.made, self._first_made())
+
+    def _first_made(self) -> LogEvent | None:
+        """The only message of this line, if it is the first that says so."""
+        kept, spot = self.teller.kept, self.teller.spot
+        indices = [kept.seen.get(seen, -1) for _, seen in self.teller.made]
+        event = self.found.events[indices[0]] if len(indices) == 1 and indices[0] >= 0 else None
+        source = f"{self.source.path}:{spot.number}"
+        return event if event is not None and event.source == source else None
+
+    def _alike(self, data: bytes, start: int, end: int) -> bool:
+        """Tell what another rank said before, numbers aside; False where it may be news."""
+        found = self.repeats.alike(data, start, end)
+        if found is None:
+            return False
+        kind, rank, text = found
+        line = parse_plain(data[start:end], self.year) if text is None else Line(text, rank)
+        line = changed(line, local_rank=kind.local_rank)
+        if self._key(line) in self.open:
+            return False
+        seen = self.teller.alike(kind, line)
+        if seen is None:
+            return False
+        self.repeats.count(data, start, end, repeat_of(line, [(kind.rule, seen)]))
+        if self.open:
+            self._idle()
+        return True
 
     def _again(self, data: bytes, start: int, end: int) -> bool:
         """Count a line that its rank said before, numbers aside; False where it may be news."""
         if self.entry is not None:
             return False
         known = self.repeats.known(data, start, end)
-        if known is None or known.stream in self.open:
+        if known is None:
+            return self._alike(data, start, end)
+        if known.stream in self.open:
             return False
         kept, spot = self.teller.kept, self.teller.spot
         if any(seen not in kept.seen for _, seen in known.made):

@@ -7,7 +7,7 @@ is kept by its own mark. Nothing is decided here: see `failure`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from msgspec.structs import replace as changed
@@ -32,7 +32,9 @@ from unhang.logs.lines.signs import gets_on
 from unhang.logs.lines.tracebacks import HEADER, Traceback, is_chain
 from unhang.logs.lines.wrappers import LAST_ERROR, wrapped_in
 from unhang.logs.nccl_facts import fact_of
+from unhang.logs.repeats import KnownLine
 from unhang.logs.rules import LogRule
+from unhang.logs.rules.base import compiled
 from unhang.logs.rules.known import ENDED_BY_SIGNAL, UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
 from unhang.logs.rules.xids import role_of_xid
 from unhang.model import UNKNOWN_RANK, Frame, LogEvent, LogRole
@@ -168,6 +170,7 @@ class Teller:
         traceback: Traceback | None,
         number: int = 0,
         told: Mapping[str, str] | None = None,
+        role: LogRole | None = None,
     ) -> None:
         """Keep what a rule knows of a line.
 
@@ -178,22 +181,15 @@ class Teller:
             traceback: That the line ends, if any.
             number: Of the line, where that is not where the scan is.
             told: What else is known of it, as fields.
+            role: Of the message, where that is known.
         """
         line = self._told(rule, match, line)
         rank, local = self.rank_of(line)
-        if rank >= 0:
-            self.found.ranks.add(rank)
-        if line.time_ns:
-            self.last_stamp, self.unread = (line.time_ns, line.zoned), b""
-        if claims_nothing(rule):
-            self.spot.last_error = self.spot.end
-        text = line.text[: MAX_TEXT if rule.blames == "writer" else MAX_WHOLE_TEXT]
+        # Where its parent waited is not where a spawned process ended.
+        spawned = match.groupdict().get("spawned")
+        frames = traceback.frames if traceback and not spawned else ()
 
-        def make(order: int) -> LogEvent:
-            # Where its parent waited is not where a spawned process ended.
-            spawned = match.groupdict().get("spawned")
-            frames = traceback.frames if traceback and not spawned else ()
-            time_ns, zoned = self.last_stamp if line.time_ns else self._stamp_before()
+        def fields_of() -> dict[str, str]:
             fields = {**self._fields(rule, match, frames, local=local), **self._below(rule, line)}
             fields |= told or {}
             if traceback and traceback.thread and rule is UNHANDLED_EXCEPTION:
@@ -202,21 +198,60 @@ class Teller:
                 fields[AMONG] = str(self.found.communicators.size)
             if rule is ENDED_BY_SIGNAL and (above := self._above(line)):
                 fields[ABOVE] = above
+            return fields
+
+        def role_of(fields: Mapping[str, str]) -> LogRole:
+            return role or _role(rule, fields, line.text, frames)
+
+        self._keep(rule, changed(line, rank=rank), fields_of, role_of, number)
+
+    def alike(self, kind: KnownLine, line: Line) -> Seen | None:
+        """Keep what a line tells that another rank said before; None where it says other things."""
+        self.made.clear()
+        match = kind.rule.search(line.text)
+        if match is not None:
+            self.event(kind.rule, match, line, None, role=kind.role)
+        return self.made[0][1] if self.made else None
+
+    def _keep(
+        self,
+        rule: LogRule,
+        line: Line,
+        fields_of: Callable[[], dict[str, str]],
+        role_of: Callable[[Mapping[str, str]], LogRole],
+        number: int,
+    ) -> None:
+        """Keep a message: the rank of the line is the one that it counts for."""
+        if line.rank >= 0:
+            self.found.ranks.add(line.rank)
+        if line.time_ns:
+            self.last_stamp, self.unread = (line.time_ns, line.zoned), b""
+        if claims_nothing(rule):
+            self.spot.last_error = self.spot.end
+        text = line.text[: MAX_TEXT if rule.blames == "writer" else MAX_WHOLE_TEXT]
+
+        def make(order: int) -> LogEvent:
+            time_ns, zoned = self.last_stamp if line.time_ns else self._stamp_before()
+            said = without_secrets(text)
+            fields = fields_of()
+            for key, value in fields.items():
+                if said != text or value not in text:  # What is part of it was looked at with it.
+                    fields[key] = without_secrets(value)
             if zoned:
                 fields["clock"] = "utc"
             return LogEvent(
                 code=rule.code,
-                role=_role(rule, fields, line.text, frames),
-                rank=rank,
-                text=without_secrets(text),
+                role=role_of(fields),
+                rank=line.rank,
+                text=said,
                 source=f"{self.source.path}:{number or self.spot.number}",
                 time_ns=time_ns,
                 order=order,
                 host=line.host,
-                fields={key: without_secrets(value) for key, value in fields.items()},
+                fields=fields,
             )
 
-        whose = rank if rank >= 0 else line.host
+        whose = line.rank if line.rank >= 0 else line.host
         seen = self.kept.keep(rule, whose, text, self.spot.offset + self.spot.end, make)
         self.made.append((rule, seen))
 
@@ -297,7 +332,7 @@ class Teller:
         lines = (parse_line(raw, self.year) for raw in above)
         stamps = ((line.time_ns, line.zoned) for line in lines if line.time_ns)
         self.last_stamp, self.unread = next(stamps, self.last_stamp), b""
-        spot.looked = spot.start
+        spot.looked = spot.end  # This line has none.
         return self.last_stamp
 
     def _fields(
@@ -321,7 +356,7 @@ class Teller:
 
 def _waited_for(rule: LogRule, match: re.Match[str]) -> str:
     """What the writer waited for, where the rule says that it did: of what its pattern found."""
-    return rule.waited_for(match) if rule.waits and match.re.pattern == rule.pattern else ""
+    return rule.waited_for(match) if rule.waits and match.re == compiled(rule.pattern) else ""
 
 
 def _role(rule: LogRule, fields: Mapping[str, str], text: str, frames: Sequence[Frame]) -> LogRole:

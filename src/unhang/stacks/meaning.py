@@ -276,13 +276,14 @@ def _unnamed(frames: Sequence[Frame], site: Frame | None) -> Meaning:
     if site is not None:
         within = _evaluation(frames)
         return Meaning("user-code", "in user code", frame=site, site=site, within=within)
-    return Meaning("native", f"in {bare_name(frames[0].function)}", frame=frames[0])
+    known = next((frame for frame in frames if frame.function != "??"), frames[0])
+    return Meaning("native", f"in {bare_name(known.function)}", frame=known)
 
 
 def _context(outer: Sequence[Frame], kind: str) -> str:
     """The activity around a call: a collective within a checkpoint, a lock within a loader."""
     for frame in outer:
-        rule = _rule_for(frame, "rules")
+        rule = next((rule for rule in _rules_for(frame, "rules") if not rule.below), None)
         if rule and rule.kind in (*_OUTER, "compilation", "teardown") and rule.kind != kind:
             return rule.says.replace("{function}", bare_name(frame.function))
     return _evaluation(outer)
@@ -300,20 +301,27 @@ def _evaluation(frames: Sequence[Frame]) -> str:
 
 def _innermost(frames: Sequence[Frame], table: str) -> tuple[int, FrameRule] | None:
     for index, frame in enumerate(frames):
-        if rule := _rule_for(frame, table):
-            return index, rule
+        for rule in _rules_for(frame, table):
+            if not rule.below or _is_below(frames[index + 1 :], rule.below):
+                return index, rule
     return None
 
 
+def _is_below(outer: Sequence[Frame], functions: Sequence[str]) -> bool:
+    return any(bare_name(frame.function) in functions for frame in outer)
+
+
 @lru_cache(maxsize=65_536)
-def _rule_for(frame: Frame, table: str) -> FrameRule | None:
-    """The first rule of a table that knows a frame (a rule is hashed slowly: hence its name)."""
-    return next((rule for rule in _TABLES[table] if _knows(rule, frame)), None)
+def _rules_for(frame: Frame, table: str) -> tuple[FrameRule, ...]:
+    """The rules of a table that know a frame (a rule is hashed slowly: hence its name)."""
+    return tuple(rule for rule in _TABLES[table] if _knows(rule, frame))
 
 
 def _knows(rule: FrameRule, frame: Frame) -> bool:
     if rule.native:
-        return is_native(frame) and frame.function.startswith(rule.native)
+        # NCCL's and MPI's profiling names have a letter more.
+        names = frame.function, frame.function.removeprefix("p")
+        return is_native(frame) and any(name.startswith(rule.native) for name in names)
     if rule.names:
         return not is_library(frame) and frame.function.endswith(rule.names)
     if rule.functions and bare_name(frame.function) not in rule.functions:

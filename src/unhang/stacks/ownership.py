@@ -21,6 +21,7 @@ __all__ = [
     "is_recorders",
     "same_file",
     "shown_frame",
+    "starts_a_thread",
     "under",
     "user_frame",
     "without_recorder",
@@ -104,6 +105,13 @@ def is_recorders(frame: Frame) -> bool:
 def without_recorder(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
     """A stack without the frames of our own recorder, through which it was seen."""
     return tuple(frame for frame in frames if not is_recorders(frame))
+
+
+def starts_a_thread(frame: Frame) -> bool:
+    """Whether a frame is the beginning of a thread which another one has started."""
+    if is_native(frame):
+        return frame.function.startswith(("clone", "__clone", "start_thread", "thread_start"))
+    return bare_name(frame.function) == "_bootstrap" and same_file(frame.file, "threading.py")
 
 
 def user_frame(frames: Iterable[Frame]) -> Frame | None:

@@ -28,9 +28,9 @@ class Piece(NamedTuple):
 
 
 _SERVER_TEXT = re.compile(r"^=== Rank (\d+): (.*?) ===$", re.MULTILINE)
-_SERVER_PAGE = re.compile(r"<h2>Rank (\d+): (.*?)</h2>(.*?)(?=<h2>Rank |\Z)", re.DOTALL)
-_PRE = re.compile(r"<pre>(.*?)</pre>", re.DOTALL)
+_SERVER_PAGE = re.compile(r"<h2>Rank (\d+): (.{0,300}?)</h2>(.*?)(?=<h2>Rank |\Z)", re.DOTALL)
 _STAMP = r"\d{4}-\d\d-\d\d[T ][\d:]{8}(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+_NUMBERED = r"(?:\[rank=(?P<rank>\d{1,6})\])?"
 _LABELS = tuple(
     re.compile(rf"^{label}(?P<rest>.*)$")
     for label in (
@@ -40,11 +40,14 @@ _LABELS = tuple(
         r"\[rank(?P<rank>\d+)\]:",  # torch's own log lines
         r"(?P<who>\[(?:default|\d{1,6}:)\d{1,4}\]):",  # torchrun --tee
         r"\[(?P<rank>\d{1,6})\](?: |$)",  # MPICH
-        r"(?P<who>\(\w+ pid=\d+(?:, ip=(?P<host>[\w.:]+))?\)) ?",  # Ray
+        rf"(?P<who>\(\w+{_NUMBERED}(?: \w+)? pid=\d+(?:, ip=(?P<host>[\w.:]+))?\)) ?",  # Ray
+        r"\[ *\d+s\](?: |$)",  # builds of packages
         r"\[pod/(?P<host>[\w.-]+)/[\w.-]+\](?: |$)",  # kubectl logs --prefix
         r"(?P<host>[A-Za-z][\w.-]*) *\|",  # compose
         rf"{_STAMP} std(?:out|err) [FP](?: |$)",  # container runtimes
         rf"\[?{_STAMP}\]?(?: |$)",
+        r"[0-9a-f]{8} (?=\[rank=)",  # Determined: its container, its rank
+        r"\[rank=(?P<rank>\d{1,6})\] \|\| ?",
         r"std(?:out|err):",
         r"(?:> ?)+",
         r"(?P<host>[A-Za-z][\w.-]*):",  # pdsh, clush
@@ -115,8 +118,9 @@ def _taken_apart(piece: Piece) -> list[Piece]:
 
 def _server_page(text: str) -> Iterator[Piece]:
     for found in _SERVER_PAGE.finditer(text):
-        body = _PRE.search(found[3])
-        stacks = body[1] if body else ""
+        _, _, body = found[3].partition("<pre>")
+        stacks, closed, _ = body.partition("</pre>")
+        stacks = stacks if closed else ""
         # torch's page is not escaped; a browser that saved it escapes it or closes "<module>"
         stacks = html.unescape(stacks.replace("</module>", ""))
         yield Piece(stacks, int(found[1]), _host(html.unescape(found[2])))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from unhang.model import UNKNOWN_RANK, ProcessSample
 from unhang.stacks.ownership import same_file
 
-__all__ = ["ranks_of_titles", "role_of_stack"]
+__all__ = ["place_in_title", "ranks_of_titles", "role_of_stack"]
 
 _SIGNS: tuple[tuple[str, str, str], ...] = (
     # function, end of the file's path, role
@@ -45,6 +45,12 @@ def ranks_of_titles(samples: Sequence[ProcessSample]) -> dict[int, int]:
     found = {s.pid: _rank_in(s.command) for s in samples if _WORKER.search(s.command)}
     whole = UNKNOWN_RANK not in found.values() and len(set(found.values())) == len(found)
     return found if whole else {}
+
+
+def place_in_title(title: str) -> str:
+    """Where a worker says it is: "PP2 TP1" of "sglang::scheduler_PP2_TP1"; "" where it does not."""
+    found = _WORKER.search(title)
+    return found["where"].strip("_").replace("_", " ") if found else ""
 
 
 def _rank_in(title: str) -> int:

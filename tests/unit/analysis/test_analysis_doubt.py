@@ -433,3 +433,78 @@ def test_a_dump_that_was_cut_short_shows_nobody_behind() -> None:
     report = diagnose(job.case())
     assert report.culprits == (3,)
     assert "UH105" not in {cause.code for cause in report.causes}
+
+
+def test_calls_without_times() -> None:
+    """That all are in one call and stay there is told by its age; without times nothing tells."""
+    job = FakeJob(2)
+    job.call(range(2), "all_gather", finished=False)
+    timed = job.case()
+    calls = replace(timed.calls, created_ns=np.zeros_like(timed.calls.created_ns))
+    untimed = replace(timed, calls=calls)
+    found = [diagnose(each).causes[0] for each in (timed, untimed)]
+    assert [(each.code, each.confidence) for each in found] == [
+        ("UH401", "medium"),
+        ("UH401", "low"),
+    ]
+
+
+def test_one_of_two_is_dead() -> None:
+    """Who waits in a call of two waits for the other, of which there is no dump: hardly sure."""
+    job = FakeJob(2)
+    for _ in range(3):
+        job.call(range(2))
+    job.call([0], finished=False)
+    job.missing = {1}
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH103", (1,), "low")
+
+
+def waiting_after_first_calls_of_halves(world: int, missing: set[int]) -> Report:
+    """The upper half has made the first call of its group and waits; of the lower one nothing."""
+    job = FakeJob(world)
+    upper = Group("2", "half", tuple(range(world // 2, world)), backend="nccl")
+    job.groups += [Group("1", "half", tuple(range(world // 2)), backend="nccl"), upper]
+    job.call(range(world))
+    job.call(upper.members, group=upper)
+    job.call(sorted({*upper.members} | missing), finished=False)
+    return diagnose(job.case())
+
+
+def test_ranks_that_may_stand_in_making_a_group() -> None:
+    """They leave no record there, so that which of them stands still nothing tells."""
+    cause = only_cause(waiting_after_first_calls_of_halves(4, set()))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH101", (), "low")
+    assert "Ranks 0-1 never called" in cause.summary
+
+
+def test_who_passed_the_making_of_a_group_by() -> None:
+    """The one that does not come may wait there for one that went on without it."""
+    cause = only_cause(waiting_after_first_calls_of_halves(4, {0}))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH101", (1,), "low")
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(0.5, "insufficient"), (10, "problem")])
+def test_a_ring_full_of_calls_that_hosts_made_ahead(seconds: float, status: str) -> None:
+    """The call that is first in it may be any; whether devices move a host that runs hides."""
+    job = FakeJob(2, buffer=6)
+    for _ in range(40):
+        job.call(range(2), finished=False)
+        job.now_ns += 10**8
+    written = job.now_ns + int(seconds * 10**9)
+    job.dump_fields = {rank: {"written_ns": written} for rank in range(2)}
+    assert diagnose(job.case()).status == status
+
+
+@pytest.mark.parametrize(("seconds", "causes"), [(0.5, []), (10, ["UH304"])])
+def test_a_mismatch_of_calls_in_flight_is_presumed(seconds: float, causes: list[str]) -> None:
+    """Where rings have lost their start, the first open send need not meet the first receive."""
+    job = FakeJob(2, buffer=6)
+    for size in (64, 128) * 20:
+        job.send(0, 1, finished=False, sizes=((size,),))
+        job.recv(1, 0, finished=False, sizes=((size,),))
+        job.now_ns += 10**8
+    job.send(0, 1, finished=False, sizes=((64,),))
+    written = job.now_ns + int(seconds * 10**9)
+    job.dump_fields = {rank: {"written_ns": written} for rank in range(2)}
+    assert [cause.code for cause in diagnose(job.case()).causes] == causes

@@ -110,7 +110,7 @@ def test_fewer_kills_than_ends_prove_nothing() -> None:
     kill = MemoryKill(kills=1, ended=2, limit=8 << 30, used=8 << 30)
     gone = [replace(ended(rank, 137), memory_kill=kill) for rank in (1, 2)]
     first = cause(job((1, 2)).case(samples=[alive(0), *gone]))
-    assert "was ended by SIGKILL" in first.summary
+    assert "were ended by SIGKILL" in first.summary
     assert any("killed 1 process of its cgroup for want of memory" in e for e in first.evidence)
     assert first.alternatives
 
@@ -377,6 +377,12 @@ def test_when_all_end_alike_nobody_is_blamed() -> None:
     assert found.culprits == ()
     assert found.confidence == "medium"
     assert "All ranks ended alike" in found.alternatives[0]
+
+
+def test_several_ends_are_said_in_the_plural() -> None:
+    """One verb form does not do for one rank and for all."""
+    first = cause(job((0, 1, 2)).case(samples=[ended(rank, 137) for rank in range(3)]))
+    assert first.summary.startswith("Ranks 0-2 were ended by SIGKILL")
 
 
 def test_one_failure_of_several_ranks_is_one_failure() -> None:

@@ -289,6 +289,19 @@ def test_sends_that_block_on_gloo_are_a_circle() -> None:
     assert cause.confidence == "high"
 
 
+def test_sends_of_another_part_of_the_program_are_a_circle() -> None:
+    """A warm-up in turns is no habit to blame rank 1 by: both have gone on from it."""
+    job = FakeJob(2)
+    for _ in range(3):
+        for sender in (0, 1):
+            job.send(sender, 1 - sender, site="warm.py:3 warm")
+            job.recv(1 - sender, sender, site="warm.py:4 warm")
+    for rank in (0, 1):
+        job.send(rank, 1 - rank, site="stage.py:9 stage", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.victims) == ("UH303", (), (0, 1))
+
+
 def test_a_call_that_gloo_has_not_taken_yet_is_behind_the_one_before() -> None:
     """What is inside the library's call is not in flight."""
     job = swapping()

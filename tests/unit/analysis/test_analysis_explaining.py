@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Claim
-from unhang.analysis.explaining import EXPLAINS, Because, explained_by, following, without_empty
+from unhang.analysis.claims import Because, Claim, Reason
+from unhang.analysis.explaining import EXPLAINS, explained_by, following, without_empty
+from unhang.analysis.linking import linked
 from unhang.analysis.lives.ended import FailedAlike
 from unhang.kinds import (
     HOST_PROGRAM_STUCK,
@@ -33,7 +34,7 @@ def claim(kind: Kind, *culprits: int) -> Claim:
             Because.ENDED,
             {1, 2},
             [claim(NEVER_JOINED, 1), claim(OP_MISMATCH, 1, 2), claim(JOINED_NOT_PROGRESSING)],
-            [claim(NEVER_JOINED, 1, 3), claim(OP_MISMATCH, 3)],
+            [claim(NEVER_JOINED, 1, 3), claim(OP_MISMATCH, 3), claim(OP_MISMATCH)],
         ),
         (
             Because.GONE,
@@ -63,7 +64,7 @@ def test_a_reason_explains_what_can_come_of_it(
 ) -> None:
     """Of its ranks, and of the kinds that its edge names; nothing else, and no mere observation."""
     taken_back = [replace(each, role="observation") for each in explained]
-    found = explained_by([*others, *explained, *taken_back], because, ranks)
+    found = explained_by([*others, *explained, *taken_back], Reason(because, frozenset(ranks)))
     assert [id(each) for each in found] == [id(each) for each in explained]
 
 
@@ -71,6 +72,40 @@ def test_every_reason_has_an_edge_and_every_edge_a_reason() -> None:
     """Nothing is explained outside of the table."""
     assert {edge.because for edge in EXPLAINS} == set(Because)
     assert all(edge.why for edge in EXPLAINS)
+
+
+def reason(kind: Kind, because: Because, *ranks: int) -> Claim:
+    """A claim about ranks that may explain others."""
+    return replace(claim(kind, *ranks), reasons=(Reason(because, frozenset(ranks)),))
+
+
+def waited(kind: Kind, *culprits: int, victims: tuple[int, ...]) -> Claim:
+    """A claim by which some wait."""
+    return replace(claim(kind, *culprits), victims=victims)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_reasons_are_linked_in_their_own_order(*, turned: bool) -> None:
+    """In whatever order rules tell: sizes end a rank, and the end explains who waits for it."""
+    ended = reason(RANK_ENDED, Because.ENDED, 1)
+    sizes = reason(SHAPE_MISMATCH, Because.CALLS_APART, 3)
+    waits = waited(NEVER_JOINED, 1, victims=(0, 2))
+    given = [waits, sizes, ended, claim(IDLE)]
+    told = linked(reversed(given) if turned else given)
+    kinds = {each.kind: [lead.kind for lead in each.caused_by] for each in told}
+    assert kinds == {SHAPE_MISMATCH: [], RANK_ENDED: [SHAPE_MISMATCH], NEVER_JOINED: [RANK_ENDED]}
+    assert next(each.victims for each in told if each.kind is RANK_ENDED) == (0, 2)
+    assert next(each.victims for each in told if each.kind is SHAPE_MISMATCH) == ()
+
+
+def test_what_is_a_consequence_explains_nothing_more() -> None:
+    """Nor does a claim that has taken itself back; a reason that no claim tells of explains."""
+    ended = reason(RANK_ENDED, Because.ENDED, 1)
+    waits = claim(NEVER_JOINED, 1)
+    taken_back = replace(ended, role="observation")
+    assert linked([taken_back, waits]) == [taken_back, waits]
+    (told,) = linked([ended], Reason(Because.CALLS_APART))
+    assert (told.role, told.caused_by) == ("consequence", ())
 
 
 def test_what_is_explained_follows() -> None:

@@ -54,7 +54,7 @@ _LOST_WITH_FINISHED_CALLS = (
     "interleaved_moving", "remote_error",  # the same: see below
     "gather_roots", "scatter_wrong_op",  # members that have come out
     "dtype_ended", "op_ended", "size_ended",  # calls that ended although they did not fit
-    "skipped_recv", "skipped_send", "pipeline_skip",  # the rhythm of the program
+    "skipped_recv", "skipped_send", "pipeline_skip", "extra_in_order",  # the program's order
     "healthy_all", "uneven_stall",  # what kind of call a counter counts
 )  # fmt: skip
 
@@ -86,13 +86,18 @@ def test_unfinished_calls_alone_of_a_host_that_went_on(name: str, tmp_path: Path
     assert (report.status, report.causes) == ("insufficient", ())
 
 
-def test_an_emptied_dump_is_of_the_recorder_that_its_peers_calls_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize("prefix", ["comm_lib", "nccl"])
+def test_an_emptied_dump_is_of_the_recorder_that_its_peers_calls_name(
+    prefix: str, tmp_path: Path
+) -> None:
     """The rank that stalls has no unfinished call: its file names no backend, and is its dump."""
     unfinished_only(DATA / "2.15.0" / "coalesced_late-asked.tar.gz", tmp_path)
     for file in list(tmp_path.iterdir()):  # named and marked as torch's main branch does
         dump = {**pickle.loads(file.read_bytes()), "comm_lib_version": "2.30.4"}  # noqa: S301
-        file.with_name(file.name.replace("nccl", "comm_lib")).write_bytes(pickle.dumps(dump, 2))
+        data = pickle.dumps(dump, 2)
+        name = file.name.replace("nccl", prefix)
         file.unlink()
+        file.with_name(name).write_bytes(data)
     case = load(tmp_path)
     assert {dump.backend for dump in case.dumps if dump.start == dump.stop} == {"nccl2"}
     report = diagnose(case)

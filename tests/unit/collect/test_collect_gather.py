@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import resource
 import subprocess
 import sys
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -53,9 +54,11 @@ class Scripted:
         return [node for node in self.scripts if "+" not in node]
 
     def launch(self, nodes: Sequence[str], program: Program) -> Launch:
-        """A shell with the script."""
-        del program
-        return Launch(tuple(nodes), ("sh", "-c", self.scripts["+".join(nodes)]))
+        """A shell with the script, whose lines have the name that was given for this launch."""
+        found = re.search('"run":"([^"]+)"', program.inline)
+        script = self.scripts["+".join(nodes)]
+        script = script.replace("@unhang run1 ", f"@unhang {found[1] if found else ''} ")
+        return Launch(tuple(nodes), ("sh", "-c", script))
 
     def orders(self, node: str) -> dict[str, object]:
         """Its name."""
@@ -174,6 +177,34 @@ def test_what_a_node_calls_itself_is_written_nowhere(tmp_path: Path) -> None:
     assert set(gathered.failed) == {"a"}
     assert [path.name for path in tmp_path.iterdir()] == [case.name]
     assert not list(tmp_path.rglob("*EVIL*"))
+
+
+def test_no_node_answers_as_another(tmp_path: Path) -> None:
+    """Not in its name, nor with its files, nor later in a launch of another: each is said."""
+    named = lines("b", [0])
+    out = io.StringIO()
+    files = {"part.json": b'{"host": "b"}', "logs/b/x.log": b"FAKE"}
+    write_parcel(files, "run1", "c", out)
+    replayed = lines("d", [1]).replace("@unhang run1 ", "@unhang run1-0 ")
+    scripts = {"a": named, "c": out.getvalue(), "d": replayed, "b": lines("b", [2]) * 2}
+    launcher = Scripted({node: says(text) for node, text in scripts.items()})
+    gathered, case = collected(launcher, tmp_path)
+    assert gathered.whole == ["b"]
+    assert "another node" in gathered.failed["a"]
+    assert "another node's name" in gathered.failed["c"]
+    assert gathered.ranks == {2}
+    assert any("more than one answer" in note for note in gathered.notes)
+    assert not list((case / "logs").rglob("*.log"))
+
+
+def test_a_launch_ends_with_its_time_or_its_command(tmp_path: Path) -> None:
+    """Whatever holds its output: a child in a session of its own that prints now and then."""
+    stay = "setsid sh -c 'while :; do printf x; sleep 0.1; done' & "
+    launcher = Scripted({"a": f"{stay}{says(lines('a', [0]))}", "b": f"{stay}sleep 60"})
+    plan = replace(PLAN, timeout_s=4.0)
+    gathered, _ = collected(launcher, tmp_path, plan)
+    assert gathered.whole == ["a"]
+    assert gathered.failed == {"b": "no answer within 4 s"}
 
 
 def test_a_node_of_many_names_costs_only_itself(tmp_path: Path) -> None:

@@ -61,6 +61,9 @@ def case(tmp_path: Path) -> Path:
     (root / "manifest.json").write_text(
         json.dumps({"world_size": 2, "ranks": {"0": {"came": {"stacks": "stacks/gpu-rack7.json"}}}})
     )
+    (root / "ras").mkdir()
+    answer = "NCCL version 2.24.3\nJob summary\n 1 node on gpu-rack7 at 10.20.30.40, marvin\n"
+    (root / "ras" / "answer-gpu-rack7-1.txt").write_text(answer)
     (root / "collect.json").write_text('{"options": {"hosts": "gpu-rack7"}}')
     return root
 
@@ -70,6 +73,7 @@ def test_no_name_is_left_anywhere(case: Path, tmp_path: Path) -> None:
     target = tmp_path / "clean"
     done = redact_case(case, target, Redactor())
     assert done.left_out == {}
+    assert "NCCL version 2.24.3" in next((target / "ras").iterdir()).read_text()
     for path in target.rglob("*"):
         told = str(path.relative_to(target))
         content = path.read_bytes() if path.is_file() else b""

@@ -11,7 +11,11 @@ from log_fuzz import judged
 
 from lab.rules.rows import PLACE, tomllib
 from unhang.kinds import Remedy
+from unhang.logs.failure import settled
+from unhang.logs.files import LogSource
 from unhang.logs.rules import RULES, LogRule, rule_of
+from unhang.logs.rules.known import WORKER_DIED
+from unhang.logs.scan import scan_logs
 
 DATA = Path(__file__).parents[2] / "data" / "logs"
 NOBODY: tuple[int, ...] = ()
@@ -251,3 +255,31 @@ def test_ranks_that_horovod_lists(tmp_path: Path) -> None:
         "[1,0]<stderr>:7: [horovod_allreduce.0]\n"
     )
     assert judged(tmp_path / "a.log", data.encode()).findings[0].culprits == (6, 7)
+
+
+def test_deepeps_barrier_names_the_member_that_has_not_come(tmp_path: Path) -> None:
+    """It prints a line a member: the value of those who came is 0."""
+    lines = [(6, 0, 0), (6, 4, 0), (6, 5, 1024), (6, 6, 0)]
+    text = "".join(
+        f"DeepEP timeout check failed: rank = {rank}, thread = {thread}, value = {value})\n"
+        for rank, thread, value in lines
+    )
+    log = tmp_path / "train.log"
+    log.write_text(text)
+    found = scan_logs([LogSource(str(log))])
+    assert [e.fields.get("peer1") or e.fields.get("peer2") for e in found.events] == ["5"]
+
+
+def test_a_worker_that_died_after_a_watchdogs_time_out_is_a_consequence(tmp_path: Path) -> None:
+    """The watchdog aborts its process; before the time-out the death is the cause."""
+    died = "(raylet) A worker died or was killed while executing a task by an unexpected error.\n"
+    waited = (
+        "[rank3]:[E1023 02:44:30.94 ProcessGroupNCCL.cpp:632] [Rank 3] Watchdog caught collective "
+        "operation timeout: WorkNCCL(SeqNum=26, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, "
+        "Timeout(ms)=1200000) ran for 1200007 milliseconds before timing out.\n"
+    )
+    log = tmp_path / "train.log"
+    for text, role in ((waited + died, "consequence"), (died + waited, "cause")):
+        log.write_text(text)
+        events = settled(scan_logs([LogSource(str(log))]).events)
+        assert [e.role for e in events if e.code == WORKER_DIED.code] == [role]

@@ -226,6 +226,29 @@ def test_an_answer_without_a_communicator() -> None:
     assert "nothing is told of any communicator" in diagnose(Case(ras=(says,))).summary
 
 
+EVENTS = """\
+RAS Monitor Mode - watching for peer changes (Ctrl+C to exit)...
+================================================================
+[2026-01-09 13:06:58] PEER_UNRESPONSIVE: Process 4101 on node 192.0.2.1 managing GPU 1
+[2026-01-09 13:07:07] PEER_DEAD: Process 4102 on node 192.0.2.1 managing GPU 2
+"""
+EVENTS_JSON = "\n".join(
+    json.dumps({
+        "timestamp": "2026-01-09 13:07:07", "group": "LIFECYCLE", "event": event,
+        "peer": {"host": "192.0.2.1", "pid": pid, "cuda_devs": [gpu], "nvml_devs": [gpu]},
+    }, indent=2)
+    for event, pid, gpu in (("PEER_UNRESPONSIVE", 4101, 1), ("PEER_DEAD", 4102, 2))
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [EVENTS, EVENTS_JSON])
+def test_events_of_monitor_mode(text: str) -> None:
+    """Who is given up is dead; who only does not answer yet may come back."""
+    assert parse(text).dead == (GpuProcess("192.0.2.1", 4102, "2"),)
+    (cause,) = diagnose(Case(ras=(parse(text),))).causes
+    assert (cause.code, cause.culprits) == ("UH768", ())
+
+
 def test_ranks_that_differ_in_order_name_nobody() -> None:
     """Each side has launched one more of something: that is no lateness."""
     ranks = [rank(0, 9, 3), rank(1, 8, 4)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -9,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+import unhang
 from unhang.record import HOOK_DIR
+
+SRC = Path(unhang.__file__).parent
 
 STUB = '''
 """A stand-in for torch.distributed.distributed_c10d: what arming touches, and no more."""
@@ -184,3 +188,25 @@ def test_a_ray_worker_keeps_the_hook_in_a_path_of_its_own(tmp_path: Path) -> Non
         for program in (starter, other)
     ]
     assert said == [f"{HOOK_DIR}:/opt/src", "/opt/src"]
+
+
+@pytest.mark.parametrize("hook", sorted(SRC.glob("*/hook/sitecustomize.py")), ids=str)
+def test_older_pythons_run_the_hidden_one_alone(hook: Path, tmp_path: Path) -> None:
+    """A job may start Python 2: no word of ours, and its own sitecustomize as ever."""
+    (tmp_path / "sitecustomize.py").write_text("print('theirs')\n")
+    program = (
+        "import sys, types\n"
+        "sys.version_info, sys.path = (3, 6), [sys.argv[2]]\n"
+        "module = sys.modules['sitecustomize'] = types.ModuleType('sitecustomize')\n"
+        "module.__file__ = sys.argv[1]\n"
+        "import os\n"
+        "exec(compile(open(sys.argv[1]).read(), sys.argv[1], 'exec'), vars(module))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program, str(hook), str(tmp_path)],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("theirs\n", "")
+    parsed = ast.parse(hook.read_text())
+    new = (ast.JoinedStr, ast.AnnAssign, ast.NamedExpr)
+    assert not [node for node in ast.walk(parsed) if isinstance(node, new)]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
+import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, Final
@@ -41,7 +44,7 @@ class Taken(HTTPServer):
 
     def __init__(self, *codes: int) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.codes, self.bodies = list(codes), [b""][:0]
+        self.codes, self.bodies, self.location = list(codes), [b""][:0], ""
 
     @property
     def url(self) -> str:
@@ -55,6 +58,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.server.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
         self.send_response(self.server.codes.pop(0) if self.server.codes else 200)
+        if self.server.location:
+            self.send_header("Location", self.server.location)
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
@@ -177,3 +182,34 @@ def test_a_target_that_does_not_answer_is_not_waited_for(
     """Somebody is in a hurry: the message is left on its way, and that is said."""
     monkeypatch.setattr(notifying, "FINISH_S", 0.0)
     assert told(tmp_path, "sleep 100", patience=False) == ["a notification is still under way"]
+
+
+def test_a_message_goes_to_no_other_host() -> None:
+    """A redirect is no receipt, and where it leads nothing is sent."""
+    other, server = Taken(), Taken(302)
+    server.location = other.url
+    for each in (other, server):
+        threading.Thread(target=each.serve_forever, daemon=True).start()
+    assert notifying._post(server.url, b"{}") == ("status 302", False)
+    assert (len(server.bodies), other.bodies) == (1, [])
+    for each in (other, server):
+        each.shutdown()
+        each.server_close()
+
+
+def test_a_server_that_never_ends_its_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though each byte comes in time: the clock decides, not the silence."""
+    monkeypatch.setattr(notifying, "ANSWER_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=_trickle, args=(server,), daemon=True).start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/"
+        assert notifying._post(url, b"{}") == ("TimeoutError", True)
+
+
+def _trickle(server: socket.socket) -> None:
+    client, _ = server.accept()
+    with client, suppress(OSError):
+        client.sendall(b"HTTP/1.1 200 OK\r\n")
+        while True:
+            client.sendall(b"X-A: b\r\n")
+            time.sleep(0.1)

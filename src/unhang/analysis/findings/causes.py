@@ -35,11 +35,12 @@ from unhang.analysis.findings.exchanges import (
     would_meet,
     wrong_peers,
 )
+from unhang.analysis.findings.flight import in_flight
 from unhang.analysis.findings.missing import explain_absent
 from unhang.analysis.findings.skipped import explain_divergence, explain_left_order
 from unhang.analysis.findings.stalled import explain_joined, has_stopped_device
 from unhang.analysis.matching.collectives import Disagreement
-from unhang.analysis.matching.roots import Root, find_roots
+from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import distinct
@@ -57,11 +58,7 @@ def claims_of(situation: Situation) -> list[Claim]:
     programs = RankPrograms(situation)
     versions = _stuck_versions(situation)
     mixed = _calls_of(situation, versions)
-    roots = [
-        root
-        for root in find_roots(situation.graph, situation.heads)
-        if not _in_flight(situation, root)
-    ]
+    roots = [root for root in situation.roots if not in_flight(situation, root)]
     wrong, unlike = wrong_peers(situation), _told(pair_mismatches(situation), roots)
     pairs = situation.pairs.waiting_call
     explained = {call for mismatch in unlike for call in mismatch.waiting_calls} | mixed
@@ -117,35 +114,6 @@ def _calls_of(situation: Situation, versions: Sequence[Membership]) -> set[int]:
     groups = {number for version in versions for number in version.groups}
     channels = enumerate(situation.heads.channel.tolist())
     return {call for call, channel in channels if situation.evidence.group_of(channel) in groups}
-
-
-def _in_flight(situation: Situation, root: Root) -> bool:
-    """Whether all who wait at a root had only just begun to when their dumps were made.
-
-    Those whose dumps do not tell may have waited as briefly: they accuse nobody. A circle never
-    ends, however young it is, if its sends and receives are known to be the ones that meet. Or
-    whoever is waited for was seen to move.
-    """
-    inside = [situation.heads.inside(call) for call in root.waiting_calls]
-    ranks, ages = np.concatenate(inside), situation.ages
-    waited_long = (ages.old | ages.stood)[ranks].any()
-    if root.kind == "ranks" and not waited_long and _moved(situation, root):
-        return True
-    pairs = situation.pairs
-    sure = pairs.sure[np.isin(pairs.waiting_call, root.waiting_calls)].all()
-    doubted = (root.kind == "cycle" and sure) or (ages.old | ages.unproven)[ranks].any()
-    return bool(ages.young[ranks].any() and not doubted)
-
-
-def _moved(situation: Situation, root: Root) -> bool:
-    """Whether calls of the ranks that others wait for had just ended when their dumps were made.
-
-    Of all of them; or of one in the group of the call: nobody had waited for the next call there.
-    """
-    ranks, channels = np.divmod(situation.just_ended, situation.evidence.n_channels)
-    here = np.isin(channels, situation.heads.channel[list(root.waiting_calls)])
-    there = set(ranks[here].tolist())
-    return set(ranks.tolist()).issuperset(root.ranks) or not there.isdisjoint(root.ranks)
 
 
 def _stopped(situation: Situation, roots: Iterable[Root]) -> Iterator[Root]:
@@ -277,15 +245,19 @@ def _of_cycle(situation: Situation, programs: RankPrograms, root: Root) -> Claim
 def _of_breaking(situation: Situation, programs: RankPrograms, root: Root, told: Claim) -> Claim:
     """The call that a rank passed over which alone is in every loop of a circle, if peers show it.
 
-    Whether it would have made the call later, its host, which waits, does not tell.
+    Where several are in all, as two are who wait for each other, the only one that passed over a
+    call by the order of most ranks of its role. Whether it would have made the call later, its
+    host, which waits, does not tell.
     """
-    if not isinstance(told.about, Circle) or not told.about.breaking:
+    if not isinstance(told.about, Circle):
         return told
-    alone = situation.evidence.ranks.index_of(list(told.about.breaking)).tolist()
-    parted = divergence_from_role(programs, alone, blocked=True)
-    if parted is None:
+    few = told.about.ranks if len(told.about.ranks) <= _MAX_COMPARED else ()
+    ranks = situation.evidence.ranks.index_of(list(told.about.breaking or few)).tolist()
+    parted = [divergence_from_role(programs, [rank], blocked=True) for rank in ranks]
+    found = [each for each in parted if each is not None]
+    if len(found) != 1:
         return told
-    claim = explain_divergence(situation, parted, root.waiting_calls[0], told, root.ranks)
+    claim = explain_divergence(situation, found[0], root.waiting_calls[0], told, root.ranks)
     return claim.doubted([Doubt.BY_ORDER])
 
 
@@ -313,6 +285,10 @@ def _of_order(situation: Situation, programs: RankPrograms, root: Root, symptom:
     passed = [(_passed_over(situation, programs, rank, call), call) for rank, call in calls]
     found = [(each, call) for each, call in passed if each is not None]
     if len({each.rank for each, _ in found}) != 1:
+        return symptom
+    # Where its peers have left their order, too, the program has gone on to another part.
+    peers = [rank for rank, _ in calls if rank != found[0][0].rank]
+    if any(break_of(programs, rank) is not None for rank in peers):
         return symptom
     return explain_left_order(situation, *found[0], symptom, queued=False)
 

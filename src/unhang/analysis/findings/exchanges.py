@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.findings.unmade_groups import may_make_a_group
 from unhang.analysis.matching.pairs import met_by_tag
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge
@@ -127,11 +128,13 @@ def pair_mismatches(situation: Situation) -> list[PairMismatch]:
         if other < 0 or pairs.waiting_call[other] < 0:
             continue
         tags, waiting_calls = _tags_of(situation, at, other), _waiting_calls(situation, at, other)
+        sure = bool(pairs.sure[at] and pairs.sure[other])
+        if not sure and situation.ages.young[pairs.owner[[at, other]]].all():
+            continue  # in flight: who meets whom is presumed
         if tags[0] == tags[1]:
             if (what := _disputed(situation, send, receive)) is not None:
-                found.append(PairMismatch(waiting_calls, (send, receive), what))
+                found.append(PairMismatch(waiting_calls, (send, receive), what, sure=sure))
         elif {*waiting_calls} not in told and not _meet_by_tag(situation, at, other):
-            sure = bool(pairs.sure[at] and pairs.sure[other])
             found.append(PairMismatch(waiting_calls, (send, receive), "tag", tags, sure=sure))
             told.add(frozenset(waiting_calls))
     return found
@@ -385,9 +388,18 @@ def explain_unpaired(situation: Situation, root: Root) -> Claim:
             *situation.sites_of_absent(root.ranks),
             *situation.book.sites_of_rows(rows, "victim"),
         ),
-        doubts=() if root.known >= Known.SURE else (Doubt.COUNT_UNSURE,),
+        doubts=(
+            *(() if root.known >= Known.SURE else (Doubt.COUNT_UNSURE,)),
+            *((Doubt.MAKES_A_GROUP,) if _may_make_a_group(situation, root, calls) else ()),
+        ),
         mistake=(about.ranks, about.asked, about.waiting),
     )
+
+
+def _may_make_a_group(situation: Situation, root: Root, calls: list[int]) -> bool:
+    """Whether ranks may wait for another one in making a group."""
+    waiting = np.concatenate([situation.heads.inside(call) for call in calls])
+    return bool(may_make_a_group(situation, root.ranks, waiting))
 
 
 def _unpaired(situation: Situation, root: Root, calls: list[int]) -> Unpaired:

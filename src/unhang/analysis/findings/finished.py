@@ -18,7 +18,7 @@ from unhang.analysis.findings.disagreement import CallSaid, MembersDisagree
 from unhang.analysis.matching.collectives import aspect_of
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Bools, Ints
-from unhang.analysis.state.ops import Demand, demand_of, rule_of
+from unhang.analysis.state.ops import PARTS, Demand, demand_of, rule_of
 from unhang.kinds import Kind
 from unhang.report import GroupRef
 
@@ -84,8 +84,9 @@ def _single(situation: Situation) -> Bools:
     evidence = situation.evidence
     calls, batches = evidence.case.calls, evidence.batches
     trusted = [not group.inferred for group in evidence.case.groups]
+    whole = [name.op not in PARTS for name in evidence.case.names]
     found: Bools = evidence.finished & evidence.collective & ~batches.closed & (calls.seq >= 0)
-    found &= batches.last == np.arange(len(calls))
+    found &= np.asarray([*whole, False])[calls.name] & (batches.last == np.arange(len(calls)))
     found &= evidence.counts[calls.dump] & (calls.group >= 0)
     found &= np.asarray([*trusted, False])[calls.group]
     return found

@@ -126,10 +126,11 @@ def _short_by_counters(situation: Situation) -> list[int]:
     """
     standing, evidence = situation.standing, situation.evidence
     owner, channel = np.divmod(standing.keys, standing.n_channels)
+    emptied = any(dump.active_only for dump in evidence.dumps)  # one that counts nothing, too
     active = {
         rank
         for rank, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True)
-        if dump.active_only
+        if dump.active_only or (emptied and dump.start == dump.stop)
     }
     short = (standing.reach < situation.furthest_finished[channel]) & (
         standing.known >= Known.INFERRED

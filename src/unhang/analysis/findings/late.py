@@ -26,7 +26,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Doubt
-from unhang.analysis.findings.meetings import LEAST_CALLS, Meetings, hosts_of, meetings_of
+from unhang.analysis.matching.meetings import LEAST_CALLS, Meetings, hosts_of, meetings_of
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Floats, Ints
 from unhang.analysis.state.index import Evidence

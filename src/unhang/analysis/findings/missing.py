@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.findings.exchanges import explain_unpaired
+from unhang.analysis.findings.unmade_groups import may_make_a_group
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge
 from unhang.analysis.situation import Situation
@@ -35,6 +36,8 @@ __all__ = [
 ]
 
 _MOST_SHOWN = 8
+_TWO = 2
+"""Of two members who wait for each other, one who waits names the other."""
 
 
 class NeverJoined(Struct, frozen=True):
@@ -46,6 +49,7 @@ class NeverJoined(Struct, frozen=True):
         last: Rank and the number of its last call in the group (-1: it shows none), of the first.
         last_lines: Ranks of which the last call's line is known, and not where they stand.
         known: How it is known.
+        making: They, where one may wait for another to make a group, which no dump would show.
     """
 
     call: str
@@ -53,6 +57,7 @@ class NeverJoined(Struct, frozen=True):
     last: tuple[tuple[int, int], ...]
     last_lines: tuple[int, ...]
     known: Known
+    making: tuple[int, ...] = ()
 
 
 class LostDump(Struct, frozen=True):
@@ -127,7 +132,10 @@ def _never_joined(situation: Situation, root: Root) -> Claim:
     call = root.waiting_calls[0]
     culprits = situation.named(root.ranks)
     distance = situation.graph.reaching(np.asarray(root.ranks, np.int64))
-    never = situation.never_called(culprits, situation.row(call), "culprit")
+    may_make = may_make_a_group(situation, root.ranks, situation.heads.inside(call))
+    making = culprits if may_make and len(culprits) > 1 else ()  # one may wait for another
+    role = "peer" if making else "culprit"
+    never = situation.never_called(culprits, situation.row(call), role)
     return Claim(
         kind=NEVER_JOINED,
         about=NeverJoined(
@@ -136,8 +144,9 @@ def _never_joined(situation: Situation, root: Root) -> Claim:
             last=_last_calls(situation, root.ranks, call),
             last_lines=situation.last_lines(root.ranks),
             known=Known(root.known),
+            making=making,
         ),
-        culprits=() if _is_alone(situation, root) else culprits,
+        culprits=() if making or _is_alone(situation, root) else culprits,
         victims=situation.victims(distance),
         group=situation.group_ref(call),
         seq=situation.seq(call),
@@ -145,7 +154,7 @@ def _never_joined(situation: Situation, root: Root) -> Claim:
         calls=(never, *_waiting_sides(situation, call)),
         waits=situation.chain(distance),
         sites=_sites(situation, root.ranks, call),
-        doubts=_doubts(situation, root),
+        doubts=(*_doubts(situation, root), *((Doubt.MAKES_A_GROUP,) if may_make else ())),
     )
 
 
@@ -228,7 +237,8 @@ def _silent(situation: Situation, root: Root) -> Claim:
         silent = tuple(rank for rank in culprits if rank not in unvisited)
         return _nobody_named(situation, call, victims, NotLookedAt(label, unvisited, silent))
     dumps = _lost_dumps(situation, culprits)
-    if _mostly_silent(situation, call, ranks) or _is_lone(situation.evidence.case.dumps):
+    lone = _is_lone(situation.evidence.case.dumps)
+    if _mostly_silent(situation, call, ranks) or (lone and size > _TWO):
         return _nobody_named(situation, call, victims, MostlySilent(label, culprits, dumps))
     return Claim(
         kind=SILENT_RANK,
@@ -241,7 +251,11 @@ def _silent(situation: Situation, root: Root) -> Claim:
         calls=_waiting_sides(situation, call),
         waits=situation.chain(distance),
         sites=_sites(situation, (), call),
-        doubts=(Doubt.NOTHING_SEEN, *((Doubt.SEVERAL_SILENT,) if len(culprits) > 1 else ())),
+        doubts=(
+            Doubt.NOTHING_SEEN,
+            *((Doubt.SEVERAL_SILENT,) if len(culprits) > 1 else ()),
+            *((Doubt.LONE_DUMP,) if lone else ()),
+        ),
     )
 
 

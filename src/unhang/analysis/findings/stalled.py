@@ -110,6 +110,7 @@ def _not_moving(situation: Situation, roots: Sequence[Root]) -> Claim:
     culprits = _left_behind(situation, call, about)
     reached = situation.victims(situation.graph.reaching(nodes))
     rows: Ints = situation.heads.row[inside]
+    untimed = not (situation.evidence.case.calls.created_ns[rows] > 0).any()
     return Claim(
         kind=PARTLY_FINISHED if about.out else JOINED_NOT_PROGRESSING,
         about=about,
@@ -120,7 +121,7 @@ def _not_moving(situation: Situation, roots: Sequence[Root]) -> Claim:
         op=situation.op(call),
         calls=situation.sides_by_row(rows, "culprit" if culprits else "victim"),
         sites=situation.book.sites_of_rows(rows, "culprit" if culprits else "victim"),
-        doubts=(Doubt.NOBODY_ABSENT,),
+        doubts=(Doubt.NOBODY_ABSENT, *((Doubt.AGE_UNKNOWN,) if untimed else ())),
     )
 
 

@@ -12,11 +12,19 @@ from msgspec import Struct
 
 from unhang.analysis.claims import Bearing, Claim, Doubt, Seeing
 from unhang.analysis.sources.ras import Lagging, RasSays
-from unhang.kinds import INSUFFICIENT_EVIDENCE, NEVER_JOINED, SILENT_RANK, Trait
+from unhang.kinds import INSUFFICIENT_EVIDENCE, NEVER_JOINED, SILENT_RANK
 from unhang.ras import GpuProcess
 from unhang.report import GroupRef, Subject
 
-__all__ = ["RasGone", "RasLagging", "RasLevel", "RasUnheard", "ras_says", "told_by_ras"]
+__all__ = [
+    "RasGone",
+    "RasLagging",
+    "RasLevel",
+    "RasUnheard",
+    "ras_causes",
+    "ras_claims",
+    "ras_says",
+]
 
 _MOST_SIDES = 8
 
@@ -64,27 +72,6 @@ class RasGone(Struct, frozen=True):
     processes: tuple[GpuProcess, ...]
 
 
-def told_by_ras(claims: Sequence[Claim], says: RasSays | None, *, alone: bool) -> list[Claim]:
-    """The claims, and those of RAS itself where nothing else found a cause.
-
-    Where dumps show calls that all end, ranks that are behind for a moment are no cause: only those
-    that NCCL has given up are.
-
-    Args:
-        claims: Of other sources.
-        says: What RAS says, if it was asked.
-        alone: There are no dumps.
-    """
-    if says is None or any(claim.is_cause for claim in claims):
-        return list(claims)
-    open_question = alone or any(claim.kind.has(Trait.UNDECIDED) for claim in claims)
-    if not open_question and not (says.dead or says.gone):
-        return list(claims)
-    own = ras_claims(says)
-    found = any(claim.is_cause for claim in own)
-    return [*own, *claims] if found or not claims else list(claims)
-
-
 def ras_says(claim: Claim, says: RasSays | None) -> Iterator[Seeing]:
     """What RAS says of the culprits of a claim."""
     if says is None or not claim.culprits:
@@ -99,8 +86,15 @@ def ras_says(claim: Claim, says: RasSays | None) -> Iterator[Seeing]:
         yield says, Bearing.RAS_DENIES if ahead else Bearing.RAS_BESIDE
 
 
-def ras_claims(says: RasSays) -> list[Claim]:
-    """What RAS alone amounts to."""
+def ras_causes(says: RasSays | None) -> list[Claim]:
+    """The causes that RAS alone shows."""
+    return [claim for claim in ras_claims(says) if claim.is_cause]
+
+
+def ras_claims(says: RasSays | None) -> list[Claim]:
+    """What RAS alone amounts to; nothing where it was not asked."""
+    if says is None:
+        return []
     if says.unheard:
         return [_unheard(says)]
     if says.gone:

@@ -43,6 +43,7 @@ __all__ = [
     "Seen",
     "Shape",
     "Sides",
+    "absent_by_stacks",
     "common",
     "elsewhere",
     "going_along",
@@ -341,6 +342,12 @@ def elsewhere(
         unmade = sides.shape is Shape.ALL_WAIT and all(e.meaning.kind == "init" for e in sides.who)
         if not beside_dumps or (claim.is_cause and (unmade or not recorded)):
             yield claim
+
+
+def absent_by_stacks(lives: Lives) -> Iterator[Sides]:
+    """Who is not where others are seen to wait."""
+    shapes = _shapes(lives.sampled, lives.world_size)
+    return (sides for sides in shapes if sides.shape is Shape.ABSENT)
 
 
 def _shapes(looks: Mapping[int, RankLook], world_size: int) -> Iterator[Sides]:

@@ -9,21 +9,30 @@ left in calls.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Bearing, Claim, Doubt, Observation
-from unhang.analysis.explaining import Because, explained_by, following, without_empty
+from unhang.analysis.claims import Bearing, Because, Claim, Doubt, Observation, Reason
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.sites import StackBook
 from unhang.analysis.sources.exits import SIGNAL_BASE, End, Manner
-from unhang.kinds import INSUFFICIENT_EVIDENCE, RANK_ENDED, Trait
+from unhang.kinds import INSUFFICIENT_EVIDENCE, RANK_ENDED
 from unhang.report import Site, Subject
 
-__all__ = ["MOST_ENDS", "CameBack", "Ended", "FailedAlike", "ended_first", "failed_alike"]
+__all__ = [
+    "MOST_ENDS",
+    "CameBack",
+    "Ended",
+    "Ends",
+    "FailedAlike",
+    "come_back",
+    "ended",
+    "ends_in",
+    "failed_alike",
+]
 
 SAME_TIME_NS: Final = 2 * 10**9
 """Exceptions closer together than this, with one text, are one and the same failure."""
@@ -61,64 +70,66 @@ class CameBack(Observation, frozen=True, kw_only=True):
     everybody: bool = False
 
 
-def ended_first(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[Claim]:
-    """Put a claim about ranks that ended first before the others.
+class Ends(Struct, frozen=True):
+    """How ranks ended: those first that nothing else explains, and those that followed."""
 
-    Claims that blame the same ranks become its consequences, and so does the absence of ranks that
-    failed because of it.
+    first: tuple[End, ...] = ()
+    followed: tuple[End, ...] = ()
+
+
+def ended(
+    ends: Ends, missed: Mapping[int, frozenset[int]], lives: Lives, book: StackBook
+) -> Iterator[Claim]:
+    """The ranks that ended first, as the reason for what is said of them and of who followed.
 
     Args:
-        claims: From dumps and stacks.
+        ends: Of all ranks.
+        missed: Which ranks calls miss, and who waits for each.
         lives: How each rank ended.
         book: Takes the stacks that are referred to.
     """
-    claims = [_over(claim, lives) for claim in claims]
-    first, followed = _beginning(claims, lives)
+    first, followed = ends.first, ends.followed
     if not first:
-        return claims
-    culprits = {end.rank for end in first}
-    gone = culprits | {end.rank for end in followed}
-    explained = [
-        *explained_by(claims, Because.ENDED, culprits),
-        *explained_by(claims, Because.GONE, gone),
-    ]
-    victims = {rank for c in explained for rank in c.victims}
-    victims |= {end.rank for end in followed}
+        return
+    culprits, after = {end.rank for end in first}, {end.rank for end in followed}
     about = Ended(
         first,
         followed,
         blamed=len(culprits) < max(len(lives.expected), 2) and not _have_most_left(first, lives),
         before=_gone_before(first, lives) if first[0].manner is Manner.UNCLEAR else (),
     )
-    everybody = set(lives.expected) <= culprits | victims
-    lead = Claim(
+    waiting = {rank for each in culprits | after for rank in missed.get(each, ())}
+    everybody = set(lives.expected) <= culprits | after | waiting
+    yield Claim(
         kind=RANK_ENDED,
         rests_on="exits",
         about=about,
         culprits=tuple(sorted(culprits)) if about.blamed else (),
-        victims=tuple(sorted(victims - culprits)),
+        victims=tuple(sorted(after - culprits)),
         subjects=tuple(_subjects(first)),
         sites=tuple(_sites(first, "culprit" if about.blamed else "peer", book)),
         doubts=tuple(_doubts(about, everybody=everybody)),
+        reasons=(
+            Reason(Because.ENDED, frozenset(culprits)),
+            Reason(Because.GONE, frozenset(culprits | after)),
+        ),
     )
-    named = (claim for claim in explained if claim.culprits)
-    return [lead, *following(without_empty(claims), named, lead)]
 
 
-def failed_alike(claims: Sequence[Claim], lives: Lives) -> list[Claim]:
-    """Say that nobody knows who was first, where ranks failed and nothing else is wrong.
+def failed_alike(lives: Lives) -> Iterator[Claim]:
+    """Say that no evidence shows who was first, where ranks failed.
 
-    Somebody was: that each could have failed for another one is no health.
+    One was: that each could have failed for another one is no health.
     """
     ends = [life.end for life in lives.ranks.values() if life.end is not None]
     failed = tuple(end.rank for end in ends if end.manner is Manner.FOLLOWED and _has_failed(end))
-    if not failed or any(claim.is_cause for claim in claims):
-        return list(claims)
-    about = FailedAlike(failed)
-    told = Claim(
-        rests_on="exits", kind=INSUFFICIENT_EVIDENCE, about=about, doubts=(Doubt.NOBODY_NAMED,)
-    )
-    return [told, *without_empty(claims)]
+    if failed:
+        yield Claim(
+            rests_on="exits",
+            kind=INSUFFICIENT_EVIDENCE,
+            about=FailedAlike(failed),
+            doubts=(Doubt.NOBODY_NAMED,),
+        )
 
 
 def _has_failed(end: End) -> bool:
@@ -131,13 +142,12 @@ def _have_most_left(first: Sequence[End], lives: Lives) -> bool:
     return first[0].manner is Manner.LEFT and 2 * len(first) > len(lives.expected)
 
 
-def _over(claim: Claim, lives: Lives) -> Claim:
+def come_back(claim: Claim, lives: Lives) -> Claim:
     """A claim with those of its victims who ended as if all were well: dumps may be of before.
 
     Where all ranks have ended so, whatever it is held nobody up for good.
     """
-    ends = {rank: life.end for rank, life in lives.ranks.items() if life.end is not None}
-    well = frozenset(rank for rank, end in ends.items() if end.status == 0)
+    well = _ended_well(lives)
     victims = tuple(rank for rank in claim.victims if rank in well)
     if not claim.is_cause or not victims:
         return claim
@@ -147,21 +157,30 @@ def _over(claim: Claim, lives: Lives) -> Claim:
     return replace(claim, role="observation") if everybody else claim
 
 
-def _came_back(claim: Claim) -> bool:
-    return any(isinstance(each.observation, CameBack) for each in claim.weighed)
+def _ended_well(lives: Lives) -> frozenset[int]:
+    ends = {rank: life.end for rank, life in lives.ranks.items() if life.end is not None}
+    return frozenset(rank for rank, end in ends.items() if end.status == 0)
 
 
-def _beginning(claims: Sequence[Claim], lives: Lives) -> tuple[tuple[End, ...], tuple[End, ...]]:
-    """The ends that nothing else explains, if any, and those that follow from something."""
+def ends_in(lives: Lives, missed: Mapping[int, frozenset[int]]) -> Ends:
+    """The ends that nothing else explains, if any, and those that follow from something.
+
+    Args:
+        lives: How each rank ended.
+        missed: Which ranks calls miss, and who waits for each: one that ended as if all were well
+            matters only there. Where one who waited has ended so too, the call has come back.
+    """
+    well = _ended_well(lives)
+    waited = {rank for rank, waiting in missed.items() if well.isdisjoint(waiting)}
     ended = [life.end for life in lives.ranks.values() if life.end is not None]
     ends = [end for end in ended if end.manner is not Manner.LEFT]
-    ends += _left_peers(claims, ends, [end for end in ended if end.manner is Manner.LEFT])
+    ends += _left_peers(waited, ends, [end for end in ended if end.manner is Manner.LEFT])
     followed = tuple(end for end in ends if end.manner is Manner.FOLLOWED)
     best = min((end.manner for end in ends), default=Manner.FOLLOWED)
-    candidates = tuple(end for end in ends if end.manner is best)
     if best is Manner.FOLLOWED:
-        return (), followed
-    return (_earliest(candidates) if best is Manner.RAISED else candidates), followed
+        return Ends((), followed)
+    candidates = tuple(end for end in ends if end.manner is best)
+    return Ends(_earliest(candidates) if best is Manner.RAISED else candidates, followed)
 
 
 def _earliest(raised: Sequence[End]) -> tuple[End, ...]:
@@ -173,17 +192,11 @@ def _earliest(raised: Sequence[End]) -> tuple[End, ...]:
     )
 
 
-def _left_peers(claims: Sequence[Claim], ends: Sequence[End], left: Sequence[End]) -> list[End]:
+def _left_peers(waited: set[int], ends: Sequence[End], left: Sequence[End]) -> list[End]:
     """Ranks that ended as if all were well, and left peers in calls: who waits or fails tells.
 
     A rank that ended so after its peers had failed is none of them.
     """
-    waited = {
-        rank
-        for c in claims
-        if c.is_cause and c.kind.has(Trait.AWAITED) and not _came_back(c)
-        for rank in c.culprits
-    }
     lost = [end for end in ends if end.manner in (Manner.FOLLOWED, Manner.UNCLEAR)]
     failed_ns = min((end.time_ns for end in lost if end.time_ns), default=0) + SAME_TIME_NS
     ended_ns = min((end.ended_ns for end in lost if end.ended_ns), default=0)

@@ -13,11 +13,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Bearing, Claim, Doubt, Observation, confidence_of
-from unhang.analysis.explaining import Because, explained_by, following, without_empty
+from unhang.analysis.claims import (
+    Bearing,
+    Because,
+    Claim,
+    Doubt,
+    Observation,
+    Reason,
+    Seeing,
+    confidence_of,
+)
 from unhang.analysis.lives.ended import Ended
-from unhang.analysis.lives.life import Lives
-from unhang.analysis.lives.watchdogs import counters_apart
 from unhang.analysis.sources.logs import Failure, Message, Said
 from unhang.kinds import (
     IDLE,
@@ -25,28 +31,25 @@ from unhang.kinds import (
     NEW_LINE,
     RANK_ENDED,
     RANKS_DIFFER,
-    SILENT_RANK,
     Trait,
 )
 from unhang.model import Frame, LogEvent
 from unhang.report import Site, Subject
 
-__all__ = ["Differing", "FailedFirst", "Finished", "SaidBeside", "Unexplained", "failed_first"]
+__all__ = [
+    "Differing",
+    "Finished",
+    "SaidBeside",
+    "Unexplained",
+    "all_finished",
+    "besides",
+    "differing",
+    "failures",
+    "unexplained",
+    "with_last_line",
+]
 
 MAX_BESIDES = 12
-
-
-class FailedFirst(Struct, frozen=True):
-    """A failure in the logs and the waiting that it explains, as both were claimed before."""
-
-    failure: Claim
-    text: str
-    explained: tuple[Claim, ...]
-
-    @property
-    def main(self) -> Claim:
-        """The claim that tells most of the waiting: one that names a call."""
-        return next((claim for claim in self.explained if claim.op), self.explained[0])
 
 
 class SaidBeside(Struct, frozen=True):
@@ -83,63 +86,34 @@ class Differing(Struct, frozen=True):
 
 
 class Finished(Observation, frozen=True, kw_only=True):
-    """All calls of the dumps are finished: what failed kept nobody waiting in them."""
-
-
-def failed_first(claims: Sequence[Claim], lives: Lives) -> list[Claim]:
-    """Join what is claimed already with what the logs say.
-
-    Returns:
-        All claims, causes first.
-    """
-    said = lives.said
-    told = _fitting(said.failures, claims) if said.failures else None
-    joined = list(claims)
-    if told is not None:
-        joined = _with_failure(claims, told)
-    elif not any(claim.is_cause for claim in claims):
-        joined = _instead(claims, list(counters_apart(said.counters)))
-    found = [*joined, *_besides(said, joined, told)]
-    if not claims and said.trouble and not any(claim.is_cause for claim in found):
-        known = (_beside(message, ()) for message in said.recognised)
-        found = [_unexplained(said), *found, *known][:MAX_BESIDES]
-    return [*found, *_differing(said)]
+    """All calls of the dumps are finished: what failed kept no rank waiting in them."""
 
 
 # ------------------------------------------------------------------ the first failure
 
 
-def _fitting(failures: Sequence[Failure], claims: Sequence[Claim]) -> Failure:
-    """The earliest failure of a rank that others wait for; else the earliest one."""
-    causes = [claim for claim in claims if claim.is_cause and claim.culprits]
-    fits = (f for f in failures if _explained(f, causes) or any(_is_the_end(f, c) for c in causes))
-    chosen = next(fits, failures[0])
-    return chosen if chosen is failures[0] else replace(chosen, earlier=failures[0].group)
+def failures(said: Said) -> list[Claim]:
+    """All failures that logs tell of as reasons, of which one was the first; the earliest first."""
+    first = said.failures[0].group if said.failures else None
+    later = (replace(each, earlier=first) for each in said.failures[1:])
+    return [_claim(each) for each in (*said.failures[:1], *later)]
 
 
-def _with_failure(claims: Sequence[Claim], failure: Failure) -> list[Claim]:
-    causes = [claim for claim in claims if claim.is_cause]
-    told = _claim(failure)
-    if not causes:
-        if any(c.kind is IDLE and confidence_of(c) == "high" for c in claims):
-            told = told.seen(Finished(source="dumps"), Bearing.ALL_FINISHED)
-        return _instead(claims, [told])
-    same = next((c for c in causes if _is_the_end(failure, c)), None)
-    if same is not None:
-        return [_confirmed(c, failure, told) if c is same else c for c in claims]
-    explained = _explained(failure, causes)
-    if explained and (explained[0] is claims[0] or claims[0].kind is not RANK_ENDED):
-        return _led(claims, failure, told, explained)
-    beside = replace(told, role="observation", victims=()).doubted([Doubt.OTHER_CAUSE])
-    return [*(_doubted(c, failure) if c.is_cause else c for c in claims), beside]
+def with_last_line(claim: Claim, told: Iterable[Claim]) -> Claim:
+    """The end of a rank with the failure that its log tells of it, if any."""
+    if not claim.is_cause or claim.kind is not RANK_ENDED:
+        return claim
+    for each in told:
+        if isinstance(each.about, Failure) and _is_the_end(each.about, claim):
+            return _confirmed(claim, each.about, each)
+    return claim
 
 
-def _explained(failure: Failure, claims: Sequence[Claim]) -> list[Claim]:
-    """The claims about waiting of which it can be the reason."""
-    found = explained_by(claims, Because.FAILED, failure.culprits)
-    if _of_anybody(failure):
-        found += explained_by(claims, Because.FAILED_SOMEWHERE)
-    return [claim for claim in claims if any(claim is each for each in found)]
+def all_finished(claim: Claim, idle: Claim | None) -> Iterator[Seeing]:
+    """That by the dumps no rank waits, for a failure that explains nothing."""
+    sure = idle is not None and idle.kind is IDLE and confidence_of(idle) == "high"
+    if sure and isinstance(claim.about, Failure) and not claim.explains:
+        yield Finished(source="dumps"), Bearing.ALL_FINISHED
 
 
 def _of_anybody(failure: Failure) -> bool:
@@ -173,6 +147,10 @@ def _claim(failure: Failure) -> Claim:
         subjects=() if culprits or failure.everybody else _subjects(failure.group.first),
         sites=_own_site(failure),
         doubts=tuple(_doubts(failure)),
+        reasons=(
+            Reason(Because.FAILED, frozenset(culprits)),
+            *((Reason(Because.FAILED_SOMEWHERE),) if _of_anybody(failure) else ()),
+        ),
     )
 
 
@@ -219,76 +197,22 @@ def _confirmed(claim: Claim, failure: Failure, told: Claim) -> Claim:
     return placed.seen(failure, Bearing.MAY_TELL_THE_END if unsure else Bearing.TELLS_THE_END)
 
 
-def _led(
-    claims: Sequence[Claim], failure: Failure, told: Claim, explained: Sequence[Claim]
-) -> list[Claim]:
-    """The failure as the cause, with the waiting that it explains after it."""
-    if _of_anybody(failure) and explained[0].kind is SILENT_RANK:
-        told = replace(told, culprits=explained[0].culprits).doubted([Doubt.NOTHING_SEEN])
-    about = FailedFirst(told, failure.group.first.text, tuple(explained))
-    main = about.main
-    victims = {rank for claim in explained for rank in claim.victims} - set(told.culprits)
-    lead = replace(
-        told,
-        about=about,
-        victims=tuple(sorted(victims)),
-        subjects=told.subjects or main.subjects,
-        group=main.group,
-        seq=main.seq,
-        op=main.op,
-        calls=main.calls,
-        waits=main.waits,
-        sites=_sites(told, explained),
-    )
-    if told.kind.has(Trait.MAY_COME):  # whom its peers missed may have worked all the while
-        moving = {rank for claim in explained for rank in claim.moving} & set(told.culprits)
-        lead = replace(lead, moving=tuple(sorted(moving)))
-        lead = lead.doubted([Doubt.MOVES] if moving else [])
-    # Where everybody is in the call, only the log names a rank.
-    lead = lead if main.culprits else lead.doubted([Doubt.LOG_ALONE])
-    rest = following(claims, explained, lead)
-    return [lead, *sorted(rest, key=lambda claim: not claim.is_cause)]
-
-
-def _sites(told: Claim, explained: Sequence[Claim]) -> tuple[Site, ...]:
-    """The log's place first; of places that dumps know too, theirs, which has the whole stack."""
-    known = {_place(site): site for claim in explained for site in claim.sites}
-    own = tuple(known.get(_place(site), site) for site in told.sites)
-    rest = (site for claim in explained for site in claim.sites if site not in own)
-    return (*own, *dict.fromkeys(rest))
-
-
-def _place(site: Site) -> tuple[object, ...]:
-    return (site.ranks, site.role, site.file, site.line)
-
-
-def _doubted(claim: Claim, failure: Failure) -> Claim:
-    """A cause beside which the logs name another one.
-
-    A wrong call is wrong whatever else failed, and a line of nobody contradicts nobody; nor does
-    one that the claim rests on.
-    """
-    known = (each.observation for each in claim.weighed)
-    if any(isinstance(each, Message) and each.group is failure.group for each in known):
-        return claim
-    against = claim.kind.has(Trait.FROM_FAILURE) and failure.culprits
-    return claim.seen(failure, Bearing.OTHER_FAILURE if against else Bearing.FAILURE_BESIDE)
-
-
-def _instead(claims: Sequence[Claim], causes: Sequence[Claim]) -> list[Claim]:
-    """The causes first, without the observations that nothing was found."""
-    return [*causes, *without_empty(claims)] if causes else list(claims)
-
-
 # ------------------------------------------------------------------ everything else
 
 
-def _besides(said: Said, joined: Sequence[Claim], told: Failure | None) -> list[Claim]:
+def besides(said: Said, joined: Sequence[Claim]) -> list[Claim]:
     """What else is worth a line: other failures, consequences, hints.
 
     Failures after the one that leads are its consequences.
+
+    Args:
+        said: All that the logs say.
+        joined: What is claimed already, the lead first.
     """
+    if any(isinstance(claim.about, Unexplained) for claim in joined):
+        return []  # all that is recognised is told with it
     lead = tuple(joined[:1]) if any(claim.is_cause for claim in joined) else ()
+    told = _told_among(said.failures, joined)
     leads = told is not None and _tells(joined[0], told)
     at = next((i for i, f in enumerate(said.failures) if told and f.group is told.group), -1)
     found = [
@@ -303,6 +227,20 @@ def _besides(said: Said, joined: Sequence[Claim], told: Failure | None) -> list[
         ),
     ]
     return found[:MAX_BESIDES]
+
+
+def _told_among(failures: Sequence[Failure], claims: Sequence[Claim]) -> Failure | None:
+    """The failure that a claim tells of, or that the end of a rank was weighed with."""
+    own = [claim.about for claim in claims if isinstance(claim.about, Failure)]
+    own += [
+        each.observation
+        for claim in claims
+        if claim.kind is RANK_ENDED
+        for each in claim.weighed
+        if isinstance(each.observation, Failure)
+        and each.bearing in (Bearing.MAY_TELL_THE_END, Bearing.TELLS_THE_END)
+    ]
+    return next((f for f in own for each in failures if f.group is each.group), None)
 
 
 def _tells(first: Claim, failure: Failure) -> bool:
@@ -324,7 +262,10 @@ def _beside(message: Message, reason: tuple[Claim, ...]) -> Claim:
     )
 
 
-def _unexplained(said: Said) -> Claim:
+def unexplained(said: Said) -> Iterator[Claim]:
+    """That something went wrong, and no rule says why; with all that is recognised."""
+    if not said.trouble or said.failures:
+        return
     effect = next((event for event in said.trouble if event.role == "consequence"), None)
     new = tuple(event for event in said.events if event.code == NEW_LINE.code)
     about = Unexplained(
@@ -335,12 +276,15 @@ def _unexplained(said: Said) -> Claim:
         standing=said.standing,
         waiters=tuple(said.waiters),
     )
-    return Claim(
+    yield Claim(
         rests_on="logs", kind=INSUFFICIENT_EVIDENCE, about=about, doubts=(Doubt.NOBODY_NAMED,)
     )
+    known = [_beside(message, ()) for message in (*said.effects, *said.recognised)]
+    yield from known[: MAX_BESIDES - 1]
 
 
-def _differing(said: Said) -> Iterable[Claim]:
+def differing(said: Said) -> Iterable[Claim]:
+    """Facts about which ranks disagree, by what they printed."""
     for name, values in said.differing.items():
         yield Claim(
             kind=RANKS_DIFFER,

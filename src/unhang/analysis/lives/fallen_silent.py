@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from unhang.analysis.claims import Bearing, Claim, Doubt, Seeing
 from unhang.analysis.lives.life import Lives
@@ -17,11 +17,9 @@ __all__ = ["fallen_silent", "last_heard", "sites_heard", "stack_id", "stacks_hea
 _MOST = 8
 
 
-def fallen_silent(claims: Sequence[Claim], lives: Lives) -> list[Claim]:
-    """The claims, and who fell silent first where none is a cause."""
-    if any(claim.is_cause for claim in claims):
-        return list(claims)
-    return [*(_claim(heard) for heard in lives.heard if heard.is_silent), *claims]
+def fallen_silent(lives: Lives) -> list[Claim]:
+    """Who fell silent first."""
+    return [_claim(heard) for heard in lives.heard if heard.is_silent]
 
 
 def last_heard(claim: Claim, lives: Lives) -> Iterator[Seeing]:

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Bearing, Claim, Doubt
-from unhang.analysis.explaining import Because, explained_by, following
+from unhang.analysis.claims import Bearing, Because, Claim, Doubt, Reason
 from unhang.analysis.findings.stalled import NotMoving
-from unhang.analysis.lives.elsewhere import Sides, sites_of, subjects_of
+from unhang.analysis.lives.elsewhere import sites_of, subjects_of
+from unhang.analysis.lives.ended import Ends
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.lives.splits import aborted, bytes_told, may_differ, splits_apart
 from unhang.analysis.sites import StackBook
@@ -33,7 +33,6 @@ from unhang.kinds import (
     MEMBERSHIP_MISMATCH,
     OP_MISMATCH,
     PARTLY_FINISHED,
-    RANK_ENDED,
     SHAPE_MISMATCH,
 )
 from unhang.report import CallSide, Site
@@ -44,15 +43,18 @@ __all__ = [
     "LinesApart",
     "RootsApart",
     "SizesApart",
+    "ended_for_calls",
     "groups_apart",
-    "roots_apart",
     "sizes_apart",
+    "with_message",
+    "with_roots",
 ]
 
 
 _SIDES = 2
 _WORD = 4
 _LINE = re.compile(r"[0-9]{1,9}")
+_ENDS = (Reason(Because.CALLS_APART),)
 
 
 class SizesApart(Struct, frozen=True):
@@ -88,21 +90,21 @@ class GroupsApart(Struct, frozen=True):
     sides: tuple[tuple[str, tuple[int, ...]], ...]
 
 
-def groups_apart(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[Claim]:
-    """Say that ranks wait in making groups that are not the same, instead of that they wait."""
+def groups_apart(lives: Lives, book: StackBook) -> Iterator[Claim]:
+    """Ranks that wait in making groups that are not the same."""
     looks = {rank: life.look for rank, life in lives.ranks.items() if life.look is not None}
     made = {rank: _made(look) for rank, look in looks.items() if look.sample.makes}
     waiting = [rank for rank in sorted(made) if looks[rank].meaning.kind == "init" and made[rank]]
     names = (next(iter(made[rank])) for rank in waiting if _in_vain(rank, made))
     name = next(names, None)
     if name is None:
-        return list(claims)
+        return
     sides = _versions(name, made)
     told = sum(len(ranks) for _, ranks in sides)
     clear = 2 * len(sides[0][1]) > told
     odd = tuple(sorted(rank for _, ranks in sides[1:] for rank in ranks)) if clear else ()
     rest = sorted(set(waiting) - set(odd))
-    claim = Claim(
+    yield Claim(
         kind=MEMBERSHIP_MISMATCH,
         rests_on="stacks",
         about=GroupsApart(name, sides),
@@ -114,9 +116,8 @@ def groups_apart(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list
             *sites_of(lives.looks_at(rest), "victim", book),
         ),
         doubts=() if clear else (Doubt.NO_MAJORITY,),
+        reasons=(Reason(Because.GROUPS_APART),),
     )
-    others = [each for each in claims if not isinstance(each.about, Sides)]
-    return [claim, *following(others, explained_by(others, Because.GROUPS_APART), claim)]
 
 
 def _in_vain(rank: int, made: Mapping[int, Mapping[str, str]]) -> bool:
@@ -150,23 +151,22 @@ def _versions(
     return tuple((members, tuple(ranks)) for members, ranks in ordered)
 
 
-def roots_apart(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[Claim]:
-    """Say that the ranks in a call that does not move have named different roots.
+def with_roots(claim: Claim, lives: Lives, book: StackBook) -> Claim:
+    """A call that does not move, as one in which ranks have named different roots, if they have.
 
-    Whoever came out of it has a voice, too: how many agree decides who is wrong.
+    A rank that came out of it has a voice, too: how many agree decides who is wrong.
     """
-    still = (c for c in claims if c.kind in (JOINED_NOT_PROGRESSING, PARTLY_FINISHED))
-    claim = next((c for c in still if c.is_cause), None)
-    voices = _roots_of(claim, lives) if claim is not None else {}
-    if claim is None or len(set(voices.values())) == 1 or not voices:
-        return list(claims)
+    still = claim.is_cause and claim.kind in (JOINED_NOT_PROGRESSING, PARTLY_FINISHED)
+    voices = _roots_of(claim, lives) if still else {}
+    if len(set(voices.values())) < _SIDES:
+        return claim
     sides: defaultdict[int, list[int]] = defaultdict(list)
     for rank, root in voices.items():
         sides[root].append(rank)
     ordered = sorted(sides.items(), key=lambda side: (-len(side[1]), side[0]))
     clear = len(ordered[0][1]) * 2 > len(voices)
     odd = [rank for _, side in ordered[1:] for rank in side] if clear else []
-    found = replace(
+    return replace(
         claim,
         kind=OP_MISMATCH,
         about=RootsApart(claim.op or "", tuple((n, tuple(sorted(side))) for n, side in ordered)),
@@ -180,7 +180,6 @@ def roots_apart(claims: Sequence[Claim], lives: Lives, book: StackBook) -> list[
         ),
         doubts=() if clear else (Doubt.NO_MAJORITY,),
     )
-    return [found if each is claim else each for each in claims]
 
 
 def _made_at(looks: Iterable[RankLook], book: StackBook) -> Iterator[Site]:
@@ -226,43 +225,47 @@ def _roots_of(claim: Claim, lives: Lives) -> dict[int, int]:
 
 
 def sizes_apart(
-    claims: Sequence[Claim], lives: Lives, book: StackBook, situation: Situation | None = None
-) -> list[Claim]:
-    """Put a disagreement before the ends of the ranks that it has ended.
+    ends: Ends, lives: Lives, book: StackBook, situation: Situation | None
+) -> Iterator[Claim]:
+    """What does not fit in the last calls of ranks, where one was ended for it.
 
     By the ranks' last calls, or else by their dumps: what differs may be no number of elements.
 
     Args:
-        claims: All of them so far.
+        ends: Which ranks ended first.
         lives: For the last calls, and what the log says.
         book: For stacks.
         situation: For the calls in which ranks wait, where there are dumps.
     """
-    ended = any(claim.is_cause and claim.kind is RANK_ENDED for claim in claims)
-    message = _told_of(lives) if ended else None
+    message = _told_of(lives) if ends.first else None
     if message is None:
-        return list(claims)
+        return
     found = next(_claims(lives, book), None)
+    shown = situation.disagreements.values() if situation is not None else ()
+    if found is None and not shown:
+        found = next(_of_lines(lives, book), None)
+    named = any(each.odd_ranks for each in shown)
+    if found is None and situation is not None and not named:
+        told = next(_of_parts(message, ends, lives, situation), None)
+        found = told if told and (told.culprits or not shown) else None
+    if found is None and not shown:
+        found = next(splits_apart(message, ends, lives, book), None)
     if found is not None:
-        found = found.seen(message, Bearing.MADE_OF_MESSAGE)
-        rest = [claim for claim in claims if claim.kind is not SHAPE_MISMATCH]
-        return [found, *_ended_for(rest, found)]
-    shown = next((c for c in claims if c.is_cause and c.kind.family == "disagreement"), None)
-    lead = shown or next(_of_lines(lives, book), None)
-    if situation is not None and not (lead and lead.culprits):
-        told = next(_of_parts(message, claims, lives, situation), None)
-        lead = told if told and (told.culprits or lead is None) else lead
-    lead = lead or next(splits_apart(message, claims, lives, book), None)
-    if lead is not None:
-        fits = Bearing.FITS_MESSAGE if lead is shown else Bearing.MADE_OF_MESSAGE
-        lead = lead.seen(message, fits)
-        return [lead, *_ended_for([claim for claim in claims if claim is not shown], lead)]
-    return _ended_for(claims) if _proves_nothing(lives) else list(claims)
+        yield replace(found.seen(message, Bearing.MADE_OF_MESSAGE), reasons=_ENDS)
 
 
-def _ended_for(claims: Sequence[Claim], *reason: Claim) -> list[Claim]:
-    """The ends of ranks as consequences; other claims as they are."""
-    return following(claims, explained_by(claims, Because.CALLS_APART), *reason)
+def with_message(claim: Claim, ends: Ends, lives: Lives) -> Claim:
+    """A claim that calls disagree, with the message of the rank that was ended for it."""
+    message = _told_of(lives) if ends.first else None
+    if message is None or not claim.is_cause or claim.kind.family != "disagreement":
+        return claim
+    return replace(claim.seen(message, Bearing.FITS_MESSAGE), reasons=_ENDS)
+
+
+def ended_for_calls(ends: Ends, lives: Lives) -> tuple[Reason, ...]:
+    """That a rank was ended for calls that do not fit, though nothing sets any rank apart."""
+    told = ends.first and _told_of(lives) is not None
+    return _ENDS if told and _proves_nothing(lives) else ()
 
 
 def _told_of(lives: Lives) -> Message | None:
@@ -344,14 +347,12 @@ def _of_lines(lives: Lives, book: StackBook) -> Iterator[Claim]:
     )
 
 
-def _of_parts(
-    message: Message, claims: Sequence[Claim], lives: Lives, situation: Situation
-) -> Iterator[Claim]:
+def _of_parts(message: Message, ends: Ends, lives: Lives, situation: Situation) -> Iterator[Claim]:
     """Who waits in a call of another size, by what Gloo told as it ended the one rank that it did.
 
     It tells the bytes that came and those that were expected, of a part of the call.
     """
-    ended, told = aborted(claims), bytes_told(message)
+    ended, told = aborted(ends), bytes_told(message)
     if len(ended) != 1 or told is None:
         return
     came, expected = told

@@ -14,8 +14,8 @@ import numpy as np
 
 from unhang.analysis.claims import Bearing, Claim, Observation, Seeing
 from unhang.analysis.findings.late import is_comparable
-from unhang.analysis.findings.meetings import meetings_of
 from unhang.analysis.lives.life import Lives
+from unhang.analysis.matching.meetings import meetings_of
 from unhang.analysis.situation import Situation
 from unhang.analysis.sources.stacks import RankLook
 

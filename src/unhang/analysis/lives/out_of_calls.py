@@ -13,7 +13,6 @@ from typing import Final
 from msgspec import Struct
 
 from unhang.analysis.claims import Bearing, Claim, Observation, Seeing
-from unhang.analysis.lives.failed import FailedFirst
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.sources.logs import Failure
 from unhang.analysis.sources.stacks import RankLook
@@ -68,8 +67,7 @@ def left_call(claim: Claim, lives: Lives) -> Iterator[Seeing]:
 
     A log tells that a call has failed, and a dump which: of now is only what the ranks do since.
     """
-    about = claim.about.failure.about if isinstance(claim.about, FailedFirst) else claim.about
-    told = isinstance(about, Failure) and about.names_others
+    told = isinstance(claim.about, Failure) and claim.about.names_others
     if not (told or (claim.calls and claim.kind.has(Trait.OF_NOW))):
         return
     waiting = frozenset(claim.victims or set(lives.sampled) - set(claim.culprits))

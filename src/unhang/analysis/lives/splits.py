@@ -7,13 +7,13 @@ one peer and for how many there was room. Either side may have computed its spli
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.lives.elsewhere import sites_of
-from unhang.analysis.lives.ended import Ended
+from unhang.analysis.lives.ended import Ends
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.sites import StackBook
 from unhang.analysis.sources.exits import SIGNAL_BASE
@@ -47,10 +47,9 @@ def may_differ(op: str) -> bool:
     return rule.known and rule.compared in ("totals", "nothing")
 
 
-def aborted(claims: Sequence[Claim]) -> tuple[int, ...]:
+def aborted(ends: Ends) -> tuple[int, ...]:
     """Ranks that were the first to end, by SIGABRT."""
-    ends = [c.about for c in claims if c.is_cause and isinstance(c.about, Ended)]
-    return tuple(end.rank for about in ends for end in about.first if end.status == _ABORTED)
+    return tuple(end.rank for end in ends.first if end.status == _ABORTED)
 
 
 def bytes_told(message: Message) -> tuple[int, int] | None:
@@ -59,12 +58,10 @@ def bytes_told(message: Message) -> tuple[int, int] | None:
     return (int(fields["sent"]), int(fields["room"])) if {"sent", "room"} <= fields.keys() else None
 
 
-def splits_apart(
-    message: Message, claims: Sequence[Claim], lives: Lives, book: StackBook
-) -> Iterator[Claim]:
+def splits_apart(message: Message, ends: Ends, lives: Lives, book: StackBook) -> Iterator[Claim]:
     """The exchange in which all ranks were and one was ended; no side of it is blamed."""
     looks = [life.look for life in lives.ranks.values() if life.look is not None]
-    ops, ended, told = {look.sample.last_op for look in looks}, aborted(claims), bytes_told(message)
+    ops, ended, told = {look.sample.last_op for look in looks}, aborted(ends), bytes_told(message)
     if len(ops) != 1 or len(ended) != 1 or told is None or told[0] == told[1]:
         return
     (op,), (receiver,) = ops, ended

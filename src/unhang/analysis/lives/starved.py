@@ -16,15 +16,14 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Bearing, Claim, Doubt, Observation, Seeing
-from unhang.analysis.explaining import Because, explained_by, following
-from unhang.kinds import STARVED
+from unhang.analysis.claims import Bearing, Because, Claim, Doubt, Observation, Reason, Seeing
+from unhang.kinds import STARVED, Role
 from unhang.model import UNKNOWN_RANK, ProcessSample, Shortage
 from unhang.report import Subject
 from unhang.stacks.meaning import meaning_of
 from unhang.stacks.tree.gathering import latest
 
-__all__ = ["Hungry", "OfWhat", "Starved", "StarvedToo", "short_too", "shortages", "starved_first"]
+__all__ = ["Hungry", "OfWhat", "Starved", "StarvedToo", "short_too", "shortages", "starved"]
 
 _TOLD: Final = 0.25
 """Share of the time, or of scheduling periods, from which on it is told."""
@@ -76,14 +75,12 @@ class Starved(Struct, frozen=True):
     Attributes:
         threads: Threads that wanted a core for most of the time, of all processes looked at on the
             host of the first one, and how many processes these are.
-        explained: Claims about waiting for these ranks.
     """
 
     what: OfWhat
     who: tuple[Hungry, ...]
     threads: int
     processes: int
-    explained: tuple[Claim, ...] = ()
 
 
 class StarvedToo(Observation, frozen=True, kw_only=True):
@@ -92,33 +89,11 @@ class StarvedToo(Observation, frozen=True, kw_only=True):
     starved: Starved
 
 
-def starved_first(claims: Sequence[Claim], found: Iterable[Starved]) -> list[Claim]:
-    """Join what is claimed with what ranks were short of while they were looked at.
-
-    Args:
-        claims: From all that the job left behind.
-        found: What `shortages` found.
-
-    Returns:
-        The claims; before them a limit that holds a rank up for which others wait, and after them
-        all else that is short.
-    """
-    joined = list(claims)
+def starved(found: Iterable[Starved]) -> Iterator[Claim]:
+    """The limits that hold ranks up, as reasons for who waits for them; all else that is short."""
     for about in found:
-        joined = _joined(joined, about)
-    return joined
-
-
-def _joined(claims: list[Claim], about: Starved) -> list[Claim]:
-    held = _held_up(about)
-    if not held:
-        return [*claims, _claim(about, about.who, "observation")]
-    ranks = {each.rank for each in held} - {UNKNOWN_RANK}
-    explained = explained_by(claims, Because.SHORT, ranks)
-    cause = _claim(
-        Starved(about.what, held, about.threads, about.processes, tuple(explained)), held, "cause"
-    )
-    return [cause, *following(claims, explained, cause)]
+        held = _held_up(about)
+        yield _held(replace(about, who=held)) if held else _claim(about)
 
 
 def short_too(claim: Claim, found: Iterable[Starved]) -> Iterator[Seeing]:
@@ -145,23 +120,23 @@ def _held_up(about: Starved) -> tuple[Hungry, ...]:
     )
 
 
-def _claim(about: Starved, who: Sequence[Hungry], role: str) -> Claim:
-    ranks = tuple(sorted({each.rank for each in who} - {UNKNOWN_RANK}))
-    is_cause = role == "cause"
-    main = about.explained[0] if about.explained else None
-    victims = sorted({rank for claim in about.explained for rank in claim.victims} - set(ranks))
+def _held(about: Starved) -> Claim:
+    ranks = frozenset(each.rank for each in about.who) - {UNKNOWN_RANK}
+    return replace(
+        _claim(about, "cause"),
+        culprits=tuple(sorted(ranks)),
+        reasons=(Reason(Because.SHORT, ranks),),
+    )
+
+
+def _claim(about: Starved, role: Role = "observation") -> Claim:
     return Claim(
         kind=STARVED,
         rests_on="stacks",
         about=about,
-        role="cause" if is_cause else "observation",
-        culprits=ranks if is_cause else (),
-        victims=tuple(victims),
-        subjects=tuple(_subject(each, is_cause=is_cause) for each in who[:_MOST]),
-        op=main.op if main else None,
-        sites=main.sites if main else (),
+        role=role,
+        subjects=tuple(_subject(each, is_cause=role == "cause") for each in about.who[:_MOST]),
         doubts=(Doubt.ONE_MOMENT,),
-        moving=tuple(sorted({rank for claim in about.explained for rank in claim.moving})),
     )
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.sites import StackBook
-from unhang.analysis.sources.stacks import RankLook, looks_without_rank
+from unhang.analysis.sources.stacks import RankLook, looks_of_others, looks_without_rank
 from unhang.case import Case
 from unhang.kinds import INSUFFICIENT_EVIDENCE, NEVER_JOINED
 from unhang.report import Site, Subject
@@ -49,13 +49,17 @@ class Unranked(Struct, frozen=True):
 def unranked(case: Case, book: StackBook) -> list[Claim]:
     """The one claim about processes without a rank; none where no stack was taken of any."""
     looks = [look for look in looks_without_rank(case.samples) if look.frames]
+    if not looks and all(sample.rank < 0 for sample in case.samples):
+        return _others_alone(case, book)
     if not looks:
         return []
     program = _largest_program(looks)
     about = Unranked(
         aborting=tuple(look for look in program if look.meaning.kind == "abort"),
         waiting=tuple(look for look in program if look.waits),
-        elsewhere=tuple(look for look in program if not (look.waits or look.may_wait)),
+        elsewhere=tuple(
+            look for look in program if not (look.waits or look.may_wait or look.aside)
+        ),
         others=len(looks) - len(program),
     )
     blamed = bool(about.waiting and about.elsewhere and not about.aborting)
@@ -69,6 +73,27 @@ def unranked(case: Case, book: StackBook) -> list[Claim]:
             sites=_sites(about, book),
         )
     ]
+
+
+def _stands_elsewhere(look: RankLook) -> bool:
+    """Whether it is seen not to wait: of one whose main thread is not here nothing is known."""
+    return not (look.waits or look.may_wait or look.aside or look.unseen)
+
+
+def _others_alone(case: Case, book: StackBook) -> list[Claim]:
+    """Where only engines, launchers or helpers were seen: what they do, and nobody to blame."""
+    looks = tuple(look for look in looks_of_others(case.samples) if look.frames)
+    about = Unranked((), (), looks, 0)
+    return [
+        Claim(
+            kind=INSUFFICIENT_EVIDENCE,
+            rests_on="stacks",
+            about=about,
+            doubts=(Doubt.NOBODY_NAMED,),
+            subjects=_subjects(looks),
+            sites=_sites(about, book),
+        )
+    ][: len(looks)]
 
 
 def _told_apart(about: Unranked, program: Sequence[RankLook]) -> Unranked:

@@ -130,7 +130,7 @@ def pair_edges(evidence: Evidence, standing: Standing, heads: Heads, pairs: Pair
     kind = np.where(queued, Edge.QUEUED, np.where(cut, Edge.UNKNOWN, Edge.HEAD))
     kind = np.where(~met, np.where(seen > Known.UNKNOWN, Edge.UNPAIRED, Edge.UNKNOWN), kind)
     known = np.where(pairs.sure[waiting], Known.SURE, np.minimum(seen, Known.INFERRED))
-    known = np.where(queued, Known.SURE, known)
+    known = np.where(queued & pairs.sure[waiting], Known.SURE, known)
     edges = Edges(pairs.waiting_call[waiting], peer, kind.astype(np.int64), known.astype(np.int64))
     return edges.chosen(kind != Edge.HEAD).joined(_open_ended_edges(evidence, heads, pairs))
 

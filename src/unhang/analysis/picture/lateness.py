@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from unhang.analysis.findings.meetings import Meetings, meetings_of
+from unhang.analysis.matching.meetings import Meetings, meetings_of
 from unhang.analysis.state.index import Evidence
 from unhang.picture import Heat
 

@@ -24,7 +24,7 @@ from unhang.stacks.meaning import (
     meaning_of,
     meaning_of_frames,
 )
-from unhang.stacks.ownership import same_file, user_frame
+from unhang.stacks.ownership import same_file, starts_a_thread, user_frame
 from unhang.stacks.tree.gathering import has_moved, latest
 from unhang.wording import printable
 
@@ -33,6 +33,7 @@ __all__ = [
     "at_site",
     "doubles_of",
     "looks_of",
+    "looks_of_others",
     "looks_with_dumps",
     "looks_without_rank",
 ]
@@ -169,6 +170,12 @@ class RankLook(Struct, frozen=True):
         return self.meaning.kind == "idle"
 
     @property
+    def aside(self) -> bool:
+        """Its main thread is not among what was taken of it, only threads that this one started."""
+        main = any(thread.is_main for thread in self.sample.threads)
+        return not main and any(map(starts_a_thread, self.frames))
+
+    @property
     def unseen(self) -> bool:
         """Its stack could not be taken; at best its last known line is there."""
         return (self.meaning.kind in _UNSEEN or self.age_s is not None) and not self.held
@@ -257,6 +264,13 @@ def doubles_of(samples: Iterable[ProcessSample]) -> dict[int, tuple[RankLook, ..
         if not (look.gone or look.unseen):
             found.setdefault(look.rank, []).append(look)
     return {rank: tuple(looks) for rank, looks in sorted(found.items()) if len(looks) > 1}
+
+
+def looks_of_others(samples: Iterable[ProcessSample]) -> list[RankLook]:
+    """What gives orders to ranks, or serves them: engines, launchers, helpers, by host, number."""
+    others = [sample for sample in samples if sample.rank < 0 and sample.role != "unknown"]
+    looks = [_look(each, _newest_ns(others)) for each in latest(others)]
+    return sorted(looks, key=lambda look: (look.host, look.pid))
 
 
 def looks_without_rank(samples: Iterable[ProcessSample]) -> list[RankLook]:

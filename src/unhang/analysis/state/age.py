@@ -5,9 +5,11 @@ when its dump was made; where the dump does not say so, by its file, which is ne
 dump: a file almost as old as the newest call in it shows that the job was moving, and one that was
 copied proves nothing. That is weighed against how far apart such calls usually are; below a second
 a call is young whatever its rhythm, unless its host has gone on for longer than such calls usually
-take, and it still was the next to finish. Of calls that a
-host made ahead, each is as old as the end of the one before it (`unhang.turns`). Files that are
-older than calls in them were written by another clock than the calls: then no file shows anything.
+take, and it still was the next to finish. Where no finished call shows how long they take, a host
+that was making calls until its dump was written shows no more than that it runs ahead. Of calls
+that a host made ahead, each is as old as the end of the one before it (`unhang.turns`). Files that
+are older than calls in them were written by another clock than the calls: then no file shows
+anything.
 """
 
 from __future__ import annotations
@@ -29,6 +31,11 @@ _JUST_BEGUN_NS = 10**9
 
 _ROUND_NS = 10**8
 """NCCL's watchdog looks ten times a second: ends of calls are known no better."""
+
+_WRITING_NS = 10**6
+"""For each call in a dump, how long it may take to write it: those of moving jobs lay up to 2.7 s
+behind their newest call (2,000 calls, on a crowded machine), and up to 0.8 s with few calls; those
+of jobs that hang, with 31 calls, from 2.1 s on."""
 
 _MOST_NS = 60 * 10**9
 _LONGEST_NS = 240 * 10**9
@@ -80,18 +87,25 @@ def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
     turns = np.full(len(heads.row), -1, np.int64)
     turns[ranks] = paces[:, 1]
     usual = np.clip((_TURNS * turns).astype(np.int64), _JUST_BEGUN_NS, _MOST_NS)
-    usual[ranks] += _noticed_late_ns(evidence, rows)
+    late = np.zeros(len(heads.row), np.int64)
+    late[ranks] = _noticed_late_ns(evidence, rows)
+    usual += late
+    waited[_lost_the_head(evidence, heads)] = -1
     young = (waited >= 0) & (waited < usual)
     told = (waited < 0) & (at_most >= 0)
     at_least = np.full(len(heads.row), -1, np.int64)
     at_least[ranks] = np.where(begun > 0, _newest_ns(evidence)[dump] - begun, -1)
-    passed = at_least > _TURNS * np.maximum(turns, _ROUND_NS)
-    unpaced = passed & (turns < 0) & _hides_finished(evidence, heads)
-    stood = passed & (~unpaced | (at_least > _JUST_BEGUN_NS))
-    usual = np.maximum(np.where(stood, 0, _JUST_BEGUN_NS), _TURNS * turns)
+    passed = at_least > _TURNS * np.maximum(turns, _ROUND_NS) + late
+    hides = _hides_finished(evidence, heads)
+    unpaced = passed & hides
+    running = unpaced & _until_written(evidence, heads)
+    stood = passed & ~running & (~unpaced | (at_least > _JUST_BEGUN_NS))
+    # Elsewhere calls begin at the ends before them, which have been noticed as late.
+    usual = np.where(stood, 0, _JUST_BEGUN_NS) + np.where(hides, late, 0)
+    usual = np.maximum(usual, _TURNS * turns)
     by_file = told & (at_most < np.minimum(usual, _most_ns(evidence, heads)))
     moving = (waited < 0) & _just_after(evidence, heads, turns, outdated)
-    young |= by_file | moving
+    young |= by_file | moving | running
     unproven = told & (turns > 0) & ~young & by_file.any()
     old = (waited >= 0) & ~young
     return Ages(waited, young, old, unproven, stood & ~young, unpaced & young)
@@ -105,11 +119,43 @@ def _noticed_late_ns(evidence: Evidence, rows: Ints) -> Ints:
 
 
 def _hides_finished(evidence: Evidence, heads: Heads) -> Bools:
-    """Per rank: its dump leaves finished calls out, so that none shows how far apart calls are."""
-    hides = np.asarray([each.active_only for each in evidence.case.dumps], np.bool_)
+    """Per rank: its dump shows no finished call, so that none shows how far apart calls are.
+
+    It leaves them out, or its ring is full of calls that the host has made ahead.
+    """
+    dumps, done = evidence.case.dumps, evidence.finished
+    hides = [each.active_only or not done[each.start : each.stop].any() for each in dumps]
+    return _by_head(evidence, heads, np.asarray(hides, np.bool_)) | _lost_the_head(evidence, heads)
+
+
+def _lost_the_head(evidence: Evidence, heads: Heads) -> Bools:
+    """Per rank: calls have been lost from its ring before one that is open: those may be, too.
+
+    What looks like the head then is any of the calls that its host has made ahead.
+    """
+    dumps, done = evidence.case.dumps, evidence.finished
+    lost = [
+        each.first_record_id > 0 and not each.active_only and not done[each.start : each.stop][:1]
+        for each in dumps
+    ]
+    return _by_head(evidence, heads, np.asarray(lost, np.bool_))
+
+
+def _until_written(evidence: Evidence, heads: Heads) -> Bools:
+    """Per rank: its host was making calls when its dump was written, as far as its file tells."""
+    since = _written_ns(evidence) - _newest_ns(evidence)
+    size = np.zeros(len(since), np.int64)
+    for dump in evidence.dumps:
+        size[dump.index] = dump.stop - dump.start
+    fresh = since < _JUST_BEGUN_NS + _WRITING_NS * size
+    return _by_head(evidence, heads, (since > 0) & fresh)
+
+
+def _by_head(evidence: Evidence, heads: Heads, of_dumps: Bools) -> Bools:
+    """What is true of the dump of each rank's head; False for ranks without one."""
     found = np.zeros(len(heads.row), np.bool_)
     ranks = np.flatnonzero(heads.row >= 0)
-    found[ranks] = hides[evidence.case.calls.dump[heads.row[ranks]]]
+    found[ranks] = of_dumps[evidence.case.calls.dump[heads.row[ranks]]]
     return found
 
 

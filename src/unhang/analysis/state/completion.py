@@ -22,7 +22,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from unhang.analysis.state.columns import Bools, Ints
-from unhang.analysis.state.ops import Names
+from unhang.analysis.state.ops import PARTS, Names
 from unhang.analysis.state.recorders import Recorders, flags_of, recorder_of
 from unhang.batches import Batches
 from unhang.case import JOINED_BY_ENTRIES, ORIGIN_UNHANG, Calls, Case, Dump
@@ -35,7 +35,7 @@ _COALESCED = frozenset({
     "coalesced", "allreduce_coalesced", "allgather_into_tensor_coalesced",
     "all_gather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced",
 })  # fmt: skip
-_SLOW_PARTS = frozenset({"_broadcast_oop", "_reduce_oop"})
+_MEMBERS = PARTS | _COALESCED - {"coalesced"}
 _BLIND_ROWS = 8
 _MOST_INSIDE = 64
 """Ranks that stand inside the library; more would be no hang of one."""
@@ -113,15 +113,19 @@ def _counted_as_over(
 
     The members of a coalesced call stay "scheduled" for ever, and its closing entry, which would
     tell, is finished and left out: at the end of a dump no gap in its numbers shows that, so one
-    without any finished call is taken as such. Where calls of a lane are P2P, the counters tell
-    nothing (`mixing`); and a call that failed is counted, too, and retired.
+    without any finished call is taken as such. All other calls are there because they have not
+    ended, whatever is counted: of calls on several tensors some end at once (`_ended_too_early`).
+    Where calls of a lane are P2P, the counters tell nothing (`mixing`); and a call that failed is
+    counted, too, and retired.
     """
     calls, status = case.calls, case.group_status
     active = np.zeros(max(len(case.dumps), 1), np.bool_)
     active[[d.index for d in dumps if d.active_only or not done[d.start : d.stop].any()]] = True
     counted = flags_of(recorders, lambda recorder: recorder.counts_calls)[names.backend][calls.name]
     rows = np.flatnonzero(~done & active[calls.dump] & counted & (calls.group >= 0))
-    rows = rows[~batches.p2p[rows] & (calls.seq[rows] >= 0) & ~calls.retired[rows]]
+    member = np.asarray([*(name.op in _MEMBERS for name in case.names), False])[calls.name[rows]]
+    member &= ~batches.closed[rows] & ~batches.p2p[rows] & (calls.seq[rows] >= 0)
+    rows = rows[member & ~calls.retired[rows]]
     if not len(rows) or not len(status):
         return np.zeros(0, np.int64)
     lane, at, known = _counters_of(case, rows)
@@ -153,7 +157,7 @@ def _left_by_slow_parts(case: Case, dumps: Sequence[Dump], done: Bools) -> Ints:
     active[[d.index for d in dumps if d.active_only or d.status is not DumpStatus.OK]] = True
     if not active.any():
         return np.zeros(0, np.int64)
-    part = np.asarray([*(name.op in _SLOW_PARTS for name in case.names), False])[calls.name]
+    part = np.asarray([*(name.op in PARTS for name in case.names), False])[calls.name]
     end = np.asarray([*(name.op in _UNEVEN for name in case.names), False])[calls.name]
     key = np.stack([calls.dump, calls.group, calls.seq]).T
     closed = {tuple(each) for each in key[end & ~done].tolist()}

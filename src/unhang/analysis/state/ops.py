@@ -23,6 +23,7 @@ from unhang.case import Case
 from unhang.model import OpName, Shape, Signature
 
 __all__ = [
+    "PARTS",
     "Demand",
     "Names",
     "OpRule",
@@ -93,6 +94,8 @@ _RULES = {
     for family, (compared, synchronising, ops) in _FAMILIES.items()
     for op in ops
 }
+PARTS = frozenset({"_broadcast_oop", "_reduce_oop"})
+"""Operations of which torch makes a call on uneven tensors, one a rank under one number."""
 _POINT_TO_POINT = frozenset({"send", "recv"})
 _UNDEFINED = "UNKNOWN_SCALAR"
 """The dtype that NCCL's recorder writes for a tensor that is not there; its sizes are `[0]`."""

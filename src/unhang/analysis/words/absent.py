@@ -38,6 +38,8 @@ _LOOK_THERE = (
     "Let the nodes of a job share a case: unhang run --case on a disk that all of them see.",
 )
 
+_MAKING = "one of them may wait for another to make a group with it"
+
 _NEW = "It has never made that call before: the others may have left it out, each for its reason."
 
 
@@ -45,7 +47,9 @@ _NEW = "It has never made that call before: the others may have left it out, eac
 def _verdict_of_never_joined(about: NeverJoined, claim: Claim) -> Words:
     what = f"{about.call}, in which {_wait(about.waiting)}"
     sentence = f"{subject(claim.culprits)} never called {what}."
-    if not claim.culprits:
+    if about.making:
+        sentence = f"{subject(about.making)} never called {what}: {_MAKING}."
+    elif not claim.culprits:
         sentence = f"Nobody else called {what}: it may be a call too many."
     return Words(
         sentence,

@@ -30,7 +30,7 @@ def _verdict_of_ended(about: Ended, claim: Claim) -> Words:
     first = about.first
     same = len({_how(end) for end in first}) == 1
     how = _how(first[0]) if same else "ended in different ways"
-    how = how if len(first) == 1 else how.replace("its peers", "their peers")
+    how = how if len(first) == 1 else _of_many(how)
     told = tuple(site for site in claim.sites if site.role == "culprit")
     where = _where(first[0], told) if len(first) == 1 else ""
     return Words(
@@ -39,6 +39,13 @@ def _verdict_of_ended(about: Ended, claim: Claim) -> Words:
         (*_earlier(about), *_alternatives(about)),
         _actions(first[0]),
     )
+
+
+def _of_many(how: str) -> str:
+    """How one rank ended, as it is said of several."""
+    verb, _, rest = how.partition(" ")
+    verb = {"was": "were", "has": "have"}.get(verb, verb)
+    return f"{verb} {rest}".replace("its p", "their p")
 
 
 @adding_for(CameBack)

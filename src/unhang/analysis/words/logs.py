@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from unhang.analysis.claims import Claim, Stance, Weighed
 from unhang.analysis.lives.failed import (
     Differing,
-    FailedFirst,
     Finished,
     SaidBeside,
 )
@@ -88,6 +87,10 @@ _WHOSE: Final = {
 
 @words_for(Failure)
 def _verdict_of_failure(failure: Failure, claim: Claim) -> Words:
+    return _leading(failure, claim) if claim.explains else _alone(failure, claim)
+
+
+def _alone(failure: Failure, claim: Claim) -> Words:
     group, rule = failure.group, _rule_of(failure.group.first)
     named = claim.culprits and not group.ranks
     who = rank_phrase(claim.culprits) if named else _who(group)
@@ -134,38 +137,36 @@ def _others(failure: Failure) -> Iterator[str]:
         yield f"{_who(group)} printed at about the same time: {group.first.text[:SHOWN]}"
 
 
-@words_for(FailedFirst)
-def _verdict_of_failed_first(about: FailedFirst, claim: Claim) -> Words:
-    failure, main = all_words_of(about.failure), all_words_of(about.main)
-    reason, waiting = _reason(about.failure, about.text), _waiting(claim, main.summary)
+def _leading(failure: Failure, claim: Claim) -> Words:
+    """A failure with the waiting that it explains."""
+    own, main = all_words_of(replace(claim, explains=(), weighed=())), all_words_of(claim.main)
+    reason, waiting = _reason(failure, claim), _waiting(claim, main.summary)
     return Words(
         f"{reason[:1].upper()}{reason[1:]}; {waiting}",
         (
-            *(f"Log: {sentence}" for sentence in failure.evidence[:1]),
-            *failure.evidence[1:],
-            *(f"Dumps: {all_words_of(each).summary}" for each in about.explained[:_MOST]),
-            *(() if about.main.kind is RANK_ENDED else main.evidence),
+            *(f"Log: {sentence}" for sentence in own.evidence[:1]),
+            *own.evidence[1:],
+            *(f"Dumps: {all_words_of(each).summary}" for each in claim.explains[:_MOST]),
+            *(() if claim.main.kind is RANK_ENDED else main.evidence),
         ),
-        failure.alternatives,
-        merged(failure.actions, main.actions),
+        own.alternatives,
+        merged(own.actions, main.actions),
     )
 
 
-def _reason(failure: Claim, text: str) -> str:
+def _reason(failure: Failure, claim: Claim) -> str:
     """What failed: the log's own words after its rank, or after whom it names."""
-    who = rank_phrase(failure.culprits) if failure.culprits else "a process of unknown rank"
-    if isinstance(failure.about, Failure) and failure.about.thread:
-        who = f"a thread of {who}"
+    who = rank_phrase(claim.culprits) if claim.culprits else "a process of unknown rank"
+    who = f"a thread of {who}" if failure.thread else who
     does = f"{who} failed first, by its log"
-    if isinstance(failure.about, Failure) and failure.about.names_others:
-        group = failure.about.group
+    group = failure.group
+    if failure.names_others:
         does = f"the log{f' of {rank_phrase(group.ranks)}' if group.ranks else ''} names {who}"
-    where = ""
-    if failure.sites:
-        site = failure.sites[0]
-        file = printable(site.file.rpartition("/")[2])
-        where = f" at {printable(site.function)} ({file}:{site.line})"
-    return f"{does}: {printable(text[:SHOWN], SHOWN)}{where}"
+    where, fields = "", group.first.fields
+    if "file" in fields and fields.get("line", "").isdigit():
+        file = printable(fields["file"].rpartition("/")[2])
+        where = f" at {printable(fields['function'])} ({file}:{int(fields['line'])})"
+    return f"{does}: {printable(group.first.text[:SHOWN], SHOWN)}{where}"
 
 
 def _waiting(claim: Claim, main: str) -> str:

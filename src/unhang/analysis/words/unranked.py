@@ -11,6 +11,7 @@ from unhang.analysis.lives.unranked import Unranked
 from unhang.analysis.sources.stacks import RankLook, at_site
 from unhang.analysis.words.telling import Words, words_for
 from unhang.stacks.ownership import is_native
+from unhang.stacks.roles import place_in_title
 from unhang.wording import count_of
 
 __all__: list[str] = []
@@ -60,7 +61,9 @@ def _waiters(about: Unranked) -> str:
 
 def _name(look: RankLook) -> str:
     where = f" on {look.host}" if look.host else ""
-    return f"process {look.pid}{where}" if look.pid > 0 else f"a process{where}"
+    place = place_in_title(look.sample.command)
+    place = f" ({place})" if place else ""
+    return f"process {look.pid}{place}{where}" if look.pid > 0 else f"a process{place}{where}"
 
 
 def _doing(looks: Sequence[RankLook]) -> str:

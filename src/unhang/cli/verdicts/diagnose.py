@@ -180,7 +180,25 @@ def run(args: argparse.Namespace) -> int:
 
         engine_soon()  # before the work: without it no tables can be written
     options = _options(args)
-    return _watch(options) if args.watch else _judged(options)[1]()
+    if args.watch:
+        return _watch(options)
+    try:
+        return _judged(options)[1]()
+    except NoEvidenceError as error:
+        code = None if options.redact or options.writes_tables else _as_paste(options)
+        if code is not None:
+            return code
+        if options.redact or not options.for_programs:
+            raise
+        return emit(_nothing_read(error), options.report)
+
+
+def _as_paste(options: DiagnoseOptions) -> int | None:
+    """The verdict where the paths are texts: logs, stacks, what RAS printed."""
+    from unhang.cli.verdicts.paste import instead
+
+    paths = options.reading.paths
+    return instead(paths, "dump", options.report) if paths and not options.engine else None
 
 
 def _watch(options: DiagnoseOptions) -> int:
@@ -213,17 +231,11 @@ def _judged(options: DiagnoseOptions) -> tuple[Report, Callable[[], int]]:
     """The report, and what writes and shows it."""
     reading = options.reading.checked().found(options.beside)
     options = replace(options, reading=reading)
-    try:
-        with _engine(options) as engine:
+    with _engine(options) as engine:
+        case, report = _verdict(options, engine)
+        if engine is not None and engine.left_out_times(case, report):
+            engine.all_times = True
             case, report = _verdict(options, engine)
-            if engine is not None and engine.left_out_times(case, report):
-                engine.all_times = True
-                case, report = _verdict(options, engine)
-    except NoEvidenceError as error:
-        if options.redact or not options.for_programs:
-            raise
-        nothing = _nothing_read(error)
-        return nothing, lambda: emit(nothing, options.report)
     place = _place(options)
     return report, lambda: emit(report, options.report, case, place=place)
 

@@ -33,6 +33,8 @@ unhang logs train.log --baseline unhang-cases/
 unhang logs -f train.log"""
 
 POLL_S = 0.5
+_MOST_OF_A_PASTE = 4 << 20
+"""Bytes of logs in which stacks and RAS are looked for: people paste less, and jobs write more."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -120,8 +122,19 @@ def _judge(sources: list[LogSource], args: argparse.Namespace) -> int:
     elif not args.no_baseline:
         _compare_with_earlier(scan, sources, args.paths)
     case = case_of(scan)
+    report = diagnose(case)
+    small = scan.bytes_read <= _MOST_OF_A_PASTE
+    if report.status == "insufficient" and small and (code := _as_paste(args)) is not None:
+        return code
     files = tuple(str(path) for path in args.paths if str(path) != "-")
-    return emit(diagnose(case), report_options(args), case, place=Place(logs=files))
+    return emit(report, report_options(args), case, place=Place(logs=files))
+
+
+def _as_paste(args: argparse.Namespace) -> int | None:
+    """The verdict with the stacks and RAS among the lines, where the log does not settle it."""
+    from unhang.cli.verdicts.paste import instead
+
+    return instead(args.paths, "cause in the log", report_options(args), beside_logs=True)
 
 
 def _compare(scan: LogScan, sources: list[LogSource], baseline: list[str]) -> None:

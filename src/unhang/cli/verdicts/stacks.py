@@ -114,11 +114,26 @@ def run(args: argparse.Namespace) -> int:
     """Look or read, judge, show."""
     _check(args)
     trees: list[StackTree] = []
-    case = _of_ranks(_evidence(args, trees), trees, args.ranks)
+    try:
+        case = _of_ranks(_evidence(args, trees), trees, args.ranks)
+    except NoEvidenceError:
+        if (code := _as_paste(args)) is not None:
+            return code
+        raise
     if args.save:
         _save(case, args.save)
     shown = report_options(args)
     return _show(case, trees, shown, full=args.full, judges=not args.no_verdict)
+
+
+def _as_paste(args: argparse.Namespace) -> int | None:
+    """The verdict on files that hold other evidence than stacks; None where none is wanted."""
+    shown = report_options(args)
+    if not args.paths or args.no_verdict or args.save or shown.format in _TREE_FORMATS:
+        return None
+    from unhang.cli.verdicts.paste import instead
+
+    return instead(args.paths, "saved stacks", shown)
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -27,7 +27,7 @@ _FINE = re.compile(
     rb"\b(?:INFO|DEBUG|TRACE|NOTICE)\b|^[\[(]?[ID]\d{4} |Warning:|\bWARN(?:ING)?\b"
     rb"|(?i:\b(?:no|0|zero|without|not|never) (?:\w+ )?(?:failed|failures?|timed|died|killed)"
     rb"|(?:failed|failures?|errors?|killed|died|aborted|cancell?ed|preempted)\W{1,3}0\b"
-    rb"|terminated (?:normally|successfully)|0 \w+ failed|if [^.]*\b(?:failed|killed|stuck)"
+    rb"|terminated (?:normally|successfully)|0 \w+ failed|if [^.]{0,200}\b(?:failed|killed|stuck)"
     rb"|success|retry|retrying|fall(?:ing)? ?back|skipp)"
 )
 

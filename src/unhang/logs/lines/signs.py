@@ -25,6 +25,7 @@ _SHAPE = re.compile(
     | ^\[?[IWEF]\d{3,4}\ \d\d:\d\d:\d\d                   # glog
     | \d{4}-\d\d-\d\d[ T_]\d\d:\d\d:\d\d
     | (?-i:\b(?:INFO|WARNING|DEBUG)\b)\ *[]:|>-]
+    | (?-i:\b(?:INFO|WARNING|DEBUG|ERROR)\b)\ \d\d-\d\d\ \d\d:\d\d:\d\d  # vLLM
     | (?:it/s|s/it)\b
     | :\ *\d[\d.,]*\ ?(?:sec|ms|[GMT]?bps)\b
     | \b(?:iter(?:ation)?|step|epoch)s?[ \]:=#(\[]{1,12}\d+
@@ -39,7 +40,8 @@ def looks_like_a_job(block: bytes) -> bool:
 
 
 _ROW = re.compile(
-    rb"(?m)^\W*(?:\S+>:)?[ ]*\d+ +\d+ +(?:u?int\d+|float|half|double|bfloat16) +\w+ +-?\d+"
+    rb"(?m)^[^\w\n]{0,80}(?:\S{1,200}>:)?[ ]{0,40}"
+    rb"\d+ +\d+ +(?:u?int\d+|float|half|double|bfloat16) +\w+ +-?\d+"
     rb"(?: +[\d.]+){3} +(?P<wrong>\S+)"
 )
 _NUMBERS = re.compile(rb"\d+")

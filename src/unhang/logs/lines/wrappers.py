@@ -29,7 +29,7 @@ WRAPPER_ANCHORS = _MARKS
 _MOST = 6
 _MARK = re.compile("|".join(re.escape(mark) for mark in _MARKS))
 _JSON_BREAK = re.compile(r'\\n|"[,}]')
-_CUDA = re.compile(r"(?:\d+ )?'(?P<what>[^']{3,80})'")
+_CUDA = re.compile(r"(?:\d{1,6} )?'(?P<what>[^']{3,80})'")
 # A failure of CUDA that NCCL meets says what it is; these can be anything of NCCL's own doing.
 _VAGUE = (
     *(
@@ -40,7 +40,7 @@ _VAGUE = (
     ),
     *("out of memory", "peer access", "peer mapping", "system not yet", "unrecognized error code"),
 )
-_EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b")
+_EXCEPTION = re.compile(r"(?<![\w.])(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b")
 
 
 def wrapped_in(text: str) -> Iterator[str]:

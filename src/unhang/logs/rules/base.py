@@ -16,6 +16,9 @@ __all__ = ["Below", "LogRule", "rule_from"]
 
 Blame: TypeAlias = Literal["writer", "ranks", "nobody"]
 
+_GAP = re.compile(r"(?<!\\)\.\*")
+"""Between the words of one message; the longest of the samples is 150 characters."""
+
 
 class Below(NamedTuple):
     """What is read from the lines right below a message, for further fields.
@@ -105,7 +108,7 @@ class LogRule:
 
     def search(self, line: str) -> re.Match[str] | None:
         """Match one line, already without prefix and escapes."""
-        match = _compiled(self.pattern).search(line)
+        match = compiled(self.pattern).search(line)
         return match if match and (not self.only or ONLY[self.only](match)) else None
 
 
@@ -127,5 +130,6 @@ def rule_from(row: Mapping[str, Any]) -> LogRule:
 
 
 @lru_cache(maxsize=512)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
+def compiled(pattern: str) -> re.Pattern[str]:
+    """A rule's pattern, whose gaps (`.*`) end: else it is tried again from each word of a line."""
+    return re.compile(_GAP.sub(".{0,300}", pattern))

@@ -19,9 +19,11 @@ __all__ = [
     "SERVING_STALLED",
     "TAKES_LOOPBACK",
     "TAKES_VIRTUAL",
+    "TIMED_OUT",
     "UNANSWERED",
     "UNEXPLAINED_ERROR",
     "UNHANDLED_EXCEPTION",
+    "WORKER_DIED",
 ]
 
 _NAMED = {rule.slug: rule for rule in RULES}
@@ -38,6 +40,8 @@ REFUSED: Final = _NAMED["connect-refused"]
 SERVING_STALLED: Final = _NAMED["serving-stalled"]
 TAKES_LOOPBACK: Final = _NAMED["gloo-takes-loopback"]
 TAKES_VIRTUAL: Final = _NAMED["virtual-interface-chosen"]
+TIMED_OUT: Final = _NAMED["collective-timeout"]
 UNANSWERED: Final = _NAMED["socket-connection-timeout"]
 UNEXPLAINED_ERROR: Final = _NAMED["unexplained-error"]
 UNHANDLED_EXCEPTION: Final = _NAMED["unhandled-exception"]
+WORKER_DIED: Final = _NAMED["worker-died"]

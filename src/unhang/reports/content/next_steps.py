@@ -7,7 +7,6 @@ no command stays in a finding's `actions`. Nothing is run or looked up here.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -16,7 +15,7 @@ from unhang.casedir.place import Place
 from unhang.catalogue import kind_of
 from unhang.kinds import Trait
 from unhang.report import Finding, RankStatus, Report, Step
-from unhang.wording import fold_ranks, printable, rank_phrase
+from unhang.wording import fold_ranks, printable, rank_phrase, shell_word
 
 __all__ = ["main_finding", "next_steps", "with_steps"]
 
@@ -91,7 +90,7 @@ def _alone(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def _line(words: Sequence[str]) -> str:
-    return shlex.join(words)
+    return " ".join(map(shell_word, words))
 
 
 def _is_plain(word: str) -> bool:

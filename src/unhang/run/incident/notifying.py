@@ -13,10 +13,12 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +35,8 @@ FORMS: Final = ("slack", "pagerduty", "alertmanager", "json")
 KEY: Final = "routing_key"
 KEY_VARIABLE: Final = "PAGERDUTY_ROUTING_KEY"
 TRIES, FIRST_PAUSE_S, ANSWER_S, COMMAND_S = 4, 1.0, 10.0, 60.0
+TARGET_S: Final = 40.0
+"""So long tries of one target begin: the next target waits for it."""
 FINISH_S: Final = 5.0
 """So long the end of `unhang run` waits for messages under way; they are not broken off."""
 
@@ -280,10 +284,12 @@ def _send(target: Receiver, notice: Mapping[str, Any], case: str) -> str:
     data = json.dumps(payload_of(target, notice)).encode()
     if target.form == "command":
         return _run(target.command, data, notice["event"], case)
-    why = ""
+    why, until = "", time.monotonic() + TARGET_S
     for number in range(TRIES):
-        if number:
-            time.sleep(FIRST_PAUSE_S * 4 ** (number - 1))
+        pause = FIRST_PAUSE_S * 4 ** (number - 1) if number else 0.0
+        if time.monotonic() + pause > until:
+            break
+        time.sleep(pause)
         why, again = _post(target.url, data)
         if not again:
             break
@@ -294,12 +300,16 @@ def _post(url: str, data: bytes) -> tuple[str, bool]:
     """Why it was not taken, or ""; and whether another try may help."""
     import http.client
     from urllib.error import HTTPError
-    from urllib.request import Request, urlopen
+    from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+    class Stay(HTTPRedirectHandler):
+        def redirect_request(self, *_: object) -> None:
+            """Go nowhere else: what was posted would be lost, and the host was not named by us."""
 
     headers = {"Content-Type": "application/json", "User-Agent": "unhang"}
     request = Request(url, data, headers)  # noqa: S310 - http or https, by `receiver_of`
     try:
-        with urlopen(request, timeout=ANSWER_S):  # noqa: S310 - as above
+        with _within(ANSWER_S), build_opener(Stay).open(request, timeout=ANSWER_S):
             return "", False
     except HTTPError as error:
         with error:
@@ -307,6 +317,22 @@ def _post(url: str, data: bytes) -> tuple[str, bool]:
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or error
         return type(reason).__name__, not isinstance(error, ValueError)
+
+
+@contextmanager
+def _within(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError when the time is over: a server may send a byte now and then for ever."""
+
+    def end(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _run(command: Sequence[str], data: bytes, event: str, case: str) -> str:

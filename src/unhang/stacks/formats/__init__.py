@@ -11,7 +11,16 @@ from typing import NamedTuple
 
 from unhang.model import ProcessSample
 from unhang.stacks import saved
-from unhang.stacks.formats import faulthandlers, gdb, listed, lldb, pyspy, pystacks, refusals
+from unhang.stacks.formats import (
+    faulthandlers,
+    gdb,
+    listed,
+    lldb,
+    printed,
+    pyspy,
+    pystacks,
+    refusals,
+)
 
 __all__ = ["FORMATS", "OURS", "Format", "format_of"]
 
@@ -39,6 +48,7 @@ FORMATS: tuple[Format, ...] = (
     Format("py-spy", pyspy.matches_text, pyspy.parse_text),
     Format("pystack", pystacks.matches, pystacks.parse),
     Format("faulthandler", faulthandlers.matches, faulthandlers.parse),
+    Format("traceback", printed.matches, printed.parse),
     Format("gdb", gdb.matches, gdb.parse),
     Format("lldb", lldb.matches, lldb.parse),
     Format("a list by hand", listed.matches, listed.parse),

@@ -19,14 +19,21 @@ _THREAD = re.compile(
     r"(?: (0x[0-9a-fA-F]+))?(?: \[(.*)\])? \(most recent call first\):\s*$",
     re.MULTILINE,
 )
-_FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*?)\s*$')
-_AGAIN = re.compile(r"^(Timeout \(\d+:\d\d:\d\d.*\)!|Fatal Python error: .*)\s*$")
+_FRAME = re.compile(r'^ {0,4}File "(.*)", line (\d+|\?\?\?) in ((?:.*\S)?)\s*$')
+_AGAIN = re.compile(r"^(Timeout \(\d+:\d\d:\d\d.*\)!|Fatal Python error: .*)$")
+_HEADLESS = "Thread (most recent call first):"
 _C_STACK = "Current thread's C stack trace"
 
 
+_LEAST = 2
+"""Frames of a stack whose heading is cut off: one line may be anything."""
+
+
 def matches(text: str) -> bool:
-    """Whether faulthandler wrote this."""
-    return _THREAD.search(text) is not None
+    """Whether faulthandler wrote this, also where the heading of its one thread is cut off."""
+    if _THREAD.search(text) is not None:
+        return True
+    return sum(_FRAME.match(line) is not None for line in text.splitlines()) >= _LEAST
 
 
 def parse(text: str) -> list[ProcessSample]:
@@ -56,6 +63,8 @@ def parse(text: str) -> list[ProcessSample]:
 
 def _threads(lines: list[str]) -> tuple[ThreadStack, ...]:
     blocks: list[tuple[re.Match[str], list[Frame]]] = []
+    if not any(map(_THREAD.match, lines)) and (headless := _THREAD.match(_HEADLESS)):
+        blocks.append((headless, []))
     for line in lines:
         if heading := _THREAD.match(line):
             blocks.append((heading, []))
@@ -72,6 +81,7 @@ def _threads(lines: list[str]) -> tuple[ThreadStack, ...]:
             is_main=index == main,
         )
         for index, (heading, frames) in enumerate(blocks)
+        if frames or heading[2]
     ]
     return tuple(sorted(threads, key=lambda thread: not thread.is_main))
 

@@ -20,7 +20,7 @@ _THREAD = re.compile(
     r"^Traceback for thread (\d+)(?: \((.*?)\))? \[(.*)\] \(most recent call last\):\s*$",
     re.MULTILINE,
 )
-_FRAME = re.compile(r'^    \((Python|C)\) File "(.*)", line (\d+), in (.*?)\s*$')
+_FRAME = re.compile(r'^    \((Python|C)\) File "(.*)", line (\d+), in ((?:.*\S)?)\s*$')
 _LIBRARY = re.compile(r"^(.*?)(?: \(inlined\))?(?: \((/[^()]*)\))?$")
 _CORE_PID = re.compile(r"^(?:state: .*|.*\b)?pid: (\d+) ppid:", re.MULTILINE)
 _UNKNOWN = "???"

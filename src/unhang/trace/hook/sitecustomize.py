@@ -1,33 +1,19 @@
-"""What `unhang trace` puts before everybody's `sitecustomize`: starts the call trace.
+"""Runs our hook in every Python that may have torch, and is not there in older ones, Python 2 too.
 
-It loads the agent from where this file lies, because the traced program's environment may have no
-unhang, and runs the `sitecustomize` that it hides. A failure of ours is said and goes no further.
+So it is written for all of them. What stands in `_unhang_trace_hook` says what the hook does.
 """
-
-from __future__ import annotations
 
 import os
 import sys
-from importlib.machinery import PathFinder
-from importlib.util import module_from_spec, spec_from_file_location
 
-
-def run(name: str, spec: object) -> None:
-    """Import a module from its spec under a name."""
-    if spec is None or spec.loader is None:  # type: ignore[attr-defined]  # a ModuleSpec; typing costs time here
-        return
-    module = module_from_spec(spec)  # type: ignore[arg-type]  # see above
-    sys.modules[name] = module
-    spec.loader.exec_module(module)  # type: ignore[attr-defined]  # see above
-
-
-HERE = os.path.dirname(os.path.abspath(__file__))
-rest = [entry for entry in sys.path if os.path.abspath(entry or ".") != HERE]
-run("sitecustomize", PathFinder.find_spec("sitecustomize", rest))
-if os.environ.get("UNHANG_TRACE_DIR"):
-    try:
-        agent = os.path.join(os.path.dirname(HERE), "agent.py")
-        run("_unhang_trace", spec_from_file_location("_unhang_trace", agent))
-        sys.modules["_unhang_trace"].start()
-    except Exception as error:  # noqa: BLE001 - an error of ours must not reach the program
-        print(f"unhang: not traced: {error!r}", file=sys.stderr)  # noqa: T201 - who else would
+if sys.version_info >= (3, 7):  # noqa: UP036 - a job may start any
+    import _unhang_trace_hook  # type: ignore[import-not-found]  # noqa: F401 - it lies beside
+else:
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
+    own = sys.modules.pop("sitecustomize")
+    try:  # noqa: SIM105 - contextlib has no suppress in Python 2
+        import sitecustomize  # noqa: F401 - the one that we hide
+    except ImportError:
+        pass
+    sys.modules.setdefault("sitecustomize", own)

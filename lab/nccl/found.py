@@ -1,0 +1,99 @@
+"""Programs that were drawn (`lab/nccl/programs.py`) and showed a wrong verdict: kept as jobs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from lab.nccl.faults import NcclFault
+
+__all__ = ["FOUND"]
+
+
+def _job(  # noqa: PLR0913 - as many facts as a program has
+    name: str,
+    says: str,
+    body: str,
+    wrong: str,
+    at: tuple[int, int, int],
+    *,
+    codes: tuple[str, ...] = (),
+    culprits: tuple[int, ...] = (),
+    ranks: int = 4,
+    waits: str = "steps",
+    steps: int = 5,
+    knobs: Mapping[str, str] | None = None,
+    **more: object,
+) -> NcclFault:
+    """A job of a program.
+
+    Args:
+        name: Of the job.
+        says: What happens, in a sentence.
+        body: Lines such as "ring world 256", separated by commas.
+        wrong: What goes wrong.
+        at: On which rank, in which step, at which line.
+        codes: Accepted codes of the cause.
+        culprits: Who is to be named.
+        ranks: How many processes.
+        waits: When hosts wait for their devices.
+        steps: How many.
+        knobs: Of the fake device.
+        more: Other fields of the program.
+    """
+    lines = [line.split() for line in body.split(", ")]
+    calls = [{"op": op, "on": on, "n": int(n), "root": 0} for op, on, n in lines]
+    rank, step, line = at
+    spec = {"body": calls, "fault": wrong, "rank": rank, "step": step, "line": line}
+    spec |= {"steps": steps, "waits": waits, "warm": True, **more}
+    device = {"LAB_PROGRAM": json.dumps(spec), **(knobs or {})}
+    return NcclFault(name, says, codes, culprits, ranks=ranks, device=device)
+
+
+_ALL = (
+    _job(
+        "coalesced_network",
+        "The network stops in coalesced gathers of two groups: all are in them.",
+        "reduce_scatter first 1024, scatter pairs 256, coalesced_gather halves 256",
+        "net", (2, 0, 2), codes=("UH401",), ranks=6, knobs={"FAKE_NET_AFTER": "8"},
+    ),
+    _job(
+        "uneven_size",
+        "Rank 1 reduces other sizes once, among uneven calls that end at once.",
+        "all_reduce world 64, reduce_scatter_uneven world 1024",
+        "size", (1, 3, 0), codes=("UH202",), culprits=(1,), ranks=3, waits="end",
+    ),
+    _job(
+        "moving_far_ahead",
+        "Nothing is wrong: hosts are a hundred steps ahead, and were dumped on the way.",
+        "all_gather_base world 256, turns world 256, all_to_all_uneven halves 256",
+        "moving", (1, 1, 0), ranks=6, waits="end", steps=100_000, pause_s=0.02,
+    ),
+    _job(
+        "extra_in_order",
+        "Rank 3 exchanges twice before it gathers with rank 1.",
+        "all_to_all_uneven world 64, coalesced_gather strided 64",
+        "extra", (3, 1, 0), codes=("UH102",), culprits=(3,), waits="calls",
+    ),
+    _job(
+        "first_of_group",
+        "Rank 1 stands still before the first call of a group; rank 0 waits in making it.",
+        "all_gather_uneven world 256, coalesced_gather pairs 256, broadcast world 64",
+        "stall", (1, 0, 1), codes=("UH101",), steps=8, warm=False,
+    ),
+    _job(
+        "exchange_unseen",
+        "Rank 1 stands still before a batch, of which torch's hook records no end.",
+        "all_gather_base copy 256, ring world 256",
+        "stall", (1, 0, 1), codes=("UH101", "UH302"), culprits=(1,), ranks=3, waits="calls",
+    ),
+    _job(
+        "moving_slow",
+        "Not stuck: rank 5 is late by 50 ms in each step, and was dumped on the way.",
+        "all_gather copy 64, all_to_all_list world 64, all_reduce world 256",
+        "slow", (5, 0, 1), ranks=6, waits="calls", steps=100_000, slow=5, slow_s=0.05,
+    ),
+)  # fmt: skip
+
+FOUND = {fault.name: fault for fault in _ALL}
+"""By name, as `FAULTS`."""

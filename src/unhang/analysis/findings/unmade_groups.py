@@ -1,0 +1,97 @@
+"""Ranks that may stand in making the communicator of a group, of which no dump shows anything.
+
+A call is recorded once its group's communicator is there, which is made by the first call of all
+members together. So a rank without a record of a group may wait there for another member, and who
+else stands still nothing tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from unhang.analysis.matching.segments import is_whole
+from unhang.analysis.situation import Situation
+from unhang.analysis.state.columns import Ints
+
+__all__ = ["may_make_a_group"]
+
+_MOST_LOOKED_AT = 16
+
+
+def may_make_a_group(situation: Situation, absent: Sequence[int], waiting: Ints) -> tuple[int, ...]:
+    """Of some ranks (indices), those that may stand in the first call of a group.
+
+    Ranks that wait for them have made the first call of a group of some description and size since
+    they last met; they themselves have made none in a group like it, nor has another rank, for
+    which they may wait.
+
+    Args:
+        situation: The case.
+        absent: Ranks that have not made a call.
+        waiting: Ranks that wait in it.
+    """
+    new: set[tuple[str, int]] = set()
+    for rank in waiting[:_MOST_LOOKED_AT].tolist():
+        new |= _begun_since(situation, rank, absent)
+    lacking = [_lacking(situation, kind) for kind in sorted(new)]
+    return tuple(rank for rank in absent if any(rank in each and len(each) > 1 for each in lacking))
+
+
+def _lacking(situation: Situation, kind: tuple[str, int]) -> set[int]:
+    """Ranks (indices) of which nothing shows a call in any group of a kind."""
+    evidence = situation.evidence
+    groups = enumerate(evidence.case.groups)
+    alike = [number for number, group in groups if (group.description, group.size) == kind]
+    status = evidence.case.group_status
+    dumps = {*status.dump[np.isin(status.group, alike) & (status.last_enqueued >= 0)].tolist()}
+    dumps |= set(np.unique(evidence.case.calls.dump[np.isin(evidence.case.calls.group, alike)]))
+    owners = zip(evidence.owner.tolist(), evidence.dumps, strict=True)
+    have = {owner for owner, dump in owners if dump.index in dumps}
+    return set(range(len(evidence.ranks))) - have
+
+
+def _begun_since(situation: Situation, rank: int, absent: Sequence[int]) -> set[tuple[str, int]]:
+    """Kinds of the groups of which a rank has made the first call since it met one of others."""
+    evidence = situation.evidence
+    head, rows = int(situation.heads.row[rank]), _rows(situation, rank)
+    numbers = set(evidence.ranks.numbers[list(absent)].tolist())
+    if is_whole(evidence.case.dumps[int(evidence.case.calls.dump[head])]):
+        own = _groups(situation, rows[rows < head])
+        every, first = np.unique(own, return_index=True)
+        apart = [number for number in every.tolist() if _is_apart(situation, number, numbers)]
+        met = np.flatnonzero(~np.isin(own, apart))
+        last = int(met[-1]) if len(met) else -1
+        begun = every[np.isin(every, apart) & (first > last)].tolist()
+    else:
+        counted = _counted(situation, rank).items()
+        begun = [n for n, calls in counted if calls <= 1 and _is_apart(situation, n, numbers)]
+    groups = (evidence.case.groups[number] for number in begun)
+    return {(group.description, group.size) for group in groups}
+
+
+def _counted(situation: Situation, rank: int) -> dict[int, int]:
+    """The groups of which a rank has counters, and how many calls these have counted."""
+    evidence, status = situation.evidence, situation.evidence.case.group_status
+    owners = zip(evidence.owner.tolist(), evidence.dumps, strict=True)
+    own = np.isin(status.dump, [dump.index for owner, dump in owners if owner == rank])
+    own &= status.group >= 0
+    return dict(zip(status.group[own].tolist(), status.last_enqueued[own].tolist(), strict=True))
+
+
+def _is_apart(situation: Situation, number: int, ranks: set[int]) -> bool:
+    return number >= 0 and ranks.isdisjoint(situation.evidence.case.groups[number].members)
+
+
+def _rows(situation: Situation, rank: int) -> Ints:
+    """All calls of a rank."""
+    evidence = situation.evidence
+    dumps = (d for o, d in zip(evidence.owner.tolist(), evidence.dumps, strict=True) if o == rank)
+    parts = [np.arange(dump.start, dump.stop) for dump in dumps]
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
+def _groups(situation: Situation, rows: Ints) -> Ints:
+    found: Ints = situation.evidence.case.calls.group[rows]
+    return found

@@ -1,0 +1,219 @@
+"""Reads what was pasted: each part by its own reader, all of them as one case.
+
+A dump in JSON is no paste and is left to `unhang.ingest`; what is no text is refused. Nothing here
+judges.
+"""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from unhang import ras
+from unhang.case import Case
+from unhang.errors import InputError
+from unhang.logs.keeping import LogScan
+from unhang.logs.scan import is_text, scan_text
+from unhang.model import Note
+from unhang.pasted.slicing import LOG, RAS, STACKS, TextPart, cleaned, parts_of
+from unhang.regular import open_regular, reason
+from unhang.stacks.reading import is_stacks, parse_stacks
+from unhang.wording import count_of
+
+__all__ = ["MOST_BYTES", "Paste", "part_phrase", "paste_of", "read_pasted"]
+
+MOST_BYTES = 64 << 20
+"""Of one text: nobody pastes more; logs of any size have a command of their own."""
+_TOO_LARGE = f"is larger than {MOST_BYTES >> 20} MiB"
+
+
+@dataclass(frozen=True, slots=True)
+class Paste:
+    """One text, and the cases that its parts make.
+
+    Attributes:
+        case: All of it.
+        alone: By kind of part, the case that this part alone makes.
+        spans: By kind of part, its first and last lines.
+    """
+
+    case: Case
+    alone: dict[str, Case] = field(default_factory=dict)
+    spans: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+
+    @property
+    def holds_evidence(self) -> bool:
+        """Whether there is more than text in which nothing shows a job."""
+        return bool(self.case.samples or self.case.ras or self.case.logs_recognised)
+
+
+def read_pasted(path: str) -> bytes:
+    """The bytes of a file that is a text.
+
+    Raises:
+        InputError: It is not there, a directory, empty, binary or too large.
+    """
+    if Path(path).is_dir():
+        raise InputError(f"{path} is a directory", f"Judge it with: unhang diagnose {path}")
+    try:
+        # A FIFO would block for ever, unless the shell has it open already: <(py-spy dump …).
+        held = path.startswith(("/dev/fd/", "/dev/stdin"))
+        with Path(path).open("rb") if held else open_regular(Path(path)) as file:
+            data = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {reason(error)}") from error
+    if len(data) > MOST_BYTES:
+        raise InputError(f"{path} {_TOO_LARGE}", f"Read it with: unhang logs {path}")
+    return data
+
+
+def paste_of(texts: dict[str, bytes]) -> Paste:
+    """Read texts by the names of their sources.
+
+    Raises:
+        InputError: One of them is empty or no text.
+    """
+    parts = {name: _parts(_text(data, name)) for name, data in texts.items()}
+    kinds = [kind for kind in (LOG, STACKS, RAS) if any(_of(kind, each) for each in parts.values())]
+    alone = {kind: _case({n: _of(kind, each) for n, each in parts.items()}) for kind in kinds}
+    alone = _without_prose({kind: case for kind, case in alone.items() if _holds(case)})
+    if not alone:  # what looked like stacks is none that a reader knows
+        parts = {name: [_whole_log(_text(data, name))] for name, data in texts.items()}
+        alone = {LOG: _case(parts)}
+    spans = {kind: _spans_of(kind, parts) for kind in alone}
+    whole = _together(alone)
+    return Paste(replace(whole, notes=(*whole.notes, *_told(alone, spans))), alone, spans)
+
+
+def _parts(text: str) -> list[TextPart]:
+    """The parts of a text; stacks as JSON are one part, and no page has changed them."""
+    if text.lstrip()[:1] in ("{", "[") and is_stacks(text.encode()):
+        return [TextPart(STACKS, text, ((1, text.count("\n") + 1),))]
+    return parts_of(cleaned(text))
+
+
+def _whole_log(text: str) -> TextPart:
+    return TextPart(LOG, text, ((1, text.count("\n") + 1),))
+
+
+def _text(data: bytes, name: str) -> str:
+    if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # as PowerShell's `>` writes it
+        data = data.decode("utf-16", "replace").encode()
+    if not data.strip():
+        raise InputError(f"{name} is empty", "Paste logs, stacks or what ncclras printed.")
+    if not is_text(data):
+        hint = "Dumps and archives go to unhang diagnose, core files to unhang core."
+        raise InputError(f"{name} is no text", hint)
+    return data.decode("utf-8", "replace").removeprefix("\ufeff")
+
+
+def _of(kind: str, parts: list[TextPart]) -> list[TextPart]:
+    return [part for part in parts if part.kind == kind]
+
+
+def _spans_of(kind: str, parts: dict[str, list[TextPart]]) -> tuple[tuple[int, int], ...]:
+    found = (part for each in parts.values() for part in _of(kind, each))
+    return tuple(span for part in found for span in part.spans)
+
+
+def _holds(case: Case) -> bool:
+    return bool(case.samples or case.ras or case.log_events or case.logs_recognised is not None)
+
+
+def _case(parts: dict[str, list[TextPart]]) -> Case:
+    """The case that the parts of one kind make."""
+    case = Case()
+    for name, each in parts.items():
+        for part in each:
+            case = _joined(case, _READERS[part.kind](part.text.encode(), name))
+    return case
+
+
+def _of_log(data: bytes, name: str) -> Case:
+    found = LogScan()
+    scan_text(data, name, found)
+    return Case(
+        log_events=tuple(found.events),
+        log_facts=tuple(found.facts),
+        log_ranks=tuple(sorted(found.ranks)),
+        logs_recognised=found.recognised,
+        logs_got_on=found.got_on,
+        notes=tuple(found.notes),
+    )
+
+
+def _of_stacks(data: bytes, name: str) -> Case:
+    reading = parse_stacks(data, name)
+    return Case(samples=reading.samples, notes=reading.notes)
+
+
+def _of_ras(data: bytes, name: str) -> Case:
+    try:
+        return Case(ras=(ras.parse(data.decode()),))
+    except ValueError as error:
+        return Case(notes=(Note("warning", name, f"not read as NCCL's RAS: {error}"),))
+
+
+_READERS = {LOG: _of_log, STACKS: _of_stacks, RAS: _of_ras}
+
+
+def _without_prose(alone: dict[str, Case]) -> dict[str, Case]:
+    """Without what surrounds stacks or RAS and is no log: what people write about them."""
+    prose = len(alone) > 1 and LOG in alone and not alone[LOG].logs_recognised
+    return {kind: case for kind, case in alone.items() if not (prose and kind == LOG)}
+
+
+def _together(alone: dict[str, Case]) -> Case:
+    whole = Case()
+    for case in alone.values():
+        whole = _joined(whole, case)
+    return whole
+
+
+def _joined(one: Case, other: Case) -> Case:
+    known = [each for each in (one.logs_recognised, other.logs_recognised) if each is not None]
+    return replace(
+        one,
+        samples=one.samples + other.samples,
+        log_events=one.log_events + other.log_events,
+        log_facts=one.log_facts + other.log_facts,
+        log_ranks=tuple(sorted({*one.log_ranks, *other.log_ranks})),
+        logs_recognised=any(known) if known else None,
+        logs_got_on=one.logs_got_on or other.logs_got_on,
+        ras=one.ras + other.ras,
+        notes=one.notes + other.notes,
+    )
+
+
+_MOST_SPANS = 6
+
+
+def _told(alone: dict[str, Case], spans: dict[str, tuple[tuple[int, int], ...]]) -> list[Note]:
+    """What was found where."""
+    return [Note("info", "paste", _phrase(kind, case, spans[kind])) for kind, case in alone.items()]
+
+
+def part_phrase(paste: Paste, kind: str) -> str:
+    """A part as a sentence names it: "the stacks of 3 processes (gdb), lines 12-80"."""
+    return f"the {_phrase(kind, paste.alone[kind], paste.spans[kind])}"
+
+
+def _phrase(kind: str, case: Case, spans: tuple[tuple[int, int], ...]) -> str:
+    return f"{_what(kind, case)}, {_lines(spans)}"
+
+
+def _what(kind: str, case: Case) -> str:
+    if kind == STACKS:
+        tools = ", ".join(sorted({sample.tool for sample in case.samples if sample.tool}))
+        return f"stacks of {count_of(len(case.samples), 'process', 'processes')} ({tools})"
+    if kind == RAS:
+        return "answer of NCCL's RAS"
+    return f"log with {count_of(len(case.log_events), 'known message')}"
+
+
+def _lines(spans: tuple[tuple[int, int], ...]) -> str:
+    shown = [f"{first}" if first == last else f"{first}-{last}" for first, last in spans]
+    more = f" and {len(spans) - _MOST_SPANS} more" if len(spans) > _MOST_SPANS else ""
+    word = "line" if shown == [str(spans[0][0])] else "lines"
+    return f"{word} {', '.join(shown[:_MOST_SPANS])}{more}"
