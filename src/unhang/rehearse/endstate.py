@@ -17,6 +17,7 @@ from unhang.casedir.manifest import NodePart, RankPart, save_file, write_part
 from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.record.calls.ring import DTYPE_NAMES
 from unhang.record.dumps.dumpfile import FORMAT_VERSION, SCHEMA, encode
+from unhang.rehearse.agreement import agree
 from unhang.rehearse.referee import Frames, LivingRank, MadeCall, RankGroup, Referee, unpaired
 from unhang.rehearse.server import RehearsalEnd
 from unhang.stacks.ownership import is_library
@@ -77,7 +78,8 @@ def _differences(referee: Referee) -> dict[int, str]:
             if len(ops) == 1 and len({getattr(c.issue, what) for c in circle.apart}) > 1:
                 for call in circle.apart:
                     names[id(call)] = f"{call.issue.op}({what} {getattr(call.issue, what)})"
-        names |= _names_of_pairs(circle.apart) if ops == {"all_to_all"} else {}
+        if ops == {"all_to_all"} and agree([call.issue for call in circle.apart]):
+            names |= _names_of_pairs(circle.apart)  # unlike totals show in their sizes
     return names
 
 

@@ -104,6 +104,17 @@ def test_an_exchange_whose_pairs_differ_is_its_ranks(tmp_path: Path) -> None:
     assert "rank 1: all_to_all(gives 6 to rank 2)" in report.summary
 
 
+def test_an_exchange_whose_totals_differ_shows_in_its_sizes(tmp_path: Path) -> None:
+    """The analysis knows that fault, and whose it is: calls keep their names."""
+    ranks = Ranks(4)
+    for rank in range(4):
+        gives = [5, 4, 4, 4] if rank == 2 else [4] * 4
+        how = {"kind": "exchange", "op": "all_to_all", "gives": gives, "takes": [4] * 4}
+        ranks.call(rank, 7, inputs=[[sum(gives)]], outputs=[[16]], reduction="", **how)
+    report = verdict(ranks, tmp_path / "case")
+    assert (report.causes[0].slug, report.culprits) == ("split-mismatch", (2,))
+
+
 def test_a_send_that_is_left_over_is_found(tmp_path: Path) -> None:
     """Though every rank came to its end."""
     ranks = Ranks(2, "gloo")
