@@ -30,7 +30,7 @@ from lab.model.job import (
     Step,
     Stop,
 )
-from lab.simulate.meeting import Channel, Meeting
+from unhang.rehearse.agreement import MemberMeeting, PairChannel
 
 __all__ = ["Outcome", "Record", "run"]
 
@@ -142,8 +142,8 @@ class _Engine:
             _Host(rank, now=0.0, rng=random.Random(f"{seed}/{rank}"))  # noqa: S311 - reproducible on purpose
             for rank in range(plan.world_size)
         ]
-        self.meetings: dict[tuple[int, int], Meeting] = {}
-        self.channels: dict[tuple[int, int, int], Channel] = defaultdict(Channel)
+        self.meetings: dict[tuple[int, int], MemberMeeting] = {}
+        self.channels: dict[tuple[int, int, int], PairChannel] = defaultdict(PairChannel)
         self.queue: deque[Callable[[], None]] = deque()
         self.end = 0.0
 
@@ -270,7 +270,7 @@ class _Engine:
         meeting = self.meetings.get(key)
         if meeting is None:
             members = self.plan.groups[step.group].members
-            meeting = self.meetings[key] = Meeting(
+            meeting = self.meetings[key] = MemberMeeting(
                 members, self.plan.frozen.get(key), tolerant=self.plan.tolerant
             )
         for done, at in meeting.arrive(launch.rank, step, launch.started or 0.0, launch):

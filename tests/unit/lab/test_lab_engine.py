@@ -12,10 +12,10 @@ from lab.model.job import Bundle, Issue, Plan, Site, Stop
 from lab.model.mesh import grid
 from lab.model.schedules import interleaved_table, one_forward_one_backward
 from lab.simulate.engine import Outcome, run
-from lab.simulate.meeting import agree
 from lab.simulate.oracle import Oracle
 from unhang.errors import UsageError
 from unhang.model import Group
+from unhang.rehearse.agreement import agree
 
 AT = Site("step", "train.py", 1)
 

@@ -57,6 +57,8 @@ def next_steps(report: Report, case: Case | None, place: Place) -> tuple[Step, .
 
 
 _MOST_WORDS = 64
+_REHEARSAL = "rehearsal"
+"""Why the dumps of a rehearsal were made: its ranks live no more."""
 _RANKS_HERE = re.compile(r"--nproc[-_]per[-_]node(=.*)?")
 
 
@@ -135,6 +137,8 @@ def _stacks(finding: Finding, report: Report, case: Case | None, place: Place) -
         whose = ["--ranks", fold_ranks(shown)] if shown else []
         words = ["unhang", "stacks", place.stacks, *_SHOW, *whose]
         yield Step(_line(words), "where they stand" if shown else "where all ranks stand")
+        return
+    if report.incident.reason == _REHEARSAL:
         return
     if finding.family == "evidence" and case is not None and not case.samples:
         words = ["unhang", "stacks", *_whose(None, report.incident.job_id)]

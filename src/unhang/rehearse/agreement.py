@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, TypeAlias
 
-from lab.model.job import Bundle, Issue, Shapes
+from unhang.rehearse.issue import Bundle, Issue, Shapes
 
-__all__ = ["Channel", "Meeting", "agree"]
+__all__ = ["MemberMeeting", "PairChannel", "agree"]
 
 Launch: TypeAlias = Any
 """The engine's launch: opaque here."""
@@ -22,7 +22,7 @@ _TO_ROOT = frozenset({"reduce", "gather"})
 
 
 @dataclass(slots=True)
-class Meeting:
+class MemberMeeting:
     """One collective: arrivals of its members, and who may leave.
 
     Attributes:
@@ -75,7 +75,8 @@ class Meeting:
         leaving = []
         while self.passed < len(self.chain) and self.chain[self.passed] in self.arrived:
             theirs, at, launch = self.arrived[self.chain[self.passed]]
-            if not agree([step, theirs], tolerant=self.tolerant):
+            sides = [self.arrived[self.chain[0]][0], step, theirs]
+            if not agree(sides, tolerant=self.tolerant):
                 break
             self.latest = max(self.latest, at)
             leaving.append((launch, self.latest))
@@ -113,7 +114,7 @@ def _totals_matter(step: Issue | Bundle) -> bool:
 
 def _calls_agree(calls: list[Issue], *, tolerant: bool) -> bool:
     first = calls[0]
-    if any((c.op, c.root) != (first.op, first.root) for c in calls):
+    if any((c.op, c.root, c.reduction) != (first.op, first.root, first.reduction) for c in calls):
         return False
     if tolerant:
         return True
@@ -123,7 +124,13 @@ def _calls_agree(calls: list[Issue], *, tolerant: bool) -> bool:
         return sum(numel(c.inputs) for c in calls) == sum(numel(c.outputs) for c in calls)
     if first.uneven or first.op in {"gather", "scatter"}:
         return True
-    return all(c.inputs == first.inputs and c.outputs == first.outputs for c in calls)
+    sizes = _sizes(first.inputs), _sizes(first.outputs)
+    return all((_sizes(c.inputs), _sizes(c.outputs)) == sizes for c in calls)
+
+
+def _sizes(shapes: Shapes) -> list[int]:
+    """Elements of each tensor: what travels has no shape."""
+    return [prod(shape) for shape in shapes]
 
 
 def numel(shapes: Shapes) -> int:
@@ -132,7 +139,7 @@ def numel(shapes: Shapes) -> int:
 
 
 @dataclass(slots=True)
-class Channel:
+class PairChannel:
     """Sends and receives of one direction between two ranks of a group, in order."""
 
     sends: deque[tuple[Issue, Launch]] = field(default_factory=deque)
@@ -150,7 +157,7 @@ class Channel:
             mine.append((issue, launch))
             return []
         other, partner = theirs[0]
-        if (other.inputs, other.dtype) != (issue.inputs, issue.dtype):
+        if (_sizes(other.inputs), other.dtype) != (_sizes(issue.inputs), issue.dtype):
             mine.append((issue, launch))
             return []
         theirs.popleft()

@@ -1,0 +1,141 @@
+"""What a user types to start a job, as a script, its words and a number of ranks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from unhang.errors import UsageError
+
+__all__ = ["MOST_RANKS", "RehearsedJob", "job_of"]
+
+MOST_RANKS: Final = 64
+"""Every rank is a process with torch in it, of some 200 MB."""
+
+_LAUNCHERS: Final = ("torch.distributed.run", "torch.distributed.launch")
+_FLAGS: Final = frozenset(
+    {"--standalone", "--no-python", "--no_python", "--run-path", "--run_path", "-m", "--module"}
+    | {"--use-env", "--use_env", "--virtual-local-rank"}
+)
+_HINT: Final = "unhang rehearse -- torchrun --nproc-per-node 4 train.py"
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsedJob:
+    """A job to be rehearsed.
+
+    Attributes:
+        python: The interpreter that runs the ranks.
+        script: A file, or with `is_module` a module.
+        words: What follows it.
+        ranks: How many; 0 where the command does not tell: the script may start its ranks itself.
+        nodes: On how many nodes.
+    """
+
+    python: str
+    script: str
+    words: tuple[str, ...] = ()
+    is_module: bool = False
+    ranks: int = 0
+    nodes: int = 1
+
+
+def job_of(command: Sequence[str], ranks: int | None, nodes: int | None) -> RehearsedJob:
+    """Read a command line.
+
+    Args:
+        command: As the user types it.
+        ranks: What --ranks says, which stands above what the command says.
+        nodes: What --nodes says.
+
+    Raises:
+        UsageError: It starts no job that could be rehearsed.
+    """
+    job = _read(command)
+    nodes = nodes or job.nodes
+    job = replace(job, ranks=ranks or job.ranks, nodes=nodes)
+    if not 0 <= job.ranks <= MOST_RANKS:
+        raise UsageError(
+            f"{job.ranks} ranks are too many to rehearse on one machine",
+            f"--ranks takes 2 to {MOST_RANKS}; most faults show with 4 or 8.",
+        )
+    if job.ranks % nodes:
+        raise UsageError(f"{job.ranks} ranks do not share out to {nodes} nodes")
+    if not job.is_module and not Path(job.script).is_file():
+        raise UsageError(f"there is no script {job.script}", f"For example: {_HINT}")
+    return job
+
+
+def _read(command: Sequence[str]) -> RehearsedJob:
+    words = list(command)
+    if not words:
+        raise UsageError("there is no command to rehearse", f"For example: {_HINT}")
+    name = Path(words[0]).name
+    if name == "torchrun":
+        return _launched(_beside(words[0]), words[1:])
+    if not name.startswith("python"):
+        raise UsageError(
+            f"{name} is no launcher that can be rehearsed",
+            "Rehearsed are torchrun, python -m torch.distributed.run, and python with a script.",
+        )
+    python = shutil.which(words[0]) or words[0]
+    return _plain(python, words[1:])
+
+
+def _plain(python: str, words: list[str]) -> RehearsedJob:
+    """`python [options] script words`."""
+    while words and words[0].startswith("-") and words[0] not in ("-m", "-c"):
+        words = words[2:] if words[0] in ("-X", "-W") else words[1:]
+    if not words or words[0] == "-c":
+        raise UsageError("there is no script to rehearse", f"For example: {_HINT}")
+    if words[0] != "-m":
+        return RehearsedJob(python, words[0], tuple(words[1:]))
+    if len(words) < 2:  # noqa: PLR2004 - -m and a module
+        raise UsageError("-m needs a module", f"For example: {_HINT}")
+    if words[1] in _LAUNCHERS:
+        return _launched(python, words[2:])
+    return RehearsedJob(python, words[1], tuple(words[2:]), is_module=True)
+
+
+def _launched(python: str, words: list[str]) -> RehearsedJob:
+    """The words of torchrun."""
+    options: dict[str, str] = {}
+    is_module = False
+    while words and words[0].startswith("-"):
+        name, equals, value = words.pop(0).partition("=")
+        is_module |= name in ("-m", "--module")
+        if name in _FLAGS:
+            continue
+        if not equals:
+            value = words.pop(0) if words else ""
+        options[name.replace("_", "-")] = value
+    if not words:
+        raise UsageError("torchrun is given no script", f"For example: {_HINT}")
+    per_node = _number(options.get("--nproc-per-node", "1"), _AUTO)
+    nodes = _number(options.get("--nnodes", "1"), 1)
+    return RehearsedJob(python, words[0], tuple(words[1:]), is_module, per_node * nodes, nodes)
+
+
+_AUTO: Final = 8
+"""Ranks of a node where torchrun counts its GPUs: there are none here."""
+
+
+def _number(text: str, default: int) -> int:
+    """A number, or the larger end of a range of nodes."""
+    last = text.rpartition(":")[2]
+    return int(last) if last.isdecimal() and int(last) else default
+
+
+def _beside(torchrun: str) -> str:
+    """The interpreter to which a torchrun belongs."""
+    found = shutil.which(torchrun)
+    if found is None:
+        return sys.executable
+    first = Path(found).read_bytes()[:256].split(b"\n")[0].decode("utf-8", "replace")
+    named = first.removeprefix("#!").strip()
+    return named if first.startswith("#!") and os.access(named, os.X_OK) else sys.executable

@@ -1,0 +1,1 @@
+"""What runs in the ranks of a rehearsal: standard library, and the user's torch."""

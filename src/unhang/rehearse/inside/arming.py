@@ -1,0 +1,188 @@
+"""Let torch.distributed of one rank make our groups and stores, whatever the script asks for."""
+
+# mypy: disable-error-code="no-untyped-call"
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
+
+from unhang.rehearse.inside.devices import replace_cuda
+from unhang.rehearse.inside.group import RehearsedGroup
+from unhang.rehearse.inside.norms import arm_norms
+from unhang.rehearse.inside.store import RehearsedStore
+from unhang.rehearse.inside.works import Desk
+from unhang.rehearse.talking import Foreign
+
+__all__ = ["arm"]
+
+NAME = "rehearsal"
+
+
+class _Making:
+    """The group that torch is about to make: who is in it, and what the script called it."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.backend = ""
+        self.ranks: list[int] = []
+        self.name = self.description = ""
+
+    def group(self, store: Foreign, rank: int, size: int, timeout: Foreign) -> RehearsedGroup:
+        """As torch asks a backend for a group."""
+        del store
+        ranks = self.ranks or list(range(size))
+        key = f"{self.name}/{','.join(map(str, ranks))}"
+        self.desk.client.tell(
+            "group", key=key, name=self.name, description=self.description, ranks=ranks,
+            backend=self.backend, timeout_ms=int(timeout.total_seconds() * 1000),
+        )  # fmt: skip
+        return RehearsedGroup(self.desk, rank, size, key, self.backend, self.name, self.description)
+
+
+def arm(desk: Desk, max_steps: int) -> None:
+    """Replace what reaches for devices and networks.
+
+    Args:
+        desk: This rank's.
+        max_steps: The rank ends after so many optimizer steps; 0 for the script's own end.
+    """
+    making = _Making(desk)
+    dist.Backend.register_backend(NAME, making.group, devices=["cpu", "cuda"])
+    _replace("_new_process_group_helper", functools.partial(_helper, making))
+    _replace("init_process_group", functools.partial(_init, desk))
+    for name in ("is_nccl_available", "is_gloo_available", "is_backend_available"):
+        _replace(name, lambda _real, *_: True)
+    if hasattr(c10d, "_maybe_attach_flight_recorder"):  # 2.15: the referee is recorder enough
+        _replace("_maybe_attach_flight_recorder", lambda *_, **__: None)
+    _replace("_get_default_timeout", lambda _real, *_: timedelta(minutes=10))
+    for name in ("TCPStore", "FileStore", "HashStore"):
+        _replace(name, functools.partial(_store, desk))
+    _replace("monitored_barrier", lambda _real, group=None, *_, **__: dist.barrier(group))
+    replace_cuda()
+    _arm_meshes()
+    _arm_wrappers()
+    arm_norms()
+    if max_steps:
+        _stop_after(max_steps)
+
+
+def _replace(name: str, wrapper: Foreign) -> None:
+    """Put a wrapper, which takes the original first, wherever torch.distributed names it."""
+    real = getattr(c10d, name, None) or getattr(dist, name)
+
+    @functools.wraps(real)
+    def wrapped(*args: Foreign, **kwargs: Foreign) -> Foreign:
+        return wrapper(real, *args, **kwargs)
+
+    for module in list(sys.modules.values()):
+        ours = getattr(module, "__name__", "").startswith("torch.distributed")
+        if ours and module.__dict__.get(name) is real:
+            setattr(module, name, wrapped)
+
+
+def _replace_in(module: Foreign, name: str, wrapped: Foreign) -> None:
+    """As `_replace`, of another module's."""
+    setattr(module, name, wrapped)
+    if hasattr(dist, name):
+        setattr(dist, name, wrapped)
+
+
+def _helper(making: _Making, real: Foreign, *args: Foreign, **kwargs: Foreign) -> Foreign:
+    """`_new_process_group_helper` with our backend, under the script's own name."""
+    size, rank, ranks, backend, store, name, *rest = args
+    asked = str(backend)
+    nccl = asked == "undefined" or "nccl" in asked or "cuda" in asked
+    making.backend = "nccl" if nccl else "gloo"
+    making.ranks, making.name = list(ranks), str(name)
+    making.description = str(kwargs.get("group_desc") or "undefined")
+    kwargs |= {key: None for key in ("device_id", "backend_options", "pg_options") if key in kwargs}
+    group, prefix = real(size, rank, ranks, dist.Backend(NAME), store, name, *rest, **kwargs)
+    if group in c10d._world.pg_map:
+        c10d._world.pg_map[group] = (making.backend, prefix)
+        c10d._world.pg_backend_config[group] = f"cpu:{making.backend},cuda:{making.backend}"
+    return group, prefix
+
+
+def _init(
+    desk: Desk, real: Foreign, backend: Foreign = None, *args: Foreign, **kwargs: Foreign
+) -> Foreign:
+    """`init_process_group` over our store."""
+    names = ("init_method", "timeout", "world_size", "rank", "store", "group_name", "pg_options")
+    given = dict(zip(names, args, strict=False)) | kwargs
+    rank, size = given.get("rank", -1), given.get("world_size", -1)
+    rank = int(os.environ["RANK"]) if rank is None or rank < 0 else rank
+    size = int(os.environ["WORLD_SIZE"]) if size is None or size < 0 else size
+    desk.client.rank, desk.client.joined = rank, os.getpid()
+    desk.client.tell("init", rank=rank, world=size, parent=os.getppid())
+    kept = {k: v for k, v in given.items() if k in ("timeout", "group_name") and v is not None}
+    return real(backend, store=RehearsedStore(desk), rank=rank, world_size=size, **kept)
+
+
+def _store(desk: Desk, real: Foreign, *args: Foreign, **kwargs: Foreign) -> RehearsedStore:
+    """Any store by its address, which all ranks give alike."""
+    place = [*map(str, args[:2]), str(kwargs.get("port", "")), str(kwargs.get("file_name", ""))]
+    return RehearsedStore(desk, f"{real.__name__}:{':'.join(place)}")
+
+
+def _arm_meshes() -> None:
+    """Meshes of GPUs become meshes of CPUs."""
+    import torch.distributed.device_mesh as meshes
+
+    def on_cpu(function: Foreign) -> Foreign:
+        @functools.wraps(function)
+        def moved(*args: Foreign, **kwargs: Foreign) -> Foreign:
+            args = tuple("cpu" if is_gpu(arg) else arg for arg in args)
+            kwargs = {key: "cpu" if is_gpu(arg) else arg for key, arg in kwargs.items()}
+            return function(*args, **kwargs)
+
+        return moved
+
+    def is_gpu(arg: Foreign) -> bool:
+        return isinstance(arg, str) and arg == "cuda"
+
+    meshes.DeviceMesh.__init__ = on_cpu(meshes.DeviceMesh.__init__)
+    _replace_in(meshes, "init_device_mesh", on_cpu(meshes.init_device_mesh))
+
+
+def _arm_wrappers() -> None:
+    """DDP and FSDP take no devices by number where there are none."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.nn.parallel import DistributedDataParallel
+
+    real: Foreign = DistributedDataParallel.__init__
+
+    @functools.wraps(real)
+    def replicated(self: Foreign, module: Foreign, *args: Foreign, **kwargs: Foreign) -> None:
+        kwargs |= {name: None for name in ("device_ids", "output_device") if name in kwargs}
+        real(self, module, *(None for _ in args[:2]), *args[2:], **kwargs)
+
+    sharded: Foreign = FullyShardedDataParallel.__init__
+
+    @functools.wraps(sharded)
+    def on_cpu(self: Foreign, module: Foreign, *args: Foreign, **kwargs: Foreign) -> None:
+        kwargs["device_id"] = torch.device("cpu")
+        sharded(self, module, *args, **kwargs)
+
+    DistributedDataParallel.__init__ = replicated
+    FullyShardedDataParallel.__init__ = on_cpu
+
+
+def _stop_after(most: int) -> None:
+    """End this rank after some steps of its optimizer."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    done: dict[int, int] = {}
+
+    def count(optimizer: torch.optim.Optimizer, *_: Foreign) -> None:
+        done[id(optimizer)] = done.get(id(optimizer), 0) + 1
+        if done[id(optimizer)] >= most:
+            raise SystemExit(0)
+
+    register_optimizer_step_post_hook(count)

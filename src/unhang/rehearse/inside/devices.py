@@ -1,0 +1,223 @@
+"""GPUs that are not there: what asks for one gets the CPU, and what asks about one gets an answer.
+
+A mode of torch's reads every call's device; functions of `torch.cuda` are replaced one by one. It
+refuses to imitate what a GPU computes or how fast.
+"""
+
+# mypy: disable-error-code="no-untyped-call"
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import DeviceContext
+
+from unhang.rehearse.talking import Foreign
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["NoDevices", "replace_cuda"]
+
+_MEMORY: Final = 80 << 30
+
+
+def _on_cpu(value: Foreign) -> Foreign:
+    """A device as it is to be; anything else as it is."""
+    if isinstance(value, torch.device):
+        return torch.device("cpu") if value.type == "cuda" else value
+    if isinstance(value, str) and (value == "cuda" or value.startswith("cuda:")):
+        return "cpu"
+    return value
+
+
+class NoDevices(TorchFunctionMode):  # type: ignore[misc] # torch is not typed
+    """Every call of torch: no tensor is on a GPU, in pinned memory, or on a stream."""
+
+    def __torch_function__(
+        self, func: Foreign, types: Foreign, args: Foreign = (), kwargs: Foreign = None
+    ) -> Foreign:
+        """Called by torch in the place of `func`."""
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if func is torch.device and args and isinstance(args[0], int):
+            return torch.device("cuda", args[0])
+        if name in ("cuda", "pin_memory") and args:
+            return args[0]
+        if name == "record_stream":
+            return None
+        if kwargs:
+            kwargs = {key: _on_cpu(value) for key, value in kwargs.items() if key != "pin_memory"}
+            if isinstance(kwargs.get("device"), int):
+                kwargs["device"] = "cpu"
+        if name in ("to", "new_empty", "new_zeros", "new_ones", "new_full", "new_tensor"):
+            moved = [
+                "cpu" if type(arg) is int and number == 1 and name == "to" else _on_cpu(arg)
+                for number, arg in enumerate(args)
+            ]
+            args = tuple(moved)
+        return func(*args, **kwargs)
+
+
+class _Stream:
+    """A stream or an event: everything on it has happened."""
+
+    cuda_stream, device_index, stream_id, priority = 0, 0, 0, 0
+
+    def __init__(self, *_: Foreign, **__: Foreign) -> None:
+        self.device = torch.device("cuda", 0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, _: Foreign) -> float:
+        return 1.0
+
+    def record_event(self, event: Foreign = None) -> Foreign:
+        return event or _Stream()
+
+    def _nothing(self, *_: Foreign, **__: Foreign) -> None:
+        pass
+
+    record = wait = synchronize = wait_stream = wait_event = _nothing
+
+
+class _Properties(SimpleNamespace):
+    """What a device says of itself."""
+
+
+def _local() -> int:
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def _count() -> int:
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def _answers() -> dict[str, Any]:
+    """What functions of `torch.cuda` say."""
+    properties = _Properties(
+        name="rehearsal", total_memory=_MEMORY, major=9, minor=0, multi_processor_count=132
+    )
+    stream = _Stream()
+    return {
+        "is_available": True, "is_initialized": True, "is_bf16_supported": True,
+        "get_device_name": "rehearsal", "get_device_properties": properties,
+        "get_device_capability": (9, 0), "mem_get_info": (_MEMORY, _MEMORY),
+        "memory_stats": {}, "current_stream": stream, "default_stream": stream,
+        "can_device_access_peer": True, "memory_summary": "", "get_arch_list": ["sm_90"],
+        "is_current_stream_capturing": False,
+    }  # fmt: skip
+
+
+_NOTHING: Final = (
+    "synchronize", "empty_cache", "init", "_lazy_init", "_lazy_call", "manual_seed",
+    "manual_seed_all", "seed", "seed_all", "set_stream", "ipc_collect", "set_rng_state",
+    "set_rng_state_all", "reset_peak_memory_stats", "reset_max_memory_allocated",
+    "reset_accumulated_memory_stats", "reset_max_memory_cached", "set_per_process_memory_fraction",
+)  # fmt: skip
+_ZERO: Final = (
+    "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved",
+    "memory_cached", "max_memory_cached", "utilization", "initial_seed", "temperature",
+)  # fmt: skip
+
+
+def replace_cuda(env_device: Callable[[], int] = _local) -> None:
+    """Let `torch.cuda` answer as on a node with a GPU for each local rank."""
+    cuda: Foreign = torch.cuda
+    chosen: list[int] = []
+
+    def set_device(device: Foreign) -> None:
+        index = getattr(device, "index", device)
+        chosen[:] = [index if isinstance(index, int) else env_device()]
+
+    for name, value in _answers().items():
+        setattr(cuda, name, _saying(value))
+    for name in _NOTHING:
+        setattr(cuda, name, _saying(None))
+    for name in _ZERO:
+        setattr(cuda, name, _saying(0))
+    cuda.set_device = set_device
+    cuda.current_device = lambda: chosen[0] if chosen else 0
+    cuda.device_count = _count
+    cuda.get_rng_state = lambda *_, **__: torch.get_rng_state()
+    cuda.Stream = cuda.Event = cuda.ExternalStream = _Stream
+    cuda.stream = cuda.device = cuda.device_of = lambda *_, **__: nullcontext()
+    cuda.nccl.version = _saying((2, 27, 5))
+    cuda.nvtx = SimpleNamespace(
+        range_push=_saying(0), range_pop=_saying(0), mark=_saying(None),
+        range=lambda *_, **__: nullcontext(),
+    )  # fmt: skip
+    _replace_elsewhere()
+
+
+def _saying(value: Foreign) -> Callable[..., Any]:
+    return lambda *_, **__: value
+
+
+def _replace_elsewhere() -> None:
+    """What takes a device outside of torch's functions."""
+    torch.set_default_device = _first_on_cpu(torch.set_default_device)
+    torch.load = _first_on_cpu(torch.load)
+    torch.Tensor.cuda = lambda self, *_, **__: self
+    for cls in (torch.autocast, DeviceContext):
+        cls.__init__ = _first_on_cpu(cls.__init__)
+    torch.Tensor.pin_memory = lambda self, *_, **__: self
+    torch.Generator = _CpuGenerator
+    if hasattr(torch, "accelerator"):
+        _replace_accelerator(torch.accelerator)
+
+
+class _CpuGenerator(torch.Generator):  # type: ignore[misc] # torch is not typed
+    """Random numbers of a device that is not there."""
+
+    def __new__(cls, device: Foreign = "cpu") -> Self:
+        made: Self = super().__new__(cls, device=_on_cpu(device))
+        return made
+
+
+def _replace_accelerator(module: Foreign) -> None:
+    """Newer names for the same. Torch's own parts ask here what is really there."""
+    answers = {
+        "is_available": True, "current_accelerator": torch.device("cuda"),
+        "device_count": _count(), "current_device_index": 0, "current_device_idx": 0,
+        "set_device_index": None, "set_device_idx": None, "synchronize": None,
+        "empty_cache": None,
+    }  # fmt: skip
+    for name, value in answers.items():
+        real = getattr(module, name, None)
+        if real is not None:
+            setattr(module, name, _saying_to_scripts(real, value))
+
+
+def _saying_to_scripts(real: Foreign, value: Foreign) -> Callable[..., Any]:
+    def said(*args: Foreign, **kwargs: Foreign) -> Foreign:
+        asks = sys._getframe(1).f_globals.get("__name__", "")
+        return real(*args, **kwargs) if asks.split(".")[0] == "torch" else value
+
+    return said
+
+
+def _first_on_cpu(function: Foreign) -> Foreign:
+    """The function, with no GPU among what it is given."""
+
+    @functools.wraps(function)
+    def moved(*args: Foreign, **kwargs: Foreign) -> Foreign:
+        named = {key: _on_cpu(value) for key, value in kwargs.items()}
+        return function(*map(_on_cpu, args), **named)
+
+    return moved

@@ -1,0 +1,113 @@
+"""Start the ranks of a rehearsal: torch is imported once, and every rank is a fork of that.
+
+Run as a program by the user's Python: nursery.py PLAN, where PLAN is a JSON file. It says on stdout
+how each rank ended. It refuses to know what ranks do.
+"""
+
+# mypy: disable-error-code="no-untyped-call"
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import sys
+import traceback
+from typing import Any
+
+__all__ = ["main"]
+
+
+def _find_package() -> None:
+    """Let `unhang` be imported from where this file lies, and nothing else from there."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
+    spec = spec_from_file_location(
+        "unhang",
+        os.path.join(root, "__init__.py"),  # noqa: PTH118
+        submodule_search_locations=[root],
+    )
+    assert spec is not None  # noqa: S101 - a file that is there
+    assert spec.loader is not None  # noqa: S101
+    module = module_from_spec(spec)
+    sys.modules["unhang"] = module
+    spec.loader.exec_module(module)
+
+
+def main(path: str) -> None:
+    """Import torch, fork the ranks, and wait for all of them."""
+    with open(path) as stream:  # noqa: PTH123 - pathlib is not needed for anything else
+        plan: dict[str, Any] = json.load(stream)
+    _find_package()
+    try:
+        import torch
+        import torch.distributed
+    except ImportError as error:
+        print(json.dumps({"failed": f"torch cannot be imported: {error}"}), flush=True)
+        return
+    if not torch.distributed.is_available():
+        print(json.dumps({"failed": "this torch is built without torch.distributed"}), flush=True)
+        return
+    torch.set_num_threads(1)
+    import torch.distributed.device_mesh
+    import torch.distributed.fsdp
+    import torch.nn.parallel
+
+    print(json.dumps({"torch": torch.__version__}), flush=True)
+    ranks = {_fork(plan, rank): rank for rank in range(plan["ranks"])}
+    while ranks:
+        pid, status = os.wait()
+        if pid in ranks:
+            code = os.waitstatus_to_exitcode(status)
+            told = {"rank": ranks.pop(pid), "pid": pid, "code": code if code >= 0 else 128 - code}
+            print(json.dumps(told), flush=True)
+
+
+def _fork(plan: dict[str, Any], rank: int) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        code = _be_rank(plan, rank)
+    except BaseException:  # noqa: BLE001 - this process is the rank, and has nobody above it
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _be_rank(plan: dict[str, Any], rank: int) -> int:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    log = os.open(f"{plan['logs']}/rank_{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    stacks = open(f"{plan['stacks']}/rank_{rank}.txt", "w")  # noqa: PTH123, SIM115 - open to the end
+    faulthandler.register(signal.SIGUSR2, file=stacks)
+    if not plan["alone"]:
+        os.environ.update(_environ(plan, rank))
+    from unhang.rehearse.inside.rank import run
+
+    return run(plan)
+
+
+def _environ(plan: dict[str, Any], rank: int) -> dict[str, str]:
+    """What torchrun tells a rank."""
+    ranks, nodes = plan["ranks"], plan["nodes"]
+    per_node = ranks // nodes
+    told = {
+        "RANK": rank, "LOCAL_RANK": rank % per_node, "WORLD_SIZE": ranks,
+        "LOCAL_WORLD_SIZE": per_node, "GROUP_RANK": rank // per_node, "GROUP_WORLD_SIZE": nodes,
+        "NODE_RANK": rank // per_node, "ROLE_RANK": rank, "ROLE_WORLD_SIZE": ranks,
+        "ROLE_NAME": "default", "MASTER_ADDR": "localhost", "MASTER_PORT": 29500,
+        "TORCHELASTIC_RUN_ID": "rehearsal", "TORCHELASTIC_RESTART_COUNT": 0,
+        "TORCHELASTIC_MAX_RESTARTS": 0, "OMP_NUM_THREADS": 1,
+    }  # fmt: skip
+    return {name: str(value) for name, value in told.items()}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

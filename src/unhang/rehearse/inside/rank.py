@@ -1,0 +1,130 @@
+"""Be one rank: arm torch, run the user's script as Python would, and tell how it ended."""
+
+# mypy: disable-error-code="no-untyped-call"
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import runpy
+import sys
+import traceback
+from typing import Any
+
+import torch
+
+from unhang.rehearse.inside.arming import arm
+from unhang.rehearse.inside.devices import NoDevices
+from unhang.rehearse.inside.works import Desk
+from unhang.rehearse.talking import Foreign, GoneError, RankLine
+
+__all__ = ["run"]
+
+
+def run(plan: dict[str, Any]) -> int:
+    """Run the script to its end; returns the exit code."""
+    client = RankLine(plan["socket"])
+    client.tell("alive")
+    arm(Desk(client, plan["values"]), plan["steps"])
+    _fork_instead_of_spawn(client)
+    os.environ["TORCHDYNAMO_DISABLE"] = "1"
+    sys.argv = [plan["script"], *plan["words"]]
+    return ended(client, lambda: _script(plan))
+
+
+def _script(plan: dict[str, Any]) -> None:
+    with NoDevices():
+        if plan["module"]:
+            sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as text
+            runpy.run_module(plan["script"], run_name="__main__", alter_sys=True)
+        else:
+            sys.path.insert(0, os.path.dirname(os.path.abspath(plan["script"])))  # noqa: PTH100, PTH120
+            runpy.run_path(plan["script"], run_name="__main__")
+
+
+def ended(client: RankLine, body: Foreign) -> int:
+    """Run something and tell the referee how it ended."""
+    code, error, frames = 0, "", []
+    try:
+        body()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    except GoneError:
+        code = 1
+    except BaseException as failure:  # noqa: BLE001 - the script's own, which is told
+        code, error = 1, f"{type(failure).__name__}: {failure}"[:2000]
+        trace = traceback.extract_tb(failure.__traceback__)
+        frames = [
+            (each.name, each.filename, each.lineno or 0)
+            for each in reversed(trace)
+            if each.name != "__torch_function__"  # the mode of `devices` stands under every call
+        ]
+        traceback.print_exc()
+    client.told_end = os.getpid()
+    with contextlib.suppress(GoneError):
+        client.tell(
+            "end", code=code, error=error, frames=[f for f in frames if "runpy" not in f[1]]
+        )
+    return code
+
+
+def _fork_instead_of_spawn(client: RankLine) -> None:
+    """A script that starts its ranks itself: they are forks of this process, armed as it is."""
+    spawning: Foreign = sys.modules["torch.multiprocessing.spawn"]  # a function has taken its name
+    real: Foreign = spawning.start_processes
+
+    def start(
+        fn: Foreign, args: Foreign = (), nprocs: int = 1, *how: bool, **more: Foreign
+    ) -> Foreign:
+        if client.rank > 0:
+            return None  # each rank of a launcher runs the script; the first starts them for all
+        more.pop("start_method", None)
+        client.tell("launches", count=nprocs)
+        return real(_Child(fn, client), args, nprocs, *how[:2], start_method="fork", **more)
+
+    spawning.start_processes = start
+    torch.multiprocessing.start_processes = start
+    torch.multiprocessing.spawn = spawning.spawn = start
+    _tell_ends_of_children(client)
+    context, get = multiprocessing.get_context("fork"), multiprocessing.get_context
+    modules: tuple[Foreign, ...] = (multiprocessing, torch.multiprocessing)
+    for module in modules:
+        module.get_context = lambda method=None: context if method == "spawn" else get(method)
+        module.set_start_method = lambda *_, **__: None
+
+
+def _tell_ends_of_children(client: RankLine) -> None:
+    """A process that the script starts, and that joins the job, is a rank of it."""
+    real: Foreign = multiprocessing.process.BaseProcess.run
+
+    def run_and_tell(self: Foreign) -> None:
+        code = 1
+        try:
+            real(self)
+            code = 0
+        finally:
+            if client.joined == os.getpid() != client.told_end:
+                failure = sys.exc_info()[1]
+                error = f"{type(failure).__name__}: {failure}" if failure else ""
+                client.tell("end", code=code, error=error, frames=[])
+
+    multiprocessing.process.BaseProcess.run = run_and_tell  # type: ignore[method-assign] # the same call
+
+
+class _Child:
+    """What a spawned rank does: the same as it would, and then it tells how it ended."""
+
+    def __init__(self, fn: Foreign, client: RankLine) -> None:
+        self.fn, self.client = fn, client
+
+    def __call__(self, number: int, *args: Foreign) -> None:
+        """Be the rank that the script makes of number."""
+        self.client.rank = number
+        os.environ["LOCAL_RANK"] = str(number)
+        self.client.tell("alive")
+        code = ended(self.client, lambda: self.fn(number, *args))
+        if code:
+            sys.exit(code)

@@ -1,0 +1,235 @@
+"""What a rehearsal knows beyond its dumps: that every call met, who ended, how far it went.
+
+The analysis judges the dumps. This adds what no dump shows, and takes away what only a live job
+needs: in a rehearsal nothing moves any more, so every fault is the program's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, Literal
+
+from unhang.analysis.words.decisions import sentence
+from unhang.errors import ToolError
+from unhang.kinds import INSUFFICIENT_EVIDENCE
+from unhang.model import Note
+from unhang.rehearse.referee import Referee
+from unhang.rehearse.server import RehearsalEnd
+from unhang.report import Decision, Finding, Reason, Report, Subject
+from unhang.wording import count_of, printable, rank_phrase
+
+__all__ = ["judged"]
+
+_OURS: Final = str(Path(__file__).parent)
+_SOURCE: Final = "rehearsal"
+_LAST: Final = 4096
+_MAKES_GROUPS: Final = ("_helper", "group")
+"""Functions of ours in which torch makes a group of ours: what fails below is no script's."""
+
+
+def judged(report: Report, outcome: RehearsalEnd, steps: int, logs: Path) -> Report:
+    """The analysis' report, with what the referee knows for sure.
+
+    Args:
+        report: The analysis' of the dumps.
+        outcome: How the rehearsal ended.
+        steps: What --steps said.
+        logs: Where the output of ranks lies.
+
+    Raises:
+        ToolError: What stands in for devices or groups has failed, so that nothing is known.
+    """
+    _check(outcome.referee)
+    report = replace(report, notes=(*_notes(outcome, steps), *_kept(report)))
+    if outcome.end == "late":
+        return _unfinished(report, outcome)
+    if report.status == "problem":
+        return _of_program(_with_words(_with_ends(report, outcome.referee), outcome.referee, logs))
+    return _proved(report, outcome) if outcome.end == "over" else report
+
+
+def _check(referee: Referee) -> None:
+    """A failure in our own part says nothing about the script."""
+    for process in referee.ranks.values():
+        ours = [
+            n for n, (_, file, _line) in enumerate(process.error_frames) if file.startswith(_OURS)
+        ]
+        if ours and (not ours[0] or process.error_frames[ours[0]][0] in _MAKES_GROUPS):
+            raise ToolError(
+                f"rank {process.rank} asked for something that no rehearsal has: {process.error}",
+                "docs/rehearse.md says what it can show. With --case DIR its log is kept.",
+            )
+
+
+def _notes(outcome: RehearsalEnd, steps: int) -> Iterator[Note]:
+    """How far the rehearsal goes, and what of it was not real."""
+    referee = outcome.referee
+    version = f" with torch {outcome.torch}" if outcome.torch else ""
+    yield Note(
+        "info", _SOURCE,
+        f"{count_of(referee.world, 'rank')} ran on this machine's CPU{version} for "
+        f"{outcome.seconds:.0f} s; {referee.met:,} of {count_of(referee.calls(), 'call')} met",
+    )  # fmt: skip
+    if steps:
+        yield Note(
+            "info", _SOURCE, f"each rank was ended after {count_of(steps, 'optimizer step')}"
+        )
+    if referee.unreal:
+        where = referee.unreal[0].issue.site
+        yield Note(
+            "warning", _SOURCE,
+            f"{count_of(len(referee.unreal), 'call')} carried no values, the first at "
+            f"{where.file}:{where.line}: what the script decides by them may differ in the job",
+        )  # fmt: skip
+
+
+def _kept(report: Report) -> Iterator[Note]:
+    """Notes of the reading, without what is always so of a rehearsal's own files."""
+    return (note for note in report.notes if note.level != "info")
+
+
+def _proved(report: Report, outcome: RehearsalEnd) -> Report:
+    """Every rank came to its end, and no call was left over."""
+    referee = outcome.referee
+    if any(p.code for p in referee.ranks.values()) or referee.met < referee.calls():
+        return report
+    groups = len({call.circle.number for p in referee.ranks.values() for call in p.calls.values()})
+    if not groups:
+        text = "No rank made a collective call, a send or a receive: there is nothing to match."
+        return replace(report, status="insufficient", summary=text)
+    calls, ranks = count_of(referee.calls(), "call"), count_of(referee.world, "rank")
+    text = (
+        f"Every call met: {calls} of {ranks} in {count_of(groups, 'group')}, and every rank came "
+    )
+    text += "to the end of its script."
+    return replace(
+        report,
+        status="healthy",
+        summary=text,
+        findings=tuple(
+            replace(finding, summary=text, alternatives=(), actions=())
+            for finding in report.findings[:1]
+        ),
+        decision=Decision("wait", "nothing-wrong", "high", (), text="Nothing is wrong."),
+    )
+
+
+def _unfinished(report: Report, outcome: RehearsalEnd) -> Report:
+    """The time limit came first: a problem that shows already stands, health is not shown."""
+    if report.status == "problem":
+        return report
+    ranks = outcome.referee.ranks
+    busy = [rank for rank, p in ranks.items() if not p.waits and p.code is None]
+    text = (
+        f"The rehearsal was ended after {outcome.seconds:.0f} s, before its end: "
+        f"{outcome.referee.met:,} of {count_of(outcome.referee.calls(), 'call')} had met, and "
+        f"{rank_phrase(busy)} still ran."
+    )
+    finding = Finding(
+        "f1", INSUFFICIENT_EVIDENCE.code, INSUFFICIENT_EVIDENCE.role, "low", text,
+        actions=("Use a smaller model, --steps 2, or a larger --limit.",),
+        confidence_reasons=("it did not come to an end",),
+    )  # fmt: skip
+    return replace(report, status="insufficient", summary=text, findings=(finding,))
+
+
+def _of_program(report: Report) -> Report:
+    """Nothing of a rehearsal can be late or restarted: its faults are the program's."""
+    decision = report.decision
+    if decision is None or not report.causes:
+        return report
+    findings = tuple(map(_not_late, report.findings))
+    decision = replace(decision, confidence=findings[0].confidence)
+    if decision.action != "fix-code":
+        reason: Reason = "deadlock" if findings[0].family == "deadlock" else "wrong-calls"
+        text = sentence("fix-code", reason, decision.subjects)
+        decision = replace(decision, action="fix-code", reason=reason, text=text)
+    return replace(report, findings=findings, decision=decision)
+
+
+def _not_late(finding: Finding) -> Finding:
+    """What is in doubt is which side is wrong, not whether the other side comes yet."""
+    doubted = finding.role == "cause" and finding.confidence == "low"
+    if not doubted or finding.family not in ("absent", "disagreement"):
+        return finding
+    reasons = ("the other side may be the wrong one",)
+    return replace(finding, confidence="medium", confidence_reasons=reasons)
+
+
+def _with_words(report: Report, referee: Referee, logs: Path) -> Report:
+    """The last line of a rank that ended with an exit code and no exception: it says why."""
+    quiet = (r for r, p in referee.ranks.items() if p.code and not p.error)
+    rank = next(quiet, None)
+    if rank is None or not report.findings:
+        return report
+    try:
+        text = (logs / f"rank_{rank}.log").read_text(errors="replace")[-_LAST:]
+    except OSError:
+        return report
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        return report
+    first, *rest = report.findings
+    words = f"Rank {rank} printed last: {printable(lines[-1], 200)}"
+    return replace(report, findings=(replace(first, evidence=(words, *first.evidence)), *rest))
+
+
+# ------------------------------------------------------------------ ranks that came to their end
+
+
+def _with_ends(report: Report, referee: Referee) -> Report:
+    """Say of culprits that they came to the end of their script, or who calls too much."""
+    ended = {rank for rank, process in referee.ranks.items() if process.code == 0}
+    findings = tuple(_with_end(finding, ended, referee) for finding in report.findings)
+    if findings == report.findings:
+        return report
+    decision, first = report.decision, findings[0]
+    if decision is not None and first.culprits != report.findings[0].culprits:
+        subjects = tuple(Subject("rank", f"rank {rank}", rank=rank) for rank in first.culprits)
+        decision = replace(decision, subjects=subjects, confidence=first.confidence)
+    return replace(report, summary=first.summary, findings=findings, decision=decision)
+
+
+def _with_end(finding: Finding, ended: set[int], referee: Referee) -> Finding:
+    if finding.family != "absent":
+        return finding
+    inside = {rank for call in finding.calls if call.role == "victim" for rank in call.ranks}
+    absent = _members(finding, referee) - inside
+    if inside and absent <= ended and len(inside) < len(absent):
+        return _turned(finding, sorted(inside), sorted(absent))
+    gone = sorted(set(finding.culprits) & ended)
+    return replace(finding, evidence=(_came_to_end(gone), *finding.evidence)) if gone else finding
+
+
+def _members(finding: Finding, referee: Referee) -> set[int]:
+    """The ranks of the group of a collective; none of a send, which needs one rank alone."""
+    name = finding.group.name if finding.group and finding.seq is not None else None
+    groups = (group for group in referee.circles.values() if group.name == name)
+    return {rank for group in groups for rank in group.ranks}
+
+
+def _came_to_end(ranks: Sequence[int]) -> str:
+    return f"{rank_phrase(ranks).capitalize()} came to the end of the script, with exit code 0."
+
+
+def _turned(finding: Finding, inside: Sequence[int], absent: Sequence[int]) -> Finding:
+    """A call that few ranks make, and most came to their end without it: it is one too many."""
+    verb = "calls" if len(absent) == 1 else "call"
+    return replace(
+        finding,
+        summary=f"{rank_phrase(inside)} called {finding.op} #{finding.seq}, which "
+        f"{rank_phrase(absent)} never {verb}.".capitalize(),
+        confidence="medium",
+        confidence_reasons=("the other ranks may have left it out instead",),
+        culprits=tuple(inside),
+        victims=(),
+        sites=tuple(replace(site, role=_side(site.ranks, inside)) for site in finding.sites),
+        calls=tuple(replace(call, role=_side(call.ranks, inside)) for call in finding.calls),
+        evidence=(_came_to_end(absent),),
+    )
+
+
+def _side(ranks: Sequence[int], culprits: Sequence[int]) -> Literal["culprit", "victim"]:
+    return "culprit" if set(ranks) & set(culprits) else "victim"

@@ -1,0 +1,123 @@
+"""A rehearsal from a job to a report: run it, write its end state down, let the analysis judge."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from unhang.analysis import diagnose
+from unhang.case import Case
+from unhang.casedir.manifest import create_case
+from unhang.casedir.place import Place, place_in
+from unhang.errors import InputError
+from unhang.ingest import load
+from unhang.rehearse.commandline import RehearsedJob
+from unhang.rehearse.endstate import write_case
+from unhang.rehearse.proof import judged
+from unhang.rehearse.referee import Referee
+from unhang.rehearse.server import RehearsalEnd, rehearse
+from unhang.report import Report
+
+__all__ = ["RehearsalWishes", "rehearsed"]
+
+RANKS: Final = 4
+"""Where nothing says how many: two rows and two columns of a mesh."""
+_EVERY_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalWishes:
+    """How a rehearsal is to be run.
+
+    Attributes:
+        steps: Optimizer steps after which a rank ends; 0 for the script's own end.
+        limit_s: After so long it ends.
+        case: The new directory that keeps the evidence; None for none.
+    """
+
+    steps: int = 0
+    limit_s: float = 600.0
+    case: Path | None = None
+
+
+@contextmanager
+def rehearsed(
+    job: RehearsedJob, wishes: RehearsalWishes, command: Sequence[str]
+) -> Iterator[tuple[Case, Report, Place]]:
+    """Rehearse a job; the evidence is there as long as this is entered.
+
+    Raises:
+        InputError: The ranks cannot be started.
+        OutputError: The case cannot be made.
+    """
+    with tempfile.TemporaryDirectory(prefix="unhang-rehearsal-") as scratch:
+        named = wishes.case or Path(scratch) / "case"
+        case = create_case(named.parent, "rehearsal", time.time(), named=named)
+        outcome = _run(job, case, wishes)
+        _check(outcome)
+        write_case(outcome, case, command)
+        loaded = load([str(case)], world_size=outcome.referee.world)
+        report = judged(diagnose(loaded), outcome, wishes.steps, case / "logs")
+        yield loaded, report, place_in(case) if wishes.case else Place()
+
+
+def _run(job: RehearsedJob, case: Path, wishes: RehearsalWishes) -> RehearsalEnd:
+    """Run it; a script that neither starts ranks nor was started as one gets ranks."""
+    outcome = _once(job, case, wishes)
+    if job.ranks or outcome.referee.world > 1:
+        return outcome
+    for log in (case / "logs").iterdir():
+        log.unlink()
+    return _once(replace(job, ranks=RANKS), case, wishes)
+
+
+def _check(outcome: RehearsalEnd) -> None:
+    """A script that makes no group has nothing to match."""
+    ranks = outcome.referee.ranks.values()
+    if outcome.end == "over" and not any(p.groups or p.code for p in ranks):
+        raise InputError(
+            "no rank made a process group: there are no calls to match",
+            "The script has to call torch.distributed.init_process_group.",
+        )
+
+
+def _once(job: RehearsedJob, case: Path, wishes: RehearsalWishes) -> RehearsalEnd:
+    shared = Path("/dev/shm")  # noqa: S108 - memory, not a place that anybody guesses
+    root = shared if shared.is_dir() else None
+    folder = Path(tempfile.mkdtemp(prefix="unhang-", dir=root))
+    try:
+        return rehearse(
+            job, folder, case / "logs", steps=wishes.steps, limit_s=wishes.limit_s,
+            progress=_progress(),
+        )  # fmt: skip
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if sys.stderr.isatty():
+            sys.stderr.write("\r\033[K")
+
+
+def _progress() -> Callable[[Referee, float], None]:
+    """Say on stderr how far it is, on a terminal."""
+    last = 0.0
+
+    def show(referee: Referee, seconds: float) -> None:
+        nonlocal last
+        if seconds - last < _EVERY_S or not sys.stderr.isatty():
+            return
+        last = seconds
+        ranks = referee.ranks.values()
+        waiting = sum(bool(p.waits) for p in ranks)
+        text = (
+            f"{referee.calls():,} calls, {waiting} of {referee.world} ranks wait, {seconds:.0f} s"
+        )
+        sys.stderr.write(f"\r\033[Krehearsing: {text}")
+        sys.stderr.flush()
+
+    return show

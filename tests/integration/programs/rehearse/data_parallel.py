@@ -1,0 +1,57 @@
+"""Data-parallel training on GPUs, written as for a cluster: data_parallel.py FAULT."""
+
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+FAULT = sys.argv[1]
+
+
+def save(model, step):
+    dist.barrier()
+    if dist.get_rank() == 0:
+        if FAULT == "save":
+            dist.all_reduce(torch.tensor([float(step)], device="cuda"))  # the fault: save
+        torch.save(model.state_dict(), os.devnull)
+
+
+def agreed(rank):
+    plan = [{"steps": 4} if rank == 0 else None]
+    dist.broadcast_object_list(plan, src=0)
+    return plan[0]["steps"] - (FAULT == "uneven" and rank == 2)
+
+
+def main():
+    dist.init_process_group("nccl")
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    local = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(local)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2)).to(f"cuda:{local}")
+    model = DistributedDataParallel(model, device_ids=[local])
+    optimizer = torch.optim.AdamW(model.parameters())
+    scaler = torch.amp.GradScaler("cuda")
+    for step in range(agreed(rank)):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = model(torch.randn(4, 8, device="cuda")).square().mean()
+        scaler.scale(loss).backward()  # the fault: uneven
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        if step == 2:
+            save(model, step)
+    if FAULT == "root":
+        dist.broadcast(loss.detach(), src=1 if rank == 3 else 0)  # the fault: root
+    everything = [torch.empty(rank + 1, device="cuda") for rank in range(ranks)]
+    dist.all_gather(everything, torch.ones(rank + 1, device="cuda"))
+    worst = torch.tensor(float(rank), device="cuda")
+    dist.all_reduce(worst, op=dist.ReduceOp.MAX)
+    if worst.item() == ranks - 1:  # a real value decides
+        dist.barrier()
+    dist.destroy_process_group()
+
+
+main()

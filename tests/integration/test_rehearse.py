@@ -1,0 +1,88 @@
+"""Real scripts rehearsed with real torch: right verdicts, right lines, no false alarm."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unhang.isolated import python_command
+
+pytest.importorskip("torch", reason="needs torch")
+
+PROGRAMS = Path(__file__).parent / "programs" / "rehearse"
+
+
+def rehearse(*words: str) -> tuple[int, dict[str, Any]]:
+    """The exit code and the report."""
+    command = python_command("unhang", "rehearse", "--format", "json", *words)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def line_of(program: str, fault: str) -> int:
+    """Where the program says that its fault is."""
+    lines = (PROGRAMS / program).read_text().splitlines()
+    return next(n for n, line in enumerate(lines, 1) if line.endswith(f"# the fault: {fault}"))
+
+
+@pytest.mark.parametrize(
+    ("program", "fault", "slugs", "culprits"),
+    [
+        ("data_parallel.py", "save", {"op-mismatch", "shape-mismatch", "skipped-call"}, [0]),
+        ("data_parallel.py", "uneven", {"op-mismatch", "shape-mismatch", "skipped-call"}, [2]),
+        ("data_parallel.py", "root", {"op-mismatch"}, [3]),
+        ("exchanges.py", "ring", {"p2p-cycle"}, []),
+        ("exchanges.py", "left-over", {"p2p-unmatched"}, [1]),
+        ("exchanges.py", "key", {"never-joined"}, [1]),
+        ("sharded.py", "half", {"wait-cycle"}, []),
+    ],
+)
+def test_a_fault_is_found_with_its_line(
+    program: str, fault: str, slugs: set[str], culprits: list[int]
+) -> None:
+    """Whatever torch's layers lie between."""
+    script = str(PROGRAMS / program)
+    code, report = rehearse("--ranks", "4", "--", sys.executable, script, fault)
+    cause = next(f for f in report["findings"] if f["role"] == "cause")
+    assert (code, report["status"]) == (1, "problem")
+    assert cause["slug"] in slugs
+    assert cause["culprits"] == culprits
+    at = {site["line"] for site in cause["sites"] if site["file"].endswith(program)}
+    assert line_of(program, fault) in at
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        ("data_parallel.py", ("--ranks", "4")),
+        ("exchanges.py", ("--ranks", "3")),
+        ("sharded.py", ("--ranks", "4", "--nodes", "2")),
+        ("spawning.py", ()),
+    ],
+)
+def test_healthy_programs_are_proved(program: str, words: tuple[str, ...]) -> None:
+    """Every call met, and the script's own assertions about values hold."""
+    script = str(PROGRAMS / program)
+    code, report = rehearse(*words, "--", sys.executable, script, "none")
+    assert (code, report["status"]) == (0, "healthy"), report["summary"]
+    assert report["summary"].startswith("Every call met: ")
+
+
+def test_an_interpreter_without_torch_is_said(tmp_path: Path) -> None:
+    """In one sentence, with a hint."""
+    script = tmp_path / "train.py"
+    script.touch()
+    fake = tmp_path / "python3"
+    fake.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    fake.chmod(0o755)
+    command = python_command("unhang", "rehearse", "--", str(fake), str(script))
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert "torch cannot be imported" in done.stderr
+    assert "Traceback" not in done.stderr

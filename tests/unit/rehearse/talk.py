@@ -1,0 +1,63 @@
+"""Ranks of a rehearsal as messages: what each says to the referee, without processes or torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unhang.rehearse.referee import Referee
+
+__all__ = ["Ranks"]
+
+CALL: dict[str, Any] = {
+    "t": "call", "kind": "all_reduce", "op": "all_reduce", "root": -1, "peer": -1, "tag": 0,
+    "reduction": "SUM", "sync": True, "gives": [], "takes": [], "carried": True, "kept": 1,
+    "inputs": [[4]], "dtypes": ["float32"], "outputs": [[4]], "output_dtypes": ["float32"],
+}  # fmt: skip
+
+
+class Ranks:
+    """Some ranks and their referee; each call is waited for, as a script does."""
+
+    def __init__(self, size: int, backend: str = "nccl") -> None:
+        self.referee = Referee(size)
+        self.size, self.backend = size, backend
+        self.numbers = [0] * size
+        for rank in range(size):
+            self.referee.hear(rank, {"t": "hello", "pid": 100 + rank, "rank": rank, "main": True})
+            self.say(rank, "init", rank=rank, world=size, parent=1)
+            self.group(rank, "0", range(size))
+
+    def say(self, rank: int, kind: str, /, **fields: object) -> None:
+        """One message."""
+        self.referee.hear(rank, {"t": kind, **fields})
+
+    def group(self, rank: int, name: str, ranks: Any) -> None:  # noqa: ANN401 - any ranks
+        """A rank makes a group."""
+        self.say(
+            rank, "group", key=f"{name}/{list(ranks)}", name=name, description=name,
+            ranks=list(ranks), backend=self.backend, timeout_ms=1000,
+        )  # fmt: skip
+
+    def call(self, rank: int, line: int, /, *, wait: bool = True, **how: object) -> int:
+        """A call at a line of train.py, and the wait for it; returns its number."""
+        number = self.numbers[rank]
+        self.numbers[rank] += 1
+        group = how.pop("group", f"0/{list(range(self.size))}")
+        place = {"stack": number, "frames": [["main", "train.py", line]]}
+        self.referee.hear(rank, CALL | {"group": group, "number": number} | how | place)
+        if wait:
+            self.wait(rank, number, line)
+        return number
+
+    def wait(self, rank: int, number: int, line: int) -> None:
+        """Wait for a call."""
+        frames = [["main", "train.py", line]]
+        self.say(rank, "wait", number=number, stack=1000 + line, frames=frames)
+
+    def end(self, rank: int, code: int = 0, error: str = "") -> None:
+        """The script's end."""
+        self.say(rank, "end", code=code, error=error, frames=[])
+
+    def waiting(self) -> list[int]:
+        """Ranks that wait."""
+        return [rank for rank, process in self.referee.ranks.items() if process.waits]
