@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -70,7 +71,7 @@ def test_a_verdict_comes_whatever_lies_in_the_working_directory(
 ) -> None:
     """The user's own html.py does not cost the page."""
     mark = plant(tmp_path, *HOSTILE)
-    (tmp_path / "dumps").symlink_to(DUMPS)
+    shutil.copytree(DUMPS, tmp_path / "dumps")
     (tmp_path / "manifest.json").write_text('{"schema": "unhang.case/1", "world_size": 4}')
     monkeypatch.chdir(tmp_path)
     verdict = judge(tmp_path, (), lambda: True)

@@ -135,7 +135,10 @@ def _lost_the_head(evidence: Evidence, heads: Heads) -> Bools:
     """
     dumps, done = evidence.case.dumps, evidence.finished
     lost = [
-        each.first_record_id > 0 and not each.active_only and not done[each.start : each.stop][:1]
+        each.first_record_id > 0
+        and not each.active_only
+        and each.start < each.stop
+        and not done[each.start]
         for each in dumps
     ]
     return _by_head(evidence, heads, np.asarray(lost, np.bool_))
