@@ -25,8 +25,10 @@ WORDS = {
     "stacks": "saved.txt",
     "collect": "--redact nowhere --case case",
     "reduce": f"{EXAMPLE} -o -",
-    "doctor": "env",
+    "doctor": "gpu",  # env's warnings depend on what else runs
     "logs": "job.log",
+    "paste": "job.log",
+    "rehearse": "--ranks 2 -- nowhere",
     "core": "job.log",
     "trace": "--show job.log",
     "demo": "--replay",
@@ -39,7 +41,10 @@ WORDS = {
 }
 """Each command with arguments that let it end by itself; it is its output that matters here."""
 
-SILENT = {"run", "dump", "collect", "core", "trace", "attach", "numerics", "stacks", "serve", "mcp"}
+SILENT = {
+    "run", "dump", "collect", "core", "trace", "attach", "numerics", "stacks", "serve", "mcp",
+    "rehearse",
+}  # fmt: skip
 """Those that write nothing to stdout with these arguments: what they do is on stderr, or fails."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -76,7 +77,7 @@ def test_logs_in_a_case_are_read_without_being_told(left: Path, tmp_path: Path) 
     """A note says so, and --no-logs leaves them."""
     case = tmp_path / "case"
     (case / "logs").mkdir(parents=True)
-    (case / "dumps").symlink_to(EXAMPLES / "never-joined" / "dumps")
+    shutil.copytree(EXAMPLES / "never-joined" / "dumps", case / "dumps")
     (case / "logs" / "stderr.log").write_bytes((left / "launcher.log").read_bytes())
     read = report_of("diagnose", case, cwd=left)
     left_out = report_of("diagnose", case, "--no-logs", cwd=left)
