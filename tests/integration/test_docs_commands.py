@@ -37,6 +37,7 @@ ELSEWHERE = {
     r"doctor.*--hosts|doctor$|doctor (comm|gpu|net)|doctor comm": "test_doctor_clusters.py",
     r"--hosts|--hostfile|--resume": "test_collect_clusters.py",
     r"numerics": "test_cli_numerics.py",
+    r"^unhang rehearse": "test_rehearse.py",
     r"^unhang demo( --case \S+)?$": "test_cli_demo.py",
     r"attach ": "test_pausing_live.py",
     r"--pid |--tree |--native|^unhang stacks$": "test_stacks_live.py",
@@ -142,7 +143,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (here / "mypackage.py").write_text("def step():\n    print('trained')\n")
     (here / "saved-stacks").mkdir()
     saved = [f"saved-stacks/rank_{rank}.txt" for rank in (0, 1, 2, 3, 7)]
-    for name in ("stacks.txt", "trace-n1.out", *saved):
+    pasted = ("issue.md", "rank0-stack.txt", "rank1-stack.txt")
+    for name in ("stacks.txt", "trace-n1.out", *pasted, *saved):
         shutil.copy(ROOT / "tests" / "data" / "stacks" / "gdb_all_bt.txt", here / name)
     (here / "strace.txt").write_text(STRACE)
     (here / "doctor.json").write_text(render("json", never_joined()))

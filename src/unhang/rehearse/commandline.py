@@ -137,5 +137,11 @@ def _beside(torchrun: str) -> str:
     if found is None:
         return sys.executable
     first = Path(found).read_bytes()[:256].split(b"\n")[0].decode("utf-8", "replace")
-    named = first.removeprefix("#!").strip()
-    return named if first.startswith("#!") and os.access(named, os.X_OK) else sys.executable
+    named = first.removeprefix("#!").split() if first.startswith("#!") else []
+    if named and Path(named[0]).name == "env":
+        named = [shutil.which(named[-1]) or ""]
+    # A wrapper in shell tells of no interpreter; one may lie beside it.
+    for python in (*named[:1], str(Path(found).with_name("python"))):
+        if Path(python).name.startswith("python") and os.access(python, os.X_OK):
+            return python
+    return sys.executable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,27 @@ def test_options_of_ours_stand_above_the_command() -> None:
     """--ranks and --nodes."""
     job = job_of(["torchrun", "--nproc-per-node", "8", "train.py"], 6, 3)
     assert (job.ranks, job.nodes) == (6, 3)
+
+
+@pytest.mark.parametrize(
+    ("first", "python"),
+    [
+        ("#!/bin/sh", sys.executable),  # a wrapper tells of no interpreter
+        ("#!/usr/bin/env python-of-job", "bin/python-of-job"),
+        ("#!{here}/bin/python-of-job", "bin/python-of-job"),
+    ],
+)
+def test_the_python_is_that_of_torchrun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, python: str
+) -> None:
+    """Where its first line names one."""
+    (tmp_path / "bin").mkdir()
+    for name, line in (("torchrun", first.format(here=tmp_path)), ("python-of-job", "#!/bin/sh")):
+        (tmp_path / "bin" / name).write_text(f"{line}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    job = job_of(["torchrun", "--nproc-per-node", "2", "train.py"], None, None)
+    assert job.python == str(tmp_path / python)
 
 
 @pytest.mark.parametrize(
