@@ -143,7 +143,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (here / "mypackage.py").write_text("def step():\n    print('trained')\n")
     (here / "saved-stacks").mkdir()
     saved = [f"saved-stacks/rank_{rank}.txt" for rank in (0, 1, 2, 3, 7)]
-    pasted = ("issue.md", "rank0-stack.txt", "rank1-stack.txt")
+    (here / "issue.md").write_text("It fails:\n```\n[rank0]: ValueError: no labels\n```\n")
+    pasted = ("rank0-stack.txt", "rank1-stack.txt")
     for name in ("stacks.txt", "trace-n1.out", *pasted, *saved):
         shutil.copy(ROOT / "tests" / "data" / "stacks" / "gdb_all_bt.txt", here / name)
     (here / "strace.txt").write_text(STRACE)
