@@ -150,11 +150,13 @@ def test_a_pause_that_lasts_is_a_hang(tmp_path: Path) -> None:
     """After the time of grace the ranks are looked at again, and the job is ended."""
     outcome = launch(tmp_path, "polls", *kill(), "--grace", "25")
     assert outcome.code == 143, outcome.said
-    first, last = [Outcome(0, outcome.said, [case]).cause for case in outcome.cases]
-    assert (first["code"], first["culprits"], first["confidence"]) == ("UH101", [0], "low")
+    # On a busy machine a look may see the poll move, which makes a case of its own.
+    *before, last = [Outcome(0, outcome.said, [case]).cause for case in outcome.cases]
+    assert before, outcome.said
+    assert {(c["code"], *c["culprits"], c["confidence"]) for c in before} == {("UH101", 0, "low")}
     assert (last["code"], last["culprits"], last["confidence"]) == ("UH101", [0], "high")
-    assert (first["pausing"], last["pausing"]) == ([0], [])
-    for cause in (first, last):
+    assert (before[-1]["pausing"], last["pausing"]) == ([0], [])
+    for cause in (*before, last):
         stands = {site["line"] for site in cause["sites"] if site["role"] == "culprit"}
         assert stands == lines_of("polls")
 
