@@ -1,4 +1,4 @@
-"""Build a `Case` row by row, with the dictionaries kept for you.
+"""Build a `Case`: row by row, with the dictionaries kept for you, or of what logs tell.
 
 The general path: JSON dumps, old pickles, generated cases and tests use it. Large pickles go
 straight into columns instead (see ingest). It refuses nothing and repairs nothing.
@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from unhang.case import CALL_DTYPES, STATUS_DTYPES, Calls, Case, Dump, GroupStatus, Stacks
 from unhang.model import Frame, Group, LogEvent, Note, OpName, ProcessSample, Signature
 
-__all__ = ["CallRow", "CaseBuilder"]
+if TYPE_CHECKING:
+    from unhang.logs.keeping import LogScan
+
+__all__ = ["CallRow", "CaseBuilder", "case_of_logs"]
 
 T = TypeVar("T")
 
@@ -153,3 +156,15 @@ def _pack(stacks: Iterable[tuple[Frame, ...]]) -> Stacks:
         ids.extend(frames[frame] for frame in stack)
         offsets.append(len(ids))
     return Stacks(np.asarray(offsets, np.int64), np.asarray(ids, np.int32), tuple(frames))
+
+
+def case_of_logs(found: LogScan) -> Case:
+    """The case that logs alone make."""
+    return Case(
+        log_events=tuple(found.events),
+        log_facts=tuple(found.facts),
+        log_ranks=tuple(sorted(found.ranks)),
+        logs_recognised=found.recognised,
+        logs_got_on=found.got_on,
+        notes=tuple(found.notes),
+    )

@@ -84,7 +84,7 @@ def _long_before(event: LogEvent, newest: int) -> bool:
 
 
 def _of_a_watchdog(event: LogEvent, timed_out: int) -> bool:
-    """Whether a process ended, nobody knows why, after a watchdog's time-out: that aborts it."""
+    """Whether a process ended after a watchdog's time-out, which aborts it, for no known reason."""
     died = event.code == WORKER_DIED.code or _RAYLETS in event.text
     return died and event.order > timed_out and "exitcode" not in event.fields
 

@@ -62,7 +62,7 @@ _LABELS = re.compile(_LABEL)
 _ABOVE = re.compile(
     r"(?:rank|node|worker|process|host|pid|stack|trace|thread|\b\d+ in\b)", re.IGNORECASE
 )
-"""Words of a line that somebody wrote above a stack."""
+"""Words of a heading that a person wrote above a stack."""
 _LOGGED = re.compile(
     r"\b(?:INFO|WARN(?:ING)?|ERROR|DEBUG|CRITICAL|FATAL)\b|\b[IWEF]\d{3,4} |\d\d:\d\d:\d\d"
 )

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from unhang import ras
 from unhang.case import Case
+from unhang.casebuilder import case_of_logs
 from unhang.errors import InputError
 from unhang.logs.keeping import LogScan
 from unhang.logs.scan import is_text, scan_text
@@ -24,7 +25,7 @@ from unhang.wording import count_of
 __all__ = ["MOST_BYTES", "Paste", "part_phrase", "paste_of", "read_pasted"]
 
 MOST_BYTES = 64 << 20
-"""Of one text: nobody pastes more; logs of any size have a command of their own."""
+"""Of one text; logs of any size have a command of their own."""
 _TOO_LARGE = f"is larger than {MOST_BYTES >> 20} MiB"
 
 
@@ -133,14 +134,7 @@ def _case(parts: dict[str, list[TextPart]]) -> Case:
 def _of_log(data: bytes, name: str) -> Case:
     found = LogScan()
     scan_text(data, name, found)
-    return Case(
-        log_events=tuple(found.events),
-        log_facts=tuple(found.facts),
-        log_ranks=tuple(sorted(found.ranks)),
-        logs_recognised=found.recognised,
-        logs_got_on=found.got_on,
-        notes=tuple(found.notes),
-    )
+    return case_of_logs(found)
 
 
 def _of_stacks(data: bytes, name: str) -> Case:

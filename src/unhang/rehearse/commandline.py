@@ -140,7 +140,7 @@ def _beside(torchrun: str) -> str:
     named = first.removeprefix("#!").split() if first.startswith("#!") else []
     if named and Path(named[0]).name == "env":
         named = [shutil.which(named[-1]) or ""]
-    # A wrapper in shell tells of no interpreter; one may lie beside it.
+    # A wrapper in shell tells of no interpreter; one may lie next to it.
     for python in (*named[:1], str(Path(found).with_name("python"))):
         if Path(python).name.startswith("python") and os.access(python, os.X_OK):
             return python

@@ -89,7 +89,7 @@ def _check(outcome: RehearsalEnd) -> None:
 
 
 def _once(job: RehearsedJob, case: Path, wishes: RehearsalWishes) -> RehearsalEnd:
-    shared = Path("/dev/shm")  # noqa: S108 - memory, not a place that anybody guesses
+    shared = Path("/dev/shm")  # noqa: S108 - memory; the name in it is chosen by mkdtemp
     root = shared if shared.is_dir() else None
     folder = Path(tempfile.mkdtemp(prefix="unhang-", dir=root))
     try:

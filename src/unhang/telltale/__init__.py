@@ -222,7 +222,7 @@ _PLAIN: Final = (
     r"[+-]?[\d.,:xeE+-]{1,16}[KMGTBkmgtb]?|true|false|yes|no|on|off|none|auto|nccl|gloo|mpi|ucc|"
     r"cuda|cpu|c10d|static|spawn|fork|forkserver|(?:bf|fp|float|bfloat)\d{1,2}|info|warn|debug|trace"
 )
-"""Values that tell nothing of anybody, whatever the option is called."""
+"""Values that identify no person, whatever the option is called."""
 
 _RUNS: Final = (
     r"[\w./@+~-]+\.(?:py|sh)|--?|(?:[\w./@+~-]*/)?(?:python[\d.]*|torchrun|srun|mpirun|mpiexec|"
@@ -244,7 +244,7 @@ def is_known_variable(name: str, value: object) -> bool:
 
 
 def known_words(words: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Each word of a command line as what is known of it, and the rest of which nobody knows.
+    """Each word of a command line as what is known of it, and the unknown rest.
 
     Known are the program, scripts, modules, names of options, and plain values.
     """

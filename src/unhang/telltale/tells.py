@@ -182,7 +182,7 @@ ASSIGNED: Final = (
     ),
     # the same for tokens, of which models have harmless ones: a mere number is none
     rf"(?P<kept>token{_LAST}{_SIGN})(?![\d.,]+(?!\S))(?P<value>{_VALUE})",
-    # pw=value, "pass": "value"; PWD=/a/path is where somebody works
+    # pw=value, "pass": "value"; PWD=/a/path is a working directory
     (
         r"(?P<kept>(?<![A-Za-z])(?:pass|pw|pwd|psw|_auth)"
         rf"(?:=|\\?[\"']\s{{0,8}}:\s{{0,8}}|:\s{{1,4}}(?=[^\s\"']{{0,40}}[\d!@#$%^&*]|[\"']))\\?[\"']?)"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from unhang.analysis import diagnose
-from unhang.cli.verdicts.logs import case_of
+from unhang.casebuilder import case_of_logs
 from unhang.logs.files import find_logs
 from unhang.logs.scan import LogScan, scan_logs
 from unhang.testing import FakeJob
@@ -52,7 +52,7 @@ def test_a_root_failure_is_one_verdict_everywhere(tmp_path: Path, line: str, cod
     scan = scanned(tmp_path, line)
     events = tuple(scan.events)
     reports = (
-        diagnose(case_of(scan)),
+        diagnose(case_of_logs(scan)),
         diagnose(job(dumped=True).case(log_events=events)),
         diagnose(job(dumped=False).case(log_events=events)),
     )

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from unhang.analysis import diagnose
-from unhang.cli.verdicts.logs import case_of
+from unhang.casebuilder import case_of_logs
 from unhang.logs.files import find_logs
 from unhang.logs.scan import scan_logs
 from unhang.report import Report
@@ -59,7 +59,7 @@ def mutated(chance: random.Random, seeds: Sequence[bytes]) -> bytes:
 def judged(path: Path, data: bytes) -> Report:
     """The verdict of these bytes."""
     path.write_bytes(data)
-    return diagnose(case_of(scan_logs(find_logs(path))))
+    return diagnose(case_of_logs(scan_logs(find_logs(path))))
 
 
 def fuzz(seeds: Sequence[bytes], count: int, first: int = 0) -> Iterator[tuple[int, str]]:

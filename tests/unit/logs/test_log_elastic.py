@@ -120,14 +120,14 @@ def test_a_summary_behind_a_prefix(tmp_path: Path, prefix: str) -> None:
 def test_equal_failures_of_three_sources_are_one(tmp_path: Path) -> None:
     """stderr, error file and summary tell of one failure: one cause, and nothing is doubtful."""
     from unhang.analysis import diagnose
-    from unhang.cli.verdicts.logs import case_of
+    from unhang.casebuilder import case_of_logs
 
     error_file(tmp_path, 1)
     (tmp_path / "job_x/attempt_0/1/stderr.log").write_text(CALLSTACK)
     (tmp_path / "launcher.log").write_text(
         SUMMARY.replace("-9", "-15").replace("9 (SIGKILL)", "15 (SIGTERM)")
     )
-    report = diagnose(case_of(scan(tmp_path)))
+    report = diagnose(case_of_logs(scan(tmp_path)))
     assert [(f.code, f.culprits, f.confidence) for f in report.causes] == [("UH776", (1,), "high")]
 
 

@@ -171,9 +171,9 @@ def test_a_log_that_could_not_be_read_is_not_healthy(tmp_path: Path) -> None:
 def scanning_verdict(folder: Path) -> tuple[str, bool]:
     """The status of all logs of a folder, and whether the summary says that one was lost."""
     from unhang.analysis import diagnose
-    from unhang.cli.verdicts.logs import case_of
+    from unhang.casebuilder import case_of_logs
 
-    report = diagnose(case_of(scan_logs(find_logs(folder))))
+    report = diagnose(case_of_logs(scan_logs(find_logs(folder))))
     return report.status, "could not be read" in report.summary
 
 

@@ -64,37 +64,33 @@ def test_the_same_as_if_it_were_read(
     assert quick == scanned(path)
 
 
-def test_repeats_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other numbers do not make a line another one, as long as no rule looks for them."""
-    path = tmp_path / "job.log"
-    path.write_text("".join(f"[rank1]: RuntimeError: boom {n}\n" for n in range(10, 60)))
-    read: list[int] = []
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """As many items as lines were read rather than known again."""
+    lines: list[int] = []
     learn = Repeats.learn
 
     def counted(self: Repeats, *args: object) -> None:
-        read.append(1)
+        lines.append(1)
         learn(self, *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Repeats, "learn", counted)
+    return lines
+
+
+def test_repeats_are_known(tmp_path: Path, read: list[int]) -> None:
+    """Other numbers do not make a line another one, as long as no rule looks for them."""
+    path = tmp_path / "job.log"
+    path.write_text("".join(f"[rank1]: RuntimeError: boom {n}\n" for n in range(10, 60)))
     (event,) = scanned(path).events
     assert event.count == 50
     assert len(read) == 1
 
 
-def test_what_other_ranks_said_is_not_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_other_ranks_said_is_not_read_again(tmp_path: Path, read: list[int]) -> None:
     """Each rank gets a message of its own, with its own numbers."""
     path = tmp_path / "job.log"
     path.write_text("".join(f"[rank{n}]: RuntimeError: boom {n}\n" for n in range(10, 60)))
-    read: list[int] = []
-    learn = Repeats.learn
-
-    def counted(self: Repeats, *args: object) -> None:
-        read.append(1)
-        learn(self, *args)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Repeats, "learn", counted)
     events = scanned(path).events
     assert [(e.rank, e.text, e.fields["what"]) for e in events] == [
         (n, f"RuntimeError: boom {n}", f"boom {n}") for n in range(10, 60)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unhang.analysis import diagnose
-from unhang.cli.verdicts.logs import case_of
+from unhang.casebuilder import case_of_logs
 from unhang.logs.failure import ordered_failures
 from unhang.logs.files import chunks, find_logs, open_log, source_of
 from unhang.logs.keeping import LogScan
@@ -90,7 +90,7 @@ def interleaved() -> str:
 
 def judged(found: LogScan, ranks: int = 0) -> Report:
     """The verdict of logs alone, of so many ranks."""
-    return diagnose(replace(case_of(found), world_size=ranks))
+    return diagnose(replace(case_of_logs(found), world_size=ranks))
 
 
 def findings_of(found: LogScan, ranks: int) -> tuple[Finding, ...]:
@@ -421,7 +421,7 @@ def test_a_number_in_a_communicator_is_a_rank_in_the_largest_alone(
     text: str, culprits: tuple[int, ...], tmp_path: Path
 ) -> None:
     """NCCL numbers each communicator from 0: in a smaller one rank 5 is number 1."""
-    assert diagnose(case_of(scan(tmp_path / "job.log", text))).findings[0].culprits == culprits
+    assert diagnose(case_of_logs(scan(tmp_path / "job.log", text))).findings[0].culprits == culprits
 
 
 RAY = """\

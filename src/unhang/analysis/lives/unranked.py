@@ -81,7 +81,7 @@ def _stands_elsewhere(look: RankLook) -> bool:
 
 
 def _others_alone(case: Case, book: StackBook) -> list[Claim]:
-    """Where only engines, launchers or helpers were seen: what they do, and nobody to blame."""
+    """Where only engines, launchers or helpers were seen: what they do, and no rank to blame."""
     looks = tuple(look for look in looks_of_others(case.samples) if look.frames)
     about = Unranked((), (), looks, 0)
     return [

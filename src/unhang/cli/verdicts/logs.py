@@ -17,7 +17,6 @@ from unhang.cli.shared.output import add_report_arguments, emit, report_options
 from unhang.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from unhang.case import Case
     from unhang.logs.files import LogSource
     from unhang.logs.keeping import LogScan
     from unhang.model import Note
@@ -121,7 +120,9 @@ def _judge(sources: list[LogSource], args: argparse.Namespace) -> int:
         _compare(scan, sources, args.baseline)
     elif not args.no_baseline:
         _compare_with_earlier(scan, sources, args.paths)
-    case = case_of(scan)
+    from unhang.casebuilder import case_of_logs
+
+    case = case_of_logs(scan)
     report = diagnose(case)
     small = scan.bytes_read <= _MOST_OF_A_PASTE
     if report.status == "insufficient" and small and (code := _as_paste(args)) is not None:
@@ -176,20 +177,6 @@ def _cases_in(path: Path) -> list[Path]:
         return []
     cases = [path] if is_case(path) else [case for case in sorted(path.iterdir()) if is_case(case)]
     return [Path(folder) for case in cases for folder in place_in(case).logs]
-
-
-def case_of(scan: LogScan) -> Case:
-    """The case that logs alone make."""
-    from unhang.case import Case
-
-    return Case(
-        log_events=tuple(scan.events),
-        log_facts=tuple(scan.facts),
-        log_ranks=tuple(sorted(scan.ranks)),
-        logs_recognised=scan.recognised,
-        logs_got_on=scan.got_on,
-        notes=tuple(scan.notes),
-    )
 
 
 def _scan(sources: list[LogSource]) -> LogScan:

@@ -1,4 +1,4 @@
-"""What `unhang run` runs before everybody's `sitecustomize`: arms a process that imports torch.
+"""What `unhang run` runs before any other `sitecustomize`: arms a process that imports torch.
 
 It must be harmless and cheap in every Python program: it looks at the names of modules as they are
 imported and does nothing else until torch.distributed comes. Then it loads `unhang.record` from

@@ -72,7 +72,7 @@ def _fork(plan: dict[str, Any], rank: int) -> int:
     code = 1
     try:
         code = _be_rank(plan, rank)
-    except BaseException:  # noqa: BLE001 - this process is the rank, and has nobody above it
+    except BaseException:  # noqa: BLE001 - this process is the rank: no caller stands above
         traceback.print_exc()
     finally:
         sys.stdout.flush()

@@ -27,7 +27,7 @@ def paste_next(case: Case, report: Report) -> str:
 
 
 def _of_stacks(case: Case) -> str:
-    """What lacks beside stacks that do not settle it."""
+    """What to paste with stacks that do not settle it."""
     kinds = {meaning_of(sample).kind for sample in case.samples}
     roles = {sample.role for sample in case.samples}
     if kinds == {"unknown"}:
@@ -42,7 +42,7 @@ def _of_stacks(case: Case) -> str:
 
 
 def _of_logs(case: Case) -> str:
-    """What lacks beside a log that does not settle it."""
+    """What to paste with a log that does not settle it."""
     if case.logs_recognised is False:
         return f"the last 200 lines of the job's log, or stacks ({_STACKS}) of every rank"
     if any(event.role == "consequence" for event in case.log_events):

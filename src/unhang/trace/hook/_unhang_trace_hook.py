@@ -1,4 +1,4 @@
-"""What `unhang trace` puts before everybody's `sitecustomize`: starts the call trace.
+"""What `unhang trace` puts before any other `sitecustomize`: starts the call trace.
 
 It loads the agent from where this file lies, because the traced program's environment may have no
 unhang, and runs the `sitecustomize` that it hides. A failure of ours is said and goes no further.
