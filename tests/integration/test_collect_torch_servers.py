@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,10 +37,17 @@ class Job:
         return [target for target in find_ranks(read_processes()) if target.job == self.name]
 
 
-def calls_of(job: Job) -> list[int]:
-    """How many calls each rank's dump holds, by the debug server."""
+def calls_of(job: Job) -> list[list[int]]:
+    """When each rank made each call that its dump holds (ns), by the debug server."""
     found = dumps_of_debug_server(job.targets(), job.port)
-    return [len(json.loads(data)["entries"]) for _, _, data in found]
+    dumps = [json.loads(data)["entries"] for _, _, data in found]
+    return [[entry["time_created_ns"] for entry in entries] for entries in dumps]
+
+
+def stands(job: Job) -> bool:
+    """Whether the first rank waits in its second call, for longer than one in flight would."""
+    calls = calls_of(job)
+    return [len(each) for each in calls] == [2, 1] and time.time_ns() - calls[0][1] > 3 * 10**9
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +78,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
         for process in ranks:
             assert process.stdout is not None
             assert process.stdout.readline() == b"ready\n"
-        wait_for(lambda: calls_of(job) == [2, 1], "the first rank in the second call")
+        wait_for(lambda: stands(job), "the first rank to stand in the second call")
         yield job
     finally:
         for process in ranks:
@@ -97,7 +105,7 @@ def test_a_debug_server_gives_the_dumps_of_all_ranks(job: Job) -> None:
     """By its page; nobody else's port is asked."""
     found = dumps_of_debug_server(job.targets(), job.port)
     assert [(rank, backend) for rank, backend, _ in found] == [(0, "gloo"), (1, "gloo")]
-    assert calls_of(job) == [2, 1]
+    assert [len(each) for each in calls_of(job)] == [2, 1]
     assert dumps_of_debug_server([], job.port) == []
     (own,) = (process for process in read_processes().by_pid.values() if process.pid == os.getpid())
     assert dumps_of_debug_server([Target(own)], job.port) == []
