@@ -137,6 +137,9 @@ def _sample(row: dict[str, Any], stacks: list[tuple[Frame, ...]]) -> ProcessSamp
     row = in_present_form(_possible(row))
     sample = overlaid(ProcessSample(UNKNOWN_RANK, "", -1, threads), row)[0]
     status = sample.exit_status
+    fits = all(n == UNKNOWN_RANK or is_rank(n) for n in (sample.rank, sample.parent_rank))
+    if fits and (status is None or abs(status) <= _INT32):
+        return sample
     return replace(
         sample,
         rank=sample.rank if is_rank(sample.rank) else UNKNOWN_RANK,

@@ -281,13 +281,12 @@ def looks_without_rank(samples: Iterable[ProcessSample]) -> list[RankLook]:
     return sorted(looks, key=lambda look: (look.host, look.pid))
 
 
-def looks_with_dumps(case: Case) -> dict[int, RankLook]:
-    """`looks_of` a case, and for ranks that nobody looked at, the main thread as their dump has it.
+def looks_with_dumps(case: Case, looks: Mapping[int, RankLook]) -> dict[int, RankLook]:
+    """The looks at a case's samples, and of ranks without any the main thread as their dump has it.
 
     Only our own recorder writes that into dumps. It is one look, from inside: good for showing
     where a rank stood, not for saying that it does not move.
     """
-    looks = looks_of(case.samples)
     inside = (_of_dump(d) for d in case.dumps if d.main_stack and d.rank not in looks)
     return dict(sorted({**looks_of(inside), **looks}.items()))
 
