@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from unhang.model import ProcessState
 from unhang.rankenv import VARIABLES
 from unhang.telltale import harmless_command
 
@@ -41,17 +42,14 @@ _TOLD = VARIABLES | {
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class Process(ProcessState):
     """One process at one moment.
 
     Attributes:
         start_ticks: When it began, in clock ticks since boot: with `pid` it names a process.
         uid: Its user; -1 where unknown.
-        state: The kernel's letter (R, S, D, T, t, Z, X).
         python: Whether its program is a Python interpreter.
         environ: The variables that tell ranks and jobs; None where it cannot be read.
-        wait_channel: Kernel function in which its main thread waits, or "".
-        cpu_s: CPU time so far in seconds.
         tracer: Process id of a debugger that is attached, or 0.
     """
 
@@ -59,13 +57,9 @@ class Process:
     ppid: int = 0
     start_ticks: int = 0
     uid: int = -1
-    state: str = ""
     name: str = ""
-    command: str = ""
     python: bool = False
     environ: Mapping[str, str] | None = None
-    wait_channel: str = ""
-    cpu_s: float = -1.0
     tracer: int = 0
 
 
