@@ -293,12 +293,16 @@ class ProcessState:
         wait_channel: Kernel function in which its main thread waits, or "".
         command: Its command line, without secrets.
         cpu_s: CPU time used so far in seconds; -1.0 where unknown.
+        tracer, tracer_name: Process that traces it by ptrace(2), a debugger or strace, and its
+            program; 0 and "" for none, or where it is not seen from here.
     """
 
     state: str = ""
     wait_channel: str = ""
     command: str = ""
     cpu_s: float = -1.0
+    tracer: int = 0
+    tracer_name: str = ""
 
     def as_seen(self) -> dict[str, Any]:
         """These fields alone, by name, of whatever else it is: to make another record of them."""

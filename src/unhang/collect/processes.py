@@ -50,7 +50,6 @@ class Process(ProcessState):
         uid: Its user; -1 where unknown.
         python: Whether its program is a Python interpreter.
         environ: The variables that tell ranks and jobs; None where it cannot be read.
-        tracer: Process id of a debugger that is attached, or 0.
     """
 
     pid: int
@@ -60,7 +59,6 @@ class Process(ProcessState):
     name: str = ""
     python: bool = False
     environ: Mapping[str, str] | None = None
-    tracer: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +121,7 @@ def read_process(pid: int, proc: Path = PROC) -> Process | None:
         return None
     status = _read(folder / "status") or ""
     command = (_read(folder / "cmdline") or "")[:MAX_COMMAND].rstrip("\0")
+    tracer = max(_number(status, "TracerPid"), 0)
     harmless = " ".join(harmless_command(command.split("\0")))
     return Process(
         pid=pid,
@@ -136,7 +135,8 @@ def read_process(pid: int, proc: Path = PROC) -> Process | None:
         environ=_environ(folder),
         wait_channel=_wait_channel(folder),
         cpu_s=cpu_s,
-        tracer=max(_number(status, "TracerPid"), 0),
+        tracer=tracer,
+        tracer_name=(_read(proc / str(tracer) / "comm") or "").strip() if tracer else "",
     )
 
 
