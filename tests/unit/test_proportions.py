@@ -27,9 +27,6 @@ PAIRS = {
     ("unhang.analysis", "unhang.analysis.words"),
     ("unhang.doctor", "unhang.doctor.checks"),
     ("unhang.doctor", "unhang.doctor.comm"),
-    ("unhang.ingest", "unhang.ingest.groups"),
-    ("unhang.ingest", "unhang.ingest.parts"),
-    ("unhang.logs", "unhang.logs.lines"),
     ("unhang.record", "unhang.record.calls"),
     ("unhang.record", "unhang.record.contact"),
     ("unhang.record", "unhang.record.dumps"),
@@ -37,7 +34,6 @@ PAIRS = {
     ("unhang.record.calls", "unhang.record.dumps"),
     ("unhang.record.contact", "unhang.record.dumps"),
     ("unhang.run.incident", "unhang.run.watching"),
-    ("unhang.stacks", "unhang.stacks.formats"),
 }
 """Folders that import each other."""
 
@@ -45,8 +41,7 @@ FULL = {
     ".": 32,
     "analysis/lives": 17,
     "analysis/words": 19,
-    "ingest": 13,
-    "logs": 15,
+    "logs": 13,
     "logs/rules": 17,
     "run/watching": 16,
 }

@@ -39,7 +39,7 @@ MODULES = (
 )  # fmt: skip
 """Everything that the node's side imports: the standard library does the rest (a test checks)."""
 
-_NOT_THERE = ("stacks/tree", "stacks/legacy.py")
+_NOT_THERE = ("stacks/tree", "stacks/formats/legacy.py")
 """The first needs numpy, the second reads old files."""
 _PY_SPY = "bin/py-spy-{machine}"
 _LARGEST_PROGRAM = 16 << 20

@@ -8,7 +8,7 @@ from unhang.analysis import diagnose
 from unhang.case import Case
 from unhang.model import Frame, ProcessSample, SlowRank, ThreadStack
 from unhang.report import Finding, Report
-from unhang.stacks.saved import dump_samples, parse
+from unhang.stacks.formats.saved import dump_samples, parse
 from unhang.testing import FakeJob, worked
 
 C10D = "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"

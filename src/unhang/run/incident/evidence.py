@@ -34,7 +34,7 @@ from unhang.run.incident.collected import Collected, last_words, part_of, told_b
 from unhang.run.watching.procs import ray_tasks_s, work_of
 from unhang.run.watching.roster import Roster
 from unhang.run.watching.traffic import tcp_bytes
-from unhang.stacks.saved import dump_samples
+from unhang.stacks.formats.saved import dump_samples
 
 __all__ = ["Collector"]
 

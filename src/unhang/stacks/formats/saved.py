@@ -133,7 +133,7 @@ def _at(items: Sequence[T], number: int) -> T:
 def _sample(row: dict[str, Any], stacks: list[tuple[Frame, ...]]) -> ProcessSample:
     """A process; a field of another type, or that no machine could have, is left at its default."""
     from unhang.incoming import fit, overlaid
-    from unhang.stacks.legacy import in_present_form
+    from unhang.stacks.formats.legacy import in_present_form
 
     rows = fit(row.pop("threads", []), list[Any])
     threads = tuple(_thread(told, stacks) for told in rows if isinstance(told, dict))
