@@ -21,20 +21,20 @@ from unhang.casedir.manifest import Ending
 from unhang.casedir.sharing import heard_of
 from unhang.collect.processes import read_processes
 from unhang.run.child.speak import say, write_all
+from unhang.run.guard import Guard, Orders
+from unhang.run.incident.closing import short_path
 from unhang.run.incident.handling import Context, NodeIncident, What
 from unhang.run.incident.notifying import Notifier
 from unhang.run.incident.verdict import Verdict
-from unhang.run.watching.guard import Guard, Orders
 from unhang.run.watching.jobtree import JobTree
 from unhang.run.watching.moving import Movement
 from unhang.run.watching.pacing import Pacing
 from unhang.run.watching.roster import Gone, Roster
 from unhang.run.watching.watch import AUTO_AFTER, Alarm, HangWatch, Resumed, Working
-from unhang.run.watching.words import (
+from unhang.run.words import (
     end_words,
     look_options,
     pause_words,
-    short_path,
     slow_words,
     why_spared,
     work_words,
