@@ -133,12 +133,10 @@ def _at(items: Sequence[T], number: int) -> T:
 def _sample(row: dict[str, Any], stacks: list[tuple[Frame, ...]]) -> ProcessSample:
     """A process; a field of another type, or that no machine could have, is left at its default."""
     from unhang.incoming import fit, overlaid
-    from unhang.stacks.formats.legacy import in_present_form
 
     rows = fit(row.pop("threads", []), list[Any])
     threads = tuple(_thread(told, stacks) for told in rows if isinstance(told, dict))
-    row = in_present_form(_possible(row))
-    sample = overlaid(ProcessSample(UNKNOWN_RANK, "", -1, threads), row)[0]
+    sample = overlaid(ProcessSample(UNKNOWN_RANK, "", -1, threads), _possible(row))[0]
     status = sample.exit_status
     return replace(
         sample,
