@@ -144,13 +144,13 @@ def _is_inside(thread: ThreadStack, functions: Mapping[str, str]) -> bool:
     return any(same_file(f.file, functions.get(bare_name(f.function), "/")) for f in inner)
 
 
-def meaning_of(sample: ProcessSample, thread: ThreadStack | None = None) -> Meaning:
-    """What a process is doing, from its state, its main (or the given) thread and the GIL.
+def meaning_of(sample: ProcessSample) -> Meaning:
+    """What a process is doing, from its state, its main thread and the GIL.
 
     A process that is stopped, dead, aborting in one of its threads, or held up by a GIL that one of
     them keeps in native code, means that before anything that its frames say.
     """
-    chosen = thread or main_thread(sample)
+    chosen = main_thread(sample)
     frames = chosen.frames if chosen else ()
     site = user_frame(frames)
     if sample.state in _STATES:
