@@ -15,7 +15,7 @@ from typing import NamedTuple
 from unhang.activity.looks import ProcessLook
 from unhang.activity.thresholds import LEAST_LOOKS, SETTLED_LOOKS, WINDOW_LOOKS
 
-__all__ = ["Rates", "Series", "steadily"]
+__all__ = ["Rates", "Series"]
 
 
 class Rates(NamedTuple):
@@ -141,38 +141,6 @@ def _rates_of(looks: Sequence[ProcessLook]) -> Rates:
 def _goes_on(before: ProcessLook, after: ProcessLook) -> bool:
     """Whether the main thread has gone on in between, or wants to and gets no core."""
     return before.woken != after.woken or before.ran_s != after.ran_s or after.state == "R"
-
-
-def steadily(
-    step: ProcessLook, steps: int, *, state: str = "", wait_channel: str = ""
-) -> list[ProcessLook]:
-    """Looks at a process that did the same again and again.
-
-    Args:
-        step: What it did from each look to the next, `time_s` seconds later.
-        steps: How often; there is one look more.
-        state: As in every look.
-        wait_channel: The same.
-    """
-    return [
-        ProcessLook(
-            at * step.time_s,
-            state,
-            wait_channel,
-            cpu_s=at * step.cpu_s,
-            ran_s=at * step.ran_s,
-            woken=at * step.woken,
-            moved=at * step.moved,
-            stored=at * step.stored,
-            said=at * step.said,
-            helped_s=at * step.helped_s,
-            started=at * step.started,
-            traffic=at * step.traffic if step.traffic >= 0 else -1,
-            tasks_s=at * step.tasks_s if step.tasks_s >= 0 else -1.0,
-            disk=step.disk,
-        )
-        for at in range(steps + 1)
-    ]
 
 
 def _minus(look: ProcessLook, first: ProcessLook) -> ProcessLook:

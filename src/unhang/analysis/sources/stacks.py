@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from unhang.activity.estimate import Activity, Doing, Sign, estimate
 from unhang.activity.series import Series
-from unhang.activity.thresholds import FEW_LINES, LOOP_LOOKS
+from unhang.activity.thresholds import FEW_LINES, SETTLED_LOOKS
 from unhang.case import Case, Dump
 from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.stacks.meaning import (
@@ -117,7 +117,7 @@ class RankLook(Struct, frozen=True):
         """It was seen on a few lines again and again, and reads and writes next to nothing."""
         quiet = self.sample.looks and not {Sign.DATA, Sign.STORAGE}.intersection(self.doing.signs)
         lines, looks = self.sample.lines, self.sample.line_looks
-        return bool(quiet) and looks >= LOOP_LOOKS and 0 < lines <= FEW_LINES
+        return bool(quiet) and looks >= SETTLED_LOOKS and 0 < lines <= FEW_LINES
 
     @property
     def paused_s(self) -> float:
