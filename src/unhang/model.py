@@ -323,6 +323,10 @@ class ProcessSample:
         activity: What the program says that it does ("evaluation"), or "".
         awaits, has_set: The key of a store that it waits for, and the one that it set last; ""
             where there is none, or nothing tells.
+        worker, serving: Its name as a worker of torch's RPC, and how many of its threads serve the
+            others; "" and 0 where it is none.
+        asks, asks_in, asks_for: The workers that it waits for, in which call of RPC, and for which
+            function to be run; "" where it waits for none, or nothing tells.
         went_on: In a hang: since the alarm a call of it has ended well, and it has begun another;
             or its job has ended well.
         paused_s: In a hang: for how long nobody had moved who may be waited for, where that is no
@@ -366,6 +370,11 @@ class ProcessSample:
     activity: str = ""
     awaits: str = ""
     has_set: str = ""
+    worker: str = ""
+    serving: int = 0
+    asks: str = ""
+    asks_in: str = ""
+    asks_for: str = ""
     went_on: bool = False
     paused_s: float = -1.0
     grace_s: float = 0.0

@@ -43,7 +43,7 @@ PAIRS = {
 
 FULL = {
     ".": 33,
-    "analysis/lives": 17,
+    "analysis/lives": 18,
     "analysis/words": 19,
     "ingest": 13,
     "logs": 15,

@@ -31,6 +31,7 @@ __all__ = [
 
 _JOINING = "initialising"
 _ABORTED = 128 + 6
+_INIT_RPC = "init_rpc"
 _BEFORE = ("starting", "imported")
 
 
@@ -42,12 +43,14 @@ class NotAtMeeting(Struct, frozen=True):
         waiting: Who has come.
         away: Those whose process is there and does something else.
         unseen: Those of which there is no process.
+        call: In which the others wait.
     """
 
     size: int
     waiting: tuple[int, ...]
     away: tuple[RankLook, ...]
     unseen: tuple[int, ...]
+    call: str = "init_process_group"
 
 
 class ToldApart(Struct, frozen=True):
@@ -222,7 +225,7 @@ def _missing(
     yield Claim(
         kind=NEVER_JOINED,
         rests_on="stacks",
-        about=NotAtMeeting(size, ranks_in(joining), away, unseen),
+        about=NotAtMeeting(size, ranks_in(joining), away, unseen, _meeting_of(joining)),
         culprits=culprits,
         victims=ranks_in(joining),
         subjects=subjects_of(away),
@@ -230,6 +233,12 @@ def _missing(
         doubts=tuple(_doubts(away, unseen, joining, moving)),
         moving=moving,
     )
+
+
+def _meeting_of(joining: Sequence[RankLook]) -> str:
+    """The call in which they wait: RPC is set up without a group."""
+    by_rpc = all(any(f.function == _INIT_RPC for f in look.frames) for look in joining)
+    return _INIT_RPC if by_rpc else "init_process_group"
 
 
 def _doubts(

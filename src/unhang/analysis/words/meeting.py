@@ -1,4 +1,4 @@
-"""Words for ranks that do not meet: before the first group, or in sizes that do not fit."""
+"""Words for ranks that do not meet: before a group, in sizes that do not fit, or over RPC."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from unhang.analysis.lives.before_groups import (
 )
 from unhang.analysis.lives.last_calls import GroupsApart, LinesApart, RootsApart, SizesApart
 from unhang.analysis.lives.splits import PartUnfit
+from unhang.analysis.lives.workers import AwaitedWorkers, CircleOfWorkers, WorkerWait
 from unhang.analysis.words.telling import Words, subject, words_for
 from unhang.wording import count_of, printable, rank_phrase
 
 __all__: list[str] = []
+
+_MOST_WORKERS = 6
 
 
 @words_for(NotAtMeeting)
@@ -29,7 +32,7 @@ def _verdict_of_not_at_meeting(about: NotAtMeeting, claim: Claim) -> Words:
         where = ": there is no such process here"
     told = [f"{subject([look.rank])} is {look.says}." for look in about.away]
     return Words(
-        f"{who} {verb} not come to init_process_group, where {waiting} "
+        f"{who} {verb} not come to {about.call}, where {waiting} "
         f"{'waits' if len(about.waiting) == 1 else 'wait'} for {count_of(about.size, 'rank')}"
         f"{where}.",
         (
@@ -207,3 +210,59 @@ def _verdict_of_groups_apart(about: GroupsApart, claim: Claim) -> Words:
             "All ranks have to make the same groups in the same order, be they in them or not.",
         ),
     )
+
+
+@words_for(AwaitedWorkers)
+def _verdict_of_awaited_workers(about: AwaitedWorkers, claim: Claim) -> Words:
+    names = ", ".join(printable(look.sample.worker, 40) for look in about.looks[:_MOST_WORKERS])
+    who, waiting = f"{subject(claim.culprits)} ({names})", rank_phrase(claim.victims)
+    wait = "waits" if len(claim.victims) == 1 else "wait"
+    verb = "has" if len(about.looks) == 1 else "have"
+    summary = f"{who} {verb} not come to rpc.shutdown, in which {waiting} {wait}."
+    if not about.ending:
+        verb = "does" if len(about.looks) == 1 else "do"
+        summary = f"{who} {verb} not answer, and {waiting} {wait} for that in RPC."
+    return Words(
+        summary,
+        (
+            *(f"Rank {look.rank} is {look.says}." for look in about.looks[:_MOST_WORKERS]),
+            *(_link(link) for link in about.links[:_MOST_WORKERS]),
+        ),
+        ("It may only be slow, and answer: nothing tells how long such a call takes.",),
+        (
+            "Look at its line: it runs there what another worker asked for, or its own program.",
+            "Give calls a time-out: rpc_sync(…, timeout=60), or rpc_timeout of the options.",
+        ),
+    )
+
+
+@words_for(CircleOfWorkers)
+def _verdict_of_circle_of_workers(about: CircleOfWorkers, claim: Claim) -> Words:
+    links = "; ".join(_clause(link) for link in about.links[:_MOST_WORKERS])
+    told = tuple(
+        f"{printable(name, 40)} has {count_of(threads, 'thread')} that "
+        f"{'serves' if threads == 1 else 'serve'} others, and none is free: what it is asked for "
+        "next is never begun."
+        for name, threads in about.full[:_MOST_WORKERS]
+    )
+    return Words(
+        f"{subject(claim.victims)} wait for each other in a circle of RPCs: {links}.",
+        (*told, "No thread of these workers runs anything else, in two looks."),
+        ("An answer may have been lost on the way: look at what the workers print of RPC.",),
+        (
+            "Return a future of a function that waits (@rpc.functions.async_execution).",
+            "Or raise num_worker_threads: each RPC that waits takes one.",
+        ),
+    )
+
+
+def _clause(link: WorkerWait) -> str:
+    what = f" to run {printable(link.function, 40)}" if link.function else ""
+    return (
+        f"{printable(link.worker, 40)} waits in {link.op} for {printable(link.awaited, 40)}{what}"
+    )
+
+
+def _link(link: WorkerWait) -> str:
+    text = _clause(link)
+    return f"{text[:1].upper()}{text[1:]}."
