@@ -20,6 +20,7 @@ from unhang.casedir.manifest import Ending
 from unhang.casedir.sharing import heard_of
 from unhang.collect.processes import read_processes
 from unhang.run.child.speak import say, write_all
+from unhang.run.incident.acting import Course, IncidentStage, pause_words, why_spared
 from unhang.run.incident.handling import Context, NodeIncident, What
 from unhang.run.incident.notifying import Notifier
 from unhang.run.incident.verdict import Verdict
@@ -32,10 +33,8 @@ from unhang.run.watching.watch import Alarm, HangWatch, Resumed, Working
 from unhang.run.watching.words import (
     end_words,
     look_options,
-    pause_words,
     short_path,
     slow_words,
-    why_spared,
     work_words,
 )
 from unhang.wording import printable, rank_phrase
@@ -78,6 +77,7 @@ class Patrol:
         if orders.auto:
             self.interval_s = AUTO_INTERVAL_S
         self.watch = HangWatch(orders.hang_after_s, self.interval_s, auto=orders.auto)
+        self.course = Course()
         self.pacing = Pacing()
         self.roster = Roster(orders.job, orders.run, child)
         self.current: NodeIncident | None = None
@@ -125,6 +125,7 @@ class Patrol:
                 attempt = self.roster.attempt
                 self._close_current("the launcher has restarted the job")
                 self.watch.forget_ranks()
+                self.course = Course()
             self._look_at_progress()
             self._listen_to_others()
             self._thaw_if_asked()
@@ -224,11 +225,20 @@ class Patrol:
             self._goes_on("the job ran on after a rank had ended")
         if isinstance(event, Alarm) and (self.current is None or event.again):
             self._close_current("looked at again: the ranks that others wait for stand still")
-            incident = self._begin(What("hang", event.reason, event.quiet_s, event.still_s))
-            self._conclude(incident)
-            self._act(incident)
+            self._work_up(What("hang", event.reason, event.quiet_s, event.still_s))
         elif self.current is None and self.watch.moves and not self._obeying():
             self._look_at_pace()
+
+    def _work_up(self, what: What, *, tell: bool = True) -> None:
+        """An alarm, from its evidence to what is done about it."""
+        self.course.enter(IncidentStage.ALARM)
+        self.course.enter(IncidentStage.COLLECTING)
+        incident = self._begin(what)
+        self._conclude(incident, tell=tell)
+        self.course.enter(IncidentStage.TOLD)
+        if not tell:
+            self.watch.told_of_hang()
+        self._act(incident)
 
     def _look_at_pace(self) -> None:
         """A rank that keeps the others waiting is told once; the job goes on meanwhile.
@@ -288,9 +298,7 @@ class Patrol:
         if not waits:
             return
         text = f"no rank has been started for {alone_s:.0f} s, and the launcher waits"
-        incident = self._begin(What("hang", text, alone_s, alone_s))
-        self._conclude(incident)
-        self._act(incident)
+        self._work_up(What("hang", text, alone_s, alone_s))
 
     def _see(self, *, acting: bool = False) -> Alarm | Resumed | None:
         """Look once; that the job moves on is said, and ends the incident, as work is said.
@@ -304,9 +312,12 @@ class Patrol:
         if isinstance(event, Working):
             self._tell_of_work(event)
             return None
+        if event is None and not acting:
+            self.course.watched(suspicious=self.watch.asks_for_work)
         if isinstance(event, Resumed) and (self._obeying() or not self._any_lives()):
             return None  # Calls that the end of the job breaks off finish too.
         if isinstance(event, Resumed):
+            self.course.enter(IncidentStage.RESUMED)
             say(f"the job moves on: a call has finished after {event.quiet_s:.0f} s")
             self._goes_on(f"the job moved on after {event.quiet_s:.0f} s without progress")
         return event
@@ -350,11 +361,11 @@ class Patrol:
             self._close_current("another node has looked at its ranks again")
             kind = "hang" if news.kind == "hang" else "rank-ended"
             detail = f"{printable(news.detail)} (seen by {printable(news.run)})"
-            incident = self._begin(What(kind, detail, still_s=self.watch.still_s))
-            self._conclude(incident, tell=False)
+            what = What(kind, detail, still_s=self.watch.still_s)
             if kind == "hang":
-                self.watch.told_of_hang()
-                self._act(incident)
+                self._work_up(what, tell=False)
+            else:
+                self._conclude(self._begin(what), tell=False)
 
     def _obeying(self) -> bool:
         """Whether ranks end by order now: of a signal, or of a node that shares the last case."""
@@ -446,18 +457,26 @@ class Patrol:
             self._await(self._refining)  # ranks add the stacks of their calls while they can
         verdict = incident.verdict if incident else None
         if incident is None or verdict is None:
+            self.course.decided("there is no verdict", looks_again=False)
             return
         how, grace_s = self.orders.on_hang, self.orders.grace_s
         if isinstance(self._see(acting=True), Resumed):
             return
-        self._put_off(verdict)
-        if how == "report" and verdict.pausing and not self.orders.quiet:
-            say(pause_words(verdict, "looked at again when", grace_s))
+        again = self._put_off(verdict)
         if how == "report":
+            if verdict.pausing and not self.orders.quiet:
+                say(pause_words(verdict, "looked at again when", grace_s))
+            self.course.decided("--on-hang report", looks_again=again)
             return
-        if spared := why_spared(verdict, how, grace_s, self.watch.left):
+        spared = why_spared(verdict, how, grace_s, self.watch.left)
+        if spared:
             say(f"{spared} (--on-hang {how})")
-            return
+        if self.course.decided(spared, looks_again=again) and self.course.enter(
+            IncidentStage.ACTING
+        ):
+            self._end_or_freeze(incident, how)
+
+    def _end_or_freeze(self, incident: NodeIncident, how: str) -> None:
         if how == "keep":
             self.tree.freeze()
             say(f"the job is frozen for a debugger; to go on: kill -CONT {os.getpid()}")
@@ -467,8 +486,12 @@ class Patrol:
         incident.tell_of_end()
         self.tree.end(lambda: self.guard.is_over)
 
-    def _put_off(self, verdict: Verdict) -> None:
-        """Look again later at ranks that may yet come; the node that has them does, for all."""
+    def _put_off(self, verdict: Verdict) -> bool:
+        """Look again later at ranks that may yet come; the node that has them does, for all.
+
+        Returns:
+            Whether it is looked at again, here or there.
+        """
         here = {member.rank for member in self.roster.members}
         late = verdict.moving or verdict.pausing or self.watch.left
         self._leaves_it = bool(late) and here.isdisjoint(late)
@@ -477,6 +500,7 @@ class Patrol:
         elif late and not self._leaves_it:
             pausing = {*verdict.pausing, *self.watch.left}
             self.watch.wait_until(self.orders.grace_s, pausing)
+        return bool(late)
 
     def _await(self, judging: threading.Thread | None) -> None:
         """Wait for a verdict that comes beside the job, but not for long."""
