@@ -18,7 +18,7 @@ from unhang.analysis.lives.by_ras import ras_says
 from unhang.analysis.lives.elsewhere import going_along, gone_on, pauses
 from unhang.analysis.lives.failed import all_finished
 from unhang.analysis.lives.fallen_silent import last_heard, sites_heard
-from unhang.analysis.lives.leading import led_before
+from unhang.analysis.lives.leading import idle_by_design, led_before
 from unhang.analysis.lives.out_of_calls import left_call
 from unhang.analysis.lives.starved import short_too
 from unhang.analysis.lives.watchdogs import counted
@@ -61,6 +61,11 @@ OBSERVERS: Final = (
         sees=lambda claim, facts: led_before(claim, facts.lives, facts.situation),
         roles=_ANY,
         kinds=(NEVER_JOINED,),
+    ),
+    Observer(
+        sees=lambda claim, facts: idle_by_design(claim, facts.lives),
+        roles=_ANY,
+        kinds=(NEVER_JOINED, HOST_PROGRAM_STUCK),
     ),
     Observer(
         sees=lambda claim, facts: going_along(claim, facts.lives), roles=_ANY, kinds=(LATE_RANK,)

@@ -36,7 +36,7 @@ from unhang.record.headroom import few_descriptors, little_memory
 from unhang.record.passing import pass_lines_on
 from unhang.torchenv import settle
 
-__all__ = ["arm", "armed", "dump", "dump_bytes", "on_import", "on_rpc", "phase", "step"]
+__all__ = ["arm", "armed", "dump", "dump_bytes", "idle", "on_import", "on_rpc", "phase", "step"]
 
 C10D: Final = "torch.distributed.distributed_c10d"
 RPC: Final = "torch.distributed.rpc"
@@ -101,6 +101,23 @@ def phase(name: str) -> None:
     recorder = _armed.recorder
     if recorder is not None:
         recorder.beat.tell(name)
+
+
+@contextmanager
+def idle() -> Iterator[None]:
+    """Say that the program waits for work, for as long as the block lasts.
+
+    For loops in which one rank waits for requests and the others for that rank: no verdict calls
+    that stuck, and nothing is ended. Without effect where nothing is armed.
+
+        >>> with unhang.idle():                    # doctest: +SKIP
+        ...     request = requests.get()
+    """
+    phase("idle")
+    try:
+        yield
+    finally:
+        phase("")
 
 
 def dump() -> list[Path]:
