@@ -336,11 +336,23 @@ def _around_init(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def init_process_group(*args: Foreign, **kwargs: Foreign) -> Foreign:
         _guarded("init_process_group", lambda: _initialising(told_by(args, kwargs)))
-        result = original(*args, **kwargs)
+        with _failing():
+            result = original(*args, **kwargs)
         _guarded("init_process_group", _ready)
         return result
 
     return init_process_group
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    """What sets up a process and fails may end it: its error is ours to see, as of a rank's."""
+    try:
+        yield
+    except BaseException:
+        if _armed.crash is not None:
+            _guarded("excepthook", _armed.crash.chain_excepthook)
+        raise
 
 
 def _around_destroy(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -363,7 +375,8 @@ def _around_init_rpc(original: Callable[..., Any]) -> Callable[..., Any]:
     def init_rpc(*args: Foreign, **kwargs: Foreign) -> Foreign:
         worker = told_rpc(args, kwargs)
         _guarded("init_rpc", lambda: _initialising(worker.meeting))
-        result = original(*args, **kwargs)
+        with _failing():
+            result = original(*args, **kwargs)
         _guarded("init_rpc", lambda: _worker_ready(worker))
         return result
 
