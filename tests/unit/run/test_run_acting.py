@@ -61,12 +61,14 @@ class Job(FakeJob):
             ),
         )
 
-    def _begin(self, what: What, attempt: int | None = None) -> SimpleNamespace:
+    def _begin(
+        self, what: What, attempt: int | None = None, first: object = None
+    ) -> SimpleNamespace:
         self.acting_s = self.acting.pop(0) if self.acting else 1.0
         self.begun.append(self.now)
         if not self.verdicts:
             self.verdicts = [STUCK]
-        return super()._begin(what, attempt)
+        return super()._begin(what, attempt, first)
 
     def _end(self, over: object) -> None:
         self.ends.append(self.now)

@@ -62,7 +62,7 @@ class FakeJob(Patrol):
             self.now += self.interval_s
             self._look_at_progress()
 
-    def _begin(self, what: What, attempt: int | None = None) -> Any:  # noqa: ANN401, ARG002 - as its base
+    def _begin(self, what: What, attempt: int | None = None, first: Any = None) -> Any:  # noqa: ANN401, ARG002 - as its base
         self.alarms.append(self.now)
         self.now += self.acting_s
         self.current = self.last = SimpleNamespace(  # type: ignore[assignment]

@@ -224,16 +224,23 @@ class Patrol:
         if self._runs_on():
             self._goes_on("the job ran on after a rank had ended")
         if isinstance(event, Alarm) and (self.current is None or event.again):
+            first = self.current
             self._close_current("looked at again: the ranks that others wait for stand still")
-            self._work_up(What("hang", event.reason, event.quiet_s, event.still_s))
+            self._work_up(What("hang", event.reason, event.quiet_s, event.still_s), first)
         elif self.current is None and self.watch.moves and not self._obeying():
             self._look_at_pace()
 
-    def _work_up(self, what: What, *, tell: bool = True) -> None:
-        """An alarm, from its evidence to what is done about it."""
+    def _work_up(self, what: What, first: NodeIncident | None = None, *, tell: bool = True) -> None:
+        """An alarm, from its evidence to what is done about it.
+
+        Args:
+            what: What happened.
+            first: The first look, where this is another at the same incident.
+            tell: Notify of it.
+        """
         self.course.enter(IncidentStage.ALARM)
         self.course.enter(IncidentStage.COLLECTING)
-        incident = self._begin(what)
+        incident = self._begin(what, first=first)
         self._conclude(incident, tell=tell)
         self.course.enter(IncidentStage.TOLD)
         if not tell:
@@ -396,19 +403,22 @@ class Patrol:
 
     # -------------------------------------------------------------- incidents
 
-    def _begin(self, what: What, attempt: int | None = None) -> NodeIncident | None:
+    def _begin(
+        self, what: What, attempt: int | None = None, first: NodeIncident | None = None
+    ) -> NodeIncident | None:
         """Collect the evidence of an incident; None where none more are kept or can be.
 
         Args:
             what: What happened.
             attempt: In which attempt of the launcher; the present one by default.
+            first: The first look at the same incident.
         """
         self.incidents += 1
         if self.incidents > MOST_INCIDENTS:
             return None
         if not self.orders.quiet:
             say(f"{what.detail}: collecting evidence")
-        incident = NodeIncident(self.context, what)
+        incident = NodeIncident(self.context, what, follows=first)
         if not incident.collect(self.roster, self.roster.attempt if attempt is None else attempt):
             return None
         self.current = self.last = incident
@@ -431,6 +441,8 @@ class Patrol:
         self.guard.verdict = verdict
         write_all(f"\n{verdict.text}\n")
         say(f"the evidence is in {short_path(incident.case)}")
+        if incident.follows is not None:
+            say(f"the first look is in {short_path(incident.follows.case)}")
 
     def _refined(self, incident: NodeIncident, verdict: Verdict) -> None:
         if incident is not self.last:
