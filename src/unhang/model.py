@@ -312,6 +312,8 @@ class ProcessSample:
         phase: How far it has come: "starting", "imported" (torch.distributed), "initialising" (in
             `init_process_group`), "ready" or "destroyed"; "" where nothing tells.
         told_size, rendezvous: How many ranks there are, and where they meet, as it was told.
+        leftover_s: For how long the file at which they meet had been there, with something in it,
+            when the run began; 0 where it was not.
         last_op, last_call, last_numel, last_site: Its last call through Python: which, the how
             manieth it was, the elements of its first tensor, and where it was made
             ("/home/user/train.py:12"); "", 0, -1 and "" where nothing tells.
@@ -360,6 +362,7 @@ class ProcessSample:
     phase: str = ""
     told_size: int = 0
     rendezvous: str = ""
+    leftover_s: int = 0
     last_op: str = ""
     last_call: int = 0
     last_numel: int = -1

@@ -151,6 +151,7 @@ class Bearing(Enum):
     LED_BEFORE = Stance.BESIDE, 0, Doubt.LEADS, "a server that has no request looks the same"
     SAYS_IDLE = Stance.BESIDE, 0, Doubt.SERVES, "the program itself says that it has no work"
     SERVES = Stance.BESIDE, 0, Doubt.SERVES, "a server without requests stands still"
+    LEFT_OVER = Stance.BESIDE, 0, None, "it may be the reason, and names no rank"
     AWAY_INSIDE = (
         Stance.CONTRADICTS,
         1,

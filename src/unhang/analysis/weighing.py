@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from unhang.analysis.case_facts import CaseFacts
 from unhang.analysis.claims import Claim, Seeing
+from unhang.analysis.lives.before_groups import left_over
 from unhang.analysis.lives.by_ras import ras_says
 from unhang.analysis.lives.elsewhere import going_along, gone_on, pauses
 from unhang.analysis.lives.failed import all_finished
@@ -87,6 +88,7 @@ OBSERVERS: Final = (
         traits=Trait.MAY_COME,
     ),
     Observer(sees=lambda claim, facts: gone_on(claim, facts.lives), traits=Trait.OF_NOW),
+    Observer(sees=lambda claim, facts: left_over(claim, facts.lives), roles=_BEFORE),
     Observer(sees=lambda claim, facts: left_call(claim, facts.lives)),
     Observer(sees=lambda claim, facts: all_finished(claim, facts.idle), apart="dumps"),
 )  # fmt: skip

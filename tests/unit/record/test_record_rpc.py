@@ -15,7 +15,7 @@ from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.ring import Ring
 from unhang.record.contact.beat import Beat
 from unhang.record.contact.heartbeat import Heartbeat, read_heartbeat
-from unhang.record.contact.meeting import told_rpc
+from unhang.record.contact.meeting import told_by, told_rpc
 from unhang.record.process import ArmedProcess
 from unhang.record.settings import Settings
 
@@ -128,6 +128,26 @@ def test_a_key_of_a_store_comes_before_and_what_was_asked_comes_back(path: Path)
         assert (told(path).awaits, told(path).asks_in) == ("ready", "")
         beat.awaits("")
         assert (told(path).awaits, told(path).asks, told(path).worker) == ("", "worker1", "ps")
+
+
+def test_a_file_that_was_there_before_the_run_is_left_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that the ranks of this run have made is not, nor an empty one, nor without a run."""
+    file = tmp_path / "shared_init"
+    given = {"init_method": f"file://{file}", "rank": 0, "world_size": 2}
+    monkeypatch.setenv("UNHANG_RUN", "node01-7-1000000")
+    assert told_by((), given).leftover_s == 0
+    file.touch()
+    os.utime(file, (940, 940))
+    assert told_by((), given).leftover_s == 0
+    file.write_text("0/rank_0")
+    for written_s, left_s in ((940, 60), (1001, 0)):
+        os.utime(file, (written_s, written_s))
+        assert told_by((), given).leftover_s == left_s
+    monkeypatch.delenv("UNHANG_RUN")
+    os.utime(file, (940, 940))
+    assert told_by((), given).leftover_s == 0
 
 
 def test_what_init_rpc_is_given_names_worker_and_meeting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from msgspec import Struct
 
-from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.claims import Bearing, Claim, Doubt, Observation, Seeing
 from unhang.analysis.lives.elsewhere import ranks_in, sites_of, subjects_of
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.sites import StackBook
@@ -22,11 +22,13 @@ from unhang.kinds import MEMBERSHIP_MISMATCH, NEVER_JOINED, PARTLY_FINISHED
 __all__ = [
     "Asked",
     "HalfMade",
+    "LeftOver",
     "NodesAway",
     "NotAtMeeting",
     "RankTwice",
     "ToldApart",
     "before_groups",
+    "left_over",
 ]
 
 _JOINING = "initialising"
@@ -84,6 +86,18 @@ class HalfMade(Struct, frozen=True):
     inside: tuple[int, ...]
 
 
+class LeftOver(Observation, frozen=True, kw_only=True):
+    """The file at which ranks meet is one of an earlier run: keys of that are in it.
+
+    Attributes:
+        place: The file.
+        age_s: For how long it had been there when the run began.
+    """
+
+    place: str
+    age_s: int
+
+
 class Asked(Struct, frozen=True):
     """What ranks were told, by process, as a rule compares it."""
 
@@ -116,6 +130,23 @@ def before_groups(lives: Lives, book: StackBook) -> list[Claim]:
             return [told]
     missing = list(_missing(lives, looks, joining, book))
     return missing or list(_half_made(joining, joined, book))
+
+
+def left_over(claim: Claim, lives: Lives) -> Iterator[Seeing]:  # noqa: ARG001 - of all claims alike
+    """That ranks have not come out of making the first group, at a file of an earlier run."""
+    looks = [life.look for life in lives.ranks.values() if life.look is not None]
+    old = [look for look in looks if look.sample.leftover_s and look.sample.phase == _JOINING]
+    if old:
+        first = max(old, key=lambda look: look.sample.leftover_s).sample
+        yield (
+            LeftOver(
+                source="stacks",
+                ranks=ranks_in(old),
+                place=first.rendezvous,
+                age_s=first.leftover_s,
+            ),
+            Bearing.LEFT_OVER,
+        )
 
 
 def _half_made(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from unhang.analysis.claims import Claim
+from msgspec.structs import replace
+
+from unhang.analysis.claims import Claim, Weighed
 from unhang.analysis.lives.before_groups import (
     HalfMade,
+    LeftOver,
     NodesAway,
     NotAtMeeting,
     RankTwice,
@@ -15,7 +18,7 @@ from unhang.analysis.lives.before_groups import (
 from unhang.analysis.lives.last_calls import GroupsApart, LinesApart, RootsApart, SizesApart
 from unhang.analysis.lives.splits import PartUnfit
 from unhang.analysis.lives.workers import AwaitedWorkers, CircleOfWorkers, WorkerWait
-from unhang.analysis.words.telling import Words, subject, words_for
+from unhang.analysis.words.telling import Words, adding_for, subject, words_for
 from unhang.wording import count_of, printable, rank_phrase
 
 __all__: list[str] = []
@@ -61,7 +64,26 @@ def _verdict_of_half_made(about: HalfMade, claim: Claim) -> Words:  # noqa: ARG0
             "Addresses of an attempt before, in a store that outlives it: a restart may do.",
             "A firewall, or an address that the others do not reach: unhang doctor net.",
         ),
-        ("Look at what these ranks print of connections: unhang logs.",),
+        (
+            "Look at what these ranks print of connections: unhang logs.",
+            "After a restart by torchrun: --standalone, or --rdzv-backend c10d, has no old keys.",
+        ),
+    )
+
+
+@adding_for(LeftOver)
+def _adding_left_over(seen: LeftOver, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001 - all have these parameters
+    place = printable(seen.place, 200)
+    said = (
+        f"{subject(seen.ranks)} {'meets' if len(seen.ranks) == 1 else 'meet'} the others at the "
+        f"file {place}, which had been there for {count_of(seen.age_s, 'second')} when this run "
+        "began: addresses of an earlier run are in it."
+    )
+    remedy = f"Delete {place} before each run, or let the launcher name the place: env://."
+    return replace(
+        words,
+        evidence=(said, *words.evidence),
+        actions=(remedy, *(words.actions if words.actions is not None else claim.kind.actions)),
     )
 
 

@@ -22,11 +22,17 @@ _POSITIONS = ("backend", "init_method", "timeout", "world_size", "rank", "store"
 
 
 class Meeting(NamedTuple):
-    """-1, 0 and "" for what it does not say."""
+    """-1, 0 and "" for what it does not say.
+
+    Attributes:
+        leftover_s: Where they meet at a file: for how long it had been there, with something in it,
+            when the run began; 0 where it was not.
+    """
 
     rank: int = -1
     size: int = 0
     place: str = ""
+    leftover_s: int = 0
 
 
 def told_by(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Meeting:
@@ -42,7 +48,20 @@ def told_by(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Meeting:
         place=""
         if given.get("store") is not None
         else _place(parts.scheme, parts.netloc, parts.path),
+        leftover_s=_leftover_s(parts.path) if parts.scheme == "file" else 0,
     )
+
+
+def _leftover_s(path: str) -> int:
+    """How old a file was when `unhang run` began, whose id ends with that moment, in ms."""
+    began_ms = os.environ.get("UNHANG_RUN", "").rpartition("-")[2]
+    try:
+        about = os.stat(path)  # noqa: PTH116 - pathlib is not needed here for one call
+    except (OSError, ValueError):
+        return 0
+    if not (about.st_size and began_ms.isascii() and began_ms.isdigit()):
+        return 0
+    return max(0, int(began_ms) // 1000 - int(about.st_mtime))
 
 
 class RpcWorker(NamedTuple):

@@ -59,6 +59,7 @@ def told_by(rank: Collected) -> dict[str, Any]:
         "phase": mark.phase,
         "told_size": mark.told_size or mark.world_size or 0,
         "rendezvous": mark.rendezvous,
+        "leftover_s": mark.leftover_s,
         "went_on": rank.went_on,
     }
     if beat is not None:
