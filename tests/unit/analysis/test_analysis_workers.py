@@ -117,6 +117,37 @@ def test_who_has_not_come_to_the_end_of_rpc_is_named() -> None:
     assert found.summary.startswith("Rank 2 (worker2) has not come to rpc.shutdown")
 
 
+def test_a_worker_that_gathers_calls_waits_for_who_has_not_called() -> None:
+    """Its function returns a future of all: no thread of it runs anything, and one rank is late."""
+    asks = {"asks": "worker0", "asks_in": "rpc_sync"}
+    sends = [worker(rank, f"{SYNC} < job.py:25 main", **asks) for rank in (1, 2)]
+    late = worker(3, "/usr/lib/python3.11/threading.py:320 wait < job.py:31 main")
+    found = cause(worker(0, ENDS, asks_in="rpc.shutdown"), *sends, late)
+    assert (found.code, found.culprits, found.victims) == ("UH101", (3,), (1, 2))
+    assert found.summary.startswith("Rank 3 (worker3) stands in its own program")
+
+
+@pytest.mark.parametrize(("cpu_s", "moving"), [(0.9, (1,)), (0.0, ())])
+def test_what_a_worker_runs_need_be_no_python(cpu_s: float, moving: tuple[int, ...]) -> None:
+    """TorchScript and built-in functions show no frame: a worker that answers so is not blamed."""
+    first = worker(0, f"{SYNC} < job.py:25 main", asks="worker1", asks_in="rpc_sync")
+    found = cause(first, worker(1, ENDS, asks_in="rpc.shutdown", looks=worked(cpu_s=cpu_s)))
+    assert (found.culprits, found.confidence, found.moving) == ((1,), "low", moving)
+
+
+def test_workers_that_only_serve_wait_at_the_end_for_a_program_without_work() -> None:
+    """As parameter servers do from their start on: nothing is ended for that."""
+    ends = [worker(rank, ENDS, asks_in="rpc.shutdown") for rank in (0, 1)]
+    waits = "/usr/lib/python3.11/queue.py:171 get < job.py:31 main"
+    loads = "/opt/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py:9 __next__"
+    reasons = []
+    for site in (waits, f"{loads} < job.py:31 main"):
+        decision = judged(*ends, worker(2, site)).decision
+        assert decision is not None
+        reasons.append(decision.reason)
+    assert reasons == ["idle", "away"]
+
+
 @pytest.mark.parametrize("moves", [0, 1])
 def test_workers_that_move_are_in_no_circle(moves: int) -> None:
     """Calls that nest look like a circle in each moment: they end, and others begin."""

@@ -21,7 +21,7 @@ from unhang.analysis.sources.stacks import RankLook
 from unhang.model import Frame
 from unhang.stacks.ownership import bare_name, under
 
-__all__ = ["Leads", "SaysIdle", "Serves", "idle_by_design", "led_before"]
+__all__ = ["Leads", "SaysIdle", "Serves", "idle_by_design", "led_before", "may_wait_for_work"]
 
 _LEAST_WAITS: Final = 5
 _MOST: Final = 0.5
@@ -104,7 +104,7 @@ def _is_led(claim: Claim) -> bool:
 
 def _server_of(look: RankLook) -> Frame | None:
     """The loop of a server in the process of a rank that waits in no call, for what it gets."""
-    if not _may_wait_for_work(look) or look.waits:
+    if not may_wait_for_work(look) or look.waits:
         return None
     frames = (frame for thread in look.sample.threads for frame in thread.frames)
     return next((frame for frame in frames if _is_server(frame)), None)
@@ -118,7 +118,7 @@ def _is_server(frame: Frame) -> bool:
 def led_before(claim: Claim, lives: Lives, situation: Situation | None) -> Iterator[Seeing]:
     """That the peers of one rank that is absent have always waited for it so."""
     looks = lives.looks_at(claim.culprits)
-    if situation is None or len(looks) != 1 or not _may_wait_for_work(looks[0]):
+    if situation is None or len(looks) != 1 or not may_wait_for_work(looks[0]):
         return
     found = (_leads(situation, each, claim) for each in _calls(situation, claim))
     seen = next(filter(None, found), None)
@@ -126,7 +126,8 @@ def led_before(claim: Claim, lives: Lives, situation: Situation | None) -> Itera
         yield seen, Bearing.LED_BEFORE
 
 
-def _may_wait_for_work(look: RankLook) -> bool:
+def may_wait_for_work(look: RankLook) -> bool:
+    """Whether it stands where work may come in that others hand it."""
     return look.meaning.kind in _FOR_WORK and not (look.held or look.sample.awaits)
 
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.lives.elsewhere import ranks_in, sites_of, subjects_of
+from unhang.analysis.lives.leading import may_wait_for_work
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.sites import StackBook
 from unhang.analysis.sources.stacks import RankLook
@@ -44,11 +45,14 @@ class AwaitedWorkers(Struct, frozen=True):
         looks: Where they stand.
         links: Who waits, the first ones.
         ending: All that wait have come to the end of RPC, where these are missed.
+        aside: They are asked for nothing: who is asked runs nothing, and waits for their calls, as
+            functions of RPC do that return a future.
     """
 
     looks: tuple[RankLook, ...]
     links: tuple[WorkerWait, ...]
     ending: bool
+    aside: bool = False
 
 
 class CircleOfWorkers(Struct, frozen=True):
@@ -68,30 +72,42 @@ def between_workers(lives: Lives, book: StackBook) -> list[Claim]:
     looks = {r: look for r, look in lives.sampled.items() if look.sample.worker and not look.gone}
     if not looks or any(look.unseen for look in looks.values()):
         return []
-    links = {rank: list(_links(look, looks)) for rank, look in looks.items()}
+    links = {rank: list(_asked(look, looks)) for rank, look in looks.items()}
+    if not any(links.values()):  # who waits at the end of RPC serves until all have come
+        links = {rank: list(_missed(look, looks)) for rank, look in looks.items()}
     awaited = sorted({link.target for each in links.values() for link in each})
     lost = {rank for rank, look in looks.items() if look.waits and look.sample.asks}
     sinks = [rank for rank in awaited if not links[rank] and rank not in lost]
     if sinks:
-        return [_awaited([looks[rank] for rank in sinks], links, looks, book)]
+        away = [rank for rank, look in looks.items() if not look.waits]
+        aside = bool(away) and all(looks[rank].waits for rank in sinks)
+        named = [looks[rank] for rank in (away if aside else sinks)]
+        return [_awaited(named, links, looks, book, aside=aside)]
     circle = _circle(links)
     if not circle or any(looks[link.rank].moved is not False for link in circle):
         return []
     return [_in_circle(circle, looks, book)]
 
 
-def _links(look: RankLook, looks: Mapping[int, RankLook]) -> Iterator[WorkerWait]:
-    """Whom a worker waits for that is there; none while a thread of it runs something."""
-    sample = look.sample
-    if not look.waits or not sample.asks_in:
-        return
-    names = [name.strip() for name in sample.asks.split(",") if name.strip()]
+def _asked(look: RankLook, looks: Mapping[int, RankLook]) -> Iterator[WorkerWait]:
+    """Whom a worker waits for by name; none while a thread of it runs something."""
+    names = [name.strip()[:_LONGEST] for name in look.sample.asks.split(",")]
     for rank, other in looks.items():
-        whole = any(name[:_LONGEST] == other.sample.worker for name in names)
-        missed = sample.asks_in == SHUTDOWN and not names and not _is_ending(other)
-        if rank != look.rank and (whole or missed):
-            told = other.sample.worker
-            yield WorkerWait(look.rank, sample.worker, rank, told, sample.asks_in, sample.asks_for)
+        if look.waits and rank != look.rank and other.sample.worker in names:
+            yield _wait_of(look, other)
+
+
+def _missed(look: RankLook, looks: Mapping[int, RankLook]) -> Iterator[WorkerWait]:
+    """Whom a worker that has come to the end of RPC waits for there."""
+    if _is_ending(look):
+        yield from (_wait_of(look, other) for other in looks.values() if not _is_ending(other))
+
+
+def _wait_of(look: RankLook, other: RankLook) -> WorkerWait:
+    told, awaited = look.sample, other.sample
+    return WorkerWait(
+        told.rank, told.worker, awaited.rank, awaited.worker, told.asks_in, told.asks_for
+    )
 
 
 def _is_ending(look: RankLook) -> bool:
@@ -104,11 +120,14 @@ def _awaited(
     links: Mapping[int, Sequence[WorkerWait]],
     looks: Mapping[int, RankLook],
     book: StackBook,
+    *,
+    aside: bool,
 ) -> Claim:
     own = frozenset(look.rank for look in sinks)
     waiting = [link for each in links.values() for link in each if link.rank not in own]
     victims = [looks[rank] for rank in sorted({link.rank for link in waiting})]
-    moving = ranks_in(look for look in sinks if look.moves)
+    moving = ranks_in(look for look in sinks if look.moves or (look.waits and look.works))
+    ending = all(link.op == SHUTDOWN for link in waiting)
     still = all(look.moved is False for look in (*sinks, *victims))
     return Claim(
         kind=NEVER_JOINED,
@@ -116,26 +135,33 @@ def _awaited(
         about=AwaitedWorkers(
             tuple(sinks),
             tuple(link for link in waiting if link.target in own),
-            all(link.op == SHUTDOWN for link in waiting),
+            ending,
+            aside,
         ),
         culprits=ranks_in(sinks),
         victims=ranks_in(victims),
         subjects=subjects_of(sinks),
         sites=(*sites_of(sinks, "culprit", book), *sites_of(victims, "victim", book)),
         waits=tuple(Wait(link.rank, link.target, link.op) for link in waiting),
-        doubts=tuple(_doubts(sinks, moving, still=still)),
+        doubts=tuple(_doubts(sinks, moving, still=still, ending=ending)),
         moving=moving,
     )
 
 
-def _doubts(sinks: Sequence[RankLook], moving: Sequence[int], *, still: bool) -> Iterator[Doubt]:
-    """A worker that waits for RPC in no thread may still answer: what it runs need be no Python."""
+def _doubts(
+    sinks: Sequence[RankLook], moving: Sequence[int], *, still: bool, ending: bool
+) -> Iterator[Doubt]:
+    """A worker that waits for RPC in no thread may still answer: what it runs need be no Python.
+
+    Workers that only serve come to the end of RPC at once, and wait there for as long as the
+    program of another lasts: that may have no work.
+    """
+    if ending and all(map(may_wait_for_work, sinks)):
+        yield Doubt.SERVES
     if moving:
         yield Doubt.MOVES
-    if not still:
+    if not still or any(look.waits for look in sinks):
         yield Doubt.LOOKS_UNCLEAR
-    if any(look.waits for look in sinks):
-        yield Doubt.NOTHING_SEEN
     yield Doubt.STACKS_ONLY
 
 

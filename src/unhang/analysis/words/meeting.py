@@ -241,7 +241,13 @@ def _verdict_of_awaited_workers(about: AwaitedWorkers, claim: Claim) -> Words:
     wait = "waits" if len(claim.victims) == 1 else "wait"
     verb = "has" if len(about.looks) == 1 else "have"
     summary = f"{who} {verb} not come to rpc.shutdown, in which {waiting} {wait}."
-    if not about.ending:
+    if about.aside:
+        verb = "stands" if len(about.looks) == 1 else "stand"
+        summary = (
+            f"{who} {verb} in its own program, and {waiting} {wait} in RPC for a worker that runs "
+            "nothing: it may need that rank's call."
+        )
+    elif not about.ending:
         verb = "does" if len(about.looks) == 1 else "do"
         summary = f"{who} {verb} not answer, and {waiting} {wait} for that in RPC."
     return Words(
