@@ -335,6 +335,8 @@ class ProcessSample(ProcessState):
         phase: How far it has come: "starting", "imported" (torch.distributed), "initialising" (in
             `init_process_group`), "ready" or "destroyed"; "" where nothing tells.
         told_size, rendezvous: How many ranks there are, and where they meet, as it was told.
+        leftover_s: For how long the file at which they meet had been there, with something in it,
+            when the run began; 0 where it was not.
         last_op, last_call, last_numel, last_site: Its last call through Python: which, the how
             manieth it was, the elements of its first tensor, and where it was made
             ("/home/user/train.py:12"); "", 0, -1 and "" where nothing tells.
@@ -346,6 +348,10 @@ class ProcessSample(ProcessState):
         activity: What the program says that it does ("evaluation"), or "".
         awaits, has_set: The key of a store that it waits for, and the one that it set last; ""
             where there is none, or nothing tells.
+        worker, serving: Its name as a worker of torch's RPC, and how many of its threads serve the
+            others; "" and 0 where it is none.
+        asks, asks_in, asks_for: The workers that it waits for, in which call of RPC, and for which
+            function to be run; "" where it waits for none, or nothing tells.
         went_on: In a hang: since the alarm a call of it has ended well, and it has begun another;
             or its job has ended well.
         paused_s: In a hang: for how long nobody had moved who may be waited for, where that is no
@@ -375,6 +381,7 @@ class ProcessSample(ProcessState):
     phase: str = ""
     told_size: int = 0
     rendezvous: str = ""
+    leftover_s: int = 0
     last_op: str = ""
     last_call: int = 0
     last_numel: int = -1
@@ -385,6 +392,11 @@ class ProcessSample(ProcessState):
     activity: str = ""
     awaits: str = ""
     has_set: str = ""
+    worker: str = ""
+    serving: int = 0
+    asks: str = ""
+    asks_in: str = ""
+    asks_for: str = ""
     went_on: bool = False
     paused_s: float = -1.0
     grace_s: float = 0.0

@@ -36,7 +36,7 @@ PAIRS = {
 
 FULL = {
     ".": 32,
-    "analysis/lives": 17,
+    "analysis/lives": 18,
     "analysis/words": 19,
     "logs": 13,
     "logs/rules": 17,

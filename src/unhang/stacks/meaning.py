@@ -26,6 +26,7 @@ from unhang.wording import printable
 __all__ = [
     "Meaning",
     "awaited_thread",
+    "is_served",
     "main_thread",
     "meaning_of",
     "meaning_of_frames",
@@ -36,6 +37,8 @@ _OUTER = ("checkpoint", "data-loader")  # user code below these is still theirs
 _LEAVES = {"_shutdown": "threading.py"}
 _JOINS = {"join": "threading.py", **_LEAVES}
 _RESULT = {"result": "concurrent/futures/_base.py"}
+_SERVED = "_run_function", "torch/distributed/rpc/internal.py"
+"""Where a thread of RPC runs what another worker asked for."""
 _TABLES = {"rules": RULES, "fallbacks": FALLBACKS, "idle": IDLE}
 _THROWN = (
     ("std::rethrow_exception", "rethrown (std::rethrow_exception)"),
@@ -89,7 +92,28 @@ def main_thread(sample: ProcessSample) -> ThreadStack | None:
     main = next((thread for thread in sample.threads if thread.is_main), None)
     if main is None:
         return _that_says_most(sample)
+    if meaning_of_frames(main.frames).kind == "rpc":
+        return _serving_thread(sample, main)
     return (_other_thread(sample) or main) if _hands_over(main) else main
+
+
+def _serving_thread(sample: ProcessSample, main: ThreadStack) -> ThreadStack:
+    """Of a worker of RPC whose main thread waits, the one that runs what another asked for.
+
+    One that does something of its own tells most; one that waits in turn more than a main thread
+    that has come to its end, and waits for the others there.
+    """
+    serves = [t for t in sample.threads if not t.is_main and is_served(t)]
+    own = (t for t in serves if meaning_of_frames(t.frames).kind != "rpc")
+    ends = any(bare_name(f.function) == "shutdown" for f in main.frames)
+    return next(own, next(iter(serves), main) if ends else main)
+
+
+def is_served(thread: ThreadStack) -> bool:
+    """Whether it runs what another worker of RPC has asked for."""
+    return any(
+        bare_name(f.function) == _SERVED[0] and under(f.file, _SERVED[1]) for f in thread.frames
+    )
 
 
 _SAYS_MOST = ("abort", "collective", "init", "teardown", "checkpoint", "data-loader")

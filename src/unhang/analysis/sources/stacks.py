@@ -20,6 +20,7 @@ from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.stacks.meaning import (
     Meaning,
     awaited_thread,
+    is_served,
     main_thread,
     meaning_of,
     meaning_of_frames,
@@ -38,7 +39,7 @@ __all__ = [
     "looks_without_rank",
 ]
 
-_WAITS = frozenset({"collective", "init"})
+_WAITS = frozenset({"collective", "init", "rpc"})
 _MAY_WAIT = frozenset({"backward", "device-sync", "native"})
 _UNSEEN = frozenset({"unknown"})
 _CERTAIN = frozenset({"stopped", "dead"})
@@ -71,6 +72,7 @@ class RankLook(Struct, frozen=True):
         worker: Where a data-loader worker, or a thread, stands in the program, for which it waits;
             innermost first, empty for none.
         wakes_s: Seconds until it stops sleeping; -1 where it does not sleep, or nothing tells.
+        served: Threads in which it runs what other workers of RPC asked for.
     """
 
     sample: ProcessSample
@@ -82,6 +84,7 @@ class RankLook(Struct, frozen=True):
     age_s: float | None = None
     worker: tuple[Frame, ...] = ()
     wakes_s: float = -1.0
+    served: int = 0
 
     @property
     def rank(self) -> int:
@@ -318,4 +321,5 @@ def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:
         age_s=(newest_ns - last.time_ns) / 1e9 if known else None,
         worker=awaited.frames if (awaited := awaited_thread(last)) is not None else (),
         wakes_s=last.wakes_s if thread is not None and thread.is_main else -1.0,
+        served=sum(map(is_served, last.threads)) if last.worker else 0,
     )

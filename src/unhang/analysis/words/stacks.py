@@ -20,7 +20,7 @@ from unhang.analysis.lives.elsewhere import (
     grouped,
     ranks_in,
 )
-from unhang.analysis.lives.leading import Leads
+from unhang.analysis.lives.leading import Leads, SaysIdle, Serves
 from unhang.analysis.lives.out_of_calls import LeftCall
 from unhang.analysis.lives.outside import Outside
 from unhang.analysis.sources.stacks import RankLook, at_site
@@ -274,6 +274,26 @@ def _adding_leads(seen: Leads, words: Words, claim: Claim, weighed: Weighed) -> 
     may = f"{who[:1].upper()}{who[1:]} may lead them, and have nothing to do: no request, no work."
     alternatives = (may, *(words.alternatives or ()))
     return replace(words, evidence=(said, *words.evidence), alternatives=alternatives)
+
+
+@adding_for(SaysIdle)
+def _adding_says_idle(seen: SaysIdle, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001 - as below
+    one = len(seen.ranks) == 1
+    said = f"{subject(seen.ranks)} {'says' if one else 'say'} that {'it is' if one else 'they are'}"
+    wait = "waits" if len(claim.victims) == 1 else "wait"
+    for_it = f", and {rank_phrase(claim.victims)} {wait} for that" if claim.culprits else ""
+    return replace(
+        words,
+        summary=f"{said} idle, waiting for work{for_it}.",
+        evidence=(words.summary, *words.evidence),
+    )
+
+
+@adding_for(Serves)
+def _adding_serves(seen: Serves, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001 - as below
+    place = f"{seen.server.function} ({seen.server.file.rpartition('/')[2]}:{seen.server.line})"
+    said = f"{subject(seen.ranks)} may be idle, waiting for work: a server runs there in {place}."
+    return replace(words, alternatives=(said, *(words.alternatives or ())))
 
 
 @adding_for(LeftCall)

@@ -67,6 +67,7 @@ class Mark:
             inherit it.
         told_size: The number of ranks by the same word; 0 where nothing says.
         rendezvous: Where it meets its peers ("node01:29500", a file), or "" before it does.
+        leftover_s: For how long that file had been there when the run began; 0 where it was not.
         backend: What the backends of its groups call themselves, with commas.
         hooked: Those of them for which a hook of torch's records (torch 2.15): its worker server
             knows their recorders by name.
@@ -118,10 +119,11 @@ class Mark:
     exception: str = ""
     told_size: int = 0
     rendezvous: str = ""
+    leftover_s: int = 0
 
 
 _INTS: Final = frozenset({"pid", "start_ticks", "uid", "attempt", "groups", "armed_ns",
-                          "updated_ns", "told_size"})  # fmt: skip
+                          "updated_ns", "told_size", "leftover_s"})  # fmt: skip
 _MAYBE_INTS: Final = frozenset({"rank", "world_size", "local_rank", "env_rank"})
 
 

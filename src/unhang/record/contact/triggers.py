@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from unhang.record.calls import rpc
 from unhang.record.calls.groups import channels, named, note_groups
 from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.sites import line_of, main_site, program_frames
@@ -180,6 +181,8 @@ class TriggerThread:
             for channel in channels()
             if channel.last_enqueued >= 0
         ]
+        if (asked := rpc.counts())[0]:  # no group; but waits that begin and end
+            beats.append(GroupBeat("other", 0, asked[0], -1, asked[1]))
         self.recorder.followed.ask_all()
         ring = self.recorder.state.ring
         self.recorder.beat.tick(beats, ring.total, ring.dropped)

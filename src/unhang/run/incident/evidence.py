@@ -252,12 +252,17 @@ class Collector:
         """What each rank that lives has done so far, without what our recorder in it did."""
         sockets = tcp_bytes()
         ranks = {rank.member.pid: rank for rank in self._alive()}
-        ours = {pid: rank.beat.thread if rank.beat else 0 for pid, rank in ranks.items()}
+        beats = {pid: rank.beat for pid, rank in ranks.items()}
         return {
-            pid: work_of(pid, table, now_s, ours[pid], sockets)._replace(
-                tasks_s=ray_tasks_s(pid, table, ranks)
-            )
-            for pid in ranks
+            pid: work_of(
+                pid,
+                table,
+                now_s,
+                beat.thread if beat else 0,
+                sockets,
+                rpc=beat is not None and bool(beat.worker),
+            )._replace(tasks_s=ray_tasks_s(pid, table, ranks))
+            for pid, beat in beats.items()
         }
 
     def _take_ras(self) -> None:

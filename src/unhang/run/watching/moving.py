@@ -67,15 +67,17 @@ class Movement:
         for pid in pids:
             self._seen.setdefault(pid, _Seen()).series = Series()
 
-    def weigh(self, pid: int, table: ProcessTable, now_s: float, ours: int = 0) -> Activity:
+    def weigh(
+        self, pid: int, table: ProcessTable, now_s: float, ours: int = 0, *, rpc: bool = False
+    ) -> Activity:
         """What a process and all below it do, by one more look at it.
 
-        What a thread of it that is `ours` does is left out.
+        What a thread of it that is `ours` does is left out, and of RPC the one that polls.
         """
         seen = self._seen.setdefault(pid, _Seen())
         below = frozenset(process.pid for process in table.below(pid))
         seen.started += len(below - (below if seen.below is None else seen.below))
         seen.below = below
-        look = work_of(pid, table, now_s, ours)
+        look = work_of(pid, table, now_s, ours, rpc=rpc)
         seen.series.looks.append(look._replace(started=seen.started))
         return estimate(seen.series, lines=len(set(seen.lines)))

@@ -225,7 +225,13 @@ class Roster:
             return dict.fromkeys(beats, Activity())
         table = read_processes()
         return {
-            pid: self._movement.weigh(pid, table, now, beat.thread if beat is not None else 0)
+            pid: self._movement.weigh(
+                pid,
+                table,
+                now,
+                beat.thread if beat is not None else 0,
+                rpc=beat is not None and bool(beat.worker),
+            )
             for pid, beat in beats.items()
         }
 
