@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import runpy
 import sys
+import time
 import traceback
 from typing import Any, Final
 
@@ -29,6 +30,8 @@ def run(plan: dict[str, Any]) -> int:
     desk = Desk(client, plan["values"])
     arm(desk, plan["steps"])
     _fork_instead_of_spawn(client)
+    real = time.sleep
+    time.sleep = lambda seconds: real(min(float(seconds), _SLEEP_S))
     os.environ["TORCHDYNAMO_DISABLE"] = "1"
     sys.argv = [plan["script"], *plan["words"]]
     return ended(client, lambda: _script(plan, desk))
@@ -66,6 +69,8 @@ def ended(client: RankLine, body: Foreign) -> int:
     return code
 
 
+_SLEEP_S: Final = 0.05
+"""Nothing is slow in a rehearsal: a rank sleeps no longer, however long it wants to."""
 _UNDER_ALL: Final = ("__torch_function__", "ended", "_script", "<lambda>", "__call__")
 """Functions of ours that stand under every line of a script."""
 
