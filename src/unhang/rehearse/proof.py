@@ -7,6 +7,7 @@ needs: in a rehearsal nothing moves any more, so every fault is the program's.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -103,6 +104,7 @@ def _notes(outcome: RehearsalEnd, steps: int) -> Iterator[Note]:
         yield Note(
             "info", _SOURCE, f"each rank was ended after {count_of(steps, 'optimizer step')}"
         )
+    yield from _asked_by_some(referee)
     if referee.unreal:
         frames = [Frame(*each) for each in referee.unreal[0].frames]
         where = user_frame(frames) or Frame("", "?", 0)
@@ -116,6 +118,22 @@ def _notes(outcome: RehearsalEnd, steps: int) -> Iterator[Note]:
             "warning", _SOURCE,
             f"{file}:{line} reads {what}, which is not as in the job: what it decides may differ",
         )  # fmt: skip
+
+
+def _asked_by_some(referee: Referee) -> Iterator[Note]:
+    """Groups for which not all ranks called new_group: later ones may get different names."""
+    asked = {rank: Counter(m for m, _ in process.asked) for rank, process in referee.ranks.items()}
+    places = {m: frames for p in referee.ranks.values() for m, frames in p.asked}
+    for members, frames in places.items():
+        most = max(counts[members] for counts in asked.values())
+        without = [rank for rank, counts in asked.items() if counts[members] < most]
+        if without:
+            frame = user_frame(Frame(*each) for each in frames) or Frame("", "?", 0)
+            yield Note(
+                "warning", _SOURCE,
+                f"{frame.file}:{frame.line} makes a group of {rank_phrase(members)}, and "
+                f"{rank_phrase(without)} did not: torch wants new_group called by every rank",
+            )  # fmt: skip
 
 
 def _kept(report: Report) -> Iterator[Note]:

@@ -106,6 +106,7 @@ class LivingRank:
             that has started its ranks itself.
         waits: What its main thread waits for: calls, or the keys of a store.
         place: Where it waits.
+        asked: Groups that it called `new_group` for: members, and where.
         polls: It asks again and again whether a call has ended, and does nothing else.
         code: Its exit code; None while it runs.
     """
@@ -126,6 +127,7 @@ class LivingRank:
     stacks: dict[tuple[Waiter, int], Frames] = field(default_factory=dict)
     batches: dict[int, OneLaunch] = field(default_factory=dict)
     groups: list[RankGroup] = field(default_factory=list)
+    asked: list[tuple[tuple[int, ...], Frames]] = field(default_factory=list)
 
 
 class Referee:
@@ -215,6 +217,10 @@ class Referee:
                 tuple(message["ranks"]), message["backend"], int(message["timeout_ms"]),
             )  # fmt: skip
         process.groups.append(self.circles[key])
+
+    def _on_asked(self, waiter: Waiter, process: LivingRank, message: Message) -> None:
+        place = self._stack(waiter, process, message)
+        process.asked.append((tuple(message["ranks"]), place))
 
     def _on_unreal(self, waiter: Waiter, process: LivingRank, message: Message) -> None:
         del waiter

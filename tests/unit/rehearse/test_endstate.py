@@ -229,3 +229,19 @@ def test_lines_that_read_what_is_not_real_limit_the_proof(tmp_path: Path) -> Non
     assert report.decision is not None
     assert report.decision.confidence == "medium"
     assert any("/a/train.py:7 reads item" in note.text for note in report.notes)
+
+
+def test_a_group_that_some_ranks_alone_make_is_noted(tmp_path: Path) -> None:
+    """It works as long as no other group is made, so it is no fault yet."""
+    ranks = Ranks(3)
+    place = {"stack": 7, "frames": [["main", "/a/train.py", 4]]}
+    for rank in range(3):
+        ranks.call(rank, 5, wait=False)
+        ranks.say(rank, "asked", ranks=[0, 2], **place)
+    ranks.say(0, "asked", ranks=[0, 1], **place)
+    for rank in range(3):
+        ranks.end(rank)
+    report = verdict(ranks, tmp_path / "case")
+    assert report.status == "healthy"
+    (noted,) = (note.text for note in report.notes if "new_group" in note.text)
+    assert noted.startswith("/a/train.py:4 makes a group of ranks 0-1, and ranks 1-2 did not: ")

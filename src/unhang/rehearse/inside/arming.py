@@ -8,6 +8,7 @@ import functools
 import os
 import sys
 from datetime import timedelta
+from typing import Final
 
 import torch
 import torch.distributed as dist
@@ -23,6 +24,8 @@ from unhang.rehearse.talking import Foreign
 __all__ = ["arm"]
 
 NAME = "rehearsal"
+_LOCAL: Final = 5
+"""Where `new_group` is told that its members alone call it."""
 
 
 class _Making:
@@ -57,6 +60,7 @@ def arm(desk: Desk, max_steps: int) -> None:
     dist.Backend.register_backend(NAME, making.group, devices=["cpu", "cuda"])
     _replace("_new_process_group_helper", functools.partial(_helper, making))
     _replace("init_process_group", functools.partial(_init, desk))
+    _replace("_new_group_with_tag", functools.partial(_new_group, desk))
     for name in ("is_nccl_available", "is_gloo_available", "is_backend_available"):
         _replace(name, lambda _real, *_: True)
     if hasattr(c10d, "_maybe_attach_flight_recorder"):  # 2.15: the referee is recorder enough
@@ -109,6 +113,15 @@ def _helper(making: _Making, real: Foreign, *args: Foreign, **kwargs: Foreign) -
         c10d._world.pg_map[group] = (making.backend, prefix)
         c10d._world.pg_backend_config[group] = f"cpu:{making.backend},cuda:{making.backend}"
     return group, prefix
+
+
+def _new_group(desk: Desk, real: Foreign, *args: Foreign, **kwargs: Foreign) -> Foreign:
+    """`new_group`, which torch wants of every rank, also of those that are not in it."""
+    ranks = args[0] if args else kwargs.get("ranks")
+    alone = args[5] if len(args) > _LOCAL else kwargs.get("use_local_synchronization")
+    if ranks and not alone:
+        desk.client.tell("asked", ranks=sorted(ranks), **desk.place())
+    return real(*args, **kwargs)
 
 
 def _init(
