@@ -32,7 +32,6 @@ def run(plan: dict[str, Any]) -> int:
     _fork_instead_of_spawn(client)
     real = time.sleep
     time.sleep = lambda seconds: real(min(float(seconds), _SLEEP_S))
-    os.environ["TORCHDYNAMO_DISABLE"] = "1"
     sys.argv = [plan["script"], *plan["words"]]
     return ended(client, lambda: _script(plan, desk))
 
