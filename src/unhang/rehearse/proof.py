@@ -6,6 +6,7 @@ needs: in a rehearsal nothing moves any more, so every fault is the program's.
 
 from __future__ import annotations
 
+import linecache
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,7 @@ from unhang.rehearse.oddside import with_odd_side
 from unhang.rehearse.referee import Referee
 from unhang.rehearse.server import RehearsalEnd
 from unhang.report import Decision, Finding, Reason, Report, Subject
-from unhang.stacks.ownership import user_frame
+from unhang.stacks.ownership import is_library, user_frame
 from unhang.wording import count_of, printable, rank_phrase
 
 __all__ = ["judged"]
@@ -84,11 +85,18 @@ def _check(referee: Referee) -> None:
                 f"rank {process.rank} asked for something that no rehearsal has: {process.error}",
                 "docs/rehearse.md says what it can show. With --case DIR its log is kept.",
             )
-        if _LACKS.match(process.error):
+        if _LACKS.match(process.error) and not _raised_by_script(process.error_frames[0]):
             raise ToolError(
                 f"rank {process.rank} needs what this machine does not have: {process.error[:300]}",
                 "A rehearsal runs on the CPU, with the packages that are installed here.",
             )
+
+
+def _raised_by_script(frame: tuple[str, str, int]) -> bool:
+    """Whether the line itself raises: then a script says so, and no library does."""
+    function, file, line = frame
+    own = not is_library(Frame(function, file, line))
+    return own and linecache.getline(file, line).strip().startswith("raise")
 
 
 def _notes(outcome: RehearsalEnd, steps: int) -> Iterator[Note]:

@@ -245,3 +245,16 @@ def test_a_group_that_some_ranks_alone_make_is_noted(tmp_path: Path) -> None:
     assert report.status == "healthy"
     (noted,) = (note.text for note in report.notes if "new_group" in note.text)
     assert noted.startswith("/a/train.py:4 makes a group of ranks 0-1, and ranks 1-2 did not: ")
+
+
+def test_a_script_that_raises_it_itself_is_blamed(tmp_path: Path) -> None:
+    """Whatever words it chooses: a line that raises needs nothing of this machine."""
+    script = tmp_path / "train.py"
+    script.write_text("import x\nraise RuntimeError('CUDA out of memory')\n")
+    ranks = Ranks(2)
+    for rank in range(2):
+        frames = [["load", str(script), 2]]
+        error = "RuntimeError: CUDA out of memory"
+        ranks.say(rank, "end", code=1, error=error, frames=frames)
+    report = verdict(ranks, tmp_path / "case")
+    assert report.summary.startswith("Every rank raised RuntimeError: CUDA out of memory")
