@@ -1,9 +1,9 @@
 """The catalogue of finding kinds: everything that is known of a kind, whatever case it is found in.
 
-A kind is a row here and a page in docs/codes; rules make claims of it, and whoever asks what a kind
-is like (does it explain an absence, may a bad node be behind it) asks for a trait. No other module
-holds a set of codes. Log rules and the doctor's checks are rows of tables already and carry their
-`Kind` there; `unhang.catalogue` knows all of them.
+A new kind stands in the file of its finding (`unhang.analysis.rules`), older ones are rows here.
+Rules make claims of it; what asks what a kind is like (does it explain an absence, may a bad node
+be behind it) asks for a trait. No other module holds a set of codes. Log rules and the doctor's
+checks are rows of tables and carry their `Kind` there; `unhang.catalogue` knows all of them.
 
 Codes are never renumbered and never reused. They may have four digits; new kinds are known by
 their slug.
@@ -11,9 +11,11 @@ their slug.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from enum import Enum, Flag, auto
-from typing import Final, Literal, TypeAlias
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
 
 __all__ = ["FAMILIES", "KINDS", "Family", "Kind", "Remedy", "Role", "Trait"]
 
@@ -402,14 +404,6 @@ HOST_PROGRAM_STUCK: Final = Kind(
     traits=Trait.FROM_FAILURE | Trait.OF_NOW,
     actions=("Take two stack samples a few seconds apart: unhang stacks --samples 2.",),
 )
-LAST_TRACED_CALL: Final = Kind(
-    "UH603",
-    "last-traced-call",
-    "program",
-    "A process made its last traced call before the others.",
-    role="observation",
-    traits=Trait.UNDECIDED,
-)
 _LOOK_AT_ITS_STACK: Final = "unhang stacks --pid shows which line of the program that is."
 WAITS_IN_SYSCALL: Final = Kind(
     "UH604",
@@ -436,32 +430,11 @@ BUSY_WITHOUT_SYSCALLS: Final = Kind(
     alternatives=("Long work of its own: compiling, preparing data, a loop in Python.",),
     actions=(_LOOK_AT_ITS_STACK,),
 )
-STARVED: Final = Kind(
-    "UH607",
-    "starved",
-    "environment",
-    "Ranks want a core, or memory, and do not get it: they come late to every call.",
-    alternatives=("A short burst, such as loading data or compiling, meets a limit as well.",),
-    actions=(
-        (
-            "Raise the limit where it was set: docker --cpus and --memory, resources.limits in"
-            " Kubernetes, --cpus-per-task and --mem in SLURM."
-        ),
-        "Or start fewer threads and workers: OMP_NUM_THREADS, num_workers of the data loader.",
-    ),
-)
 FIRST_FAILURE: Final = Kind(
     "UH700",
     "first-failure",
     "failure",
     "The earliest failure in the logs.",
-)
-RANKS_DIFFER: Final = Kind(
-    "UH795",
-    "ranks-differ",
-    "environment",
-    "Ranks report different versions, interfaces or settings.",
-    role="observation",
 )
 NEW_LINE: Final = Kind(
     "UH7050",
@@ -531,22 +504,6 @@ INSUFFICIENT_EVIDENCE: Final = Kind(
     ),
 )
 
-RECORDER_BLIND: Final = Kind(
-    "UH902",
-    "recorder-blind",
-    "evidence",
-    "A recorder was asked and holds nothing, though its rank has made calls.",
-    role="observation",
-    traits=Trait.UNDECIDED,
-    actions=(
-        "Check that it is on: TORCH_FR_BUFFER_SIZE must not be 0.",
-        (
-            "From torch 2.15 on, ask by the backend's name: unhang dump does, and"
-            " torch._C._distributed_c10d._dump_fr_trace(backend='nccl2')."
-        ),
-        "Where torch does not record a backend, let unhang record: UNHANG_FULL=always.",
-    ),
-)
 
 _ALL: Final = (
     NEVER_JOINED,
@@ -570,13 +527,10 @@ _ALL: Final = (
     LATE_RANK,
     IDLE,
     HOST_PROGRAM_STUCK,
-    LAST_TRACED_CALL,
     WAITS_IN_SYSCALL,
     SPINS_IN_SYSCALLS,
     BUSY_WITHOUT_SYSCALLS,
-    STARVED,
     FIRST_FAILURE,
-    RANKS_DIFFER,
     NEW_LINE,
     CORE_CRASH,
     CORE_ABORT,
@@ -585,8 +539,26 @@ _ALL: Final = (
     NOT_FINITE,
     RANKS_NUMBERS_DIFFER,
     INSUFFICIENT_EVIDENCE,
-    RECORDER_BLIND,
 )
 
-KINDS: Final[dict[str, Kind]] = {kind.code: kind for kind in _ALL}
-"""All kinds of this table by code; those of log rules and of checks stand in their rows."""
+
+def _kind_from(row: dict[str, Any]) -> Kind:
+    """The kind of a row of kinds.json."""
+    traits = Trait.NONE
+    for name in row["traits"]:
+        traits |= Trait[name]
+    remedy = Remedy[row["remedy"]] if row["remedy"] else None
+    texts = {name: tuple(row[name]) for name in ("alternatives", "actions")}
+    return Kind(**{**row, **texts, "traits": traits, "remedy": remedy})
+
+
+_ROWS: Final = map(_kind_from, json.loads(Path(__file__).with_name("kinds.json").read_bytes()))
+
+KINDS: Final[dict[str, Kind]] = {
+    kind.code: kind for kind in sorted((*_ALL, *_ROWS), key=lambda kind: int(kind.code[2:]))
+}
+"""All kinds by code, but for those of log rules and of checks, which stand in their rows.
+
+kinds.json has the kinds that files of findings declare (`unhang.analysis.rules`), so that whoever
+reads a code needs no analysis; `python docs/refresh.py` makes it.
+"""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from unhang.analysis.rules.order import RULES as ASKED
 from unhang.catalogue import all_kinds, kind_of
 from unhang.checks import CHECKS
 from unhang.kinds import FAMILIES, KINDS, Kind, Trait
@@ -16,7 +18,7 @@ from unhang.logs.rules import RULES
 from unhang.report import Finding
 
 SRC = Path(__file__).parents[2] / "src" / "unhang"
-TABLES = ("kinds.py", "checks.py", "logs/rules/")
+TABLES = ("kinds.py", "checks.py", "logs/rules/", "analysis/rules/")
 
 
 def named_codes(path: Path) -> Iterator[str]:
@@ -74,3 +76,30 @@ def test_checks_are_known_independently() -> None:
     off = {check.part for check in CHECKS.values() if not check.kind.has(Trait.ON_THE_WAY)}
     assert off == {"env"}
     assert not any(kind.has(Trait.CHECKED) for kind in KINDS.values())
+
+
+FINDINGS = sorted(path for path in (SRC / "analysis" / "rules").glob("*.py"))
+
+
+def test_every_file_of_a_finding_is_asked() -> None:
+    """What declares a rule stands in the list, and the other way round."""
+    declares = re.compile(r"^RULE\b", re.MULTILINE)
+    files = {f.stem for f in FINDINGS if declares.search(f.read_text(encoding="utf-8"))}
+    listed = {rule.tells.__module__.rpartition(".")[2] for rule in ASKED if rule.kind}
+    assert files == listed
+
+
+def test_kinds_that_files_declare_are_in_the_catalogue() -> None:
+    """kinds.json is what `python docs/refresh.py` makes of them."""
+    declared = {rule.kind.code: rule.kind for rule in ASKED if rule.kind is not None}
+    made = json.loads((SRC / "kinds.json").read_text(encoding="utf-8"))
+    assert {row["code"] for row in made} == declared.keys(), "run: python docs/refresh.py"
+    assert {code: KINDS[code] for code in declared} == declared, "run: python docs/refresh.py"
+
+
+@pytest.mark.parametrize("code", KINDS)
+def test_every_kind_of_the_catalogue_has_a_page(code: str) -> None:
+    """Written by hand, or made of the docstring of the file of its finding."""
+    page = (SRC.parents[1] / "docs" / "codes" / f"{code}.md").read_text(encoding="utf-8")
+    assert page.startswith(f"# {code} {KINDS[code].slug}\n\n{KINDS[code].meaning}\n")
+    assert "\n## What it rests on\n" in page

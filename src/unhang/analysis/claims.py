@@ -13,6 +13,7 @@ from typing import Final, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
+from unhang.analysis.rules.reason import Because, Reason
 from unhang.kinds import Kind, Role
 from unhang.report import CallSide, Confidence, GroupRef, Site, Subject, Wait
 
@@ -221,25 +222,6 @@ class Weighed(Struct, frozen=True):
 
 Seeing: TypeAlias = tuple[Observation, Bearing]
 """What was seen, and what it is for the claim beside which it is told."""
-
-
-class Because(Enum):
-    """A sort of reason, those first whose consequences may be reasons themselves."""
-
-    ENDED = "ranks have ended"
-    GONE = "ranks have ended, or failed since because others ended"
-    CALLS_APART = "the last calls of ranks do not fit"
-    GROUPS_APART = "ranks make groups that are not the same"
-    FAILED = "ranks have failed, by their logs"
-    FAILED_SOMEWHERE = "a rank has failed, and nothing tells which"
-    SHORT = "ranks are held up by a limit"
-
-
-class Reason(Struct, frozen=True):
-    """Of which sort a reason is, and of which ranks (`unhang.analysis.explaining`)."""
-
-    because: Because
-    ranks: frozenset[int] = frozenset()
 
 
 class Claim(Struct, frozen=True, kw_only=True):

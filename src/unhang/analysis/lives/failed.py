@@ -30,20 +30,17 @@ from unhang.kinds import (
     INSUFFICIENT_EVIDENCE,
     NEW_LINE,
     RANK_ENDED,
-    RANKS_DIFFER,
     Trait,
 )
 from unhang.model import Frame, LogEvent
 from unhang.report import Site, Subject
 
 __all__ = [
-    "Differing",
     "Finished",
     "SaidBeside",
     "Unexplained",
     "all_finished",
     "besides",
-    "differing",
     "failures",
     "unexplained",
     "with_last_line",
@@ -76,13 +73,6 @@ class Unexplained(Struct, frozen=True):
     new: tuple[LogEvent, ...] = ()
     standing: LogEvent | None = None
     waiters: tuple[Message, ...] = ()
-
-
-class Differing(Struct, frozen=True):
-    """A fact about which ranks disagree: values with the ranks that have them."""
-
-    name: str
-    said: tuple[tuple[str, tuple[int, ...]], ...]
 
 
 class Finished(Observation, frozen=True, kw_only=True):
@@ -281,15 +271,3 @@ def unexplained(said: Said) -> Iterator[Claim]:
     )
     known = [_beside(message, ()) for message in (*said.effects, *said.recognised)]
     yield from known[: MAX_BESIDES - 1]
-
-
-def differing(said: Said) -> Iterable[Claim]:
-    """Facts about which ranks disagree, by what they printed."""
-    for name, values in said.differing.items():
-        yield Claim(
-            kind=RANKS_DIFFER,
-            rests_on="logs",
-            about=Differing(name, tuple(values.items())),
-            subjects=(Subject("setting", name),),
-            doubts=(Doubt.A_LINE_ALONE,),
-        )

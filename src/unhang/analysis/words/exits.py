@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Weighed
 from unhang.analysis.lives.ended import MOST_ENDS, CameBack, Ended, FailedAlike
+from unhang.analysis.rules.starved import MORE_MEMORY
+from unhang.analysis.rules.telling import Words, adding_for, subject, words_for
 from unhang.analysis.sources.exits import CRASHES, SIGNAL_BASE, End, Manner
-from unhang.analysis.words.starved import MORE_MEMORY
-from unhang.analysis.words.telling import Words, adding_for, subject, words_for
 from unhang.model import MemoryKill, Note, ProcessSample
 from unhang.report import Site
 from unhang.stacks.ownership import shown_frame

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Final
@@ -11,7 +10,6 @@ from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Stance, Weighed
 from unhang.analysis.lives.failed import (
-    Differing,
     Finished,
     SaidBeside,
 )
@@ -22,8 +20,8 @@ from unhang.analysis.lives.watchdogs import (
     Behind,
     Counted,
 )
+from unhang.analysis.rules.telling import Words, adding_for, all_words_of, merged, words_for
 from unhang.analysis.sources.logs import Failure
-from unhang.analysis.words.telling import Words, adding_for, all_words_of, merged, words_for
 from unhang.kinds import RANK_ENDED, Trait
 from unhang.model import LogEvent
 from unhang.wording import printable, rank_phrase
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SHOWN", "quoted", "ranks_not_heard", "silent_among"]
 
-_LOCAL = re.compile(r"lo$|docker|veth|br-|virbr|cni|lxcbr")
-_IS_NAME = re.compile(r"[\w.-]{1,15}", re.ASCII)
 
 SHOWN = 160
 SHOWN_WHOLE = 2_400
@@ -210,31 +206,6 @@ def _verdict_of_said_beside(about: SaidBeside, claim: Claim) -> Words:
         (f"{group.first.source} ({group.count} times)", claim.kind.meaning),
         (),
     )
-
-
-@words_for(Differing)
-def _verdict_of_differing(about: Differing, claim: Claim) -> Words:  # noqa: ARG001
-    return Words(
-        f"Ranks differ in {about.name}.",
-        tuple(f"{rank_phrase(ranks)}: {value}" for value, ranks in about.said),
-        (),
-        (
-            *_one_interface(about),
-            "Start all ranks with the same environment and the same libraries.",
-        ),
-    )
-
-
-def _one_interface(about: Differing) -> Iterator[str]:
-    """The setting that makes all ranks take what most of those took that others can reach."""
-    if not about.name.startswith("socket interface"):
-        return
-    usable = [(len(ranks), name) for name, ranks in about.said if not _LOCAL.match(name)]
-    if usable and _IS_NAME.fullmatch(name := max(usable)[1]):
-        yield (
-            f"export NCCL_SOCKET_IFNAME=={name} GLOO_SOCKET_IFNAME={name} on all hosts (the second "
-            "= means this name exactly); unhang doctor net --hosts A,B says whether peers reach it."
-        )
 
 
 # ------------------------------------------------------------------ watchdogs

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Stance, Weighed
 from unhang.analysis.lives.by_ras import RasGone, RasLagging, RasLevel, RasUnheard
+from unhang.analysis.rules.telling import Words, adding_for, subject, words_for
 from unhang.analysis.sources.ras import Lagging, RasSays
-from unhang.analysis.words.telling import Words, adding_for, subject, words_for
 from unhang.wording import count_of, printable, rank_phrase
 
 __all__: list[str] = []

@@ -8,8 +8,8 @@ from typing import Final
 
 from unhang.analysis.claims import Claim
 from unhang.analysis.lives.unranked import Unranked
+from unhang.analysis.rules.telling import Words, words_for
 from unhang.analysis.sources.stacks import RankLook, at_site
-from unhang.analysis.words.telling import Words, words_for
 from unhang.stacks.ownership import is_native
 from unhang.stacks.roles import place_in_title
 from unhang.wording import count_of

@@ -8,7 +8,7 @@ from typing import Final
 from unhang.analysis.claims import Claim
 from unhang.analysis.findings.idle import AllFinished, InFlight, Undecided, Why
 from unhang.analysis.findings.late import LateRanks, SlowSteps
-from unhang.analysis.words.telling import Words, words_for
+from unhang.analysis.rules.telling import Words, words_for
 from unhang.wording import count_of, rank_phrase
 
 __all__: list[str] = []
