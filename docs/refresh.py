@@ -337,7 +337,8 @@ def kind_page(old: str, kind: Kind, text: str) -> str:
     body = "\n## ".join(["", *text.split("\n## ")[1:]]).strip()
     parts = [f"# {kind.code} {kind.slug}", kind.meaning, body]
     if kind.alternatives:
-        parts += ["## What else it could be", *(f"- {each}" for each in kind.alternatives)]
+        others = "\n".join(f"- {each}" for each in kind.alternatives)
+        parts += ["## What else it could be", others]
     steps = (f"{number}. {step}" for number, step in enumerate(kind.actions, 1))
     parts += ["## What to do", "\n".join(steps)] if kind.actions else []
     return "\n\n".join([*parts, _MADE_PAGE]) + "\n"
