@@ -21,7 +21,13 @@ from unhang.analysis.lives.ended import failed_alike
 from unhang.analysis.lives.failed import unexplained
 from unhang.analysis.lives.unranked import unranked
 from unhang.analysis.lives.watchdogs import counters_apart
-from unhang.analysis.rules import last_traced_call, ranks_differ, recorder_blind, starved
+from unhang.analysis.rules import (
+    abort_unfinished,
+    last_traced_call,
+    ranks_differ,
+    recorder_blind,
+    starved,
+)
 from unhang.analysis.rules.rule import Rule, Unless, When
 from unhang.kinds import Trait
 
@@ -111,6 +117,7 @@ RULES: Final = (
     ranks_differ.RULE,
     # Ranks that each could have failed for another one, traces, and one answer of NCCL's RAS.
     Rule(unless=Unless.CAUSE, tells=lambda facts: failed_alike(facts.lives), over_empty=True),
+    abort_unfinished.RULE,
     last_traced_call.RULE,
     Rule(unless=Unless.ANSWER, tells=lambda facts: ras_causes(facts.ras)),
     Rule(unless=Unless.CAUSE, tells=_given_up),
