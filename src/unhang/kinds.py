@@ -381,13 +381,6 @@ TIMEOUTS_DIFFER: Final = Kind(
     role="observation",
     actions=("Give init_process_group and new_group the same timeout on all ranks.",),
 )
-LATE_RANK: Final = Kind(
-    "UH501",
-    "late-rank",
-    "slow",
-    "Not stuck but slow: the same ranks arrive last.",
-    role="observation",
-)
 IDLE: Final = Kind(
     "UH601",
     "idle",
@@ -524,7 +517,6 @@ _ALL: Final = (
     JOINED_NOT_PROGRESSING,
     PARTLY_FINISHED,
     TIMEOUTS_DIFFER,
-    LATE_RANK,
     IDLE,
     HOST_PROGRAM_STUCK,
     WAITS_IN_SYSCALL,

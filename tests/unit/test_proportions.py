@@ -42,10 +42,12 @@ PAIRS = {
 }
 """Folders that import each other."""
 
+CATALOGUES = {"analysis/rules"}
+"""Folders of one file an entry: their list is read, not the folder."""
+
 FULL = {
     ".": 32,
-    "analysis/lives": 15,
-    "analysis/words": 15,
+    "analysis/words": 13,
     "ingest": 13,
     "logs": 15,
     "run/watching": 16,
@@ -58,7 +60,7 @@ TWICE = {
     "main": 2, "meeting": 2, "naming": 2, "nodes": 2, "outside": 2, "programs": 2,
     "query": 2, "ranks": 4, "ras": 3, "ray": 3, "reading": 5, "recorders": 2, "reports": 3,
     "sitecustomize": 2, "sites": 2, "stacks": 3, "streams": 2,
-    "telling": 2, "unranked": 2,
+    "telling": 2,
 }  # fmt: skip
 """Module names that stand in more than one folder, with how many."""
 
@@ -141,6 +143,7 @@ def test_no_folder_fills_up() -> None:
     """A dozen files can be seen at once."""
     counts = Counter(path.parent for path in FILES if path.stem != "__init__")
     found = {str(folder.relative_to(SRC)): n for folder, n in counts.items() if n > DOZEN}
+    found = {name: n for name, n in found.items() if name not in CATALOGUES}
     print(*sorted(found.items(), key=lambda item: -item[1]), sep="\n")
     assert_only_falls(found, FULL)
 

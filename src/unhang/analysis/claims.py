@@ -161,6 +161,12 @@ class Bearing(Enum):
         None,
         ("a rank that ended with status 0 has left the call: the dump is of before"),
     )
+    ALL_CAME_BACK = (
+        Stance.CONTRADICTS,
+        2,
+        None,
+        ("all ranks have ended with status 0: it held no rank for good, and is no cause"),
+    )
     FITS_MESSAGE = Stance.SUPPORTS, 1, None, "dumps and a message of the library say the same"
     MADE_OF_MESSAGE = Stance.SUPPORTS, 0, None, "the claim rests on it, so it is no second source"
     GOES_ALONG = Stance.BESIDE, 0, Doubt.MORE_DATA, "torch's Join answers calls without work"
@@ -295,7 +301,9 @@ class Claim(Struct, frozen=True, kw_only=True):
     def seen(self, observation: Observation, bearing: Bearing) -> Claim:
         """This claim with one more observation; when it is added makes no difference."""
         weighed = (*self.weighed, Weighed(observation, bearing))
-        return replace(self, weighed=tuple(sorted(weighed, key=lambda w: _PLACE[w.bearing])))
+        role = "observation" if bearing is Bearing.ALL_CAME_BACK else self.role
+        ordered = tuple(sorted(weighed, key=lambda w: _PLACE[w.bearing]))
+        return replace(self, weighed=ordered, role=role)
 
     def doubted(self, doubts: Iterable[Doubt]) -> Claim:
         """This claim with more doubts, each once."""

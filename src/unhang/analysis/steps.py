@@ -18,7 +18,6 @@ from unhang.analysis.case_facts import CaseFacts
 from unhang.analysis.claims import Claim
 from unhang.analysis.decision import decide
 from unhang.analysis.findings.causes import claims_of
-from unhang.analysis.findings.late import late_claims
 from unhang.analysis.judgement import (
     Backdrop,
     judge,
@@ -30,13 +29,12 @@ from unhang.analysis.linking import linked, told_instead, with_first
 from unhang.analysis.lives.before_groups import before_groups
 from unhang.analysis.lives.blind import blind_in
 from unhang.analysis.lives.elsewhere import with_looks
-from unhang.analysis.lives.ended import come_back, ended
+from unhang.analysis.lives.ended import ended
 from unhang.analysis.lives.failed import besides, failures, with_last_line
 from unhang.analysis.lives.last_calls import (
     ended_for_calls,
     groups_apart,
     sizes_apart,
-    with_message,
     with_roots,
 )
 from unhang.analysis.lives.life import Lives, lives_of
@@ -49,6 +47,7 @@ from unhang.analysis.matching.unseen_ends import with_unseen_ends
 from unhang.analysis.matching.wait_graph import collective_edges, make_graph
 from unhang.analysis.rank_table import rank_table
 from unhang.analysis.rules.last_traced_call import stacks_heard
+from unhang.analysis.rules.late_rank import late_claims
 from unhang.analysis.rules.order import asked
 from unhang.analysis.rules.rule import When
 from unhang.analysis.sites import StackBook
@@ -222,9 +221,7 @@ def _beside_calls(claims: list[Claim], facts: CaseFacts) -> list[Claim]:
     claims = [*early, *(c for c in claims if c.kind not in {each.kind for each in early})]
     claims = asked(claims, facts, When.STACKS)
     ends = facts.ends
-    claims = [come_back(claim, lives) for claim in claims]
-    claims = [with_roots(claim, lives, book) for claim in claims]
-    claims = [with_message(claim, ends, lives) for claim in claims]
+    claims = weighed([with_roots(claim, lives, book) for claim in claims], facts, early=True)
     found = (
         *groups_apart(lives, book),
         *sizes_apart(ends, lives, book, facts.situation),

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from unhang.analysis.claims import Because, Claim, Reason
 from unhang.analysis.explaining import EXPLAINS, explained_by, following, without_empty
 from unhang.analysis.linking import linked
-from unhang.analysis.lives.ended import FailedAlike
+from unhang.analysis.rules.failed_alike import FailedAlike
 from unhang.analysis.rules.starved import LATENESS
 from unhang.kinds import (
     HOST_PROGRAM_STUCK,

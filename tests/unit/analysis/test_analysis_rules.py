@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from unhang.analysis.case_facts import CaseFacts
 from unhang.analysis.claims import Bearing, Because, Claim, Observation, Reason
 from unhang.analysis.linking import INSTEAD, told_instead, with_first
-from unhang.analysis.lives.ended import FailedAlike
 from unhang.analysis.lives.life import lives_of
 from unhang.analysis.rules import order
+from unhang.analysis.rules.failed_alike import FailedAlike
 from unhang.analysis.rules.rule import Rule, Unless, When
 from unhang.analysis.sites import StackBook
 from unhang.analysis.steps import situation_of

@@ -14,19 +14,20 @@ from unhang.analysis.case_facts import CaseFacts
 from unhang.analysis.claims import Claim
 from unhang.analysis.explaining import without_empty
 from unhang.analysis.findings.finished import ended_unlike
-from unhang.analysis.findings.late import told_slow
-from unhang.analysis.lives.by_ras import ras_causes, ras_claims
 from unhang.analysis.lives.elsewhere import elsewhere
-from unhang.analysis.lives.ended import failed_alike
 from unhang.analysis.lives.failed import unexplained
-from unhang.analysis.lives.unranked import unranked
-from unhang.analysis.lives.watchdogs import counters_apart
 from unhang.analysis.rules import (
     abort_unfinished,
+    came_back,
+    failed_alike,
     last_traced_call,
+    late_rank,
     ranks_differ,
+    ras,
     recorder_blind,
     starved,
+    unranked,
+    watchdog_counters,
 )
 from unhang.analysis.rules.rule import Rule, Unless, When
 from unhang.kinds import Trait
@@ -70,27 +71,17 @@ def _is_open(claims: Iterable[Claim]) -> bool:
 def _of_stacks(facts: CaseFacts) -> Iterable[Claim]:
     """A stack names no sequence number: a loop that comes back looks like one that hangs."""
     dumps = facts.situation is not None
-    if facts.moving:
+    if facts.moving or not facts.lives.sampled:
         return ()
-    if facts.lives.sampled:
-        return elsewhere(facts.lives, facts.book, beside_dumps=dumps, blind=facts.blind is not None)
-    return () if dumps else unranked(facts.case, facts.book)
-
-
-def _given_up(facts: CaseFacts) -> Iterable[Claim]:
-    """Ranks that are behind for a moment may be so in a job that moves; not those given up."""
-    says = facts.ras
-    return ras_causes(says) if says is not None and (says.dead or says.gone) else ()
+    return elsewhere(facts.lives, facts.book, beside_dumps=dumps, blind=facts.blind is not None)
 
 
 RULES: Final = (
     Rule(when=When.STACKS, unless=Unless.CAUSE, tells=_of_stacks),
+    unranked.RULE,
+    came_back.RULE,
     # Calls that have ended, or are young, keep no rank waiting.
-    Rule(
-        when=When.CALLS,
-        unless=Unless.CLAIM,
-        tells=lambda facts: told_slow(facts.situation) if facts.situation and facts.moving else (),
-    ),
+    late_rank.RULE,
     Rule(
         when=When.CALLS,
         unless=Unless.CAUSE,
@@ -103,25 +94,18 @@ RULES: Final = (
     ),
     recorder_blind.RULE,
     # Counters of watchdogs lag behind, and what marks itself as an error need not be one.
-    Rule(
-        when=When.LOGS,
-        unless=Unless.CAUSE,
-        tells=lambda facts: (
-            () if facts.lives.said.failures else counters_apart(facts.lives.said.counters)
-        ),
-        over_empty=True,
-    ),
+    watchdog_counters.RULE,
     Rule(
         when=When.LOGS, unless=Unless.CLAIM, tells=lambda facts: unexplained(facts.lives.said)
     ),
     ranks_differ.RULE,
     # Ranks that each could have failed for another one, traces, and one answer of NCCL's RAS.
-    Rule(unless=Unless.CAUSE, tells=lambda facts: failed_alike(facts.lives), over_empty=True),
+    failed_alike.RULE,
     abort_unfinished.RULE,
     last_traced_call.RULE,
-    Rule(unless=Unless.ANSWER, tells=lambda facts: ras_causes(facts.ras)),
-    Rule(unless=Unless.CAUSE, tells=_given_up),
-    Rule(unless=Unless.CLAIM, tells=lambda facts: ras_claims(facts.ras)),
+    ras.CAUSES,
+    ras.GIVEN_UP,
+    ras.ALL,
     starved.RULE,
 )  # fmt: skip
 """In the order in which those of a step are asked."""

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from unhang.analysis.case_facts import CaseFacts
 from unhang.analysis.claims import Claim, Seeing
+from unhang.analysis.rules.reason import Reason
 from unhang.kinds import Kind, Role, Trait
 
 __all__ = ["Observer", "Rule", "Unless", "When"]
@@ -46,6 +47,9 @@ class Observer(Struct, frozen=True, kw_only=True):
         kinds, traits: Of one of these kinds, or of a kind with this trait; all if neither is given.
         but: Of no such kind.
         apart: Only beside claims that rest on another source than this one.
+        early: Before it is decided what explains what: it may take a cause back, or make it a
+            reason.
+        gives: What a claim is to others, once it is seen so.
     """
 
     sees: Callable[[Claim, CaseFacts], Iterable[Seeing]]
@@ -54,6 +58,8 @@ class Observer(Struct, frozen=True, kw_only=True):
     traits: Trait = Trait.NONE
     but: tuple[Kind, ...] = ()
     apart: str = ""
+    early: bool = False
+    gives: tuple[Reason, ...] = ()
 
     def fits(self, claim: Claim) -> bool:
         """Whether it may be told beside a claim."""
@@ -67,13 +73,13 @@ class Rule(Struct, frozen=True, kw_only=True):
     """A rule, and when it is asked.
 
     Attributes:
-        tells: Its claims, from what is known of the case.
+        tells: Its claims, from what is known of the case; none where it only looks beside others.
         kind: The kind that its file declares; None where its claims are of kinds of others.
         over_empty: What it finds replaces that nothing was found.
         observers: What it sees beside the claims of others.
     """
 
-    tells: Callable[[CaseFacts], Iterable[Claim]]
+    tells: Callable[[CaseFacts], Iterable[Claim]] = lambda _: ()
     kind: Kind | None = None
     when: When = When.OTHERS
     unless: Unless = Unless.NEVER

@@ -19,12 +19,10 @@ from unhang.analysis.words import (  # noqa: F401 - they register
     exits,
     logs,
     meeting,
-    ras,
     reports,
     stacks,
     standstill,
     unexplained,
-    unranked,
     unstuck,
 )
 from unhang.analysis.words.doubts import reasons_of, supports_of
