@@ -270,6 +270,27 @@ def test_a_port_that_is_filtered_on_one_host() -> None:
     assert results[0].subjects[0].host == "c"
 
 
+def test_ports_of_the_kernels_choice_that_a_firewall_drops() -> None:
+    """The job starts and hangs: its meeting port is open, and ranks listen elsewhere."""
+    rows = {
+        a: [row(b, port=29500) for b in "ab" if b != a]
+        + [
+            row(b, "filtered" if b == "b" else "open", port=p)
+            for b in "ab"
+            if b != a
+            for p in (41, 52)
+        ]
+        for a in "ab"
+    }
+    (result,) = check_matrix("ab", rows, {}, any_ports=(41, 52))
+    assert result.level == "fail"
+    assert result.seen == (
+        "b cannot be reached on ports that the kernel chooses (41, 52 tried) from any other node "
+        "(filtered)."
+    )
+    assert "every port" in result.action
+
+
 def test_one_direction_of_one_pair() -> None:
     """A single blocked connection is that link's."""
     results = check_matrix("abcd", matrix("abcd", bd=row("d", "refused")), {})
