@@ -34,7 +34,6 @@ ANALYSIS = Path("src/unhang/analysis")
 RULES = ("divergence", "findings", "lives", "matching", "sources", "state")
 SEE_OTHERS = {
     "besides": "what follows from the lead names it",
-    "blind_ranks": "reads its own claims",
     "with_last_line": "reads its own claims",
     "with_told": "supports claims with what other commands found",
 }

@@ -39,12 +39,12 @@ from msgspec import Struct
 from unhang.analysis.case_facts import CaseFacts
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.rules.rule import Rule, Unless
-from unhang.analysis.rules.telling import Words, words_for
+from unhang.analysis.rules.telling import Words, subject, words_for
 from unhang.analysis.sources.stacks import RankLook, looks_without_rank
 from unhang.kinds import Kind, Trait
 from unhang.report import Subject
 from unhang.stacks.ownership import bare_name
-from unhang.wording import count_of, printable, rank_phrase
+from unhang.wording import printable
 
 __all__ = ["RULE"]
 
@@ -114,18 +114,23 @@ RULE: Final = Rule(kind=KIND, unless=Unless.CAUSE, tells=_claims)
 
 @words_for(Aborting)
 def _verdict_of_aborting(about: Aborting, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it
-    bare = len(about.who) - len(about.ranks)
-    known = [rank_phrase(about.ranks)] if about.ranks else []
-    names = " and ".join([*known, *([count_of(bare, "process", "processes")] if bare else [])])
     verb, its = ("aborts", "its") if len(about.who) == 1 else ("abort", "their")
     return Words(
-        f"{names[:1].upper()}{names[1:]} {verb} {its} communicators: an earlier failure led there, "
-        "and is not in the stack.",
+        f"{_names(about)} {verb} {its} communicators: an earlier failure led there, and is not in "
+        "the stack.",
         tuple(f"{_name(look)} stands in {printable(at, 80)}." for look, at in about.who[:_MOST]),
     )
+
+
+def _names(about: Aborting) -> str:
+    if len(about.who) == 1:
+        return _name(about.who[0][0])
+    if about.ranks:
+        return subject(about.ranks)
+    return f"{len(about.who):,} processes"
 
 
 def _name(look: RankLook) -> str:
     if look.rank >= 0:
         return f"Rank {look.rank}"
-    return f"Process {look.pid}" if look.pid > 0 else "A process without a number"
+    return f"Process {look.pid}" if look.pid > 0 else "A process"
