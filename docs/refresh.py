@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib
 import json
 import os
 import re
@@ -318,10 +319,19 @@ def kind_rows(_: str) -> str:
 
 def _declared() -> dict[Kind, str]:
     """Each kind that a file of a finding declares, with the docstring of the file."""
-    from unhang.analysis.rules.order import RULES
+    found = {}
+    for path in sorted((ROOT / "src" / "unhang").rglob("*.py")):
+        if DECLARES.search(path.read_text(encoding="utf-8")) and path.stem != "kinds":
+            parts = path.relative_to(ROOT / "src").with_suffix("").parts
+            module = importlib.import_module(".".join(parts))
+            own = (value for value in vars(module).values() if isinstance(value, Kind))
+            found |= {kind: module.__doc__ or "" for kind in own if _is_of(path, kind)}
+    return dict(sorted(found.items(), key=lambda item: int(item[0].code[2:])))
 
-    files = {rule.kind: rule.tells.__module__ for rule in RULES if rule.kind is not None}
-    return {kind: sys.modules[name].__doc__ or "" for kind, name in files.items()}
+
+def _is_of(path: Path, kind: Kind) -> bool:
+    """Whether a file declares a kind rather than importing it."""
+    return f'"{kind.code}"' in path.read_text(encoding="utf-8")
 
 
 def _row_of(kind: Kind) -> dict[str, object]:
@@ -344,6 +354,7 @@ def kind_page(old: str, kind: Kind, text: str) -> str:
     return "\n\n".join([*parts, _MADE_PAGE]) + "\n"
 
 
+DECLARES = re.compile(r"^[A-Z_]+: Final = Kind\(", re.MULTILINE)
 _MADE_PAGE = "<!-- made of the file of the finding -->"
 
 

@@ -397,90 +397,11 @@ HOST_PROGRAM_STUCK: Final = Kind(
     traits=Trait.FROM_FAILURE | Trait.OF_NOW,
     actions=("Take two stack samples a few seconds apart: unhang stacks --samples 2.",),
 )
-_LOOK_AT_ITS_STACK: Final = "unhang stacks --pid shows which line of the program that is."
-WAITS_IN_SYSCALL: Final = Kind(
-    "UH604",
-    "waits-in-syscall",
-    "program",
-    "A thread waited in one system call all the time.",
-    role="observation",
-    actions=(_LOOK_AT_ITS_STACK,),
-)
-SPINS_IN_SYSCALLS: Final = Kind(
-    "UH605",
-    "spins-in-syscalls",
-    "program",
-    "A thread makes system calls without end.",
-    role="observation",
-    actions=(_LOOK_AT_ITS_STACK,),
-)
-BUSY_WITHOUT_SYSCALLS: Final = Kind(
-    "UH606",
-    "busy-without-syscalls",
-    "program",
-    "A thread never sleeps and makes no system calls.",
-    role="observation",
-    alternatives=("Long work of its own: compiling, preparing data, a loop in Python.",),
-    actions=(_LOOK_AT_ITS_STACK,),
-)
 FIRST_FAILURE: Final = Kind(
     "UH700",
     "first-failure",
     "failure",
     "The earliest failure in the logs.",
-)
-NEW_LINE: Final = Kind(
-    "UH7050",
-    "new-since-good-run",
-    "evidence",
-    "A line at the end of the log that the good run given with --baseline never wrote.",
-    role="observation",
-    actions=("Read it with the lines around it: what a good run never says is where to look.",),
-)
-CORE_CRASH: Final = Kind(
-    "UH796",
-    "core-crash",
-    "failure",
-    "A core file shows a crash in native code.",
-)
-CORE_ABORT: Final = Kind(
-    "UH797",
-    "core-abort",
-    "failure",
-    "A core file shows a process that ended itself.",
-    role="consequence",
-)
-CORE_ALIVE: Final = Kind(
-    "UH798",
-    "core-alive",
-    "program",
-    "A core file shows where a living process stood.",
-    role="observation",
-)
-NUMBERS_DIFFER: Final = Kind(
-    "UH870",
-    "numbers-differ",
-    "failure",
-    "Two settings give numbers that differ too much.",
-    alternatives=("Errors add up over a deep network: --scale widens what is allowed.",),
-    actions=("Run it with --ops to see the operator; compare its inputs there.",),
-)
-NOT_FINITE: Final = Kind(
-    "UH871",
-    "not-finite",
-    "failure",
-    "A module or operator gives NaN or infinity.",
-    actions=("Look at its inputs: overflow, division by zero, log of zero.",),
-)
-RANKS_NUMBERS_DIFFER: Final = Kind(
-    "UH872",
-    "ranks-numbers-differ",
-    "failure",
-    "Ranks hold different values of one tensor.",
-    actions=(
-        "Compare them after every step to find the first one that differs.",
-        "Check seeds, loaded checkpoints, parameters that no gradient synchronisation reaches.",
-    ),
 )
 INSUFFICIENT_EVIDENCE: Final = Kind(
     "UH901",
@@ -519,17 +440,7 @@ _ALL: Final = (
     TIMEOUTS_DIFFER,
     IDLE,
     HOST_PROGRAM_STUCK,
-    WAITS_IN_SYSCALL,
-    SPINS_IN_SYSCALLS,
-    BUSY_WITHOUT_SYSCALLS,
     FIRST_FAILURE,
-    NEW_LINE,
-    CORE_CRASH,
-    CORE_ABORT,
-    CORE_ALIVE,
-    NUMBERS_DIFFER,
-    NOT_FINITE,
-    RANKS_NUMBERS_DIFFER,
     INSUFFICIENT_EVIDENCE,
 )
 

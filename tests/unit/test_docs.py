@@ -19,7 +19,7 @@ CLI = (ROOT / "docs" / "cli.md").read_text()
 
 def test_made_parts_are_up_to_date() -> None:
     """Options, examples, tables and columns in docs/ are those of the program."""
-    pages = ["README.md", "cli.md", "tables.md", "collect.md"]
+    pages = ["README.md", "cli.md", "tables.md", "collect.md", "kinds.json"]
     command = [sys.executable, "docs/refresh.py", "--check", *pages]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"run: python docs/refresh.py\n{done.stdout}{done.stderr}"

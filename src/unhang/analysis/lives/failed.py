@@ -28,7 +28,6 @@ from unhang.analysis.sources.logs import Failure, Message, Said
 from unhang.kinds import (
     IDLE,
     INSUFFICIENT_EVIDENCE,
-    NEW_LINE,
     RANK_ENDED,
     Trait,
 )
@@ -254,6 +253,8 @@ def _beside(message: Message, reason: tuple[Claim, ...]) -> Claim:
 
 def unexplained(said: Said) -> Iterator[Claim]:
     """That something went wrong, and no rule says why; with all that is recognised."""
+    from unhang.logs.novelty import NEW_LINE
+
     if not said.trouble or said.failures:
         return
     effect = next((event for event in said.trouble if event.role == "consequence"), None)
