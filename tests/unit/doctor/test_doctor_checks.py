@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 from check_results import bad
 
+from unhang.casedir.place import Place
 from unhang.checks import CHECKS
 from unhang.doctor.checks.env import check_env
 from unhang.doctor.checks.interfaces import check_interfaces, leads_of, nccl_interface
 from unhang.doctor.checks.matrix import best_of, calls_again, check_matrix
 from unhang.doctor.checks.results import CheckResult, host_subject
 from unhang.doctor.reporting import to_report
+from unhang.reports import Look, render, with_steps
 
 
 def interface(name: str, address: str, kind: str = "ethernet", mtu: int = 1500) -> dict[str, Any]:
@@ -396,6 +398,14 @@ def test_the_report_of_checks() -> None:
     ]
     assert len(report.notes) == 1
     assert len({check.slug for check in CHECKS.values()}) == len(CHECKS)
+
+
+def test_the_terminal_tells_the_cure() -> None:
+    """Not only `-v`: what to do about a blocked port is why the check was asked."""
+    cure = "Let TCP through."
+    blocked = CheckResult(CHECKS["UH823"], "fail", "b is closed.", host_subject("b"), action=cure)
+    report = to_report([blocked], ["net"])
+    assert cure in render("text", with_steps(report, None, Place()), None, Look(full=False))
 
 
 NO_GPU = CheckResult(CHECKS["UH840"], "skip", "a: no GPU to check: no library.", host_subject("a"))
