@@ -14,6 +14,7 @@ from unhang.analysis.rules.order import RULES as ASKED
 from unhang.analysis.rules.rule import Rule
 from unhang.catalogue import all_kinds, kind_of
 from unhang.checks import CHECKS
+from unhang.cli.shared.kind_pages import page_of
 from unhang.kinds import FAMILIES, KINDS, Kind, Trait
 from unhang.logs.rules import RULES
 from unhang.report import Finding
@@ -118,3 +119,4 @@ def test_every_kind_of_the_catalogue_has_a_page(code: str) -> None:
     page = (SRC.parents[1] / "docs" / "codes" / f"{code}.md").read_text(encoding="utf-8")
     assert page.startswith(f"# {code} {KINDS[code].slug}\n\n{KINDS[code].meaning}\n")
     assert "\n## What it rests on\n" in page
+    assert "<!--" not in page_of(KINDS[code]), "marks of what is made are no part of what is read"
