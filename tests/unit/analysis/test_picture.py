@@ -157,6 +157,65 @@ def test_the_call_of_the_verdict_is_marked(name: str, folder: Path) -> None:
         assert any(value == "open" for value in state.values())
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_row_of_the_verdict_is_of_its_group_alone(name: str, folder: Path) -> None:
+    """Of groups of one kind, ranks of another one have no part in the call."""
+    case, report, picture = drawn(name, folder)
+    finding = report.findings[0] if report.findings else None
+    if finding is None or finding.group is None or finding.seq is None:
+        return
+    told = {rank for side in finding.calls for rank in side.ranks} or set(finding.culprits)
+    ref = (finding.group.name, finding.group.description)
+    members = {
+        rank
+        for group in case.groups
+        if (group.name, group.description) == ref and not told.isdisjoint(group.members)
+        for rank in group.members
+    }
+    marked = [at for at, column in enumerate(picture.columns) if column.marked]
+    cells = {
+        r for lane in picture.lanes for c in lane.cells if c.column in marked for r in lane.ranks
+    }
+    assert cells
+    assert cells <= members
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_missed_where_nothing_is_wrong(name: str, folder: Path) -> None:
+    """A call is told to be missing or unlike the others only where a cause says so."""
+    case, report, picture = drawn(name, folder)
+    blamed = {f.group.description for f in report.causes if f.group}
+    blamed |= {side.group.description for f in report.causes for side in f.calls if side.group}
+    for lane in picture.lanes:
+        assert report.causes or not any(cell.state == "missing" for cell in lane.cells)
+        odd = [picture.columns[cell.column].label for cell in lane.cells if cell.odd]
+        assert all(any(label.startswith(each) for each in blamed) for label in odd)
+    del case
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_call_of_the_verdict_is_in_the_graph(name: str, folder: Path) -> None:
+    """By itself, however many calls are folded."""
+    _, report, picture = drawn(name, folder)
+    finding = report.findings[0] if report.findings else None
+    if finding is None or finding.role != "cause" or finding.seq is None or not picture.nodes:
+        return
+    told = f"{finding.op} #{finding.seq} of"
+    heads = {each.rank: each.head for each in report.ranks}
+    inside = {rank for side in finding.calls for rank in side.ranks if heads[rank].startswith(told)}
+    calls = [node for node in picture.nodes if node.kind == "call" and node.count == 1]
+    assert not inside or any(n.label.startswith(told) and inside & set(n.ranks) for n in calls)
+
+
+def test_the_call_that_the_culprit_lacks_first_is_named(folder: Path) -> None:
+    """The last stage waits in a call of all ranks, which the culprit's peers have queued too."""
+    _, report, _ = drawn("pipeline", folder)
+    finding = report.findings[0]
+    assert finding.group is not None
+    assert finding.group.description == "TENSOR_MODEL_PARALLEL_GROUP"
+    assert {rank for side in finding.calls for rank in side.ranks} == set(range(40, 48))
+
+
 def test_an_odd_size_is_marked(folder: Path) -> None:
     """Of members that disagree, those that most others are unlike are marked."""
     _, report, picture = drawn("wrong-shape", folder)
