@@ -9,9 +9,10 @@ import pytest
 from report_samples import hostile, never_joined
 
 from unhang.cli.main import main
+from unhang.context.recalled import Past, cases_in
+from unhang.context.tallies import history_of
 from unhang.reports import render
-from unhang.serve.past import Past, cases_in, facts_of_report, tried
-from unhang.serve.tallies import history_of
+from unhang.serve.past import facts_of_report, tried
 
 WEEK_S = 7 * 24 * 3600.0
 

@@ -95,6 +95,7 @@ class ReportOptions:
         case: The case that the report is also saved in.
         inputs: Files that were named to be read.
         fail_on: "any" or "cause", as for `exit_code`.
+        history: Directories of earlier cases.
     """
 
     format: str
@@ -104,6 +105,7 @@ class ReportOptions:
     case: Path | None = None
     inputs: tuple[str, ...] = ()
     fail_on: str = "any"
+    history: tuple[Path, ...] = ()
 
     @property
     def is_prose(self) -> bool:
@@ -128,6 +130,7 @@ def report_options(args: argparse.Namespace) -> ReportOptions:
         case=getattr(args, "case", None),
         inputs=tuple(str(path) for paths in named if isinstance(paths, list) for path in paths),
         fail_on=getattr(args, "fail_on", "any"),
+        history=tuple(getattr(args, "history", ())),
     )
 
 
@@ -204,10 +207,13 @@ def emit(
     """
     from unhang import reports
     from unhang.casedir.place import Place
+    from unhang.context.around import with_surroundings
 
     if not report.tool_version:
         report = replace(report, tool_version=__version__)
     report = reports.with_steps(report, case, place or Place())
+    if place is not None and place.folder:
+        report = with_surroundings(report, Path(place.folder), options.history)
     keep(report, options)
     check_is_no_input(options.output, options.inputs)
     look, name = look_of(options.look, sys.stdout, os.environ), options.format
