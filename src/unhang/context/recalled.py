@@ -7,6 +7,7 @@ other: what has not the shape of one is refused.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -116,10 +117,20 @@ def cases_in(paths: Iterable[Path]) -> list[Path]:
     for path in paths:
         if not path.is_dir():
             raise InputError(f"{path} is no directory", "Name cases, or the directory they are in.")
-        inside = [each for each in sorted(path.iterdir()) if each.is_dir() and _is_one(each)]
+        inside = list(_below(path))
         for each in [path] if _is_one(path) or not inside else inside:
             found[each] = each.stat().st_mtime
     return sorted(found, key=lambda path: (-found[path], path.name))
+
+
+def _below(path: Path, levels: int = 2) -> Iterator[Path]:
+    """Cases in a directory, and in its directories that are none: one a job, or one a month."""
+    for each in sorted(path.iterdir()):
+        if each.is_dir() and _is_one(each):
+            yield each
+        elif levels > 1 and each.is_dir() and not each.is_symlink():
+            with suppress(OSError):
+                yield from _below(each, levels - 1)
 
 
 def _is_one(path: Path) -> bool:

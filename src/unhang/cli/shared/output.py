@@ -62,6 +62,7 @@ _BY_SUFFIX = {
 _INPUTS = ("paths", "log", "trace", "core", "report", "ras")
 """Arguments of commands that name files to read."""
 
+_MOST_SAID = 240
 _WIDTHS = range(40, 401)
 _WIDTH_OF_A_PIPE, _WIDEST_OF_ITSELF = 80, 120
 
@@ -219,6 +220,10 @@ def emit(
     look, name = look_of(options.look, sys.stdout, os.environ), options.format
     page = reports.render(name, report, case, look, _picture(name, report, case))
     deliver(f"{page}\n{below}" if below else page, options.output)
+    if options.output and Path(options.output).is_file():
+        where = printable(options.output)
+        said = f"{report.status.upper()}  {printable(report.summary, _MOST_SAID)}"
+        print(f"unhang: {said} (written to {where})", file=sys.stderr)
     return exit_code(report, options.fail_on)
 
 
@@ -277,10 +282,11 @@ def look_of(options: LookOptions, stream: TextIO, environ: Mapping[str, str]) ->
     if terminal or "COLUMNS" in environ:
         width = min(shutil.get_terminal_size().columns, _WIDEST_OF_ITSELF)
     plain = options.no_color or environ.get("NO_COLOR") or environ.get("TERM") == "dumb"
+    forced = bool(environ.get("FORCE_COLOR")) and not options.output
     encoding = "utf-8" if options.output else stream.encoding
     return Look(
         width=options.width or max(width, _WIDTHS.start),
-        color=terminal and not plain,
+        color=(terminal or forced) and not plain,
         unicode="utf" in encoding.lower(),
         full=options.full,
     )
