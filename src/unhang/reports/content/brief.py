@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from unhang.checks import CHECKS
 from unhang.report import Finding, Report, Step
 from unhang.reports.content.folding import cause_lines, fold_notes
 from unhang.reports.content.margin import before_words, identity_lines, one_line_each
@@ -29,7 +30,7 @@ _MOST_STEPS = 3
 _MOST_LINES = {"culprit": 2, "peers": 1, "about": 2}
 _MOST_LOST, _MOST_PLACES, _MOST_REASONS = 2, 2, 1
 _TOLD_ADVICE = frozenset({"disagreement", "deadlock", "program", "environment"})
-"""Families whose remedy is known without further evidence."""
+"""Families whose remedy is known without further evidence, as is that of each of our checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,8 @@ def _rows(finding: Finding, report: Report) -> Iterator[tuple[str, tuple[str, ..
         yield "source", code
     if finding.evidence:
         yield "why", (printable(finding.evidence[0]),)
-    if finding.actions and (finding.family in _TOLD_ADVICE or not report.next):
+    known = finding.code in CHECKS or finding.family in _TOLD_ADVICE
+    if finding.actions and (known or not report.next):
         yield "remedy", (printable(finding.actions[0]),)
 
 
