@@ -21,7 +21,7 @@ from unhang.wording import count_of, printable, shell_word
 if TYPE_CHECKING:
     from unhang.run.watching.now import JobNow
 
-__all__ = ["Seen", "what_is_here"]
+__all__ = ["OnHand", "what_is_here"]
 
 _MOST_FILES: Final = 512
 _HEAD: Final = 4_096
@@ -30,19 +30,19 @@ _LONG_S: Final = 60.0
 """A job that is quiet for less than a minute may be in a long step."""
 
 
-class Seen(NamedTuple):
+class OnHand(NamedTuple):
     """Something that is here, and the command that helps with it."""
 
     what: str
     command: str
 
 
-def what_is_here() -> list[Seen]:
+def what_is_here() -> list[OnHand]:
     """All that is here, the most urgent first."""
     return [*_jobs(), *_cases(CASES), *_files(Path())]
 
 
-def _jobs() -> Iterator[Seen]:
+def _jobs() -> Iterator[OnHand]:
     """Jobs with ranks of ours, those that stand still first."""
     from unhang.run.watching.now import Looker
 
@@ -58,18 +58,18 @@ def _quiet_s(job: JobNow) -> float:
     return min(known, default=0.0)
 
 
-def _of_job(job: JobNow, *, alone: bool) -> Seen:
+def _of_job(job: JobNow, *, alone: bool) -> OnHand:
     ranks = count_of(sum(rank.alive for rank in job.ranks), "rank")
     name = f"job {printable(job.job, 60)}" if job.job else "a job without a name"
     choose = "" if alone or not job.job else f" --job {shell_word(job.job)}"
     quiet = _quiet_s(job)
     if quiet < _LONG_S:
-        return Seen(f"{name} runs here, {ranks}", f"unhang serve --live{choose}")
+        return OnHand(f"{name} runs here, {ranks}", f"unhang serve --live{choose}")
     still = count_of(int(quiet // 60), "minute")
-    return Seen(f"{name} has stood still for {still}, {ranks} here", f"unhang stacks{choose}")
+    return OnHand(f"{name} has stood still for {still}, {ranks} here", f"unhang stacks{choose}")
 
 
-def _cases(root: Path) -> Iterator[Seen]:
+def _cases(root: Path) -> Iterator[OnHand]:
     """The newest case, by the report in it, and how many there are."""
     found = sorted(
         (path for path in (root.iterdir() if root.is_dir() else ()) if path.is_dir()),
@@ -81,9 +81,9 @@ def _cases(root: Path) -> Iterator[Seen]:
     age_s = max(time.time() - newest.stat().st_mtime, 0.0)
     age = f"{age_s / 3600:,.0f} hours" if age_s >= 2 * 3600 else f"{age_s / 60:,.0f} minutes"
     where = printable(str(newest))
-    yield Seen(f"{where}, {age} old: {_verdict(newest)}", f"unhang diagnose {shell_word(where)}")
+    yield OnHand(f"{where}, {age} old: {_verdict(newest)}", f"unhang diagnose {shell_word(where)}")
     if len(found) > 1:
-        yield Seen(f"{count_of(len(found), 'case')} under {root}", "unhang history")
+        yield OnHand(f"{count_of(len(found), 'case')} under {root}", "unhang history")
 
 
 def _verdict(case: Path) -> str:
@@ -94,7 +94,7 @@ def _verdict(case: Path) -> str:
     return "not judged yet"
 
 
-def _files(folder: Path) -> Iterator[Seen]:
+def _files(folder: Path) -> Iterator[OnHand]:
     """Dumps, core files and logs in a directory."""
     from unhang.ingest.discover.sniff import FileKind, kind_of
 
@@ -118,4 +118,4 @@ def _files(folder: Path) -> Iterator[Seen]:
     commands["log"] = f"unhang logs {last['log'] if counts['log'] == 1 else '.'}"
     for kind, count in counts.items():
         if count:
-            yield Seen(f"{count_of(count, kind)} here", commands[kind])
+            yield OnHand(f"{count_of(count, kind)} here", commands[kind])
