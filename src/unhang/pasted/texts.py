@@ -76,11 +76,12 @@ def paste_of(texts: dict[str, bytes]) -> Paste:
         InputError: One of them is empty or no text.
     """
     parts = {name: _parts(_text(data, name)) for name, data in texts.items()}
-    kinds = [kind for kind in (LOG, STACKS, RAS) if any(_of(kind, each) for each in parts.values())]
-    alone = {kind: _case({n: _of(kind, each) for n, each in parts.items()}) for kind in kinds}
-    alone = _without_prose({kind: case for kind, case in alone.items() if _holds(case)})
-    if not alone:  # what looked like stacks is none that a reader knows
-        parts = {name: [_whole_log(_text(data, name))] for name, data in texts.items()}
+    alone = _alone(parts)
+    if STACKS not in alone and any(_of(STACKS, each) for each in parts.values()):
+        parts = {name: [*_as_log(_but(RAS, each)), *_of(RAS, each)] for name, each in parts.items()}
+        alone = _alone(parts)
+    if not alone:
+        parts = {name: _as_log(each) for name, each in parts.items()}
         alone = {LOG: _case(parts)}
     spans = {kind: _spans_of(kind, parts) for kind in alone}
     whole = _together(alone)
@@ -94,8 +95,22 @@ def _parts(text: str) -> list[TextPart]:
     return parts_of(cleaned(text))
 
 
-def _whole_log(text: str) -> TextPart:
-    return TextPart(LOG, text, ((1, text.count("\n") + 1),))
+def _alone(parts: dict[str, list[TextPart]]) -> dict[str, Case]:
+    """The case that the parts of each kind make, where they hold anything; prose is left out."""
+    kinds = [kind for kind in (LOG, STACKS, RAS) if any(_of(kind, each) for each in parts.values())]
+    alone = {kind: _case({n: _of(kind, each) for n, each in parts.items()}) for kind in kinds}
+    return _without_prose({kind: case for kind, case in alone.items() if _holds(case)})
+
+
+def _as_log(parts: list[TextPart]) -> list[TextPart]:
+    """All lines as a log: what looked like stacks is none that a reader knows."""
+    columns = [part.text.split("\n") for part in parts] or [[""]]
+    lines = [next(filter(None, same), "") for same in zip(*columns, strict=True)]
+    return [TextPart(LOG, "\n".join(lines), ((1, len(lines)),))]
+
+
+def _but(kind: str, parts: list[TextPart]) -> list[TextPart]:
+    return [part for part in parts if part.kind != kind]
 
 
 def _text(data: bytes, name: str) -> str:
