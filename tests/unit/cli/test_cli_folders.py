@@ -1,4 +1,4 @@
-"""Folders of texts under any names: read as one paste; links that lead out are told, not followed."""
+"""Folders of texts under any names: one paste; links that lead out are told and not followed."""
 
 from __future__ import annotations
 
