@@ -22,7 +22,20 @@ from unhang.analysis.lives.leading import led_before
 from unhang.analysis.lives.out_of_calls import left_call
 from unhang.analysis.lives.starved import short_too
 from unhang.analysis.lives.watchdogs import counted
-from unhang.kinds import HOST_PROGRAM_STUCK, LATE_RANK, NEVER_JOINED, STARVED, Kind, Role, Trait
+from unhang.analysis.sources.known_versions import known_faults
+from unhang.kinds import (
+    DEVICE_BEHIND,
+    HOST_PROGRAM_STUCK,
+    INSUFFICIENT_EVIDENCE,
+    JOINED_NOT_PROGRESSING,
+    LATE_RANK,
+    NEVER_JOINED,
+    PARTLY_FINISHED,
+    STARVED,
+    Kind,
+    Role,
+    Trait,
+)
 
 __all__ = ["OBSERVERS", "Observer", "weighed"]
 
@@ -84,6 +97,11 @@ OBSERVERS: Final = (
     Observer(sees=lambda claim, facts: gone_on(claim, facts.lives), traits=Trait.OF_NOW),
     Observer(sees=lambda claim, facts: left_call(claim, facts.lives)),
     Observer(sees=lambda claim, facts: all_finished(claim, facts.idle), apart="dumps"),
+    Observer(
+        sees=lambda claim, facts: known_faults(claim, facts.case, facts.lives.said),
+        roles=_ANY,
+        kinds=(JOINED_NOT_PROGRESSING, PARTLY_FINISHED, DEVICE_BEHIND, INSUFFICIENT_EVIDENCE),
+    ),
 )  # fmt: skip
 
 
