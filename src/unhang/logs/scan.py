@@ -208,7 +208,8 @@ class FileScanner:
             return False
         kind, rank, text = found
         line = parse_plain(data[start:end], self.year) if text is None else Line(text, rank)
-        line = changed(line, local_rank=kind.local_rank)
+        if line.local_rank != kind.local_rank:
+            line = changed(line, local_rank=kind.local_rank)
         if self._key(line) in self.open:
             return False
         seen = self.teller.alike(kind, line)

@@ -121,4 +121,5 @@ def _adding_fault(seen: Faulty, words: Words, claim: Claim, weighed: Weighed) ->
     fault, version = seen.fault, printable(seen.version, 40)
     helps = f"; until it is updated: {fault.helps}" if fault.helps else ""
     said = f"{fault.library} {version} has a known fault: {fault.what} ({fault.thread}){helps}."
-    return replace(words, alternatives=(*words.alternatives, said))
+    others = claim.kind.alternatives if words.alternatives is None else words.alternatives
+    return replace(words, alternatives=(*others, said))
