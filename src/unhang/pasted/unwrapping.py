@@ -27,6 +27,8 @@ _BEGINS = re.compile(
     r"|Exception raised)"
 )
 """A line that goes on nothing."""
+_GOES_ON = re.compile(r"^\s*(?:WorkNCCL\(|ran for \d+ milliseconds|by watchdog at work:)")
+"""What torch never begins a line with: a person or a page broke it between two words."""
 
 
 def unwrapped(lines: Sequence[str]) -> list[str]:
@@ -43,6 +45,7 @@ def unwrapped(lines: Sequence[str]) -> list[str]:
 
 
 def _block(lines: list[str]) -> list[str]:
+    lines = _together(lines)
     width = max(map(len, lines))
     if width < _NARROWEST or sum(len(line) == width for line in lines) < _FULL:
         return lines
@@ -55,6 +58,18 @@ def _block(lines: list[str]) -> list[str]:
             head = place if _RECORD.search(line) else -1
         if len(line) != width or _is_padded(line):
             head = -1
+    return made
+
+
+def _together(lines: list[str]) -> list[str]:
+    """The lines with those that `_GOES_ON` tells taken up by the record above."""
+    made, head = list(lines), 0
+    for place, line in enumerate(lines):
+        if place and _GOES_ON.match(line):
+            made[head] = f"{made[head].rstrip()} {line.strip()}"
+            made[place] = ""
+        else:
+            head = place
     return made
 
 

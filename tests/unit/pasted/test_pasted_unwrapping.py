@@ -41,6 +41,14 @@ def test_a_wrapped_time_out_is_read() -> None:
     assert [event.fields.get("seq") for event in events if "seq" in event.fields] == ["532339"]
 
 
+def test_a_message_that_was_broken_between_words_is_one_again() -> None:
+    """As a page or a person breaks it; what the next record is stays apart."""
+    head, rest = TIMED_OUT.split(" WorkNCCL")
+    work, ran = f"  WorkNCCL{rest}".split(" ran for")
+    made = unwrapped([f"{head} ", work, f"  ran for{ran}", TAKEN_DOWN])
+    assert made == [TIMED_OUT, "", "", TAKEN_DOWN]
+
+
 def test_lines_of_one_length_are_not_put_together() -> None:
     """Tables and reports that repeat; a table's lines all fill its width."""
     table = ["| N/A   37C    P0             112W / 700W |  46103MiB / 81559MiB |    100% |"] * 4

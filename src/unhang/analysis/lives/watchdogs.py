@@ -8,7 +8,7 @@ them alone is of medium confidence at most.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -25,7 +25,7 @@ from unhang.kinds import (
 )
 from unhang.report import CallSide, GroupRef
 
-__all__ = ["AllTimedOut", "Apart", "Behind", "Counted", "counted", "counters_apart"]
+__all__ = ["AllTimedOut", "Apart", "Behind", "Counted", "counted", "counters_apart", "silent_among"]
 
 MOST_BEHIND = 8
 
@@ -132,8 +132,14 @@ def _compare(name: str, ranks: Mapping[int, Counters]) -> Iterator[Claim]:
         if len(set(values.values())) > 1:
             yield _mismatch(kind, name, values, calls)
             return
-    if sorted(calls) == list(range(len(calls))):  # of ranks 1-3 alone nothing says where 0 was
+    if not silent_among(tuple(calls)):  # of ranks 1-3 alone nothing says where rank 0 was
         yield _all_joined(name, calls)
+
+
+def silent_among(spoke: Sequence[int]) -> list[int]:
+    """The ranks below the highest one that speaks, who do not; none where most are silent."""
+    quiet = sorted(set(range(max(spoke, default=-1) + 1)) - set(spoke))
+    return quiet if len(quiet) < len(spoke) else []
 
 
 def _group(name: str, size: int) -> GroupRef | None:

@@ -21,6 +21,7 @@ from unhang.analysis.lives.watchdogs import (
     Apart,
     Behind,
     Counted,
+    silent_among,
 )
 from unhang.analysis.sources.logs import Failure
 from unhang.analysis.words.telling import Words, adding_for, all_words_of, merged, words_for
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from unhang.logs.failure import FailureGroup
     from unhang.logs.rules import LogRule
 
-__all__ = ["SHOWN", "quoted", "ranks_not_heard", "silent_among"]
+__all__ = ["SHOWN", "quoted", "ranks_not_heard"]
 
 _LOCAL = re.compile(r"lo$|docker|veth|br-|virbr|cni|lxcbr")
 _IS_NAME = re.compile(r"[\w.-]{1,15}", re.ASCII)
@@ -279,12 +280,6 @@ def _verdict_of_all_timed_out(about: AllTimedOut, claim: Claim) -> Words:
         (ranks_not_heard(claim.victims),),
         ("Check the ranks that print nothing; then links and GPUs with unhang doctor.",),
     )
-
-
-def silent_among(spoke: Sequence[int]) -> list[int]:
-    """The ranks below the highest one that speaks, who do not; none where most are silent."""
-    quiet = sorted(set(range(max(spoke, default=-1) + 1)) - set(spoke))
-    return quiet if len(quiet) < len(spoke) else []
 
 
 def ranks_not_heard(spoke: Sequence[int]) -> str:

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Weighed
 from unhang.analysis.lives.failed import Unexplained
+from unhang.analysis.lives.watchdogs import silent_among
 from unhang.analysis.sources.known_versions import Faulty
 from unhang.analysis.sources.logs import Message
-from unhang.analysis.words.logs import SHOWN, quoted, ranks_not_heard, silent_among
+from unhang.analysis.words.logs import SHOWN, quoted, ranks_not_heard
 from unhang.analysis.words.telling import Words, adding_for, words_for
 from unhang.catalogue import kind_of
 from unhang.model import LogEvent
