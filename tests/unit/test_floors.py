@@ -77,10 +77,10 @@ def imports_of(path: Path) -> frozenset[str]:
 
 
 STEPS_OF_INGEST = {
-    "discover": 0, "columns": 0, "pickles": 0, "jsonfile": 0, "handed": 0, "savedreports": 1,
-    "dumpfiles": 1, "native": 1, "parts": 2, "reading": 3, "beside": 2, "groups": 2,
-    "continuing": 2, "incidents": 3,
-    "reducing": 4, "assemble": 3, "loading": 4, "tasks": 5, "__init__": 5, "ray": 6,
+    "discover": 0, "columns": 1, "pickles": 1, "jsonfile": 1, "handed": 1, "savedreports": 2,
+    "native": 2, "parts": 3, "reading": 4, "beside": 3, "groups": 3,
+    "continuing": 3, "incidents": 4,
+    "reducing": 5, "assemble": 4, "loading": 5, "tasks": 6, "__init__": 6, "ray": 7,
 }  # fmt: skip
 
 

@@ -295,7 +295,6 @@ def situation_of(case: Case) -> tuple[Situation, tuple[Note, ...]]:
         standing=standing,
         heads=heads,
         outdated=moment.outdated,
-        unlaunched=unlaunched,
         matched=matched,
         pairs=pairs,
         disagreements=found,

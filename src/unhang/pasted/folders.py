@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from unhang.errors import InputError
-from unhang.logs.elastic import error_text
+from unhang.logs.lines.elastic import error_text
 from unhang.logs.scan import is_text
 from unhang.model import Note
 from unhang.regular import leading_out, open_regular, reason

@@ -20,8 +20,8 @@ from unhang.record.dumps.dumpfile import FORMAT_VERSION, SCHEMA, encode
 from unhang.rehearse.agreement import agree
 from unhang.rehearse.referee import Frames, LivingRank, MadeCall, RankGroup, Referee, unpaired
 from unhang.rehearse.server import RehearsalEnd
+from unhang.stacks.formats.saved import dump_samples
 from unhang.stacks.ownership import is_library
-from unhang.stacks.saved import dump_samples
 
 __all__ = ["write_case"]
 

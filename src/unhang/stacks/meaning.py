@@ -21,6 +21,7 @@ from unhang.stacks.ownership import (
     user_frame,
 )
 from unhang.stacks.rules import CHANNELS, EVALUATIONS, FALLBACKS, IDLE, RULES, FrameRule
+from unhang.wording import printable
 
 __all__ = [
     "Meaning",
@@ -143,18 +144,18 @@ def _is_inside(thread: ThreadStack, functions: Mapping[str, str]) -> bool:
     return any(same_file(f.file, functions.get(bare_name(f.function), "/")) for f in inner)
 
 
-def meaning_of(sample: ProcessSample, thread: ThreadStack | None = None) -> Meaning:
-    """What a process is doing, from its state, its main (or the given) thread and the GIL.
+def meaning_of(sample: ProcessSample) -> Meaning:
+    """What a process is doing, from its state, its main thread and the GIL.
 
     A process that is stopped, dead, aborting in one of its threads, or held up by a GIL that one of
     them keeps in native code, means that before anything that its frames say.
     """
-    chosen = thread or main_thread(sample)
+    chosen = main_thread(sample)
     frames = chosen.frames if chosen else ()
     site = user_frame(frames)
     if sample.state in _STATES:
         kind, says = _STATES[sample.state]
-        return Meaning(kind, says, site=site)
+        return Meaning(kind, says + _tracer(sample), site=site)
     if sample.state == "D":
         return Meaning("uninterruptible", _uninterruptible(sample.wait_channel), site=site)
     if chosen is None:
@@ -168,6 +169,14 @@ def meaning_of(sample: ProcessSample, thread: ThreadStack | None = None) -> Mean
         return Meaning("gil", held, site=site, within=meaning.within)
     channel = sample.wait_channel if chosen.is_main else ""
     return _refined(meaning, channel, running=sample.state == "R")
+
+
+def _tracer(sample: ProcessSample) -> str:
+    """By which debugger it is stopped: " (gdb, process 99)"."""
+    if sample.state != "t" or not sample.tracer:
+        return ""
+    name = printable(sample.tracer_name, 20)
+    return f" ({name}, process {sample.tracer})" if name else f" (process {sample.tracer})"
 
 
 def _says_nothing(sample: ProcessSample, chosen: ThreadStack) -> bool:

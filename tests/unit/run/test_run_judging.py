@@ -15,7 +15,7 @@ from unhang.report import Decision, Finding, Report, Site
 from unhang.run.incident.closing import closing_line
 from unhang.run.incident.judging import _answer, judge
 from unhang.run.incident.verdict import Verdict, sent, taken, verdict_of
-from unhang.run.watching.words import why_spared
+from unhang.run.words import why_spared
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "never-joined-armed" / "dumps"
 LOW, HIGH = {"confidence": "low"}, {"confidence": "high"}

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from unhang.run import patrol
+from unhang.run.guard import Guard
 from unhang.run.incident.handling import What
 from unhang.run.incident.verdict import Verdict
-from unhang.run.watching import patrol
-from unhang.run.watching.guard import Guard
-from unhang.run.watching.patrol import Patrol
+from unhang.run.patrol import Patrol
 from unhang.run.watching.watch import ProgressLook, RankProgress
 
 PAUSES = Verdict("", "problem", pausing=(1,), action="")

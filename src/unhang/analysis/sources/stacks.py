@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from unhang.activity.estimate import Activity, Doing, Sign, estimate
 from unhang.activity.series import Series
-from unhang.activity.thresholds import FEW_LINES, LOOP_LOOKS
+from unhang.activity.thresholds import FEW_LINES, SETTLED_LOOKS
 from unhang.case import Case, Dump
 from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.stacks.meaning import (
@@ -117,7 +117,7 @@ class RankLook(Struct, frozen=True):
         """It was seen on a few lines again and again, and reads and writes next to nothing."""
         quiet = self.sample.looks and not {Sign.DATA, Sign.STORAGE}.intersection(self.doing.signs)
         lines, looks = self.sample.lines, self.sample.line_looks
-        return bool(quiet) and looks >= LOOP_LOOKS and 0 < lines <= FEW_LINES
+        return bool(quiet) and looks >= SETTLED_LOOKS and 0 < lines <= FEW_LINES
 
     @property
     def paused_s(self) -> float:
@@ -281,13 +281,12 @@ def looks_without_rank(samples: Iterable[ProcessSample]) -> list[RankLook]:
     return sorted(looks, key=lambda look: (look.host, look.pid))
 
 
-def looks_with_dumps(case: Case) -> dict[int, RankLook]:
-    """`looks_of` a case, and for ranks that nobody looked at, the main thread as their dump has it.
+def looks_with_dumps(case: Case, looks: Mapping[int, RankLook]) -> dict[int, RankLook]:
+    """The looks at a case's samples, and of ranks without any the main thread as their dump has it.
 
     Only our own recorder writes that into dumps. It is one look, from inside: good for showing
     where a rank stood, not for saying that it does not move.
     """
-    looks = looks_of(case.samples)
     inside = (_of_dump(d) for d in case.dumps if d.main_stack and d.rank not in looks)
     return dict(sorted({**looks_of(inside), **looks}.items()))
 

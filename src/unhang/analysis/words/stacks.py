@@ -62,7 +62,9 @@ _MADE_AHEAD = (
     "the others."
 )
 _ACTIONS: Final[dict[str, str]] = {
-    "stopped": "Let it go on: kill -CONT PID; find out who stopped it (a debugger, job control).",
+    "stopped": "Let it go on: kill -CONT PID; find out who stopped it (job control, a person).",
+    "traced": "Let it go on: detach its debugger (see TracerPid in /proc/PID/status); kill -CONT "
+    "does not wake it.",
     "dead": "Look for its exit code and for the kernel's out-of-memory killer (dmesg).",
     "uninterruptible": "Check the file systems and drivers of its host: dmesg, df, mount.",
     "data-loader": "Look at its data-loader workers too: unhang stacks --tree PID.",
@@ -358,7 +360,8 @@ def _actions(looks: Sequence[RankLook]) -> tuple[str, ...]:
         if (
             look.sample.exit_status is None
         ):  # else it is known how it ended, and nobody has to look for it
-            pids.setdefault(look.meaning.kind, []).append(look.pid)
+            kind = "traced" if look.sample.state == "t" else look.meaning.kind
+            pids.setdefault(kind, []).append(look.pid)
     told = []
     for kind, which in sorted(pids.items(), key=lambda item: -len(item[1])):
         if kind in _ACTIONS:

@@ -28,6 +28,9 @@ OTHER: Final = "other"
 
 MAGIC: Final = int.from_bytes(b"UNHANGHB", "little")
 VERSION: Final = 2
+TICK_S: Final = 1.0
+"""Counters, the line of the program and the sign of life are written so often."""
+
 FILE_BYTES: Final = 65536
 SLOT_START, SLOT_BYTES, SLOTS = 4096, 256, 240
 CALL_SLOTS: Final = SLOTS - 6

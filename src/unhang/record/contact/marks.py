@@ -38,7 +38,6 @@ __all__ = [
     "job_from_env",
     "pid_namespace",
     "read_marks",
-    "remove_mark",
     "remove_stale_jobs",
     "roots",
     "runtime_root",
@@ -188,11 +187,6 @@ def write_mark(directory: Path, mark: Mark) -> Path:
         Path(name).unlink(missing_ok=True)
         raise
     return path
-
-
-def remove_mark(directory: Path, pid: int) -> None:
-    """Forget the mark of a process; nothing happens where there is none."""
-    (directory / "marks" / f"{pid}.json").unlink(missing_ok=True)
 
 
 def read_marks(job_id: str | None = None, root: Path | None = None) -> list[Mark]:

@@ -25,7 +25,7 @@ from unhang.record.calls.groups import channels, named, note_groups
 from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.sites import line_of, main_site, program_frames
 from unhang.record.contact import sockets
-from unhang.record.contact.heartbeat import GroupBeat, Word
+from unhang.record.contact.heartbeat import TICK_S, GroupBeat, Word
 from unhang.record.contact.runtime_dir import safe_name
 from unhang.record.contact.unsignalled import unsignalled
 from unhang.record.dumps import torchfr
@@ -35,7 +35,6 @@ from unhang.record.dumps.taking import REASONS, TakenDumps, take
 __all__ = ["MAX_REQUEST_BYTES", "TriggerThread"]
 
 MAX_REQUEST_BYTES: Final = 64 * 1024
-TICK_S: Final = 1.0
 PEER_TIMEOUT_S: Final = 2.0
 REPLY_TIMEOUT_S: Final = 10.0
 _WAKE: Final = b"\0"

@@ -9,7 +9,6 @@ them. Newer torch has new names for some of them: both lead here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import torch
 import torch.distributed as dist
@@ -19,8 +18,6 @@ from unhang.rehearse.inside.works import Desk, RehearsedWork
 from unhang.rehearse.talking import Foreign
 
 __all__ = ["RehearsedGroup"]
-
-_DEFAULT: Final = object()
 
 
 def _reduction(options: Foreign) -> str:

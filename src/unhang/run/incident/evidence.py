@@ -18,6 +18,7 @@ from typing import Any
 
 from unhang.activity.looks import ProcessLook
 from unhang.activity.series import Series
+from unhang.activity.thresholds import APART_S
 from unhang.casedir.manifest import RankPart, not_found, save_file
 from unhang.collect.asking import DumpRequest, RankDumps, ask_recorder, ask_torch
 from unhang.collect.processes import ProcessTable, read_process, read_processes
@@ -33,7 +34,7 @@ from unhang.run.incident.collected import Collected, last_words, part_of, told_b
 from unhang.run.watching.procs import ray_tasks_s, work_of
 from unhang.run.watching.roster import Roster
 from unhang.run.watching.traffic import tcp_bytes
-from unhang.stacks.saved import dump_samples
+from unhang.stacks.formats.saved import dump_samples
 
 __all__ = ["Collector"]
 
@@ -41,7 +42,6 @@ STATUS_S = 1.0
 ENTRIES_S = 3.0
 WORKER_S = 2.0
 LOOK_S = 4.0
-LOOKS_APART_S = 1.0
 STACKS_S = 60.0
 _AT_ONCE = 16
 _MOST_HELPERS = 64
@@ -178,7 +178,7 @@ class Collector:
         table, began_s = read_processes(), time.monotonic()
         before = self._work(table, began_s)
         targets = [*self._targets(table)]
-        looks = sample_processes(targets, looks=2, interval_s=LOOKS_APART_S, timeout_s=LOOK_S)
+        looks = sample_processes(targets, looks=2, interval_s=APART_S, timeout_s=LOOK_S)
         after = self._work(read_processes(), time.monotonic())
         seen = {
             pid: self._series(pid, look, after[pid]) for pid, look in before.items() if pid in after

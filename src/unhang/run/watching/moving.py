@@ -15,12 +15,13 @@ from unhang.activity.looks import ProcessLook
 from unhang.activity.series import Series
 from unhang.activity.thresholds import WINDOW_LOOKS
 from unhang.collect.processes import ProcessTable
+from unhang.record.contact.heartbeat import TICK_S
 from unhang.run.watching.procs import work_of
 
 __all__ = ["Movement"]
 
-LEAST_APART_NS: Final = 500_000_000
-"""The recorder notes a line once a second, and more often where it is asked for something."""
+LEAST_APART_NS: Final = int(TICK_S / 2 * 1e9)
+"""The recorder notes a line once a tick, and more often where it is asked for something."""
 
 
 @dataclass(slots=True)

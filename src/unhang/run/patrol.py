@@ -16,24 +16,25 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from unhang.activity.thresholds import APART_S
 from unhang.casedir.manifest import Ending
 from unhang.casedir.sharing import heard_of
 from unhang.collect.processes import read_processes
 from unhang.run.child.speak import say, write_all
+from unhang.run.guard import Guard, Orders
+from unhang.run.incident.closing import short_path
 from unhang.run.incident.handling import Context, NodeIncident, What
 from unhang.run.incident.notifying import Notifier
 from unhang.run.incident.verdict import Verdict
-from unhang.run.watching.guard import Guard, Orders
 from unhang.run.watching.jobtree import JobTree
 from unhang.run.watching.moving import Movement
 from unhang.run.watching.pacing import Pacing
 from unhang.run.watching.roster import Gone, Roster
-from unhang.run.watching.watch import Alarm, HangWatch, Resumed, Working
-from unhang.run.watching.words import (
+from unhang.run.watching.watch import AUTO_AFTER, Alarm, HangWatch, Resumed, Working
+from unhang.run.words import (
     end_words,
     look_options,
     pause_words,
-    short_path,
     slow_words,
     why_spared,
     work_words,
@@ -47,7 +48,6 @@ MOST_INCIDENTS = 16
 
 INTERVAL_S = (0.25, 5.0)
 IDLE_INTERVAL_S = 0.5
-AUTO_INTERVAL_S = 1.0
 BEGINNING_S, BEGINNING_INTERVAL_S = 10.0, 0.1
 LAUNCHER_LOOKS = 6
 """So many looks in a row must see a launcher stand still: one that imports torch computes."""
@@ -61,9 +61,6 @@ STACKS_S = 10.0
 """So long a verdict that is made beside the job is waited for: before the job is ended, with the
 stacks of its calls; and after its end."""
 
-GOES_ON = 20
-"""So many looks that saw progress after a rank's end make the job one that runs on without it."""
-
 _TERMINATED = 128 + signal.SIGTERM
 
 
@@ -76,7 +73,7 @@ class Patrol:
         low, high = INTERVAL_S
         self.interval_s = min(max(orders.hang_after_s / 10, low), high)
         if orders.auto:
-            self.interval_s = AUTO_INTERVAL_S
+            self.interval_s = APART_S
         self.watch = HangWatch(orders.hang_after_s, self.interval_s, auto=orders.auto)
         self.pacing = Pacing()
         self.roster = Roster(orders.job, orders.run, child)
@@ -249,7 +246,8 @@ class Patrol:
         if self.current is None or self.current.what.kind != "rank-ended":
             return False
         there = {member.rank for member in self.roster.members}
-        return self._ended in there or self.watch.seen - self._seen_then >= GOES_ON
+        # So much progress after a rank's end makes the job one that runs on without it.
+        return self._ended in there or self.watch.seen - self._seen_then >= AUTO_AFTER
 
     def _after_end(self, event: Alarm | Resumed | None) -> Alarm | Resumed | None:
         """Keep back an alarm beside a rank's end, until a launcher has had its time to end the job.

@@ -20,7 +20,6 @@ __all__ = [
     "end_words",
     "look_options",
     "pause_words",
-    "short_path",
     "slow_words",
     "why_spared",
     "work_words",
@@ -119,14 +118,6 @@ def pause_words(verdict: Verdict, until: str, grace_s: float) -> str:
     """Who may only pause, and what is done until that has lasted for so long."""
     who = rank_phrase(verdict.pausing)
     return f"{who} may only pause: {until} nothing has moved for {grace_s:.0f} s (--grace)"
-
-
-def short_path(path: Path | None) -> str:
-    """A path as people like to see it: from here, where it is below."""
-    try:
-        return str(path.relative_to(Path.cwd())) if path else ""
-    except (ValueError, OSError):
-        return str(path)
 
 
 def look_options() -> list[str]:
