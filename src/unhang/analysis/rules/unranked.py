@@ -1,7 +1,7 @@
 """What stacks show of processes of which nothing tells the rank: pasted from a terminal, as it is.
 
 Processes that began in the same file are one program, and are compared as ranks are: where some
-wait in a collective and another stands elsewhere, that one is pointed at. Nobody is named by a
+wait in a collective and another stands elsewhere, that one is pointed at. No process is named by a
 rank, and other programs that were dumped along (`pgrep -f python`) are left out.
 """
 
