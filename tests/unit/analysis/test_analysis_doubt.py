@@ -368,6 +368,7 @@ def test_dumps_without_a_single_call_are_judged() -> None:
     """A dump of unfinished calls holds none where the job moves."""
     job = FakeJob(2, active_only=True)
     job.call(range(2))
+    job.call(range(2))
     assert diagnose(written(job, 1)).status == "healthy"
 
 

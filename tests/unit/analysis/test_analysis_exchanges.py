@@ -59,8 +59,10 @@ def test_all_receive_first() -> None:
 def test_two_way_batches_are_healthy() -> None:
     """Both directions in one batch pair up in any order, finished or in flight."""
     job = FakeJob(3)
+    job.call(range(3))
     for rank, peer in ((0, 1), (1, 0)):
         job.point_to_point(rank, [("send", peer), ("recv", peer)], batch=True)
+    job.call(range(3))
     report = diagnose(job.case())
     assert (report.status, report.causes) == ("healthy", ())
 
@@ -118,6 +120,7 @@ def test_group_ranks_are_made_global() -> None:
 def test_point_to_point_inside_a_larger_group_is_no_missing_collective() -> None:
     """Two ranks of four exchange: the others miss nothing."""
     job = FakeJob(4)
+    job.call(range(4))
     job.call(range(4))
     job.send(0, 1)
     job.recv(1, 0)

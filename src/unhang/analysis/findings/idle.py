@@ -11,8 +11,10 @@ from enum import Enum, auto
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.matching.no_trace import NoTrace, no_trace_in
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Bools, Ints, distinct
 from unhang.analysis.state.index import Evidence
@@ -71,10 +73,17 @@ class InFlight(Struct, frozen=True):
 
 
 class AllFinished(Struct, frozen=True):
-    """Everything that was recorded is finished."""
+    """Everything that was recorded is finished; `unseen`: what may hang all the same, if anything.
+
+    Attributes:
+        unseen: Why a hang would leave no trace; None where it would show.
+        of: The ranks of which that holds.
+    """
 
     n_calls: int
     n_ranks: int
+    unseen: NoTrace | None = None
+    of: tuple[int, ...] = ()
 
 
 def idle_claim(situation: Situation) -> Claim:
@@ -85,9 +94,19 @@ def idle_claim(situation: Situation) -> Claim:
     if inside.any():
         oldest = int(situation.ages.waited_ns[inside].max())
         return Claim(kind=IDLE, about=InFlight(oldest), doubts=(Doubt.ONE_MOMENT,))
-    finished = _finished(situation)
-    doubts = () if finished.n_calls else (Doubt.NOTHING_RECORDED,)
+    finished = _with_unseen(situation, _finished(situation))
+    doubts = (
+        *(() if finished.unseen is None else (Doubt.LEAVES_NO_TRACE,)),
+        *(() if finished.n_calls else (Doubt.NOTHING_RECORDED,)),
+    )
     return Claim(kind=IDLE, about=finished, doubts=doubts)
+
+
+def _with_unseen(situation: Situation, finished: AllFinished) -> AllFinished:
+    found = no_trace_in(situation.evidence)
+    if found is None:
+        return finished
+    return replace(finished, unseen=found[0], of=situation.named(found[1]))
 
 
 def _undecided(situation: Situation) -> Undecided | None:
