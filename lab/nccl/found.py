@@ -90,6 +90,12 @@ _ALL = (
         "stall", (1, 0, 1), codes=("UH101", "UH302"), culprits=(1,), ranks=3, waits="calls",
     ),
     _job(
+        "extra_exchange",
+        "Rank 3 exchanges once more than its mate; the other pair is through with as many.",
+        "there_and_back halves 256, reduce_scatter_uneven first 64",
+        "extra", (3, 0, 0), codes=("UH302",), culprits=(3,), waits="calls", steps=3,
+    ),
+    _job(
         "first_calls",
         "Rank 1 stands still before its first calls; who makes that of a group leaves no record.",
         "reduce_scatter_base pairs 256, chain copy 64",

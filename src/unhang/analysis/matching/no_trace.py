@@ -6,7 +6,7 @@ them. Three kinds are not: see `NoTrace`. Then the job may be idle, and nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
 
 import numpy as np
@@ -16,7 +16,7 @@ from unhang.analysis.state.index import Evidence
 from unhang.case import Dump
 from unhang.model import DumpStatus
 
-__all__ = ["NoTrace", "no_trace_in"]
+__all__ = ["NoTrace", "is_in_first_step", "may_be_in_a_batch", "no_trace_in"]
 
 
 class NoTrace(Enum):
@@ -42,7 +42,7 @@ def no_trace_in(evidence: Evidence) -> tuple[NoTrace, list[int]] | None:
         hangs would show.
     """
     reasons: dict[NoTrace, Callable[[Evidence, Dump], bool]] = {
-        NoTrace.FIRST_CALLS: _is_in_first_step,
+        NoTrace.FIRST_CALLS: is_in_first_step,
         NoTrace.PARTS: _ends_in_parts,
         NoTrace.BATCHES: _leaves_batches_out,
     }
@@ -55,7 +55,8 @@ def no_trace_in(evidence: Evidence) -> tuple[NoTrace, list[int]] | None:
     return None
 
 
-def _is_in_first_step(evidence: Evidence, dump: Dump) -> bool:
+def is_in_first_step(evidence: Evidence, dump: Dump) -> bool:
+    """Whether no group of a rank has come to a second call, by a dump that would show it."""
     calls, status = evidence.case.calls, evidence.case.group_status
     if dump.status is not DumpStatus.OK or not evidence.recorder_of(dump).records_late:
         return False
@@ -74,3 +75,38 @@ def _ends_in_parts(evidence: Evidence, dump: Dump) -> bool:
 def _leaves_batches_out(evidence: Evidence, dump: Dump) -> bool:
     kind = evidence.recorder_of(dump)
     return dump.active_only and kind.marks_ends and not kind.sees_exchanges_end
+
+
+def may_be_in_a_batch(evidence: Evidence, absent: int, waiting: Sequence[int], group: int) -> bool:
+    """Whether a rank that lacks a call may be in a batch, or have finished the call.
+
+    So it is where its dump leaves both out and its counters, which count all that torch's hook has
+    seen, are as far as those of a rank that waits in the call; in another group, further.
+
+    Args:
+        evidence: The case.
+        absent: The rank (index).
+        waiting: Ranks that wait.
+        group: Of the call.
+    """
+    mine = _counters(evidence, absent)
+    for rank in waiting:
+        theirs = _counters(evidence, rank)
+        shared = mine.keys() & theirs.keys()
+        if any(
+            mine[each] > theirs[each] or (each == group and mine[each] == theirs[each])
+            for each in shared
+        ):
+            return True
+    return False
+
+
+def _counters(evidence: Evidence, rank: int) -> dict[int, int]:
+    """The counters of a rank by group, where its dumps leave batches out."""
+    owners = zip(evidence.owner.tolist(), evidence.dumps, strict=True)
+    dumps = [d.index for owner, d in owners if owner == rank and _leaves_batches_out(evidence, d)]
+    status = evidence.case.group_status
+    known = np.isin(status.dump, dumps) & (status.group >= 0) & (status.last_enqueued >= 0)
+    return dict(
+        zip(status.group[known].tolist(), status.last_enqueued[known].tolist(), strict=True)
+    )

@@ -32,10 +32,10 @@ _JUST_BEGUN_NS = 10**9
 _ROUND_NS = 10**8
 """NCCL's watchdog looks ten times a second: ends of calls are known no better."""
 
-_WRITING_NS = 10**6
-"""For each call in a dump, how long it may take to write it: those of moving jobs lay up to 2.7 s
-behind their newest call (2,000 calls, on a crowded machine), and up to 0.8 s with few calls; those
-of jobs that hang, with 31 calls, from 2.1 s on."""
+_WRITING_NS = 2 * 10**6
+"""For each call in a dump, how long it may take to write it: those of moving jobs lay up to 4.5 s
+behind their newest call (2,000 calls, six processes to a core), and up to 0.8 s with few calls;
+those of jobs that hang, with 31 calls, from 2.1 s on."""
 
 _MOST_NS = 60 * 10**9
 _LONGEST_NS = 240 * 10**9
