@@ -74,12 +74,8 @@ def answer(folder, rank):
 
 
 def recorded(**which):
-    """What the recorder of the default group's backend holds: the hook's, from torch 2.14 on.
-
-    There "nccl" is the class that it records where that is asked for, from 2.15 on by default.
-    """
-    hooked = "1" if torch.__version__ >= "2.15" else "0"
-    if torch.__version__ >= "2.14" and os.environ.get("TORCH_DIST_USE_NCCL2", hooked) != "0":
+    """What the recorder of the default group's backend holds: torch 2.15's own, by its name."""
+    if torch.__version__ >= "2.15" and os.environ.get("TORCH_DIST_USE_NCCL2") != "0":
         return torch._C._distributed_c10d._dump_fr_trace(backend="nccl2", **which)
     return torch._C._distributed_c10d._dump_nccl_trace(**which)
 
