@@ -524,6 +524,19 @@ def test_a_full_dump_of_many_calls_is_written_late() -> None:
     assert diagnose(job.case()).causes == ()
 
 
+@pytest.mark.parametrize(("calls", "status"), [(30, "problem"), (1999, "healthy")])
+def test_of_two_files_the_one_with_many_calls_is_written_later(calls: int, status: str) -> None:
+    """One shows that the job moved; the other lies 1.5 s behind, which only proves much if small."""
+    job = FakeJob(2, buffer=2000)
+    for _ in range(calls):
+        job.call(range(2))
+        job.now_ns += 2 * 10**6
+    job.call(range(2), finished=False)
+    behind = {0: 5 * 10**8, 1: 15 * 10**8}
+    job.dump_fields = {rank: {"written_ns": job.now_ns + ns} for rank, ns in behind.items()}
+    assert diagnose(job.case()).status == status
+
+
 @pytest.mark.parametrize(("seconds", "causes"), [(0.5, []), (10, ["UH304"])])
 def test_a_mismatch_of_calls_in_flight_is_presumed(seconds: float, causes: list[str]) -> None:
     """Where rings have lost their start, the first open send need not meet the first receive."""
