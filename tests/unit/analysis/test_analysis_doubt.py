@@ -491,12 +491,13 @@ def test_in_the_first_step_a_group_may_be_made_that_no_waiting_rank_has() -> Non
     Its mate may stand in making their second group, for the one that passed that by.
     """
     job = FakeJob(4)
-    pairs = {kind: [job.group(two, kind) for two in ((0, 1), (2, 3))] for kind in ("tp", "dp")}
+    first, second = job.group([0, 1], "tp"), job.group([2, 3], "tp")
+    upper = job.group([2, 3], "dp")  # that of the lower ranks has left no record
     for _ in range(2):
-        job.call([2, 3], group=pairs["tp"][1])
-        job.call([2, 3], group=pairs["dp"][1])
-    job.call([0, 1], group=pairs["tp"][0])
-    job.call([0], group=pairs["tp"][0], finished=False)
+        job.call([2, 3], group=second)
+        job.call([2, 3], group=upper)
+    job.call([0, 1], group=first)
+    job.call([0], group=first, finished=False)
     cause = only_cause(diagnose(job.case()))
     assert (cause.code, cause.culprits, cause.confidence) == ("UH101", (), "low")
 
@@ -526,7 +527,7 @@ def test_a_full_dump_of_many_calls_is_written_late() -> None:
 
 @pytest.mark.parametrize(("calls", "status"), [(30, "problem"), (1999, "healthy")])
 def test_of_two_files_the_one_with_many_calls_is_written_later(calls: int, status: str) -> None:
-    """One shows that the job moved; the other lies 1.5 s behind, which only proves much if small."""
+    """One shows that the job moved; that the other is 1.5 s old tells much if it is small."""
     job = FakeJob(2, buffer=2000)
     for _ in range(calls):
         job.call(range(2))

@@ -62,14 +62,17 @@ def may_make_a_group(situation: Situation, absent: Sequence[int], waiting: Ints)
 def _not_begun(situation: Situation, absent: Sequence[int], waiting: Ints) -> list[set[int]]:
     """For kinds of groups that all of these ranks lack, in the first step of some: who lacks them.
 
-    They are as many as one such group has members.
+    They are as many as one such group has members, and no group of that kind is known to hold one.
     """
     evidence = situation.evidence
     owners = zip(evidence.owner.tolist(), evidence.dumps, strict=True)
     first = {owner for owner, dump in owners if is_in_first_step(evidence, dump)}
     if first.isdisjoint(absent):
         return []
-    kinds = {(g.description, g.size) for g in evidence.case.groups if g.description and g.size > 1}
+    numbers = set(evidence.ranks.numbers[list(absent)].tolist())
+    groups = [group for group in evidence.case.groups if group.description and group.size > 1]
+    kinds = {(g.description, g.size) for g in groups}
+    kinds -= {(g.description, g.size) for g in groups if not numbers.isdisjoint(g.members)}
     found = [(kind, _lacking(situation, kind)) for kind in sorted(kinds)[:_MOST_LOOKED_AT]]
     both = {*absent, *waiting.tolist()}
     return [
