@@ -13,8 +13,10 @@ FRAMEWORKS := .venv-frameworks
 FRAMEWORKS_DEPS := $(FRAMEWORKS)/.installed
 LATEST := .venv-latest
 WATCHED := torch|accelerate|transformers|lightning|ray|deepspeed
+DOCS := .venv-docs
+DOCS_DEPS := $(DOCS)/.installed
 
-.PHONY: help demo demo-live setup test lint bench fuzz parts prove wheel wheel-aarch64 clean debian native setup-nccl test-nccl setup-nccl-newest test-nccl-newest test-frameworks test-newest
+.PHONY: help demo demo-live setup test lint bench fuzz parts prove wheel wheel-aarch64 clean debian native setup-nccl test-nccl setup-nccl-newest test-nccl-newest test-frameworks test-newest docs coverage release
 
 help:
 	@echo "make demo       install into .venv and diagnose a captured hang (no torch needed)"
@@ -32,6 +34,9 @@ help:
 	@echo "make wheel-aarch64  the same with that for aarch64, tried under emulation (Debian's packages: 0.2 GB)"
 	@echo "make prove      a million small programs with every mistake; writes docs/accuracy.md"
 	@echo "make bench      measure; writes docs/benchmarks.md"
+	@echo "make docs       the documentation as a site in build/site, searched without a network"
+	@echo "make coverage   which lines the unit tests reach, by package; fails below the floor"
+	@echo "make release    what a release needs, made and checked; publishes nothing"
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -129,5 +134,27 @@ wheel-aarch64: $(TEST_DEPS) native
 	$(BIN)/python -m pip install -q ziglang
 	$(BIN)/python native/aarch64.py dist
 
+$(DOCS_DEPS): requirements/docs.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install -q -r requirements/docs.txt
+	@touch $@
+
+docs: $(DOCS_DEPS)
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
+
+coverage: $(TEST_DEPS) native
+	$(BIN)/python -m pip install -q 'pytest-cov>=5'
+	$(BIN)/python -m pytest -q -n 2 tests/unit --cov --cov-report= $(ARGS)
+	$(BIN)/python tests/support/coverage_by_package.py
+
+# The version is that of src/unhang/_version.py; its changes are in CHANGELOG.md or in changes/.
+release: lint docs wheel
+	@git diff --quiet HEAD || { echo "There are changes that are not committed."; exit 1; }
+	$(DOCS)/bin/towncrier build --draft --version "$$($(BIN)/unhang --version | cut -d' ' -f2)"
+	$(BIN)/python -m build --sdist --outdir dist .
+	$(DOCS)/bin/twine check --strict dist/*
+	@echo "Next: towncrier build, a commit, git tag -s v$$($(BIN)/unhang --version | cut -d' ' -f2), twine upload dist/*"
+
 clean:
-	rm -rf $(VENV) $(NCCL) $(NEWEST) $(FRAMEWORKS) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(NCCL) $(NEWEST) $(FRAMEWORKS) $(DOCS) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -46,6 +46,16 @@ STORIES: dict[str, tuple[dict[str, str], set[str]]] = {
          'unhang_job_running{job_id="j"}': "1x40"},
         {"RunningJobHung"},
     ),
+    "a job may only pause": (
+        {'unhang_verdict{job_id="j",status="problem",action="none"}': "_x20 1x20",
+         'unhang_job_running{job_id="j"}': "1x40"},
+        set(),
+    ),
+    "a pause lasts": (
+        {'unhang_verdict{job_id="j",status="problem",action="none"}': "1x40",
+         'unhang_job_running{job_id="j"}': "1x40"},
+        {"RunningJobPauses"},
+    ),
     "a job that hung has been ended": (
         {'unhang_verdict{job_id="j",status="problem",action="restart"}': "1x40",
          'unhang_job_running{job_id="j"}': "1x10 0x30",
@@ -103,7 +113,7 @@ def test_our_metrics_have_nothing_to_lint() -> None:
 
 def test_rules_and_panels_are_expressions(tmp_path: Path) -> None:
     """Each parses, and names only metrics that we write."""
-    assert "SUCCESS: 5 rules" in promtool("check", "rules", GRAFANA / "alerts.yaml")
+    assert "SUCCESS: 6 rules" in promtool("check", "rules", GRAFANA / "alerts.yaml")
     panels = [{"record": f"panel:{n}", "expr": expr} for n, expr in enumerate(expressions())]
     (tmp_path / "panels.yaml").write_text(
         json.dumps({"groups": [{"name": "panels", "rules": panels}]})

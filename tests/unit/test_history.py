@@ -108,6 +108,15 @@ def test_what_is_no_report_is_told(tmp_path: Path) -> None:
     assert all(isinstance(tried(case), str) for case in cases)
 
 
+def test_an_empty_directory_holds_no_case(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is no case that cannot be read, of which a metric tells."""
+    assert cases_in([tmp_path]) == []
+    assert main(["history", str(tmp_path)]) == 3
+    assert "no case lies there" in capsys.readouterr().err
+
+
 def test_the_command_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As text and as JSON; cases without a report are judged."""
     for number in range(2):

@@ -23,6 +23,12 @@ def test_ranks_are_told_with_their_job() -> None:
     assert [s.labels["rank"] for s in found["unhang_rank_quiet_seconds"]] == ["0"]
 
 
+def test_a_job_whose_ranks_have_all_ended_has_no_series() -> None:
+    """The marks that it left lie there until they are cleared away: no alert pages for them."""
+    ended = (RankNow(0, 11, False, "ready", 41, None, 0, None, "", None, None),)  # noqa: FBT003
+    assert "rank=" not in metrics((), 0, [JobNow("a", "node01", 1, ended)])
+
+
 def test_groups_are_told_with_who_is_waited_for() -> None:
     """Each group of a job under its name and description."""
     group = GroupNow("1", "tp", "nccl", (0, 1), 30, 1.5, (1,))

@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from unhang.checks import (
@@ -36,12 +37,15 @@ __all__ = [
     "ask_facts",
     "comm_between",
     "default_backend",
+    "kernels_ports",
     "run_env",
     "run_gpu",
     "run_net",
     "silent",
 ]
 
+_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
+_USUAL_RANGE = range(32768, 61000)
 START_S = 20.0
 MAX_FULL_MATRIX = 64
 """Nodes up to which throughput is measured as well: it is a quadratic number of streams."""
@@ -74,11 +78,32 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class NetPlan:
-    """Which ports are tried, and for how long in seconds."""
+    """Which ports are tried, and for how long in seconds.
+
+    Attributes:
+        ports: Where ranks meet.
+        any_ports: Such as the kernel chooses: where ranks listen for each other.
+    """
 
     ports: tuple[int, ...] = (29500, 29501, 29502)
     seconds: float = 12.0
     size: int = 4 << 20
+    any_ports: tuple[int, ...] = ()
+
+
+def kernels_ports(count: int = 2) -> tuple[int, ...]:
+    """Some of the ports that a kernel chooses from, where its own range can be read, at random.
+
+    A rank binds port 0 for what Gloo and NCCL send; a firewall that lets only the meeting port
+    through lets a job start and hang.
+    """
+    try:
+        first, last = Path(_RANGE).read_text(encoding="ascii").split()
+        several = range(int(first), int(last) + 1)
+    except (OSError, ValueError):
+        several = _USUAL_RANGE
+    chooser = secrets.SystemRandom()
+    return tuple(sorted(chooser.sample(several, count))) if len(several) > count else ()
 
 
 def ask_facts(
@@ -167,13 +192,16 @@ def run_net(
             *left_out,
             CheckResult(PORT_BLOCKED, "skip", "one node has nobody to connect to."),
         ]
-    say(f"connecting {len(nodes)} nodes with each other on {len(plan.ports)} ports")
+    say(
+        f"connecting {len(nodes)} nodes with each other on "
+        f"{len(plan.ports) + len(plan.any_ports)} ports"
+    )
     chosen = _other_addresses(nodes, facts.by_name)
     answers = _ask_net(asking, nodes, plan, {node.name: {} for node in nodes}, {
         "peers": {n.name: list(filter(None, (n.address, chosen.get(n.name)))) for n in nodes},
         "bytes": plan.size if len(nodes) <= MAX_FULL_MATRIX else 0,
     })  # fmt: skip
-    heard = {a.node.name: rows_of(a.data) for a in answers if not a.error}
+    heard = _where_peers_listen(answers, plan)
     again = calls_again(heard)
     if again:
         say("once more what did not work or was slow")
@@ -188,9 +216,26 @@ def run_net(
         *check_interfaces(facts.by_name, leads),
         *left_out,
         *silent(answers),
-        *_taken(answers),
-        *check_matrix(list(heard), heard, chosen, leads),
+        *_taken(answers, plan),
+        *check_matrix(list(heard), heard, chosen, leads, plan.any_ports),
     ]
+
+
+def _where_peers_listen(
+    answers: Sequence[NodeAnswer], plan: NetPlan
+) -> dict[str, list[Mapping[str, Any]]]:
+    """What each node tried, without ports of the kernel's that another program has at a peer."""
+    busy = {
+        (a.node.name, port)
+        for a in answers
+        for port in plan.any_ports
+        if str(port) in a.data.get("listen_errors", {})
+    }
+    return {
+        a.node.name: [r for r in rows_of(a.data) if (r["peer"], r["port"]) not in busy]
+        for a in answers
+        if not a.error
+    }
 
 
 def _control(
@@ -207,7 +252,8 @@ def _ask_net(
     per: Mapping[str, Mapping[str, Any]],
     common: Mapping[str, Any],
 ) -> list[NodeAnswer]:
-    told = {"token": secrets.token_hex(8), "ports": list(plan.ports), "seconds": plan.seconds}
+    ports = [*plan.ports, *(port for port in plan.any_ports if port not in plan.ports)]
+    told = {"token": secrets.token_hex(8), "ports": ports, "seconds": plan.seconds}
     orders = {node.name: {"me": node.name, **per[node.name]} for node in nodes}
     return asking.ask(nodes, "net", orders, plan.seconds * 2 + START_S, {**told, **common})
 
@@ -284,11 +330,14 @@ def _other_addresses(nodes: Sequence[Node], facts: Mapping[str, Any]) -> dict[st
     return found
 
 
-def _taken(answers: Sequence[NodeAnswer]) -> list[CheckResult]:
+def _taken(answers: Sequence[NodeAnswer], plan: NetPlan) -> list[CheckResult]:
     results = []
+    free = set(map(str, plan.any_ports)) - set(map(str, plan.ports))
     for answer in answers:
         host = answer.node.name
         for port, error in answer.data.get("listen_errors", {}).items():
+            if port in free:
+                continue
             seen = f"{host}: port {port} cannot be listened on: {error}."
             results.append(CheckResult(PORT_TAKEN, "fail", seen, host_subject(host)))
     return results

@@ -99,7 +99,7 @@ def _incidents(
 ) -> list[DumpSet]:
     """All incidents, newest first; files without any time go with their series."""
     incidents = []
-    for label, files in _by_own_word(loaded).items():
+    for label, files in _of_one_moment(_by_own_word(loaded), shared, notes):
         for by_time in _joined(_by_time(files), shared, notes):
             for by_series in _by_series(by_time):
                 newest = max((item.newest_ns for item in by_series), default=0)
@@ -128,6 +128,41 @@ def _by_own_word(loaded: Sequence[DumpFile]) -> dict[str, list[DumpFile]]:
         nearest = min(times, key=lambda word: abs(times[word] - moment)) if moment else latest
         words[nearest].append(item)
     return words
+
+
+def _of_one_moment(
+    words: dict[str, list[DumpFile]], shared: Dictionaries, notes: list[Note]
+) -> Iterator[tuple[str, list[DumpFile]]]:
+    """Put together what supervisors that did not know of each other gave names of their own.
+
+    One node's ranks are of the incident of another's if they belong to the same attempt of a job,
+    none of either has made a call since the other was dumped, and the numbers of their calls fit.
+    """
+    left = sorted(words.items(), key=lambda each: max(item.newest_ns for item in each[1]))
+    while left:
+        label, files = left.pop()
+        for other in reversed(list(left)):
+            if _have_one_moment(other[1], files) and continue_each_other(other[1], files, shared):
+                left.remove(other)
+                files = [*other[1], *files]
+                text = f"{other[0]} and {label} are one incident: the numbers of their calls fit"
+                notes.append(Note("info", "incidents", text))
+        yield label, files
+
+
+def _have_one_moment(some: Sequence[DumpFile], others: Sequence[DumpFile]) -> bool:
+    """Whether dumps of one attempt were made with no call between them."""
+    origins = [[item.decoded.origin for item in files if item.decoded] for files in (some, others)]
+    told = [[origin for origin in each if origin is not None] for each in origins]
+    jobs = {(origin.job_id, origin.attempt) for each in told for origin in each}
+    if len(jobs) != 1 or not all(told) or not all(jobs.pop()[:1]):
+        return False
+    made = [min(origin.time_ns for origin in each) for each in told]
+    called = [
+        max(highest([item.decoded for item in files], "created_ns"), default=0)
+        for files in (some, others)
+    ]
+    return called[0] <= made[1] and called[1] <= made[0]
 
 
 def _word_of(item: DumpFile) -> str:

@@ -257,8 +257,13 @@ def _tally_row(tally: Tally, *, hosts: bool) -> tuple[str, ...]:
 
 
 def metrics(pasts: Iterable[Past], unreadable: int, jobs: Sequence[JobNow] = ()) -> str:
-    """Cases and running ranks for Prometheus, in its text format."""
-    return "".join(f"{line}\n" for line in (*_case_metrics(pasts, unreadable), *live_metrics(jobs)))
+    """Cases and running ranks for Prometheus, in its text format.
+
+    A job without a rank that is alive has ended, whatever it has left: its series end with it.
+    """
+    running = [job for job in jobs if not job.ranks or any(rank.alive for rank in job.ranks)]
+    lines = (*_case_metrics(pasts, unreadable), *live_metrics(running))
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _case_metrics(pasts: Iterable[Past], unreadable: int) -> Iterator[str]:

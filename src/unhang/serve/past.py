@@ -115,7 +115,8 @@ def cases_in(paths: Iterable[Path]) -> list[Path]:
         if not path.is_dir():
             raise InputError(f"{path} is no directory", "Name cases, or the directory they are in.")
         inside = [each for each in sorted(path.iterdir()) if each.is_dir() and _is_one(each)]
-        for each in [path] if _is_one(path) or not inside else inside:
+        lone = _is_one(path) or (not inside and any(path.iterdir()))
+        for each in [path] if lone else inside:
             found[each] = each.stat().st_mtime
     return sorted(found, key=lambda path: (-found[path], path.name))
 

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 from check_results import bad
 
+from unhang.casedir.place import Place
 from unhang.checks import CHECKS
 from unhang.doctor.checks.env import check_env
 from unhang.doctor.checks.interfaces import check_interfaces, leads_of, nccl_interface
 from unhang.doctor.checks.matrix import best_of, calls_again, check_matrix
 from unhang.doctor.checks.results import CheckResult, host_subject
 from unhang.doctor.reporting import to_report
+from unhang.reports import Look, render, with_steps
 
 
 def interface(name: str, address: str, kind: str = "ethernet", mtu: int = 1500) -> dict[str, Any]:
@@ -270,6 +272,27 @@ def test_a_port_that_is_filtered_on_one_host() -> None:
     assert results[0].subjects[0].host == "c"
 
 
+def test_ports_of_the_kernels_choice_that_a_firewall_drops() -> None:
+    """The job starts and hangs: its meeting port is open, and ranks listen elsewhere."""
+    rows = {
+        a: [row(b, port=29500) for b in "ab" if b != a]
+        + [
+            row(b, "filtered" if b == "b" else "open", port=p)
+            for b in "ab"
+            if b != a
+            for p in (41, 52)
+        ]
+        for a in "ab"
+    }
+    (result,) = check_matrix("ab", rows, {}, any_ports=(41, 52))
+    assert result.level == "fail"
+    assert result.seen == (
+        "b cannot be reached on ports that the kernel chooses (41, 52 tried) from any other node "
+        "(filtered)."
+    )
+    assert "every port" in result.action
+
+
 def test_one_direction_of_one_pair() -> None:
     """A single blocked connection is that link's."""
     results = check_matrix("abcd", matrix("abcd", bd=row("d", "refused")), {})
@@ -375,6 +398,14 @@ def test_the_report_of_checks() -> None:
     ]
     assert len(report.notes) == 1
     assert len({check.slug for check in CHECKS.values()}) == len(CHECKS)
+
+
+def test_the_terminal_tells_the_cure() -> None:
+    """Not only `-v`: what to do about a blocked port is why the check was asked."""
+    cure = "Let TCP through."
+    blocked = CheckResult(CHECKS["UH823"], "fail", "b is closed.", host_subject("b"), action=cure)
+    report = to_report([blocked], ["net"])
+    assert cure in render("text", with_steps(report, None, Place()), None, Look(full=False))
 
 
 NO_GPU = CheckResult(CHECKS["UH840"], "skip", "a: no GPU to check: no library.", host_subject("a"))

@@ -150,6 +150,43 @@ def test_other_calls_are_another_incident(tmp_path: Path, older: dict[str, int])
     assert load(tmp_path).ranks_with_dump == (0, 1)
 
 
+def of_node(node: int, made_ns: int, **own: Any) -> dict[str, dict[str, Any]]:  # noqa: ANN401 - JSON-like
+    """Dumps of the two ranks of a node whose supervisor names its incidents alone."""
+    word = {"job_id": "train", "incident": f"alarm-{node}", "time_ns": made_ns, **own}
+    ranks = (2 * node, 2 * node + 1)
+    return {f"node{node}/rank_{rank}": steps(T0, unhang={"rank": rank, **word}) for rank in ranks}
+
+
+def test_cases_of_nodes_that_did_not_know_of_each_other_are_one(tmp_path: Path) -> None:
+    """Their supervisors saw the hang at different seconds, without a folder that both see."""
+    for node in range(2):
+        write(tmp_path, of_node(node, T0 + (30 + 2 * node) * SECOND))
+    case = load(tmp_path)
+    assert case.ranks_with_dump == (0, 1, 2, 3)
+    assert case.incident == "alarm-1"
+    (text,) = [note.text for note in case.notes if note.source == "incidents"]
+    assert text == "alarm-0 and alarm-1 are one incident: the numbers of their calls fit"
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"job_id": "another"},
+        {"attempt": 1},
+        {"made_ns": T0 + 10 * SECOND},  # its peers have made calls since
+        {"job_id": ""},
+    ],
+)
+def test_cases_that_need_not_be_of_one_moment_are_not_joined(
+    tmp_path: Path, own: dict[str, Any]
+) -> None:
+    """Other jobs, other attempts, and a pause after which the job went on."""
+    write(tmp_path, of_node(0, **{"made_ns": T0 + 30 * SECOND, **own}))
+    write(tmp_path, of_node(1, T0 + 32 * SECOND))
+    assert load(tmp_path).ranks_with_dump == (2, 3)
+    assert "2 incidents lie here" in incident_notes(tmp_path)[0]
+
+
 MANY = [entry(number) for number in range(20)]
 
 

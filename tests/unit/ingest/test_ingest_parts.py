@@ -20,7 +20,7 @@ from lab.simulate.writing import DUMPS, simulate
 from unhang.analysis import diagnose
 from unhang.case import Calls, Case
 from unhang.cli.main import main
-from unhang.errors import NoEvidenceError
+from unhang.errors import NoEvidenceError, OutputError
 from unhang.ingest import load
 from unhang.ingest.parts import filling, layout, writing
 from unhang.ingest.parts.layout import BadPart, Part, pack, unpack
@@ -251,9 +251,9 @@ def test_odd_texts_and_numbers_survive(tmp_path: Path) -> None:
     assert case.signatures[0].input_sizes[0][1] == 2
 
 
-def made(tmp_path: Path) -> Part:
+def made(tmp_path: Path, calls: int = 5) -> Part:
     """A small part."""
-    write(tmp_path, {"nccl_trace_rank_0": dump(5)})
+    write(tmp_path, {"nccl_trace_rank_0": dump(calls)})
     return unpack(reduce([tmp_path / "nccl_trace_rank_0"]).data)
 
 
@@ -297,6 +297,25 @@ def test_a_part_that_lies_is_left_out_with_a_note(
     bad.write_bytes(pack(spoilt(part, **changes)))
     notes = [note.text for note in load([good, bad]).notes]
     assert any(why in text for text in notes), notes
+
+
+def test_whatever_is_written_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls in lockstep shrink below what a reader takes for honest: the file is made as long."""
+    monkeypatch.setattr(layout, "ALWAYS_READ", 1 << 10)
+    monkeypatch.setattr(layout, "MAX_RATIO", 2)
+    part = made(tmp_path, calls=500)
+    assert unpack(pack(part)) == part
+    monkeypatch.setattr(layout, "MAX_FILE_BYTES", 1 << 10)
+    with pytest.raises(OutputError, match="readers take"):
+        pack(part)
+
+
+def test_times_that_no_reader_would_take_are_not_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However well they shrink, those of the calls that matter are kept alone."""
+    monkeypatch.setattr(writing, "ALWAYS_READ", 1 << 10)
+    assert any(dump.few_times for dump in made(tmp_path, calls=500).dumps)
 
 
 def test_a_bomb_is_not_unpacked() -> None:

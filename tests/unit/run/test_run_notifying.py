@@ -122,6 +122,7 @@ def test_every_form_has_what_its_receiver_asks_for() -> None:
     (ended,) = payload_of(Receiver("alertmanager"), moves_on)
     assert alert["labels"] == ended["labels"]
     assert (alert["startsAt"], ended["endsAt"]) == ("1970-01-01T00:00:00Z",) * 2
+    assert alert["endsAt"] == "1970-01-02T00:00:00Z"  # else Alertmanager resolves it in minutes
     assert all(isinstance(value, str) for value in alert["annotations"].values())
     assert payload_of(Receiver("json"), NOTICE) == NOTICE
 

@@ -62,7 +62,11 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(to_json(history), indent=1))
     else:
         sys.stdout.writelines(_pages(history, look_of(look_options(args), sys.stdout, os.environ)))
-    return 3 if failed and not pasts else 0
+    if not pasts and not failed:
+        print(
+            "unhang: no case lies there: unhang run and unhang collect write them", file=sys.stderr
+        )
+    return 0 if pasts else 3
 
 
 def _pages(found: History, look: Look) -> Iterator[str]:

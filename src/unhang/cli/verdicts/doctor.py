@@ -143,13 +143,14 @@ def _machine_parts(
     facts: Facts,
 ) -> list[CheckResult]:
     """Parts env, net and gpu, of which each machine has one answer."""
-    from unhang.doctor.running import NetPlan, run_env, run_gpu, run_net
+    from unhang.doctor.running import NetPlan, kernels_ports, run_env, run_gpu, run_net
 
     results: list[CheckResult] = []
     if "env" in parts:
         results += run_env(facts)
     if "net" in parts:
-        results += run_net(asking, facts, NetPlan(tuple(ports), args.seconds), _say)
+        plan = NetPlan(tuple(ports), args.seconds, any_ports=kernels_ports())
+        results += run_net(asking, facts, plan, _say)
     if "gpu" in parts:
         results += run_gpu(asking, facts, args.node_timeout)
     return results

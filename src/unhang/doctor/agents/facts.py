@@ -97,8 +97,11 @@ def kind_of(name: str) -> str:
 
 
 def interfaces() -> list[dict[str, Any]]:
-    """All interfaces in the kernel's order, with IPv4 address, state, MTU and speed (Mbit/s)."""
-    found = []
+    """All interfaces in the kernel's order, with address, state, MTU and speed (Mbit/s).
+
+    The address is the IPv4 one, or else the first of IPv6 that is routed.
+    """
+    found, sixes = [], routed_sixes()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in sorted(socket.if_nameindex()):
             request = struct.pack("256s", name.encode()[:15])
@@ -109,12 +112,26 @@ def interfaces() -> list[dict[str, Any]]:
             speed = read("/sys/class/net/" + name + "/speed")
             found.append({
                 "name": name,
-                "address": socket.inet_ntoa(address[20:24]) if address else "",
+                "address": socket.inet_ntoa(address[20:24]) if address else sixes.get(name, ""),
                 "up": bool(state & IFF_UP) and bool(state & IFF_RUNNING),
                 "mtu": struct.unpack_from("i", mtu, 16)[0] if mtu else 0,
                 "speed": int(speed) if speed.isdigit() else 0,
                 "kind": kind_of(name),
             })  # fmt: skip
+    return found
+
+
+def routed_sixes() -> dict[str, str]:
+    """The first IPv6 address of each interface that is neither link-local nor the loopback's.
+
+    A line of the kernel's table is: address, index, prefix length, scope, flags, name.
+    """
+    found: dict[str, str] = {}
+    for line in read("/proc/net/if_inet6", 1 << 16).splitlines():
+        words = line.split()
+        if len(words) == 6 and words[3] == "00":  # noqa: PLR2004 - its columns
+            address = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(words[0]))
+            found.setdefault(words[5], address)
     return found
 
 
@@ -126,20 +143,27 @@ def _ask(probe: socket.socket, request: int, data: bytes) -> bytes:
 
 
 def resolved(name: str) -> dict[str, Any]:
-    """Addresses that a name has on this node, or the error's text."""
+    """Addresses of a name on this node (IPv6 where it has no other), or the error's text."""
     if not name:
         return {"addresses": [], "error": ""}
     try:
-        found = {info[4][0] for info in socket.getaddrinfo(name, None, socket.AF_INET)}
+        told = socket.getaddrinfo(name, None)
     except OSError as error:
         return {"addresses": [], "error": str(error)}
-    return {"addresses": sorted(found), "error": ""}
+    found = {str(info[4][0]) for info in told if info[0] == socket.AF_INET}
+    return {"addresses": sorted(found or {str(info[4][0]) for info in told}), "error": ""}
+
+
+def datagrams(address: str) -> socket.socket:
+    """A socket of the address' family, through which nothing is sent."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.socket(family, socket.SOCK_DGRAM)
 
 
 def first_of_ours(addresses: list[str]) -> str:
     """The first of these addresses that this node has, as torch tries it: by binding it."""
     for address in addresses:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        with datagrams(address) as probe:
             try:
                 probe.bind((address, 0))
             except OSError:
@@ -151,7 +175,7 @@ def first_of_ours(addresses: list[str]) -> str:
 def route_to(addresses: list[str]) -> dict[str, str]:
     """The address from which the kernel would send to the first of these; nothing is sent."""
     for address in addresses[:1]:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        with datagrams(address) as probe:
             try:
                 probe.connect((address, 9))
                 return {"to": address, "source": probe.getsockname()[0]}

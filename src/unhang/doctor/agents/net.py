@@ -39,7 +39,7 @@ class Listener(threading.Thread):
         self.me, self.token, self.error = me, token, ""
         self.done: set[str] = set()
         self.stop = threading.Event()
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self.socket = both_families()
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             self.socket.bind(("", port))
@@ -80,6 +80,16 @@ class Listener(threading.Thread):
                         return
         except (OSError, ValueError):
             return
+
+
+def both_families() -> socket.socket:
+    """A socket that takes callers of IPv4 and IPv6, where the kernel has both."""
+    try:
+        stream = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+    except OSError:  # IPv6 is switched off
+        return socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    stream.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    return stream
 
 
 def line_of(stream: socket.socket) -> bytes:

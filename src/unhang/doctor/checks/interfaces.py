@@ -234,7 +234,7 @@ def _own_name_is_useless(facts: Facts) -> str:
     if own.get("error"):
         return "does not resolve"
     addresses = own.get("addresses", [])
-    if addresses and all(address.startswith("127.") for address in addresses):
+    if addresses and all(ipaddress.ip_address(address).is_loopback for address in addresses):
         return f"resolves to {addresses[0]}"
     if addresses and not facts.get("own_address"):
         return f"resolves to {addresses[0]}, which is no address of it"

@@ -37,6 +37,7 @@ def check_matrix(
     rows: Mapping[str, Sequence[Row]],
     chosen: Mapping[str, str],
     leads: Mapping[str, Lead] | None = None,
+    any_ports: Sequence[int] = (),
 ) -> list[CheckResult]:
     """Judge all connections that the nodes tried.
 
@@ -45,11 +46,12 @@ def check_matrix(
         rows: Per node, what it tried.
         chosen: Per node, the address that NCCL would advertise, where it is not the node's own.
         leads: Per node, the interface by which it reaches its peers.
+        any_ports: Those of the ports that the kernel would choose.
     """
     tried = [(host, row) for host in hosts for row in rows[host]]
     control = [item for item in tried if item[1]["address"] != chosen.get(item[1]["peer"])]
     advertised = [item for item in tried if item[1]["address"] == chosen.get(item[1]["peer"])]
-    results = _wrong_answers(control) + _blocked(control, hosts)
+    results = _wrong_answers(control) + _blocked(control, hosts, any_ports)
     results += _unreachable_choice(advertised, control, leads or {})
     results += _slow(control)
     if not results:
@@ -80,7 +82,27 @@ def _wrong_answers(tried: Sequence[tuple[str, Row]]) -> list[CheckResult]:
 _NO = ("filtered", "refused", "unreachable")
 
 
-def _blocked(tried: Sequence[tuple[str, Row]], hosts: Sequence[str]) -> list[CheckResult]:
+_LET_THROUGH = (
+    "Let TCP through between the nodes on every port: Gloo and NCCL listen where the kernel "
+    "chooses (sysctl net.ipv4.ip_local_port_range)."
+)
+
+
+def _ports(ports: Sequence[int], any_ports: Sequence[int]) -> str:
+    """Ports in words; those of the kernel's own choice say so, for their numbers tell nothing."""
+    named = ", ".join(str(port) for port in ports if port not in any_ports)
+    tried = ", ".join(str(port) for port in ports if port in any_ports)
+    chosen = f"ports that the kernel chooses ({tried} tried)" if tried else ""
+    return " and ".join(filter(None, (named and f"port {named}", chosen)))
+
+
+def _advice(ports: Sequence[int], any_ports: Sequence[int]) -> str:
+    return _LET_THROUGH if set(ports) & set(any_ports) else ""
+
+
+def _blocked(
+    tried: Sequence[tuple[str, Row]], hosts: Sequence[str], any_ports: Sequence[int]
+) -> list[CheckResult]:
     """Fold blocked connections: a port of a host, a whole host, or one pair."""
     bad = {(host, row["peer"], row["port"]): row for host, row in tried if row["state"] in _NO}
     ports = sorted({row["port"] for _, row in tried})
@@ -93,15 +115,16 @@ def _blocked(tried: Sequence[tuple[str, Row]], hosts: Sequence[str]) -> list[Che
             continue
         states = Counter(bad.pop((other, host, p))["state"] for other in others for p in whole)
         state = states.most_common(1)[0][0]
-        what = "no port" if whole == ports else f"port {', '.join(map(str, whole))}"
+        what = "no port" if whole == ports else _ports(whole, any_ports)
         verb = "can be reached on" if whole == ports else "cannot be reached on"
         seen = f"{host} {verb} {what} from any other node ({state})."
         subjects = (*host_subject(host), *(_link("*", host, port) for port in whole))
-        results.append(CheckResult(PORT_BLOCKED, "fail", seen, subjects))
+        advice = "" if whole == ports else _advice(whole, any_ports)
+        results.append(CheckResult(PORT_BLOCKED, "fail", seen, subjects, action=advice))
         dead += [host] if whole == ports else []
     # A node that nobody reaches reaches nobody: that is said with it.
     bad = {key: row for key, row in bad.items() if key[0] not in dead}
-    return results + _blocked_pairs(bad)
+    return results + _blocked_pairs(bad, any_ports)
 
 
 def _mutual(bad: Mapping[tuple[str, str, int], Row], a: str, b: str, ports: Sequence[int]) -> bool:
@@ -109,7 +132,9 @@ def _mutual(bad: Mapping[tuple[str, str, int], Row], a: str, b: str, ports: Sequ
     return all((a, b, p) in bad and (b, a, p) in bad for p in ports)
 
 
-def _blocked_pairs(bad: Mapping[tuple[str, str, int], Row]) -> list[CheckResult]:
+def _blocked_pairs(
+    bad: Mapping[tuple[str, str, int], Row], any_ports: Sequence[int]
+) -> list[CheckResult]:
     pairs: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
     for (source, target, port), row in bad.items():
         pairs[source, target].append((port, row["state"]))
@@ -117,11 +142,13 @@ def _blocked_pairs(bad: Mapping[tuple[str, str, int], Row]) -> list[CheckResult]
     for (source, target), items in sorted(pairs.items()):
         if (target, source) in pairs and source > target:
             continue
-        ports = ", ".join(str(port) for port, _ in sorted(items))
+        ports = sorted(port for port, _ in items)
         arrow = "and" if (target, source) in pairs else "->"
-        seen = f"{source} {arrow} {target}: port {ports} cannot be reached ({items[0][1]})."
+        what = _ports(ports, any_ports)
+        seen = f"{source} {arrow} {target}: {what} cannot be reached ({items[0][1]})."
         subjects = tuple(_link(source, target, port) for port, _ in items)
-        results.append(CheckResult(PORT_BLOCKED, "fail", seen, subjects))
+        advice = _advice(ports, any_ports)
+        results.append(CheckResult(PORT_BLOCKED, "fail", seen, subjects, action=advice))
     return results
 
 

@@ -19,12 +19,13 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta, Struct
 
+from unhang.errors import OutputError
 from unhang.ingest.columns.decoded import Origin
 from unhang.ingest.discover.sniff import MAX_FILE_BYTES, MAX_RATIO, PART_MAGIC
 from unhang.model import DumpStatus
 
 __all__ = [
-    "DELTAS", "LEAPS", "PLAIN", "TIMES", "BadPart", "Dictionary", "Part", "PartDump",
+    "ALWAYS_READ", "DELTAS", "LEAPS", "PLAIN", "TIMES", "BadPart", "Dictionary", "Part", "PartDump",
     "encoded", "pack", "packed", "unpack", "unpacked",
 ]  # fmt: skip
 
@@ -40,7 +41,9 @@ LEAPS = ("record_id",)
 
 TIMES = ("created_ns", "started_ns", "completed_ns", "duration_ms")
 
-_SMALL = 64 << 20
+ALWAYS_READ = 64 << 20
+"""Bytes that a part may unpack to, however small its file is."""
+
 _LARGEST = (1 << 63) - 1
 _Int = Annotated[int, Meta(ge=-_LARGEST - 1, le=_LARGEST)]
 _Index = Annotated[int, Meta(ge=0, lt=1 << 31)]
@@ -135,8 +138,19 @@ class Part(Struct, array_like=True, frozen=True):
 
 
 def pack(part: Part) -> bytes:
-    """A part as the bytes of its file."""
-    return PART_MAGIC + zlib.compress(encoded(part), 9)
+    """A part as the bytes of its file, made as long as a reader wants it for what it holds.
+
+    Raises:
+        OutputError: It holds more than any reader takes, however long the file is.
+    """
+    content = encoded(part)
+    if len(content) > MAX_FILE_BYTES:
+        raise OutputError(
+            f"a part of {len(content) >> 20:,} MiB: readers take {MAX_FILE_BYTES >> 20:,} MiB",
+            hint="leave --times out, or reduce fewer ranks at once: diagnose reads parts together",
+        )
+    data = PART_MAGIC + zlib.compress(content, 9)
+    return data.ljust(0 if len(content) <= ALWAYS_READ else -(-len(content) // MAX_RATIO), b"\0")
 
 
 def encoded(value: Struct) -> bytes:
@@ -167,7 +181,7 @@ def unpack(data: bytes) -> Part:
     """
     if not data.startswith(PART_MAGIC):
         raise BadPart("it is of another version than this unhang reads")
-    most = min(MAX_FILE_BYTES, max(_SMALL, MAX_RATIO * len(data)))
+    most = min(MAX_FILE_BYTES, max(ALWAYS_READ, MAX_RATIO * len(data)))
     unpacker = zlib.decompressobj()
     try:
         content = unpacker.decompress(memoryview(data)[len(PART_MAGIC) :], most)

@@ -15,6 +15,7 @@ from unhang.ingest.columns.decoded import Column, Decoded, Origin
 from unhang.ingest.columns.dictionaries import Dictionaries, parse_op
 from unhang.ingest.dumpfiles import DumpFile
 from unhang.ingest.parts.layout import (
+    ALWAYS_READ,
     DELTAS,
     LEAPS,
     PLAIN,
@@ -34,6 +35,7 @@ __all__ = ["make_part"]
 ROOM_FOR_TIMES = 512
 """Bytes a dump up to which all times are kept."""
 
+_BYTES_OF_TIMES = 8 * len(TIMES)
 _LAST = 16
 _OPEN = 32
 _LOOKED_AT = 4
@@ -197,10 +199,12 @@ def _times(
     files: Sequence[DumpFile], rows: _Rows, opened: Column, *, all_times: bool
 ) -> tuple[list[Column | None], list[bytes]]:
     """Rows of each dump whose times are kept (None: all), and these times."""
-    every = _packed_times(rows, np.arange(rows.starts[-1]))
-    most = ROOM_FOR_TIMES * max(len(files), 1)
-    if all_times or len(msgspec.msgpack.encode(every)) <= most or _room(every) <= most:
-        return [None] * len(files), every
+    # Of more calls than that not even the readers' bound would hold all times: they are not tried.
+    if all_times or rows.starts[-1] * _BYTES_OF_TIMES <= ALWAYS_READ // 2:
+        every = _packed_times(rows, np.arange(rows.starts[-1]))
+        most = ROOM_FOR_TIMES * max(len(files), 1)
+        if all_times or len(msgspec.msgpack.encode(every)) <= most or _room(every) <= most:
+            return [None] * len(files), every
     wanted = _wanted(files, rows, opened)
     kept: list[Column | None] = []
     for at in range(len(files)):

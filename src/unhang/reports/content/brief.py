@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from unhang.checks import CHECKS
 from unhang.report import Finding, Report, Step
 from unhang.reports.content.folding import cause_lines, fold_notes
 from unhang.reports.content.next_steps import main_finding
@@ -21,7 +22,7 @@ _MOST_STEPS = 3
 _MOST_LINES = {"culprit": 2, "peers": 1, "about": 2}
 _MOST_LOST, _MOST_PLACES, _MOST_REASONS = 2, 2, 1
 _TOLD_ADVICE = frozenset({"disagreement", "deadlock", "program", "environment"})
-"""Families whose remedy is known without further evidence."""
+"""Families whose remedy is known without further evidence, as is that of each of our checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,8 @@ def _rows(finding: Finding, report: Report) -> Iterator[tuple[str, tuple[str, ..
         yield "waiting", tuple(_waiting(finding))
     if finding.evidence:
         yield "why", (printable(finding.evidence[0]),)
-    if finding.actions and (finding.family in _TOLD_ADVICE or not report.next):
+    known = finding.code in CHECKS or finding.family in _TOLD_ADVICE
+    if finding.actions and (known or not report.next):
         yield "remedy", (printable(finding.actions[0]),)
 
 

@@ -37,6 +37,8 @@ KEY_VARIABLE: Final = "PAGERDUTY_ROUTING_KEY"
 TRIES, FIRST_PAUSE_S, ANSWER_S, COMMAND_S = 4, 1.0, 10.0, 60.0
 TARGET_S: Final = 40.0
 """So long tries of one target begin: the next target waits for it."""
+ALERT_S: Final = 24 * 3600.0
+"""So long an alert lasts that nothing ends: without an end Alertmanager drops it after minutes."""
 FINISH_S: Final = 5.0
 """So long the end of `unhang run` waits for messages under way; they are not broken off."""
 
@@ -229,14 +231,20 @@ def _pagerduty(key: str, notice: Mapping[str, Any]) -> dict[str, Any]:
 
 def _alert(notice: Mapping[str, Any]) -> dict[str, Any]:
     """An alert of Alertmanager's API v2: the same labels end it when the job goes on."""
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(notice["time_s"]))
+    over = notice["event"] == "moves-on"
+    ends_s = notice["time_s"] + (0 if over else ALERT_S)
     labels = {"alertname": "Unhang", "severity": _severity(notice)}
     annotations = {name: notice[name] for name in ("summary", "text", "where", "decision", "code")}
     return {
         "labels": labels | {name: notice[name] for name in ("job", "case")},
         "annotations": {name: str(value) for name, value in annotations.items() if value},
-        **({"endsAt": stamp} if notice["event"] == "moves-on" else {"startsAt": stamp}),
+        **({} if over else {"startsAt": _stamp(notice["time_s"])}),
+        "endsAt": _stamp(ends_s),
     }
+
+
+def _stamp(time_s: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_s))
 
 
 def _severity(notice: Mapping[str, Any]) -> str:
