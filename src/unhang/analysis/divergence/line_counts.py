@@ -100,7 +100,8 @@ def _by_counters(evidence: Evidence, dumps: Sequence[int]) -> _Calls:
     found: _Calls = Counter()
     for at in np.flatnonzero(known).tolist():
         group = groups[int(status.group[at])]
-        found[group.description, group.size] += int(status.last_enqueued[at])
+        if group.description:  # else groups of one size have nothing in common
+            found[group.description, group.size] += int(status.last_enqueued[at])
     return found
 
 
