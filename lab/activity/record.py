@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from lab.activity.series import Recorded
 from unhang.activity.looks import ProcessLook
+from unhang.activity.thresholds import APART_S
 from unhang.collect.processes import ProcessTable, read_processes
 from unhang.run.watching.moving import Movement
 from unhang.run.watching.procs import work_of
@@ -25,7 +26,7 @@ from unhang.run.watching.traffic import tcp_bytes
 __all__ = ["programs", "record_all"]
 
 _READY = "ACTIVITY_READY"
-_APART_S, _SETTLES_S, _READY_S = 1.0, 3.0, 90.0
+_SETTLES_S, _READY_S = 3.0, 90.0
 _QUIET, _LOUD = 12, 3
 """So many programs run at once: of those that wait, and of those that may compute."""
 
@@ -117,12 +118,12 @@ def _await(files: Sequence[Path]) -> None:
 
 def _follow(pids: Mapping[str, int], seconds: float) -> dict[str, tuple[ProcessLook, ...]]:
     movement, traffic = Movement(), {pid: list[int]() for pid in pids.values()}
-    for _ in range(round(seconds / _APART_S)):
+    for _ in range(round(seconds / APART_S)):
         table, sockets, now = read_processes(), tcp_bytes(), time.monotonic()
         for pid in pids.values():
             movement.weigh(pid, table, now)
             traffic[pid].append(_traffic(pid, table, sockets))
-        time.sleep(max(_APART_S - (time.monotonic() - now), 0.0))
+        time.sleep(max(APART_S - (time.monotonic() - now), 0.0))
     return {
         name: tuple(
             look._replace(traffic=sent)

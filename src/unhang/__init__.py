@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from unhang.ingest import load
     from unhang.pausing import breakpoint_on_rank as breakpoint  # noqa: A004, F401 - unhang.breakpoint
     from unhang.printing import print_atomic as print  # noqa: A004, F401 - unhang.print
-    from unhang.record.arm import arm, dump, dump_bytes, phase, step
+    from unhang.record.arm import arm, dump, dump_bytes, idle, phase, step
     from unhang.report import Report
 
 # `breakpoint` and `print` are public too, but a star import must not hide the built-in ones.
@@ -34,6 +34,7 @@ __all__ = [
     "diagnose",
     "dump",
     "dump_bytes",
+    "idle",
     "load",
     "phase",
     "step",
@@ -48,6 +49,7 @@ _HOME = {
     "diagnose": "unhang.analysis",
     "dump": "unhang.record.arm",
     "dump_bytes": "unhang.record.arm",
+    "idle": "unhang.record.arm",
     "load": "unhang.ingest",
     "phase": "unhang.record.arm",
     "print": "unhang.printing",

@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import math
 import re
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, get_type_hints
 
 import msgspec
 
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["fit", "fitting", "overlaid", "value_of"]
 
 T = TypeVar("T")
-_LONG, _LONG_BYTES = re.compile(r"\d{19}"), re.compile(rb"\d{19}")
-"""Only where there is one of these does each integer cost a call of ours."""
+_LONG, _LONG_BYTES = re.compile(r"\d{19,}"), re.compile(rb"\d{19,}")
+"""Only where one of these is too large does each integer cost a call of ours: moments in
+nanoseconds have 19 digits, too."""
 _MOST_DIGITS = 20
 _MOST = 1 << 63
 _MISFITS = (msgspec.ValidationError, UnicodeEncodeError)
@@ -42,8 +44,9 @@ def value_of(data: bytes | str) -> Any:  # noqa: ANN401 - whatever is in it
         ValueError: It is none, or is nested too deeply.
     """
     digits = _LONG if isinstance(data, str) else _LONG_BYTES
+    large = any(len(each) >= _MOST_DIGITS or int(each) >= _MOST for each in digits.findall(data))  # type: ignore[arg-type]  # by its type
     try:
-        return json.loads(data, parse_int=_bounded if digits.search(data) else None)  # type: ignore[arg-type]  # by its type
+        return json.loads(data, parse_int=_bounded if large else None)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
@@ -87,15 +90,26 @@ def overlaid(default: Known, value: object) -> tuple[Known, list[str]]:
     shapes = _shapes(type(default))
     if not isinstance(value, dict):
         return default, list(shapes)
-    taken: dict[str, Any] = {}
-    misfits = []
-    for name, told in value.items():
-        if name in shapes:
-            try:
-                taken[name] = msgspec.convert(told, shapes[name])
-            except _MISFITS:
-                misfits.append(name)
-    return replace(default, **taken), sorted(misfits)
+    told = {name: each for name, each in value.items() if name in shapes}
+    with suppress(*_MISFITS):  # all at once, as nearly always all fit
+        return replace(default, **msgspec.convert(told, _partial(type(default)))), []
+    misfits = [name for name, each in told.items() if not _fits(each, shapes[name])]
+    taken = {name: each for name, each in told.items() if name not in misfits}
+    return replace(default, **msgspec.convert(taken, _partial(type(default)))), sorted(misfits)
+
+
+def _fits(value: object, shape: Any) -> bool:  # noqa: ANN401 - a type
+    try:
+        msgspec.convert(value, shape)
+    except _MISFITS:
+        return False
+    return True
+
+
+@lru_cache(maxsize=32)
+def _partial(kind: type) -> Any:  # noqa: ANN401 - a type that is made here
+    """The shape of an object with any of a dataclass's fields."""
+    return TypedDict("Partial", _shapes(kind), total=False)  # type: ignore[operator]
 
 
 @lru_cache(maxsize=32)

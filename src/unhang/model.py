@@ -8,9 +8,9 @@ of `unhang.case`, not in these objects; `Call` is the row that a reader of one c
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum, IntEnum
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from unhang.activity.looks import ProcessLook
 
@@ -30,6 +30,7 @@ __all__ = [
     "NoteLevel",
     "OpName",
     "ProcessSample",
+    "ProcessState",
     "Shape",
     "Shortage",
     "Signature",
@@ -283,18 +284,40 @@ class MemoryKill:
         return self.kills >= self.ended > 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessState:
+    """What the kernel shows of a process at one moment: handed on whole from /proc to the verdict.
+
+    Attributes:
+        state: The kernel's letter (R, S, D, T, t, Z, X), or "" where unknown.
+        wait_channel: Kernel function in which its main thread waits, or "".
+        command: Its command line, without secrets.
+        cpu_s: CPU time used so far in seconds; -1.0 where unknown.
+        tracer, tracer_name: Process that traces it by ptrace(2), a debugger or strace, and its
+            program; 0 and "" for none, or where it is not seen from here.
+    """
+
+    state: str = ""
+    wait_channel: str = ""
+    command: str = ""
+    cpu_s: float = -1.0
+    tracer: int = 0
+    tracer_name: str = ""
+
+    def as_seen(self) -> dict[str, Any]:
+        """These fields alone, by name, of whatever else it is: to make another record of them."""
+        return {each.name: getattr(self, each.name) for each in fields(ProcessState)}
+
+
 @dataclass(frozen=True, slots=True)
-class ProcessSample:
+class ProcessSample(ProcessState):
     """What one look at one process showed, from outside (a sampler) or from a saved file.
 
     Attributes:
         rank: Global rank, or UNKNOWN_RANK for helpers and where nothing tells.
         role: "rank", "launcher", "data-loader", "helper" or "unknown".
-        state: The kernel's letter (R, S, D, T, Z), or "" where unknown.
-        wait_channel: The kernel function in which it waits, or "".
         sample: 0 for the first look, 1 for the second…
         time_ns: Wall clock of the look in ns; 0 where unknown.
-        cpu_s: CPU time used so far in seconds; -1.0 where unknown.
         tool: What made it ("py-spy", "pystack", "faulthandler", "gdb", "unhang"…). "heartbeat" for
             the last known line of a process, as of `time_ns`; its state is X if it has ended.
         error: Why there is no stack, or "".
@@ -312,6 +335,8 @@ class ProcessSample:
         phase: How far it has come: "starting", "imported" (torch.distributed), "initialising" (in
             `init_process_group`), "ready" or "destroyed"; "" where nothing tells.
         told_size, rendezvous: How many ranks there are, and where they meet, as it was told.
+        leftover_s: For how long the file at which they meet had been there, with something in it,
+            when the run began; 0 where it was not.
         last_op, last_call, last_numel, last_site: Its last call through Python: which, the how
             manieth it was, the elements of its first tensor, and where it was made
             ("/home/user/train.py:12"); "", 0, -1 and "" where nothing tells.
@@ -323,6 +348,10 @@ class ProcessSample:
         activity: What the program says that it does ("evaluation"), or "".
         awaits, has_set: The key of a store that it waits for, and the one that it set last; ""
             where there is none, or nothing tells.
+        worker, serving: Its name as a worker of torch's RPC, and how many of its threads serve the
+            others; "" and 0 where it is none.
+        asks, asks_in, asks_for: The workers that it waits for, in which call of RPC, and for which
+            function to be run; "" where it waits for none, or nothing tells.
         went_on: In a hang: since the alarm a call of it has ended well, and it has begun another;
             or its job has ended well.
         paused_s: In a hang: for how long nobody had moved who may be waited for, where that is no
@@ -337,12 +366,8 @@ class ProcessSample:
     pid: int
     threads: tuple[ThreadStack, ...] = ()
     role: str = "rank"
-    state: str = ""
-    wait_channel: str = ""
-    command: str = ""
     sample: int = 0
     time_ns: int = 0
-    cpu_s: float = -1.0
     tool: str = ""
     error: str = ""
     gone: bool = False
@@ -356,6 +381,7 @@ class ProcessSample:
     phase: str = ""
     told_size: int = 0
     rendezvous: str = ""
+    leftover_s: int = 0
     last_op: str = ""
     last_call: int = 0
     last_numel: int = -1
@@ -366,6 +392,11 @@ class ProcessSample:
     activity: str = ""
     awaits: str = ""
     has_set: str = ""
+    worker: str = ""
+    serving: int = 0
+    asks: str = ""
+    asks_in: str = ""
+    asks_for: str = ""
     went_on: bool = False
     paused_s: float = -1.0
     grace_s: float = 0.0

@@ -49,7 +49,6 @@ class Communicator:
         dead: Of these, the ones that NCCL has given up.
         places: Where ranks are, as far as it was told.
         errors: Ranks with an error that NCCL reports of itself.
-        starting: Ranks that are still setting the communicator up.
     """
 
     name: str
@@ -59,7 +58,6 @@ class Communicator:
     dead: tuple[int, ...] = ()
     places: Mapping[int, GpuProcess] = field(default_factory=dict)
     errors: tuple[int, ...] = ()
-    starting: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,6 @@ class RasStatus:
         version: Of NCCL, or "".
         n_ranks: Ranks (GPUs) of the whole job, as it says; 0 where it does not.
         communicators: Those of which it tells more than that all is well, and all of JSON.
-        timeouts: How many answers it waited for in vain.
         dead: Processes that NCCL has given up, also where nothing tells of which rank.
         repaired: Its JSON lacked a comma: NCCL 2.28.9 writes none where it tells of missing ranks.
     """
@@ -78,7 +75,6 @@ class RasStatus:
     version: str = ""
     n_ranks: int = 0
     communicators: tuple[Communicator, ...] = ()
-    timeouts: int = 0
     dead: tuple[GpuProcess, ...] = ()
     repaired: bool = False
 
@@ -120,12 +116,10 @@ def _of_json(document: object) -> RasStatus:
         raise ValueError("JSON without communicators")  # noqa: TRY004 - it is wrong, not mistyped
     found = tuple(_communicator(each) for each in document["communicators"] if _is(each))
     places = {place for each in found for place in each.places.values()}
-    ras = document.get("ras")
     return RasStatus(
         version=str(document.get("nccl_version", "")),
         n_ranks=max([len(places), *(each.size for each in found)]),
         communicators=found,
-        timeouts=_number(ras.get("timeouts_count")) if isinstance(ras, dict) else 0,
     )
 
 
@@ -184,13 +178,7 @@ def _communicator(each: dict[str, object]) -> Communicator:
         dead=tuple(r for r, told in missing.items() if _status(told).get("considered_dead")),
         places={rank: _place(told) for rank, told in {**missing, **ranks}.items()},
         errors=tuple(r for r, told in ranks.items() if _failed(_status(told))),
-        starting=tuple(
-            r for r, told in ranks.items() if _status(told).get("init_state") == _IN_PROGRESS
-        ),
     )
-
-
-_IN_PROGRESS = 7
 
 
 def _ranks_of(each: dict[str, object], key: str) -> dict[int, dict[str, object]]:
@@ -203,6 +191,9 @@ def _ranks_of(each: dict[str, object], key: str) -> dict[int, dict[str, object]]
 def _status(told: dict[str, object]) -> dict[str, object]:
     status = told.get("status")
     return status if isinstance(status, dict) else {}
+
+
+_IN_PROGRESS = 7
 
 
 def _failed(status: dict[str, object]) -> bool:
@@ -277,7 +268,6 @@ def _of_text(text: str) -> RasStatus:
         version=named.removeprefix("NCCL"),
         n_ranks=total,
         communicators=known,
-        timeouts=text.count("communication timeout"),
         dead=_in_order(dead),
     )
 

@@ -21,6 +21,8 @@ DEFAULT_ADDRESS = "localhost:28028"
 _MOST_BYTES = 64 << 20
 _CHUNK = 1 << 16
 _NAMED = re.compile(r'(?:[Pp]rocess|"pid":) *([0-9]{1,9})\b')
+_IN_INCIDENT_S = 12.0
+"""So long an incident waits for it, beside the stacks of all ranks."""
 
 
 def ask(address: str = DEFAULT_ADDRESS, *, limit_s: float = 30.0) -> str:
@@ -46,7 +48,7 @@ def ask(address: str = DEFAULT_ADDRESS, *, limit_s: float = 30.0) -> str:
         return _all_of(line, until)
 
 
-def ask_about(pids: Collection[int], address: str = "", *, limit_s: float = 12.0) -> str:
+def ask_about(pids: Collection[int], address: str = "") -> str:
     """What the RAS of this machine tells of a job, by some of its processes.
 
     What answers belongs to another job where none of these processes listens there and none is
@@ -55,14 +57,13 @@ def ask_about(pids: Collection[int], address: str = "", *, limit_s: float = 12.0
     Args:
         pids: Processes of the job on this machine.
         address: Where it is, as in NCCL_RAS_ADDR; "" for what that says here, or NCCL's own port.
-        limit_s: For all of it.
 
     Returns:
         The answer; "" where nobody answers, not in time, or for others only.
     """
     address = address or os.environ.get("NCCL_RAS_ADDR") or DEFAULT_ADDRESS
     try:
-        answer = ask(address, limit_s=limit_s)
+        answer = ask(address, limit_s=_IN_INCIDENT_S)
     except (OSError, ValueError):
         return ""
     named = {int(pid) for pid in _NAMED.findall(answer)}

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from unhang.activity.looks import ProcessLook
-from unhang.activity.series import steadily
 from unhang.case import Case
 from unhang.casebuilder import CallRow, CaseBuilder
 from unhang.model import (
@@ -76,8 +75,11 @@ def worked(
         wait_channel: Where the main thread waits in all of them.
         each: What it did each second: other fields of `ProcessLook`.
     """
-    step = ProcessLook(1.0, **each)  # type: ignore[arg-type]  # fields are the caller's to get right
-    return tuple(steadily(step, steps, state=state, wait_channel=wait_channel))
+    looks = []
+    for at in range(steps + 1):
+        grown = {name: value if name == "disk" else at * value for name, value in each.items()}
+        looks.append(ProcessLook(float(at), state, wait_channel, **grown))  # type: ignore[arg-type]  # the caller's to get right
+    return tuple(looks)
 
 
 @dataclass(slots=True)

@@ -29,6 +29,7 @@ WORDS = {
     "logs": "job.log",
     "paste": "job.log",
     "rehearse": "--ranks 2 -- nowhere",
+    "reproduce": f"{EXAMPLE} -o repro.py",
     "core": "job.log",
     "trace": "--show job.log",
     "demo": "--replay",
@@ -43,7 +44,7 @@ WORDS = {
 
 SILENT = {
     "run", "dump", "collect", "core", "trace", "attach", "numerics", "stacks", "serve", "mcp",
-    "rehearse",
+    "rehearse", "reproduce",
 }  # fmt: skip
 """Those that write nothing to stdout with these arguments: what they do is on stderr, or fails."""
 

@@ -42,6 +42,7 @@ def test_bad_input_is_answered_in_a_sentence(
 ABSENT = [
     (["--slurm", "4711"], "scontrol"),
     (["--flux", "f3ETxsR9H"], "flux"),
+    (["--pbs", "4711"], "qstat"),
     (["--hosts", "node01"], "ssh"),
     (["--hosts", "node01", "--via", "pdsh"], "pdsh"),
     (["--kubectl", "job-name=train"], "kubectl"),

@@ -86,3 +86,14 @@ def test_an_interpreter_without_torch_is_said(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert "torch cannot be imported" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_reproducer_hangs_as_the_case_did(tmp_path: Path) -> None:
+    """On Gloo, with two ranks of the four that the case had."""
+    dumps = Path(__file__).parents[2] / "examples" / "never-joined" / "dumps"
+    script = tmp_path / "repro.py"
+    command = python_command("unhang", "reproduce", str(dumps), "-o", str(script))
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "1 call of 2 ranks; it was run, and hangs in the same way" in done.stderr
+    assert "# Hangs: torchrun --nproc-per-node 2 repro.py" in script.read_text()

@@ -14,7 +14,7 @@ SRC = Path(__file__).parents[2] / "src" / "unhang"
 
 FLOORS = {
     "cli": 5, "__main__": 5,
-    "run": 4, "serve": 4, "doctor": 4, "numerics": 4, "demo": 4, "rehearse": 4,
+    "run": 4, "serve": 4, "doctor": 4, "numerics": 4, "demo": 4, "rehearse": 4, "reproduce": 4,
     "ingest": 3, "collect": 3, "analysis": 3, "tables": 3, "reports": 3, "cores": 3,
     "trace": 3, "casedir": 2, "surroundings": 2, "room": 2, "telltale": 1,
     "batches": 2, "case": 2, "casebuilder": 2, "picture": 2, "report": 2, "stacks": 2, "logs": 2,
@@ -77,10 +77,10 @@ def imports_of(path: Path) -> frozenset[str]:
 
 
 STEPS_OF_INGEST = {
-    "discover": 0, "columns": 0, "pickles": 0, "jsonfile": 0, "handed": 0, "savedreports": 1,
-    "dumpfiles": 1, "native": 1, "parts": 2, "reading": 3, "beside": 2, "groups": 2,
-    "continuing": 2, "incidents": 3,
-    "reducing": 4, "assemble": 3, "loading": 4, "tasks": 5, "__init__": 5, "ray": 6,
+    "discover": 0, "columns": 1, "pickles": 1, "jsonfile": 1, "handed": 1, "savedreports": 2,
+    "native": 2, "parts": 3, "reading": 4, "beside": 3, "groups": 3,
+    "continuing": 3, "incidents": 4,
+    "reducing": 5, "assemble": 4, "loading": 5, "tasks": 6, "__init__": 6, "ray": 7,
 }  # fmt: skip
 
 

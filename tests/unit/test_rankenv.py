@@ -14,7 +14,7 @@ from unhang import printing
 from unhang.collect.processes import Process, ProcessTable
 from unhang.collect.ranks import find_ranks
 from unhang.cores.elfcore import CoreFacts
-from unhang.doctor.joined import seat_of
+from unhang.doctor.asking.joined import seat_of
 from unhang.errors import UsageError
 from unhang.rankenv import (
     VARIABLES,

@@ -76,13 +76,6 @@ class Activity(NamedTuple):
     busy: bool = False
     steady: tuple[Sign, ...] = ()
 
-    @property
-    def gets_on(self) -> bool | None:
-        """Whether it moves by itself; None where that is not known."""
-        if self.doing in (Doing.WORKING, Doing.DISK):
-            return True
-        return None if self.doing in (Doing.UNKNOWN, Doing.COMPUTING) else False
-
 
 _HELD = {"T": Doing.STOPPED, "t": Doing.STOPPED, "Z": Doing.EXITED, "X": Doing.EXITED}
 
@@ -185,13 +178,13 @@ def _helpers(series: Series, kind: str | None) -> Iterator[Sign]:
 
 def _turns(series: Series) -> bool:
     """Whether the main thread runs for longer, each time it wakes, than a look around takes."""
-    newest, rarer = series.rates(limit.SETTLED_LOOKS), series.rates(limit.RARE_LOOKS)
+    newest, rarer = series.rates(limit.SETTLED_LOOKS), series.rates()
     if newest.looks < limit.LEAST_LOOKS:
         return False
     often = newest.wakes >= newest.looks - 1
     if often and newest.turn_s > limit.TURN_S and newest.ran_cores > limit.TURN_CORES:
         return True
-    return rarer.wakes >= limit.RARE_WAKES and rarer.turn_s > limit.RARE_TURN_S
+    return rarer.wakes >= limit.OFTEN and rarer.turn_s > limit.RARE_TURN_S
 
 
 def _starved(settled: Rates) -> bool:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from unhang.activity.looks import ProcessLook
 from unhang.activity.thresholds import LEAST_LOOKS, SETTLED_LOOKS, WINDOW_LOOKS
 
-__all__ = ["Rates", "Series", "steadily"]
+__all__ = ["Rates", "Series"]
 
 
 class Rates(NamedTuple):
@@ -60,6 +60,8 @@ class Series:
     """The newest looks at one process since its job last got on."""
 
     looks: deque[ProcessLook] = field(default_factory=lambda: deque(maxlen=WINDOW_LOOKS))
+    _known: dict[int, Rates] = field(default_factory=dict, repr=False, compare=False)
+    _known_at: ProcessLook | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(cls, looks: Iterable[ProcessLook]) -> Series:
@@ -74,30 +76,13 @@ class Series:
         Args:
             newest: How many of them; all that there are, where these are fewer.
         """
-        looks = list(self.looks)[-newest:]
-        if len(looks) < 2:  # noqa: PLR2004 - a rate needs two ends
-            return Rates(looks=len(looks))
-        calm = [look for look in looks if not look.disturbed]
-        wakes, ran_s = _grown(calm, lambda look: look.woken), _grown(calm, lambda look: look.ran_s)
-        asked = [look for look in looks if look.traffic >= 0]
-        of_ray = [look for look in looks if look.tasks_s >= 0]
-        return Rates(
-            looks=len(looks),
-            cores=_per_s(looks, lambda look: look.cpu_s),
-            ran_cores=_per_s(calm, lambda look: look.ran_s),
-            helped_cores=_per_s(looks, lambda look: look.helped_s),
-            tasks_cores=_per_s(of_ray, lambda look: look.tasks_s),
-            moved_per_s=_per_s(looks, lambda look: look.moved),
-            stored_per_s=_per_s(looks, lambda look: look.stored),
-            traffic_per_s=_per_s(asked, lambda look: look.traffic),
-            wakes=int(wakes),
-            woken_looks=_grew(calm, lambda look: look.woken),
-            said_looks=_grew(looks, lambda look: look.said),
-            started_looks=_grew(looks, lambda look: look.started),
-            turn_s=ran_s / wakes if wakes > 0 else 0.0,
-            disk_looks=sum(look.state == "D" for look in looks),
-            read_looks=sum(look.wait_channel.startswith(_READS) for look in looks),
-        )
+        last = self.looks[-1] if self.looks else None
+        if last is not self._known_at:  # what is reckoned once is asked ten times
+            self._known, self._known_at = {}, last
+        newest = min(newest, len(self.looks))
+        if newest not in self._known:
+            self._known[newest] = _rates_of(list(self.looks)[len(self.looks) - newest :])
+        return self._known[newest]
 
     def relative(self) -> tuple[ProcessLook, ...]:
         """The looks with what had grown since the first of them, as only that tells anything."""
@@ -127,41 +112,35 @@ class Series:
         return _grown(quiet, lambda look: look.time_s) if len(quiet) >= enough else 0.0
 
 
+def _rates_of(looks: Sequence[ProcessLook]) -> Rates:
+    if len(looks) < 2:  # noqa: PLR2004 - a rate needs two ends
+        return Rates(looks=len(looks))
+    calm = [look for look in looks if not look.disturbed]
+    wakes, ran_s = _grown(calm, lambda look: look.woken), _grown(calm, lambda look: look.ran_s)
+    asked = [look for look in looks if look.traffic >= 0]
+    of_ray = [look for look in looks if look.tasks_s >= 0]
+    return Rates(
+        looks=len(looks),
+        cores=_per_s(looks, lambda look: look.cpu_s),
+        ran_cores=_per_s(calm, lambda look: look.ran_s),
+        helped_cores=_per_s(looks, lambda look: look.helped_s),
+        tasks_cores=_per_s(of_ray, lambda look: look.tasks_s),
+        moved_per_s=_per_s(looks, lambda look: look.moved),
+        stored_per_s=_per_s(looks, lambda look: look.stored),
+        traffic_per_s=_per_s(asked, lambda look: look.traffic),
+        wakes=int(wakes),
+        woken_looks=_grew(calm, lambda look: look.woken),
+        said_looks=_grew(looks, lambda look: look.said),
+        started_looks=_grew(looks, lambda look: look.started),
+        turn_s=ran_s / wakes if wakes > 0 else 0.0,
+        disk_looks=sum(look.state == "D" for look in looks),
+        read_looks=sum(look.wait_channel.startswith(_READS) for look in looks),
+    )
+
+
 def _goes_on(before: ProcessLook, after: ProcessLook) -> bool:
     """Whether the main thread has gone on in between, or wants to and gets no core."""
     return before.woken != after.woken or before.ran_s != after.ran_s or after.state == "R"
-
-
-def steadily(
-    step: ProcessLook, steps: int, *, state: str = "", wait_channel: str = ""
-) -> list[ProcessLook]:
-    """Looks at a process that did the same again and again.
-
-    Args:
-        step: What it did from each look to the next, `time_s` seconds later.
-        steps: How often; there is one look more.
-        state: As in every look.
-        wait_channel: The same.
-    """
-    return [
-        ProcessLook(
-            at * step.time_s,
-            state,
-            wait_channel,
-            cpu_s=at * step.cpu_s,
-            ran_s=at * step.ran_s,
-            woken=at * step.woken,
-            moved=at * step.moved,
-            stored=at * step.stored,
-            said=at * step.said,
-            helped_s=at * step.helped_s,
-            started=at * step.started,
-            traffic=at * step.traffic if step.traffic >= 0 else -1,
-            tasks_s=at * step.tasks_s if step.tasks_s >= 0 else -1.0,
-            disk=step.disk,
-        )
-        for at in range(steps + 1)
-    ]
 
 
 def _minus(look: ProcessLook, first: ProcessLook) -> ProcessLook:

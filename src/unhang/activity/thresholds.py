@@ -10,11 +10,13 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
-    "COMPUTING_CORES", "FEW_LINES", "FLOWING_BYTES", "HELPED_CORES", "LEAST_LOOKS", "LOOP_LOOKS",
-    "MOVING_BYTES", "OFTEN", "RARE_LOOKS", "RARE_TURN_S", "RARE_WAKES", "RECEIVING_BYTES",
-    "SETTLED_LOOKS", "STARTING_LOOKS", "STORING_BYTES", "TASK_CORES", "TURN_CORES", "TURN_S",
-    "WINDOW_LOOKS",
+    "APART_S", "COMPUTING_CORES", "FEW_LINES", "FLOWING_BYTES", "HELPED_CORES", "LEAST_LOOKS",
+    "MOVING_BYTES", "OFTEN", "RARE_TURN_S", "RECEIVING_BYTES", "SETTLED_LOOKS", "STARTING_LOOKS",
+    "STORING_BYTES", "TASK_CORES", "TURN_CORES", "TURN_S", "WINDOW_LOOKS",
 ]  # fmt: skip
+
+APART_S: Final = 1.0
+"""Looks are a second apart, and so were those of the recorded series."""
 
 WINDOW_LOOKS: Final = 30
 """Looks that are kept: half a minute at one a second, so that the burst of a monitor is no work of
@@ -25,10 +27,7 @@ LEAST_LOOKS: Final = 3
 
 SETTLED_LOOKS: Final = 8
 """Looks without a wake-up that tell a blocked thread from one that polls: the slowest poll that was
-recorded (`queue.get(timeout=5)`) wakes once in five."""
-
-RARE_LOOKS: Final = 20
-"""The newest looks over which rare turns are counted: four turns of one each five seconds."""
+recorded (`queue.get(timeout=5)`) wakes once in five. So many on a few lines make a loop of it."""
 
 COMPUTING_CORES: Final = 0.05
 """CPU time of one core. Recorded polls took 0.007 at most (a hundred looks at a file a second);
@@ -38,7 +37,7 @@ MOVING_BYTES: Final = 1 << 16
 """Bytes per second. Stuck programs with monitors beside them had 1 KB/s, jobs that started 47 KB/s,
 slow checkpoints 120 KB/s and more."""
 
-FLOWING_BYTES: Final = 1 << 18
+FLOWING_BYTES: Final = 4 * MOVING_BYTES
 """The same for the alarm, between two looks and over the whole window: what it holds for work keeps
 it back for an hour, so a monitor that writes in bursts beside a stuck rank must not count."""
 
@@ -62,7 +61,7 @@ OFTEN: Final = 2
 """Looks in which something must show to happen again and again: once is an accident, or a last
 word."""
 
-STARTING_LOOKS: Final = 10
+STARTING_LOOKS: Final = WINDOW_LOOKS // 3
 """Looks of a window in which a compilation has started new processes; a monitor starts one every
 few seconds, six in a window at most."""
 
@@ -70,12 +69,9 @@ TURN_S, TURN_CORES = 0.000_5, 0.004
 """CPU time each time that the main thread goes on, and the least share of a core. Recorded polls of
 files, folders, queues, stores took 0.03 to 0.24 ms a turn; the smallest batches 2 to 3 ms."""
 
-RARE_TURN_S, RARE_WAKES = 0.001_5, 2
+RARE_TURN_S: Final = 3 * TURN_S
 """The same where it sleeps for seconds between turns: caches are cold then, and polls took up to
 1.2 ms (2,000 files listed); a batch of an evaluation 2.6 ms and more, recorded 20 ms."""
 
 FEW_LINES: Final = 3
 """A loop that waits for something is seen on as many lines; programs that get on, on more."""
-
-LOOP_LOOKS: Final = 8
-"""Looks at a process on so few lines that make a loop of it."""

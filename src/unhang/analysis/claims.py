@@ -95,6 +95,7 @@ class Doubt(Enum):
     WENT_ON = 2, "calls have ended, and others begun, since the dumps were made"
     LEFT_CALL = 2, "{call} has failed and its ranks have left it: nothing waits in it now"
     LEADS = 2, "its peers have always waited for {culprits} in {call}: there may be no work to do"
+    SERVES = 2, "{culprits} may only be idle, waiting for work: nothing tells that any is there"
     AT_LOCK = 2, "a lock that processes share is waited for, and its holder was not seen"
     MORE_DATA = 2, "the others have no data left and go along: it need not be slow"
     OTHER_CAUSE = 2, "something else is known to be wrong, and it may be no more than silent"
@@ -149,6 +150,9 @@ class Bearing(Enum):
         ("no culprit of an absence waits in a collective: dumps or stacks are of another moment"),
     )
     LED_BEFORE = Stance.BESIDE, 0, Doubt.LEADS, "a server that has no request looks the same"
+    SAYS_IDLE = Stance.BESIDE, 0, Doubt.SERVES, "the program itself says that it has no work"
+    SERVES = Stance.BESIDE, 0, Doubt.SERVES, "a server without requests stands still"
+    LEFT_OVER = Stance.BESIDE, 0, None, "it may be the reason, and names no rank"
     AWAY_INSIDE = (
         Stance.CONTRADICTS,
         1,

@@ -26,6 +26,8 @@ from unhang.report import Action, Confidence, Decision, Reason, Status, Subject
 __all__ = ["decide", "without_evidence"]
 
 _MOST: Final = 8
+_IDLE: Final = frozenset({Doubt.LEADS, Doubt.SERVES})
+"""That who is waited for may have nothing to do."""
 _AT_ENDS: Final[dict[Manner, tuple[Action, Reason]]] = {
     Manner.RAISED: ("fix-code", "program-failed"),
     Manner.LEFT: ("fix-code", "left-early"),
@@ -56,7 +58,7 @@ def _about(cause: Claim, lives: Lives) -> Decision:
         sure = "medium"  # Movement was seen; that it ends well was not.
     elif sure == "low" and cause.pausing:
         action, reason = "look-first", "pauses"
-    elif sure == "low" and Doubt.LEADS in cause.all_doubts:
+    elif sure == "low" and not _IDLE.isdisjoint(cause.all_doubts):
         action, reason = "look-first", "idle"
     elif sure == "low" and action != "look-first":
         action, reason = "look-first", "unsure"

@@ -20,6 +20,9 @@ from unhang.stacks.ownership import shown_frame, without_recorder
 
 __all__ = ["StackBook"]
 
+_MOST = 8
+"""Sites of one role in a finding; the rest is left out."""
+
 
 class StackBook(Struct):
     """The stacks that a report refers to, numbered in order of first use."""
@@ -62,13 +65,12 @@ class StackBook(Struct):
         sites = (self.site(set(own), role, frames) for frames, own in ranks_by_stack.items())
         return tuple(site for site in sites if site is not None)
 
-    def sites_of_rows(self, rows: Ints, role: str, limit: int = 8) -> tuple[Site, ...]:
+    def sites_of_rows(self, rows: Ints, role: str) -> tuple[Site, ...]:
         """Sites of calls, folded by stack, most ranks first.
 
         Args:
             rows: One row per rank.
             role: Of all of these ranks.
-            limit: Most sites; the rest is left out.
         """
         ranks_by_stack: dict[int, list[int]] = defaultdict(list)
         stacks = self.case.calls.stack[rows].tolist()
@@ -77,5 +79,5 @@ class StackBook(Struct):
             if stack >= 0:
                 ranks_by_stack[stack].append(rank)
         largest = sorted(ranks_by_stack.items(), key=lambda item: (-len(item[1]), min(item[1])))
-        sites = (self.site(own, role, self.case.stacks[stack]) for stack, own in largest[:limit])
+        sites = (self.site(own, role, self.case.stacks[stack]) for stack, own in largest[:_MOST])
         return tuple(site for site in sites if site is not None)

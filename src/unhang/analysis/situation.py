@@ -41,7 +41,6 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
 
     Attributes:
         outdated: Indices of ranks whose dumps are older than their peers' and tell nothing of now.
-        unlaunched: Per rank: its head was recorded and never launched.
         disagreements: By waiting call.
         asked: Ranks of whose calls more would be needed than the case has; added to as rules ask.
     """
@@ -50,7 +49,6 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
     standing: Standing
     heads: Heads
     outdated: Ints
-    unlaunched: Bools
     matched: Matched
     pairs: Pairs
     disagreements: dict[int, Disagreement]

@@ -44,6 +44,7 @@ from unhang.analysis.lives.life import Lives, lives_of
 from unhang.analysis.lives.outside import with_outside
 from unhang.analysis.lives.starved import shortages, starved
 from unhang.analysis.lives.told import with_told
+from unhang.analysis.lives.workers import between_workers
 from unhang.analysis.matching.collectives import disagreements, rows_at_waiting_calls
 from unhang.analysis.matching.pairs import pair_edges, pair_links, pair_up
 from unhang.analysis.matching.unproven_ends import with_unproven_ends
@@ -224,6 +225,10 @@ def _beside_calls(claims: list[Claim], facts: CaseFacts) -> list[Claim]:
     lives, book = facts.lives, facts.book
     early = before_groups(lives, book)
     claims = [*early, *(c for c in claims if c.kind not in {each.kind for each in early})]
+    claims = [
+        *claims,
+        *(between_workers(lives, book) if not any(c.is_cause for c in claims) else ()),
+    ]
     claims = resorted(claims, facts, BY_STACKS)
     ends = facts.ends
     claims = [come_back(claim, lives) for claim in claims]
@@ -295,7 +300,6 @@ def situation_of(case: Case) -> tuple[Situation, tuple[Note, ...]]:
         standing=standing,
         heads=heads,
         outdated=moment.outdated,
-        unlaunched=unlaunched,
         matched=matched,
         pairs=pairs,
         disagreements=found,

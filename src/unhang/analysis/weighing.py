@@ -14,11 +14,12 @@ from msgspec.structs import replace
 
 from unhang.analysis.case_facts import CaseFacts
 from unhang.analysis.claims import Claim, Seeing
+from unhang.analysis.lives.before_groups import left_over
 from unhang.analysis.lives.by_ras import ras_says
 from unhang.analysis.lives.elsewhere import going_along, gone_on, pauses
 from unhang.analysis.lives.failed import all_finished
 from unhang.analysis.lives.fallen_silent import last_heard, sites_heard
-from unhang.analysis.lives.leading import led_before
+from unhang.analysis.lives.leading import idle_by_design, led_before
 from unhang.analysis.lives.out_of_calls import left_call
 from unhang.analysis.lives.starved import short_too
 from unhang.analysis.lives.watchdogs import counted
@@ -63,6 +64,11 @@ OBSERVERS: Final = (
         kinds=(NEVER_JOINED,),
     ),
     Observer(
+        sees=lambda claim, facts: idle_by_design(claim, facts.lives),
+        roles=_ANY,
+        kinds=(NEVER_JOINED, HOST_PROGRAM_STUCK),
+    ),
+    Observer(
         sees=lambda claim, facts: going_along(claim, facts.lives), roles=_ANY, kinds=(LATE_RANK,)
     ),
     # Counters are lines of the log: beside a failure of the same log they are no second source.
@@ -82,6 +88,7 @@ OBSERVERS: Final = (
         traits=Trait.MAY_COME,
     ),
     Observer(sees=lambda claim, facts: gone_on(claim, facts.lives), traits=Trait.OF_NOW),
+    Observer(sees=lambda claim, facts: left_over(claim, facts.lives), roles=_BEFORE),
     Observer(sees=lambda claim, facts: left_call(claim, facts.lives)),
     Observer(sees=lambda claim, facts: all_finished(claim, facts.idle), apart="dumps"),
 )  # fmt: skip

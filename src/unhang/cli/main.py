@@ -44,6 +44,7 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("core", f"{_VERDICTS}.core", "read core files: signal, stacks, meaning"),
     CommandEntry("trace", f"{_VERDICTS}.trace", "trace Python calls or system calls"),
     CommandEntry("rehearse", f"{_VERDICTS}.rehearse", "run a job without GPUs: do all calls meet?"),
+    CommandEntry("reproduce", f"{_EVIDENCE}.reproduce", "write the smallest script that hangs so"),
     CommandEntry("demo", "unhang.cli.demo", "hang a small job here and diagnose it"),
     CommandEntry("numerics", f"{_VERDICTS}.numerics", "find where numbers first differ"),
     CommandEntry("attach", "unhang.cli.attach", "debug a rank that stopped in a breakpoint"),

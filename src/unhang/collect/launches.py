@@ -91,13 +91,7 @@ def run_launches(
                 yield batches[jobs[job]], job.result()
 
 
-def run_launch(
-    launch: Launch,
-    run: str,
-    folder: Path,
-    timeout_s: float,
-    on_node: Callable[[str], None] = lambda _: None,
-) -> Delivery:
+def run_launch(launch: Launch, run: str, folder: Path, timeout_s: float) -> Delivery:
     """Run one command and take in what its nodes send.
 
     Args:
@@ -105,7 +99,6 @@ def run_launch(
         run: Name of the collecting run, which every line carries.
         folder: Where parcels are kept while they come in.
         timeout_s: For the whole command.
-        on_node: Called with a node's name when all of it has come.
     """
     delivery = Delivery()
     try:
@@ -124,7 +117,7 @@ def run_launch(
     errors = _Tail(child.stderr)
     feeder.start()
     try:
-        _Intake(launch.nodes, folder, delivery, on_node).take(stream, run)
+        _Intake(launch.nodes, folder, delivery).take(stream, run)
     finally:
         _end(child, polite=stream.late)
     words = errors.last_line()
@@ -140,17 +133,11 @@ def run_launch(
 class _Intake:
     """Sorts the lines of one launch by node; what a node calls itself names no file."""
 
-    def __init__(
-        self,
-        expected: Sequence[str],
-        folder: Path,
-        delivery: Delivery,
-        on_node: Callable[[str], None],
-    ) -> None:
+    def __init__(self, expected: Sequence[str], folder: Path, delivery: Delivery) -> None:
         self.expected = {safe_node(node) for node in expected}
         self.without_domain = {_without_domain(node) for node in self.expected}
         self.strangers = len(expected) + _STRANGERS
-        self.folder, self.delivery, self.on_node = folder, delivery, on_node
+        self.folder, self.delivery = folder, delivery
         self.incoming: dict[str, Incoming] = {}
         self.paths: dict[str, Path] = {}
 
@@ -199,7 +186,6 @@ class _Intake:
         if parcel.whole:
             self.incoming.pop(node).file.close()
             self.delivery.parcels[node] = self.paths[node]
-            self.on_node(node)
 
     def _spoil(self, node: str, why: str) -> None:
         del self.incoming[node]

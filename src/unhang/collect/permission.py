@@ -17,7 +17,7 @@ __all__ = ["Refusal", "refusal"]
 
 _CAP_SYS_PTRACE = 19
 _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
-_ADMIN_ONLY, _NOBODY = 2, 3
+_NOBODY = 3
 
 
 class Refusal(NamedTuple):

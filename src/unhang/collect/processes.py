@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from unhang.model import ProcessState
 from unhang.rankenv import VARIABLES
 from unhang.telltale import harmless_command
 
@@ -41,32 +42,23 @@ _TOLD = VARIABLES | {
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class Process(ProcessState):
     """One process at one moment.
 
     Attributes:
         start_ticks: When it began, in clock ticks since boot: with `pid` it names a process.
         uid: Its user; -1 where unknown.
-        state: The kernel's letter (R, S, D, T, t, Z, X).
         python: Whether its program is a Python interpreter.
         environ: The variables that tell ranks and jobs; None where it cannot be read.
-        wait_channel: Kernel function in which its main thread waits, or "".
-        cpu_s: CPU time so far in seconds.
-        tracer: Process id of a debugger that is attached, or 0.
     """
 
     pid: int
     ppid: int = 0
     start_ticks: int = 0
     uid: int = -1
-    state: str = ""
     name: str = ""
-    command: str = ""
     python: bool = False
     environ: Mapping[str, str] | None = None
-    wait_channel: str = ""
-    cpu_s: float = -1.0
-    tracer: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +121,7 @@ def read_process(pid: int, proc: Path = PROC) -> Process | None:
         return None
     status = _read(folder / "status") or ""
     command = (_read(folder / "cmdline") or "")[:MAX_COMMAND].rstrip("\0")
+    tracer = max(_number(status, "TracerPid"), 0)
     harmless = " ".join(harmless_command(command.split("\0")))
     return Process(
         pid=pid,
@@ -142,7 +135,8 @@ def read_process(pid: int, proc: Path = PROC) -> Process | None:
         environ=_environ(folder),
         wait_channel=_wait_channel(folder),
         cpu_s=cpu_s,
-        tracer=max(_number(status, "TracerPid"), 0),
+        tracer=tracer,
+        tracer_name=(_read(proc / str(tracer) / "comm") or "").strip() if tracer else "",
     )
 
 

@@ -168,14 +168,11 @@ def _bare(target: Target, process: Process, error: str) -> ProcessSample:
         host="",
         pid=process.pid,
         role=target.role,
-        state=process.state,
-        wait_channel=process.wait_channel,
         wakes_s=round(wakes_in_s(process.pid), 1),
-        command=process.command,
         time_ns=time.time_ns(),
-        cpu_s=process.cpu_s,
         error=error,
         parent_rank=target.parent_rank,
+        **process.as_seen(),
     )
 
 

@@ -39,8 +39,8 @@ MODULES = (
 )  # fmt: skip
 """Everything that the node's side imports: the standard library does the rest (a test checks)."""
 
-_NOT_THERE = ("stacks/tree", "stacks/legacy.py")
-"""The first needs numpy, the second reads old files."""
+_NOT_THERE = ("stacks/tree",)
+"""It needs numpy."""
 _PY_SPY = "bin/py-spy-{machine}"
 _LARGEST_PROGRAM = 16 << 20
 

@@ -25,9 +25,7 @@ _CORE = {"net": (PORT_BLOCKED, SLOW_LINK), "gpu": (GPU_MISSING,), "comm": (COMM_
 """Per part the checks that it is for; of `env` it is any. Settings alone say little of a job."""
 
 
-def to_report(
-    results: Sequence[CheckResult], parts: Sequence[str] = (), notes: Sequence[Note] = ()
-) -> Report:
+def to_report(results: Sequence[CheckResult], parts: Sequence[str] = ()) -> Report:
     """Make the Report of `unhang doctor`.
 
     Checks that passed or were skipped become notes, so that nothing is silent.
@@ -36,7 +34,6 @@ def to_report(
         results: What the checks saw.
         parts: The parts that were asked for by name: each must have been looked at. Without any,
             one of net, gpu and comm must.
-        notes: Further ones.
     """
     blind = _blind(results, parts)
     results = fold(results)
@@ -50,7 +47,7 @@ def to_report(
         summary=_failures(failed) if failed else _counts(results, blind),
         job=Job(),
         findings=findings,
-        notes=(*notes, *quiet),
+        notes=tuple(quiet),
     )
 
 

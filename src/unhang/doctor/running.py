@@ -17,6 +17,7 @@ from unhang.checks import (
     PORT_BLOCKED,
     PORT_TAKEN,
 )
+from unhang.doctor.asking.nodes import Node, NodeAnswer, NodeAsker, address_of
 from unhang.doctor.checks.env import check_env
 from unhang.doctor.checks.gpu import check_gpus, check_kernel_log
 from unhang.doctor.checks.interfaces import check_interfaces, leads_of, nccl_interface
@@ -26,7 +27,6 @@ from unhang.doctor.checks.shapes import gpus_misfit, misfit, rows_of
 from unhang.doctor.comm.isolate import IFNAME
 from unhang.doctor.comm.judging import CommPlan, run_comm
 from unhang.doctor.comm.teams import Crew, places_on
-from unhang.doctor.nodes import Node, NodeAnswer, NodeAsker, address_of
 from unhang.report import Subject
 from unhang.wording import fold_ranks
 

@@ -24,8 +24,8 @@ from unhang.ingest.columns.decoded import (
     highest,
 )
 from unhang.ingest.columns.dictionaries import Dictionaries
+from unhang.ingest.columns.dumpfiles import DumpFile
 from unhang.ingest.columns.oldnumbers import renumbered
-from unhang.ingest.dumpfiles import DumpFile
 from unhang.ingest.groups.building import Grouping
 from unhang.ingest.groups.counters import join_statuses
 from unhang.ingest.groups.ranks import World

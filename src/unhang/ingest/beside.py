@@ -28,7 +28,7 @@ from unhang.wording import count_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from unhang.ingest.dumpfiles import DumpFile
+    from unhang.ingest.columns.dumpfiles import DumpFile
     from unhang.logs.files import LogSource
 
 __all__ = [

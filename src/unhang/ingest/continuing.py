@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from unhang.ingest.columns.dictionaries import Dictionaries
+from unhang.ingest.columns.dumpfiles import DumpFile
 from unhang.ingest.columns.memberships import NOBODY
-from unhang.ingest.dumpfiles import DumpFile
 
 __all__ = ["continue_each_other"]
 

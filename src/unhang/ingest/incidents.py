@@ -17,8 +17,8 @@ from datetime import datetime, timezone
 from unhang.errors import UsageError
 from unhang.ingest.columns.decoded import ROW_DTYPES, Decoded, highest
 from unhang.ingest.columns.dictionaries import Dictionaries
+from unhang.ingest.columns.dumpfiles import DumpFile
 from unhang.ingest.continuing import continue_each_other
-from unhang.ingest.dumpfiles import DumpFile
 from unhang.ingest.groups.ranks import possible_ranks
 from unhang.model import DumpStatus, Note
 from unhang.wording import count_of, rank_phrase

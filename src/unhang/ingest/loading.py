@@ -28,9 +28,9 @@ from unhang.ingest.beside import (
     watched,
 )
 from unhang.ingest.columns.dictionaries import Dictionaries
+from unhang.ingest.columns.dumpfiles import DumpFile, characterise, notes_of_files, passed_over
 from unhang.ingest.discover.naming import compile_rank_pattern
 from unhang.ingest.discover.sources import Inputs, find_inputs
-from unhang.ingest.dumpfiles import DumpFile, characterise, notes_of_files, passed_over
 from unhang.ingest.groups.building import resolve_groups
 from unhang.ingest.groups.ranks import assign_ranks, place_lone_dump, split_replicas, world_of
 from unhang.ingest.groups.unnamed import split_unnamed

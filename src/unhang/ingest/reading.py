@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from unhang.errors import MissingExtraError
 from unhang.ingest.columns.decoded import BadDump, Decoded, LostDumpError
 from unhang.ingest.columns.dictionaries import Dictionaries
+from unhang.ingest.columns.dumpfiles import DumpFile
 from unhang.ingest.columns.normalise import normalise
 from unhang.ingest.discover.naming import looks_foreign, looks_like_dump, read_name
 from unhang.ingest.discover.sniff import HEAD_BYTES, MAX_FILE_BYTES, FileKind, kind_of
 from unhang.ingest.discover.sources import Source, show_path
-from unhang.ingest.dumpfiles import DumpFile
 from unhang.ingest.handed import NamedBytes
 from unhang.ingest.native.loading import NativeReader, native_reader
 from unhang.model import DumpStatus, Note

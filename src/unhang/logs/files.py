@@ -16,7 +16,7 @@ from typing import IO, cast
 
 from unhang.errors import InputError
 from unhang.globs import expanded
-from unhang.logs.elastic import MAX_ERROR_FILE, error_text
+from unhang.logs.lines.elastic import MAX_ERROR_FILE, error_text
 from unhang.model import UNKNOWN_RANK
 from unhang.packed import Packed, open_gzip, open_zstd
 from unhang.regular import open_regular

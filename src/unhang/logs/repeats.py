@@ -16,10 +16,10 @@ from functools import lru_cache
 
 from unhang.logs.keeping import ANY_ERROR, Seen, claims_nothing
 from unhang.logs.lines.anchors import wanted_by
+from unhang.logs.lines.nccl_facts import fact_of
 from unhang.logs.lines.prefixes import Line
 from unhang.logs.lines.tracebacks import HEADER
 from unhang.logs.lines.wrappers import LAST_ERROR, wrapped_in
-from unhang.logs.nccl_facts import fact_of
 from unhang.logs.rules import RULES, LogRule
 from unhang.model import LogEvent, LogRole
 

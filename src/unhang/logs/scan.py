@@ -18,14 +18,14 @@ from msgspec.structs import replace as changed
 
 from unhang.errors import InputError, UnhangError
 from unhang.logs.aftermath import LogEnd
-from unhang.logs.elastic import ENTRY_ANCHOR, SummaryEntry, entry_of
 from unhang.logs.files import LogSource, chunks, open_log, source_of
 from unhang.logs.keeping import LogScan, claims_nothing
 from unhang.logs.lines.anchors import candidates, lines_above, wanted_by
+from unhang.logs.lines.elastic import ENTRY_ANCHOR, SummaryEntry, entry_of
+from unhang.logs.lines.nccl_facts import interfaces_taken
 from unhang.logs.lines.prefixes import Line, parse_line, parse_plain
 from unhang.logs.lines.signs import WINDOW, gets_on, goes_on, looks_like_a_job
 from unhang.logs.lines.tracebacks import HEADER, RECORDED, Traceback, TracebackReader, is_chain
-from unhang.logs.nccl_facts import interfaces_taken
 from unhang.logs.repeats import Repeats, repeat_of
 from unhang.logs.rules import LogRule
 from unhang.logs.rules.known import ELASTIC_BLAMES

@@ -27,11 +27,11 @@ from unhang.logs.keeping import (
     claims_nothing,
 )
 from unhang.logs.lines.anchors import lines_above, wanted_by
+from unhang.logs.lines.nccl_facts import fact_of
 from unhang.logs.lines.prefixes import Line, parse_line
 from unhang.logs.lines.signs import gets_on
 from unhang.logs.lines.tracebacks import HEADER, Traceback, is_chain
 from unhang.logs.lines.wrappers import LAST_ERROR, wrapped_in
-from unhang.logs.nccl_facts import fact_of
 from unhang.logs.repeats import KnownLine
 from unhang.logs.rules import LogRule
 from unhang.logs.rules.base import compiled

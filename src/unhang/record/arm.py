@@ -20,13 +20,13 @@ from types import FrameType
 from typing import Any, Final
 
 from unhang.record import process
-from unhang.record.calls import full, groups, stores, wrap
+from unhang.record.calls import full, groups, rpc, stores, wrap
 from unhang.record.calls.making import Making
 from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.ring import Foreign
 from unhang.record.contact import marks, opening
 from unhang.record.contact.heartbeat import Phase
-from unhang.record.contact.meeting import Meeting, told_by
+from unhang.record.contact.meeting import Meeting, RpcWorker, told_by, told_rpc
 from unhang.record.contact.triggers import TriggerThread
 from unhang.record.crash import CrashWatch
 from unhang.record.dumps import dumpfile
@@ -36,9 +36,10 @@ from unhang.record.headroom import few_descriptors, little_memory
 from unhang.record.passing import pass_lines_on
 from unhang.torchenv import settle
 
-__all__ = ["arm", "armed", "dump", "dump_bytes", "on_import", "phase", "step"]
+__all__ = ["arm", "armed", "dump", "dump_bytes", "idle", "on_import", "on_rpc", "phase", "step"]
 
 C10D: Final = "torch.distributed.distributed_c10d"
+RPC: Final = "torch.distributed.rpc"
 EXIT_WAIT_S: Final = 5.0
 
 
@@ -70,6 +71,8 @@ def arm() -> None:
     if os.environ.get("UNHANG_ARM") == "0":
         return
     on_import(sys.modules[C10D], by="code")
+    if RPC in sys.modules:
+        on_rpc(sys.modules[RPC])
     if dist.is_available() and dist.is_initialized():
         _guarded("arming a running job", _catch_up)
 
@@ -98,6 +101,23 @@ def phase(name: str) -> None:
     recorder = _armed.recorder
     if recorder is not None:
         recorder.beat.tell(name)
+
+
+@contextmanager
+def idle() -> Iterator[None]:
+    """Say that the program waits for work, for as long as the block lasts.
+
+    For loops in which one rank waits for requests and the others for that rank: no verdict calls
+    that stuck, and nothing is ended. Without effect where nothing is armed.
+
+        >>> with unhang.idle():                    # doctest: +SKIP
+        ...     request = requests.get()
+    """
+    phase("idle")
+    try:
+        yield
+    finally:
+        phase("")
 
 
 def dump() -> list[Path]:
@@ -170,6 +190,18 @@ def on_import(module: Foreign, by: str) -> None:
         _armed.by = _armed.by or by
         _guarded("arming", lambda: _wrap_torch(module))
         _guarded("arming", _begin)
+
+
+def on_rpc(module: Foreign) -> None:
+    """torch.distributed.rpc was imported: wrap what waits in it, and its beginning and end."""
+    with _lock:
+        if _armed.recorder is None or not hasattr(module, "init_rpc"):
+            return
+        _guarded("RPC", lambda: rpc.install(module))
+        if not hasattr(module.init_rpc, "__unhang__"):
+            module.init_rpc = _around_init_rpc(module.init_rpc)
+            for owner in (module, module.api):
+                owner.shutdown = _around_shutdown(owner.shutdown)
 
 
 def _wrap_torch(module: Foreign) -> None:
@@ -276,6 +308,19 @@ def _ready() -> None:
     state.becomes(dist.get_rank(), dist.get_world_size())
 
 
+def _worker_ready(worker: RpcWorker) -> None:
+    """This process is a worker of RPC, and so a rank, unless a process group has made it one."""
+    recorder = _armed.recorder
+    if recorder is None:
+        return
+    rpc.named(worker.name, worker.threads)
+    if recorder.state.role == "rank" or worker.rank < 0:
+        return
+    if _armed.crash is not None:
+        _armed.crash.chain_excepthook()
+    recorder.state.becomes(worker.rank, worker.size)
+
+
 def _catch_up() -> None:
     """Armed by code after `init_process_group`: the groups that exist are adopted as they are."""
     recorder = _armed.recorder
@@ -291,11 +336,23 @@ def _around_init(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def init_process_group(*args: Foreign, **kwargs: Foreign) -> Foreign:
         _guarded("init_process_group", lambda: _initialising(told_by(args, kwargs)))
-        result = original(*args, **kwargs)
+        with _failing():
+            result = original(*args, **kwargs)
         _guarded("init_process_group", _ready)
         return result
 
     return init_process_group
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    """What sets up a process and fails may end it: its error is ours to see, as of a rank's."""
+    try:
+        yield
+    except BaseException:
+        if _armed.crash is not None:
+            _guarded("excepthook", _armed.crash.chain_excepthook)
+        raise
 
 
 def _around_destroy(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -311,6 +368,32 @@ def _around_destroy(original: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return destroy_process_group
+
+
+def _around_init_rpc(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def init_rpc(*args: Foreign, **kwargs: Foreign) -> Foreign:
+        worker = told_rpc(args, kwargs)
+        _guarded("init_rpc", lambda: _initialising(worker.meeting))
+        with _failing():
+            result = original(*args, **kwargs)
+        _guarded("init_rpc", lambda: _worker_ready(worker))
+        return result
+
+    init_rpc.__unhang__ = True  # type: ignore[attr-defined]
+    return init_rpc
+
+
+def _around_shutdown(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def shutdown(*args: Foreign, **kwargs: Foreign) -> Foreign:
+        result = original(*args, **kwargs)
+        dist: Foreign = sys.modules["torch.distributed"]
+        if _armed.recorder is not None and not dist.is_initialized():
+            _guarded("shutdown", lambda: process.process().enter(Phase.DESTROYED))
+        return result
+
+    return shutdown
 
 
 def _around_new_group(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -412,6 +495,7 @@ def _after_fork() -> None:
     _armed.by = before.by
     wrap.detach()
     groups.forget_channels()
+    rpc.forget()
     process.reset()
     if before.watcher is not None:
         before.watcher.close()

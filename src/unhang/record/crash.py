@@ -54,8 +54,12 @@ class CrashWatch:
         atexit.register(self._exit)
 
     def chain_excepthook(self) -> None:
-        """Put our excepthook before the one in place; torch replaces it in init_process_group."""
-        if sys.excepthook is not self._hook:
+        """Put our excepthook before the one in place, once.
+
+        Torch puts one of its own before ours in each later `init_process_group`: before that, ours
+        would call itself.
+        """
+        if self._next_hook is None:
             self._next_hook = sys.excepthook
             sys.excepthook = self._hook
 
@@ -134,6 +138,8 @@ class CrashWatch:
     ) -> None:
         if not isinstance(error, KeyboardInterrupt):
             self._last_dump(error)
+        with contextlib.suppress(Exception):
+            trace = without_recorder(error, trace)
         if self._next_hook is not None:
             self._next_hook(kind, error, trace)
 
@@ -184,6 +190,47 @@ def _unfinished(source: torchfr.TorchRecorder) -> bool:
         return False
     content = source.dump(collectives=True, stacks=False, only_active=False)
     return any(not entry.get("retired", True) for entry in content.get("entries", []))
+
+
+def without_recorder(
+    error: BaseException, trace: TracebackType | None = None
+) -> TracebackType | None:
+    """An error's traceback without frames of the recorder: they are no part of the program.
+
+    Also of what led to it. What the recorder wraps stands between a program and torch, where it has
+    no compiled way; a reader of an error would look there first.
+    """
+    kept = _without_own(error.__traceback__ if trace is None else trace)
+    error.__traceback__ = kept
+    seen, todo = {id(error)}, [error.__cause__, error.__context__]
+    while todo:
+        before = todo.pop()
+        if before is not None and id(before) not in seen:
+            seen.add(id(before))
+            before.__traceback__ = _without_own(before.__traceback__)
+            todo += [before.__cause__, before.__context__]
+    return kept
+
+
+def _without_own(trace: TracebackType | None) -> TracebackType | None:
+    first = _next_of_others(trace)
+    at = first
+    while at is not None:
+        following = _next_of_others(at.tb_next)
+        if following is not at.tb_next:
+            at.tb_next = following
+        at = following
+    return first
+
+
+def _next_of_others(trace: TracebackType | None) -> TracebackType | None:
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OWN):
+        trace = trace.tb_next
+    return trace
+
+
+_OWN: Final = f"{Path(__file__).parent}{os.sep}"
+"""Where the recorder lies."""
 
 
 def described(error: BaseException) -> dict[str, object]:

@@ -154,6 +154,7 @@ class ArmedProcess:
             env_rank=self.told.rank if self.told.rank >= 0 else env.rank if env else None,
             told_size=self.told.size if self.told.size > 0 else env.world_size if env else 0,
             rendezvous=self.told.place,
+            leftover_s=self.told.leftover_s,
             backend=",".join(sorted({group.backend for group in list(self.groups.values())})),
             hooked=",".join(self.hooked),
             groups=len(self.groups),

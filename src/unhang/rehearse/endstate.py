@@ -20,14 +20,16 @@ from unhang.record.dumps.dumpfile import FORMAT_VERSION, SCHEMA, encode
 from unhang.rehearse.agreement import agree
 from unhang.rehearse.referee import Frames, LivingRank, MadeCall, RankGroup, Referee, unpaired
 from unhang.rehearse.server import RehearsalEnd
+from unhang.stacks.formats.saved import dump_samples
 from unhang.stacks.ownership import is_library
-from unhang.stacks.saved import dump_samples
 
 __all__ = ["write_case"]
 
 _RING: Final = 20_000
 """Calls of a rank that a dump holds; a run of more is longer than a person reads."""
 _RUN: Final = "rehearsal"
+_OF_NONE: Final = "gloo"
+"""Where a rank that failed before its first group leaves its exception."""
 _LATER_NS: Final = 600 * 10**9
 """Dumps are as of so much later, when a job would time out: by then nothing has moved, for it is
 the end state. Without this a call that was made a moment ago would count as just begun."""
@@ -44,7 +46,7 @@ def write_case(outcome: RehearsalEnd, folder: Path, command: Sequence[str]) -> N
     parts = []
     for rank, process in referee.ranks.items():
         came = {}
-        for backend in _backends(process):
+        for backend in _backends(process) or [_OF_NONE] * bool(process.code):
             path = folder / "dumps" / backend / f"rank_{rank}"
             path.parent.mkdir(parents=True, exist_ok=True)
             content = _dump(outcome, process, backend, names)
@@ -117,7 +119,7 @@ def _dump(
 
 def _status(calls: list[MadeCall]) -> dict[str, int]:
     numbers = [call.seq for call in calls if call.told["peer"] < 0]
-    done = [call.seq for call in calls if call.told["peer"] < 0 and call.ended_ns]
+    done = [call.seq for call in calls if call.told["peer"] < 0 and call.met_ns]
     last, ended = max(numbers, default=-1), max(done, default=-1)
     return {
         "last_enqueued_collective": last,
@@ -127,7 +129,7 @@ def _status(calls: list[MadeCall]) -> dict[str, int]:
 
 
 def _entry(number: int, call: MadeCall, backend: str, names: dict[int, str]) -> dict[str, Any]:
-    told, done = call.told, bool(call.ended_ns)
+    told, done = call.told, bool(call.met_ns)
     inputs, dtypes = told["inputs"], told["dtypes"]
     outputs, output_dtypes = told["outputs"], told["output_dtypes"]
     if told["peer"] >= 0:
@@ -151,7 +153,7 @@ def _entry(number: int, call: MadeCall, backend: str, names: dict[int, str]) -> 
         "output_dtypes": [DTYPE_NAMES.get(name, name) for name in output_dtypes],
         "state": "completed" if done else "started",
         "time_discovered_started_ns": call.created_ns,
-        "time_discovered_completed_ns": call.ended_ns or None,
+        "time_discovered_completed_ns": call.met_ns or None,
         "retired": done,
         "timeout_ms": call.circle.timeout_ms,
         "is_p2p": told["peer"] >= 0,
@@ -220,14 +222,14 @@ def _extra(
         "open_tags": [
             [n, call.told["tag"]]
             for n, call in enumerate(calls)
-            if call.told["peer"] >= 0 and not call.ended_ns
+            if call.told["peer"] >= 0 and not call.met_ns
         ][-256:],
     }  # fmt: skip
 
 
 def _waits_elsewhere(process: LivingRank) -> bool:
     """Whether a rank waits at another line than the one that made its call."""
-    made = {call.frames for call in process.calls.values() if not call.ended_ns}
+    made = {call.frames for call in process.calls.values() if not call.met_ns}
     own = [frame for frame in process.place if not is_library(Frame(*frame))]
     return bool(process.waits and own) and not any(set(own) <= set(each) for each in made)
 

@@ -6,6 +6,9 @@ needs: in a rehearsal nothing moves any more, so every fault is the program's.
 
 from __future__ import annotations
 
+import linecache
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +17,13 @@ from typing import Final, Literal
 from unhang.analysis.words.decisions import sentence
 from unhang.errors import ToolError
 from unhang.kinds import INSUFFICIENT_EVIDENCE
-from unhang.model import Note
+from unhang.model import Frame, Note
+from unhang.rehearse.failures import with_failures
+from unhang.rehearse.oddside import with_odd_side
 from unhang.rehearse.referee import Referee
 from unhang.rehearse.server import RehearsalEnd
 from unhang.report import Decision, Finding, Reason, Report, Subject
+from unhang.stacks.ownership import is_library, user_frame
 from unhang.wording import count_of, printable, rank_phrase
 
 __all__ = ["judged"]
@@ -25,6 +31,15 @@ __all__ = ["judged"]
 _OURS: Final = str(Path(__file__).parent)
 _SOURCE: Final = "rehearsal"
 _LAST: Final = 4096
+_LACKS: Final = re.compile(
+    r"(?:ModuleNotFoundError|ImportError):"
+    r"|(?:RuntimeError|NotImplementedError|AssertionError|ValueError): .*"
+    r"(?:\bCUDA\b|\bNVIDIA\b|\baccelerator device|\b[Tt]riton\b"
+    r"|not implemented (?:for|on) (?:the )?'?(?:CPU|Half|BFloat16|Float8)"
+    r"|from the '\w*CPU' backend)",
+    re.DOTALL,
+)
+"""Errors of a script that is right, on a machine without GPUs or its packages."""
 _MAKES_GROUPS: Final = ("_helper", "group")
 """Functions of ours in which torch makes a group of ours: what fails below is no script's."""
 
@@ -45,14 +60,23 @@ def judged(report: Report, outcome: RehearsalEnd, steps: int, logs: Path) -> Rep
     report = replace(report, notes=(*_notes(outcome, steps), *_kept(report)))
     if outcome.end == "late":
         return _unfinished(report, outcome)
+    failed = with_failures(report, outcome.referee)
+    if failed is not report:
+        return failed
     if report.status == "problem":
-        return _of_program(_with_words(_with_ends(report, outcome.referee), outcome.referee, logs))
+        referee = outcome.referee
+        return _of_program(_with_words(_with_ends(report, referee), referee, logs), referee)
     return _proved(report, outcome) if outcome.end == "over" else report
 
 
 def _check(referee: Referee) -> None:
     """A failure in our own part says nothing about the script."""
     for process in referee.ranks.values():
+        if process.error and not process.error_frames:
+            raise ToolError(
+                f"rank {process.rank} failed outside of its script: {process.error}",
+                "With --case DIR its log is kept.",
+            )
         ours = [
             n for n, (_, file, _line) in enumerate(process.error_frames) if file.startswith(_OURS)
         ]
@@ -61,6 +85,18 @@ def _check(referee: Referee) -> None:
                 f"rank {process.rank} asked for something that no rehearsal has: {process.error}",
                 "docs/rehearse.md says what it can show. With --case DIR its log is kept.",
             )
+        if _LACKS.match(process.error) and not _raised_by_script(process.error_frames[0]):
+            raise ToolError(
+                f"rank {process.rank} needs what this machine does not have: {process.error[:300]}",
+                "A rehearsal runs on the CPU, with the packages that are installed here.",
+            )
+
+
+def _raised_by_script(frame: tuple[str, str, int]) -> bool:
+    """Whether the line itself raises: then a script says so, and no library does."""
+    function, file, line = frame
+    own = not is_library(Frame(function, file, line))
+    return own and linecache.getline(file, line).strip().startswith("raise")
 
 
 def _notes(outcome: RehearsalEnd, steps: int) -> Iterator[Note]:
@@ -76,13 +112,36 @@ def _notes(outcome: RehearsalEnd, steps: int) -> Iterator[Note]:
         yield Note(
             "info", _SOURCE, f"each rank was ended after {count_of(steps, 'optimizer step')}"
         )
+    yield from _asked_by_some(referee)
     if referee.unreal:
-        where = referee.unreal[0].issue.site
+        frames = [Frame(*each) for each in referee.unreal[0].frames]
+        where = user_frame(frames) or Frame("", "?", 0)
         yield Note(
             "warning", _SOURCE,
             f"{count_of(len(referee.unreal), 'call')} carried no values, the first at "
             f"{where.file}:{where.line}: what the script decides by them may differ in the job",
         )  # fmt: skip
+    for (file, line), what in sorted(referee.reads.items()):
+        yield Note(
+            "warning", _SOURCE,
+            f"{file}:{line} reads {what}, which is not as in the job: what it decides may differ",
+        )  # fmt: skip
+
+
+def _asked_by_some(referee: Referee) -> Iterator[Note]:
+    """Groups for which not all ranks called new_group: later ones may get different names."""
+    asked = {rank: Counter(m for m, _ in process.asked) for rank, process in referee.ranks.items()}
+    places = {m: frames for p in referee.ranks.values() for m, frames in p.asked}
+    for members, frames in places.items():
+        most = max(counts[members] for counts in asked.values())
+        without = [rank for rank, counts in asked.items() if counts[members] < most]
+        if without:
+            frame = user_frame(Frame(*each) for each in frames) or Frame("", "?", 0)
+            yield Note(
+                "warning", _SOURCE,
+                f"{frame.file}:{frame.line} makes a group of {rank_phrase(members)}, and "
+                f"{rank_phrase(without)} did not: torch wants new_group called by every rank",
+            )  # fmt: skip
 
 
 def _kept(report: Report) -> Iterator[Note]:
@@ -103,7 +162,8 @@ def _proved(report: Report, outcome: RehearsalEnd) -> Report:
     text = (
         f"Every call met: {calls} of {ranks} in {count_of(groups, 'group')}, and every rank came "
     )
-    text += "to the end of its script."
+    read = [place for place, what in sorted(referee.reads.items()) if not what.startswith("torch.")]
+    text += f"to the end of its script{_as_far_as(read)}."
     return replace(
         report,
         status="healthy",
@@ -112,8 +172,20 @@ def _proved(report: Report, outcome: RehearsalEnd) -> Report:
             replace(finding, summary=text, alternatives=(), actions=())
             for finding in report.findings[:1]
         ),
-        decision=Decision("wait", "nothing-wrong", "high", (), text="Nothing is wrong."),
+        decision=Decision(
+            "wait", "nothing-wrong", "medium" if read else "high", (), text="Nothing is wrong."
+        ),
     )
+
+
+def _as_far_as(read: Sequence[tuple[str, int]]) -> str:
+    """How the verdict is limited by lines that read values which were not carried."""
+    if not read:
+        return ""
+    file, line = read[0]
+    more = f" and {count_of(len(read) - 1, 'other line')}" if len(read) > 1 else ""
+    place = f"{Path(file).name}:{line}"
+    return f", as far as it does not decide by the values that {place}{more} read"
 
 
 def _unfinished(report: Report, outcome: RehearsalEnd) -> Report:
@@ -135,12 +207,12 @@ def _unfinished(report: Report, outcome: RehearsalEnd) -> Report:
     return replace(report, status="insufficient", summary=text, findings=(finding,))
 
 
-def _of_program(report: Report) -> Report:
+def _of_program(report: Report, referee: Referee) -> Report:
     """Nothing of a rehearsal can be late or restarted: its faults are the program's."""
     decision = report.decision
     if decision is None or not report.causes:
         return report
-    findings = tuple(map(_not_late, report.findings))
+    findings = tuple(_not_late(with_odd_side(each, referee)) for each in report.findings)
     decision = replace(decision, confidence=findings[0].confidence)
     if decision.action != "fix-code":
         reason: Reason = "deadlock" if findings[0].family == "deadlock" else "wrong-calls"

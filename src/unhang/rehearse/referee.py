@@ -32,11 +32,29 @@ _NOWHERE: Final = IssueSite("", "", 0)
 
 
 @dataclass(slots=True, eq=False)
+class OneLaunch:
+    """Calls that end together, as a batch of sends and receives does on NCCL.
+
+    Attributes:
+        closed: No call joins it any more.
+    """
+
+    calls: list[MadeCall] = field(default_factory=list)
+    closed: bool = False
+
+    def has_met(self) -> bool:
+        """Whether all of it may end."""
+        return self.closed and all(call.met_ns for call in self.calls)
+
+
+@dataclass(slots=True, eq=False)
 class MadeCall:
     """One call of one rank, and what became of it.
 
     Attributes:
         told: As the rank told it.
+        met_ns, ended_ns: When its partners were there, and when it ended: later in a batch, which
+            ends as one. 0 for not yet.
         seq, p2p_seq, op_id: Numbers in its group, as torch's recorder counts.
         senders: Calls whose values it takes, in the order of the group; None where none came.
         takers: How many still have to take its values.
@@ -51,6 +69,8 @@ class MadeCall:
     p2p_seq: int
     op_id: int
     created_ns: int
+    launch: OneLaunch
+    met_ns: int = 0
     ended_ns: int = 0
     senders: list[MadeCall | None] = field(default_factory=list)
     takers: int = 0
@@ -86,6 +106,7 @@ class LivingRank:
             that has started its ranks itself.
         waits: What its main thread waits for: calls, or the keys of a store.
         place: Where it waits.
+        asked: Groups that it called `new_group` for: members, and where.
         polls: It asks again and again whether a call has ended, and does nothing else.
         code: Its exit code; None while it runs.
     """
@@ -104,7 +125,9 @@ class LivingRank:
     ended_ns: int = 0
     calls: dict[int, MadeCall] = field(default_factory=dict)
     stacks: dict[tuple[Waiter, int], Frames] = field(default_factory=dict)
+    batches: dict[int, OneLaunch] = field(default_factory=dict)
     groups: list[RankGroup] = field(default_factory=list)
+    asked: list[tuple[tuple[int, ...], Frames]] = field(default_factory=list)
 
 
 class Referee:
@@ -118,6 +141,7 @@ class Referee:
         self.keys = SharedKeys()
         self.answers: list[tuple[Waiter, Message]] = []
         self.unreal: list[MadeCall] = []
+        self.reads: dict[tuple[str, int], str] = {}
         self.spent: list[tuple[int, int, int]] = []
         self.met = 0
         self._threads: dict[Waiter, LivingRank] = {}
@@ -194,9 +218,17 @@ class Referee:
             )  # fmt: skip
         process.groups.append(self.circles[key])
 
+    def _on_asked(self, waiter: Waiter, process: LivingRank, message: Message) -> None:
+        place = self._stack(waiter, process, message)
+        process.asked.append((tuple(message["ranks"]), place))
+
     def _on_unreal(self, waiter: Waiter, process: LivingRank, message: Message) -> None:
         del waiter
         self.unreal.append(process.calls[message["number"]])
+
+    def _on_read(self, waiter: Waiter, process: LivingRank, message: Message) -> None:
+        del waiter, process
+        self.reads[message["file"], int(message["line"])] = message["what"]
 
     # -- calls -------------------------------------------------------------------------------------
 
@@ -209,14 +241,24 @@ class Referee:
         counter[2] += 1
         issue = _issue(circle, message, frames)
         seq, p2p_seq, op_id = counter
+        launch = OneLaunch(closed=True)
+        if message["batch"] >= 0:
+            launch = process.batches.setdefault(message["batch"], OneLaunch())
         call = MadeCall(
-            process, circle, message, frames, issue, seq, p2p_seq, op_id, time.time_ns()
+            process, circle, message, frames, issue, seq, p2p_seq, op_id, time.time_ns(), launch
         )
+        launch.calls.append(call)
         process.calls[call.number] = call
         if p2p:
             self._post(call)
         else:
             self._meet(call)
+
+    def _on_closed(self, waiter: Waiter, process: LivingRank, message: Message) -> None:
+        del waiter
+        launch = process.batches.pop(message["batch"])
+        launch.closed = True
+        self._end_if_met(launch)
 
     def _stack(self, waiter: Waiter, process: LivingRank, message: Message) -> Frames:
         key = (waiter, int(message["stack"]))
@@ -276,13 +318,21 @@ class Referee:
         self._ends(receive, [send])
 
     def _ends(self, call: MadeCall, senders: list[MadeCall | None]) -> None:
-        """A call may end; who waits for it hears of it."""
+        """The partners of a call are there; it ends with all of its launch."""
         self.met += 1
-        call.ended_ns = time.time_ns()
+        call.met_ns = time.time_ns()
         call.senders = senders
+        self._end_if_met(call.launch)
+
+    def _end_if_met(self, launch: OneLaunch) -> None:
+        """End calls, and let the threads that wait for them hear of it."""
+        if not launch.has_met():
+            return
+        for call in launch.calls:
+            call.ended_ns = time.time_ns()
         for waiter, (_, awaited) in list(self._waiting.items()):
-            if awaited is call:
-                self._answer_wait(waiter, call)
+            if awaited.launch is launch:
+                self._answer_wait(waiter, awaited)
 
     # -- waiting -----------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -65,7 +66,24 @@ def rehearsed(
         write_case(outcome, case, command)
         loaded = load([str(case)], world_size=outcome.referee.world)
         report = judged(diagnose(loaded), outcome, wishes.steps, case / "logs")
-        yield loaded, report, place_in(case) if wishes.case else Place()
+        if wishes.case:
+            yield loaded, report, place_in(case)
+        else:
+            yield loaded, _without_paths(report, case), Place()
+
+
+def _without_paths(report: Report, case: Path) -> Report:
+    """What is said of files that are gone at the end names them by rank alone."""
+    gone = f"{case}{os.sep}"
+
+    def without(lines: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(line.replace(gone, "") for line in lines)
+
+    findings = (
+        replace(f, evidence=without(f.evidence), actions=without(f.actions))
+        for f in report.findings
+    )
+    return replace(report, findings=tuple(findings))
 
 
 def _run(job: RehearsedJob, case: Path, wishes: RehearsalWishes) -> RehearsalEnd:

@@ -38,6 +38,9 @@ FORMATS: dict[str, str] = {
     "html": "unhang.reports.html",
     "brief-json": "unhang.reports.briefjson",
     "jsonl": "unhang.reports.jsonlines",
+    "github": "unhang.reports.ci.github",
+    "sarif": "unhang.reports.ci.sarif",
+    "junit": "unhang.reports.ci.junit",
     "dot": "unhang.reports.dot",
     "perfetto": "unhang.reports.perfetto",
 }

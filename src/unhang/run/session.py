@@ -18,8 +18,8 @@ from unhang.run.child.ranklogs import make_place, place_for_logs, settle_logs
 from unhang.run.child.speak import say
 from unhang.run.child.streams import plan_streams
 from unhang.run.child.supervisor import NoRoomError, not_started, supervise
+from unhang.run.guard import Guard, Orders
 from unhang.run.identity import job_id, run_id
-from unhang.run.watching.guard import Guard, Orders
 
 __all__ = ["NoFolderError", "Wishes", "run_session"]
 
@@ -154,7 +154,7 @@ def _supervised(command: Sequence[str], wishes: Wishes, names: tuple[str, str], 
 
 def _guard(orders: Orders) -> Guard:
     def patrol(guard: Guard, child: int) -> None:
-        from unhang.run.watching.patrol import Patrol
+        from unhang.run.patrol import Patrol
 
         Patrol(guard, orders, child).walk()
 

@@ -21,10 +21,12 @@ from unhang.stacks.ownership import (
     user_frame,
 )
 from unhang.stacks.rules import CHANNELS, EVALUATIONS, FALLBACKS, IDLE, RULES, FrameRule
+from unhang.wording import printable
 
 __all__ = [
     "Meaning",
     "awaited_thread",
+    "is_served",
     "main_thread",
     "meaning_of",
     "meaning_of_frames",
@@ -35,6 +37,8 @@ _OUTER = ("checkpoint", "data-loader")  # user code below these is still theirs
 _LEAVES = {"_shutdown": "threading.py"}
 _JOINS = {"join": "threading.py", **_LEAVES}
 _RESULT = {"result": "concurrent/futures/_base.py"}
+_SERVED = "_run_function", "torch/distributed/rpc/internal.py"
+"""Where a thread of RPC runs what another worker asked for."""
 _TABLES = {"rules": RULES, "fallbacks": FALLBACKS, "idle": IDLE}
 _THROWN = (
     ("std::rethrow_exception", "rethrown (std::rethrow_exception)"),
@@ -88,7 +92,28 @@ def main_thread(sample: ProcessSample) -> ThreadStack | None:
     main = next((thread for thread in sample.threads if thread.is_main), None)
     if main is None:
         return _that_says_most(sample)
+    if meaning_of_frames(main.frames).kind == "rpc":
+        return _serving_thread(sample, main)
     return (_other_thread(sample) or main) if _hands_over(main) else main
+
+
+def _serving_thread(sample: ProcessSample, main: ThreadStack) -> ThreadStack:
+    """Of a worker of RPC whose main thread waits, the one that runs what another asked for.
+
+    One that does something of its own tells most; one that waits in turn more than a main thread
+    that has come to its end, and waits for the others there.
+    """
+    serves = [t for t in sample.threads if not t.is_main and is_served(t)]
+    own = (t for t in serves if meaning_of_frames(t.frames).kind != "rpc")
+    ends = any(bare_name(f.function) == "shutdown" for f in main.frames)
+    return next(own, next(iter(serves), main) if ends else main)
+
+
+def is_served(thread: ThreadStack) -> bool:
+    """Whether it runs what another worker of RPC has asked for."""
+    return any(
+        bare_name(f.function) == _SERVED[0] and under(f.file, _SERVED[1]) for f in thread.frames
+    )
 
 
 _SAYS_MOST = ("abort", "collective", "init", "teardown", "checkpoint", "data-loader")
@@ -143,18 +168,18 @@ def _is_inside(thread: ThreadStack, functions: Mapping[str, str]) -> bool:
     return any(same_file(f.file, functions.get(bare_name(f.function), "/")) for f in inner)
 
 
-def meaning_of(sample: ProcessSample, thread: ThreadStack | None = None) -> Meaning:
-    """What a process is doing, from its state, its main (or the given) thread and the GIL.
+def meaning_of(sample: ProcessSample) -> Meaning:
+    """What a process is doing, from its state, its main thread and the GIL.
 
     A process that is stopped, dead, aborting in one of its threads, or held up by a GIL that one of
     them keeps in native code, means that before anything that its frames say.
     """
-    chosen = thread or main_thread(sample)
+    chosen = main_thread(sample)
     frames = chosen.frames if chosen else ()
     site = user_frame(frames)
     if sample.state in _STATES:
         kind, says = _STATES[sample.state]
-        return Meaning(kind, says, site=site)
+        return Meaning(kind, says + _tracer(sample), site=site)
     if sample.state == "D":
         return Meaning("uninterruptible", _uninterruptible(sample.wait_channel), site=site)
     if chosen is None:
@@ -168,6 +193,14 @@ def meaning_of(sample: ProcessSample, thread: ThreadStack | None = None) -> Mean
         return Meaning("gil", held, site=site, within=meaning.within)
     channel = sample.wait_channel if chosen.is_main else ""
     return _refined(meaning, channel, running=sample.state == "R")
+
+
+def _tracer(sample: ProcessSample) -> str:
+    """By which debugger it is stopped: " (gdb, process 99)"."""
+    if sample.state != "t" or not sample.tracer:
+        return ""
+    name = printable(sample.tracer_name, 20)
+    return f" ({name}, process {sample.tracer})" if name else f" (process {sample.tracer})"
 
 
 def _says_nothing(sample: ProcessSample, chosen: ThreadStack) -> bool:

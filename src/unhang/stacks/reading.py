@@ -11,6 +11,7 @@ import os
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import is_
 from pathlib import Path
 
 from unhang.model import UNKNOWN_RANK, Frame, Note, ProcessSample, ThreadStack
@@ -146,7 +147,7 @@ def _parse(data: bytes, source: str, rank: int, *, quiet: bool) -> Reading:
         told = piece if piece.host else piece._replace(host=host_in_name(source))
         samples.extend(found if known.name == OURS else _placed(found, told, rank))
     bounded = [_bounded(sample) for sample in samples]
-    if bounded != samples:
+    if any(within is not sample for within, sample in zip(bounded, samples, strict=True)):
         notes_found.append(Note("warning", source, "very long stacks or texts were cut"))
     return Reading(tuple(bounded), tuple(notes_found))
 
@@ -187,16 +188,17 @@ def _bounded(sample: ProcessSample) -> ProcessSample:
     threads = tuple(_bounded_thread(thread) for thread in sample.threads[:MAX_THREADS])
     command = without_secrets(sample.command[:MAX_TEXT])
     error = sample.error[:MAX_TEXT]
-    if (threads, command, error) == (sample.threads, sample.command, sample.error):
+    whole = len(threads) == len(sample.threads) and all(map(is_, threads, sample.threads))
+    if whole and (command, error) == (sample.command, sample.error):
         return sample
     return replace(sample, threads=threads, command=command, error=error)
 
 
 def _bounded_thread(thread: ThreadStack) -> ThreadStack:
-    frames = thread.frames[:MAX_FRAMES]
+    frames = thread.frames[:MAX_FRAMES]  # of a tuple that is short enough, itself
     if any(len(f.function) > MAX_TEXT or len(f.file) > MAX_TEXT for f in frames):
         frames = tuple(Frame(f.function[:MAX_TEXT], f.file[:MAX_TEXT], f.line) for f in frames)
-    if frames == thread.frames and len(thread.name) <= MAX_TEXT:
+    if frames is thread.frames and len(thread.name) <= MAX_TEXT:
         return thread
     return replace(thread, frames=frames, name=thread.name[:MAX_TEXT])
 

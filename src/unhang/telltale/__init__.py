@@ -92,9 +92,9 @@ def _hints() -> re.Pattern[str]:
     return re.compile("|".join(f"{re.escape(c)}(?:{'|'.join(r)})" for c, r in by_first.items()))
 
 
-def without_secrets(text: str, word: str = REMOVED) -> str:
+def without_secrets(text: str) -> str:
     """A text with a word in place of each secret that its form or the name before it tells."""
-    return replaced(text, lambda _: word)
+    return replaced(text, lambda _: REMOVED)
 
 
 def replaced(text: str, put: Put) -> str:

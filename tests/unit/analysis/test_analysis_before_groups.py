@@ -295,3 +295,15 @@ def test_who_left_before_peers_that_wait_in_their_own_way(
 ) -> None:
     """They wait in no call, for instance at the store: that they did not end is not their fault."""
     assert (found.code, found.culprits, found.confidence) == said
+
+
+def test_a_file_of_an_earlier_run_is_told_with_what_helps() -> None:
+    """All wait for addresses of processes that are no more, and one saw the file as it was."""
+    place = "/home/user/shared_init"
+    told = {"size": 2, "rendezvous": place}
+    found = cause(joining(0, **told, leftover_s=3600), joining(1, **told))  # type: ignore[arg-type]  # its fields
+    assert found.culprits == ()
+    assert f"the file {place}, which had been there for 3,600 seconds" in found.evidence[0]
+    assert found.actions[0].startswith(f"Delete {place} before each run")
+    fresh = cause(joining(0, **told), joining(1, **told))  # type: ignore[arg-type]  # its fields
+    assert not any("earlier run" in text for text in fresh.evidence)

@@ -11,7 +11,7 @@ from unhang.analysis import diagnose
 from unhang.case import Case
 from unhang.model import Frame, LogEvent, MemoryKill, ProcessSample, ThreadStack
 from unhang.report import Finding
-from unhang.stacks.saved import dump_samples, parse
+from unhang.stacks.formats.saved import dump_samples, parse
 from unhang.testing import FakeJob
 
 NOW = 1_700_000_100 * 10**9

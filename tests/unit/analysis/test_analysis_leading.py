@@ -122,3 +122,51 @@ def test_a_rank_that_hangs_elsewhere_is_none(case: Case) -> None:
 def test_clocks_of_hosts_need_not_be_set_for_long_waits() -> None:
     """Nothing in the dumps sets them; they are no tenth of a second apart."""
     assert essence(diagnose(served(*[400] * 30, hosts=3)))[2:] == ("low", "idle")
+
+
+SERVER = ThreadStack(
+    "Thread-1",
+    7,
+    (
+        Frame("selectors.select", "/usr/lib/python3.11/selectors.py", 415),
+        Frame("BaseServer.serve_forever", "/usr/lib/python3.11/socketserver.py", 233),
+    ),
+)
+
+
+def one_look(rank: int, case: Case, **told: object) -> Case:
+    """The case with something more told of a rank."""
+    samples = (replace(s, **told) if s.rank == rank else s for s in case.samples)  # type: ignore[arg-type]  # its fields
+    return replace(case, samples=tuple(samples))
+
+
+def with_server(case: Case) -> Case:
+    """The case with a server in a thread of rank 0."""
+    main = next(s for s in case.samples if s.rank == 0).threads
+    return one_look(0, case, threads=(*main, SERVER))
+
+
+@pytest.mark.parametrize("said", ["idle", "Idle", "waiting for requests"])
+def test_a_program_that_says_that_it_is_idle_is_believed(said: str) -> None:
+    """From its first request on, and whatever it did before."""
+    report = diagnose(one_look(0, served(*[3] * 4), activity=said))
+    assert essence(report) == ("UH101", (0,), "low", "idle")
+    assert report.summary == (
+        "Rank 0 says that it is idle, waiting for work, and ranks 1-2 wait for that."
+    )
+    assert essence(diagnose(one_look(0, served(*[3] * 4), activity="evaluation")))[2:] != (
+        "low", "idle",
+    )  # fmt: skip
+
+
+def test_a_server_before_its_first_requests_may_be_idle() -> None:
+    """A thread of it serves; it waits for what comes in there."""
+    report = diagnose(with_server(served(*[3] * 4)))
+    assert essence(report) == ("UH101", (0,), "low", "idle")
+    assert "a server runs there in BaseServer.serve_forever" in report.findings[0].alternatives[0]
+
+
+def test_a_rank_with_a_server_that_hangs_elsewhere_is_stuck() -> None:
+    """An exporter of metrics is a server too: who waits for data, waits for no request."""
+    report = diagnose(with_server(served(*[3] * 4, frames=LOADER)))
+    assert essence(report) == ("UH101", (0,), "high", "away")

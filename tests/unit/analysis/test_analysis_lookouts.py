@@ -22,7 +22,7 @@ def test_a_dump_tells_where_an_unseen_rank_stood() -> None:
         ),
         samples=(seen,),
     )
-    looks = looks_with_dumps(case)
+    looks = looks_with_dumps(case, looks_of(case.samples))
     assert {rank: look.frames for rank, look in looks.items()} == {0: SAVING, 1: LOADING}
     assert (looks[1].host, looks[1].pid, looks[1].moved) == ("node02", 7, None)
 

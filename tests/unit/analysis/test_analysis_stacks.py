@@ -8,6 +8,7 @@ from unhang.analysis import diagnose
 from unhang.case import Case
 from unhang.model import Frame, ProcessSample, SlowRank, ThreadStack
 from unhang.report import Finding, Report
+from unhang.stacks.formats.saved import dump_samples, parse
 from unhang.testing import FakeJob, worked
 
 C10D = "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
@@ -83,6 +84,20 @@ def test_a_stopped_rank_is_certain() -> None:
     report = verdict(WAITING, COMPUTING, WAITING, r1={"state": "T"}, looks=1)
     assert essence(report) == ("problem", "UH101", "high", (1,), (0, 2))
     assert "kill -CONT 101" in report.findings[0].actions[0]
+
+
+def test_a_rank_in_a_debugger_is_freed_by_leaving_that() -> None:
+    """A signal wakes no process that ptrace(2) holds; saved and read again, it still says so."""
+    held = look(1, COMPUTING, 0, state="t", tracer=99, tracer_name="gdb")
+    samples = parse(dump_samples([look(0, WAITING, 0), held, look(2, WAITING, 0)]))
+    report = diagnose(Case(samples=tuple(samples)))
+    assert essence(report) == ("problem", "UH101", "high", (1,), (0, 2))
+    assert "rank 1 is stopped by a debugger (gdb, process 99)" in report.findings[0].summary
+    assert report.findings[0].actions[0].startswith("Let it go on: detach its debugger")
+    assert report.decision.reason == "stopped"
+    unseen = look(1, COMPUTING, 0, state="t")
+    report = diagnose(Case(samples=(samples[0], unseen, samples[2])))
+    assert "stopped by a debugger at" in report.findings[0].summary
 
 
 def test_who_is_stopped_inside_the_call_has_joined_it() -> None:

@@ -10,7 +10,7 @@ from unhang.analysis import diagnose
 from unhang.case import Case
 from unhang.model import Frame, ProcessSample, Shortage, ThreadStack
 from unhang.report import Report
-from unhang.stacks.saved import dump_samples, parse
+from unhang.stacks.formats.saved import dump_samples, parse
 
 WORK = (Frame("grind", "/job/train.py", 9), Frame("<module>", "/job/train.py", 30))
 WAIT = (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from unhang.cli.main import main
-from unhang.stacks.saved import write_samples
+from unhang.stacks.formats.saved import write_samples
 from unhang.testing import sample_of
 
 

@@ -12,6 +12,7 @@ from unhang.collect.launchers.hosts import Pdsh, Ssh, Template
 from unhang.collect.launchers.kubernetes import Kubernetes
 from unhang.collect.launchers.local import Local
 from unhang.collect.launchers.mpi import Mpi
+from unhang.collect.launchers.pbs import Pbs
 from unhang.collect.launchers.ray import Ray
 from unhang.collect.launchers.slurm import Slurm
 from unhang.collect.launchers.tools import hosts_of, read_host_file
@@ -97,6 +98,56 @@ def test_pdsh_and_mpirun_carry_the_collector_inside() -> None:
     command = Mpi(Path("hosts")).launch(("a", "b"), PROGRAM).command
     assert command[-3:] == ("sh", "-c", "INLINE")
     assert "a:1,b:1" in command
+
+
+@pytest.mark.parametrize(
+    "hosts",
+    ["n1/0*8+n2.site/\n\t0*8", "n1/0-7+n2.site/0-7", "n1/0+n1/1+n2.site/0+n2.site/1"],
+)
+def test_a_pbs_job_is_reached_by_ssh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hosts: str
+) -> None:
+    """Its hosts as OpenPBS and Torque print them, each once; long lines are folded there."""
+    (tmp_path / "told").write_text(
+        f"Job Id: 4711.server\n    Job_Name = x\n    job_state = R\n    exec_host = {hosts}\n"
+        "    exec_vnode = (n1:ncpus=8)+(n2:ncpus=8)\n"
+    )
+    tool(tmp_path, "qstat", f'[ "$1 $2" = "-f 4711" ] && cat {tmp_path}/told', monkeypatch)
+    pbs = Pbs("4711", ("-p", "2222"))
+    assert pbs.nodes() == ["n1", "n2.site"]
+    launch = pbs.launch(("n1",), PROGRAM)
+    assert launch.command == Ssh(("n1",), ("-p", "2222")).launch(("n1",), PROGRAM).command
+    assert (launch.stdin, pbs.orders("n1")) == (b"zip", {"node": "n1"})
+
+
+@pytest.mark.parametrize(
+    ("told", "error", "says"),
+    [
+        ("job_state = Q", ToolError, r"does not run \(state Q\)"),
+        ("job_state = B", UsageError, "is an array"),
+        ("", ToolError, r"does not run \(state unknown\)"),
+        ("job_state = R\n exec_host = -oX/0", UsageError, "is no host"),
+    ],
+)
+def test_a_pbs_job_without_nodes(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    told: str,
+    error: type[UnhangError],
+    says: str,
+) -> None:
+    """It waits, is many jobs, or is unknown; or names what ssh would take for an option."""
+    (tmp_path / "told").write_text(f" {told}\n")
+    tool(tmp_path, "qstat", f"cat {tmp_path}/told", monkeypatch)
+    with pytest.raises(error, match=says):
+        Pbs("4711[]").nodes()
+
+
+@pytest.mark.parametrize("job", ["", "-x", "4711;x", "a.b"])
+def test_what_is_no_job_of_pbs_is_refused(job: str) -> None:
+    """Before qstat sees it."""
+    with pytest.raises(UsageError, match="no job id of PBS"):
+        Pbs(job).nodes()
 
 
 def test_a_slurm_job_is_asked_for_its_nodes(

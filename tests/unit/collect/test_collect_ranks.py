@@ -184,6 +184,8 @@ def fake_process(proc: Path, pid: int, stat: str | None = None) -> Path:
 def test_a_process_is_read_from_proc(tmp_path: Path) -> None:
     """Names with brackets, other users, traced, uninterruptible; secrets are not kept."""
     fake_process(tmp_path, 5)
+    (tmp_path / "42").mkdir()
+    (tmp_path / "42" / "comm").write_text("gdb\n")
     process = read_process(5, tmp_path)
     assert process is not None
     assert (process.ppid, process.start_ticks, process.state, process.name) == (
@@ -193,6 +195,7 @@ def test_a_process_is_read_from_proc(tmp_path: Path) -> None:
         "a (b) c",
     )
     assert (process.uid, process.tracer, process.python) == (1000, 42, True)
+    assert process.tracer_name == "gdb"
     assert process.wait_channel == "nfs_wait_bit_killable"
     assert process.environ == {"RANK": "3"}
     assert process.cpu_s == 300 / os.sysconf("SC_CLK_TCK")

@@ -13,7 +13,7 @@ from unhang.errors import InputError, OutputError
 from unhang.ingest import load
 from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.redact import Redactor
-from unhang.stacks.saved import write_samples
+from unhang.stacks.formats.saved import write_samples
 
 SITE = "/home/marvin/secret-project/train.py"
 NAMES = ("gpu-rack7", "marvin", "secret-project", "10.20.30.40", "hunter2xyz")

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unhang.doctor.agents import amd, gpu, programs
+from unhang.doctor.asking.nodes import Node, NodeAnswer
 from unhang.doctor.checks.gpu import check_gpus
 from unhang.doctor.checks.results import CheckResult
 from unhang.doctor.checks.shapes import gpus_misfit
-from unhang.doctor.nodes import Node, NodeAnswer
 
 BOTH = [{"gpu": 0, "bdf": "0000:0c:00.0"}, {"gpu": 1, "bdf": "0000:22:00.0"}]
 

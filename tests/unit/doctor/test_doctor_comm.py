@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from unhang.doctor.agents.comm import tournament
 from unhang.doctor.agents.ranks import Trace
+from unhang.doctor.asking.nodes import Node, NodeAnswer
 from unhang.doctor.checks.results import CheckResult
 from unhang.doctor.comm.isolate import Search, isolate
 from unhang.doctor.comm.judging import CommPlan, judge, run_comm
 from unhang.doctor.comm.teams import Crew, Drill, Participant, Team, places_on, traces_in
-from unhang.doctor.nodes import Node, NodeAnswer
 
 STEPS = ["load", "allocate", "connect", "meet", "init", "barrier", "all_reduce"]
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from unhang.doctor.agents.gpu import examine
+from unhang.doctor.asking.nodes import Node, NodeAnswer
 from unhang.doctor.checks.gpu import check_gpus
 from unhang.doctor.checks.shapes import gpus_misfit
-from unhang.doctor.nodes import Node, NodeAnswer
 
 
 class NVMLError(Exception):

@@ -9,8 +9,8 @@ import pytest
 from check_results import bad
 
 from unhang.doctor.agents.gpu import acs_enabled
+from unhang.doctor.asking.nodes import Node, NodeAnswer
 from unhang.doctor.checks.gpu import check_gpus, check_kernel_log
-from unhang.doctor.nodes import Node, NodeAnswer
 
 
 def gpu(**changes: object) -> dict[str, Any]:

@@ -16,8 +16,7 @@ from unhang.collect.launchers.local import Local
 from unhang.collect.ship import collector_zip
 from unhang.doctor.agents.node import examine
 from unhang.doctor.agents.ranks import Trace, _hear_lines
-from unhang.doctor.checks.shapes import misfit, rows_of
-from unhang.doctor.joined import (
+from unhang.doctor.asking.joined import (
     PREFIX,
     Seat,
     _first,
@@ -26,7 +25,8 @@ from unhang.doctor.joined import (
     one_per_machine,
     seat_of,
 )
-from unhang.doctor.nodes import SHIPMENT, Launched, Node, address_of, split_addresses
+from unhang.doctor.asking.nodes import SHIPMENT, Launched, Node, address_of, split_addresses
+from unhang.doctor.checks.shapes import misfit, rows_of
 from unhang.errors import ToolError, UsageError
 
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unhang.errors import InputError
-from unhang.logs.elastic import entry_of, error_text
 from unhang.logs.files import find_logs, named_logs
 from unhang.logs.keeping import LogScan
+from unhang.logs.lines.elastic import entry_of, error_text
 from unhang.logs.lines.prefixes import Line
 from unhang.logs.scan import scan_logs
 

@@ -18,7 +18,7 @@ from unhang.casebuilder import case_of_logs
 from unhang.logs.failure import ordered_failures
 from unhang.logs.files import chunks, find_logs, open_log, source_of
 from unhang.logs.keeping import LogScan
-from unhang.logs.nccl_facts import differing
+from unhang.logs.lines.nccl_facts import differing
 from unhang.logs.scan import scan_logs
 from unhang.report import Finding, Report
 

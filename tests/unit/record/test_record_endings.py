@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from multiprocessing import popen_fork
 from pathlib import Path
 from types import FrameType
@@ -117,3 +118,66 @@ def test_the_thread_that_runs_the_program_is_found(monkeypatch: pytest.MonkeyPat
         go.set()
         waits.join()
         runs.join()
+
+
+def _through_the_recorder(error: BaseException) -> None:
+    """Raise an error below a frame that seems to be one of the recorder's."""
+    place = Path(crash.__file__).with_name("calls") / "wrap.py"
+    code = compile("def wrapper(inner):\n    inner()", str(place), "exec")
+    made: dict[str, Callable[[Callable[[], object]], object]] = {}
+    exec(code, made)  # type: ignore[arg-type]  # noqa: S102 - ours
+
+    def fail() -> None:
+        raise error
+
+    made["wrapper"](fail)
+
+
+def test_an_error_s_traceback_shows_no_frame_of_the_recorder(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither its own nor that of what led to it; the program's and torch's frames stay."""
+    shown: list[list[str]] = []
+    monkeypatch.setattr(
+        sys,
+        "excepthook",
+        lambda _, error, trace: shown.extend(
+            [frame.name for frame in traceback.extract_tb(each)]
+            for each in (trace, error.__context__.__traceback__)
+        ),
+    )
+    monkeypatch.setattr(crash, "take", lambda *_, **__: None)
+    watch = crash.CrashWatch(recorder, lambda: None)
+    watch.chain_excepthook()
+    try:
+        try:
+            _through_the_recorder(ValueError("first"))
+        except ValueError:
+            _through_the_recorder(RuntimeError("then"))
+    except RuntimeError as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+    watch.release()
+    name = "test_an_error_s_traceback_shows_no_frame_of_the_recorder"
+    assert shown == [[name, "_through_the_recorder", "fail"]] * 2
+
+
+def test_a_second_group_does_not_make_hooks_call_each_other(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch puts a hook before the one in place in each init_process_group."""
+    called: list[str] = []
+    monkeypatch.setattr(sys, "excepthook", lambda *_: called.append("python"))
+    monkeypatch.setattr(crash, "take", lambda *_, **__: None)
+    watch = crash.CrashWatch(recorder, lambda: None)
+    for number in (1, 2):
+        before = sys.excepthook
+
+        def of_torch(*what: object, before: object = before, number: int = number) -> None:
+            called.append(f"torch {number}")
+            before(*what)  # type: ignore[operator]  # a hook
+
+        monkeypatch.setattr(sys, "excepthook", of_torch)
+        watch.chain_excepthook()
+    sys.excepthook(ValueError, ValueError("bad"), None)
+    watch.release()
+    assert called == ["torch 2", "torch 1", "python"]

@@ -90,6 +90,33 @@ def test_a_program_without_torch_is_left_alone(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+RPC_STUB = """
+from types import SimpleNamespace
+def init_rpc(name, backend=None, rank=-1, world_size=None): return name
+def rpc_sync(to, func, args=None): return func(*args)
+def shutdown(graceful=True): return None
+api = SimpleNamespace(rpc_sync=rpc_sync, shutdown=shutdown)
+"""
+
+
+def test_a_worker_of_rpc_is_a_rank(libraries: Path, tmp_path: Path) -> None:
+    """It is armed behind the group's module, whose functions it never calls."""
+    (libraries / "torch" / "distributed" / "rpc").mkdir()
+    (libraries / "torch" / "distributed" / "rpc" / "__init__.py").write_text(RPC_STUB)
+    program = (
+        "import torch.distributed as d; import torch.distributed.rpc as rpc, sys\n"
+        "d.is_initialized = lambda: False\n"
+        "print(rpc.init_rpc('ps', rank=1, world_size=3), rpc.rpc_sync('w', abs, args=(-2,)))\n"
+        "print([type(f).__name__ for f in sys.meta_path].count('Finder'))\n"
+        "from unhang.record.calls import rpc as ours; print(ours.counts())\n"
+        "rpc.shutdown()"
+    )
+    assert python(tmp_path, program, libraries) == "ps 2\n0\n(1, 1)\n"
+    (mark,) = marks(tmp_path)
+    assert (mark["role"], mark["rank"], mark["world_size"]) == ("rank", 1, 3)
+    assert (mark["failures"], mark["phase"]) == ([], "exited")
+
+
 def test_the_hidden_sitecustomize_is_run(tmp_path: Path) -> None:
     """As if ours were not there, under its own name."""
     (tmp_path / "theirs").mkdir()

@@ -12,6 +12,7 @@ CALL: dict[str, Any] = {
     "t": "call", "kind": "all_reduce", "op": "all_reduce", "root": -1, "peer": -1, "tag": 0,
     "reduction": "SUM", "sync": True, "gives": [], "takes": [], "carried": True, "kept": 1,
     "inputs": [[4]], "dtypes": ["float32"], "outputs": [[4]], "output_dtypes": ["float32"],
+    "batch": -1,
 }  # fmt: skip
 
 
@@ -54,9 +55,10 @@ class Ranks:
         frames = [["main", "train.py", line]]
         self.say(rank, "wait", number=number, stack=1000 + line, frames=frames)
 
-    def end(self, rank: int, code: int = 0, error: str = "") -> None:
-        """The script's end."""
-        self.say(rank, "end", code=code, error=error, frames=[])
+    def end(self, rank: int, code: int = 0, error: str = "", line: int = 0) -> None:
+        """The script's end; with a line, that which raised the error."""
+        frames = [["load", "train.py", line]] if line else []
+        self.say(rank, "end", code=code, error=error, frames=frames)
 
     def waiting(self) -> list[int]:
         """Ranks that wait."""

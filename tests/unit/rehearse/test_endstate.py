@@ -146,3 +146,115 @@ def test_a_failure_of_our_own_part_blames_no_script(tmp_path: Path) -> None:
     ranks.end(1)
     with pytest.raises(ToolError, match="rank 0 asked for something"):
         verdict(ranks, tmp_path / "case")
+
+
+def test_an_exception_of_every_rank_is_the_verdict(tmp_path: Path) -> None:
+    """With its line: no rank is behind it, and no log has to be read."""
+    ranks = Ranks(2)
+    for rank in range(2):
+        ranks.end(rank, 1, "KeyError: 'lr'", 12)
+    report = verdict(ranks, tmp_path / "case")
+    assert (report.status, report.causes[0].slug) == ("problem", "unhandled-exception")
+    assert report.summary == "Every rank raised KeyError: 'lr' at load (train.py:12)."
+    assert [(site.file, site.line) for site in report.causes[0].sites] == [("train.py", 12)]
+
+
+def test_an_exception_of_one_rank_at_the_end_is_its_own(tmp_path: Path) -> None:
+    """No rank waits for it any more."""
+    ranks = Ranks(3)
+    for rank in range(3):
+        ranks.call(rank, 5, wait=False)
+        ranks.end(rank, *((1, "ValueError: bad", 9) if rank == 1 else ()))
+    report = verdict(ranks, tmp_path / "case")
+    assert (report.culprits, report.causes[0].sites[0].line) == ((1,), 9)
+
+
+def test_a_rank_that_raises_before_its_first_group_is_blamed_by_name(tmp_path: Path) -> None:
+    """Its peers wait for it; it has no group, and its exception is known all the same."""
+    ranks = Ranks(3)
+    ranks.referee.ranks[2].groups.clear()
+    for rank in range(2):
+        ranks.call(rank, 5)
+    ranks.end(2, 1, "ValueError: bad", 9)
+    report = verdict(ranks, tmp_path / "case")
+    assert (report.culprits, report.causes[0].slug) == ((2,), "rank-ended")
+    assert "ValueError: bad" in report.summary
+
+
+@pytest.mark.parametrize(
+    "error", ["ModuleNotFoundError: No module named 'flash_attn'", "RuntimeError: no CUDA GPUs"]
+)
+def test_what_this_machine_lacks_blames_no_script(tmp_path: Path, error: str) -> None:
+    """It may be right where it is to run."""
+    ranks = Ranks(2)
+    for rank in range(2):
+        ranks.end(rank, 1, error, 3)
+    with pytest.raises(ToolError, match="needs what this machine does not have"):
+        verdict(ranks, tmp_path / "case")
+
+
+def test_of_two_ranks_the_one_that_turned_off_is_named(tmp_path: Path) -> None:
+    """Rank 0 saves at a line of its own, rank 1 goes on with the loop that both went through."""
+    ranks = Ranks(2)
+    for rank in range(2):
+        ranks.call(rank, 5, wait=False)
+    ranks.call(0, 30, op="broadcast", kind="broadcast", root=0, reduction="")
+    ranks.call(1, 5)
+    report = verdict(ranks, tmp_path / "case")
+    assert (report.causes[0].family, report.culprits) == ("disagreement", (0,))
+    assert report.causes[0].confidence == "medium"
+
+
+def test_of_two_ranks_at_new_lines_none_is_named(tmp_path: Path) -> None:
+    """Nothing tells which of them went wrong."""
+    ranks = Ranks(2)
+    for rank in range(2):
+        ranks.call(rank, 5, wait=False)
+    ranks.call(0, 30, op="broadcast", kind="broadcast", root=0, reduction="")
+    ranks.call(1, 40)
+    assert verdict(ranks, tmp_path / "case").culprits == ()
+
+
+def test_lines_that_read_what_is_not_real_limit_the_proof(tmp_path: Path) -> None:
+    """They are listed, and the verdict says that it depends on them."""
+    ranks = Ranks(2)
+    for rank in range(2):
+        number = ranks.call(rank, 5, wait=False, carried=False)
+        ranks.say(rank, "unreal", number=number)
+        ranks.say(rank, "read", what="item", file="/a/train.py", line=7)
+        ranks.end(rank)
+    report = verdict(ranks, tmp_path / "case")
+    assert report.status == "healthy"
+    assert "as far as it does not decide by the values that train.py:7 read" in report.summary
+    assert report.decision is not None
+    assert report.decision.confidence == "medium"
+    assert any("/a/train.py:7 reads item" in note.text for note in report.notes)
+
+
+def test_a_group_that_some_ranks_alone_make_is_noted(tmp_path: Path) -> None:
+    """It works as long as no other group is made, so it is no fault yet."""
+    ranks = Ranks(3)
+    place = {"stack": 7, "frames": [["main", "/a/train.py", 4]]}
+    for rank in range(3):
+        ranks.call(rank, 5, wait=False)
+        ranks.say(rank, "asked", ranks=[0, 2], **place)
+    ranks.say(0, "asked", ranks=[0, 1], **place)
+    for rank in range(3):
+        ranks.end(rank)
+    report = verdict(ranks, tmp_path / "case")
+    assert report.status == "healthy"
+    (noted,) = (note.text for note in report.notes if "new_group" in note.text)
+    assert noted.startswith("/a/train.py:4 makes a group of ranks 0-1, and ranks 1-2 did not: ")
+
+
+def test_a_script_that_raises_it_itself_is_blamed(tmp_path: Path) -> None:
+    """Whatever words it chooses: a line that raises needs nothing of this machine."""
+    script = tmp_path / "train.py"
+    script.write_text("import x\nraise RuntimeError('CUDA out of memory')\n")
+    ranks = Ranks(2)
+    for rank in range(2):
+        frames = [["load", str(script), 2]]
+        error = "RuntimeError: CUDA out of memory"
+        ranks.say(rank, "end", code=1, error=error, frames=frames)
+    report = verdict(ranks, tmp_path / "case")
+    assert report.summary.startswith("Every rank raised RuntimeError: CUDA out of memory")

@@ -161,3 +161,28 @@ def test_values_are_spent_when_all_have_taken_them() -> None:
     assert ranks.referee.spent == []
     ranks.say(1, "took", number=0)
     assert sorted(ranks.referee.spent) == [(0, 0, 1), (1, 0, 1)]
+
+
+def test_a_batch_ends_as_one() -> None:
+    """Its receive has met, and ends with its send only; the rank that sent goes on at once."""
+    ranks = Ranks(3)
+    receive = ranks.call(0, 5, wait=False, **RECEIVE, peer=1, inputs=[], batch=0)
+    send = ranks.call(0, 5, wait=False, **SEND, peer=2, outputs=[], batch=0)
+    ranks.call(1, 6, **SEND, peer=0, outputs=[])
+    ranks.say(0, "closed", batch=0)
+    assert ranks.waiting() == []
+    ranks.wait(0, receive, 7)
+    assert ranks.waiting() == [0]
+    ranks.call(2, 8, **RECEIVE, peer=0, inputs=[])
+    assert ranks.waiting() == []
+    assert ranks.referee.ranks[0].calls[send].ended_ns
+
+
+def test_a_batch_is_not_over_before_it_is_whole() -> None:
+    """What comes first in it ends with what comes later."""
+    ranks = Ranks(2)
+    receive = ranks.call(0, 5, wait=False, **RECEIVE, peer=1, inputs=[], batch=0)
+    ranks.call(1, 6, **SEND, peer=0, outputs=[])
+    assert not ranks.referee.ranks[0].calls[receive].ended_ns
+    ranks.say(0, "closed", batch=0)
+    assert ranks.referee.ranks[0].calls[receive].ended_ns

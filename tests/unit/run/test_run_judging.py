@@ -6,16 +6,19 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from unhang.casedir.manifest import save_file
+from unhang.casedir.manifest import create_case, save_file
 from unhang.report import Decision, Finding, Report, Site
+from unhang.run.incident.acting import why_spared
 from unhang.run.incident.closing import closing_line
+from unhang.run.incident.handling import NodeIncident, What
+from unhang.run.incident.judge import _from_here
 from unhang.run.incident.judging import _answer, judge
 from unhang.run.incident.verdict import Verdict, sent, taken, verdict_of
-from unhang.run.watching.words import why_spared
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "never-joined-armed" / "dumps"
 LOW, HIGH = {"confidence": "low"}, {"confidence": "high"}
@@ -163,3 +166,30 @@ def test_a_disk_that_takes_no_report_does_not_cost_the_verdict(tmp_path: Path) -
     verdict = judge(tmp_path, (), lambda: True)
     assert verdict.status == "problem"
     assert verdict.summary in " ".join(verdict.text.split())
+
+
+def test_two_looks_at_one_incident_point_to_each_other(tmp_path: Path) -> None:
+    """The first says where it was looked at again, the second where it was before."""
+    context = SimpleNamespace(run="run-1")
+    first, second = (
+        NodeIncident(context, What("hang", "stuck"), case=create_case(tmp_path, "job", now_s))  # type: ignore[arg-type]  # what is asked of it
+        for now_s in (1.0, 70.0)
+    )
+    second.follows = first
+    assert first.case is not None
+    assert second.case is not None
+    (note,) = second._tie_to_first()
+    assert first.case.name in note
+    (ending,) = (first.case / "parts").glob("*.end.json")
+    assert second.case.name in ending.read_text()
+    assert first._tie_to_first() == []
+
+
+def test_commands_name_a_case_as_it_is_typed_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Below the working directory; elsewhere with its whole path."""
+    monkeypatch.chdir(tmp_path)
+    case = tmp_path / "unhang-cases" / "20261128-train"
+    assert str(_from_here(case)) == "unhang-cases/20261128-train"
+    assert _from_here(Path("/var/cases/a")) == Path("/var/cases/a")

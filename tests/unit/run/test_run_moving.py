@@ -90,7 +90,7 @@ def test_a_line_that_is_printed_is_movement_when_it_is(monkeypatch: pytest.Monke
     doing = []
     for said in (0, 20, 20, 45, 45):
         look = ProcessLook(0.0, said=said)
-        monkeypatch.setattr(moving, "work_of", lambda *_, look=look: look)
+        monkeypatch.setattr(moving, "work_of", lambda *_, look=look, **__: look)
         doing.append(looks.look(line=7))
     assert doing == [NOTHING, BUSY, NOTHING, BUSY, NOTHING]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from unhang.run import patrol
+from unhang.run.guard import Guard
 from unhang.run.incident.handling import What
 from unhang.run.incident.verdict import Verdict
-from unhang.run.watching import patrol
-from unhang.run.watching.guard import Guard
-from unhang.run.watching.patrol import Patrol
+from unhang.run.patrol import Patrol
 from unhang.run.watching.watch import ProgressLook, RankProgress
 
 PAUSES = Verdict("", "problem", pausing=(1,), action="")
@@ -40,7 +40,7 @@ class FakeJob(Patrol):
         super().__init__(Guard(lambda _, __: None), orders, 0)  # type: ignore[arg-type]
         members = [SimpleNamespace(rank=rank, pid=50 + rank) for rank in (0, 1)]
         self.roster = SimpleNamespace(  # type: ignore[assignment]
-            members=members, attempt=0, look=self.look, weigh=False, gone=[]
+            members=members, attempt=0, look=self.look, weigh=False, gone=[], descriptors={}
         )
         self.tree = SimpleNamespace(end=self._end)  # type: ignore[assignment]
 
@@ -62,7 +62,7 @@ class FakeJob(Patrol):
             self.now += self.interval_s
             self._look_at_progress()
 
-    def _begin(self, what: What, attempt: int | None = None) -> Any:  # noqa: ANN401, ARG002 - as its base
+    def _begin(self, what: What, attempt: int | None = None, first: Any = None) -> Any:  # noqa: ANN401, ARG002 - as its base
         self.alarms.append(self.now)
         self.now += self.acting_s
         self.current = self.last = SimpleNamespace(  # type: ignore[assignment]

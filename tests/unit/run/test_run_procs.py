@@ -48,6 +48,32 @@ def test_the_status_can_be_read_until_it_is_waited_for_and_by_a_pidfd_after() ->
         os.close(descriptor)
 
 
+def test_what_rpc_polls_for_is_no_work_of_a_worker() -> None:
+    """TensorPipe's reactor spins while a worker does nothing; it has a name of its own."""
+    done, over = threading.Event(), threading.Event()
+
+    def poll() -> None:
+        Path("/proc/thread-self/comm").write_text("TP_SHM_reactor", encoding="ascii")
+        while time.thread_time() < 0.3:
+            pass
+        done.set()
+        over.wait()
+
+    thread = threading.Thread(target=poll)
+    before = work_of(os.getpid(), read_processes(), 0.0).cpu_s
+    thread.start()
+    try:
+        done.wait()
+        table = read_processes()
+        spent = work_of(os.getpid(), table, 0.0).cpu_s - before
+        own = work_of(os.getpid(), table, 0.0, rpc=True).cpu_s - before
+        assert spent >= 0.25
+        assert own <= spent - 0.25
+    finally:
+        over.set()
+        thread.join()
+
+
 def test_what_our_own_thread_does_is_no_work_of_the_program() -> None:
     """A thread burns and reads; without it, nothing was done meanwhile."""
     ready, done, over = (threading.Event() for _ in range(3))

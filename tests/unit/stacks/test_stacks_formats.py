@@ -9,8 +9,8 @@ from unhang.analysis import diagnose
 from unhang.case import Case
 from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.stacks.formats import format_of
+from unhang.stacks.formats.saved import dump_samples
 from unhang.stacks.reading import parse_stacks
-from unhang.stacks.saved import dump_samples
 
 PYSPY_TEXT = """\
 Process 6937: python train.py --lr 1

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from unhang.activity.looks import ProcessLook
 from unhang.cli.main import main
 from unhang.model import Frame, ProcessSample, ThreadStack
+from unhang.stacks.formats.saved import dump_samples, write_samples
 from unhang.stacks.naming import numbered_ranks, rank_in_name
 from unhang.stacks.reading import Reading, is_stacks, parse_stacks, read_stacks
-from unhang.stacks.saved import dump_samples, write_samples
 from unhang.stacks.tree.prefix_tree import from_stacks
 from unhang.stacks.tree.treefile import from_bytes, to_bytes
 from unhang.testing import frames_of, sample_of

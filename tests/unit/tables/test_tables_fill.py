@@ -15,7 +15,7 @@ from unhang.casebuilder import CallRow, CaseBuilder
 from unhang.model import Frame, Group, Note, OpName, Signature
 from unhang.tables import TABLES, VIEWS, collectives, connect, open_parquet, write_parquet
 from unhang.tables.collectives import _rank
-from unhang.tables.schema import Table
+from unhang.tables.schema import Column, Table, read_schema
 
 CONNECTION = connect(stuck_case(), SAMPLES["never-joined"]())
 
@@ -30,6 +30,22 @@ def test_columns_are_as_documented(table: Table) -> None:
     """Names, order and types of every table and view are what the schema says."""
     described = [(name, kind) for name, kind, *_ in rows(f"DESCRIBE {table.name}")]
     assert described == [(column.name, column.type) for column in table.columns]
+
+
+def test_the_schema_is_read_line_by_line() -> None:
+    """Names alone are those of the first part; a long line goes on below."""
+    first = "rank INTEGER -1: Its\n    rank.\nop VARCHAR: Which."
+    text = f"# x\n\n{first}\n\nview v: All.\nrank, op\nn BIGINT[][]: A: b."
+    rank, op = Column("rank", "INTEGER", "Its rank.", -1), Column("op", "VARCHAR", "Which.")
+    table = Table("v", "All.", (rank, op, Column("n", "BIGINT[][]", "A: b.")))
+    assert list(read_schema(text)) == [("view", table)]
+
+
+@pytest.mark.parametrize("last", ["view v All.", "view v: All.\nop", "view v: All.\nop text: no."])
+def test_a_line_of_the_schema_that_is_none_is_refused(last: str) -> None:
+    """A column that was meant and not read would be missed by nobody."""
+    with pytest.raises(ValueError, match="no "):
+        list(read_schema(f"# x\n\nrank INTEGER: Its rank.\n\n{last}"))
 
 
 @pytest.mark.parametrize("table", [*TABLES, *VIEWS], ids=lambda t: t.name)

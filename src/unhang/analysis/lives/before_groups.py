@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from msgspec import Struct
 
-from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.claims import Bearing, Claim, Doubt, Observation, Seeing
 from unhang.analysis.lives.elsewhere import ranks_in, sites_of, subjects_of
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.sites import StackBook
@@ -22,15 +22,18 @@ from unhang.kinds import MEMBERSHIP_MISMATCH, NEVER_JOINED, PARTLY_FINISHED
 __all__ = [
     "Asked",
     "HalfMade",
+    "LeftOver",
     "NodesAway",
     "NotAtMeeting",
     "RankTwice",
     "ToldApart",
     "before_groups",
+    "left_over",
 ]
 
 _JOINING = "initialising"
 _ABORTED = 128 + 6
+_INIT_RPC = "init_rpc"
 _BEFORE = ("starting", "imported")
 
 
@@ -42,12 +45,14 @@ class NotAtMeeting(Struct, frozen=True):
         waiting: Who has come.
         away: Those whose process is there and does something else.
         unseen: Those of which there is no process.
+        call: In which the others wait.
     """
 
     size: int
     waiting: tuple[int, ...]
     away: tuple[RankLook, ...]
     unseen: tuple[int, ...]
+    call: str = "init_process_group"
 
 
 class ToldApart(Struct, frozen=True):
@@ -79,6 +84,18 @@ class HalfMade(Struct, frozen=True):
     size: int
     out: tuple[int, ...]
     inside: tuple[int, ...]
+
+
+class LeftOver(Observation, frozen=True, kw_only=True):
+    """The file at which ranks meet is one of an earlier run: keys of that are in it.
+
+    Attributes:
+        place: The file.
+        age_s: For how long it had been there when the run began.
+    """
+
+    place: str
+    age_s: int
 
 
 class Asked(Struct, frozen=True):
@@ -113,6 +130,23 @@ def before_groups(lives: Lives, book: StackBook) -> list[Claim]:
             return [told]
     missing = list(_missing(lives, looks, joining, book))
     return missing or list(_half_made(joining, joined, book))
+
+
+def left_over(claim: Claim, lives: Lives) -> Iterator[Seeing]:  # noqa: ARG001 - of all claims alike
+    """That ranks have not come out of making the first group, at a file of an earlier run."""
+    looks = [life.look for life in lives.ranks.values() if life.look is not None]
+    old = [look for look in looks if look.sample.leftover_s and look.sample.phase == _JOINING]
+    if old:
+        first = max(old, key=lambda look: look.sample.leftover_s).sample
+        yield (
+            LeftOver(
+                source="stacks",
+                ranks=ranks_in(old),
+                place=first.rendezvous,
+                age_s=first.leftover_s,
+            ),
+            Bearing.LEFT_OVER,
+        )
 
 
 def _half_made(
@@ -222,7 +256,7 @@ def _missing(
     yield Claim(
         kind=NEVER_JOINED,
         rests_on="stacks",
-        about=NotAtMeeting(size, ranks_in(joining), away, unseen),
+        about=NotAtMeeting(size, ranks_in(joining), away, unseen, _meeting_of(joining)),
         culprits=culprits,
         victims=ranks_in(joining),
         subjects=subjects_of(away),
@@ -230,6 +264,12 @@ def _missing(
         doubts=tuple(_doubts(away, unseen, joining, moving)),
         moving=moving,
     )
+
+
+def _meeting_of(joining: Sequence[RankLook]) -> str:
+    """The call in which they wait: RPC is set up without a group."""
+    by_rpc = all(any(f.function == _INIT_RPC for f in look.frames) for look in joining)
+    return _INIT_RPC if by_rpc else "init_process_group"
 
 
 def _doubts(

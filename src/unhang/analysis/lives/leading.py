@@ -18,8 +18,10 @@ from unhang.analysis.lives.life import Lives
 from unhang.analysis.matching.meetings import meetings_of
 from unhang.analysis.situation import Situation
 from unhang.analysis.sources.stacks import RankLook
+from unhang.model import Frame
+from unhang.stacks.ownership import bare_name, under
 
-__all__ = ["Leads", "led_before"]
+__all__ = ["Leads", "SaysIdle", "Serves", "idle_by_design", "led_before", "may_wait_for_work"]
 
 _LEAST_WAITS: Final = 5
 _MOST: Final = 0.5
@@ -28,6 +30,26 @@ has 0.97; of ranks that are merely slow, one that needs half as long again has 0
 
 _UNSET_MS: Final = 100.0
 """By so much clocks of hosts may differ that nothing in the dumps sets."""
+
+_SAID: Final = frozenset({"idle", "waiting", "waiting for work", "waiting for requests"})
+"""What a program says of itself where it has no work."""
+
+_HANDS_OUT: Final = ("broadcast", "scatter", "recv", "irecv")
+
+_SERVERS: Final = (
+    ("socketserver.py", ("serve_forever",)),
+    ("uvicorn/server.py", ("run", "serve", "main_loop")),
+    ("hypercorn/", ("serve", "worker_serve")),
+    ("werkzeug/serving.py", ("serve_forever", "run_simple")),
+    ("waitress/server.py", ("run",)),
+    ("aiohttp/web.py", ("run_app", "_run_app")),
+    ("grpc/_server.py", ("_serve", "wait_for_termination")),
+    ("grpc/aio/_server.py", ("wait_for_termination",)),
+    ("tornado/ioloop.py", ("start",)),
+    ("asyncio/base_events.py", ("serve_forever",)),
+    ("multiprocessing/managers.py", ("serve_forever", "serve_client")),
+)
+"""Loops of servers, by file and function: what comes in there is work for the rest of a process."""
 
 _FOR_WORK: Final = frozenset({"lock", "network", "sleep", "prompt", "native", "user-code"})
 """Where a rank may wait for work that others hand in: a queue, a socket, a prompt. Storage, a data
@@ -47,10 +69,56 @@ class Leads(Observation, frozen=True, kw_only=True):
     share: float
 
 
+class SaysIdle(Observation, frozen=True, kw_only=True):
+    """Their programs have said that they wait for work: `unhang.idle()`, `unhang.phase("idle")`."""
+
+
+class Serves(Observation, frozen=True, kw_only=True):
+    """They wait for what a server hands in that runs in the same process.
+
+    Attributes:
+        server: The frame of its loop.
+    """
+
+    server: Frame
+
+
+def idle_by_design(claim: Claim, lives: Lives) -> Iterator[Seeing]:
+    """That all who are waited for, or stand still, say that they are idle, or serve requests."""
+    looks = lives.looks_at(claim.culprits or claim.victims)
+    if not looks or any(look.gone or look.unseen or look.moves for look in looks):
+        return
+    ranks = tuple(look.rank for look in looks)
+    if all(look.sample.activity.casefold() in _SAID for look in looks):
+        yield SaysIdle(source="stacks", ranks=ranks), Bearing.SAYS_IDLE
+        return
+    servers = [_server_of(look) for look in looks]
+    if _is_led(claim) and (first := servers[0]) is not None and None not in servers:
+        yield Serves(source="stacks", ranks=ranks, server=first), Bearing.SERVES
+
+
+def _is_led(claim: Claim) -> bool:
+    """Whether its call hands out what one rank has got; or no call is waited in."""
+    return not claim.op or claim.op.startswith(_HANDS_OUT)
+
+
+def _server_of(look: RankLook) -> Frame | None:
+    """The loop of a server in the process of a rank that waits in no call, for what it gets."""
+    if not may_wait_for_work(look) or look.waits:
+        return None
+    frames = (frame for thread in look.sample.threads for frame in thread.frames)
+    return next((frame for frame in frames if _is_server(frame)), None)
+
+
+def _is_server(frame: Frame) -> bool:
+    name = bare_name(frame.function)
+    return any(name in names and under(frame.file, path) for path, names in _SERVERS)
+
+
 def led_before(claim: Claim, lives: Lives, situation: Situation | None) -> Iterator[Seeing]:
     """That the peers of one rank that is absent have always waited for it so."""
     looks = lives.looks_at(claim.culprits)
-    if situation is None or len(looks) != 1 or not _may_wait_for_work(looks[0]):
+    if situation is None or len(looks) != 1 or not may_wait_for_work(looks[0]):
         return
     found = (_leads(situation, each, claim) for each in _calls(situation, claim))
     seen = next(filter(None, found), None)
@@ -58,7 +126,8 @@ def led_before(claim: Claim, lives: Lives, situation: Situation | None) -> Itera
         yield seen, Bearing.LED_BEFORE
 
 
-def _may_wait_for_work(look: RankLook) -> bool:
+def may_wait_for_work(look: RankLook) -> bool:
+    """Whether it stands where work may come in that others hand it."""
     return look.meaning.kind in _FOR_WORK and not (look.held or look.sample.awaits)
 
 

@@ -103,7 +103,7 @@ class Lives(Struct, frozen=True):
 def lives_of(case: Case) -> Lives:
     """Put together what all sources saw of each rank."""
     sampled = looks_of(case.samples)
-    looks = looks_with_dumps(case)
+    looks = looks_with_dumps(case, sampled)
     processes = processes_of(case)
     events = placed(case, processes)
     ends = with_last_words(ends_of(case, looks), events)

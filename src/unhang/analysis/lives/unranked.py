@@ -75,11 +75,6 @@ def unranked(case: Case, book: StackBook) -> list[Claim]:
     ]
 
 
-def _stands_elsewhere(look: RankLook) -> bool:
-    """Whether it is seen not to wait: of one whose main thread is not here nothing is known."""
-    return not (look.waits or look.may_wait or look.aside or look.unseen)
-
-
 def _others_alone(case: Case, book: StackBook) -> list[Claim]:
     """Where only engines, launchers or helpers were seen: what they do, and no rank to blame."""
     looks = tuple(look for look in looks_of_others(case.samples) if look.frames)

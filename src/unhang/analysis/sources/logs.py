@@ -142,7 +142,7 @@ def said_in(events: Sequence[LogEvent], ranks: Iterable[int], facts: Iterable[Fa
     if not events and not facts:
         return Said()
     from unhang.logs.failure import settled
-    from unhang.logs.nccl_facts import differing
+    from unhang.logs.lines.nccl_facts import differing
 
     events = settled(events)
     effects = [event for event in events if _only_follows(event)]

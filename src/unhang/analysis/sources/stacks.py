@@ -14,12 +14,13 @@ from msgspec.structs import replace
 
 from unhang.activity.estimate import Activity, Doing, Sign, estimate
 from unhang.activity.series import Series
-from unhang.activity.thresholds import FEW_LINES, LOOP_LOOKS
+from unhang.activity.thresholds import FEW_LINES, SETTLED_LOOKS
 from unhang.case import Case, Dump
 from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.stacks.meaning import (
     Meaning,
     awaited_thread,
+    is_served,
     main_thread,
     meaning_of,
     meaning_of_frames,
@@ -38,7 +39,7 @@ __all__ = [
     "looks_without_rank",
 ]
 
-_WAITS = frozenset({"collective", "init"})
+_WAITS = frozenset({"collective", "init", "rpc"})
 _MAY_WAIT = frozenset({"backward", "device-sync", "native"})
 _UNSEEN = frozenset({"unknown"})
 _CERTAIN = frozenset({"stopped", "dead"})
@@ -71,6 +72,7 @@ class RankLook(Struct, frozen=True):
         worker: Where a data-loader worker, or a thread, stands in the program, for which it waits;
             innermost first, empty for none.
         wakes_s: Seconds until it stops sleeping; -1 where it does not sleep, or nothing tells.
+        served: Threads in which it runs what other workers of RPC asked for.
     """
 
     sample: ProcessSample
@@ -82,6 +84,7 @@ class RankLook(Struct, frozen=True):
     age_s: float | None = None
     worker: tuple[Frame, ...] = ()
     wakes_s: float = -1.0
+    served: int = 0
 
     @property
     def rank(self) -> int:
@@ -117,7 +120,7 @@ class RankLook(Struct, frozen=True):
         """It was seen on a few lines again and again, and reads and writes next to nothing."""
         quiet = self.sample.looks and not {Sign.DATA, Sign.STORAGE}.intersection(self.doing.signs)
         lines, looks = self.sample.lines, self.sample.line_looks
-        return bool(quiet) and looks >= LOOP_LOOKS and 0 < lines <= FEW_LINES
+        return bool(quiet) and looks >= SETTLED_LOOKS and 0 < lines <= FEW_LINES
 
     @property
     def paused_s(self) -> float:
@@ -281,13 +284,12 @@ def looks_without_rank(samples: Iterable[ProcessSample]) -> list[RankLook]:
     return sorted(looks, key=lambda look: (look.host, look.pid))
 
 
-def looks_with_dumps(case: Case) -> dict[int, RankLook]:
-    """`looks_of` a case, and for ranks that nobody looked at, the main thread as their dump has it.
+def looks_with_dumps(case: Case, looks: Mapping[int, RankLook]) -> dict[int, RankLook]:
+    """The looks at a case's samples, and of ranks without any the main thread as their dump has it.
 
     Only our own recorder writes that into dumps. It is one look, from inside: good for showing
     where a rank stood, not for saying that it does not move.
     """
-    looks = looks_of(case.samples)
     inside = (_of_dump(d) for d in case.dumps if d.main_stack and d.rank not in looks)
     return dict(sorted({**looks_of(inside), **looks}.items()))
 
@@ -319,4 +321,5 @@ def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:
         age_s=(newest_ns - last.time_ns) / 1e9 if known else None,
         worker=awaited.frames if (awaited := awaited_thread(last)) is not None else (),
         wakes_s=last.wakes_s if thread is not None and thread.is_main else -1.0,
+        served=sum(map(is_served, last.threads)) if last.worker else 0,
     )

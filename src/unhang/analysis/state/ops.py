@@ -96,7 +96,6 @@ _RULES = {
 }
 PARTS = frozenset({"_broadcast_oop", "_reduce_oop"})
 """Operations of which torch makes a call on uneven tensors, one a rank under one number."""
-_POINT_TO_POINT = frozenset({"send", "recv"})
 _UNDEFINED = "UNKNOWN_SCALAR"
 """The dtype that NCCL's recorder writes for a tensor that is not there; its sizes are `[0]`."""
 

@@ -50,7 +50,7 @@ class Standing(Struct, frozen=True, eq=False):
         keys: Index of the rank times number of channels, plus channel.
         first_seen, reach: Sequence numbers of the first visible and of the last call made; -1.
         open_from: Smallest sequence number that is visibly unfinished; NEVER if none.
-        first_row, last_row: Rows of the first and last visible call; -1 if none is visible.
+        last_row: Row of the last visible call; -1 if none is visible.
         last_sync: Largest sequence number of a finished synchronising call; -1 if none.
         known: `Known`, of the end of the window.
         counted: Last enqueued call by the counters; -1 where they cannot tell.
@@ -64,7 +64,6 @@ class Standing(Struct, frozen=True, eq=False):
     first_seen: Ints
     reach: Ints
     open_from: Ints
-    first_row: Ints
     last_row: Ints
     last_sync: Ints
     known: Ints
@@ -140,7 +139,6 @@ def stand(evidence: Evidence) -> Standing:
         first_seen=spread(at, seq[first], -1),
         reach=np.maximum(visible, counters),
         open_from=opened,
-        first_row=spread(at, first, -1),
         last_row=spread(at, last, -1),
         last_sync=last_sync,
         known=known,

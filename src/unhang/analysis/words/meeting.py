@@ -1,12 +1,15 @@
-"""Words for ranks that do not meet: before the first group, or in sizes that do not fit."""
+"""Words for ranks that do not meet: before a group, in sizes that do not fit, or over RPC."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from unhang.analysis.claims import Claim
+from msgspec.structs import replace
+
+from unhang.analysis.claims import Claim, Weighed
 from unhang.analysis.lives.before_groups import (
     HalfMade,
+    LeftOver,
     NodesAway,
     NotAtMeeting,
     RankTwice,
@@ -14,10 +17,13 @@ from unhang.analysis.lives.before_groups import (
 )
 from unhang.analysis.lives.last_calls import GroupsApart, LinesApart, RootsApart, SizesApart
 from unhang.analysis.lives.splits import PartUnfit
-from unhang.analysis.words.telling import Words, subject, words_for
+from unhang.analysis.lives.workers import AwaitedWorkers, CircleOfWorkers, WorkerWait
+from unhang.analysis.words.telling import Words, adding_for, subject, words_for
 from unhang.wording import count_of, printable, rank_phrase
 
 __all__: list[str] = []
+
+_MOST_WORKERS = 6
 
 
 @words_for(NotAtMeeting)
@@ -29,7 +35,7 @@ def _verdict_of_not_at_meeting(about: NotAtMeeting, claim: Claim) -> Words:
         where = ": there is no such process here"
     told = [f"{subject([look.rank])} is {look.says}." for look in about.away]
     return Words(
-        f"{who} {verb} not come to init_process_group, where {waiting} "
+        f"{who} {verb} not come to {about.call}, where {waiting} "
         f"{'waits' if len(about.waiting) == 1 else 'wait'} for {count_of(about.size, 'rank')}"
         f"{where}.",
         (
@@ -58,7 +64,26 @@ def _verdict_of_half_made(about: HalfMade, claim: Claim) -> Words:  # noqa: ARG0
             "Addresses of an attempt before, in a store that outlives it: a restart may do.",
             "A firewall, or an address that the others do not reach: unhang doctor net.",
         ),
-        ("Look at what these ranks print of connections: unhang logs.",),
+        (
+            "Look at what these ranks print of connections: unhang logs.",
+            "After a restart by torchrun: --standalone, or --rdzv-backend c10d, has no old keys.",
+        ),
+    )
+
+
+@adding_for(LeftOver)
+def _adding_left_over(seen: LeftOver, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001 - all have these parameters
+    place = printable(seen.place, 200)
+    said = (
+        f"{subject(seen.ranks)} {'meets' if len(seen.ranks) == 1 else 'meet'} the others at the "
+        f"file {place}, which had been there for {count_of(seen.age_s, 'second')} when this run "
+        "began: addresses of an earlier run are in it."
+    )
+    remedy = f"Delete {place} before each run, or let the launcher name the place: env://."
+    return replace(
+        words,
+        evidence=(said, *words.evidence),
+        actions=(remedy, *(words.actions if words.actions is not None else claim.kind.actions)),
     )
 
 
@@ -207,3 +232,65 @@ def _verdict_of_groups_apart(about: GroupsApart, claim: Claim) -> Words:
             "All ranks have to make the same groups in the same order, be they in them or not.",
         ),
     )
+
+
+@words_for(AwaitedWorkers)
+def _verdict_of_awaited_workers(about: AwaitedWorkers, claim: Claim) -> Words:
+    names = ", ".join(printable(look.sample.worker, 40) for look in about.looks[:_MOST_WORKERS])
+    who, waiting = f"{subject(claim.culprits)} ({names})", rank_phrase(claim.victims)
+    wait = "waits" if len(claim.victims) == 1 else "wait"
+    verb = "has" if len(about.looks) == 1 else "have"
+    summary = f"{who} {verb} not come to rpc.shutdown, in which {waiting} {wait}."
+    if about.aside:
+        verb = "stands" if len(about.looks) == 1 else "stand"
+        summary = (
+            f"{who} {verb} in its own program, and {waiting} {wait} in RPC for a worker that runs "
+            "nothing: it may need that rank's call."
+        )
+    elif not about.ending:
+        verb = "does" if len(about.looks) == 1 else "do"
+        summary = f"{who} {verb} not answer, and {waiting} {wait} for that in RPC."
+    return Words(
+        summary,
+        (
+            *(f"Rank {look.rank} is {look.says}." for look in about.looks[:_MOST_WORKERS]),
+            *(_link(link) for link in about.links[:_MOST_WORKERS]),
+        ),
+        ("It may only be slow, and answer: nothing tells how long such a call takes.",),
+        (
+            "Look at its line: it runs there what another worker asked for, or its own program.",
+            "Give calls a time-out: rpc_sync(…, timeout=60), or rpc_timeout of the options.",
+        ),
+    )
+
+
+@words_for(CircleOfWorkers)
+def _verdict_of_circle_of_workers(about: CircleOfWorkers, claim: Claim) -> Words:
+    links = "; ".join(_clause(link) for link in about.links[:_MOST_WORKERS])
+    told = tuple(
+        f"{printable(name, 40)} has {count_of(threads, 'thread')} that "
+        f"{'serves' if threads == 1 else 'serve'} others, and none is free: what it is asked for "
+        "next is never begun."
+        for name, threads in about.full[:_MOST_WORKERS]
+    )
+    return Words(
+        f"{subject(claim.victims)} wait for each other in a circle of RPCs: {links}.",
+        (*told, "No thread of these workers runs anything else, in two looks."),
+        ("An answer may have been lost on the way: look at what the workers print of RPC.",),
+        (
+            "Return a future of a function that waits (@rpc.functions.async_execution).",
+            "Or raise num_worker_threads: each RPC that waits takes one.",
+        ),
+    )
+
+
+def _clause(link: WorkerWait) -> str:
+    what = f" to run {printable(link.function, 40)}" if link.function else ""
+    return (
+        f"{printable(link.worker, 40)} waits in {link.op} for {printable(link.awaited, 40)}{what}"
+    )
+
+
+def _link(link: WorkerWait) -> str:
+    text = _clause(link)
+    return f"{text[:1].upper()}{text[1:]}."

@@ -20,7 +20,7 @@ from unhang.analysis.lives.elsewhere import (
     grouped,
     ranks_in,
 )
-from unhang.analysis.lives.leading import Leads
+from unhang.analysis.lives.leading import Leads, SaysIdle, Serves
 from unhang.analysis.lives.out_of_calls import LeftCall
 from unhang.analysis.lives.outside import Outside
 from unhang.analysis.sources.stacks import RankLook, at_site
@@ -62,7 +62,9 @@ _MADE_AHEAD = (
     "the others."
 )
 _ACTIONS: Final[dict[str, str]] = {
-    "stopped": "Let it go on: kill -CONT PID; find out who stopped it (a debugger, job control).",
+    "stopped": "Let it go on: kill -CONT PID; find out who stopped it (job control, a person).",
+    "traced": "Let it go on: detach its debugger (see TracerPid in /proc/PID/status); kill -CONT "
+    "does not wake it.",
     "dead": "Look for its exit code and for the kernel's out-of-memory killer (dmesg).",
     "uninterruptible": "Check the file systems and drivers of its host: dmesg, df, mount.",
     "data-loader": "Look at its data-loader workers too: unhang stacks --tree PID.",
@@ -274,6 +276,26 @@ def _adding_leads(seen: Leads, words: Words, claim: Claim, weighed: Weighed) -> 
     return replace(words, evidence=(said, *words.evidence), alternatives=alternatives)
 
 
+@adding_for(SaysIdle)
+def _adding_says_idle(seen: SaysIdle, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001 - as below
+    one = len(seen.ranks) == 1
+    said = f"{subject(seen.ranks)} {'says' if one else 'say'} that {'it is' if one else 'they are'}"
+    wait = "waits" if len(claim.victims) == 1 else "wait"
+    for_it = f", and {rank_phrase(claim.victims)} {wait} for that" if claim.culprits else ""
+    return replace(
+        words,
+        summary=f"{said} idle, waiting for work{for_it}.",
+        evidence=(words.summary, *words.evidence),
+    )
+
+
+@adding_for(Serves)
+def _adding_serves(seen: Serves, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001 - as below
+    place = f"{seen.server.function} ({seen.server.file.rpartition('/')[2]}:{seen.server.line})"
+    said = f"{subject(seen.ranks)} may be idle, waiting for work: a server runs there in {place}."
+    return replace(words, alternatives=(said, *(words.alternatives or ())))
+
+
 @adding_for(LeftCall)
 def _adding_left_call(seen: LeftCall, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001 - as below
     have = "has" if len(seen.ranks) == 1 else "have"
@@ -358,7 +380,8 @@ def _actions(looks: Sequence[RankLook]) -> tuple[str, ...]:
         if (
             look.sample.exit_status is None
         ):  # else it is known how it ended, and nobody has to look for it
-            pids.setdefault(look.meaning.kind, []).append(look.pid)
+            kind = "traced" if look.sample.state == "t" else look.meaning.kind
+            pids.setdefault(kind, []).append(look.pid)
     told = []
     for kind, which in sorted(pids.items(), key=lambda item: -len(item[1])):
         if kind in _ACTIONS:

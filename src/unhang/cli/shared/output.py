@@ -48,7 +48,7 @@ __all__ = [
 
 EXIT_HEALTHY, EXIT_PROBLEM, EXIT_INSUFFICIENT = 0, 1, 3
 
-FORMATS = ("text", "json", "markdown", "html", "brief-json", "jsonl")
+FORMATS = ("text", "json", "markdown", "html", "brief-json", "jsonl", "github", "sarif", "junit")
 DRAWINGS = ("dot", "perfetto")
 """Formats of calls: for commands that read dumps."""
 
@@ -58,6 +58,8 @@ _BY_SUFFIX = {
     ".md": "markdown",
     ".html": "html",
     ".htm": "html",
+    ".sarif": "sarif",
+    ".xml": "junit",
 }
 _INPUTS = ("paths", "log", "trace", "core", "report", "ras")
 """Arguments of commands that name files to read."""

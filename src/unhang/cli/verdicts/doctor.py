@@ -21,9 +21,9 @@ from unhang.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from unhang.doctor.asking.joined import Seat
+    from unhang.doctor.asking.nodes import Node, NodeAsker
     from unhang.doctor.checks.results import CheckResult
-    from unhang.doctor.joined import Seat
-    from unhang.doctor.nodes import Node, NodeAsker
     from unhang.doctor.running import Facts
 
 EXAMPLES = """unhang doctor
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     args.parts, parts = named, named or PARTS
     seat = None
     if not is_chosen(args) and args.nproc is None:
-        from unhang.doctor.joined import seat_of
+        from unhang.doctor.asking.joined import seat_of
 
         seat = seat_of(os.environ)
     return _launched(args, parts, ports) if seat is None else _joined(args, parts, ports, seat)
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _launched(args: argparse.Namespace, parts: Sequence[str], ports: Sequence[int]) -> int:
     """This node, or those that a launcher reaches."""
-    from unhang.doctor.nodes import Launched, Node, split_addresses
+    from unhang.doctor.asking.nodes import Launched, Node, split_addresses
     from unhang.doctor.reporting import to_report
     from unhang.doctor.running import ask_facts, silent
 
@@ -113,7 +113,7 @@ def _joined(
     args: argparse.Namespace, parts: Sequence[str], ports: Sequence[int], seat: Seat
 ) -> int:
     """As one rank of a job: the first one judges, the others serve."""
-    from unhang.doctor.joined import expected_hosts, one_per_machine, take_seat
+    from unhang.doctor.asking.joined import expected_hosts, one_per_machine, take_seat
     from unhang.doctor.reporting import to_report
     from unhang.doctor.running import absent, ask_facts, silent
 

@@ -330,7 +330,7 @@ def _listed(jobs: Sequence[str]) -> str:
 
 def _save(case: Case, name: str) -> None:
     from unhang.casedir.reports import keep_private
-    from unhang.stacks.saved import write_samples
+    from unhang.stacks.formats.saved import write_samples
 
     try:
         write_samples(Path(name), case.samples)

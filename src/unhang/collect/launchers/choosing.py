@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import shlex
 
-from unhang.collect.launchers import Choice, Launcher, flux, hosts, kubernetes, mpi, ray, slurm
+from unhang.collect.launchers import Choice, Launcher, flux, hosts, kubernetes, mpi, pbs, ray, slurm
 from unhang.collect.launchers.local import Local
 from unhang.errors import UsageError
 
@@ -17,6 +17,7 @@ __all__ = ["CHOICES", "add_choices", "is_chosen", "launcher_of"]
 CHOICES: tuple[Choice, ...] = (
     slurm.CHOICE,
     flux.CHOICE,
+    pbs.CHOICE,
     hosts.CHOICE,
     kubernetes.CHOICE,
     mpi.CHOICE,
@@ -63,7 +64,7 @@ def launcher_of(args: argparse.Namespace) -> Launcher:
 
 def _programs() -> str:
     """Those that take further options: "flux exec, srun or ssh"."""
-    *others, last = (choice.passes_to for choice in CHOICES if choice.passes_to)
+    *others, last = dict.fromkeys(choice.passes_to for choice in CHOICES if choice.passes_to)
     return f"{', '.join(others)} or {last}"
 
 

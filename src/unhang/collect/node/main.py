@@ -40,7 +40,7 @@ from unhang.collect.ranks import Target, find_ranks, marks_of
 from unhang.collect.sampling import sample_processes
 from unhang.rankenv import neighbours_of, node_of
 from unhang.record.contact.marks import Mark
-from unhang.stacks.saved import dump_samples
+from unhang.stacks.formats.saved import dump_samples
 from unhang.telltale import harmless_log, without_secrets
 
 __all__ = ["EVERYTHING", "main"]

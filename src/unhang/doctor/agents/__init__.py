@@ -1,7 +1,7 @@
 """Programs that travel to the nodes: what each of them sees, as JSON. They never change anything.
 
 `node` runs one of the others, by its `examine(order)`, and sends the answer home; all of them need
-nothing but the standard library and what travels along (`SHIPMENT` in `unhang.doctor.nodes`).
+nothing but the standard library and what travels along (see `unhang.doctor.asking.nodes.SHIPMENT`).
 `comm` is apart: it is one rank of the communication test, started from its source by `ranks`.
 """
 

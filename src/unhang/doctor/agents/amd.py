@@ -81,9 +81,9 @@ def number(value: Any) -> int | None:  # noqa: ANN401 - whatever JSON holds
     return int(value) if 0 <= value < 1 << 63 else None
 
 
-def in_bytes(value: Any, bare: str = "MB") -> int | None:  # noqa: ANN401 - whatever JSON holds
-    """An amount of memory; a bare number is in `bare`."""
-    unit = str(within(value, "unit") or bare)
+def in_bytes(value: Any) -> int | None:  # noqa: ANN401 - whatever JSON holds
+    """An amount of memory; a bare number is in MB."""
+    unit = str(within(value, "unit") or "MB")
     amount = number(value)
     return None if amount is None or unit not in UNITS else amount * UNITS[unit]
 

@@ -22,7 +22,7 @@ from unhang.room import room_of
 from unhang.surroundings import harmless_environment
 
 SIOCGIFADDR, SIOCGIFMTU, SIOCGIFFLAGS = 0x8915, 0x8921, 0x8913
-IFF_UP, IFF_LOOPBACK, IFF_RUNNING = 0x1, 0x8, 0x40
+IFF_UP, IFF_RUNNING = 0x1, 0x40
 PACKAGES = ("torch", "numpy", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "deepspeed", "accelerate",
             "lightning", "transformers", "megatron-core")  # fmt: skip
 

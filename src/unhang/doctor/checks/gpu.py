@@ -22,8 +22,8 @@ from unhang.checks import (
     PCIE_NARROW,
     Check,
 )
+from unhang.doctor.asking.nodes import NodeAnswer
 from unhang.doctor.checks.results import CheckResult, Level, host_subject, of_host
-from unhang.doctor.nodes import NodeAnswer
 from unhang.report import Subject
 from unhang.wording import count_of, printable
 

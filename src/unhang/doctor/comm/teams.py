@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from unhang.doctor.agents.ranks import Trace
-from unhang.doctor.nodes import Node, NodeAnswer, NodeAsker
+from unhang.doctor.asking.nodes import Node, NodeAnswer, NodeAsker
 from unhang.incoming import fitting
 
 __all__ = ["Crew", "Drill", "Participant", "Runner", "Team", "hosts_of", "places_on"]

@@ -21,7 +21,6 @@ from unhang.wording import count_of
 
 __all__ = ["Inputs", "Source", "find_inputs", "may_be_dump", "show_path"]
 
-MAX_FILES = 4_000_000
 _MAX_FOLDER_DEPTH = 16
 _LINKS_SHOWN = 16
 _HINT = "Name a directory of dumps, a case directory, files, a glob in quotes, or an archive."

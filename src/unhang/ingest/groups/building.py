@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from unhang.bounds import members_budget
 from unhang.ingest.columns.decoded import Declared
 from unhang.ingest.columns.dictionaries import Dictionaries
+from unhang.ingest.columns.dumpfiles import DumpFile
 from unhang.ingest.columns.memberships import Memberships
-from unhang.ingest.dumpfiles import DumpFile
 from unhang.model import DEFAULT_GROUP, Group, Note
 from unhang.wording import count_of
 

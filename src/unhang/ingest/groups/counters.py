@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from unhang.case import JOINED_BY_ENTRIES, JOINED_BY_ORDER, NOT_JOINED, GroupStatus
-from unhang.ingest.dumpfiles import DumpFile
+from unhang.ingest.columns.dumpfiles import DumpFile
 from unhang.ingest.groups.building import Grouping
 
 __all__ = ["join_statuses"]

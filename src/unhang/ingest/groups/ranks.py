@@ -21,8 +21,8 @@ from unhang.bounds import is_rank, largest_world
 from unhang.case import IN_MEMORY
 from unhang.ingest.columns.decoded import Declared, Decoded
 from unhang.ingest.columns.dictionaries import Dictionaries, parse_op
+from unhang.ingest.columns.dumpfiles import DumpFile
 from unhang.ingest.columns.memberships import NOBODY, Memberships
-from unhang.ingest.dumpfiles import DumpFile
 from unhang.model import DEFAULT_GROUP, Note
 from unhang.rankenv import rank_env
 from unhang.wording import count_of

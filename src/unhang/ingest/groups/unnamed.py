@@ -14,7 +14,7 @@ import numpy as np
 
 from unhang.ingest.columns.decoded import Decoded
 from unhang.ingest.columns.dictionaries import Dictionaries, parse_op
-from unhang.ingest.dumpfiles import DumpFile
+from unhang.ingest.columns.dumpfiles import DumpFile
 
 __all__ = ["split_unnamed"]
 

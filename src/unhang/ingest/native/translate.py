@@ -32,7 +32,7 @@ MAX_PAIRS = 256
 
 # Tags of values, and kinds of nodes, as in values.rs and interning.rs.
 _BOOL, _INT, _FLOAT, _STRING, _NODE = 2, 3, 4, 5, 6
-_LIST, _TUPLE, _DICT = 0, 1, 2
+_LIST, _DICT = 0, 2
 
 
 class Translator:

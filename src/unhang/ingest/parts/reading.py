@@ -17,9 +17,9 @@ from unhang.bounds import MAX_RANKS, Budget, members_budget
 from unhang.case import ORIGIN_UNHANG
 from unhang.ingest.columns.decoded import Column, Declared, Decoded, Status
 from unhang.ingest.columns.dictionaries import MAX_FRAMES, Dictionaries, clean_text
+from unhang.ingest.columns.dumpfiles import DumpFile
 from unhang.ingest.columns.memberships import NOBODY
 from unhang.ingest.discover.naming import read_name
-from unhang.ingest.dumpfiles import DumpFile
 from unhang.ingest.parts.filling import LANE, Filling, Sequel, Waiting
 from unhang.ingest.parts.layout import (
     DELTAS,

@@ -13,7 +13,7 @@ from unhang.batches import find_batches
 from unhang.case import CALL_DTYPES, Calls
 from unhang.ingest.columns.decoded import Column, Decoded, Origin
 from unhang.ingest.columns.dictionaries import Dictionaries, parse_op
-from unhang.ingest.dumpfiles import DumpFile
+from unhang.ingest.columns.dumpfiles import DumpFile
 from unhang.ingest.parts.layout import (
     ALWAYS_READ,
     DELTAS,

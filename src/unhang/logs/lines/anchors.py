@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
-from unhang.logs.elastic import ENTRY_ANCHOR
+from unhang.logs.lines.elastic import ENTRY_ANCHOR
+from unhang.logs.lines.nccl_facts import FACT_ANCHORS
 from unhang.logs.lines.tracebacks import HEADER
 from unhang.logs.lines.wrappers import WRAPPER_ANCHORS
-from unhang.logs.nccl_facts import FACT_ANCHORS
 from unhang.logs.rules import RULES, LogRule
 
 __all__ = ["candidates", "lines_above", "wanted_by"]

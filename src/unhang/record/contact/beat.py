@@ -76,6 +76,7 @@ class Beat:
         self._keep: dict[int, tuple[tuple[int, int, str, str], CodeType]] = {}
         self.places = array("q", [0])
         self._leaves_until_ns = 0
+        self._worker, self._asks = ("", 0), b""
         for word in (Word.RANK, Word.WORLD_SIZE, Word.LOCAL_RANK, Word.STEP, Word.NUMEL):
             self.words[word] = -1
         self.set(Word.PID, pid)
@@ -166,7 +167,23 @@ class Beat:
 
     def awaits(self, key: str) -> None:
         """Keep the key of a store that the process waits for; "" for none."""
-        self._write_slot(AWAITED_SLOT, _place("", "", key, 0, "") if key else b"")
+        if key:
+            self._write_slot(AWAITED_SLOT, _place("", self._worker[0], key, self._worker[1], ""))
+        else:
+            self._write_slot(AWAITED_SLOT, self._asks)
+
+    def asks(self, op: str, workers: str, function: str, own: tuple[str, int]) -> None:
+        """Keep which workers of RPC the process waits for, in which call; "" for none.
+
+        Args:
+            op: The call.
+            workers: Their names, with commas.
+            function: What they are to run.
+            own: Its own name among them, and how many threads of it serve the others.
+        """
+        self._worker = own
+        self._asks = _place(op, own[0], workers, own[1], function) if op or own[0] else b""
+        self._write_slot(AWAITED_SLOT, self._asks)
 
     def has_set(self, key: str) -> None:
         """Keep the key of a store that the process has set."""

@@ -8,7 +8,9 @@ Layout, native byte order: 64-bit words 0 to 31 are `Word`; from word 32 on, `MA
 many names of `NAME_BYTES`, a group's name and description with 0x1F between; from byte 4096 on,
 `SLOTS` slots of `SLOT_BYTES`: a 16-bit length and UTF-8 text, five fields with 0x1F between.
 Of the last six, two hold keys of stores, the one that the process waits for and the one that it set
-last (of no length where there is none); two take turns in holding what the program says that it
+last (of no length where there is none; of the first the other fields tell of RPC: what it waits in,
+its own name, the workers instead of the key, its number of serving threads, and the function that
+it asked for); two take turns in holding what the program says that it
 does, and two in holding where it was seen last.
 """
 
@@ -28,6 +30,9 @@ OTHER: Final = "other"
 
 MAGIC: Final = int.from_bytes(b"UNHANGHB", "little")
 VERSION: Final = 2
+TICK_S: Final = 1.0
+"""Counters, the line of the program and the sign of life are written so often."""
+
 FILE_BYTES: Final = 65536
 SLOT_START, SLOT_BYTES, SLOTS = 4096, 256, 240
 CALL_SLOTS: Final = SLOTS - 6
@@ -125,6 +130,9 @@ class Heartbeat:
         activity: What the program says that it does between steps ("evaluation"), or "".
         awaits, has_set: The key of a store that it waits for, and the one that it set last through
             Python, or ""; of long ones the end.
+        asks, asks_in, asks_for: The workers of RPC that it waits for, with commas; in which call
+            ("" for none), and which function they are to run.
+        worker, serving: Its own name as an RPC worker, or ""; and how many threads serve others.
         thread: The kernel's number of the recorder's own thread, whose work is not the program's;
             0 where there is none.
         numel: Elements of its first tensor; None where it has none, or nobody noted it.
@@ -170,6 +178,11 @@ class Heartbeat:
     activity: str = ""
     awaits: str = ""
     has_set: str = ""
+    asks: str = ""
+    asks_in: str = ""
+    asks_for: str = ""
+    worker: str = ""
+    serving: int = 0
     thread: int = 0
 
     @property
@@ -252,11 +265,19 @@ def _heartbeat(words: memoryview[int], data: bytes, *, has_site: bool) -> Heartb
         seen_ns=words[Word.SEEN_NS],
         at=max(words[Word.AT], 0),
         activity=_read_slot(data, words[Word.TOLD_SITE] - 1).get("op", ""),
-        awaits=_read_slot(data, AWAITED_SLOT).get("file", ""),
+        **_awaited(_read_slot(data, AWAITED_SLOT)),
         has_set=_read_slot(data, SET_SLOT).get("file", ""),
         thread=max(words[Word.THREAD], 0),
         **site,
     )
+
+
+def _awaited(slot: dict[str, Any]) -> dict[str, Any]:
+    """What it waits for: a key of a store where no call of RPC is named."""
+    own = {"worker": slot.get("group", ""), "serving": slot.get("line", 0)}
+    if not slot.get("op"):
+        return {"awaits": slot.get("file", ""), **own}
+    return {"asks": slot["file"], "asks_in": slot["op"], "asks_for": slot["function"], **own}
 
 
 def root_word(call: int, root: int, before: int) -> int:

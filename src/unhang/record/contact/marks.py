@@ -38,7 +38,6 @@ __all__ = [
     "job_from_env",
     "pid_namespace",
     "read_marks",
-    "remove_mark",
     "remove_stale_jobs",
     "roots",
     "runtime_root",
@@ -68,6 +67,7 @@ class Mark:
             inherit it.
         told_size: The number of ranks by the same word; 0 where nothing says.
         rendezvous: Where it meets its peers ("node01:29500", a file), or "" before it does.
+        leftover_s: For how long that file had been there when the run began; 0 where it was not.
         backend: What the backends of its groups call themselves, with commas.
         hooked: Those of them for which a hook of torch's records (torch 2.15): its worker server
             knows their recorders by name.
@@ -119,10 +119,11 @@ class Mark:
     exception: str = ""
     told_size: int = 0
     rendezvous: str = ""
+    leftover_s: int = 0
 
 
 _INTS: Final = frozenset({"pid", "start_ticks", "uid", "attempt", "groups", "armed_ns",
-                          "updated_ns", "told_size"})  # fmt: skip
+                          "updated_ns", "told_size", "leftover_s"})  # fmt: skip
 _MAYBE_INTS: Final = frozenset({"rank", "world_size", "local_rank", "env_rank"})
 
 
@@ -188,11 +189,6 @@ def write_mark(directory: Path, mark: Mark) -> Path:
         Path(name).unlink(missing_ok=True)
         raise
     return path
-
-
-def remove_mark(directory: Path, pid: int) -> None:
-    """Forget the mark of a process; nothing happens where there is none."""
-    (directory / "marks" / f"{pid}.json").unlink(missing_ok=True)
 
 
 def read_marks(job_id: str | None = None, root: Path | None = None) -> list[Mark]:

@@ -12,17 +12,27 @@ from urllib.parse import parse_qs, urlsplit
 
 from unhang.telltale import without_secrets
 
-__all__ = ["Meeting", "told_by"]
+__all__ = ["Meeting", "RpcWorker", "told_by", "told_rpc"]
+
+_RPC_POSITIONS = ("name", "backend", "rank", "world_size", "rpc_backend_options")
+_RPC_THREADS = 16
+"""Torch's own number of threads that serve other workers, where none is given."""
 
 _POSITIONS = ("backend", "init_method", "timeout", "world_size", "rank", "store")
 
 
 class Meeting(NamedTuple):
-    """-1, 0 and "" for what it does not say."""
+    """-1, 0 and "" for what it does not say.
+
+    Attributes:
+        leftover_s: Where they meet at a file: for how long it had been there, with something in it,
+            when the run began; 0 where it was not.
+    """
 
     rank: int = -1
     size: int = 0
     place: str = ""
+    leftover_s: int = 0
 
 
 def told_by(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Meeting:
@@ -38,7 +48,54 @@ def told_by(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Meeting:
         place=""
         if given.get("store") is not None
         else _place(parts.scheme, parts.netloc, parts.path),
+        leftover_s=_leftover_s(parts.path) if parts.scheme == "file" else 0,
     )
+
+
+def _leftover_s(path: str) -> int:
+    """How old a file was when `unhang run` began, whose id ends with that moment, in ms."""
+    began_ms = os.environ.get("UNHANG_RUN", "").rpartition("-")[2]
+    try:
+        about = os.stat(path)  # noqa: PTH116 - pathlib is not needed here for one call
+    except (OSError, ValueError):
+        return 0
+    if not (about.st_size and began_ms.isascii() and began_ms.isdigit()):
+        return 0
+    return max(0, int(began_ms) // 1000 - int(about.st_mtime))
+
+
+class RpcWorker(NamedTuple):
+    """What `init_rpc` is given: the worker's name, its threads that serve others, its meeting."""
+
+    name: str
+    threads: int
+    meeting: Meeting
+
+    @property
+    def rank(self) -> int:
+        """Its number; -1 where nothing says."""
+        return self.meeting.rank
+
+    @property
+    def size(self) -> int:
+        """How many workers there are; 0 where they come and go."""
+        return max(self.meeting.size, 0)
+
+
+def told_rpc(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> RpcWorker:
+    """Read the arguments of `init_rpc`: the options hold the place to meet."""
+    given = {**dict(zip(_RPC_POSITIONS, args, strict=False)), **kwargs}
+    options = given.get("rpc_backend_options")
+    meeting = told_by(
+        (),
+        {
+            "init_method": getattr(options, "init_method", None),
+            "rank": given.get("rank"),
+            "world_size": given.get("world_size"),
+        },
+    )
+    threads = getattr(options, "num_worker_threads", _RPC_THREADS)
+    return RpcWorker(str(given.get("name") or ""), _first(threads), meeting)
 
 
 def _first(*values: object) -> int:

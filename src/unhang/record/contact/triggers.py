@@ -21,11 +21,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from unhang.record.calls import rpc
 from unhang.record.calls.groups import channels, named, note_groups
 from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.sites import line_of, main_site, program_frames
 from unhang.record.contact import sockets
-from unhang.record.contact.heartbeat import GroupBeat, Word
+from unhang.record.contact.heartbeat import TICK_S, GroupBeat, Word
 from unhang.record.contact.runtime_dir import safe_name
 from unhang.record.contact.unsignalled import unsignalled
 from unhang.record.dumps import torchfr
@@ -35,7 +36,6 @@ from unhang.record.dumps.taking import REASONS, TakenDumps, take
 __all__ = ["MAX_REQUEST_BYTES", "TriggerThread"]
 
 MAX_REQUEST_BYTES: Final = 64 * 1024
-TICK_S: Final = 1.0
 PEER_TIMEOUT_S: Final = 2.0
 REPLY_TIMEOUT_S: Final = 10.0
 _WAKE: Final = b"\0"
@@ -181,6 +181,8 @@ class TriggerThread:
             for channel in channels()
             if channel.last_enqueued >= 0
         ]
+        if (asked := rpc.counts())[0]:  # no group; but waits that begin and end
+            beats.append(GroupBeat("other", 0, asked[0], -1, asked[1]))
         self.recorder.followed.ask_all()
         ring = self.recorder.state.ring
         self.recorder.beat.tick(beats, ring.total, ring.dropped)

@@ -15,41 +15,49 @@ from _frozen_importlib_external import PathFinder, spec_from_file_location
 
 TYPE_CHECKING = False  # typing costs milliseconds in every Python process
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from importlib.abc import Loader
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
 TARGET = "torch.distributed.distributed_c10d"
+RPC = "torch.distributed.rpc"
 HERE = os.path.dirname(os.path.abspath(__file__))
 RAY_START = "/ray/_private/workers/setup_worker.py"
 """It takes the environment of a `runtime_env`, and is replaced by the worker."""
 
 
 class Finder:
-    """Waits for one module, lets the others find it, and acts when it has been run."""
+    """Waits for two modules, lets the others find them, and acts when each has been run."""
+
+    def __init__(self) -> None:
+        self.wanted = {TARGET: arm, RPC: arm_rpc}
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Find nothing; at the target's name, step aside and ask the others."""
+        """Find nothing; at a target's name, step aside and ask the others."""
         del path, target
-        if name != TARGET:
+        act = self.wanted.pop(name, None)
+        if act is None:
             return None
         sys.meta_path.remove(self)
         from importlib.util import find_spec
 
         spec = find_spec(name)
         if spec is not None and spec.loader is not None:
-            act_after(spec.loader)
+            act_after(spec.loader, act)
+        if self.wanted:
+            sys.meta_path.insert(0, self)
         return spec
 
 
-def act_after(loader: Loader) -> None:
+def act_after(loader: Loader, act: Callable[[ModuleType], None]) -> None:
     """Arm when the loader has run its module; a failure of ours is said and goes no further."""
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
         execute(module)
         try:
-            arm(module)
+            act(module)
         except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
             print(f"unhang: not armed: {error!r}", file=sys.stderr)  # noqa: T201 - who else would
 
@@ -68,6 +76,13 @@ def arm(module: ModuleType) -> None:
     from unhang.record.arm import on_import
 
     on_import(module, by="hook")
+
+
+def arm_rpc(module: ModuleType) -> None:
+    """Hand over torch's RPC, which comes behind what has armed the process."""
+    arming = sys.modules.get("unhang.record.arm")
+    if arming is not None:
+        arming.on_rpc(module)
 
 
 def load(spec: ModuleSpec | None) -> None:

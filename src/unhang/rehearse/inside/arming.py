@@ -8,6 +8,7 @@ import functools
 import os
 import sys
 from datetime import timedelta
+from typing import Final
 
 import torch
 import torch.distributed as dist
@@ -23,6 +24,8 @@ from unhang.rehearse.talking import Foreign
 __all__ = ["arm"]
 
 NAME = "rehearsal"
+_LOCAL: Final = 5
+"""Where `new_group` is told that its members alone call it."""
 
 
 class _Making:
@@ -57,6 +60,7 @@ def arm(desk: Desk, max_steps: int) -> None:
     dist.Backend.register_backend(NAME, making.group, devices=["cpu", "cuda"])
     _replace("_new_process_group_helper", functools.partial(_helper, making))
     _replace("init_process_group", functools.partial(_init, desk))
+    _replace("_new_group_with_tag", functools.partial(_new_group, desk))
     for name in ("is_nccl_available", "is_gloo_available", "is_backend_available"):
         _replace(name, lambda _real, *_: True)
     if hasattr(c10d, "_maybe_attach_flight_recorder"):  # 2.15: the referee is recorder enough
@@ -64,8 +68,9 @@ def arm(desk: Desk, max_steps: int) -> None:
     _replace("_get_default_timeout", lambda _real, *_: timedelta(minutes=10))
     for name in ("TCPStore", "FileStore", "HashStore"):
         _replace(name, functools.partial(_store, desk))
+    _replace("batch_isend_irecv", _batch)
     _replace("monitored_barrier", lambda _real, group=None, *_, **__: dist.barrier(group))
-    replace_cuda()
+    replace_cuda(desk.readings)
     _arm_meshes()
     _arm_wrappers()
     arm_norms()
@@ -110,6 +115,15 @@ def _helper(making: _Making, real: Foreign, *args: Foreign, **kwargs: Foreign) -
     return group, prefix
 
 
+def _new_group(desk: Desk, real: Foreign, *args: Foreign, **kwargs: Foreign) -> Foreign:
+    """`new_group`, which torch wants of every rank, also of those that are not in it."""
+    ranks = args[0] if args else kwargs.get("ranks")
+    alone = args[5] if len(args) > _LOCAL else kwargs.get("use_local_synchronization")
+    if ranks and not alone:
+        desk.client.tell("asked", ranks=sorted(ranks), **desk.place())
+    return real(*args, **kwargs)
+
+
 def _init(
     desk: Desk, real: Foreign, backend: Foreign = None, *args: Foreign, **kwargs: Foreign
 ) -> Foreign:
@@ -123,6 +137,19 @@ def _init(
     desk.client.tell("init", rank=rank, world=size, parent=os.getppid())
     kept = {k: v for k, v in given.items() if k in ("timeout", "group_name") and v is not None}
     return real(backend, store=RehearsedStore(desk), rank=rank, world_size=size, **kept)
+
+
+def _batch(real: Foreign, ops: Foreign) -> Foreign:
+    """Sends and receives at once: on NCCL one launch, which torch tells by the type of a group."""
+    group = (ops[0].group or dist.group.WORLD) if ops else None
+    if getattr(group, "backend", "") != "nccl":
+        return real(ops)
+    c10d._check_p2p_op_list(ops)
+    with c10d._coalescing_manager(group, torch.device("cuda"), async_ops=True) as launch:
+        for each in ops:
+            side = "group_dst" if each.op is dist.isend else "group_src"
+            each.op(each.tensor, group=group, tag=each.tag, **{side: each.group_peer})
+    return launch.works
 
 
 def _store(desk: Desk, real: Foreign, *args: Foreign, **kwargs: Foreign) -> RehearsedStore:

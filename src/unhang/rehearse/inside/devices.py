@@ -20,6 +20,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 
+from unhang.rehearse.inside.readings import READS, Readings
 from unhang.rehearse.talking import Foreign
 
 if TYPE_CHECKING:
@@ -39,8 +40,19 @@ def _on_cpu(value: Foreign) -> Foreign:
     return value
 
 
+_FIRST_IS_DEVICE: Final = {
+    "to": 1, "_parse_to": 0,
+    **dict.fromkeys(("new_empty", "new_zeros", "new_ones", "new_full", "new_tensor"), -1),
+}  # fmt: skip
+"""Functions that take a device by place, and where it may be a bare number."""
+
+
 class NoDevices(TorchFunctionMode):  # type: ignore[misc] # torch is not typed
     """Every call of torch: no tensor is on a GPU, in pinned memory, or on a stream."""
+
+    def __init__(self, readings: Readings) -> None:
+        super().__init__()
+        self.readings = readings
 
     def __torch_function__(
         self, func: Foreign, types: Foreign, args: Foreign = (), kwargs: Foreign = None
@@ -52,18 +64,20 @@ class NoDevices(TorchFunctionMode):  # type: ignore[misc] # torch is not typed
             return torch.device("cuda", args[0])
         if name in ("cuda", "pin_memory") and args:
             return args[0]
+        if name in READS:
+            self.readings.value(name)
         if name == "record_stream":
             return None
         if kwargs:
             kwargs = {key: _on_cpu(value) for key, value in kwargs.items() if key != "pin_memory"}
             if isinstance(kwargs.get("device"), int):
                 kwargs["device"] = "cpu"
-        if name in ("to", "new_empty", "new_zeros", "new_ones", "new_full", "new_tensor"):
-            moved = [
-                "cpu" if type(arg) is int and number == 1 and name == "to" else _on_cpu(arg)
+        if name in _FIRST_IS_DEVICE:
+            place = _FIRST_IS_DEVICE[name]
+            args = tuple(
+                "cpu" if type(arg) is int and number == place else _on_cpu(arg)
                 for number, arg in enumerate(args)
-            ]
-            args = tuple(moved)
+            )
         return func(*args, **kwargs)
 
 
@@ -117,8 +131,8 @@ def _answers() -> dict[str, Any]:
     return {
         "is_available": True, "is_initialized": True, "is_bf16_supported": True,
         "get_device_name": "rehearsal", "get_device_properties": properties,
-        "get_device_capability": (9, 0), "mem_get_info": (_MEMORY, _MEMORY),
-        "memory_stats": {}, "current_stream": stream, "default_stream": stream,
+        "get_device_capability": (9, 0),
+        "memory_stats": {}, "initial_seed": 0, "current_stream": stream, "default_stream": stream,
         "can_device_access_peer": True, "memory_summary": "", "get_arch_list": ["sm_90"],
         "is_current_stream_capturing": False,
     }  # fmt: skip
@@ -132,11 +146,11 @@ _NOTHING: Final = (
 )  # fmt: skip
 _ZERO: Final = (
     "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved",
-    "memory_cached", "max_memory_cached", "utilization", "initial_seed", "temperature",
+    "memory_cached", "max_memory_cached", "utilization", "temperature",
 )  # fmt: skip
 
 
-def replace_cuda(env_device: Callable[[], int] = _local) -> None:
+def replace_cuda(readings: Readings, env_device: Callable[[], int] = _local) -> None:
     """Let `torch.cuda` answer as on a node with a GPU for each local rank."""
     cuda: Foreign = torch.cuda
     chosen: list[int] = []
@@ -150,7 +164,8 @@ def replace_cuda(env_device: Callable[[], int] = _local) -> None:
     for name in _NOTHING:
         setattr(cuda, name, _saying(None))
     for name in _ZERO:
-        setattr(cuda, name, _saying(0))
+        setattr(cuda, name, _saying_and_noting(readings, name, 0))
+    cuda.mem_get_info = _saying_and_noting(readings, "mem_get_info", (_MEMORY, _MEMORY))
     cuda.set_device = set_device
     cuda.current_device = lambda: chosen[0] if chosen else 0
     cuda.device_count = _count
@@ -167,6 +182,14 @@ def replace_cuda(env_device: Callable[[], int] = _local) -> None:
 
 def _saying(value: Foreign) -> Callable[..., Any]:
     return lambda *_, **__: value
+
+
+def _saying_and_noting(readings: Readings, name: str, value: Foreign) -> Callable[..., Any]:
+    def said(*_: Foreign, **__: Foreign) -> Foreign:
+        readings.note(f"torch.cuda.{name}")
+        return value
+
+    return said
 
 
 def _replace_elsewhere() -> None:

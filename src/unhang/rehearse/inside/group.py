@@ -9,7 +9,6 @@ them. Newer torch has new names for some of them: both lead here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import torch
 import torch.distributed as dist
@@ -19,8 +18,6 @@ from unhang.rehearse.inside.works import Desk, RehearsedWork
 from unhang.rehearse.talking import Foreign
 
 __all__ = ["RehearsedGroup"]
-
-_DEFAULT: Final = object()
 
 
 def _reduction(options: Foreign) -> str:
@@ -46,6 +43,7 @@ class RehearsedGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is not ty
         self.desk, self.key, self.backend, self.own_size = desk, key, backend, size
         self.name_of, self.description_of = name, description
         self.open: list[RehearsedWork] | None = None
+        self.batch = -1
 
     def _made(
         self,
@@ -55,7 +53,8 @@ class RehearsedGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is not ty
         outputs: Sequence[Tensor],
         **more: Foreign,
     ) -> RehearsedWork:
-        work = self.desk.make(self, kind, op, inputs, outputs, **more)
+        batch = self.batch if self.open is not None else -1
+        work = self.desk.make(self, kind, op, inputs, outputs, batch=batch, **more)
         if self.open is not None:
             self.open.append(work)
         return work
@@ -94,11 +93,14 @@ class RehearsedGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is not ty
 
     def _start_coalescing(self, device: Foreign = None) -> None:
         del device
-        self.open = []
+        self.open, self.batch = [], self.desk.batches
+        self.desk.batches += 1
 
     def _end_coalescing(self, device: Foreign = None) -> RehearsedWork:
         del device
         parts, self.open = self.open or [], None
+        if parts:
+            self.desk.client.tell("closed", batch=self.batch)
         work = RehearsedWork(self.desk, {}, self.rank(), _flat([p.outputs for p in parts]), parts)
         self.desk.works.append(work)
         return work

@@ -9,8 +9,9 @@ import multiprocessing
 import os
 import runpy
 import sys
+import time
 import traceback
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -26,15 +27,17 @@ def run(plan: dict[str, Any]) -> int:
     """Run the script to its end; returns the exit code."""
     client = RankLine(plan["socket"])
     client.tell("alive")
-    arm(Desk(client, plan["values"]), plan["steps"])
+    desk = Desk(client, plan["values"])
+    arm(desk, plan["steps"])
     _fork_instead_of_spawn(client)
-    os.environ["TORCHDYNAMO_DISABLE"] = "1"
+    real = time.sleep
+    time.sleep = lambda seconds: real(min(float(seconds), _SLEEP_S))
     sys.argv = [plan["script"], *plan["words"]]
-    return ended(client, lambda: _script(plan))
+    return ended(client, lambda: _script(plan, desk))
 
 
-def _script(plan: dict[str, Any]) -> None:
-    with NoDevices():
+def _script(plan: dict[str, Any], desk: Desk) -> None:
+    with NoDevices(desk.readings):
         if plan["module"]:
             sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as text
             runpy.run_module(plan["script"], run_name="__main__", alter_sys=True)
@@ -56,19 +59,38 @@ def ended(client: RankLine, body: Foreign) -> int:
         code = 1
     except BaseException as failure:  # noqa: BLE001 - the script's own, which is told
         code, error = 1, f"{type(failure).__name__}: {failure}"[:2000]
-        trace = traceback.extract_tb(failure.__traceback__)
-        frames = [
-            (each.name, each.filename, each.lineno or 0)
-            for each in reversed(trace)
-            if each.name != "__torch_function__"  # the mode of `devices` stands under every call
-        ]
-        traceback.print_exc()
+        shown = _without_ours(failure)
+        frames = _frames(shown)
+        print("".join(shown.format()), end="", file=sys.stderr)
     client.told_end = os.getpid()
     with contextlib.suppress(GoneError):
-        client.tell(
-            "end", code=code, error=error, frames=[f for f in frames if "runpy" not in f[1]]
-        )
+        client.tell("end", code=code, error=error, frames=frames)
     return code
+
+
+_SLEEP_S: Final = 0.05
+"""Nothing is slow in a rehearsal: a rank sleeps no longer, however long it wants to."""
+_UNDER_ALL: Final = ("__torch_function__", "ended", "_script", "<lambda>", "__call__")
+"""Functions of ours that stand under every line of a script."""
+
+
+def _without_ours(failure: BaseException) -> traceback.TracebackException:
+    """What is raised as it would be without a rehearsal: our part under each line left out."""
+    whole = traceback.TracebackException.from_exception(failure)
+    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - compared as text
+    kept = [
+        each
+        for each in whole.stack
+        if "runpy" not in each.filename
+        and not (each.name in _UNDER_ALL and each.filename.startswith(here))
+    ]
+    whole.stack = traceback.StackSummary.from_list(kept)
+    return whole
+
+
+def _frames(shown: traceback.TracebackException) -> list[tuple[str, str, int]]:
+    """Innermost first."""
+    return [(each.name, each.filename, each.lineno or 0) for each in reversed(shown.stack)]
 
 
 def _fork_instead_of_spawn(client: RankLine) -> None:
@@ -109,7 +131,8 @@ def _tell_ends_of_children(client: RankLine) -> None:
             if client.joined == os.getpid() != client.told_end:
                 failure = sys.exc_info()[1]
                 error = f"{type(failure).__name__}: {failure}" if failure else ""
-                client.tell("end", code=code, error=error, frames=[])
+                frames = _frames(_without_ours(failure)) if failure else []
+                client.tell("end", code=code, error=error, frames=frames)
 
     multiprocessing.process.BaseProcess.run = run_and_tell  # type: ignore[method-assign] # the same call
 

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 import torch.distributed as dist
 
 from unhang.rehearse.inside.payloads import Sender, Tensor, fill, keep, plain
+from unhang.rehearse.inside.readings import Readings
 from unhang.rehearse.talking import Foreign, RankLine
 
 __all__ = ["Desk", "RehearsedWork"]
@@ -40,11 +41,12 @@ class Desk:
 
     def __init__(self, client: RankLine, folder: str) -> None:
         self.client, self.folder = client, folder
-        self.number = 0
+        self.number = self.batches = 0
         self.stacks: dict[tuple[Any, ...], int] = {}
         self.stacks_of = 0
         self.works: list[RehearsedWork] = []
         self.stores: list[Any] = []
+        self.readings = Readings(client)
 
     def place(self) -> dict[str, object]:
         """The stack of this call: its number, and the frames the first time."""
@@ -69,7 +71,7 @@ class Desk:
             call = {
                 "group": group.key, "kind": kind, "op": op, "number": number, "root": -1,
                 "peer": -1, "tag": 0, "reduction": "", "sync": True, "gives": [], "takes": [],
-                "carried": carried, "kept": len(inputs),
+                "carried": carried, "kept": len(inputs), "batch": -1,
                 "inputs": [list(t.shape) for t in inputs], "dtypes": [_dtype(t) for t in inputs],
                 "outputs": [list(t.shape) for t in outputs],
                 "output_dtypes": [_dtype(t) for t in outputs], **more,
@@ -128,6 +130,7 @@ class RehearsedWork(dist._Work):  # type: ignore[misc] # torch is not typed
         with plain():
             if not fill(self.desk.folder, self.call, self.me, senders, self.outputs):
                 self.desk.client.tell("unreal", number=self.call["number"])
+                self.desk.readings.is_unreal = True
         self.desk.client.tell("took", number=self.call["number"])
 
     def is_success(self) -> bool:

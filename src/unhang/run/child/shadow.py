@@ -28,7 +28,7 @@ PASSED_ON = frozenset({
 """Signals that somebody may send to a wrapper and mean the command."""
 
 _CHUNK = 1 << 16
-_WITNESS_S = 0.05
+_WITNESS_S, _DRAIN_S = 0.05, 2.0
 
 
 class Shadow:
@@ -53,9 +53,9 @@ class Shadow:
             os.close(fd)
         self.redirections.clear()
 
-    def reached_group(self, number: int, patience_s: float = _WITNESS_S) -> bool:
+    def reached_group(self, number: int) -> bool:
         """Whether a signal that we got was sent to the whole process group."""
-        while select.select([self._witness], [], [], patience_s)[0]:
+        while select.select([self._witness], [], [], _WITNESS_S)[0]:
             seen = os.read(self._witness, 1)
             if not seen:
                 return False
@@ -63,13 +63,13 @@ class Shadow:
                 return True
         return False
 
-    def drain(self, patience_s: float = 2.0) -> None:
+    def drain(self) -> None:
         """Wait until everything that was written so far is on its way."""
         try:
             os.write(self._orders, b"d")
         except OSError:
             return  # It is gone, and its output with it.
-        select.select([self._answers], [], [], patience_s)
+        select.select([self._answers], [], [], _DRAIN_S)
 
 
 class _Pump(NamedTuple):

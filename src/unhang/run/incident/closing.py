@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from unhang.run.incident.verdict import Verdict
-from unhang.run.watching.words import short_path
 from unhang.wording import printable
 
-__all__ = ["closing_line"]
+__all__ = ["closing_line", "short_path"]
 
 _MOST = 240
+
+
+def short_path(path: Path | None) -> str:
+    """A path as people like to see it: from here, where it is below."""
+    try:
+        return str(path.relative_to(Path.cwd())) if path else ""
+    except (ValueError, OSError):
+        return str(path)
 
 
 def closing_line(verdict: Verdict, code: int) -> str:

@@ -59,12 +59,15 @@ def told_by(rank: Collected) -> dict[str, Any]:
         "phase": mark.phase,
         "told_size": mark.told_size or mark.world_size or 0,
         "rendezvous": mark.rendezvous,
+        "leftover_s": mark.leftover_s,
         "went_on": rank.went_on,
     }
     if beat is not None:
         told["activity"] = beat.activity
         told["awaits"] = without_secrets(beat.awaits)
         told["has_set"] = without_secrets(beat.has_set)
+        told |= {"worker": beat.worker, "serving": beat.serving, "asks": beat.asks}
+        told |= {"asks_in": beat.asks_in, "asks_for": beat.asks_for}
     if beat is not None and beat.op:
         told |= {"last_op": beat.op, "last_call": beat.calls, "lost_ns": beat.lost_ns}
         told["last_numel"] = -1 if beat.numel is None else beat.numel

@@ -18,6 +18,7 @@ from typing import Any
 
 from unhang.activity.looks import ProcessLook
 from unhang.activity.series import Series
+from unhang.activity.thresholds import APART_S
 from unhang.casedir.manifest import RankPart, not_found, save_file
 from unhang.collect.asking import DumpRequest, RankDumps, ask_recorder, ask_torch
 from unhang.collect.processes import ProcessTable, read_process, read_processes
@@ -33,7 +34,7 @@ from unhang.run.incident.collected import Collected, last_words, part_of, told_b
 from unhang.run.watching.procs import ray_tasks_s, work_of
 from unhang.run.watching.roster import Roster
 from unhang.run.watching.traffic import tcp_bytes
-from unhang.stacks.saved import dump_samples
+from unhang.stacks.formats.saved import dump_samples
 
 __all__ = ["Collector"]
 
@@ -41,7 +42,6 @@ STATUS_S = 1.0
 ENTRIES_S = 3.0
 WORKER_S = 2.0
 LOOK_S = 4.0
-LOOKS_APART_S = 1.0
 RAS_APART_S = 3.0
 """Between two answers of RAS; it keeps what it has heard from peers for a moment."""
 STACKS_S = 60.0
@@ -182,7 +182,7 @@ class Collector:
         table, began_s = read_processes(), time.monotonic()
         before = self._work(table, began_s)
         targets = [*self._targets(table)]
-        looks = sample_processes(targets, looks=2, interval_s=LOOKS_APART_S, timeout_s=LOOK_S)
+        looks = sample_processes(targets, looks=2, interval_s=APART_S, timeout_s=LOOK_S)
         after = self._work(read_processes(), time.monotonic())
         seen = {
             pid: self._series(pid, look, after[pid]) for pid, look in before.items() if pid in after
@@ -256,12 +256,17 @@ class Collector:
         """What each rank that lives has done so far, without what our recorder in it did."""
         sockets = tcp_bytes()
         ranks = {rank.member.pid: rank for rank in self._alive()}
-        ours = {pid: rank.beat.thread if rank.beat else 0 for pid, rank in ranks.items()}
+        beats = {pid: rank.beat for pid, rank in ranks.items()}
         return {
-            pid: work_of(pid, table, now_s, ours[pid], sockets)._replace(
-                tasks_s=ray_tasks_s(pid, table, ranks)
-            )
-            for pid in ranks
+            pid: work_of(
+                pid,
+                table,
+                now_s,
+                beat.thread if beat else 0,
+                sockets,
+                rpc=beat is not None and bool(beat.worker),
+            )._replace(tasks_s=ray_tasks_s(pid, table, ranks))
+            for pid, beat in beats.items()
         }
 
     def _take_ras(self) -> None:

@@ -6,6 +6,7 @@ is said in the manifest or on stderr and never raised.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -99,12 +100,17 @@ class What:
 
 @dataclass(slots=True)
 class NodeIncident:
-    """Collects and judges; keep it for what comes later in the same incident."""
+    """Collects and judges; keep it for what comes later in the same incident.
+
+    Attributes:
+        follows: What is looked at again: the case before points to this one, and this to that.
+    """
 
     context: Context
     what: What
     case: Path | None = None
     verdict: Verdict | None = None
+    follows: NodeIncident | None = None
     _collector: Collector | None = None
     _part: NodePart | None = None
     _began_ns: int = field(default_factory=time.time_ns)
@@ -136,6 +142,7 @@ class NodeIncident:
         self._outputs = roster.outputs
         streams = self._save_logs(collector.notes)
         self._save_surroundings(collector.notes)
+        collector.notes += self._tie_to_first()
         collector.timings_s["collected"] = self._seconds()
         self._part = NodePart(
             run=context.run,
@@ -206,6 +213,16 @@ class NodeIncident:
             write_ending(self.case, self.context.run, ending)
         except OSError as error:
             self.context.say(f"the case {self.case} is not complete: {error.strerror}")
+
+    def _tie_to_first(self) -> list[str]:
+        """Let the case of the first look name this one; what this one says of it."""
+        first = self.follows.case if self.follows is not None else None
+        if first is None or self.case is None:
+            return []
+        with contextlib.suppress(OSError):  # It stands by itself, too.
+            ending = Ending(f"looked at again, in {self.case.name}: it stood still")
+            write_ending(first, self.context.run, ending)
+        return [f"This is a second look; the first one is in {first.name}."]
 
     # -------------------------------------------------------------- other nodes
 

@@ -56,11 +56,21 @@ def _judged(args: argparse.Namespace) -> Verdict:
     folder: Path = args.case
     case = load([folder])
     report = replace(diagnose(case), tool_version=__version__)
-    place = replace(place_in(folder), command=_command_of(folder))
-    report = reports.with_steps(report, case, place)
+    command = _command_of(folder)
+    report = reports.with_steps(report, case, replace(place_in(folder), command=command))
     _save(folder, report, case)
-    shown = reports.Look(args.width, args.color, not args.ascii, full=False)
-    return verdict_of(report, reports.render("text", report, case, shown), _looked_at(folder))
+    look = reports.Look(args.width, args.color, not args.ascii, full=False)
+    here = replace(place_in(_from_here(folder)), command=command)
+    shown = reports.with_steps(report, case, here)
+    return verdict_of(report, reports.render("text", shown, case, look), _looked_at(folder))
+
+
+def _from_here(folder: Path) -> Path:
+    """The case as a command that is typed here may name it; files of it are read anywhere."""
+    try:
+        return folder.relative_to(Path.cwd())
+    except (ValueError, OSError):
+        return folder
 
 
 def _looked_at(case: Path) -> list[tuple[int, int]] | None:

@@ -1,1 +1,1 @@
-"""Watching the ranks of the command: who they are, how far they have come, whether they hang."""
+"""Seeing the ranks of the command: who they are, how far they have come, whether they hang."""

@@ -15,12 +15,13 @@ from unhang.activity.looks import ProcessLook
 from unhang.activity.series import Series
 from unhang.activity.thresholds import WINDOW_LOOKS
 from unhang.collect.processes import ProcessTable
+from unhang.record.contact.heartbeat import TICK_S
 from unhang.run.watching.procs import work_of
 
 __all__ = ["Movement"]
 
-LEAST_APART_NS: Final = 500_000_000
-"""The recorder notes a line once a second, and more often where it is asked for something."""
+LEAST_APART_NS: Final = int(TICK_S / 2 * 1e9)
+"""The recorder notes a line once a tick, and more often where it is asked for something."""
 
 
 @dataclass(slots=True)
@@ -66,15 +67,17 @@ class Movement:
         for pid in pids:
             self._seen.setdefault(pid, _Seen()).series = Series()
 
-    def weigh(self, pid: int, table: ProcessTable, now_s: float, ours: int = 0) -> Activity:
+    def weigh(
+        self, pid: int, table: ProcessTable, now_s: float, ours: int = 0, *, rpc: bool = False
+    ) -> Activity:
         """What a process and all below it do, by one more look at it.
 
-        What a thread of it that is `ours` does is left out.
+        What a thread of it that is `ours` does is left out, and of RPC the one that polls.
         """
         seen = self._seen.setdefault(pid, _Seen())
         below = frozenset(process.pid for process in table.below(pid))
         seen.started += len(below - (below if seen.below is None else seen.below))
         seen.below = below
-        look = work_of(pid, table, now_s, ours)
+        look = work_of(pid, table, now_s, ours, rpc=rpc)
         seen.series.looks.append(look._replace(started=seen.started))
         return estimate(seen.series, lines=len(set(seen.lines)))

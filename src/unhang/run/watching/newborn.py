@@ -16,6 +16,7 @@ from unhang.collect.processes import Process, ProcessTable, read_processes
 from unhang.collect.ranks import find_ranks, is_launcher
 from unhang.rankenv import attempt_of, number_of
 from unhang.record.contact.marks import Mark, alive
+from unhang.run.watching.outside import SEARCH_S
 
 __all__ = ["BEFORE", "TRACKERS", "Newborn", "Newborns"]
 
@@ -23,7 +24,6 @@ STARTING = "starting"
 BEFORE = (STARTING, "imported")
 """Phases of a process that has not entered `init_process_group`."""
 
-_APART_S = 2.0
 TRACKERS = ("resource_tracker", "forkserver import")
 
 
@@ -61,7 +61,7 @@ class Newborns:
         if not self.child or size < 2 or any(m.rank is not None for m in marks):  # noqa: PLR2004
             self._found = []
         elif now_s >= self._next_s:
-            self._next_s = now_s + _APART_S
+            self._next_s = now_s + SEARCH_S
             below = ProcessTable.of(read_processes().below(self.child))
             self._found = self._among(below, marks, come, size)
         keys = {(m.pid, m.start_ticks) for m in come}

@@ -18,7 +18,6 @@ from unhang.run.watching.roster import finished_calls, is_waiting
 
 __all__ = ["GroupNow", "JobNow", "Looker", "RankNow", "behind"]
 
-_NS = 1e9
 _IN_JOB = frozenset({"initialising", "ready", "destroyed"})
 _RATE_OVER_S = 10.0
 _FEW_LOOKS, _LATE_LOOKS = 5, 60
@@ -192,4 +191,4 @@ def _where(beat: Heartbeat | None) -> str:
 def _quiet(beat: Heartbeat | None, now: float) -> float | None:
     if beat is None or not beat.last_ns:
         return None
-    return round(max(now - beat.last_ns / _NS, 0.0), 1)
+    return round(max(now - beat.last_ns / 1e9, 0.0), 1)

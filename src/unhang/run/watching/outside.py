@@ -26,7 +26,7 @@ __all__ = ["UNARMED", "Outsiders", "Unarmed", "why_unarmed"]
 UNARMED = "unarmed"
 """The phase of a process without a recorder."""
 
-_FIRST_S, _LONGEST_S = 2.0, 60.0
+SEARCH_S, _LONGEST_S = 2.0, 60.0
 """Between two searches: reading all of /proc is not free, and jobs rarely get ranks later."""
 
 _PATIENCE_S = 90.0
@@ -60,7 +60,7 @@ class Outsiders:
     known: dict[tuple[int, int], Unarmed] = field(default_factory=dict)
     _seen_s: dict[tuple[int, int], float] = field(default_factory=dict)
     _next_s: float = 0.0
-    _apart_s: float = _FIRST_S
+    _apart_s: float = SEARCH_S
 
     def search(self, marks: Iterable[Mark], now_s: float, *, anew: bool = False) -> list[Unarmed]:
         """All that were found so far, dead or alive; those that were armed meanwhile are not.
@@ -72,7 +72,7 @@ class Outsiders:
         """
         marks = list(marks)
         if anew:
-            self._apart_s, self._next_s = _FIRST_S, now_s
+            self._apart_s, self._next_s = SEARCH_S, now_s
         if self.child and now_s >= self._next_s:
             self._next_s = now_s + self._apart_s
             self._apart_s = min(2 * self._apart_s, _LONGEST_S)

@@ -26,7 +26,7 @@ BLOCKS: Final = 18
 """So many of the newest blocks must agree, in thirds of their own; or two or four times as many."""
 FIRST_BLOCKS: Final = 5
 """The first ones are warm-up."""
-MOST_BLOCKS: Final = 1800
+MOST_BLOCKS: Final = 100 * BLOCKS
 LEAST_EXCESS: Final = 0.07
 """A rank that needs 7 % longer than the others is slow; jitter of healthy ones stays below that."""
 LEAST_OF_TWO: Final = 0.12

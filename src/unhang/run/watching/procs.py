@@ -9,6 +9,7 @@ import fcntl
 import os
 import struct
 from collections.abc import Container, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from unhang.activity.looks import ProcessLook
@@ -68,6 +69,8 @@ def work_of(
     now_s: float,
     ours: int = 0,
     sockets: Mapping[int, int] | None = None,
+    *,
+    rpc: bool = False,
 ) -> ProcessLook:
     """What a process and all below it have done so far.
 
@@ -77,14 +80,16 @@ def work_of(
         now_s: The moment.
         ours: Thread of it that is our recorder's, whose work is none of the program's; 0 for none.
         sockets: Bytes of TCP sockets by inode; None where nothing asked for them.
+        rpc: It is a worker of torch's RPC, of which a thread polls without a pause.
     """
     tree = list(table.below(pid))
     cpu_s, io = sum(max(p.cpu_s, 0.0) for p in tree), _io_bytes(str(p.pid) for p in tree)
     stored = _io_bytes((str(p.pid) for p in tree), _STORED)
-    thread = read_process(ours, Path(f"/proc/{pid}/task")) if ours else None
-    if thread is not None:
-        cpu_s, io = cpu_s - thread.cpu_s, io - _io_bytes([f"{pid}/task/{ours}"])
-        stored -= _io_bytes([f"{pid}/task/{ours}"], _STORED)
+    for number in (*([ours] if ours else []), *(_pollers(pid) if rpc else [])):
+        thread = read_process(number, Path(f"/proc/{pid}/task"))
+        if thread is not None:
+            cpu_s, io = cpu_s - thread.cpu_s, io - _io_bytes([f"{pid}/task/{number}"])
+            stored -= _io_bytes([f"{pid}/task/{number}"], _STORED)
     own = table.by_pid.get(pid)
     # The main thread of Ray's workers wakes others by writing to descriptors of its own.
     prints = own is not None and not own.command.startswith(_OF_RAY)
@@ -102,6 +107,21 @@ def work_of(
         traffic=-1 if sockets is None else bytes_of((p.pid for p in tree), sockets),
         disk=any(p.state == "D" for p in tree),
     )
+
+
+_POLLER = "TP_SHM_reactor"
+"""TensorPipe's thread that looks at memory shared with other processes, as often as it may run:
+it took 6 % of a core on a crowded machine, and a third of one where there was room."""
+
+
+def _pollers(pid: int) -> list[int]:
+    """The threads of a process that poll for RPC, whatever the program does."""
+    found = []
+    for path in Path(f"/proc/{pid}/task").glob("[0-9]*/comm"):
+        with suppress(OSError):
+            if path.read_text(encoding="utf-8", errors="replace").strip() == _POLLER:
+                found.append(int(path.parent.name))
+    return found
 
 
 def ray_tasks_s(pid: int, table: ProcessTable, ranks: Container[int]) -> float:

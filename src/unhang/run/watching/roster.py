@@ -16,7 +16,7 @@ from unhang.activity.looks import ProcessLook
 from unhang.collect.processes import Process, ProcessTable, read_processes
 from unhang.collect.ranks import find_ranks, is_launcher
 from unhang.model import MemoryKill
-from unhang.record.contact.heartbeat import Heartbeat, read_heartbeat
+from unhang.record.contact.heartbeat import TICK_S, Heartbeat, read_heartbeat
 from unhang.record.contact.marks import Mark, alive, read_marks
 from unhang.run.watching.memory import MemoryCounts
 from unhang.run.watching.moving import Movement
@@ -39,7 +39,7 @@ __all__ = [
 
 _IN_JOB = ("initialising", "ready", UNARMED)
 _LEFT = ("destroyed", "exited")
-_KEPT_NS = 3_000_000_000
+_KEPT_NS = int(3 * TICK_S * 1e9)
 _KILLED = 128 + signal.SIGKILL
 
 
@@ -225,7 +225,13 @@ class Roster:
             return dict.fromkeys(beats, Activity())
         table = read_processes()
         return {
-            pid: self._movement.weigh(pid, table, now, beat.thread if beat is not None else 0)
+            pid: self._movement.weigh(
+                pid,
+                table,
+                now,
+                beat.thread if beat is not None else 0,
+                rpc=beat is not None and bool(beat.worker),
+            )
             for pid, beat in beats.items()
         }
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from unhang.record.contact.heartbeat import TICK_S
 from unhang.wording import rank_phrase
 
 __all__ = ["Alarm", "HangWatch", "ProgressLook", "RankProgress", "Resumed", "Working"]
@@ -29,9 +30,6 @@ IDLE_FACTOR = 3.0
 BUSY_FACTOR = 12.0
 """How much longer the ranks may stay away from communication while one computes or reads."""
 
-
-COUNTERS_S = 1.0
-"""Counters of groups are noted once a second: what only they tell may be so old."""
 
 AUTO_LEAST_S = 8.0
 """No shorter quiet is suspicious, whatever the rhythm: a garbage collection, a slow disk."""
@@ -229,7 +227,8 @@ class HangWatch:
             self._restart(look.time_s)
         self._excuse_own_sleep(look.time_s)
         unseen_s = min(look.time_s - self._last_look_s, 2 * self.interval_s)
-        unseen_s += COUNTERS_S * self._is_told_late(look)
+        # Counters of groups are noted once a tick: what only they tell may be so old.
+        unseen_s += TICK_S * self._is_told_late(look)
         self._last_look_s, self._newest = look.time_s, look.ranks
         if self._moved(look):
             return self._progress(look.time_s, unseen_s)

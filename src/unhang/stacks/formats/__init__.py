@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from unhang.model import ProcessSample
-from unhang.stacks import saved
 from unhang.stacks.formats import (
     faulthandlers,
     gdb,
@@ -20,6 +19,7 @@ from unhang.stacks.formats import (
     pyspy,
     pystacks,
     refusals,
+    saved,
 )
 
 __all__ = ["FORMATS", "OURS", "Format", "format_of"]

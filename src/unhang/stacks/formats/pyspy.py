@@ -24,7 +24,6 @@ _THREAD = re.compile(
 _RETYPED = re.compile(r"^(.{0,80}?)\bpid[ =:]+(\d+),? \((\w+),? ([a-z+]+)\):?\s*$", re.MULTILINE)
 """A heading of a process and its thread in one, as people write it by hand."""
 _MAIN = "MainThread"
-_PARENT = re.compile(r"^Parent Process (\d+):")
 _FRAME = re.compile(r"^ {4}(\S.*) \(((?:(?! \().)*?)(?::(\d+))?\)\s*$")
 _INDENTED = re.compile(r"^[ \t]{1,12}([^\s()][^()]*) \(([^()\s]+):(\d+)\)\s*$")
 """A frame with other spaces than py-spy's, as what is copied from a page has them."""

@@ -16,26 +16,26 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from unhang.activity.thresholds import APART_S
 from unhang.casedir.manifest import Ending
 from unhang.casedir.sharing import heard_of
 from unhang.collect.processes import read_processes
 from unhang.run.child.speak import say, write_all
+from unhang.run.guard import Guard, Orders
+from unhang.run.incident.acting import Course, IncidentStage, pause_words, why_spared
+from unhang.run.incident.closing import short_path
 from unhang.run.incident.handling import Context, NodeIncident, What
 from unhang.run.incident.notifying import Notifier
 from unhang.run.incident.verdict import Verdict
-from unhang.run.watching.guard import Guard, Orders
 from unhang.run.watching.jobtree import JobTree
 from unhang.run.watching.moving import Movement
 from unhang.run.watching.pacing import Pacing
 from unhang.run.watching.roster import Gone, Roster
-from unhang.run.watching.watch import Alarm, HangWatch, Resumed, Working
-from unhang.run.watching.words import (
+from unhang.run.watching.watch import AUTO_AFTER, Alarm, HangWatch, Resumed, Working
+from unhang.run.words import (
     end_words,
     look_options,
-    pause_words,
-    short_path,
     slow_words,
-    why_spared,
     work_words,
 )
 from unhang.wording import printable, rank_phrase
@@ -47,7 +47,6 @@ MOST_INCIDENTS = 16
 
 INTERVAL_S = (0.25, 5.0)
 IDLE_INTERVAL_S = 0.5
-AUTO_INTERVAL_S = 1.0
 BEGINNING_S, BEGINNING_INTERVAL_S = 10.0, 0.1
 LAUNCHER_LOOKS = 6
 """So many looks in a row must see a launcher stand still: one that imports torch computes."""
@@ -61,9 +60,6 @@ STACKS_S = 10.0
 """So long a verdict that is made beside the job is waited for: before the job is ended, with the
 stacks of its calls; and after its end."""
 
-GOES_ON = 20
-"""So many looks that saw progress after a rank's end make the job one that runs on without it."""
-
 _TERMINATED = 128 + signal.SIGTERM
 
 
@@ -76,8 +72,9 @@ class Patrol:
         low, high = INTERVAL_S
         self.interval_s = min(max(orders.hang_after_s / 10, low), high)
         if orders.auto:
-            self.interval_s = AUTO_INTERVAL_S
+            self.interval_s = APART_S
         self.watch = HangWatch(orders.hang_after_s, self.interval_s, auto=orders.auto)
+        self.course = Course()
         self.pacing = Pacing()
         self.roster = Roster(orders.job, orders.run, child)
         self.current: NodeIncident | None = None
@@ -125,6 +122,7 @@ class Patrol:
                 attempt = self.roster.attempt
                 self._close_current("the launcher has restarted the job")
                 self.watch.forget_ranks()
+                self.course = Course()
             self._look_at_progress()
             self._listen_to_others()
             self._thaw_if_asked()
@@ -223,12 +221,28 @@ class Patrol:
         if self._runs_on():
             self._goes_on("the job ran on after a rank had ended")
         if isinstance(event, Alarm) and (self.current is None or event.again):
+            first = self.current
             self._close_current("looked at again: the ranks that others wait for stand still")
-            incident = self._begin(What("hang", event.reason, event.quiet_s, event.still_s))
-            self._conclude(incident)
-            self._act(incident)
+            self._work_up(What("hang", event.reason, event.quiet_s, event.still_s), first)
         elif self.current is None and self.watch.moves and not self._obeying():
             self._look_at_pace()
+
+    def _work_up(self, what: What, first: NodeIncident | None = None, *, tell: bool = True) -> None:
+        """An alarm, from its evidence to what is done about it.
+
+        Args:
+            what: What happened.
+            first: The first look, where this is another at the same incident.
+            tell: Notify of it.
+        """
+        self.course.enter(IncidentStage.ALARM)
+        self.course.enter(IncidentStage.COLLECTING)
+        incident = self._begin(what, first=first)
+        self._conclude(incident, tell=tell)
+        self.course.enter(IncidentStage.TOLD)
+        if not tell:
+            self.watch.told_of_hang()
+        self._act(incident)
 
     def _look_at_pace(self) -> None:
         """A rank that keeps the others waiting is told once; the job goes on meanwhile.
@@ -249,7 +263,8 @@ class Patrol:
         if self.current is None or self.current.what.kind != "rank-ended":
             return False
         there = {member.rank for member in self.roster.members}
-        return self._ended in there or self.watch.seen - self._seen_then >= GOES_ON
+        # So much progress after a rank's end makes the job one that runs on without it.
+        return self._ended in there or self.watch.seen - self._seen_then >= AUTO_AFTER
 
     def _after_end(self, event: Alarm | Resumed | None) -> Alarm | Resumed | None:
         """Keep back an alarm beside a rank's end, until a launcher has had its time to end the job.
@@ -288,9 +303,7 @@ class Patrol:
         if not waits:
             return
         text = f"no rank has been started for {alone_s:.0f} s, and the launcher waits"
-        incident = self._begin(What("hang", text, alone_s, alone_s))
-        self._conclude(incident)
-        self._act(incident)
+        self._work_up(What("hang", text, alone_s, alone_s))
 
     def _see(self, *, acting: bool = False) -> Alarm | Resumed | None:
         """Look once; that the job moves on is said, and ends the incident, as work is said.
@@ -304,9 +317,12 @@ class Patrol:
         if isinstance(event, Working):
             self._tell_of_work(event)
             return None
+        if event is None and not acting:
+            self.course.watched(suspicious=self.watch.asks_for_work)
         if isinstance(event, Resumed) and (self._obeying() or not self._any_lives()):
             return None  # Calls that the end of the job breaks off finish too.
         if isinstance(event, Resumed):
+            self.course.enter(IncidentStage.RESUMED)
             say(f"the job moves on: a call has finished after {event.quiet_s:.0f} s")
             self._goes_on(f"the job moved on after {event.quiet_s:.0f} s without progress")
         return event
@@ -350,11 +366,11 @@ class Patrol:
             self._close_current("another node has looked at its ranks again")
             kind = "hang" if news.kind == "hang" else "rank-ended"
             detail = f"{printable(news.detail)} (seen by {printable(news.run)})"
-            incident = self._begin(What(kind, detail, still_s=self.watch.still_s))
-            self._conclude(incident, tell=False)
+            what = What(kind, detail, still_s=self.watch.still_s)
             if kind == "hang":
-                self.watch.told_of_hang()
-                self._act(incident)
+                self._work_up(what, tell=False)
+            else:
+                self._conclude(self._begin(what), tell=False)
 
     def _obeying(self) -> bool:
         """Whether ranks end by order now: of a signal, or of a node that shares the last case."""
@@ -385,19 +401,22 @@ class Patrol:
 
     # -------------------------------------------------------------- incidents
 
-    def _begin(self, what: What, attempt: int | None = None) -> NodeIncident | None:
+    def _begin(
+        self, what: What, attempt: int | None = None, first: NodeIncident | None = None
+    ) -> NodeIncident | None:
         """Collect the evidence of an incident; None where none more are kept or can be.
 
         Args:
             what: What happened.
             attempt: In which attempt of the launcher; the present one by default.
+            first: The first look at the same incident.
         """
         self.incidents += 1
         if self.incidents > MOST_INCIDENTS:
             return None
         if not self.orders.quiet:
             say(f"{what.detail}: collecting evidence")
-        incident = NodeIncident(self.context, what)
+        incident = NodeIncident(self.context, what, follows=first)
         if not incident.collect(self.roster, self.roster.attempt if attempt is None else attempt):
             return None
         self.current = self.last = incident
@@ -420,6 +439,8 @@ class Patrol:
         self.guard.verdict = verdict
         write_all(f"\n{verdict.text}\n")
         say(f"the evidence is in {short_path(incident.case)}")
+        if incident.follows is not None:
+            say(f"the first look is in {short_path(incident.follows.case)}")
 
     def _refined(self, incident: NodeIncident, verdict: Verdict) -> None:
         if incident is not self.last:
@@ -446,18 +467,26 @@ class Patrol:
             self._await(self._refining)  # ranks add the stacks of their calls while they can
         verdict = incident.verdict if incident else None
         if incident is None or verdict is None:
+            self.course.decided("there is no verdict", looks_again=False)
             return
         how, grace_s = self.orders.on_hang, self.orders.grace_s
         if isinstance(self._see(acting=True), Resumed):
             return
-        self._put_off(verdict)
-        if how == "report" and verdict.pausing and not self.orders.quiet:
-            say(pause_words(verdict, "looked at again when", grace_s))
+        again = self._put_off(verdict)
         if how == "report":
+            if verdict.pausing and not self.orders.quiet:
+                say(pause_words(verdict, "looked at again when", grace_s))
+            self.course.decided("--on-hang report", looks_again=again)
             return
-        if spared := why_spared(verdict, how, grace_s, self.watch.left):
+        spared = why_spared(verdict, how, grace_s, self.watch.left)
+        if spared:
             say(f"{spared} (--on-hang {how})")
-            return
+        if self.course.decided(spared, looks_again=again) and self.course.enter(
+            IncidentStage.ACTING
+        ):
+            self._end_or_freeze(incident, how)
+
+    def _end_or_freeze(self, incident: NodeIncident, how: str) -> None:
         if how == "keep":
             self.tree.freeze()
             say(f"the job is frozen for a debugger; to go on: kill -CONT {os.getpid()}")
@@ -467,8 +496,12 @@ class Patrol:
         incident.tell_of_end()
         self.tree.end(lambda: self.guard.is_over)
 
-    def _put_off(self, verdict: Verdict) -> None:
-        """Look again later at ranks that may yet come; the node that has them does, for all."""
+    def _put_off(self, verdict: Verdict) -> bool:
+        """Look again later at ranks that may yet come; the node that has them does, for all.
+
+        Returns:
+            Whether it is looked at again, here or there.
+        """
         here = {member.rank for member in self.roster.members}
         late = verdict.moving or verdict.pausing or self.watch.left
         self._leaves_it = bool(late) and here.isdisjoint(late)
@@ -477,6 +510,7 @@ class Patrol:
         elif late and not self._leaves_it:
             pausing = {*verdict.pausing, *self.watch.left}
             self.watch.wait_until(self.orders.grace_s, pausing)
+        return bool(late)
 
     def _await(self, judging: threading.Thread | None) -> None:
         """Wait for a verdict that comes beside the job, but not for long."""

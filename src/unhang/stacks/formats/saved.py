@@ -17,7 +17,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,7 +34,6 @@ _THREAD_DEFAULTS = {"is_main": False, "holds_gil": None, "active": None, "native
 _SAMPLE_DEFAULTS: dict[str, object] = {
     f.name: f.default for f in fields(ProcessSample) if f.name not in ("rank", "host", "pid")
 }
-_NESTED = ("short_of", "memory_kill")
 T = TypeVar("T")
 
 
@@ -80,13 +79,17 @@ def _sample_row(sample: ProcessSample, stacks: dict[tuple[Frame, ...], int]) -> 
     row: dict[str, object] = {"rank": sample.rank, "host": sample.host, "pid": sample.pid}
     for name, default in _SAMPLE_DEFAULTS.items():
         value = getattr(sample, name)
-        if name not in ("threads", *_NESTED) and value != default:
-            row[name] = value
-    for name in _NESTED:
-        if (nested := getattr(sample, name)) is not None:
-            row[name] = {key: value for key, value in asdict(nested).items() if value}
+        if name != "threads" and value != default:
+            row[name] = _shown(value)
     row["threads"] = [_thread_row(thread, stacks) for thread in sample.threads]
     return row
+
+
+def _shown(value: Any) -> Any:  # noqa: ANN401 - whatever a field holds
+    """A record as an object, without what nothing tells of; all else as it is."""
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    return {key: each for key, each in asdict(value).items() if each}
 
 
 def _thread_row(thread: ThreadStack, stacks: dict[tuple[Frame, ...], int]) -> dict[str, object]:
@@ -130,13 +133,14 @@ def _at(items: Sequence[T], number: int) -> T:
 def _sample(row: dict[str, Any], stacks: list[tuple[Frame, ...]]) -> ProcessSample:
     """A process; a field of another type, or that no machine could have, is left at its default."""
     from unhang.incoming import fit, overlaid
-    from unhang.stacks.legacy import in_present_form
 
     rows = fit(row.pop("threads", []), list[Any])
     threads = tuple(_thread(told, stacks) for told in rows if isinstance(told, dict))
-    row = in_present_form(_possible(row))
-    sample = overlaid(ProcessSample(UNKNOWN_RANK, "", -1, threads), row)[0]
+    sample = overlaid(ProcessSample(UNKNOWN_RANK, "", -1, threads), _possible(row))[0]
     status = sample.exit_status
+    fits = all(n == UNKNOWN_RANK or is_rank(n) for n in (sample.rank, sample.parent_rank))
+    if fits and (status is None or abs(status) <= _INT32):
+        return sample
     return replace(
         sample,
         rank=sample.rank if is_rank(sample.rank) else UNKNOWN_RANK,

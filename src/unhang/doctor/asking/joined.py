@@ -23,7 +23,7 @@ from typing import Any
 from unhang.collect.launchers.tools import hosts_of
 from unhang.doctor.agents.node import examine
 from unhang.doctor.agents.ranks import free_port
-from unhang.doctor.nodes import Node, NodeAnswer, answer_of
+from unhang.doctor.asking.nodes import Node, NodeAnswer, answer_of
 from unhang.errors import ToolError, UsageError
 from unhang.incoming import fit, value_of
 from unhang.rankenv import RankEnv, node_of, number_of, rank_env

@@ -1,0 +1,106 @@
+"""A reproducer from a case: the verdict that it has to keep, the programs, and the script."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+from unhang._version import __version__
+from unhang.analysis import diagnose
+from unhang.case import Case
+from unhang.errors import NoEvidenceError
+from unhang.report import Finding, Report
+from unhang.reproduce.playing import Judgement, judgement_of, judgement_of_played
+from unhang.reproduce.schedule import Programs, programs_of
+from unhang.reproduce.scripting import ranks_of_job, script_of
+from unhang.reproduce.shrinking import shrunk
+
+__all__ = ["Reproducer", "reproducer_of", "text_of"]
+
+_HINT: Final = "unhang diagnose says what it is; a hang that calls do not show has no reproducer."
+
+
+@dataclass(frozen=True, slots=True)
+class Reproducer:
+    """The smallest programs that get the verdict of a case.
+
+    Attributes:
+        wanted: That verdict.
+        summary: In the words of the case's report.
+        calls, ranks: How many the case had.
+    """
+
+    programs: Programs
+    wanted: Judgement
+    summary: str
+    calls: int
+    ranks: int
+
+
+def reproducer_of(case: Case) -> Reproducer:
+    """Find it.
+
+    Raises:
+        NoEvidenceError: The verdict of the case is not one that calls show, or the calls that it
+            holds do not lead to it when they are played.
+    """
+    report = diagnose(case)
+    whole = programs_of(case)
+    wanted = judgement_of(report)
+    if wanted is None:
+        raise NoEvidenceError(f"there is nothing to reproduce: {report.summary}", _HINT)
+    if judgement_of_played(whole) != wanted:
+        raise NoEvidenceError(
+            f"the calls alone do not lead to this verdict again: {report.summary}",
+            "Calls before the dumps' windows, waits or values decide it: rehearse the program.",
+        )
+    small = shrunk(whole, lambda some: judgement_of_played(some) == wanted, _spare(report, whole))
+    return Reproducer(small, wanted, report.summary, whole.size, len(whole.names))
+
+
+def _spare(report: Report, programs: Programs) -> list[int]:
+    """Ranks that may go: all but the culprits."""
+    first: Finding = report.causes[0]
+    return [rank for rank in programs.names if rank not in first.culprits]
+
+
+def text_of(found: Reproducer, how: str, name: str) -> str:
+    """The script with its header.
+
+    Args:
+        found: What it is to do.
+        how: "gloo" or "rehearsal" as it was tried, "" for not at all.
+        name: Its file's name.
+
+    Raises:
+        InputError: A call cannot be written.
+    """
+    programs = found.programs
+    command = f"torchrun --nproc-per-node {len(programs.names)} {name}"
+    shown = {
+        "gloo": f"Hangs: {command}",
+        "rehearsal": f"Gloo does not hang here as NCCL does: unhang rehearse -- {command}",
+        "": f"Was not run. It should hang: {command}",
+    }[how]
+    header = (
+        f"{found.wanted.code} {found.wanted.slug}: {found.summary}",
+        f"Reproducer by unhang {__version__}{_torch()}: {_count(found)}.",
+        ranks_of_job(programs),
+        shown,
+    )
+    return script_of(programs, [line for line in header if line])
+
+
+def _count(found: Reproducer) -> str:
+    programs = found.programs
+    return (
+        f"{programs.size} of {found.calls:,} calls, {len(programs.names)} of {found.ranks:,} ranks"
+    )
+
+
+def _torch() -> str:
+    try:
+        return f", torch {version('torch')}"
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,226 @@
+"""The calls of a case as one program a rank: what each would have to call again.
+
+What a dump does not tell is filled in the plain way: who is the root (the group's first member),
+how values are reduced (sums), and when an asynchronous call was waited for (a call that did not
+end and has calls behind it was not waited for; nor are sends and receives that ended).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from unhang.analysis.state.index import gather
+from unhang.batches import is_closing
+from unhang.case import Case
+from unhang.model import Call, Frame, Group, Shape
+from unhang.stacks.ownership import user_frame
+
+__all__ = ["Move", "Programs", "Unit", "programs_of", "units_of", "with_ranks"]
+
+Unit: TypeAlias = tuple[int, ...]
+"""What goes or stays together: a collective of a group, or a send and its receive."""
+
+_COLLECTIVE: Final = 2
+"""Length of a collective's unit: group and number."""
+_ROOTED: Final = frozenset({"broadcast", "reduce", "gather", "scatter"})
+_RECEIVES: Final = "recv"
+_SENDS: Final = "send"
+_SAID: Final = re.compile(r"(\w+)\((root|reduction) (\w+)\)")
+"""How the dumps of a rehearsal tell a root or a reduction about which ranks disagree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One call of one rank.
+
+    Attributes:
+        group: Place in `Programs.groups`.
+        peer, root: Ranks in the group; -1 for none.
+        waits: The rank goes on only when it has ended.
+        ended: It had ended.
+        unit: What it belongs to.
+    """
+
+    group: int
+    op: str
+    inputs: tuple[Shape, ...]
+    outputs: tuple[Shape, ...]
+    dtype: str
+    peer: int = -1
+    tag: int = 0
+    root: int = -1
+    reduction: str = "SUM"
+    waits: bool = True
+    ended: bool = False
+    frame: Frame | None = None
+    unit: Unit = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """What every rank calls, in order.
+
+    Attributes:
+        groups: Their members are ranks of these programs.
+        moves: By rank, ascending.
+        names: By rank, which rank of the job it is.
+    """
+
+    groups: tuple[Group, ...]
+    moves: Mapping[int, tuple[Move, ...]]
+    names: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """How many calls there are."""
+        return sum(map(len, self.moves.values()))
+
+    def only(self, units: Iterable[Unit]) -> Programs:
+        """With the calls of some units alone."""
+        kept = frozenset(units)
+        moves = {r: tuple(m for m in each if m.unit in kept) for r, each in self.moves.items()}
+        return replace(self, moves=moves)
+
+
+def programs_of(case: Case) -> Programs:
+    """The programs of all ranks that left a dump; what only some members still have is left out."""
+    ranks = case.ranks_with_dump
+    place = {rank: n for n, rank in enumerate(ranks)}
+    groups = tuple(
+        replace(g, members=tuple(place[m] for m in g.members if m in place)) for g in case.groups
+    )
+    tags, finished, groups_of = _tags(case), gather(case).finished, case.calls.group.tolist()
+    moves = {}
+    for rank in ranks:
+        rows = np.flatnonzero(case.calls.rank == rank)
+        rows = rows[np.argsort(case.calls.created_ns[rows], kind="stable")]
+        calls = [case.call(int(row)) for row in rows]
+        made = [
+            _move(call, place, groups_of[call.row], tags, ended=bool(finished[call.row]))
+            for call in calls
+            if not is_closing(call.name)
+        ]
+        moves[place[rank]] = _with_exchanges(_with_waits(made), groups, place[rank])
+    return Programs(groups, _within_all_windows(moves), tuple(ranks))
+
+
+def _tags(case: Case) -> dict[int, int]:
+    """Tags of sends and receives that wait, by row."""
+    return {dump.start + number: tag for dump in case.dumps for number, tag in dump.open_tags or ()}
+
+
+def _move(
+    call: Call, place: Mapping[int, int], group: int, tags: Mapping[int, int], *, ended: bool
+) -> Move:
+    name, signature = call.name, call.signature
+    said = _SAID.fullmatch(name.op)
+    op = said[1] if said else name.op.partition("(")[0]
+    dtypes = signature.input_dtypes or signature.output_dtypes
+    members = [member for member in call.group.members if member in place]
+    peer, root, reduction = -1, 0 if op in _ROOTED else -1, "SUM"
+    if op.startswith((_SENDS, _RECEIVES)):
+        op = _SENDS if op.startswith(_SENDS) else _RECEIVES
+        peer = _place_of(name.dst if op == _SENDS else name.src, call, members)
+    if said and said[2] == "root" and said[3].isdecimal() and int(said[3]) in members:
+        root = members.index(int(said[3]))
+    elif said and said[2] == "reduction":
+        reduction = said[3]
+    return Move(
+        group, op, signature.input_sizes, signature.output_sizes, dtypes[0] if dtypes else "Float",
+        peer=peer, tag=tags.get(call.row, 0), root=root, reduction=reduction, ended=ended,
+        frame=user_frame(call.frames) or next(iter(call.frames), None), unit=(group, call.seq),
+    )  # fmt: skip
+
+
+def _place_of(peer: int, call: Call, members: list[int]) -> int:
+    """A peer among the members that left a dump; -1 for another, or any."""
+    known = 0 <= peer < len(call.group.members) and call.group.members[peer] in members
+    return members.index(call.group.members[peer]) if known else -1
+
+
+def _with_waits(moves: list[Move]) -> list[Move]:
+    """What floats: an open call that has calls behind it, and sends and receives that ended."""
+    last = len(moves) - 1
+    return [
+        replace(move, waits=number == last if not move.ended else move.peer < 0)
+        for number, move in enumerate(moves)
+    ]
+
+
+def _with_exchanges(moves: list[Move], groups: tuple[Group, ...], rank: int) -> tuple[Move, ...]:
+    """Number sends and receives of each direction between two ranks: their unit."""
+    counted: Counter[tuple[int, ...]] = Counter()
+    made = []
+    for move in moves:
+        if move.op in (_SENDS, _RECEIVES):
+            members = groups[move.group].members
+            other = members[move.peer] if move.peer >= 0 else -1
+            pair = (rank, other) if move.op == _SENDS else (other, rank)
+            lane = (move.group, *pair)
+            counted[lane] += 1
+            made.append(replace(move, unit=(*lane, counted[lane])))
+        else:
+            made.append(move)
+    return tuple(made)
+
+
+def _within_all_windows(moves: dict[int, tuple[Move, ...]]) -> dict[int, tuple[Move, ...]]:
+    """Collectives from the first on that no member's buffer has dropped."""
+    begins: dict[int, int] = {}
+    for made in moves.values():
+        mine: dict[int, int] = {}
+        for move in made:
+            if len(move.unit) == _COLLECTIVE:
+                mine.setdefault(move.group, move.unit[1])
+        for group, seq in mine.items():
+            begins[group] = max(seq, begins.get(group, seq))
+    return {
+        rank: tuple(m for m in made if len(m.unit) > _COLLECTIVE or m.unit[1] >= begins[m.group])
+        for rank, made in moves.items()
+    }
+
+
+def units_of(programs: Programs) -> tuple[list[Unit], set[Unit]]:
+    """All units in the order in which they were begun, and those of which a call did not end."""
+    first: dict[Unit, int] = {}
+    opened: dict[Unit, bool] = defaultdict(bool)
+    for moves in programs.moves.values():
+        for number, move in enumerate(moves):
+            first[move.unit] = max(first.get(move.unit, 0), number)
+            opened[move.unit] |= not move.ended
+    return sorted(first, key=lambda unit: first[unit]), {
+        u for u, is_open in opened.items() if is_open
+    }
+
+
+def with_ranks(programs: Programs, kept: Iterable[int]) -> Programs:
+    """With some ranks alone, numbered anew; a send or receive whose other side goes, goes too."""
+    ranks = sorted(kept)
+    place = {rank: n for n, rank in enumerate(ranks)}
+    groups, moved = [], {}
+    for group in programs.groups:
+        left = [member for member in group.members if member in place]
+        groups.append(replace(group, members=tuple(place[member] for member in left)))
+    for rank in ranks:
+        there = (_among(m, programs.groups[m.group].members, place) for m in programs.moves[rank])
+        moved[place[rank]] = tuple(move for move in there if move)
+    return Programs(tuple(groups), moved, tuple(programs.names[rank] for rank in ranks))
+
+
+def _among(move: Move, members: tuple[int, ...], place: Mapping[int, int]) -> Move | None:
+    """A call with its peer and root as ranks of the smaller group."""
+    left = [member for member in members if member in place]
+
+    def moved(number: int, default: int) -> int:
+        return left.index(members[number]) if members[number] in left else default
+
+    if 0 <= move.peer < len(members):
+        peer = moved(move.peer, -1)
+        return replace(move, peer=peer) if peer >= 0 else None
+    return replace(move, root=moved(move.root, 0)) if move.root >= 0 else move

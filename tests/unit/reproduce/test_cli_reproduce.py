@@ -1,0 +1,58 @@
+"""`unhang reproduce`: what it writes, refuses to write over, and says where it cannot run it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from unhang.cli.main import main
+from unhang.reproduce import trying
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+DUMPS = str(EXAMPLES / "never-joined" / "dumps")
+
+
+def test_without_torch_it_is_written_and_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And both the header and stderr say so."""
+    monkeypatch.setattr(trying, "has_torch", lambda: False)
+    script = tmp_path / "repro.py"
+    assert main(["reproduce", DUMPS, "-o", str(script)]) == 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "the script is not run: there is no torch here" in said.err
+    assert "# Was not run. It should hang: torchrun --nproc-per-node 2 repro.py" in (
+        script.read_text()
+    )
+
+
+def test_a_file_is_never_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever is in it."""
+    script = tmp_path / "train.py"
+    script.write_text("mine")
+    assert main(["reproduce", DUMPS, "-o", str(script)]) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert script.read_text() == "mine"
+
+
+def test_a_script_that_shows_something_else_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it showed is said."""
+    monkeypatch.setattr(trying, "has_torch", lambda: True)
+    monkeypatch.setattr(trying, "tried", lambda *_: trying.Trial("", "It ran to its end."))
+    script = tmp_path / "repro.py"
+    assert main(["reproduce", DUMPS, "-o", str(script)]) == 3
+    assert "so it is not written: It ran to its end." in capsys.readouterr().err
+    assert not script.exists()
+
+
+def test_a_healthy_case_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 3, and the verdict in the sentence."""
+    script = tmp_path / "repro.py"
+    healthy = str(EXAMPLES / "healthy" / "dumps")
+    assert main(["reproduce", healthy, "-o", str(script)]) == 3
+    assert "there is nothing to reproduce: " in capsys.readouterr().err
+    assert not script.exists()
