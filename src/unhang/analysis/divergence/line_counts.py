@@ -1,7 +1,7 @@
 """How often ranks send and receive at each line: who is short of a call, and who made one more.
 
 A send that nothing meets looks the same whether its peer has left a receive out, stands before it,
-or has no more to make because the sender made one too many. Where other ranks wait for nobody
+or has no more to make because the sender made one too many. Where other ranks wait for no rank
 either, they tell: a peer that stands before its call has made fewer than they from a line that it
 shares with them; one that has made as many is where they are.
 """
@@ -32,10 +32,10 @@ _Calls: TypeAlias = Counter[tuple[object, ...]]
 
 
 class Level(Struct, frozen=True):
-    """Ranks of which nothing shows that they are missing a call; all as indices.
+    """Ranks that are not shown to be missing a call; all as indices.
 
     Attributes:
-        others: Who waits for nobody either.
+        others: Ranks that wait for no rank either.
         over: Who waits for them and has made more calls than `others` from lines of both; -1 where
             that is not exactly one rank.
     """
@@ -45,7 +45,7 @@ class Level(Struct, frozen=True):
 
 
 def level_of(situation: Situation, absent: Sequence[int], waiting: Sequence[int]) -> Level | None:
-    """Compare ranks that others wait for with further ranks that wait for nobody.
+    """Compare ranks that others wait for with further ranks that wait for no rank.
 
     Args:
         situation: The case.
