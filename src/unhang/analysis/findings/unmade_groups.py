@@ -40,8 +40,8 @@ def may_make_a_group(situation: Situation, absent: Sequence[int], waiting: Ints)
 
     Ranks that wait for them have made the first call of a group of some description and size since
     they last met; they themselves have made none in a group like it, nor has another rank, for
-    which they may wait. In their first step, any kind of group will do that further ranks have called
-    in, and those who wait for them have not.
+    which they may wait. In their first step, any kind of group will do in which further ranks have
+    called, and those who wait for them have not.
 
     Args:
         situation: The case.
