@@ -1,4 +1,4 @@
-"""Make what is made: log rules from their rows, tables from the schema, examples by running them.
+"""Make what is made: rows and pages of rules, tables from the schema, examples by running them.
 
     python docs/refresh.py            writes what has changed
     python docs/refresh.py --check    exits 1 and names the files that are out of date
@@ -9,12 +9,16 @@ Of a page only text between the marks is touched; the prose around it is written
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import importlib
+import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -24,7 +28,7 @@ sys.path.insert(0, str(ROOT))  # for `lab`, which is not installed
 
 from unhang.case import Case
 from unhang.cli.main import build_parser
-from unhang.kinds import KINDS, Kind
+from unhang.kinds import KINDS, Kind, Trait
 from unhang.tables.schema import TABLES, VIEWS, Table
 
 BLOCK = re.compile(r"(<!-- made: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -307,12 +311,67 @@ def log_rules(_: str) -> str:
     return as_json()
 
 
+def kind_rows(_: str) -> str:
+    """The kinds that files of findings declare, for whoever reads a code without the analysis."""
+    lines = (json.dumps(_row_of(kind), ensure_ascii=False) for kind in _declared())
+    return "[\n" + ",\n".join(lines) + "\n]\n"
+
+
+def _declared() -> dict[Kind, str]:
+    """Each kind that a file of a finding declares, with the docstring of the file."""
+    found = {}
+    for path in sorted((ROOT / "src" / "unhang").rglob("*.py")):
+        if DECLARES.search(path.read_text(encoding="utf-8")) and path.stem != "kinds":
+            parts = path.relative_to(ROOT / "src").with_suffix("").parts
+            module = importlib.import_module(".".join(parts))
+            own = (value for value in vars(module).values() if isinstance(value, Kind))
+            found |= {kind: module.__doc__ or "" for kind in own if _is_of(path, kind)}
+    return dict(sorted(found.items(), key=lambda item: int(item[0].code[2:])))
+
+
+def _is_of(path: Path, kind: Kind) -> bool:
+    """Whether a file declares a kind rather than importing it."""
+    return f'"{kind.code}"' in path.read_text(encoding="utf-8")
+
+
+def _row_of(kind: Kind) -> dict[str, object]:
+    traits = [trait.name for trait in Trait if trait.value and trait in kind.traits]
+    remedy = kind.remedy.name if kind.remedy else None
+    return {**dataclasses.asdict(kind), "traits": traits, "remedy": remedy}
+
+
+def kind_page(old: str, kind: Kind, text: str) -> str:
+    """The page of a kind: by hand where somebody wrote one, else what its file says of it."""
+    if old and _MADE_PAGE not in old:
+        return refreshed(old)
+    body = "\n## ".join(["", *text.split("\n## ")[1:]]).strip()
+    parts = [f"# {kind.code} {kind.slug}", kind.meaning, body]
+    if kind.alternatives:
+        others = "\n".join(f"- {each}" for each in kind.alternatives)
+        parts += ["## What else it could be", others]
+    steps = (f"{number}. {step}" for number, step in enumerate(kind.actions, 1))
+    parts += ["## What to do", "\n".join(steps)] if kind.actions else []
+    return "\n\n".join([*parts, _MADE_PAGE]) + "\n"
+
+
+DECLARES = re.compile(r"^[A-Z_]+: Final = Kind\(", re.MULTILINE)
+_MADE_PAGE = "<!-- made of the file of the finding -->"
+
+
 def made_files() -> Iterator[tuple[Path, Callable[[str], str]]]:
-    """Each file, and what makes its content of the old one; the rules first: pages show them."""
+    """Each file, and what makes its content of the old one; rows first: pages show them."""
     from lab.rules.rows import ROWS
 
     yield ROWS, log_rules
-    for path in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]:
+    yield ROOT / "src" / "unhang" / "kinds.json", kind_rows
+    declared = _declared()
+    known = {**KINDS, **{kind.code: kind for kind in declared}}
+    KINDS.clear()  # it is older than the file that was just made
+    KINDS.update(sorted(known.items(), key=lambda item: int(item[0][2:])))
+    pages = {DOCS / "codes" / f"{kind.code}.md": (kind, text) for kind, text in declared.items()}
+    for path, (kind, text) in pages.items():
+        yield path, partial(kind_page, kind=kind, text=text)
+    for path in [ROOT / "README.md", *sorted({*DOCS.rglob("*.md")} - {*pages})]:
         yield path, refreshed
 
 

@@ -1,9 +1,9 @@
 """The catalogue of finding kinds: everything that is known of a kind, whatever case it is found in.
 
-A kind is a row here and a page in docs/codes; rules make claims of it, and whoever asks what a kind
-is like (does it explain an absence, may a bad node be behind it) asks for a trait. No other module
-holds a set of codes. Log rules and the doctor's checks are rows of tables already and carry their
-`Kind` there; `unhang.catalogue` knows all of them.
+A new kind stands in the file of its finding (`unhang.analysis.rules`), older ones are rows here.
+Rules make claims of it; what asks what a kind is like (does it explain an absence, may a bad node
+be behind it) asks for a trait. No other module holds a set of codes. Log rules and the doctor's
+checks are rows of tables and carry their `Kind` there; `unhang.catalogue` knows all of them.
 
 Codes are never renumbered and never reused. They may have four digits; new kinds are known by
 their slug.
@@ -11,9 +11,11 @@ their slug.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from enum import Enum, Flag, auto
-from typing import Final, Literal, TypeAlias
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
 
 __all__ = ["FAMILIES", "KINDS", "Family", "Kind", "Remedy", "Role", "Trait"]
 
@@ -379,13 +381,6 @@ TIMEOUTS_DIFFER: Final = Kind(
     role="observation",
     actions=("Give init_process_group and new_group the same timeout on all ranks.",),
 )
-LATE_RANK: Final = Kind(
-    "UH501",
-    "late-rank",
-    "slow",
-    "Not stuck but slow: the same ranks arrive last.",
-    role="observation",
-)
 IDLE: Final = Kind(
     "UH601",
     "idle",
@@ -402,119 +397,11 @@ HOST_PROGRAM_STUCK: Final = Kind(
     traits=Trait.FROM_FAILURE | Trait.OF_NOW,
     actions=("Take two stack samples a few seconds apart: unhang stacks --samples 2.",),
 )
-LAST_TRACED_CALL: Final = Kind(
-    "UH603",
-    "last-traced-call",
-    "program",
-    "A process made its last traced call before the others.",
-    role="observation",
-    traits=Trait.UNDECIDED,
-)
-_LOOK_AT_ITS_STACK: Final = "unhang stacks --pid shows which line of the program that is."
-WAITS_IN_SYSCALL: Final = Kind(
-    "UH604",
-    "waits-in-syscall",
-    "program",
-    "A thread waited in one system call all the time.",
-    role="observation",
-    actions=(_LOOK_AT_ITS_STACK,),
-)
-SPINS_IN_SYSCALLS: Final = Kind(
-    "UH605",
-    "spins-in-syscalls",
-    "program",
-    "A thread makes system calls without end.",
-    role="observation",
-    actions=(_LOOK_AT_ITS_STACK,),
-)
-BUSY_WITHOUT_SYSCALLS: Final = Kind(
-    "UH606",
-    "busy-without-syscalls",
-    "program",
-    "A thread never sleeps and makes no system calls.",
-    role="observation",
-    alternatives=("Long work of its own: compiling, preparing data, a loop in Python.",),
-    actions=(_LOOK_AT_ITS_STACK,),
-)
-STARVED: Final = Kind(
-    "UH607",
-    "starved",
-    "environment",
-    "Ranks want a core, or memory, and do not get it: they come late to every call.",
-    alternatives=("A short burst, such as loading data or compiling, meets a limit as well.",),
-    actions=(
-        (
-            "Raise the limit where it was set: docker --cpus and --memory, resources.limits in"
-            " Kubernetes, --cpus-per-task and --mem in SLURM."
-        ),
-        "Or start fewer threads and workers: OMP_NUM_THREADS, num_workers of the data loader.",
-    ),
-)
 FIRST_FAILURE: Final = Kind(
     "UH700",
     "first-failure",
     "failure",
     "The earliest failure in the logs.",
-)
-RANKS_DIFFER: Final = Kind(
-    "UH795",
-    "ranks-differ",
-    "environment",
-    "Ranks report different versions, interfaces or settings.",
-    role="observation",
-)
-NEW_LINE: Final = Kind(
-    "UH7050",
-    "new-since-good-run",
-    "evidence",
-    "A line at the end of the log that the good run given with --baseline never wrote.",
-    role="observation",
-    actions=("Read it with the lines around it: what a good run never says is where to look.",),
-)
-CORE_CRASH: Final = Kind(
-    "UH796",
-    "core-crash",
-    "failure",
-    "A core file shows a crash in native code.",
-)
-CORE_ABORT: Final = Kind(
-    "UH797",
-    "core-abort",
-    "failure",
-    "A core file shows a process that ended itself.",
-    role="consequence",
-)
-CORE_ALIVE: Final = Kind(
-    "UH798",
-    "core-alive",
-    "program",
-    "A core file shows where a living process stood.",
-    role="observation",
-)
-NUMBERS_DIFFER: Final = Kind(
-    "UH870",
-    "numbers-differ",
-    "failure",
-    "Two settings give numbers that differ too much.",
-    alternatives=("Errors add up over a deep network: --scale widens what is allowed.",),
-    actions=("Run it with --ops to see the operator; compare its inputs there.",),
-)
-NOT_FINITE: Final = Kind(
-    "UH871",
-    "not-finite",
-    "failure",
-    "A module or operator gives NaN or infinity.",
-    actions=("Look at its inputs: overflow, division by zero, log of zero.",),
-)
-RANKS_NUMBERS_DIFFER: Final = Kind(
-    "UH872",
-    "ranks-numbers-differ",
-    "failure",
-    "Ranks hold different values of one tensor.",
-    actions=(
-        "Compare them after every step to find the first one that differs.",
-        "Check seeds, loaded checkpoints, parameters that no gradient synchronisation reaches.",
-    ),
 )
 INSUFFICIENT_EVIDENCE: Final = Kind(
     "UH901",
@@ -531,22 +418,6 @@ INSUFFICIENT_EVIDENCE: Final = Kind(
     ),
 )
 
-RECORDER_BLIND: Final = Kind(
-    "UH902",
-    "recorder-blind",
-    "evidence",
-    "A recorder was asked and holds nothing, though its rank has made calls.",
-    role="observation",
-    traits=Trait.UNDECIDED,
-    actions=(
-        "Check that it is on: TORCH_FR_BUFFER_SIZE must not be 0.",
-        (
-            "From torch 2.15 on, ask by the backend's name: unhang dump does, and"
-            " torch._C._distributed_c10d._dump_fr_trace(backend='nccl2')."
-        ),
-        "Where torch does not record a backend, let unhang record: UNHANG_FULL=always.",
-    ),
-)
 
 _ALL: Final = (
     NEVER_JOINED,
@@ -567,26 +438,30 @@ _ALL: Final = (
     JOINED_NOT_PROGRESSING,
     PARTLY_FINISHED,
     TIMEOUTS_DIFFER,
-    LATE_RANK,
     IDLE,
     HOST_PROGRAM_STUCK,
-    LAST_TRACED_CALL,
-    WAITS_IN_SYSCALL,
-    SPINS_IN_SYSCALLS,
-    BUSY_WITHOUT_SYSCALLS,
-    STARVED,
     FIRST_FAILURE,
-    RANKS_DIFFER,
-    NEW_LINE,
-    CORE_CRASH,
-    CORE_ABORT,
-    CORE_ALIVE,
-    NUMBERS_DIFFER,
-    NOT_FINITE,
-    RANKS_NUMBERS_DIFFER,
     INSUFFICIENT_EVIDENCE,
-    RECORDER_BLIND,
 )
 
-KINDS: Final[dict[str, Kind]] = {kind.code: kind for kind in _ALL}
-"""All kinds of this table by code; those of log rules and of checks stand in their rows."""
+
+def _kind_from(row: dict[str, Any]) -> Kind:
+    """The kind of a row of kinds.json."""
+    traits = Trait.NONE
+    for name in row["traits"]:
+        traits |= Trait[name]
+    remedy = Remedy[row["remedy"]] if row["remedy"] else None
+    texts = {name: tuple(row[name]) for name in ("alternatives", "actions")}
+    return Kind(**{**row, **texts, "traits": traits, "remedy": remedy})
+
+
+_ROWS: Final = map(_kind_from, json.loads(Path(__file__).with_name("kinds.json").read_bytes()))
+
+KINDS: Final[dict[str, Kind]] = {
+    kind.code: kind for kind in sorted((*_ALL, *_ROWS), key=lambda kind: int(kind.code[2:]))
+}
+"""All kinds by code, but for those of log rules and of checks, which stand in their rows.
+
+kinds.json has the kinds that files of findings declare (`unhang.analysis.rules`), so that whoever
+reads a code needs no analysis; `python docs/refresh.py` makes it.
+"""

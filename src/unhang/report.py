@@ -18,11 +18,15 @@ from unhang.model import Frame, Note
 __all__ = [
     "SCHEMA",
     "Action",
+    "Before",
+    "Blamed",
     "CallSide",
     "Confidence",
     "Decision",
+    "Excerpt",
     "Finding",
     "GroupRef",
+    "Identity",
     "Incident",
     "Job",
     "RankState",
@@ -146,6 +150,22 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
+class Excerpt:
+    """Lines of the user's code, saved when the incident was, without secrets.
+
+    Attributes:
+        first: Number of the first of `lines`.
+        changed: The file was written after the process began: it may run other lines than these.
+        digest: "sha256:…" of the whole file, or "".
+    """
+
+    first: int
+    lines: tuple[str, ...]
+    changed: bool = False
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Site:
     """Where ranks stand in their own code.
 
@@ -155,6 +175,7 @@ class Site:
         age_s: How old this knowledge is in seconds, where it is not of the moment of the dump.
         after: The finished call that they were last seen leaving, where this is its line and where
             they stand now is not known; "" where they stand here.
+        source: The code there, where the case has it.
     """
 
     ranks: tuple[int, ...]
@@ -165,6 +186,7 @@ class Site:
     stack_id: str = ""
     age_s: float | None = None
     after: str = ""
+    source: Excerpt | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,12 +318,72 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class Identity:
+    """Whose incident it is, as the case tells: empty where it does not.
+
+    Attributes:
+        hosts: Of its ranks.
+        time_ns: When it was seen, wall clock; 0 where unknown.
+        ran_s: For how long the job had run by then, in seconds; 0 where unknown.
+        command: What was run, without secrets.
+        revision: Of the repository that it ran in: "4f2a9c1 (main)".
+        case: Name of the case's directory.
+        versions: "torch 2.13.0", "Python 3.11.7".
+    """
+
+    job: str = ""
+    attempt: str = ""
+    hosts: tuple[str, ...] = ()
+    time_ns: int = 0
+    ran_s: float = 0.0
+    command: tuple[str, ...] = ()
+    revision: str = ""
+    case: str = ""
+    versions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Blamed:
+    """How often a host had the culprit, of the incidents at one place.
+
+    Attributes:
+        chance: How likely it is that any host had it so often, were all alike; None where that
+            means nothing.
+    """
+
+    host: str
+    times: int
+    chance: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """Earlier incidents of the same kind at the same line, by the reports of cases beside it.
+
+    Attributes:
+        times: How many there are, this one among them.
+        place: "train.py:26".
+        hosts: Those that had the culprit more than once.
+        last_ns: When the one before was, wall clock.
+        looked_at: How many reports were read.
+    """
+
+    times: int
+    place: str
+    hosts: tuple[Blamed, ...] = ()
+    last_ns: int = 0
+    looked_at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """The verdict of one command about one incident. Causes stand before consequences.
 
     Attributes:
         next: Commands, the most telling first; empty where nobody knows where the evidence lies.
         decision: What to do now; None from commands that do not judge a job.
+        identity: Whose it is; None where no case tells.
+        before: The same in earlier cases; None where there is none.
     """
 
     status: Status
@@ -316,6 +398,8 @@ class Report:
     schema: str = SCHEMA
     next: tuple[Step, ...] = ()
     decision: Decision | None = None
+    identity: Identity | None = None
+    before: Before | None = None
 
     @property
     def causes(self) -> tuple[Finding, ...]:

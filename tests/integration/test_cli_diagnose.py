@@ -94,7 +94,10 @@ def test_an_archive_and_a_glob_are_paths_too(tmp_path: Path) -> None:
 def test_pages_for_issues_and_browsers(name: str, start: str, tmp_path: Path) -> None:
     """The file's name chooses the format; stdout stays empty."""
     done = unhang("diagnose", HUNG, "-o", tmp_path / name)
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
+    assert (done.returncode, done.stdout) == (1, "")
+    (said,) = done.stderr.splitlines()
+    assert said.startswith("unhang: PROBLEM  ")
+    assert said.endswith(f"(written to {tmp_path / name})")
     assert (tmp_path / name).read_text().startswith(start)
 
 

@@ -234,11 +234,14 @@ def test_nobody_is_left_out(
 
 
 def test_strides_are_said_in_words(browser: Browser, pages: dict[str, Written]) -> None:
-    """Heads of columns say "every 2nd", as sentences do."""
-    page = opened(browser, pages["circle"].path, [], viewport=WIDE)
-    heads = page.locator("#calls thead button").all_inner_texts()
-    assert any("every 2nd" in head for head in heads)
-    assert not any(":2" in head for head in heads)
+    """Names of groups say "every 16th", as sentences do."""
+    page = opened(browser, pages["middle"].path, [], viewport=WIDE)
+    names = page.locator("#calls thead button").all_inner_texts()
+    for axis in range(1, page.locator("#axis option").count()):
+        page.select_option("#axis", index=axis)
+        names += page.locator("#map .name").all_inner_texts()
+    assert any("every 16th" in name for name in names)
+    assert not any(":16" in name for name in names)
 
 
 def test_a_click_shows_one_rank_alone(browser: Browser, pages: dict[str, Written]) -> None:

@@ -14,12 +14,13 @@ import pytest
 from unhang import analysis
 from unhang.casedir.manifest import merge_manifest
 from unhang.casedir.sharing import heard_of
+from unhang.context.recalled import Past
+from unhang.context.tallies import history_of
 from unhang.incoming import value_of
 from unhang.ingest import load
 from unhang.reports import render
 from unhang.serve.pages import comparison_page, history_page, list_page, saved_page
-from unhang.serve.past import Past, tried
-from unhang.serve.tallies import history_of
+from unhang.serve.past import tried
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DUMPS = EXAMPLES / "never-joined-armed" / "dumps"

@@ -18,8 +18,11 @@ CLI = (ROOT / "docs" / "cli.md").read_text()
 
 
 def test_made_parts_are_up_to_date() -> None:
-    """Options, examples, tables and columns in docs/ are those of the program."""
-    pages = ["README.md", "cli.md", "tables.md", "collect.md"]
+    """Options, tables, columns and kinds are those of the program; so are pages of findings."""
+    pages = ["README.md", "cli.md", "tables.md", "collect.md", "kinds.json"]
+    codes = (ROOT / "docs" / "codes").glob("*.md")
+    pages += [page.name for page in codes if "<!-- made of the file" in page.read_text()]
+    assert pages[-1].startswith("UH")
     command = [sys.executable, "docs/refresh.py", "--check", *pages]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"run: python docs/refresh.py\n{done.stdout}{done.stderr}"

@@ -16,7 +16,7 @@ FLOORS = {
     "cli": 5, "__main__": 5,
     "run": 4, "serve": 4, "doctor": 4, "numerics": 4, "demo": 4, "rehearse": 4, "reproduce": 4,
     "ingest": 3, "collect": 3, "analysis": 3, "tables": 3, "reports": 3, "cores": 3,
-    "trace": 3, "casedir": 2, "surroundings": 2, "room": 2, "telltale": 1,
+    "trace": 3, "context": 3, "casedir": 2, "surroundings": 2, "room": 2, "telltale": 1,
     "batches": 2, "case": 2, "casebuilder": 2, "picture": 2, "report": 2, "stacks": 2, "logs": 2,
     "pasted": 2, "redact": 2, "ras": 2, "turns": 2, "spans": 2, "rasclient": 2,
     "activity": 1, "model": 1, "kinds": 1, "errors": 1, "wording": 1, "bounds": 1, "_version": 0,

@@ -9,9 +9,10 @@ import pytest
 from report_samples import hostile, never_joined
 
 from unhang.cli.main import main
+from unhang.context.recalled import Past, cases_in
+from unhang.context.tallies import history_of
 from unhang.reports import render
-from unhang.serve.past import Past, cases_in, facts_of_report, tried
-from unhang.serve.tallies import history_of
+from unhang.serve.past import facts_of_report, tried
 
 WEEK_S = 7 * 24 * 3600.0
 
@@ -129,3 +130,18 @@ def test_the_command_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(["history", str(tmp_path), "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["hosts"][0]["count"] == 2
     assert main(["history", str(tmp_path / "none")]) == 3
+
+
+def test_cases_one_directory_deeper_are_counted(tmp_path: Path) -> None:
+    """A directory of directories of cases: none is passed over in silence."""
+    for name in ("a", "jobs/b", "jobs/c"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "report.json").write_text(render("json", never_joined()))
+    assert {path.name for path in cases_in([tmp_path])} == {"a", "b", "c"}
+
+
+def test_plain_dumps_are_dated_by_their_calls() -> None:
+    """A directory is younger than the hang that is copied into it."""
+    report = json.loads(render("json", never_joined()))
+    report["incident"]["newest_ns"], report["job"]["last_ns"] = 0, 1_700_000_000 * 10**9
+    assert facts_of_report(Path(), report).time_s == 1_700_000_000

@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from unhang.analysis.rules.order import RULES as ASKED
+from unhang.analysis.rules.rule import Rule
 from unhang.catalogue import all_kinds, kind_of
 from unhang.checks import CHECKS
+from unhang.cli.shared.kind_pages import page_of
 from unhang.kinds import FAMILIES, KINDS, Kind, Trait
 from unhang.logs.rules import RULES
 from unhang.report import Finding
 
 SRC = Path(__file__).parents[2] / "src" / "unhang"
-TABLES = ("kinds.py", "checks.py", "logs/rules/")
+TABLES = ("checks.py", "logs/rules/")
 
 
 def named_codes(path: Path) -> Iterator[str]:
-    """Yield the codes that a file names as strings of their own; prose may speak of codes."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    """Yield the codes that a file names as strings of their own; prose may speak of codes.
+
+    Where a kind is declared, its code is its first argument.
+    """
+    tree = ast.parse(path.read_text())
+    own = {
+        id(node.args[0])
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Kind" and node.args
+    }
+    for node in ast.walk(tree):
+        if id(node) in own:
+            continue
         text = node.value if isinstance(node, ast.Constant) else None
         if isinstance(text, str) and re.fullmatch(r"UH\d+", text):
             yield f"{text} in line {node.lineno}"
@@ -74,3 +89,34 @@ def test_checks_are_known_independently() -> None:
     off = {check.part for check in CHECKS.values() if not check.kind.has(Trait.ON_THE_WAY)}
     assert off == {"env"}
     assert not any(kind.has(Trait.CHECKED) for kind in KINDS.values())
+
+
+FINDINGS = sorted((SRC / "analysis" / "rules").glob("*.py"))
+MECHANISM = ("__init__", "order", "reason", "rule", "telling")
+
+
+def test_every_file_of_a_finding_is_asked() -> None:
+    """What declares a rule stands in the list, and the other way round."""
+    folder, _, _ = Rule.__module__.rpartition(".")
+    own = {f"{folder}.{path.stem}" for path in FINDINGS if path.stem not in MECHANISM}
+    asks = [f for rule in ASKED for f in (rule.tells, *(each.sees for each in rule.observers))]
+    assert own == {f.__module__ for f in asks if f.__module__.startswith(folder)} - {
+        f"{folder}.{name}" for name in MECHANISM
+    }
+
+
+def test_kinds_that_files_declare_are_in_the_catalogue() -> None:
+    """kinds.json is what `python docs/refresh.py` makes of them."""
+    declared = {rule.kind.code: rule.kind for rule in ASKED if rule.kind is not None}
+    made = json.loads((SRC / "kinds.json").read_text(encoding="utf-8"))
+    assert {row["code"] for row in made} >= declared.keys(), "run: python docs/refresh.py"
+    assert {code: KINDS[code] for code in declared} == declared, "run: python docs/refresh.py"
+
+
+@pytest.mark.parametrize("code", KINDS)
+def test_every_kind_of_the_catalogue_has_a_page(code: str) -> None:
+    """Written by hand, or made of the docstring of the file of its finding."""
+    page = (SRC.parents[1] / "docs" / "codes" / f"{code}.md").read_text(encoding="utf-8")
+    assert page.startswith(f"# {code} {KINDS[code].slug}\n\n{KINDS[code].meaning}\n")
+    assert "\n## What it rests on\n" in page
+    assert "<!--" not in page_of(KINDS[code]), "marks of what is made are no part of what is read"

@@ -23,6 +23,7 @@ DOZEN = 12
 PAIRS = {
     ("unhang.analysis", "unhang.analysis.findings"),
     ("unhang.analysis", "unhang.analysis.lives"),
+    ("unhang.analysis", "unhang.analysis.rules"),
     ("unhang.analysis", "unhang.analysis.sources"),
     ("unhang.analysis", "unhang.analysis.words"),
     ("unhang.record", "unhang.record.calls"),
@@ -34,12 +35,14 @@ PAIRS = {
 }
 """Folders that import each other."""
 
+CATALOGUES = {"analysis/rules"}
+"""Folders of one file an entry: their list is read, not the folder."""
+
 FULL = {
     ".": 32,
-    "analysis/lives": 18,
-    "analysis/words": 19,
+    "analysis/lives": 13,
+    "analysis/words": 13,
     "logs": 13,
-    "logs/rules": 17,
     "run/watching": 13,
 }
 """Folders of more than a dozen modules, with how many they have."""
@@ -64,12 +67,12 @@ OF_THE_KERNEL = {"run/watching/procs.py", "run/watching/traffic.py"}
 """Whose numbers are those of Linux's interfaces: layouts, requests, flags."""
 
 TWICE = {
-    "blind": 2, "calls": 2, "collectives": 2, "columns": 2, "completion": 2, "disagreement": 2,
-    "exits": 2, "gpu": 2, "interfaces": 2, "judging": 3, "loading": 2, "logs": 4, "machine": 2,
-    "main": 2, "meeting": 2, "memory": 2, "naming": 2, "nodes": 2, "outside": 2, "programs": 2,
+    "calls": 2, "collectives": 2, "columns": 2, "completion": 2, "disagreement": 2,
+    "exits": 2, "gpu": 2, "judging": 3, "loading": 2, "logs": 4, "machine": 2,
+    "main": 2, "meeting": 2, "naming": 2, "nodes": 2, "outside": 2, "programs": 2,
     "query": 2, "ranks": 4, "ras": 3, "ray": 3, "reading": 5, "recorders": 2, "reports": 3,
-    "sitecustomize": 2, "sites": 2, "stacks": 3, "starved": 2, "stores": 2, "streams": 2,
-    "telling": 2, "traces": 2, "unexplained": 2, "unranked": 2,
+    "sitecustomize": 2, "sites": 2, "stacks": 3, "streams": 2,
+    "telling": 2,
 }  # fmt: skip
 """Module names that stand in more than one folder, with how many."""
 
@@ -152,6 +155,7 @@ def test_no_folder_fills_up() -> None:
     """A dozen files can be seen at once."""
     counts = Counter(path.parent for path in FILES if path.stem != "__init__")
     found = {str(folder.relative_to(SRC)): n for folder, n in counts.items() if n > DOZEN}
+    found = {name: n for name, n in found.items() if name not in CATALOGUES}
     print(*sorted(found.items(), key=lambda item: -item[1]), sep="\n")
     assert_only_falls(found, FULL)
 

@@ -46,7 +46,7 @@ CLEAN: Final = (
     "src/unhang/cli/commands.py",
     "src/unhang/analysis/words/decisions.py",
     "src/unhang/analysis/words/doubts.py",
-    "src/unhang/analysis/words/telling.py",
+    "src/unhang/analysis/rules/telling.py",
     "src/unhang/reports/content/brief.py",
     "src/unhang/reports/content/phrases.py",
     "src/unhang/reports/text.py",

@@ -17,13 +17,14 @@ from msgspec import Struct
 from unhang.analysis.claims import Claim
 from unhang.analysis.findings.flight import in_flight
 from unhang.analysis.findings.idle import idle_claim
+from unhang.analysis.lives.blind import Blind
 from unhang.analysis.lives.elsewhere import absent_by_stacks
 from unhang.analysis.lives.ended import Ends, ends_in
 from unhang.analysis.lives.life import Lives
-from unhang.analysis.lives.starved import Starved
 from unhang.analysis.sites import StackBook
 from unhang.analysis.situation import Situation
 from unhang.analysis.sources.ras import RasSays
+from unhang.analysis.sources.shortages import Starved
 from unhang.case import Case
 
 __all__ = ["CaseFacts", "Missed"]
@@ -43,7 +44,7 @@ class CaseFacts(Struct, frozen=True, eq=False, dict=True):
         short: What processes were short of.
         moving: Calls went on finishing as the dumps were made: who stands elsewhere is no cause.
         eager: Who is late was asked for.
-        blind: Ranks whose recorders hold nothing of the calls that they have made.
+        blind: The recorders that hold nothing of the calls that their ranks have made.
     """
 
     case: Case
@@ -54,7 +55,7 @@ class CaseFacts(Struct, frozen=True, eq=False, dict=True):
     short: Sequence[Starved] = ()
     moving: bool = False
     eager: bool = False
-    blind: frozenset[int] = frozenset()
+    blind: Blind | None = None
 
     @cached_property
     def missed(self) -> Missed:

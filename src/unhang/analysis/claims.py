@@ -13,6 +13,7 @@ from typing import Final, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
+from unhang.analysis.rules.reason import Because, Reason
 from unhang.kinds import Kind, Role
 from unhang.report import CallSide, Confidence, GroupRef, Site, Subject, Wait
 
@@ -165,6 +166,12 @@ class Bearing(Enum):
         None,
         ("a rank that ended with status 0 has left the call: the dump is of before"),
     )
+    ALL_CAME_BACK = (
+        Stance.CONTRADICTS,
+        2,
+        None,
+        ("all ranks have ended with status 0: it held no rank for good, and is no cause"),
+    )
     FITS_MESSAGE = Stance.SUPPORTS, 1, None, "dumps and a message of the library say the same"
     MADE_OF_MESSAGE = Stance.SUPPORTS, 0, None, "the claim rests on it, so it is no second source"
     GOES_ALONG = Stance.BESIDE, 0, Doubt.MORE_DATA, "torch's Join answers calls without work"
@@ -226,25 +233,6 @@ class Weighed(Struct, frozen=True):
 
 Seeing: TypeAlias = tuple[Observation, Bearing]
 """What was seen, and what it is for the claim beside which it is told."""
-
-
-class Because(Enum):
-    """A sort of reason, those first whose consequences may be reasons themselves."""
-
-    ENDED = "ranks have ended"
-    GONE = "ranks have ended, or failed since because others ended"
-    CALLS_APART = "the last calls of ranks do not fit"
-    GROUPS_APART = "ranks make groups that are not the same"
-    FAILED = "ranks have failed, by their logs"
-    FAILED_SOMEWHERE = "a rank has failed, and nothing tells which"
-    SHORT = "ranks are held up by a limit"
-
-
-class Reason(Struct, frozen=True):
-    """Of which sort a reason is, and of which ranks (`unhang.analysis.explaining`)."""
-
-    because: Because
-    ranks: frozenset[int] = frozenset()
 
 
 class Claim(Struct, frozen=True, kw_only=True):
@@ -318,7 +306,9 @@ class Claim(Struct, frozen=True, kw_only=True):
     def seen(self, observation: Observation, bearing: Bearing) -> Claim:
         """This claim with one more observation; when it is added makes no difference."""
         weighed = (*self.weighed, Weighed(observation, bearing))
-        return replace(self, weighed=tuple(sorted(weighed, key=lambda w: _PLACE[w.bearing])))
+        role = "observation" if bearing is Bearing.ALL_CAME_BACK else self.role
+        ordered = tuple(sorted(weighed, key=lambda w: _PLACE[w.bearing]))
+        return replace(self, weighed=ordered, role=role)
 
     def doubted(self, doubts: Iterable[Doubt]) -> Claim:
         """This claim with more doubts, each once."""

@@ -75,7 +75,8 @@ def _without_cause(claims: Sequence[Claim], status: Status) -> Decision:
     if status == "healthy":
         return _made("wait", "nothing-wrong", sure)
     if status == "slow":
-        return _made("wait", "slow", sure, _ranks(claims[0]) if claims else ())
+        late = _ranks(claims[0]) if claims else ()
+        return _made("look-first" if late else "wait", "slow", sure, late)
     return _made("look-first", "not-enough-evidence", "low")
 
 

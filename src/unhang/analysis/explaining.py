@@ -1,67 +1,29 @@
-"""What explains what: the one table of it, and what becomes of a claim that another one explains.
+"""What explains what: the table of it, and what becomes of a claim that another one explains.
 
 A cause that something else explains is its consequence. Rules that find a reason (an end, a
 failure, a shortage, calls or groups that do not fit) say of which sort it is and of which ranks;
-which claims it explains is decided here, for all of them alike.
+which claims it explains is decided here, for all of them alike. The edges of a sort that several
+rules share are here; a reason that only one finding gives carries its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from enum import Enum, auto
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Because, Claim, Reason
-from unhang.kinds import RANK_ENDED, SILENT_RANK, Kind, Trait
+from unhang.analysis.claims import Claim
+from unhang.analysis.rules.reason import Among, Because, Explanation, Reason
+from unhang.kinds import RANK_ENDED, SILENT_RANK, Trait
 
 __all__ = [
     "EXPLAINS",
-    "Among",
-    "Explanation",
     "edges_of",
     "explained_by",
     "following",
     "without_empty",
 ]
-
-
-class Among(Enum):
-    """How the ranks that a claim blames must lie to those of the reason."""
-
-    WITHIN = auto()
-    """All of them are of the reason; a claim that blames none has no other."""
-    NAMED = auto()
-    """It blames some, and all of them are of the reason."""
-    SHARED = auto()
-    """One of them is of the reason, or it blames none."""
-    ALL = auto()
-    """Wherever they lie."""
-
-
-class Explanation(Struct, frozen=True):
-    """A reason explains claims.
-
-    Attributes:
-        why: How the one comes of the other.
-        kind, trait: Of this kind, of kinds with this trait; of all where neither is given.
-        hands_on: What the reason takes from the claim: who waits, and where it tells of no call or
-            place itself, those.
-    """
-
-    because: Because
-    among: Among
-    why: str
-    kind: Kind | None = None
-    trait: Trait = Trait.NONE
-    hands_on: tuple[str, ...] = ("victims",)
-
-    def holds(self, claim: Claim, ranks: Collection[int]) -> bool:
-        """Whether it explains this cause, being about these ranks."""
-        fits = self.kind is None or claim.kind is self.kind
-        return fits and claim.kind.has(self.trait) and _lie(self.among, claim.culprits, ranks)
 
 
 _ALL: Final = (
@@ -120,20 +82,12 @@ EXPLAINS: Final = (
         trait=Trait.FROM_FAILURE,
         hands_on=_ALL,
     ),
-    Explanation(
-        Because.SHORT,
-        Among.NAMED,
-        "A rank that gets no core, or no memory, comes late to every call. It has to be every rank "
-        "that is waited for: one that is not short is late for another reason.",
-        trait=Trait.MAY_COME,
-        hands_on=("victims", "moving", "op", "sites"),
-    ),
 )  # fmt: skip
 
 
 def edges_of(reason: Reason) -> list[Explanation]:
     """What it may explain."""
-    return [edge for edge in EXPLAINS if edge.because is reason.because]
+    return [*(edge for edge in EXPLAINS if edge.because is reason.because), *reason.edges]
 
 
 def explained_by(claims: Iterable[Claim], *reasons: Reason) -> list[Claim]:
@@ -157,11 +111,3 @@ def following(claims: Iterable[Claim], explained: Iterable[Claim], *lead: Claim)
 def without_empty(claims: Sequence[Claim]) -> list[Claim]:
     """The claims beside a cause: that nothing was found is pointless then."""
     return [c for c in claims if c.is_cause or not c.kind.has(Trait.NOTHING_FOUND)]
-
-
-def _lie(among: Among, blamed: Sequence[int], ranks: Collection[int]) -> bool:
-    if among is Among.ALL:
-        return True
-    if among is Among.SHARED:
-        return not blamed or any(rank in ranks for rank in blamed)
-    return all(rank in ranks for rank in blamed) and bool(blamed or among is Among.WITHIN)

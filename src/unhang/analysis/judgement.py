@@ -9,6 +9,7 @@ what the status of a report is.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from typing import Final
 
@@ -80,6 +81,11 @@ def judge(claims: Sequence[Claim], backdrop: Backdrop) -> Report:
         for number, claim in enumerate(claims)
     ]
     table = tuple(backdrop.table(findings))
+    if backdrop.status == "insufficient":  # of no rank it is known that it is well
+        table = tuple(
+            dataclasses.replace(row, status="unknown") if row.status == "ok" else row
+            for row in table
+        )
     return Report(
         status=backdrop.status,
         summary=backdrop.summary or summary_of(findings),

@@ -5,17 +5,16 @@ Where there are dumps, their calls tell; else where ranks stand, or were last he
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from unhang.analysis.lives.fallen_silent import stack_id
 from unhang.analysis.lives.life import Lives, RankLife
+from unhang.analysis.rules.last_traced_call import last_call, stack_id
 from unhang.analysis.sites import StackBook
 from unhang.analysis.situation import Situation
 from unhang.analysis.sources.stacks import RankLook
-from unhang.analysis.words.traces import last_call
 from unhang.model import State
 from unhang.report import Finding, RankState, RankStatus
 
@@ -38,7 +37,7 @@ def rank_table(
     book: StackBook,
     situation: Situation | None,
     findings: Sequence[Finding],
-    blind: frozenset[int] = frozenset(),
+    blind: Collection[int] = (),
 ) -> tuple[RankStatus, ...]:
     """Give every expected rank a status.
 
@@ -59,7 +58,7 @@ def rank_table(
 
 
 def _by_calls(
-    situation: Situation, findings: Sequence[Finding], blind: frozenset[int]
+    situation: Situation, findings: Sequence[Finding], blind: Collection[int]
 ) -> Iterator[RankStatus]:
     """What dumps show of each rank."""
     late = {rank for f in findings if f.family == "slow" for rank in f.culprits}

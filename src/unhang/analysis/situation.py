@@ -325,6 +325,13 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
         return last
 
     @cached_property
+    def furthest_made(self) -> Ints:
+        """Per channel: the last sequence number that any rank has called; -1 if none."""
+        furthest = np.full(self.evidence.n_channels, -1, np.int64)
+        np.maximum.at(furthest, self.standing.keys % self.standing.n_channels, self.standing.reach)
+        return furthest
+
+    @cached_property
     def furthest_finished(self) -> Ints:
         """Per channel: the last sequence number that anybody has finished; -1 if none.
 

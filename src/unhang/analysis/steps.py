@@ -18,7 +18,6 @@ from unhang.analysis.case_facts import CaseFacts
 from unhang.analysis.claims import Claim
 from unhang.analysis.decision import decide
 from unhang.analysis.findings.causes import claims_of
-from unhang.analysis.findings.late import late_claims
 from unhang.analysis.judgement import (
     Backdrop,
     judge,
@@ -28,33 +27,33 @@ from unhang.analysis.judgement import (
 )
 from unhang.analysis.linking import linked, told_instead, with_first
 from unhang.analysis.lives.before_groups import before_groups
-from unhang.analysis.lives.blind import blind_claims, blind_ranks
+from unhang.analysis.lives.blind import blind_in
 from unhang.analysis.lives.elsewhere import with_looks
-from unhang.analysis.lives.ended import come_back, ended
-from unhang.analysis.lives.failed import besides, differing, failures, with_last_line
-from unhang.analysis.lives.fallen_silent import stacks_heard
+from unhang.analysis.lives.ended import ended
+from unhang.analysis.lives.failed import besides, failures, with_last_line
 from unhang.analysis.lives.last_calls import (
     ended_for_calls,
     groups_apart,
     sizes_apart,
-    with_message,
     with_roots,
 )
 from unhang.analysis.lives.life import Lives, lives_of
 from unhang.analysis.lives.outside import with_outside
-from unhang.analysis.lives.starved import shortages, starved
 from unhang.analysis.lives.told import with_told
-from unhang.analysis.lives.workers import between_workers
 from unhang.analysis.matching.collectives import disagreements, rows_at_waiting_calls
 from unhang.analysis.matching.pairs import pair_edges, pair_links, pair_up
 from unhang.analysis.matching.unproven_ends import with_unproven_ends
 from unhang.analysis.matching.unseen_ends import with_unseen_ends
 from unhang.analysis.matching.wait_graph import collective_edges, make_graph
 from unhang.analysis.rank_table import rank_table
-from unhang.analysis.resorts import BY_CALLS, BY_LOGS, BY_OTHERS, BY_STACKS, resorted
+from unhang.analysis.rules.last_traced_call import stacks_heard
+from unhang.analysis.rules.late_rank import late_claims
+from unhang.analysis.rules.order import asked
+from unhang.analysis.rules.rule import When
 from unhang.analysis.sites import StackBook
 from unhang.analysis.situation import Situation
 from unhang.analysis.sources.ras import ras_of
+from unhang.analysis.sources.shortages import shortages
 from unhang.analysis.state.columns import distinct
 from unhang.analysis.state.heads import find_heads, unlaunched_ranks
 from unhang.analysis.state.index import Evidence, gather
@@ -94,14 +93,9 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     lives, says = facts.lives, facts.ras
     said, told = lives.said, failures(lives.said)
     claims = [with_last_line(claim, told) for claim in claims]
-    claims = resorted(with_first(claims, told), facts, BY_LOGS)
-    claims = [*claims, *besides(said, claims), *differing(said)]
-    claims = resorted(claims, facts, BY_OTHERS)
-    held = list(starved(facts.short))
-    claims = linked(
-        [*(c for c in held if c.is_cause), *claims, *(c for c in held if not c.is_cause)]
-    )
-    claims = weighed(claims, facts)
+    claims = asked(with_first(claims, told), facts, When.LOGS)
+    claims = asked([*claims, *besides(said, claims)], facts, When.OTHERS)
+    claims = weighed(linked(claims), facts)
     status, summary = status_of(claims), ""
     if not with_dumps and not lives.sampled and not says:
         status, summary = _nothing_found(case, lives, claims)
@@ -183,7 +177,6 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Cas
     # Made because a rank was slow, while calls went on finishing: what is in flight is not stuck.
     moving = bool(case.dumps) and all(dump.reason == "slow" for dump in case.dumps)
     lives = replace(lives, in_calls=situation.in_calls)
-    blind = blind_claims(case, lives)
     facts = CaseFacts(
         case,
         lives,
@@ -193,7 +186,7 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Cas
         shortages(case.samples),
         moving=moving,
         eager=slow or moving,
-        blind=blind_ranks(blind),
+        blind=blind_in(case, lives),
     )
     claims, cut = settle([] if moving else found)
     claims = [with_looks(claim, lives, situation.book) for claim in claims]
@@ -204,11 +197,12 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Cas
     if facts.eager or not (claims or unseen):
         untimed = situation.untimed
         claims += [] if untimed else late_claims(situation, eager=facts.eager)
-    claims = [*resorted(claims, facts, BY_CALLS), *blind]
+    blind = facts.blind.ranks if facts.blind is not None else ()
+    claims = asked(claims, facts, When.CALLS)
     backdrop = Backdrop(
         job=_job(situation.evidence),
         incident=_incident(case),
-        table=partial(rank_table, lives, situation.book, situation, blind=facts.blind),
+        table=partial(rank_table, lives, situation.book, situation, blind=blind),
         stacks=situation.book.used,
         notes=(*case.notes, *notes, *cut, *_untimed_notes(untimed)),
     )
@@ -225,15 +219,9 @@ def _beside_calls(claims: list[Claim], facts: CaseFacts) -> list[Claim]:
     lives, book = facts.lives, facts.book
     early = before_groups(lives, book)
     claims = [*early, *(c for c in claims if c.kind not in {each.kind for each in early})]
-    claims = [
-        *claims,
-        *(between_workers(lives, book) if not any(c.is_cause for c in claims) else ()),
-    ]
-    claims = resorted(claims, facts, BY_STACKS)
+    claims = asked(claims, facts, When.STACKS)
     ends = facts.ends
-    claims = [come_back(claim, lives) for claim in claims]
-    claims = [with_roots(claim, lives, book) for claim in claims]
-    claims = [with_message(claim, ends, lives) for claim in claims]
+    claims = weighed([with_roots(claim, lives, book) for claim in claims], facts, early=True)
     found = (
         *groups_apart(lives, book),
         *sizes_apart(ends, lives, book, facts.situation),

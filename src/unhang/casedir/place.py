@@ -19,12 +19,14 @@ class Place:
         logs: Where logs lie.
         command: The job's own command, where `unhang run` has just seen it: one that stands in a
             case from elsewhere is nothing to run.
+        folder: The directory that it is, or "".
     """
 
     case: tuple[str, ...] = ()
     stacks: str = ""
     logs: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
+    folder: str = ""
 
 
 def place_in(folder: Path, options: Sequence[str] = ()) -> Place:
@@ -34,4 +36,5 @@ def place_in(folder: Path, options: Sequence[str] = ()) -> Place:
         case=(str(folder), *options),
         stacks=str(stacks) if stacks.is_dir() else "",
         logs=(str(logs),) if logs.is_dir() else (),
+        folder=str(folder) if folder.is_dir() else "",
     )

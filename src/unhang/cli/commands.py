@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, NoReturn, Protocol, cast
 
 __all__ = ["Command", "CommandEntry", "Parser", "add_command"]
+
+
+_UNKNOWN: Final = "unrecognized arguments: "
+"""How argparse says so."""
 
 
 class CommandEntry(NamedTuple):
@@ -49,6 +55,25 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - argparse's own
         kwargs["formatter_class"] = partial(argparse.RawDescriptionHelpFormatter, width=80)
         super().__init__(*args, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        """As argparse, with the options that are meant where one is misspelt."""
+        words = message.removeprefix(_UNKNOWN).split() if message.startswith(_UNKNOWN) else []
+        options = [option for option in self._options() if option.startswith("--")]
+        near = [
+            found[0]
+            for word in words
+            if (found := get_close_matches(word.partition("=")[0], options, n=1))
+        ]
+        super().error(f"{message}\ndid you mean {', '.join(near)}?" if near else message)
+
+    def _options(self) -> Iterator[str]:
+        """All options of this parser and of its commands, as far as these were loaded."""
+        for action in self._actions:
+            yield from action.option_strings
+            if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - no other way
+                for parser in action.choices.values():
+                    yield from (name for each in parser._actions for name in each.option_strings)  # noqa: SLF001
 
     def _print_message(self, message: str, file: Any = None) -> None:  # noqa: ANN401 - argparse's own
         """Unlike argparse, which takes help that could not be written for delivered."""

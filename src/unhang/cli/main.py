@@ -138,12 +138,25 @@ def _run(words: Sequence[str]) -> int:
         words = [chosen, *words]
     parser = build_parser(only=chosen if chosen in known else "")
     if not words:
-        parser.print_help()
-        return 2
+        return _alone(parser)
     args = parser.parse_args(words)
     if not hasattr(args, "run_command"):
         parser.error("a command is needed")
     return int(args.run_command(args))
+
+
+def _alone(parser: argparse.ArgumentParser) -> int:
+    """Say what is here and which command helps; without anything, what commands there are."""
+    from unhang.cli.shared.here import what_is_here
+
+    found = what_is_here()
+    if not found:
+        parser.print_help()
+        return 2
+    for seen in found:
+        print(f"{seen.what}\n  {seen.command}")
+    print(f"\n{PROG} --help lists all commands.")
+    return 0
 
 
 def _failed(error: OSError) -> int:

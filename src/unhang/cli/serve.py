@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         from unhang.serve.app import make_app
     except ImportError as error:
         raise MissingExtraError("unhang serve", "serve") from error
-    from unhang.serve.past import cases_in
+    from unhang.context.recalled import cases_in
 
     paths = args.paths or [CASES]
     if not args.live:

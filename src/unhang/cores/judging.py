@@ -9,9 +9,10 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from unhang.cores.reading import CoreReading
-from unhang.kinds import CORE_ABORT, CORE_ALIVE, CORE_CRASH, Kind
+from unhang.kinds import Kind
 from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.report import Finding, Job, RankStatus, Report, Site, Subject, SubjectRole
 from unhang.stacks.meaning import main_thread, meaning_of
@@ -19,6 +20,29 @@ from unhang.stacks.ownership import user_frame
 from unhang.wording import rank_phrase
 
 __all__ = ["judge_cores", "sample_of"]
+
+CORE_CRASH: Final = Kind(
+    "UH796",
+    "core-crash",
+    "failure",
+    "A core file shows a crash in native code.",
+)
+
+CORE_ABORT: Final = Kind(
+    "UH797",
+    "core-abort",
+    "failure",
+    "A core file shows a process that ended itself.",
+    role="consequence",
+)
+
+CORE_ALIVE: Final = Kind(
+    "UH798",
+    "core-alive",
+    "program",
+    "A core file shows where a living process stood.",
+    role="observation",
+)
 
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGSYS}
 # Frames that show who called abort(), with what it means.

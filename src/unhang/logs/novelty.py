@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from typing import Final
 
 from unhang.errors import UnhangError
-from unhang.kinds import NEW_LINE
+from unhang.kinds import Kind
 from unhang.logs.files import LogSource, open_log
 from unhang.logs.keeping import LogScan
 from unhang.logs.lines.anchors import wanted_by
@@ -25,6 +26,15 @@ from unhang.regular import reason
 from unhang.telltale import without_secrets
 
 __all__ = ["GoodRun", "add_new", "new_lines", "read_good_run", "shape"]
+
+NEW_LINE: Final = Kind(
+    "UH7050",
+    "new-since-good-run",
+    "evidence",
+    "A line at the end of the log that the good run given with --baseline never wrote.",
+    role="observation",
+    actions=("Read it with the lines around it: what a good run never says is where to look.",),
+)
 
 MAX_READ = 64 << 20
 """Bytes of a good run's log that are read: its first half and its last."""

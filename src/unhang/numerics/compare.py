@@ -10,15 +10,32 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from unhang.kinds import NOT_FINITE, NUMBERS_DIFFER
+from unhang.kinds import Kind
 from unhang.model import Note
 from unhang.numerics.recording import Output, Recording
 from unhang.report import Finding, Report, Status, Subject
 from unhang.wording import count_of, printable
 
 __all__ = ["Difference", "Tolerance", "compare", "measure"]
+
+NUMBERS_DIFFER: Final = Kind(
+    "UH870",
+    "numbers-differ",
+    "failure",
+    "Two settings give numbers that differ too much.",
+    alternatives=("Errors add up over a deep network: --scale widens what is allowed.",),
+    actions=("Run it with --ops to see the operator; compare its inputs there.",),
+)
+
+NOT_FINITE: Final = Kind(
+    "UH871",
+    "not-finite",
+    "failure",
+    "A module or operator gives NaN or infinity.",
+    actions=("Look at its inputs: overflow, division by zero, log of zero.",),
+)
 
 # dtype -> (relative, absolute, bits of the mantissa); torch.testing's defaults.
 _DTYPES = {

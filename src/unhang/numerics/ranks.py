@@ -5,14 +5,25 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from unhang.kinds import RANKS_NUMBERS_DIFFER
+from unhang.kinds import Kind
 from unhang.model import Note
 from unhang.report import Finding, Job, RankStatus, Report, Subject
 from unhang.wording import fold_ranks, printable
 
 __all__ = ["compare_across_ranks", "judge_hashes"]
+
+RANKS_NUMBERS_DIFFER: Final = Kind(
+    "UH872",
+    "ranks-numbers-differ",
+    "failure",
+    "Ranks hold different values of one tensor.",
+    actions=(
+        "Compare them after every step to find the first one that differs.",
+        "Check seeds, loaded checkpoints, parameters that no gradient synchronisation reaches.",
+    ),
+)
 
 MAX_SHOWN = 16
 

@@ -90,6 +90,7 @@ def _of_finding(finding: Finding, report: Report) -> dict[str, Any]:
         "victim_count": len(finding.victims),
         "hosts": list(named)[:_MOST_ITEMS],
         "where": _where(site),
+        "source": _code(site),
         "where_is": "" if site is None else "last seen" if site.after else "now",
         "op": (finding.op or "")[:_MOST_NAME],
         "seq": finding.seq,
@@ -97,6 +98,14 @@ def _of_finding(finding: Finding, report: Report) -> dict[str, Any]:
         "why": finding.evidence[0][:_MOST_TEXT] if finding.evidence else "",
         "confidence_reasons": [each[:_MOST_REASON] for each in finding.confidence_reasons[:2]],
     }
+
+
+def _code(site: Site | None) -> str:
+    """The line of code there; "" where the case does not have it."""
+    if site is None or site.source is None:
+        return ""
+    at = site.line - site.source.first
+    return site.source.lines[at].strip()[:_MOST_REASON] if 0 <= at < len(site.source.lines) else ""
 
 
 def _where(site: Site | None) -> str:

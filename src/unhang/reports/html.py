@@ -129,11 +129,12 @@ def _body(report: Report, case: Case | None, picture: Picture) -> Iterator[str]:
 def _head(brief: Brief, report: Report) -> Iterator[str]:
     yield f'<header><span class="status {brief.status}">{brief.status}</span>'
     yield f"<h1>{_short(brief.verdict)}</h1>"
+    if brief.whose:
+        yield f'<p class="soft whose">{"<br>".join(map(_short, brief.whose))}</p>'
     if brief.rows:
         yield '<dl class="rows">'
         for label, items in brief.rows:
-            words = "<br>".join(map(_short, items))
-            yield f'<dt>{text_of(label)}</dt><dd class="{text_of(label)}">{words}</dd>'
+            yield _row(label, items)
         if brief.confidence:
             sure = ": ".join(filter(None, (brief.confidence, brief.doubt)))
             yield f'<dt>confidence</dt><dd class="confidence">{_short(sure)}</dd>'
@@ -145,6 +146,14 @@ def _head(brief: Brief, report: Report) -> Iterator[str]:
     yield '<div class="bar noprint"><button type="button" data-copy="ticket">Copy as ticket'
     yield "</button>"
     yield f'<span class="soft">{text_of(brief.basis)}</span></div></header>'
+
+
+def _row(label: str, items: Sequence[str]) -> str:
+    """A label with its lines; those of code keep their blanks."""
+    words = "<br>".join(map(_short, items))
+    if label == "source":
+        words = f"<pre>{chr(10).join(map(text_of, items))}</pre>"
+    return f'<dt>{text_of(label)}</dt><dd class="{text_of(label)}">{words}</dd>'
 
 
 def _step(step: Step) -> str:
@@ -282,8 +291,7 @@ def _chapter(chapter: Chapter) -> Iterator[str]:
         yield f"<p>{_short(chapter.summary)}</p>"
     yield '<dl class="rows">'
     for section in chapter.sections:
-        items = "<br>".join(map(_short, section.items))
-        yield f'<dt>{text_of(section.label)}</dt><dd class="{text_of(section.label)}">{items}</dd>'
+        yield _row(section.label, section.items)
     yield "</dl></section>"
 
 

@@ -7,7 +7,7 @@ link ("#41", "@team") is broken up.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from unhang.case import Case
 from unhang.report import Report
@@ -19,6 +19,7 @@ __all__ = ["escape", "render"]
 _MARKS = re.compile(r"[\\`*\[\]<>|~&$]|(?<!\w)_|_(?!\w)")
 _LINKS = re.compile(r"[#@](?=\w)|\bhttps?(?=://)|\bwww(?=\.)")
 _LEADING = re.compile(r"^(?:[-+#]|\d+(?=[.)]))")
+_TICKS = re.compile(r"`+")
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 
 
@@ -37,6 +38,10 @@ def escape(text: str) -> str:
 
 def _lines(story: Story) -> Iterator[str]:
     yield f"### {story.status.upper()}: {escape(story.verdict)}"
+    if story.whose:
+        yield from ("", f"<sub>{'<br>'.join(map(escape, story.whose))}</sub>")
+    if story.before:
+        yield from ("", f"Seen before: {escape(story.before)}")
     for chapter in story.chapters:
         yield from _chapter(chapter)
     if story.others:
@@ -61,6 +66,8 @@ def _chapter(chapter: Chapter) -> Iterator[str]:
     for section in chapter.sections:
         if section.label == "stack":
             yield from _details("Stack, innermost first", _numbered(section.items))
+        elif section.label == "source":
+            yield from ("- **source**", "", *_code(section.items), "")
         elif section.label == "page":  # our own address, and no text from outside
             yield from (f"- **page**: <{address}>" for address in section.items)
         else:
@@ -75,6 +82,13 @@ def _section(section: Section) -> Iterator[str]:
         return
     yield f"- **{section.label}**: {escape(first)}"
     yield from (f"  <br>{escape(item)}" for item in rest)
+
+
+def _code(lines: Sequence[str]) -> Iterator[str]:
+    """Lines as they are: in a block that they cannot end, whatever backticks are in them."""
+    longest = max((len(run) for line in lines for run in _TICKS.findall(line)), default=0)
+    fence = "`" * max(longest + 1, 3)
+    yield from (fence, *lines, fence)
 
 
 def _numbered(items: Iterable[str]) -> Iterator[str]:

@@ -17,7 +17,7 @@ __all__ = ["paint", "to_ascii"]
 
 T = TypeVar("T")
 
-_PLAIN = str.maketrans({"…": "..."})
+_PLAIN = str.maketrans({"…": "...", "│": "|"})
 
 
 def paint(page: RenderableType, look: Look) -> str:

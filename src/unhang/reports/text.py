@@ -50,7 +50,7 @@ def _short_page(brief: Brief, width: int) -> RenderableType:
         _add(table, label, [Text(item) for item in items])
     label = "confidence" if brief.confidence else "seen"
     _add(table, label, [Text(item) for item in _sure(brief)])
-    parts: list[RenderableType] = [_verdict(brief.status, brief.verdict)]
+    parts: list[RenderableType] = [_verdict(brief.status, brief.verdict), *_dim(brief.whose)]
     if table.row_count:
         parts += [Text(""), table]
     parts += _commands(brief.next, width)
@@ -84,7 +84,9 @@ def _line(*parts: Text) -> Text:
 
 
 def _page(story: Story) -> RenderableType:
-    parts: list[RenderableType] = [_verdict(story.status, story.verdict)]
+    parts: list[RenderableType] = [_verdict(story.status, story.verdict), *_dim(story.whose)]
+    if story.before:
+        parts.append(Text(f"Seen before: {story.before}"))
     for chapter in story.chapters:
         parts += [_chapter_head(chapter), _sections(chapter)]
     if story.others:
@@ -96,6 +98,10 @@ def _page(story: Story) -> RenderableType:
     if story.facts:
         parts.append(Text("\n" + ", ".join(story.facts), style="dim"))
     return Group(*parts)
+
+
+def _dim(lines: Sequence[str]) -> Iterator[Text]:
+    return (Text(line, "dim") for line in lines)
 
 
 def _verdict(status: str, verdict: str) -> Text:

@@ -33,6 +33,9 @@ from starlette.routing import Route
 from unhang._version import __version__
 from unhang.case import Case
 from unhang.casedir.place import place_in
+from unhang.context.around import with_surroundings
+from unhang.context.recalled import Past, cases_in
+from unhang.context.tallies import history_of
 from unhang.errors import NoEvidenceError, UnhangError
 from unhang.incoming import value_of
 from unhang.isolated import python_command
@@ -52,8 +55,7 @@ from unhang.serve.pages import (
     refusal_page,
     saved_page,
 )
-from unhang.serve.past import Past, cases_in, tried
-from unhang.serve.tallies import history_of
+from unhang.serve.past import tried
 
 __all__ = ["make_app"]
 
@@ -119,7 +121,7 @@ def _judged(path: Path, changed_ns: int) -> tuple[Case, Report]:
 
     case = load([path])
     report = replace(diagnose(case), tool_version=__version__)
-    return case, with_steps(report, case, place_in(path))
+    return case, with_surroundings(with_steps(report, case, place_in(path)), path)
 
 
 @lru_cache(maxsize=4096)

@@ -8,14 +8,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unhang.context.tallies import CHANCE, History, Tally
 from unhang.reports.html import asset, hash_of, text_of
 from unhang.run.metrics import family, live_metrics
 from unhang.run.watching.now import JobNow
-from unhang.serve.tallies import CHANCE, History, Tally
 from unhang.wording import count_of, fold_ranks, printable
 
 if TYPE_CHECKING:
-    from unhang.serve.past import Past
+    from unhang.context.recalled import Past
 
 __all__ = [
     "comparison_page",

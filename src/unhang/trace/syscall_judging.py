@@ -9,12 +9,42 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from unhang.kinds import BUSY_WITHOUT_SYSCALLS, SPINS_IN_SYSCALLS, WAITS_IN_SYSCALL, Kind
+from unhang.kinds import Kind
 from unhang.report import Confidence, Finding, Report, Subject
 from unhang.trace.syscalls import UNSTAMPED, Observed, SyscallTrace
 from unhang.wording import count_of, printable
 
 __all__ = ["judge_syscalls"]
+
+_LOOK_AT_ITS_STACK: Final = "unhang stacks --pid shows which line of the program that is."
+
+WAITS_IN_SYSCALL: Final = Kind(
+    "UH604",
+    "waits-in-syscall",
+    "program",
+    "A thread waited in one system call all the time.",
+    role="observation",
+    actions=(_LOOK_AT_ITS_STACK,),
+)
+
+SPINS_IN_SYSCALLS: Final = Kind(
+    "UH605",
+    "spins-in-syscalls",
+    "program",
+    "A thread makes system calls without end.",
+    role="observation",
+    actions=(_LOOK_AT_ITS_STACK,),
+)
+
+BUSY_WITHOUT_SYSCALLS: Final = Kind(
+    "UH606",
+    "busy-without-syscalls",
+    "program",
+    "A thread never sleeps and makes no system calls.",
+    role="observation",
+    alternatives=("Long work of its own: compiling, preparing data, a loop in Python.",),
+    actions=(_LOOK_AT_ITS_STACK,),
+)
 
 SPIN_PER_S = 2_000.0
 """More system calls a second than that are no work, if they are alike."""

@@ -17,7 +17,7 @@ from msgspec import Struct
 import unhang.analysis.findings
 from unhang.analysis.claims import Bearing, Claim, Doubt, Observation, Stance, confidence_of
 from unhang.analysis.judgement import MAX_CLAIMS, settle
-from unhang.analysis.words.telling import worded, words_of
+from unhang.analysis.rules.telling import worded, words_of
 from unhang.kinds import (
     IDLE,
     NEVER_JOINED,

@@ -82,7 +82,7 @@ def test_a_dump_that_was_cut_short_shows_nobody_healthy() -> None:
     assert "dump of rank 2 was cut short" in report.summary
     table = {rank.rank: (rank.status, rank.detail) for rank in report.ranks}
     assert table[2] == ("unknown", "its dump was cut short")
-    assert table[0] == ("ok", "no call in flight")
+    assert table[0] == ("unknown", "no call in flight")
 
 
 def test_who_lost_its_newest_calls_came_out_of_none() -> None:

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from unhang.analysis.claims import Because, Claim, Reason
 from unhang.analysis.explaining import EXPLAINS, explained_by, following, without_empty
 from unhang.analysis.linking import linked
-from unhang.analysis.lives.ended import FailedAlike
+from unhang.analysis.rules.failed_alike import FailedAlike
+from unhang.analysis.rules.starved import LATENESS
 from unhang.kinds import (
     HOST_PROGRAM_STUCK,
     IDLE,
@@ -51,12 +52,6 @@ def claim(kind: Kind, *culprits: int) -> Claim:
             [claim(NEVER_JOINED, 3), claim(SHAPE_MISMATCH, 1)],
         ),
         (Because.FAILED_SOMEWHERE, (), [claim(SILENT_RANK, 4)], [claim(NEVER_JOINED, 4)]),
-        (
-            Because.SHORT,
-            {1, 2},
-            [claim(NEVER_JOINED, 1)],
-            [claim(NEVER_JOINED, 1, 3), claim(JOINED_NOT_PROGRESSING), claim(OP_MISMATCH, 1)],
-        ),
     ],
 )
 def test_a_reason_explains_what_can_come_of_it(
@@ -68,9 +63,18 @@ def test_a_reason_explains_what_can_come_of_it(
     assert [id(each) for each in found] == [id(each) for each in explained]
 
 
+def test_a_reason_of_its_own_brings_its_edges() -> None:
+    """A rank that is short of a core is late; it has to be every rank that is waited for."""
+    late = claim(NEVER_JOINED, 1)
+    others = [claim(NEVER_JOINED, 1, 3), claim(JOINED_NOT_PROGRESSING), claim(OP_MISMATCH, 1)]
+    own = Reason(Because.OWN, frozenset({1, 2}), (LATENESS,))
+    assert [id(each) for each in explained_by([*others, late], own)] == [id(late)]
+    assert explained_by([late], Reason(Because.OWN, frozenset({1, 2}))) == []
+
+
 def test_every_reason_has_an_edge_and_every_edge_a_reason() -> None:
-    """Nothing is explained outside of the table."""
-    assert {edge.because for edge in EXPLAINS} == set(Because)
+    """Nothing is explained outside of the table, but by what carries its own edges."""
+    assert {edge.because for edge in EXPLAINS} == set(Because) - {Because.OWN}
     assert all(edge.why for edge in EXPLAINS)
 
 

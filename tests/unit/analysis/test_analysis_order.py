@@ -13,7 +13,7 @@ from lab.simulate.writing import simulate
 from unhang.analysis import diagnose
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.judgement import Backdrop, judge, most_telling_first
-from unhang.analysis.lives.ended import FailedAlike
+from unhang.analysis.rules.failed_alike import FailedAlike
 from unhang.ingest import load
 from unhang.kinds import JOINED_NOT_PROGRESSING, NEVER_JOINED, RANK_ENDED, WAIT_CYCLE, Kind
 from unhang.testing import FakeJob, sample_of

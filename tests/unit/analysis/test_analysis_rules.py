@@ -6,13 +6,15 @@ import ast
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from unhang.analysis.case_facts import CaseFacts
 from unhang.analysis.claims import Bearing, Because, Claim, Observation, Reason
 from unhang.analysis.linking import INSTEAD, told_instead, with_first
-from unhang.analysis.lives.ended import FailedAlike
 from unhang.analysis.lives.life import lives_of
-from unhang.analysis.resorts import Resort, Unless, resorted
+from unhang.analysis.rules import order
+from unhang.analysis.rules.failed_alike import FailedAlike
+from unhang.analysis.rules.rule import Rule, Unless, When
 from unhang.analysis.sites import StackBook
 from unhang.analysis.steps import situation_of
 from unhang.case import Case
@@ -32,7 +34,6 @@ ANALYSIS = Path("src/unhang/analysis")
 RULES = ("divergence", "findings", "lives", "matching", "sources", "state")
 SEE_OTHERS = {
     "besides": "what follows from the lead names it",
-    "blind_ranks": "reads its own claims",
     "with_last_line": "reads its own claims",
     "with_told": "supports claims with what other commands found",
 }
@@ -52,9 +53,15 @@ def takes_claims(path: Path) -> list[str]:
 def test_no_rule_sees_what_others_claim() -> None:
     """Only the linking does: it applies one table to all."""
     files = [path for folder in RULES for path in (ANALYSIS / folder).glob("*.py")]
-    public = {name for path in files for name in takes_claims(path) if not name.startswith("_")}
+    declared = [path for path in (ANALYSIS / "rules").glob("*.py") if path.stem != "order"]
+    public = {
+        name
+        for path in (*files, *declared)
+        for name in takes_claims(path)
+        if not name.startswith("_")
+    }
     assert public <= SEE_OTHERS.keys()
-    above = ("analysis.explaining", "analysis.linking", "analysis.resorts", "analysis.case_facts")
+    above = ("analysis.explaining", "analysis.linking", "analysis.rules", "analysis.case_facts")
     assert [
         p for p in files if any(f"from unhang.{each} " in p.read_text() for each in above)
     ] == []
@@ -145,7 +152,7 @@ def test_another_rank_that_ended_keeps_a_failure_from_leading() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unless", "given", "asked"),
+    ("unless", "given", "is_asked"),
     [
         (Unless.CAUSE, [claim(NEVER_JOINED, 1)], False),
         (Unless.CAUSE, [claim(IDLE)], True),
@@ -156,13 +163,26 @@ def test_another_rank_that_ended_keeps_a_failure_from_leading() -> None:
     ],
 )
 def test_a_weak_rule_is_asked_while_its_question_is_open(
-    *, unless: Unless, given: list[Claim], asked: bool
+    *, unless: Unless, given: list[Claim], is_asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it finds stands before the rest."""
     job = FakeJob(2)
     job.call(range(2), "all_reduce")
-    told = resorted(given, facts_of(job.case()), [Resort(tells=lambda _: [GUESS], unless=unless)])
-    assert told == ([GUESS, *given] if asked else given)
+    monkeypatch.setattr(order, "RULES", [Rule(tells=lambda _: [GUESS], unless=unless)])
+    facts = facts_of(job.case())
+    assert order.asked(given, facts, When.OTHERS) == ([GUESS, *given] if is_asked else given)
+    assert order.asked(given, facts, When.LOGS) == given
+
+
+def test_what_is_told_in_any_case_leads_where_it_is_a_cause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An observation stands behind the rest."""
+    beside = replace(GUESS, role="observation")
+    monkeypatch.setattr(order, "RULES", [Rule(tells=lambda _: [beside, GUESS])])
+    job = FakeJob(2)
+    job.call(range(2), "all_reduce")
+    assert order.asked([STACKS], facts_of(job.case()), When.OTHERS) == [GUESS, STACKS, beside]
 
 
 GUESS = claim(SILENT_RANK, 7)

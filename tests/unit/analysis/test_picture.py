@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import tarfile
 from collections import defaultdict
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -18,10 +21,13 @@ from unhang.analysis.picture import picture_of
 from unhang.analysis.picture.bandwidth import rates
 from unhang.analysis.steps import situation_of
 from unhang.case import Case
+from unhang.casedir.place import Place
 from unhang.ingest import load
 from unhang.picture import Picture
 from unhang.report import Report, to_json
 from unhang.reports import render
+from unhang.reports.content.brief import brief_of
+from unhang.reports.content.next_steps import main_finding, next_steps
 
 EXAMPLES = sorted(path.parent for path in Path("examples").glob("*/truth.json"))
 SIMULATED = {
@@ -155,6 +161,130 @@ def test_the_call_of_the_verdict_is_marked(name: str, folder: Path) -> None:
     if finding.code == "UH101":
         assert {state.get(rank) for rank in finding.culprits} <= {"missing"}
         assert any(value == "open" for value in state.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_row_of_the_verdict_is_of_its_group_alone(name: str, folder: Path) -> None:
+    """Of groups of one kind, ranks of another one have no part in the call."""
+    case, report, picture = drawn(name, folder)
+    finding = report.findings[0] if report.findings else None
+    if finding is None or finding.group is None or finding.seq is None:
+        return
+    told = {rank for side in finding.calls for rank in side.ranks} or set(finding.culprits)
+    ref = (finding.group.name, finding.group.description)
+    members = {
+        rank
+        for group in case.groups
+        if (group.name, group.description) == ref and not told.isdisjoint(group.members)
+        for rank in group.members
+    }
+    marked = [at for at, column in enumerate(picture.columns) if column.marked]
+    cells = {
+        r for lane in picture.lanes for c in lane.cells if c.column in marked for r in lane.ranks
+    }
+    assert cells
+    assert cells <= members
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_missed_where_nothing_is_wrong(name: str, folder: Path) -> None:
+    """A call is told to be missing or unlike the others only where a cause says so."""
+    case, report, picture = drawn(name, folder)
+    blamed = {f.group.description for f in report.causes if f.group}
+    blamed |= {side.group.description for f in report.causes for side in f.calls if side.group}
+    for lane in picture.lanes:
+        assert report.causes or not any(cell.state == "missing" for cell in lane.cells)
+        odd = [picture.columns[cell.column].label for cell in lane.cells if cell.odd]
+        assert all(any(label.startswith(each) for each in blamed) for label in odd)
+    del case
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_call_of_the_verdict_is_in_the_graph(name: str, folder: Path) -> None:
+    """By itself, however many calls are folded."""
+    _, report, picture = drawn(name, folder)
+    finding = report.findings[0] if report.findings else None
+    if finding is None or finding.role != "cause" or finding.seq is None or not picture.nodes:
+        return
+    told = f"{finding.op} #{finding.seq} of"
+    heads = {each.rank: each.head for each in report.ranks}
+    inside = {rank for side in finding.calls for rank in side.ranks if heads[rank].startswith(told)}
+    calls = [node for node in picture.nodes if node.kind == "call" and node.count == 1]
+    assert not inside or any(n.label.startswith(told) and inside & set(n.ranks) for n in calls)
+
+
+def test_the_call_that_the_culprit_lacks_first_is_named(folder: Path) -> None:
+    """The last stage waits in a call of all ranks, which the culprit's peers have queued too."""
+    _, report, _ = drawn("pipeline", folder)
+    finding = report.findings[0]
+    assert finding.group is not None
+    assert finding.group.description == "TENSOR_MODEL_PARALLEL_GROUP"
+    assert {rank for side in finding.calls for rank in side.ranks} == set(range(40, 48))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_command_shows_both_sides(name: str, folder: Path) -> None:
+    """At least one culprit, and one rank that waits in the call that the finding names."""
+    case, report, _ = drawn(name, folder)
+    assert_both_sides(case, report)
+
+
+REAL = sorted(Path("tests/data/nccl/2.13.0").glob("*.tar.gz"))
+
+
+def test_the_first_command_shows_both_sides_of_real_dumps(folder: Path) -> None:
+    """The same of what the real recorder of NCCL wrote."""
+    judged = 0
+    for archive in REAL[::3]:
+        place = folder / archive.name
+        with tarfile.open(archive) as packed:
+            packed.extractall(place, filter="data")
+        case = load([place])
+        judged += assert_both_sides(case, diagnose(case))
+    assert judged > 10
+
+
+def assert_both_sides(case: Case, report: Report) -> bool:
+    """Whether there was a command that shows calls."""
+    finding = main_finding(report)
+    steps = next_steps(report, case, Place(("job",)))
+    commands = [each.command for each in steps if each.command.startswith("unhang entries")]
+    if finding is None or not commands:
+        return False
+    words = commands[0].split()
+    shown = set(unfolded(words[words.index("--ranks") + 1]))
+    dumped = set(case.ranks_with_dump)
+    inside = {rank for side in finding.calls if side.op and side.state for rank in side.ranks}
+    waiting = (set(finding.victims) & inside or set(finding.victims)) - set(finding.culprits)
+    for side in (set(finding.culprits), waiting):
+        assert not side & dumped or shown & side
+    return True
+
+
+def unfolded(text: str) -> Iterator[int]:
+    """The ranks of "0-6:2,9"."""
+    for part in text.split(","):
+        span, _, step = part.partition(":")
+        first, _, last = span.partition("-")
+        yield from range(int(first), int(last or first) + 1, int(step or 1))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_who_is_told_to_wait_waits_on_the_map(name: str, folder: Path) -> None:
+    """No row of the report names a rank as waiting that the map of ranks shows at rest."""
+    _, report, _ = drawn(name, folder)
+    at_rest = {each.rank for each in report.ranks if each.status in ("ok", "idle")}
+    told = [items for label, items in brief_of(report).rows if label == "waiting"]
+    ranks = " ".join(items[0].split(" in ")[0] for items in told)
+    named = re.findall(r"\d+(?:-\d+(?::\d+)?)?", ranks)
+    assert not {rank for each in named for rank in unfolded(each)} & at_rest
+
+
+def test_of_no_rank_it_is_said_that_it_is_well_where_nothing_is_known() -> None:
+    """The map of a report without enough evidence."""
+    report = diagnose(load([Path("examples/p2p-cycle")]))
+    assert report.status == "insufficient"
+    assert {each.status for each in report.ranks} == {"unknown"}
 
 
 def test_an_odd_size_is_marked(folder: Path) -> None:

@@ -65,7 +65,7 @@ def test_all_codes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_page_is_printed_as_it_is_written(capsys: pytest.CaptureFixture[str]) -> None:
     """A pipe gets the Markdown, and below it the page's address."""
     assert main(["explain", "wait-cycle"]) == 0
-    page = (PAGES / "UH301.md").read_text().rstrip()
+    page = re.sub(r"(?m)^<!-- .* -->\n", "", (PAGES / "UH301.md").read_text()).rstrip()
     assert capsys.readouterr().out == f"{page}\n\n{DOCS}/codes/UH301.md\n"
 
 

@@ -72,7 +72,10 @@ def test_the_files_name_chooses_the_format(
     target.write_text("old" * 10_000)
     assert emit(never_joined(), parsed("-o", str(target))) == 1
     assert target.read_text().startswith(start)
-    assert capsys.readouterr().out == ""
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("unhang: PROBLEM  Rank 7 ")
+    assert said.err.endswith(f" (written to {target})\n")
     assert list(tmp_path.iterdir()) == [target]
 
 
@@ -105,7 +108,11 @@ def test_colours_only_for_terminals_that_want_them() -> None:
     assert not look_of(parsed().look, terminal, {"TERM": "dumb"}).color
     assert not look_of(parsed("--no-color").look, terminal, {}).color
     assert not look_of(parsed("-o", "x.txt").look, terminal, {}).color
-    assert not look_of(parsed().look, io.TextIOWrapper(io.BytesIO()), {}).color
+    pipe = io.TextIOWrapper(io.BytesIO())
+    assert not look_of(parsed().look, pipe, {}).color
+    assert look_of(parsed().look, pipe, {"FORCE_COLOR": "1"}).color
+    assert not look_of(parsed().look, pipe, {"FORCE_COLOR": "1", "NO_COLOR": "1"}).color
+    assert not look_of(parsed("-o", "x.txt").look, pipe, {"FORCE_COLOR": "1"}).color
 
 
 def test_the_page_fits_what_it_goes_to() -> None:

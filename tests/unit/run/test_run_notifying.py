@@ -26,6 +26,8 @@ NOTICE: Final[dict[str, Any]] = {
     "case": "20261120-171049-train7", "text": "no call has finished for 20 s", "status": "problem",
     "summary": "Rank 1 never called all_reduce #31 <x>.", "code": "UH101", "confidence": "high",
     "culprits": [1], "where": "train.py:20", "action": "look-first", "decision": "Look at rank 1.",
+    "source": "batch = queue.get()", "before": "3 times at train.py:20 with this one",
+    "run": "after 125 min, revision 0123456789 (main), torch 2.13.0",
 }  # fmt: skip
 REPORT: Final = {
     "status": "problem",
@@ -155,6 +157,7 @@ def test_a_server_gets_it_without_names_and_at_the_second_try(
     assert first == second
     assert (second["code"], second["culprits"], second["where"]) == ("UH101", [1], "train.py:20")
     assert second["case"] == "20261120-171049-train7"
+    assert (second["source"], second["before"], second["run"]) == ("", "", "")
     assert not any(name in server.bodies[0] for name in (b"gpu-node-7", b"alice", b"secret-proj"))
 
 
@@ -214,3 +217,33 @@ def _trickle(server: socket.socket) -> None:
         while True:
             client.sendall(b"X-A: b\r\n")
             time.sleep(0.1)
+
+
+def test_people_are_told_the_code_and_that_it_was_there_before() -> None:
+    """In a chat: the line itself, how often it was this line, and what ran."""
+    text = payload_of(Receiver("slack", "https://hooks.example"), NOTICE)["text"]
+    assert "at train.py:20: batch = queue.get()\n3 times at train.py:20 with this one\n" in text
+    assert "revision 0123456789 (main)" in text
+
+
+def test_what_a_case_adds_is_in_the_notice(tmp_path: Path) -> None:
+    """Of the report's own first site, its history and its identity."""
+    site = {
+        "role": "culprit", "file": "/w/train.py", "line": 20,
+        "source": {"first": 19, "lines": ["while True:", "    batch = queue.get()"]},
+    }  # fmt: skip
+    report = {
+        "findings": [{"sites": [site]}],
+        "before": {"times": 3, "place": "train.py:20"},
+        "identity": {
+            "ran_s": 7500.0,
+            "revision": "0123456789 (main)",
+            "versions": ["torch 2.13.0"],
+        },
+    }
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    order = {"event": "verdict", "case": str(tmp_path), "job": "j", "text": "t", "time_s": 0.0}
+    told = notifying._notice(order)
+    assert {key: told[key] for key in ("source", "before", "run")} == {
+        key: NOTICE[key] for key in ("source", "before", "run")
+    }

@@ -18,31 +18,17 @@ choices of ranks and beginnings among which they were found.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from math import comb, exp, isfinite, log
+from math import comb, exp, log
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.matching.meetings import LEAST_CALLS, Meetings, hosts_of, meetings_of
-from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Floats, Ints
 from unhang.analysis.state.index import Evidence
-from unhang.kinds import LATE_RANK
-from unhang.model import SlowRank
-from unhang.report import GroupRef
 
-__all__ = [
-    "Late",
-    "LateRanks",
-    "SlowSteps",
-    "is_comparable",
-    "late_claims",
-    "late_ranks",
-    "told_slow",
-]
+__all__ = ["Late", "is_comparable", "late_ranks"]
 
 _SHARE = {False: 0.14, True: 0.03}
 _OFTEN = 0.6
@@ -88,68 +74,6 @@ class Late(Struct, frozen=True):
     rows: tuple[int, ...]
     clocks_set: bool
     chance: float
-
-
-class LateRanks(Struct, frozen=True):
-    """Ranks that keep others waiting; most of it is of the group in which it is worst.
-
-    Attributes:
-        group: Its label.
-        since: Number of the first call to which they were late; None if from the beginning.
-        median_ms: How late they come.
-        share: Part of the time that the others spend waiting for them.
-        last, calls: In how many of the calls one of them came last.
-        ahead: How many more the others had made ahead, each counted with one of these.
-        n_others: In how many other groups it is so.
-        clocks_set: Whether clocks of hosts could be compared.
-    """
-
-    group: str
-    since: int | None
-    median_ms: float
-    share: float
-    last: int
-    calls: int
-    ahead: int
-    n_others: int
-    clocks_set: bool
-
-
-class SlowSteps(Struct, frozen=True):
-    """A rank that needs longer for its steps than the others, as the watch saw it meanwhile."""
-
-    seen: SlowRank
-
-
-def told_slow(situation: Situation) -> list[Claim]:
-    """The rank that the watch told of, where its calls do not show it; none where it told of none.
-
-    It adds up what each rank needs. Who is late to one call of a step alone, or to one of many
-    steps, is seldom last, and costs the others time all the same.
-    """
-    told, ranks = situation.evidence.case.slow, situation.evidence.ranks.numbers.tolist()
-    if told is None or told.rank not in ranks or not isfinite(told.excess + told.late_ms):
-        return []
-    return [
-        Claim(
-            kind=LATE_RANK,
-            about=SlowSteps(told),
-            culprits=(told.rank,),
-            victims=tuple(rank for rank in ranks if rank != told.rank),
-            doubts=(Doubt.NOT_IN_CALLS,),
-        )
-    ]
-
-
-def late_claims(situation: Situation, *, eager: bool) -> list[Claim]:
-    """One claim for all ranks that keep others waiting; none where there are none.
-
-    Args:
-        situation: All that is known.
-        eager: Report small shares too, since somebody asked.
-    """
-    found = late_ranks(situation.evidence, eager=eager)
-    return [_explain(situation, found)] if found else []
 
 
 def late_ranks(evidence: Evidence, *, eager: bool) -> list[Late]:
@@ -281,33 +205,3 @@ def _one_clock(evidence: Evidence, ranks: Ints) -> bool:
     """Whether all of these ranks are known to be on one host."""
     hosts = set(hosts_of(evidence, ranks))
     return len(hosts) == 1 and "" not in hosts
-
-
-def _explain(situation: Situation, found: Sequence[Late]) -> Claim:
-    case, worst = situation.evidence.case, found[0]
-    group = case.groups[situation.evidence.group_of(worst.channel)]
-    culprits = situation.named({rank for late in found for rank in late.ranks})
-    others = situation.named({rank for late in found for rank in late.others})
-    shown = np.asarray(sorted({row for late in found for row in late.rows}), np.int64)
-    since = worst.since if worst.since >= 0 else None
-    return Claim(
-        kind=LATE_RANK,
-        about=LateRanks(
-            group=group.label,
-            since=since,
-            median_ms=worst.median_ms,
-            share=worst.share,
-            last=worst.last,
-            calls=worst.calls,
-            ahead=worst.ahead,
-            n_others=len(found) - 1,
-            clocks_set=worst.clocks_set,
-        ),
-        culprits=culprits,
-        victims=tuple(rank for rank in others if rank not in culprits),
-        group=GroupRef(group.name, group.description, group.size),
-        seq=since,
-        op=case.names[int(case.calls.name[worst.rows[0]])].op,
-        sites=situation.book.sites_of_rows(shown, "culprit"),
-        doubts=() if worst.clocks_set else (Doubt.CLOCKS_UNSET,),
-    )

@@ -8,18 +8,15 @@ none does): then nothing follows from what the dump lacks.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 
 from msgspec import Struct
 
-from unhang.analysis.claims import Claim
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.sources.stacks import RankLook
 from unhang.case import Case, Dump
-from unhang.kinds import RECORDER_BLIND
 from unhang.model import DumpStatus
 
-__all__ = ["Blind", "blind_claims", "blind_ranks"]
+__all__ = ["Blind", "blind_in"]
 
 
 class Blind(Struct, frozen=True):
@@ -35,9 +32,14 @@ class Blind(Struct, frozen=True):
     backends: tuple[str, ...]
     n_dumps: int
 
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks whose recorders hold nothing."""
+        return tuple(look.rank for look in self.looks)
 
-def blind_claims(case: Case, lives: Lives) -> list[Claim]:
-    """That recorders are blind, if any is."""
+
+def blind_in(case: Case, lives: Lives) -> Blind | None:
+    """The recorders that are blind, if any is."""
     by_rank: dict[int, list[Dump]] = defaultdict(list)
     for dump in case.dumps:
         by_rank[dump.rank].append(dump)
@@ -49,18 +51,9 @@ def blind_claims(case: Case, lives: Lives) -> list[Claim]:
     ]
     looks = tuple(look for look in lives.looks_at(empty) if _has_called(look))
     if not looks:
-        return []
+        return None
     asked = {dump.backend for look in looks for dump in by_rank[look.rank]}
-    about = Blind(looks, tuple(sorted(asked - {""})), len(by_rank))
-    return [Claim(kind=RECORDER_BLIND, about=about)]
-
-
-def blind_ranks(claims: Sequence[Claim]) -> frozenset[int]:
-    """The ranks whose recorders are blind, by these claims."""
-    abouts = (claim.about for claim in claims)
-    return frozenset(
-        look.rank for about in abouts if isinstance(about, Blind) for look in about.looks
-    )
+    return Blind(looks, tuple(sorted(asked - {""})), len(by_rank))
 
 
 def _counted(case: Case) -> set[int]:

@@ -13,26 +13,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from unhang.analysis.claims import Bearing, Because, Claim, Doubt, Observation, Reason
+from unhang.analysis.claims import Because, Claim, Doubt, Reason
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.sites import StackBook
-from unhang.analysis.sources.exits import SIGNAL_BASE, End, Manner
-from unhang.kinds import INSUFFICIENT_EVIDENCE, RANK_ENDED
+from unhang.analysis.sources.exits import End, Manner
+from unhang.kinds import RANK_ENDED
 from unhang.report import Site, Subject
 
-__all__ = [
-    "MOST_ENDS",
-    "CameBack",
-    "Ended",
-    "Ends",
-    "FailedAlike",
-    "come_back",
-    "ended",
-    "ends_in",
-    "failed_alike",
-]
+__all__ = ["MOST_ENDS", "Ended", "Ends", "ended", "ended_well", "ends_in"]
 
 SAME_TIME_NS: Final = 2 * 10**9
 """Exceptions closer together than this, with one text, are one and the same failure."""
@@ -52,22 +41,6 @@ class Ended(Struct, frozen=True):
     followed: tuple[End, ...]
     blamed: bool
     before: tuple[int, ...]
-
-
-class FailedAlike(Struct, frozen=True):
-    """Ranks of which each ended as one does whose peer has gone."""
-
-    ranks: tuple[int, ...]
-
-
-class CameBack(Observation, frozen=True, kw_only=True):
-    """Ranks that wait by the claim have ended with exit status 0 since: nothing held them.
-
-    Attributes:
-        everybody: So have all ranks of the job.
-    """
-
-    everybody: bool = False
 
 
 class Ends(Struct, frozen=True):
@@ -116,48 +89,13 @@ def ended(
     )
 
 
-def failed_alike(lives: Lives) -> Iterator[Claim]:
-    """Say that no evidence shows who was first, where ranks failed.
-
-    One was: that each could have failed for another one is no health.
-    """
-    ends = [life.end for life in lives.ranks.values() if life.end is not None]
-    failed = tuple(end.rank for end in ends if end.manner is Manner.FOLLOWED and _has_failed(end))
-    if failed:
-        yield Claim(
-            rests_on="exits",
-            kind=INSUFFICIENT_EVIDENCE,
-            about=FailedAlike(failed),
-            doubts=(Doubt.NOBODY_NAMED,),
-        )
-
-
-def _has_failed(end: End) -> bool:
-    """Whether it was not merely told to end."""
-    return bool(end.error) or 0 < (end.status or 0) < SIGNAL_BASE
-
-
 def _have_most_left(first: Sequence[End], lives: Lives) -> bool:
     """Whether rather those are wrong that still call: for calls that nobody else makes."""
     return first[0].manner is Manner.LEFT and 2 * len(first) > len(lives.expected)
 
 
-def come_back(claim: Claim, lives: Lives) -> Claim:
-    """A claim with those of its victims who ended as if all were well: dumps may be of before.
-
-    Where all ranks have ended so, whatever it is held nobody up for good.
-    """
-    well = _ended_well(lives)
-    victims = tuple(rank for rank in claim.victims if rank in well)
-    if not claim.is_cause or not victims:
-        return claim
-    everybody = well.issuperset(lives.ranks)
-    seen = CameBack(source="exits", ranks=victims, everybody=everybody)
-    claim = claim.seen(seen, Bearing.CAME_BACK)
-    return replace(claim, role="observation") if everybody else claim
-
-
-def _ended_well(lives: Lives) -> frozenset[int]:
+def ended_well(lives: Lives) -> frozenset[int]:
+    """The ranks that ended as if all were well."""
     ends = {rank: life.end for rank, life in lives.ranks.items() if life.end is not None}
     return frozenset(rank for rank, end in ends.items() if end.status == 0)
 
@@ -170,7 +108,7 @@ def ends_in(lives: Lives, missed: Mapping[int, frozenset[int]]) -> Ends:
         missed: Which ranks calls miss, and who waits for each: one that ended as if all were well
             matters only there. Where one who waited has ended so too, the call has come back.
     """
-    well = _ended_well(lives)
+    well = ended_well(lives)
     waited = {rank for rank, waiting in missed.items() if well.isdisjoint(waiting)}
     ended = [life.end for life in lives.ranks.values() if life.end is not None]
     ends = [end for end in ended if end.manner is not Manner.LEFT]

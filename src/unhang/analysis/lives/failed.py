@@ -28,22 +28,18 @@ from unhang.analysis.sources.logs import Failure, Message, Said
 from unhang.kinds import (
     IDLE,
     INSUFFICIENT_EVIDENCE,
-    NEW_LINE,
     RANK_ENDED,
-    RANKS_DIFFER,
     Trait,
 )
 from unhang.model import Frame, LogEvent
 from unhang.report import Site, Subject
 
 __all__ = [
-    "Differing",
     "Finished",
     "SaidBeside",
     "Unexplained",
     "all_finished",
     "besides",
-    "differing",
     "failures",
     "unexplained",
     "with_last_line",
@@ -76,13 +72,6 @@ class Unexplained(Struct, frozen=True):
     new: tuple[LogEvent, ...] = ()
     standing: LogEvent | None = None
     waiters: tuple[Message, ...] = ()
-
-
-class Differing(Struct, frozen=True):
-    """A fact about which ranks disagree: values with the ranks that have them."""
-
-    name: str
-    said: tuple[tuple[str, tuple[int, ...]], ...]
 
 
 class Finished(Observation, frozen=True, kw_only=True):
@@ -264,6 +253,8 @@ def _beside(message: Message, reason: tuple[Claim, ...]) -> Claim:
 
 def unexplained(said: Said) -> Iterator[Claim]:
     """That something went wrong, and no rule says why; with all that is recognised."""
+    from unhang.logs.novelty import NEW_LINE
+
     if not said.trouble or said.failures:
         return
     effect = next((event for event in said.trouble if event.role == "consequence"), None)
@@ -281,15 +272,3 @@ def unexplained(said: Said) -> Iterator[Claim]:
     )
     known = [_beside(message, ()) for message in (*said.effects, *said.recognised)]
     yield from known[: MAX_BESIDES - 1]
-
-
-def differing(said: Said) -> Iterable[Claim]:
-    """Facts about which ranks disagree, by what they printed."""
-    for name, values in said.differing.items():
-        yield Claim(
-            kind=RANKS_DIFFER,
-            rests_on="logs",
-            about=Differing(name, tuple(values.items())),
-            subjects=(Subject("setting", name),),
-            doubts=(Doubt.A_LINE_ALONE,),
-        )

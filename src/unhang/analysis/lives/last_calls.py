@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Bearing, Because, Claim, Doubt, Reason
+from unhang.analysis.claims import Bearing, Because, Claim, Doubt, Reason, Seeing
 from unhang.analysis.findings.stalled import NotMoving
 from unhang.analysis.lives.elsewhere import sites_of, subjects_of
 from unhang.analysis.lives.ended import Ends
@@ -39,14 +39,15 @@ from unhang.report import CallSide, Site
 from unhang.wording import ranges_of
 
 __all__ = [
+    "ENDS",
     "GroupsApart",
     "LinesApart",
     "RootsApart",
     "SizesApart",
     "ended_for_calls",
+    "fitting_message",
     "groups_apart",
     "sizes_apart",
-    "with_message",
     "with_roots",
 ]
 
@@ -54,7 +55,7 @@ __all__ = [
 _SIDES = 2
 _WORD = 4
 _LINE = re.compile(r"[0-9]{1,9}")
-_ENDS = (Reason(Because.CALLS_APART),)
+ENDS = (Reason(Because.CALLS_APART),)
 
 
 class SizesApart(Struct, frozen=True):
@@ -251,21 +252,19 @@ def sizes_apart(
     if found is None and not shown:
         found = next(splits_apart(message, ends, lives, book), None)
     if found is not None:
-        yield replace(found.seen(message, Bearing.MADE_OF_MESSAGE), reasons=_ENDS)
+        yield replace(found.seen(message, Bearing.MADE_OF_MESSAGE), reasons=ENDS)
 
 
-def with_message(claim: Claim, ends: Ends, lives: Lives) -> Claim:
-    """A claim that calls disagree, with the message of the rank that was ended for it."""
-    message = _told_of(lives) if ends.first else None
-    if message is None or not claim.is_cause or claim.kind.family != "disagreement":
-        return claim
-    return replace(claim.seen(message, Bearing.FITS_MESSAGE), reasons=_ENDS)
+def fitting_message(claim: Claim, ends: Ends, lives: Lives) -> Iterator[Seeing]:
+    """Of a claim that calls disagree, the message of the rank that was ended for it."""
+    if claim.kind.family == "disagreement" and ends.first and (message := _told_of(lives)):
+        yield message, Bearing.FITS_MESSAGE
 
 
 def ended_for_calls(ends: Ends, lives: Lives) -> tuple[Reason, ...]:
     """That a rank was ended for calls that do not fit, though nothing sets any rank apart."""
     told = ends.first and _told_of(lives) is not None
-    return _ENDS if told and _proves_nothing(lives) else ()
+    return ENDS if told and _proves_nothing(lives) else ()
 
 
 def _told_of(lives: Lives) -> Message | None:

@@ -14,8 +14,8 @@ import numpy as np
 import rustworkx as rx
 from msgspec import Struct
 
-from unhang.analysis.matching.wait_graph import Edge, Graph
-from unhang.analysis.state.columns import Ints, distinct
+from unhang.analysis.matching.wait_graph import Edge, Edges, Graph, ranges
+from unhang.analysis.state.columns import Bools, Ints, distinct
 from unhang.analysis.state.heads import Heads
 
 __all__ = ["Root", "find_roots"]
@@ -57,11 +57,20 @@ def find_roots(graph: Graph, heads: Heads) -> list[Root]:
 
 
 def _rank_roots(graph: Graph, heads: Heads, ends: Ints) -> list[Root]:
-    """Ranks that wait for nobody, grouped by the call that most others wait in for them."""
+    """Ranks that wait for nobody, grouped by the call that they lack first.
+
+    Where the order of the calls that a rank lacks is not known, it is the one in which most wait.
+    """
     blame = graph.blame.chosen(np.isin(graph.blame.rank, ends))
     waiting = np.bincount(heads.waiting_call[heads.waiting_call >= 0], minlength=max(len(heads), 1))
     order = np.lexsort(
-        (heads.seq[blame.waiting_call], -waiting[blame.waiting_call], blame.kind, blame.rank)
+        (
+            heads.seq[blame.waiting_call],
+            -waiting[blame.waiting_call],
+            _is_later(graph, heads, blame),
+            blame.kind,
+            blame.rank,
+        )
     )
     first = (
         order[np.flatnonzero(np.r_[True, np.diff(blame.rank[order]) != 0])] if len(order) else order
@@ -79,6 +88,25 @@ def _rank_roots(graph: Graph, heads: Heads, ends: Ints) -> list[Root]:
         )
         for (waiting_call, kind), edges in together.items()
     ]
+
+
+def _is_later(graph: Graph, heads: Heads, blame: Edges) -> Bools:
+    """Per edge of `blame`: its rank lacks another call that comes before this one.
+
+    A rank that stands in one call, and has not made another or has it queued behind, has that one
+    later in its program; so has a rank that lacks both.
+    """
+    width = max(len(heads), 1)
+    stands_in = heads.waiting_call[graph.blame.rank]
+    behind = np.isin(graph.blame.kind, (Edge.NOT_CALLED, Edge.QUEUED)) & (stands_in >= 0)
+    order = distinct(graph.blame.waiting_call[behind] * width + stands_in[behind])
+    later, earlier = np.divmod(order, width)
+    low = np.searchsorted(later, blame.waiting_call, "left")
+    high = np.searchsorted(later, blame.waiting_call, "right")
+    edges = np.repeat(np.arange(len(blame)), high - low)
+    before = earlier[ranges(low, high)]
+    lacked = np.isin(blame.rank[edges] * width + before, blame.rank * width + blame.waiting_call)
+    return np.bincount(edges[lacked], minlength=len(blame)) > 0
 
 
 def _cycles(graph: Graph, heads: Heads) -> list[Root]:

@@ -25,7 +25,7 @@ from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import Known, Standing
 
-__all__ = ["Edge", "Edges", "Graph", "collective_edges", "make_graph"]
+__all__ = ["Edge", "Edges", "Graph", "collective_edges", "make_graph", "ranges"]
 
 _SEQ_BITS = 40
 
@@ -106,13 +106,13 @@ class Graph(Struct, frozen=True, eq=False):
             steps += 1
             low = np.searchsorted(by_target, frontier, "left")
             high = np.searchsorted(by_target, frontier, "right")
-            reached = distinct(sources[_ranges(low, high)])
+            reached = distinct(sources[ranges(low, high)])
             frontier = reached[distance[reached] < 0]
             distance[frontier] = steps
         return distance
 
 
-def _ranges(low: Ints, high: Ints) -> Ints:
+def ranges(low: Ints, high: Ints) -> Ints:
     """All numbers of several half-open ranges, one after the other."""
     lengths = high - low
     before = np.cumsum(lengths) - lengths

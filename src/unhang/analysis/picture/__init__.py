@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from unhang.analysis.picture.bandwidth import rates
-from unhang.analysis.picture.calls import bars, lanes
+from unhang.analysis.picture.calls import lanes
 from unhang.analysis.picture.lateness import clock_offsets, heat, largest_meetings
 from unhang.analysis.picture.places import stack_tree
+from unhang.analysis.picture.times import bars
 from unhang.analysis.picture.waits import wait_graph
 from unhang.analysis.situation import Situation
 from unhang.analysis.steps import situation_of

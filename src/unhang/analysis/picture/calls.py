@@ -1,7 +1,8 @@
 """Calls side by side: the last ones of each rank, aligned by group and number, equal ranks folded.
 
-Whether a call has finished, or was not made, is what the analysis says. Groups of one description
-and size share columns, so that ranks of different tensor-parallel groups can be compared.
+Whether a call has finished, or was not made, is what the analysis says. The groups that the causes
+are about have columns of their own. All other groups of one description and size share columns, so
+that ranks of different tensor-parallel groups can be compared; they are not told to differ.
 """
 
 from __future__ import annotations
@@ -10,26 +11,25 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.progress import Stage
-from unhang.analysis.state.stale import made_ns
-from unhang.model import State
-from unhang.picture import Bar, Cell, CellState, Lane, Slot
-from unhang.report import Report
+from unhang.model import Group, State
+from unhang.picture import Cell, CellState, Lane, Slot
+from unhang.report import Finding, GroupRef, Report
 from unhang.stacks.ownership import shown_frame
+from unhang.wording import rank_phrase
 
-__all__ = ["bars", "lanes"]
+__all__ = ["ROWS_AT_MOST", "lanes", "last_rows", "state_of"]
 
 _MOST_CALLS = 60
 _MOST_LANES = 24
 _MOST_COLUMNS = 80
-_ROWS_AT_MOST = 240_000
-_MOST_BAR_RANKS, _MOST_BAR_CALLS = 48, 80
+ROWS_AT_MOST = 240_000
 _STATUS_ORDER = ("culprit", "silent", "unreadable", "behind", "ahead", "unknown", "waiting")
 
 
@@ -58,38 +58,38 @@ def lanes(
     Returns:
         Columns in program order, a lane for ranks that made the same calls, and what is left out.
     """
-    kin, labels = _kin(situation)
-    last = max(min(_MOST_CALLS, _ROWS_AT_MOST // max(len(situation.evidence.ranks), 1)), 8)
+    told = _told_groups(situation, report.findings[:1])
+    kin, labels = _kin(situation, told)
+    last = max(min(_MOST_CALLS, ROWS_AT_MOST // max(len(situation.evidence.ranks), 1)), 8)
     folded: dict[tuple[str, tuple[_Made, ...]], list[int]] = defaultdict(list)
     rows_of: dict[int, list[int]] = {}
     numbers = situation.evidence.ranks.numbers.tolist()
-    for index, rows in _last_rows(situation, last):
+    for index, rows in last_rows(situation, last):
         rank = numbers[index]
         made = tuple(_made(situation, row, kin) for row in rows)
         own = folded[status.get(rank, ""), made]
         if not own:
             rows_of[rank] = rows
         own.append(rank)
-    victims = set(report.findings[0].victims) if report.findings else set()
-    ordered = sorted(
-        folded.items(),
-        key=lambda item: (
-            _order(item[0][0]), victims.isdisjoint(item[1]), -len(item[1]), item[1]
-        ),
-    )  # fmt: skip
+    mark = _marked(situation, report, kin)
+    ordered = sorted(folded.items(), key=lambda item: _place(item, report, mark))
     shown = ordered[:_MOST_LANES]
     spots = _in_order([made for (_, made), _ in shown])
-    mark = _marked(situation, report, kin)
     if mark is not None and mark not in spots:
         spots.append(mark)
     kept = _kept(spots, mark)
-    at = {spot: place for place, spot in enumerate(kept)}
-    usual = _usual(shown)
+    frame = _Frame(
+        at={spot: place for place, spot in enumerate(kept)},
+        kin=kin,
+        usual=_usual(situation, shown, rows_of),
+        blamed=_told_groups(situation, report.causes),
+        lacks=bool(report.causes),
+    )
     drawn = tuple(
         Lane(
             tuple(ranks),
             state,
-            tuple(_cells(situation, ranks[0], made, rows_of[ranks[0]], (at, kin, usual))),
+            tuple(_cells(situation, ranks[0], made, rows_of[ranks[0]], frame)),
         )
         for (state, made), ranks in shown
     )
@@ -98,39 +98,127 @@ def lanes(
     return columns, drawn, f"Lanes of {rest:,} more ranks are not drawn." if rest else ""
 
 
+_Folded: TypeAlias = tuple[tuple[str, tuple[_Made, ...]], list[int]]
+
+
+class _Frame(NamedTuple):
+    """What cells are compared with.
+
+    Attributes:
+        at: The column of each spot that is drawn.
+        kin: By group.
+        usual: Name and signature that most members of a group have at a number.
+        blamed: Groups that causes are about: in these alone a call is told to be unlike others.
+        lacks: Whether there is a cause: else a call that was not made is none that is missed.
+    """
+
+    at: Mapping[_Spot, int]
+    kin: Sequence[int]
+    usual: Mapping[tuple[int, int], tuple[int, int]]
+    blamed: frozenset[int]
+    lacks: bool
+
+
+def _place(lane: _Folded, report: Report, mark: _Spot | None) -> tuple[object, ...]:
+    """Culprits of the verdict first, then those who are in its call, then who waits behind."""
+    (state, made), ranks = lane
+    first = report.findings[0] if report.findings else None
+    culprits, victims = (set(first.culprits), set(first.victims)) if first else (set(), set())
+    inside = any(each.spot == mark and each.state != "finished" for each in made)
+    return (
+        culprits.isdisjoint(ranks), not inside, _order(state), victims.isdisjoint(ranks),
+        -len(ranks), ranks,
+    )  # fmt: skip
+
+
+def _told_groups(situation: Situation, findings: Sequence[Finding]) -> frozenset[int]:
+    """The groups that findings and their calls name, by index."""
+    return frozenset(
+        at
+        for finding in findings
+        for ref, ranks in _refs(finding)
+        for at, group in enumerate(situation.evidence.case.groups)
+        if _is_meant(group, ref, ranks)
+    )
+
+
+def _refs(finding: Finding) -> Iterator[tuple[GroupRef, set[int]]]:
+    """The groups that a finding names, each with ranks that are in it."""
+    for side in finding.calls:
+        if side.group is not None and side.op:
+            yield side.group, set(side.ranks)
+    if finding.group is not None and not any(side.group for side in finding.calls):
+        yield finding.group, {*finding.culprits, *finding.victims}
+
+
+def _is_meant(group: Group, ref: GroupRef, ranks: set[int]) -> bool:
+    """Whether it is this group: old torch gives groups of one kind one name on all ranks."""
+    same = (group.name, group.description, group.size) == (ref.name, ref.description, ref.size)
+    return same and not ranks.isdisjoint(group.members)
+
+
 def _order(status: str) -> int:
     return _STATUS_ORDER.index(status) if status in _STATUS_ORDER else len(_STATUS_ORDER)
 
 
-def _kin(situation: Situation) -> tuple[list[int], list[str]]:
-    """A number for each group, the same for groups of one description and size; their names."""
-    found: dict[tuple[str, int], int] = {}
+def _kin(situation: Situation, told: frozenset[int]) -> tuple[list[int], list[str]]:
+    """A number for each group, the same for groups of one description and size; their names.
+
+    Groups of `told` have one of their own: who is not a member has no part in their calls.
+    """
+    found: dict[tuple[str, int, int], int] = {}
     groups = situation.evidence.case.groups
-    kin = [found.setdefault((g.description or g.name, g.size), len(found)) for g in groups]
+    keys = [
+        (group.description or group.name, group.size, at if at in told else -1)
+        for at, group in enumerate(groups)
+    ]
+    kin = [found.setdefault(key, len(found)) for key in keys]
     alone = Counter(kin)
-    label = {number: group.label for number, group in zip(kin, groups, strict=True)}
+    shared = Counter(group.label for group in groups)
+    label = {
+        number: f"{group.label}{f', {rank_phrase(group.members)}' * (shared[group.label] > 1)}"
+        for number, group in zip(kin, groups, strict=True)
+    }
+    apart = {key[:2] for key in keys if key[2] >= 0}
     names = [
-        label[number] if alone[number] == 1 else f"{name} ({size} ranks)"
-        for (name, size), number in found.items()
+        label[number]
+        if alone[number] == 1
+        else f"{'other ' if (name, size) in apart else ''}{name} ({size} ranks)"
+        for (name, size, _), number in found.items()
     ]
     return kin, names
 
 
-def _last_rows(situation: Situation, last: int) -> Iterator[tuple[int, list[int]]]:
-    """The last rows of each rank in order of time, batches' closing entries left out."""
+def last_rows(situation: Situation, last: int) -> Iterator[tuple[int, list[int]]]:
+    """The last rows of each rank in order of time, batches' closing entries left out.
+
+    Of a rank that went on to queue calls behind the one it waits in: the rows around that one.
+    """
     evidence = situation.evidence
     calls = evidence.case.calls
     closing = evidence.names.closing
     parts: dict[int, list[Ints]] = defaultdict(list)
     for owner, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True):
-        rows = np.arange(max(dump.start, dump.stop - 2 * last), dump.stop)
-        parts[owner].append(rows[~closing[calls.name[rows]]][-last:])
+        head = int(situation.heads.row[owner])
+        begin = dump.stop - 2 * last
+        begin = min(begin, head - 2 * last) if dump.start <= head < dump.stop else begin
+        rows = np.arange(max(dump.start, begin), dump.stop)
+        parts[owner].append(_around(rows[~closing[calls.name[rows]]], head, last))
     for owner in sorted(parts):
         rows = np.concatenate(parts[owner])
         if len(parts[owner]) > 1:
             rows = rows[np.lexsort((rows, calls.created_ns[rows]))][-last:]
         if len(rows):
             yield owner, rows.tolist()
+
+
+def _around(rows: Ints, head: int, last: int) -> Ints:
+    """The last rows; or, where `head` stands before them, as many with it in their midst."""
+    end = len(rows)
+    at = int(np.searchsorted(rows, head))
+    if at < end and rows[at] == head:
+        end = min(end, max(at + last // 2, last))
+    return rows[max(end - last, 0) : end]
 
 
 def _made(situation: Situation, row: int, kin: Sequence[int]) -> _Made:
@@ -143,11 +231,12 @@ def _made(situation: Situation, row: int, kin: Sequence[int]) -> _Made:
         _Spot(kin[int(calls.group[row])], bool(p2p), number),
         name,
         int(calls.signature[row]),
-        _state(situation, row),
+        state_of(situation, row),
     )
 
 
-def _state(situation: Situation, row: int) -> CellState:
+def state_of(situation: Situation, row: int) -> CellState:
+    """Whether a call has finished, as the analysis has it."""
     if situation.evidence.finished[row]:
         return "finished"
     failed = int(situation.evidence.case.calls.state[row]) == State.FAILED
@@ -209,8 +298,9 @@ def _marked(situation: Situation, report: Report, kin: Sequence[int]) -> _Spot |
     first = report.findings[0] if report.findings else None
     if first is None or first.group is None or first.seq is None:
         return None
+    ranks = {rank for ref, own in _refs(first) if ref == first.group for rank in own}
     for number, group in zip(kin, situation.evidence.case.groups, strict=True):
-        if (group.name, group.description) == (first.group.name, first.group.description):
+        if _is_meant(group, first.group, ranks):
             return _Spot(kin=number, p2p=False, number=first.seq)
     return None
 
@@ -226,28 +316,25 @@ def _kept(spots: list[_Spot], mark: _Spot | None) -> list[_Spot]:
 
 
 def _usual(
-    shown: Sequence[tuple[tuple[str, tuple[_Made, ...]], list[int]]],
-) -> dict[_Spot, tuple[int, int]]:
-    """Name and signature that most ranks have at each spot."""
-    votes: dict[_Spot, Counter[tuple[int, int]]] = defaultdict(Counter)
+    situation: Situation, shown: Sequence[_Folded], rows_of: Mapping[int, Sequence[int]]
+) -> dict[tuple[int, int], tuple[int, int]]:
+    """Name and signature that most ranks have, by group and number of a collective."""
+    group = situation.evidence.case.calls.group
+    votes: dict[tuple[int, int], Counter[tuple[int, int]]] = defaultdict(Counter)
     for (_, made), ranks in shown:
-        for each in made:
+        for each, row in zip(made, rows_of[ranks[0]], strict=True):
             if not each.spot.p2p:
-                votes[each.spot][each.name, each.signature] += len(ranks)
+                votes[int(group[row]), each.spot.number][each.name, each.signature] += len(ranks)
     return {spot: counted.most_common(1)[0][0] for spot, counted in votes.items()}
-
-
-_Frame = tuple[dict[_Spot, int], Sequence[int], dict[_Spot, tuple[int, int]]]
 
 
 def _cells(
     situation: Situation, rank: int, made: Sequence[_Made], rows: Sequence[int], frame: _Frame
 ) -> Iterator[Cell]:
     """The cells of a lane, by the example of one of its ranks."""
-    at, kin, usual = frame
     seen: set[_Spot] = set()
     for each, row in zip(made, rows, strict=True):
-        if each.spot not in at or each.spot in seen:
+        if each.spot not in frame.at or each.spot in seen:
             continue
         seen.add(each.spot)
         call = situation.evidence.case.call(row)
@@ -255,27 +342,36 @@ def _cells(
         kinds = call.signature.input_dtypes or call.signature.output_dtypes
         where = shown_frame(call.frames)
         yield Cell(
-            column=at[each.spot],
+            column=frame.at[each.spot],
             op=call.name.op or call.name.raw,
             state=each.state,
             words=f"{[list(s) for s in shapes[:2]]} {'/'.join(dict.fromkeys(kinds[:2]))}".strip(),
             place=f"{where.file}:{where.line}" if where else "",
-            odd=not each.spot.p2p and usual.get(each.spot) != (each.name, each.signature),
+            odd=_is_odd(situation, each, row, frame),
         )
-    yield from _absent(situation, rank, set(at) - seen, at, kin)
+    yield from _absent(situation, rank, set(frame.at) - seen, frame)
+
+
+def _is_odd(situation: Situation, made: _Made, row: int, frame: _Frame) -> bool:
+    """Whether it is another call than most members made, of a group that a cause is about."""
+    group = int(situation.evidence.case.calls.group[row])
+    if made.spot.p2p or group not in frame.blamed:
+        return False
+    return frame.usual.get((group, made.spot.number)) != (made.name, made.signature)
 
 
 def _absent(
-    situation: Situation,
-    rank: int,
-    spots: Iterable[_Spot],
-    at: Mapping[_Spot, int],
-    kin: Sequence[int],
+    situation: Situation, rank: int, spots: Iterable[_Spot], frame: _Frame
 ) -> Iterator[Cell]:
-    """Cells for calls of its groups that a rank's dump does not show, as the analysis has them."""
+    """Cells for calls of its groups that a rank's dump does not show, as the analysis has them.
+
+    A call is missed where another member of the rank's own group has made it: groups of one kind
+    share columns, and need not be at one number.
+    """
     evidence = situation.evidence
+    backends = range(len(evidence.backends))
     channels = {
-        kin[index]: index * len(evidence.backends)
+        frame.kin[index]: index * len(evidence.backends)
         for index, group in enumerate(evidence.case.groups)
         if rank in group.members
     }
@@ -283,93 +379,12 @@ def _absent(
     for spot in sorted(spots):
         if spot.p2p or spot.kin not in channels or spot.number < 0:
             continue
-        stages = [
-            int(situation.standing.stages(index, channels[spot.kin] + backend, spot.number)[0][0])
-            for backend in range(len(evidence.backends))
-        ]
+        own = [channels[spot.kin] + backend for backend in backends]
+        stages = [int(situation.standing.stages(index, c, spot.number)[0][0]) for c in own]
         if Stage.FINISHED in stages or Stage.OPEN in stages:
             continue  # before its window
-        missing = Stage.NOT_CALLED in stages
-        yield Cell(at[spot], "", "missing" if missing else "unknown", "", "")
-
-
-def bars(
-    situation: Situation,
-    culprits: Sequence[int],
-    ahead_ms: Mapping[int, float],
-    *,
-    every: bool = False,
-) -> tuple[tuple[Bar, ...], str]:
-    """The last calls of some ranks in time, and what is left out.
-
-    Args:
-        situation: All that is known.
-        culprits: Always among the ranks.
-        ahead_ms: How far clocks are ahead, by index of the rank.
-        every: All ranks, and as many calls of each as there is room for.
-    """
-    evidence = situation.evidence
-    calls = evidence.case.calls
-    newest = int(max(calls.created_ns.max(initial=0), calls.completed_ns.max(initial=0)))
-    made = made_ns(evidence)
-    newest = max(newest, int(made.max(initial=0)))
-    room = _ROWS_AT_MOST // max(len(evidence.ranks), 1)
-    of_rank = dict(_last_rows(situation, room if every else _MOST_BAR_CALLS))
-    meetings: dict[tuple[int, int], int] = {}
-    numbers = evidence.ranks.numbers.tolist()
-    present = [numbers[index] for index in of_rank]
-    chosen = set(present) if every else _spread(present, culprits)
-    found = []
-    for index, rows in of_rank.items():
-        if numbers[index] not in chosen:
-            continue
-        ahead = ahead_ms.get(index, 0.0)
-        for row in rows:
-            if calls.created_ns[row] <= 0:
-                continue
-            state = _state(situation, row)
-            done = int(calls.completed_ns[row])
-            dumped = int(made[int(calls.dump[row])]) or newest
-            end = done if done > 0 else dumped if state == "open" else 0
-            found.append(
-                Bar(
-                    rank=numbers[index],
-                    begin_ms=round((int(calls.created_ns[row]) - newest) / 1e6 - ahead, 2),
-                    end_ms=round((end - newest) / 1e6 - ahead, 2) if end else None,
-                    state=state,
-                    label=_bar_label(situation, row),
-                    group=evidence.case.groups[int(calls.group[row])].label,
-                    meeting=_meeting(situation, row, meetings),
-                )
-            )
-    left = len(of_rank) - len(chosen)
-    return tuple(found), f"Times of {left:,} more ranks are not drawn." if found and left else ""
-
-
-def _meeting(situation: Situation, row: int, known: dict[tuple[int, int], int]) -> int:
-    """A number for the collective of a row; -1 for sends, receives and what has no number."""
-    evidence = situation.evidence
-    seq = int(evidence.case.calls.seq[row])
-    if not evidence.collective[row] or seq < 0:
-        return -1
-    channel = int(evidence.channel(np.asarray([row]))[0])
-    return known.setdefault((channel, seq), len(known))
-
-
-def _bar_label(situation: Situation, row: int) -> str:
-    case = situation.evidence.case
-    calls = case.calls
-    p2p = not situation.evidence.collective[row]
-    number = int(calls.p2p_seq[row] if p2p else calls.seq[row])
-    group = case.groups[int(calls.group[row])]
-    return f"{case.names[int(calls.name[row])].op} #{number} of {group.label}"
-
-
-def _spread(present: Sequence[int], culprits: Sequence[int]) -> set[int]:
-    """Culprits, and every n-th of the others."""
-    if len(present) <= _MOST_BAR_RANKS:
-        return set(present)
-    first = [rank for rank in culprits if rank in set(present)][: _MOST_BAR_RANKS // 2]
-    others = [rank for rank in present if rank not in set(first)]
-    room = _MOST_BAR_RANKS - len(first)
-    return {*first, *(others[int(place * len(others) / room)] for place in range(room))}
+        made = max(int(situation.furthest_made[channel]) for channel in own) >= spot.number
+        if Stage.NOT_CALLED not in stages:
+            yield Cell(frame.at[spot], "", "unknown", "", "")
+        elif made and frame.lacks:
+            yield Cell(frame.at[spot], "", "missing", "", "")

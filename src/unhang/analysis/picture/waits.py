@@ -10,7 +10,7 @@ node with a count. Where there are too many levels, the furthest become one node
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -49,7 +49,8 @@ def wait_graph(
 
     Args:
         situation: All that is known.
-        report: Its culprits, and the ranks of its first circle, stay apart where they are few.
+        report: Its culprits, the call of its first finding, and the ranks of its first circle stay
+            apart where they are few.
         status: Of each rank, as the report has it.
     """
     numbers = situation.evidence.ranks.numbers.tolist()
@@ -123,7 +124,7 @@ def _what(
 def _alone(
     situation: Situation, report: Report, numbers: Sequence[int], status: Mapping[int, str]
 ) -> set[int]:
-    """Nodes that are never folded: few culprits, a circle's ranks, and the calls they wait in."""
+    """Nodes that are never folded: the verdict's call, few culprits, a circle with its calls."""
     culprits = [rank for rank in numbers if status.get(rank) == "culprit"]
     waits = report.findings[0].waits if report.findings else ()
     ranks = set(culprits if len(culprits) <= _MOST_ALONE // 2 else ())
@@ -132,7 +133,21 @@ def _alone(
     index = {rank: at for at, rank in enumerate(numbers)}
     found = {index[rank] for rank in ranks if rank in index}
     heads = situation.heads.waiting_call
-    return found | {situation.graph.n_ranks + int(heads[at]) for at in found if int(heads[at]) >= 0}
+    calls = {int(heads[at]) for at in found if int(heads[at]) >= 0} | set(_told(situation, report))
+    return found | {situation.graph.n_ranks + call for call in calls}
+
+
+def _told(situation: Situation, report: Report) -> Iterator[int]:
+    """The waiting call that the first finding names."""
+    first = report.findings[0] if report.findings else None
+    if first is None or first.group is None:
+        return
+    told = {rank for side in first.calls for rank in side.ranks}
+    for call in range(len(situation.heads)):
+        same = situation.seq(call) == first.seq and situation.group_ref(call) == first.group
+        if same and not told.isdisjoint(situation.named(situation.heads.inside(call))):
+            yield call
+            return
 
 
 def _folded(
@@ -167,7 +182,7 @@ def _by_level(
     what: Mapping[int, tuple[Hashable, ...]], levels: Mapping[int, int], alone: set[int]
 ) -> dict[int, int]:
     """Classes by level and by what a node is; of the furthest levels, if need be, one for all."""
-    for most in range(max(levels.values(), default=0), 0, -1):
+    for most in range(max(levels.values(), default=0), -1, -1):
         classes = _numbered(
             {
                 node: (levels[node], own, node if node in alone else -1)

@@ -2,7 +2,7 @@
 
 Each module beside this one holds the words of one family: for every type of `Claim.about` a
 function that is registered with `words_for`, and for every type of observation one registered with
-`adding_for` (both in `unhang.analysis.words.telling`). Modules that register are imported here.
+`adding_for` (both in `unhang.analysis.rules.telling`). Modules that register are imported here.
 Standing sentences (what else it could be, what to do next, whatever the case) are the kind's, in
 `unhang.kinds`. Nothing that is decided rests on anything said here.
 """
@@ -12,25 +12,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unhang.analysis.claims import Claim, confidence_of
+from unhang.analysis.rules.telling import all_words_of
 from unhang.analysis.words import (  # noqa: F401 - they register
     absent,
-    blind,
     disagreement,
     exits,
     logs,
     meeting,
-    ras,
     reports,
     stacks,
     standstill,
-    starved,
-    traces,
     unexplained,
-    unranked,
     unstuck,
 )
 from unhang.analysis.words.doubts import reasons_of, supports_of
-from unhang.analysis.words.telling import all_words_of
 from unhang.report import Finding
 
 __all__ = ["all_words_of", "finding_of"]

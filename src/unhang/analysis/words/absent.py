@@ -19,8 +19,8 @@ from unhang.analysis.findings.missing import (
     SilentRanks,
 )
 from unhang.analysis.findings.skipped import CallAt, LeftOrder, Parting, SkippedCall
+from unhang.analysis.rules.telling import Words, subject, words_for, words_of
 from unhang.analysis.state.progress import Known
-from unhang.analysis.words.telling import Words, subject, words_for, words_of
 from unhang.kinds import SILENT_RANK, SKIPPED_CALL
 from unhang.stacks.ownership import bare_name
 from unhang.wording import count_of, rank_phrase

@@ -7,7 +7,7 @@ from typing import Final
 from unhang.analysis.claims import Claim
 from unhang.analysis.findings.disagreement import MembersDiffer, MembersDisagree
 from unhang.analysis.findings.exchanges import PairDisagrees, PeersCrossed
-from unhang.analysis.words.telling import Words, subject, words_for
+from unhang.analysis.rules.telling import Words, subject, words_for
 from unhang.kinds import DTYPE_MISMATCH, OP_MISMATCH, SHAPE_MISMATCH, SPLIT_MISMATCH, Kind
 from unhang.wording import rank_phrase
 

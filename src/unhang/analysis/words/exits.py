@@ -6,13 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 
-from msgspec.structs import replace
-
-from unhang.analysis.claims import Claim, Weighed
-from unhang.analysis.lives.ended import MOST_ENDS, CameBack, Ended, FailedAlike
+from unhang.analysis.claims import Claim
+from unhang.analysis.lives.ended import MOST_ENDS, Ended
+from unhang.analysis.rules.starved import MORE_MEMORY
+from unhang.analysis.rules.telling import Words, subject, words_for
 from unhang.analysis.sources.exits import CRASHES, SIGNAL_BASE, End, Manner
-from unhang.analysis.words.starved import MORE_MEMORY
-from unhang.analysis.words.telling import Words, adding_for, subject, words_for
 from unhang.model import MemoryKill, Note, ProcessSample
 from unhang.report import Site
 from unhang.stacks.ownership import shown_frame
@@ -48,17 +46,6 @@ def _of_many(how: str) -> str:
     return f"{verb} {rest}".replace("its p", "their p")
 
 
-@adding_for(CameBack)
-def _adding_came_back(seen: CameBack, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
-    ended = f"{subject(seen.ranks)} waited there and ended with exit code 0 since"
-    said = f"{ended}: by that the call has come back, and the dumps are of before."
-    words = replace(words, evidence=(said, *words.evidence))
-    if not seen.everybody:
-        return words
-    over = "all ranks have ended with exit code 0 since."
-    return replace(words, summary=f"{words.summary.removesuffix('.')}; {over}")
-
-
 def _how(end: End) -> str:
     """How it ended, after "rank 3"."""
     if end.error:
@@ -73,15 +60,6 @@ def _how(end: End) -> str:
     if end.manner is Manner.LEFT:
         return "ended with exit code 0 while its peers were in calls"
     return f"ended with exit code {end.status}"
-
-
-@words_for(FailedAlike)
-def _verdict_of_failed_alike(about: FailedAlike, claim: Claim) -> Words:  # noqa: ARG001 - all words have the same parameters
-    return Words(
-        f"Not enough evidence: {rank_phrase(about.ranks)} failed as those do whose peer has gone, "
-        "and nothing shows who was first.",
-        actions=("Look at the first error in the output of each rank: unhang logs.",),
-    )
 
 
 def _within(kill: MemoryKill) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -11,19 +10,11 @@ from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Stance, Weighed
 from unhang.analysis.lives.failed import (
-    Differing,
     Finished,
     SaidBeside,
 )
-from unhang.analysis.lives.watchdogs import (
-    MOST_BEHIND,
-    AllTimedOut,
-    Apart,
-    Behind,
-    Counted,
-)
+from unhang.analysis.rules.telling import Words, adding_for, all_words_of, merged, words_for
 from unhang.analysis.sources.logs import Failure
-from unhang.analysis.words.telling import Words, adding_for, all_words_of, merged, words_for
 from unhang.kinds import RANK_ENDED, Trait
 from unhang.model import LogEvent
 from unhang.wording import printable, rank_phrase
@@ -32,10 +23,8 @@ if TYPE_CHECKING:
     from unhang.logs.failure import FailureGroup
     from unhang.logs.rules import LogRule
 
-__all__ = ["SHOWN", "quoted", "ranks_not_heard", "silent_among"]
+__all__ = ["SHOWN", "quoted"]
 
-_LOCAL = re.compile(r"lo$|docker|veth|br-|virbr|cni|lxcbr")
-_IS_NAME = re.compile(r"[\w.-]{1,15}", re.ASCII)
 
 SHOWN = 160
 SHOWN_WHOLE = 2_400
@@ -210,114 +199,3 @@ def _verdict_of_said_beside(about: SaidBeside, claim: Claim) -> Words:
         (f"{group.first.source} ({group.count} times)", claim.kind.meaning),
         (),
     )
-
-
-@words_for(Differing)
-def _verdict_of_differing(about: Differing, claim: Claim) -> Words:  # noqa: ARG001
-    return Words(
-        f"Ranks differ in {about.name}.",
-        tuple(f"{rank_phrase(ranks)}: {value}" for value, ranks in about.said),
-        (),
-        (
-            *_one_interface(about),
-            "Start all ranks with the same environment and the same libraries.",
-        ),
-    )
-
-
-def _one_interface(about: Differing) -> Iterator[str]:
-    """The setting that makes all ranks take what most of those took that others can reach."""
-    if not about.name.startswith("socket interface"):
-        return
-    usable = [(len(ranks), name) for name, ranks in about.said if not _LOCAL.match(name)]
-    if usable and _IS_NAME.fullmatch(name := max(usable)[1]):
-        yield (
-            f"export NCCL_SOCKET_IFNAME=={name} GLOO_SOCKET_IFNAME={name} on all hosts (the second "
-            "= means this name exactly); unhang doctor net --hosts A,B says whether peers reach it."
-        )
-
-
-# ------------------------------------------------------------------ watchdogs
-
-
-@words_for(Behind)
-def _verdict_of_behind(about: Behind, claim: Claim) -> Words:
-    behind = rank_phrase([rank for rank, _ in about.enqueued])
-    return Words(
-        f"By the watchdogs' counters {behind} had not enqueued call #{claim.seq} of "
-        f"{_group(claim)} in which {rank_phrase(claim.victims)} waited.",
-        tuple(
-            f"rank {rank}: last enqueued work {count}"
-            for rank, count in about.enqueued[:MOST_BEHIND]
-        ),
-        ("A rank that is stuck inside the library's call has not moved this counter either.",),
-        (f"Take the stacks of {behind} with unhang stacks --native.",),
-    )
-
-
-def _group(claim: Claim) -> str:
-    return claim.group.name if claim.group else "the group"
-
-
-@words_for(Apart)
-def _verdict_of_apart(about: Apart, claim: Claim) -> Words:
-    said = "; ".join(f"{rank_phrase(members)}: {value}" for value, members in about.sides)
-    return Words(
-        f"Ranks disagree about call #{claim.seq} of {_group(claim)}: {said}.",
-        (said,),
-        ("A call skipped long before makes later calls meet that do not belong.",),
-        ("Diagnose the dumps for the first call that differs.",),
-    )
-
-
-@words_for(AllTimedOut)
-def _verdict_of_all_timed_out(about: AllTimedOut, claim: Claim) -> Words:
-    return Words(
-        f"All {len(claim.victims)} ranks that timed out were in the same call #{claim.seq} "
-        f"({claim.op or ''}) of {about.group or 'the group'}: no rank is at fault by these lines.",
-        ("Sequence number, operation and sizes agree on all of them.",),
-        (ranks_not_heard(claim.victims),),
-        ("Check the ranks that print nothing; then links and GPUs with unhang doctor.",),
-    )
-
-
-def silent_among(spoke: Sequence[int]) -> list[int]:
-    """The ranks below the highest one that speaks, who do not; none where most are silent."""
-    quiet = sorted(set(range(max(spoke, default=-1) + 1)) - set(spoke))
-    return quiet if len(quiet) < len(spoke) else []
-
-
-def ranks_not_heard(spoke: Sequence[int]) -> str:
-    """Who may be absent from a call in which these ranks timed out: the ranks that say nothing."""
-    quiet = silent_among(spoke)
-    if quiet:
-        who = f"{rank_phrase(quiet)[:1].upper()}{rank_phrase(quiet)[1:]}"
-        return f"{who} printed no such line, and may be absent from the call."
-    return "Ranks that print no such line may be absent from the call."
-
-
-@adding_for(Counted)
-def _adding_counted(seen: Counted, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
-    said = (*_against(seen, claim), *_for(seen, claim))
-    return replace(words, evidence=(*words.evidence, *said))
-
-
-def _against(seen: Counted, claim: Claim) -> Iterator[str]:
-    if seen.joined:
-        who = rank_phrase(seen.joined)
-        yield f"Sources disagree: by its watchdog {who} had enqueued #{claim.seq}."
-    if seen.elsewhere:
-        where = "; ".join(f"{rank_phrase(r)} in #{s}" for s, r in seen.elsewhere[:_MOST])
-        yield f"Sources disagree: watchdogs timed out in other calls of this group: {where}."
-
-
-def _for(seen: Counted, claim: Claim) -> Iterator[str]:
-    if seen.ranks:
-        named = f" ({', '.join(seen.ops)})" if seen.ops else ""
-        who = rank_phrase(seen.ranks)
-        yield f"Watchdogs of {who} say the same: timed out in #{claim.seq}{named}."
-    if seen.behind:
-        counts = sorted({count for _, count in seen.behind})
-        reach = ", ".join(f"#{count}" for count in counts[:_MOST])
-        who = rank_phrase([rank for rank, _ in seen.behind])
-        yield f"The watchdog of {who} had counted calls up to {reach} only."

@@ -18,7 +18,7 @@ from unhang.analysis.lives.before_groups import (
 from unhang.analysis.lives.last_calls import GroupsApart, LinesApart, RootsApart, SizesApart
 from unhang.analysis.lives.splits import PartUnfit
 from unhang.analysis.lives.workers import AwaitedWorkers, CircleOfWorkers, WorkerWait
-from unhang.analysis.words.telling import Words, adding_for, subject, words_for
+from unhang.analysis.rules.telling import Words, adding_for, subject, words_for
 from unhang.wording import count_of, printable, rank_phrase
 
 __all__: list[str] = []

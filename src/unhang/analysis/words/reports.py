@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Weighed
 from unhang.analysis.lives.told import OfCulprits, OnTheWay, ToldBeside
+from unhang.analysis.rules.telling import Words, adding_for, merged, words_for
 from unhang.analysis.sources.reports import Reported, Told
-from unhang.analysis.words.telling import Words, adding_for, merged, words_for
 from unhang.model import Note
 from unhang.wording import count_of, printable, rank_phrase
 

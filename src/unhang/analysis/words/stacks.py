@@ -23,8 +23,8 @@ from unhang.analysis.lives.elsewhere import (
 from unhang.analysis.lives.leading import Leads, SaysIdle, Serves
 from unhang.analysis.lives.out_of_calls import LeftCall
 from unhang.analysis.lives.outside import Outside
+from unhang.analysis.rules.telling import Words, adding_for, merged, subject, words_for
 from unhang.analysis.sources.stacks import RankLook, at_site
-from unhang.analysis.words.telling import Words, adding_for, merged, subject, words_for
 from unhang.kinds import Trait
 from unhang.wording import count_of, printable, rank_phrase
 

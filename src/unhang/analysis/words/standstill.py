@@ -11,7 +11,7 @@ from unhang.analysis.findings.stalled import (
     RankLags,
     Timeouts,
 )
-from unhang.analysis.words.telling import Words, subject, words_for
+from unhang.analysis.rules.telling import Words, subject, words_for
 from unhang.wording import count_of, rank_phrase
 
 __all__: list[str] = []

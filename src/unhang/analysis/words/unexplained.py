@@ -10,9 +10,10 @@ from datetime import datetime, timezone
 
 from unhang.analysis.claims import Claim
 from unhang.analysis.lives.failed import Unexplained
+from unhang.analysis.rules.telling import Words, words_for
+from unhang.analysis.rules.watchdog_counters import ranks_not_heard, silent_among
 from unhang.analysis.sources.logs import Message
-from unhang.analysis.words.logs import SHOWN, quoted, ranks_not_heard, silent_among
-from unhang.analysis.words.telling import Words, words_for
+from unhang.analysis.words.logs import SHOWN, quoted
 from unhang.catalogue import kind_of
 from unhang.model import LogEvent
 from unhang.wording import count_of, rank_phrase

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from typing import Final
 
 from unhang.analysis.claims import Claim
 from unhang.analysis.findings.idle import AllFinished, InFlight, Undecided, Why
-from unhang.analysis.findings.late import LateRanks, SlowSteps
 from unhang.analysis.matching.no_trace import NoTrace
-from unhang.analysis.words.telling import Words, words_for
+from unhang.analysis.rules.telling import Words, words_for
 from unhang.wording import count_of, rank_phrase
 
 __all__: list[str] = []
 
 _STACKS: Final = "Look at the stacks of all ranks: unhang stacks."
-_PROFILE: Final = "unhang stacks --samples 5, py-spy record."
-_SLOW_FOR: Final = (
-    "They do more work than their peers (logging, evaluation, uneven data).",
-    "Their hosts or GPUs are slower: clocks, temperature, neighbours on the machine.",
-)
 _RECORD_EXCHANGES: Final = (
     "Start the job with unhang run, which records sends and receives on Gloo as well."
 )
@@ -141,61 +134,3 @@ def _verdict_of_all_finished(about: AllFinished, claim: Claim) -> Words:  # noqa
 def _all_finished(about: AllFinished) -> str:
     calls = count_of(about.n_calls, "recorded call")
     return f"All {calls} of {count_of(about.n_ranks, 'rank')} are finished."
-
-
-def _made_ahead(about: LateRanks) -> tuple[str, ...]:
-    """Calls that are not counted, since nobody came late to them once more."""
-    if not about.ahead:
-        return ()
-    more = count_of(about.ahead, "more call")
-    return (f"The others had made {more} ahead: each counts with the one that held them up.",)
-
-
-@words_for(SlowSteps)
-def _verdict_of_slow_steps(about: SlowSteps, claim: Claim) -> Words:
-    slow = about.seen
-    return Words(
-        f"Not stuck but slow: {rank_phrase(claim.culprits)} needs {slow.excess:.0%} longer for "
-        f"its steps than the others, which wait {slow.late_ms:,.1f} ms a call for it.",
-        (f"Seen while the job went on, for {slow.for_s:,.0f} s, since {_clock(slow.since_ns)}.",),
-        alternatives=_SLOW_FOR,
-        actions=_slow_actions(claim),
-    )
-
-
-def _clock(time_ns: int) -> str:
-    """A moment as people of all time zones read it; hostile numbers are no moment."""
-    try:
-        when = datetime.fromtimestamp(time_ns / 1e9, tz=timezone.utc)
-    except (ValueError, OverflowError, OSError):
-        return "a time that makes no sense"
-    return f"{when:%H:%M:%S} UTC"
-
-
-def _slow_actions(claim: Claim) -> tuple[str, ...]:
-    return (
-        f"Profile rank {claim.culprits[0]} beside a peer: {_PROFILE}",
-        "Compare clocks and throttling: nvidia-smi -q -d CLOCK,PERFORMANCE.",
-    )
-
-
-@words_for(LateRanks)
-def _verdict_of_late_ranks(about: LateRanks, claim: Claim) -> Words:
-    began = f" since #{about.since}" if about.since is not None else ""
-    comes = "comes" if len(claim.culprits) == 1 else "come"
-    elsewhere = (f"So in {count_of(about.n_others, 'other group')}.",) if about.n_others else ()
-    return Words(
-        f"Not stuck but slow: {rank_phrase(claim.culprits)} {comes} last to the calls of "
-        f"{about.group}{began}, by {about.median_ms:,.0f} ms, which costs the others "
-        f"{about.share:.0%} of their time.",
-        (
-            f"Last in {about.last} of {count_of(about.calls, 'call')} of {about.group}.",
-            *_made_ahead(about),
-            *elsewhere,
-            "Clocks were compared by the moments at which calls finished."
-            if about.clocks_set
-            else "Clocks could not be compared; they were not late at first, or are on one host.",
-        ),
-        alternatives=_SLOW_FOR,
-        actions=_slow_actions(claim),
-    )

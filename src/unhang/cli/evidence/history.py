@@ -19,8 +19,8 @@ from unhang.cli.shared.output import add_look_arguments, look_of, look_options
 from unhang.wording import count_of, printable
 
 if TYPE_CHECKING:
+    from unhang.context.tallies import History, Tally
     from unhang.reports import Look
-    from unhang.serve.tallies import History, Tally
 
 EXAMPLES = """unhang history
 unhang history /shared/unhang-cases --format json"""
@@ -45,9 +45,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read all cases, count, print."""
+    from unhang.context.recalled import Past, cases_in
+    from unhang.context.tallies import history_of
     from unhang.report import to_json
-    from unhang.serve.past import Past, cases_in, tried
-    from unhang.serve.tallies import history_of
+    from unhang.serve.past import tried
 
     pasts, failed = [], 0
     for case in cases_in(args.paths or [CASES]):
@@ -71,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _pages(found: History, look: Look) -> Iterator[str]:
     from unhang.cli.shared.listing import draw_table
-    from unhang.serve.tallies import CHANCE
+    from unhang.context.tallies import CHANCE
 
     yield f"{count_of(found.incidents, 'incident')}, {count_of(found.problems, 'problem')}\n"
     for name, title in _TITLES.items():

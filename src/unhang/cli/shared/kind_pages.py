@@ -7,6 +7,7 @@ those.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,8 @@ __all__ = ["by_family", "find", "page_of"]
 
 _PACKAGE = Path(__file__).parents[2]
 _PLACES = (_PACKAGE / "pages", _PACKAGE.parents[1] / "docs" / "codes")  # wheel, source tree
+_MARKS = re.compile(r"^<!-- [^\n]* -->\n", re.MULTILINE)
+"""Where `docs/refresh.py` puts what it makes: no part of the page that people read."""
 
 
 def by_family() -> Iterator[tuple[Family, list[Kind]]]:
@@ -51,7 +54,8 @@ def page_of(kind: Kind) -> str:
     if check := CHECKS.get(kind.code):
         return f"{head}\n{_check_body(check)}"
     pages = (place / f"{kind.code}.md" for place in _PLACES)
-    return next((page.read_text(encoding="utf-8") for page in pages if page.is_file()), head)
+    own = next((page.read_text(encoding="utf-8") for page in pages if page.is_file()), head)
+    return _MARKS.sub("", own)
 
 
 def _rule_body(rule: LogRule) -> str:

@@ -64,6 +64,7 @@ _BY_SUFFIX = {
 _INPUTS = ("paths", "log", "trace", "core", "report", "ras")
 """Arguments of commands that name files to read."""
 
+_MOST_SAID = 240
 _WIDTHS = range(40, 401)
 _WIDTH_OF_A_PIPE, _WIDEST_OF_ITSELF = 80, 120
 
@@ -97,6 +98,7 @@ class ReportOptions:
         case: The case that the report is also saved in.
         inputs: Files that were named to be read.
         fail_on: "any" or "cause", as for `exit_code`.
+        history: Directories of earlier cases.
     """
 
     format: str
@@ -106,6 +108,7 @@ class ReportOptions:
     case: Path | None = None
     inputs: tuple[str, ...] = ()
     fail_on: str = "any"
+    history: tuple[Path, ...] = ()
 
     @property
     def is_prose(self) -> bool:
@@ -130,6 +133,7 @@ def report_options(args: argparse.Namespace) -> ReportOptions:
         case=getattr(args, "case", None),
         inputs=tuple(str(path) for paths in named if isinstance(paths, list) for path in paths),
         fail_on=getattr(args, "fail_on", "any"),
+        history=tuple(getattr(args, "history", ())),
     )
 
 
@@ -206,15 +210,22 @@ def emit(
     """
     from unhang import reports
     from unhang.casedir.place import Place
+    from unhang.context.around import with_surroundings
 
     if not report.tool_version:
         report = replace(report, tool_version=__version__)
     report = reports.with_steps(report, case, place or Place())
+    if place is not None and place.folder:
+        report = with_surroundings(report, Path(place.folder), options.history)
     keep(report, options)
     check_is_no_input(options.output, options.inputs)
     look, name = look_of(options.look, sys.stdout, os.environ), options.format
     page = reports.render(name, report, case, look, _picture(name, report, case))
     deliver(f"{page}\n{below}" if below else page, options.output)
+    if options.output and Path(options.output).is_file():
+        where = printable(options.output)
+        said = f"{report.status.upper()}  {printable(report.summary, _MOST_SAID)}"
+        print(f"unhang: {said} (written to {where})", file=sys.stderr)
     return exit_code(report, options.fail_on)
 
 
@@ -273,10 +284,11 @@ def look_of(options: LookOptions, stream: TextIO, environ: Mapping[str, str]) ->
     if terminal or "COLUMNS" in environ:
         width = min(shutil.get_terminal_size().columns, _WIDEST_OF_ITSELF)
     plain = options.no_color or environ.get("NO_COLOR") or environ.get("TERM") == "dumb"
+    forced = bool(environ.get("FORCE_COLOR")) and not options.output
     encoding = "utf-8" if options.output else stream.encoding
     return Look(
         width=options.width or max(width, _WIDTHS.start),
-        color=terminal and not plain,
+        color=(terminal or forced) and not plain,
         unicode="utf" in encoding.lower(),
         full=options.full,
     )

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from glob import glob
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unhang.cli.shared.case_paths import (
@@ -89,6 +90,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=("any", "cause"),
         default="any",
         help="exit 1 for any problem (default), or only where a cause was found: a slow job passes",
+    )
+    judging.add_argument(
+        "--history",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="DIR",
+        help="also look for the same in the saved reports of the cases in DIR; may be repeated",
     )
     judging.add_argument(
         "--watch",

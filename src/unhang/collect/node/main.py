@@ -40,6 +40,7 @@ from unhang.collect.ranks import Target, find_ranks, marks_of
 from unhang.collect.sampling import sample_processes
 from unhang.rankenv import neighbours_of, node_of
 from unhang.record.contact.marks import Mark
+from unhang.stacks.excerpts import excerpts_of
 from unhang.stacks.formats.saved import dump_samples
 from unhang.telltale import harmless_log, without_secrets
 
@@ -195,6 +196,8 @@ def _stacks(node: _Node, targets: Sequence[Target]) -> None:
         return
     path = f"stacks/{node.name}.json"
     node.files[path] = dump_samples(looks.samples).encode()
+    if source := excerpts_of(looks.samples):
+        node.files[f"env/{node.name}/source.json"] = source
     for sample in looks.samples:
         if sample.rank >= 0 and sample.threads:
             node.came.setdefault(sample.rank, {})["stacks"] = path

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -47,7 +48,8 @@ def take_system(targets: Sequence[Target]) -> dict[str, bytes]:
     files = dict(_outputs())
     if kernel := _kernel_log():
         files["kernel.txt"] = kernel
-    node = describe_node({}, next((v for t in targets if (v := _torch(t))), ""))
+    torch = next((version for target in targets if (version := _torch(target))), "")
+    node = describe_node({}, torch, next(filter(None, map(_folder, targets)), ""))
     node["nccl"] = sorted({v for target in targets for v in _nccl(target)})
     driver = Path("/proc/driver/nvidia/version")
     node["driver"] = _text(driver).splitlines()[:1]
@@ -162,6 +164,14 @@ def _torch(target: Target) -> str:
     folder = _torch_folder(target)
     found = _VERSION.search(_text(folder / "version.py")) if folder else None
     return found[1] if found else ""
+
+
+def _folder(target: Target) -> str:
+    """Where a rank works; "" where that may not be looked at."""
+    try:
+        return os.readlink(f"/proc/{target.process.pid}/cwd")  # noqa: PTH115 - as a text
+    except OSError:
+        return ""
 
 
 def _nccl(target: Target) -> list[str]:

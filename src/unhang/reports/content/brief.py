@@ -6,14 +6,22 @@ facts of the first finding; `story` holds everything else.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from unhang.checks import CHECKS
 from unhang.report import Finding, Report, Step
 from unhang.reports.content.folding import cause_lines, fold_notes
+from unhang.reports.content.margin import before_words, identity_lines, one_line_each
 from unhang.reports.content.next_steps import main_finding
-from unhang.reports.content.phrases import Who, finding_sections, reasons_of, site_words
+from unhang.reports.content.phrases import (
+    Who,
+    finding_sections,
+    reasons_of,
+    site_words,
+    victim_label,
+)
 from unhang.wording import count_of, printable, rank_phrase
 
 __all__ = ["Brief", "brief_of"]
@@ -33,6 +41,7 @@ class Brief:
         status: As in the report.
         verdict: One sentence.
         rows: (label, items): who is at fault and where, who waits, why, further causes.
+        whose: Job, time, command, revision: a line or two, empty where nothing tells.
         next: Commands that run as they stand.
         confidence: How sure that is; "" where nothing was found.
         doubt: What lowered it most, else what raised it, or "".
@@ -48,6 +57,7 @@ class Brief:
     doubt: str
     basis: str
     more: str
+    whose: tuple[str, ...] = ()
 
 
 def brief_of(report: Report) -> Brief:
@@ -61,6 +71,7 @@ def brief_of(report: Report) -> Brief:
             *(_rows(told, report) if told else ()),
             *_other_causes(told, report),
             *_decided(report),
+            *_seen_before(report),
             *_lost(report),
         ),
         next=report.next[:_MOST_STEPS],
@@ -68,6 +79,7 @@ def brief_of(report: Report) -> Brief:
         doubt=reasons_of(told, _MOST_REASONS) if told else "",
         basis=", ".join(_basis(told, report)),
         more=_more(told, report),
+        whose=identity_lines(report),
     )
 
 
@@ -78,8 +90,9 @@ def _rows(finding: Finding, report: Report) -> Iterator[tuple[str, tuple[str, ..
             continue
         if label in _MOST_LINES and items:
             yield label, items[: _MOST_LINES[label]]
-    if finding.victims:
-        yield "waiting", tuple(_waiting(finding))
+    yield from _who_waits(finding, report)
+    if code := tuple(one_line_each(finding)):
+        yield "source", code
     if finding.evidence:
         yield "why", (printable(finding.evidence[0]),)
     known = finding.code in CHECKS or finding.family in _TOLD_ADVICE
@@ -92,6 +105,12 @@ def _other_causes(told: Finding | None, report: Report) -> Iterator[tuple[str, t
     lines = cause_lines([cause for cause in report.causes if cause is not told])
     if lines:
         yield "also", lines
+
+
+def _seen_before(report: Report) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield that the same was there before, in the cases here."""
+    if words := before_words(report):
+        yield "before", (words,)
 
 
 def _decided(report: Report) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -108,13 +127,22 @@ def _lost(report: Report) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield "lost", tuple(lost[:_MOST_LOST])
 
 
-def _waiting(finding: Finding) -> Iterator[str]:
-    """All who wait, and where most of them do: a line for each of two places."""
+def _who_waits(finding: Finding, report: Report) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield who waits, as the map of ranks has it; and who else is affected."""
+    who, kinds = Who.of(report), defaultdict[str, set[int]](set)
+    for rank in finding.victims:
+        kinds[who.victim(rank, finding)].add(rank)
+    for kind in sorted(kinds, reverse=True):  # those who wait stand first
+        yield victim_label(kind), tuple(_waiting(finding, kinds[kind]))
+
+
+def _waiting(finding: Finding, left: set[int]) -> Iterator[str]:
+    """These ranks, and where most of them are: a line for each of two places."""
     sites = sorted((s for s in finding.sites if s.role == "victim"), key=lambda s: -len(s.ranks))
-    left = set(finding.victims)
     for site in sites[:_MOST_PLACES]:
-        yield f"{rank_phrase(site.ranks)} {site_words(site)}"
-        left -= set(site.ranks)
+        if own := sorted(left.intersection(site.ranks)):
+            yield f"{rank_phrase(own)} {site_words(site)}"
+        left = left - set(own)
     if left:
         yield f"{'and ' if sites else ''}{rank_phrase(sorted(left))}"
 

@@ -23,6 +23,7 @@ __all__ = [
     "reasons_of",
     "short_path",
     "site_words",
+    "victim_label",
 ]
 
 MAX_SIDES = 3
@@ -33,7 +34,15 @@ MAX_FRAMES = 6
 MAX_SHAPES = 3
 _MAX_WORD = 120
 
-_ROLE_LABELS = {"culprit": "culprit", "victim": "waiting", "peer": "peers"}
+_NOT_WAITING = frozenset({"ok", "idle", "ahead", "behind"})
+"""Statuses of ranks that wait in no call: those that were in one have left it."""
+_ROLE_LABELS = {
+    "culprit": "culprit",
+    "victim": "waiting",
+    "on": "affected",
+    "slowed": "slowed",
+    "peer": "peers",
+}
 _ROLE_ORDER = {role: place for place, role in enumerate(_ROLE_LABELS)}
 
 
@@ -57,6 +66,22 @@ class Who:
         where = [printable(status.host, 60)] if status.host else []
         where += [f"pid {status.pid}"] if status.pid is not None else []
         return f"{words} ({', '.join(where)})" if where else words
+
+    def victim(self, rank: int, finding: Finding) -> str:
+        """What kind of victim a rank is, so that no map of ranks contradicts it.
+
+        Returns:
+            "victim"; "slowed" by one that is late; or "on": it is meant, and waits in no call now.
+        """
+        if finding.family == "slow":
+            return "slowed"
+        status = self.ranks.get(rank)
+        return "on" if status is not None and status.status in _NOT_WAITING else "victim"
+
+
+def victim_label(role: str) -> str:
+    """What stands before ranks of one kind of victim."""
+    return _ROLE_LABELS[role]
 
 
 def finding_sections(
@@ -111,7 +136,7 @@ def _sides(finding: Finding, who: Who) -> Iterator[tuple[str, tuple[str, ...]]]:
     roles: dict[int, set[str]] = defaultdict(set)
     for role, ranks, line in _stands(finding):
         for rank in ranks:
-            roles[rank].add(role)
+            roles[rank].add(who.victim(rank, finding) if role == "victim" else role)
             if line.text:
                 words[rank].append(line)
     sides: dict[str, dict[tuple[_Line, ...], list[int]]] = defaultdict(lambda: defaultdict(list))

@@ -8,6 +8,7 @@ printable here; escaping for a markup language is the page's own duty.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
@@ -19,6 +20,7 @@ from unhang.reports.content.folding import (
     fold_rank_table,
     fold_rest,
 )
+from unhang.reports.content.margin import before_words, code_lines, identity_lines
 from unhang.reports.content.phrases import Who, finding_sections
 from unhang.wording import count_of, printable
 
@@ -67,6 +69,8 @@ class Story:
         ranks: The table of ranks by status, folded.
         notes: Folded notes as (level, text).
         facts: The job in short phrases.
+        whose: Job, time, command, revision: a line or two, empty where nothing tells.
+        before: That the same was there before, or "".
     """
 
     status: str
@@ -77,6 +81,8 @@ class Story:
     ranks: tuple[RankRow, ...]
     notes: tuple[tuple[str, str], ...]
     facts: tuple[str, ...]
+    whose: tuple[str, ...] = ()
+    before: str = ""
 
 
 def tell(report: Report) -> Story:
@@ -92,6 +98,8 @@ def tell(report: Report) -> Story:
         ranks=fold_rank_table(report.ranks),
         notes=fold_notes(report.notes),
         facts=_facts(report),
+        whose=identity_lines(report),
+        before=before_words(report),
     )
 
 
@@ -121,10 +129,20 @@ def _chapter(finding: Finding, report: Report, who: Who) -> Chapter:
         summary="" if finding.summary == report.summary else printable(finding.summary),
         sections=tuple(
             Section(label, items, steps=label == "next")
-            for label, items in finding_sections(finding, report, who)
+            for label, items in _with_code(finding, finding_sections(finding, report, who))
             if items
         ),
     )
+
+
+def _with_code(
+    finding: Finding, sections: Iterable[tuple[str, tuple[str, ...]]]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the sections, with the code after those that say where ranks stand."""
+    for label, items in sections:
+        if label == "about":
+            yield "source", tuple(code_lines(finding))
+        yield label, items
 
 
 def _rank_head(report: Report) -> str:

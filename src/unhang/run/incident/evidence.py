@@ -34,6 +34,7 @@ from unhang.run.incident.collected import Collected, last_words, part_of, told_b
 from unhang.run.watching.procs import ray_tasks_s, work_of
 from unhang.run.watching.roster import Roster
 from unhang.run.watching.traffic import tcp_bytes
+from unhang.stacks.excerpts import excerpts_of
 from unhang.stacks.formats.saved import dump_samples
 
 __all__ = ["Collector"]
@@ -192,6 +193,8 @@ class Collector:
         name = f"stacks/{self.run}.json"
         self.refused = [f"no stacks of {note.source}: {note.text}" for note in looks.notes]
         self.notes += self.refused
+        if source := excerpts_of(looks.samples):
+            self._save(f"env/{self._name('source')}", source)
         self._note_progress()
         self._note_ended(looks.samples)
         ended = {rank.member.pid for rank in self.ranks if rank.gone is not None}

@@ -63,6 +63,7 @@ class Context:
         say: How to tell people something.
         in_time: False once somebody is impatient.
         grace_s: For so long a rank may pause in its own code.
+        since_s: When the command was begun, on the monotonic clock.
     """
 
     command: Sequence[str]
@@ -77,6 +78,7 @@ class Context:
     say: Callable[[str], None]
     in_time: Callable[[], bool]
     grace_s: float = 0.0
+    since_s: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,7 @@ class NodeIncident:
                 "detail": self.what.detail,
                 "time_ns": self._began_ns,
                 "quiet_s": round(self.what.quiet_s, 3),
+                "ran_s": round(self._began_s - self.context.since_s, 3),
                 **({"slow": asdict(self.what.slow)} if self.what.slow else {}),
             },
             ranks=[*collector.parts(), *collector.not_found()],
@@ -328,7 +331,7 @@ class NodeIncident:
     def _save_surroundings(self, notes: list[str]) -> None:
         if self.case is None:
             return
-        node = describe_node(self.context.env, self.context.torch)
+        node = describe_node(self.context.env, self.context.torch, _folder())
         try:
             data = json.dumps(node, indent=1).encode()
             save_file(self.case / "env" / f"node-{self.context.run}.json", data)
@@ -389,6 +392,14 @@ class NodeIncident:
 
     def _seconds(self) -> float:
         return round(time.monotonic() - self._began_s, 3)
+
+
+def _folder() -> str:
+    """Where the command was started; "" where that is gone."""
+    try:
+        return os.getcwd()  # noqa: PTH109 - as a text
+    except OSError:
+        return ""
 
 
 def _probe(case: Path) -> None:

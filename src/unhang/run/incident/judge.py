@@ -22,6 +22,7 @@ from unhang.analysis.picture import picture_of
 from unhang.case import Case
 from unhang.casedir.manifest import save_file
 from unhang.casedir.place import place_in
+from unhang.context.around import with_surroundings
 from unhang.errors import UnhangError
 from unhang.ingest import load
 from unhang.report import Report
@@ -57,7 +58,8 @@ def _judged(args: argparse.Namespace) -> Verdict:
     case = load([folder])
     report = replace(diagnose(case), tool_version=__version__)
     command = _command_of(folder)
-    report = reports.with_steps(report, case, replace(place_in(folder), command=command))
+    place = replace(place_in(folder), command=command)
+    report = with_surroundings(reports.with_steps(report, case, place), folder)
     _save(folder, report, case)
     look = reports.Look(args.width, args.color, not args.ascii, full=False)
     here = replace(place_in(_from_here(folder)), command=command)

@@ -204,7 +204,9 @@ def _lines(notice: Mapping[str, Any]) -> str:
     """A few lines for people; Slack reads &, < and > as its own."""
     lines = [f"unhang: job {notice['job']}: {notice['text']}", notice["summary"]]
     if notice["where"]:
-        lines.append(f"at {notice['where']}")
+        code = f": {notice['source']}" if notice["source"] else ""
+        lines.append(f"at {notice['where']}{code}")
+    lines += [line for line in (notice["before"], notice["run"]) if line]
     if notice["decision"] and notice["event"] == "verdict":
         lines.append(f"{notice['decision']} ({notice['confidence']} confidence, {notice['code']})")
     text = "\n".join(line for line in lines if line)
@@ -279,9 +281,31 @@ def _notice(order: Mapping[str, Any]) -> dict[str, Any]:
         "confidence": first.get("confidence", ""),
         "culprits": first.get("culprits", []),
         "where": f"{site['file'].rpartition('/')[2]}:{site['line']}" if site else "",
+        "source": _line_of(site),
+        "before": _before(report.get("before") or {}),
+        "run": _run_of(report.get("identity") or {}),
         "action": decision.get("action", ""),
         "decision": decision.get("text", ""),
     }
+
+
+def _line_of(site: Mapping[str, Any] | None) -> str:
+    """The line of code at a site; "" where the case does not have it."""
+    source = (site or {}).get("source")
+    if not site or not source:
+        return ""
+    return printable(source["lines"][site["line"] - source["first"]].strip(), 160)
+
+
+def _before(told: Mapping[str, Any]) -> str:
+    return f"{told['times']} times at {told['place']} with this one" if told else ""
+
+
+def _run_of(told: Mapping[str, Any]) -> str:
+    """What ran, and which revision."""
+    revision = f"revision {told['revision']}" if told.get("revision") else ""
+    ran = f"after {told['ran_s'] / 60:,.0f} min" if told.get("ran_s") else ""
+    return ", ".join(filter(None, (ran, revision, *told.get("versions", ()))))
 
 
 # ------------------------------------------------------------------ the process

@@ -1,27 +1,55 @@
-"""Words for recorders that hold nothing of the calls that their ranks have made."""
+"""Recorders that hold nothing of calls that their ranks have made: nothing follows from that."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
+from unhang.analysis.case_facts import CaseFacts
 from unhang.analysis.claims import Claim
 from unhang.analysis.lives.blind import Blind
+from unhang.analysis.rules.rule import Rule, When
+from unhang.analysis.rules.telling import Words, words_for
 from unhang.analysis.sources.stacks import RankLook
-from unhang.analysis.words.telling import Words, words_for
+from unhang.kinds import Kind, Trait
 from unhang.wording import count_of, printable, rank_phrase
 
-__all__: list[str] = []
+__all__ = ["RULE"]
 
-_MOST = 3
+KIND: Final = Kind(
+    "UH902",
+    "recorder-blind",
+    "evidence",
+    "A recorder was asked and holds nothing, though its rank has made calls.",
+    role="observation",
+    traits=Trait.UNDECIDED,
+    actions=(
+        "Check that it is on: TORCH_FR_BUFFER_SIZE must not be 0.",
+        (
+            "From torch 2.15 on, ask by the backend's name: unhang dump does, and"
+            " torch._C._distributed_c10d._dump_fr_trace(backend='nccl2')."
+        ),
+        "Where torch does not record a backend, let unhang record: UNHANG_FULL=always.",
+    ),
+)
+
+_MOST: Final = 3
+
+
+def _claims(facts: CaseFacts) -> Iterator[Claim]:
+    if facts.blind is not None:
+        yield Claim(kind=KIND, about=facts.blind)
+
+
+RULE: Final = Rule(kind=KIND, when=When.CALLS, tells=_claims)
 
 
 @words_for(Blind)
 def _verdict_of_blind(about: Blind, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
     whose = f" ({', '.join(map(printable, about.backends))})" if about.backends else ""
-    ranks = tuple(look.rank for look in about.looks)
-    has = "has" if len(ranks) == 1 else "have"
+    has = "has" if len(about.ranks) == 1 else "have"
     summary = (
-        f"The recorder{whose} holds nothing of what {rank_phrase(ranks)} "
+        f"The recorder{whose} holds nothing of what {rank_phrase(about.ranks)} "
         f"{has} called: it is off, or another one records."
     )
     evidence = tuple(_seen(about))

@@ -8,12 +8,16 @@ them alone is of medium confidence at most.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from unhang.analysis.claims import Bearing, Claim, Doubt, Observation, Seeing
-from unhang.analysis.lives.life import Lives
+from unhang.analysis.case_facts import CaseFacts
+from unhang.analysis.claims import Bearing, Claim, Doubt, Observation, Seeing, Weighed
+from unhang.analysis.rules.rule import Observer, Rule, Unless, When
+from unhang.analysis.rules.telling import Words, adding_for, words_for
 from unhang.analysis.sources.logs import Counters
 from unhang.kinds import (
     JOINED_NOT_PROGRESSING,
@@ -24,10 +28,12 @@ from unhang.kinds import (
     Trait,
 )
 from unhang.report import CallSide, GroupRef
+from unhang.wording import rank_phrase
 
-__all__ = ["AllTimedOut", "Apart", "Behind", "Counted", "counted", "counters_apart"]
+__all__ = ["RULE", "ranks_not_heard", "silent_among"]
 
 MOST_BEHIND = 8
+_MOST = 4
 
 
 class Behind(Struct, frozen=True):
@@ -67,8 +73,9 @@ class Counted(Observation, frozen=True, kw_only=True):
 # ------------------------------------------------------------------ beside claims
 
 
-def counted(claim: Claim, lives: Lives) -> Iterator[Seeing]:
+def _beside(claim: Claim, facts: CaseFacts) -> Iterator[Seeing]:
     """What the watchdogs printed about the group of the call that a claim names."""
+    lives = facts.lives
     if claim.group is None or claim.seq is None:
         return
     names = (claim.group.name, claim.group.description)
@@ -107,9 +114,10 @@ def _counted(claim: Claim, seq: int, told: Mapping[int, Counters]) -> Counted:
 # ------------------------------------------------------------------ by themselves
 
 
-def counters_apart(counters: Mapping[str, Mapping[int, Counters]]) -> Iterator[Claim]:
+def _claims(facts: CaseFacts) -> Iterator[Claim]:
     """What the watchdogs' lines of all ranks amount to, group by group."""
-    for name, ranks in sorted(counters.items()):
+    said = facts.lives.said
+    for name, ranks in () if said.failures else sorted(said.counters.items()):
         if len(ranks) > 1:
             yield from _compare(name, ranks)
 
@@ -201,3 +209,99 @@ def _all_joined(name: str, calls: Mapping[int, Counters]) -> Claim:
         op=counters.op or None,
         doubts=(Doubt.NOBODY_NAMED,),
     )
+
+
+# Counters are lines of the log: with a failure of the same log they are no second source.
+RULE: Final = Rule(
+    when=When.LOGS,
+    unless=Unless.CAUSE,
+    tells=_claims,
+    over_empty=True,
+    observers=(Observer(sees=_beside, roles=("cause", "consequence"), apart="logs"),),
+)
+
+
+# ------------------------------------------------------------------ words
+
+
+@words_for(Behind)
+def _verdict_of_behind(about: Behind, claim: Claim) -> Words:
+    behind = rank_phrase([rank for rank, _ in about.enqueued])
+    return Words(
+        f"By the watchdogs' counters {behind} had not enqueued call #{claim.seq} of "
+        f"{_group_name(claim)} in which {rank_phrase(claim.victims)} waited.",
+        tuple(
+            f"rank {rank}: last enqueued work {count}"
+            for rank, count in about.enqueued[:MOST_BEHIND]
+        ),
+        ("A rank that is stuck inside the library's call has not moved this counter either.",),
+        (f"Take the stacks of {behind} with unhang stacks --native.",),
+    )
+
+
+def _group_name(claim: Claim) -> str:
+    return claim.group.name if claim.group else "the group"
+
+
+@words_for(Apart)
+def _verdict_of_apart(about: Apart, claim: Claim) -> Words:
+    said = "; ".join(f"{rank_phrase(members)}: {value}" for value, members in about.sides)
+    return Words(
+        f"Ranks disagree about call #{claim.seq} of {_group_name(claim)}: {said}.",
+        (said,),
+        ("A call skipped long before makes later calls meet that do not belong.",),
+        ("Diagnose the dumps for the first call that differs.",),
+    )
+
+
+@words_for(AllTimedOut)
+def _verdict_of_all_timed_out(about: AllTimedOut, claim: Claim) -> Words:
+    return Words(
+        f"All {len(claim.victims)} ranks that timed out were in the same call #{claim.seq} "
+        f"({claim.op or ''}) of {about.group or 'the group'}: no rank is at fault by these lines.",
+        ("Sequence number, operation and sizes agree on all of them.",),
+        (ranks_not_heard(claim.victims),),
+        ("Check the ranks that print nothing; then links and GPUs with unhang doctor.",),
+    )
+
+
+@adding_for(Counted)
+def _adding_counted(seen: Counted, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
+    said = (*_against(seen, claim), *_for(seen, claim))
+    return replace(words, evidence=(*words.evidence, *said))
+
+
+def _against(seen: Counted, claim: Claim) -> Iterator[str]:
+    if seen.joined:
+        who = rank_phrase(seen.joined)
+        yield f"Sources disagree: by its watchdog {who} had enqueued #{claim.seq}."
+    if seen.elsewhere:
+        where = "; ".join(f"{rank_phrase(r)} in #{s}" for s, r in seen.elsewhere[:_MOST])
+        yield f"Sources disagree: watchdogs timed out in other calls of this group: {where}."
+
+
+def _for(seen: Counted, claim: Claim) -> Iterator[str]:
+    if seen.ranks:
+        named = f" ({', '.join(seen.ops)})" if seen.ops else ""
+        who = rank_phrase(seen.ranks)
+        yield f"Watchdogs of {who} say the same: timed out in #{claim.seq}{named}."
+    if seen.behind:
+        counts = sorted({count for _, count in seen.behind})
+        reach = ", ".join(f"#{count}" for count in counts[:_MOST])
+        who = rank_phrase([rank for rank, _ in seen.behind])
+        yield f"The watchdog of {who} had counted calls up to {reach} only."
+
+
+def silent_among(spoke: Sequence[int]) -> list[int]:
+    """The ranks below the highest one that speaks, who do not; none where most are silent."""
+    quiet = sorted(set(range(max(spoke, default=-1) + 1)) - set(spoke))
+    return quiet if len(quiet) < len(spoke) else []
+
+
+def ranks_not_heard(spoke: Sequence[int]) -> str:
+    """Who may be absent from a call in which these ranks timed out: the ranks that say nothing."""
+    quiet = silent_among(spoke)
+    if quiet:
+        who = f"{rank_phrase(quiet)[:1].upper()}{rank_phrase(quiet)[1:]}"
+        return f"{who} printed no such line, and may be absent from the call."
+    return "Ranks that print no such line may be absent from the call."

@@ -1,4 +1,10 @@
-"""Words for ranks that want a core, or memory, and do not get it, with the figures."""
+"""Ranks that want a core, or memory, and do not get it: beside where they stand, or why.
+
+A rank that is throttled looks busy or stuck in its stack, and its peers wait for it. Where a limit
+holds up a rank for half of the time that does work of its own, the limit is the cause and the
+waiting its consequence. Who waits may spin and be held up in that, which is no reason for anything;
+and a machine that is merely crowded makes ranks slow, so it is told beside and blames nobody.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +13,34 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Claim, Weighed
-from unhang.analysis.lives.starved import Hungry, OfWhat, Starved, StarvedToo
-from unhang.analysis.words.telling import Words, adding_for, merged, subject, words_for
-from unhang.kinds import STARVED
+from unhang.analysis.case_facts import CaseFacts
+from unhang.analysis.claims import Bearing, Claim, Doubt, Observation, Seeing, Weighed
+from unhang.analysis.rules.reason import Among, Because, Explanation, Reason
+from unhang.analysis.rules.rule import Observer, Rule
+from unhang.analysis.rules.telling import Words, adding_for, merged, subject, words_for
+from unhang.analysis.sources.shortages import Hungry, OfWhat, Starved
+from unhang.kinds import Kind, Role, Trait
 from unhang.model import UNKNOWN_RANK, Shortage
+from unhang.report import Subject
 from unhang.wording import count_of, rank_phrase
 
-__all__ = ["MORE_MEMORY"]
+__all__ = ["KIND", "LATENESS", "MORE_MEMORY", "RULE"]
 
-_MOST = 8
+KIND: Final = Kind(
+    "UH607",
+    "starved",
+    "environment",
+    "Ranks want a core, or memory, and do not get it: they come late to every call.",
+    alternatives=("A short burst, such as loading data or compiling, meets a limit as well.",),
+    actions=(
+        (
+            "Raise the limit where it was set: docker --cpus and --memory, resources.limits in"
+            " Kubernetes, --cpus-per-task and --mem in SLURM."
+        ),
+        "Or start fewer threads and workers: OMP_NUM_THREADS, num_workers of the data loader.",
+    ),
+)
+
 MORE_MEMORY: Final = (
     (
         "Raise the limit where it was set: memory.high or memory.max of the cgroup, docker"
@@ -24,6 +48,92 @@ MORE_MEMORY: Final = (
     ),
     "Or hold less: fewer workers of the data loader, smaller caches, no swap in use.",
 )
+_HELD_UP: Final = 0.5
+"""Share of the time from which on a limit is the reason why others wait."""
+_MOST: Final = 8
+
+LATENESS: Final = Explanation(
+    Because.OWN,
+    Among.NAMED,
+    "A rank that gets no core, or no memory, comes late to every call. It has to be every rank "
+    "that is waited for: one that is not short is late for another reason.",
+    trait=Trait.MAY_COME,
+    hands_on=("victims", "moving", "op", "sites"),
+)
+
+
+class StarvedToo(Observation, frozen=True, kw_only=True):
+    """Culprits of a claim that are short of something."""
+
+    starved: Starved
+
+
+def _claims(facts: CaseFacts) -> Iterator[Claim]:
+    """The limits that hold ranks up, as reasons for who waits for them; all else that is short."""
+    for about in facts.short:
+        held = _held_up(about)
+        yield _held(replace(about, who=held)) if held else _claim(about)
+
+
+def _short_too(claim: Claim, facts: CaseFacts) -> Iterator[Seeing]:
+    """What culprits of a claim are short of that holds none of them up."""
+    for about in facts.short:
+        who = tuple(each for each in about.who if each.rank in claim.culprits)
+        if who and not _held_up(about):
+            lacks = replace(about, who=who)
+            yield (
+                StarvedToo(source="stacks", ranks=claim.culprits, starved=lacks),
+                Bearing.SHORT_TOO,
+            )
+
+
+RULE: Final = Rule(kind=KIND, tells=_claims, observers=(Observer(sees=_short_too, but=(KIND,)),))
+
+
+def _held_up(about: Starved) -> tuple[Hungry, ...]:
+    """Those who do work of their own and are kept from it by a limit for half of the time."""
+    if about.what is OfWhat.CORES:
+        return ()
+    return tuple(
+        each
+        for each in about.who
+        if each.works
+        and (each.held_up if about.what is OfWhat.SHARE else each.lacks.memory_stalled) >= _HELD_UP
+    )
+
+
+def _held(about: Starved) -> Claim:
+    ranks = frozenset(each.rank for each in about.who) - {UNKNOWN_RANK}
+    return replace(
+        _claim(about, "cause"),
+        culprits=tuple(sorted(ranks)),
+        reasons=(Reason(Because.OWN, ranks, (LATENESS,)),),
+    )
+
+
+def _claim(about: Starved, role: Role = "observation") -> Claim:
+    return Claim(
+        kind=KIND,
+        rests_on="stacks",
+        about=about,
+        role=role,
+        subjects=tuple(_subject(each, is_cause=role == "cause") for each in about.who[:_MOST]),
+        doubts=(Doubt.ONE_MOMENT,),
+    )
+
+
+def _subject(each: Hungry, *, is_cause: bool) -> Subject:
+    return Subject(
+        "process",
+        f"pid {each.pid}",
+        role="culprit" if is_cause else "victim",
+        rank=None if each.rank == UNKNOWN_RANK else each.rank,
+        host=each.host or None,
+        pid=each.pid,
+    )
+
+
+# ------------------------------------------------------------------ words
 
 
 @words_for(Starved)
@@ -126,7 +236,7 @@ def _evidence(about: Starved) -> Iterator[str]:
 def _actions(about: Starved) -> tuple[str, ...]:
     """The settings to change, with numbers where the figures give them."""
     if about.what is OfWhat.SHARE:
-        return STARVED.actions
+        return KIND.actions
     if about.what is OfWhat.MEMORY:
         return MORE_MEMORY
     usable = about.who[0].lacks.usable

@@ -1,40 +1,27 @@
-"""Ranks that want a core, or memory, and do not get it: beside where they stand, or why.
-
-A rank that is throttled looks busy or stuck in its stack, and its peers wait for it. Where a limit
-holds up a rank for half of the time that does work of its own, the limit is the cause and the
-waiting its consequence. Who waits may spin and be held up in that, which is no reason for anything;
-and a machine that is merely crowded makes ranks slow, so it is told beside and blames nobody.
-"""
+"""What processes are short of: a core, or memory, by two readings of each between its looks."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from unhang.analysis.claims import Bearing, Because, Claim, Doubt, Observation, Reason, Seeing
-from unhang.kinds import STARVED, Role
-from unhang.model import UNKNOWN_RANK, ProcessSample, Shortage
-from unhang.report import Subject
+from unhang.model import ProcessSample, Shortage
 from unhang.stacks.meaning import meaning_of
 from unhang.stacks.tree.gathering import latest
 
-__all__ = ["Hungry", "OfWhat", "Starved", "StarvedToo", "short_too", "shortages", "starved"]
+__all__ = ["Hungry", "OfWhat", "Starved", "shortages"]
 
 _TOLD: Final = 0.25
 """Share of the time, or of scheduling periods, from which on it is told."""
-_HELD_UP: Final = 0.5
-"""Share of the time from which on a limit is the reason why others wait."""
 _FEWEST_PERIODS: Final = 3
 _FEWEST_S: Final = 0.2
 _FULL: Final = 0.9
 """Share of its limit that a group holds in what is no page cache, when it is full."""
 _FAULTS_PER_S: Final = 10.0
-_MOST: Final = 8
 _WORKS: Final = frozenset(
     {"user-code", "data-loader", "checkpoint", "compilation", "file-system", "import", "gil",
      "uninterruptible"}
@@ -81,77 +68,6 @@ class Starved(Struct, frozen=True):
     who: tuple[Hungry, ...]
     threads: int
     processes: int
-
-
-class StarvedToo(Observation, frozen=True, kw_only=True):
-    """Culprits of a claim that are short of something."""
-
-    starved: Starved
-
-
-def starved(found: Iterable[Starved]) -> Iterator[Claim]:
-    """The limits that hold ranks up, as reasons for who waits for them; all else that is short."""
-    for about in found:
-        held = _held_up(about)
-        yield _held(replace(about, who=held)) if held else _claim(about)
-
-
-def short_too(claim: Claim, found: Iterable[Starved]) -> Iterator[Seeing]:
-    """What culprits of a claim are short of that holds none of them up."""
-    for about in found:
-        who = tuple(each for each in about.who if each.rank in claim.culprits)
-        if who and not _held_up(about):
-            lacks = replace(about, who=who)
-            yield (
-                StarvedToo(source="stacks", ranks=claim.culprits, starved=lacks),
-                Bearing.SHORT_TOO,
-            )
-
-
-def _held_up(about: Starved) -> tuple[Hungry, ...]:
-    """Those who do work of their own and are kept from it by a limit for half of the time."""
-    if about.what is OfWhat.CORES:
-        return ()
-    return tuple(
-        each
-        for each in about.who
-        if each.works
-        and (each.held_up if about.what is OfWhat.SHARE else each.lacks.memory_stalled) >= _HELD_UP
-    )
-
-
-def _held(about: Starved) -> Claim:
-    ranks = frozenset(each.rank for each in about.who) - {UNKNOWN_RANK}
-    return replace(
-        _claim(about, "cause"),
-        culprits=tuple(sorted(ranks)),
-        reasons=(Reason(Because.SHORT, ranks),),
-    )
-
-
-def _claim(about: Starved, role: Role = "observation") -> Claim:
-    return Claim(
-        kind=STARVED,
-        rests_on="stacks",
-        about=about,
-        role=role,
-        subjects=tuple(_subject(each, is_cause=role == "cause") for each in about.who[:_MOST]),
-        doubts=(Doubt.ONE_MOMENT,),
-    )
-
-
-def _subject(each: Hungry, *, is_cause: bool) -> Subject:
-    return Subject(
-        "process",
-        f"pid {each.pid}",
-        role="culprit" if is_cause else "victim",
-        rank=None if each.rank == UNKNOWN_RANK else each.rank,
-        host=each.host or None,
-        pid=each.pid,
-    )
-
-
-# ------------------------------------------------------------------ who lacks what
 
 
 def shortages(samples: Iterable[ProcessSample]) -> list[Starved]:

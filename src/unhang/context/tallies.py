@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from unhang.serve.past import Past
+    from unhang.context.recalled import Past
 
 __all__ = ["CHANCE", "History", "Tally", "history_of"]
 

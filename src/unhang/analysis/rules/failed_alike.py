@@ -1,0 +1,57 @@
+"""Ranks that each could have failed for another one: which was first, nothing shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec import Struct
+
+from unhang.analysis.case_facts import CaseFacts
+from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.rules.rule import Rule, Unless
+from unhang.analysis.rules.telling import Words, words_for
+from unhang.analysis.sources.exits import SIGNAL_BASE, End, Manner
+from unhang.kinds import INSUFFICIENT_EVIDENCE
+from unhang.wording import rank_phrase
+
+__all__ = ["RULE", "FailedAlike"]
+
+
+class FailedAlike(Struct, frozen=True):
+    """Ranks of which each ended as one does whose peer has gone."""
+
+    ranks: tuple[int, ...]
+
+
+def _claims(facts: CaseFacts) -> Iterator[Claim]:
+    """Say that no evidence shows who was first, where ranks failed.
+
+    One was: that each could have failed for another one is no health.
+    """
+    ends = [life.end for life in facts.lives.ranks.values() if life.end is not None]
+    failed = tuple(end.rank for end in ends if end.manner is Manner.FOLLOWED and _has_failed(end))
+    if failed:
+        yield Claim(
+            rests_on="exits",
+            kind=INSUFFICIENT_EVIDENCE,
+            about=FailedAlike(failed),
+            doubts=(Doubt.NOBODY_NAMED,),
+        )
+
+
+def _has_failed(end: End) -> bool:
+    """Whether it was not merely told to end."""
+    return bool(end.error) or 0 < (end.status or 0) < SIGNAL_BASE
+
+
+RULE: Final = Rule(unless=Unless.CAUSE, tells=_claims, over_empty=True)
+
+
+@words_for(FailedAlike)
+def _verdict_of_failed_alike(about: FailedAlike, claim: Claim) -> Words:  # noqa: ARG001 - all words have the same parameters
+    return Words(
+        f"Not enough evidence: {rank_phrase(about.ranks)} failed as those do whose peer has gone, "
+        "and nothing shows who was first.",
+        actions=("Look at the first error in the output of each rank: unhang logs.",),
+    )

@@ -1,0 +1,117 @@
+"""Every rule that is asked by itself, in order: the one list to which a new finding is added.
+
+Most are weak: their evidence fits a job that is well, or stuck for another reason. So they are
+asked only while the claims leave their question open (`Unless`). Rules about calls are not here:
+`unhang.analysis.steps` asks them first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from unhang.analysis.case_facts import CaseFacts
+from unhang.analysis.claims import Claim
+from unhang.analysis.explaining import without_empty
+from unhang.analysis.findings.finished import ended_unlike
+from unhang.analysis.lives.elsewhere import elsewhere
+from unhang.analysis.lives.failed import unexplained
+from unhang.analysis.lives.workers import between_workers
+from unhang.analysis.rules import (
+    abort_unfinished,
+    came_back,
+    failed_alike,
+    last_traced_call,
+    late_rank,
+    ranks_differ,
+    ras,
+    recorder_blind,
+    starved,
+    unranked,
+    watchdog_counters,
+)
+from unhang.analysis.rules.rule import Rule, Unless, When
+from unhang.kinds import Trait
+
+__all__ = ["RULES", "asked"]
+
+
+def asked(claims: Sequence[Claim], facts: CaseFacts, when: When) -> list[Claim]:
+    """The claims, with what each rule of a step finds that is still needed."""
+    told = list(claims)
+    for rule in RULES:
+        if rule.when is when and not _is_needless(rule, told, facts):
+            told = _joined(rule, list(rule.tells(facts)), told)
+    return told
+
+
+def _joined(rule: Rule, found: list[Claim], told: list[Claim]) -> list[Claim]:
+    """What a weak rule finds comes before the rest; of what is told in any case, causes do."""
+    if rule.unless is Unless.NEVER:
+        first = [claim for claim in found if claim.is_cause]
+        return [*first, *told, *(claim for claim in found if not claim.is_cause)]
+    return [*found, *(without_empty(told) if found and rule.over_empty else told)]
+
+
+def _is_needless(rule: Rule, claims: Sequence[Claim], facts: CaseFacts) -> bool:
+    """Whether what is claimed already leaves it nothing to say."""
+    if rule.unless in (Unless.NEVER, Unless.CLAIM):
+        return rule.unless is Unless.CLAIM and bool(claims)
+    answered = facts.situation is not None and not _is_open(claims)
+    return _has_cause(claims) or (rule.unless is Unless.ANSWER and answered)
+
+
+def _has_cause(claims: Iterable[Claim]) -> bool:
+    return any(claim.is_cause for claim in claims)
+
+
+def _is_open(claims: Iterable[Claim]) -> bool:
+    return any(claim.kind.has(Trait.UNDECIDED) for claim in claims)
+
+
+def _of_stacks(facts: CaseFacts) -> Iterable[Claim]:
+    """A stack names no sequence number: a loop that comes back looks like one that hangs."""
+    dumps = facts.situation is not None
+    if facts.moving or not facts.lives.sampled:
+        return ()
+    return elsewhere(facts.lives, facts.book, beside_dumps=dumps, blind=facts.blind is not None)
+
+
+RULES: Final = (
+    Rule(
+        when=When.STACKS,
+        unless=Unless.CAUSE,
+        tells=lambda facts: between_workers(facts.lives, facts.book),
+    ),
+    Rule(when=When.STACKS, unless=Unless.CAUSE, tells=_of_stacks),
+    unranked.RULE,
+    came_back.RULE,
+    # Calls that have ended, or are young, keep no rank waiting.
+    late_rank.RULE,
+    Rule(
+        when=When.CALLS,
+        unless=Unless.CAUSE,
+        tells=lambda facts: ended_unlike(facts.situation) if facts.situation else (),
+    ),
+    Rule(
+        when=When.CALLS,
+        unless=Unless.CLAIM,
+        tells=lambda facts: [facts.idle] if facts.idle is not None else (),
+    ),
+    recorder_blind.RULE,
+    # Counters of watchdogs lag behind, and what marks itself as an error need not be one.
+    watchdog_counters.RULE,
+    Rule(
+        when=When.LOGS, unless=Unless.CLAIM, tells=lambda facts: unexplained(facts.lives.said)
+    ),
+    ranks_differ.RULE,
+    # Ranks that each could have failed for another one, traces, and one answer of NCCL's RAS.
+    failed_alike.RULE,
+    abort_unfinished.RULE,
+    last_traced_call.RULE,
+    ras.CAUSES,
+    ras.GIVEN_UP,
+    ras.ALL,
+    starved.RULE,
+)  # fmt: skip
+"""In the order in which those of a step are asked."""

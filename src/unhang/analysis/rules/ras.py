@@ -1,0 +1,286 @@
+"""What follows from NCCL's RAS: beside the claims of other sources, and where there are none.
+
+One answer is of one moment, and a job that moves shows ranks behind as well; so what it says alone
+is of medium confidence at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from unhang.analysis.case_facts import CaseFacts
+from unhang.analysis.claims import Bearing, Claim, Doubt, Seeing, Stance, Weighed
+from unhang.analysis.rules.rule import Observer, Rule, Unless
+from unhang.analysis.rules.starved import KIND as STARVED
+from unhang.analysis.rules.telling import Words, adding_for, subject, words_for
+from unhang.analysis.sources.ras import Lagging, RasSays
+from unhang.kinds import INSUFFICIENT_EVIDENCE, NEVER_JOINED, SILENT_RANK
+from unhang.ras import GpuProcess
+from unhang.report import GroupRef, Subject
+from unhang.wording import count_of, printable, rank_phrase
+
+__all__ = ["ALL", "CAUSES", "GIVEN_UP"]
+
+_MOST_SIDES = 8
+_MOST = 8
+_AGAIN = "Ask RAS again: counts that grow are those of a job that moves."
+_SAME = "A second answer shows the same counts."
+_DUMPS = "Dump the recorders of all ranks, which name calls and lines: unhang dump."
+
+
+class RasLagging(Struct, frozen=True):
+    """Ranks that have launched fewer calls than their peers, and wait nowhere.
+
+    Attributes:
+        worst: Where they are behind, and others ahead.
+        n_others: On how many other counts.
+        stands: A second answer shows the same counts.
+    """
+
+    worst: Lagging
+    n_others: int
+    stands: bool
+
+
+class RasUnheard(Struct, frozen=True):
+    """Ranks whose processes do not answer; `dead`: NCCL has given them up."""
+
+    ranks: tuple[int, ...]
+    dead: tuple[int, ...]
+
+
+class RasLevel(Struct, frozen=True):
+    """RAS names nobody: all have launched the same, or those who are behind wait as well.
+
+    Attributes:
+        n_ranks: How many ranks it knows of.
+        circle: Ranks that are behind on one communicator and ahead on another.
+        unnamed: Processes that do not answer and whose rank nothing tells.
+        late: Ranks that are behind, as ranks of a job that moves are for a moment.
+    """
+
+    n_ranks: int
+    circle: tuple[int, ...]
+    unnamed: int
+    late: tuple[int, ...] = ()
+
+
+class RasGone(Struct, frozen=True):
+    """Processes that NCCL has given up; nothing tells their ranks."""
+
+    processes: tuple[GpuProcess, ...]
+
+
+def _agrees(claim: Claim, facts: CaseFacts) -> Iterator[Seeing]:
+    """What RAS says of the culprits of a claim."""
+    says = facts.ras
+    if says is None or not claim.culprits:
+        return
+    named = {*says.ranks, *says.unheard}
+    if not named:
+        return
+    if set(claim.culprits) <= named:
+        yield says, Bearing.RAS_AGREES
+    else:
+        ahead = set(claim.culprits) & set(says.waiting)
+        yield says, Bearing.RAS_DENIES if ahead else Bearing.RAS_BESIDE
+
+
+def _causes(facts: CaseFacts) -> list[Claim]:
+    """The causes that RAS alone shows."""
+    return [claim for claim in _claims(facts) if claim.is_cause]
+
+
+def _given_up(facts: CaseFacts) -> list[Claim]:
+    """Ranks that are behind for a moment may be so in a job that moves; not those given up."""
+    says = facts.ras
+    return _causes(facts) if says is not None and (says.dead or says.gone) else []
+
+
+def _claims(facts: CaseFacts) -> list[Claim]:
+    """What RAS alone amounts to; nothing where it was not asked."""
+    says = facts.ras
+    if says is None:
+        return []
+    if says.unheard:
+        return [_unheard(says)]
+    if says.gone:
+        return [_gone(says)]
+    if says.ranks and not says.moves:
+        return [_lagging(says)]
+    behind = {rank for each in says.lagging for rank, _ in each.counts}
+    circle = tuple(sorted(behind & set(says.waiting)))
+    about = RasLevel(says.n_ranks, circle, says.unnamed, says.ranks)
+    return [
+        Claim(rests_on="ras", kind=INSUFFICIENT_EVIDENCE, about=about, doubts=(Doubt.NOBODY_NAMED,))
+    ]
+
+
+# That a rank is behind says nothing of what it is short of.
+_BESIDE: Final = Observer(sees=_agrees, but=(STARVED,), apart="ras")
+
+CAUSES: Final = Rule(unless=Unless.ANSWER, tells=_causes, observers=(_BESIDE,))
+GIVEN_UP: Final = Rule(unless=Unless.CAUSE, tells=_given_up)
+ALL: Final = Rule(unless=Unless.CLAIM, tells=_claims)
+
+
+def _unheard(says: RasSays) -> Claim:
+    return Claim(
+        kind=SILENT_RANK,
+        rests_on="ras",
+        about=RasUnheard(says.unheard, says.dead),
+        culprits=says.unheard,
+        victims=tuple(rank for rank in says.waiting if rank not in says.unheard),
+        subjects=_subjects(says, says.unheard),
+        doubts=(Doubt.NOTHING_SEEN,),
+    )
+
+
+def _gone(says: RasSays) -> Claim:
+    from unhang.logs.rules.known import RAS_DEAD
+
+    return Claim(
+        kind=RAS_DEAD.kind,
+        rests_on="ras",
+        about=RasGone(says.gone),
+        role="cause",
+        subjects=tuple(
+            Subject("process", f"{p.host}:{p.pid}", role="culprit", host=p.host, pid=p.pid)
+            for p in says.gone[:_MOST_SIDES]
+        ),
+        doubts=(Doubt.NOTHING_SEEN,),
+    )
+
+
+def _lagging(says: RasSays) -> Claim:
+    """Ranks that are behind: others wait for them where a second answer shows that all stand.
+
+    One answer tells of launches alone: that anybody waits it does not show.
+    """
+    from unhang.logs.rules.known import RAS_MISMATCH
+
+    own = [each for each in says.lagging if {rank for rank, _ in each.counts} & set(says.ranks)]
+    worst = max(own, key=lambda each: (len(each.ahead), each.size))
+    return Claim(
+        kind=NEVER_JOINED if says.stands else RAS_MISMATCH.kind,
+        role="cause",
+        rests_on="ras",
+        about=RasLagging(worst, len(own) - 1, says.stands),
+        culprits=says.ranks,
+        victims=tuple(rank for rank in says.waiting if rank not in says.ranks),
+        subjects=_subjects(says, says.ranks),
+        group=GroupRef(worst.communicator, "", worst.size),
+        op=worst.op or None,
+        doubts=(Doubt.COUNTERS_ONLY, *(() if says.stands else (Doubt.ONE_MOMENT,))),
+    )
+
+
+def _subjects(says: RasSays, ranks: Sequence[int]) -> tuple[Subject, ...]:
+    """The processes of some ranks."""
+    known = {rank: says.places[rank] for rank in ranks[:_MOST_SIDES] if rank in says.places}
+    return tuple(
+        Subject(
+            kind="process",
+            id=f"{p.host}:{p.pid}",
+            role="culprit",
+            rank=rank,
+            host=p.host,
+            pid=p.pid,
+        )
+        for rank, p in known.items()
+    )
+
+
+# ------------------------------------------------------------------ words
+
+
+def _counts(each: Lagging) -> str:
+    what = f"{printable(each.op)} calls" if each.op else "collective calls"
+    had = ", ".join(f"rank {rank} {count:,}" for rank, count in each.counts[:_MOST])
+    return (
+        f"On communicator {printable(each.communicator)} of {each.size:,} ranks, "
+        f"{rank_phrase(each.ahead) if each.ahead else 'others'} launched {each.most:,} {what}; "
+        f"{had}."
+    )
+
+
+@words_for(RasLagging)
+def _verdict_of_ras_lagging(about: RasLagging, claim: Claim) -> Words:
+    verb, are = ("has", "is") if len(claim.culprits) == 1 else ("have", "are")
+    op = printable(about.worst.op) if about.worst.op else "collective"
+    more = (f"So on {count_of(about.n_others, 'other count')}.",) if about.n_others else ()
+    its, them = ("its", "it") if len(claim.culprits) == 1 else ("their", "them")
+    others = f"those who wait for {them}" if about.stands else f"{its} peers"
+    moment = "The job may move: RAS counts launches at moments that differ by rank."
+    return Words(
+        f"{subject(claim.culprits)} {verb} launched fewer {op} calls than {others}, "
+        f"and {are} ahead nowhere (NCCL RAS).",
+        (_counts(about.worst), *more, *((_SAME,) if about.stands else ())),
+        alternatives=() if about.stands else (moment,),
+        actions=(_AGAIN, _DUMPS),
+    )
+
+
+@words_for(RasUnheard)
+def _verdict_of_ras_unheard(about: RasUnheard, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+    answer = "does not answer" if len(about.ranks) == 1 else "do not answer"
+    dead = (f"NCCL has given up {rank_phrase(about.dead)}.",) if about.dead else ()
+    return Words(
+        f"{subject(about.ranks)} {answer} NCCL's RAS: dead, stopped, or cut off.",
+        dead or ("NCCL has not given them up yet.",),
+        alternatives=("Only the network that RAS uses may be down.",),
+        actions=("Look at these processes: are they there, stopped, or exiting?", _AGAIN),
+    )
+
+
+@words_for(RasGone)
+def _verdict_of_ras_gone(about: RasGone, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+    shown = [
+        f"process {p.pid} on {printable(p.host)} (GPU {p.gpu})" for p in about.processes[:_MOST]
+    ]
+    verb = "has" if len(about.processes) == 1 else "have"
+    return Words(
+        f"NCCL's RAS holds {', '.join(shown)} for dead: it {verb} not answered for long.",
+        ("Nothing here tells of which rank it is.",),
+        alternatives=("Only the network that RAS uses may be down.",),
+        actions=("Look at these processes: are they there, stopped, or exiting?", _AGAIN),
+    )
+
+
+@words_for(RasLevel)
+def _verdict_of_ras_level(about: RasLevel, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+    if about.circle:
+        said = f"{rank_phrase(about.circle)} are behind on one communicator and ahead on another."
+    elif about.late:
+        verb = "is" if len(about.late) == 1 else "are"
+        who = rank_phrase(about.late)
+        said = f"{who} {verb} behind by no more than ranks of a job that moves may be."
+    elif about.unnamed:
+        processes = count_of(about.unnamed, "process", "processes")
+        said = f"{processes} did not answer, and nothing tells their ranks."
+    elif not about.n_ranks:
+        said = "nothing is told of any communicator."
+    else:
+        said = f"{count_of(about.n_ranks, 'rank')} have launched the same calls everywhere."
+    return Words(
+        f"Not enough evidence: by NCCL's RAS, {said}",
+        ("RAS counts launches; whether they have finished it does not tell.",),
+        actions=(_AGAIN, _DUMPS),
+    )
+
+
+@adding_for(RasSays)
+def _adding_ras_says(says: RasSays, words: Words, claim: Claim, weighed: Weighed) -> Words:
+    if weighed.stance is Stance.CONTRADICTS:
+        ahead = rank_phrase(sorted(set(claim.culprits) & set(says.waiting)))
+        told = f"NCCL RAS: {ahead} launched more calls than others, who are behind."
+    elif set(claim.culprits) & set(says.unheard):
+        told = f"NCCL RAS: {rank_phrase(says.unheard)} do not answer."
+    else:
+        lagging = [each for each in says.lagging if {r for r, _ in each.counts} & set(says.ranks)]
+        told = f"NCCL RAS: {_counts(lagging[0])}" if lagging else "NCCL RAS was asked."
+    return replace(words, evidence=(*words.evidence, told))

@@ -1,0 +1,231 @@
+"""What a case says beside its evidence: code where ranks stand, whose job it is, what was before.
+
+All of it is read from the case and the cases beside it, as hostile as any other input: what has not
+the shape is left out. No path in a case is opened.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from heapq import nlargest
+from pathlib import Path
+from typing import Final, TypeVar
+
+from unhang.casedir.reports import MANIFEST
+from unhang.context.recalled import Past, facts_of
+from unhang.context.tallies import history_of
+from unhang.incoming import fitting, value_of
+from unhang.regular import leading_out, open_regular
+from unhang.report import Before, Blamed, Excerpt, Finding, Identity, Report, Site, to_json
+from unhang.stacks.ownership import same_file
+
+__all__ = ["with_surroundings"]
+
+_MOST_FILES: Final = 64
+_MOST_BYTES: Final = 4 << 20
+_MOST_LINES, _MOST_LINE = 7, 200
+
+
+@dataclass(frozen=True, slots=True)
+class _Excerpt:
+    file: str
+    line: int
+    first: int
+    lines: list[str]
+    changed: bool = False
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    excerpts: list[object] = field(default_factory=list)
+
+
+T = TypeVar("T")
+
+
+def with_surroundings(report: Report, case: Path, history: Sequence[Path] = ()) -> Report:
+    """A report with what its case says beside the evidence.
+
+    Args:
+        report: Of the case.
+        case: Its directory.
+        history: Directories of earlier cases, beside the one that holds it.
+    """
+    report = replace(_with_code(report, case), identity=_identity(case))
+    return replace(report, before=_before(report, case, history))
+
+
+def _with_code(report: Report, case: Path) -> Report:
+    """The sites of a report with the code that was saved of them when the incident was."""
+    saved = list(_saved(case))
+    if not saved:
+        return report
+    return replace(report, findings=tuple(_with_source(each, saved) for each in report.findings))
+
+
+def _with_source(finding: Finding, saved: list[_Excerpt]) -> Finding:
+    sites = tuple(replace(site, source=_source_of(site, saved)) for site in finding.sites)
+    return replace(finding, sites=sites)
+
+
+def _source_of(site: Site, saved: list[_Excerpt]) -> Excerpt | None:
+    """The code at a site; None where none was saved, or nodes have different code there."""
+    found = {
+        Excerpt(
+            each.first, tuple(line[:_MOST_LINE] for line in each.lines), each.changed, each.digest
+        )
+        for each in saved
+        if each.line == site.line
+        and (same_file(each.file, site.file) or same_file(site.file, each.file))
+    }
+    return found.pop() if len(found) == 1 else None
+
+
+def _saved(case: Path) -> Iterator[_Excerpt]:
+    folder = case / "env"
+    outside = set(leading_out(folder, [""])) if folder.is_dir() else set()
+    paths = [*folder.glob("source-*.json"), *folder.glob("*/source.json")]
+    for path in sorted(each for each in paths if each not in outside)[:_MOST_FILES]:
+        for each in fitting([_read(path)], _Saved):
+            for excerpt in fitting(each.excerpts, _Excerpt):
+                inside = 0 < excerpt.first <= excerpt.line < excerpt.first + len(excerpt.lines)
+                if inside and len(excerpt.lines) <= _MOST_LINES:
+                    yield excerpt
+
+
+def _read(path: Path) -> object:
+    try:
+        with open_regular(path) as file:
+            data = file.read(_MOST_BYTES + 1)
+        return value_of(data) if len(data) <= _MOST_BYTES else None
+    except (OSError, ValueError):
+        return None
+
+
+def _told(path: Path, shape: type[T]) -> T | None:
+    """What a file of a case says; None where it is not there or is something else."""
+    return next(iter(fitting([_read(path)], shape)), None)
+
+
+# ------------------------------------------------------------------ whose it is
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    job: str | None = None
+    attempt: int | None = None
+    command: list[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Incident:
+    time_ns: int = 0
+    ran_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Manifest:
+    job: _Job = field(default_factory=_Job)
+    incident: _Incident = field(default_factory=_Incident)
+    nodes: list[_Node] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Surroundings:
+    python: str = ""
+    torch: str = ""
+    revision: str = ""
+
+
+def _identity(case: Path) -> Identity | None:
+    """What the manifest says, and the surroundings of the first node that tells them."""
+    told = _told(case / MANIFEST, _Manifest)
+    if told is None:
+        return None
+    folder = case / "env"
+    paths = sorted([*folder.glob("node-*.json"), *folder.glob("*/node.json")])[:_MOST_FILES]
+    nodes = [node for path in paths if (node := _told(path, _Surroundings)) is not None]
+    node = _Surroundings(*(_first(nodes, name) for name in ("python", "torch", "revision")))
+    named = {"torch": node.torch, "Python": node.python}
+    return Identity(
+        job=told.job.job or "",
+        attempt="" if told.job.attempt is None else str(told.job.attempt),
+        hosts=tuple(sorted({each.host for each in told.nodes} - {""})),
+        time_ns=max(told.incident.time_ns, 0),
+        ran_s=max(told.incident.ran_s, 0.0),
+        command=tuple(told.job.command or ()),
+        revision=node.revision,
+        case=case.resolve().name,
+        versions=tuple(f"{name} {version}" for name, version in named.items() if version),
+    )
+
+
+def _first(nodes: Iterable[_Surroundings], name: str) -> str:
+    return next((value for node in nodes if (value := getattr(node, name))), "")
+
+
+# ------------------------------------------------------------------ what was before
+
+_MOST_CASES: Final = 256
+_MOST_S: Final = 1.5
+"""So long reports are read: a case on a slow disk costs the history, not the verdict."""
+_NS: Final = 10**9
+
+
+def _before(report: Report, case: Path, history: Sequence[Path]) -> Before | None:
+    """Earlier incidents whose first cause is of the same kind and at the same line."""
+    try:
+        this = facts_of(case, to_json(report))
+    except (ValueError, OSError):  # half a character in it, or the case has gone
+        return None
+    if not report.causes:
+        return None
+    now_s = report.identity.time_ns / _NS if report.identity else 0.0
+    this = replace(this, time_s=now_s or this.time_s)
+    if not this.places:
+        return None
+    looked_at = list(_earlier(case, history, this.time_s))
+    same = [past for past in looked_at if past.code == this.code and _shares(past, this)]
+    if not same:
+        return None
+    hosts = [tally for tally in history_of([*same, this]).hosts if tally.count > 1]
+    return Before(
+        times=len(same) + 1,
+        place=this.places[0].replace("\\", "/").rpartition("/")[2],
+        hosts=tuple(Blamed(tally.name, tally.count, tally.chance) for tally in hosts),
+        last_ns=int(max(past.time_s for past in same) * _NS),
+        looked_at=len(looked_at),
+    )
+
+
+def _shares(past: Past, this: Past) -> bool:
+    """Whether they have a line in common; a repository may lie elsewhere the next time."""
+    ends = {"/".join(place.split("/")[-2:]) for place in this.places}
+    return any("/".join(place.split("/")[-2:]) in ends for place in past.places)
+
+
+def _earlier(case: Path, history: Sequence[Path], before_s: float) -> Iterator[Past]:
+    """The newest cases by their saved reports, as many as can be read in a moment."""
+    here, deadline = case.resolve(), time.monotonic() + _MOST_S
+    found: dict[Path, float] = {}
+    for folder in (here.parent, *history):
+        with suppress(OSError):
+            for path in folder.iterdir():
+                if (path / "report.json").is_file() and path.resolve() != here:
+                    found[path.resolve()] = path.stat().st_mtime
+    for path in nlargest(_MOST_CASES, found, key=lambda each: found[each]):
+        if time.monotonic() > deadline:
+            return
+        with suppress(ValueError, OSError):
+            past = facts_of(path, _read(path / "report.json"))
+            if past.time_s < before_s:
+                yield past
