@@ -1,4 +1,4 @@
-"""When nothing waits for anybody: idle, healthy, or not enough to tell.
+"""When no rank waits for another: idle, healthy, or not enough to tell.
 
 Idle is said only where a call that hangs would have been seen. Torch's own recorder does not see
 sends, receives and monitored barriers on Gloo, not even that they were called: its dumps of a
@@ -32,7 +32,7 @@ class Why(Enum):
     NO_DUMP = auto()
     NOTHING_RECORDED = auto()
     NO_ROOM = auto()
-    """Counters show calls in flight of which the dumps have no entries."""
+    """Counters show calls in flight that have no entries in the dumps."""
     WAITS_UNEXPLAINED = auto()
     SOME_SILENT = auto()
     SOME_OLD = auto()
@@ -40,7 +40,7 @@ class Why(Enum):
     CUT_SHORT = auto()
     """The newest calls come last in a dump: what was called last is lost."""
     TIMES_LEFT_OUT = auto()
-    """Nobody is stuck, and whether somebody is slow cannot be told."""
+    """No rank is stuck; the dumps do not show whether one is slow."""
     EXCHANGES_UNSEEN = auto()
     """Torch on Gloo: collectives are finished, and sends and receives are not recorded."""
     ENDS_UNSEEN = auto()
@@ -77,7 +77,7 @@ class AllFinished(Struct, frozen=True):
 
     Attributes:
         unseen: Why a hang would leave no trace; None where it would show.
-        of: The ranks of which that holds.
+        of: The ranks that this holds for.
     """
 
     n_calls: int
@@ -141,7 +141,7 @@ def _behind_young(situation: Situation, ranks: Ints) -> Bools:
 def _short_by_counters(situation: Situation) -> list[int]:
     """Ranks (indices) whose dumps of unfinished calls count fewer calls than a peer has finished.
 
-    What kind of call that is they do not show: one that needs everybody, or a broadcast.
+    What kind of call that is they do not show: one that needs all members, or a broadcast.
     """
     standing, evidence = situation.standing, situation.evidence
     owner, channel = np.divmod(standing.keys, standing.n_channels)

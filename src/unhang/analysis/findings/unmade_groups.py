@@ -1,4 +1,4 @@
-"""Ranks that may stand in making the communicator of a group, of which no dump shows anything.
+"""Ranks that may stand in making the communicator of a group, as no dump would show.
 
 A call is recorded once its group's communicator is there, which is made by the first call of all
 members together. So a rank without a record of a group may wait there for another member, and who
@@ -83,7 +83,7 @@ def _not_begun(situation: Situation, absent: Sequence[int], waiting: Ints) -> li
 
 
 def _lacking(situation: Situation, kind: tuple[str, int]) -> set[int]:
-    """Ranks (indices) of which nothing shows a call in any group of a kind."""
+    """Ranks (indices) that show no call in any group of a kind."""
     evidence = situation.evidence
     groups = enumerate(evidence.case.groups)
     alike = [number for number, group in groups if (group.description, group.size) == kind]
@@ -96,7 +96,7 @@ def _lacking(situation: Situation, kind: tuple[str, int]) -> set[int]:
 
 
 def _begun_since(situation: Situation, rank: int, absent: Sequence[int]) -> set[tuple[str, int]]:
-    """Kinds of the groups of which a rank has made the first call since it met one of others."""
+    """Kinds of groups whose first call a rank has made since it met one of others."""
     evidence = situation.evidence
     head, rows = int(situation.heads.row[rank]), _rows(situation, rank)
     numbers = set(evidence.ranks.numbers[list(absent)].tolist())
@@ -115,7 +115,7 @@ def _begun_since(situation: Situation, rank: int, absent: Sequence[int]) -> set[
 
 
 def _counted(situation: Situation, rank: int) -> dict[int, int]:
-    """The groups of which a rank has counters, and how many calls these have counted."""
+    """The groups that a rank has counters for, and how many calls these have counted."""
     evidence, status = situation.evidence, situation.evidence.case.group_status
     owners = zip(evidence.owner.tolist(), evidence.dumps, strict=True)
     own = np.isin(status.dump, [dump.index for owner, dump in owners if owner == rank])

@@ -76,7 +76,7 @@ _BY_BACKEND = {
 
 
 _BY_HOOKS = frozenset({"2.10"})
-"""The format of which there are dumps by the hook; NCCL's own ones tell its version."""
+"""The format that the hook has written; NCCL's own ones tell its version."""
 
 
 Recorders: TypeAlias = Mapping[str, RecorderKind]
