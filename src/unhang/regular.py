@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
-__all__ = ["leading_out", "open_regular", "reason"]
+from unhang.model import Note
+from unhang.wording import count_of
+
+__all__ = ["leading_out", "links_out", "not_followed", "open_regular", "reason"]
 
 _FLAGS: Final = os.O_RDONLY | sum(
     getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
 )
 """What a system lacks of these it does not need: outside Linux a flag may be missing."""
+_LINKS_SHOWN: Final = 16
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
@@ -46,6 +50,25 @@ def leading_out(folder: Path, names: Iterable[str]) -> Iterator[Path]:
     for link in _links([os.path.join(folder, name) for name in names]):  # noqa: PTH118 - 100,000 files
         if not os.path.realpath(link).startswith(home):
             yield Path(link)
+
+
+def links_out(folder: Path) -> list[Path]:
+    """All links below a folder that lead out of it, sorted; none of what is no folder."""
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - names
+    except OSError:  # its reader says why
+        return []
+    return sorted(leading_out(folder, names))
+
+
+def not_followed(folder: Path, links: Sequence[Path], what: str = "folder") -> Iterator[Note]:
+    """That links lead out of a folder, for the reader of a verdict without them."""
+    for link in links[:_LINKS_SHOWN]:
+        text = f"not read: a link that leads out of the {what} (to have it read, copy it there)"
+        yield Note("warning", str(link), text)
+    if (more := len(links) - _LINKS_SHOWN) > 0:
+        text = f"not read: {count_of(more, 'more link')} that lead out of the {what}"
+        yield Note("warning", str(folder), text)
 
 
 def _links(paths: list[str]) -> Iterator[str]:

@@ -177,6 +177,48 @@ def test_sql_is_not_asked_by_other_pages(server: Server) -> None:
     assert server.sql("SELECT 1", authorization="", cookie=cookie, origin=own)[0] == 200
 
 
+STUCK = """[1,0]<stderr>:[2019-04-13 13:55:31.85: W x.cc:588] <b>op_0</b> [missing ranks: 1]
+[1,0]<stderr>:[2019-04-13 13:56:31.86: W x.cc:588] op_1 [missing ranks: 1]
+"""
+
+
+def test_a_paste_is_judged(server: Server) -> None:
+    """From the form, and as a body that is the text; nothing of it is run or kept."""
+    assert 'action="/paste"' in server.ask("/paste")[1]
+    for body in (f"text={quote(STUCK)}", STUCK):
+        status, page, _ = server.ask("/paste", method="POST", body=body)
+        assert status == 200
+        assert "missing ranks: 1" in page
+        assert "<b>op_0</b>" not in page
+    assert "missing ranks" not in server.ask("/")[1]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        ("text=", 400, "There is no text."),
+        ("\x01\x02\x03" * 2000, 400, "is no text"),
+        ("x" * (4 << 20) + "xxxxxxxx", 413, "longer than 4 MiB"),
+        ("text=" + "x" * (4 << 20) + "x", 413, "longer than 4 MiB"),
+    ],
+)
+def test_what_is_no_paste_is_a_sentence(body: str, status: int, says: str, server: Server) -> None:
+    """Nothing, bytes of something else, too much: the form again, and why."""
+    told, page, _ = server.ask("/paste", method="POST", body=body)
+    assert (told, says in page, 'name="text"' in page) == (status, True, True)
+
+
+def test_a_paste_of_another_page_is_refused(server: Server) -> None:
+    """As SQL is: the token alone does not suffice."""
+    cookie = f"unhang_token={server.token}"
+    for headers in (
+        {"origin": "http://evil.example"},
+        {"authorization": "", "cookie": cookie},
+        {"authorization": ""},
+    ):
+        assert server.ask("/paste", method="POST", body=f"text={STUCK}", **headers)[0] == 403
+
+
 def test_get_changes_nothing(server: Server) -> None:
     """Work is asked for by POST only."""
     key = server.keys()[0]

@@ -21,7 +21,7 @@ FLOORS = {
     "pasted": 2, "redact": 2, "ras": 2, "turns": 2, "spans": 2, "rasclient": 2,
     "activity": 1, "model": 1, "kinds": 1, "errors": 1, "wording": 1, "bounds": 1, "_version": 0,
     "checks": 1, "rankenv": 1, "catalogue": 2, "incoming": 1,
-    "globs": 1, "built": 1, "isolated": 0, "packed": 1, "regular": 1, "torchenv": 1,
+    "globs": 1, "built": 1, "isolated": 0, "packed": 1, "regular": 1, "torchenv": 1, "faults": 1,
 }  # fmt: skip
 APART = {"record", "testing", "__init__", "integrations", "pausing", "printing"}
 SEPARATE = {"ingest", "analysis", "reports"}

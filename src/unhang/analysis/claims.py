@@ -196,6 +196,7 @@ class Bearing(Enum):
     RAS_AGREES = Stance.SUPPORTS, 1, None, "NCCL counts launches apart from torch"
     RAS_DENIES = Stance.CONTRADICTS, 1, None, "by NCCL the culprits have launched more than others"
     RAS_BESIDE = Stance.BESIDE, 0, None, "it is of other ranks"
+    KNOWN_FAULT = Stance.BESIDE, 0, None, "most jobs with that version do not meet it"
     SHORT_TOO = Stance.BESIDE, 0, None, "a crowded machine makes ranks slow and blames none"
     PAUSES = Stance.BESIDE, 0, Doubt.PAUSES, "what a rank waits for may still come"
     WENT_ON = Stance.BESIDE, 0, Doubt.WENT_ON, "what stood still was late rather than stuck"

@@ -23,7 +23,17 @@ from unhang.analysis.rules.last_traced_call import sites_heard
 from unhang.analysis.rules.late_rank import KIND as LATE_RANK
 from unhang.analysis.rules.order import RULES
 from unhang.analysis.rules.rule import Observer
-from unhang.kinds import HOST_PROGRAM_STUCK, NEVER_JOINED, Role, Trait
+from unhang.analysis.sources.known_versions import known_faults
+from unhang.kinds import (
+    DEVICE_BEHIND,
+    HOST_PROGRAM_STUCK,
+    INSUFFICIENT_EVIDENCE,
+    JOINED_NOT_PROGRESSING,
+    NEVER_JOINED,
+    PARTLY_FINISHED,
+    Role,
+    Trait,
+)
 
 __all__ = ["OBSERVERS", "weighed"]
 
@@ -60,6 +70,11 @@ OBSERVERS: Final = (
         sees=lambda claim, facts: fitting_message(claim, facts.ends, facts.lives),
         early=True,
         gives=ENDS,
+    ),
+    Observer(
+        sees=lambda claim, facts: known_faults(claim, facts.case, facts.lives.said),
+        roles=_ANY,
+        kinds=(JOINED_NOT_PROGRESSING, PARTLY_FINISHED, DEVICE_BEHIND, INSUFFICIENT_EVIDENCE),
     ),
     *(observer for rule in RULES for observer in rule.observers),
 )  # fmt: skip

@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 def with_surroundings(report: Report, case: Path, history: Sequence[Path] = ()) -> Report:
-    """A report with what its case says beside the evidence.
+    """A report with what its case says apart from the evidence.
 
     Args:
         report: Of the case.

@@ -17,11 +17,11 @@ from typing import IO, cast
 from unhang.errors import InputError
 from unhang.globs import expanded
 from unhang.logs.lines.elastic import MAX_ERROR_FILE, error_text
-from unhang.model import UNKNOWN_RANK
+from unhang.model import UNKNOWN_RANK, Note
 from unhang.packed import Packed, open_gzip, open_zstd
-from unhang.regular import open_regular
+from unhang.regular import links_out, not_followed, open_regular
 
-__all__ = ["LogSource", "chunks", "find_logs", "named_logs", "open_log", "source_of"]
+__all__ = ["LogSource", "chunks", "find_logs", "links_noted", "named_logs", "open_log", "source_of"]
 
 CHUNK = 4 << 20
 MAX_LOGS = 100_000
@@ -82,13 +82,25 @@ def named_logs(names: Iterable[str]) -> list[LogSource]:
     found: dict[str, LogSource] = {}
     for name in names:
         for path in ["-"] if name == "-" else expanded(name, _HINT):
-            sources = [LogSource("-")] if path == "-" else find_logs(Path(path))
+            sources = [LogSource("-")] if path == "-" else _below(Path(path))
             found.update((source.path, source) for source in sources)
     if not found:
         raise InputError(
             "no logs were found", "Directories are searched for *.log, *.out, *.err, error.json."
         )
     return list(found.values())[:MAX_LOGS]
+
+
+def _below(path: Path) -> list[LogSource]:
+    """A link in a folder may lead to what is none of it."""
+    return find_logs(path, {*links_out(path)} if path.is_dir() else ())
+
+
+def links_noted(names: Iterable[str]) -> list[Note]:
+    """Which links in named folders `named_logs` has not followed."""
+    folders = [Path(each) for name in names if name != "-" for each in expanded(name, _HINT)]
+    links = ((folder, links_out(folder)) for folder in folders if folder.is_dir())
+    return [note for folder, found in links for note in not_followed(folder, found)]
 
 
 def find_logs(path: Path, without: Collection[Path] = ()) -> list[LogSource]:

@@ -8,7 +8,7 @@ line tells is made in `telling`; nothing is decided here: see `failure`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from itertools import chain
@@ -33,7 +33,7 @@ from unhang.logs.telling import LOOK_BACK, Teller, first_of
 from unhang.model import LogEvent, Note, NoteLevel
 from unhang.regular import reason
 
-__all__ = ["FileScanner", "is_text", "scan_logs", "scan_text"]
+__all__ = ["FileScanner", "is_text", "scan_logs", "scan_texts"]
 
 LOOKED_AT = 4_096
 """Bytes by which text is told from what is none."""
@@ -85,18 +85,15 @@ def scan_logs(sources: Iterable[LogSource], progress: Progress | None = None) ->
     return found
 
 
-def scan_text(data: bytes, name: str, found: LogScan) -> None:
-    """Scan a log that is in memory; what it holds goes to `found`.
-
-    Args:
-        data: All of it.
-        name: Where it is from; it may name the rank.
-        found: Where events, facts and notes go.
-    """
-    scanner = FileScanner(source_of(name, name, len(data)), found, _year_of(name))
-    scanner.feed(data)
-    scanner.close()
+def scan_texts(texts: Mapping[str, bytes]) -> LogScan:
+    """Scan logs that are in memory, by where they are from: that may name the rank."""
+    found = LogScan()
+    for name, data in texts.items():
+        scanner = FileScanner(source_of(name, name, len(data)), found, _year_of(name))
+        scanner.feed(data)
+        scanner.close()
     _settle(found)
+    return found
 
 
 def _settle(found: LogScan) -> None:
@@ -211,7 +208,8 @@ class FileScanner:
             return False
         kind, rank, text = found
         line = parse_plain(data[start:end], self.year) if text is None else Line(text, rank)
-        line = changed(line, local_rank=kind.local_rank)
+        if line.local_rank != kind.local_rank:
+            line = changed(line, local_rank=kind.local_rank)
         if self._key(line) in self.open:
             return False
         seen = self.teller.alike(kind, line)

@@ -146,8 +146,10 @@ class Teller:
 
     def named(self, line: Line) -> tuple[int, bool]:
         """The rank that a line, its log, or its process tells."""
+        if line.rank >= 0:
+            return line.rank, False
         known = self.pid_ranks.get((line.host, line.pid), -1) if line.pid >= 0 else -1
-        for rank in (line.rank, self.source.rank, known, self._numbered(line)):
+        for rank in (self.source.rank, known, self._numbered(line)):
             if rank >= 0:
                 return rank, False
         for rank in (line.local_rank, self.source.local_rank):
@@ -194,7 +196,7 @@ class Teller:
             fields |= told or {}
             if traceback and traceback.thread and rule is UNHANDLED_EXCEPTION:
                 fields[IN_THREAD] = traceback.thread
-            if rank >= 0 and not local and self._numbered(line) == rank:
+            if line.rank < 0 <= rank and not local and self._numbered(line) == rank:
                 fields[AMONG] = str(self.found.communicators.size)
             if rule is ENDED_BY_SIGNAL and (above := self._above(line)):
                 fields[ABOVE] = above
@@ -203,7 +205,8 @@ class Teller:
         def role_of(fields: Mapping[str, str]) -> LogRole:
             return role or _role(rule, fields, line.text, frames)
 
-        self._keep(rule, changed(line, rank=rank), fields_of, role_of, number)
+        own = line if line.rank == rank else changed(line, rank=rank)
+        self._keep(rule, own, fields_of, role_of, number)
 
     def alike(self, kind: KnownLine, line: Line) -> Seen | None:
         """Keep what a line tells that another rank said before; None where it says other things."""
@@ -328,6 +331,9 @@ class Teller:
     def _stamp_before(self) -> tuple[int, bool]:
         """A line without a stamp stands right behind the last one that had one."""
         spot = self.spot
+        if spot.looked >= spot.start - 1 and not self.unread:  # Nothing stands between.
+            spot.looked = spot.end
+            return self.last_stamp
         above = (*lines_above(spot.data, spot.start, LOOK_BACK, spot.looked), self.unread)
         lines = (parse_line(raw, self.year) for raw in above)
         stamps = ((line.time_ns, line.zoned) for line in lines if line.time_ns)
@@ -339,11 +345,12 @@ class Teller:
         self, rule: LogRule, match: re.Match[str], frames: Sequence[Frame], *, local: bool
     ) -> dict[str, str]:
         """What the rule read out of the line, where it was raised, and what the path tells."""
-        rows = {group for group, _ in rule.waits}
-        told = match.groupdict().items()
-        fields = {key: value for key, value in told if value is not None and key not in rows}
-        if waited := _waited_for(rule, match):
-            fields[WAITED_FOR] = waited
+        fields = {key: value for key, value in match.groupdict().items() if value is not None}
+        if rule.waits:
+            waited = _waited_for(rule, match)
+            rows = {row for row, _ in rule.waits}
+            fields = {key: value for key, value in fields.items() if key not in rows}
+            fields |= {WAITED_FOR: waited} if waited else {}
         site = shown_frame(tuple(frames))
         if site:
             fields |= {"file": site.file, "line": str(site.line), "function": site.function}

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from unhang.pasted.unwrapping import unwrapped
 from unhang.stacks.formats.gdb import is_broken
 
 __all__ = ["LOG", "RAS", "STACKS", "TextPart", "cleaned", "parts_of"]
@@ -92,7 +93,7 @@ def cleaned(text: str) -> str:
     text = text.replace("\r\n", "\n").replace("\xa0", " ").replace("\u200b", "")
     if re.search(r"&(?:lt|gt|amp|quot|#39);", text):
         text = html.unescape(text)
-    return "\n".join(_bare(line) for line in text.split("\n"))
+    return "\n".join(unwrapped([_bare(line) for line in text.split("\n")]))
 
 
 def _bare(line: str) -> str:

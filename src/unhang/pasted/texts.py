@@ -7,6 +7,7 @@ judges.
 from __future__ import annotations
 
 import codecs
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,9 +15,9 @@ from unhang import ras
 from unhang.case import Case
 from unhang.casebuilder import case_of_logs
 from unhang.errors import InputError
-from unhang.logs.keeping import LogScan
-from unhang.logs.scan import is_text, scan_text
+from unhang.logs.scan import is_text, scan_texts
 from unhang.model import Note
+from unhang.pasted.folders import MOST_BYTES
 from unhang.pasted.slicing import LOG, RAS, STACKS, TextPart, cleaned, parts_of
 from unhang.regular import open_regular, reason
 from unhang.stacks.reading import is_stacks, parse_stacks
@@ -24,8 +25,6 @@ from unhang.wording import count_of
 
 __all__ = ["MOST_BYTES", "Paste", "part_phrase", "paste_of", "read_pasted"]
 
-MOST_BYTES = 64 << 20
-"""Of one text; logs of any size have a command of their own."""
 _TOO_LARGE = f"is larger than {MOST_BYTES >> 20} MiB"
 
 
@@ -36,12 +35,12 @@ class Paste:
     Attributes:
         case: All of it.
         alone: By kind of part, the case that this part alone makes.
-        spans: By kind of part, its first and last lines.
+        places: By kind of part, where it is: its first and last lines, or its files.
     """
 
     case: Case
     alone: dict[str, Case] = field(default_factory=dict)
-    spans: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
 
     @property
     def holds_evidence(self) -> bool:
@@ -53,10 +52,8 @@ def read_pasted(path: str) -> bytes:
     """The bytes of a file that is a text.
 
     Raises:
-        InputError: It is not there, a directory, empty, binary or too large.
+        InputError: It is not there, or too large.
     """
-    if Path(path).is_dir():
-        raise InputError(f"{path} is a directory", f"Judge it with: unhang diagnose {path}")
     try:
         # A FIFO would block for ever, unless the shell has it open already: <(py-spy dump …).
         held = path.startswith(("/dev/fd/", "/dev/stdin"))
@@ -69,22 +66,28 @@ def read_pasted(path: str) -> bytes:
     return data
 
 
-def paste_of(texts: dict[str, bytes]) -> Paste:
+def paste_of(texts: Mapping[str, bytes], notes: Sequence[Note] = ()) -> Paste:
     """Read texts by the names of their sources.
+
+    Args:
+        texts: Each as it was pasted.
+        notes: What is not among them, and why.
 
     Raises:
         InputError: One of them is empty or no text.
     """
     parts = {name: _parts(_text(data, name)) for name, data in texts.items()}
-    kinds = [kind for kind in (LOG, STACKS, RAS) if any(_of(kind, each) for each in parts.values())]
-    alone = {kind: _case({n: _of(kind, each) for n, each in parts.items()}) for kind in kinds}
-    alone = _without_prose({kind: case for kind, case in alone.items() if _holds(case)})
-    if not alone:  # what looked like stacks is none that a reader knows
-        parts = {name: [_whole_log(_text(data, name))] for name, data in texts.items()}
+    alone = _alone(parts)
+    if STACKS not in alone and any(_of(STACKS, each) for each in parts.values()):
+        parts = {name: [*_as_log(_but(RAS, each)), *_of(RAS, each)] for name, each in parts.items()}
+        alone = _alone(parts)
+    if not alone:
+        parts = {name: _as_log(each) for name, each in parts.items()}
         alone = {LOG: _case(parts)}
-    spans = {kind: _spans_of(kind, parts) for kind in alone}
+    places = {kind: _place(kind, parts) for kind in alone}
     whole = _together(alone)
-    return Paste(replace(whole, notes=(*whole.notes, *_told(alone, spans))), alone, spans)
+    told = (*whole.notes, *notes, *_told(alone, places))
+    return Paste(replace(whole, notes=told), alone, places)
 
 
 def _parts(text: str) -> list[TextPart]:
@@ -94,8 +97,22 @@ def _parts(text: str) -> list[TextPart]:
     return parts_of(cleaned(text))
 
 
-def _whole_log(text: str) -> TextPart:
-    return TextPart(LOG, text, ((1, text.count("\n") + 1),))
+def _alone(parts: dict[str, list[TextPart]]) -> dict[str, Case]:
+    """The case that the parts of each kind make, where they hold anything; prose is left out."""
+    kinds = [kind for kind in (LOG, STACKS, RAS) if any(_of(kind, each) for each in parts.values())]
+    alone = {kind: _case({n: _of(kind, each) for n, each in parts.items()}) for kind in kinds}
+    return _without_prose({kind: case for kind, case in alone.items() if _holds(case)})
+
+
+def _as_log(parts: list[TextPart]) -> list[TextPart]:
+    """All lines as a log: what looked like stacks is none that a reader knows."""
+    columns = [part.text.split("\n") for part in parts] or [[""]]
+    lines = [next(filter(None, same), "") for same in zip(*columns, strict=True)]
+    return [TextPart(LOG, "\n".join(lines), ((1, len(lines)),))]
+
+
+def _but(kind: str, parts: list[TextPart]) -> list[TextPart]:
+    return [part for part in parts if part.kind != kind]
 
 
 def _text(data: bytes, name: str) -> str:
@@ -113,9 +130,14 @@ def _of(kind: str, parts: list[TextPart]) -> list[TextPart]:
     return [part for part in parts if part.kind == kind]
 
 
-def _spans_of(kind: str, parts: dict[str, list[TextPart]]) -> tuple[tuple[int, int], ...]:
+def _place(kind: str, parts: dict[str, list[TextPart]]) -> str:
+    """Where the parts of a kind are: lines of one text, or the texts."""
+    names = [Path(name).name for name, each in parts.items() if _of(kind, each)]
+    if len(parts) > 1:
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        return f"in {', '.join(names[:_MOST_NAMES])}{more}"
     found = (part for each in parts.values() for part in _of(kind, each))
-    return tuple(span for part in found for span in part.spans)
+    return _lines(tuple(span for part in found for span in part.spans))
 
 
 def _holds(case: Case) -> bool:
@@ -123,18 +145,13 @@ def _holds(case: Case) -> bool:
 
 
 def _case(parts: dict[str, list[TextPart]]) -> Case:
-    """The case that the parts of one kind make."""
-    case = Case()
+    """The case that the parts of one kind make; logs of one job are read as one."""
+    logs = {name: p.text.encode() for name, each in parts.items() for p in _of(LOG, each)}
+    case = case_of_logs(scan_texts(logs)) if logs else Case()
     for name, each in parts.items():
-        for part in each:
+        for part in _but(LOG, each):
             case = _joined(case, _READERS[part.kind](part.text.encode(), name))
     return case
-
-
-def _of_log(data: bytes, name: str) -> Case:
-    found = LogScan()
-    scan_text(data, name, found)
-    return case_of_logs(found)
 
 
 def _of_stacks(data: bytes, name: str) -> Case:
@@ -149,7 +166,7 @@ def _of_ras(data: bytes, name: str) -> Case:
         return Case(notes=(Note("warning", name, f"not read as NCCL's RAS: {error}"),))
 
 
-_READERS = {LOG: _of_log, STACKS: _of_stacks, RAS: _of_ras}
+_READERS = {STACKS: _of_stacks, RAS: _of_ras}
 
 
 def _without_prose(alone: dict[str, Case]) -> dict[str, Case]:
@@ -180,21 +197,17 @@ def _joined(one: Case, other: Case) -> Case:
     )
 
 
-_MOST_SPANS = 6
+_MOST_SPANS, _MOST_NAMES = 6, 4
 
 
-def _told(alone: dict[str, Case], spans: dict[str, tuple[tuple[int, int], ...]]) -> list[Note]:
+def _told(alone: dict[str, Case], places: dict[str, str]) -> list[Note]:
     """What was found where."""
-    return [Note("info", "paste", _phrase(kind, case, spans[kind])) for kind, case in alone.items()]
+    return [Note("info", "paste", f"{_what(k, case)}, {places[k]}") for k, case in alone.items()]
 
 
 def part_phrase(paste: Paste, kind: str) -> str:
     """A part as a sentence names it: "the stacks of 3 processes (gdb), lines 12-80"."""
-    return f"the {_phrase(kind, paste.alone[kind], paste.spans[kind])}"
-
-
-def _phrase(kind: str, case: Case, spans: tuple[tuple[int, int], ...]) -> str:
-    return f"{_what(kind, case)}, {_lines(spans)}"
+    return f"the {_what(kind, paste.alone[kind])}, {paste.places[kind]}"
 
 
 def _what(kind: str, case: Case) -> str:

@@ -200,7 +200,7 @@ def units_of(programs: Programs) -> tuple[list[Unit], set[Unit]]:
 
 
 def with_ranks(programs: Programs, kept: Iterable[int]) -> Programs:
-    """With some ranks alone, numbered anew; a send or receive whose other side goes, goes too."""
+    """With some ranks alone, numbered again; a send or receive whose other side goes, goes too."""
     ranks = sorted(kept)
     place = {rank: n for n, rank in enumerate(ranks)}
     groups, moved = [], {}

@@ -1,7 +1,7 @@
 """The server: cases, the page of each, its JSON, SQL over it, a comparison, history, metrics.
 
 Nothing is kept but what was read last. GET changes nothing; SQL is a POST, runs without a way out
-of its tables (`unhang.tables.query`), for some seconds, one at a time.
+of its tables (`unhang.tables.query`), for some seconds, one at a time. So is a paste (`pasting`).
 """
 
 from __future__ import annotations
@@ -51,11 +51,13 @@ from unhang.serve.pages import (
     live_page,
     live_policy,
     metrics,
+    paste_page,
     policy,
     refusal_page,
     saved_page,
 )
 from unhang.serve.past import tried
+from unhang.serve.pasting import TOO_LONG, judged, text_of
 
 __all__ = ["make_app"]
 
@@ -82,6 +84,7 @@ def make_app(paths: Sequence[Path], token: str, job: str = "") -> Door:
         Route("/live/events", desk.events),
         Route("/live/dump", desk.dump, methods=["POST"]),
         Route("/live/stacks", desk.stacks, methods=["POST"]),
+        Route("/paste", desk.paste, methods=["GET", "POST"]),
         Route("/case/{key}/", desk.page),
         Route("/case/{key}/report.json", desk.report),
         Route("/case/{key}/sql", desk.sql, methods=["GET", "POST"]),
@@ -239,6 +242,17 @@ class _Desk:
         command += ["--job", self._job] if self._job else []
         async with self._asking:
             return await run_in_threadpool(_ran, command)
+
+    async def paste(self, request: Request) -> Response:
+        """A text, and what it comes to: GET shows the form, POST judges."""
+        if request.method != "POST":
+            return _own(paste_page(""))
+        text = await text_of(request.stream())
+        if text is None:
+            return _own(paste_page(TOO_LONG), 413)
+        async with self._asking:
+            page, why = await run_in_threadpool(judged, text)
+        return HTMLResponse(page) if page else _own(paste_page(why), 400)
 
     async def compare(self, request: Request) -> Response:
         """Two cases side by side."""

@@ -25,6 +25,7 @@ __all__ = [
     "live_page",
     "live_policy",
     "metrics",
+    "paste_page",
     "policy",
     "refusal_page",
     "saved_page",
@@ -37,7 +38,8 @@ _PAGE = """<!DOCTYPE html>
 <title>unhang: {title}</title>
 <style>{style}</style></head>
 <body><main>
-<nav><a href="/">cases</a> · <a href="/live">live</a> · <a href="/history">history</a></nav>
+<nav><a href="/">cases</a> · <a href="/live">live</a> · <a href="/paste">paste</a> ·
+<a href="/history">history</a></nav>
 <h1>{title}</h1>
 {body}
 </main></body>
@@ -180,6 +182,21 @@ def _saved_lines(past: Past) -> Iterator[str]:
     yield '<p role="status">Only the report of this case is here, not what it was judged by.</p>'
     rows = ((label, _cell(getattr(past, name))) for name, label in _COMPARED.items())
     yield from _table(("", text_of(past.path.name)), [("when (UTC)", _time(past.time_s)), *rows])
+
+
+def paste_page(said: str) -> str:
+    """A form for any text; `said` is why the last one has no verdict."""
+    return _page("judge a text", _paste_lines(said))
+
+
+def _paste_lines(said: str) -> Iterator[str]:
+    if said:
+        yield f'<p role="status">{text_of(said)}</p>'
+    yield '<form action="/paste" method="post"><p><label>A log, stacks of any tool, what ncclras '
+    yield "printed, or an issue that holds all of them:<br>"
+    yield '<textarea name="text" rows="20" cols="90" required autofocus></textarea></label></p>'
+    yield '<p><button type="submit">judge</button></p></form>'
+    yield '<p class="soft">It is judged on this machine, and kept nowhere.</p>'
 
 
 def refusal_page(why: str) -> str:

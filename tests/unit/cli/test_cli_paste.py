@@ -116,7 +116,7 @@ def test_what_the_shell_hands_over(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (lambda path: path.write_text(" \n"), "is empty"),
         (lambda path: path.write_bytes(bytes(range(256)) * 20), "is no text"),
-        (lambda path: path.mkdir(), "is a directory"),
+        (lambda path: path.mkdir(), "holds no text"),
         (lambda _: None, "does not exist"),
     ],
 )

@@ -85,7 +85,7 @@ def test_both_sides_of_a_mismatch_are_shown_whole(tmp_path: Path) -> None:
         "2025-01-01 10:00:00 ERROR never heard of this before",
         "CRITICAL:root:never heard of this before",
         "terminate called after throwing an instance of 'int'",
-        "  what():  never heard of this before",
+        "  what():  [never heard of this before]",
         "kernel: python3[812]: segfault at 7f3 ip 00007f sp 00007f error 4 in libx.so",
         'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    f()\nsome.Odd: end',
         "Process 812 exited with code 3",
@@ -119,6 +119,7 @@ def test_a_mark_of_an_error_is_never_healthy(tmp_path: Path, line: str) -> None:
         ("failed. Last log entry (may be unrelated) 'Cuda failure 2 'out of memory''.", "UH754"),
         (r'{"py_callstack": "Traceback (most recent call last):\nKeyError: 3\n"}', "UH793"),
         ("Scheduler hit an exception: RuntimeError: CUDA error: unknown error", "UH781"),
+        ("  what():  Native API failed. Native API returns: -999 (Unknown PI error)", "UH7079"),
     ],
 )
 def test_a_wrapper_does_not_hide_what_it_wraps(tmp_path: Path, wrapper: str, code: str) -> None:

@@ -223,6 +223,14 @@ def test_everybody_in_the_same_call(tmp_path: Path) -> None:
     assert (first.code, first.culprits) == ("UH401", ())
 
 
+def test_who_is_silent_may_be_absent(tmp_path: Path) -> None:
+    """Ranks 1 to 3 in one call do not clear rank 0, of which there is no line."""
+    lines = [watchdog(rank, 6) for rank in (1, 2, 3)]
+    report = judged(scan(tmp_path / "a.log", "\n".join(lines)))
+    assert (report.status, report.culprits) == ("insufficient", ())
+    assert "rank 0 printed no such line" in report.summary
+
+
 def test_nothing_known_is_nothing_found(tmp_path: Path) -> None:
     """A quiet log gives no finding."""
     found = scan(tmp_path / "a.log", "step 1\nstep 2\n")

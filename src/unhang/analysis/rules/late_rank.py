@@ -1,4 +1,4 @@
-"""Not stuck but slow: ranks that arrive last, and those of which the watch saw that they are slow.
+"""Not stuck but slow: ranks that arrive last, and those that the watch saw being slow.
 
 How it is measured is `unhang.analysis.findings.late`.
 """
@@ -67,7 +67,7 @@ class LateRanks(Struct, frozen=True):
 
 
 class SlowSteps(Struct, frozen=True):
-    """A rank that needs longer for its steps than the others, as the watch saw it meanwhile."""
+    """A rank that needs longer for its steps than the others, as the watch saw it."""
 
     seen: SlowRank
 
@@ -101,7 +101,7 @@ def late_claims(situation: Situation, *, eager: bool) -> list[Claim]:
 
     Args:
         situation: All that is known.
-        eager: Report small shares too, since somebody asked.
+        eager: Report small shares too: they were asked for.
     """
     found = late_ranks(situation.evidence, eager=eager)
     return [_explain(situation, found)] if found else []
@@ -144,7 +144,7 @@ RULE: Final = Rule(kind=KIND, when=When.CALLS, unless=Unless.CLAIM, tells=_told)
 
 
 def _made_ahead(about: LateRanks) -> tuple[str, ...]:
-    """Calls that are not counted, since nobody came late to them once more."""
+    """Calls that are not counted, since no rank came late to them once more."""
     if not about.ahead:
         return ()
     more = count_of(about.ahead, "more call")

@@ -54,7 +54,7 @@ class RasUnheard(Struct, frozen=True):
 
 
 class RasLevel(Struct, frozen=True):
-    """RAS names nobody: all have launched the same, or those who are behind wait as well.
+    """RAS names no rank: all have launched the same, or those who are behind wait as well.
 
     Attributes:
         n_ranks: How many ranks it knows of.
@@ -159,7 +159,7 @@ def _gone(says: RasSays) -> Claim:
 def _lagging(says: RasSays) -> Claim:
     """Ranks that are behind: others wait for them where a second answer shows that all stand.
 
-    One answer tells of launches alone: that anybody waits it does not show.
+    One answer tells of launches alone: it does not show that any rank waits.
     """
     from unhang.logs.rules.known import RAS_MISMATCH
 
@@ -245,7 +245,7 @@ def _verdict_of_ras_gone(about: RasGone, claim: Claim) -> Words:  # noqa: ARG001
     verb = "has" if len(about.processes) == 1 else "have"
     return Words(
         f"NCCL's RAS holds {', '.join(shown)} for dead: it {verb} not answered for long.",
-        ("Nothing here tells of which rank it is.",),
+        ("Nothing here tells its rank.",),
         alternatives=("Only the network that RAS uses may be down.",),
         actions=("Look at these processes: are they there, stopped, or exiting?", _AGAIN),
     )

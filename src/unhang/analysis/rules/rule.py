@@ -46,7 +46,7 @@ class Observer(Struct, frozen=True, kw_only=True):
         roles: Of these roles.
         kinds, traits: Of one of these kinds, or of a kind with this trait; all if neither is given.
         but: Of no such kind.
-        apart: Only beside claims that rest on another source than this one.
+        apart: Only with claims that rest on another source than this one.
         early: Before it is decided what explains what: it may take a cause back, or make it a
             reason.
         gives: What a claim is to others, once it is seen so.
@@ -73,10 +73,10 @@ class Rule(Struct, frozen=True, kw_only=True):
     """A rule, and when it is asked.
 
     Attributes:
-        tells: Its claims, from what is known of the case; none where it only looks beside others.
+        tells: Its claims, from what is known of the case; none where it only looks at others'.
         kind: The kind that its file declares; None where its claims are of kinds of others.
         over_empty: What it finds replaces that nothing was found.
-        observers: What it sees beside the claims of others.
+        observers: What it sees about the claims of others.
     """
 
     tells: Callable[[CaseFacts], Iterable[Claim]] = lambda _: ()

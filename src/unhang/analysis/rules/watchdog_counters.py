@@ -140,7 +140,14 @@ def _compare(name: str, ranks: Mapping[int, Counters]) -> Iterator[Claim]:
         if len(set(values.values())) > 1:
             yield _mismatch(kind, name, values, calls)
             return
-    yield _all_joined(name, calls)
+    if not silent_among(tuple(calls)):  # of ranks 1-3 alone nothing says where rank 0 was
+        yield _all_joined(name, calls)
+
+
+def silent_among(spoke: Sequence[int]) -> list[int]:
+    """The ranks below the highest one that speaks, who do not; none where most are silent."""
+    quiet = sorted(set(range(max(spoke, default=-1) + 1)) - set(spoke))
+    return quiet if len(quiet) < len(spoke) else []
 
 
 def _group(name: str, size: int) -> GroupRef | None:
@@ -290,12 +297,6 @@ def _for(seen: Counted, claim: Claim) -> Iterator[str]:
         reach = ", ".join(f"#{count}" for count in counts[:_MOST])
         who = rank_phrase([rank for rank, _ in seen.behind])
         yield f"The watchdog of {who} had counted calls up to {reach} only."
-
-
-def silent_among(spoke: Sequence[int]) -> list[int]:
-    """The ranks below the highest one that speaks, who do not; none where most are silent."""
-    quiet = sorted(set(range(max(spoke, default=-1) + 1)) - set(spoke))
-    return quiet if len(quiet) < len(spoke) else []
 
 
 def ranks_not_heard(spoke: Sequence[int]) -> str:

@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
-from unhang.analysis.claims import Claim
+from msgspec.structs import replace
+
+from unhang.analysis.claims import Claim, Weighed
 from unhang.analysis.lives.failed import Unexplained
-from unhang.analysis.rules.telling import Words, words_for
+from unhang.analysis.rules.telling import Words, adding_for, words_for
 from unhang.analysis.rules.watchdog_counters import ranks_not_heard, silent_among
+from unhang.analysis.sources.known_versions import Faulty
 from unhang.analysis.sources.logs import Message
 from unhang.analysis.words.logs import SHOWN, quoted
 from unhang.catalogue import kind_of
 from unhang.model import LogEvent
-from unhang.wording import count_of, rank_phrase
+from unhang.wording import count_of, printable, rank_phrase
 
 __all__: list[str] = []
 
@@ -111,3 +114,13 @@ def _waited(message: Message, ranks: Sequence[int]) -> str:
     rest = f"{rank_phrase(quiet)} printed no such line" if quiet else "why, these logs do not tell"
     waited = f"{who} waited for {first.fields[WAITED_FOR]} until a time-out{named}"
     return f"{waited}; {rest}: {first.text[:SHOWN]}"
+
+
+@adding_for(Faulty)
+def _adding_fault(seen: Faulty, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
+    """A known fault of a version, beside what names no rank."""
+    fault, version = seen.fault, printable(seen.version, 40)
+    helps = f"; until it is updated: {fault.helps}" if fault.helps else ""
+    said = f"{fault.library} {version} has a known fault: {fault.what} ({fault.thread}){helps}."
+    others = claim.kind.alternatives if words.alternatives is None else words.alternatives
+    return replace(words, alternatives=(*others, said))

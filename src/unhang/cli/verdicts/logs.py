@@ -63,11 +63,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Judge the logs, or show them another way."""
-    from unhang.logs.files import named_logs
+    from unhang.logs.files import links_noted, named_logs
 
     _check(args)
-    sources = named_logs(args.paths)
-    notes: list[Note] = []
+    try:
+        sources = named_logs(args.paths)
+    except InputError:
+        code = None if _view(args) else _as_paste(args, "file that is called as a log")
+        if code is None:
+            raise
+        return code
+    notes: list[Note] = links_noted(args.paths)
     if args.rank is not None:
         return _print_rank(sources, args.rank, notes)
     if args.split:
@@ -76,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         return _fold(sources, notes)
     if args.follow:
         return _follow(sources)
-    return _judge(sources, args)
+    return _judge(sources, args, notes)
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -90,14 +96,7 @@ def _check(args: argparse.Namespace) -> None:
         )
     if args.rank is not None and args.rank < 0:
         raise UsageError(f"--rank {args.rank} is no rank", "Ranks begin at 0.")
-    views = {
-        "--rank": args.rank is not None,
-        "--split": bool(args.split),
-        "--fold": args.fold,
-        "--timeline": args.timeline,
-        "--follow": args.follow,
-    }
-    view = next((name for name, wanted in views.items() if wanted), "")
+    view = _view(args)
     if view and (args.format or args.output or args.case or args.baseline):
         raise UsageError(
             f"{view} prints lines, and --format, -o, --case and --baseline are about the verdict",
@@ -105,11 +104,24 @@ def _check(args: argparse.Namespace) -> None:
         )
 
 
-def _judge(sources: list[LogSource], args: argparse.Namespace) -> int:
+def _view(args: argparse.Namespace) -> str:
+    """The option that prints lines in the place of a verdict, or ""."""
+    views = {
+        "--rank": args.rank is not None,
+        "--split": bool(args.split),
+        "--fold": args.fold,
+        "--timeline": args.timeline,
+        "--follow": args.follow,
+    }
+    return next((name for name, wanted in views.items() if wanted), "")
+
+
+def _judge(sources: list[LogSource], args: argparse.Namespace, notes: list[Note]) -> int:
     from unhang.analysis import diagnose
     from unhang.casedir.place import Place
 
     scan = _scan(sources)
+    scan.notes += notes
     if not scan.bytes_read:
         first = scan.notes[0] if scan.notes else None
         what = f"{first.source} {first.text}" if first else f"{sources[0].path} is empty"
@@ -125,17 +137,19 @@ def _judge(sources: list[LogSource], args: argparse.Namespace) -> int:
     case = case_of_logs(scan)
     report = diagnose(case)
     small = scan.bytes_read <= _MOST_OF_A_PASTE
-    if report.status == "insufficient" and small and (code := _as_paste(args)) is not None:
-        return code
+    if report.status == "insufficient" and small:
+        code = _as_paste(args, "cause in the log", beside_logs=True)
+        if code is not None:
+            return code
     files = tuple(str(path) for path in args.paths if str(path) != "-")
     return emit(report, report_options(args), case, place=Place(logs=files))
 
 
-def _as_paste(args: argparse.Namespace) -> int | None:
-    """The verdict with the stacks and RAS among the lines, where the log does not settle it."""
+def _as_paste(args: argparse.Namespace, lacks: str, *, beside_logs: bool = False) -> int | None:
+    """The verdict with the stacks and RAS among the lines, where logs alone do not settle it."""
     from unhang.cli.verdicts.paste import instead
 
-    return instead(args.paths, "cause in the log", report_options(args), beside_logs=True)
+    return instead(args.paths, lacks, report_options(args), beside_logs=beside_logs)
 
 
 def _compare(scan: LogScan, sources: list[LogSource], baseline: list[str]) -> None:

@@ -9,17 +9,20 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unhang.cli.shared.output import ReportOptions, add_report_arguments, emit, report_options
 from unhang.errors import UsageError
 
 if TYPE_CHECKING:
+    from unhang.model import Note
     from unhang.pasted import Paste
     from unhang.report import Report
 
 EXAMPLES = """unhang paste issue.md
 unhang paste rank0-stack.txt rank1-stack.txt train.log
+unhang paste what-the-user-sent/
 py-spy dump --pid 4711 | unhang paste -
 xclip -o | unhang paste - --format markdown
 unhang paste issue.md --format json"""
@@ -29,7 +32,9 @@ STDIN = "-"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `unhang paste`."""
-    parser.add_argument("paths", nargs="+", metavar="FILE", help="texts, globs, or - for stdin")
+    parser.add_argument(
+        "paths", nargs="+", metavar="FILE", help="texts, folders, globs, or - for stdin"
+    )
     add_report_arguments(parser)
 
 
@@ -42,7 +47,7 @@ def judge(names: Sequence[str], options: ReportOptions) -> int:
     """Judge texts by their names."""
     from unhang.pasted import paste_of
 
-    return show(paste_of(_texts(names)), options)
+    return show(paste_of(*_texts(names)), options)
 
 
 def instead(
@@ -51,7 +56,7 @@ def instead(
     """Judge files that another command was given, where they hold what that does not read.
 
     Args:
-        names: As they were given; only files are looked at.
+        names: As they were given: files, and folders of texts.
         lacks: What the command reads and did not find.
         options: Where the verdict goes.
         beside_logs: Logs alone are no reason.
@@ -66,7 +71,7 @@ def instead(
     if STDIN in names:
         return None
     try:
-        paste = paste_of(_texts(names))
+        paste = paste_of(*_texts(names))
     except UnhangError:
         return None
     if not (paste.case.samples or paste.case.ras if beside_logs else paste.holds_evidence):
@@ -93,20 +98,27 @@ def show(paste: Paste, options: ReportOptions) -> int:
     return emit(report, options, paste.case, below=below if options.is_prose else "")
 
 
-def _texts(names: Sequence[str]) -> dict[str, bytes]:
+def _texts(names: Sequence[str]) -> tuple[dict[str, bytes], list[Note]]:
+    """What is named, by path, and what of a folder is not read."""
     from unhang.globs import expanded
-    from unhang.pasted import MOST_BYTES, read_pasted
+    from unhang.pasted import MOST_BYTES, read_pasted, texts_of_folder
 
     if names.count(STDIN) > 1:
         raise UsageError("standard input can be read once", "Give - once.")
     texts: dict[str, bytes] = {}
+    notes: list[Note] = []
     for name in names:
         if name == STDIN:
             texts["standard input"] = sys.stdin.buffer.read(MOST_BYTES)
             continue
-        for path in expanded(name, "Give files, globs, or - for what is pasted."):
-            texts[str(path)] = read_pasted(str(path))
-    return texts
+        for path in expanded(name, "Give files, folders, globs, or - for what is pasted."):
+            if Path(path).is_dir():
+                below, left_out = texts_of_folder(Path(path))
+                texts.update(below)
+                notes += left_out
+            else:
+                texts[str(path)] = read_pasted(str(path))
+    return texts, notes
 
 
 def _rests_on(paste: Paste, report: Report) -> str:

@@ -184,6 +184,7 @@ def _saved(args: argparse.Namespace, trees: list[StackTree]) -> Case:
     """Read saved stacks; partial trees go to `trees`."""
     from unhang.case import Case
     from unhang.globs import expanded
+    from unhang.regular import links_out, not_followed
     from unhang.stacks.reading import parse_stacks, read_stacks
 
     samples: list[ProcessSample] = []
@@ -198,7 +199,9 @@ def _saved(args: argparse.Namespace, trees: list[StackTree]) -> Case:
             if (tree := _tree(path)) is not None:
                 trees.append(tree)
                 continue
-            reading = read_stacks(path)
+            links = links_out(Path(path)) if Path(path).is_dir() else []
+            notes += not_followed(Path(path), links)
+            reading = read_stacks(path, {*links})
             samples += reading.samples
             notes += reading.notes
     if not samples and not trees:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from unhang.checks import (
     CLOCKS_APART,
@@ -28,6 +28,7 @@ from unhang.checks import (
 from unhang.doctor.checks.machine import check_machine, unset_clocks
 from unhang.doctor.checks.results import CheckResult, Level, host_subject, judged, of_host
 from unhang.doctor.checks.variables import CONTRADICTIONS, DEPRECATED, misspelt
+from unhang.faults import faults_of, library_of
 from unhang.incoming import overlaid
 from unhang.report import Subject
 from unhang.room import Room
@@ -50,27 +51,6 @@ _OWN = ("RANK", "LOCAL_RANK", "SLURM_", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD
         "OMPI_COMM_WORLD_NODE", "CUDA_VISIBLE_DEVICES", "NCCL_HOSTID", "UNHANG_")  # fmt: skip
 _COMPARED = ("NCCL_", "TORCH_NCCL_", "TORCH_FR_", "GLOO_", "MASTER_", "WORLD_SIZE")
 _OFF = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
-
-
-class FaultyVersions(NamedTuple):
-    """A version range with a known fault; `machine` limits it to one architecture."""
-
-    package: str
-    since: tuple[int, ...]
-    before: tuple[int, ...]
-    machine: str
-    what: str
-
-
-_FAULTS = (
-    FaultyVersions("torch", (2, 3), (2, 6), "", "no dump on time-out by default (pytorch#142260)"),
-    FaultyVersions(
-        "nvidia-nccl-cu12", (2, 18), (2, 29, 3), "aarch64", "proxy slots leak (nccl#2353)"
-    ),
-    FaultyVersions(
-        "nvidia-nccl-cu13", (2, 18), (2, 29, 3), "aarch64", "proxy slots leak (nccl#2353)"
-    ),
-)
 
 
 def check_env(nodes: Mapping[str, Facts], asked_ns: int = 0) -> list[CheckResult]:
@@ -208,19 +188,13 @@ def _cores(host: str, pattern: str, *, off: bool) -> CheckResult:
 
 def _versions(host: str, facts: Facts) -> list[CheckResult]:
     versions: Mapping[str, str] = facts.get("versions", {})
-    results = []
-    for fault in _FAULTS:
-        version = versions.get(fault.package, "")
-        here = not fault.machine or fault.machine == versions.get("machine")
-        if version and here and fault.since <= _numbers(version) < fault.before:
-            seen = f"{fault.package} {printable(version, 40)}: {fault.what}"
+    machine, results = versions.get("machine", ""), []
+    for package, version in versions.items():
+        for fault in faults_of(library_of(package), version, machine):
+            helps = f"; until then: {fault.helps}" if fault.helps else ""
+            seen = f"{package} {printable(version, 40)}: {fault.what} ({fault.thread}){helps}"
             results.append(of_host(VERSION_KNOWN_BAD, "warn", host, seen))
     return results
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    head = version.split("+", 1)[0].split(".")
-    return tuple(int(part) for part in head if part.isdigit())
 
 
 def _differences(nodes: Mapping[str, Facts]) -> list[CheckResult]:

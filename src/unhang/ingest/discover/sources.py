@@ -16,13 +16,11 @@ from unhang.casedir.reports import FOLDER, MANIFEST, is_case
 from unhang.globs import expanded
 from unhang.ingest.discover.naming import looks_foreign, looks_like_dump, natural_key
 from unhang.model import Note
-from unhang.regular import leading_out
-from unhang.wording import count_of
+from unhang.regular import leading_out, not_followed
 
 __all__ = ["Inputs", "Source", "find_inputs", "may_be_dump", "show_path"]
 
 _MAX_FOLDER_DEPTH = 16
-_LINKS_SHOWN = 16
 _HINT = "Name a directory of dumps, a case directory, files, a glob in quotes, or an archive."
 _OUR_OWN = frozenset({MANIFEST, "report.json"})
 
@@ -152,12 +150,8 @@ def _leave_outside(root: Path, names: Iterable[str], inputs: Inputs) -> None:
     """A stranger's case may hold a link to any file of this machine."""
     found = sorted(leading_out(root, names))
     inputs.outside.update(found)
-    for link in found[:_LINKS_SHOWN]:
-        text = "not read: a link that leads out of the case (to have it read, copy it there)"
-        inputs.warn(show_path(str(link)), text)
-    if (more := len(found) - _LINKS_SHOWN) > 0:
-        text = f"not read: {count_of(more, 'more link')} that lead out of the case"
-        inputs.warn(show_path(str(root)), text)
+    for note in not_followed(root, found, "case"):
+        inputs.warn(show_path(note.source), note.text)
 
 
 def _holds_something(folder: Path, inputs: Inputs) -> bool:

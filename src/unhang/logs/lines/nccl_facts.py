@@ -20,6 +20,10 @@ _MOST = 8
 
 _PATTERNS: tuple[tuple[str, str, re.Pattern[str]], ...] = (
     ("NCCL version", "NCCL version", re.compile(r"NCCL version (\d[\w.+-]+)")),
+    ("NCCL version", "using nccl==", re.compile(r"using nccl==(\d[\w.+-]+)")),
+    ("torch version", "PyTorch version: ", re.compile(r"^PyTorch version: (\d[\w.+-]+)")),
+    ("driver version", "river version: ", re.compile(r"^N\w{5} driver version: (\d[\d.]+)")),
+    ("driver version", "Driver Version: ", re.compile(r"\bDriver Version: (\d[\d.]+)")),
     ("network", "Using network", re.compile(r"Using network (\w[\w ./-]*)")),
     (
         "socket interface",

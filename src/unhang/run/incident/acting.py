@@ -111,7 +111,7 @@ def why_spared(verdict: Verdict, on_hang: str, grace_s: float, left: Sequence[in
     if verdict.reason in LETS_BE:
         return f"{LETS_BE[verdict.reason]}: the job is left alone"
     if verdict.guessed:
-        return "nobody is named, and that is a guess: the job is left alone"
+        return "no rank is named, and that is a guess: the job is left alone"
     waits = verdict.action == "wait" or (on_hang == "decide" and verdict.action not in ENDING)
     return "the decision is not to end the job: it is left alone" if waits else ""
 

@@ -1,0 +1,108 @@
+"""The texts of a folder, under whatever names: logs, stacks and issues of one job, judged together.
+
+A folder comes from outside: links that lead out of it are not followed, only regular files are
+opened, and what all of them hold is bounded. Programs and settings are no evidence and passed over.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from unhang.errors import InputError
+from unhang.logs.lines.elastic import error_text
+from unhang.logs.scan import is_text
+from unhang.model import Note
+from unhang.regular import leading_out, open_regular, reason
+from unhang.stacks.reading import is_stacks
+from unhang.wording import count_of
+
+__all__ = ["MOST_BYTES", "texts_of_folder"]
+
+MOST_BYTES = 64 << 20
+"""Of all texts together; logs of any size have a command of their own."""
+_DEPTH = 6
+_MOST_FILES = 20_000
+_PACKED = (".gz", ".zst", ".zip", ".tar", ".tgz", ".xz", ".bz2")
+_NO_EVIDENCE = (
+    ".py", ".pyc", ".sh", ".c", ".cc", ".cpp", ".cu", ".h", ".rs", ".js", ".css", ".html",
+    ".yaml", ".yml", ".toml", ".ini", ".cfg", ".csv", ".lock", ".sbatch",
+)  # fmt: skip
+"""They hold words of errors, as messages that a program may print."""
+
+
+def texts_of_folder(folder: Path) -> tuple[dict[str, bytes], list[Note]]:
+    """The texts in a folder and below it, by path, and what is not read.
+
+    Raises:
+        InputError: It holds none.
+    """
+    outside = {str(path) for path in leading_out(folder, _names_in(folder))}
+    texts: dict[str, bytes] = {}
+    why: dict[str, list[str]] = {}
+    room = MOST_BYTES
+    for path in _files_below(folder):
+        data, refused = _read(path, outside, room)
+        if refused:
+            why.setdefault(refused, []).append(path)
+        elif data:
+            texts[path] = data
+            room -= len(data)
+    if not texts:
+        raise InputError(f"{folder} holds no text", f"Judge dumps with: unhang diagnose {folder}")
+    return texts, [_told(folder, refused, paths) for refused, paths in why.items()]
+
+
+def _told(folder: Path, refused: str, paths: list[str]) -> Note:
+    first = os.path.relpath(paths[0], folder)
+    named = first if len(paths) == 1 else f"{count_of(len(paths), 'file')}, such as {first}"
+    return Note("warning", str(folder), f"not read: {named}: {refused}")
+
+
+def _names_in(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))  # noqa: PTH208 - names
+    except OSError as error:
+        raise InputError(f"{folder} cannot be read: {reason(error)}") from error
+
+
+def _files_below(folder: Path) -> Iterator[str]:
+    left = _MOST_FILES
+    for here, below, names in os.walk(folder):
+        depth = len(Path(here).relative_to(folder).parts)
+        below[:] = sorted(name for name in below if depth < _DEPTH and name[:1] != ".")
+        links = (name for name in below if os.path.islink(os.path.join(here, name)))  # noqa: PTH114, PTH118 - many
+        for name in sorted([*names, *links])[:left]:
+            if name[:1] != ".":
+                left -= 1
+                yield os.path.join(here, name)  # noqa: PTH118 - as above
+
+
+def _read(path: str, outside: set[str], room: int) -> tuple[bytes, str]:
+    """The bytes of a text, or why it is not read; neither of what is no evidence."""
+    if path in outside:
+        return b"", "a link that leads out of the folder (to have it read, copy it there)"
+    if path.endswith(_NO_EVIDENCE) or os.path.isdir(path):  # noqa: PTH112 - as above
+        return b"", ""
+    if path.endswith(_PACKED):
+        return b"", "it is packed; unhang logs reads packed logs, unhang diagnose archives"
+    try:
+        with open_regular(path) as file:
+            data = file.read(room + 1)
+    except OSError as error:
+        return b"", reason(error)
+    if len(data) > room:
+        return b"", f"all texts together are larger than {MOST_BYTES >> 20} MiB"
+    return _evidence(path, data)
+
+
+def _evidence(path: str, data: bytes) -> tuple[bytes, str]:
+    if not is_text(data) and data[:2] not in (b"\xff\xfe", b"\xfe\xff"):
+        return b"", "it is no text"
+    if not path.endswith((".json", ".jsonl")) or is_stacks(data) or b'"communicators"' in data:
+        return (data, "") if data.strip() else (b"", "")
+    try:
+        return error_text(data), ""
+    except InputError:
+        return b"", ""
